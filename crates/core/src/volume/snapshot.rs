@@ -1,0 +1,148 @@
+//! A volume's state as plain values, for a driver to keep on flash; the table's chunks apart.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::{ConfigError, Volume, VolumeConfig};
+use crate::ftl::blocks::{BlockInfo, Blocks, BlocksError};
+use crate::journal::{Journal, TokenInfo};
+use crate::page_table::{ChunkId, LoadError};
+use crate::units::{Epoch, Stamp};
+
+/// Everything of a volume but its configuration and the chunks of its table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeSnapshot {
+    /// The open epoch.
+    pub open: Epoch,
+    /// Its stamp.
+    pub open_stamp: Stamp,
+    /// Live tokens, oldest first.
+    pub tokens: Vec<TokenInfo>,
+    /// For each token the pages changed up to it, since the one before.
+    pub changed: Vec<Vec<u32>>,
+    /// Pages changed in the open epoch.
+    pub open_changed: Vec<u32>,
+    /// Segments written in the open epoch.
+    pub open_segments: u64,
+    /// Pages waiting to be pruned.
+    pub to_prune: Vec<u32>,
+    /// Every block.
+    pub blocks: Vec<BlockInfo>,
+    /// Allocated pages, one bit each.
+    pub allocated: Vec<u64>,
+    /// Entries in use in each chunk of the upper region.
+    pub upper_counts: Vec<u16>,
+}
+
+/// A snapshot that cannot be one of this volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SnapshotError {
+    /// The configuration is wrong in itself.
+    Config(ConfigError),
+    /// The tokens are.
+    Journal(&'static str),
+    /// The blocks are.
+    Blocks(BlocksError),
+    /// The table is.
+    Table(LoadError),
+}
+
+impl fmt::Display for SnapshotError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(error) => error.fmt(f),
+            Self::Journal(problem) => f.write_str(problem),
+            Self::Blocks(error) => error.fmt(f),
+            Self::Table(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for SnapshotError {}
+
+impl Volume {
+    /// The state as it is now.
+    #[must_use]
+    pub fn snapshot(&self) -> VolumeSnapshot {
+        let journal = &self.journal;
+        VolumeSnapshot {
+            open: journal.open,
+            open_stamp: journal.open_stamp,
+            tokens: journal.tokens.clone(),
+            changed: journal.changed.clone(),
+            open_changed: journal.open_changed.clone(),
+            open_segments: journal.open_segments,
+            to_prune: journal.to_prune.clone(),
+            blocks: self.blocks.infos().to_vec(),
+            allocated: self.allocated.clone(),
+            upper_counts: self.table.upper_counts().to_vec(),
+        }
+    }
+
+    /// The volume of a snapshot. Chunks named in `on_flash` are loaded when they are needed, all
+    /// others are empty.
+    ///
+    /// # Errors
+    /// Whatever contradicts the configuration or itself; hostile values are refused, not trusted.
+    pub fn restore(
+        config: VolumeConfig,
+        snapshot: VolumeSnapshot,
+        on_flash: &[ChunkId],
+    ) -> Result<Self, SnapshotError> {
+        let mut table = Self::table_for(&config).map_err(SnapshotError::Config)?;
+        check_journal(&config, &snapshot).map_err(SnapshotError::Journal)?;
+        if snapshot.blocks.len() != config.blocks as usize {
+            return Err(SnapshotError::Journal("the number of blocks is not the configured one"));
+        }
+        table.unload(on_flash, &snapshot.upper_counts).map_err(SnapshotError::Table)?;
+        let blocks =
+            Blocks::restore(config.slots_per_block, snapshot.blocks).map_err(SnapshotError::Blocks)?;
+        Ok(Self {
+            config,
+            table,
+            journal: Journal {
+                open: snapshot.open,
+                open_stamp: snapshot.open_stamp,
+                stamp_limit: config.stamp_limit,
+                retention: config.retention,
+                tokens: snapshot.tokens,
+                changed: snapshot.changed,
+                open_changed: snapshot.open_changed,
+                open_segments: snapshot.open_segments,
+                to_prune: snapshot.to_prune,
+            },
+            blocks,
+            allocated: snapshot.allocated,
+            lengths: vec![0; config.pages as usize],
+            longest: 0,
+        })
+    }
+
+    /// Changes which tokens are kept; takes effect at the next [`Volume::expired`].
+    pub fn set_retention(&mut self, retention: crate::journal::Retention) {
+        self.config.retention = retention;
+        self.journal.retention = retention;
+    }
+}
+
+fn check_journal(config: &VolumeConfig, s: &VolumeSnapshot) -> Result<(), &'static str> {
+    if s.tokens.is_empty() || s.tokens.len() != s.changed.len() {
+        return Err("there is not one list of changed pages for each token, and at least one token");
+    }
+    let ordered = s.tokens.windows(2).all(|w| w[0].epoch < w[1].epoch && w[0].stamp < w[1].stamp);
+    let last = s.tokens[s.tokens.len() - 1];
+    if !ordered || last.epoch >= s.open || last.stamp >= s.open_stamp || s.open_stamp.0 > config.stamp_limit {
+        return Err("epochs and stamps of the tokens are not in order");
+    }
+    let lists = s.changed.iter().chain([&s.open_changed, &s.to_prune]);
+    if lists.flatten().any(|&page| page >= config.pages) {
+        return Err("a changed page lies beyond the volume");
+    }
+    let beyond = config.pages % 64;
+    let stray = beyond != 0 && s.allocated.last().is_some_and(|word| word >> beyond != 0);
+    if s.allocated.len() != (config.pages as usize).div_ceil(64) || stray {
+        return Err("the map of allocated pages does not fit the volume");
+    }
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! Dirty segments on their way to flash: write-back in the background, and the cut and flush of a
+//! sync.
+
+use std::sync::MutexGuard;
+
+use super::{Cache, DIRTY, FROZEN, Index, RESIDENT, State, WRITING};
+use crate::error::Result;
+use crate::stats::add;
+use crate::store::{Commit, Log, Stream, WriteItem};
+
+/// Most segments that one background write-back takes: a few large writes' worth.
+const WRITE_BACK: usize = 2048;
+/// Clean segments between two dirty ones that are cheaper to protect again than to skip: one more
+/// system call costs about as much as walking this many page-table entries.
+const PROTECT_GAP: u32 = 64;
+/// Frozen segments copied while the lock is held once.
+const COPY_BATCH: usize = 16;
+
+impl Cache {
+    /// Writes the segments that have been dirty longest, so that they can be evicted.
+    pub(super) fn write_back(&self) -> Result<()> {
+        // Logs first, in order of controllers: the lock order.
+        for (controller, store) in self.stores.iter().enumerate() {
+            let mut log = store.lock_log();
+            let segments = self.take_dirty(controller as u32, WRITE_BACK);
+            if segments.is_empty() {
+                continue;
+            }
+            let n = segments.len() as u64;
+            self.flush(&mut log, controller, &segments, None)?;
+            add(&self.counters.write_backs, n);
+        }
+        Ok(())
+    }
+
+    /// The cut of a sync: every segment that is dirty now belongs to the epoch being closed, and
+    /// no store gets into it any more. Stores wait for the cut to end, so that none after it is
+    /// captured while one before it is not. Returns the segments of each controller.
+    pub(crate) fn cut(&self) -> Vec<Vec<Index>> {
+        let mut state = self.lock();
+        let mut all = Vec::with_capacity(state.dirty_count);
+        let State { dirty, flags, .. } = &mut *state;
+        for index in dirty.drain(..) {
+            let f = &mut flags[index as usize];
+            if *f & DIRTY != 0 {
+                *f = *f & !DIRTY | FROZEN | WRITING;
+                all.push(index);
+            }
+        }
+        state.dirty_count -= all.len();
+        all.sort_unstable();
+        self.protect_runs(&all);
+        drop(state);
+        let mut per_controller = vec![Vec::new(); self.stores.len()];
+        for index in all {
+            per_controller[(index / self.stride) as usize].push(index);
+        }
+        per_controller
+    }
+
+    /// Takes up to `n` dirty segments of a controller off the list, oldest first, sorted.
+    fn take_dirty(&self, controller: u32, n: usize) -> Vec<Index> {
+        let mut state = self.lock();
+        let mut taken = Vec::with_capacity(n.min(state.dirty_count));
+        let mut others = Vec::new();
+        while taken.len() < n {
+            let Some(index) = state.dirty.pop_front() else { break };
+            let flags = state.flags[index as usize];
+            if flags & DIRTY == 0 || flags & WRITING != 0 {
+                // Clean again; or listed twice. A dirty one that is being written cannot be
+                // here: whoever writes holds the log.
+                if flags & DIRTY != 0 {
+                    others.push(index);
+                }
+                continue;
+            }
+            if index / self.stride != controller {
+                others.push(index);
+                continue;
+            }
+            state.flags[index as usize] = flags & !DIRTY | WRITING;
+            state.dirty_count -= 1;
+            taken.push(index);
+        }
+        for index in others.into_iter().rev() {
+            state.dirty.push_front(index);
+        }
+        taken.sort_unstable();
+        self.protect_runs(&taken);
+        taken
+    }
+
+    /// Write-protects these segments, sorted, in few calls.
+    fn protect_runs(&self, sorted: &[Index]) {
+        let mut rest = sorted;
+        while let Some((&first, tail)) = rest.split_first() {
+            let mut last = first;
+            let mut taken = 0;
+            for &index in tail {
+                if index - last > PROTECT_GAP {
+                    break;
+                }
+                last = index;
+                taken += 1;
+            }
+            rest = &tail[taken..];
+            let len = (last - first + 1) as usize * self.segment_bytes;
+            // Fails only on a range that is not mapped, and the region always is.
+            let protected = self.region.protect(self.offset(first), len);
+            debug_assert!(protected.is_ok(), "{protected:?}");
+        }
+    }
+
+    /// Writes segments taken by [`Cache::cut`] or `take_dirty`, few ones together with `commit` if
+    /// there is one. On an error those that were not written are dirty again, as if nothing had
+    /// happened.
+    pub(crate) fn flush(
+        &self,
+        log: &mut MutexGuard<'_, Log>,
+        controller: usize,
+        segments: &[Index],
+        commit: Option<Commit>,
+    ) -> Result<()> {
+        let store = &self.stores[controller];
+        let stamp = store.open_stamp();
+        let items: Vec<WriteItem> = segments
+            .iter()
+            .map(|&index| {
+                let (_, page, segment) = self.store_of(index);
+                WriteItem { page, segment, stamp, moved: false }
+            })
+            .collect();
+        let mut written = vec![false; segments.len()];
+        let mut fill = |wanted: &[usize], buffers: &mut [&mut [u8]]| self.capture(segments, wanted, buffers);
+        let mut publish = |published: &[usize]| {
+            let mut state = self.lock();
+            for &item in published {
+                written[item] = true;
+                state.flags[segments[item] as usize] &= !WRITING;
+            }
+            drop(state);
+            self.changed.notify_all();
+        };
+        let result = match commit {
+            None => store.append(log, Stream::User, &items, &mut fill, &mut publish),
+            Some(commit) => store.commit(log, commit, &items, &mut fill, &mut publish),
+        };
+        if result.is_err() {
+            let left: Vec<Index> = segments
+                .iter()
+                .zip(&written)
+                .filter(|(_, written)| !**written)
+                .map(|(&index, _)| index)
+                .collect();
+            self.unfreeze(&left);
+        }
+        result
+    }
+
+    /// Makes taken segments dirty again: they will not be written after all.
+    pub(crate) fn unfreeze(&self, segments: &[Index]) {
+        let mut state = self.lock();
+        for &index in segments {
+            let flags = state.flags[index as usize];
+            // The newer contents, if there are any, are what the still open epoch wants.
+            state.staged.remove(&index);
+            state.flags[index as usize] = flags & !(WRITING | FROZEN);
+            if flags & DIRTY == 0 && flags & RESIDENT != 0 {
+                self.mark_dirty(&mut state, index);
+            }
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Copies the contents of the wanted items: the staged copy where somebody has stored since
+    /// the cut, the frame otherwise.
+    fn capture(&self, segments: &[Index], wanted: &[usize], buffers: &mut [&mut [u8]]) {
+        for (wanted, buffers) in wanted.chunks(COPY_BATCH).zip(buffers.chunks_mut(COPY_BATCH)) {
+            let mut state = self.lock();
+            for (&item, buffer) in wanted.iter().zip(buffers) {
+                let index = segments[item];
+                if let Some(copy) = state.staged.remove(&index) {
+                    buffer.copy_from_slice(&copy);
+                } else {
+                    self.region.copy_out(self.offset(index), buffer);
+                    state.flags[index as usize] &= !FROZEN;
+                }
+            }
+        }
+        // Whoever waited to copy a segment aside finds it free, or room to stage.
+        self.changed.notify_all();
+    }
+}

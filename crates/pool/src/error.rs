@@ -1,0 +1,200 @@
+//! What can go wrong, told so that the reader knows what to do.
+
+use std::io;
+use std::path::PathBuf;
+
+use deepram_core::{Addr, AddrError, Bytes, Epoch, VolumeError};
+
+use crate::format::FormatError;
+use crate::region::WatchError;
+
+/// Any failure of a pool operation. Unless an error says otherwise the pool stays usable.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PoolError {
+    /// A device failed.
+    #[error("{device}: {operation} failed: {source}")]
+    Device {
+        /// The device's name.
+        device: String,
+        /// What was being done.
+        operation: &'static str,
+        /// The device's own error.
+        source: io::Error,
+    },
+    /// The file is no pool.
+    #[error(
+        "{device} is not a deepram pool: it does not start with the pool header (create one with `deepram pool create`)"
+    )]
+    NotAPool {
+        /// The device's name.
+        device: String,
+    },
+    /// A later version of deepram wrote the file.
+    #[error(
+        "{device} has pool format {found}, this deepram reads format {known}: open it with a later deepram"
+    )]
+    FutureVersion {
+        /// The device's name.
+        device: String,
+        /// Version found.
+        found: u32,
+        /// Version known.
+        known: u32,
+    },
+    /// The file is shorter than its header says.
+    #[error("{device} is truncated: the pool needs {needed}, the device has {have}")]
+    Truncated {
+        /// The device's name.
+        device: String,
+        /// Bytes needed.
+        needed: Bytes,
+        /// Bytes there.
+        have: Bytes,
+    },
+    /// A structure of the pool is damaged beyond what its second copy can mend.
+    #[error("{device} is damaged: {what}: {source}")]
+    DamagedPool {
+        /// The device's name.
+        device: String,
+        /// What is damaged.
+        what: &'static str,
+        /// How it shows.
+        source: FormatError,
+    },
+    /// A structure is intact but contradicts another.
+    #[error("{device} is damaged: {what}")]
+    Inconsistent {
+        /// The device's name.
+        device: String,
+        /// What contradicts what.
+        what: String,
+    },
+    /// A segment fails its checksum.
+    #[error(
+        "{device}: the segment at address {address} written in epoch {epoch} is damaged: its checksum does not match (page {page}, device offset {offset})"
+    )]
+    Damaged {
+        /// The device's name.
+        device: String,
+        /// Address of the segment in the pool.
+        address: Addr,
+        /// Its page.
+        page: u32,
+        /// Epoch that wrote it.
+        epoch: Epoch,
+        /// Where on the device.
+        offset: u64,
+    },
+    /// The devices do not belong together.
+    #[error("the devices do not make up one pool: {0}")]
+    Mismatch(String),
+    /// The device is full of data that is needed.
+    #[error(
+        "{device} is full: {needed} are needed, {available} are available; free pages, drop tokens, or sync (which gives up the versions of older tokens)"
+    )]
+    NoSpace {
+        /// The device's name.
+        device: String,
+        /// Bytes needed.
+        needed: Bytes,
+        /// Bytes available.
+        available: Bytes,
+    },
+    /// No run of free pages is long enough.
+    #[error(
+        "no {needed} of contiguous address space is free on controller {controller}, which has {total} in all"
+    )]
+    NoAddressSpace {
+        /// Bytes needed.
+        needed: Bytes,
+        /// The controller.
+        controller: u32,
+        /// Its size.
+        total: Bytes,
+    },
+    /// The address is not in an allocated page.
+    #[error("{address} is not in allocated memory of this pool")]
+    NotAllocated {
+        /// The address.
+        address: Addr,
+    },
+    /// The page's permissions forbid the access.
+    #[error("{address} may not be {what}: its page is {permissions}")]
+    Permission {
+        /// The address.
+        address: Addr,
+        /// "read" or "written".
+        what: &'static str,
+        /// What the page allows.
+        permissions: &'static str,
+    },
+    /// The address leaves the pool.
+    #[error(transparent)]
+    Address(#[from] AddrError),
+    /// The token's state is not there to return to.
+    #[error("token {token} cannot be rolled back to: {why}")]
+    Token {
+        /// The token.
+        token: Epoch,
+        /// Whether it was reclaimed or never given.
+        why: String,
+    },
+    /// Mapped access cannot be had.
+    #[error(transparent)]
+    Watch(#[from] WatchError),
+    /// The DRAM budget is too small.
+    #[error(
+        "a DRAM budget of {given} is too small for this pool: its tables and buffers take {tables}, the least is {least}"
+    )]
+    Budget {
+        /// The budget.
+        given: Bytes,
+        /// What tables and buffers take.
+        tables: Bytes,
+        /// The least budget that works.
+        least: Bytes,
+    },
+    /// An option has no meaning or contradicts another.
+    #[error("{option}: {problem}")]
+    Option {
+        /// Which option.
+        option: &'static str,
+        /// What is wrong and what would be right.
+        problem: String,
+    },
+    /// A root's name is unknown, taken, or too long.
+    #[error("root {name:?}: {problem}")]
+    Root {
+        /// The name.
+        name: String,
+        /// What is wrong.
+        problem: &'static str,
+    },
+    /// The file exists already.
+    #[error("{} exists already: a pool is created in a new file or on a block device", path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Another process has the pool open.
+    #[error("{} is open as a pool in another process", path.display())]
+    Busy {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The pool's tables refused an operation.
+    #[error("{device}: {source}")]
+    Volume {
+        /// The device's name.
+        device: String,
+        /// The refusal.
+        source: VolumeError,
+    },
+    /// The pool was opened for reading only.
+    #[error("the pool is open for reading only")]
+    ReadOnly,
+}
+
+/// The result of a pool operation.
+pub type Result<T> = std::result::Result<T, PoolError>;

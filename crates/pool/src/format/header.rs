@@ -1,0 +1,216 @@
+//! The pool header: two copies, written in turn, of which the valid one of the higher generation
+//! counts. Byte layout: `docs/internals/pool-format.md`, section "Header".
+
+use deepram_core::SegmentSize;
+use uuid::Uuid;
+
+use super::codec::{FormatError, Reader, Writer, crc32c_without};
+use crate::device::ALIGN;
+
+/// The format that this code writes; it reads no other.
+pub const VERSION: u32 = 1;
+
+/// Bytes of one header copy.
+pub(crate) const HEADER_BYTES: usize = ALIGN;
+/// Where the two copies start. They stand in different erase units of any likely device.
+pub(crate) const HEADER_OFFSETS: [u64; 2] = [0, 512 * 1024];
+/// Where the first block starts.
+pub(crate) const FIRST_BLOCK: u64 = 1024 * 1024;
+
+const MAGIC: [u8; 8] = *b"DEEPRAM\0";
+const CRC_AT: usize = 12;
+const MAX_EXTENTS: usize = 240;
+const WHAT: &str = "pool header";
+
+/// A run of slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub(crate) slot: u64,
+    pub(crate) slots: u32,
+}
+
+/// The fixed properties of one controller's device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    pub(crate) segment: SegmentSize,
+    /// Virtual pages of 64 KiB.
+    pub(crate) pages: u32,
+    /// Table entries for older versions.
+    pub(crate) upper: u32,
+    pub(crate) blocks: u32,
+    pub(crate) slots_per_block: u16,
+}
+
+impl Geometry {
+    pub(crate) fn segment_bytes(&self) -> usize {
+        self.segment.bytes() as usize
+    }
+
+    pub(crate) fn block_bytes(&self) -> u64 {
+        u64::from(self.slots_per_block) * self.segment_bytes() as u64
+    }
+
+    /// Bytes of the device that the geometry needs.
+    pub(crate) fn device_bytes(&self) -> u64 {
+        FIRST_BLOCK + u64::from(self.blocks) * self.block_bytes()
+    }
+
+    /// Byte offset of a slot in the device.
+    pub(crate) fn offset(&self, slot: u64) -> u64 {
+        FIRST_BLOCK + slot * self.segment_bytes() as u64
+    }
+}
+
+/// One header copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) generation: u64,
+    pub(crate) uuid: Uuid,
+    /// Which of the pool's controllers this device is, of how many.
+    pub(crate) controller: u16,
+    pub(crate) controllers: u16,
+    pub(crate) geometry: Geometry,
+    /// Address at which the whole pool is mapped.
+    pub(crate) base: u64,
+    /// Counts the openings for writing; makes block sequences unique.
+    pub(crate) incarnation: u32,
+    /// The pool was closed in order.
+    pub(crate) clean: bool,
+    /// Where the root record stands, its length in bytes and its checksum.
+    pub(crate) root: Vec<Extent>,
+    pub(crate) root_len: u64,
+    pub(crate) root_crc: u32,
+}
+
+/// What became of reading a header copy.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Parsed {
+    Header(Box<Header>),
+    /// Not a pool at all.
+    Foreign,
+    /// Written by a later format version.
+    Future(u32),
+    /// A pool header, but damaged.
+    Damaged(FormatError),
+}
+
+impl Header {
+    /// Most extents that a root record may have.
+    pub(crate) const MAX_EXTENTS: usize = MAX_EXTENTS;
+
+    pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
+        assert!(self.root.len() <= MAX_EXTENTS, "checked when the root record was placed");
+        let mut w = Writer::default();
+        w.bytes(&MAGIC);
+        w.u32(VERSION);
+        w.u32(0);
+        w.u64(self.generation);
+        w.bytes(self.uuid.as_bytes());
+        w.u16(self.controller);
+        w.u16(self.controllers);
+        w.u32(self.geometry.segment.bytes() as u32);
+        w.u32(self.geometry.pages);
+        w.u32(self.geometry.upper);
+        w.u32(self.geometry.blocks);
+        w.u16(self.geometry.slots_per_block);
+        w.u16(u16::from(self.clean));
+        w.u64(self.base);
+        w.u32(self.incarnation);
+        w.u32(self.root_crc);
+        w.u64(self.root_len);
+        w.count(self.root.len());
+        for extent in &self.root {
+            w.u64(extent.slot);
+            w.u32(extent.slots);
+        }
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..w.0.len()].copy_from_slice(&w.0);
+        let crc = crc32c_without(&bytes, CRC_AT);
+        bytes[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    pub(crate) fn parse(bytes: &[u8]) -> Parsed {
+        if bytes.len() < HEADER_BYTES || bytes[..8] != MAGIC {
+            return Parsed::Foreign;
+        }
+        let bytes = &bytes[..HEADER_BYTES];
+        match Self::decode(bytes) {
+            Ok(Ok(header)) => Parsed::Header(Box::new(header)),
+            Ok(Err(version)) => Parsed::Future(version),
+            Err(error) => Parsed::Damaged(error),
+        }
+    }
+
+    /// `Ok(Err(version))`: an intact header of another version.
+    fn decode(bytes: &[u8]) -> Result<Result<Self, u32>, FormatError> {
+        let mut r = Reader::new(WHAT, bytes);
+        r.take(MAGIC.len())?;
+        let version = r.u32()?;
+        let stored = r.u32()?;
+        let computed = crc32c_without(bytes, CRC_AT);
+        if stored != computed {
+            return Err(FormatError::Checksum { what: WHAT, stored, computed });
+        }
+        if version != VERSION {
+            return Ok(Err(version));
+        }
+        let generation = r.u64()?;
+        let uuid = Uuid::from_slice(r.take(16)?).expect("16 bytes");
+        let controller = r.u16()?;
+        let controllers = r.u16()?;
+        if controllers == 0 || controller >= controllers {
+            return Err(r.field("controller", u64::from(controller), "less than the number of controllers"));
+        }
+        let segment = r.u32()?;
+        let segment = SegmentSize::from_bytes(u64::from(segment))
+            .ok_or_else(|| r.field("segment size", u64::from(segment), "4096, 8192 or 16384"))?;
+        let geometry = Geometry {
+            segment,
+            pages: r.u32()?,
+            upper: r.u32()?,
+            blocks: r.u32()?,
+            slots_per_block: r.u16()?,
+        };
+        let flags = r.u16()?;
+        if flags > 1 {
+            return Err(r.field("flags", u64::from(flags), "0 or 1"));
+        }
+        let base = r.u64()?;
+        let incarnation = r.u32()?;
+        let root_crc = r.u32()?;
+        let root_len = r.u64()?;
+        let n = r.count(12)?;
+        if n > MAX_EXTENTS {
+            return Err(r.field("number of root extents", n as u64, "at most 240"));
+        }
+        let total = u64::from(geometry.blocks) * u64::from(geometry.slots_per_block);
+        let mut room = 0_u64;
+        let mut root = Vec::with_capacity(n);
+        for _ in 0..n {
+            let extent = Extent { slot: r.u64()?, slots: r.u32()? };
+            let end = extent.slot.checked_add(u64::from(extent.slots));
+            if end.is_none_or(|end| end > total) {
+                return Err(r.field("root extent", extent.slot, "inside the device"));
+            }
+            room += u64::from(extent.slots) * segment.bytes();
+            root.push(extent);
+        }
+        if root_len > room {
+            return Err(r.field("root length", root_len, "no longer than its extents"));
+        }
+        Ok(Ok(Self {
+            generation,
+            uuid,
+            controller,
+            controllers,
+            geometry,
+            base,
+            incarnation,
+            clean: flags == 1,
+            root,
+            root_len,
+            root_crc,
+        }))
+    }
+}

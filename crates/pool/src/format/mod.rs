@@ -1,0 +1,10 @@
+//! The on-disk format: headers, log batches, the root record. `docs/internals/pool-format.md`
+//! describes every byte; the parsers here accept hostile input.
+
+pub(crate) mod batch;
+pub(crate) mod codec;
+pub(crate) mod header;
+pub(crate) mod root;
+
+pub use codec::FormatError;
+pub use header::VERSION;

@@ -1,0 +1,46 @@
+//! deepram's pool: journaled memory on a file or block device, larger than its DRAM. It survives a
+//! crash at its last token, and can be rolled back to earlier ones.
+//!
+//! ```no_run
+//! use deepram_pool::{CreateOptions, Lifetime, OpenOptions, Pool};
+//!
+//! # fn main() -> deepram_pool::Result<()> {
+//! Pool::create(&["data.pool"], &CreateOptions::new(4 << 30))?;
+//! let pool = Pool::open(&["data.pool"], &OpenOptions::new(512 << 20))?;
+//! let addr = pool.alloc(1 << 30, Lifetime::Permanent)?;
+//! pool.set_root("table", addr, 1 << 30)?;
+//!
+//! let table = pool.pointer(addr, 1 << 30)?.cast::<u64>();
+//! // SAFETY: 1 GiB was allocated at `table`, and no other thread uses it.
+//! unsafe { table.add(7).write(42) };
+//!
+//! let token = pool.sync()?;
+//! pool.write(addr, b"a mistake")?;
+//! pool.rollback(token)?;
+//! pool.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Start at [`Pool`]. How it works inside: `docs/ARCHITECTURE.md`; every byte on the device:
+//! `docs/internals/pool-format.md`.
+
+mod buffer;
+mod cache;
+pub mod device;
+mod error;
+mod format;
+mod options;
+mod pool;
+mod region;
+mod stats;
+mod store;
+
+pub use deepram_core::{Addr, AddrError, Bytes, Epoch, Retention, SegmentSize};
+pub use error::{PoolError, Result};
+pub use format::{FormatError, VERSION as FORMAT_VERSION};
+pub use options::{CreateOptions, Mapping, OpenOptions};
+pub use pool::{History, Info, Inspection, Lifetime, Permissions, Pool, Root};
+pub use region::WatchError;
+pub use stats::Stats;
+pub use store::{DamagedSegment, Report};

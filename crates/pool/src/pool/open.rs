@@ -1,0 +1,314 @@
+//! Creating, opening and inspecting pools.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use deepram_core::units::PAGE_BYTES;
+use deepram_core::{Bytes, Epoch};
+use uuid::Uuid;
+
+use super::{History, Info, Inner, Pool};
+use crate::cache::{Cache, Handlers};
+use crate::device::{Device, FileDevice};
+use crate::error::{PoolError, Result};
+use crate::options::{CreateOptions, Mapping, OpenOptions};
+use crate::region::{Region, WatchMode};
+use crate::stats::Counters;
+use crate::store::{Identity, Recovery, Report, Sizing, Store};
+
+/// Where pools are mapped if the caller does not say: a part of the address space that neither
+/// the kernel nor a sanitiser uses by itself.
+const BASE: u64 = 0x2000_0000_0000;
+/// Distance between the bases that different pools get.
+const BASE_STEP: u64 = 1 << 40;
+/// As many of them.
+const BASES: u128 = 16;
+/// The part of the budget that block summaries may take.
+const SUMMARY_SHARE: u64 = 16;
+/// The most controllers of a pool.
+const MAX_CONTROLLERS: usize = 1024;
+
+impl Pool {
+    /// Creates a pool on new files (or block devices), one controller each, and leaves it closed.
+    ///
+    /// # Errors
+    /// [`PoolError::Exists`]; [`PoolError::Device`], for a full file system among others (files
+    /// already made are removed); [`PoolError::Option`].
+    pub fn create<P: AsRef<Path>>(paths: &[P], options: &CreateOptions) -> Result<()> {
+        let mut made: Vec<&Path> = Vec::new();
+        let result = (|| {
+            let sizing = Sizing { size: options.size, flash: options.flash, segment: options.segment };
+            let need = sizing.geometry()?.device_bytes();
+            let mut devices: Vec<Arc<dyn Device>> = Vec::new();
+            for path in paths {
+                let path = path.as_ref();
+                let is_new = !path.exists();
+                let device = FileDevice::create(path, need).map_err(|source| match source.kind() {
+                    io::ErrorKind::AlreadyExists => PoolError::Exists { path: path.to_owned() },
+                    io::ErrorKind::WouldBlock => PoolError::Busy { path: path.to_owned() },
+                    io::ErrorKind::StorageFull => {
+                        let (needed, available) = (Bytes(need), Bytes(available(path)));
+                        PoolError::NoSpace { device: path.display().to_string(), needed, available }
+                    }
+                    _ => PoolError::Device {
+                        device: path.display().to_string(),
+                        operation: "creating",
+                        source,
+                    },
+                })?;
+                if is_new {
+                    made.push(path);
+                }
+                devices.push(Arc::new(device));
+            }
+            Self::create_on(devices, options)
+        })();
+        if result.is_err() {
+            for path in made {
+                // The error at hand is the one to tell.
+                let _ = std::fs::remove_file(path);
+            }
+        }
+        result
+    }
+
+    /// Creates a pool on any devices, large enough for [`CreateOptions::size`] each.
+    ///
+    /// # Errors
+    /// [`PoolError::Device`], [`PoolError::Option`], [`PoolError::NoSpace`].
+    pub fn create_on(devices: Vec<Arc<dyn Device>>, options: &CreateOptions) -> Result<()> {
+        if devices.is_empty() || devices.len() > MAX_CONTROLLERS {
+            let problem = format!("{} given, a pool has 1 to {MAX_CONTROLLERS}", devices.len());
+            return Err(PoolError::Option { option: "devices", problem });
+        }
+        let uuid = Uuid::new_v4();
+        let base = options.base.unwrap_or(BASE + BASE_STEP * (uuid.as_u128() % BASES) as u64);
+        if base % PAGE_BYTES != 0 || base == 0 {
+            let problem = format!("{base:#x} is not a multiple of 64 KiB");
+            return Err(PoolError::Option { option: "base", problem });
+        }
+        let sizing = Sizing { size: options.size, flash: options.flash, segment: options.segment };
+        let geometry = sizing.geometry()?;
+        let controllers = devices.len() as u16;
+        for (controller, device) in (0..).zip(devices) {
+            if device.len() < geometry.device_bytes() {
+                return Err(PoolError::NoSpace {
+                    device: device.name(),
+                    needed: Bytes(geometry.device_bytes()),
+                    available: Bytes(device.len()),
+                });
+            }
+            let identity = Identity { uuid, controller, controllers, base };
+            let counters = Arc::new(Counters::default());
+            let summaries = 1 << 20;
+            Store::create(device, identity, geometry, options.retention, summaries, counters)?;
+        }
+        Ok(())
+    }
+
+    /// Opens a pool for loads and stores. After a crash it is at its last token.
+    ///
+    /// # Errors
+    /// [`PoolError::NotAPool`], [`PoolError::FutureVersion`], [`PoolError::Truncated`],
+    /// [`PoolError::DamagedPool`], [`PoolError::Inconsistent`], [`PoolError::Mismatch`],
+    /// [`PoolError::Busy`], [`PoolError::Budget`], [`PoolError::Watch`], [`PoolError::Device`].
+    pub fn open<P: AsRef<Path>>(paths: &[P], options: &OpenOptions) -> Result<Self> {
+        Self::open_on(open_devices(paths, true)?, options)
+    }
+
+    /// Opens the pool on any devices.
+    ///
+    /// # Errors
+    /// As [`Pool::open`].
+    pub fn open_on(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Self> {
+        let counters = Arc::new(Counters::default());
+        let (stores, _) = recover(devices, options.dram / SUMMARY_SHARE, &counters)?;
+        let stride = stores.iter().map(|s| s.geometry().pages).max().unwrap_or(1);
+        let len = u64::from(stride) * PAGE_BYTES * stores.len() as u64;
+        let base = options.base.unwrap_or(stores[0].identity().base) as usize;
+        let watched = match options.mapping {
+            Mapping::Full => Some(WatchMode::All),
+            Mapping::UserOnly => Some(WatchMode::UserOnly),
+            Mapping::Off => None,
+        };
+        // Nobody has pointers into an unmapped pool: any address will do.
+        let mut region = Region::map(watched.map(|_| base), len as usize)?;
+        if let Some(mode) = watched {
+            region.watch(mode)?;
+        }
+        let buffers =
+            if watched.is_some() { Handlers::memory_bytes(stores[0].segment().bytes() as usize) } else { 0 };
+        let budget = (options.dram as usize).saturating_sub(buffers);
+        let cache = Arc::new(Cache::new(region, stores.clone(), Arc::clone(&counters), stride, budget)?);
+        // All has gone well: from here on the devices change.
+        for store in &stores {
+            store.resume()?;
+        }
+        let spawn_error = |source| PoolError::Device {
+            device: stores[0].device().name(),
+            operation: "starting the pool's threads",
+            source,
+        };
+        let handlers = Handlers::start(&cache).map_err(spawn_error)?;
+        let keeper = {
+            let cache = Arc::clone(&cache);
+            let builder = std::thread::Builder::new().name("deepram-writeback".into());
+            builder.spawn(move || cache.keep_house()).map_err(spawn_error)?
+        };
+        let inner = Inner {
+            cache,
+            stores,
+            counters,
+            handlers: Mutex::new(Some(handlers)),
+            keeper: Mutex::new(Some(keeper)),
+            closed: AtomicBool::new(false),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Reads what can be known of a pool without changing it.
+    ///
+    /// # Errors
+    /// As [`Pool::open`].
+    pub fn inspect<P: AsRef<Path>>(paths: &[P]) -> Result<Inspection> {
+        Inspection::of(open_devices(paths, false)?)
+    }
+}
+
+/// A pool seen from outside: read, not opened. The device is not changed.
+pub struct Inspection {
+    stores: Vec<Arc<Store>>,
+    /// The pool was closed in order.
+    pub clean: bool,
+    /// Log batches that an opening would replay.
+    pub batches: usize,
+}
+
+impl Inspection {
+    /// Inspects the pool on any devices.
+    ///
+    /// # Errors
+    /// As [`Pool::open`].
+    pub fn of(devices: Vec<Arc<dyn Device>>) -> Result<Self> {
+        let counters = Arc::new(Counters::default());
+        let (stores, (clean, batches)) = recover(devices, 16 << 20, &counters)?;
+        Ok(Self { stores, clean, batches })
+    }
+
+    /// What the pool is.
+    #[must_use]
+    pub fn info(&self) -> Info {
+        info(&self.stores)
+    }
+
+    /// The tokens that can be rolled back to, oldest first.
+    #[must_use]
+    pub fn history(&self) -> Vec<History> {
+        self.stores[0]
+            .tokens()
+            .iter()
+            .map(|t| History {
+                token: t.epoch,
+                wall_ns: t.wall_ns,
+                pages_changed: u64::from(t.pages_changed),
+                segments_written: t.segments_written,
+            })
+            .collect()
+    }
+
+    /// As [`Pool::check`].
+    ///
+    /// # Errors
+    /// [`PoolError::Device`].
+    pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Report> {
+        let mut report = Report::default();
+        for store in &self.stores {
+            store.check(&mut store.lock_log(), &mut report, progress)?;
+        }
+        Ok(report)
+    }
+}
+
+fn open_devices<P: AsRef<Path>>(paths: &[P], writable: bool) -> Result<Vec<Arc<dyn Device>>> {
+    let mut devices: Vec<Arc<dyn Device>> = Vec::new();
+    for path in paths {
+        let path = path.as_ref();
+        let device = FileDevice::open(path, writable).map_err(|source| match source.kind() {
+            io::ErrorKind::WouldBlock => PoolError::Busy { path: path.to_owned() },
+            _ => PoolError::Device { device: path.display().to_string(), operation: "opening", source },
+        })?;
+        devices.push(Arc::new(device));
+    }
+    Ok(devices)
+}
+
+type Recovered = (Vec<Arc<Store>>, (bool, usize));
+
+/// Reads all controllers and brings them to the newest state that all of them have.
+fn recover(devices: Vec<Arc<dyn Device>>, summary_bytes: u64, counters: &Arc<Counters>) -> Result<Recovered> {
+    let mut found = Vec::new();
+    for device in devices {
+        found.push(Recovery::read(device, Arc::clone(counters))?);
+    }
+    found.sort_by_key(|r| r.identity().controller);
+    let Some(first) = found.first() else {
+        return Err(PoolError::Mismatch("none was given".into()));
+    };
+    let identity = first.identity();
+    let named = |n: usize| found[n].name();
+    for (n, recovery) in found.iter().enumerate() {
+        let other = recovery.identity();
+        if other.uuid != identity.uuid {
+            return Err(PoolError::Mismatch(format!(
+                "{} and {} belong to different pools",
+                named(0),
+                named(n)
+            )));
+        }
+        if usize::from(other.controller) != n {
+            let count = identity.controllers;
+            return Err(PoolError::Mismatch(format!(
+                "the pool has {count} devices; the one of controller {n} is missing, or another is given twice"
+            )));
+        }
+    }
+    if found.len() != usize::from(identity.controllers) {
+        let (have, count) = (found.len(), identity.controllers);
+        return Err(PoolError::Mismatch(format!("the pool has {count} devices, {have} are given")));
+    }
+    let clean = found.iter().all(Recovery::was_clean);
+    let batches = found.iter().map(Recovery::batches).sum();
+    let open = found.iter().map(Recovery::newest).min().unwrap_or(Epoch(0));
+    let each = summary_bytes as usize / found.len();
+    let stores = found.into_iter().map(|r| Ok(Arc::new(r.finish(open, each)?))).collect::<Result<_>>()?;
+    Ok((stores, (clean, batches)))
+}
+
+pub(super) fn info(stores: &[Arc<Store>]) -> Info {
+    let geometry = stores[0].geometry();
+    let segment = geometry.segment.bytes();
+    let sum = |of: &dyn Fn(&Store) -> u64| Bytes(stores.iter().map(|s| of(s)).sum());
+    Info {
+        uuid: stores[0].identity().uuid,
+        devices: stores.iter().map(|s| s.device().name()).collect(),
+        size: sum(&|s| (u64::from(s.geometry().pages) - 1) * PAGE_BYTES),
+        // Page 0 of each controller is the pool's own.
+        allocated: sum(&|s| (u64::from(s.allocated_pages()) - 1) * PAGE_BYTES),
+        flash: sum(&|s| s.geometry().device_bytes()),
+        flash_used: sum(&|s| s.usage().0 * segment),
+        flash_room: sum(&|s| s.usage().1.max(0).cast_unsigned() * segment),
+        segment: geometry.segment,
+        block: Bytes(geometry.block_bytes()),
+        retention: stores[0].retention(),
+        base: stores[0].identity().base,
+        open_epoch: stores[0].open_epoch(),
+    }
+}
+
+/// Bytes free in the file system that `path` would be in.
+fn available(path: &Path) -> u64 {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    rustix::fs::statvfs(folder).map_or(0, |s| s.f_bavail * s.f_frsize)
+}

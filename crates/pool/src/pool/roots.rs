@@ -1,0 +1,122 @@
+//! Named roots: where a program finds its data again. They live in page 0 of the first controller,
+//! so they are synced, rolled back and checked like any other memory.
+//!
+//! ```text
+//! record of 128 bytes, 512 of them:
+//! 0 length of name, 0 = free │ 1..112 name │ 112 address u64 │ 120 length u64
+//! ```
+
+use deepram_core::Addr;
+
+use super::Pool;
+use crate::error::{PoolError, Result};
+
+const RECORD: usize = 128;
+const RECORDS: usize = 512;
+const NAME_AT: usize = 1;
+/// The longest name, in bytes.
+const NAME_BYTES: usize = 111;
+const ADDRESS_AT: usize = 112;
+const LEN_AT: usize = 120;
+
+const _: () = assert!(RECORD * RECORDS == 1 << 16, "the roots fill page 0");
+const _: () = assert!(NAME_AT + NAME_BYTES == ADDRESS_AT);
+
+/// A named piece of memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Root {
+    /// Its name.
+    pub name: String,
+    /// Where it starts.
+    pub addr: Addr,
+    /// Its length in bytes.
+    pub len: u64,
+}
+
+impl Root {
+    fn decode(record: &[u8]) -> Option<Self> {
+        let n = usize::from(record[0]);
+        if n == 0 || n > NAME_BYTES {
+            return None;
+        }
+        let word = |at: usize| u64::from_le_bytes(record[at..at + 8].try_into().expect("8 bytes"));
+        Some(Self {
+            name: String::from_utf8_lossy(&record[NAME_AT..NAME_AT + n]).into_owned(),
+            addr: Addr::from_raw(word(ADDRESS_AT)),
+            len: word(LEN_AT),
+        })
+    }
+
+    fn encode(&self) -> [u8; RECORD] {
+        let mut record = [0; RECORD];
+        record[0] = self.name.len() as u8;
+        record[NAME_AT..NAME_AT + self.name.len()].copy_from_slice(self.name.as_bytes());
+        record[ADDRESS_AT..ADDRESS_AT + 8].copy_from_slice(&self.addr.raw().to_le_bytes());
+        record[LEN_AT..].copy_from_slice(&self.len.to_le_bytes());
+        record
+    }
+}
+
+impl Pool {
+    fn root_records(&self) -> Result<Vec<Option<Root>>> {
+        let mut page = vec![0; RECORD * RECORDS];
+        self.read(Addr::from_raw(0), &mut page)?;
+        Ok(page.chunks_exact(RECORD).map(Root::decode).collect())
+    }
+
+    /// All roots, in the order in which they were first set.
+    ///
+    /// # Errors
+    /// As [`Pool::read`].
+    pub fn roots(&self) -> Result<Vec<Root>> {
+        Ok(self.root_records()?.into_iter().flatten().collect())
+    }
+
+    /// The root of this name.
+    ///
+    /// # Errors
+    /// [`PoolError::Root`] if there is none; as [`Pool::read`].
+    pub fn root(&self, name: &str) -> Result<Root> {
+        self.roots()?
+            .into_iter()
+            .find(|r| r.name == name)
+            .ok_or_else(|| root_error(name, "there is no such root"))
+    }
+
+    /// Names a piece of memory, or gives a name another one. Durable after the next sync.
+    ///
+    /// # Errors
+    /// [`PoolError::Root`] for an empty or too long name, or where all 512 are taken;
+    /// [`PoolError::NotAllocated`] where the memory is not there; as [`Pool::write`].
+    pub fn set_root(&self, name: &str, addr: Addr, len: u64) -> Result<()> {
+        if name.is_empty() || name.len() > NAME_BYTES {
+            return Err(root_error(name, "a name has 1 to 111 bytes"));
+        }
+        self.pages(addr, len)?;
+        let records = self.root_records()?;
+        let same = records.iter().position(|r| r.as_ref().is_some_and(|r| r.name == name));
+        let place = same.or_else(|| records.iter().position(Option::is_none));
+        let Some(place) = place else {
+            return Err(root_error(name, "all 512 roots are taken: remove one first"));
+        };
+        let root = Root { name: name.to_owned(), addr, len };
+        self.write(Addr::from_raw((place * RECORD) as u64), &root.encode())
+    }
+
+    /// Forgets a name; the memory stays.
+    ///
+    /// # Errors
+    /// [`PoolError::Root`] if there is none of this name; as [`Pool::write`].
+    pub fn remove_root(&self, name: &str) -> Result<()> {
+        let records = self.root_records()?;
+        let place = records.iter().position(|r| r.as_ref().is_some_and(|r| r.name == name));
+        let Some(place) = place else {
+            return Err(root_error(name, "there is no such root"));
+        };
+        self.write(Addr::from_raw((place * RECORD) as u64), &[0; RECORD])
+    }
+}
+
+fn root_error(name: &str, problem: &'static str) -> PoolError {
+    PoolError::Root { name: name.to_owned(), problem }
+}

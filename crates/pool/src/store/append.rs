@@ -1,0 +1,516 @@
+//! Filling blocks: segments go out in batches, several under way at once, and are named in the
+//! tables when their write has returned.
+
+use std::collections::VecDeque;
+
+use deepram_core::placement::{SegmentRef, place};
+use deepram_core::{BlockId, Epoch, PageId, Slot, Stamp};
+
+use super::{Head, Log, Result, Store};
+use crate::format::batch::{BatchHeader, Meta, NextBlock, SlotKind, SlotRecord};
+use crate::format::codec::crc32c;
+use crate::format::header::Geometry;
+use crate::stats::add;
+
+/// Writes under way at once.
+pub(super) const QUEUE_DEPTH: usize = 4;
+/// Most bytes of one write: large enough for any device's full sequential rate.
+const MAX_BATCH_BYTES: usize = 1 << 20;
+/// A sync of at most so many segments goes out with its commit as one durable write.
+const SMALL_SYNC: usize = 64;
+/// Most segments between two looks at how much room there is.
+const ROUND: usize = 8192;
+/// How often a batch is tried on another block before its error is given to the caller.
+const TRIES: usize = 3;
+
+/// Bytes of a write buffer.
+pub(super) fn buffer_bytes(geometry: &Geometry) -> usize {
+    MAX_BATCH_BYTES.min(geometry.block_bytes() as usize)
+}
+
+/// Who fills a block: segments of like lifetime stay together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stream {
+    /// What the user wrote.
+    User = 0,
+    /// What reclamation moved.
+    Reclaim = 1,
+}
+
+impl Stream {
+    pub(crate) const COUNT: usize = 2;
+}
+
+/// A segment to be written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WriteItem {
+    pub(crate) page: PageId,
+    pub(crate) segment: u8,
+    pub(crate) stamp: u32,
+    pub(crate) moved: bool,
+}
+
+/// Gives the contents of the items with these numbers.
+pub(crate) type Fill<'a> = &'a mut dyn FnMut(&[usize], &mut [&mut [u8]]);
+/// Is told the numbers of the items that the tables name now.
+pub(crate) type Published<'a> = &'a mut dyn FnMut(&[usize]);
+
+/// A batch whose write is under way.
+struct Batch {
+    tag: u64,
+    head: Head,
+    /// Item number and record of each slot after the header.
+    slots: Vec<(Option<usize>, SlotRecord)>,
+    bytes: u64,
+    done: Option<std::io::Result<()>>,
+}
+
+impl Store {
+    /// Writes items and names them in the tables. Nothing is durable yet.
+    ///
+    /// On an error some items may have been published, and `published` was told which.
+    pub(crate) fn append(
+        &self,
+        log: &mut Log,
+        stream: Stream,
+        items: &[WriteItem],
+        fill: Fill<'_>,
+        published: Published<'_>,
+    ) -> Result<()> {
+        let mut rest: Vec<usize> = (0..items.len()).collect();
+        let mut failures = 0;
+        while !rest.is_empty() {
+            // Making room may write a checkpoint, which must not pass by batches under way: so it
+            // comes before each round, and a round asks for no more than was made.
+            let mut left: Vec<usize> = rest.drain(..rest.len().min(ROUND)).collect();
+            self.ready(log, stream, left.len())?;
+            let mut under_way = VecDeque::new();
+            let result = self.append_round(log, stream, items, &mut left, &mut under_way, fill, published);
+            log.queue.drain();
+            let mut failed = None;
+            while let Some(batch) = under_way.pop_front() {
+                let (batch, outcome) = self.outcome(log, &mut under_way, batch);
+                match outcome {
+                    Ok(()) => self.publish(log, &batch, items, published)?,
+                    Err(error) => {
+                        left.extend(batch.slots.iter().filter_map(|(item, _)| *item));
+                        failed = Some(error);
+                    }
+                }
+            }
+            result?;
+            rest.splice(0..0, left);
+            if let Some(source) = failed {
+                failures += 1;
+                // The blocks being filled are suspect: go on in others.
+                self.abandon_heads(log);
+                if failures == TRIES {
+                    return Err(self.device_error("writing segments", source));
+                }
+                rest.sort_unstable();
+            }
+        }
+        Ok(())
+    }
+
+    /// One pass over `left`, leaving in `under_way` what has not been published.
+    #[expect(clippy::too_many_arguments, reason = "one pass of `append`, split off for its length")]
+    fn append_round(
+        &self,
+        log: &mut Log,
+        stream: Stream,
+        items: &[WriteItem],
+        left: &mut Vec<usize>,
+        under_way: &mut VecDeque<Batch>,
+        fill: Fill<'_>,
+        published: Published<'_>,
+    ) -> Result<()> {
+        while !left.is_empty() {
+            let batch = self.start_batch(log, stream, items, left, fill, None)?;
+            under_way.push_back(batch);
+            // Publish in order; stop handing out new work at the first failure.
+            while let Some(completion) = log.queue.completed() {
+                if let Some(batch) = under_way.iter_mut().find(|b| b.tag == completion.tag) {
+                    batch.done = Some(completion.result);
+                }
+            }
+            while under_way.front().is_some_and(|b| matches!(b.done, Some(Ok(())))) {
+                let batch = under_way.pop_front().expect("there is a front");
+                self.publish(log, &batch, items, published)?;
+            }
+            if under_way.iter().any(|b| matches!(b.done, Some(Err(_)))) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn outcome(
+        &self,
+        log: &mut Log,
+        others: &mut VecDeque<Batch>,
+        mut batch: Batch,
+    ) -> (Batch, std::io::Result<()>) {
+        while let Some(completion) = log.queue.completed() {
+            if completion.tag == batch.tag {
+                batch.done = Some(completion.result);
+            } else if let Some(other) = others.iter_mut().find(|b| b.tag == completion.tag) {
+                other.done = Some(completion.result);
+            }
+        }
+        let outcome = batch.done.take().unwrap_or_else(|| Err(std::io::Error::other("the write was lost")));
+        if outcome.is_err() {
+            log.broken = true;
+        }
+        (batch, outcome)
+    }
+
+    /// Builds a batch of as many of `left` as fit, and starts or (with a commit) carries out its
+    /// write. Takes those items off `left`.
+    fn start_batch(
+        &self,
+        log: &mut Log,
+        stream: Stream,
+        items: &[WriteItem],
+        left: &mut Vec<usize>,
+        fill: Fill<'_>,
+        commit: Option<Meta>,
+    ) -> Result<Batch> {
+        let segment = self.geometry.segment_bytes();
+        let head = self.head(log, stream)?;
+        let mut metas = std::mem::take(&mut log.pending);
+        metas.extend(commit);
+        let meta_len = metas.iter().map(|m| m.encoded_len()).sum();
+        let room = usize::from(self.geometry.slots_per_block - head.index) - 1;
+        let most = room
+            .min(buffer_bytes(&self.geometry) / segment - 1)
+            .min(BatchHeader::capacity(segment, meta_len));
+        let placed = self.arrange(head, most, items, left);
+
+        let mut buffer = log.queue.buffer();
+        let used = placed.len();
+        let len = (1 + used) * segment;
+        {
+            let (_, body) = buffer[..len].split_at_mut(segment);
+            let mut wanted = Vec::with_capacity(used);
+            let mut targets = Vec::with_capacity(used);
+            for (slot, bytes) in placed.iter().zip(body.chunks_exact_mut(segment)) {
+                match slot {
+                    Some(item) => {
+                        wanted.push(*item);
+                        targets.push(bytes);
+                    }
+                    None => bytes.fill(0),
+                }
+            }
+            fill(&wanted, &mut targets);
+        }
+        let slots: Vec<(Option<usize>, SlotRecord)> = placed
+            .iter()
+            .zip(buffer[segment..len].chunks_exact(segment))
+            .map(|(slot, bytes)| (*slot, slot.map_or(SlotRecord::PAD, |item| record(&items[item], bytes))))
+            .collect();
+
+        let tag = log.seq;
+        log.seq += 1;
+        let header = BatchHeader {
+            pool: self.pool_mark(),
+            controller: self.identity.controller,
+            stream: stream as u8,
+            seq: tag,
+            block: head.block,
+            index: head.index,
+            block_sequence: head.sequence,
+            next: head.next,
+            flushed: log.flushed,
+            generation: log.generation,
+            metas,
+            slots: slots.iter().map(|(_, record)| *record).collect(),
+        };
+        header.encode(&mut buffer[..segment]);
+        let slot = u64::from(head.block) * u64::from(self.geometry.slots_per_block) + u64::from(head.index);
+        let offset = self.geometry.offset(slot);
+        let done = if header.is_commit() {
+            let result = self.device.write_durable(offset, &buffer[..len]);
+            log.queue.give_back(buffer);
+            Some(result)
+        } else {
+            log.queue.write(tag, offset, buffer, len);
+            None
+        };
+        let advanced = Head { index: head.index + 1 + used as u16, ..head };
+        log.heads[stream as usize] = Some(advanced);
+        log.since_checkpoint += len as u64;
+        self.note_used(advanced)?;
+        add(&self.counters.bytes_written, len as u64);
+        add(&self.counters.bytes_tables, segment as u64);
+        Ok(Batch { tag, head, slots, bytes: len as u64, done })
+    }
+
+    /// Chooses slots after the header for as many of `left` as fit in `most` slots; takes these
+    /// off `left`.
+    fn arrange(
+        &self,
+        head: Head,
+        most: usize,
+        items: &[WriteItem],
+        left: &mut Vec<usize>,
+    ) -> Vec<Option<usize>> {
+        let first = head.index + 1;
+        let candidates = &left[..left.len().min(most)];
+        let refs: Vec<SegmentRef> = candidates
+            .iter()
+            .map(|&item| SegmentRef { page: items[item].page, segment: items[item].segment })
+            .collect();
+        let tables = self.lock_tables();
+        let blocks = tables.volume.blocks();
+        let usable = |index: u16| blocks.usable(BlockId(head.block), index);
+        let placement = place(first, first + most as u16, &usable, &refs, self.geometry.segment);
+        drop(tables);
+        let mut slots = vec![None; usize::from(placement.end(first) - first)];
+        let mut taken = vec![false; candidates.len()];
+        for (n, slot) in placement.slots.iter().enumerate() {
+            if let Some(slot) = slot {
+                slots[*slot as usize - usize::from(first)] = Some(candidates[n]);
+                taken[n] = true;
+            }
+        }
+        let mut n = 0;
+        left.retain(|_| {
+            let keep = !taken.get(n).copied().unwrap_or(false);
+            n += 1;
+            keep
+        });
+        slots
+    }
+
+    fn note_used(&self, head: Head) -> Result<()> {
+        let mut tables = self.lock_tables();
+        tables
+            .volume
+            .blocks_mut()
+            .set_used(BlockId(head.block), head.index)
+            .map_err(|error| self.inconsistent(error.to_string()))
+    }
+
+    /// Names a written batch in the tables.
+    fn publish(
+        &self,
+        log: &mut Log,
+        batch: &Batch,
+        items: &[WriteItem],
+        published: Published<'_>,
+    ) -> Result<()> {
+        let first = u64::from(batch.head.block) * u64::from(self.geometry.slots_per_block)
+            + u64::from(batch.head.index)
+            + 1;
+        let records: Vec<SlotRecord> = batch.slots.iter().map(|(_, record)| *record).collect();
+        self.note_records(batch.head.block, batch.head.index + 1, &records);
+        self.apply_records(first, &records)?;
+        let segment = self.geometry.segment_bytes() as u64;
+        let moved = records.iter().filter(|r| r.kind == SlotKind::Moved).count() as u64;
+        let data = records.iter().filter(|r| r.kind == SlotKind::Data).count() as u64;
+        add(&self.counters.bytes_moved, moved * segment);
+        add(&self.counters.bytes_user, data * segment);
+        self.update_room();
+        debug_assert!(
+            batch.bytes > 0 && items.len() >= records.iter().filter(|r| r.kind != SlotKind::Pad).count()
+        );
+        let numbers: Vec<usize> = batch.slots.iter().filter_map(|(item, _)| *item).collect();
+        published(&numbers);
+        debug_assert!(log.seq > batch.tag);
+        Ok(())
+    }
+
+    pub(super) fn note_records(&self, block: u32, first: u16, records: &[SlotRecord]) {
+        let mut tables = self.lock_tables();
+        for (index, record) in (first..).zip(records) {
+            tables.summaries.set(block, index, *record);
+        }
+    }
+
+    /// Applies the records of consecutive slots to the tables: the same at run time and in
+    /// recovery.
+    pub(super) fn apply_records(&self, first: u64, records: &[SlotRecord]) -> Result<()> {
+        let mut order: Vec<usize> =
+            (0..records.len()).filter(|&n| records[n].kind != SlotKind::Pad).collect();
+        let key = |n: &usize| (records[*n].page, records[*n].stamp, records[*n].kind as u8);
+        order.sort_by_key(|n| (key(n), *n));
+        for version in order.chunk_by(|a, b| key(a) == key(b)) {
+            let record = records[version[0]];
+            let placed: Vec<(u8, Slot)> =
+                version.iter().map(|&n| (records[n].segment, Slot(first + n as u64))).collect();
+            let page = PageId(record.page);
+            match record.kind {
+                SlotKind::Moved => {
+                    self.with_tables(|t| t.volume.relocate(page, Stamp(record.stamp), &placed))?
+                }
+                _ => self.with_tables(|t| t.volume.apply(page, &placed))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The place where a stream writes next, with room for a header and a segment.
+    pub(super) fn head(&self, log: &mut Log, stream: Stream) -> Result<Head> {
+        let head = log.heads[stream as usize];
+        let full = |head: &Head| head.index + 2 > self.geometry.slots_per_block;
+        if let Some(head) = head.filter(|h| !full(h)) {
+            return Ok(head);
+        }
+        let mut tables = self.lock_tables();
+        let (block, sequence) = match head {
+            Some(full) => {
+                let closed = tables.volume.blocks_mut().close(BlockId(full.block));
+                debug_assert!(closed.is_ok());
+                tables.summaries.close(full.block);
+                (full.next.block, full.next.sequence)
+            }
+            None => self.open_block(log, &mut tables, stream)?,
+        };
+        let (next, next_sequence) = self.open_block(log, &mut tables, stream)?;
+        tables.summaries.open(block);
+        drop(tables);
+        let next = NextBlock { block: next, sequence: next_sequence };
+        let head = Head { block, index: 0, sequence, next };
+        log.heads[stream as usize] = Some(head);
+        Ok(head)
+    }
+
+    fn open_block(&self, log: &mut Log, tables: &mut super::Tables, stream: Stream) -> Result<(u32, u64)> {
+        let sequence = log.block_sequence;
+        let Some(block) = tables.volume.blocks_mut().open(stream as u8, sequence) else {
+            return Err(self.no_space(self.geometry.block_bytes(), 0));
+        };
+        log.block_sequence += 1;
+        tables.summaries.forget(block.0);
+        Ok((block.0, sequence))
+    }
+
+    /// Leaves the blocks being filled as they are and goes on in others.
+    pub(super) fn abandon_heads(&self, log: &mut Log) {
+        let mut tables = self.lock_tables();
+        for head in log.heads.iter_mut().filter_map(Option::take) {
+            for block in [head.block, head.next.block] {
+                let closed = tables.volume.blocks_mut().close(BlockId(block));
+                debug_assert!(closed.is_ok());
+                tables.summaries.close(block);
+            }
+        }
+    }
+
+    // -- Commit ------------------------------------------------------------------------------
+
+    /// Writes `items`, few enough for one batch, and makes everything up to here the state of
+    /// `epoch`. The epoch is closed in the tables by the caller afterwards.
+    pub(crate) fn commit(
+        &self,
+        log: &mut Log,
+        commit: Commit,
+        items: &[WriteItem],
+        fill: Fill<'_>,
+        published: Published<'_>,
+    ) -> Result<()> {
+        if log.broken {
+            self.checkpoint(log)?;
+        }
+        self.ready(log, Stream::User, items.len() + 1)?;
+        // What came before must not be later on flash than the commit that counts on it.
+        self.flush_log(log)?;
+        let meta = match commit {
+            Commit::Epoch { epoch, wall_ns } => Meta::Commit { epoch: epoch.0, wall_ns },
+            Commit::Rollback { token, open } => Meta::Rollback { token: token.0, open: open.0 },
+        };
+        let mut left: Vec<usize> = (0..items.len()).collect();
+        let kept = log.pending.clone();
+        let batch = self.start_batch(log, Stream::User, items, &mut left, fill, Some(meta))?;
+        debug_assert!(left.is_empty(), "the caller keeps to SMALL_SYNC and one header");
+        if let Some(Err(source)) = batch.done {
+            log.broken = true;
+            // What was pending takes effect with the next batch that succeeds.
+            log.pending = kept;
+            self.abandon_heads(log);
+            return Err(self.device_error("writing a commit", source));
+        }
+        log.flushed = batch.tag;
+        self.publish(log, &batch, items, published)
+    }
+
+    /// Whether so many segments, with the metadata that waits, go into one batch with a commit.
+    pub(crate) fn is_small(&self, log: &Log, segments: usize) -> bool {
+        let metas: usize = log.pending.iter().map(|m| m.encoded_len()).sum();
+        let room = match log.heads[Stream::User as usize] {
+            Some(head) => usize::from(self.geometry.slots_per_block - head.index).saturating_sub(2),
+            None => usize::from(self.geometry.slots_per_block) - 2,
+        };
+        // Placement may leave gaps at the start of a block; one page's worth covers them.
+        segments <= SMALL_SYNC
+            && metas <= 1024
+            && !log.broken
+            && segments + usize::from(self.geometry.segment.per_page()) <= room
+    }
+
+    /// Makes room in the next header: metadata that fills more than a part of it goes out alone.
+    pub(super) fn spill_pending(&self, log: &mut Log) -> Result<()> {
+        let limit = BatchHeader::meta_capacity(self.geometry.segment_bytes()) / 4;
+        while log.pending.iter().map(|m| m.encoded_len()).sum::<usize>() > limit {
+            let mut size = 0;
+            let fits = log
+                .pending
+                .iter()
+                .take_while(|m| {
+                    size += m.encoded_len();
+                    size <= limit
+                })
+                .count();
+            let rest = log.pending.split_off(fits);
+            let kept = log.pending.clone();
+            let batch = self.start_batch(log, Stream::User, &[], &mut Vec::new(), &mut |_, _| {}, None)?;
+            log.queue.drain();
+            let (batch, outcome) = self.outcome(log, &mut VecDeque::new(), batch);
+            if let Err(source) = outcome {
+                log.pending = kept;
+                log.pending.extend(rest);
+                self.abandon_heads(log);
+                return Err(self.device_error("writing metadata", source));
+            }
+            debug_assert!(batch.slots.is_empty());
+            log.pending = rest;
+        }
+        Ok(())
+    }
+
+    /// Makes everything written so far durable, if it is not yet.
+    pub(crate) fn flush_log(&self, log: &mut Log) -> Result<()> {
+        if log.flushed + 1 < log.seq { self.flush_device(log) } else { Ok(()) }
+    }
+
+    pub(super) fn flush_device(&self, log: &mut Log) -> Result<()> {
+        log.queue.drain();
+        self.device.flush().map_err(|source| {
+            log.broken = true;
+            self.device_error("flushing", source)
+        })?;
+        log.flushed = log.seq - 1;
+        Ok(())
+    }
+}
+
+/// What a commit makes current.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Commit {
+    /// The open epoch is closed.
+    Epoch { epoch: Epoch, wall_ns: u64 },
+    /// State is that of `token` again.
+    Rollback { token: Epoch, open: Epoch },
+}
+
+fn record(item: &WriteItem, bytes: &[u8]) -> SlotRecord {
+    SlotRecord {
+        kind: if item.moved { SlotKind::Moved } else { SlotKind::Data },
+        page: item.page.0,
+        segment: item.segment,
+        stamp: item.stamp,
+        crc: crc32c(bytes),
+    }
+}

@@ -1,0 +1,147 @@
+//! Checking everything, and compacting everything that pays.
+
+use deepram_core::{Addr, ChunkId, Epoch, PageId, Slot};
+
+use super::{Log, Result, Store};
+use crate::buffer::AlignedBuf;
+use crate::error::PoolError;
+use crate::format::batch::SlotKind;
+use crate::format::codec::crc32c;
+
+/// Blocks with a larger live share than this are left alone by a compaction.
+const COMPACT_SHARE: f64 = 0.9;
+
+/// A segment whose bytes are not what was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DamagedSegment {
+    /// The device.
+    pub device: String,
+    /// Its address in the pool.
+    pub address: Addr,
+    /// The epoch that wrote it.
+    pub epoch: Epoch,
+    /// Where on the device.
+    pub offset: u64,
+}
+
+/// What a check found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Segments read and compared with their checksums.
+    pub segments: u64,
+    /// Those that failed.
+    pub damaged: Vec<DamagedSegment>,
+    /// Structures that are damaged or contradict each other.
+    pub problems: Vec<String>,
+}
+
+impl Report {
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.damaged.is_empty() && self.problems.is_empty()
+    }
+}
+
+impl Store {
+    /// Loads every table chunk, checks the tables against themselves, reads every live segment.
+    pub(crate) fn check(
+        &self,
+        _log: &mut Log,
+        report: &mut Report,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<()> {
+        let chunks: Vec<ChunkId> = self.lock_tables().volume.table().unloaded().collect();
+        let mut tables_whole = true;
+        for chunk in chunks {
+            if let Err(error) = self.load_chunk(chunk) {
+                self.device_errors_pass(&error)?;
+                report.problems.push(error.to_string());
+                tables_whole = false;
+            }
+        }
+        if tables_whole {
+            let problems = self.with_tables(|t| t.volume.check())?;
+            let device = self.device.name();
+            report.problems.extend(problems.into_iter().map(|p| format!("{device}: {p}")));
+        }
+        let total = self.lock_tables().volume.blocks().live_slots();
+        let mut done = 0;
+        for block in 0..self.geometry.blocks {
+            self.check_block(block, report, &mut done)?;
+            progress(done, total);
+        }
+        Ok(())
+    }
+
+    fn device_errors_pass(&self, error: &PoolError) -> Result<()> {
+        match error {
+            PoolError::Device { operation, source, .. } => {
+                Err(self.device_error(operation, std::io::Error::new(source.kind(), source.to_string())))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_block(&self, block: u32, report: &mut Report, done: &mut u64) -> Result<()> {
+        use deepram_core::ftl::State;
+        let info = self.lock_tables().volume.blocks().info(deepram_core::BlockId(block));
+        if info.live == 0 || !matches!(info.state, State::Open(_) | State::Closed) {
+            return Ok(());
+        }
+        if !self.lock_tables().summaries.knows(block)
+            && let Err(error) = self.load_summary(block)
+        {
+            self.device_errors_pass(&error)?;
+            report.problems.push(error.to_string());
+            return Ok(());
+        }
+        let records = self.lock_tables().summaries.records(block);
+        let mut buffer = AlignedBuf::zeroed(self.geometry.segment_bytes());
+        let first = u64::from(block) * u64::from(self.geometry.slots_per_block);
+        for (index, record) in records {
+            let slot = first + u64::from(index);
+            let page = PageId(record.page);
+            if record.kind == SlotKind::Pad {
+                continue;
+            }
+            let stamp = self.with_tables(|t| t.volume.is_live(page, record.segment, Slot(slot)))?;
+            let Some(stamp) = stamp else { continue };
+            self.read_slot(slot, &mut buffer)?;
+            report.segments += 1;
+            *done += 1;
+            if crc32c(&buffer) != record.crc {
+                report.damaged.push(DamagedSegment {
+                    device: self.device.name(),
+                    address: self.address(page, record.segment),
+                    epoch: self.lock_tables().volume.epoch_of(stamp),
+                    offset: self.geometry.offset(slot),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Empties blocks, the emptiest first, until the rest are nearly full. Returns how many blocks
+    /// came free by it.
+    pub(crate) fn compact(&self, log: &mut Log, progress: &mut dyn FnMut(u64, u64)) -> Result<u64> {
+        let chunks: Vec<ChunkId> = self.lock_tables().volume.table().unloaded().collect();
+        for chunk in chunks {
+            self.load_chunk(chunk)?;
+        }
+        while self.prune(4096)? {}
+        let before = self.lock_tables().volume.blocks().free();
+        let mut emptied = 0;
+        let most = u64::from(self.geometry.blocks);
+        while self.best_victim_share() < COMPACT_SHARE && emptied < most && self.reclaim_one(log)? {
+            emptied += 1;
+            progress(emptied, most);
+            if self.lock_tables().volume.blocks().dead() >= 16 {
+                self.checkpoint(log)?;
+            }
+        }
+        self.checkpoint(log)?;
+        let after = self.lock_tables().volume.blocks().free();
+        Ok(u64::from(after.saturating_sub(before)))
+    }
+}

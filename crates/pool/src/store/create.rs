@@ -1,0 +1,193 @@
+//! A new controller.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::AtomicI64;
+use std::sync::{Arc, Mutex};
+
+use deepram_core::page_table::MAX_STAMP;
+use deepram_core::{Bytes, PageId, Retention, SegmentSize, Status, Volume, VolumeConfig};
+use uuid::Uuid;
+
+use super::append::{QUEUE_DEPTH, buffer_bytes};
+use super::summary::Summaries;
+use super::{Log, Store, Stream, Tables};
+use crate::device::{Device, WriteQueue};
+use crate::error::{PoolError, Result};
+use crate::format::header::{FIRST_BLOCK, Geometry};
+use crate::stats::Counters;
+
+/// Who a controller is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) uuid: Uuid,
+    pub(crate) controller: u16,
+    pub(crate) controllers: u16,
+    /// Address at which the pool is mapped.
+    pub(crate) base: u64,
+}
+
+/// What a new controller is to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sizing {
+    /// Virtual memory, in bytes.
+    pub(crate) size: u64,
+    /// Flash, in bytes; `None` for what lets all of memory be rewritten between two syncs.
+    pub(crate) flash: Option<u64>,
+    pub(crate) segment: SegmentSize,
+}
+
+/// Bytes of a block, at most. Large enough for a device's full rate, small enough to reclaim.
+const BLOCK_BYTES: u64 = 2 << 20;
+/// The fewest slots of a block that the page table can work with.
+const LEAST_SLOTS: u64 = 64;
+
+impl Sizing {
+    /// The geometry that fits.
+    pub(crate) fn geometry(&self) -> Result<Geometry> {
+        let page = deepram_core::units::PAGE_BYTES;
+        let pages = self.size.div_ceil(page);
+        let most = u64::from(deepram_core::addr::MAX_PAGES);
+        if pages == 0 || pages > most {
+            return Err(PoolError::Option {
+                option: "size",
+                problem: format!(
+                    "{} is out of range: a controller holds {} to {}",
+                    Bytes(self.size),
+                    Bytes(page),
+                    Bytes(most * page)
+                ),
+            });
+        }
+        // Page 0 holds the roots.
+        let pages = (pages + 1).min(most) as u32;
+        let segment = self.segment.bytes();
+        let per_page = u32::from(self.segment.per_page());
+        // Every segment may be an entry of its own, as far as the paper's 30-bit index reaches.
+        let upper = pages.saturating_mul(per_page).min((1 << 30) - pages.next_multiple_of(256));
+        let geometry = |flash: u64| {
+            // Small devices get small blocks, so that there are enough of them to reclaim from.
+            let slots =
+                (flash / 256 / segment).clamp(LEAST_SLOTS, BLOCK_BYTES.max(LEAST_SLOTS * segment) / segment);
+            let blocks = flash.saturating_sub(FIRST_BLOCK) / (slots * segment);
+            Geometry {
+                segment: self.segment,
+                pages,
+                upper,
+                blocks: blocks.min(u64::from(u32::MAX)) as u32,
+                slots_per_block: slots as u16,
+            }
+        };
+        if let Some(flash) = self.flash {
+            let geometry = geometry(flash);
+            let least = super::space::capacity(&geometry);
+            if least < 4 * u64::from(per_page) {
+                return Err(PoolError::Option {
+                    option: "flash",
+                    problem: format!("{} leaves no room for data beside the tables", Bytes(flash)),
+                });
+            }
+            return Ok(geometry);
+        }
+        // Twice the memory: the last token's state and a whole new one.
+        let need = 2 * u64::from(pages) * u64::from(per_page);
+        let mut flash = need * segment + need * segment / 16 + FIRST_BLOCK;
+        loop {
+            let geometry = geometry(flash);
+            if super::space::capacity(&geometry) >= need + need / 64 {
+                return Ok(geometry);
+            }
+            flash += flash / 32;
+        }
+    }
+}
+
+impl Geometry {
+    pub(crate) fn volume_config(&self, retention: Retention) -> VolumeConfig {
+        VolumeConfig {
+            segment: self.segment,
+            pages: self.pages,
+            upper: self.upper,
+            blocks: self.blocks,
+            slots_per_block: self.slots_per_block,
+            stamp_limit: MAX_STAMP,
+            retention,
+        }
+    }
+}
+
+impl Store {
+    /// Makes `device` a new, empty controller.
+    pub(crate) fn create(
+        device: Arc<dyn Device>,
+        identity: Identity,
+        geometry: Geometry,
+        retention: Retention,
+        summary_bytes: usize,
+        counters: Arc<Counters>,
+    ) -> Result<Self> {
+        let config = geometry.volume_config(retention);
+        let volume = Volume::new(config)
+            .map_err(|error| PoolError::Option { option: "geometry", problem: error.to_string() })?;
+        let store = Self::assemble(device, identity, geometry, volume, summary_bytes, counters);
+        let mut log = store.lock_log();
+        log.incarnation = 1;
+        log.block_sequence = 1 << 32;
+        store.set_status(&mut log, PageId(0), 1, Status::new(true, true, true))?;
+        store.close_epoch(0)?;
+        store.open_heads(&mut log)?;
+        // Twice, so that both header copies are ours.
+        store.checkpoint(&mut log)?;
+        store.checkpoint(&mut log)?;
+        drop(log);
+        Ok(store)
+    }
+
+    pub(super) fn assemble(
+        device: Arc<dyn Device>,
+        identity: Identity,
+        geometry: Geometry,
+        volume: Volume,
+        summary_bytes: usize,
+        counters: Arc<Counters>,
+    ) -> Self {
+        let queue = WriteQueue::new(Arc::clone(&device), QUEUE_DEPTH, buffer_bytes(&geometry));
+        let directory = vec![None; volume.table().chunk_count() as usize];
+        let store = Self {
+            device,
+            geometry,
+            identity,
+            tables: Mutex::new(Tables {
+                volume,
+                directory,
+                summaries: Summaries::new(geometry.blocks, geometry.slots_per_block, summary_bytes),
+                temporary: BTreeSet::new(),
+            }),
+            log: Mutex::new(Log {
+                queue,
+                heads: [None; Stream::COUNT],
+                meta: None,
+                seq: 1,
+                flushed: 0,
+                block_sequence: 0,
+                pending: Vec::new(),
+                broken: false,
+                stuck: BTreeSet::new(),
+                since_checkpoint: 0,
+                generation: 0,
+                incarnation: 0,
+                root: Vec::new(),
+            }),
+            room: AtomicI64::new(0),
+            counters,
+        };
+        store.update_room();
+        store
+    }
+
+    /// Opens a block for each stream, so that the next checkpoint can say where the log goes on.
+    pub(super) fn open_heads(&self, log: &mut Log) -> Result<()> {
+        self.head(log, Stream::User)?;
+        self.head(log, Stream::Reclaim)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,226 @@
+//! Reading: a segment, a table chunk, a block's records. Every byte is checked before it is used.
+
+use deepram_core::{ChunkId, Epoch, PageId, Status};
+
+use super::{CHUNK_BYTES, Result, Store};
+use crate::buffer::AlignedBuf;
+use crate::error::PoolError;
+use crate::format::batch::{BatchHeader, SlotRecord};
+use crate::format::codec::{FormatError, crc32c};
+use crate::stats::add;
+
+/// What a fetch found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fetched {
+    /// The segment's bytes are in the buffer.
+    Data,
+    /// The segment was never written: it reads as zeros. The buffer is untouched.
+    Zero,
+}
+
+/// Where a segment stands, as far as the tables know at this moment.
+enum Located {
+    Nowhere,
+    At {
+        slot: u64,
+        stamp_epoch: Epoch,
+        record: SlotRecord,
+    },
+    /// The records of this block must be read first.
+    Unknown(u32),
+}
+
+impl Store {
+    /// The current version of a segment, checked.
+    pub(crate) fn fetch(&self, page: PageId, segment: u8, buffer: &mut [u8]) -> Result<Fetched> {
+        self.fetch_with(page, segment, buffer, None)
+    }
+
+    /// The version of a segment that a token sees, checked.
+    pub(crate) fn fetch_at(
+        &self,
+        token: Epoch,
+        page: PageId,
+        segment: u8,
+        buffer: &mut [u8],
+    ) -> Result<Fetched> {
+        self.fetch_with(page, segment, buffer, Some(token))
+    }
+
+    fn fetch_with(&self, page: PageId, segment: u8, buffer: &mut [u8], at: Option<Epoch>) -> Result<Fetched> {
+        let mut failed = None;
+        loop {
+            match self.locate(page, segment, at)? {
+                Located::Nowhere => return Ok(Fetched::Zero),
+                Located::Unknown(block) => self.load_summary(block)?,
+                Located::At { slot, stamp_epoch, record } => {
+                    if failed == Some(slot) {
+                        add(&self.counters.damaged_reads, 1);
+                        return Err(PoolError::Damaged {
+                            device: self.device.name(),
+                            address: self.address(page, segment),
+                            page: page.0,
+                            epoch: stamp_epoch,
+                            offset: self.geometry.offset(slot),
+                        });
+                    }
+                    self.read_slot(slot, buffer)?;
+                    if crc32c(buffer) == record.crc {
+                        return Ok(Fetched::Data);
+                    }
+                    // Reclamation may have moved it while it was read: then it stands elsewhere
+                    // now. If not, it is damaged.
+                    failed = Some(slot);
+                }
+            }
+        }
+    }
+
+    fn locate(&self, page: PageId, segment: u8, at: Option<Epoch>) -> Result<Located> {
+        let slots = u64::from(self.geometry.slots_per_block);
+        let located = self.with_tables(|t| {
+            let version = match at {
+                None => t.volume.lookup(page, segment)?,
+                Some(token) => t.volume.lookup_at(token, page, segment)?,
+            };
+            let Some(version) = version else { return Ok(Ok(Located::Nowhere)) };
+            let slot = version.slot.0;
+            let (block, index) = ((slot / slots) as u32, (slot % slots) as u16);
+            if !t.summaries.knows(block) {
+                return Ok(Ok(Located::Unknown(block)));
+            }
+            let Some(record) = t.summaries.get(block, index) else { return Ok(Err(slot)) };
+            if record.page != page.0 || record.segment != segment {
+                return Ok(Err(slot));
+            }
+            let stamp_epoch = t.volume.epoch_of(version.stamp);
+            Ok(Ok(Located::At { slot, stamp_epoch, record }))
+        })?;
+        located.map_err(|slot| {
+            let address = self.address(page, segment);
+            self.inconsistent(format!(
+                "the page table places the segment at {address} in slot {slot}, which its block's records do not confirm"
+            ))
+        })
+    }
+
+    /// A page's status now.
+    pub(crate) fn status(&self, page: PageId) -> Result<Status> {
+        if page.0 >= self.geometry.pages {
+            return Ok(Status::default());
+        }
+        self.with_tables(|t| t.volume.status(page))
+    }
+
+    pub(super) fn read_slot(&self, slot: u64, buffer: &mut [u8]) -> Result<()> {
+        self.device
+            .read(self.geometry.offset(slot), buffer)
+            .map_err(|source| self.device_error("reading a segment", source))?;
+        add(&self.counters.bytes_read, buffer.len() as u64);
+        Ok(())
+    }
+
+    /// Reads a table chunk into the tables, unless somebody else has meanwhile.
+    pub(super) fn load_chunk(&self, chunk: ChunkId) -> Result<()> {
+        let mut buffer = AlignedBuf::zeroed(CHUNK_BYTES);
+        let mut failed = None;
+        loop {
+            let Some(home) = self.chunk_home(chunk) else {
+                return Err(self.inconsistent(format!("table chunk {} has no place on the device", chunk.0)));
+            };
+            self.read_slot(home.slot, &mut buffer)?;
+            let computed = crc32c(&buffer[..CHUNK_BYTES]);
+            let mut tables = self.lock_tables();
+            if tables.volume.is_loaded(chunk) {
+                return Ok(());
+            }
+            if computed == home.crc {
+                let bytes = buffer[..CHUNK_BYTES].try_into().expect("the length of a chunk");
+                return tables
+                    .volume
+                    .load_chunk(chunk, bytes)
+                    .map_err(|problem| self.inconsistent(format!("table chunk {}: {problem}", chunk.0)));
+            }
+            drop(tables);
+            if failed == Some(home) {
+                return Err(PoolError::DamagedPool {
+                    device: self.device.name(),
+                    what: "a chunk of the page table",
+                    source: FormatError::Checksum { what: "table chunk", stored: home.crc, computed },
+                });
+            }
+            failed = Some(home);
+        }
+    }
+
+    /// Reads a block's records from its batch headers.
+    pub(super) fn load_summary(&self, block: u32) -> Result<()> {
+        let (used, sequence) = {
+            let tables = self.lock_tables();
+            let info = tables.volume.blocks().info(deepram_core::BlockId(block));
+            (info.used, info.sequence)
+        };
+        let records = self.read_records(block, used, sequence)?;
+        let mut tables = self.lock_tables();
+        let info = tables.volume.blocks().info(deepram_core::BlockId(block));
+        if info.sequence == sequence {
+            tables.summaries.install(block, records);
+        }
+        Ok(())
+    }
+
+    /// Walks the batch headers of a block's first `used` slots.
+    pub(super) fn read_records(
+        &self,
+        block: u32,
+        used: u16,
+        sequence: u64,
+    ) -> Result<Box<[Option<SlotRecord>]>> {
+        let slots = self.geometry.slots_per_block;
+        let mut records = vec![None; usize::from(slots)].into_boxed_slice();
+        let mut buffer = AlignedBuf::zeroed(self.geometry.segment_bytes());
+        let mut at = 0_u16;
+        while at < used {
+            self.read_slot(u64::from(block) * u64::from(slots) + u64::from(at), &mut buffer)?;
+            let header = BatchHeader::decode(&buffer).map_err(|source| PoolError::DamagedPool {
+                device: self.device.name(),
+                what: "the records of a block",
+                source,
+            })?;
+            let fits = usize::from(at) + 1 + header.slots.len() <= usize::from(slots);
+            if header.block_sequence != sequence || header.block != block || header.index != at || !fits {
+                return Err(self.inconsistent(format!(
+                    "block {block}, slot {at}: the header belongs to block {} slot {} (sequence {}, expected {sequence})",
+                    header.block, header.index, header.block_sequence
+                )));
+            }
+            for (n, record) in header.slots.iter().enumerate() {
+                records[usize::from(at) + 1 + n] = Some(*record);
+            }
+            at += 1 + header.slots.len() as u16;
+        }
+        Ok(records)
+    }
+
+    /// Reads and checks a segment whose slot is known, while the log is held: it cannot move.
+    pub(super) fn read_known(&self, page: PageId, segment: u8, slot: u64, buffer: &mut [u8]) -> Result<()> {
+        let slots = u64::from(self.geometry.slots_per_block);
+        let (block, index) = ((slot / slots) as u32, (slot % slots) as u16);
+        if !self.lock_tables().summaries.knows(block) {
+            self.load_summary(block)?;
+        }
+        let record = self.lock_tables().summaries.get(block, index);
+        self.read_slot(slot, buffer)?;
+        if record.is_some_and(|r| r.page == page.0 && r.segment == segment && r.crc == crc32c(buffer)) {
+            return Ok(());
+        }
+        add(&self.counters.damaged_reads, 1);
+        Err(PoolError::Damaged {
+            device: self.device.name(),
+            address: self.address(page, segment),
+            page: page.0,
+            epoch: self.open_epoch(),
+            offset: self.geometry.offset(slot),
+        })
+    }
+}

@@ -1,0 +1,208 @@
+//! One controller: a device, its tables, and the log that fills its blocks.
+//!
+//! # Invariants
+//! 1. Nothing that the durable header reaches (its root record, the table chunks and segments of
+//!    its tables, the log since) is overwritten before a newer header is durable: a block whose
+//!    segments are all dead stays out of use until the next checkpoint (`checkpoint.rs`).
+//! 2. The tables name a slot only after its write has returned.
+//! 3. Batches are numbered without gaps. Where one fails, the log is `broken`, and only a
+//!    checkpoint can make later batches count.
+//!
+//! Lock order: log, then (the cache, in between), then tables. No device transfer takes place
+//! under the tables' lock.
+
+mod append;
+mod check;
+mod checkpoint;
+mod create;
+mod fetch;
+mod ops;
+mod reclaim;
+mod recover;
+mod space;
+mod summary;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::atomic::AtomicI64;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use deepram_core::{Addr, ChunkId, Epoch, PageId, SegmentSize, Volume, VolumeError};
+use uuid::Uuid;
+
+use crate::device::{Device, WriteQueue};
+use crate::error::{PoolError, Result};
+use crate::format::batch::{Meta, NextBlock};
+use crate::format::header::{Extent, Geometry};
+use crate::stats::Counters;
+
+pub(crate) use append::{Commit, Stream, WriteItem};
+pub use check::{DamagedSegment, Report};
+pub(crate) use create::{Identity, Sizing};
+pub(crate) use fetch::Fetched;
+pub(crate) use recover::Recovery;
+use summary::Summaries;
+
+/// Bytes in a table chunk: 256 entries of 16 bytes.
+pub(crate) const CHUNK_BYTES: usize = 4096;
+
+/// One controller of a pool.
+pub(crate) struct Store {
+    device: Arc<dyn Device>,
+    geometry: Geometry,
+    identity: Identity,
+    tables: Mutex<Tables>,
+    log: Mutex<Log>,
+    /// Slots that may yet be filled with new segments; see `space.rs`.
+    room: AtomicI64,
+    counters: Arc<Counters>,
+}
+
+/// What is known about every page and block.
+struct Tables {
+    volume: Volume,
+    /// Where each table chunk stands on flash, by chunk.
+    directory: Vec<Option<Home>>,
+    summaries: Summaries,
+    /// Pages that vanish when their creator ends.
+    temporary: BTreeSet<u32>,
+}
+
+/// Where a table chunk stands, and its checksum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Home {
+    pub(crate) slot: u64,
+    pub(crate) crc: u32,
+}
+
+/// The writing end. Whoever holds it is the only one who changes the tables.
+pub(crate) struct Log {
+    queue: WriteQueue,
+    heads: [Option<Head>; Stream::COUNT],
+    /// Where the next table chunk goes.
+    meta: Option<(u32, u16)>,
+    /// Number of the next batch.
+    seq: u64,
+    /// Every batch up to this number is flushed.
+    flushed: u64,
+    /// Sequence for the next block that is opened.
+    block_sequence: u64,
+    pending: Vec<Meta>,
+    broken: bool,
+    /// Blocks with damaged segments: not reclaimed, so that nothing is thrown away.
+    stuck: BTreeSet<u32>,
+    /// Bytes of log since the last checkpoint.
+    since_checkpoint: u64,
+    generation: u64,
+    incarnation: u32,
+    root: Vec<Extent>,
+}
+
+/// Where a stream writes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) block: u32,
+    pub(crate) index: u16,
+    pub(crate) sequence: u64,
+    pub(crate) next: NextBlock,
+}
+
+impl Log {
+    /// What is in the log may not be what it should be: only a checkpoint can be built on.
+    pub(crate) fn doubt(&mut self) {
+        self.broken = true;
+    }
+}
+
+impl Store {
+    pub(crate) fn segment(&self) -> SegmentSize {
+        self.geometry.segment
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    pub(crate) fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// The pool address of a segment.
+    pub(crate) fn address(&self, page: PageId, segment: u8) -> Addr {
+        let offset = u32::from(segment) * self.geometry.segment.bytes() as u32;
+        Addr::new(u32::from(self.identity.controller), page.0, offset)
+            .expect("a page of the table is below 2^28, a controller below 2^16")
+    }
+
+    /// Takes the writing end; waits for a sync or write-back that has it.
+    pub(crate) fn lock_log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn lock_tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    pub(crate) fn device_error(&self, operation: &'static str, source: io::Error) -> PoolError {
+        PoolError::Device { device: self.device.name(), operation, source }
+    }
+
+    fn inconsistent(&self, what: String) -> PoolError {
+        PoolError::Inconsistent { device: self.device.name(), what }
+    }
+
+    /// Runs an operation on the tables, loading the chunks that it turns out to need.
+    fn with_tables<T>(
+        &self,
+        mut operation: impl FnMut(&mut Tables) -> std::result::Result<T, VolumeError>,
+    ) -> Result<T> {
+        loop {
+            let chunk = match operation(&mut self.lock_tables()) {
+                Ok(value) => return Ok(value),
+                Err(VolumeError::NotLoaded(chunk)) => chunk,
+                Err(source) => return Err(self.volume_error(source)),
+            };
+            self.load_chunk(chunk)?;
+        }
+    }
+
+    fn volume_error(&self, source: VolumeError) -> PoolError {
+        PoolError::Volume { device: self.device.name(), source }
+    }
+
+    /// The stamp of the open epoch.
+    pub(crate) fn open_stamp(&self) -> u32 {
+        self.lock_tables().volume.open_stamp().0
+    }
+
+    pub(crate) fn open_epoch(&self) -> Epoch {
+        self.lock_tables().volume.open_epoch()
+    }
+
+    /// DRAM that tables and queues take, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let tables = self.lock_tables();
+        let buffers = append::QUEUE_DEPTH * append::buffer_bytes(&self.geometry);
+        tables.volume.memory_bytes()
+            + tables.summaries.memory_bytes()
+            + tables.directory.capacity() * size_of::<Option<Home>>()
+            + buffers
+    }
+
+    fn chunk_home(&self, chunk: ChunkId) -> Option<Home> {
+        self.lock_tables().directory.get(chunk.0 as usize).copied().flatten()
+    }
+
+    /// First half of the pool's uuid, which every batch carries.
+    fn pool_mark(&self) -> u64 {
+        mark(self.identity.uuid)
+    }
+}
+
+fn mark(uuid: Uuid) -> u64 {
+    uuid.as_u64_pair().0
+}

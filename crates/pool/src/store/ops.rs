@@ -1,0 +1,148 @@
+//! Pages and epochs: allocation, deletion, permissions, sync, rollback. All of them hold the log,
+//! so that the log tells them in the order in which they took place.
+
+use deepram_core::{Bytes, Epoch, PageId, Retention, Status, TokenInfo};
+
+use super::append::Commit;
+use super::{Fetched, Log, Result, Store};
+use crate::error::PoolError;
+use crate::format::batch::Meta;
+
+impl Store {
+    /// Allocates `count` pages in a row with one status.
+    pub(crate) fn alloc(&self, log: &mut Log, count: u32, status: Status) -> Result<PageId> {
+        let first = self.lock_tables().volume.find_free(count);
+        let Some(first) = first else {
+            return Err(PoolError::NoAddressSpace {
+                needed: Bytes(u64::from(count) << 16),
+                controller: u32::from(self.identity.controller),
+                total: Bytes(u64::from(self.geometry.pages) << 16),
+            });
+        };
+        self.set_status(log, first, count, status)?;
+        Ok(first)
+    }
+
+    /// Gives pages a status.
+    pub(crate) fn set_status(&self, log: &mut Log, first: PageId, count: u32, status: Status) -> Result<()> {
+        for page in first.0..first.0 + count {
+            self.with_tables(|t| t.volume.set_status(PageId(page), status))?;
+            self.note_temporary(page, status);
+        }
+        log.pending.push(Meta::Status { first: first.0, count, status: status.bits() });
+        Ok(())
+    }
+
+    /// Deletes pages.
+    pub(crate) fn delete(&self, log: &mut Log, first: PageId, count: u32) -> Result<()> {
+        for page in first.0..first.0 + count {
+            self.with_tables(|t| t.volume.delete(PageId(page)))?;
+            self.note_temporary(page, Status::default());
+        }
+        log.pending.push(Meta::Delete { first: first.0, count });
+        self.update_room();
+        Ok(())
+    }
+
+    pub(super) fn note_temporary(&self, page: u32, status: Status) {
+        let mut tables = self.lock_tables();
+        if status.allocated() && !status.permanent() {
+            tables.temporary.insert(page);
+        } else {
+            tables.temporary.remove(&page);
+        }
+    }
+
+    /// Pages that vanish when their creator ends.
+    pub(crate) fn temporaries(&self) -> Vec<u32> {
+        self.lock_tables().temporary.iter().copied().collect()
+    }
+
+    pub(crate) fn is_allocated(&self, page: PageId) -> bool {
+        self.lock_tables().volume.is_allocated(page)
+    }
+
+    /// Whether the stamps are used up, so that [`Store::renumber`] must come before the next commit.
+    pub(crate) fn needs_renumber(&self) -> bool {
+        self.lock_tables().volume.needs_renumber()
+    }
+
+    /// Numbers the stamps anew and makes that durable.
+    pub(crate) fn renumber(&self, log: &mut Log) -> Result<()> {
+        self.with_tables(|t| t.volume.renumber())?;
+        self.checkpoint(log)
+    }
+
+    /// Closes the open epoch in the tables, after its commit is durable on every controller.
+    pub(crate) fn close_epoch(&self, wall_ns: u64) -> Result<Epoch> {
+        self.with_tables(|t| t.volume.close_epoch(wall_ns))
+    }
+
+    pub(crate) fn tokens(&self) -> Vec<TokenInfo> {
+        self.lock_tables().volume.tokens().to_vec()
+    }
+
+    pub(crate) fn changed_since(&self, token: Epoch) -> Result<Vec<PageId>> {
+        self.lock_tables().volume.changed_since(token).map_err(|error| self.token_error(token, error))
+    }
+
+    /// Returns to a token's state and makes that durable.
+    pub(crate) fn rollback(&self, log: &mut Log, token: Epoch) -> Result<Vec<PageId>> {
+        let pages = self.changed_since(token)?;
+        // A failure before the commit leaves the state as it was: so the commit comes first.
+        let open = Epoch(self.open_epoch().0 + 1);
+        self.commit(log, Commit::Rollback { token, open }, &[], &mut |_, _| {}, &mut |_| {})?;
+        self.with_tables(|t| t.volume.rollback(token))?;
+        self.refresh_temporaries(&pages)?;
+        self.update_room();
+        Ok(pages)
+    }
+
+    pub(super) fn refresh_temporaries(&self, pages: &[PageId]) -> Result<()> {
+        for &page in pages {
+            let status = self.with_tables(|t| t.volume.status(page))?;
+            self.note_temporary(page.0, status);
+        }
+        Ok(())
+    }
+
+    fn token_error(&self, token: Epoch, error: deepram_core::VolumeError) -> PoolError {
+        PoolError::Token { token, why: error.to_string() }
+    }
+
+    /// Changes which tokens are kept.
+    pub(crate) fn set_retention(&self, retention: Retention) {
+        self.lock_tables().volume.set_retention(retention);
+    }
+
+    pub(crate) fn retention(&self) -> Retention {
+        self.lock_tables().volume.config().retention
+    }
+
+    /// Reads bytes as a token saw them.
+    pub(crate) fn read_at(&self, token: Epoch, page: PageId, segment: u8, buffer: &mut [u8]) -> Result<()> {
+        // Says clearly which tokens there are, where this one is not.
+        self.changed_since(token)?;
+        if self.fetch_at(token, page, segment, buffer)? == Fetched::Zero {
+            buffer.fill(0);
+        }
+        Ok(())
+    }
+
+    /// Pages that are allocated.
+    pub(crate) fn allocated_pages(&self) -> u32 {
+        self.lock_tables().volume.allocated_pages()
+    }
+
+    /// Segments live on flash, and how many more fit.
+    pub(crate) fn usage(&self) -> (u64, i64) {
+        let room = self.room.load(std::sync::atomic::Ordering::Relaxed);
+        let capacity = super::space::capacity(&self.geometry).cast_signed();
+        ((capacity - room).max(0).cast_unsigned(), room)
+    }
+
+    /// Leaves everything durable and the header marked as closed in order.
+    pub(crate) fn close(&self, log: &mut Log) -> Result<()> {
+        self.checkpoint_as(log, true)
+    }
+}

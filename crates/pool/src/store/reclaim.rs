@@ -1,0 +1,153 @@
+//! Reclamation: live segments leave a block so that it can be filled anew; chains that have grown
+//! long are brought together.
+
+use std::collections::BTreeSet;
+
+use deepram_core::ftl::{CostBenefit, VictimPolicy};
+use deepram_core::{BlockId, PageId};
+
+use super::{Log, Result, Store, Stream, WriteItem};
+use crate::buffer::AlignedBuf;
+use crate::format::batch::{SlotKind, SlotRecord};
+use crate::format::codec::crc32c;
+use crate::stats::add;
+
+/// Spread of block uses beyond which a cold, little-worn block is emptied to be worn like the rest.
+const WEAR_SPREAD: u32 = 256;
+/// Live segments this close together are read in one transfer, with the dead ones between them.
+const READ_GAP: u16 = 4;
+
+struct Mover {
+    item: WriteItem,
+    slot: u64,
+    index: u16,
+    crc: u32,
+}
+
+impl Store {
+    /// Empties one block. `false`: there is none worth it.
+    pub(super) fn reclaim_one(&self, log: &mut Log) -> Result<bool> {
+        let Some(victim) = self.victim(log) else { return Ok(false) };
+        if !self.lock_tables().summaries.knows(victim.0) {
+            self.load_summary(victim.0)?;
+        }
+        let movers = self.live_in(victim)?;
+        let mut data = AlignedBuf::zeroed(self.geometry.block_bytes() as usize);
+        if !self.read_movers(victim, &movers, &mut data)? {
+            // Damaged segments can be read by nobody, but are not thrown away either.
+            log.stuck.insert(victim.0);
+            return Ok(true);
+        }
+        let segment = self.geometry.segment_bytes();
+        let items: Vec<WriteItem> = movers.iter().map(|m| m.item).collect();
+        self.append(
+            log,
+            Stream::Reclaim,
+            &items,
+            &mut |wanted, buffers| {
+                for (&item, buffer) in wanted.iter().zip(buffers) {
+                    let at = usize::from(movers[item].index) * segment;
+                    buffer.copy_from_slice(&data[at..at + segment]);
+                }
+            },
+            &mut |_| {},
+        )?;
+        add(&self.counters.blocks_reclaimed, 1);
+        Ok(true)
+    }
+
+    fn victim(&self, log: &Log) -> Option<BlockId> {
+        let tables = self.lock_tables();
+        let blocks = tables.volume.blocks();
+        let exclude: BTreeSet<BlockId> = log.stuck.iter().map(|&b| BlockId(b)).collect();
+        let worn = blocks.wear_victim(WEAR_SPREAD).filter(|b| !exclude.contains(b));
+        let full = |b: &BlockId| blocks.info(*b).live >= blocks.info(*b).used;
+        worn.or_else(|| CostBenefit.pick(blocks, log.block_sequence, &exclude).filter(|b| !full(b)))
+    }
+
+    /// Live share of the emptiest block.
+    pub(super) fn best_victim_share(&self) -> f64 {
+        let tables = self.lock_tables();
+        let best = tables.volume.blocks().reclaimable().next();
+        best.map_or(1.0, |(live, _)| f64::from(live) / f64::from(self.geometry.slots_per_block))
+    }
+
+    /// The live segments of a block, by page and segment.
+    fn live_in(&self, block: BlockId) -> Result<Vec<Mover>> {
+        let records = self.lock_tables().summaries.records(block.0);
+        let first = u64::from(block.0) * u64::from(self.geometry.slots_per_block);
+        let mut movers = Vec::new();
+        for (index, record) in records {
+            if record.kind == SlotKind::Pad {
+                continue;
+            }
+            let slot = first + u64::from(index);
+            let SlotRecord { page, segment, crc, .. } = record;
+            let page = PageId(page);
+            let stamp = self.with_tables(|t| t.volume.is_live(page, segment, deepram_core::Slot(slot)))?;
+            if let Some(stamp) = stamp {
+                let item = WriteItem { page, segment, stamp: stamp.0, moved: true };
+                movers.push(Mover { item, slot, index, crc });
+            }
+        }
+        movers.sort_by_key(|m| (m.item.page, m.item.stamp, m.item.segment));
+        Ok(movers)
+    }
+
+    /// Reads the movers' segments to their places in `data`; whether all are intact.
+    fn read_movers(&self, block: BlockId, movers: &[Mover], data: &mut [u8]) -> Result<bool> {
+        let segment = self.geometry.segment_bytes();
+        let first = u64::from(block.0) * u64::from(self.geometry.slots_per_block);
+        let mut indices: Vec<u16> = movers.iter().map(|m| m.index).collect();
+        indices.sort_unstable();
+        for run in indices.chunk_by(|a, b| b - a <= READ_GAP) {
+            let (start, end) = (run[0], run[run.len() - 1] + 1);
+            let target = &mut data[usize::from(start) * segment..usize::from(end) * segment];
+            self.read_slot(first + u64::from(start), target)?;
+        }
+        for mover in movers {
+            let at = usize::from(mover.index) * segment;
+            let bytes = &mut data[at..at + segment];
+            if crc32c(bytes) != mover.crc {
+                self.read_slot(mover.slot, bytes)?;
+                if crc32c(bytes) != mover.crc {
+                    add(&self.counters.damaged_reads, 1);
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes the segments of the page with the longest chain together, so that the chain is one
+    /// entry for each state that tokens see (NVMM: longest chains first). `false`: no chain can
+    /// become shorter.
+    pub(super) fn coalesce_longest(&self, log: &mut Log) -> Result<bool> {
+        let longest = self.lock_tables().volume.longest_chain();
+        let Some((page, length)) = longest.filter(|(_, length)| *length > 1) else { return Ok(false) };
+        let plan = self.with_tables(|t| t.volume.coalesce_plan(page))?;
+        let segment = self.geometry.segment_bytes();
+        let mut buffer = AlignedBuf::zeroed(segment * usize::from(self.geometry.segment.per_page()));
+        for (stamp, segments) in &plan {
+            let mut items = Vec::with_capacity(segments.len());
+            for (n, &(number, slot)) in segments.iter().enumerate() {
+                let bytes = &mut buffer[n * segment..(n + 1) * segment];
+                self.read_known(page, number, slot.0, bytes)?;
+                items.push(WriteItem { page, segment: number, stamp: stamp.0, moved: true });
+            }
+            self.append(
+                log,
+                Stream::Reclaim,
+                &items,
+                &mut |wanted, buffers| {
+                    for (&item, out) in wanted.iter().zip(buffers) {
+                        out.copy_from_slice(&buffer[item * segment..(item + 1) * segment]);
+                    }
+                },
+                &mut |_| {},
+            )?;
+        }
+        let now = self.lock_tables().volume.longest_chain();
+        Ok(now.is_none_or(|(other, shorter)| other != page || shorter < length))
+    }
+}
