@@ -101,6 +101,20 @@ impl Journal {
         self.open_stamp.0 >= self.stamp_limit
     }
 
+    /// Notes that a page changed in the open epoch. Pages that come and go within it are noted
+    /// each time, so the list is thinned before it grows.
+    pub(crate) fn note(&mut self, page: u32) {
+        let changed = &mut self.open_changed;
+        if changed.len() == changed.capacity() {
+            changed.sort_unstable();
+            changed.dedup();
+            if changed.len() > changed.capacity() / 2 {
+                changed.reserve(changed.len());
+            }
+        }
+        changed.push(page);
+    }
+
     pub(crate) fn close(&mut self, wall_ns: u64) -> Epoch {
         let mut changed = core::mem::take(&mut self.open_changed);
         changed.sort_unstable();
@@ -125,8 +139,8 @@ impl Journal {
         let over = match self.retention {
             Retention::KeepLast(n) => self.tokens.len() > n.max(1) as usize,
             Retention::Segments(limit) => {
-                let held: u64 = self.tokens[1..].iter().map(|t| t.segments_written).sum();
-                self.tokens.len() > 1 && held + self.open_segments > limit
+                let written = self.tokens[1..].iter().map(|t| t.segments_written);
+                self.tokens.len() > 1 && written.fold(self.open_segments, u64::saturating_add) > limit
             }
         };
         over.then_some(oldest.epoch)
@@ -135,7 +149,7 @@ impl Journal {
     /// Gives up the token at `position`, which is not the last. What only it could see lies in
     /// the pages changed up to the next younger token.
     pub(crate) fn drop_at(&mut self, position: usize) {
-        self.tokens.remove(position);
+        let dropped = self.tokens.remove(position);
         let older = self.changed.remove(position);
         self.to_prune.extend_from_slice(&self.changed[position]);
         if position == 0 {
@@ -146,6 +160,9 @@ impl Journal {
             merged.extend_from_slice(&older);
             merged.sort_unstable();
             merged.dedup();
+            let next = &mut self.tokens[position];
+            next.pages_changed = merged.len() as u32;
+            next.segments_written = next.segments_written.saturating_add(dropped.segments_written);
         }
     }
 

@@ -433,6 +433,9 @@ impl PageTable {
         if !entry.vector().is_valid(self.size) {
             return Err("its bit vector gives a segment two places");
         }
+        if entry.is_tombstone() && !entry.vector().is_empty() {
+            return Err("it holds segments of a page that is not allocated");
+        }
         let last = entry.vector().iter(self.size).last().map_or(0, |(_, distance)| u64::from(distance));
         if entry.start().0 + last >= self.slots {
             return Err("its slots lie beyond the device");

@@ -31,10 +31,13 @@ pub mod device;
 mod error;
 mod format;
 mod options;
+#[doc(hidden)]
+pub mod peer;
 mod pool;
 mod region;
 mod stats;
 mod store;
+mod view;
 
 pub use deepram_core::{Addr, AddrError, Bytes, Epoch, Retention, SegmentSize};
 pub use error::{PoolError, Result};
@@ -44,3 +47,9 @@ pub use pool::{History, Info, Inspection, Lifetime, Permissions, Pool, Root};
 pub use region::WatchError;
 pub use stats::Stats;
 pub use store::{DamagedSegment, Report};
+pub use view::Words;
+
+/// Compiles the examples of the README with the documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

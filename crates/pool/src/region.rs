@@ -5,6 +5,8 @@
 //! write-protected. All changes to that go through here; who decides them is [`crate::cache`].
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::{io, ptr};
 
 use linux_raw_sys::general as raw;
@@ -16,6 +18,12 @@ const UFFDIO_POISON: u32 = 0xC020_AA08;
 const WRITEPROTECT_MODE_WP: u64 = 1;
 /// `_IO(0xAA, 0x00)` on `/dev/userfaultfd`.
 const USERFAULTFD_IOC_NEW: u32 = 0x0000_AA00;
+
+/// What is copied whole.
+const WORD: usize = size_of::<u64>();
+
+/// "The calling process" in place of a descriptor (`PIDFD_SELF_THREAD_GROUP`, Linux 6.14).
+const PIDFD_SELF: i64 = -10001;
 
 const _: () = assert!(size_of::<raw::uffdio_poison>() == 0x20, "the ioctl number holds the size");
 
@@ -87,6 +95,8 @@ pub(crate) struct Region {
     len: usize,
     watch: Option<OwnedFd>,
     poison: bool,
+    /// Whether many ranges can be dropped in one call, as far as is known.
+    batched: AtomicBool,
 }
 
 // SAFETY: a region is an address range; every access to its bytes goes through methods whose
@@ -116,7 +126,8 @@ impl Region {
         if got == libc::MAP_FAILED {
             return Err(taken(io::Error::last_os_error()));
         }
-        let region = Self { base: got.cast(), len, watch: None, poison: false };
+        let region =
+            Self { base: got.cast(), len, watch: None, poison: false, batched: AtomicBool::new(true) };
         if base.is_some() && got.addr() != want {
             return Err(taken(io::ErrorKind::AddrInUse.into()));
         }
@@ -275,11 +286,50 @@ impl Region {
         self.wake(offset, len)
     }
 
-    /// Drops the frames of the range: it is missing afterwards.
-    pub(crate) fn discard(&self, offset: usize, len: usize) -> io::Result<()> {
-        // SAFETY: the range lies in the region; the cache has written back what it must keep.
-        let result = unsafe { libc::madvise(self.base.add(offset).cast(), len, libc::MADV_DONTNEED) };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    /// Drops the frames of these ranges (offset, length): they are missing afterwards.
+    pub(crate) fn discard(&self, ranges: &[(usize, usize)]) -> io::Result<()> {
+        let mut rest = ranges;
+        while rest.len() > 1 && self.batched.load(Relaxed) {
+            let now = &rest[..rest.len().min(libc::UIO_MAXIOV as usize)];
+            if !self.discard_batch(now) {
+                self.batched.store(false, Relaxed);
+                break;
+            }
+            rest = &rest[now.len()..];
+        }
+        for &(offset, len) in rest {
+            // SAFETY: the range lies in the region; the cache has written back what it must keep.
+            let result = unsafe { libc::madvise(self.base.add(offset).cast(), len, libc::MADV_DONTNEED) };
+            if result != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    }
+
+    /// One call for many ranges, where the kernel has that (Linux 6.13, for the caller itself).
+    /// `false` if it has not; some ranges may have been dropped then.
+    fn discard_batch(&self, ranges: &[(usize, usize)]) -> bool {
+        let vectors: Vec<libc::iovec> = ranges
+            .iter()
+            .map(|&(offset, len)| libc::iovec {
+                iov_base: self.base.wrapping_add(offset).cast(),
+                iov_len: len,
+            })
+            .collect();
+        let total: usize = ranges.iter().map(|(_, len)| len).sum();
+        // SAFETY: the ranges lie in the region, as for `madvise`; the vectors outlive the call.
+        let done = unsafe {
+            libc::syscall(
+                libc::SYS_process_madvise,
+                PIDFD_SELF,
+                vectors.as_ptr(),
+                vectors.len(),
+                libc::MADV_DONTNEED,
+                0,
+            )
+        };
+        usize::try_from(done) == Ok(total)
     }
 
     /// What user code may do with the range (`mprotect`).
@@ -297,20 +347,55 @@ impl Region {
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Copies out of resident pages. The caller holds the cache lock, so that they stay resident.
-    pub(crate) fn copy_out(&self, offset: usize, to: &mut [u8]) {
-        assert!(offset + to.len() <= self.len, "inside the region");
-        // SAFETY: in bounds (asserted), resident and readable (the caller's part); `to` is not in
-        // the region. Concurrent stores of user threads race with this copy as they would with
-        // any reader; words are copied whole (see `copy_words`).
-        unsafe { copy_words(self.base.add(offset), to.as_mut_ptr(), to.len()) }
+    /// The word at an offset, which is a multiple of 8.
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(WORD) && offset < self.len, "a word of the region");
+        // SAFETY: inside the region, which is made of whole pages; aligned, for it starts at one;
+        // mapped as long as `self`. Rust code accesses the region by atomics only (these copies
+        // and `Words`) or through raw pointers whose users are told the rules.
+        unsafe { AtomicU64::from_ptr(self.base.add(offset).cast()) }
     }
 
-    /// Copies into resident, writable pages, under the cache lock as [`Region::copy_out`].
+    /// Copies out of resident pages, so that no aligned word is torn by a concurrent store. The
+    /// caller holds the cache lock, so that they stay resident and readable.
+    pub(crate) fn copy_out(&self, offset: usize, to: &mut [u8]) {
+        if offset.is_multiple_of(WORD) && to.len().is_multiple_of(WORD) {
+            for (n, bytes) in to.chunks_exact_mut(WORD).enumerate() {
+                bytes.copy_from_slice(&self.word(offset + n * WORD).load(Relaxed).to_ne_bytes());
+            }
+            return;
+        }
+        let mut done = 0;
+        while done < to.len() {
+            let (start, within, n) = piece(offset + done, to.len() - done);
+            let word = self.word(start).load(Relaxed).to_ne_bytes();
+            to[done..done + n].copy_from_slice(&word[within..within + n]);
+            done += n;
+        }
+    }
+
+    /// Copies into resident, writable pages, under the cache lock as [`Region::copy_out`]. The
+    /// bytes beside a part of a word keep what others store there meanwhile.
     pub(crate) fn copy_in(&self, offset: usize, from: &[u8]) {
-        assert!(offset + from.len() <= self.len, "inside the region");
-        // SAFETY: as for `copy_out`.
-        unsafe { copy_words(from.as_ptr(), self.base.add(offset), from.len()) }
+        if offset.is_multiple_of(WORD) && from.len().is_multiple_of(WORD) {
+            for (n, bytes) in from.chunks_exact(WORD).enumerate() {
+                let value = u64::from_ne_bytes(bytes.try_into().expect("a word's bytes"));
+                self.word(offset + n * WORD).store(value, Relaxed);
+            }
+            return;
+        }
+        let mut done = 0;
+        while done < from.len() {
+            let (start, within, n) = piece(offset + done, from.len() - done);
+            let part = &from[done..done + n];
+            // Never refused: the closure always has a new value.
+            let _ = self.word(start).fetch_update(Relaxed, Relaxed, |old| {
+                let mut word = old.to_ne_bytes();
+                word[within..within + n].copy_from_slice(part);
+                Some(u64::from_ne_bytes(word))
+            });
+            done += n;
+        }
     }
 
     fn advise(&self, offset: usize, len: usize, advice: i32, what: &'static str) -> Result<(), WatchError> {
@@ -332,18 +417,11 @@ impl Drop for Region {
     }
 }
 
-/// Copies so that an aligned 8-byte word is never torn: x86-64 and AArch64 move aligned words
-/// whole, and `memcpy` there moves no smaller unit inside an aligned run.
-unsafe fn copy_words(from: *const u8, to: *mut u8, len: usize) {
-    const WORD: usize = 8;
-    let aligned = from.addr() % WORD == 0 && to.addr() % WORD == 0 && len % WORD == 0;
-    if aligned {
-        // SAFETY: the caller's bounds; both sides are aligned to words and do not overlap.
-        unsafe { ptr::copy_nonoverlapping(from.cast::<u64>(), to.cast::<u64>(), len / WORD) };
-    } else {
-        // SAFETY: the caller's bounds; the ranges do not overlap.
-        unsafe { ptr::copy_nonoverlapping(from, to, len) };
-    }
+/// The first of `len` bytes at `offset` that lie in one word: the word's offset, the first byte in
+/// it, how many.
+fn piece(offset: usize, len: usize) -> (usize, usize, usize) {
+    let within = offset % WORD;
+    (offset - within, within, len.min(WORD - within))
 }
 
 fn open_userfaultfd(mode: WatchMode) -> io::Result<OwnedFd> {

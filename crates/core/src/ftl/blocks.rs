@@ -325,6 +325,23 @@ impl Blocks {
         self.set_live(block, info, i32::from(info.live) - i32::from(slots))
     }
 
+    /// Whether [`Blocks::add_live`] and then [`Blocks::sub_live`] of so many slots would succeed.
+    pub(crate) fn check_live(&self, block: BlockId, add: u16, sub: u16) -> Result<(), BlocksError> {
+        let info = *self.get(block)?;
+        if add > 0 && matches!(info.state, State::Free | State::Retired) {
+            return Err(wrong_state(block, info.state, "in use"));
+        }
+        let most = i32::from(info.live) + i32::from(add);
+        let left = most - i32::from(sub);
+        for live in [most, left] {
+            if live < 0 || live > i32::from(info.used) {
+                let (used, limit) = (info.used, self.slots_per_block);
+                return Err(BlocksError::WrongCount { block, live, used, limit });
+            }
+        }
+        Ok(())
+    }
+
     fn set_live(&mut self, block: BlockId, info: BlockInfo, wanted: i32) -> Result<(), BlocksError> {
         let (used, limit) = (info.used, self.slots_per_block);
         let live = match u16::try_from(wanted) {

@@ -11,7 +11,7 @@ use super::{Volume, VolumeError};
 use crate::bit_vector::BitVector;
 use crate::page_table::{Entry, PageTable, Status};
 use crate::placement::group;
-use crate::units::{PageId, Slot, Stamp};
+use crate::units::{BlockId, PageId, Slot, Stamp};
 
 /// An entry of a chain with the index at which it stands; `None` for a new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,9 +74,10 @@ impl Iterator for Walk<'_> {
 
 impl Volume {
     pub(super) fn walk(&self, page: PageId) -> Walk<'_> {
-        // A sound chain is far shorter than the tokens and segments that can hold versions.
-        let most = (self.journal.tokens.len() as u32 + 2).saturating_mul(33);
-        Walk { table: &self.table, page, next: Some(PageTable::head(page)), left: most }
+        // A longer chain would have to loop. While pages wait to be pruned, a sound one can have
+        // far more entries than the live tokens need.
+        let left = self.table.upper_used() + 1;
+        Walk { table: &self.table, page, next: Some(PageTable::head(page)), left }
     }
 
     pub(super) fn chain(&self, page: PageId) -> Result<Chain, VolumeError> {
@@ -111,6 +112,7 @@ impl Volume {
             }
             return Err(VolumeError::TableFull { needed, limit: self.table.upper_limit() });
         }
+        self.check_counts(&chain)?;
 
         // From the oldest: each needs to know where its predecessor stands.
         let mut previous = 0;
@@ -145,6 +147,26 @@ impl Volume {
         self.settle(&chain)
     }
 
+    /// Whether the blocks can count the slots that a change uses and frees.
+    fn check_counts(&self, chain: &Chain) -> Result<(), VolumeError> {
+        let mut changes: Vec<(BlockId, u16, u16)> = Vec::new();
+        let used = chain.used.iter().map(|&slot| (slot, 1, 0));
+        for (slot, used, freed) in used.chain(chain.freed.iter().map(|&slot| (slot, 0, 1))) {
+            let block = self.block_of(slot);
+            match changes.iter_mut().find(|(b, ..)| *b == block) {
+                Some(change) => {
+                    change.1 += used;
+                    change.2 = change.2.saturating_add(freed);
+                }
+                None => changes.push((block, used, freed)),
+            }
+        }
+        for (block, used, freed) in changes {
+            self.blocks.check_live(block, used, freed)?;
+        }
+        Ok(())
+    }
+
     /// Brings what depends on a chain up to date.
     fn settle(&mut self, chain: &Chain) -> Result<(), VolumeError> {
         let page = chain.page.0;
@@ -172,12 +194,13 @@ impl Volume {
         let Some(&(_, first)) = placed.first() else { return Ok(Vec::new()) };
         let block = self.block_of(first);
         let block_start = Slot(u64::from(block.0) * slots);
+        let total = u64::from(self.config.blocks) * slots;
         let mut segments = 0_u32;
         for &(segment, slot) in placed {
             if segment >= size.per_page() {
                 return Err(VolumeError::NoSegment { segment, per_page: size.per_page() });
             }
-            let inside = block.0 < self.config.blocks && self.block_of(slot) == block;
+            let inside = slot.0 < total && self.block_of(slot) == block;
             let reachable = slot.0 >= block_start.0 + u64::from(segment);
             let twice = segments >> segment & 1 == 1 || placed.iter().filter(|(_, s)| *s == slot).count() > 1;
             if !inside || !reachable || twice {
@@ -204,6 +227,9 @@ impl Volume {
         let Some(status) = chain.links.first().map(|l| l.entry.status()).filter(|s| s.allocated()) else {
             return Err(VolumeError::NotAllocated(page));
         };
+        if placed.is_empty() {
+            return Ok(());
+        }
         // Superseded in the epoch that wrote them: no token will ever see them.
         let size = self.config.segment;
         for position in 0..chain.links.len() {
@@ -226,47 +252,68 @@ impl Volume {
         chain.used.extend(placed.iter().map(|&(_, slot)| slot));
         self.store(chain)?;
         self.note_change(page, first_of_epoch);
-        self.journal.open_segments += placed.len() as u64;
+        self.journal.open_segments = self.journal.open_segments.saturating_add(placed.len() as u64);
         Ok(())
     }
 
     /// Records that versions were moved to other slots: for each segment its newest version that
-    /// is not younger than `stamp`. The moved versions carry `stamp` from then on.
+    /// is not younger than `stamp`. The moved versions carry `stamp` from then on, so no live
+    /// token may lie between theirs and it.
+    ///
+    /// What was moved may have been pruned since, when a log is replayed and pruning is ahead of
+    /// where it was. All that is left then is gone or an older version, which a token before
+    /// `stamp` sees: it stays where it is, and the new slot stays dead, as nobody needs it.
     ///
     /// # Errors
-    /// As [`Volume::apply`]; [`VolumeError::NoVersion`].
+    /// As [`Volume::apply`]; [`VolumeError::NoVersion`] if the stamp has not come yet.
     pub fn relocate(&mut self, page: PageId, stamp: Stamp, placed: &[(u8, Slot)]) -> Result<(), VolumeError> {
-        let versions = self.versions(placed)?;
+        self.versions(placed)?;
         let mut chain = self.chain(page)?;
         let size = self.config.segment;
-        for &(segment, _) in placed {
+        if stamp > self.journal.open_stamp {
+            let segment = placed.first().map_or(0, |&(segment, _)| segment);
+            return Err(VolumeError::NoVersion { page, segment });
+        }
+        let mut moved = Vec::with_capacity(placed.len());
+        for &(segment, slot) in placed {
             let source = chain
                 .links
                 .iter()
                 .take_while(|l| l.entry.stamp() > stamp || !l.entry.is_tombstone())
                 .position(|l| l.entry.stamp() <= stamp && l.entry.slot(size, segment).is_some());
-            let Some(source) = source else { return Err(VolumeError::NoVersion { page, segment }) };
-            chain.take(source, size, segment);
+            let Some(source) = source else { continue };
+            if !self.journal.sees(chain.links[source].entry.stamp(), stamp) {
+                chain.take(source, size, segment);
+                moved.push((segment, slot));
+            }
+        }
+        if moved.is_empty() {
+            return Ok(());
         }
         let Some(position) = chain.links.iter().position(|l| l.entry.stamp() <= stamp) else {
             return Ok(());
         };
         let status = chain.links[position].entry.status();
-        for (start, vector) in versions {
+        for (start, vector) in self.versions(&moved)? {
             let entry = Entry::new(start, 0, vector, stamp, status);
             chain.links.insert(position, Link { at: None, entry });
         }
-        chain.used.extend(placed.iter().map(|&(_, slot)| slot));
+        chain.used.extend(moved.iter().map(|&(_, slot)| slot));
         self.tidy(&mut chain.links);
         self.store(chain)
     }
 
-    /// Gives a page a status; an untouched page comes into being.
+    /// Gives a page a status; an untouched page comes into being. A status that says the page is
+    /// not allocated deletes it.
     ///
     /// # Errors
     /// [`VolumeError::NotLoaded`], [`VolumeError::NoPage`], [`VolumeError::TableFull`].
     pub fn set_status(&mut self, page: PageId, status: Status) -> Result<(), VolumeError> {
         let mut chain = self.chain(page)?;
+        if !status.allocated() {
+            let allocated = chain.links.first().is_some_and(|l| l.entry.status().allocated());
+            return if allocated { self.delete(page) } else { Ok(()) };
+        }
         let open = self.journal.open_stamp;
         let head = chain.links.first().map(|l| l.entry);
         let first_of_epoch = head.is_none_or(|h| h.stamp() != open);
@@ -282,6 +329,7 @@ impl Volume {
             _ => {
                 let entry = Entry::new(Slot(0), 0, BitVector::default(), open, status);
                 chain.links.insert(0, Link { at: None, entry });
+                self.tidy(&mut chain.links);
             }
         }
         self.store(chain)?;
@@ -319,7 +367,7 @@ impl Volume {
 
     fn note_change(&mut self, page: PageId, first_of_epoch: bool) {
         if first_of_epoch {
-            self.journal.open_changed.push(page.0);
+            self.journal.note(page.0);
         }
     }
 
@@ -350,18 +398,36 @@ impl Volume {
         self.store(chain)
     }
 
-    /// Drops entries that hold nothing and that no token sees as the newest.
+    /// Drops entries that hold nothing and that nobody sees as the newest: neither a token nor,
+    /// for the first one, the open epoch.
+    ///
+    /// A tombstone that nobody sees stays if there is something between it and the next older one
+    /// that it hides. An entry that says no more than a status goes if that can be said by the
+    /// next older one, because nobody sees that.
     fn tidy(&self, links: &mut Vec<Link>) {
-        let mut newer: Option<Stamp> = None;
-        links.retain(|link| {
-            let entry = link.entry;
-            let seen = newer.is_none_or(|until| self.journal.sees(entry.stamp(), until));
-            let keep = seen || !entry.vector().is_empty() || entry.is_tombstone();
-            if keep {
-                newer = Some(entry.stamp());
+        let mut kept: Vec<Link> = Vec::with_capacity(links.len());
+        for (position, link) in links.iter().enumerate() {
+            let mut link = *link;
+            let seen =
+                kept.last().is_none_or(|newer| self.journal.sees(link.entry.stamp(), newer.entry.stamp()));
+            if link.entry.is_tombstone() {
+                let mut hidden = links[position + 1..].iter().take_while(|l| !l.entry.is_tombstone());
+                if !seen && hidden.all(|l| l.entry.vector().is_empty()) {
+                    continue;
+                }
+            } else if !seen {
+                if link.entry.vector().is_empty() {
+                    continue;
+                }
+                let bare =
+                    kept.pop_if(|newer| newer.entry.vector().is_empty() && !newer.entry.is_tombstone());
+                if let Some(bare) = bare {
+                    link.entry = link.entry.with_status(bare.entry.status());
+                }
             }
-            keep
-        });
+            kept.push(link);
+        }
+        *links = kept;
     }
 
     /// The longest chain that is known and how many entries it has (NVMM: blocks are freed from

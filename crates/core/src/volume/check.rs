@@ -20,6 +20,9 @@ impl fmt::Display for Problem {
     }
 }
 
+/// More of one chain say nothing new.
+const PROBLEMS_A_PAGE: usize = 8;
+
 impl Volume {
     /// Checks every chain, every slot and every count against each other. Loads must have been
     /// done: needs the whole table.
@@ -33,13 +36,20 @@ impl Volume {
         let mut problems = Vec::new();
         let mut owners: BTreeMap<Slot, PageId> = BTreeMap::new();
         let mut live = vec![0_u32; self.config.blocks as usize];
-        let mut upper = 0;
+        let mut upper = 0_u64;
         for page in (0..self.config.pages).map(PageId) {
             let entries = self.check_chain(page, &mut problems, |slot| {
                 live[self.block_of(slot).0 as usize] += 1;
                 owners.insert(slot, page)
             });
-            upper += entries.saturating_sub(1);
+            upper += u64::from(entries.saturating_sub(1));
+            if upper > u64::from(self.table.upper_used()) {
+                // To follow the others as well could take as long as there are pages times entries.
+                problems.push(Problem(alloc::format!(
+                    "page {page}: its chain shares entries with another, or loops; the check ends here"
+                )));
+                return Ok(problems);
+            }
             let allocated = self.table.get(PageTable::head(page))?.status().allocated();
             if allocated != self.is_allocated(page) {
                 problems.push(Problem(alloc::format!(
@@ -47,7 +57,7 @@ impl Volume {
                 )));
             }
         }
-        if upper != self.table.upper_used() {
+        if upper != u64::from(self.table.upper_used()) {
             let counted = self.table.upper_used();
             problems.push(Problem(alloc::format!(
                 "{upper} upper entries are reached by chains, {counted} are counted"
@@ -83,7 +93,12 @@ impl Volume {
         let mut entries = 0;
         let mut last = None;
         let mut versions = 0_u32;
-        let mut tell = |text: String| problems.push(Problem(alloc::format!("page {page}: {text}")));
+        let most = problems.len() + PROBLEMS_A_PAGE;
+        let mut tell = |text: String| {
+            if problems.len() < most {
+                problems.push(Problem(alloc::format!("page {page}: {text}")));
+            }
+        };
         for entry in self.walk(page) {
             let entry = match entry {
                 Ok(entry) => entry,

@@ -76,6 +76,32 @@ impl Volume {
         Ok(self.journal.changed_since(position).into_iter().map(PageId).collect())
     }
 
+    /// Which segments of a page have changed since a token (bit by segment), and whether its status
+    /// has: what a cache above must forget when it is rolled back.
+    ///
+    /// # Errors
+    /// [`VolumeError::UnknownToken`], [`VolumeError::ReclaimedToken`], [`VolumeError::NotLoaded`].
+    pub fn changed_segments(&self, token: Epoch, page: PageId) -> Result<(u16, bool), VolumeError> {
+        let stamp = self.journal.tokens[self.live(token)?].stamp;
+        let mut segments = 0;
+        let mut status = None;
+        for entry in self.walk(page) {
+            let entry = entry?;
+            let first = *status.get_or_insert(entry.status());
+            if entry.stamp() <= stamp {
+                return Ok((segments, entry.status() != first));
+            }
+            if entry.is_tombstone() {
+                return Ok((u16::MAX, true));
+            }
+            for (segment, _) in entry.vector().iter(self.config.segment) {
+                segments |= 1 << segment;
+            }
+        }
+        // It was not there.
+        Ok((u16::MAX, true))
+    }
+
     /// Returns to a token's state. Younger tokens are gone; numbers are not reused.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use core::fmt;
 
 use super::{ConfigError, Volume, VolumeConfig};
 use crate::ftl::blocks::{BlockInfo, Blocks, BlocksError};
-use crate::journal::{Journal, TokenInfo};
+use crate::journal::{Journal, Retention, TokenInfo};
 use crate::page_table::{ChunkId, LoadError};
 use crate::units::{Epoch, Stamp};
 
@@ -119,12 +119,20 @@ impl Volume {
         })
     }
 
-    /// Changes which tokens are kept; takes effect at the next [`Volume::expired`].
-    pub fn set_retention(&mut self, retention: crate::journal::Retention) {
+    /// Changes which tokens are kept, the last one in any case; takes effect at the next
+    /// [`Volume::expired`].
+    pub fn set_retention(&mut self, retention: Retention) {
+        let retention = match retention {
+            Retention::KeepLast(n) => Retention::KeepLast(n.max(1)),
+            Retention::Segments(_) => retention,
+        };
         self.config.retention = retention;
         self.journal.retention = retention;
     }
 }
+
+/// Leaves room to count on: at a million syncs a second this takes 290,000 years.
+const MAX_EPOCH: Epoch = Epoch(u64::MAX / 2);
 
 fn check_journal(config: &VolumeConfig, s: &VolumeSnapshot) -> Result<(), &'static str> {
     if s.tokens.is_empty() || s.tokens.len() != s.changed.len() {
@@ -134,6 +142,9 @@ fn check_journal(config: &VolumeConfig, s: &VolumeSnapshot) -> Result<(), &'stat
     let last = s.tokens[s.tokens.len() - 1];
     if !ordered || last.epoch >= s.open || last.stamp >= s.open_stamp || s.open_stamp.0 > config.stamp_limit {
         return Err("epochs and stamps of the tokens are not in order");
+    }
+    if s.open > MAX_EPOCH {
+        return Err("the open epoch is beyond what any volume gets to");
     }
     let lists = s.changed.iter().chain([&s.open_changed, &s.to_prune]);
     if lists.flatten().any(|&page| page >= config.pages) {

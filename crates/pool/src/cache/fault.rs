@@ -179,14 +179,14 @@ impl Cache {
                 state.refused.push(first);
             }
             eprintln!("deepram: a store through the mapped address failed: {error}");
-            state.damage.push(error);
+            state.remember(error);
             drop(state);
             // A failure here leaves the thread waiting; the message above says why.
             let _ = self.region.wake(offset, self.segment_bytes);
             return;
         }
         eprintln!("deepram: an access through the mapped address failed: {error}");
-        state.damage.push(error);
+        state.remember(error);
         if state.flags[index as usize] == 0 {
             state.flags[index as usize] = POISONED;
             let poisoned = self.region.poison(offset, self.segment_bytes);

@@ -13,7 +13,12 @@ const WRITE_BACK: usize = 2048;
 /// Clean segments between two dirty ones that are cheaper to protect again than to skip: one more
 /// system call costs about as much as walking this many page-table entries.
 const PROTECT_GAP: u32 = 64;
-/// Frozen segments copied while the lock is held once.
+/// More dirty segments than this are written ahead of a sync's cut: protecting one takes about a
+/// microsecond, and the cut is to stop stores for a fraction of a millisecond.
+const AHEAD: usize = 256;
+/// How often that is tried against threads that keep storing.
+const AHEAD_ROUNDS: usize = 2;
+/// Segments copied while the lock is held once.
 const COPY_BATCH: usize = 16;
 
 impl Cache {
@@ -58,13 +63,16 @@ impl Cache {
         per_controller
     }
 
-    /// Takes up to `n` dirty segments of a controller off the list, oldest first, sorted.
+    /// Takes up to `n` dirty segments of a controller off the list, oldest first, sorted. They are
+    /// protected when they are copied.
     fn take_dirty(&self, controller: u32, n: usize) -> Vec<Index> {
         let mut state = self.lock();
         let mut taken = Vec::with_capacity(n.min(state.dirty_count));
+        let mut seen = state.dirty.len();
         let mut others = Vec::new();
-        while taken.len() < n {
+        while taken.len() < n && seen > 0 {
             let Some(index) = state.dirty.pop_front() else { break };
+            seen -= 1;
             let flags = state.flags[index as usize];
             if flags & DIRTY == 0 || flags & WRITING != 0 {
                 // Clean again; or listed twice. A dirty one that is being written cannot be
@@ -86,8 +94,20 @@ impl Cache {
             state.dirty.push_front(index);
         }
         taken.sort_unstable();
-        self.protect_runs(&taken);
         taken
+    }
+
+    /// Writes what is dirty without stopping anybody, if that is so much that a sync's cut would
+    /// stop stores for long. What is stored to meanwhile is dirty again.
+    pub(crate) fn flush_ahead(&self, log: &mut MutexGuard<'_, Log>, controller: usize) -> Result<()> {
+        for _ in 0..AHEAD_ROUNDS {
+            if self.lock().dirty_count <= AHEAD {
+                break;
+            }
+            let segments = self.take_dirty(controller as u32, usize::MAX);
+            self.flush(log, controller, &segments, None)?;
+        }
+        Ok(())
     }
 
     /// Write-protects these segments, sorted, in few calls.
@@ -177,7 +197,11 @@ impl Cache {
     /// the cut, the frame otherwise.
     fn capture(&self, segments: &[Index], wanted: &[usize], buffers: &mut [&mut [u8]]) {
         for (wanted, buffers) in wanted.chunks(COPY_BATCH).zip(buffers.chunks_mut(COPY_BATCH)) {
+            let mut open: Vec<Index> = wanted.iter().map(|&item| segments[item]).collect();
             let mut state = self.lock();
+            open.retain(|&index| state.flags[index as usize] & (FROZEN | DIRTY) == 0);
+            open.sort_unstable();
+            self.protect_runs(&open);
             for (&item, buffer) in wanted.iter().zip(buffers) {
                 let index = segments[item];
                 if let Some(copy) = state.staged.remove(&index) {

@@ -53,6 +53,9 @@ const STAGING_SHARE: usize = 16;
 /// The fewest frames with which loading, writing back and staging can go on at once.
 pub(crate) const LEAST_FRAMES: usize = 256;
 
+/// Most errors remembered until somebody asks for them.
+const MOST_DAMAGE: usize = 64;
+
 /// One segment of the pool: controller and segment in one number, as the mapped region is laid out.
 pub(crate) type Index = u32;
 
@@ -88,7 +91,17 @@ pub(crate) struct State {
     /// Pages made read-only because the device is full.
     refused: Vec<Index>,
     damage: Vec<PoolError>,
+    /// Why the last write-back failed, until one succeeds.
+    stalled: Option<String>,
     stopping: bool,
+}
+
+impl State {
+    fn remember(&mut self, error: PoolError) {
+        if self.damage.len() < MOST_DAMAGE {
+            self.damage.push(error);
+        }
+    }
 }
 
 /// What an access wants.
@@ -128,6 +141,7 @@ impl Cache {
                 generation: 0,
                 refused: Vec::new(),
                 damage: Vec::new(),
+                stalled: None,
                 stopping: false,
             }),
             changed: Condvar::new(),
@@ -264,6 +278,11 @@ impl Cache {
             self.evict(&mut state, 1);
         }
         if state.resident >= self.limit() {
+            // Nothing comes free while write-back fails: an error is better than waiting for ever.
+            if let Some(why) = &state.stalled {
+                let source = std::io::Error::other(why.clone());
+                return Err(self.store_of(index).0.device_error("making room in the DRAM cache", source));
+            }
             self.work.notify_one();
             drop(self.wait(state));
             return Ok(());
@@ -273,7 +292,8 @@ impl Cache {
         }
         if state.flags[index as usize] & POISONED != 0 {
             // Another try: the damage may have been in the transfer.
-            self.discard_run(Some((index, 1)));
+            let cleared = self.discard(&[index]);
+            debug_assert!(cleared.is_ok());
         }
         state.flags[index as usize] = LOADING;
         state.resident += 1;
@@ -374,30 +394,33 @@ impl Cache {
 
     /// Drops up to `n` clean segments, least recently used first. Returns how many.
     fn evict(&self, state: &mut State, n: usize) -> usize {
-        let mut evicted = 0;
-        while evicted < n {
-            let State { clock, flags, .. } = state;
-            let victim = clock.victim(&mut |key| flags[key as usize] == RESIDENT);
-            let Some(index) = victim else { break };
-            if self.region.discard(self.offset(index), self.segment_bytes).is_err() {
-                // It stays: a frame too many is better than bytes lost.
-                state.clock.insert(index);
-                break;
-            }
-            state.flags[index as usize] = 0;
-            state.resident -= 1;
-            evicted += 1;
+        let mut victims = Vec::with_capacity(n);
+        while victims.len() < n {
+            let State { clock, flags, .. } = &mut *state;
+            let Some(index) = clock.victim(&mut |key| flags[key as usize] == RESIDENT) else { break };
+            victims.push(index);
         }
+        victims.sort_unstable();
+        if self.discard(&victims).is_err() {
+            // They stay: frames too many are better than bytes lost.
+            victims.drain(..).for_each(|index| state.clock.insert(index));
+        }
+        for &index in &victims {
+            state.flags[index as usize] = 0;
+        }
+        state.resident -= victims.len();
+        let evicted = victims.len();
         add(&self.counters.evictions, evicted as u64);
         evicted
     }
 
-    /// Forgets whatever the cache holds of these pages: their contents have changed beneath it.
-    pub(crate) fn forget(&self, state: &mut State, first: Index, count: u32) {
+    /// Forgets these segments: their contents have changed beneath the cache.
+    pub(crate) fn forget(&self, state: &mut State, segments: impl IntoIterator<Item = Index>) {
         state.generation += 1;
-        let mut run: Option<(Index, u32)> = None;
-        for index in first..first + count {
+        let mut dropped = Vec::new();
+        for index in segments {
             let flags = state.flags[index as usize];
+            // One that is being loaded will be loaded again: the generation has changed.
             if flags & LOADING != 0 || flags == 0 {
                 continue;
             }
@@ -410,34 +433,27 @@ impl Cache {
             }
             state.staged.remove(&index);
             state.flags[index as usize] = 0;
-            run = match run {
-                Some((start, len)) if start + len == index => Some((start, len + 1)),
-                other => {
-                    self.discard_run(other);
-                    Some((index, 1))
-                }
-            };
+            dropped.push(index);
         }
-        self.discard_run(run);
+        dropped.sort_unstable();
+        // Fails only on a range that is not mapped, and the region always is.
+        let discarded = self.discard(&dropped);
+        debug_assert!(discarded.is_ok(), "{discarded:?}");
         self.changed.notify_all();
     }
 
-    fn discard_run(&self, run: Option<(Index, u32)>) {
-        if let Some((first, count)) = run {
-            // Fails only on a range that is not mapped, and the region always is.
-            let discarded = self.region.discard(self.offset(first), count as usize * self.segment_bytes);
-            debug_assert!(discarded.is_ok());
-        }
+    /// Drops the frames of these segments, sorted.
+    fn discard(&self, sorted: &[Index]) -> std::io::Result<()> {
+        let runs: Vec<(usize, usize)> = sorted
+            .chunk_by(|a, b| a + 1 == *b)
+            .map(|run| (self.offset(run[0]), run.len() * self.segment_bytes))
+            .collect();
+        self.region.discard(&runs)
     }
 
-    /// Forgets every dirty segment.
-    pub(crate) fn forget_dirty(&self, state: &mut State) {
-        for index in std::mem::take(&mut state.dirty) {
-            if state.flags[index as usize] & DIRTY != 0 {
-                self.forget(state, index, 1);
-            }
-        }
-        state.generation += 1;
+    /// The segments that are dirty.
+    pub(crate) fn dirty(&self, state: &State) -> Vec<Index> {
+        state.dirty.iter().copied().filter(|&index| state.flags[index as usize] & DIRTY != 0).collect()
     }
 
     /// Makes room on flash for one more dirty segment, by giving up old tokens.
@@ -500,9 +516,15 @@ impl Cache {
             let write = wanted > 0 || state.dirty_count > self.dirty_limit();
             if write && state.dirty_count > 0 {
                 drop(state);
-                if let Err(error) = self.write_back() {
-                    let mut state = self.lock();
-                    state.damage.push(error);
+                let result = self.write_back();
+                let mut state = self.lock();
+                let failed = result.is_err();
+                state.stalled = result.as_ref().err().map(ToString::to_string);
+                if let Err(error) = result {
+                    state.remember(error);
+                }
+                if failed && !state.stopping {
+                    self.changed.notify_all();
                     // Not again at once: the device needs a moment, or somebody to make room.
                     drop(self.work.wait_timeout(state, Duration::from_millis(50)));
                 }

@@ -5,11 +5,17 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::{Errno, ReadWriteFlags, pread, pwritev2};
 
 use super::{ALIGN, Device};
+
+/// How long a lock is waited for. The kernel tears the io_uring of a process that was killed down
+/// after its parent has seen it end, and only then is the file it wrote to closed.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+const LOCK_RETRY: Duration = Duration::from_millis(5);
 
 /// A regular file or block device, locked against a second opener for as long as it is open.
 ///
@@ -100,8 +106,13 @@ impl FileDevice {
     }
 
     fn lock(&self) -> io::Result<()> {
-        rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(())
+        let until = Instant::now() + LOCK_PATIENCE;
+        loop {
+            match rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(LOCK_RETRY),
+                result => return Ok(result?),
+            }
+        }
     }
 
     fn write_with(&self, offset: u64, buf: &[u8], flags: ReadWriteFlags) -> io::Result<()> {
@@ -184,6 +195,11 @@ impl Device for FileDevice {
 
     fn queue_fd(&self) -> Option<RawFd> {
         Some(self.file.as_raw_fd())
+    }
+
+    fn release(&self) {
+        // At the latest the lock goes with the descriptor.
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 
     fn name(&self) -> String {

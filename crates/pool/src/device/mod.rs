@@ -66,6 +66,9 @@ pub trait Device: Send + Sync {
         None
     }
 
+    /// Lets others have the device: it will not be used any more.
+    fn release(&self) {}
+
     /// What an operator would call this device: its path.
     fn name(&self) -> String;
 }

@@ -199,7 +199,7 @@ impl Pool {
         let mut log = store.lock_log();
         let mut state = cache.lock();
         let index = cache.index_of(controller, first);
-        cache.forget(&mut state, index, count * cache.segments_per_page());
+        cache.forget(&mut state, index..index + count * cache.segments_per_page());
         store.delete(&mut log, first, count)?;
         drop(state);
         cache.set_access(controller, first, count, Status::default())?;
@@ -250,6 +250,9 @@ impl Pool {
         }
         let wall_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
         let epoch = inner.stores[0].open_epoch();
+        for (controller, log) in logs.iter_mut().enumerate() {
+            inner.cache.flush_ahead(log, controller)?;
+        }
         let cut = inner.cache.cut();
         let result = self.commit_cut(&mut logs, &cut, epoch, wall_ns);
         if result.is_err() && logs.len() > 1 {
@@ -315,14 +318,16 @@ impl Pool {
         }
         let mut state = cache.lock();
         let mut result = Ok(());
+        let mut forgotten = Vec::new();
         for (controller, (store, log)) in (0..).zip(inner.stores.iter().zip(&mut logs)) {
             match store.rollback(log, token) {
-                Ok(pages) => {
-                    for page in pages {
+                Ok(changes) => {
+                    for (page, segments, status_changed) in changes {
                         let first = cache.index_of(controller, page);
-                        cache.forget(&mut state, first, cache.segments_per_page());
-                        let status = store.status(page)?;
-                        cache.set_access(controller, page, 1, status)?;
+                        forgotten.extend(bits(segments, cache.segments_per_page()).map(|n| first + n));
+                        if status_changed {
+                            cache.set_access(controller, page, 1, store.status(page)?)?;
+                        }
                     }
                 }
                 Err(error) => {
@@ -335,8 +340,9 @@ impl Pool {
             logs.iter_mut().for_each(|log| log.doubt());
         }
         result?;
-        // Dirty segments of pages that no epoch had written yet.
-        cache.forget_dirty(&mut state);
+        // What is dirty is newer than any token.
+        forgotten.extend(cache.dirty(&state));
+        cache.forget(&mut state, forgotten);
         drop(state);
         drop(logs);
         cache.readmit();
@@ -456,6 +462,11 @@ impl Pool {
     }
 }
 
+/// Numbers of the set bits below `n`.
+fn bits(mask: u16, n: u32) -> impl Iterator<Item = u32> {
+    (0..n).filter(move |bit| mask >> bit & 1 == 1)
+}
+
 impl Inner {
     fn stop_threads(&self) {
         self.cache.stop();
@@ -464,6 +475,8 @@ impl Inner {
             let _ = keeper.join();
         }
         drop(self.handlers.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take());
+        // Somebody may hold on to `Words`; the devices are free all the same.
+        self.stores.iter().for_each(|store| store.device().release());
     }
 }
 

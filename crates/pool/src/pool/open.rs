@@ -18,13 +18,11 @@ use crate::region::{Region, WatchMode};
 use crate::stats::Counters;
 use crate::store::{Identity, Recovery, Report, Sizing, Store};
 
-/// Where pools are mapped if the caller does not say: a part of the address space that neither
-/// the kernel nor a sanitiser uses by itself.
-const BASE: u64 = 0x2000_0000_0000;
-/// Distance between the bases that different pools get.
-const BASE_STEP: u64 = 1 << 40;
-/// As many of them.
-const BASES: u128 = 16;
+/// Where pools are mapped if the caller does not say: a part of the address space (48 TiB) that
+/// neither the kernel nor a sanitiser uses by itself.
+const BASES: std::ops::Range<u64> = 0x2000_0000_0000..0x5000_0000_0000;
+/// Pools are placed at multiples of their size in it, and at least so far apart.
+const LEAST_STEP: u64 = 1 << 30;
 /// The part of the budget that block summaries may take.
 const SUMMARY_SHARE: u64 = 16;
 /// The most controllers of a pool.
@@ -84,13 +82,16 @@ impl Pool {
             return Err(PoolError::Option { option: "devices", problem });
         }
         let uuid = Uuid::new_v4();
-        let base = options.base.unwrap_or(BASE + BASE_STEP * (uuid.as_u128() % BASES) as u64);
-        if base % PAGE_BYTES != 0 || base == 0 {
+        let sizing = Sizing { size: options.size, flash: options.flash, segment: options.segment };
+        let geometry = sizing.geometry()?;
+        let span = u64::from(geometry.pages) * PAGE_BYTES * devices.len() as u64;
+        let step = span.next_power_of_two().max(LEAST_STEP);
+        let places = ((BASES.end - BASES.start) / step).max(1);
+        let base = options.base.unwrap_or(BASES.start + step * (uuid.as_u128() % u128::from(places)) as u64);
+        if !base.is_multiple_of(PAGE_BYTES) || base == 0 {
             let problem = format!("{base:#x} is not a multiple of 64 KiB");
             return Err(PoolError::Option { option: "base", problem });
         }
-        let sizing = Sizing { size: options.size, flash: options.flash, segment: options.segment };
-        let geometry = sizing.geometry()?;
         let controllers = devices.len() as u16;
         for (controller, device) in (0..).zip(devices) {
             if device.len() < geometry.device_bytes() {

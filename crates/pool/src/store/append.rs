@@ -2,11 +2,13 @@
 //! tables when their write has returned.
 
 use std::collections::VecDeque;
+use std::sync::mpsc;
 
 use deepram_core::placement::{SegmentRef, place};
 use deepram_core::{BlockId, Epoch, PageId, Slot, Stamp};
 
 use super::{Head, Log, Result, Store};
+use crate::buffer::AlignedBuf;
 use crate::format::batch::{BatchHeader, Meta, NextBlock, SlotKind, SlotRecord};
 use crate::format::codec::crc32c;
 use crate::format::header::Geometry;
@@ -14,10 +16,16 @@ use crate::stats::add;
 
 /// Writes under way at once.
 pub(super) const QUEUE_DEPTH: usize = 4;
+/// Write buffers: under way, being gathered, and one at hand.
+pub(super) const BUFFERS: usize = QUEUE_DEPTH + FILL_AHEAD + 1;
 /// Most bytes of one write: large enough for any device's full sequential rate.
 const MAX_BATCH_BYTES: usize = 1 << 20;
 /// A sync of at most so many segments goes out with its commit as one durable write.
 const SMALL_SYNC: usize = 64;
+/// Up to so many segments are gathered by the thread that writes them: another would not pay.
+const SERIAL: usize = 512;
+/// Batches that the gathering thread is ahead.
+const FILL_AHEAD: usize = 2;
 /// Most segments between two looks at how much room there is.
 const ROUND: usize = 8192;
 /// How often a batch is tried on another block before its error is given to the caller.
@@ -51,9 +59,21 @@ pub(crate) struct WriteItem {
 }
 
 /// Gives the contents of the items with these numbers.
-pub(crate) type Fill<'a> = &'a mut dyn FnMut(&[usize], &mut [&mut [u8]]);
+pub(crate) type Fill<'a> = &'a mut (dyn FnMut(&[usize], &mut [&mut [u8]]) + Send);
 /// Is told the numbers of the items that the tables name now.
 pub(crate) type Published<'a> = &'a mut dyn FnMut(&[usize]);
+
+/// A batch that has its place in the log, on its way to being written.
+struct Plan {
+    stream: Stream,
+    seq: u64,
+    head: Head,
+    metas: Vec<Meta>,
+    /// Item number of each slot after the header.
+    placed: Vec<Option<usize>>,
+    buffer: AlignedBuf,
+    records: Vec<SlotRecord>,
+}
 
 /// A batch whose write is under way.
 struct Batch {
@@ -113,7 +133,8 @@ impl Store {
         Ok(())
     }
 
-    /// One pass over `left`, leaving in `under_way` what has not been published.
+    /// One pass over `left`, leaving in `under_way` what has not been published. Large ones have
+    /// their contents gathered on another thread while this one places, submits and publishes.
     #[expect(clippy::too_many_arguments, reason = "one pass of `append`, split off for its length")]
     fn append_round(
         &self,
@@ -125,24 +146,82 @@ impl Store {
         fill: Fill<'_>,
         published: Published<'_>,
     ) -> Result<()> {
-        while !left.is_empty() {
-            let batch = self.start_batch(log, stream, items, left, fill, None)?;
-            under_way.push_back(batch);
-            // Publish in order; stop handing out new work at the first failure.
-            while let Some(completion) = log.queue.completed() {
-                if let Some(batch) = under_way.iter_mut().find(|b| b.tag == completion.tag) {
-                    batch.done = Some(completion.result);
+        if left.len() <= SERIAL {
+            while !left.is_empty() {
+                let mut plan = self.plan_batch(log, stream, items, left, None)?;
+                self.fill_batch(&mut plan, items, fill);
+                under_way.push_back(self.submit_batch(log, plan)?);
+                if !self.publish_done(log, under_way, items, published)? {
+                    break;
                 }
             }
-            while under_way.front().is_some_and(|b| matches!(b.done, Some(Ok(())))) {
-                let batch = under_way.pop_front().expect("there is a front");
-                self.publish(log, &batch, items, published)?;
+            return Ok(());
+        }
+        std::thread::scope(|scope| {
+            let (to_fill, plans) = mpsc::channel::<Plan>();
+            let (to_submit, filled) = mpsc::channel::<Plan>();
+            scope.spawn(move || {
+                for mut plan in plans {
+                    self.fill_batch(&mut plan, items, fill);
+                    if to_submit.send(plan).is_err() {
+                        return;
+                    }
+                }
+            });
+            let mut ahead = 0;
+            let mut result = Ok(());
+            loop {
+                while ahead < FILL_AHEAD && result.is_ok() && !left.is_empty() {
+                    match self.plan_batch(log, stream, items, left, None) {
+                        Ok(plan) => ahead += usize::from(to_fill.send(plan).is_ok()),
+                        Err(error) => result = Err(error),
+                    }
+                }
+                if ahead == 0 {
+                    return result;
+                }
+                let Ok(plan) = filled.recv() else { return result };
+                ahead -= 1;
+                if result.is_err() {
+                    // Its number is used and its place is left: the log has a gap.
+                    log.broken = true;
+                    left.extend(plan.placed.iter().flatten());
+                    log.queue.give_back(plan.buffer);
+                    continue;
+                }
+                under_way.push_back(self.submit_batch(log, plan)?);
+                if !self.publish_done(log, under_way, items, published)? {
+                    // Nothing new after a failure; `result` stays good for the caller to try again.
+                    while let Some(plan) = (ahead > 0).then(|| filled.recv().ok()).flatten() {
+                        ahead -= 1;
+                        log.broken = true;
+                        left.extend(plan.placed.iter().flatten());
+                        log.queue.give_back(plan.buffer);
+                    }
+                    return result;
+                }
             }
-            if under_way.iter().any(|b| matches!(b.done, Some(Err(_)))) {
-                break;
+        })
+    }
+
+    /// Publishes, in order, the batches that are done; `false` after a failed one.
+    fn publish_done(
+        &self,
+        log: &mut Log,
+        under_way: &mut VecDeque<Batch>,
+        items: &[WriteItem],
+        published: Published<'_>,
+    ) -> Result<bool> {
+        while let Some(completion) = log.queue.completed() {
+            if let Some(batch) = under_way.iter_mut().find(|b| b.tag == completion.tag) {
+                batch.done = Some(completion.result);
             }
         }
-        Ok(())
+        while under_way.front().is_some_and(|b| matches!(b.done, Some(Ok(())))) {
+            let Some(batch) = under_way.pop_front() else { break };
+            self.publish(log, &batch, items, published)?;
+        }
+        Ok(!under_way.iter().any(|b| matches!(b.done, Some(Err(_)))))
     }
 
     fn outcome(
@@ -165,17 +244,16 @@ impl Store {
         (batch, outcome)
     }
 
-    /// Builds a batch of as many of `left` as fit, and starts or (with a commit) carries out its
-    /// write. Takes those items off `left`.
-    fn start_batch(
+    /// Decides on a batch of as many of `left` as fit, and takes those off `left`. From here on
+    /// its place in the log is taken.
+    fn plan_batch(
         &self,
         log: &mut Log,
         stream: Stream,
         items: &[WriteItem],
         left: &mut Vec<usize>,
-        fill: Fill<'_>,
         commit: Option<Meta>,
-    ) -> Result<Batch> {
+    ) -> Result<Plan> {
         let segment = self.geometry.segment_bytes();
         let head = self.head(log, stream)?;
         let mut metas = std::mem::take(&mut log.pending);
@@ -186,38 +264,48 @@ impl Store {
             .min(buffer_bytes(&self.geometry) / segment - 1)
             .min(BatchHeader::capacity(segment, meta_len));
         let placed = self.arrange(head, most, items, left);
-
-        let mut buffer = log.queue.buffer();
-        let used = placed.len();
-        let len = (1 + used) * segment;
-        {
-            let (_, body) = buffer[..len].split_at_mut(segment);
-            let mut wanted = Vec::with_capacity(used);
-            let mut targets = Vec::with_capacity(used);
-            for (slot, bytes) in placed.iter().zip(body.chunks_exact_mut(segment)) {
-                match slot {
-                    Some(item) => {
-                        wanted.push(*item);
-                        targets.push(bytes);
-                    }
-                    None => bytes.fill(0),
-                }
-            }
-            fill(&wanted, &mut targets);
-        }
-        let slots: Vec<(Option<usize>, SlotRecord)> = placed
-            .iter()
-            .zip(buffer[segment..len].chunks_exact(segment))
-            .map(|(slot, bytes)| (*slot, slot.map_or(SlotRecord::PAD, |item| record(&items[item], bytes))))
-            .collect();
-
-        let tag = log.seq;
+        let advanced = Head { index: head.index + 1 + placed.len() as u16, ..head };
+        log.heads[stream as usize] = Some(advanced);
+        self.note_used(advanced)?;
+        let seq = log.seq;
         log.seq += 1;
+        Ok(Plan { stream, seq, head, metas, placed, buffer: log.queue.buffer(), records: Vec::new() })
+    }
+
+    /// Puts the contents in place and takes their checksums.
+    fn fill_batch(&self, plan: &mut Plan, items: &[WriteItem], fill: Fill<'_>) {
+        let segment = self.geometry.segment_bytes();
+        let body = &mut plan.buffer[segment..(1 + plan.placed.len()) * segment];
+        let mut wanted = Vec::with_capacity(plan.placed.len());
+        let mut targets = Vec::with_capacity(plan.placed.len());
+        for (slot, bytes) in plan.placed.iter().zip(body.chunks_exact_mut(segment)) {
+            match slot {
+                Some(item) => {
+                    wanted.push(*item);
+                    targets.push(bytes);
+                }
+                None => bytes.fill(0),
+            }
+        }
+        fill(&wanted, &mut targets);
+        plan.records = plan
+            .placed
+            .iter()
+            .zip(body.chunks_exact(segment))
+            .map(|(slot, bytes)| slot.map_or(SlotRecord::PAD, |item| record(&items[item], bytes)))
+            .collect();
+    }
+
+    /// Starts or, for a commit, carries out the write of a filled batch.
+    fn submit_batch(&self, log: &mut Log, plan: Plan) -> Result<Batch> {
+        let segment = self.geometry.segment_bytes();
+        let Plan { stream, seq, head, metas, placed, mut buffer, records } = plan;
+        let len = (1 + placed.len()) * segment;
         let header = BatchHeader {
             pool: self.pool_mark(),
             controller: self.identity.controller,
             stream: stream as u8,
-            seq: tag,
+            seq,
             block: head.block,
             index: head.index,
             block_sequence: head.sequence,
@@ -225,7 +313,7 @@ impl Store {
             flushed: log.flushed,
             generation: log.generation,
             metas,
-            slots: slots.iter().map(|(_, record)| *record).collect(),
+            slots: records.clone(),
         };
         header.encode(&mut buffer[..segment]);
         let slot = u64::from(head.block) * u64::from(self.geometry.slots_per_block) + u64::from(head.index);
@@ -235,16 +323,28 @@ impl Store {
             log.queue.give_back(buffer);
             Some(result)
         } else {
-            log.queue.write(tag, offset, buffer, len);
+            log.queue.write(seq, offset, buffer, len);
             None
         };
-        let advanced = Head { index: head.index + 1 + used as u16, ..head };
-        log.heads[stream as usize] = Some(advanced);
         log.since_checkpoint += len as u64;
-        self.note_used(advanced)?;
         add(&self.counters.bytes_written, len as u64);
         add(&self.counters.bytes_tables, segment as u64);
-        Ok(Batch { tag, head, slots, bytes: len as u64, done })
+        let slots = placed.into_iter().zip(records).collect();
+        Ok(Batch { tag: seq, head, slots, bytes: len as u64, done })
+    }
+
+    /// Plans, fills and submits one batch.
+    fn start_batch(
+        &self,
+        log: &mut Log,
+        items: &[WriteItem],
+        left: &mut Vec<usize>,
+        fill: Fill<'_>,
+        commit: Option<Meta>,
+    ) -> Result<Batch> {
+        let mut plan = self.plan_batch(log, Stream::User, items, left, commit)?;
+        self.fill_batch(&mut plan, items, fill);
+        self.submit_batch(log, plan)
     }
 
     /// Chooses slots after the header for as many of `left` as fit in `most` slots; takes these
@@ -423,7 +523,7 @@ impl Store {
         };
         let mut left: Vec<usize> = (0..items.len()).collect();
         let kept = log.pending.clone();
-        let batch = self.start_batch(log, Stream::User, items, &mut left, fill, Some(meta))?;
+        let batch = self.start_batch(log, items, &mut left, fill, Some(meta))?;
         debug_assert!(left.is_empty(), "the caller keeps to SMALL_SYNC and one header");
         if let Some(Err(source)) = batch.done {
             log.broken = true;
@@ -465,7 +565,7 @@ impl Store {
                 .count();
             let rest = log.pending.split_off(fits);
             let kept = log.pending.clone();
-            let batch = self.start_batch(log, Stream::User, &[], &mut Vec::new(), &mut |_, _| {}, None)?;
+            let batch = self.start_batch(log, &[], &mut Vec::new(), &mut |_, _| {}, None)?;
             log.queue.drain();
             let (batch, outcome) = self.outcome(log, &mut VecDeque::new(), batch);
             if let Err(source) = outcome {

@@ -24,9 +24,10 @@ impl Store {
         log.queue.drain();
         self.thin_out(log)?;
         let pending = std::mem::take(&mut log.pending);
-        match self.write_tables(log, clean) {
+        let mut dirty = Vec::new();
+        match self.write_tables(log, clean, &mut dirty) {
             Ok(()) => Ok(()),
-            Err((error, dirty)) => {
+            Err(error) => {
                 // The old header still counts, and what it names is as it was: places are given
                 // up in the counts only, and blocks only after a header.
                 let mut tables = self.lock_tables();
@@ -68,29 +69,24 @@ impl Store {
         Ok(())
     }
 
-    fn write_tables(
-        &self,
-        log: &mut Log,
-        clean: bool,
-    ) -> std::result::Result<(), (crate::PoolError, Vec<ChunkId>)> {
+    fn write_tables(&self, log: &mut Log, clean: bool, dirty: &mut Vec<ChunkId>) -> Result<()> {
         let segment = self.geometry.segment_bytes();
         let mut tables = self.lock_tables();
-        let dirty = tables.volume.dirty_chunks();
-        let failed = |error| (error, dirty.clone());
+        *dirty = tables.volume.dirty_chunks();
 
         for extent in std::mem::take(&mut log.root) {
             for slot in extent.slot..extent.slot + u64::from(extent.slots) {
-                self.release_slot(&mut tables, slot).map_err(failed)?;
+                self.release_slot(&mut tables, slot)?;
             }
         }
         // Places first, contents after: the root record tells of the places as well.
         let mut chunks = Vec::with_capacity(dirty.len());
-        for &chunk in &dirty {
-            let slot = self.take_meta_slot(log, &mut tables).map_err(failed)?;
+        for &chunk in &*dirty {
+            let slot = self.take_meta_slot(log, &mut tables)?;
             let Some(bytes) = tables.volume.table().bytes(chunk) else { continue };
             let home = Home { slot, crc: crc32c(&bytes) };
             if let Some(old) = tables.directory[chunk.0 as usize].replace(home) {
-                self.release_slot(&mut tables, old.slot).map_err(failed)?;
+                self.release_slot(&mut tables, old.slot)?;
             }
             tables.volume.mark_chunk(chunk, false);
             chunks.push((slot, bytes));
@@ -100,7 +96,7 @@ impl Store {
         let length = self.root(log, &tables).encode().len();
         let mut root_slots = Vec::new();
         for _ in 0..length.div_ceil(segment) {
-            root_slots.push(self.take_meta_slot(log, &mut tables).map_err(failed)?);
+            root_slots.push(self.take_meta_slot(log, &mut tables)?);
         }
         let extents = extents(&root_slots);
         log.root.clone_from(&extents);
@@ -110,7 +106,7 @@ impl Store {
 
         if extents.len() > Header::MAX_EXTENTS {
             let error = self.inconsistent(format!("the root record is in {} pieces", extents.len()));
-            return Err(failed(error));
+            return Err(error);
         }
         let root_len = record.len() as u64;
         let root_crc = crc32c(&record);
@@ -118,8 +114,8 @@ impl Store {
             .iter()
             .map(|(slot, bytes)| (*slot, &bytes[..]))
             .chain(root_slots.iter().copied().zip(record.chunks(segment)));
-        self.write_slots(pieces).map_err(failed)?;
-        self.flush_device(log).map_err(failed)?;
+        self.write_slots(pieces)?;
+        self.flush_device(log)?;
 
         let header = Header {
             generation: log.generation + 1,
@@ -134,7 +130,7 @@ impl Store {
             root_len,
             root_crc,
         };
-        self.write_header(&header).map_err(failed)?;
+        self.write_header(&header)?;
         log.generation += 1;
         log.broken = false;
         log.since_checkpoint = 0;

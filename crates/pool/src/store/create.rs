@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex};
 
 use deepram_core::page_table::MAX_STAMP;
-use deepram_core::{Bytes, PageId, Retention, SegmentSize, Status, Volume, VolumeConfig};
+use deepram_core::{Bytes, Epoch, PageId, Retention, SegmentSize, Status, Volume, VolumeConfig};
 use uuid::Uuid;
 
 use super::append::{QUEUE_DEPTH, buffer_bytes};
@@ -62,8 +62,12 @@ impl Sizing {
         let pages = (pages + 1).min(most) as u32;
         let segment = self.segment.bytes();
         let per_page = u32::from(self.segment.per_page());
-        // Every segment may be an entry of its own, as far as the paper's 30-bit index reaches.
-        let upper = pages.saturating_mul(per_page).min((1 << 30) - pages.next_multiple_of(256));
+        // Every segment on flash may be an entry of its own, and every page one that holds nothing
+        // but a status, as far as the paper's 30-bit index reaches.
+        let most_upper = (1 << 30) - pages.next_multiple_of(256);
+        let upper = |blocks: u64, slots: u64| {
+            (blocks * slots + u64::from(pages)).min(u64::from(most_upper)) as u32
+        };
         let geometry = |flash: u64| {
             // Small devices get small blocks, so that there are enough of them to reclaim from.
             let slots =
@@ -72,7 +76,7 @@ impl Sizing {
             Geometry {
                 segment: self.segment,
                 pages,
-                upper,
+                upper: upper(blocks, slots),
                 blocks: blocks.min(u64::from(u32::MAX)) as u32,
                 slots_per_block: slots as u16,
             }
@@ -133,7 +137,10 @@ impl Store {
         log.incarnation = 1;
         log.block_sequence = 1 << 32;
         store.set_status(&mut log, PageId(0), 1, Status::new(true, true, true))?;
-        store.close_epoch(0)?;
+        let empty = store.close_epoch(0)?;
+        // Epoch 0 has no page for the roots: nobody could work on from there.
+        store.with_tables(|t| t.volume.drop_token(Epoch(empty.0 - 1)))?;
+        while store.prune(usize::MAX)? {}
         store.open_heads(&mut log)?;
         // Twice, so that both header copies are ours.
         store.checkpoint(&mut log)?;

@@ -171,7 +171,12 @@ impl Store {
     }
 
     fn volume_error(&self, source: VolumeError) -> PoolError {
-        PoolError::Volume { device: self.device.name(), source }
+        match source {
+            VolumeError::UnknownToken { token, .. } | VolumeError::ReclaimedToken { token, .. } => {
+                PoolError::Token { token, why: source.to_string() }
+            }
+            _ => PoolError::Volume { device: self.device.name(), source },
+        }
     }
 
     /// The stamp of the open epoch.
@@ -186,7 +191,7 @@ impl Store {
     /// DRAM that tables and queues take, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let tables = self.lock_tables();
-        let buffers = append::QUEUE_DEPTH * append::buffer_bytes(&self.geometry);
+        let buffers = append::BUFFERS * append::buffer_bytes(&self.geometry);
         tables.volume.memory_bytes()
             + tables.summaries.memory_bytes()
             + tables.directory.capacity() * size_of::<Option<Home>>()

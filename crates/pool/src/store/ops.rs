@@ -83,19 +83,26 @@ impl Store {
     }
 
     pub(crate) fn changed_since(&self, token: Epoch) -> Result<Vec<PageId>> {
-        self.lock_tables().volume.changed_since(token).map_err(|error| self.token_error(token, error))
+        self.lock_tables().volume.changed_since(token).map_err(|error| self.volume_error(error))
     }
 
-    /// Returns to a token's state and makes that durable.
-    pub(crate) fn rollback(&self, log: &mut Log, token: Epoch) -> Result<Vec<PageId>> {
+    /// Returns to a token's state and makes that durable. Tells for each page that had changed
+    /// which segments (bit by segment) and whether its status.
+    pub(crate) fn rollback(&self, log: &mut Log, token: Epoch) -> Result<Vec<(PageId, u16, bool)>> {
         let pages = self.changed_since(token)?;
+        let mut changes = Vec::with_capacity(pages.len());
+        for &page in &pages {
+            let (segments, status) = self.with_tables(|t| t.volume.changed_segments(token, page))?;
+            changes.push((page, segments, status));
+        }
         // A failure before the commit leaves the state as it was: so the commit comes first.
         let open = Epoch(self.open_epoch().0 + 1);
         self.commit(log, Commit::Rollback { token, open }, &[], &mut |_, _| {}, &mut |_| {})?;
         self.with_tables(|t| t.volume.rollback(token))?;
-        self.refresh_temporaries(&pages)?;
+        let other: Vec<PageId> = changes.iter().filter(|c| c.2).map(|c| c.0).collect();
+        self.refresh_temporaries(&other)?;
         self.update_room();
-        Ok(pages)
+        Ok(changes)
     }
 
     pub(super) fn refresh_temporaries(&self, pages: &[PageId]) -> Result<()> {
@@ -104,10 +111,6 @@ impl Store {
             self.note_temporary(page.0, status);
         }
         Ok(())
-    }
-
-    fn token_error(&self, token: Epoch, error: deepram_core::VolumeError) -> PoolError {
-        PoolError::Token { token, why: error.to_string() }
     }
 
     /// Changes which tokens are kept.

@@ -68,8 +68,8 @@ impl Recovery {
 
     /// The epoch that would be open in the newest state that this device has whole.
     pub(crate) fn newest(&self) -> Epoch {
-        let commits = self.batches.iter().filter_map(opens);
-        commits.last().unwrap_or(self.root.snapshot.open)
+        let newest = self.batches.iter().rev().find_map(opens);
+        newest.unwrap_or(self.root.snapshot.open)
     }
 
     /// Batches that would be replayed.

@@ -105,8 +105,13 @@ impl Store {
             // Lives on the reserve; asking for more would ask for itself.
             return Ok(());
         }
-        self.make_free(log, self.blocks_for(segments as u64))?;
-        self.make_entries(log, segments)?;
+        let blocks = self.blocks_for(segments as u64);
+        self.make_free(log, blocks)?;
+        // Coalescing fills blocks, reclaiming takes entries: each after the other until both fit.
+        while !self.has_entries(segments) {
+            self.make_entries(log, segments)?;
+            self.make_free(log, blocks)?;
+        }
         if log.broken && log.pending.len() > 64 {
             self.checkpoint(log)?;
         }
@@ -159,30 +164,29 @@ impl Store {
         }
     }
 
-    /// Coalesces the longest chains until `segments` new entries fit in the table.
+    /// Whether `segments` new entries fit in the table. A segment needs at most one entry,
+    /// coalescing itself a few.
+    fn has_entries(&self, segments: usize) -> bool {
+        let tables = self.lock_tables();
+        let table = tables.volume.table();
+        let rest = table.upper_limit() - table.upper_used();
+        rest.max(table.upper_at_hand()) as usize >= segments + 64
+    }
+
+    /// Makes some room in the table, for `segments` in the end: brings the longest chain together
+    /// or, where that gains nothing, gives up the oldest token.
     fn make_entries(&self, log: &mut Log, segments: usize) -> Result<()> {
-        loop {
-            let (at_hand, limit) = {
-                let tables = self.lock_tables();
-                let table = tables.volume.table();
-                let rest = table.upper_limit() - table.upper_used();
-                (rest.max(table.upper_at_hand()), table.upper_limit())
-            };
-            // A segment needs at most one entry, coalescing itself a few.
-            if at_hand as usize >= segments + 64 {
-                return Ok(());
-            }
-            if self.coalesce_longest(log)? {
-                continue;
-            }
-            if let Some(oldest) = self.droppable() {
-                self.drop_token(log, oldest)?;
-                while self.prune(PRUNE_STEP)? {}
-            } else {
-                let source = deepram_core::VolumeError::TableFull { needed: segments as u32, limit };
-                return Err(self.volume_error(source));
-            }
+        if self.coalesce_longest(log)? {
+            return Ok(());
         }
+        let Some(oldest) = self.droppable() else {
+            let limit = self.lock_tables().volume.table().upper_limit();
+            let source = deepram_core::VolumeError::TableFull { needed: segments as u32, limit };
+            return Err(self.volume_error(source));
+        };
+        self.drop_token(log, oldest)?;
+        while self.prune(PRUNE_STEP)? {}
+        Ok(())
     }
 
     /// Work that need not wait for anybody, done in the background: expired tokens, pruning,

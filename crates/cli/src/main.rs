@@ -1,0 +1,75 @@
+//! The `deepram` command.
+
+#![forbid(unsafe_code)]
+
+mod bench;
+mod cli;
+mod demo;
+mod docs;
+mod output;
+mod pool;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use deepram_pool::PoolError;
+
+use cli::{Cli, Command};
+
+/// The work failed.
+const FAILED: u8 = 1;
+/// The command line asked for what cannot be.
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    // Wrong syntax ends here, with status 2.
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {}", one_line(&error));
+            let usage = matches!(error.downcast_ref(), Some(PoolError::Option { .. }));
+            ExitCode::from(if usage { USAGE } else { FAILED })
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Demo(args) => demo::run(&args),
+        Command::DemoWorker(args) => demo::worker::run(&args),
+        Command::Pool { command } => pool::run(command),
+        Command::Bench { command } => bench::run(command),
+        Command::Completions { shell } => docs::completions(shell),
+        Command::Man { out } => docs::man(out.as_deref()),
+    }
+}
+
+/// An error with its causes. Many of our errors tell their cause themselves: not twice.
+fn one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain() {
+        let text = cause.to_string().replace('\n', " ");
+        if line.is_empty() {
+            line = text;
+        } else if !line.contains(&text) {
+            line = format!("{line}: {text}");
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_line_and_tells_each_cause_once() {
+        let source = io::Error::other("no medium");
+        let inner = PoolError::Device { device: "a.pool".into(), operation: "reading", source };
+        let error = anyhow::Error::from(inner).context("verifying");
+        assert_eq!(one_line(&error), "verifying: a.pool: reading failed: no medium");
+        assert_eq!(one_line(&anyhow::anyhow!("two\nlines")), "two lines");
+    }
+}

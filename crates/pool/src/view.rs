@@ -1,0 +1,82 @@
+//! Memory of a mapped pool as a slice of words, for code that would rather not touch pointers.
+
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+
+use deepram_core::Addr;
+
+use crate::error::{PoolError, Result};
+use crate::pool::Pool;
+
+const WORD: u64 = size_of::<AtomicU64>() as u64;
+
+/// Words of a mapped pool, shared by any number of threads: what [`Pool::pointer`] gives, with the
+/// types to use it safely.
+///
+/// It keeps the pool's memory from being unmapped, but not the pool open: once it is closed, or
+/// where the words have been freed or made unreadable, an access raises a signal, as said at
+/// [`Pool`].
+///
+/// ```no_run
+/// # fn main() -> deepram_pool::Result<()> {
+/// # use std::sync::atomic::Ordering::Relaxed;
+/// # let pool = deepram_pool::Pool::open(&["data.pool"], &deepram_pool::OpenOptions::new(64 << 20))?;
+/// let addr = pool.alloc(8 * 1000, deepram_pool::Lifetime::Permanent)?;
+/// let counts = pool.words(addr, 1000)?;
+/// std::thread::scope(|s| {
+///     for _ in 0..4 {
+///         s.spawn(|| counts[17].fetch_add(1, Relaxed));
+///     }
+/// });
+/// assert_eq!(counts[17].load(Relaxed), 4);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Words {
+    first: NonNull<AtomicU64>,
+    len: usize,
+    /// The mapping lives as long as any handle on the pool.
+    _pool: Pool,
+}
+
+// SAFETY: it is a shared slice of atomics and a handle that is itself `Send` and `Sync`.
+unsafe impl Send for Words {}
+// SAFETY: as above.
+unsafe impl Sync for Words {}
+
+impl Deref for Words {
+    type Target = [AtomicU64];
+
+    fn deref(&self) -> &[AtomicU64] {
+        // SAFETY: `first` and `len` denote aligned words inside the region (checked by
+        // `Pool::words`), which stays mapped as long as `_pool`; it is made unreadable at most,
+        // and then an access ends in a signal. Every bit pattern is a word. The bytes change
+        // beneath the slice only through atomics: those of other views, and the copies of
+        // `Region`, which are made of atomic words; or by the kernel (UFFDIO_COPY, MADV_DONTNEED),
+        // which replaces a page by one with the same words before any access completes. Raw
+        // pointers from `Pool::pointer` are their users' business.
+        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
+    }
+}
+
+impl Pool {
+    /// The `len` allocated words of 8 bytes at `addr`, to be loaded and stored in place.
+    ///
+    /// # Errors
+    /// As [`Pool::pointer`]; [`PoolError::Option`] for an address that is not a multiple of 8.
+    pub fn words(&self, addr: Addr, len: usize) -> Result<Words> {
+        if !addr.raw().is_multiple_of(WORD) {
+            let problem = format!("{addr} is not a multiple of 8, as words are");
+            return Err(PoolError::Option { option: "address", problem });
+        }
+        let bytes = (len as u64).checked_mul(WORD).ok_or_else(|| PoolError::Option {
+            option: "length",
+            problem: format!("{len} words are more than there are addresses"),
+        })?;
+        let pointer = self.pointer(addr, bytes)?;
+        let first = NonNull::new(pointer.cast()).ok_or(PoolError::NotAllocated { address: addr })?;
+        Ok(Words { first, len, _pool: self.clone() })
+    }
+}

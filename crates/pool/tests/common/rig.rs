@@ -1,0 +1,73 @@
+//! Pools on faulty devices.
+
+use std::sync::Arc;
+
+use deepram_core::SegmentSize;
+use deepram_pool::device::Device;
+use deepram_pool::{CreateOptions, Mapping, OpenOptions, Pool, Result, Retention};
+use deepram_testkit::{FaultyDevice, Image};
+
+use super::world::World;
+use super::{MIB, PAGE};
+
+/// What a test's pool is like.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pub segment: SegmentSize,
+    pub controllers: usize,
+    /// Pages of memory.
+    pub pages: u64,
+    /// Flash of each controller in bytes; `None`: what the pool chooses.
+    pub flash: Option<u64>,
+    /// Tokens kept.
+    pub keep: u32,
+    /// For each controller.
+    pub dram: u64,
+}
+
+impl Shape {
+    pub fn small(segment: SegmentSize) -> Self {
+        // The least that leaves some room: 64 slots a block, a dozen of blocks.
+        let flash = MIB + 16 * 64 * segment.bytes();
+        let dram = 4 * MIB + 512 * segment.bytes();
+        Self { segment, controllers: 1, pages: 8, flash: Some(flash), keep: 3, dram }
+    }
+
+    pub fn options(&self) -> CreateOptions {
+        CreateOptions {
+            segment: self.segment,
+            flash: self.flash,
+            retention: Retention::KeepLast(self.keep),
+            ..CreateOptions::new(self.pages * PAGE)
+        }
+    }
+
+    pub fn open_options(&self) -> OpenOptions {
+        OpenOptions::new(self.dram * self.controllers as u64).mapping(Mapping::Off)
+    }
+
+    pub fn device_bytes(&self) -> u64 {
+        self.flash.unwrap_or(4 * self.pages * PAGE + 16 * MIB)
+    }
+
+    /// The images of a new pool, and the world it is.
+    pub fn create(&self) -> (Vec<Image>, World) {
+        let devices: Vec<FaultyDevice> =
+            (0..self.controllers).map(|_| FaultyDevice::new(self.device_bytes())).collect();
+        Pool::create_on(handles(&devices), &self.options()).expect("creating a pool");
+        let images = devices.iter().map(FaultyDevice::durable_image).collect();
+        (images, World::new(1, self.keep as usize))
+    }
+
+    pub fn open(&self, devices: &[FaultyDevice]) -> Result<Pool> {
+        Pool::open_on(handles(devices), &self.open_options())
+    }
+}
+
+pub fn handles(devices: &[FaultyDevice]) -> Vec<Arc<dyn Device>> {
+    devices.iter().map(|d| Arc::new(d.clone()) as Arc<dyn Device>).collect()
+}
+
+pub fn devices(images: &[Image]) -> Vec<FaultyDevice> {
+    images.iter().map(|image| FaultyDevice::from_image(image.clone())).collect()
+}

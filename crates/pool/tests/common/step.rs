@@ -1,0 +1,219 @@
+//! Steps of a workload, done to a pool and to its world.
+
+use deepram_pool::{Addr, Lifetime, Permissions, Pool, PoolError};
+use deepram_testkit::FaultyDevice;
+use rand::{Rng, RngExt};
+
+use super::PAGE;
+use super::rig::Shape;
+use super::world::{World, Worlds};
+
+/// Numbers that pick a page, root or token are taken modulo how many there are.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    Alloc {
+        controller: u32,
+        pages: u64,
+        lifetime: Lifetime,
+    },
+    Free(usize),
+    Write {
+        page: usize,
+        at: u64,
+        len: usize,
+        value: u8,
+    },
+    Perms {
+        page: usize,
+        permissions: Permissions,
+    },
+    SetRoot {
+        name: u8,
+        page: usize,
+    },
+    RemoveRoot(u8),
+    Sync,
+    /// Back to the token so many before the last.
+    Rollback(usize),
+    DropToken(usize),
+    Compact,
+    /// Close in order, open again.
+    Close,
+    /// End without closing, open again.
+    Abandon,
+}
+
+/// A pool, its devices, and what it must hold.
+pub struct Runner {
+    pub shape: Shape,
+    pub devices: Vec<FaultyDevice>,
+    pub pool: Option<Pool>,
+    pub world: World,
+    /// The other world that a power cut during this step may leave.
+    attempt: Option<World>,
+}
+
+/// The step met this error.
+#[derive(Debug)]
+pub struct Stopped(pub PoolError);
+
+impl From<PoolError> for Stopped {
+    fn from(error: PoolError) -> Self {
+        Self(error)
+    }
+}
+
+impl Runner {
+    /// Goes on with an open pool.
+    pub fn with(shape: Shape, devices: Vec<FaultyDevice>, pool: Pool, world: World) -> Self {
+        Self { shape, devices, pool: Some(pool), world, attempt: None }
+    }
+
+    pub fn pool(&self) -> &Pool {
+        self.pool.as_ref().expect("open between steps")
+    }
+
+    fn page(&self, pick: usize) -> Option<u64> {
+        let pages = &self.world.now.pages;
+        pages.keys().nth(pick % pages.len().max(1)).copied()
+    }
+
+    /// Does one step. After an error the power is taken to be cut: see [`Runner::cut`].
+    pub fn step(&mut self, step: &Step) -> Result<(), Stopped> {
+        self.attempt = None;
+        match *step {
+            Step::Alloc { controller, pages, lifetime } => {
+                let controller = controller % self.shape.controllers as u32;
+                match self.pool().alloc_on(controller, pages * PAGE, lifetime) {
+                    Ok(addr) => self.world.alloc(addr.raw(), pages, lifetime),
+                    Err(PoolError::NoAddressSpace { .. }) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Step::Free(pick) => {
+                let Some(page) = self.page(pick) else { return Ok(()) };
+                self.pool().free(Addr::from_raw(page), PAGE)?;
+                self.world.free(page);
+            }
+            Step::Write { page, at, len, value } => {
+                let Some(page) = self.page(page) else { return Ok(()) };
+                let len = len.min((PAGE - at) as usize);
+                let bytes: Vec<u8> = (0..len).map(|n| value.wrapping_add((n / 512) as u8)).collect();
+                match self.pool().write(Addr::from_raw(page + at), &bytes) {
+                    Ok(()) => self.world.model.write(page + at, &bytes),
+                    Err(PoolError::Permission { .. }) if !self.world.now.pages[&page].write => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Step::Perms { page, permissions } => {
+                let Some(page) = self.page(page) else { return Ok(()) };
+                self.pool().setperms(Addr::from_raw(page), PAGE, permissions)?;
+                self.world.now.pages.insert(page, permissions);
+            }
+            Step::SetRoot { name, page } => {
+                let Some(page) = self.page(page) else { return Ok(()) };
+                let name = format!("root {name}");
+                self.pool().set_root(&name, Addr::from_raw(page), 100)?;
+                self.world.now.roots.insert(name, (page, 100));
+            }
+            Step::RemoveRoot(name) => {
+                let name = format!("root {name}");
+                match self.pool().remove_root(&name) {
+                    Ok(()) => assert!(self.world.now.roots.remove(&name).is_some()),
+                    Err(PoolError::Root { .. }) => assert!(!self.world.now.roots.contains_key(&name)),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Step::Sync => {
+                let mut attempt = self.world.clone();
+                attempt.sync(attempt.open);
+                self.attempt = Some(attempt);
+                let token = self.pool().sync()?;
+                self.world.sync(token.0);
+            }
+            Step::Rollback(back) => {
+                let history = self.pool().history();
+                let token = history[history.len() - 1 - back % history.len()].token;
+                let mut attempt = self.world.clone();
+                attempt.rollback(token.0);
+                match self.pool().rollback(token) {
+                    Ok(()) => self.world = attempt,
+                    // The write-back thread may have given it up since.
+                    Err(PoolError::Token { .. }) => {}
+                    Err(error) => {
+                        self.attempt = Some(attempt);
+                        return Err(error.into());
+                    }
+                }
+            }
+            Step::DropToken(pick) => {
+                let history = self.pool().history();
+                let token = history[pick % history.len()].token;
+                if token.0 != self.world.last_token() {
+                    // First, for the crash may come with it half done.
+                    self.world.release(token.0);
+                    match self.pool().drop_token(token) {
+                        Ok(()) | Err(PoolError::Token { .. }) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+            }
+            Step::Compact => {
+                self.pool().compact(&mut |_, _| {})?;
+            }
+            Step::Close => {
+                let mut attempt = self.world.clone();
+                attempt.drop_temporaries();
+                attempt.sync(attempt.open);
+                self.attempt = Some(attempt.clone());
+                self.pool.take().expect("open between steps").close()?;
+                self.world = attempt;
+                self.pool = Some(self.shape.open(&self.devices)?);
+            }
+            Step::Abandon => {
+                self.pool.take().expect("open between steps").abandon()?;
+                // Before the opening, which may be cut.
+                self.world.crash();
+                self.pool = Some(self.shape.open(&self.devices)?);
+            }
+        }
+        self.attempt = None;
+        Ok(())
+    }
+
+    /// Cuts the power of every device, and tells what the pool may be after that.
+    pub fn cut(mut self) -> (Vec<FaultyDevice>, Worlds) {
+        self.devices.iter().for_each(FaultyDevice::cut_power);
+        // Joins the write-back thread: what it had under way fails.
+        drop(self.pool.take());
+        let mut worlds = vec![self.world];
+        worlds.extend(self.attempt);
+        (self.devices, Worlds(worlds))
+    }
+}
+
+/// A random step; most of them write.
+pub fn random(rng: &mut impl Rng) -> Step {
+    let lifetime = if rng.random_ratio(1, 4) { Lifetime::Temporary } else { Lifetime::Permanent };
+    let page = rng.random_range(0..64);
+    match rng.random_range(0..40) {
+        0..4 => Step::Alloc { controller: rng.random(), pages: rng.random_range(1..3), lifetime },
+        4..6 => Step::Free(page),
+        6..8 => {
+            let read = rng.random_ratio(3, 4);
+            let permissions = Permissions { read, write: rng.random_ratio(3, 4), lifetime };
+            Step::Perms { page, permissions }
+        }
+        8..10 => Step::SetRoot { name: rng.random_range(0..4), page },
+        10 => Step::RemoveRoot(rng.random_range(0..4)),
+        11..18 => Step::Sync,
+        18 => Step::Rollback(rng.random_range(0..3)),
+        19 => Step::DropToken(rng.random_range(0..3)),
+        20 if rng.random_ratio(1, 2) => Step::Compact,
+        _ => {
+            let at = rng.random_range(0..PAGE);
+            let len = [8, 100, 5000, 30_000][rng.random_range(0..4)];
+            Step::Write { page, at, len, value: rng.random() }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! What a pool must hold: bytes, allocation, permissions and roots, now and at every token.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use deepram_pool::{Addr, Epoch, Lifetime, Permissions, Pool, PoolError};
+use deepram_testkit::Model;
+
+use super::PAGE;
+
+/// All but the bytes: those are in the model.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Side {
+    /// Allocated pages by address.
+    pub pages: BTreeMap<u64, Permissions>,
+    pub roots: BTreeMap<String, (u64, u64)>,
+}
+
+#[derive(Clone, Debug)]
+pub struct World {
+    pub model: Model,
+    pub now: Side,
+    durable: Side,
+    sides: BTreeMap<u64, Side>,
+    /// The epoch that is open.
+    pub open: u64,
+    /// Tokens that may be gone: given up by hand.
+    released: BTreeSet<u64>,
+    /// Tokens that must be there, counted from the last; fewer where the device runs full.
+    pub kept: usize,
+}
+
+impl World {
+    /// A pool just created, of which this token says how it is.
+    pub fn new(first_token: u64, kept: usize) -> Self {
+        let mut model = Model::new();
+        model.sync(first_token);
+        Self {
+            model,
+            now: Side::default(),
+            durable: Side::default(),
+            sides: BTreeMap::from([(first_token, Side::default())]),
+            open: first_token + 1,
+            released: BTreeSet::new(),
+            kept,
+        }
+    }
+
+    pub fn alloc(&mut self, addr: u64, pages: u64, lifetime: Lifetime) {
+        for page in (0..pages).map(|n| addr + n * PAGE) {
+            let before = self.now.pages.insert(page, Permissions::read_write(lifetime));
+            assert!(before.is_none(), "page {page:#x} was given out twice");
+        }
+        self.model.alloc(addr, pages * PAGE);
+    }
+
+    pub fn free(&mut self, page: u64) {
+        self.now.pages.remove(&page);
+        self.model.free(page, PAGE);
+    }
+
+    pub fn sync(&mut self, token: u64) {
+        assert_eq!(token, self.open, "a sync's token is the epoch that was open");
+        self.model.sync(token);
+        self.sides.insert(token, self.now.clone());
+        self.durable = self.now.clone();
+        self.open += 1;
+    }
+
+    pub fn rollback(&mut self, token: u64) {
+        self.model.rollback(token);
+        self.now = self.sides[&token].clone();
+        self.durable = self.now.clone();
+        self.sides.split_off(&(token + 1));
+        self.open += 1;
+    }
+
+    pub fn release(&mut self, token: u64) {
+        self.released.insert(token);
+    }
+
+    /// The power was cut and the pool opened again, or the process ended.
+    pub fn crash(&mut self) {
+        self.model.crash();
+        self.now = self.durable.clone();
+        self.drop_temporaries();
+    }
+
+    pub fn drop_temporaries(&mut self) {
+        let is_temporary = |(_, p): &(&u64, &Permissions)| p.lifetime == Lifetime::Temporary;
+        let gone: Vec<u64> = self.now.pages.iter().filter(is_temporary).map(|(&page, _)| page).collect();
+        for page in gone {
+            self.free(page);
+        }
+    }
+
+    pub fn last_token(&self) -> u64 {
+        self.model.last_token().expect("a pool always has a token")
+    }
+
+    /// Compares everything that can be seen of the pool with this world; says what differs.
+    pub fn verify(&self, pool: &Pool) -> Result<(), String> {
+        let fail =
+            |what: String| Err(format!("{what} (open epoch {}, tokens {:?})", self.open, self.tokens()));
+        let tell = |what: &str, error: PoolError| format!("{what}: {error}");
+        if pool.info().open_epoch != Epoch(self.open) {
+            return fail(format!("epoch {} is open", pool.info().open_epoch));
+        }
+        self.verify_history(pool)?;
+        self.verify_now(pool)?;
+        for token in pool.history().iter().map(|h| h.token) {
+            let mut error = None;
+            let same = self.model.check_token(token.0, |addr, buf| {
+                if let Err(e) = pool.read_at(token, Addr::from_raw(addr), buf) {
+                    error.get_or_insert(e);
+                }
+            });
+            if matches!(error, Some(PoolError::Token { .. })) && !self.must_be_there(token.0) {
+                // The write-back thread has given it up since the history was asked for.
+                assert!(pool.history().iter().all(|h| h.token != token));
+                continue;
+            }
+            if let Some(error) = error {
+                return fail(tell(&format!("reading at token {token}"), error));
+            }
+            if let Err(mismatch) = same {
+                return fail(format!("token {token}, {mismatch}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether retention covers a token.
+    fn must_be_there(&self, token: u64) -> bool {
+        self.model.tokens().skip((self.tokens().len()).saturating_sub(self.kept)).any(|t| t == token)
+            && !self.released.contains(&token)
+    }
+
+    fn tokens(&self) -> Vec<u64> {
+        self.model.tokens().collect()
+    }
+
+    fn verify_history(&self, pool: &Pool) -> Result<(), String> {
+        let history: Vec<u64> = pool.history().iter().map(|h| h.token.0).collect();
+        let known = self.tokens();
+        if let Some(strange) = history.iter().find(|token| !known.contains(token)) {
+            return Err(format!(
+                "token {strange} is in the history {history:?}, but was never given: {known:?}"
+            ));
+        }
+        if let Some(must) = known.iter().find(|&&t| self.must_be_there(t) && !history.contains(&t)) {
+            return Err(format!("token {must} is missing in the history {history:?}"));
+        }
+        if history.last() != known.last() {
+            return Err(format!("the last token is {:?}, not {:?}", history.last(), known.last()));
+        }
+        Ok(())
+    }
+
+    fn verify_now(&self, pool: &Pool) -> Result<(), String> {
+        let fail = |what: String| Err(format!("now: {what}"));
+        let allocated = pool.info().allocated.0;
+        if allocated != self.now.pages.len() as u64 * PAGE {
+            return fail(format!("{allocated} bytes are allocated, not {} pages", self.now.pages.len()));
+        }
+        let mut bytes = vec![0; PAGE as usize];
+        let mut expected = vec![0; PAGE as usize];
+        for (&page, permissions) in &self.now.pages {
+            let addr = Addr::from_raw(page);
+            match pool.permissions(addr) {
+                Ok(found) if found == *permissions => {}
+                other => return fail(format!("page {page:#x} is {other:?}, not {permissions:?}")),
+            }
+            match (pool.read(addr, &mut bytes), permissions.read) {
+                (Ok(()), true) => {
+                    self.model.read(page, &mut expected);
+                    if let Some(at) = bytes.iter().zip(&expected).position(|(a, b)| a != b) {
+                        let (found, right) = (bytes[at], expected[at]);
+                        return fail(format!("page {page:#x}, byte {at:#x} is {found:#x}, not {right:#x}"));
+                    }
+                }
+                (Err(PoolError::Permission { .. }), false) => {}
+                (other, _) => return fail(format!("reading page {page:#x} gives {other:?}")),
+            }
+        }
+        let roots = pool.roots().map_err(|e| format!("roots: {e}"))?;
+        let roots: BTreeMap<String, (u64, u64)> =
+            roots.into_iter().map(|r| (r.name, (r.addr.raw(), r.len))).collect();
+        if roots != self.now.roots {
+            return fail(format!("the roots are {roots:?}, not {:?}", self.now.roots));
+        }
+        Ok(())
+    }
+}
+
+/// The worlds that a pool may be in after a power cut: as its last returned sync or rollback left
+/// it, or as the one that was under way would have.
+#[derive(Clone, Debug)]
+pub struct Worlds(pub Vec<World>);
+
+impl Worlds {
+    pub fn one(world: World) -> Self {
+        Self(vec![world])
+    }
+
+    /// The one that the pool, opened again, is in.
+    pub fn pick(&self, pool: &Pool) -> Result<World, String> {
+        let open = pool.info().open_epoch.0;
+        let Some(world) = self.0.iter().find(|w| w.open == open) else {
+            let may: Vec<u64> = self.0.iter().map(|w| w.open).collect();
+            return Err(format!("epoch {open} is open, not one of {may:?}"));
+        };
+        let mut world = world.clone();
+        world.crash();
+        world.verify(pool)?;
+        Ok(world)
+    }
+}
