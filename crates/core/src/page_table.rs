@@ -54,7 +54,12 @@ impl Status {
     /// An allocated page with these permissions; temporary unless `permanent`.
     #[must_use]
     pub const fn new(permanent: bool, readable: bool, writable: bool) -> Self {
-        Self(ALLOCATED | permanent as u8 * PERMANENT | readable as u8 * READABLE | writable as u8 * WRITABLE)
+        Self(
+            ALLOCATED
+                | (permanent as u8 * PERMANENT)
+                | (readable as u8 * READABLE)
+                | (writable as u8 * WRITABLE),
+        )
     }
 
     /// The page exists.

@@ -338,3 +338,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_block_that_was_opened_for_nothing_is_free_again_at_once_and_no_other_is() {
+    let mut blocks = Blocks::new(3, 64);
+    let opened = blocks.open(0, 7).unwrap();
+    blocks.give_back(opened).unwrap();
+    assert_eq!((blocks.free(), blocks.dead()), (3, 0));
+    assert_eq!(blocks.info(opened), BlockInfo { uses: 1, ..BlockInfo::default() });
+    assert!(matches!(blocks.give_back(opened), Err(BlocksError::WrongState { .. })));
+    let closed = blocks.open(0, 8).unwrap();
+    blocks.set_used(closed, 1).unwrap();
+    blocks.add_live(closed, 1).unwrap();
+    assert!(matches!(blocks.give_back(closed), Err(BlocksError::StillLive { .. })));
+    blocks.sub_live(closed, 1).unwrap();
+    blocks.close(closed).unwrap();
+    // Dead, but what was last made durable may need it.
+    assert!(matches!(blocks.give_back(closed), Err(BlocksError::WrongState { .. })));
+}

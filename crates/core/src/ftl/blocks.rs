@@ -270,6 +270,24 @@ impl Blocks {
         Ok(())
     }
 
+    /// Makes a block free at once, without waiting for [`Blocks::release_dead`]: for one that the
+    /// caller has opened and in which nothing was written that any state refers to.
+    ///
+    /// # Errors
+    /// [`BlocksError::NoSuchBlock`]; [`BlocksError::StillLive`] if it holds live data;
+    /// [`BlocksError::WrongState`] if it is not being filled.
+    pub fn give_back(&mut self, block: BlockId) -> Result<(), BlocksError> {
+        let info = *self.get(block)?;
+        if info.live != 0 {
+            return Err(BlocksError::StillLive { block, live: info.live });
+        }
+        if !matches!(info.state, State::Open(_) | State::Meta) {
+            return Err(wrong_state(block, info.state, "Open or Meta"));
+        }
+        self.replace(block.0, BlockInfo { uses: info.uses, ..BlockInfo::default() });
+        Ok(())
+    }
+
     /// Ends the filling of a meta block. A sealed block stays so.
     ///
     /// # Errors

@@ -7,7 +7,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Volume, VolumeError};
+use super::{Placed, Volume, VolumeError};
 use crate::bit_vector::BitVector;
 use crate::page_table::{Entry, PageTable, Status};
 use crate::placement::group;
@@ -454,9 +454,9 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Volume::lookup`].
-    pub fn coalesce_plan(&self, page: PageId) -> Result<Vec<(Stamp, Vec<(u8, Slot)>)>, VolumeError> {
+    pub fn coalesce_plan(&self, page: PageId) -> Result<Vec<(Stamp, Placed)>, VolumeError> {
         let size = self.config.segment;
-        let mut plan: Vec<(Stamp, usize, Vec<(u8, Slot)>)> = Vec::new();
+        let mut plan: Vec<(Stamp, usize, Placed)> = Vec::new();
         let mut interval = None;
         for entry in self.walk(page) {
             let entry = entry?;

@@ -34,6 +34,9 @@ pub use check::Problem;
 pub use epochs::RollbackReport;
 pub use snapshot::{SnapshotError, VolumeSnapshot};
 
+/// Segments of a page, each with its slot.
+pub type Placed = Vec<(u8, Slot)>;
+
 /// The fixed properties of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VolumeConfig {

@@ -475,6 +475,8 @@ impl Rig {
         let volume = self.copy();
         assert_eq!(volume.check().unwrap(), []);
         assert_eq!(volume.open_epoch(), self.open);
+        let (table, room) = (volume.table(), volume.table().upper_limit());
+        assert_eq!(table.upper_at_hand(), room - table.upper_used(), "all that is free can be taken");
         let tokens: Vec<Epoch> = volume.tokens().iter().map(|t| t.epoch).collect();
         assert_eq!(tokens, self.tokens.iter().map(|(epoch, _)| *epoch).collect::<Vec<_>>());
 
@@ -484,7 +486,7 @@ impl Rig {
             let page = PageId(page);
             assert_eq!(volume.status(page).unwrap(), now.status, "page {page}");
             assert_eq!(volume.is_allocated(page), now.status.allocated());
-            for (_, segment) in (0..self.size().per_page()).zip(0..) {
+            for segment in 0..self.size().per_page() {
                 let found = value(volume.lookup(page, segment).unwrap());
                 assert_eq!(found, now.segments[usize::from(segment)], "page {page} segment {segment}");
             }
@@ -557,8 +559,11 @@ impl Rig {
     }
 }
 
+/// A page as a token sees it, or as it is now.
+type Seen = (Option<Epoch>, PageId, Status, Vec<Option<Version>>);
+
 /// All that can be seen of a volume: at every token and now, every version.
-pub(crate) fn seen(volume: &Volume) -> Vec<(Option<Epoch>, PageId, Status, Vec<Option<Version>>)> {
+pub(crate) fn seen(volume: &Volume) -> Vec<Seen> {
     let tokens = volume.tokens().iter().map(|t| Some(t.epoch)).chain([None]);
     let mut all = Vec::new();
     for token in tokens {
