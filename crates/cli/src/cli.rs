@@ -66,7 +66,7 @@ pub(crate) struct DemoArgs {
     /// Memory in the table: a power of two
     #[arg(long, default_value = "1G", value_parser = table_size)]
     pub(crate) size: Bytes,
-    /// DRAM that the pool may use
+    /// DRAM for the whole process
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     pub(crate) dram: Bytes,
     /// How long the table is updated before the kill

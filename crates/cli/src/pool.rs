@@ -106,11 +106,18 @@ fn show_info(target: &Target, done: &str) -> anyhow::Result<()> {
         ("flash", format!("{}, {} in use, room for {} more", info.flash, info.flash_used, info.flash_room)),
         ("segment", format!("{}, in blocks of {}", Bytes(info.segment.bytes()), info.block)),
         ("tokens", format!("{}, keeping {kept}", count(tokens.len() as u64))),
-        ("last token", last.map_or("-".into(), |t| format!("{} of {}", t.token, date(t.wall_ns)))),
+        ("last token", last.map_or("-".into(), last_token)),
         ("mapped at", format!("{:#x}", info.base)),
         ("state", state),
     ]);
     emit_text(&text)
+}
+
+fn last_token(token: &History) -> String {
+    match token.wall_ns {
+        0 => format!("{}, the empty pool", token.token),
+        wall_ns => format!("{}, made {}", token.token, date(wall_ns)),
+    }
 }
 
 #[derive(Serialize)]

@@ -191,6 +191,9 @@ pub enum PoolError {
         /// The refusal.
         source: VolumeError,
     },
+    /// The pool was closed through another handle.
+    #[error("the pool is closed")]
+    Closed,
     /// The pool was opened for reading only.
     #[error("the pool is open for reading only")]
     ReadOnly,

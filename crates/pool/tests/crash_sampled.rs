@@ -20,7 +20,7 @@ const LIVES: usize = 4;
 fn shape(seed: u64, rng: &mut impl Rng) -> Shape {
     let segment = SIZES[(seed % 3) as usize];
     // From tight to roomy: in the tight ones older tokens must give way all the time.
-    let blocks = rng.random_range(18..40);
+    let blocks = rng.random_range(16..45);
     Shape {
         controllers: 1 + usize::from(seed % 4 == 3),
         pages: rng.random_range(6..14),
@@ -141,17 +141,18 @@ fn random_workloads_survive_power_cuts_anywhere_again_and_again() {
         runs += 1;
     });
     if runs > 1 {
-        let enough = seen.blocks_reclaimed > 100 && seen.checkpoints > 1000 && seen.in_opening > 0;
+        let enough = seen.blocks_reclaimed > 100 && seen.checkpoints > 500 && seen.in_opening > 0;
         assert!(enough, "the workloads no longer reach what they should: {seen:?}");
     }
 }
 
 #[test]
 fn memory_rewritten_over_and_over_stays_right_while_blocks_are_reclaimed() {
+    let mut reclaimed = 0;
     seeds::each(6, |seed| {
         let segment = SIZES[(seed % 3) as usize];
         let shape = Shape { keep: 2, pages: 10, ..Shape::small(segment) };
-        let shape = Shape { flash: Some(MIB + 24 * 64 * segment.bytes()), ..shape };
+        let shape = Shape { flash: Some(MIB + 26 * 64 * segment.bytes()), ..shape };
         let (images, world) = shape.create();
         let all = devices(&images);
         let pool = shape.open(&all).unwrap();
@@ -159,10 +160,10 @@ fn memory_rewritten_over_and_over_stays_right_while_blocks_are_reclaimed() {
         runner.world.kept = 1;
         let mut rng = seeds::rng(seed);
         runner.step(&Step::Alloc { controller: 0, pages: 9, lifetime: Lifetime::Permanent }).unwrap();
-        for round in 0..200 {
+        for round in 0..300 {
             for _ in 0..rng.random_range(1..20) {
                 let (page, at, value) = (rng.random_range(0..9), rng.random_range(0..60_000), rng.random());
-                let len = [8, 3000, 20_000][rng.random_range(0..3)];
+                let len = [8, 8, 8, 20_000][rng.random_range(0..4)];
                 runner.step(&Step::Write { page, at, len, value }).unwrap();
             }
             runner.step(&Step::Sync).unwrap();
@@ -172,6 +173,8 @@ fn memory_rewritten_over_and_over_stays_right_while_blocks_are_reclaimed() {
             }
         }
         let stats = runner.pool().stats();
-        assert!(stats.blocks_reclaimed > 0 || stats.checkpoints > 10, "{stats:?}");
+        assert!(stats.checkpoints > 3, "{stats:?}");
+        reclaimed += stats.blocks_reclaimed;
     });
+    assert!(reclaimed > 0, "nothing was ever reclaimed");
 }

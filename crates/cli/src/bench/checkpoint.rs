@@ -111,7 +111,12 @@ pub(super) fn run(args: &CheckpointArgs) -> anyhow::Result<()> {
         println!("{}", serde_json::to_string_pretty(&outcome)?);
         return Ok(());
     }
-    println!("{} in {} of DRAM, {count} segments ({}) dirty at random\n", shown(size), shown(dram), shown(count * SEGMENT));
+    println!(
+        "{} in {} of DRAM, {count} segments ({}) dirty at random\n",
+        shown(size),
+        shown(dram),
+        shown(count * SEGMENT)
+    );
     print(&outcome.series);
     println!(
         "\nsync takes {:.2} x a direct write of as many bytes, writes {:.3} x what is dirty;\n\
@@ -182,7 +187,11 @@ impl Runs {
             Series::milliseconds("msync, plain mapping", &self.plain),
             Series::new("msync, plain: bytes to the device / dirty bytes", "x", self.plain_bytes.clone()),
             Series::milliseconds("msync, MADV_RANDOM mapping", &self.random),
-            Series::new("msync, MADV_RANDOM: bytes to the device / dirty bytes", "x", self.random_bytes.clone()),
+            Series::new(
+                "msync, MADV_RANDOM: bytes to the device / dirty bytes",
+                "x",
+                self.random_bytes.clone(),
+            ),
         ]
     }
 }

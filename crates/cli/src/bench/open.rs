@@ -44,7 +44,10 @@ pub(super) fn run(args: &OpenArgs) -> anyhow::Result<()> {
         println!("{}", serde_json::to_string_pretty(&rows)?);
         return Ok(());
     }
-    println!("{:>10}  {:>14}  {:>10}  {:>10}  {:>10}  {:>12}", "pool", "log", "median ms", "min", "max", "read");
+    println!(
+        "{:>10}  {:>14}  {:>10}  {:>10}  {:>10}  {:>12}",
+        "pool", "log", "median ms", "min", "max", "read"
+    );
     for row in &rows {
         println!(
             "{:>10}  {:>14}  {:>10.2}  {:>10.2}  {:>10.2}  {:>12}",

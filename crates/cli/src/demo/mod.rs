@@ -80,7 +80,7 @@ impl PoolFile {
     fn create(args: &DemoArgs, teller: &mut Teller) -> anyhow::Result<Self> {
         ensure!(args.dir.is_dir(), "{} is not a folder: give one with --dir", args.dir.display());
         // The table, the tokens that are kept, and room to reclaim in.
-        let bytes = args.size.0 / 2 * 5 + (16 << 20);
+        let bytes = args.size.0 / 2 * 5 + (64 << 20);
         let disk = rustix::fs::statvfs(&args.dir)
             .with_context(|| format!("asking for the free space in {}", args.dir.display()))?;
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
@@ -236,9 +236,11 @@ impl Session<'_> {
                     }
                     ensure!(moved.elapsed() < PATIENCE, "the worker has done nothing for {PATIENCE:?}");
                     let lost = now.saturating_sub(synced);
-                    // Well inside a round, so that there is something to lose.
+                    // Well inside a round, so that there is something to lose. Short rounds may
+                    // never be seen there: then anywhere.
                     let amid = lost > self.round / 4 && lost < self.round / 4 * 3;
-                    if started.elapsed() >= wanted && tokens.len() >= LEAST_TOKENS && amid {
+                    let late = started.elapsed() >= wanted + Duration::from_secs(1) && lost > 0;
+                    if started.elapsed() >= wanted && tokens.len() >= LEAST_TOKENS && (amid || late) {
                         break;
                     }
                 }
@@ -304,7 +306,7 @@ impl Session<'_> {
     }
 
     fn verify(&self, worked: &Worked, teller: &mut Teller) -> anyhow::Result<([Verified; 2], Counts)> {
-        let watch = Watch::new()?;
+        let watch = Watch::default();
         let started = Instant::now();
         let (pool, _) = worker::open(&self.file.path, self.args.dram.0)?;
         let recovery = started.elapsed();
@@ -320,7 +322,7 @@ impl Session<'_> {
         );
         let updates_of = |token: u64| {
             let known = worked.tokens.iter().find(|t| t.token == token).map(|t| t.updates);
-            known.unwrap_or(reported.updates + (token - reported.token) * self.round)
+            known.unwrap_or_else(|| reported.updates + (token - reported.token) * self.round)
         };
         let stop = AtomicBool::new(false);
         let sampled = std::thread::scope(|scope| {
@@ -331,8 +333,12 @@ impl Session<'_> {
                 }
                 watch.counts(&pool)
             });
+            // Also when the verification panics.
+            let running = StopAtEnd(&stop);
             let result = (|| {
                 let last = self.verify_state(&pool, &watch, newest, updates_of(newest), recovery, teller)?;
+                // Asked for now, since the pool gives old tokens up when it needs their room.
+                let history = pool.history();
                 let earlier = history.iter().find(|t| worked.tokens.iter().any(|w| w.token == t.token.0));
                 let earlier = earlier.filter(|t| t.token.0 < newest).context("no earlier token is kept")?;
                 let started = Instant::now();
@@ -343,7 +349,7 @@ impl Session<'_> {
                 let earlier = self.verify_state(&pool, &watch, token, updates_of(token), took, teller)?;
                 anyhow::Ok([last, earlier])
             })();
-            stop.store(true, Relaxed);
+            drop(running);
             let counts = sampler.join().expect("the sampler does not panic");
             anyhow::Ok((result?, counts?))
         });
@@ -384,6 +390,15 @@ impl Session<'_> {
         let verified = Verified { token, updates, errors, reached_in, undo, scan };
         teller.verified(&verified, table.len() as u64);
         Ok(verified)
+    }
+}
+
+/// Sets its flag when it goes.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
     }
 }
 

@@ -190,10 +190,9 @@ impl Outcome {
         self.verified.iter().map(|v| v.errors).sum()
     }
 
-    /// The most that the pool added to what its process had resident before.
+    /// The most that one of the two processes had resident.
     fn resident_max(&self) -> u64 {
-        let added = |c: &Counts| c.resident_bytes_max - c.resident_bytes_before;
-        added(&self.worked.counts).max(added(&self.verify_counts))
+        self.worked.counts.resident_bytes.max(self.verify_counts.resident_bytes)
     }
 
     fn amplification(&self) -> f64 {
@@ -210,16 +209,8 @@ impl Outcome {
 
     fn text(&self) -> String {
         let [last, earlier] = &self.verified;
-        let mut table = Table::new(&[
-            "<phase",
-            "<state",
-            "accesses",
-            "time",
-            "accesses",
-            "faults",
-            "read",
-            "written",
-        ]);
+        let mut table =
+            Table::new(&["<phase", "<state", "accesses", "time", "accesses", "faults", "read", "written"]);
         table.row(self.worked.fill.row("new".into()));
         table.row(self.worked.update.row("being synced".into()));
         for verified in [last, earlier] {
@@ -239,9 +230,11 @@ impl Outcome {
             ("flash", size(self.flash)),
             (
                 "resident memory",
-                format!("at most {} of the {} budget (VmRSS, beyond the program's own {})", {
-                    size(self.resident_max())
-                }, size(self.dram), size(self.worked.counts.resident_bytes_before)),
+                format!(
+                    "at most {} of {} (VmRSS of the whole process)",
+                    size(self.resident_max()),
+                    size(self.dram)
+                ),
             ),
             ("threads", self.threads.to_string()),
             (
@@ -307,7 +300,7 @@ impl Outcome {
             "dram_bytes": self.dram,
             "threads": self.threads,
             "resident_max_bytes": self.resident_max(),
-            "program_resident_bytes": self.worked.counts.resident_bytes_before,
+            "resident_max_worker_bytes": self.worked.counts.resident_bytes,
             "fill": self.worked.fill.json(),
             "update": self.worked.update.json(),
             "tokens": tokens,

@@ -45,33 +45,27 @@ pub(crate) struct Counts {
     pub(crate) read_bytes: u64,
     pub(crate) written_bytes: u64,
     pub(crate) user_bytes: u64,
-    pub(crate) resident_bytes_before: u64,
-    pub(crate) resident_bytes_max: u64,
+    /// The most that the process had resident.
+    pub(crate) resident_bytes: u64,
 }
 
 /// Watches this process and a pool it has open.
+#[derive(Default)]
 pub(crate) struct Watch {
-    before: u64,
-    max: AtomicU64,
+    resident_bytes: AtomicU64,
 }
 
 impl Watch {
-    /// To be called before the pool is opened.
-    pub(crate) fn new() -> anyhow::Result<Self> {
-        let before = resident_bytes()?;
-        Ok(Self { before, max: AtomicU64::new(before) })
-    }
-
     pub(crate) fn counts(&self, pool: &Pool) -> anyhow::Result<Counts> {
-        self.max.fetch_max(resident_bytes()?, Relaxed);
+        let resident = resident_bytes()?;
+        let before = self.resident_bytes.fetch_max(resident, Relaxed);
         let stats: Stats = pool.stats();
         Ok(Counts {
             faults: stats.faults_missing + stats.faults_write_protected,
             read_bytes: stats.bytes_read,
             written_bytes: stats.bytes_written,
             user_bytes: stats.bytes_user,
-            resident_bytes_before: self.before,
-            resident_bytes_max: self.max.load(Relaxed),
+            resident_bytes: before.max(resident),
         })
     }
 }
@@ -82,7 +76,7 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<()> {
     if getppid().map(|pid| pid.as_raw_pid().cast_unsigned()) != Some(args.parent) {
         bail!("this command is for the demo to start, which is not there any more");
     }
-    let watch = Watch::new()?;
+    let watch = Watch::default();
     let (pool, note) = open(&args.pool, args.dram)?;
     if let Some(note) = note {
         say(&Line::Note(note))?;
@@ -99,15 +93,20 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<()> {
             }
             Ok(())
         });
+        let running = super::StopAtEnd(&stop);
         let result = work(args, &pool, &watch, &filled, &done);
-        stop.store(true, Relaxed);
+        drop(running);
         result.and(reporter.join().expect("the reporter does not panic"))
     })
 }
 
-/// Opens the pool; what the user should know about how.
+/// Resident memory that is not the pool's: the program itself, its threads' stacks, its heap.
+const PROGRAM: u64 = 8 << 20;
+
+/// Opens the pool so that the whole process stays within `dram`; what the user should know about
+/// how.
 pub(crate) fn open(path: &Path, dram: u64) -> anyhow::Result<(Pool, Option<String>)> {
-    let options = OpenOptions::new(dram);
+    let options = OpenOptions::new(dram.saturating_sub(PROGRAM));
     match Pool::open(&[path], &options) {
         // Enough for the demo, whose loads and stores are all its own, and needs no privilege.
         Err(PoolError::Watch(_)) => {

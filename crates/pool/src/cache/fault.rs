@@ -136,6 +136,10 @@ impl Cache {
     fn settle(&self, index: Index, access: Access, buffer: &mut [u8]) -> Result<(), PoolError> {
         loop {
             let mut state = self.lock();
+            if state.stopping {
+                // The end of the pool wakes the thread, which then gets its signal.
+                return Ok(());
+            }
             let flags = state.flags[index as usize];
             if flags & LOADING != 0 {
                 // The loader's install wakes the thread; if it needs more, it faults again.

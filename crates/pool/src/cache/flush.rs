@@ -53,6 +53,7 @@ impl Cache {
             }
         }
         state.dirty_count -= all.len();
+        state.writing += all.len();
         all.sort_unstable();
         self.protect_runs(&all);
         drop(state);
@@ -88,6 +89,7 @@ impl Cache {
             }
             state.flags[index as usize] = flags & !DIRTY | WRITING;
             state.dirty_count -= 1;
+            state.writing += 1;
             taken.push(index);
         }
         for index in others.into_iter().rev() {
@@ -154,6 +156,7 @@ impl Cache {
         let mut fill = |wanted: &[usize], buffers: &mut [&mut [u8]]| self.capture(segments, wanted, buffers);
         let mut publish = |published: &[usize]| {
             let mut state = self.lock();
+            state.writing -= published.len();
             for &item in published {
                 written[item] = true;
                 state.flags[segments[item] as usize] &= !WRITING;
@@ -180,6 +183,7 @@ impl Cache {
     /// Makes taken segments dirty again: they will not be written after all.
     pub(crate) fn unfreeze(&self, segments: &[Index]) {
         let mut state = self.lock();
+        state.writing -= segments.len();
         for &index in segments {
             let flags = state.flags[index as usize];
             // The newer contents, if there are any, are what the still open epoch wants.

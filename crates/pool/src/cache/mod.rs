@@ -81,6 +81,8 @@ pub(crate) struct State {
     flags: Vec<u8>,
     resident: usize,
     dirty_count: usize,
+    /// Segments on their way to flash: no longer dirty, not yet in the tables.
+    writing: usize,
     /// Segments that became dirty, oldest first. May name segments that are clean again, or twice.
     dirty: VecDeque<Index>,
     clock: Clock,
@@ -135,6 +137,7 @@ impl Cache {
                 flags: vec![0; segments],
                 resident: 0,
                 dirty_count: 0,
+                writing: 0,
                 dirty: VecDeque::new(),
                 clock: Clock::new(most_frames),
                 staged: HashMap::new(),
@@ -247,6 +250,9 @@ impl Cache {
     ) -> Result<MutexGuard<'_, State>> {
         loop {
             let mut state = self.lock();
+            if state.stopping {
+                return Err(PoolError::Closed);
+            }
             let flags = state.flags[index as usize];
             if flags & LOADING != 0 {
                 drop(self.wait(state));
@@ -350,7 +356,7 @@ impl Cache {
     fn admit(&self, state: &State, index: Index) -> Result<()> {
         let (store, ..) = self.store_of(index);
         // Dirty segments of other controllers count too: a little early beats too late.
-        store.admit(state.dirty_count as u64 + 1)
+        store.admit((state.dirty_count + state.writing) as u64 + 1)
     }
 
     /// Turns a clean or frozen resident segment dirty. `None`: the lock was given up meanwhile,
@@ -460,8 +466,10 @@ impl Cache {
     pub(crate) fn relieve(&self, index: Index) -> Result<()> {
         let (store, ..) = self.store_of(index);
         let mut log = store.lock_log();
-        let dirty = self.lock().dirty_count as u64;
-        store.relieve(&mut log, dirty + 1)
+        let state = self.lock();
+        let waiting = (state.dirty_count + state.writing) as u64;
+        drop(state);
+        store.relieve(&mut log, waiting + 1)
     }
 
     /// Tells the write-back thread that there may be something to do.
@@ -490,17 +498,31 @@ impl Cache {
     /// Stops the write-back thread.
     pub(crate) fn stop(&self) {
         self.lock().stopping = true;
-        // Nobody will serve faults any more: better a signal than a thread that waits for ever.
-        if self.region.is_watched() {
-            let closed = self.region.set_access(0, self.region.len(), false, false);
-            debug_assert!(closed.is_ok());
-        }
         self.work.notify_all();
         self.changed.notify_all();
     }
 
+    /// Makes the mapped address unusable, when nobody copies from it or serves its faults any
+    /// more: better a signal than a thread that waits for ever.
+    pub(crate) fn shut(&self) {
+        if self.region.is_watched() {
+            let len = self.region.len();
+            let closed = self.region.set_access(0, len, false, false);
+            debug_assert!(closed.is_ok());
+            let woken = self.region.wake(0, len);
+            debug_assert!(woken.is_ok());
+        }
+    }
+
+    /// An error once the pool is being closed.
+    pub(crate) fn ensure_open(&self) -> Result<()> {
+        if self.lock().stopping { Err(PoolError::Closed) } else { Ok(()) }
+    }
+
     /// Body of the write-back thread: keeps frames free and the stores in order until stopped.
     pub(crate) fn keep_house(&self) {
+        // Under constant load it is never idle, but the tables grow and tokens expire all the same.
+        let mut tend = false;
         loop {
             let mut state = self.lock();
             if state.stopping {
@@ -511,12 +533,16 @@ impl Cache {
             if evicted > 0 {
                 drop(state);
                 self.changed.notify_all();
+                if std::mem::take(&mut tend) {
+                    self.tend();
+                }
                 continue;
             }
             let write = wanted > 0 || state.dirty_count > self.dirty_limit();
             if write && state.dirty_count > 0 {
                 drop(state);
                 let result = self.write_back();
+                tend = true;
                 let mut state = self.lock();
                 let failed = result.is_err();
                 state.stalled = result.as_ref().err().map(ToString::to_string);
@@ -531,10 +557,7 @@ impl Cache {
                 continue;
             }
             drop(state);
-            let busy = self.stores.iter().any(|store| store.tend());
-            let retuned = self.retune();
-            debug_assert!(retuned.is_ok() || self.limit() > 0);
-            if busy {
+            if self.tend() {
                 continue;
             }
             let state = self.lock();
@@ -546,5 +569,14 @@ impl Cache {
             }
             drop(self.work.wait_timeout(state, Duration::from_millis(200)));
         }
+    }
+
+    /// A piece of the work that need not wait for anybody; whether there is more at hand.
+    fn tend(&self) -> bool {
+        let busy = self.stores.iter().any(|store| store.tend());
+        // Where the tables leave too few frames, those there were stay.
+        let retuned = self.retune();
+        debug_assert!(retuned.is_ok() || self.limit() > 0);
+        busy
     }
 }

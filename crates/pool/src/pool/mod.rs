@@ -182,6 +182,7 @@ impl Pool {
         let count = u32::try_from(len.div_ceil(PAGE_BYTES)).unwrap_or(u32::MAX);
         let status = Permissions::read_write(lifetime).status();
         let mut log = store.lock_log();
+        self.inner.cache.ensure_open()?;
         let first = store.alloc(&mut log, count, status)?;
         self.inner.cache.set_access(controller, first, count, status)?;
         Ok(Addr::new(controller, first.0, 0)?)
@@ -197,10 +198,11 @@ impl Pool {
         let cache = &self.inner.cache;
         let store = &self.inner.stores[controller as usize];
         let mut log = store.lock_log();
+        cache.ensure_open()?;
         let mut state = cache.lock();
         let index = cache.index_of(controller, first);
-        cache.forget(&mut state, index..index + count * cache.segments_per_page());
         store.delete(&mut log, first, count)?;
+        cache.forget(&mut state, index..index + count * cache.segments_per_page());
         drop(state);
         cache.set_access(controller, first, count, Status::default())?;
         drop(log);
@@ -216,6 +218,7 @@ impl Pool {
         let (controller, first, count) = self.pages(addr, len)?;
         let store = &self.inner.stores[controller as usize];
         let mut log = store.lock_log();
+        self.inner.cache.ensure_open()?;
         // Under the cache's lock, so that no access is between its check and its store.
         let state = self.inner.cache.lock();
         store.set_status(&mut log, first, count, permissions.status())?;
@@ -243,6 +246,7 @@ impl Pool {
     pub fn sync(&self) -> Result<Epoch> {
         let inner = &self.inner;
         let mut logs: Vec<_> = inner.stores.iter().map(|s| s.lock_log()).collect();
+        inner.cache.ensure_open()?;
         for (store, log) in inner.stores.iter().zip(&mut logs) {
             if store.needs_renumber() {
                 store.renumber(log)?;
@@ -313,30 +317,34 @@ impl Pool {
         let inner = &self.inner;
         let cache = &inner.cache;
         let mut logs: Vec<_> = inner.stores.iter().map(|s| s.lock_log()).collect();
+        cache.ensure_open()?;
         for store in &inner.stores {
             store.changed_since(token)?;
         }
         let mut state = cache.lock();
-        let mut result = Ok(());
+        // All controllers or none: the tables stay as they are until every commit is there.
+        let committed: Result<Vec<_>> = inner
+            .stores
+            .iter()
+            .zip(&mut logs)
+            .map(|(store, log)| store.commit_rollback(log, token))
+            .collect();
         let mut forgotten = Vec::new();
-        for (controller, (store, log)) in (0..).zip(inner.stores.iter().zip(&mut logs)) {
-            match store.rollback(log, token) {
-                Ok(changes) => {
-                    for (page, segments, status_changed) in changes {
-                        let first = cache.index_of(controller, page);
-                        forgotten.extend(bits(segments, cache.segments_per_page()).map(|n| first + n));
-                        if status_changed {
-                            cache.set_access(controller, page, 1, store.status(page)?)?;
-                        }
+        let result = committed.and_then(|changes| {
+            inner.stores.iter().try_for_each(|store| store.rollback(token))?;
+            for (controller, (store, changes)) in (0..).zip(inner.stores.iter().zip(changes)) {
+                for (page, segments, status_changed) in changes {
+                    let first = cache.index_of(controller, page);
+                    forgotten.extend(bits(segments, cache.segments_per_page()).map(|n| first + n));
+                    if status_changed {
+                        cache.set_access(controller, page, 1, store.status(page)?)?;
                     }
                 }
-                Err(error) => {
-                    result = Err(error);
-                    break;
-                }
             }
-        }
-        if result.is_err() && logs.len() > 1 {
+            Ok(())
+        });
+        if result.is_err() {
+            // The logs may say what the tables do not: nothing must go on behind that.
             logs.iter_mut().for_each(|log| log.doubt());
         }
         result?;
@@ -352,20 +360,7 @@ impl Pool {
     /// The tokens that can be rolled back to, oldest first.
     #[must_use]
     pub fn history(&self) -> Vec<History> {
-        let per_store: Vec<_> = self.inner.stores.iter().map(|s| s.tokens()).collect();
-        let sum = |token: Epoch, of: &dyn Fn(&deepram_core::TokenInfo) -> u64| {
-            per_store.iter().flatten().filter(|t| t.epoch == token).map(of).sum()
-        };
-        per_store[0]
-            .iter()
-            .filter(|t| per_store.iter().all(|tokens| tokens.iter().any(|o| o.epoch == t.epoch)))
-            .map(|t| History {
-                token: t.epoch,
-                wall_ns: t.wall_ns,
-                pages_changed: sum(t.epoch, &|t| u64::from(t.pages_changed)),
-                segments_written: sum(t.epoch, &|t| t.segments_written),
-            })
-            .collect()
+        history(&self.inner.stores)
     }
 
     /// Gives a token up, so that the flash of its versions can be reclaimed.
@@ -475,6 +470,11 @@ impl Inner {
             let _ = keeper.join();
         }
         drop(self.handlers.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take());
+        // Whatever another handle has begun ends before the memory goes; later calls see that the
+        // pool is closed.
+        let logs: Vec<_> = self.stores.iter().map(|store| store.lock_log()).collect();
+        self.cache.shut();
+        drop(logs);
         // Somebody may hold on to `Words`; the devices are free all the same.
         self.stores.iter().for_each(|store| store.device().release());
     }
@@ -516,4 +516,22 @@ impl Drop for Inner {
             self.stop_threads();
         }
     }
+}
+
+/// The tokens that all controllers have.
+fn history(stores: &[Arc<Store>]) -> Vec<History> {
+    let per_store: Vec<_> = stores.iter().map(|s| s.tokens()).collect();
+    let sum = |token: Epoch, of: &dyn Fn(&deepram_core::TokenInfo) -> u64| {
+        per_store.iter().flatten().filter(|t| t.epoch == token).map(of).sum()
+    };
+    per_store[0]
+        .iter()
+        .filter(|t| per_store.iter().all(|tokens| tokens.iter().any(|o| o.epoch == t.epoch)))
+        .map(|t| History {
+            token: t.epoch,
+            wall_ns: t.wall_ns,
+            pages_changed: sum(t.epoch, &|t| u64::from(t.pages_changed)),
+            segments_written: sum(t.epoch, &|t| t.segments_written),
+        })
+        .collect()
 }

@@ -207,16 +207,7 @@ impl Inspection {
     /// The tokens that can be rolled back to, oldest first.
     #[must_use]
     pub fn history(&self) -> Vec<History> {
-        self.stores[0]
-            .tokens()
-            .iter()
-            .map(|t| History {
-                token: t.epoch,
-                wall_ns: t.wall_ns,
-                pages_changed: u64::from(t.pages_changed),
-                segments_written: t.segments_written,
-            })
-            .collect()
+        super::history(&self.stores)
     }
 
     /// As [`Pool::check`].

@@ -72,7 +72,6 @@ struct Plan {
     /// Item number of each slot after the header.
     placed: Vec<Option<usize>>,
     buffer: AlignedBuf,
-    records: Vec<SlotRecord>,
 }
 
 /// A batch whose write is under way.
@@ -105,25 +104,32 @@ impl Store {
             let mut left: Vec<usize> = rest.drain(..rest.len().min(ROUND)).collect();
             self.ready(log, stream, left.len())?;
             let mut under_way = VecDeque::new();
-            let result = self.append_round(log, stream, items, &mut left, &mut under_way, fill, published);
+            let mut result =
+                self.append_round(log, stream, items, &mut left, &mut under_way, fill, published);
             log.queue.drain();
             let mut failed = None;
             while let Some(batch) = under_way.pop_front() {
                 let (batch, outcome) = self.outcome(log, &mut under_way, batch);
                 match outcome {
-                    Ok(()) => self.publish(log, &batch, items, published)?,
+                    // A batch that is on flash but not in the tables: see below.
+                    Ok(()) if result.is_err() => {}
+                    Ok(()) => result = self.publish(log, &batch, items, published),
                     Err(error) => {
                         left.extend(batch.slots.iter().filter_map(|(item, _)| *item));
                         failed = Some(error);
                     }
                 }
             }
+            if failed.is_some() || result.is_err() {
+                // The blocks being filled are suspect, or hold what the tables do not name: go on
+                // in others. No batch may follow the gap where a recovery would find it.
+                log.broken = true;
+                self.abandon_heads(log);
+            }
             result?;
             rest.splice(0..0, left);
             if let Some(source) = failed {
                 failures += 1;
-                // The blocks being filled are suspect: go on in others.
-                self.abandon_heads(log);
                 if failures == TRIES {
                     return Err(self.device_error("writing segments", source));
                 }
@@ -149,8 +155,8 @@ impl Store {
         if left.len() <= SERIAL {
             while !left.is_empty() {
                 let mut plan = self.plan_batch(log, stream, items, left, None)?;
-                self.fill_batch(&mut plan, items, fill);
-                under_way.push_back(self.submit_batch(log, plan)?);
+                self.fill_batch(&mut plan, fill);
+                under_way.push_back(self.submit_batch(log, plan, items)?);
                 if !self.publish_done(log, under_way, items, published)? {
                     break;
                 }
@@ -162,7 +168,7 @@ impl Store {
             let (to_submit, filled) = mpsc::channel::<Plan>();
             scope.spawn(move || {
                 for mut plan in plans {
-                    self.fill_batch(&mut plan, items, fill);
+                    self.fill_batch(&mut plan, fill);
                     if to_submit.send(plan).is_err() {
                         return;
                     }
@@ -189,7 +195,7 @@ impl Store {
                     log.queue.give_back(plan.buffer);
                     continue;
                 }
-                under_way.push_back(self.submit_batch(log, plan)?);
+                under_way.push_back(self.submit_batch(log, plan, items)?);
                 if !self.publish_done(log, under_way, items, published)? {
                     // Nothing new after a failure; `result` stays good for the caller to try again.
                     while let Some(plan) = (ahead > 0).then(|| filled.recv().ok()).flatten() {
@@ -238,8 +244,9 @@ impl Store {
             }
         }
         let outcome = batch.done.take().unwrap_or_else(|| Err(std::io::Error::other("the write was lost")));
-        if outcome.is_err() {
-            log.broken = true;
+        match outcome {
+            Ok(()) => drop(log.fresh.remove(&batch.head.block)),
+            Err(_) => log.broken = true,
         }
         (batch, outcome)
     }
@@ -269,11 +276,11 @@ impl Store {
         self.note_used(advanced)?;
         let seq = log.seq;
         log.seq += 1;
-        Ok(Plan { stream, seq, head, metas, placed, buffer: log.queue.buffer(), records: Vec::new() })
+        Ok(Plan { stream, seq, head, metas, placed, buffer: log.queue.buffer() })
     }
 
-    /// Puts the contents in place and takes their checksums.
-    fn fill_batch(&self, plan: &mut Plan, items: &[WriteItem], fill: Fill<'_>) {
+    /// Puts the contents in place.
+    fn fill_batch(&self, plan: &mut Plan, fill: Fill<'_>) {
         let segment = self.geometry.segment_bytes();
         let body = &mut plan.buffer[segment..(1 + plan.placed.len()) * segment];
         let mut wanted = Vec::with_capacity(plan.placed.len());
@@ -288,19 +295,18 @@ impl Store {
             }
         }
         fill(&wanted, &mut targets);
-        plan.records = plan
-            .placed
-            .iter()
-            .zip(body.chunks_exact(segment))
-            .map(|(slot, bytes)| slot.map_or(SlotRecord::PAD, |item| record(&items[item], bytes)))
-            .collect();
     }
 
-    /// Starts or, for a commit, carries out the write of a filled batch.
-    fn submit_batch(&self, log: &mut Log, plan: Plan) -> Result<Batch> {
+    /// Takes the checksums of a filled batch and starts or, for a commit, carries out its write.
+    fn submit_batch(&self, log: &mut Log, plan: Plan, items: &[WriteItem]) -> Result<Batch> {
         let segment = self.geometry.segment_bytes();
-        let Plan { stream, seq, head, metas, placed, mut buffer, records } = plan;
+        let Plan { stream, seq, head, metas, placed, mut buffer } = plan;
         let len = (1 + placed.len()) * segment;
+        let records: Vec<SlotRecord> = placed
+            .iter()
+            .zip(buffer[segment..len].chunks_exact(segment))
+            .map(|(slot, bytes)| slot.map_or(SlotRecord::PAD, |item| record(&items[item], bytes)))
+            .collect();
         let header = BatchHeader {
             pool: self.pool_mark(),
             controller: self.identity.controller,
@@ -323,6 +329,7 @@ impl Store {
             log.queue.give_back(buffer);
             Some(result)
         } else {
+            log.unflushed.insert(head.block);
             log.queue.write(seq, offset, buffer, len);
             None
         };
@@ -343,8 +350,8 @@ impl Store {
         commit: Option<Meta>,
     ) -> Result<Batch> {
         let mut plan = self.plan_batch(log, Stream::User, items, left, commit)?;
-        self.fill_batch(&mut plan, items, fill);
-        self.submit_batch(log, plan)
+        self.fill_batch(&mut plan, fill);
+        self.submit_batch(log, plan, items)
     }
 
     /// Chooses slots after the header for as many of `left` as fit in `most` slots; takes these
@@ -401,6 +408,7 @@ impl Store {
         items: &[WriteItem],
         published: Published<'_>,
     ) -> Result<()> {
+        log.fresh.remove(&batch.head.block);
         let first = u64::from(batch.head.block) * u64::from(self.geometry.slots_per_block)
             + u64::from(batch.head.index)
             + 1;
@@ -483,6 +491,7 @@ impl Store {
             return Err(self.no_space(self.geometry.block_bytes(), 0));
         };
         log.block_sequence += 1;
+        log.fresh.insert(block.0);
         tables.summaries.forget(block.0);
         Ok((block.0, sequence))
     }
@@ -490,11 +499,18 @@ impl Store {
     /// Leaves the blocks being filled as they are and goes on in others.
     pub(super) fn abandon_heads(&self, log: &mut Log) {
         let mut tables = self.lock_tables();
-        for head in log.heads.iter_mut().filter_map(Option::take) {
+        let heads: Vec<Head> = log.heads.iter_mut().filter_map(Option::take).collect();
+        for head in heads {
             for block in [head.block, head.next.block] {
-                let closed = tables.volume.blocks_mut().close(BlockId(block));
-                debug_assert!(closed.is_ok());
-                tables.summaries.close(block);
+                // A device that fails for a while must not use up all blocks.
+                let left = if log.fresh.remove(&block) {
+                    tables.summaries.forget(block);
+                    tables.volume.blocks_mut().give_back(BlockId(block))
+                } else {
+                    tables.summaries.close(block);
+                    tables.volume.blocks_mut().close(BlockId(block))
+                };
+                debug_assert!(left.is_ok());
             }
         }
     }
@@ -511,10 +527,13 @@ impl Store {
         fill: Fill<'_>,
         published: Published<'_>,
     ) -> Result<()> {
+        self.ready(log, Stream::User, items.len() + 1)?;
         if log.broken {
             self.checkpoint(log)?;
         }
-        self.ready(log, Stream::User, items.len() + 1)?;
+        if log.broken {
+            return Err(self.no_space(self.geometry.block_bytes(), 0));
+        }
         // What came before must not be later on flash than the commit that counts on it.
         self.flush_log(log)?;
         let meta = match commit {
@@ -533,7 +552,12 @@ impl Store {
             return Err(self.device_error("writing a commit", source));
         }
         log.flushed = batch.tag;
-        self.publish(log, &batch, items, published)
+        let result = self.publish(log, &batch, items, published);
+        if result.is_err() {
+            // The commit is on flash, the epoch stays open: only a checkpoint can go on from here.
+            log.broken = true;
+        }
+        result
     }
 
     /// Whether so many segments, with the metadata that waits, go into one batch with a commit.
@@ -587,10 +611,15 @@ impl Store {
 
     pub(super) fn flush_device(&self, log: &mut Log) -> Result<()> {
         log.queue.drain();
-        self.device.flush().map_err(|source| {
+        if let Err(source) = self.device.flush() {
             log.broken = true;
-            self.device_error("flushing", source)
-        })?;
+            let mut doubtful = std::mem::take(&mut log.unflushed);
+            log.suspect.append(&mut doubtful);
+            // Nothing may be found behind batches that are perhaps not there.
+            self.abandon_heads(log);
+            return Err(self.device_error("flushing", source));
+        }
+        log.unflushed.clear();
         log.flushed = log.seq - 1;
         Ok(())
     }

@@ -133,7 +133,11 @@ impl Store {
         let before = self.lock_tables().volume.blocks().free();
         let mut emptied = 0;
         let most = u64::from(self.geometry.blocks);
-        while self.best_victim_share() < COMPACT_SHARE && emptied < most && self.reclaim_one(log)? {
+        while self.best_victim_share() < COMPACT_SHARE
+            && emptied < most
+            && self.can_move(log)?
+            && self.reclaim_one(log)?
+        {
             emptied += 1;
             progress(emptied, most);
             if self.lock_tables().volume.blocks().dead() >= 16 {

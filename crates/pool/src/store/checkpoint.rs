@@ -13,6 +13,24 @@ use crate::stats::add;
 /// A block of tables less full than this is emptied by writing its chunks anew.
 const SPARSE_SHARE: u16 = 4;
 
+/// Where a checkpoint puts the tables, and where they were.
+#[derive(Default)]
+struct Moves {
+    meta: Option<(u32, u16)>,
+    root: Vec<Extent>,
+    chunks: Vec<(ChunkId, Option<Home>, u64)>,
+    root_slots: Vec<u64>,
+    opened: Vec<u32>,
+    may_count: bool,
+}
+
+/// A written root record.
+struct RootPlace {
+    extents: Vec<Extent>,
+    len: u64,
+    crc: u32,
+}
+
 impl Store {
     /// Writes a checkpoint. The state it holds includes the open epoch's segments, which recovery
     /// takes back; so it commits nothing by itself.
@@ -22,24 +40,79 @@ impl Store {
 
     pub(super) fn checkpoint_as(&self, log: &mut Log, clean: bool) -> Result<()> {
         log.queue.drain();
+        self.rescue(log)?;
         self.thin_out(log)?;
+        // The record says where each stream goes on: what were opened later, recovery would not
+        // find. Where there is no room for that, nothing may be built on this checkpoint.
+        let heads = self.open_heads(log);
         let pending = std::mem::take(&mut log.pending);
-        let mut dirty = Vec::new();
-        match self.write_tables(log, clean, &mut dirty) {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                // The old header still counts, and what it names is as it was: places are given
-                // up in the counts only, and blocks only after a header.
-                let mut tables = self.lock_tables();
-                for chunk in dirty {
-                    tables.volume.mark_chunk(chunk, true);
-                }
-                drop(tables);
-                log.pending = pending;
-                log.broken = true;
-                Err(error)
+        let mut moves = Moves { meta: log.meta, root: log.root.clone(), ..Moves::default() };
+        let result = self.write_tables(log, &mut moves).and_then(|root| {
+            // From here on the new header may count, whatever becomes of the write.
+            moves.may_count = true;
+            self.finish_checkpoint(log, root, clean)
+        });
+        if result.is_ok() {
+            log.broken = heads.is_err();
+        } else {
+            log.pending = pending;
+            log.broken = true;
+            self.undo(log, moves)?;
+        }
+        result
+    }
+
+    /// Writes anew what is live in blocks whose flush failed.
+    fn rescue(&self, log: &mut Log) -> Result<()> {
+        while let Some(&block) = log.suspect.first() {
+            self.empty(log, BlockId(block))?;
+            log.suspect.remove(&block);
+        }
+        Ok(())
+    }
+
+    /// Takes the places of the tables back to where they were before a checkpoint that failed. Of
+    /// one whose header may have reached the device, the new places stay taken too.
+    fn undo(&self, log: &mut Log, moves: Moves) -> Result<()> {
+        let mut tables = self.lock_tables();
+        let tables = &mut *tables;
+        for &(chunk, ..) in &moves.chunks {
+            tables.volume.mark_chunk(chunk, true);
+        }
+        if moves.may_count {
+            return Ok(());
+        }
+        for (chunk, old, new) in moves.chunks {
+            self.release_slot(tables, new)?;
+            tables.directory[chunk.0 as usize] = old;
+            if let Some(old) = old {
+                self.retake_slot(tables, old.slot)?;
             }
         }
+        for slot in moves.root_slots {
+            self.release_slot(tables, slot)?;
+        }
+        for slot in slots(&moves.root) {
+            self.retake_slot(tables, slot)?;
+        }
+        tables.root_slots = slots(&moves.root).count() as u64;
+        log.root = moves.root;
+        if !moves.opened.is_empty() {
+            // The block before was sealed when it was full.
+            log.meta = None;
+        } else if let Some((block, index)) = moves.meta {
+            log.meta = Some((block, index));
+        }
+        for block in moves.opened {
+            let given = tables.volume.blocks_mut().give_back(BlockId(block));
+            given.map_err(|error| self.inconsistent(error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    fn retake_slot(&self, tables: &mut Tables, slot: u64) -> Result<()> {
+        let block = BlockId((slot / u64::from(self.geometry.slots_per_block)) as u32);
+        tables.volume.blocks_mut().add_live(block, 1).map_err(|error| self.inconsistent(error.to_string()))
     }
 
     /// Marks the chunks in sparsely used blocks of tables to be written anew, so that such blocks
@@ -69,37 +142,40 @@ impl Store {
         Ok(())
     }
 
-    fn write_tables(&self, log: &mut Log, clean: bool, dirty: &mut Vec<ChunkId>) -> Result<()> {
+    /// Writes the tables and the root record to new places, noting these in `moves`.
+    fn write_tables(&self, log: &mut Log, moves: &mut Moves) -> Result<RootPlace> {
         let segment = self.geometry.segment_bytes();
         let mut tables = self.lock_tables();
-        *dirty = tables.volume.dirty_chunks();
+        let dirty = tables.volume.dirty_chunks();
 
-        for extent in std::mem::take(&mut log.root) {
-            for slot in extent.slot..extent.slot + u64::from(extent.slots) {
-                self.release_slot(&mut tables, slot)?;
-            }
+        for slot in slots(&std::mem::take(&mut log.root)) {
+            self.release_slot(&mut tables, slot)?;
         }
         // Places first, contents after: the root record tells of the places as well.
         let mut chunks = Vec::with_capacity(dirty.len());
-        for &chunk in &*dirty {
-            let slot = self.take_meta_slot(log, &mut tables)?;
+        for chunk in dirty {
             let Some(bytes) = tables.volume.table().bytes(chunk) else { continue };
+            let slot = self.take_meta_slot(log, &mut tables, &mut moves.opened)?;
             let home = Home { slot, crc: crc32c(&bytes) };
-            if let Some(old) = tables.directory[chunk.0 as usize].replace(home) {
+            let old = tables.directory[chunk.0 as usize].replace(home);
+            moves.chunks.push((chunk, old, slot));
+            if let Some(old) = old {
                 self.release_slot(&mut tables, old.slot)?;
             }
             tables.volume.mark_chunk(chunk, false);
-            chunks.push((slot, bytes));
+            chunks.push((slot, chunk));
         }
         // Taking slots changes the blocks' counts but not the record's length, up to the block
         // that the last slots may come from, whose state has a fixed size too.
         let length = self.root(log, &tables).encode().len();
-        let mut root_slots = Vec::new();
         for _ in 0..length.div_ceil(segment) {
-            root_slots.push(self.take_meta_slot(log, &mut tables)?);
+            let slot = self.take_meta_slot(log, &mut tables, &mut moves.opened)?;
+            moves.root_slots.push(slot);
         }
-        let extents = extents(&root_slots);
+        let root_slots = &moves.root_slots;
+        let extents = extents(root_slots);
         log.root.clone_from(&extents);
+        tables.root_slots = root_slots.len() as u64;
         let record = self.root(log, &tables).encode();
         debug_assert!(record.len().div_ceil(segment) == root_slots.len());
         drop(tables);
@@ -108,15 +184,29 @@ impl Store {
             let error = self.inconsistent(format!("the root record is in {} pieces", extents.len()));
             return Err(error);
         }
-        let root_len = record.len() as u64;
-        let root_crc = crc32c(&record);
-        let pieces = chunks
-            .iter()
-            .map(|(slot, bytes)| (*slot, &bytes[..]))
-            .chain(root_slots.iter().copied().zip(record.chunks(segment)));
-        self.write_slots(pieces)?;
+        // Chunks are copied one by one as they go out, for all of them at once may be a good part
+        // of the DRAM budget. They do not change: the log is held.
+        let slots: Vec<u64> =
+            chunks.iter().map(|(slot, _)| *slot).chain(root_slots.iter().copied()).collect();
+        self.write_slots(&slots, &|n, target| match chunks.get(n) {
+            Some((_, chunk)) => {
+                let bytes = self.lock_tables().volume.table().bytes(*chunk);
+                target[..CHUNK_BYTES].copy_from_slice(&bytes.expect("chunks stay loaded"));
+                target[CHUNK_BYTES..].fill(0);
+            }
+            None => {
+                let rest = &record[(n - chunks.len()) * segment..];
+                let len = rest.len().min(segment);
+                target[..len].copy_from_slice(&rest[..len]);
+                target[len..].fill(0);
+            }
+        })?;
         self.flush_device(log)?;
+        Ok(RootPlace { extents, len: record.len() as u64, crc: crc32c(&record) })
+    }
 
+    /// Makes the written tables count.
+    fn finish_checkpoint(&self, log: &mut Log, root: RootPlace, clean: bool) -> Result<()> {
         let header = Header {
             generation: log.generation + 1,
             uuid: self.identity.uuid,
@@ -126,13 +216,18 @@ impl Store {
             base: self.identity.base,
             incarnation: log.incarnation,
             clean,
-            root: extents,
-            root_len,
-            root_crc,
+            root: root.extents,
+            root_len: root.len,
+            root_crc: root.crc,
         };
-        self.write_header(&header)?;
+        let copies = [header.generation % 2, (header.generation + 1) % 2];
+        let [first, second] = copies.map(|copy| HEADER_OFFSETS[copy as usize]);
+        // One after the other, so that a valid copy stands at any moment.
+        self.write_header(&header, first)?;
+        // The checkpoint counts with one copy. Without the second, damage to that one would not be
+        // survived; the next checkpoint tries again.
+        let _ = self.write_header(&header, second);
         log.generation += 1;
-        log.broken = false;
         log.since_checkpoint = 0;
 
         // The header is durable: nothing needs the dead blocks any more.
@@ -146,10 +241,9 @@ impl Store {
         Ok(())
     }
 
-    pub(super) fn write_header(&self, header: &Header) -> Result<()> {
+    fn write_header(&self, header: &Header, offset: u64) -> Result<()> {
         let mut buffer = AlignedBuf::zeroed(crate::format::header::HEADER_BYTES);
         buffer.copy_from_slice(&header.encode());
-        let offset = HEADER_OFFSETS[(header.generation % 2) as usize];
         self.device
             .write_durable(offset, &buffer)
             .map_err(|source| self.device_error("writing the pool header", source))?;
@@ -174,8 +268,9 @@ impl Store {
         }
     }
 
-    /// A slot for a piece of the tables, counted as live.
-    fn take_meta_slot(&self, log: &mut Log, tables: &mut Tables) -> Result<u64> {
+    /// A slot for a piece of the tables, counted as live; blocks opened for it are added to
+    /// `opened`.
+    fn take_meta_slot(&self, log: &mut Log, tables: &mut Tables, opened: &mut Vec<u32>) -> Result<u64> {
         let slots = self.geometry.slots_per_block;
         let (block, index) = match log.meta {
             Some((block, index)) if index < slots => (block, index),
@@ -189,6 +284,7 @@ impl Store {
                     return Err(self.no_space(self.geometry.block_bytes(), 0));
                 };
                 log.block_sequence += 1;
+                opened.push(block.0);
                 (block.0, 0)
             }
         };
@@ -206,25 +302,21 @@ impl Store {
         tables.volume.blocks_mut().sub_live(block, 1).map_err(|error| self.inconsistent(error.to_string()))
     }
 
-    /// Writes pieces of at most a segment to their slots, consecutive ones in one transfer.
-    fn write_slots<'a>(&self, pieces: impl Iterator<Item = (u64, &'a [u8])>) -> Result<()> {
+    /// Writes what `fill` gives for each of these slots, consecutive ones in one transfer.
+    fn write_slots(&self, slots: &[u64], fill: &dyn Fn(usize, &mut [u8])) -> Result<()> {
         let segment = self.geometry.segment_bytes();
         let most = super::append::buffer_bytes(&self.geometry) / segment;
         let mut buffer = AlignedBuf::zeroed(most * segment);
-        let mut run: Option<(u64, usize)> = None;
-        for (slot, bytes) in pieces {
-            if let Some((first, n)) = run.filter(|&(first, n)| first + n as u64 != slot || n == most) {
-                self.write_run(first, &buffer[..n * segment])?;
-                run = None;
+        let mut done = 0;
+        for run in slots.chunk_by(|a, b| a + 1 == *b) {
+            for part in run.chunks(most) {
+                let bytes = &mut buffer[..part.len() * segment];
+                for (n, target) in bytes.chunks_exact_mut(segment).enumerate() {
+                    fill(done + n, target);
+                }
+                self.write_run(part[0], bytes)?;
+                done += part.len();
             }
-            let (first, n) = run.unwrap_or((slot, 0));
-            let target = &mut buffer[n * segment..(n + 1) * segment];
-            target[..bytes.len()].copy_from_slice(bytes);
-            target[bytes.len()..].fill(0);
-            run = Some((first, n + 1));
-        }
-        if let Some((first, n)) = run {
-            self.write_run(first, &buffer[..n * segment])?;
         }
         Ok(())
     }
@@ -241,6 +333,10 @@ impl Store {
 
 const _: () =
     assert!(CHUNK_BYTES == deepram_core::page_table::CHUNK_BYTES, "a chunk fits the smallest segment");
+
+fn slots(extents: &[Extent]) -> impl Iterator<Item = u64> {
+    extents.iter().flat_map(|extent| extent.slot..extent.slot + u64::from(extent.slots))
+}
 
 fn extents(slots: &[u64]) -> Vec<Extent> {
     let mut extents: Vec<Extent> = Vec::new();

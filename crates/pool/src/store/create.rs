@@ -65,9 +65,8 @@ impl Sizing {
         // Every segment on flash may be an entry of its own, and every page one that holds nothing
         // but a status, as far as the paper's 30-bit index reaches.
         let most_upper = (1 << 30) - pages.next_multiple_of(256);
-        let upper = |blocks: u64, slots: u64| {
-            (blocks * slots + u64::from(pages)).min(u64::from(most_upper)) as u32
-        };
+        let upper =
+            |blocks: u64, slots: u64| (blocks * slots + u64::from(pages)).min(u64::from(most_upper)) as u32;
         let geometry = |flash: u64| {
             // Small devices get small blocks, so that there are enough of them to reclaim from.
             let slots =
@@ -168,6 +167,7 @@ impl Store {
                 directory,
                 summaries: Summaries::new(geometry.blocks, geometry.slots_per_block, summary_bytes),
                 temporary: BTreeSet::new(),
+                root_slots: 0,
             }),
             log: Mutex::new(Log {
                 queue,
@@ -178,6 +178,9 @@ impl Store {
                 block_sequence: 0,
                 pending: Vec::new(),
                 broken: false,
+                fresh: BTreeSet::new(),
+                unflushed: BTreeSet::new(),
+                suspect: BTreeSet::new(),
                 stuck: BTreeSet::new(),
                 since_checkpoint: 0,
                 generation: 0,

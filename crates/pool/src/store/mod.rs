@@ -66,6 +66,8 @@ struct Tables {
     summaries: Summaries,
     /// Pages that vanish when their creator ends.
     temporary: BTreeSet<u32>,
+    /// Slots that the root record takes.
+    root_slots: u64,
 }
 
 /// Where a table chunk stands, and its checksum.
@@ -89,6 +91,13 @@ pub(crate) struct Log {
     block_sequence: u64,
     pending: Vec<Meta>,
     broken: bool,
+    /// Blocks opened for a stream in which no write has succeeded yet: nothing refers to them.
+    fresh: BTreeSet<u32>,
+    /// Blocks written since the last flush that succeeded.
+    unflushed: BTreeSet<u32>,
+    /// Blocks whose writes came before a flush that failed. No later flush makes those durable
+    /// (Linux reports a lost write once), so what is live in them must be written anew.
+    suspect: BTreeSet<u32>,
     /// Blocks with damaged segments: not reclaimed, so that nothing is thrown away.
     stuck: BTreeSet<u32>,
     /// Bytes of log since the last checkpoint.
@@ -191,7 +200,9 @@ impl Store {
     /// DRAM that tables and queues take, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let tables = self.lock_tables();
-        let buffers = append::BUFFERS * append::buffer_bytes(&self.geometry);
+        // One more for a checkpoint, and the block that reclamation reads at once.
+        let buffers = (append::BUFFERS + 1) * append::buffer_bytes(&self.geometry)
+            + self.geometry.block_bytes() as usize;
         tables.volume.memory_bytes()
             + tables.summaries.memory_bytes()
             + tables.directory.capacity() * size_of::<Option<Home>>()

@@ -19,29 +19,61 @@ impl Store {
                 total: Bytes(u64::from(self.geometry.pages) << 16),
             });
         };
-        self.set_status(log, first, count, status)?;
+        if let Err(error) = self.set_status(log, first, count, status) {
+            let done = (first.0..first.0 + count).take_while(|&page| self.is_allocated(PageId(page))).count();
+            self.delete(log, first, done as u32)?;
+            return Err(error);
+        }
         Ok(first)
+    }
+
+    /// Changes pages in a row and notes for the log how many were changed. What must be read for
+    /// that is read first, so that it does not stop half-way for want of a read.
+    fn change_pages(
+        &self,
+        log: &mut Log,
+        pages: std::ops::Range<u32>,
+        mut change: impl FnMut(PageId) -> Result<()>,
+        meta: impl Fn(u32) -> Meta,
+    ) -> Result<()> {
+        for page in pages.clone() {
+            self.with_tables(|t| t.volume.coalesce_plan(PageId(page)))?;
+        }
+        let mut done = 0;
+        let result = pages.map(PageId).try_for_each(|page| {
+            change(page)?;
+            done += 1;
+            Ok(())
+        });
+        if done > 0 {
+            log.pending.push(meta(done));
+        }
+        result
     }
 
     /// Gives pages a status.
     pub(crate) fn set_status(&self, log: &mut Log, first: PageId, count: u32, status: Status) -> Result<()> {
-        for page in first.0..first.0 + count {
-            self.with_tables(|t| t.volume.set_status(PageId(page), status))?;
-            self.note_temporary(page, status);
-        }
-        log.pending.push(Meta::Status { first: first.0, count, status: status.bits() });
-        Ok(())
+        let change = |page| {
+            self.with_tables(|t| t.volume.set_status(page, status))?;
+            self.note_temporary(page.0, status);
+            Ok(())
+        };
+        let (first, status) = (first.0, status.bits());
+        self.change_pages(log, first..first + count, change, |count| Meta::Status { first, count, status })
     }
 
     /// Deletes pages.
     pub(crate) fn delete(&self, log: &mut Log, first: PageId, count: u32) -> Result<()> {
-        for page in first.0..first.0 + count {
-            self.with_tables(|t| t.volume.delete(PageId(page)))?;
-            self.note_temporary(page, Status::default());
-        }
-        log.pending.push(Meta::Delete { first: first.0, count });
+        let change = |page| {
+            self.with_tables(|t| t.volume.delete(page))?;
+            self.note_temporary(page.0, Status::default());
+            Ok(())
+        };
+        let first = first.0;
+        let result =
+            self.change_pages(log, first..first + count, change, |count| Meta::Delete { first, count });
         self.update_room();
-        Ok(())
+        result
     }
 
     pub(super) fn note_temporary(&self, page: u32, status: Status) {
@@ -86,23 +118,30 @@ impl Store {
         self.lock_tables().volume.changed_since(token).map_err(|error| self.volume_error(error))
     }
 
-    /// Returns to a token's state and makes that durable. Tells for each page that had changed
-    /// which segments (bit by segment) and whether its status.
-    pub(crate) fn rollback(&self, log: &mut Log, token: Epoch) -> Result<Vec<(PageId, u16, bool)>> {
+    /// Makes the return to a token durable. Tells for each page that has changed since which
+    /// segments (bit by segment) and whether its status. The tables follow when every controller
+    /// has got so far ([`Store::rollback`]); until then the state is as it was.
+    pub(crate) fn commit_rollback(&self, log: &mut Log, token: Epoch) -> Result<Vec<(PageId, u16, bool)>> {
         let pages = self.changed_since(token)?;
         let mut changes = Vec::with_capacity(pages.len());
         for &page in &pages {
+            // Loads all that the rollback will need of the tables, too.
+            self.with_tables(|t| t.volume.coalesce_plan(page))?;
             let (segments, status) = self.with_tables(|t| t.volume.changed_segments(token, page))?;
             changes.push((page, segments, status));
         }
-        // A failure before the commit leaves the state as it was: so the commit comes first.
         let open = Epoch(self.open_epoch().0 + 1);
         self.commit(log, Commit::Rollback { token, open }, &[], &mut |_, _| {}, &mut |_| {})?;
-        self.with_tables(|t| t.volume.rollback(token))?;
-        let other: Vec<PageId> = changes.iter().filter(|c| c.2).map(|c| c.0).collect();
-        self.refresh_temporaries(&other)?;
-        self.update_room();
         Ok(changes)
+    }
+
+    /// Returns to a token's state in the tables.
+    pub(crate) fn rollback(&self, token: Epoch) -> Result<()> {
+        let pages = self.changed_since(token)?;
+        self.with_tables(|t| t.volume.rollback(token))?;
+        self.refresh_temporaries(&pages)?;
+        self.update_room();
+        Ok(())
     }
 
     pub(super) fn refresh_temporaries(&self, pages: &[PageId]) -> Result<()> {

@@ -4,10 +4,12 @@
 use std::collections::BTreeSet;
 
 use deepram_core::ftl::{CostBenefit, VictimPolicy};
-use deepram_core::{BlockId, PageId};
+use deepram_core::{BlockId, PageId, Stamp};
 
+use super::space::worth_moving;
 use super::{Log, Result, Store, Stream, WriteItem};
 use crate::buffer::AlignedBuf;
+use crate::error::PoolError;
 use crate::format::batch::{SlotKind, SlotRecord};
 use crate::format::codec::crc32c;
 use crate::stats::add;
@@ -28,16 +30,31 @@ impl Store {
     /// Empties one block. `false`: there is none worth it.
     pub(super) fn reclaim_one(&self, log: &mut Log) -> Result<bool> {
         let Some(victim) = self.victim(log) else { return Ok(false) };
+        self.reclaim(log, victim)
+    }
+
+    fn reclaim(&self, log: &mut Log, victim: BlockId) -> Result<bool> {
+        match self.empty(log, victim) {
+            Ok(()) => add(&self.counters.blocks_reclaimed, 1),
+            // Damaged segments can be read by nobody, but are not thrown away either.
+            Err(
+                PoolError::Damaged { .. } | PoolError::DamagedPool { .. } | PoolError::Inconsistent { .. },
+            ) => {
+                log.stuck.insert(victim.0);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+
+    /// Moves the live segments of a block elsewhere.
+    pub(super) fn empty(&self, log: &mut Log, victim: BlockId) -> Result<()> {
         if !self.lock_tables().summaries.knows(victim.0) {
             self.load_summary(victim.0)?;
         }
         let movers = self.live_in(victim)?;
         let mut data = AlignedBuf::zeroed(self.geometry.block_bytes() as usize);
-        if !self.read_movers(victim, &movers, &mut data)? {
-            // Damaged segments can be read by nobody, but are not thrown away either.
-            log.stuck.insert(victim.0);
-            return Ok(true);
-        }
+        self.read_movers(victim, &movers, &mut data)?;
         let segment = self.geometry.segment_bytes();
         let items: Vec<WriteItem> = movers.iter().map(|m| m.item).collect();
         self.append(
@@ -51,18 +68,25 @@ impl Store {
                 }
             },
             &mut |_| {},
-        )?;
-        add(&self.counters.blocks_reclaimed, 1);
-        Ok(true)
+        )
     }
 
     fn victim(&self, log: &Log) -> Option<BlockId> {
         let tables = self.lock_tables();
         let blocks = tables.volume.blocks();
-        let exclude: BTreeSet<BlockId> = log.stuck.iter().map(|&b| BlockId(b)).collect();
-        let worn = blocks.wear_victim(WEAR_SPREAD).filter(|b| !exclude.contains(b));
-        let full = |b: &BlockId| blocks.info(*b).live >= blocks.info(*b).used;
-        worn.or_else(|| CostBenefit.pick(blocks, log.block_sequence, &exclude).filter(|b| !full(b)))
+        let mut exclude: BTreeSet<BlockId> = log.stuck.iter().map(|&b| BlockId(b)).collect();
+        let most = worth_moving(&self.geometry);
+        exclude.extend(blocks.reclaimable().filter(|(live, _)| *live > most).map(|(_, block)| block));
+        CostBenefit.pick(blocks, log.block_sequence, &exclude)
+    }
+
+    /// Empties the block that has been used least, if others have been used much more often.
+    pub(super) fn level_wear(&self, log: &mut Log) -> Result<bool> {
+        let worn = self.lock_tables().volume.blocks().wear_victim(WEAR_SPREAD);
+        match worn.filter(|block| !log.stuck.contains(&block.0)) {
+            Some(block) if self.can_move(log)? => self.reclaim(log, block),
+            _ => Ok(false),
+        }
     }
 
     /// Live share of the emptiest block.
@@ -94,8 +118,8 @@ impl Store {
         Ok(movers)
     }
 
-    /// Reads the movers' segments to their places in `data`; whether all are intact.
-    fn read_movers(&self, block: BlockId, movers: &[Mover], data: &mut [u8]) -> Result<bool> {
+    /// Reads the movers' segments to their places in `data`.
+    fn read_movers(&self, block: BlockId, movers: &[Mover], data: &mut [u8]) -> Result<()> {
         let segment = self.geometry.segment_bytes();
         let first = u64::from(block.0) * u64::from(self.geometry.slots_per_block);
         let mut indices: Vec<u16> = movers.iter().map(|m| m.index).collect();
@@ -112,11 +136,18 @@ impl Store {
                 self.read_slot(mover.slot, bytes)?;
                 if crc32c(bytes) != mover.crc {
                     add(&self.counters.damaged_reads, 1);
-                    return Ok(false);
+                    let WriteItem { page, segment, stamp, .. } = mover.item;
+                    return Err(PoolError::Damaged {
+                        device: self.device.name(),
+                        address: self.address(page, segment),
+                        page: page.0,
+                        epoch: self.lock_tables().volume.epoch_of(Stamp(stamp)),
+                        offset: self.geometry.offset(mover.slot),
+                    });
                 }
             }
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Writes the segments of the page with the longest chain together, so that the chain is one

@@ -3,8 +3,10 @@
 //! What is current after a crash is the state of the last commit in the log such that every batch
 //! up to it is there and intact, or the checkpoint's last token. Everything later is given up.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use deepram_core::ftl::State;
 use deepram_core::{BlockId, ChunkId, Epoch, PageId, Status, Volume};
 
 use super::create::Identity;
@@ -80,28 +82,25 @@ impl Recovery {
     fn read_log(&mut self, other_damaged: bool) -> Result<()> {
         self.last_seq = self.root.seq.saturating_sub(1);
         let mut found = Vec::new();
+        let mut beyond = Vec::new();
         for stream in 0..self.root.heads.len() {
-            self.read_stream(stream as u8, other_damaged, &mut found)?;
+            self.read_stream(stream as u8, other_damaged, &mut found, &mut beyond)?;
         }
         found.sort_by_key(|batch| batch.seq);
         self.last_seq = found.last().map_or(self.last_seq, |b| b.seq.max(self.last_seq));
+        let run = (self.root.seq..).zip(&found).take_while(|(seq, batch)| batch.seq == *seq).count();
+        self.refuse_damage(self.root.seq + run as u64, found[run..].iter().chain(&beyond))?;
+        // The last commit counts beneath which nothing is incomplete. What was flushed before it
+        // was written cannot be: should it be damaged, reading it will say so.
         let mut good = 0;
-        for (n, batch) in found.iter().enumerate() {
-            if batch.seq != self.root.seq + n as u64 {
-                break;
+        for n in (0..run).rev().filter(|&n| found[n].is_commit()) {
+            let mut whole = true;
+            for batch in found[..=n].iter().rev().take_while(|b| b.seq > found[n].flushed) {
+                whole = whole && self.is_whole(batch)?;
             }
-            if batch.is_commit() {
-                // Only what was written after the last flush can be incomplete beneath it.
-                let unflushed = found[..=n].iter().rev().take_while(|b| b.seq > batch.flushed);
-                if !unflushed
-                    .map(|b| self.is_whole(b))
-                    .collect::<Result<Vec<_>>>()?
-                    .into_iter()
-                    .all(|whole| whole)
-                {
-                    break;
-                }
+            if whole {
                 good = n + 1;
+                break;
             }
         }
         found.truncate(good);
@@ -109,8 +108,65 @@ impl Recovery {
         Ok(())
     }
 
+    /// A batch that is not there is where the log ends after a power cut, unless a later one says
+    /// that it was flushed: then it is damaged, and what it held must not be lost in silence.
+    fn refuse_damage<'a>(
+        &self,
+        missing: u64,
+        mut later: impl Iterator<Item = &'a BatchHeader>,
+    ) -> Result<()> {
+        if later.all(|batch| batch.seq <= missing || batch.flushed < missing) {
+            return Ok(());
+        }
+        let expected = "there and intact, for it was flushed before a later one was written";
+        Err(PoolError::DamagedPool {
+            device: self.device.name(),
+            what: "the log",
+            source: FormatError::Field { what: "log", field: "batch", value: missing, expected },
+        })
+    }
+
+    /// Batches of a stream in the rest of a block, after one that cannot be read.
+    fn read_ahead(
+        &self,
+        stream: u8,
+        place: NextBlock,
+        from: u16,
+        beyond: &mut Vec<BatchHeader>,
+    ) -> Result<()> {
+        let geometry = &self.header.geometry;
+        if place.block >= geometry.blocks || from >= geometry.slots_per_block {
+            return Ok(());
+        }
+        let segment = geometry.segment_bytes();
+        let mut buffer = AlignedBuf::zeroed(usize::from(geometry.slots_per_block - from) * segment);
+        let first = u64::from(place.block) * u64::from(geometry.slots_per_block) + u64::from(from);
+        self.read_slot(first, &mut buffer)?;
+        for (index, bytes) in (from..).zip(buffer.chunks_exact(segment)) {
+            if let Ok(batch) = BatchHeader::decode(bytes)
+                && self.is_ours(&batch)
+                && (batch.stream, batch.block, batch.index) == (stream, place.block, index)
+                && batch.block_sequence == place.sequence
+            {
+                beyond.push(batch);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_ours(&self, batch: &BatchHeader) -> bool {
+        batch.pool == mark(self.header.uuid) && batch.controller == self.header.controller
+    }
+
     /// Follows a stream from where the checkpoint left it until a batch is not there.
-    fn read_stream(&self, stream: u8, other_damaged: bool, found: &mut Vec<BatchHeader>) -> Result<()> {
+    /// What of it stands behind that goes to `beyond`.
+    fn read_stream(
+        &self,
+        stream: u8,
+        other_damaged: bool,
+        found: &mut Vec<BatchHeader>,
+        beyond: &mut Vec<BatchHeader>,
+    ) -> Result<()> {
         let geometry = &self.header.geometry;
         let slots = geometry.slots_per_block;
         let Some(head) = self.root.heads[usize::from(stream)] else { return Ok(()) };
@@ -128,8 +184,11 @@ impl Recovery {
             }
             let slot = u64::from(block) * u64::from(slots) + u64::from(index);
             self.read_slot(slot, &mut buffer)?;
-            let Ok(batch) = BatchHeader::decode(&buffer) else { return Ok(()) };
-            let ours = batch.pool == mark(self.header.uuid) && batch.controller == self.header.controller;
+            let Ok(batch) = BatchHeader::decode(&buffer) else {
+                self.read_ahead(stream, NextBlock { block, sequence }, index + 1, beyond)?;
+                return self.read_ahead(stream, next, 0, beyond);
+            };
+            let ours = self.is_ours(&batch);
             let expected = ours
                 && batch.stream == stream
                 && batch.block == block
@@ -195,6 +254,13 @@ impl Recovery {
         for &(block, index) in &self.root.bad {
             volume.blocks_mut().mark_bad(BlockId(block), index).map_err(|e| wrong(e.to_string()))?;
         }
+        // Blocks that were open and that no batch to be replayed is in are done with. Otherwise
+        // every opening would cost the blocks that it opens for the streams.
+        let in_use: BTreeSet<u32> = self.batches.iter().map(|batch| batch.block).collect();
+        let done: Vec<BlockId> = open_blocks(&volume).filter(|block| !in_use.contains(&block.0)).collect();
+        for block in done {
+            volume.blocks_mut().close(block).map_err(|e| wrong(e.to_string()))?;
+        }
         // As happened when the checkpoint's header had become durable.
         volume.blocks_mut().release_dead();
         let store = Store::assemble(
@@ -246,12 +312,8 @@ impl Recovery {
         drop(log);
         {
             let mut tables = store.lock_tables();
-            let open: Vec<BlockId> = (0..geometry.blocks)
-                .map(BlockId)
-                .filter(|&b| {
-                    matches!(tables.volume.blocks().info(b).state, deepram_core::ftl::State::Open(_))
-                })
-                .collect();
+            tables.root_slots = self.header.root.iter().map(|extent| u64::from(extent.slots)).sum();
+            let open: Vec<BlockId> = open_blocks(&tables.volume).collect();
             for block in open {
                 let closed = tables.volume.blocks_mut().close(block);
                 debug_assert!(closed.is_ok());
@@ -260,6 +322,11 @@ impl Recovery {
         store.update_room();
         Ok(store)
     }
+}
+
+fn open_blocks(volume: &Volume) -> impl Iterator<Item = BlockId> {
+    let infos = (0..).zip(volume.blocks().infos());
+    infos.filter(|(_, info)| matches!(info.state, State::Open(_))).map(|(block, _)| BlockId(block))
 }
 
 /// The epoch that is open after a commit.
@@ -380,8 +447,9 @@ impl Store {
         for page in self.temporaries() {
             self.delete(&mut log, PageId(page), 1)?;
         }
-        self.open_heads(&mut log)?;
-        self.checkpoint(&mut log)
+        self.checkpoint(&mut log)?;
+        // Life after life leaves blocks that are hardly filled.
+        self.recover_space(&mut log)
     }
 }
 

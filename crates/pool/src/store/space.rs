@@ -13,9 +13,15 @@ use crate::error::PoolError;
 use crate::format::batch::Meta;
 use crate::format::header::Geometry;
 
-/// Blocks kept back for reclamation: its stream's block and the one after, and the same of the
-/// user's stream while the last segments are moved.
-const RECLAIM_RESERVE: u32 = 4;
+/// Blocks that the two streams have open: the one being filled and the one after.
+const HEADS: u32 = 4;
+/// Blocks that moving one block's segments may take.
+const MOVE: u32 = 2;
+/// A block that is fuller than all but this part is not reclaimed: headers and gaps would eat
+/// what that gains.
+const LEAST_GAIN: u64 = 8;
+/// Blocks reclaimed without one more coming free, after which there is nothing to be had.
+const PATIENCE: u32 = 24;
 /// Bytes of log after which a checkpoint is due: what an opening after a crash has to go through.
 const CHECKPOINT_BYTES: u64 = 256 << 20;
 /// Pages pruned before the log is given to somebody else.
@@ -40,10 +46,24 @@ pub(super) fn segments_per_block(geometry: &Geometry) -> u64 {
     slots - slots.div_ceil(batch) - 1
 }
 
-/// Segments that a device of this geometry can hold live at once.
+/// Blocks that stay free whatever the user writes, so that a block can be emptied and a checkpoint
+/// written: without these two nothing would come free any more.
+fn reserve(geometry: &Geometry) -> u32 {
+    table_blocks(geometry).div_ceil(2) + MOVE
+}
+
+/// Live slots of a block, at most, with which reclaiming it gains something.
+pub(super) fn worth_moving(geometry: &Geometry) -> u16 {
+    geometry.slots_per_block - geometry.slots_per_block / LEAST_GAIN as u16
+}
+
+/// Segments that a device of this geometry can hold live at once: with all of them in blocks just
+/// too full to be reclaimed, what is left is what writing asks for.
 pub(crate) fn capacity(geometry: &Geometry) -> u64 {
-    let kept = table_blocks(geometry) + RECLAIM_RESERVE;
-    u64::from(geometry.blocks.saturating_sub(kept)) * segments_per_block(geometry)
+    let slots = u64::from(geometry.slots_per_block);
+    let kept = table_blocks(geometry) + HEADS + reserve(geometry) + MOVE;
+    u64::from(geometry.blocks.saturating_sub(kept))
+        * segments_per_block(geometry).min(slots - slots / LEAST_GAIN - 1)
 }
 
 impl Store {
@@ -51,7 +71,7 @@ impl Store {
     pub(super) fn update_room(&self) {
         let tables = self.lock_tables();
         let chunks = tables.directory.iter().flatten().count() as u64;
-        let live = tables.volume.blocks().live_slots().saturating_sub(chunks);
+        let live = tables.volume.blocks().live_slots().saturating_sub(chunks + tables.root_slots);
         let capacity = capacity(&self.geometry);
         self.room.store(capacity.cast_signed() - live.cast_signed(), Relaxed);
     }
@@ -106,11 +126,11 @@ impl Store {
             return Ok(());
         }
         let blocks = self.blocks_for(segments as u64);
-        self.make_free(log, blocks)?;
+        self.make_free(log, blocks, true)?;
         // Coalescing fills blocks, reclaiming takes entries: each after the other until both fit.
         while !self.has_entries(segments) {
             self.make_entries(log, segments)?;
-            self.make_free(log, blocks)?;
+            self.make_free(log, blocks, true)?;
         }
         if log.broken && log.pending.len() > 64 {
             self.checkpoint(log)?;
@@ -118,10 +138,28 @@ impl Store {
         self.spill_pending(log)
     }
 
+    /// Puts the blocks in order that an earlier life left half filled, as far as that goes.
+    pub(super) fn recover_space(&self, log: &mut Log) -> Result<()> {
+        match self.make_free(log, self.blocks_for(0), false) {
+            Err(PoolError::NoSpace { .. }) => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Whether a block can be emptied and a checkpoint be written after that. If not, a checkpoint
+    /// comes first, if it makes something free.
+    pub(super) fn can_move(&self, log: &mut Log) -> Result<bool> {
+        let (free, dead) = self.free_and_dead();
+        if free <= reserve(&self.geometry) && dead > 0 {
+            self.checkpoint(log)?;
+        }
+        Ok(self.free_and_dead().0 > reserve(&self.geometry))
+    }
+
     /// Blocks that must be free before `segments` are appended.
     fn blocks_for(&self, segments: u64) -> u32 {
-        // A block more for each end of what is being filled, and the reserve stays.
-        segments.div_ceil(segments_per_block(&self.geometry)) as u32 + 2 + RECLAIM_RESERVE
+        // The blocks being filled are full, perhaps, and gaps cost something at the start of each.
+        segments.div_ceil(segments_per_block(&self.geometry)) as u32 + MOVE + reserve(&self.geometry)
     }
 
     fn free_and_dead(&self) -> (u32, u32) {
@@ -130,37 +168,42 @@ impl Store {
         (blocks.free(), blocks.dead())
     }
 
-    /// Reclaims until `blocks` are free.
-    fn make_free(&self, log: &mut Log, blocks: u32) -> Result<()> {
-        let mut gained_nothing = 0;
+    /// Reclaims until `blocks` are free; if need be and `give_up` says so, gives up old tokens.
+    fn make_free(&self, log: &mut Log, blocks: u32, give_up: bool) -> Result<()> {
+        let (mut best, mut tries) = (0, 0);
         loop {
             let (free, dead) = self.free_and_dead();
             if free >= blocks {
                 return Ok(());
             }
             // A checkpoint gives the dead ones back. Collect a few first, it has its price.
-            if dead > 0 && (free + dead >= blocks || dead >= 8 || free <= RECLAIM_RESERVE) {
+            if dead > 0 && (free + dead >= blocks || dead >= 8 || free <= reserve(&self.geometry)) {
                 self.checkpoint(log)?;
+                let (_, left) = self.free_and_dead();
+                if left < dead {
+                    continue;
+                }
+            }
+            if free + dead > best {
+                (best, tries) = (free + dead, 0);
+            }
+            tries += 1;
+            if tries <= PATIENCE && free >= MOVE && self.reclaim_one(log)? {
                 continue;
             }
-            if gained_nothing < 2 && self.reclaim_one(log)? {
-                let (_, dead_now) = self.free_and_dead();
-                gained_nothing = if dead_now > dead { 0 } else { gained_nothing + 1 };
-                continue;
-            }
-            if dead > 0 {
+            if dead > 0 && tries <= PATIENCE {
                 self.checkpoint(log)?;
                 continue;
             }
             // Nothing dead anywhere: only older tokens can give something up.
-            let Some(oldest) = self.droppable() else {
+            let Some(oldest) = self.droppable().filter(|_| give_up) else {
                 let segment = self.geometry.block_bytes();
                 return Err(self.no_space(u64::from(blocks) * segment, u64::from(free) * segment));
             };
             self.drop_token(log, oldest)?;
             while self.prune(PRUNE_STEP)? {}
             self.update_room();
-            gained_nothing = 0;
+            tries = 0;
         }
     }
 
@@ -210,7 +253,7 @@ impl Store {
         }
         if log.since_checkpoint > CHECKPOINT_BYTES {
             self.checkpoint(log)?;
-            return Ok(false);
+            return self.level_wear(log);
         }
         let (free, dead) = self.free_and_dead();
         let low = self.blocks_for(0) + self.geometry.blocks / 32;
@@ -222,9 +265,9 @@ impl Store {
             return Ok(true);
         }
         // Only where it pays: a block at least a quarter of which is dead.
-        if self.best_victim_share() < 0.75 {
+        if self.best_victim_share() < 0.75 && self.can_move(log)? {
             return self.reclaim_one(log);
         }
-        Ok(false)
+        self.level_wear(log)
     }
 }

@@ -27,9 +27,9 @@ pub struct Shape {
 
 impl Shape {
     pub fn small(segment: SegmentSize) -> Self {
-        // The least that leaves some room: 64 slots a block, a dozen of blocks.
-        let flash = MIB + 16 * 64 * segment.bytes();
-        let dram = 4 * MIB + 512 * segment.bytes();
+        // The least that leaves some room: blocks of 64 slots, half of them for the pool itself.
+        let flash = MIB + 28 * 64 * segment.bytes();
+        let dram = 10 * MIB + 600 * segment.bytes();
         Self { segment, controllers: 1, pages: 8, flash: Some(flash), keep: 3, dram }
     }
 

@@ -97,12 +97,21 @@ impl Runner {
             }
             Step::Write { page, at, len, value } => {
                 let Some(page) = self.page(page) else { return Ok(()) };
+                if !self.world.now.pages[&page].read {
+                    // How far a write got that failed could not be seen.
+                    return Ok(());
+                }
                 let len = len.min((PAGE - at) as usize);
                 let bytes: Vec<u8> = (0..len).map(|n| value.wrapping_add((n / 512) as u8)).collect();
                 match self.pool().write(Addr::from_raw(page + at), &bytes) {
                     Ok(()) => self.world.model.write(page + at, &bytes),
                     Err(PoolError::Permission { .. }) if !self.world.now.pages[&page].write => {}
-                    Err(error) => return Err(error.into()),
+                    Err(error) => {
+                        if let PoolError::NoSpace { .. } = error {
+                            self.adopt_part(page + at, &bytes);
+                        }
+                        return Err(error.into());
+                    }
                 }
             }
             Step::Perms { page, permissions } => {
@@ -125,22 +134,26 @@ impl Runner {
                 }
             }
             Step::Sync => {
-                let mut attempt = self.world.clone();
-                attempt.sync(attempt.open);
-                self.attempt = Some(attempt);
-                let token = self.pool().sync()?;
+                let token = self.pool().sync().inspect_err(|_| {
+                    let mut attempt = self.world.clone();
+                    attempt.sync(attempt.open);
+                    self.attempt = Some(attempt);
+                })?;
                 self.world.sync(token.0);
             }
             Step::Rollback(back) => {
                 let history = self.pool().history();
                 let token = history[history.len() - 1 - back % history.len()].token;
-                let mut attempt = self.world.clone();
-                attempt.rollback(token.0);
+                if self.world.is_forgotten(token.0) {
+                    return Ok(());
+                }
                 match self.pool().rollback(token) {
-                    Ok(()) => self.world = attempt,
+                    Ok(()) => self.world.rollback(token.0),
                     // The write-back thread may have given it up since.
                     Err(PoolError::Token { .. }) => {}
                     Err(error) => {
+                        let mut attempt = self.world.clone();
+                        attempt.rollback(token.0);
                         self.attempt = Some(attempt);
                         return Err(error.into());
                     }
@@ -165,8 +178,10 @@ impl Runner {
                 let mut attempt = self.world.clone();
                 attempt.drop_temporaries();
                 attempt.sync(attempt.open);
-                self.attempt = Some(attempt.clone());
-                self.pool.take().expect("open between steps").close()?;
+                if let Err(error) = self.pool.take().expect("open between steps").close() {
+                    self.attempt = Some(attempt);
+                    return Err(error.into());
+                }
                 self.world = attempt;
                 self.pool = Some(self.shape.open(&self.devices)?);
             }
@@ -179,6 +194,23 @@ impl Runner {
         }
         self.attempt = None;
         Ok(())
+    }
+
+    /// A write that failed may have written the segments before the one at fault; nothing else.
+    fn adopt_part(&mut self, addr: u64, bytes: &[u8]) {
+        let mut found = vec![0; bytes.len()];
+        let mut old = found.clone();
+        self.pool().read(Addr::from_raw(addr), &mut found).expect("a full device can be read");
+        self.world.model.read(addr, &mut old);
+        let segment = self.shape.segment.bytes();
+        let first = (segment - addr % segment) as usize;
+        let ends = (0..).map(|n| n * segment as usize + first).take_while(|&end| end < bytes.len());
+        let done = std::iter::once(0)
+            .chain(ends)
+            .chain([bytes.len()])
+            .find(|&end| found[..end] == bytes[..end] && found[end..] == old[end..])
+            .unwrap_or_else(|| panic!("a failed write at {addr:#x} left neither old nor new segments"));
+        self.world.model.write(addr, &bytes[..done]);
     }
 
     /// Cuts the power of every device, and tells what the pool may be after that.

@@ -27,7 +27,12 @@ pub struct World {
     released: BTreeSet<u64>,
     /// Tokens that must be there, counted from the last; fewer where the device runs full.
     pub kept: usize,
+    /// Tokens so old that what they held is no longer known here: it would cost too much.
+    forgotten: BTreeSet<u64>,
 }
+
+/// Tokens remembered beyond those that must be there.
+const REMEMBERED: usize = 12;
 
 impl World {
     /// A pool just created, of which this token says how it is.
@@ -42,7 +47,12 @@ impl World {
             open: first_token + 1,
             released: BTreeSet::new(),
             kept,
+            forgotten: BTreeSet::new(),
         }
+    }
+
+    pub fn is_forgotten(&self, token: u64) -> bool {
+        self.forgotten.contains(&token)
     }
 
     pub fn alloc(&mut self, addr: u64, pages: u64, lifetime: Lifetime) {
@@ -64,9 +74,19 @@ impl World {
         self.sides.insert(token, self.now.clone());
         self.durable = self.now.clone();
         self.open += 1;
+        let remembered = self.kept + REMEMBERED;
+        let all = self.tokens();
+        for &old in all.iter().take(all.len().saturating_sub(remembered)) {
+            self.model.release(old);
+            self.sides.remove(&old);
+            self.forgotten.insert(old);
+        }
     }
 
     pub fn rollback(&mut self, token: u64) {
+        // Retention may have taken those that the younger ones, gone now, had pushed out.
+        let all = self.tokens();
+        self.released.extend(all.iter().take(all.len().saturating_sub(self.kept)));
         self.model.rollback(token);
         self.now = self.sides[&token].clone();
         self.durable = self.now.clone();
@@ -107,7 +127,7 @@ impl World {
         }
         self.verify_history(pool)?;
         self.verify_now(pool)?;
-        for token in pool.history().iter().map(|h| h.token) {
+        for token in pool.history().iter().map(|h| h.token).filter(|t| !self.is_forgotten(t.0)) {
             let mut error = None;
             let same = self.model.check_token(token.0, |addr, buf| {
                 if let Err(e) = pool.read_at(token, Addr::from_raw(addr), buf) {
@@ -142,7 +162,9 @@ impl World {
     fn verify_history(&self, pool: &Pool) -> Result<(), String> {
         let history: Vec<u64> = pool.history().iter().map(|h| h.token.0).collect();
         let known = self.tokens();
-        if let Some(strange) = history.iter().find(|token| !known.contains(token)) {
+        if let Some(strange) =
+            history.iter().find(|&&token| !known.contains(&token) && !self.is_forgotten(token))
+        {
             return Err(format!(
                 "token {strange} is in the history {history:?}, but was never given: {known:?}"
             ));

@@ -1,0 +1,47 @@
+# deepram: what can be done here. `make` alone lists it.
+
+CARGO ?= cargo
+PREFIX ?= /usr/local
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+
+# Arguments for the command that a target runs: make demo ARGS="--size 4G --dram 512M"
+ARGS ?=
+
+.DEFAULT_GOAL := help
+
+help: ## List the targets
+	@echo "deepram: flash as byte-addressable main memory, with DRAM as its cache"
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo 'Arguments: make demo ARGS="--size 4G --dram 512M"; see deepram demo --help.'
+
+demo: tools ## Run the whole of it, end to end, in about a minute
+	@$(CARGO) run --release --locked --quiet -p deepram -- demo $(ARGS)
+
+test: tools ## Check everything: format, lints, tests, documentation
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) test --locked --workspace
+	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --locked --workspace --no-deps
+
+bench: tools ## Measure checkpoints and openings (docs/performance.md)
+	@$(CARGO) run --release --locked --quiet -p deepram -- bench checkpoint $(ARGS)
+	@$(CARGO) run --release --locked --quiet -p deepram -- bench open
+
+man: tools ## Write the manual pages to target/man
+	@$(CARGO) run --release --locked --quiet -p deepram -- man --out $(TARGET)/man
+	@ls $(TARGET)/man
+
+install: man ## Install the command, its manual and completions under PREFIX
+	install -Dm755 $(TARGET)/release/deepram $(DESTDIR)$(PREFIX)/bin/deepram
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m644 $(TARGET)/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	$(TARGET)/release/deepram completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/deepram
+
+# What a fresh Debian machine with a Rust toolchain lacks.
+tools:
+	@.ci/tools
+
+.PHONY: help demo test bench man install tools
