@@ -38,6 +38,19 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: PoolCommand,
     },
+    /// Simulate a memory system in virtual time
+    #[command(after_long_help = crate::sim::workloads())]
+    Sim(Box<crate::sim::SimArgs>),
+    /// Look at traces, turn one format into another
+    Trace {
+        #[command(subcommand)]
+        command: crate::trace::TraceCommand,
+    },
+    /// Show the devices that the simulator knows: every figure with its source
+    Media {
+        #[command(subcommand)]
+        command: crate::media::MediaCommand,
+    },
     /// Measure, each figure beside its peer or its physical limit
     Bench {
         #[command(subcommand)]

@@ -6,8 +6,11 @@ mod bench;
 mod cli;
 mod demo;
 mod docs;
+mod media;
 mod output;
 mod pool;
+mod sim;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -38,6 +41,9 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Demo(args) => demo::run(&args),
         Command::DemoWorker(args) => demo::worker::run(&args),
         Command::Pool { command } => pool::run(command),
+        Command::Sim(args) => sim::run(&args),
+        Command::Trace { command } => trace::run(command),
+        Command::Media { command } => media::run(command),
         Command::Bench { command } => bench::run(command),
         Command::Completions { shell } => docs::completions(shell),
         Command::Man { out } => docs::man(out.as_deref()),

@@ -30,6 +30,8 @@ mod cache;
 pub mod device;
 mod error;
 mod format;
+#[doc(hidden)]
+pub mod fuzzing;
 mod options;
 #[doc(hidden)]
 pub mod peer;

@@ -43,6 +43,7 @@ fn fill(runner: &mut Runner, value: u8, sync_every: usize) -> (PoolError, usize)
     for page in 0..pages {
         let step = Step::Write { page, at: 0, len: PAGE as usize, value: value.wrapping_add(page as u8) };
         if let Err(Stopped(error)) = runner.step(&step) {
+            runner.settle();
             return (error, page);
         }
         if page % sync_every == sync_every - 1
@@ -214,6 +215,7 @@ fn scattered_small_writes_fill_a_device_without_wedging_it() {
             match runner.step(&step) {
                 Ok(()) => {}
                 Err(Stopped(error)) => {
+                    runner.settle();
                     assert_no_space(&error);
                     full += 1;
                     for _ in 0..2 {

@@ -20,7 +20,11 @@ fn words_are_shared_by_threads_and_synced_and_rolled_back() {
     let addr = pool.alloc(1 << 20, Lifetime::Permanent).unwrap();
     let words = pool.words(addr, 1 << 17).unwrap();
     assert_eq!(words.len(), 1 << 17);
-    let add = || words.iter().step_by(100).for_each(|word| drop(word.fetch_add(1, Relaxed)));
+    let add = || {
+        words.iter().step_by(100).for_each(|word| {
+            word.fetch_add(1, Relaxed);
+        })
+    };
     std::thread::scope(|s| {
         for _ in 0..4 {
             s.spawn(add);
@@ -45,7 +49,11 @@ fn a_write_to_a_part_of_a_word_leaves_the_rest_to_others() {
     let rounds = 20_000;
     std::thread::scope(|s| {
         // The low half counts, while the high half and the next word are written by call.
-        s.spawn(|| (0..rounds).for_each(|_| drop(words[0].fetch_add(1, Relaxed))));
+        s.spawn(|| {
+            for _ in 0..rounds {
+                words[0].fetch_add(1, Relaxed);
+            }
+        });
         for n in 0..rounds {
             pool.write(addr.offset_by(4).unwrap(), &[n as u8; 7]).unwrap();
         }

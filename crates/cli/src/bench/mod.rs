@@ -3,6 +3,7 @@
 
 mod checkpoint;
 mod open;
+mod sim_peers;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -18,6 +19,8 @@ pub(crate) enum BenchCommand {
     Checkpoint(checkpoint::CheckpointArgs),
     /// Opening after a crash: what was written since the checkpoint against the size of the pool
     Open(open::OpenArgs),
+    /// The simulator on the cases that other simulators were measured on
+    SimPeers(sim_peers::SimPeersArgs),
 }
 
 /// What every bench takes.
@@ -39,6 +42,7 @@ pub(crate) fn run(command: BenchCommand) -> anyhow::Result<()> {
     match command {
         BenchCommand::Checkpoint(args) => checkpoint::run(&args),
         BenchCommand::Open(args) => open::run(&args),
+        BenchCommand::SimPeers(args) => sim_peers::run(&args),
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use deepram_core::Bytes;
 use deepram_pool::{Lifetime, Mapping, OpenOptions, Pool, PoolError, Stats, Words};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
@@ -101,7 +102,7 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<()> {
 }
 
 /// Resident memory that is not the pool's: the program itself, its threads' stacks, its heap.
-const PROGRAM: u64 = 8 << 20;
+const PROGRAM: u64 = 12 << 20;
 
 /// Opens the pool so that the whole process stays within `dram`; what the user should know about
 /// how.
@@ -113,6 +114,10 @@ pub(crate) fn open(path: &Path, dram: u64) -> anyhow::Result<(Pool, Option<Strin
             let pool = Pool::open(&[path], &options.mapping(Mapping::UserOnly))?;
             let note = "mapped for user code only: this process may not use userfaultfd for more";
             Ok((pool, Some(note.into())))
+        }
+        Err(PoolError::Budget { least, .. }) => {
+            let least = Bytes(least.0 + PROGRAM);
+            bail!("--dram {} is too small for this table: {least} is the least", Bytes(dram))
         }
         other => Ok((other?, None)),
     }

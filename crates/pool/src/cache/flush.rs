@@ -112,6 +112,24 @@ impl Cache {
         Ok(())
     }
 
+    /// Writes until none of these segments, which nobody may store to, is dirty.
+    pub(crate) fn clean(
+        &self,
+        log: &mut MutexGuard<'_, Log>,
+        controller: usize,
+        segments: std::ops::Range<Index>,
+    ) -> Result<()> {
+        let dirty = || {
+            let state = self.lock();
+            segments.clone().any(|index| state.flags[index as usize] & DIRTY != 0)
+        };
+        while dirty() {
+            let taken = self.take_dirty(controller as u32, usize::MAX);
+            self.flush(log, controller, &taken, None)?;
+        }
+        Ok(())
+    }
+
     /// Write-protects these segments, sorted, in few calls.
     fn protect_runs(&self, sorted: &[Index]) {
         let mut rest = sorted;

@@ -84,6 +84,14 @@ pub(crate) struct BatchHeader {
 }
 
 impl BatchHeader {
+    /// Where a header's own checksum stands.
+    pub(crate) const CRC_AT: usize = CRC_AT;
+
+    /// Where the checksum of the `n`th slot after the header stands in it.
+    pub(crate) fn checksum_at(&self, n: usize) -> usize {
+        FIXED + self.metas.iter().map(|m| m.encoded_len()).sum::<usize>() + n * RECORD + RECORD - 4
+    }
+
     /// Most slot records beside `metas` bytes of metadata in a header of `segment` bytes.
     pub(crate) fn capacity(segment: usize, metas: usize) -> usize {
         segment.saturating_sub(FIXED + metas) / RECORD

@@ -19,6 +19,7 @@ pub(crate) const FIRST_BLOCK: u64 = 1024 * 1024;
 
 const MAGIC: [u8; 8] = *b"DEEPRAM\0";
 const CRC_AT: usize = 12;
+const ROOT_CRC_AT: usize = 76;
 const MAX_EXTENTS: usize = 240;
 const WHAT: &str = "pool header";
 
@@ -95,6 +96,19 @@ pub(crate) enum Parsed {
 }
 
 impl Header {
+    /// Where the checksum of a copy stands in it, and that of the root record.
+    pub(crate) const CRC_AT: usize = CRC_AT;
+    /// See there.
+    pub(crate) const ROOT_CRC_AT: usize = ROOT_CRC_AT;
+
+    /// Length of the root record, if these bytes are a copy of this generation.
+    pub(crate) fn root_len(bytes: &[u8], generation: u64) -> Option<u64> {
+        match Self::parse(bytes) {
+            Parsed::Header(header) if header.generation == generation => Some(header.root_len),
+            _ => None,
+        }
+    }
+
     /// Most extents that a root record may have.
     pub(crate) const MAX_EXTENTS: usize = MAX_EXTENTS;
 
@@ -116,6 +130,7 @@ impl Header {
         w.u16(u16::from(self.clean));
         w.u64(self.base);
         w.u32(self.incarnation);
+        debug_assert_eq!(w.0.len(), ROOT_CRC_AT);
         w.u32(self.root_crc);
         w.u64(self.root_len);
         w.count(self.root.len());

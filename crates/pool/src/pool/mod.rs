@@ -219,12 +219,39 @@ impl Pool {
         let store = &self.inner.stores[controller as usize];
         let mut log = store.lock_log();
         self.inner.cache.ensure_open()?;
+        if !permissions.read && !permissions.write {
+            self.clean_for_hiding(&mut log, controller, first, count)?;
+        }
         // Under the cache's lock, so that no access is between its check and its store.
         let state = self.inner.cache.lock();
         store.set_status(&mut log, first, count, permissions.status())?;
         self.inner.cache.set_access(controller, first, count, permissions.status())?;
         drop(state);
         Ok(())
+    }
+
+    /// Writes back what is dirty in pages that are about to become unreadable: it could not be
+    /// copied from there afterwards.
+    fn clean_for_hiding(
+        &self,
+        log: &mut std::sync::MutexGuard<'_, Log>,
+        controller: u32,
+        first: PageId,
+        count: u32,
+    ) -> Result<()> {
+        let cache = &self.inner.cache;
+        // Readable only, so that nothing becomes dirty again.
+        cache.set_access(controller, first, count, Status::new(true, true, false))?;
+        let index = cache.index_of(controller, first);
+        let segments = index..index + count * cache.segments_per_page();
+        let result = cache.clean(log, controller as usize, segments);
+        if result.is_err() {
+            let store = &self.inner.stores[controller as usize];
+            for page in first.0..first.0 + count {
+                cache.set_access(controller, PageId(page), 1, store.status(PageId(page))?)?;
+            }
+        }
+        result
     }
 
     /// What may be done with a page.

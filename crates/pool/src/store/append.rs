@@ -122,7 +122,7 @@ impl Store {
             }
             if failed.is_some() || result.is_err() {
                 // The blocks being filled are suspect, or hold what the tables do not name: go on
-                // in others. No batch may follow the gap where a recovery would find it.
+                // in others.
                 log.broken = true;
                 self.abandon_heads(log);
             }
@@ -615,12 +615,13 @@ impl Store {
             log.broken = true;
             let mut doubtful = std::mem::take(&mut log.unflushed);
             log.suspect.append(&mut doubtful);
-            // Nothing may be found behind batches that are perhaps not there.
-            self.abandon_heads(log);
             return Err(self.device_error("flushing", source));
         }
         log.unflushed.clear();
-        log.flushed = log.seq - 1;
+        // Of a broken log no batch may say that those before it are on flash.
+        if !log.broken {
+            log.flushed = log.seq - 1;
+        }
         Ok(())
     }
 }

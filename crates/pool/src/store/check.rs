@@ -99,14 +99,25 @@ impl Store {
         let records = self.lock_tables().summaries.records(block);
         let mut buffer = AlignedBuf::zeroed(self.geometry.segment_bytes());
         let first = u64::from(block) * u64::from(self.geometry.slots_per_block);
+        let mut confirmed = 0;
+        let mut unknown = false;
         for (index, record) in records {
             let slot = first + u64::from(index);
             let page = PageId(record.page);
             if record.kind == SlotKind::Pad {
                 continue;
             }
-            let stamp = self.with_tables(|t| t.volume.is_live(page, record.segment, Slot(slot)))?;
-            let Some(stamp) = stamp else { continue };
+            let stamp = match self.with_tables(|t| t.volume.is_live(page, record.segment, Slot(slot))) {
+                Ok(Some(stamp)) => stamp,
+                Ok(None) => continue,
+                // In a chunk that is damaged, as the report says already.
+                Err(error) => {
+                    self.device_errors_pass(&error)?;
+                    unknown = true;
+                    continue;
+                }
+            };
+            confirmed += 1;
             self.read_slot(slot, &mut buffer)?;
             report.segments += 1;
             *done += 1;
@@ -118,6 +129,10 @@ impl Store {
                     offset: self.geometry.offset(slot),
                 });
             }
+        }
+        let live = usize::from(info.live);
+        if confirmed != live && !unknown {
+            report.problems.push(self.records_missing(block, confirmed, live).to_string());
         }
         Ok(())
     }

@@ -64,6 +64,10 @@ impl Store {
 
     /// Writes anew what is live in blocks whose flush failed.
     fn rescue(&self, log: &mut Log) -> Result<()> {
+        if !log.suspect.is_empty() {
+            // Where that still fails there is no point in moving anything.
+            self.flush_device(log)?;
+        }
         while let Some(&block) = log.suspect.first() {
             self.empty(log, BlockId(block))?;
             log.suspect.remove(&block);
@@ -229,6 +233,7 @@ impl Store {
         let _ = self.write_header(&header, second);
         log.generation += 1;
         log.since_checkpoint = 0;
+        log.flushed = log.seq - 1;
 
         // The header is durable: nothing needs the dead blocks any more.
         let mut tables = self.lock_tables();
@@ -334,7 +339,7 @@ impl Store {
 const _: () =
     assert!(CHUNK_BYTES == deepram_core::page_table::CHUNK_BYTES, "a chunk fits the smallest segment");
 
-fn slots(extents: &[Extent]) -> impl Iterator<Item = u64> {
+pub(super) fn slots(extents: &[Extent]) -> impl Iterator<Item = u64> {
     extents.iter().flat_map(|extent| extent.slot..extent.slot + u64::from(extent.slots))
 }
 

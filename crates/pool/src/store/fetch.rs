@@ -55,14 +55,7 @@ impl Store {
                 Located::Unknown(block) => self.load_summary(block)?,
                 Located::At { slot, stamp_epoch, record } => {
                     if failed == Some(slot) {
-                        add(&self.counters.damaged_reads, 1);
-                        return Err(PoolError::Damaged {
-                            device: self.device.name(),
-                            address: self.address(page, segment),
-                            page: page.0,
-                            epoch: stamp_epoch,
-                            offset: self.geometry.offset(slot),
-                        });
+                        return Err(self.damaged(page, segment, stamp_epoch, slot));
                     }
                     self.read_slot(slot, buffer)?;
                     if crc32c(buffer) == record.crc {
@@ -89,19 +82,26 @@ impl Store {
             if !t.summaries.knows(block) {
                 return Ok(Ok(Located::Unknown(block)));
             }
-            let Some(record) = t.summaries.get(block, index) else { return Ok(Err(slot)) };
-            if record.page != page.0 || record.segment != segment {
-                return Ok(Err(slot));
-            }
             let stamp_epoch = t.volume.epoch_of(version.stamp);
+            let record = t.summaries.get(block, index);
+            let Some(record) = record.filter(|r| r.page == page.0 && r.segment == segment) else {
+                return Ok(Err((slot, stamp_epoch)));
+            };
             Ok(Ok(Located::At { slot, stamp_epoch, record }))
         })?;
-        located.map_err(|slot| {
-            let address = self.address(page, segment);
-            self.inconsistent(format!(
-                "the page table places the segment at {address} in slot {slot}, which its block's records do not confirm"
-            ))
-        })
+        // The header that should name the segment is damaged: so its checksum is lost.
+        located.map_err(|(slot, epoch)| self.damaged(page, segment, epoch, slot))
+    }
+
+    pub(super) fn damaged(&self, page: PageId, segment: u8, epoch: Epoch, slot: u64) -> PoolError {
+        add(&self.counters.damaged_reads, 1);
+        PoolError::Damaged {
+            device: self.device.name(),
+            address: self.address(page, segment),
+            page: page.0,
+            epoch,
+            offset: self.geometry.offset(slot),
+        }
     }
 
     /// A page's status now.
@@ -169,7 +169,9 @@ impl Store {
         Ok(())
     }
 
-    /// Walks the batch headers of a block's first `used` slots.
+    /// Walks the batch headers of a block's first `used` slots. What is between them is passed
+    /// over: a batch whose write failed, or whose header is damaged. Whoever needs a segment of
+    /// it will find that it has no record.
     pub(super) fn read_records(
         &self,
         block: u32,
@@ -182,18 +184,16 @@ impl Store {
         let mut at = 0_u16;
         while at < used {
             self.read_slot(u64::from(block) * u64::from(slots) + u64::from(at), &mut buffer)?;
-            let header = BatchHeader::decode(&buffer).map_err(|source| PoolError::DamagedPool {
-                device: self.device.name(),
-                what: "the records of a block",
-                source,
-            })?;
-            let fits = usize::from(at) + 1 + header.slots.len() <= usize::from(slots);
-            if header.block_sequence != sequence || header.block != block || header.index != at || !fits {
-                return Err(self.inconsistent(format!(
-                    "block {block}, slot {at}: the header belongs to block {} slot {} (sequence {}, expected {sequence})",
-                    header.block, header.index, header.block_sequence
-                )));
-            }
+            let ours = |header: &BatchHeader| {
+                let fits = usize::from(at) + 1 + header.slots.len() <= usize::from(slots);
+                (header.pool, header.controller) == (self.pool_mark(), self.identity.controller)
+                    && (header.block, header.index, header.block_sequence) == (block, at, sequence)
+                    && fits
+            };
+            let Some(header) = BatchHeader::decode(&buffer).ok().filter(ours) else {
+                at += 1;
+                continue;
+            };
             for (n, record) in header.slots.iter().enumerate() {
                 records[usize::from(at) + 1 + n] = Some(*record);
             }
@@ -214,13 +214,6 @@ impl Store {
         if record.is_some_and(|r| r.page == page.0 && r.segment == segment && r.crc == crc32c(buffer)) {
             return Ok(());
         }
-        add(&self.counters.damaged_reads, 1);
-        Err(PoolError::Damaged {
-            device: self.device.name(),
-            address: self.address(page, segment),
-            page: page.0,
-            epoch: self.open_epoch(),
-            offset: self.geometry.offset(slot),
-        })
+        Err(self.damaged(page, segment, self.open_epoch(), slot))
     }
 }

@@ -19,6 +19,7 @@ mod fetch;
 mod ops;
 mod reclaim;
 mod recover;
+mod sites;
 mod space;
 mod summary;
 
@@ -41,6 +42,7 @@ pub use check::{DamagedSegment, Report};
 pub(crate) use create::{Identity, Sizing};
 pub(crate) use fetch::Fetched;
 pub(crate) use recover::Recovery;
+pub use sites::{Kind, Site};
 use summary::Summaries;
 
 /// Bytes in a table chunk: 256 entries of 16 bytes.

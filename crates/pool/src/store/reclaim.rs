@@ -53,6 +53,10 @@ impl Store {
             self.load_summary(victim.0)?;
         }
         let movers = self.live_in(victim)?;
+        let live = usize::from(self.lock_tables().volume.blocks().info(victim).live);
+        if movers.len() != live {
+            return Err(self.records_missing(victim.0, movers.len(), live));
+        }
         let mut data = AlignedBuf::zeroed(self.geometry.block_bytes() as usize);
         self.read_movers(victim, &movers, &mut data)?;
         let segment = self.geometry.segment_bytes();
@@ -96,6 +100,18 @@ impl Store {
         best.map_or(1.0, |(live, _)| f64::from(live) / f64::from(self.geometry.slots_per_block))
     }
 
+    /// Some batch header of a block is damaged.
+    pub(super) fn records_missing(&self, block: u32, have: usize, live: usize) -> PoolError {
+        self.inconsistent(format!(
+            "block {block} holds {live} live segments, its batch headers name {have} of them: one is damaged"
+        ))
+    }
+
+    /// The live slots of a block whose records are known.
+    pub(super) fn live_slots_in(&self, block: BlockId) -> Result<Vec<u64>> {
+        Ok(self.live_in(block)?.iter().map(|mover| mover.slot).collect())
+    }
+
     /// The live segments of a block, by page and segment.
     fn live_in(&self, block: BlockId) -> Result<Vec<Mover>> {
         let records = self.lock_tables().summaries.records(block.0);
@@ -135,15 +151,9 @@ impl Store {
             if crc32c(bytes) != mover.crc {
                 self.read_slot(mover.slot, bytes)?;
                 if crc32c(bytes) != mover.crc {
-                    add(&self.counters.damaged_reads, 1);
                     let WriteItem { page, segment, stamp, .. } = mover.item;
-                    return Err(PoolError::Damaged {
-                        device: self.device.name(),
-                        address: self.address(page, segment),
-                        page: page.0,
-                        epoch: self.lock_tables().volume.epoch_of(Stamp(stamp)),
-                        offset: self.geometry.offset(mover.slot),
-                    });
+                    let epoch = self.lock_tables().volume.epoch_of(Stamp(stamp));
+                    return Err(self.damaged(page, segment, epoch, mover.slot));
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use deepram_core::SegmentSize;
 use deepram_pool::device::Device;
-use deepram_pool::{CreateOptions, Mapping, OpenOptions, Pool, Result, Retention};
+use deepram_pool::{CreateOptions, Mapping, OpenOptions, Pool, PoolError, Result, Retention};
 use deepram_testkit::{FaultyDevice, Image};
 
 use super::world::World;
@@ -31,6 +31,17 @@ impl Shape {
         let flash = MIB + 28 * 64 * segment.bytes();
         let dram = 10 * MIB + 600 * segment.bytes();
         Self { segment, controllers: 1, pages: 8, flash: Some(flash), keep: 3, dram }
+    }
+
+    /// The same with the least DRAM that the pool can be opened with.
+    pub fn least_dram(self) -> Self {
+        let (images, _) = self.create();
+        let opened = Self { dram: MIB, ..self }.open(&devices(&images));
+        let Err(PoolError::Budget { least, .. }) = opened else {
+            panic!("1 MiB of DRAM should be too little")
+        };
+        // The tables grow a little.
+        Self { dram: least.0 / self.controllers as u64 + 64 * 1024, ..self }
     }
 
     pub fn options(&self) -> CreateOptions {

@@ -51,6 +51,8 @@ pub struct Runner {
     pub world: World,
     /// The other world that a power cut during this step may leave.
     attempt: Option<World>,
+    /// The write that failed in this step.
+    half: Option<(u64, Vec<u8>)>,
 }
 
 /// The step met this error.
@@ -66,7 +68,7 @@ impl From<PoolError> for Stopped {
 impl Runner {
     /// Goes on with an open pool.
     pub fn with(shape: Shape, devices: Vec<FaultyDevice>, pool: Pool, world: World) -> Self {
-        Self { shape, devices, pool: Some(pool), world, attempt: None }
+        Self { shape, devices, pool: Some(pool), world, attempt: None, half: None }
     }
 
     pub fn pool(&self) -> &Pool {
@@ -80,7 +82,7 @@ impl Runner {
 
     /// Does one step. After an error the power is taken to be cut: see [`Runner::cut`].
     pub fn step(&mut self, step: &Step) -> Result<(), Stopped> {
-        self.attempt = None;
+        (self.attempt, self.half) = (None, None);
         match *step {
             Step::Alloc { controller, pages, lifetime } => {
                 let controller = controller % self.shape.controllers as u32;
@@ -107,9 +109,7 @@ impl Runner {
                     Ok(()) => self.world.model.write(page + at, &bytes),
                     Err(PoolError::Permission { .. }) if !self.world.now.pages[&page].write => {}
                     Err(error) => {
-                        if let PoolError::NoSpace { .. } = error {
-                            self.adopt_part(page + at, &bytes);
-                        }
+                        self.half = Some((page + at, bytes));
                         return Err(error.into());
                     }
                 }
@@ -196,11 +196,13 @@ impl Runner {
         Ok(())
     }
 
-    /// A write that failed may have written the segments before the one at fault; nothing else.
-    fn adopt_part(&mut self, addr: u64, bytes: &[u8]) {
+    /// To be called when a step failed and the pool can be read (again): a write that failed may
+    /// have written the segments before the one at fault, but nothing else.
+    pub fn settle(&mut self) {
+        let Some((addr, bytes)) = self.half.take() else { return };
         let mut found = vec![0; bytes.len()];
         let mut old = found.clone();
-        self.pool().read(Addr::from_raw(addr), &mut found).expect("a full device can be read");
+        self.pool().read(Addr::from_raw(addr), &mut found).expect("reading after a failed write");
         self.world.model.read(addr, &mut old);
         let segment = self.shape.segment.bytes();
         let first = (segment - addr % segment) as usize;

@@ -1,0 +1,198 @@
+//! `deepram trace`: looking at traces and turning one format into another.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use deepram_trace::{
+    Access, FORMATS, Format, Op, OpStats, ReadOptions, Summary, TraceReader, TraceWriter, WriteOptions,
+};
+use serde::Serialize;
+
+use crate::output::{Table, count, emit_json, emit_text, progress};
+
+/// What to do with traces.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TraceCommand {
+    /// Say what is in a trace: operations, sizes, footprint, times
+    Info {
+        #[command(flatten)]
+        source: Source,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Turn a trace into another format
+    ///
+    /// A format that cannot hold all of a record refuses it, unless --lossy.
+    Convert {
+        #[command(flatten)]
+        source: Source,
+        /// The new file; it must not exist
+        output: PathBuf,
+        /// Its format, as `deepram trace formats` names it
+        #[arg(long, default_value = "compact", value_name = "FORMAT")]
+        to: Format,
+        /// Accept the loss of what the format cannot hold
+        #[arg(long)]
+        lossy: bool,
+        /// Stop after so many records
+        #[arg(long, value_name = "N")]
+        limit: Option<u64>,
+    },
+    /// List the formats
+    Formats,
+}
+
+/// The trace to read.
+#[derive(Debug, Args)]
+pub(crate) struct Source {
+    /// The trace: plain, gzip or zstd
+    input: PathBuf,
+    /// Its format; recognised by content if not given
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<Format>,
+    /// Bytes of one unit of an address, where the format counts in sectors or blocks
+    #[arg(long, value_name = "BYTES")]
+    unit: Option<u64>,
+}
+
+impl Source {
+    pub(crate) fn new(input: PathBuf, format: Option<Format>) -> Self {
+        Self { input, format, unit: None }
+    }
+
+    pub(crate) fn open(&self) -> anyhow::Result<TraceReader> {
+        let options = ReadOptions { format: self.format, unit_bytes: self.unit, ..ReadOptions::default() };
+        Ok(TraceReader::open(&self.input, &options)?)
+    }
+}
+
+pub(crate) fn run(command: TraceCommand) -> anyhow::Result<()> {
+    match command {
+        TraceCommand::Info { source, json } => info(&source, json),
+        TraceCommand::Convert { source, output, to, lossy, limit } => {
+            convert(&source, &output, to, lossy, limit)
+        }
+        TraceCommand::Formats => formats(),
+    }
+}
+
+#[derive(Serialize)]
+struct OpJson {
+    kind: &'static str,
+    op: &'static str,
+    count: u64,
+    bytes: u128,
+}
+
+#[derive(Serialize)]
+struct InfoJson {
+    format: &'static str,
+    records: u64,
+    ops: Vec<OpJson>,
+    instructions: u64,
+    devices: usize,
+    size_mean_bytes: Option<f64>,
+    size_min_bytes: Option<u64>,
+    size_max_bytes: Option<u64>,
+    footprint_bytes: u128,
+    objects: u64,
+    object_bytes: u128,
+    write_ratio: Option<f64>,
+    sequential: u64,
+    first_ps: Option<u64>,
+    last_ps: Option<u64>,
+    interarrival_mean_ps: Option<f64>,
+    out_of_order: u64,
+}
+
+fn info(source: &Source, json: bool) -> anyhow::Result<()> {
+    let mut reader = source.open()?;
+    let bar = progress("reading");
+    let mut summary = Summary::default();
+    for item in &mut reader {
+        summary.add(&item?);
+        if summary.records.is_multiple_of(1 << 16) {
+            bar.set_position(summary.records);
+        }
+    }
+    bar.finish_and_clear();
+    let format = reader.format().name();
+    if !json {
+        return emit_text(&format!("format           {format}\n{summary}"));
+    }
+    let mut ops = Vec::new();
+    let mut take = |kind, op, stats: &OpStats| {
+        if stats.count > 0 {
+            ops.push(OpJson { kind, op, count: stats.count, bytes: stats.bytes });
+        }
+    };
+    for (op, stats) in Op::ALL.iter().zip(&summary.block) {
+        take("block", op.name(), stats);
+    }
+    for (op, stats) in Op::ALL.iter().zip(&summary.object) {
+        take("object", op.name(), stats);
+    }
+    for (access, stats) in Access::ALL.iter().zip(&summary.mem) {
+        take("memory", access.name(), stats);
+    }
+    emit_json(&InfoJson {
+        format,
+        records: summary.records,
+        ops,
+        instructions: summary.instructions,
+        devices: summary.devices.len(),
+        size_mean_bytes: summary.mean_size(),
+        size_min_bytes: summary.size.map(|s| s.0),
+        size_max_bytes: summary.size.map(|s| s.1),
+        footprint_bytes: summary.footprint_bytes(),
+        objects: summary.distinct_objects(),
+        object_bytes: summary.distinct_object_bytes(),
+        write_ratio: summary.write_ratio(),
+        sequential: summary.sequential,
+        first_ps: summary.time_ps.map(|t| t.0),
+        last_ps: summary.time_ps.map(|t| t.1),
+        interarrival_mean_ps: summary.mean_interarrival_ps(),
+        out_of_order: summary.out_of_order,
+    })
+}
+
+fn convert(
+    source: &Source,
+    output: &PathBuf,
+    to: Format,
+    lossy: bool,
+    limit: Option<u64>,
+) -> anyhow::Result<()> {
+    use anyhow::Context;
+    let reader = source.open()?;
+    let file = File::create_new(output).with_context(|| format!("creating {}", output.display()))?;
+    let bar = progress("converting");
+    let result = (|| {
+        let mut writer =
+            TraceWriter::new(BufWriter::new(&file), to, WriteOptions { lossy, ..WriteOptions::default() })?;
+        let done = deepram_trace::convert(reader, &mut writer, limit, |n| bar.set_position(n))?;
+        writer.finish()?.flush()?;
+        anyhow::Ok(done.records)
+    })();
+    bar.finish_and_clear();
+    match result {
+        Ok(records) => emit_text(&format!("{} records written to {}\n", count(records), output.display())),
+        Err(error) => {
+            // Half a trace is of no use to anybody; the first error is the one to tell.
+            let _ = std::fs::remove_file(output);
+            Err(error)
+        }
+    }
+}
+
+fn formats() -> anyhow::Result<()> {
+    let mut table = Table::new(&["<format", "<written too", "<a record"]);
+    for format in FORMATS {
+        let written = if format.writable { "yes" } else { "" };
+        table.row(vec![format.name.into(), written.into(), format.what.into()]);
+    }
+    emit_text(&table.render())
+}

@@ -1,0 +1,116 @@
+//! Decimal numbers, read exactly: `0.2384` us is 238,400 ps and not 238,399.99999999997.
+
+/// A non-negative decimal number: `digits` x 10^`exponent`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Decimal {
+    digits: u128,
+    exponent: i32,
+}
+
+impl Decimal {
+    /// Reads `12`, `0.25`, `1e7` or `2.5e-3`; underscores between digits are allowed, signs are not.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let bad = || {
+            format!("`{}` is not a non-negative decimal number", text.chars().take(40).collect::<String>())
+        };
+        if text.len() > 80 {
+            return Err(bad());
+        }
+        let text = text.strip_prefix('+').unwrap_or(text);
+        let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+            Some((mantissa, exponent)) => {
+                let exponent: i32 = exponent.replace('_', "").parse().map_err(|_| bad())?;
+                (mantissa, exponent)
+            }
+            None => (text, 0),
+        };
+        if !(-60..=60).contains(&exponent) {
+            return Err(bad());
+        }
+        let (mut digits, mut places, mut seen, mut point) = (0u128, 0i32, false, false);
+        for c in mantissa.chars() {
+            match c {
+                '0'..='9' => {
+                    seen = true;
+                    digits = digits
+                        .checked_mul(10)
+                        .and_then(|d| d.checked_add(u128::from(c as u32 - '0' as u32)))
+                        .ok_or_else(bad)?;
+                    places += i32::from(point);
+                }
+                '.' if !point => point = true,
+                '_' if seen => {}
+                _ => return Err(bad()),
+            }
+        }
+        if !seen {
+            return Err(bad());
+        }
+        Ok(Self { digits, exponent: exponent - places })
+    }
+
+    /// The number times `factor` x 10^`power`, if that is a whole number.
+    pub(crate) fn whole(self, factor: u64, power: i32) -> Result<u128, Inexact> {
+        let mut value = self.digits.checked_mul(u128::from(factor)).ok_or(Inexact::TooLarge)?;
+        let exponent = self.exponent + power;
+        for _ in 0..exponent.max(0) {
+            if value == 0 {
+                break;
+            }
+            value = value.checked_mul(10).ok_or(Inexact::TooLarge)?;
+        }
+        for _ in 0..(-exponent).max(0) {
+            if value == 0 {
+                break;
+            }
+            if value % 10 != 0 {
+                return Err(Inexact::Fraction);
+            }
+            value /= 10;
+        }
+        Ok(value)
+    }
+
+    /// The nearest floating-point number to this times `factor` x 10^`power`.
+    pub(crate) fn real(self, factor: u64, power: i32) -> f64 {
+        // Reading the decimal form is correctly rounded on every machine; powi is not.
+        let scaled: f64 =
+            format!("{}e{}", self.digits, self.exponent + power).parse().unwrap_or(f64::INFINITY);
+        scaled * factor as f64
+    }
+}
+
+/// Why a number has no whole value in the base unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Inexact {
+    /// Beyond 128 bits.
+    TooLarge,
+    /// Something is left behind the point.
+    Fraction,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_scale_without_rounding() {
+        let d = Decimal::parse("0.2384").unwrap();
+        assert_eq!(d.whole(1, 6), Ok(238_400));
+        assert_eq!(d.whole(1, 3), Err(Inexact::Fraction));
+        assert_eq!(Decimal::parse("1e7").unwrap().whole(1, 0), Ok(10_000_000));
+        assert_eq!(Decimal::parse("2.50").unwrap().whole(1, 1), Ok(25));
+        assert_eq!(Decimal::parse("1_000").unwrap().whole(1024, 0), Ok(1_024_000));
+        assert_eq!(Decimal::parse("0").unwrap().whole(1, 60), Ok(0));
+        assert_eq!(Decimal::parse("0.833").unwrap().real(1, -9), 0.833e-9);
+    }
+
+    #[test]
+    fn what_is_no_decimal_is_refused() {
+        for text in ["", ".", "-1", "1.2.3", "1e", "e3", "nan", "inf", "0x10", "1e99", "_1"] {
+            assert!(Decimal::parse(text).is_err(), "{text}");
+        }
+        assert!(Decimal::parse(&"9".repeat(41)).is_err());
+        assert!(Decimal::parse(&"9".repeat(1000)).is_err());
+    }
+}

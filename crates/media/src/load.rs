@@ -1,0 +1,296 @@
+//! From TOML text to figures, with the line of each. Nothing is resolved here yet.
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::decimal::{Decimal, Inexact};
+use crate::dimension::Dimension;
+use crate::error::{MediaError, Place, nearest};
+use crate::kind::Kind;
+use crate::model::KeySpec;
+use crate::sheet::Figure;
+use crate::value::Value;
+
+/// A preset file is written by people: longer than this is a mistake or an attack.
+const MAX_FILE: usize = 1 << 20;
+/// The same for a name, condition or source.
+const MAX_TEXT: usize = 1000;
+/// What a preset or a part can say beside its figures.
+const BASE: &str = "base";
+const ABOUT: &str = "about";
+
+/// A preset as written.
+#[derive(Debug, Clone)]
+pub(crate) struct Draft {
+    pub(crate) kind: Kind,
+    pub(crate) name: String,
+    pub(crate) place: Place,
+    pub(crate) about: Option<String>,
+    /// (prefix of the part or nothing, name of a preset of the part's kind, where).
+    pub(crate) bases: Vec<(String, String, Place)>,
+    pub(crate) figures: Vec<(String, Figure)>,
+}
+
+struct Reader<'a> {
+    file: &'a str,
+    /// Offset at which each line begins.
+    lines: Vec<usize>,
+}
+
+/// Reads every preset of a file, in the order of the file.
+pub(crate) fn drafts(file: &str, text: &str) -> Result<Vec<Draft>, MediaError> {
+    let mut lines = vec![0];
+    if text.len() <= MAX_FILE {
+        lines.extend(text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(i, _)| i + 1));
+    }
+    let reader = Reader { file, lines };
+    if text.len() > MAX_FILE {
+        return Err(MediaError::Toml {
+            at: reader.at(0),
+            message: format!("longer than {MAX_FILE} bytes, which no preset file is"),
+        });
+    }
+    let table = DeTable::parse(text).map_err(|error| MediaError::Toml {
+        at: reader.at(error.span().map_or(0, |span| span.start)),
+        message: error.message().chars().take(200).collect(),
+    })?;
+    let mut drafts = Vec::new();
+    for (kind_key, presets) in table.get_ref() {
+        let at = reader.at(kind_key.span().start);
+        let Some(kind) = Kind::from_word(kind_key.get_ref()) else {
+            return Err(MediaError::UnknownKey {
+                at,
+                suggestion: nearest(kind_key.get_ref(), Kind::ALL.iter().map(|k| k.word())),
+                key: short(kind_key.get_ref()),
+            });
+        };
+        let Some(presets) = presets.get_ref().as_table() else {
+            return Err(MediaError::Value {
+                at,
+                key: kind.word().to_owned(),
+                message: format!("expected presets, as in [{}.my-name]", kind.word()),
+            });
+        };
+        for (name, body) in presets {
+            drafts.push(reader.draft(kind, name, body)?);
+        }
+    }
+    drafts.sort_by_key(|draft| draft.place.line);
+    Ok(drafts)
+}
+
+impl Reader<'_> {
+    fn at(&self, offset: usize) -> Place {
+        Place::new(self.file, self.lines.partition_point(|start| *start <= offset).max(1))
+    }
+
+    fn draft(
+        &self,
+        kind: Kind,
+        name: &Spanned<toml::de::DeString<'_>>,
+        body: &Spanned<DeValue<'_>>,
+    ) -> Result<Draft, MediaError> {
+        let place = self.at(name.span().start);
+        let name: &str = name.get_ref();
+        let full = format!("{}.{}", kind.word(), short(name));
+        let well_formed = !name.is_empty()
+            && name.len() <= 64
+            && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+        if !well_formed {
+            return Err(MediaError::Value {
+                at: place,
+                key: full,
+                message: "a preset's name is made of a-z, 0-9 and -, at most 64 of them".into(),
+            });
+        }
+        let mut draft =
+            Draft { kind, name: name.to_owned(), place, about: None, bases: Vec::new(), figures: Vec::new() };
+        let keys = kind.keys();
+        self.table(&mut draft, &keys, "", &full, body)?;
+        Ok(draft)
+    }
+
+    /// Reads the figures of a preset, or of one of its parts (`prefix` is then `part.`).
+    fn table(
+        &self,
+        draft: &mut Draft,
+        keys: &[KeySpec],
+        prefix: &str,
+        full: &str,
+        body: &Spanned<DeValue<'_>>,
+    ) -> Result<(), MediaError> {
+        let Some(table) = body.get_ref().as_table() else {
+            return Err(MediaError::Value {
+                at: self.at(body.span().start),
+                key: full.to_owned(),
+                message: "expected a table of figures".into(),
+            });
+        };
+        for (key, value) in table {
+            let at = self.at(key.span().start);
+            let word: &str = key.get_ref();
+            let full = format!("{full}.{}", short(word));
+            let spelled = format!("{prefix}{word}");
+            if word == BASE {
+                let base = self.text(value, &full)?;
+                draft.bases.push((prefix.to_owned(), base, at));
+            } else if word == ABOUT && prefix.is_empty() {
+                draft.about = Some(self.text(value, &full)?);
+            } else if prefix.is_empty() && draft.kind.part(word).is_some() {
+                self.table(draft, keys, &format!("{word}."), &full, value)?;
+            } else if let Some(spec) = keys.iter().find(|spec| spec.key == spelled) {
+                let figure = self.figure(spec, &full, at, value)?;
+                draft.figures.push((spelled, figure));
+            } else {
+                let valid = keys.iter().filter_map(|spec| spec.key.strip_prefix(prefix)).chain([BASE, ABOUT]);
+                return Err(MediaError::UnknownKey { at, suggestion: nearest(word, valid), key: full });
+            }
+        }
+        Ok(())
+    }
+
+    fn figure(
+        &self,
+        spec: &KeySpec,
+        full: &str,
+        at: Place,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Result<Figure, MediaError> {
+        let Some(table) = value.get_ref().as_table() else {
+            return Err(MediaError::Value {
+                at,
+                key: full.to_owned(),
+                message: format!(
+                    "expected {{ value = .., unit = \"..\", source = \"..\" }}, the unit being {}",
+                    spec.dimension.expected()
+                ),
+            });
+        };
+        let (mut number, mut unit, mut condition, mut source) = (None, None, None, None);
+        for (key, value) in table {
+            let word: &str = key.get_ref();
+            let full = format!("{full}.{}", short(word));
+            match word {
+                "value" => number = Some(value),
+                "unit" => unit = Some(self.text(value, &full)?),
+                "condition" => condition = Some(self.text(value, &full)?),
+                "source" => source = Some(self.text(value, &full)?),
+                _ => {
+                    return Err(MediaError::UnknownKey {
+                        at: self.at(key.span().start),
+                        suggestion: nearest(word, ["value", "unit", "condition", "source"].into_iter()),
+                        key: full,
+                    });
+                }
+            }
+        }
+        let missing = |key: &str, meaning| MediaError::Missing {
+            at: at.clone(),
+            key: format!("{full}.{key}"),
+            meaning,
+            expected: spec.dimension.expected(),
+        };
+        let number = number.ok_or_else(|| missing("value", "the figure itself"))?;
+        let unit = unit.ok_or_else(|| missing("unit", "the unit of the value"))?;
+        let source = source
+            .filter(|source| !source.trim().is_empty())
+            .ok_or_else(|| missing("source", "where the value comes from, or `assumed: why`"))?;
+        let text = match number.get_ref() {
+            // The digits as written: 0.2384 must not pass through a binary fraction.
+            DeValue::Integer(integer) if integer.radix() == 10 => integer.as_str().to_owned(),
+            DeValue::Float(float) => float.as_str().to_owned(),
+            DeValue::String(string) if matches!(spec.dimension, Dimension::Name(_)) => string.to_string(),
+            DeValue::Boolean(flag) if spec.dimension == Dimension::Flag => flag.to_string(),
+            other => {
+                return Err(MediaError::Value {
+                    at: self.at(number.span().start),
+                    key: full.to_owned(),
+                    message: format!("expected {}, found {}", wanted(spec.dimension), other.type_str()),
+                });
+            }
+        };
+        let value = value_of(spec.dimension, &text, &unit, full, &at)?;
+        Ok(Figure { value, text, unit, condition, source, place: at })
+    }
+
+    fn text(&self, value: &Spanned<DeValue<'_>>, full: &str) -> Result<String, MediaError> {
+        value
+            .get_ref()
+            .as_str()
+            .filter(|text| text.len() <= MAX_TEXT && !text.chars().any(char::is_control))
+            .map(str::to_owned)
+            .ok_or_else(|| MediaError::Value {
+                at: self.at(value.span().start),
+                key: full.to_owned(),
+                message: format!("expected a text on one line of at most {MAX_TEXT} bytes"),
+            })
+    }
+}
+
+/// Turns a written number or word and its unit into a value in base units.
+pub(crate) fn value_of(
+    dimension: Dimension,
+    text: &str,
+    unit: &str,
+    full: &str,
+    at: &Place,
+) -> Result<Value, MediaError> {
+    let wrong = |message: String| MediaError::Value { at: at.clone(), key: full.to_owned(), message };
+    let scale = dimension.unit(unit).ok_or_else(|| MediaError::Unit {
+        at: at.clone(),
+        key: full.to_owned(),
+        unit: short(unit),
+        expected: dimension.expected(),
+    })?;
+    if let Dimension::Name(words) = dimension {
+        return words
+            .iter()
+            .find(|word| **word == text)
+            .map(|word| Value::Name(word))
+            .ok_or_else(|| wrong(format!("`{}` is none of {}", short(text), words.join(", "))));
+    }
+    if dimension == Dimension::Flag {
+        return text
+            .parse()
+            .map(Value::Flag)
+            .map_err(|_| wrong(format!("`{}` is neither true nor false", short(text))));
+    }
+    let decimal = Decimal::parse(text).map_err(&wrong)?;
+    let Some(limit) = dimension.whole_limit() else {
+        let real = decimal.real(scale.factor, scale.power);
+        return if dimension == Dimension::Fraction && real > 1.0 {
+            Err(wrong(format!("{text} {unit} is more than the whole")))
+        } else if real < 1e18 {
+            Ok(Value::Real(real))
+        } else {
+            Err(wrong(format!("{} is beyond belief", short(text))))
+        };
+    };
+    let least =
+        u64::from(matches!(dimension, Dimension::Count | Dimension::TransferRate | Dimension::Rotation));
+    match decimal.whole(scale.factor, scale.power) {
+        Ok(whole) if whole < u128::from(least) => Err(wrong(format!("must be at least {least}"))),
+        Ok(whole) if whole <= u128::from(limit) => Ok(Value::Whole(whole as u64)),
+        Err(Inexact::Fraction) => {
+            Err(wrong(format!("{} {unit} is not a whole number of {}", short(text), dimension.humane(0.0).1)))
+        }
+        _ => Err(wrong(format!("{} {unit} is beyond belief", short(text)))),
+    }
+}
+
+fn wanted(dimension: Dimension) -> &'static str {
+    match dimension {
+        Dimension::Flag => "true or false",
+        Dimension::Name(_) => "a word in quotes",
+        _ => "a decimal number",
+    }
+}
+
+/// Enough of a text to recognise it in a message.
+pub(crate) fn short(text: &str) -> String {
+    let mut short: String = text.chars().take(60).map(|c| if c.is_control() { '?' } else { c }).collect();
+    if short.len() < text.len() && text.chars().count() > 60 {
+        short.push('…');
+    }
+    short
+}

@@ -1,0 +1,102 @@
+//! Flash operations, counted by their cause, and the laws that bind the counts.
+
+use serde::Serialize;
+
+use crate::error::SimError;
+
+/// Page reads, page programs and block erases since the start, by cause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct FlashCounts {
+    /// Pages read for the host.
+    pub host_reads: u64,
+    /// Pages read to complete a partial write.
+    pub merge_reads: u64,
+    /// Pages read by reclamation and wear levelling.
+    pub move_reads: u64,
+    /// Pages of the mapping table read.
+    pub mapping_reads: u64,
+    /// Pages of data programmed for the host.
+    pub host_programs: u64,
+    /// Pages programmed by reclamation and wear levelling.
+    pub move_programs: u64,
+    /// Pages of the mapping table programmed for the host's sake.
+    pub mapping_programs: u64,
+    /// Summary pages programmed at the ends of blocks.
+    pub summary_programs: u64,
+    /// Blocks erased.
+    pub erases: u64,
+    /// Array operations that worked on several planes at once.
+    pub multi_plane: u64,
+    /// Pages read by such operations.
+    pub multi_plane_reads: u64,
+    /// Pages programmed by such operations.
+    pub multi_plane_programs: u64,
+    /// Programs and erases that were suspended for a read.
+    pub suspensions: u64,
+    /// Lookups that the mapping cache answered.
+    pub mapping_hits: u64,
+    /// Lookups that it did not.
+    pub mapping_misses: u64,
+    /// Page writes that ended in the write buffer over an older version.
+    pub buffer_overwrites: u64,
+    /// Page reads that the write buffer answered.
+    pub buffer_read_hits: u64,
+    /// Pages that the host wrote: what the buffer and the flash took together.
+    pub host_pages: u64,
+    /// Pages that the host trimmed.
+    pub trimmed_pages: u64,
+}
+
+impl FlashCounts {
+    /// All pages read.
+    #[must_use]
+    pub fn reads(&self) -> u64 {
+        self.host_reads + self.merge_reads + self.move_reads + self.mapping_reads
+    }
+
+    /// All pages programmed.
+    #[must_use]
+    pub fn programs(&self) -> u64 {
+        self.host_programs + self.move_programs + self.mapping_programs + self.summary_programs
+    }
+
+    /// Programs over the pages that the host's writes needed; 1 if there were none.
+    #[must_use]
+    pub fn write_amplification(&self) -> f64 {
+        if self.host_programs == 0 { 1.0 } else { self.programs() as f64 / self.host_programs as f64 }
+    }
+
+    /// What was counted after `base`.
+    #[must_use]
+    pub fn since(&self, base: &Self) -> Self {
+        Self {
+            host_reads: self.host_reads - base.host_reads,
+            merge_reads: self.merge_reads - base.merge_reads,
+            move_reads: self.move_reads - base.move_reads,
+            mapping_reads: self.mapping_reads - base.mapping_reads,
+            host_programs: self.host_programs - base.host_programs,
+            move_programs: self.move_programs - base.move_programs,
+            mapping_programs: self.mapping_programs - base.mapping_programs,
+            summary_programs: self.summary_programs - base.summary_programs,
+            erases: self.erases - base.erases,
+            multi_plane: self.multi_plane - base.multi_plane,
+            multi_plane_reads: self.multi_plane_reads - base.multi_plane_reads,
+            multi_plane_programs: self.multi_plane_programs - base.multi_plane_programs,
+            suspensions: self.suspensions - base.suspensions,
+            mapping_hits: self.mapping_hits - base.mapping_hits,
+            mapping_misses: self.mapping_misses - base.mapping_misses,
+            buffer_overwrites: self.buffer_overwrites - base.buffer_overwrites,
+            buffer_read_hits: self.buffer_read_hits - base.buffer_read_hits,
+            host_pages: self.host_pages - base.host_pages,
+            trimmed_pages: self.trimmed_pages - base.trimmed_pages,
+        }
+    }
+}
+
+/// Fails with the law unless `found == expected`.
+pub(crate) fn law(law: &'static str, found: u64, expected: u64) -> Result<(), SimError> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(SimError::Conservation { law, found: format!("{found}, not {expected}") })
+}

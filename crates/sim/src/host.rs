@@ -1,0 +1,577 @@
+//! The host: takes requests from a workload, lets at most so many into the device, measures them.
+//!
+//! ```text
+//!   workload --arrival time--> waiting --(device has room)--> device --completion--> measured
+//!            --thread free---^
+//! ```
+//!
+//! - Open loop: requests arrive at their own times, whatever the device does.
+//! - Closed loop: `threads` x `per_thread` slots; a slot takes the next request when its previous one
+//!   has completed and the think time is over. Requests of a workload without times are closed loop.
+//!
+//! The response time of a request counts from its arrival, the device time from when the device took it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use deepram_trace::{Op, Request};
+use serde::Serialize;
+
+use crate::engine::{EventQueue, Time};
+use crate::error::SimError;
+use crate::flash::FlashCounts;
+use crate::metrics::{Interval, Latencies, LatencySummary, Series};
+
+/// A request inside a device, named by a small number that is used again after completion.
+pub type Slot = u32;
+
+/// What a device is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Command {
+    /// What to do.
+    pub op: Op,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// What happens: to the host, or inside the device.
+#[derive(Debug, Clone, Copy)]
+enum Event<E> {
+    Arrive,
+    Ready,
+    Device(E),
+}
+
+/// What a device may do while it handles a call: know the time, schedule its own events, complete
+/// requests.
+#[derive(Debug)]
+pub struct Context<E> {
+    queue: EventQueue<Event<E>>,
+    done: Vec<Slot>,
+}
+
+impl<E: Copy> Context<E> {
+    /// The present.
+    #[inline]
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.queue.now()
+    }
+
+    /// Schedules an event of the device.
+    #[inline]
+    pub fn schedule(&mut self, time: Time, event: E) {
+        self.queue.push(time, Event::Device(event));
+    }
+
+    /// Says that the request is complete.
+    #[inline]
+    pub fn complete(&mut self, slot: Slot) {
+        self.done.push(slot);
+    }
+}
+
+/// A simulated device: a state machine driven by commands and its own events.
+///
+/// The driver calls [`Device::submit`] when the host sends a command and [`Device::handle`] when an event
+/// scheduled through the context is due. `slot` is free for use again once it is completed.
+pub trait Device {
+    /// The device's own events.
+    type Event: Copy + std::fmt::Debug;
+
+    /// Bytes that the host may address.
+    fn capacity(&self) -> u64;
+
+    /// Commands that the device takes at once.
+    fn queue_limit(&self) -> u64;
+
+    /// Takes a command.
+    ///
+    /// # Errors
+    /// The device is full, or broken.
+    fn submit(
+        &mut self,
+        slot: Slot,
+        command: Command,
+        context: &mut Context<Self::Event>,
+    ) -> Result<(), SimError>;
+
+    /// Handles an event.
+    ///
+    /// # Errors
+    /// The device is full, or broken.
+    fn handle(&mut self, event: Self::Event, context: &mut Context<Self::Event>) -> Result<(), SimError>;
+
+    /// Flash operations so far.
+    fn counts(&self) -> FlashCounts;
+
+    /// What the device found out of order in its own books: laws that must hold at any time.
+    ///
+    /// # Errors
+    /// [`SimError::Conservation`].
+    fn check(&self) -> Result<(), SimError>;
+}
+
+/// In which order requests that wait for room in the device are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Dispatch {
+    /// First come, first served.
+    #[default]
+    Fifo,
+    /// The next higher address after the one last sent, then again from the lowest (C-LOOK).
+    Cyclic,
+}
+
+/// When a run ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stop {
+    /// When all requests have completed.
+    #[default]
+    Drained,
+    /// When the last request has arrived; those under way are left out of the measures, as DiskSim
+    /// does at the end of a trace.
+    LastArrival,
+}
+
+/// How a workload is applied.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HostOptions {
+    /// Closed loop: threads.
+    pub threads: u32,
+    /// Closed loop: requests that a thread has under way at once.
+    pub per_thread: u32,
+    /// Closed loop: time from a completion to the slot's next request, in picoseconds.
+    pub think_ps: Time,
+    /// Ignore arrival times: closed loop even if the workload has them.
+    pub closed: bool,
+    /// Order of requests that wait for the device.
+    pub dispatch: Dispatch,
+    /// At most this many requests of the workload; 0 for all.
+    pub requests: u64,
+    /// No request arrives after this time, in picoseconds; 0 for any time.
+    pub until_ps: Time,
+    /// Requests at the start that are simulated but not measured.
+    pub warm_up: u64,
+    /// When the run ends.
+    pub stop: Stop,
+    /// Length of the intervals of the time series in picoseconds; 0 for none.
+    pub interval_ps: Time,
+    /// Addresses past the device's end wrap around instead of being errors.
+    pub wrap: bool,
+}
+
+impl Default for HostOptions {
+    fn default() -> Self {
+        Self {
+            threads: 1,
+            per_thread: 1,
+            think_ps: 0,
+            closed: false,
+            dispatch: Dispatch::Fifo,
+            requests: 0,
+            until_ps: 0,
+            warm_up: 0,
+            stop: Stop::Drained,
+            interval_ps: 0,
+            wrap: false,
+        }
+    }
+}
+
+/// What the host measured, after the warm-up.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Measured {
+    /// Requests taken from the workload, warm-up included.
+    pub issued: u64,
+    /// Requests completed, warm-up included.
+    pub completed: u64,
+    /// Requests measured: completed after the warm-up.
+    pub measured: u64,
+    /// Of these, reads.
+    pub reads: u64,
+    /// Of these, writes.
+    pub writes: u64,
+    /// Of these, trims.
+    pub trims: u64,
+    /// Of these, flushes.
+    pub flushes: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Virtual time measured.
+    pub time_ns: f64,
+    /// Requests a second of virtual time.
+    pub requests_per_s: f64,
+    /// Bytes a second of virtual time.
+    pub bytes_per_s: f64,
+    /// From arrival to completion.
+    pub response: LatencySummary,
+    /// From when the device took the request to completion.
+    pub device: LatencySummary,
+    /// From arrival to completion, reads only.
+    pub read: LatencySummary,
+    /// From arrival to completion, writes only.
+    pub write: LatencySummary,
+    /// Most requests under way or waiting at once.
+    pub most_outstanding: u64,
+    /// The time series, if one was asked for.
+    #[serde(skip)]
+    pub intervals: Vec<Interval>,
+    /// Flash operations, after the warm-up.
+    #[serde(skip)]
+    pub counts: FlashCounts,
+    /// Virtual time measured, in picoseconds.
+    #[serde(skip)]
+    pub time_ps: Time,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    command: Command,
+    arrived: Time,
+    sent: Time,
+    measured: bool,
+}
+
+struct Waiting {
+    order: Dispatch,
+    fifo: VecDeque<Slot>,
+    sorted: BTreeMap<(u64, u64), Slot>,
+    sequence: u64,
+    last: u64,
+}
+
+impl Waiting {
+    fn push(&mut self, slot: Slot, offset: u64) {
+        match self.order {
+            Dispatch::Fifo => self.fifo.push_back(slot),
+            Dispatch::Cyclic => {
+                self.sorted.insert((offset, self.sequence), slot);
+                self.sequence += 1;
+            }
+        }
+    }
+
+    fn pop(&mut self) -> Option<Slot> {
+        match self.order {
+            Dispatch::Fifo => self.fifo.pop_front(),
+            Dispatch::Cyclic => {
+                let key =
+                    *self.sorted.range((self.last, 0)..).next().or_else(|| self.sorted.iter().next())?.0;
+                self.last = key.0;
+                self.sorted.remove(&key)
+            }
+        }
+    }
+}
+
+struct Host<'a, W> {
+    workload: W,
+    options: &'a HostOptions,
+    capacity: u64,
+    next: Option<Request>,
+    exhausted: bool,
+    issued: u64,
+    completed: u64,
+    inside: u64,
+    outstanding: u64,
+    most: u64,
+    open: Vec<Open>,
+    free: Vec<Slot>,
+    waiting: Waiting,
+    device: Latencies,
+    read: Latencies,
+    write: Latencies,
+    other: Latencies,
+    series: Option<Series>,
+    start: Time,
+    end: Time,
+    base: FlashCounts,
+    seen: FlashCounts,
+    tally: [u64; 4],
+    bytes: [u64; 2],
+}
+
+/// Runs `workload` on `device` and measures.
+///
+/// # Errors
+/// Errors of the workload; a request outside the device; a full device; a violated law.
+pub fn drive<D: Device, W>(device: &mut D, workload: W, options: &HostOptions) -> Result<Measured, SimError>
+where
+    W: Iterator<Item = Result<Request, SimError>>,
+{
+    if options.threads == 0 || options.per_thread == 0 {
+        return Err(SimError::config("threads", "threads and requests a thread must be at least 1"));
+    }
+    let mut context = Context { queue: EventQueue::new(), done: Vec::with_capacity(64) };
+    let mut host = Host {
+        workload,
+        options,
+        capacity: device.capacity(),
+        next: None,
+        exhausted: false,
+        issued: 0,
+        completed: 0,
+        inside: 0,
+        outstanding: 0,
+        most: 0,
+        open: Vec::new(),
+        free: Vec::new(),
+        waiting: Waiting {
+            order: options.dispatch,
+            fifo: VecDeque::new(),
+            sorted: BTreeMap::new(),
+            sequence: 0,
+            last: 0,
+        },
+        device: Latencies::new()?,
+        read: Latencies::new()?,
+        write: Latencies::new()?,
+        other: Latencies::new()?,
+        series: (options.interval_ps > 0).then(|| Series::new(0, options.interval_ps)),
+        start: 0,
+        end: 0,
+        base: FlashCounts::default(),
+        seen: FlashCounts::default(),
+        tally: [0; 4],
+        bytes: [0; 2],
+    };
+    host.begin(&mut context)?;
+    host.run(device, &mut context)?;
+    host.finish(device, &context)
+}
+
+impl<W> Host<'_, W>
+where
+    W: Iterator<Item = Result<Request, SimError>>,
+{
+    /// The next request of the workload, brought into the device's address range.
+    fn take(&mut self) -> Result<Option<Request>, SimError> {
+        if self.exhausted || (self.options.requests > 0 && self.issued == self.options.requests) {
+            self.exhausted = true;
+            return Ok(None);
+        }
+        let Some(request) = self.workload.next() else {
+            self.exhausted = true;
+            return Ok(None);
+        };
+        let mut request = request?;
+        if self.options.until_ps > 0 && request.time_ps.is_some_and(|time| time > self.options.until_ps) {
+            self.exhausted = true;
+            return Ok(None);
+        }
+        self.issued += 1;
+        if request.op == Op::Flush {
+            request.len = 0;
+            request.offset = 0;
+        }
+        let end = request.offset.saturating_add(request.len);
+        if end > self.capacity {
+            if !self.options.wrap || request.len > self.capacity {
+                return Err(SimError::OutOfRange {
+                    number: self.issued,
+                    offset: request.offset,
+                    end,
+                    capacity: self.capacity,
+                });
+            }
+            request.offset %= self.capacity;
+            request.offset = request.offset.min(self.capacity - request.len);
+        }
+        Ok(Some(request))
+    }
+
+    fn begin<E: Copy>(&mut self, context: &mut Context<E>) -> Result<(), SimError> {
+        self.next = self.take()?;
+        let Some(first) = self.next else { return Ok(()) };
+        match first.time_ps {
+            Some(time) if !self.options.closed => context.queue.push(time, Event::Arrive),
+            _ => {
+                let slots = u64::from(self.options.threads) * u64::from(self.options.per_thread);
+                for _ in 0..slots.min(1 << 20) {
+                    context.queue.push(0, Event::Ready);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn run<D: Device>(&mut self, device: &mut D, context: &mut Context<D::Event>) -> Result<(), SimError> {
+        let limit = device.queue_limit().max(1);
+        while let Some((now, event)) = context.queue.pop() {
+            match event {
+                Event::Device(event) => device.handle(event, context)?,
+                Event::Arrive => {
+                    if let Some(request) = self.next.take() {
+                        self.arrive(&request, now);
+                        self.next = self.take()?;
+                        match self.next {
+                            Some(next) => {
+                                context.queue.push(next.time_ps.unwrap_or(now).max(now), Event::Arrive);
+                            }
+                            None if self.options.stop == Stop::LastArrival => {
+                                self.end = now;
+                                return Ok(());
+                            }
+                            None => {}
+                        }
+                    }
+                }
+                Event::Ready => {
+                    if let Some(request) = self.next.take() {
+                        self.arrive(&request, now);
+                        self.next = self.take()?;
+                    }
+                }
+            }
+            // A device may complete a command while it takes one, and room lets in the next.
+            loop {
+                while let Some(slot) = context.done.pop() {
+                    self.complete(slot, device, context);
+                }
+                if self.inside >= limit {
+                    break;
+                }
+                let Some(slot) = self.waiting.pop() else { break };
+                self.inside += 1;
+                let open = &mut self.open[slot as usize];
+                open.sent = now;
+                let command = open.command;
+                device.submit(slot, command, context)?;
+            }
+        }
+        self.end = context.queue.now();
+        Ok(())
+    }
+
+    fn arrive(&mut self, request: &Request, now: Time) {
+        let command = Command { op: request.op, offset: request.offset, len: request.len };
+        // Measured is what comes after the warm-up; `issued` counts one request ahead.
+        let measured = self.issued > self.options.warm_up;
+        let open = Open { command, arrived: now, sent: now, measured };
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.open[slot as usize] = open;
+                slot
+            }
+            None => {
+                self.open.push(open);
+                (self.open.len() - 1) as Slot
+            }
+        };
+        self.outstanding += 1;
+        self.most = self.most.max(self.outstanding);
+        self.waiting.push(slot, command.offset);
+    }
+
+    fn complete<D: Device>(&mut self, slot: Slot, device: &D, context: &mut Context<D::Event>) {
+        let now = context.queue.now();
+        let open = self.open[slot as usize];
+        self.free.push(slot);
+        self.inside -= 1;
+        self.outstanding -= 1;
+        self.completed += 1;
+        if self.completed == self.options.warm_up {
+            self.start = now;
+            self.base = device.counts();
+            self.seen = self.base;
+            if self.options.interval_ps > 0 {
+                self.series = Some(Series::new(now, self.options.interval_ps));
+            }
+        }
+        if open.measured {
+            let response = now - open.arrived;
+            self.device.add(now - open.sent);
+            if let Some(series) = &mut self.series {
+                if series.is_due(now) {
+                    let counts = device.counts();
+                    let delta = counts.since(&self.seen);
+                    series.close(now, delta.programs(), delta.erases);
+                    self.seen = counts;
+                }
+                series.add(response, open.command.len);
+            }
+            let kind = match open.command.op {
+                Op::Read => {
+                    self.read.add(response);
+                    self.bytes[0] += open.command.len;
+                    0
+                }
+                Op::Write => {
+                    self.write.add(response);
+                    self.bytes[1] += open.command.len;
+                    1
+                }
+                Op::Trim => {
+                    self.other.add(response);
+                    2
+                }
+                Op::Flush => {
+                    self.other.add(response);
+                    3
+                }
+            };
+            self.tally[kind] += 1;
+        }
+        if self.next.is_some()
+            && (self.options.closed || self.next.is_some_and(|next| next.time_ps.is_none()))
+        {
+            context.queue.push(now + self.options.think_ps, Event::Ready);
+        }
+    }
+
+    fn finish<D: Device>(mut self, device: &D, context: &Context<D::Event>) -> Result<Measured, SimError> {
+        if context.queue.late() != 0 {
+            return Err(SimError::Conservation {
+                law: "no event is scheduled into the past",
+                found: format!("{} were", context.queue.late()),
+            });
+        }
+        if self.options.stop == Stop::Drained && self.issued != self.completed {
+            return Err(SimError::Conservation {
+                law: "every request issued completes",
+                found: format!("{} issued, {} completed", self.issued, self.completed),
+            });
+        }
+        device.check()?;
+        let counts = device.counts();
+        let time_ps = self.end.saturating_sub(self.start);
+        let seconds = time_ps as f64 * 1e-12;
+        let rate = |n: u64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
+        let mut response = self.other;
+        response.join(&self.read)?;
+        response.join(&self.write)?;
+        let measured = response.count();
+        let delta = counts.since(&self.seen);
+        let intervals = self
+            .series
+            .take()
+            .map_or_else(Vec::new, |series| series.finish(self.end, delta.programs(), delta.erases));
+        Ok(Measured {
+            issued: self.issued,
+            completed: self.completed,
+            measured,
+            reads: self.tally[0],
+            writes: self.tally[1],
+            trims: self.tally[2],
+            flushes: self.tally[3],
+            read_bytes: self.bytes[0],
+            write_bytes: self.bytes[1],
+            time_ns: time_ps as f64 / 1e3,
+            requests_per_s: rate(measured),
+            bytes_per_s: rate(self.bytes[0] + self.bytes[1]),
+            response: response.summary(),
+            device: self.device.summary(),
+            read: self.read.summary(),
+            write: self.write.summary(),
+            most_outstanding: self.most,
+            intervals,
+            counts: counts.since(&self.base),
+            time_ps,
+        })
+    }
+}

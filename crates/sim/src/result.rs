@@ -1,0 +1,307 @@
+//! What a simulation gives: one JSON object, a table for people, the time series as CSV.
+//!
+//! Units stand in the key. Floating-point numbers are sums in program order, so the same run gives the
+//! same bytes.
+
+use std::fmt::Write as _;
+
+use deepram_media::Bytes;
+use serde::Serialize;
+
+use crate::dram::DramCounts;
+use crate::flash::FlashCounts;
+use crate::host::Measured;
+use crate::metrics::{Interval, LatencySummary};
+
+/// Flash operations as they are reported.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FlashResult {
+    /// All pages read.
+    pub reads: u64,
+    /// All pages programmed.
+    pub programs: u64,
+    /// All blocks erased.
+    pub erases: u64,
+    /// Programs over the host's.
+    pub write_amplification: f64,
+    /// Pages moved by reclamation and wear levelling.
+    pub page_movements: u64,
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// All by cause.
+    pub by_cause: FlashCounts,
+}
+
+impl FlashResult {
+    pub(crate) fn new(counts: FlashCounts, page: Bytes) -> Self {
+        Self {
+            reads: counts.reads(),
+            programs: counts.programs(),
+            erases: counts.erases,
+            write_amplification: counts.write_amplification(),
+            page_movements: counts.move_programs,
+            page_bytes: page.0,
+            by_cause: counts,
+        }
+    }
+}
+
+/// How often a level had what was asked of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HitRatio {
+    /// The level.
+    pub level: String,
+    /// Lookups that it answered.
+    pub hits: u64,
+    /// All lookups.
+    pub lookups: u64,
+    /// Hits over lookups; 0 of none.
+    pub ratio: f64,
+}
+
+impl HitRatio {
+    pub(crate) fn new(level: &str, hits: u64, lookups: u64) -> Self {
+        let ratio = if lookups == 0 { 0.0 } else { hits as f64 / lookups as f64 };
+        Self { level: level.into(), hits, lookups, ratio }
+    }
+}
+
+/// Energy of one component.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct EnergyPart {
+    /// The component.
+    pub component: String,
+    /// Operations times their cost.
+    pub dynamic_nj: f64,
+    /// Leakage, standby and refresh over the time.
+    pub static_nj: f64,
+}
+
+impl EnergyPart {
+    pub(crate) fn new(component: &str, dynamic_pj: f64, static_pj: f64) -> Self {
+        Self { component: component.into(), dynamic_nj: dynamic_pj / 1e3, static_nj: static_pj / 1e3 }
+    }
+}
+
+/// Wear of the flash over its whole life in the run, warm-up included.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Wear {
+    /// Mean erases of a block.
+    pub mean_erases: f64,
+    /// Their standard deviation.
+    pub deviation_erases: f64,
+    /// The most erases of a block.
+    pub most_erases: u32,
+    /// Erases that a block is good for.
+    pub endurance: u64,
+    /// Blocks out of service.
+    pub retired_blocks: u64,
+    /// Years until the endurance is used up at the run's rate of erases, evenly spread; none if nothing
+    /// was erased.
+    pub lifetime_years: Option<f64>,
+}
+
+/// What the memory costs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Cost {
+    /// US dollars.
+    pub usd: f64,
+    /// The year of the price.
+    pub year: Option<u64>,
+}
+
+/// The result of a run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RunResult {
+    /// The system's name.
+    pub system: String,
+    /// The preset's name.
+    pub preset: String,
+    /// The workload's name.
+    pub workload: String,
+    /// The whole configuration, resolved.
+    pub config: serde_json::Value,
+    /// SHA-256 of it.
+    pub config_digest: String,
+    /// The seed.
+    pub seed: u64,
+    /// Version of deepram.
+    pub version: String,
+    /// Requests measured.
+    pub requests: u64,
+    /// Virtual time measured.
+    pub simulated_time_ns: f64,
+    /// Requests a second of virtual time.
+    pub throughput_requests_per_s: f64,
+    /// Bytes a second of virtual time.
+    pub throughput_bytes_per_s: f64,
+    /// From arrival to completion.
+    pub latency: LatencySummary,
+    /// What the host measured beside.
+    pub host: Measured,
+    /// Hit ratios by level.
+    pub hit_ratios: Vec<HitRatio>,
+    /// Flash operations, if there is flash.
+    pub flash: Option<FlashResult>,
+    /// DRAM operations, if there is DRAM.
+    pub dram: Option<DramCounts>,
+    /// Energy by component.
+    pub energy: Vec<EnergyPart>,
+    /// All energy.
+    pub energy_total_nj: f64,
+    /// Wear, if there is flash.
+    pub wear: Option<Wear>,
+    /// Cost, if the preset has a price.
+    pub cost: Option<Cost>,
+    /// The time series, if one was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub intervals: Vec<Interval>,
+}
+
+impl RunResult {
+    pub(crate) fn from_measured(mut host: Measured) -> Self {
+        let intervals = std::mem::take(&mut host.intervals);
+        Self {
+            system: String::new(),
+            preset: String::new(),
+            workload: String::new(),
+            config: serde_json::Value::Null,
+            config_digest: String::new(),
+            seed: 0,
+            version: env!("CARGO_PKG_VERSION").into(),
+            requests: host.measured,
+            simulated_time_ns: host.time_ns,
+            throughput_requests_per_s: host.requests_per_s,
+            throughput_bytes_per_s: host.bytes_per_s,
+            latency: host.response.clone(),
+            hit_ratios: Vec::new(),
+            flash: None,
+            dram: None,
+            energy: Vec::new(),
+            energy_total_nj: 0.0,
+            wear: None,
+            cost: None,
+            intervals,
+            host,
+        }
+    }
+
+    /// The result as one JSON object, keys in a fixed order.
+    ///
+    /// # Errors
+    /// Never for a result of a run; the serializer's own error otherwise.
+    pub fn to_json(&self) -> Result<String, serde_json::Error> {
+        serde_json::to_string_pretty(self)
+    }
+
+    /// The time series as CSV, with a header that names units.
+    #[must_use]
+    pub fn to_csv(&self) -> String {
+        let mut text = format!(
+            "# deepram {} config {} seed {}\nend_ns,completed,bytes,mean_ns,max_ns,flash_programs,flash_erases\n",
+            self.version, self.config_digest, self.seed
+        );
+        for i in &self.intervals {
+            let _ = writeln!(
+                text,
+                "{},{},{},{},{},{},{}",
+                i.end_ns, i.completed, i.bytes, i.mean_ns, i.max_ns, i.flash_programs, i.flash_erases
+            );
+        }
+        text
+    }
+
+    /// The result as a table.
+    #[must_use]
+    pub fn to_table(&self) -> String {
+        let mut rows: Vec<(String, String)> = vec![
+            ("system".into(), format!("{} ({})", self.system, self.preset)),
+            ("workload".into(), self.workload.clone()),
+            ("requests".into(), self.requests.to_string()),
+            ("simulated time".into(), time(self.simulated_time_ns)),
+            (
+                "throughput".into(),
+                format!(
+                    "{:.0} requests/s, {:.1} MB/s",
+                    self.throughput_requests_per_s,
+                    self.throughput_bytes_per_s / 1e6
+                ),
+            ),
+        ];
+        for (name, summary) in
+            [("latency", &self.latency), ("  reads", &self.host.read), ("  writes", &self.host.write)]
+        {
+            if summary.count > 0 {
+                rows.push((
+                    name.into(),
+                    format!(
+                        "mean {}, p50 {}, p99 {}, p99.9 {}, max {}",
+                        time(summary.mean_ns),
+                        time(summary.p50_ns),
+                        time(summary.p99_ns),
+                        time(summary.p999_ns),
+                        time(summary.max_ns)
+                    ),
+                ));
+            }
+        }
+        for hit in &self.hit_ratios {
+            rows.push((
+                format!("{} hits", hit.level),
+                format!("{:.2}% of {}", hit.ratio * 100.0, hit.lookups),
+            ));
+        }
+        if let Some(flash) = &self.flash {
+            rows.push((
+                "flash".into(),
+                format!(
+                    "{} reads, {} programs, {} erases, write amplification {:.3}",
+                    flash.reads, flash.programs, flash.erases, flash.write_amplification
+                ),
+            ));
+        }
+        if let Some(wear) = &self.wear {
+            let life =
+                wear.lifetime_years.map_or_else(String::new, |years| format!(", lifetime {years:.1} years"));
+            rows.push((
+                "wear".into(),
+                format!("{:.2} erases a block, at most {}{life}", wear.mean_erases, wear.most_erases),
+            ));
+        }
+        rows.push(("energy".into(), format!("{:.3} mJ", self.energy_total_nj / 1e6)));
+        if let Some(cost) = &self.cost {
+            rows.push((
+                "cost".into(),
+                format!(
+                    "{:.0} USD{}",
+                    cost.usd,
+                    cost.year.map_or_else(String::new, |year| format!(" ({year})"))
+                ),
+            ));
+        }
+        rows.push((
+            "configuration".into(),
+            format!(
+                "{} (seed {}, deepram {})",
+                &self.config_digest.chars().take(16).collect::<String>(),
+                self.seed,
+                self.version
+            ),
+        ));
+        let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        rows.iter().fold(String::new(), |mut text, (name, value)| {
+            let _ = writeln!(text, "{name:<width$}  {value}");
+            text
+        })
+    }
+}
+
+/// A time in a unit that fits it.
+fn time(ns: f64) -> String {
+    for (unit, size) in [("s", 1e9), ("ms", 1e6), ("us", 1e3)] {
+        if ns >= size {
+            return format!("{:.2} {unit}", ns / size);
+        }
+    }
+    format!("{ns:.1} ns")
+}

@@ -1,0 +1,165 @@
+//! The write buffer of a drive: writes complete in it, and go to flash behind the host's back.
+//!
+//! 1. Pages on their way to flash take room; a write waits while they take all that the planes can be
+//!    given at once.
+//! 2. A page written while it is on its way goes again, or stays, when it is there.
+//! 3. With a window, a page that is written twice within it stays until room is needed.
+
+use super::parallel::{Buffered, PageJob, ParallelEvent, ParallelSsd, Source};
+use crate::engine::Time;
+use crate::error::SimError;
+use crate::host::Context;
+
+impl ParallelSsd {
+    /// Lets waiting writes into the buffer while there is room.
+    pub(super) fn admit(&mut self, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
+        while let Some((slot, skip)) = self.admitting.pop_front() {
+            let command = self.jobs[slot as usize].command;
+            let mut admitted = skip;
+            let mut blocked = false;
+            for (logical, sectors) in self.pages(&command).skip(skip as usize) {
+                if self.buffer_sectors >= self.buffer_limit {
+                    blocked = true;
+                    break;
+                }
+                admitted += 1;
+                self.counts.host_pages += 1;
+                self.buffer_page(logical, sectors, context)?;
+            }
+            if blocked {
+                self.admitting.push_front((slot, admitted));
+                return Ok(());
+            }
+            let start = context.now().max(self.memory_free);
+            let end = start + self.memory_ps(command.len);
+            self.memory_free = end;
+            context.schedule(end, ParallelEvent::Answered(slot));
+        }
+        Ok(())
+    }
+
+    /// Puts a page into the buffer. It goes to flash at once, unless it was written in the present window
+    /// already: then it stays until there is no room, so that hot pages are not programmed each time.
+    fn buffer_page(
+        &mut self,
+        logical: u32,
+        sectors: u32,
+        context: &mut Context<ParallelEvent>,
+    ) -> Result<(), SimError> {
+        let window = self.options.buffer_hot_window_ps;
+        let mut hot = false;
+        if window > 0 {
+            if context.now() > self.window_end {
+                self.recent.clear();
+                self.window_end = context.now() + window;
+            }
+            // A flush that waits lets nothing stay.
+            hot = !self.recent.insert(logical) && self.flushing.is_empty();
+        }
+        self.stamp += 1;
+        let stamp = self.stamp;
+        if let Some(held) = self.buffer.get_mut(&logical) {
+            self.counts.buffer_overwrites += 1;
+            held.sectors |= sectors;
+            held.stamp = stamp;
+            if held.leaving {
+                held.again |= sectors;
+                return Ok(());
+            }
+            if hot {
+                self.staying.push_back((logical, stamp));
+                return Ok(());
+            }
+            let all = held.sectors;
+            held.leaving = true;
+            self.staying_count -= 1;
+            return self.destage(logical, all, context);
+        }
+        while self.buffer.len() >= self.buffer_pages && self.staying_count > 0 {
+            self.release_oldest(context)?;
+        }
+        self.buffer.insert(logical, Buffered { sectors, again: 0, leaving: !hot, stamp });
+        if hot {
+            self.staying_count += 1;
+            self.staying.push_back((logical, stamp));
+            return Ok(());
+        }
+        self.destage(logical, sectors, context)
+    }
+
+    /// Sends the page that has stayed longest without being written to flash.
+    pub(super) fn release_oldest(&mut self, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
+        while let Some((logical, stamp)) = self.staying.pop_front() {
+            if let Some(held) = self.buffer.get_mut(&logical)
+                && held.stamp == stamp
+                && !held.leaving
+            {
+                held.leaving = true;
+                let sectors = held.sectors;
+                self.staying_count -= 1;
+                return self.destage(logical, sectors, context);
+            }
+        }
+        Ok(())
+    }
+
+    fn destage(
+        &mut self,
+        logical: u32,
+        sectors: u32,
+        context: &mut Context<ParallelEvent>,
+    ) -> Result<(), SimError> {
+        self.buffer_sectors += u64::from(sectors.count_ones());
+        self.page_programs_asked += 1;
+        let job = PageJob { slot: sectors, logical, sectors, write: true, source: Source::Buffer };
+        self.translate(job, context)
+    }
+
+    /// A page of the buffer is on flash.
+    pub(super) fn destaged(
+        &mut self,
+        logical: u32,
+        context: &mut Context<ParallelEvent>,
+    ) -> Result<(), SimError> {
+        if let Some(held) = self.buffer.get_mut(&logical) {
+            let again = std::mem::take(&mut held.again);
+            if again == 0 {
+                self.buffer.remove(&logical);
+            } else {
+                held.sectors = again;
+                if self.options.buffer_hot_window_ps > 0 && self.flushing.is_empty() {
+                    held.leaving = false;
+                    let stamp = held.stamp;
+                    self.staying_count += 1;
+                    self.staying.push_back((logical, stamp));
+                } else {
+                    self.destage(logical, again, context)?;
+                }
+            }
+        }
+        self.admit(context)?;
+        self.answer_flushes(context);
+        Ok(())
+    }
+
+    /// Completes flushes once nothing is in the buffer.
+    fn answer_flushes(&mut self, context: &mut Context<ParallelEvent>) {
+        if self.buffer.is_empty() && self.admitting.is_empty() {
+            for slot in std::mem::take(&mut self.flushing) {
+                context.complete(slot);
+            }
+        }
+    }
+
+    pub(super) fn release_buffer(&mut self, sectors: u32) {
+        self.buffer_sectors -= u64::from(sectors.count_ones());
+    }
+
+    /// Time of an access of the buffer's memory: row open and column access, then two bursts a clock.
+    pub(super) fn memory_time(&self, bytes: u64) -> Time {
+        let (Some(rate), Some(burst)) = (self.ssd.cache_rate, self.ssd.cache_burst) else { return 0 };
+        let fixed = self.ssd.cache_t_rcd.map_or(0, |t| t.0) + self.ssd.cache_t_cl.map_or(0, |t| t.0);
+        let bursts = bytes / burst.0.max(1) / 2;
+        fixed + (u128::from(bursts) * 1_000_000_000_000 / u128::from(rate.0.max(1))) as u64
+    }
+}

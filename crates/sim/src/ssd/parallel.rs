@@ -1,0 +1,591 @@
+//! An SSD of channels, packages, dies and planes that work side by side.
+//!
+//! ```text
+//!  host link -> [write buffer] -> mapping -> page placement -> queues of the package -> bus -> array
+//!  host link <- ------------------------------------------- <- data out over the bus <- register
+//! ```
+//!
+//! 1. A logical page belongs to one plane, by the order of the spread; inside it, it goes to the host
+//!    frontier ([`super::pool`]). Partial writes read the rest of the page first.
+//! 2. A bus moves one thing at a time. When it is free, data that wait in registers go first, then
+//!    commands, packages in turn (the other way round if the options say so).
+//! 3. A package takes commands when it is idle: one operation a die, with as many planes as have pages
+//!    of the same number waiting; the dies' commands follow each other on the bus, their arrays overlap.
+//!    Reads go before programs, programs before erases; mapping before host before reclamation.
+//! 4. Reclamation of a plane starts when a frontier's block is full and too few blocks are free. Host
+//!    writes to a plane wait while fewer than the reserve are free.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use deepram_media::{NandOp, Reclaim, Ssd, Victim};
+use deepram_trace::Op;
+
+use super::map::{NONE, PageMap};
+use super::mapping::{Build, MappingCache};
+use super::options::SsdOptions;
+use super::pool::{Pool, Use};
+use super::serial::small;
+use crate::engine::Time;
+use crate::error::SimError;
+use crate::flash::{FlashCounts, law};
+use crate::host::{Command, Context, Device, Slot};
+use crate::rng::Stream;
+
+/// What happens inside.
+#[derive(Debug, Clone, Copy)]
+pub enum ParallelEvent {
+    /// The host's data of a command are in.
+    Received(Slot),
+    /// A command's data are out, or its buffer access is over.
+    Answered(Slot),
+    /// The bus has moved the first waiting command of a package.
+    Commanded(u32),
+    /// The array work of a die is over, if it is still the same work.
+    Worked(u32, u32, u32),
+    /// The bus has moved an operation's data out.
+    Moved(u32),
+}
+
+pub(super) const MAPPING: u32 = 1 << 31;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    Host,
+    Buffer,
+    Merge,
+    Move,
+    Mapping,
+}
+
+/// An operation on one page or block.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Operation {
+    pub(super) op: NandOp,
+    pub(super) source: Source,
+    /// Physical page, or first page of the block.
+    pub(super) physical: u32,
+    /// Logical page, mapping page, or block.
+    pub(super) key: u32,
+    /// Bytes on the bus.
+    pub(super) bytes: u32,
+    /// The command it belongs to, or the operation that waits for it.
+    pub(super) owner: u32,
+    /// It must not start yet.
+    pub(super) blocked: bool,
+    /// Read and program in one, without the bus.
+    pub(super) copy_back: bool,
+    /// Where it works.
+    pub(super) place: Place,
+}
+
+/// Where an operation works: its package on all buses, its die and plane in it, the page in the block.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Place {
+    pub(super) package: u32,
+    pub(super) page: u32,
+    pub(super) die: u16,
+    pub(super) plane: u16,
+}
+
+/// A page that a command or the buffer wants read or written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PageJob {
+    pub(super) slot: u32,
+    pub(super) logical: u32,
+    pub(super) sectors: u32,
+    pub(super) write: bool,
+    pub(super) source: Source,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Job {
+    pub(super) command: Command,
+    pub(super) pages_left: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Buffered {
+    pub(super) sectors: u32,
+    /// Sectors written again while the page was on its way.
+    pub(super) again: u32,
+    /// The page is on its way to flash; otherwise it stays here, dirty.
+    pub(super) leaving: bool,
+    /// When it was last written, as the buffer counts.
+    pub(super) stamp: u64,
+}
+
+/// The machine.
+pub struct ParallelSsd {
+    pub(super) ssd: Ssd,
+    pub(super) options: SsdOptions,
+    pub(super) channels: u32,
+    pub(super) ways: u32,
+    pub(super) dies: u32,
+    pub(super) planes: u32,
+    /// Dies of a package that work at once.
+    pub(super) units: u32,
+    /// Free blocks of a plane below which reclamation goes before the host.
+    pub(super) urgent_below: u32,
+    sectors_per_page: u32,
+    pub(super) sector: u64,
+    logical_pages: u64,
+    pub(super) map: PageMap,
+    pub(super) pool: Pool,
+    pub(super) mapping: Option<MappingCache>,
+    pub(super) directory: Vec<u32>,
+    /// Jobs that wait for a mapping page: the first of each page plus one, then each one's next.
+    pub(super) parked: Vec<u32>,
+    pub(super) waiting_jobs: Vec<(PageJob, u32)>,
+    pub(super) waiting_spare: Vec<u32>,
+    pub(super) operations: Vec<Operation>,
+    spare: Vec<u32>,
+    pub(super) bus: super::bus::Buses,
+    pub(super) jobs: Vec<Job>,
+    pub(super) buffer: HashMap<u32, Buffered, Build>,
+    pub(super) buffer_sectors: u64,
+    pub(super) buffer_limit: u64,
+    pub(super) buffer_pages: usize,
+    /// Pages that stay in the buffer, oldest first; entries whose stamp is old are void.
+    pub(super) staying: VecDeque<(u32, u64)>,
+    pub(super) staying_count: u64,
+    pub(super) stamp: u64,
+    /// Pages written in the present window.
+    pub(super) recent: HashSet<u32, Build>,
+    pub(super) window_end: Time,
+    pub(super) admitting: VecDeque<(Slot, u64)>,
+    pub(super) flushing: Vec<Slot>,
+    pub(super) stalled: Vec<VecDeque<PageJob>>,
+    pub(super) stalled_count: u64,
+    pub(super) moves_left: Vec<u16>,
+    pub(super) erase_waits: Vec<bool>,
+    pub(super) reclaim_below: u32,
+    pub(super) write_reserve: u32,
+    /// Bytes last moved over the link, and their time on it and in the buffer's memory.
+    link_last: (u64, Time, Time),
+    link_in_free: Time,
+    link_out_free: Time,
+    pub(super) memory_free: Time,
+    pub(super) random: Stream,
+    pub(super) counts: FlashCounts,
+    pub(super) page_programs_asked: u64,
+    pub(super) victim: Victim,
+    pub(super) in_flight: u64,
+}
+
+impl ParallelSsd {
+    /// The machine that a drive's preset describes.
+    ///
+    /// # Errors
+    /// The preset or the options ask for what can't be.
+    pub fn new(ssd: &Ssd, options: &SsdOptions, seed: u64) -> Result<Self, SimError> {
+        let nand = &ssd.nand;
+        let channels = small("channels", ssd.channels)?;
+        let ways = small("packages_per_channel", ssd.packages_per_channel)?;
+        let dies = small("nand.dies", nand.dies)?;
+        let planes_per_die = small("nand.planes", nand.planes)?;
+        let blocks = small("nand.blocks_per_plane", nand.blocks_per_plane)?;
+        let pages = small("nand.pages_per_block", nand.pages_per_block)?;
+        let planes = small("nand.planes", ssd.planes())?;
+        let physical = u64::from(planes) * u64::from(blocks) * u64::from(pages);
+        if physical >= u64::from(MAPPING) || pages > 32_767 {
+            return Err(SimError::config(
+                "nand.blocks_per_plane",
+                format!(
+                    "{physical} pages are too many: at most {} pages in blocks of at most 32767",
+                    MAPPING - 1
+                ),
+            ));
+        }
+        if ssd.victim == Victim::LongestChain {
+            return Err(SimError::config(
+                "victim",
+                "longest-chain needs the version chains of a journal, which a drive has not; use greedy, greedy-of-random or cost-benefit",
+            ));
+        }
+        let sector = if nand.page.0 / 32 > 512 { nand.page.0 / 32 } else { 512.min(nand.page.0) };
+        let sectors_per_page = (nand.page.0 / sector) as u32;
+        if u64::from(sectors_per_page) * sector != nand.page.0 {
+            return Err(SimError::config("nand.page", "must be a multiple of 512 B"));
+        }
+        let logical_pages = (physical as f64 * (1.0 - ssd.over_provisioning.0)).floor() as u64;
+        let reclaim_below = ((f64::from(blocks) * ssd.reclaim_below.0) as u32).max(1);
+        let reserve = options.write_reserve.max(1);
+        let endurance = small("nand.endurance", nand.endurance)?;
+        let mut pool =
+            Pool::new(planes, blocks, pages, if options.wear_out { endurance.max(1) } else { u32::MAX });
+        let mut random = Stream::new(seed, "bad blocks");
+        let bad = (f64::from(blocks) * f64::from(planes) * options.bad_blocks).round() as u64;
+        for _ in 0..bad {
+            pool.retire_fresh(random.below(u64::from(blocks) * u64::from(planes)) as u32);
+        }
+        let mapping = (!ssd.mapping_in_memory).then(|| {
+            let entry = if options.mapping_cache_entry > 0 {
+                options.mapping_cache_entry
+            } else {
+                ssd.mapping_entry.0
+            };
+            let per_page = (nand.page.0 / ssd.mapping_entry.0) as u32;
+            MappingCache::new((ssd.mapping_cache.0 / entry.max(1)) as usize, logical_pages, per_page)
+        });
+        pool.open_frontiers(true);
+        let directory = vec![NONE; mapping.as_ref().map_or(0, |mapping| mapping.pages() as usize)];
+        let count = planes as usize * blocks as usize;
+        let mut machine = Self {
+            channels,
+            ways,
+            dies,
+            planes: planes_per_die,
+            units: small("parallel_units", ssd.units_per_package())?.clamp(1, dies),
+            urgent_below: ssd
+                .reclaim_hard_below
+                .map_or(0, |share| ((f64::from(blocks) * share.0) as u32).max(1)),
+            sectors_per_page,
+            sector,
+            logical_pages,
+            map: PageMap::new(logical_pages),
+            pool,
+            mapping,
+            parked: vec![0; directory.len()],
+            waiting_jobs: Vec::new(),
+            waiting_spare: Vec::new(),
+            directory,
+            operations: Vec::new(),
+            spare: Vec::new(),
+            bus: super::bus::Buses::new(ssd, channels, ways, dies),
+            jobs: Vec::new(),
+            buffer: HashMap::default(),
+            buffer_sectors: 0,
+            // What all planes can take at once (MQSim's back pressure).
+            buffer_limit: (u64::from(planes) * u64::from(sectors_per_page))
+                .min((ssd.data_cache.0 / sector).max(u64::from(sectors_per_page))),
+            buffer_pages: ((ssd.data_cache.0 / nand.page.0.max(1)) as usize).max(1),
+            staying: VecDeque::new(),
+            staying_count: 0,
+            stamp: 0,
+            recent: HashSet::default(),
+            window_end: options.buffer_hot_window_ps,
+            admitting: VecDeque::new(),
+            flushing: Vec::new(),
+            stalled: vec![VecDeque::new(); planes as usize],
+            stalled_count: 0,
+            moves_left: vec![0; count],
+            erase_waits: vec![false; count],
+            reclaim_below,
+            write_reserve: match ssd.reclaim {
+                Reclaim::Foreground => reclaim_below.max(reserve),
+                Reclaim::Background => reserve,
+            },
+            link_last: (u64::MAX, 0, 0),
+            link_in_free: 0,
+            link_out_free: 0,
+            memory_free: 0,
+            random: Stream::new(seed, "reclamation"),
+            counts: FlashCounts::default(),
+            page_programs_asked: 0,
+            victim: ssd.victim,
+            in_flight: 0,
+            ssd: ssd.clone(),
+            options: options.clone(),
+        };
+        machine.store_mapping()?;
+        super::precondition::apply(&mut machine, seed)?;
+        Ok(machine)
+    }
+
+    /// Writes the whole mapping table to flash, before time begins.
+    fn store_mapping(&mut self) -> Result<(), SimError> {
+        for page in 0..self.directory.len() as u32 {
+            let plane = self.home(page);
+            let Some((physical, _)) = self.pool.allocate(plane, Use::Mapping, MAPPING | page) else {
+                return Err(SimError::Full { time_ps: 0, what: "no room for the mapping table".into() });
+            };
+            self.pool.programmed(physical);
+            self.directory[page as usize] = physical;
+        }
+        Ok(())
+    }
+
+    /// Erase counts of all blocks.
+    pub fn erased(&self) -> impl Iterator<Item = u32> + '_ {
+        self.pool.erased().iter().copied()
+    }
+
+    /// Blocks out of service.
+    #[must_use]
+    pub fn retired(&self) -> u64 {
+        self.pool.retired()
+    }
+
+    /// Time that buses moved something and that arrays worked, added up over them.
+    #[must_use]
+    pub fn busy_ps(&self) -> (u64, u64) {
+        (self.bus.bus_busy_ps, self.bus.array_busy_ps)
+    }
+
+    /// Pages that the host may address.
+    pub(super) fn logical_pages(&self) -> u64 {
+        self.logical_pages
+    }
+
+    /// Times of that many bytes on the link and in the buffer's memory; sizes repeat, and the divisions
+    /// are wide.
+    fn times_of(&mut self, bytes: u64) -> (Time, Time) {
+        if self.link_last.0 != bytes {
+            let link = self.ssd.link.occupancy(deepram_media::Bytes(bytes)).0;
+            self.link_last = (bytes, link, self.memory_time(bytes));
+        }
+        (self.link_last.1, self.link_last.2)
+    }
+
+    fn link_ps(&mut self, bytes: u64) -> Time {
+        self.times_of(bytes).0
+    }
+
+    pub(super) fn memory_ps(&mut self, bytes: u64) -> Time {
+        self.times_of(bytes).1
+    }
+
+    pub(super) fn full_sectors(&self) -> u32 {
+        if self.sectors_per_page == 32 { u32::MAX } else { (1 << self.sectors_per_page) - 1 }
+    }
+
+    pub(super) fn bytes_of(&self, sectors: u32) -> u32 {
+        sectors.count_ones() * self.sector as u32
+    }
+
+    pub(super) fn new_operation(&mut self, mut operation: Operation) -> u32 {
+        self.in_flight += 1;
+        let block = operation.physical / self.pool.pages;
+        let plane = block / self.pool.blocks;
+        let die = plane / self.planes;
+        operation.place = Place {
+            package: die / self.dies,
+            page: operation.physical - block * self.pool.pages,
+            die: (die % self.dies) as u16,
+            plane: (plane % self.planes) as u16,
+        };
+        match self.spare.pop() {
+            Some(number) => {
+                self.operations[number as usize] = operation;
+                number
+            }
+            None => {
+                self.operations.push(operation);
+                (self.operations.len() - 1) as u32
+            }
+        }
+    }
+
+    pub(super) fn end_operation(&mut self, number: u32) {
+        self.in_flight -= 1;
+        self.spare.push(number);
+    }
+
+    /// A page of a command is done.
+    pub(super) fn page_done(
+        &mut self,
+        slot: u32,
+        context: &mut Context<ParallelEvent>,
+    ) -> Result<(), SimError> {
+        let job = &mut self.jobs[slot as usize];
+        job.pages_left -= 1;
+        if job.pages_left > 0 {
+            return Ok(());
+        }
+        let command = job.command;
+        if command.op == Op::Read {
+            let start = context.now().max(self.link_out_free);
+            let end = start + self.link_ps(command.len);
+            self.link_out_free = end;
+            context.schedule(end + self.ssd.link.latency.0, ParallelEvent::Answered(slot));
+        } else {
+            context.complete(slot);
+        }
+        Ok(())
+    }
+
+    /// The pages of a command with their sectors.
+    pub(super) fn pages(&self, command: &Command) -> impl Iterator<Item = (u32, u32)> + use<> {
+        let (page, sector, full) = (self.ssd.nand.page.0, self.sector, self.full_sectors());
+        let (offset, end) = (command.offset, command.offset + command.len);
+        let last = if command.len == 0 { offset / page } else { (end - 1) / page + 1 };
+        (offset / page..last).map(move |number| {
+            let start = offset.max(number * page) - number * page;
+            let stop = end.min((number + 1) * page) - number * page;
+            let (first, after) = (start / sector, stop.div_ceil(sector));
+            let mask = if after - first == 32 { u32::MAX } else { ((1u32 << (after - first)) - 1) << first };
+            (number as u32, mask & full)
+        })
+    }
+
+    /// The data of a write are in, or the command has none.
+    fn received(&mut self, slot: Slot, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
+        let command = self.jobs[slot as usize].command;
+        match command.op {
+            Op::Write if self.ssd.write_cache => {
+                self.admitting.push_back((slot, 0));
+                self.admit(context)
+            }
+            Op::Read | Op::Write => {
+                let write = command.op == Op::Write;
+                let page = self.ssd.nand.page.0;
+                let count = (command.offset + command.len - 1) / page - command.offset / page + 1;
+                self.jobs[slot as usize].pages_left = count as u32;
+                if write {
+                    self.counts.host_pages += count;
+                    self.page_programs_asked += count;
+                }
+                let mut from_buffer = 0;
+                for (logical, sectors) in self.pages(&command) {
+                    if !write
+                        && let Some(held) = self.buffer.get(&logical)
+                        && held.sectors & sectors == sectors
+                    {
+                        self.counts.buffer_read_hits += 1;
+                        from_buffer += 1;
+                        continue;
+                    }
+                    self.translate(PageJob { slot, logical, sectors, write, source: Source::Host }, context)?;
+                }
+                for _ in 0..from_buffer {
+                    self.page_done(slot, context)?;
+                }
+                Ok(())
+            }
+            Op::Trim => {
+                let page = self.ssd.nand.page.0;
+                let first = command.offset.div_ceil(page);
+                let last = (command.offset + command.len) / page;
+                for logical in first..last {
+                    let (physical, _) = self.map.get(logical as u32);
+                    if physical != NONE && !self.buffer.contains_key(&(logical as u32)) {
+                        self.pool.invalidate(physical);
+                        self.map.set(logical as u32, NONE, 0);
+                        self.counts.trimmed_pages += 1;
+                    }
+                }
+                context.complete(slot);
+                Ok(())
+            }
+            Op::Flush => {
+                if self.buffer.is_empty() && self.admitting.is_empty() {
+                    context.complete(slot);
+                } else {
+                    self.flushing.push(slot);
+                    while self.staying_count > 0 {
+                        self.release_oldest(context)?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+pub(super) fn full_error(time_ps: Time, plane: u32) -> SimError {
+    SimError::Full {
+        time_ps,
+        what: format!("plane {plane} has no free page and no block whose reclaiming would give one"),
+    }
+}
+
+impl Device for ParallelSsd {
+    type Event = ParallelEvent;
+
+    fn capacity(&self) -> u64 {
+        self.logical_pages * self.ssd.nand.page.0
+    }
+
+    fn queue_limit(&self) -> u64 {
+        self.ssd.queue
+    }
+
+    fn submit(
+        &mut self,
+        slot: Slot,
+        command: Command,
+        context: &mut Context<ParallelEvent>,
+    ) -> Result<(), SimError> {
+        let job = Job { command, pages_left: 0 };
+        if self.jobs.len() <= slot as usize {
+            self.jobs.resize(slot as usize + 1, job);
+        }
+        self.jobs[slot as usize] = job;
+        if command.len == 0 && command.op != Op::Flush {
+            context.complete(slot);
+            return Ok(());
+        }
+        let mut time = context.now() + self.ssd.controller.0;
+        if command.op == Op::Write {
+            let start = context.now().max(self.link_in_free);
+            let end = start + self.link_ps(command.len);
+            self.link_in_free = end;
+            time = end + self.ssd.link.latency.0 + self.ssd.controller.0;
+        }
+        if time == context.now() {
+            return self.received(slot, context);
+        }
+        context.schedule(time, ParallelEvent::Received(slot));
+        Ok(())
+    }
+
+    fn handle(&mut self, event: ParallelEvent, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
+        match event {
+            ParallelEvent::Received(slot) => self.received(slot, context),
+            ParallelEvent::Answered(slot) => {
+                context.complete(slot);
+                Ok(())
+            }
+            ParallelEvent::Commanded(package) => self.commanded(package, context),
+            ParallelEvent::Worked(package, die, work) => self.worked(package, die, work, context),
+            ParallelEvent::Moved(number) => self.data_out(number, context),
+        }
+    }
+
+    fn counts(&self) -> FlashCounts {
+        self.counts
+    }
+
+    fn check(&self) -> Result<(), SimError> {
+        let counts = &self.counts;
+        if self.in_flight == 0 {
+            law(
+                "pages the host wrote are programmed once each",
+                counts.host_programs,
+                self.page_programs_asked,
+            )?;
+            law("nothing waits for space at the end", self.stalled_count, 0)?;
+            law("what is left in the buffer stays there", self.buffer.len() as u64, self.staying_count)?;
+            law("no page of the buffer is on its way at the end", self.buffer_sectors, 0)?;
+        }
+        if counts.move_programs > counts.move_reads {
+            return Err(SimError::Conservation {
+                law: "what is moved was read",
+                found: format!("{} programs, {} reads", counts.move_programs, counts.move_reads),
+            });
+        }
+        let erased: u64 = self.pool.erased().iter().map(|erases| u64::from(*erases)).sum();
+        law("erases add up over the blocks", erased, counts.erases)?;
+        let mut mapped = 0;
+        for (logical, physical) in self.map.iter() {
+            mapped += 1;
+            if self.pool.held(physical) != logical {
+                return Err(SimError::Conservation {
+                    law: "a logical page is where the flash says it is",
+                    found: format!("page {logical} at {physical}, which holds {}", self.pool.held(physical)),
+                });
+            }
+            if self.pool.is_free(self.pool.block_of(physical)) {
+                return Err(SimError::Conservation {
+                    law: "no logical page is in an erased block",
+                    found: format!("page {logical} at {physical}"),
+                });
+            }
+        }
+        law(
+            "no logical page is in two places: live pages are those mapped",
+            self.pool.live_pages(),
+            mapped + self.directory.len() as u64,
+        )
+    }
+}

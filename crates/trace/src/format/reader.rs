@@ -1,0 +1,242 @@
+//! The reader: opens, recognises, iterates.
+
+use super::{Format, LineParser, Parsed, ReadOptions, RecordParser, detect, line_parser, oracle, vscsi};
+use crate::compact::CompactReader;
+use crate::error::{Place, TraceError};
+use crate::input::{self, Compression, Input, Line, Lines, MAX_LINE_BYTES};
+use crate::record::Item;
+use crate::text::{shorten, trim};
+use std::io::{self, Read};
+use std::path::Path;
+
+/// So many lines in a row without a record are an error: a decompression bomb of blank lines
+/// must not look like a reader that hangs.
+const MAX_SKIPPED: u64 = 10_000_000;
+
+/// Counts kept while reading.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReaderStats {
+    /// Records yielded so far.
+    pub records: u64,
+    /// Lines or records that hold none of the format's requests: headers, comments, blank
+    /// lines, other events.
+    pub skipped: u64,
+    /// Records stamped earlier than the trace's first; their time was set to zero.
+    pub clamped: u64,
+}
+
+enum Source {
+    Lines(Lines, Box<dyn LineParser>),
+    Records { input: Input, parser: Box<dyn RecordParser>, buffer: Vec<u8>, number: u64 },
+    Compact(CompactReader<Input>),
+    Done,
+}
+
+/// An iterator over a trace's records, in constant memory. It ends after the first error.
+pub struct TraceReader {
+    format: Format,
+    compression: Compression,
+    source: Source,
+    pending: Option<Item>,
+    stats: ReaderStats,
+    skipped_in_a_row: u64,
+    name: String,
+}
+
+impl TraceReader {
+    /// Opens a trace file, compressed or not.
+    ///
+    /// # Errors
+    /// The file can't be read, its format isn't recognised, or its header is wrong.
+    pub fn open(path: impl AsRef<Path>, options: &ReadOptions) -> Result<TraceReader, TraceError> {
+        let path = path.as_ref();
+        let (input, compression) = input::open(path)?;
+        TraceReader::build(input, compression, path.display().to_string(), options)
+    }
+
+    /// Reads a trace from a stream, compressed or not.
+    ///
+    /// # Errors
+    /// As [`TraceReader::open`].
+    pub fn new(stream: impl Read + Send + 'static, options: &ReadOptions) -> Result<TraceReader, TraceError> {
+        let name = "the stream".to_string();
+        let (input, compression) = input::decompress(stream)
+            .map_err(|source| TraceError::Io { what: format!("can't read {name}"), source })?;
+        TraceReader::build(input, compression, name, options)
+    }
+
+    fn build(
+        input: Input,
+        compression: Compression,
+        name: String,
+        options: &ReadOptions,
+    ) -> Result<TraceReader, TraceError> {
+        let io = |source| TraceError::Io { what: format!("can't read {name}"), source };
+        let (prefix, input) = input::peek(input, detect::PREFIX).map_err(io)?;
+        let format = match options.format {
+            Some(format) => format,
+            None => detect::detect(&prefix, prefix.len() < detect::PREFIX, options)?,
+        };
+        let records = |parser: Box<dyn RecordParser>, input| Source::Records {
+            buffer: vec![0; parser.size()],
+            input,
+            parser,
+            number: 0,
+        };
+        let source = match format {
+            Format::Compact => Source::Compact(CompactReader::new(input)?),
+            Format::OracleGeneral => records(Box::new(oracle::Oracle::new(options)), input),
+            Format::Vscsi => records(Box::new(vscsi::Vscsi::new(options, &prefix)), input),
+            text => match line_parser(text, options) {
+                Some(parser) => Source::Lines(Lines::new(input), parser),
+                None => Source::Done,
+            },
+        };
+        let (pending, stats, skipped_in_a_row) = (None, ReaderStats::default(), 0);
+        Ok(TraceReader { format, compression, source, pending, stats, skipped_in_a_row, name })
+    }
+
+    /// The format, as given or recognised.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// How the trace is compressed.
+    pub fn compression(&self) -> Compression {
+        self.compression
+    }
+
+    /// Counts so far.
+    pub fn stats(&self) -> ReaderStats {
+        let clamped = match &self.source {
+            Source::Lines(_, parser) => parser.clamped(),
+            Source::Records { parser, .. } => parser.clamped(),
+            Source::Compact(_) | Source::Done => self.stats.clamped,
+        };
+        ReaderStats { clamped, ..self.stats }
+    }
+
+    fn step(&mut self) -> Result<Option<Parsed>, TraceError> {
+        let name = self.format.name();
+        let io = |source: io::Error, place: Place| TraceError::Io {
+            what: format!("can't read {} at {place}", self.name),
+            source,
+        };
+        match &mut self.source {
+            Source::Done => Ok(None),
+            Source::Compact(reader) => reader.read().map(|item| item.map(Parsed::One)),
+            Source::Lines(lines, parser) => {
+                let number = lines.number + 1;
+                let place = Place::Line(number);
+                let wrong = |text: &[u8], why| TraceError::Parse {
+                    format: name,
+                    place,
+                    text: shorten(text, 60),
+                    why,
+                };
+                match lines.next().map_err(|e| io(e, place))? {
+                    Line::End => Ok(None),
+                    Line::TooLong(text) => {
+                        Err(wrong(text, format!("the line is longer than {MAX_LINE_BYTES} bytes")))
+                    }
+                    Line::Text(text) => match trim(text) {
+                        [] => Ok(Some(Parsed::Skip)),
+                        text => parser.line(text).map(Some).map_err(|why| wrong(text, why)),
+                    },
+                }
+            }
+            Source::Records { input, parser, buffer, number } => {
+                *number += 1;
+                let place = Place::Record(*number);
+                let wrong = |bytes: &[u8], why| TraceError::Parse {
+                    format: name,
+                    place,
+                    text: shorten(bytes, 40),
+                    why,
+                };
+                let mut filled = 0;
+                while filled < buffer.len() {
+                    match input.read(&mut buffer[filled..]) {
+                        Ok(0) => break,
+                        Ok(n) => filled += n,
+                        Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                        Err(e) => return Err(io(e, place)),
+                    }
+                }
+                match filled {
+                    0 => Ok(None),
+                    n if n < buffer.len() => {
+                        Err(wrong(&buffer[..n], format!("cut off after {n} of its {} bytes", buffer.len())))
+                    }
+                    _ => parser.record(buffer).map(Some).map_err(|why| wrong(buffer, why)),
+                }
+            }
+        }
+    }
+
+    fn finish(&mut self) {
+        self.stats = self.stats();
+        self.source = Source::Done;
+    }
+}
+
+impl Iterator for TraceReader {
+    type Item = Result<Item, TraceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(item) = self.pending.take() {
+            self.stats.records += 1;
+            return Some(Ok(item));
+        }
+        loop {
+            let item = match self.step() {
+                Ok(Some(Parsed::One(item))) => item,
+                Ok(Some(Parsed::Two(first, second))) => {
+                    self.pending = Some(second);
+                    first
+                }
+                Ok(Some(Parsed::Skip)) => {
+                    self.stats.skipped += 1;
+                    self.skipped_in_a_row += 1;
+                    if self.skipped_in_a_row < MAX_SKIPPED {
+                        continue;
+                    }
+                    let place = match &self.source {
+                        Source::Lines(lines, _) => Place::Line(lines.number),
+                        _ => Place::Record(self.stats.skipped + self.stats.records),
+                    };
+                    self.finish();
+                    let why = format!("{MAX_SKIPPED} in a row hold no request");
+                    return Some(Err(TraceError::Parse {
+                        format: self.format.name(),
+                        place,
+                        text: String::new(),
+                        why,
+                    }));
+                }
+                Ok(None) => {
+                    self.finish();
+                    return None;
+                }
+                Err(error) => {
+                    self.finish();
+                    return Some(Err(error));
+                }
+            };
+            self.skipped_in_a_row = 0;
+            self.stats.records += 1;
+            return Some(Ok(item));
+        }
+    }
+}
+
+impl std::fmt::Debug for TraceReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TraceReader")
+            .field("name", &self.name)
+            .field("format", &self.format)
+            .field("compression", &self.compression)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,70 @@
+//! When requests arrive.
+
+use super::rng::Rng;
+use super::spec::{Bad, Spec};
+use crate::units::PS_PER_S;
+
+enum Law {
+    Closed,
+    Fixed(u64),
+    Uniform(u64, u64),
+    /// Mean interval in picoseconds.
+    Poisson(f64),
+}
+
+/// A clock that hands out arrival times, the first one interval after zero.
+pub(super) struct Arrival {
+    law: Law,
+    now: u64,
+    rng: Rng,
+}
+
+impl Arrival {
+    pub(super) fn new(spec: &Spec, seed: u64) -> Result<Arrival, Bad> {
+        let law = if !spec.info().arrival { Law::Closed } else { law(spec)? };
+        Ok(Arrival { law, now: 0, rng: Rng::new(seed, "arrival") })
+    }
+
+    /// The next arrival in picoseconds; `None` in a closed loop. Stands still at 2^64 ps.
+    #[inline]
+    pub(super) fn next(&mut self) -> Option<u64> {
+        let gap = match self.law {
+            Law::Closed => return None,
+            Law::Fixed(gap) => gap,
+            Law::Uniform(low, high) => self.rng.between(low, high),
+            Law::Poisson(mean) => (-libm::log1p(-self.rng.unit()) * mean) as u64,
+        };
+        self.now = self.now.saturating_add(gap);
+        Some(self.now)
+    }
+}
+
+fn law(spec: &Spec) -> Result<Law, Bad> {
+    let law = spec.choice("arrival");
+    let keys: &[&str] = match law {
+        "fixed" => &["interval"],
+        "uniform" => &["lo", "hi"],
+        "poisson" => &["rate"],
+        _ => &[],
+    };
+    for key in ["interval", "lo", "hi", "rate"] {
+        let used = keys.contains(&key);
+        if spec.given(key) && !used {
+            return Err(Bad::Values(format!("{key} is not used with arrival={law}")));
+        }
+    }
+    if let Some(missing) = keys.iter().find(|key| **key != "lo" && !spec.given(key)) {
+        return Err(Bad::Values(format!("arrival={law} needs {missing}")));
+    }
+    if spec.given("emit") && spec.choice("emit") == "mem" && law != "closed" {
+        return Err(Bad::Values("memory references (emit=mem) have no arrival times".to_string()));
+    }
+    let (low, high) = (spec.int("lo"), spec.int("hi"));
+    Ok(match law {
+        "fixed" => Law::Fixed(spec.int("interval")),
+        "uniform" if low <= high => Law::Uniform(low, high),
+        "uniform" => return Err(Bad::Values("lo is above hi".to_string())),
+        "poisson" => Law::Poisson(PS_PER_S as f64 / spec.real("rate")),
+        _ => Law::Closed,
+    })
+}

@@ -1,0 +1,136 @@
+//! What the database workloads share: tables of fixed-size rows in pages, and a log.
+//!
+//! The stream is what the transactions access, before any cache: a row read is a read of its page
+//! (or of the row), a row changed is a read and a write of it, a row inserted is a write. A
+//! transaction that changed something appends its rows to the log and, by group, flushes it.
+
+use super::spec::{Bad, Spec};
+use super::streams::FLUSH;
+use crate::record::{Item, Op, Request};
+use std::collections::VecDeque;
+
+/// A table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Table {
+    start: u64,
+    rows: u64,
+    row: u64,
+    per_page: u64,
+    page: u64,
+}
+
+impl Table {
+    pub(super) fn rows(&self) -> u64 {
+        self.rows
+    }
+}
+
+/// The database.
+pub(super) struct Db {
+    page: u64,
+    by_row: bool,
+    end: u64,
+    log_start: u64,
+    log: u64,
+    log_at: u64,
+    header: u64,
+    group: u64,
+    unflushed: u64,
+    changed: u64,
+    queue: VecDeque<Item>,
+}
+
+impl Db {
+    pub(super) fn new(spec: &Spec) -> Result<Db, Bad> {
+        let page = spec.int_in("page", 512..=1 << 30)?;
+        Ok(Db {
+            page,
+            by_row: spec.choice("grain") == "row",
+            end: 0,
+            log_start: 0,
+            log: spec.int_in("log", 1 << 20..=1 << 60)?,
+            log_at: 0,
+            header: spec.int_in("logheader", 0..=1 << 16)?,
+            group: spec.int("flush"),
+            unflushed: 0,
+            changed: 0,
+            queue: VecDeque::new(),
+        })
+    }
+
+    /// Lays out a table after the ones before it. All tables are added before the first access.
+    pub(super) fn table(&mut self, rows: u64, row: u64) -> Result<Table, Bad> {
+        let too_large = || Bad::Values("the tables take more than 2^62 bytes".to_string());
+        if row > self.page {
+            return Err(Bad::value("page", format!("at least the {row} bytes of a row")));
+        }
+        let per_page = self.page / row;
+        let start = self.end;
+        let bytes = rows.div_ceil(per_page).checked_mul(self.page).ok_or_else(too_large)?;
+        self.end = start.checked_add(bytes).filter(|end| *end < 1 << 62).ok_or_else(too_large)?;
+        self.log_start = self.end;
+        Ok(Table { start, rows: rows.max(1), row, per_page, page: self.page })
+    }
+
+    fn access(&mut self, table: &Table, row: u64, op: Op) {
+        let row = row % table.rows;
+        let page = table.start + row / table.per_page * table.page;
+        let (offset, len) = if self.by_row {
+            (page + row % table.per_page * table.row, table.row)
+        } else {
+            (page, table.page)
+        };
+        self.queue.push_back(Item::Block(Request { time_ps: None, device: 0, offset, len, op }));
+    }
+
+    pub(super) fn read(&mut self, table: &Table, row: u64) {
+        self.access(table, row, Op::Read);
+    }
+
+    pub(super) fn update(&mut self, table: &Table, row: u64) {
+        self.access(table, row, Op::Read);
+        self.insert(table, row);
+    }
+
+    /// A new row; numbers past the table's end start over at its beginning.
+    pub(super) fn insert(&mut self, table: &Table, row: u64) {
+        self.access(table, row, Op::Write);
+        self.changed += table.row;
+    }
+
+    /// Ends a transaction.
+    pub(super) fn commit(&mut self) {
+        let changed = std::mem::take(&mut self.changed);
+        if changed == 0 {
+            return;
+        }
+        let len = changed + self.header;
+        if self.log_at + len > self.log {
+            self.log_at = 0;
+        }
+        let offset = self.log_start + self.log_at;
+        self.queue.push_back(Item::Block(Request { time_ps: None, device: 0, offset, len, op: Op::Write }));
+        self.log_at += len;
+        self.unflushed += 1;
+        if self.unflushed == self.group {
+            self.unflushed = 0;
+            self.queue.push_back(FLUSH);
+        }
+    }
+
+    pub(super) fn take(&mut self) -> Option<Item> {
+        self.queue.pop_front()
+    }
+}
+
+/// The index of the part of `mix` that `draw`, below the sum of all, falls into.
+pub(super) fn choose(mix: &[u64], draw: u64) -> usize {
+    let mut below = 0;
+    for (i, part) in mix.iter().enumerate() {
+        below += part;
+        if draw < below {
+            return i;
+        }
+    }
+    0
+}

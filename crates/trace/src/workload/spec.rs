@@ -1,0 +1,310 @@
+//! The text that names a workload, parsed by the table of what there is.
+
+use super::catalogue::WORKLOADS;
+use super::table::{ARRIVAL, COMMON, Kind, Param, WorkloadInfo};
+use crate::units::{nearest, parse_bytes, parse_count, parse_rate, parse_ratio, parse_time_ps};
+use std::fmt;
+use std::str::FromStr;
+
+/// A workload's text does not say what it should.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// No workload has the name.
+    #[error("there is no workload {name:?}{}; there are: {}", suggest(near), known())]
+    UnknownWorkload {
+        /// The name given.
+        name: String,
+        /// The nearest name there is.
+        near: Option<&'static str>,
+    },
+    /// The workload has no such key.
+    #[error("workload {workload} has no key {key:?}{}; its keys: {keys}", suggest(near))]
+    UnknownKey {
+        /// The workload.
+        workload: &'static str,
+        /// The key given.
+        key: String,
+        /// The nearest key it has.
+        near: Option<&'static str>,
+        /// All its keys.
+        keys: String,
+    },
+    /// A value is not of its key's kind.
+    #[error("workload {workload}: {key}={value:?}, expected {wanted}")]
+    BadValue {
+        /// The workload.
+        workload: &'static str,
+        /// The key.
+        key: String,
+        /// The value given.
+        value: String,
+        /// What would be right.
+        wanted: String,
+    },
+    /// A part is no `key=value`, or a key is given twice.
+    #[error("workload {workload}: {part:?} {why}")]
+    Malformed {
+        /// The workload.
+        workload: &'static str,
+        /// The part.
+        part: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// Values that are right each on its own don't fit together, or a file can't be used.
+    #[error("workload {workload}: {why}")]
+    Values {
+        /// The workload.
+        workload: &'static str,
+        /// What does not fit, and what would.
+        why: String,
+    },
+}
+
+fn suggest(near: &Option<&'static str>) -> String {
+    near.map_or_else(String::new, |name| format!(" (did you mean {name}?)"))
+}
+
+fn known() -> String {
+    WORKLOADS.iter().map(|w| w.name).collect::<Vec<_>>().join(", ")
+}
+
+/// Why a generator can't be built of a spec.
+pub(super) enum Bad {
+    /// One value is outside what the generator can do.
+    Value { key: &'static str, wanted: String },
+    /// Values don't fit together.
+    Values(String),
+}
+
+impl Bad {
+    pub(super) fn value(key: &'static str, wanted: impl Into<String>) -> Bad {
+        Bad::Value { key, wanted: wanted.into() }
+    }
+
+    pub(super) fn of(self, spec: &Spec) -> SpecError {
+        let workload = spec.info.name;
+        match self {
+            Bad::Value { key, wanted } => {
+                let value = spec.text(key).to_string();
+                SpecError::BadValue { workload, key: key.to_string(), value, wanted }
+            }
+            Bad::Values(why) => SpecError::Values { workload, why },
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Value {
+    Int(u64),
+    Real(f64),
+    Choice(&'static str),
+    Text,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    param: &'static Param,
+    text: String,
+    value: Value,
+    given: bool,
+}
+
+/// A parsed workload text: every key with its value, given or default. Its `Display` form is
+/// complete and parses to the same spec.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    info: &'static WorkloadInfo,
+    entries: Vec<Entry>,
+}
+
+fn parse_value(param: &Param, text: &str) -> Result<Value, String> {
+    match param.kind {
+        Kind::Bytes => parse_bytes(text).map(Value::Int),
+        Kind::Count => parse_count(text).map(Value::Int),
+        Kind::Time => parse_time_ps(text).map(Value::Int),
+        Kind::Ratio => parse_ratio(text).map(Value::Real),
+        Kind::Rate => parse_rate(text).map(Value::Real),
+        Kind::Number => {
+            let number = text.parse::<f64>().ok().filter(|v| v.is_finite() && *v >= 0.0);
+            number.map(Value::Real).ok_or_else(|| "a number that is not negative".to_string())
+        }
+        Kind::Choice(choices) => match choices.iter().find(|c| **c == text) {
+            Some(choice) => Ok(Value::Choice(choice)),
+            None => Err(format!(
+                "one of {}{}",
+                choices.join(", "),
+                suggest(&nearest(text, choices.iter().copied()))
+            )),
+        },
+        Kind::Path => Ok(Value::Text),
+    }
+}
+
+impl FromStr for Spec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Spec, SpecError> {
+        let clip = |s: &str| s.chars().take(80).collect::<String>();
+        let (name, rest) = text.trim().split_once(':').unwrap_or((text.trim(), ""));
+        let info = WORKLOADS.iter().find(|w| w.name == name).ok_or_else(|| SpecError::UnknownWorkload {
+            name: clip(name),
+            near: nearest(name, WORKLOADS.iter().map(|w| w.name)),
+        })?;
+        let workload = info.name;
+        let mut entries = Vec::new();
+        for param in info.all_params() {
+            let value = parse_value(param, param.default).map_err(|wanted| SpecError::BadValue {
+                workload,
+                key: param.name.to_string(),
+                value: param.default.to_string(),
+                wanted,
+            })?;
+            entries.push(Entry { param, text: param.default.to_string(), value, given: false });
+        }
+        for part in rest.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+            let malformed = |why| SpecError::Malformed { workload, part: clip(part), why };
+            let (key, text) = part.split_once('=').ok_or_else(|| malformed("is no key=value"))?;
+            let (key, text) = (key.trim(), text.trim());
+            let Some(entry) = entries.iter_mut().find(|e| e.param.name == key) else {
+                let keys = || info.all_params().map(|p| p.name);
+                return Err(SpecError::UnknownKey {
+                    workload,
+                    key: clip(key),
+                    near: nearest(key, keys()),
+                    keys: keys().collect::<Vec<_>>().join(", "),
+                });
+            };
+            if std::mem::replace(&mut entry.given, true) {
+                return Err(malformed("is given twice"));
+            }
+            entry.value = parse_value(entry.param, text).map_err(|wanted| SpecError::BadValue {
+                workload,
+                key: key.to_string(),
+                value: clip(text),
+                wanted,
+            })?;
+            entry.text = text.to_string();
+        }
+        Ok(Spec { info, entries })
+    }
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.info.name)?;
+        let mut separator = ':';
+        // An empty path and the keys of other arrival laws are left out: they mean nothing.
+        let shown =
+            |e: &&Entry| !e.text.is_empty() && (e.given || !ARRIVAL.iter().any(|p| p.name == e.param.name));
+        for entry in self.entries.iter().filter(shown) {
+            write!(f, "{separator}{}={}", entry.param.name, entry.text)?;
+            separator = ',';
+        }
+        Ok(())
+    }
+}
+
+impl Spec {
+    /// The workload's name.
+    pub fn name(&self) -> &'static str {
+        self.info.name
+    }
+
+    /// What is known of the workload.
+    pub fn info(&self) -> &'static WorkloadInfo {
+        self.info
+    }
+
+    /// Every key with its value as text, in the table's order.
+    pub fn values(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.entries.iter().map(|e| (e.param.name, e.text.as_str()))
+    }
+
+    /// Whether the workload is built without reading files and with little memory and time: all
+    /// but the graphs, the file sets and large TPC-C databases.
+    pub fn is_cheap(&self) -> bool {
+        let large = self.has("warehouses") && self.int("warehouses") > 1000;
+        !large && !self.entries.iter().any(|e| matches!(e.param.kind, Kind::Path) || e.param.name == "files")
+    }
+
+    fn entry(&self, key: &str) -> Option<&Entry> {
+        let found = self.entries.iter().find(|e| e.param.name == key);
+        debug_assert!(found.is_some(), "{} has no key {key}", self.info.name);
+        found
+    }
+
+    /// Whether the text gave the key.
+    pub(super) fn given(&self, key: &str) -> bool {
+        self.entries.iter().any(|e| e.param.name == key && e.given)
+    }
+
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.entries.iter().any(|e| e.param.name == key)
+    }
+
+    pub(super) fn int(&self, key: &str) -> u64 {
+        match self.entry(key).map(|e| &e.value) {
+            Some(Value::Int(v)) => *v,
+            _ => 0,
+        }
+    }
+
+    pub(super) fn real(&self, key: &str) -> f64 {
+        match self.entry(key).map(|e| &e.value) {
+            Some(Value::Real(v)) => *v,
+            _ => 0.0,
+        }
+    }
+
+    pub(super) fn choice(&self, key: &str) -> &'static str {
+        match self.entry(key).map(|e| &e.value) {
+            Some(Value::Choice(v)) => v,
+            _ => "",
+        }
+    }
+
+    pub(super) fn text(&self, key: &str) -> &str {
+        self.entry(key).map_or("", |e| e.text.as_str())
+    }
+
+    /// An integer that must lie in a range, or the error that says so.
+    pub(super) fn int_in(&self, key: &'static str, range: std::ops::RangeInclusive<u64>) -> Result<u64, Bad> {
+        let value = self.int(key);
+        if range.contains(&value) {
+            return Ok(value);
+        }
+        let (low, high) = (range.start(), range.end());
+        Err(Bad::value(
+            key,
+            if *high == u64::MAX { format!("at least {low}") } else { format!("{low} to {high}") },
+        ))
+    }
+}
+
+/// The table of workloads as text for `--help`: names, keys, units, defaults, sources.
+pub fn help() -> String {
+    let mut text = String::from("SPEC is NAME[:key=value,...]\n");
+    let mut table = |heading: &str, params: &[Param]| {
+        if !heading.is_empty() {
+            text.push_str(heading);
+        }
+        for p in params {
+            let default = if p.default.is_empty() { "none" } else { p.default };
+            let source = if p.source.is_empty() { String::new() } else { format!(" [{}]", p.source) };
+            text.push_str(&format!(
+                "    {:<12} {:<10} default {:<10} {}{source}\n",
+                p.name,
+                p.kind.to_string(),
+                default,
+                p.what
+            ));
+        }
+    };
+    for w in WORKLOADS {
+        table(&format!("\n{}: {} [{}]\n", w.name, w.what, w.source), w.params);
+    }
+    table("\nevery workload:\n", COMMON);
+    table("\nblock workloads:\n", ARRIVAL);
+    text
+}
