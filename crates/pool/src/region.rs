@@ -122,7 +122,7 @@ impl Region {
                 0,
             )
         };
-        let taken = |source| WatchError::Address { start: want, end: want + len, source };
+        let taken = |source| WatchError::Address { start: want, end: want.saturating_add(len), source };
         if got == libc::MAP_FAILED {
             return Err(taken(io::Error::last_os_error()));
         }

@@ -21,6 +21,8 @@ const MAGIC: [u8; 8] = *b"DEEPRAM\0";
 const CRC_AT: usize = 12;
 const ROOT_CRC_AT: usize = 76;
 const MAX_EXTENTS: usize = 240;
+/// No counter of a pool ever gets so far; one that has would overflow.
+pub(crate) const COUNTERS_END: u64 = 1 << 62;
 const WHAT: &str = "pool header";
 
 /// A run of slots.
@@ -171,6 +173,9 @@ impl Header {
             return Ok(Err(version));
         }
         let generation = r.u64()?;
+        if generation >= COUNTERS_END {
+            return Err(r.field("generation", generation, "below 2^62"));
+        }
         let uuid = Uuid::from_slice(r.take(16)?).expect("16 bytes");
         let controller = r.u16()?;
         let controllers = r.u16()?;

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use deepram_core::units::PAGE_BYTES;
-use deepram_core::{Bytes, Epoch};
+use deepram_core::{Bytes, Epoch, SegmentSize};
 use uuid::Uuid;
 
 use super::{History, Info, Inner, Pool};
@@ -84,6 +84,7 @@ impl Pool {
         let uuid = Uuid::new_v4();
         let sizing = Sizing { size: options.size, flash: options.flash, segment: options.segment };
         let geometry = sizing.geometry()?;
+        check_segments(geometry.pages, devices.len(), options.segment)?;
         let span = u64::from(geometry.pages) * PAGE_BYTES * devices.len() as u64;
         let step = span.next_power_of_two().max(LEAST_STEP);
         let places = ((BASES.end - BASES.start) / step).max(1);
@@ -127,6 +128,7 @@ impl Pool {
         let counters = Arc::new(Counters::default());
         let (stores, _) = recover(devices, options.dram / SUMMARY_SHARE, &counters)?;
         let stride = stores.iter().map(|s| s.geometry().pages).max().unwrap_or(1);
+        check_segments(stride, stores.len(), stores[0].segment())?;
         let len = u64::from(stride) * PAGE_BYTES * stores.len() as u64;
         let base = options.base.unwrap_or(stores[0].identity().base) as usize;
         let watched = match options.mapping {
@@ -236,6 +238,20 @@ fn open_devices<P: AsRef<Path>>(paths: &[P], writable: bool) -> Result<Vec<Arc<d
     Ok(devices)
 }
 
+/// The cache numbers a pool's segments in 32 bits.
+fn check_segments(pages: u32, controllers: usize, segment: SegmentSize) -> Result<()> {
+    let segments = u64::from(pages) * u64::from(segment.per_page()) * controllers as u64;
+    if u32::try_from(segments).is_ok() {
+        return Ok(());
+    }
+    let (each, all) = (Bytes(u64::from(pages) * PAGE_BYTES), Bytes(segment.bytes() << 32));
+    let problem = format!(
+        "{each} on each of {controllers} controllers is too much: with segments of {} a pool has less than {all}",
+        Bytes(segment.bytes()),
+    );
+    Err(PoolError::Option { option: "size", problem })
+}
+
 type Recovered = (Vec<Arc<Store>>, (bool, usize));
 
 /// Reads all controllers and brings them to the newest state that all of them have.
@@ -255,6 +271,13 @@ fn recover(devices: Vec<Arc<dyn Device>>, summary_bytes: u64, counters: &Arc<Cou
         if other.uuid != identity.uuid {
             return Err(PoolError::Mismatch(format!(
                 "{} and {} belong to different pools",
+                named(0),
+                named(n)
+            )));
+        }
+        if recovery.segment() != first.segment() {
+            return Err(PoolError::Mismatch(format!(
+                "{} and {} have segments of different sizes",
                 named(0),
                 named(n)
             )));
@@ -287,7 +310,7 @@ pub(super) fn info(stores: &[Arc<Store>]) -> Info {
         devices: stores.iter().map(|s| s.device().name()).collect(),
         size: sum(&|s| (u64::from(s.geometry().pages) - 1) * PAGE_BYTES),
         // Page 0 of each controller is the pool's own.
-        allocated: sum(&|s| (u64::from(s.allocated_pages()) - 1) * PAGE_BYTES),
+        allocated: sum(&|s| u64::from(s.allocated_pages().saturating_sub(1)) * PAGE_BYTES),
         flash: sum(&|s| s.geometry().device_bytes()),
         flash_used: sum(&|s| s.usage().0 * segment),
         flash_room: sum(&|s| s.usage().1.max(0).cast_unsigned() * segment),

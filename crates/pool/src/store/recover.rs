@@ -7,17 +7,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use deepram_core::ftl::State;
-use deepram_core::{BlockId, ChunkId, Epoch, PageId, Status, Volume};
+use deepram_core::{BlockId, ChunkId, Epoch, PageId, SegmentSize, Status, Volume};
 
 use super::create::Identity;
-use super::{Store, mark};
+use super::{Store, Stream, mark};
 use crate::buffer::AlignedBuf;
 use crate::device::Device;
 use crate::error::{PoolError, Result};
 use crate::format::VERSION;
 use crate::format::batch::{BatchHeader, Meta, NextBlock, SlotKind};
 use crate::format::codec::{FormatError, crc32c};
-use crate::format::header::{HEADER_BYTES, HEADER_OFFSETS, Header, Parsed};
+use crate::format::header::{COUNTERS_END, Geometry, HEADER_BYTES, HEADER_OFFSETS, Header, Parsed};
 use crate::format::root::Root;
 use crate::stats::{Counters, add};
 
@@ -46,6 +46,10 @@ impl Recovery {
             });
         }
         let root = read_root(&device, &header)?;
+        check_root(&root, &header).map_err(|what| PoolError::Inconsistent {
+            device: device.name(),
+            what: format!("the root record: {what}"),
+        })?;
         let mut recovery = Self { device, header, root, batches: Vec::new(), last_seq: 0, counters };
         recovery.read_log(other_damaged)?;
         Ok(recovery)
@@ -58,6 +62,10 @@ impl Recovery {
             controllers: self.header.controllers,
             base: self.header.base,
         }
+    }
+
+    pub(crate) fn segment(&self) -> SegmentSize {
+        self.header.geometry.segment
     }
 
     pub(crate) fn was_clean(&self) -> bool {
@@ -195,6 +203,7 @@ impl Recovery {
                 && batch.index == index
                 && batch.block_sequence == sequence
                 && batch.seq > last_seq
+                && batch.seq < COUNTERS_END
                 && usize::from(index) + 1 + batch.slots.len() <= usize::from(slots);
             if !expected {
                 if ours && other_damaged && batch.generation > self.header.generation {
@@ -488,6 +497,23 @@ fn read_header(device: &Arc<dyn Device>) -> Result<(Header, bool)> {
         }
         (None, None) => Err(PoolError::NotAPool { device: device.name() }),
     }
+}
+
+/// What the rest of a recovery relies on and the volume does not check itself.
+fn check_root(root: &Root, header: &Header) -> std::result::Result<(), &'static str> {
+    let Geometry { blocks, slots_per_block, .. } = header.geometry;
+    if [root.seq, root.block_sequence, root.snapshot.open.0].iter().any(|&n| n >= COUNTERS_END) {
+        return Err("a counter is beyond 2^62");
+    }
+    if root.heads.len() != Stream::COUNT {
+        return Err("there is not one place to go on from for each stream");
+    }
+    let heads = root.heads.iter().flatten();
+    let mut places = heads.flat_map(|h| [(h.block, h.index), (h.next.block, 0)]).chain(root.meta);
+    if places.any(|(block, index)| block >= blocks || index > slots_per_block) {
+        return Err("a place to go on from lies beyond the device");
+    }
+    Ok(())
 }
 
 fn read_root(device: &Arc<dyn Device>, header: &Header) -> Result<Root> {
