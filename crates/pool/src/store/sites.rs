@@ -115,7 +115,8 @@ impl Store {
                 let checksum_at =
                     vec![self.slot_range(root_slots[crc_at / segment]).start + crc_at % segment];
                 let start = self.slot_range(home.slot).start;
-                let ranges = Vec::from([start..start + super::CHUNK_BYTES]);
+                let range = start..start + super::CHUNK_BYTES;
+                let ranges = vec![range];
                 sites.push(Site { kind: Kind::Chunk, ranges, len: super::CHUNK_BYTES, checksum_at });
             }
         }
@@ -127,7 +128,7 @@ impl Store {
             read.map_err(|source| self.device_error("reading the pool header", source))?;
             let start = offset as usize;
             let (ranges, checksum_at) =
-                (Vec::from([start..start + HEADER_BYTES]), vec![start + Header::CRC_AT]);
+                (std::iter::once(start..start + HEADER_BYTES).collect(), vec![start + Header::CRC_AT]);
             sites.push(Site { kind: Kind::Header, ranges, len: HEADER_BYTES, checksum_at });
             if let Some(root_len) = Header::root_len(&header, log.generation) {
                 len = root_len as usize;
