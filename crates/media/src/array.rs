@@ -1,9 +1,11 @@
 //! Arrays inside a device: the DRAM and PCM partitions of the hybrid SSD cache (Table V), whose cost is
 //! an access of a whole page and leakage.
 
+use deepram_core::units::{Bytes, Picos};
+
 use crate::energy::{Energy, total};
 use crate::model::{Fault, kind, words};
-use crate::value::{Bytes, Picojoules, Picos, Watts, WattsPerByte};
+use crate::value::{Picojoules, Watts, WattsPerByte};
 
 words! {
     /// What an array is made of.

@@ -1,6 +1,8 @@
 //! Cost: what a capacity costs at a price a byte.
 
-use crate::value::{Bytes, Price};
+use deepram_core::units::Bytes;
+
+use crate::value::Price;
 
 /// US dollars of `capacity` bytes.
 pub fn cost(capacity: Bytes, price: Price) -> f64 {

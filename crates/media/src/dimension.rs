@@ -1,5 +1,7 @@
 //! Dimensions and units: which units a figure may have, and what each is worth in its base unit.
 
+use deepram_core::units::{self, SIZE_UNITS, TIME_UNITS};
+
 /// What a figure measures. The base unit, in which values are held, stands behind each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dimension {
@@ -52,17 +54,9 @@ const GI: u64 = 1 << 30;
 const TI: u64 = 1 << 40;
 
 impl Dimension {
-    fn table(self) -> &'static [(&'static str, u64, i32)] {
+    fn table(self) -> &'static [units::Unit] {
         match self {
-            Dimension::Time => &[
-                ("ps", 1, 0),
-                ("ns", 1, 3),
-                ("us", 1, 6),
-                ("µs", 1, 6),
-                ("μs", 1, 6),
-                ("ms", 1, 9),
-                ("s", 1, 12),
-            ],
+            Dimension::Time => TIME_UNITS,
             Dimension::Energy => &[
                 ("pJ", 1, 0),
                 ("nJ", 1, 3),
@@ -72,17 +66,7 @@ impl Dimension {
                 ("mJ", 1, 9),
                 ("J", 1, 12),
             ],
-            Dimension::Size => &[
-                ("B", 1, 0),
-                ("KiB", KI, 0),
-                ("MiB", MI, 0),
-                ("GiB", GI, 0),
-                ("TiB", TI, 0),
-                ("kB", 1, 3),
-                ("MB", 1, 6),
-                ("GB", 1, 9),
-                ("TB", 1, 12),
-            ],
+            Dimension::Size => SIZE_UNITS,
             Dimension::TransferRate => {
                 &[("T/s", 1, 0), ("MT/s", 1, 6), ("GT/s", 1, 9), ("Mb/s", 1, 6), ("Gb/s", 1, 9)]
             }

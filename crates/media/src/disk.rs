@@ -1,8 +1,10 @@
 //! Hard disks: seek, rotation, transfer, and power by what the disk is doing.
 
+use deepram_core::units::{Bytes, Picos};
+
 use crate::energy::{Energy, power_energy};
 use crate::model::{Fault, kind};
-use crate::value::{Bandwidth, Bytes, Picos, Price, Rpm, Watts, Year};
+use crate::value::{Bandwidth, Price, Rpm, Watts, Year};
 
 kind! {
     /// One hard disk.

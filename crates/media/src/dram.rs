@@ -4,9 +4,11 @@
 //! current of the state it happens in. The currents are those of one device; a rank's devices work
 //! together. Termination and the controller's side of the bus are not in it.
 
+use deepram_core::units::{Bytes, Picos};
+
 use crate::energy::Energy;
 use crate::model::{Fault, kind};
-use crate::value::{Amperes, Bandwidth, Bytes, Picos, Price, TransferRate, Volts, Watts, Year};
+use crate::value::{Amperes, Bandwidth, Price, TransferRate, Volts, Watts, Year};
 
 kind! {
     /// A memory of DRAM channels.

@@ -1,8 +1,9 @@
 //! Energy as the sum that it is: operations x cost + power x time.
 
+use deepram_core::units::Picos;
 use std::ops::{Add, AddAssign};
 
-use crate::value::{Amperes, Picojoules, PicojoulesPerBit, Picos, Volts, Watts};
+use crate::value::{Amperes, Picojoules, PicojoulesPerBit, Volts, Watts};
 
 /// Energy in picojoules. Costs computed from currents are not whole, so this is a real number; sums are
 /// taken in program order and are therefore the same on every machine.

@@ -48,10 +48,10 @@ pub enum MediaError {
         suggestion: Option<String>,
     },
     /// A name that no preset has, or that several kinds have.
-    #[error("{at}: {message}{}", hint(.suggestion))]
+    #[error("{}{message}{}", before(.at), hint(.suggestion))]
     UnknownPreset {
-        /// Where the name was used.
-        at: Place,
+        /// Where in a file or an override the name was used.
+        at: Option<Place>,
         /// What is wrong with the name.
         message: String,
         /// The nearest existing name, if one is near enough.
@@ -72,7 +72,7 @@ pub enum MediaError {
         expected: &'static str,
     },
     /// A unit that is unknown or of another dimension.
-    #[error("{at}: `{key}` has the unit `{unit}`; expected {expected}")]
+    #[error("{at}: `{key}` has {}; expected {expected}", unit_as_written(.unit))]
     Unit {
         /// Where.
         at: Place,
@@ -127,12 +127,20 @@ pub enum MediaError {
     },
 }
 
+fn before(at: &Option<Place>) -> String {
+    at.as_ref().map(|at| format!("{at}: ")).unwrap_or_default()
+}
+
+fn unit_as_written(unit: &str) -> String {
+    if unit.is_empty() { "no unit".to_owned() } else { format!("the unit `{unit}`") }
+}
+
 fn hint(suggestion: &Option<String>) -> String {
     suggestion.as_ref().map(|near| format!("; did you mean `{near}`?")).unwrap_or_default()
 }
 
 /// The candidate nearest to `word`, if it is near enough to be a slip of the pen.
-pub(crate) fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<String> {
+pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<String> {
     // Distances are quadratic in the length, and no valid key is long.
     let word: String = word.chars().take(64).collect();
     candidates

@@ -33,7 +33,6 @@
 
 mod array;
 mod cost;
-mod decimal;
 mod dimension;
 mod disk;
 mod dram;
@@ -54,11 +53,12 @@ mod wear;
 
 pub use array::{Array, Cells};
 pub use cost::{cost, cost_effectiveness, total_cost};
+pub use deepram_core::units::{Bytes, Picos};
 pub use dimension::Dimension;
 pub use disk::Disk;
 pub use dram::{Background, Dram, RowState};
 pub use energy::{Energy, bit_energy, current_energy, power_energy, total};
-pub use error::{MediaError, Place};
+pub use error::{MediaError, Place, nearest};
 pub use kind::Kind;
 pub use link::Link;
 pub use model::{Fault, KeySpec, Model};
@@ -69,7 +69,7 @@ pub use registry::{Entry, Registry};
 pub use sheet::{Figure, Row, Sheet};
 pub use ssd::{AllocationPool, Reclaim, Spread, Ssd, Victim};
 pub use value::{
-    Amperes, Bandwidth, Bytes, Field, Fraction, Picojoules, PicojoulesPerBit, Picos, Price, Rpm,
-    TransferRate, Value, Volts, Watts, WattsPerByte, Year,
+    Amperes, Bandwidth, Field, Fraction, Picojoules, PicojoulesPerBit, Price, Rpm, TransferRate, Value,
+    Volts, Watts, WattsPerByte, Year,
 };
 pub use wear::{endurance_ratio, lifetime_seconds, ssd_writes, total_writes};

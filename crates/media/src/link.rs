@@ -3,8 +3,10 @@
 //! A link is described by lanes, width, rate and line code, or by the time of a block of bytes, as
 //! DiskSim describes it (0.2384 us per 512 B). Never by both.
 
+use deepram_core::units::{Bytes, Picos};
+
 use crate::model::{Fault, kind};
-use crate::value::{Bandwidth, Bytes, Fraction, Picos, TransferRate};
+use crate::value::{Bandwidth, Fraction, TransferRate};
 
 kind! {
     /// A bus or a host link, one direction of it.

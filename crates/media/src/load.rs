@@ -1,9 +1,9 @@
 //! From TOML text to figures, with the line of each. Nothing is resolved here yet.
 
+use deepram_core::units::{Decimal, Inexact};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::decimal::{Decimal, Inexact};
 use crate::dimension::Dimension;
 use crate::error::{MediaError, Place, nearest};
 use crate::kind::Kind;
@@ -52,7 +52,13 @@ pub(crate) fn drafts(file: &str, text: &str) -> Result<Vec<Draft>, MediaError> {
     }
     let table = DeTable::parse(text).map_err(|error| MediaError::Toml {
         at: reader.at(error.span().map_or(0, |span| span.start)),
-        message: error.message().chars().take(200).collect(),
+        message: {
+            let offset = error.span().map_or(0, |span| span.start).min(text.len());
+            let start = text[..offset].rfind('\n').map_or(0, |at| at + 1);
+            let line = text[start..].lines().next().unwrap_or("").trim();
+            let message: String = error.message().chars().take(200).collect();
+            format!("{} in `{}`", message.replace(char::is_control, " "), short(line))
+        },
     })?;
     let mut drafts = Vec::new();
     for (kind_key, presets) in table.get_ref() {
@@ -243,11 +249,11 @@ pub(crate) fn value_of(
         expected: dimension.expected(),
     })?;
     if let Dimension::Name(words) = dimension {
-        return words
-            .iter()
-            .find(|word| **word == text)
-            .map(|word| Value::Name(word))
-            .ok_or_else(|| wrong(format!("`{}` is none of {}", short(text), words.join(", "))));
+        return words.iter().find(|word| **word == text).map(|word| Value::Name(word)).ok_or_else(|| {
+            let near = nearest(text, words.iter().copied().filter(|word| word.len() > 3));
+            let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+            wrong(format!("`{}` is none of {}{near}", short(text), words.join(", ")))
+        });
     }
     if dimension == Dimension::Flag {
         return text
@@ -274,7 +280,10 @@ pub(crate) fn value_of(
         Err(Inexact::Fraction) => {
             Err(wrong(format!("{} {unit} is not a whole number of {}", short(text), dimension.humane(0.0).1)))
         }
-        _ => Err(wrong(format!("{} {unit} is beyond belief", short(text)))),
+        _ => {
+            let (most, base) = dimension.humane(limit as f64);
+            Err(wrong(format!("{} {unit} is beyond belief; at most {most} {base}", short(text))))
+        }
     }
 }
 

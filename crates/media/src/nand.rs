@@ -4,9 +4,11 @@
 //! so that the array can work on one page while the bus moves another (NVMM, Architecture). The bus is
 //! shared: transfers never overlap each other, array work of different dies does.
 
+use deepram_core::units::{Bytes, Picos};
+
 use crate::energy::{Energy, current_energy};
 use crate::model::{Fault, kind, words};
-use crate::value::{Amperes, Bandwidth, Bytes, Picos, Price, TransferRate, Volts, Watts, Year};
+use crate::value::{Amperes, Bandwidth, Price, TransferRate, Volts, Watts, Year};
 
 words! {
     /// How many bits a cell holds.
@@ -39,6 +41,9 @@ kind! {
         planes: u64,
         /// Dies of a package.
         dies: u64,
+        /// Page registers of a plane: with 2 the bus moves one page while the array works on the next; 1
+        /// if not stated.
+        registers: Option<u64>,
         /// Array time of a page read.
         read: Picos,
         /// Array time of a page program.
@@ -132,6 +137,9 @@ impl Nand {
         }
         if package.is_none_or(|bytes| bytes > 1 << 60) {
             return Err(Fault::new("blocks_per_plane", "the package would exceed 2^60 bytes"));
+        }
+        if !matches!(self.registers, None | Some(1 | 2)) {
+            return Err(Fault::new("registers", "must be 1 or 2"));
         }
         if !matches!(self.bus_width, 8 | 16 | 32) {
             return Err(Fault::new("bus_width", "must be 8, 16 or 32 bit"));

@@ -1,8 +1,10 @@
 //! Phase-change memory: read and write at line grain, no erase, no refresh.
 
+use deepram_core::units::{Bytes, Picos};
+
 use crate::energy::{Energy, bit_energy};
 use crate::model::{Fault, kind};
-use crate::value::{Bytes, PicojoulesPerBit, Picos, WattsPerByte};
+use crate::value::{PicojoulesPerBit, WattsPerByte};
 
 kind! {
     /// A phase-change memory.

@@ -8,8 +8,10 @@
 //! experiments whose data do not say what sets them apart. Both are kept: [`Pmem::lone_line`] is the
 //! one called best case, [`Pmem::write`] the series over sizes, taken to be a run of writes (assumed).
 
+use deepram_core::units::{Bytes, Picos};
+
 use crate::model::{Fault, kind, words};
-use crate::value::{Bandwidth, Bytes, Picos};
+use crate::value::Bandwidth;
 
 words! {
     /// How software makes a write durable.

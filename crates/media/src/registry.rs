@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use deepram_core::units;
+
 use crate::dimension::Dimension;
 use crate::error::{MediaError, Place, nearest};
 use crate::kind::Kind;
@@ -166,11 +168,7 @@ impl Registry {
             return Ok(draft);
         }
         let mut same = self.drafts.values().filter(|draft| draft.name == name);
-        let unknown = |message, suggestion| MediaError::UnknownPreset {
-            at: Place::new("preset", 1),
-            message,
-            suggestion,
-        };
+        let unknown = |message, suggestion| MediaError::UnknownPreset { at: None, message, suggestion };
         match (same.next(), same.next()) {
             (Some(draft), None) => Ok(draft),
             (Some(one), Some(other)) => Err(unknown(
@@ -269,7 +267,7 @@ impl Registry {
             let names =
                 self.drafts.values().filter(|draft| draft.kind == kind).map(|draft| draft.name.as_str());
             MediaError::UnknownPreset {
-                at: at.clone(),
+                at: Some(at.clone()),
                 message: format!("there is no {} preset `{}`", kind.word(), short(name)),
                 suggestion: nearest(name, names),
             }
@@ -309,6 +307,17 @@ impl Registry {
             });
         };
         let (number, unit) = split_unit(spec.dimension, value);
+        if number.is_empty() {
+            return Err(MediaError::Value {
+                at: at.clone(),
+                key: key.to_owned(),
+                message: format!(
+                    "`{}` does not begin with a number that is not negative; the unit is {}",
+                    short(value),
+                    spec.dimension.expected()
+                ),
+            });
+        }
         let unit = match (unit, spec.dimension.bare_unit()) {
             ("", Some(bare)) => bare,
             (unit, _) => unit,
@@ -336,17 +345,7 @@ fn split_unit(dimension: Dimension, value: &str) -> (&str, &str) {
     if matches!(dimension, Dimension::Name(_) | Dimension::Flag) {
         return (value, "");
     }
-    let end = value
-        .char_indices()
-        .find(|&(at, c)| {
-            let exponent = matches!(c, 'e' | 'E')
-                && at > 0
-                && value[at + 1..].starts_with(|c: char| c.is_ascii_digit() || c == '-');
-            let sign = c == '-' && value[..at].ends_with(['e', 'E']);
-            !(c.is_ascii_digit() || c == '.' || c == '_' || exponent || sign)
-        })
-        .map_or(value.len(), |(at, _)| at);
-    (value[..end].trim(), value[end..].trim())
+    units::split(value)
 }
 
 #[cfg(test)]
@@ -354,14 +353,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_splits_from_its_unit() {
-        let split = |text| split_unit(Dimension::Time, text);
-        assert_eq!(split("30us"), ("30", "us"));
-        assert_eq!(split("2.5 ms"), ("2.5", "ms"));
-        assert_eq!(split("1e-3s"), ("1e-3", "s"));
-        assert_eq!(split("5"), ("5", ""));
-        assert_eq!(split(""), ("", ""));
-        assert_eq!(split("µs"), ("", "µs"));
+    fn a_value_splits_from_its_unit_and_a_word_has_none() {
+        assert_eq!(split_unit(Dimension::Time, "2.5 ms"), ("2.5", "ms"));
         assert_eq!(split_unit(Dimension::Flag, "true"), ("true", ""));
+        assert_eq!(split_unit(Dimension::Name(&["2d"]), "2d"), ("2d", ""));
     }
 }

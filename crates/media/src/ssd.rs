@@ -2,10 +2,12 @@
 //!
 //! This is the configuration only; the machine that runs it is in the simulator.
 
+use deepram_core::units::{Bytes, Picos};
+
 use crate::link::Link;
 use crate::model::{Fault, kind, words};
 use crate::nand::{Nand, NandOp};
-use crate::value::{Bandwidth, Bytes, Fraction, Picos, TransferRate};
+use crate::value::{Bandwidth, Fraction, TransferRate};
 
 words! {
     /// How the block to reclaim is chosen.

@@ -1,5 +1,7 @@
 //! Values in base units, and the Rust types that a preset's fields have.
 
+use deepram_core::units::{Bytes, Picos};
+
 use crate::dimension::Dimension;
 
 /// A figure's value in the base unit of its dimension.
@@ -82,53 +84,10 @@ macro_rules! field {
 }
 pub(crate) use field;
 
-/// A span of simulated time in whole picoseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Picos(pub u64);
 field!(Picos, Dimension::Time, |value| match value {
     Value::Whole(ps) => Some(Picos(ps)),
     _ => None,
 });
-
-impl Picos {
-    /// Whole nanoseconds as picoseconds.
-    pub const fn from_ns(ns: u64) -> Self {
-        Picos(ns * 1_000)
-    }
-
-    /// Whole microseconds as picoseconds.
-    pub const fn from_us(us: u64) -> Self {
-        Picos(us * 1_000_000)
-    }
-
-    /// The span in nanoseconds.
-    pub fn ns(self) -> f64 {
-        self.0 as f64 / 1e3
-    }
-
-    /// The span in seconds.
-    pub fn seconds(self) -> f64 {
-        self.0 as f64 / 1e12
-    }
-
-    /// `self` x `n`, held at the largest span instead of wrapping.
-    pub fn times(self, n: u64) -> Self {
-        Picos(self.0.saturating_mul(n))
-    }
-}
-
-impl std::ops::Add for Picos {
-    type Output = Picos;
-    fn add(self, other: Picos) -> Picos {
-        Picos(self.0.saturating_add(other.0))
-    }
-}
-
-impl std::iter::Sum for Picos {
-    fn sum<I: Iterator<Item = Picos>>(spans: I) -> Picos {
-        spans.fold(Picos(0), |a, b| a + b)
-    }
-}
 
 /// Energy in whole picojoules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -138,9 +97,6 @@ field!(Picojoules, Dimension::Energy, |value| match value {
     _ => None,
 });
 
-/// A size in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Bytes(pub u64);
 field!(Bytes, Dimension::Size, |value| match value {
     Value::Whole(bytes) => Some(Bytes(bytes)),
     _ => None,

@@ -1,6 +1,6 @@
 //! Wear: lifetimes, and the balance of two memories that are written together.
 
-use crate::value::Bytes;
+use deepram_core::units::Bytes;
 
 /// Bytes that can be written to the medium before it is worn out, with perfectly even wear.
 pub fn total_writes(capacity: Bytes, endurance: u64) -> f64 {

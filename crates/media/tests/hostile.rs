@@ -1,69 +1,11 @@
 //! Files and overrides from anywhere give errors, never panics, hangs or nonsense.
 
-use std::sync::LazyLock;
-
 use deepram_media::*;
+use presets::{BUILTIN, SAMPLE};
 use proptest::prelude::*;
 
-static BUILTIN: LazyLock<Registry> = LazyLock::new(|| Registry::builtin().unwrap());
-
-const SAMPLE: &str = r#"# a user's file
-[nand.mine]
-about = "ours"
-base = "slc"
-read = { value = 5, unit = "us", condition = "25 C", source = "bench" }
-planes = { value = 4, unit = "count", source = "sheet" }
-supply = { value = 1.8, unit = "V", source = "sheet" }
-cell = { value = "mlc", unit = "name", source = "sheet" }
-
-[ssd.mine]
-base = "tlc"
-channels = { value = 2, unit = "count", source = "sheet" }
-over_provisioning = { value = 12.5, unit = "%", source = "sheet" }
-write_cache = { value = false, unit = "flag", source = "sheet" }
-[ssd.mine.nand]
-base = "mine"
-[ssd.mine.link]
-base = "pcie4-x2"
-rate = { value = 1.6e1, unit = "GT/s", source = "sheet" }
-
-[dram.mine]
-base = "ddr4-2400"
-t_rfc = { value = 300, unit = "ns", source = "sheet" }
-
-[disk.mine]
-base = "barracuda-7200-7"
-rotation = { value = 5400, unit = "rpm", source = "sheet" }
-rotational_latency = { value = 5.556, unit = "ms", source = "sheet" }
-"#;
-
-/// Reads it; whatever is accepted must also be shown, digested and computed with.
-fn swallow(text: &str) {
-    let mut registry = BUILTIN.clone();
-    if let Err(error) = registry.add("hostile.toml", text) {
-        let message = error.to_string();
-        assert!(!message.is_empty() && message.len() < 2_000 && !message.contains('\n'), "{message}");
-        return;
-    }
-    for entry in registry.list().iter().filter(|entry| entry.name == "mine") {
-        let name = format!("{}.{}", entry.kind.word(), entry.name);
-        registry.show(&name).unwrap();
-        registry.sheet(&name).unwrap().digest();
-        if let Ok(ssd) = registry.get::<Ssd>(&name) {
-            let _ = (ssd.idle_read(), ssd.host_bytes(), ssd.mapping_bytes(), ssd.planes());
-            let _ = ssd.nand.interleaved(NandOp::Program, u64::MAX);
-            let _ = ssd.nand.single(NandOp::Read, u64::MAX);
-            let _ = ssd.link.transfer(Bytes(u64::MAX));
-        }
-        if let Ok(dram) = registry.get::<Dram>(&name) {
-            let _ = dram.stream(RowState::Conflict, true, Bytes(u64::MAX));
-            let _ = dram.ranks_for(Bytes(u64::MAX));
-        }
-        if let Ok(disk) = registry.get::<Disk>(&name) {
-            let _ = disk.random(Bytes(u64::MAX), true);
-        }
-    }
-}
+#[path = "../../../fuzz/presets.rs"]
+mod presets;
 
 #[test]
 fn the_sample_that_is_mutated_is_sound() {
@@ -71,7 +13,7 @@ fn the_sample_that_is_mutated_is_sound() {
     registry.add("sample.toml", SAMPLE).unwrap();
     let ssd: Ssd = registry.get("ssd.mine").unwrap();
     assert_eq!((ssd.nand.planes, ssd.nand.read), (4, Picos::from_us(5)));
-    swallow(SAMPLE);
+    presets::presets(SAMPLE);
 }
 
 /// One change of a text: bytes at a place replaced by others.
@@ -111,13 +53,13 @@ proptest! {
                 text.replace_range(at..end, &scrap);
             }
         }
-        swallow(&text);
+        presets::presets(&text);
     }
 
     #[test]
     fn mutated_numbers_never_panic(key in 0usize..6, value in "[0-9]{1,20}(\\.[0-9]{1,6})?(e[0-9]{1,2})?") {
         let old = ["value = 5,", "value = 4,", "value = 1.8,", "value = 12.5,", "value = 1.6e1,", "value = 5400,"][key];
-        swallow(&SAMPLE.replace(old, &format!("value = {value},")));
+        presets::presets(&SAMPLE.replace(old, &format!("value = {value},")));
     }
 
     #[test]
@@ -130,5 +72,22 @@ proptest! {
             let _ = BUILTIN.sheet_with(name, &[&value]);
         }
         let _ = BUILTIN.sheet(&value);
+    }
+
+    #[test]
+    fn quantities_from_anywhere_never_panic(
+        number in "[0-9._eE+-]{0,12}", blank in " {0,2}", unit in "([kKMGTPE]i?)?B?|[munp]?s|µs|%|/s|\\PC{0,4}"
+    ) {
+        presets::units(&format!("{number}{blank}{unit}"));
+    }
+
+    #[test]
+    fn mutated_overrides_never_panic(cut in any::<prop::sample::Index>(), scrap in "\\PC{0,6}|\n") {
+        for (target, parse) in presets::TARGETS {
+            let mut text = presets::sample(target);
+            let at = cut.index(text.len());
+            text.splice(at..at, scrap.bytes());
+            parse(&text);
+        }
     }
 }

@@ -35,8 +35,10 @@ pub enum TraceError {
         source: std::io::Error,
     },
     /// A line or record doesn't follow the format.
-    #[error("{format} trace, {place}: {why}{}", Quoted(text))]
+    #[error("{}{format} trace, {place}: {why}{}", Named(trace), Quoted(text))]
     Parse {
+        /// The trace's name; empty where it has none.
+        trace: String,
         /// The format's name.
         format: &'static str,
         /// Where.
@@ -48,11 +50,14 @@ pub enum TraceError {
     },
     /// No format fits the content.
     #[error(
-        "can't recognise the trace's format{}: {why}; name it, one of: {}",
+        "{}can't recognise the trace's format{}: {why}; name it, one of: {}",
+        Named(trace),
         Quoted(text),
         crate::format::names()
     )]
     Unrecognised {
+        /// The trace's name; empty where it has none.
+        trace: String,
         /// The beginning of the content, shortened.
         text: String,
         /// What was tried.
@@ -76,6 +81,24 @@ pub enum TraceError {
         /// What the format lacks, and what to do.
         why: String,
     },
+}
+
+impl TraceError {
+    /// The same error of a trace that has a name.
+    pub(crate) fn of(mut self, name: &str) -> Self {
+        if let Self::Parse { trace, .. } | Self::Unrecognised { trace, .. } = &mut self {
+            *trace = name.to_string();
+        }
+        self
+    }
+}
+
+struct Named<'a>(&'a str);
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, "{}: ", self.0) }
+    }
 }
 
 struct Quoted<'a>(&'a str);

@@ -1,7 +1,7 @@
 //! What is in a trace: counts, sizes, times, and the footprint.
 
 use crate::record::{Access, Item, Op};
-use crate::units::Bytes;
+use deepram_core::units::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 

@@ -31,20 +31,19 @@ mod text;
 
 pub mod compact;
 pub mod format;
-pub mod fuzz;
 pub mod workload;
 
 mod convert;
 mod info;
-mod units;
+mod near;
 mod write;
 
 pub use convert::{Converted, convert};
+pub use deepram_core::units::{Bytes, PS_PER_MS, PS_PER_NS, PS_PER_S, PS_PER_US};
 pub use error::{Place, TraceError};
 pub use format::{FORMATS, Format, FormatInfo, ReadOptions, ReaderStats, TraceReader};
 pub use info::{FOOTPRINT_PAGE, OpStats, Ranges, Summary};
 pub use input::{Compression, MAX_LINE_BYTES};
 pub use record::{Access, Item, MemRef, ObjectPlacement, ObjectRef, Op, Request};
-pub use units::{Bytes, PS_PER_MS, PS_PER_NS, PS_PER_S, PS_PER_US};
 pub use workload::Workload;
 pub use write::{TraceWriter, WriteOptions};

@@ -9,7 +9,7 @@ use crate::error::TraceError;
 use crate::format::Format;
 use crate::record::{Access, Item, MemRef, ObjectRef, Op, Request};
 use crate::text::check_end;
-use crate::units::{PS_PER_MS, PS_PER_NS, PS_PER_S, PS_PER_US};
+use deepram_core::units::{PS_PER_MS, PS_PER_NS, PS_PER_S, PS_PER_US};
 use std::io::{self, Write};
 
 /// How to write a trace.

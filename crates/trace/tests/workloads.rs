@@ -278,6 +278,18 @@ fn ycsb_d_asks_for_the_newest_records_most() {
 }
 
 #[test]
+fn ycsb_e_keeps_its_popular_records_while_others_are_inserted() {
+    // Scans of one record; without count there is room for as many inserts as records, 5% of requests.
+    let requests = blocks("ycsb-e:records=5k,scan=1,order=ordered,record=1KiB,page=1KiB", 90_000);
+    let hottest = |part: &[Request]| {
+        let mut counts = std::collections::HashMap::new();
+        part.iter().filter(|r| r.op == Op::Read).for_each(|r| *counts.entry(r.offset).or_insert(0u32) += 1);
+        counts.into_iter().max_by_key(|(_, n)| *n).map(|(offset, _)| offset)
+    };
+    assert_eq!(hottest(&requests[..30_000]), hottest(&requests[60_000..]));
+}
+
+#[test]
 fn webserver_makes_ten_reads_and_a_log_append_a_loop() {
     // One thread, 1,000 loops: each open reads an inode, each file one request of 16 KiB.
     let requests = blocks("webserver:threads=1", 21_000);
@@ -324,6 +336,12 @@ fn oltp_writers_wake_after_their_reads() {
         (count(Op::Read, 2048), count(Op::Write, 2048), count(Op::Write, 256 << 10)),
         (16_000, 1_600, 5)
     );
+    // The log writer too goes to random places of its 40.
+    let log: Vec<u64> =
+        blocks("oltp", 500_000).iter().filter(|r| r.len == 256 << 10).map(|r| r.offset).collect();
+    assert!(log.len() > 100 && log.iter().all(|at| (100 << 20..110 << 20).contains(at)));
+    let in_order = log.windows(2).filter(|w| w[1] == w[0] + (256 << 10)).count();
+    assert!(in_order < log.len() / 4, "{in_order} of {}", log.len());
 }
 
 #[test]
@@ -411,4 +429,10 @@ fn arrivals_follow_their_law() {
 fn arrival_and_operation_streams_do_not_disturb_the_addresses() {
     let offsets = |spec: &str| blocks(spec, 1000).iter().map(|r| r.offset).collect::<Vec<_>>();
     assert_eq!(offsets("uniform"), offsets("uniform:read=0.5,arrival=poisson,rate=1k"));
+}
+
+#[test]
+fn ycsb_e_with_far_more_inserts_to_come_than_records_does_not_hang() {
+    let requests = blocks("ycsb-e:records=1,scan=1,count=1G", 10_000);
+    assert_eq!(requests.len(), 10_000);
 }

@@ -28,7 +28,13 @@ pub struct CompactReader<R: Read> {
 }
 
 fn wrong(place: Place, bytes: &[u8], why: impl Into<String>) -> TraceError {
-    TraceError::Parse { format: "deepram", place, text: shorten(bytes, 24), why: why.into() }
+    TraceError::Parse {
+        trace: String::new(),
+        format: "deepram",
+        place,
+        text: shorten(bytes, 24),
+        why: why.into(),
+    }
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {

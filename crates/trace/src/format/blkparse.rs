@@ -9,7 +9,7 @@
 use super::{Clock, Format, LineParser, Parsed, ReadOptions};
 use crate::record::{Item, Op, Request};
 use crate::text::{Why, blank_fields, check_end, in_bytes, shorten, time_ps, uint};
-use crate::units::PS_PER_S;
+use deepram_core::units::PS_PER_S;
 
 pub(super) struct Blkparse {
     clock: Clock,

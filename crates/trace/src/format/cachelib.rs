@@ -10,7 +10,7 @@
 use super::{Clock, LineParser, Parsed, ReadOptions};
 use crate::record::{Item, Op, Request};
 use crate::text::{Why, comma_fields, fnv1a, mix64, shorten, time_ps, uint};
-use crate::units::PS_PER_S;
+use deepram_core::units::PS_PER_S;
 
 const HEADER: &[u8] = b"op_time,block_id,block_id_size,io_size,io_offset,";
 const BLOCK_BYTES: u64 = 16 << 20;

@@ -10,7 +10,7 @@
 use super::{Clock, Format, LineParser, Parsed, ReadOptions, vscsi};
 use crate::record::{Item, ObjectRef, Op, Request};
 use crate::text::{Why, check_end, hex, in_bytes, shorten, time_ps, trim, uint, uint32};
-use crate::units::{PS_PER_MS, PS_PER_NS, PS_PER_S, PS_PER_US};
+use deepram_core::units::{PS_PER_MS, PS_PER_NS, PS_PER_S, PS_PER_US};
 
 const MAX_COLUMNS: usize = 64;
 

@@ -6,7 +6,7 @@
 use super::{Clock, Format, LineParser, Parsed, ReadOptions};
 use crate::record::{Item, Op, Request};
 use crate::text::{Why, blank_fields, check_end, field_count, hex, in_bytes, time_ps, uint, uint32};
-use crate::units::PS_PER_MS;
+use deepram_core::units::PS_PER_MS;
 
 pub(super) struct DiskSim {
     clock: Clock,

@@ -10,7 +10,7 @@
 use super::{Clock, LineParser, Parsed, ReadOptions};
 use crate::record::{Item, Op, Request};
 use crate::text::{Why, blank_fields, check_end, shorten, uint};
-use crate::units::PS_PER_US;
+use deepram_core::units::PS_PER_US;
 use std::collections::BTreeMap;
 
 const MAX_FILES: usize = 65_536;

@@ -6,7 +6,7 @@
 use super::{Clock, Format, LineParser, Parsed, ReadOptions};
 use crate::record::{Item, Op, Request};
 use crate::text::{Why, blank_fields, check_end, field_count, in_bytes, shorten, uint, uint32};
-use crate::units::PS_PER_NS;
+use deepram_core::units::PS_PER_NS;
 
 pub(super) struct Mqsim {
     clock: Clock,

@@ -7,7 +7,7 @@
 use super::{Clock, Parsed, ReadOptions, RecordParser};
 use crate::record::{Item, ObjectRef, Op};
 use crate::text::Why;
-use crate::units::PS_PER_S;
+use deepram_core::units::PS_PER_S;
 
 pub(super) const RECORD: usize = 24;
 

@@ -59,10 +59,9 @@ impl TraceReader {
     /// # Errors
     /// As [`TraceReader::open`].
     pub fn new(stream: impl Read + Send + 'static, options: &ReadOptions) -> Result<TraceReader, TraceError> {
-        let name = "the stream".to_string();
         let (input, compression) = input::decompress(stream)
-            .map_err(|source| TraceError::Io { what: format!("can't read {name}"), source })?;
-        TraceReader::build(input, compression, name, options)
+            .map_err(|source| TraceError::Io { what: "can't read the stream".to_string(), source })?;
+        TraceReader::build(input, compression, String::new(), options)
     }
 
     fn build(
@@ -71,11 +70,13 @@ impl TraceReader {
         name: String,
         options: &ReadOptions,
     ) -> Result<TraceReader, TraceError> {
-        let io = |source| TraceError::Io { what: format!("can't read {name}"), source };
-        let (prefix, input) = input::peek(input, detect::PREFIX).map_err(io)?;
+        let (prefix, input) =
+            input::peek(input, detect::PREFIX).map_err(|e| unreadable(&name, "", compression, e))?;
         let format = match options.format {
             Some(format) => format,
-            None => detect::detect(&prefix, prefix.len() < detect::PREFIX, options)?,
+            None => {
+                detect::detect(&prefix, prefix.len() < detect::PREFIX, options).map_err(|e| e.of(&name))?
+            }
         };
         let records = |parser: Box<dyn RecordParser>, input| Source::Records {
             buffer: vec![0; parser.size()],
@@ -84,7 +85,7 @@ impl TraceReader {
             number: 0,
         };
         let source = match format {
-            Format::Compact => Source::Compact(CompactReader::new(input)?),
+            Format::Compact => Source::Compact(CompactReader::new(input).map_err(|e| e.of(&name))?),
             Format::OracleGeneral => records(Box::new(oracle::Oracle::new(options)), input),
             Format::Vscsi => records(Box::new(vscsi::Vscsi::new(options, &prefix)), input),
             text => match line_parser(text, options) {
@@ -118,17 +119,19 @@ impl TraceReader {
 
     fn step(&mut self) -> Result<Option<Parsed>, TraceError> {
         let name = self.format.name();
-        let io = |source: io::Error, place: Place| TraceError::Io {
-            what: format!("can't read {} at {place}", self.name),
-            source,
+        let io = |source: io::Error, place: Place| {
+            unreadable(&self.name, &format!(" at {place}"), self.compression, source)
         };
         match &mut self.source {
             Source::Done => Ok(None),
-            Source::Compact(reader) => reader.read().map(|item| item.map(Parsed::One)),
+            Source::Compact(reader) => {
+                reader.read().map(|item| item.map(Parsed::One)).map_err(|e| e.of(&self.name))
+            }
             Source::Lines(lines, parser) => {
                 let number = lines.number + 1;
                 let place = Place::Line(number);
                 let wrong = |text: &[u8], why| TraceError::Parse {
+                    trace: self.name.clone(),
                     format: name,
                     place,
                     text: shorten(text, 60),
@@ -149,6 +152,7 @@ impl TraceReader {
                 *number += 1;
                 let place = Place::Record(*number);
                 let wrong = |bytes: &[u8], why| TraceError::Parse {
+                    trace: self.name.clone(),
                     format: name,
                     place,
                     text: shorten(bytes, 40),
@@ -180,6 +184,26 @@ impl TraceReader {
     }
 }
 
+/// What the system or a decompressor says, with the trace's name; theirs is terse where data end early.
+fn unreadable(name: &str, place: &str, compression: Compression, source: io::Error) -> TraceError {
+    let name = if name.is_empty() { "the stream" } else { name };
+    let packed = match compression {
+        Compression::Plain => None,
+        Compression::Gzip => Some("gzip"),
+        Compression::Zstd => Some("zstd"),
+    };
+    let source = match (packed, source.kind()) {
+        (Some(packed), io::ErrorKind::UnexpectedEof) => {
+            io::Error::new(source.kind(), format!("the {packed} data end early: the file is cut off"))
+        }
+        (Some(packed), _) if source.raw_os_error().is_none() => {
+            io::Error::new(source.kind(), format!("the {packed} data are damaged: {source}"))
+        }
+        _ => source,
+    };
+    TraceError::Io { what: format!("can't read {name}{place}"), source }
+}
+
 impl Iterator for TraceReader {
     type Item = Result<Item, TraceError>;
 
@@ -208,6 +232,7 @@ impl Iterator for TraceReader {
                     self.finish();
                     let why = format!("{MAX_SKIPPED} in a row hold no request");
                     return Some(Err(TraceError::Parse {
+                        trace: self.name.clone(),
                         format: self.format.name(),
                         place,
                         text: String::new(),

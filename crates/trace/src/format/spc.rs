@@ -6,7 +6,7 @@
 use super::{Clock, Format, LineParser, Parsed, ReadOptions};
 use crate::record::{Item, Op, Request};
 use crate::text::{Why, check_end, comma_fields, field_count, in_bytes, shorten, time_ps, uint, uint32};
-use crate::units::PS_PER_S;
+use deepram_core::units::PS_PER_S;
 
 pub(super) struct Spc {
     clock: Clock,

@@ -9,7 +9,7 @@
 use super::{Clock, LineParser, Parsed, ReadOptions};
 use crate::record::{Item, ObjectRef, Op};
 use crate::text::{Why, comma_fields, field_count, fnv1a, shorten, uint};
-use crate::units::PS_PER_S;
+use deepram_core::units::PS_PER_S;
 
 pub(super) struct Twitter {
     clock: Clock,

@@ -10,7 +10,7 @@
 use super::{Clock, Format, Parsed, ReadOptions, RecordParser};
 use crate::record::{Item, Op, Request};
 use crate::text::{Why, check_end, in_bytes};
-use crate::units::PS_PER_US;
+use deepram_core::units::PS_PER_US;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Version {

@@ -2,7 +2,7 @@
 
 use super::rng::Rng;
 use super::spec::{Bad, Spec};
-use crate::units::PS_PER_S;
+use deepram_core::units::PS_PER_S;
 
 enum Law {
     Closed,

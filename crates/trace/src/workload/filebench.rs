@@ -207,7 +207,8 @@ impl Stream for Filebench {
     }
 }
 
-/// filebench's oltp: readers, and writers that their reads wake.
+/// filebench's oltp: readers, and writers that their reads wake. The log writer too writes at random, as
+/// its personality says.
 pub(super) struct Oltp {
     files: u64,
     filesize: u64,
@@ -218,7 +219,6 @@ pub(super) struct Oltp {
     reads_per_batch: u64,
     reads_per_log: u64,
     reads: u64,
-    log_at: u64,
     writes_due: u64,
     log_due: bool,
     flush_due: bool,
@@ -240,7 +240,6 @@ impl Oltp {
             reads_per_batch: spec.int_in("readsperbatch", 1..=u64::MAX)?,
             reads_per_log: spec.int_in("readsperlog", 1..=u64::MAX)?,
             reads: 0,
-            log_at: 0,
             writes_due: 0,
             log_due: false,
             flush_due: false,
@@ -267,8 +266,7 @@ impl Stream for Oltp {
         }
         if std::mem::take(&mut self.log_due) {
             let places = self.log / self.log_io;
-            let offset = self.files * self.filesize + self.log_at % places * self.log_io;
-            self.log_at += 1;
+            let offset = self.files * self.filesize + self.rng.below(places) * self.log_io;
             self.flush_due = true;
             return Some(Item::Block(Request {
                 time_ps: None,

@@ -97,8 +97,8 @@ fn rmat(spec: &Spec, seed: u64) -> Result<(u32, Vec<(u32, u32)>), Bad> {
 /// Reads an edge list; vertices are numbered anew in the order of their numbers in the file, so
 /// that memory depends on the file's length and not on its numbers.
 fn edge_list(path: &str) -> Result<(u32, Vec<(u32, u32)>), Bad> {
-    let bad = |why: String| Bad::Values(format!("edge list {path}: {why}"));
-    let (input, _) = crate::input::open(Path::new(path)).map_err(|e| Bad::Values(e.to_string()))?;
+    let bad = |why: String| Bad::File(format!("edge list {path}: {why}"));
+    let (input, _) = crate::input::open(Path::new(path)).map_err(|e| Bad::File(e.to_string()))?;
     let mut lines = crate::input::Lines::new(input);
     let mut edges: Vec<(u64, u64)> = Vec::new();
     loop {
@@ -265,6 +265,10 @@ impl Stream for PageRank {
             }
         }
     }
+
+    fn ends(&self) -> bool {
+        self.rounds.is_some()
+    }
 }
 
 /// Connected components: each vertex takes the least label among its neighbours (edges count in
@@ -326,6 +330,10 @@ impl Stream for Components {
             }
         }
         None
+    }
+
+    fn ends(&self) -> bool {
+        true
     }
 }
 

@@ -90,6 +90,10 @@ impl Stream for Gups {
         self.store = Some(addr);
         item(addr, Access::Load)
     }
+
+    fn ends(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod filebench;
 mod fileset;
 mod graph;
 mod gups;
+mod help;
 mod rng;
 mod spec;
 mod streams;
@@ -28,8 +29,9 @@ mod ycsb;
 pub use catalogue::WORKLOADS;
 pub use dist::{Exponential, GrayZipf, Permutation, Zipf, zeta};
 pub use gups::hpcc_starts;
+pub use help::help;
 pub use rng::Rng;
-pub use spec::{Spec, SpecError, help};
+pub use spec::{Spec, SpecError};
 pub use table::{ARRIVAL, COMMON, Kind, Param, WorkloadInfo};
 
 use crate::record::Item;
@@ -40,6 +42,11 @@ use spec::Bad;
 trait Stream: Send {
     /// The next record, or `None` at the workload's own end.
     fn next(&mut self) -> Option<Item>;
+
+    /// Whether it has an end of its own.
+    fn ends(&self) -> bool {
+        false
+    }
 }
 
 /// A generated stream of records.
@@ -93,6 +100,11 @@ impl Workload {
         let device = u32::try_from(device).map_err(|_| Bad::value("device", "a number below 2^32"))?;
         let left = Some(spec.int("count")).filter(|n| *n > 0);
         Ok(Workload { spec: spec.clone(), stream, arrival, device, left })
+    }
+
+    /// Whether it comes to an end: after `count` records, or at the workload's own.
+    pub fn ends(&self) -> bool {
+        self.left.is_some() || self.stream.ends()
     }
 
     /// The spec with every value, defaults included.

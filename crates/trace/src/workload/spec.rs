@@ -1,8 +1,9 @@
 //! The text that names a workload, parsed by the table of what there is.
 
 use super::catalogue::WORKLOADS;
-use super::table::{ARRIVAL, COMMON, Kind, Param, WorkloadInfo};
-use crate::units::{nearest, parse_bytes, parse_count, parse_rate, parse_ratio, parse_time_ps};
+use super::table::{ARRIVAL, Kind, Param, WorkloadInfo};
+use crate::near::nearest;
+use deepram_core::units::{Bytes, ParseUnitError, Picos, parse_count, parse_rate, parse_share};
 use std::fmt;
 use std::str::FromStr;
 
@@ -51,7 +52,15 @@ pub enum SpecError {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// Values that are right each on its own don't fit together, or a file can't be used.
+    /// A file that the text names can't be used.
+    #[error("workload {workload}: {why}")]
+    File {
+        /// The workload.
+        workload: &'static str,
+        /// Which file, where in it, and what is wrong.
+        why: String,
+    },
+    /// Values that are right each on its own don't fit together.
     #[error("workload {workload}: {why}")]
     Values {
         /// The workload.
@@ -75,6 +84,8 @@ pub(super) enum Bad {
     Value { key: &'static str, wanted: String },
     /// Values don't fit together.
     Values(String),
+    /// A file can't be used.
+    File(String),
 }
 
 impl Bad {
@@ -87,8 +98,11 @@ impl Bad {
         match self {
             Bad::Value { key, wanted } => {
                 let value = spec.text(key).to_string();
+                let wanted =
+                    if spec.given(key) { wanted } else { format!("{wanted} (the value is its default)") };
                 SpecError::BadValue { workload, key: key.to_string(), value, wanted }
             }
+            Bad::File(why) => SpecError::File { workload, why },
             Bad::Values(why) => SpecError::Values { workload, why },
         }
     }
@@ -119,12 +133,13 @@ pub struct Spec {
 }
 
 fn parse_value(param: &Param, text: &str) -> Result<Value, String> {
+    let wanted = |error: ParseUnitError| error.wanted().to_string();
     match param.kind {
-        Kind::Bytes => parse_bytes(text).map(Value::Int),
-        Kind::Count => parse_count(text).map(Value::Int),
-        Kind::Time => parse_time_ps(text).map(Value::Int),
-        Kind::Ratio => parse_ratio(text).map(Value::Real),
-        Kind::Rate => parse_rate(text).map(Value::Real),
+        Kind::Bytes => text.parse().map(|Bytes(n)| Value::Int(n)).map_err(wanted),
+        Kind::Count => parse_count(text).map(Value::Int).map_err(wanted),
+        Kind::Time => text.parse().map(|Picos(n)| Value::Int(n)).map_err(wanted),
+        Kind::Ratio => parse_share(text).map(Value::Real).map_err(wanted),
+        Kind::Rate => parse_rate(text).map(Value::Real).map_err(wanted),
         Kind::Number => {
             let number = text.parse::<f64>().ok().filter(|v| v.is_finite() && *v >= 0.0);
             number.map(Value::Real).ok_or_else(|| "a number that is not negative".to_string())
@@ -280,31 +295,4 @@ impl Spec {
             if *high == u64::MAX { format!("at least {low}") } else { format!("{low} to {high}") },
         ))
     }
-}
-
-/// The table of workloads as text for `--help`: names, keys, units, defaults, sources.
-pub fn help() -> String {
-    let mut text = String::from("SPEC is NAME[:key=value,...]\n");
-    let mut table = |heading: &str, params: &[Param]| {
-        if !heading.is_empty() {
-            text.push_str(heading);
-        }
-        for p in params {
-            let default = if p.default.is_empty() { "none" } else { p.default };
-            let source = if p.source.is_empty() { String::new() } else { format!(" [{}]", p.source) };
-            text.push_str(&format!(
-                "    {:<12} {:<10} default {:<10} {}{source}\n",
-                p.name,
-                p.kind.to_string(),
-                default,
-                p.what
-            ));
-        }
-    };
-    for w in WORKLOADS {
-        table(&format!("\n{}: {} [{}]\n", w.name, w.what, w.source), w.params);
-    }
-    table("\nevery workload:\n", COMMON);
-    table("\nblock workloads:\n", ARRIVAL);
-    text
 }

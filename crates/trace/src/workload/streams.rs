@@ -139,6 +139,10 @@ impl Stream for Addresses {
             }
         })
     }
+
+    fn ends(&self) -> bool {
+        self.left.is_some()
+    }
 }
 
 /// dd: one request after another, the last one short, then the end.
@@ -187,5 +191,9 @@ impl Stream for Dd {
         self.at += len;
         self.flush_due = self.flush_each;
         Some(Item::Block(Request { time_ps: None, device: 0, offset, len, op: self.op }))
+    }
+
+    fn ends(&self) -> bool {
+        true
     }
 }

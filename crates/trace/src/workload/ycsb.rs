@@ -4,7 +4,9 @@
 //! A read reads the record, an update writes a field (or the record), an insert writes a new
 //! record, a read-modify-write reads, then writes; a scan reads each of its records in key order.
 //! Zipfian requests are scrambled as in YCSB: a rank drawn among 10^10 is hashed, modulo the
-//! number of keys; latest requests draw a rank counted back from the newest record.
+//! number of keys that there will be, and drawn again while its record is not inserted yet, so that
+//! popular records stay the same while others are added. Latest requests draw a rank counted back from
+//! the newest record.
 //! There is room for twice the inserts that `count` lets expect (without it, for as many as there
 //! are records); a stream that has used it up ends.
 
@@ -16,6 +18,10 @@ use crate::record::{Item, Op, Request};
 
 /// YCSB's ScrambledZipfianGenerator draws among so many ranks.
 const SCRAMBLED_RANKS: u64 = 10_000_000_000;
+
+/// Draws before a record that is there is taken instead: few only where far more will be inserted than
+/// there are, which YCSB draws for as long as it takes.
+const PATIENCE: usize = 64;
 
 enum Pick {
     Uniform,
@@ -111,7 +117,16 @@ impl Ycsb {
     fn key(&mut self) -> u64 {
         match &self.pick {
             Pick::Uniform => self.key_rng.below(self.records),
-            Pick::Zipfian(zipf) => fnv_u64(zipf.sample(&mut self.key_rng)) % self.records,
+            Pick::Zipfian(zipf) => {
+                let mut hash = 0;
+                for _ in 0..PATIENCE {
+                    hash = fnv_u64(zipf.sample(&mut self.key_rng));
+                    if hash % self.capacity < self.records {
+                        return hash % self.capacity;
+                    }
+                }
+                hash % self.records
+            }
             Pick::Latest(zipf) => self.records - 1 - zipf.sample(&mut self.key_rng).min(self.records - 1),
         }
     }

@@ -1,15 +1,21 @@
 //! Decimal numbers, read exactly: `0.2384` us is 238,400 ps and not 238,399.99999999997.
 
+use alloc::format;
+use alloc::string::String;
+
 /// A non-negative decimal number: `digits` x 10^`exponent`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Decimal {
+pub struct Decimal {
     digits: u128,
     exponent: i32,
 }
 
 impl Decimal {
-    /// Reads `12`, `0.25`, `1e7` or `2.5e-3`; underscores between digits are allowed, signs are not.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    /// Reads `12`, `0.25`, `1e7` or `2.5e-3`; underscores between digits are allowed, a minus sign is not.
+    ///
+    /// # Errors
+    /// What is no such number, or has more than 38 digits, as a sentence that quotes it.
+    pub fn parse(text: &str) -> Result<Self, String> {
         let bad = || {
             format!("`{}` is not a non-negative decimal number", text.chars().take(40).collect::<String>())
         };
@@ -50,7 +56,10 @@ impl Decimal {
     }
 
     /// The number times `factor` x 10^`power`, if that is a whole number.
-    pub(crate) fn whole(self, factor: u64, power: i32) -> Result<u128, Inexact> {
+    ///
+    /// # Errors
+    /// [`Inexact`] says why it is none.
+    pub fn whole(self, factor: u64, power: i32) -> Result<u128, Inexact> {
         let mut value = self.digits.checked_mul(u128::from(factor)).ok_or(Inexact::TooLarge)?;
         let exponent = self.exponent + power;
         for _ in 0..exponent.max(0) {
@@ -72,7 +81,8 @@ impl Decimal {
     }
 
     /// The nearest floating-point number to this times `factor` x 10^`power`.
-    pub(crate) fn real(self, factor: u64, power: i32) -> f64 {
+    #[must_use]
+    pub fn real(self, factor: u64, power: i32) -> f64 {
         // Reading the decimal form is correctly rounded on every machine; powi is not.
         let scaled: f64 =
             format!("{}e{}", self.digits, self.exponent + power).parse().unwrap_or(f64::INFINITY);
@@ -82,7 +92,7 @@ impl Decimal {
 
 /// Why a number has no whole value in the base unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Inexact {
+pub enum Inexact {
     /// Beyond 128 bits.
     TooLarge,
     /// Something is left behind the point.

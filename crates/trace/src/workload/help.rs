@@ -1,0 +1,103 @@
+//! The catalogue as text for a terminal: each workload with its keys and their defaults, then what each
+//! key means. Sources are in docs/workloads.md.
+
+use super::catalogue::WORKLOADS;
+use super::table::{ARRIVAL, COMMON, Kind, Param, WorkloadInfo};
+
+/// Columns of a line.
+const WIDTH: usize = 98;
+
+/// Consecutive workloads with the same keys: YCSB's six, filebench's four, the graphs.
+fn families() -> impl Iterator<Item = &'static [WorkloadInfo]> {
+    WORKLOADS.chunk_by(|a, b| {
+        let names = |w: &WorkloadInfo| w.params.iter().map(|p| p.name);
+        names(a).eq(names(b))
+    })
+}
+
+/// Words on lines of at most [`WIDTH`] columns, each indented by `indent`.
+fn wrapped(text: &mut String, words: impl Iterator<Item = String>, indent: usize) {
+    let mut column = 0;
+    for word in words {
+        if column > 0 && column + 1 + word.len() <= WIDTH {
+            text.push(' ');
+            column += 1 + word.len();
+        } else {
+            text.push_str(if column > 0 { "\n" } else { "" });
+            text.push_str(&" ".repeat(indent));
+            column = indent + word.len();
+        }
+        text.push_str(&word);
+    }
+    text.push('\n');
+}
+
+/// A key with the default that all of a family share; without one where they differ.
+fn with_default(family: &[WorkloadInfo], at: usize) -> String {
+    let own = |w: &WorkloadInfo| w.params.get(at).map_or("", |p| p.default);
+    let Some(key) = family.first().and_then(|w| w.params.get(at)) else { return String::new() };
+    let shared = family.iter().all(|w| own(w) == key.default);
+    let default = match (shared, key.default) {
+        (true, default) => default.to_string(),
+        (false, _) => family.iter().map(own).collect::<Vec<_>>().join("|"),
+    };
+    format!("{}={default}", key.name)
+}
+
+/// The table of workloads as text for `--help`.
+pub fn help() -> String {
+    let mut text = String::from(
+        "Workloads: SPEC is NAME[:key=value,...], such as zipf:theta=0.9,span=4GiB,read=70%,count=1M.\n\
+         Below each name its own keys with their defaults (of each in turn, where a family's differ).\n",
+    );
+    for family in families() {
+        text.push('\n');
+        for w in family {
+            text.push_str(&format!("  {:<12} {}\n", w.name, w.what));
+        }
+        let keys = family.first().map_or(0, |w| w.params.len());
+        wrapped(&mut text, (0..keys).map(|at| with_default(family, at)), 15);
+    }
+    let listed = |params: &[Param]| {
+        params.iter().map(|p| format!("{}={}", p.name, p.default)).collect::<Vec<_>>().join(" ")
+    };
+    text.push_str(&format!("\n  every workload also has  {}\n", listed(COMMON)));
+    text.push_str(&format!("  block workloads have     {}\n", listed(ARRIVAL)));
+    text.push_str("\nKeys:\n");
+    let mut seen: Vec<(&str, &str)> = Vec::new();
+    let own = WORKLOADS.iter().flat_map(|w| w.params);
+    for p in own.chain(COMMON).chain(ARRIVAL) {
+        if !seen.contains(&(p.name, p.what)) {
+            seen.push((p.name, p.what));
+            let (kind, words) = match p.kind {
+                Kind::Choice(words) => ("word".to_string(), format!(" ({})", words.join("|"))),
+                kind => (kind.to_string(), String::new()),
+            };
+            text.push_str(&format!("  {:<13} {kind:<11} {}{words}\n", p.name, p.what));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_names_every_workload_and_key_once_a_family_on_lines_that_fit() {
+        let text = help();
+        for w in WORKLOADS {
+            assert_eq!(text.matches(&format!("\n  {:<12} {}\n", w.name, w.what)).count(), 1, "{}", w.name);
+            for p in w.all_params() {
+                assert!(text.contains(&format!("{}=", p.name)), "{}", p.name);
+                assert!(
+                    text.contains(&format!("\n  {:<13} ", p.name)) && text.contains(p.what),
+                    "{}",
+                    p.name
+                );
+            }
+        }
+        assert!(text.lines().all(|line| line.chars().count() <= 130), "{text}");
+        assert!(text.lines().count() < 150);
+    }
+}
