@@ -12,7 +12,7 @@ use deepram_pool::SegmentSize;
 /// A pool is memory in a file or block device: larger than the DRAM it uses, safe across crashes
 /// up to its last sync, and able to go back to earlier ones.
 ///
-/// Sizes are whole numbers with an optional unit, powers of 1024: 4096, 512M, 4GiB.
+/// Sizes are numbers with an optional unit: 4096, 512M, 1.5GiB are powers of 1024, 512MB of 1000.
 /// Exit status: 0 done, 1 the work failed, 2 wrong usage.
 #[derive(Debug, Parser)]
 #[command(name = "deepram", version, propagate_version = true, arg_required_else_help = true)]

@@ -15,7 +15,10 @@ mod trace;
 use std::process::ExitCode;
 
 use clap::Parser;
+use deepram_media::MediaError;
 use deepram_pool::PoolError;
+use deepram_sim::SimError;
+use deepram_trace::workload::SpecError;
 
 use cli::{Cli, Command};
 
@@ -30,8 +33,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {}", one_line(&error));
-            let usage = matches!(error.downcast_ref(), Some(PoolError::Option { .. }));
-            ExitCode::from(if usage { USAGE } else { FAILED })
+            ExitCode::from(if is_usage(&error) { USAGE } else { FAILED })
         }
     }
 }
@@ -48,6 +50,42 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Completions { shell } => docs::completions(shell),
         Command::Man { out } => docs::man(out.as_deref()),
     }
+}
+
+/// A command line that can be parsed and yet asks for what cannot be.
+#[derive(Debug)]
+struct Usage(String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// Whether the command line is to blame, and not a file or a device.
+fn is_usage(error: &anyhow::Error) -> bool {
+    let of_media = |error: &MediaError| match error {
+        MediaError::UnknownPreset { at, .. } => at.as_ref().is_none_or(|at| at.file == "--set"),
+        MediaError::WrongKind { .. } => true,
+        MediaError::Toml { at, .. }
+        | MediaError::UnknownKey { at, .. }
+        | MediaError::Missing { at, .. }
+        | MediaError::Unit { at, .. }
+        | MediaError::Value { at, .. }
+        | MediaError::Derived { at, .. }
+        | MediaError::Cycle { at, .. } => at.file == "--set",
+        _ => false,
+    };
+    if let Some(SimError::Media(error)) = error.downcast_ref() {
+        return of_media(error);
+    }
+    error.is::<Usage>()
+        || error.downcast_ref().is_some_and(of_media)
+        || matches!(error.downcast_ref(), Some(PoolError::Option { .. }))
+        || matches!(error.downcast_ref(), Some(SimError::Config { .. }))
+        || error.downcast_ref().is_some_and(|error| !matches!(error, SpecError::File { .. }))
 }
 
 /// An error with its causes. Many of our errors tell their cause themselves: not twice.

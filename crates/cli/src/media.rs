@@ -1,5 +1,8 @@
 //! `deepram media`: the technologies and devices that the simulator knows.
 
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
 use clap::Subcommand;
 use deepram_media::Registry;
 use serde::Serialize;
@@ -11,6 +14,9 @@ use crate::output::{Table, emit_json, emit_text};
 pub(crate) enum MediaCommand {
     /// List every preset
     List {
+        /// A TOML file with presets of your own, which are listed too
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
         /// Print a JSON array
         #[arg(long)]
         json: bool,
@@ -22,6 +28,9 @@ pub(crate) enum MediaCommand {
     Show {
         /// The preset
         name: String,
+        /// A TOML file with presets of your own
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
         /// Show it with other figures: key=value, such as read=30us
         #[arg(long = "set", value_name = "KEY=VALUE")]
         set: Vec<String>,
@@ -57,11 +66,26 @@ struct RowJson {
 }
 
 pub(crate) fn run(command: MediaCommand) -> anyhow::Result<()> {
-    let registry = Registry::builtin()?;
     match command {
-        MediaCommand::List { json } => list(&registry, json),
-        MediaCommand::Show { name, set, json } => show(&registry, &name, &set, json),
+        MediaCommand::List { config, json } => list(&registry(config.as_deref())?, json),
+        MediaCommand::Show { name, config, set, json } => {
+            show(&registry(config.as_deref())?, &name, &set, json)
+        }
     }
+}
+
+/// The presets that are built in, and those of the user's file.
+pub(crate) fn registry(config: Option<&Path>) -> anyhow::Result<Registry> {
+    let mut registry = Registry::builtin()?;
+    if let Some(file) = config {
+        let bytes = std::fs::read(file).with_context(|| format!("reading {}", file.display()))?;
+        let text = std::str::from_utf8(&bytes).map_err(|error| {
+            let line = 1 + bytes[..error.valid_up_to()].iter().filter(|b| **b == b'\n').count();
+            anyhow::anyhow!("{}:{line}: not UTF-8; a file of presets is TOML text", file.display())
+        })?;
+        registry.add(&file.display().to_string(), text)?;
+    }
+    Ok(registry)
 }
 
 fn list(registry: &Registry, json: bool) -> anyhow::Result<()> {
@@ -85,6 +109,7 @@ fn list(registry: &Registry, json: bool) -> anyhow::Result<()> {
 }
 
 fn show(registry: &Registry, name: &str, set: &[String], json: bool) -> anyhow::Result<()> {
+    crate::sim::set_once(set)?;
     let set: Vec<&str> = set.iter().map(String::as_str).collect();
     let sheet = registry.sheet_with(name, &set)?;
     let rows = sheet.rows()?;

@@ -1,28 +1,31 @@
 //! `deepram sim`: a simulated memory system under a workload or a trace.
 
+use std::cell::Cell;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use clap::{ArgGroup, Args, ValueEnum};
-use deepram_media::Registry;
+use clap::{ArgGroup, Args, ValueEnum, value_parser};
+use deepram_core::units::{self, Picos, parse_count, parse_share};
 use deepram_sim::host::Stop;
 use deepram_sim::ssd::Precondition;
 use deepram_sim::{RunOptions, SimError, System, SystemConfig, requests, run as simulate};
-use deepram_trace::workload::Spec;
-use deepram_trace::{Format, Item, ObjectPlacement, Request, TraceError, Workload};
+use deepram_trace::{Format, Item, ObjectPlacement, Op, Request, TraceError, Workload};
 use indicatif::ProgressBar;
 
+use crate::Usage;
 use crate::output::{emit_text, progress};
 use crate::trace::Source;
 
-const PS_PER_US: f64 = 1e6;
 /// Bytes that an object of a trace takes.
 const SLOT_BYTES: u64 = 4096;
+/// So many of them, if nothing else is said.
+const OBJECT_SLOTS: u64 = 1 << 20;
 /// The progress bar moves once in so many requests.
 const STEP: u64 = 1 << 14;
 
 /// Options of `deepram sim`.
 #[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
 #[command(group(ArgGroup::new("input").required(true).args(["workload", "trace"])))]
 pub(crate) struct SimArgs {
     /// The system: dram or ssd
@@ -35,7 +38,7 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// The trace's format; recognised by content if not given
-    #[arg(long, value_name = "FORMAT", requires = "trace")]
+    #[arg(long, value_name = "FORMAT", conflicts_with = "workload")]
     format: Option<Format>,
     /// The device, as `deepram media list` names it
     #[arg(long, value_name = "PRESET", default_value = "")]
@@ -50,41 +53,41 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Threads that issue requests, where these have no arrival times
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..))]
     threads: u32,
     /// Requests that a thread has under way at once
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..))]
     depth: u32,
-    /// Microseconds between a completion and the thread's next request
-    #[arg(long, value_name = "US", default_value_t = 0.0)]
-    think: f64,
+    /// Time between a completion and the thread's next request: 5us, 2ms; microseconds without a unit
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = time)]
+    think: Picos,
     /// Ignore arrival times: the next request comes when one is done
     #[arg(long)]
     closed: bool,
-    /// At most so many requests; 0 for the workload's or trace's own end
-    #[arg(long, value_name = "N")]
-    requests: Option<u64>,
+    /// At most so many requests: 1000, 10k, 2.5M; 0 for the workload's or trace's own end
+    #[arg(long, value_name = "N", default_value = "0", value_parser = parse_count)]
+    requests: u64,
     /// Requests at the start that are simulated but not measured
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value = "0", value_parser = parse_count)]
     warm_up: u64,
     /// Addresses beyond the device wrap around instead of being errors
     #[arg(long)]
     wrap: bool,
-    /// For traces of objects, which have no addresses: places of 4 KiB that they are spread over
-    #[arg(long, value_name = "N", default_value_t = 1 << 20)]
-    object_slots: u64,
-    /// State of the drive before the run
-    #[arg(long, value_enum, default_value_t = Before::Empty)]
-    precondition: Before,
-    /// Share of the logical pages that the precondition writes
-    #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
-    filled: f64,
+    /// For traces of objects, which have no addresses: places of 4 KiB that they are spread over; 1048576 if not given
+    #[arg(long, value_name = "N", conflicts_with = "workload", value_parser = object_slots)]
+    object_slots: Option<u64>,
+    /// State of the drive before the run; empty if not given
+    #[arg(long, value_enum)]
+    precondition: Option<Before>,
+    /// Share of the logical pages that the precondition writes: 0.7, 70%; all if not given
+    #[arg(long, value_name = "SHARE", requires = "precondition", value_parser = parse_share)]
+    filled: Option<f64>,
     /// Reads may suspend programs and erases, where the part can
     #[arg(long)]
     suspend: bool,
-    /// Length of the intervals of the time series, in microseconds
-    #[arg(long, value_name = "US", default_value_t = 0.0)]
-    interval: f64,
+    /// Length of the intervals of the time series: 100us, 1ms; microseconds without a unit
+    #[arg(long, value_name = "TIME", value_parser = interval)]
+    interval: Option<Picos>,
     /// Write the time series as CSV to a file
     #[arg(long, value_name = "FILE", requires = "interval")]
     csv: Option<PathBuf>,
@@ -114,56 +117,56 @@ pub(crate) fn workloads() -> String {
 }
 
 pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
-    let mut registry = Registry::builtin()?;
-    if let Some(file) = &args.config {
-        let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
-        registry.add(&file.display().to_string(), &text)?;
-    }
+    let registry = crate::media::registry(args.config.as_deref())?;
     let mut config = SystemConfig::new(args.system);
+    check_drive_options(args)?;
+    set_once(&args.set)?;
     config.preset.clone_from(&args.preset);
     config.overrides.clone_from(&args.set);
     config.ssd.suspend_programs = args.suspend;
     config.ssd.suspend_erases = args.suspend;
+    let filled = args.filled.unwrap_or(1.0);
     config.ssd.precondition = match args.precondition {
-        Before::Empty => Precondition::Empty,
-        Before::Sequential => Precondition::Sequential(args.filled),
-        Before::Steady => Precondition::Steady(args.filled),
+        None | Some(Before::Empty) => Precondition::Empty,
+        Some(Before::Sequential) => Precondition::Sequential(filled),
+        Some(Before::Steady) => Precondition::Steady(filled),
     };
     let mut options = RunOptions { seed: args.seed, ..RunOptions::default() };
     options.host.threads = args.threads;
     options.host.per_thread = args.depth;
-    options.host.think_ps = picoseconds(args.think, "think")?;
+    options.host.think_ps = args.think.0;
     options.host.closed = args.closed;
-    options.host.requests = args.requests.unwrap_or(0);
+    options.host.requests = args.requests;
     options.host.warm_up = args.warm_up;
     options.host.wrap = args.wrap;
     options.host.stop = Stop::Drained;
-    options.host.interval_ps = picoseconds(args.interval, "interval")?;
+    options.host.interval_ps = args.interval.unwrap_or_default().0;
 
-    let objects = ObjectPlacement { slot_bytes: SLOT_BYTES, slots: args.object_slots };
+    let objects =
+        ObjectPlacement { slot_bytes: SLOT_BYTES, slots: args.object_slots.unwrap_or(OBJECT_SLOTS) };
+    let seen = Seen::default();
     let bar = progress("simulating");
     let result = match (&args.workload, &args.trace) {
         (Some(spec), _) => {
             options.workload.clone_from(spec);
-            let parsed: Spec = spec.parse()?;
-            let bounded = parsed.values().any(|(name, value)| name == "count" && value != "0");
-            anyhow::ensure!(
-                bounded || args.requests.is_some(),
-                "{} may have no end: give count=N in the workload, or --requests N (0 for its own end, if it has one)",
-                parsed.name()
-            );
-            let items = Workload::new(spec, args.seed)?.map(Ok::<_, TraceError>);
-            simulate(&registry, &config, counted(items, objects, &bar), &options)
+            let workload = Workload::new(spec, args.seed)?;
+            if !workload.ends() && args.requests == 0 {
+                let name = workload.spec().name();
+                return usage(format!("{name} has no end: give count=N in the workload, or --requests N"));
+            }
+            let items = workload.map(Ok::<_, TraceError>);
+            simulate(&registry, &config, counted(items, objects, &bar, &seen), &options)
         }
         (None, Some(file)) => {
             options.workload = file.display().to_string();
             let reader = Source::new(file.clone(), args.format).open()?;
-            simulate(&registry, &config, counted(reader, objects, &bar), &options)
+            simulate(&registry, &config, counted(reader, objects, &bar, &seen), &options)
         }
         (None, None) => anyhow::bail!("give --workload or --trace"),
     };
     bar.finish_and_clear();
     let result = result?;
+    seen.check(args, &options.workload)?;
     if let Some(file) = &args.csv {
         std::fs::write(file, result.to_csv()).with_context(|| format!("writing {}", file.display()))?;
     }
@@ -173,24 +176,128 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     emit_text(&result.to_table())
 }
 
-fn picoseconds(us: f64, option: &str) -> anyhow::Result<u64> {
-    anyhow::ensure!((0.0..1e12).contains(&us), "--{option} {us} is no time in microseconds");
-    Ok((us * PS_PER_US).round() as u64)
+fn usage<T>(why: impl Into<String>) -> anyhow::Result<T> {
+    Err(Usage(why.into()).into())
+}
+
+/// Options that say how a drive is run mean nothing for memory.
+fn check_drive_options(args: &SimArgs) -> anyhow::Result<()> {
+    if args.system == System::Ssd {
+        if args.filled.is_some() && args.precondition == Some(Before::Empty) {
+            return usage(
+                "--filled is for --precondition sequential or steady; an empty drive has nothing in it",
+            );
+        }
+        return Ok(());
+    }
+    let name = args.system.name();
+    match (args.precondition, args.suspend) {
+        (Some(_), _) => {
+            usage(format!("--precondition is for ssd; {name} keeps nothing that a run could find"))
+        }
+        (None, true) => usage(format!("--suspend is for ssd; {name} has no programs and erases")),
+        (None, false) => Ok(()),
+    }
+}
+
+/// One figure set twice is a slip: which of the two is meant cannot be known.
+pub(crate) fn set_once(set: &[String]) -> anyhow::Result<()> {
+    let key = |text: &'_ str| text.split('=').next().unwrap_or("").trim().to_owned();
+    let mut keys: Vec<String> = set.iter().map(|text| key(text)).collect();
+    keys.sort();
+    match keys.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => usage(format!("--set {}=.. is given twice; give it once", pair[0])),
+        None => Ok(()),
+    }
+}
+
+/// A time; a bare number counts microseconds.
+fn time(text: &str) -> Result<Picos, String> {
+    let bare = units::split(text).1.is_empty();
+    let with_unit = if bare { format!("{}us", text.trim()) } else { text.to_owned() };
+    with_unit.parse().map_err(|error: units::ParseUnitError| format!("expected {}", error.wanted()))
+}
+
+fn interval(text: &str) -> Result<Picos, String> {
+    match time(text)? {
+        Picos(0) => Err("an interval is longer than 0".into()),
+        interval => Ok(interval),
+    }
+}
+
+fn object_slots(text: &str) -> Result<u64, String> {
+    match parse_count(text) {
+        Ok(0) => Err("objects need at least one place".into()),
+        Ok(slots) => Ok(slots),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// What went by on the way to the simulator.
+#[derive(Debug, Default)]
+struct Seen {
+    requests: Cell<u64>,
+    /// Time stamp of the last request that had one.
+    last_ps: Cell<u64>,
+    /// Requests stamped earlier than one before.
+    late: Cell<u64>,
+    /// Reads and writes of no bytes.
+    empty: Cell<u64>,
+}
+
+impl Seen {
+    fn add(&self, request: &Request) -> u64 {
+        if let Some(time) = request.time_ps {
+            if time < self.last_ps.get() {
+                self.late.set(self.late.get() + 1);
+            }
+            self.last_ps.set(time.max(self.last_ps.get()));
+        }
+        if request.len == 0 && matches!(request.op, Op::Read | Op::Write) {
+            self.empty.set(self.empty.get() + 1);
+        }
+        self.requests.set(self.requests.get() + 1);
+        self.requests.get()
+    }
+
+    /// A run that measured nothing is an error; what was assumed is told.
+    fn check(&self, args: &SimArgs, workload: &str) -> anyhow::Result<()> {
+        let all = self.requests.get();
+        anyhow::ensure!(all > 0, "{workload} holds no requests: there is nothing to simulate");
+        if all <= args.warm_up {
+            return usage(format!("--warm-up {} leaves none of the {all} requests to measure", args.warm_up));
+        }
+        if self.late.get() > 0 && !args.closed {
+            eprintln!(
+                "note: {} of {all} requests are stamped earlier than one before them; each arrives with that one",
+                self.late.get()
+            );
+        }
+        if self.empty.get() > 0 {
+            eprintln!(
+                "note: {} of {all} requests read or write no bytes, and take no time",
+                self.empty.get()
+            );
+        }
+        Ok(())
+    }
 }
 
 fn counted<'a, I>(
     items: I,
     objects: ObjectPlacement,
     bar: &'a ProgressBar,
+    seen: &'a Seen,
 ) -> impl Iterator<Item = Result<Request, SimError>> + 'a
 where
     I: Iterator<Item = Result<Item, TraceError>> + 'a,
 {
-    let mut n = 0_u64;
-    requests(items, objects).inspect(move |_| {
-        n += 1;
-        if n.is_multiple_of(STEP) {
-            bar.set_position(n);
+    requests(items, objects).inspect(move |request| {
+        if let Ok(request) = request {
+            let n = seen.add(request);
+            if n.is_multiple_of(STEP) {
+                bar.set_position(n);
+            }
         }
     })
 }

@@ -5,6 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use deepram_core::units::{Bytes, parse_count};
 use deepram_trace::{
     Access, FORMATS, Format, Op, OpStats, ReadOptions, Summary, TraceReader, TraceWriter, WriteOptions,
 };
@@ -16,6 +17,7 @@ use crate::output::{Table, count, emit_json, emit_text, progress};
 #[derive(Debug, Subcommand)]
 pub(crate) enum TraceCommand {
     /// Say what is in a trace: operations, sizes, footprint, times
+    #[command(allow_negative_numbers = true)]
     Info {
         #[command(flatten)]
         source: Source,
@@ -26,6 +28,7 @@ pub(crate) enum TraceCommand {
     /// Turn a trace into another format
     ///
     /// A format that cannot hold all of a record refuses it, unless --lossy.
+    #[command(allow_negative_numbers = true)]
     Convert {
         #[command(flatten)]
         source: Source,
@@ -37,8 +40,8 @@ pub(crate) enum TraceCommand {
         /// Accept the loss of what the format cannot hold
         #[arg(long)]
         lossy: bool,
-        /// Stop after so many records
-        #[arg(long, value_name = "N")]
+        /// Stop after so many records: 1000, 10k, 2.5M
+        #[arg(long, value_name = "N", value_parser = parse_count)]
         limit: Option<u64>,
     },
     /// List the formats
@@ -53,9 +56,17 @@ pub(crate) struct Source {
     /// Its format; recognised by content if not given
     #[arg(long, value_name = "FORMAT")]
     format: Option<Format>,
-    /// Bytes of one unit of an address, where the format counts in sectors or blocks
-    #[arg(long, value_name = "BYTES")]
+    /// Size of one unit of an address, where the format counts in sectors or blocks: 512, 4KiB
+    #[arg(long, value_name = "SIZE", value_parser = unit)]
     unit: Option<u64>,
+}
+
+fn unit(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(Bytes(0)) => Err("a unit has at least one byte".into()),
+        Ok(Bytes(bytes)) => Ok(bytes),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 impl Source {
@@ -168,7 +179,10 @@ fn convert(
 ) -> anyhow::Result<()> {
     use anyhow::Context;
     let reader = source.open()?;
-    let file = File::create_new(output).with_context(|| format!("creating {}", output.display()))?;
+    let file = File::create_new(output).with_context(|| match output.exists() {
+        true => format!("creating {}: remove it, or name another file", output.display()),
+        false => format!("creating {}", output.display()),
+    })?;
     let bar = progress("converting");
     let result = (|| {
         let mut writer =

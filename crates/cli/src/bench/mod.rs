@@ -1,6 +1,7 @@
 //! `deepram bench`: figures for docs/performance.md, each beside its peer or its physical limit,
 //! taken in the same run.
 
+mod caches;
 mod checkpoint;
 mod open;
 mod sim_peers;
@@ -15,6 +16,8 @@ use serde::Serialize;
 /// What to measure.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
+    /// Replacement policies on traces in memory, against libCacheSim
+    Caches(caches::CachesArgs),
     /// Sync and rollback of a pool with some of its segments dirty, against msync of a mapping
     Checkpoint(checkpoint::CheckpointArgs),
     /// Opening after a crash: what was written since the checkpoint against the size of the pool
@@ -40,6 +43,7 @@ pub(crate) struct Common {
 /// Runs one of them.
 pub(crate) fn run(command: BenchCommand) -> anyhow::Result<()> {
     match command {
+        BenchCommand::Caches(args) => caches::run(&args),
         BenchCommand::Checkpoint(args) => checkpoint::run(&args),
         BenchCommand::Open(args) => open::run(&args),
         BenchCommand::SimPeers(args) => sim_peers::run(&args),

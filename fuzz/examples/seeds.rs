@@ -1,0 +1,24 @@
+//! Writes a first input for every parser's target to `fuzz/corpus`: a fuzzer that starts from a sound
+//! sample gets further. `cargo run --manifest-path fuzz/Cargo.toml --example seeds`.
+
+use std::path::Path;
+
+#[path = "../presets.rs"]
+mod presets;
+#[path = "../traces.rs"]
+mod traces;
+
+fn main() -> std::io::Result<()> {
+    let write = |target: &str, sample: Vec<u8>| {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
+        std::fs::create_dir_all(&folder)?;
+        std::fs::write(folder.join("sample"), sample)
+    };
+    for (target, _) in traces::TARGETS {
+        write(target, traces::sample(target))?;
+    }
+    for (target, _) in presets::TARGETS {
+        write(target, presets::sample(target))?;
+    }
+    Ok(())
+}
