@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use deepram_core::ftl::{BlockInfo, Blocks, BlocksError, CostBenefit, Greedy, State, VictimPolicy};
+use deepram_core::ftl::{
+    BlockInfo, Blocks, BlocksError, CostBenefit, Greedy, GreedyOfRandom, State, Ties, VictimPolicy, any_block,
+};
 use deepram_core::units::BlockId;
 use proptest::prelude::*;
 
@@ -16,8 +18,12 @@ fn filled(blocks: &mut Blocks, block: BlockId, live: u16, sequence: u64) {
     blocks.close(block).unwrap();
 }
 
-fn none() -> BTreeSet<BlockId> {
-    BTreeSet::new()
+fn greedy(blocks: &Blocks) -> Option<BlockId> {
+    Greedy::default().pick(blocks, 9, &mut any_block)
+}
+
+fn cost_benefit(blocks: &Blocks, now: u64) -> Option<BlockId> {
+    CostBenefit.pick(blocks, now, &mut any_block)
 }
 
 #[test]
@@ -80,7 +86,7 @@ fn blocks_of_the_driver_are_no_victims() {
     blocks.add_live(block, 1).unwrap();
     for _ in 0..2 {
         assert!(blocks.is_driver_owned(block) && !blocks.is_driver_owned(BlockId(1)));
-        assert_eq!((Greedy.pick(&blocks, 9, &none()), CostBenefit.pick(&blocks, 9, &none())), (None, None));
+        assert_eq!((greedy(&blocks), cost_benefit(&blocks, 9)), (None, None));
         assert_eq!((blocks.wear_victim(0), blocks.dead()), (None, 0));
         blocks.seal(block).unwrap();
     }
@@ -176,22 +182,35 @@ fn greedy_takes_the_fewest_live_slots_and_of_equals_the_lowest_block() {
         filled(&mut blocks, BlockId(block), live, 1);
     }
     blocks.open_at(BlockId(0), 0, 1).unwrap();
-    let mut exclude = none();
+    let highest = Greedy { ties: Ties::Highest }.pick(&blocks, 9, &mut any_block);
+    assert_eq!(highest, Some(BlockId(4)));
+    let mut held = blocks.clone();
+    let mut exclude = BTreeSet::new();
     for expected in [Some(3), Some(4), Some(1), None] {
-        let picked = Greedy.pick(&blocks, 9, &exclude);
+        let picked = Greedy::default().pick(&blocks, 9, &mut |block| !exclude.contains(&block));
         assert_eq!(picked, expected.map(BlockId));
-        exclude.extend(picked);
+        assert_eq!(greedy(&held), picked);
+        if let Some(picked) = picked {
+            exclude.insert(picked);
+            held.hold(picked);
+        }
     }
+    // A held block stays held when its pages die, and is a candidate again when let go.
+    held.sub_live(BlockId(4), 1).unwrap();
+    assert_eq!(greedy(&held), None);
+    held.let_go(BlockId(4));
+    assert_eq!(greedy(&held), Some(BlockId(4)));
+    assert_eq!(held.reclaimable().collect::<Vec<_>>(), [(1, BlockId(4)), (SLOTS, BlockId(6))]);
 }
 
 #[test]
 fn a_block_in_which_every_good_slot_is_live_is_no_victim() {
     let mut blocks = Blocks::new(1, SLOTS);
     filled(&mut blocks, BlockId(0), SLOTS - 1, 1);
-    assert_eq!(Greedy.pick(&blocks, 9, &none()), Some(BlockId(0)));
+    assert_eq!(greedy(&blocks), Some(BlockId(0)));
     blocks.mark_bad(BlockId(0), 3).unwrap();
-    assert_eq!(Greedy.pick(&blocks, 9, &none()), None);
-    assert_eq!(CostBenefit.pick(&blocks, 9, &none()), None);
+    assert_eq!(greedy(&blocks), None);
+    assert_eq!(cost_benefit(&blocks, 9), None);
 }
 
 #[test]
@@ -201,11 +220,11 @@ fn cost_benefit_prefers_an_old_block_to_a_slightly_emptier_new_one() {
     filled(&mut blocks, BlockId(1), 4, 1);
     filled(&mut blocks, BlockId(2), 4, 1);
     // 100 × (1 - 4/8) / (2 × 4/8) = 50 against 2 × (1 - 3/8) / (2 × 3/8) = 1.67.
-    assert_eq!(CostBenefit.pick(&blocks, 100, &none()), Some(BlockId(1)));
-    assert_eq!(CostBenefit.pick(&blocks, 100, &[BlockId(1)].into()), Some(BlockId(2)));
-    assert_eq!(Greedy.pick(&blocks, 100, &none()), Some(BlockId(0)));
+    assert_eq!(cost_benefit(&blocks, 100), Some(BlockId(1)));
+    assert_eq!(CostBenefit.pick(&blocks, 100, &mut |block| block != BlockId(1)), Some(BlockId(2)));
+    assert_eq!(greedy(&blocks), Some(BlockId(0)));
     // A clock behind the blocks' makes all of them new: then the emptiest.
-    assert_eq!(CostBenefit.pick(&blocks, 0, &none()), Some(BlockId(0)));
+    assert_eq!(cost_benefit(&blocks, 0), Some(BlockId(0)));
 }
 
 #[test]
@@ -217,7 +236,7 @@ fn cost_benefit_does_not_overflow() {
         blocks.add_live(BlockId(block), live).unwrap();
         blocks.close(BlockId(block)).unwrap();
     }
-    assert_eq!(CostBenefit.pick(&blocks, u64::MAX, &none()), Some(BlockId(1)));
+    assert_eq!(cost_benefit(&blocks, u64::MAX), Some(BlockId(1)));
 }
 
 #[test]
@@ -262,6 +281,8 @@ enum Change {
     Add(u32, u16),
     Sub(u32, u16),
     Release,
+    Erase(u32),
+    Take(u32),
     Bad(u32, u16),
 }
 
@@ -277,7 +298,9 @@ fn change() -> impl Strategy<Value = Change> {
         1 => (block.clone(), 0..9u8).prop_map(|(b, n)| if n == 0 { Change::Retire(b) } else { Change::Close(b) }),
         4 => (block.clone(), count.clone()).prop_map(|(b, n)| Change::Add(b, n)),
         4 => (block.clone(), count.clone()).prop_map(|(b, n)| Change::Sub(b, n)),
-        2 => Just(Change::Release),
+        1 => Just(Change::Release),
+        2 => block.clone().prop_map(Change::Erase),
+        3 => block.clone().prop_map(Change::Take),
         1 => (block, count).prop_map(|(b, n)| Change::Bad(b, n)),
     ]
 }
@@ -312,6 +335,14 @@ proptest! {
                     prop_assert_eq!(blocks.release_dead().len(), dead);
                     false
                 }
+                Change::Erase(block) => blocks.erase(BlockId(block)).is_err(),
+                Change::Take(block) => {
+                    let taken = blocks.take(BlockId(block));
+                    if let Some(slot) = taken {
+                        prop_assert_eq!(slot + 1, blocks.info(BlockId(block)).used);
+                    }
+                    taken.is_none()
+                }
                 Change::Bad(block, slot) => blocks.mark_bad(BlockId(block), slot).is_err(),
             };
             if refused {
@@ -330,8 +361,15 @@ proptest! {
                 .filter(|(_, info)| info.state == State::Closed && info.live != 0);
             let victim = with_data.filter(|(block, info)| info.live < blocks.capacity(*block))
                 .min_by_key(|(block, info)| (info.live, *block)).map(|(block, _)| block);
-            prop_assert_eq!(Greedy.pick(&blocks, now, &none()), victim);
-            prop_assert_eq!(CostBenefit.pick(&blocks, now, &none()).is_some(), victim.is_some());
+            prop_assert_eq!(greedy(&blocks), victim);
+            prop_assert_eq!(cost_benefit(&blocks, now).is_some(), victim.is_some());
+            let mut number = now as u32;
+            let draw = |below| {
+                number = number.wrapping_mul(5).wrapping_add(3);
+                number % below
+            };
+            let drawn = GreedyOfRandom { draw }.pick(&blocks, now, &mut any_block);
+            prop_assert_eq!(drawn.is_some(), victim.is_some());
 
             let restored = Blocks::restore(SLOTS, infos.to_vec());
             prop_assert_eq!(restored.map(|blocks| blocks.infos().to_vec()), Ok(infos.to_vec()));
@@ -355,4 +393,46 @@ fn a_block_that_was_opened_for_nothing_is_free_again_at_once_and_no_other_is() {
     blocks.close(closed).unwrap();
     // Dead, but what was last made durable may need it.
     assert!(matches!(blocks.give_back(closed), Err(BlocksError::WrongState { .. })));
+}
+
+#[test]
+fn without_quarantine_a_dead_block_is_the_best_victim_unless_it_is_held() {
+    let mut blocks = Blocks::new(4, SLOTS).without_quarantine();
+    for (block, live) in [(1, 3), (2, 1), (3, 2)] {
+        filled(&mut blocks, BlockId(block), live, 1);
+    }
+    blocks.hold(BlockId(2));
+    blocks.sub_live(BlockId(2), 1).unwrap();
+    assert_eq!((blocks.dead(), greedy(&blocks)), (1, Some(BlockId(3))), "2 is dead, but held");
+    blocks.let_go(BlockId(2));
+    assert_eq!((greedy(&blocks), cost_benefit(&blocks, 9)), (Some(BlockId(2)), Some(BlockId(2))));
+    blocks.sub_live(BlockId(1), 3).unwrap();
+    assert_eq!(Greedy { ties: Ties::Highest }.pick(&blocks, 9, &mut any_block), Some(BlockId(2)));
+    assert_eq!(greedy(&blocks), Some(BlockId(1)));
+    blocks.erase(BlockId(1)).unwrap();
+    assert_eq!(greedy(&blocks), Some(BlockId(2)));
+    let restored = Blocks::restore(SLOTS, blocks.infos().to_vec()).unwrap();
+    assert_eq!(greedy(&restored), Some(BlockId(3)));
+    assert_eq!(greedy(&restored.without_quarantine()), Some(BlockId(2)));
+}
+
+#[test]
+fn a_dead_block_is_erased_alone_and_lists_do_not_grow_with_the_number_of_erases() {
+    let mut blocks = Blocks::new(4, SLOTS);
+    filled(&mut blocks, BlockId(3), 1, 1);
+    assert!(matches!(blocks.erase(BlockId(3)), Err(BlocksError::StillLive { .. })));
+    let settled = blocks.memory_bytes();
+    for now in 0..10_000 {
+        let block = blocks.open(0, now).unwrap();
+        assert!(matches!(blocks.erase(block), Err(BlocksError::WrongState { .. })));
+        for slot in 0..SLOTS {
+            assert_eq!(blocks.take(block), Some(slot));
+        }
+        assert_eq!(blocks.take(block), None);
+        blocks.close(block).unwrap();
+        blocks.sub_live(block, SLOTS).unwrap();
+        blocks.erase(block).unwrap();
+    }
+    assert!(blocks.memory_bytes() < settled + 1024, "{} after {settled}", blocks.memory_bytes());
+    assert_eq!((blocks.dead(), blocks.free(), blocks.spread()), (0, 3, 3333));
 }

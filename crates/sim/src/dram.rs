@@ -82,15 +82,21 @@ impl DramMemory {
         self.counts
     }
 
-    /// Dynamic and background energy over `time`, in picojoules: bursts and rows; a row open in each rank,
-    /// and refresh.
+    /// Dynamic and static energy over `time` by component, in picojoules: bursts, rows opened, a row open
+    /// in each rank all the time, and refresh.
     #[must_use]
-    pub fn energy_pj(&self, time: Time) -> (f64, f64) {
-        let dynamic = self.dram.burst_energy(false).0 * self.counts.read_bursts as f64
-            + self.dram.burst_energy(true).0 * self.counts.write_bursts as f64
-            + self.dram.row_energy().0 * self.counts.activations as f64;
-        let power = self.dram.background_power(Background::Active, self.dram.total_ranks());
-        (dynamic, power.0 * time as f64)
+    pub fn energy_pj(&self, time: Time) -> [(&'static str, f64, f64); 5] {
+        let (dram, counts) = (&self.dram, &self.counts);
+        let ranks = dram.total_ranks();
+        let refresh = dram.refresh_power(ranks).0;
+        let background = dram.background_power(Background::Active, ranks).0 - refresh;
+        [
+            ("dram read bursts", dram.burst_energy(false).0 * counts.read_bursts as f64, 0.0),
+            ("dram write bursts", dram.burst_energy(true).0 * counts.write_bursts as f64, 0.0),
+            ("dram rows", dram.row_energy().0 * counts.activations as f64, 0.0),
+            ("dram background", 0.0, background * time as f64),
+            ("dram refresh", 0.0, refresh * time as f64),
+        ]
     }
 
     /// The first moment at or after `time` at which the rank is not refreshing.

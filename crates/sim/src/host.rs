@@ -37,9 +37,13 @@ pub struct Command {
 
 /// What happens: to the host, or inside the device.
 #[derive(Debug, Clone, Copy)]
-enum Event<E> {
+pub(crate) enum Event<E> {
     Arrive,
     Ready,
+    /// The request completes once the software between the device and its thread has run.
+    Complete(Slot),
+    /// Something of a driver other than [`drive`]: a thread goes on, say.
+    Driver(#[expect(dead_code, reason = "read by the processor front")] u32),
     Device(E),
 }
 
@@ -47,11 +51,24 @@ enum Event<E> {
 /// requests.
 #[derive(Debug)]
 pub struct Context<E> {
-    queue: EventQueue<Event<E>>,
-    done: Vec<Slot>,
+    pub(crate) queue: EventQueue<Event<E>>,
+    pub(crate) done: Vec<Slot>,
+    /// Requests whose threads sleep: told to drivers that model the processor.
+    pub(crate) asleep: Vec<Slot>,
+    /// Requests over but for software that runs on the thread's core: slot, picoseconds.
+    pub(crate) resumed: Vec<(Slot, Time)>,
 }
 
 impl<E: Copy> Context<E> {
+    pub(crate) fn new() -> Self {
+        Self {
+            queue: EventQueue::new(),
+            done: Vec::with_capacity(64),
+            asleep: Vec::new(),
+            resumed: Vec::new(),
+        }
+    }
+
     /// The present.
     #[inline]
     #[must_use]
@@ -70,6 +87,20 @@ impl<E: Copy> Context<E> {
     pub fn complete(&mut self, slot: Slot) {
         self.done.push(slot);
     }
+
+    /// Says that from now on the request's thread does not need its core: the operating system has put
+    /// it to sleep (after the software before it, which the device has let pass). It wakes with
+    /// [`Context::resume`]. Until then, and without this call, the core is the thread's: it runs the
+    /// software of the access, or waits for hardware.
+    pub fn sleep(&mut self, slot: Slot) {
+        self.asleep.push(slot);
+    }
+
+    /// Says that the request is over but for software of `software_ps` that runs on the thread's core
+    /// when the thread has one: the way out of the operating system. The request then completes.
+    pub fn resume(&mut self, slot: Slot, software_ps: Time) {
+        self.resumed.push((slot, software_ps));
+    }
 }
 
 /// A simulated device: a state machine driven by commands and its own events.
@@ -85,6 +116,12 @@ pub trait Device {
 
     /// Commands that the device takes at once.
     fn queue_limit(&self) -> u64;
+
+    /// Hears of the next command before it is sent, so that what it needs of large tables can be on its
+    /// way from memory. Changes nothing that can be seen.
+    fn foresee(&self, command: &Command) {
+        let _ = command;
+    }
 
     /// Takes a command.
     ///
@@ -275,6 +312,8 @@ struct Host<'a, W> {
     capacity: u64,
     next: Option<Request>,
     exhausted: bool,
+    /// Closed loop: slots that take their next request at once.
+    ready: u64,
     issued: u64,
     completed: u64,
     inside: u64,
@@ -307,13 +346,14 @@ where
     if options.threads == 0 || options.per_thread == 0 {
         return Err(SimError::config("threads", "threads and requests a thread must be at least 1"));
     }
-    let mut context = Context { queue: EventQueue::new(), done: Vec::with_capacity(64) };
+    let mut context = Context::new();
     let mut host = Host {
         workload,
         options,
         capacity: device.capacity(),
         next: None,
         exhausted: false,
+        ready: 0,
         issued: 0,
         completed: 0,
         inside: 0,
@@ -409,6 +449,7 @@ where
                     if let Some(request) = self.next.take() {
                         self.arrive(&request, now);
                         self.next = self.take()?;
+                        self.announce(device);
                         match self.next {
                             Some(next) => {
                                 context.queue.push(next.time_ps.unwrap_or(now).max(now), Event::Arrive);
@@ -421,17 +462,33 @@ where
                         }
                     }
                 }
+                Event::Complete(slot) => context.done.push(slot),
+                Event::Driver(_) => {}
                 Event::Ready => {
                     if let Some(request) = self.next.take() {
                         self.arrive(&request, now);
                         self.next = self.take()?;
+                        self.announce(device);
                     }
                 }
             }
-            // A device may complete a command while it takes one, and room lets in the next.
+            // A device may complete a command while it takes one, and room lets in the next. There is a core
+            // for every thread here: who sleeps keeps nobody else waiting.
             loop {
+                context.asleep.clear();
+                while let Some((slot, software)) = context.resumed.pop() {
+                    context.queue.push(now + software, Event::Complete(slot));
+                }
                 while let Some(slot) = context.done.pop() {
                     self.complete(slot, device, context);
+                }
+                while self.ready > 0 {
+                    self.ready -= 1;
+                    if let Some(request) = self.next.take() {
+                        self.arrive(&request, now);
+                        self.next = self.take()?;
+                        self.announce(device);
+                    }
                 }
                 if self.inside >= limit {
                     break;
@@ -446,6 +503,13 @@ where
         }
         self.end = context.queue.now();
         Ok(())
+    }
+
+    #[inline]
+    fn announce<D: Device>(&self, device: &D) {
+        if let Some(Request { op, offset, len, .. }) = self.next {
+            device.foresee(&Command { op, offset, len });
+        }
     }
 
     fn arrive(&mut self, request: &Request, now: Time) {
@@ -517,10 +581,12 @@ where
             };
             self.tally[kind] += 1;
         }
-        if self.next.is_some()
-            && (self.options.closed || self.next.is_some_and(|next| next.time_ps.is_none()))
-        {
-            context.queue.push(now + self.options.think_ps, Event::Ready);
+        if self.next.is_some_and(|next| self.options.closed || next.time_ps.is_none()) {
+            if self.options.think_ps == 0 {
+                self.ready += 1;
+            } else {
+                context.queue.push(now + self.options.think_ps, Event::Ready);
+            }
         }
     }
 

@@ -30,12 +30,14 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cache;
 pub mod dram;
 pub mod engine;
 mod error;
 pub mod flash;
 pub mod host;
 pub mod metrics;
+pub mod nested;
 pub mod peers;
 pub mod result;
 pub mod rng;

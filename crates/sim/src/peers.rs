@@ -382,12 +382,8 @@ pub fn system(case: &PeerCase) -> SystemConfig {
     let mut config = SystemConfig::new(System::Ssd);
     config.preset = case.preset.into();
     if case.preset.starts_with("mqsim") {
-        // A package works on one die at a time: inferred. With dies side by side, as the source at 0d76b1d
-        // reads, the means are 254 and 237 us instead of 436 and 247; one at a time gives those, the
-        // counts of multi-plane commands and both traces.
-        // Entries: page number and sector bits on flash, twice the page number in the cache
-        // (Address_Mapping_Unit_Page_Level.cpp: 26 and 16 bits, 2 x 26 and 16 bits, in whole bytes).
-        config.overrides = vec!["parallel_units=1".into(), "mapping_entry=6B".into()];
+        // An entry takes twice the page number's bits in the cache: 2 x 26 and 16, in whole bytes
+        // (Address_Mapping_Unit_Page_Level.cpp).
         config.ssd.mapping_cache_entry = 9;
         // Pages written again within a window stay in the buffer (Data_Cache_Manager_Flash_Advanced.cpp,
         // 02cffca); its length of a second is assumed.
@@ -424,6 +420,14 @@ pub fn run_options(case: &PeerCase) -> RunOptions {
         _ => host.wrap = true,
     }
     RunOptions { seed: 1, workload: case.name.into(), host }
+}
+
+/// Brings a case's device into the state before the run, and no more: what a rate leaves out.
+///
+/// # Errors
+/// As [`run`].
+pub fn set_up_case(registry: &Registry, case: &PeerCase) -> Result<(), SimError> {
+    run(registry, &system(case), std::iter::empty(), &run_options(case)).map(|_| ())
 }
 
 /// Runs a case and compares.

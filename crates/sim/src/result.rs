@@ -75,11 +75,18 @@ pub struct EnergyPart {
     pub dynamic_nj: f64,
     /// Leakage, standby and refresh over the time.
     pub static_nj: f64,
+    /// Both over the time.
+    pub mean_power_mw: f64,
 }
 
 impl EnergyPart {
     pub(crate) fn new(component: &str, dynamic_pj: f64, static_pj: f64) -> Self {
-        Self { component: component.into(), dynamic_nj: dynamic_pj / 1e3, static_nj: static_pj / 1e3 }
+        Self {
+            component: component.into(),
+            dynamic_nj: dynamic_pj / 1e3,
+            static_nj: static_pj / 1e3,
+            mean_power_mw: 0.0,
+        }
     }
 }
 
@@ -269,6 +276,13 @@ impl RunResult {
             ));
         }
         rows.push(("energy".into(), format!("{:.3} mJ", self.energy_total_nj / 1e6)));
+        for part in self.energy.iter().filter(|part| part.dynamic_nj + part.static_nj > 0.0) {
+            let energy = (part.dynamic_nj + part.static_nj) / 1e6;
+            rows.push((
+                format!("  {}", part.component),
+                format!("{energy:.3} mJ, {:.3} mW on average", part.mean_power_mw),
+            ));
+        }
         if let Some(cost) = &self.cost {
             rows.push((
                 "cost".into(),

@@ -1,7 +1,7 @@
 //! One simulation from its configuration to its result.
 
 use deepram_media::{
-    AllocationPool, Dram, NandOp, Picos, Registry, Sheet, Ssd, lifetime_seconds, power_energy,
+    AllocationPool, Dram, NandOp, Picos, Registry, Sheet, Ssd, lifetime_seconds, nearest, power_energy,
 };
 use deepram_trace::{Item, ObjectPlacement, Request, TraceError};
 use serde::Serialize;
@@ -52,12 +52,8 @@ impl System {
     /// There is none; the error names the nearest and all.
     pub fn parse(name: &str) -> Result<System, SimError> {
         Self::ALL.into_iter().find(|system| system.name() == name).ok_or_else(|| {
-            let near = Self::ALL
-                .iter()
-                .map(|system| (strsim::damerau_levenshtein(system.name(), name), system.name()))
-                .min()
-                .filter(|(distance, _)| *distance <= 2)
-                .map_or_else(String::new, |(_, near)| format!(" (did you mean {near}?)"));
+            let near = nearest(name, Self::ALL.iter().map(|system| system.name()))
+                .map_or_else(String::new, |near| format!(" (did you mean {near}?)"));
             let known: Vec<&str> = Self::ALL.iter().map(|system| system.name()).collect();
             SimError::config(
                 "system",
@@ -146,6 +142,12 @@ where
         System::Dram => run_dram(&sheet.model::<Dram>()?, workload, options)?,
         System::Ssd => run_ssd(&sheet.model::<Ssd>()?, &config.ssd, workload, options)?,
     };
+    let time_ns = result.simulated_time_ns;
+    if time_ns > 0.0 {
+        for part in &mut result.energy {
+            part.mean_power_mw = (part.dynamic_nj + part.static_nj) / time_ns * 1e3;
+        }
+    }
     result.energy_total_nj = result.energy.iter().map(|part| part.dynamic_nj + part.static_nj).sum();
     describe(&mut result, config, &sheet, options)?;
     Ok(result)
@@ -190,7 +192,7 @@ where
 {
     let mut memory = DramMemory::new(dram)?;
     let measured = drive(&mut memory, workload, &options.host)?;
-    let (dynamic, fixed) = memory.energy_pj(measured.time_ps);
+    let energy = memory.energy_pj(measured.time_ps);
     let counts = memory.dram_counts();
     let mut result = RunResult::from_measured(measured);
     result.hit_ratios.push(HitRatio::new(
@@ -198,7 +200,9 @@ where
         counts.row_hits,
         counts.read_bursts + counts.write_bursts,
     ));
-    result.energy.push(EnergyPart::new("dram", dynamic, fixed));
+    result
+        .energy
+        .extend(energy.map(|(component, dynamic, fixed)| EnergyPart::new(component, dynamic, fixed)));
     result.dram = Some(counts);
     result.cost = dram.price.map(|price| Cost {
         usd: price.0 * dram.total_capacity().0 as f64,

@@ -67,6 +67,52 @@ fn packages_of_one_channel_take_turns_on_the_bus_and_work_side_by_side() {
 }
 
 #[test]
+fn dies_of_a_package_work_side_by_side_unless_the_package_works_on_one_at_a_time() {
+    let two = ["spread=cdwp", "channels=1", "packages_per_channel=1", "nand.dies=2", "raw_capacity=2GiB"];
+    let time = |units: &str| {
+        let ssd = drive_of(&[&two[..], &[units]].concat());
+        let page = ssd.nand.page.0;
+        (measure(&ssd, vec![request(None, 0, 2 * page, Op::Write)], 1).time_ps, ssd)
+    };
+    let (together, ssd) = time("parallel_units=2");
+    let link = ssd.link.transfer(deepram_media::Bytes(2 * ssd.nand.page.0)).0;
+    let bus = (ssd.nand.command(NandOp::Program, 1) + ssd.nand.data(NandOp::Program, 1)).0;
+    assert_eq!(together, link + 2 * bus + ssd.nand.program.0);
+    assert_eq!(time("parallel_units=1").0, link + 2 * (bus + ssd.nand.program.0));
+}
+
+#[test]
+fn a_second_register_hides_the_transfer_behind_the_array_or_the_array_behind_the_transfer() {
+    let one = ["channels=1", "packages_per_channel=1", "nand.planes=1", "raw_capacity=512MiB"];
+    let time = |registers: &str, op: Op| {
+        let ssd = drive_of(&[&one[..], &[registers]].concat());
+        let page = ssd.nand.page.0;
+        (measure(&ssd, vec![request(None, 0, 8 * page, op)], 1).time_ps, ssd)
+    };
+    let (single, ssd) = time("nand.registers=1", Op::Write);
+    let link = ssd.link.transfer(deepram_media::Bytes(8 * ssd.nand.page.0)).0;
+    let bus_in = (ssd.nand.command(NandOp::Program, 1) + ssd.nand.data(NandOp::Program, 1)).0;
+    let program = ssd.nand.program.0;
+    assert!(bus_in < program);
+    assert_eq!(single, link + 8 * (bus_in + program));
+    // The next page's data come in while the array works: only the first transfer is seen.
+    assert_eq!(time("nand.registers=2", Op::Write).0, link + bus_in + 8 * program);
+    let (command, data) = (ssd.nand.command(NandOp::Read, 1).0, ssd.nand.data(NandOp::Read, 1).0);
+    let read = ssd.nand.read.0;
+    assert!(command + data < read);
+    assert_eq!(time("nand.registers=1", Op::Read).0, link + 8 * (command + read + data));
+    // Each read's command is sent, and the one before it leaves, while the array works.
+    assert_eq!(time("nand.registers=2", Op::Read).0, link + command + 8 * read + data);
+}
+
+#[test]
+fn two_registers_need_dies_that_work_by_themselves() {
+    let ssd = drive_of(&["nand.dies=2", "parallel_units=1", "nand.registers=2", "raw_capacity=16GiB"]);
+    let error = ParallelSsd::new(&ssd, &SsdOptions::default(), 1).err().map(|error| error.to_string());
+    assert!(error.as_ref().is_some_and(|error| error.contains("set parallel_units to 2")), "{error:?}");
+}
+
+#[test]
 fn a_saturated_channel_moves_what_its_bus_can() {
     // Many packages with fast arrays on one channel: the bus is the limit.
     let ssd = drive_of(&[
@@ -170,6 +216,36 @@ fn energy_is_operations_times_cost_plus_standby_times_time() {
         + ssd.nand.standby().0 * ssd.packages() as f64 * result.simulated_time_ns * 1e3)
         / 1e3;
     assert!((result.energy_total_nj / expected - 1.0).abs() < 1e-12);
+    let powers: f64 = result.energy.iter().map(|part| part.mean_power_mw).sum();
+    assert!((powers / (expected / result.simulated_time_ns * 1e3) - 1.0).abs() < 1e-12, "{powers} mW");
+}
+
+#[test]
+fn energy_of_dram_is_its_components() {
+    let registry = Registry::builtin().unwrap();
+    let dram: Dram = registry.get("ddr4-2400").unwrap();
+    let burst = dram.burst_bytes().0;
+    let mut random = Stream::new(5, "test");
+    let requests: Vec<_> = (0..5_000)
+        .map(|n| {
+            let op = if n % 3 == 0 { Op::Read } else { Op::Write };
+            request(Some(n * 100_000), random.below(1 << 20) * burst, burst, op)
+        })
+        .collect();
+    let config = SystemConfig::new(System::Dram);
+    let result = run(&registry, &config, requests.into_iter(), &RunOptions::default()).unwrap();
+    let counts = result.dram.unwrap();
+    let part = |name: &str| result.energy.iter().find(|part| part.component == name).unwrap();
+    let expected = |energy: f64| energy / 1e3;
+    let near = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 1e-12, "{a} {b}");
+    near(part("dram read bursts").dynamic_nj, expected(1667.0 * dram.burst_energy(false).0));
+    near(part("dram write bursts").dynamic_nj, expected(3333.0 * dram.burst_energy(true).0));
+    near(part("dram rows").dynamic_nj, expected(counts.activations as f64 * dram.row_energy().0));
+    let time_ps = result.simulated_time_ns * 1e3;
+    let ranks = dram.total_ranks();
+    near(part("dram refresh").static_nj, expected(dram.refresh_power(ranks).0 * time_ps));
+    let all = dram.background_power(deepram_media::Background::Active, ranks).0 * time_ps;
+    near(part("dram background").static_nj + part("dram refresh").static_nj, expected(all));
 }
 
 #[test]

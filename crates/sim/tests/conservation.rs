@@ -37,7 +37,9 @@ proptest! {
         seed in any::<u64>(),
         channels in 1u64..4,
         ways in 1u64..3,
-        dies in 1u64..3,
+        dies in 1u64..4,
+        units in 1u64..4,
+        registers in 1u64..3,
         planes in 1u64..3,
         pages in 4u64..40,
         spare in 0.25f64..0.5,
@@ -63,7 +65,9 @@ proptest! {
             format!("victim={victim}"), format!("reclaim={reclaim}"), format!("spread={spread}"),
             "reclaim_below=0.15".to_owned(), format!("copy_back={copy_back}"),
             format!("static_wear_levelling={wear}"), "wear_delta=3".to_owned(),
-            "nand.suspend_program=10us".to_owned(),
+            "nand.suspend_program=10us".to_owned(), format!("parallel_units={}", units.min(dies)),
+            // Two registers need dies that work by themselves.
+            format!("nand.registers={}", if units < dies { 1 } else { registers }),
         ];
         if cached {
             overrides.push("mapping_in_memory=false".into());
@@ -208,4 +212,27 @@ fn every_completed_write_is_where_the_map_says() {
     let trim = Request { time_ps: None, device: 0, offset: 0, len: device.capacity(), op: Op::Trim };
     drive(&mut device, [Ok(trim)].into_iter(), &HostOptions::default()).unwrap();
     assert_eq!(device.counts().trimmed_pages - before, model.len() as u64);
+}
+
+#[test]
+fn memory_does_not_grow_with_the_number_of_requests() {
+    let shape = ["nand.blocks_per_plane=64", "nand.pages_per_block=32", "raw_capacity=256MiB"];
+    let ssd: Ssd = Registry::builtin().unwrap().get_with("mqsim-s8", &shape).unwrap();
+    let options = SsdOptions { precondition: Precondition::Steady(0.7), ..SsdOptions::default() };
+    let mut device = ParallelSsd::new(&ssd, &options, 1).unwrap();
+    let pages = device.capacity() / ssd.nand.page.0;
+    let host = HostOptions { per_thread: 16, ..HostOptions::default() };
+    let mut run = |count: u64| {
+        let mut random = Stream::new(count, "test");
+        let requests = (0..count).map(|_| {
+            let offset = random.below(pages * 7 / 10) * ssd.nand.page.0;
+            Ok(Request { time_ps: None, device: 0, offset, len: ssd.nand.page.0, op: Op::Write })
+        });
+        drive(&mut device, requests, &host).unwrap();
+        device.memory_bytes()
+    };
+    let settled = run(50_000);
+    // Lists of a few dozen entries may still find their size.
+    let later = run(500_000);
+    assert!(later < settled + 4096, "{later} after {settled}");
 }

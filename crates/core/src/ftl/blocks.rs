@@ -15,13 +15,15 @@
 //! 2. A closed or sealed block without live data is *dead*: nothing current needs it, but the
 //!    state last made durable may. It is not free until [`Blocks::release_dead`], which the caller
 //!    runs once a newer state is durable.
+//!    A device that keeps no older state erases dead blocks one by one ([`Blocks::without_quarantine`]).
 //! 3. Opening counts as one use (erase) of the block.
 //! 4. Meta and sealed blocks are the driver's: it counts their live slots and moves their data.
 //!    They are never victims.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use alloc::vec;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 pub use super::error::BlocksError;
 use crate::units::BlockId;
@@ -59,22 +61,51 @@ pub struct BlockInfo {
     pub sequence: u64,
 }
 
-/// All blocks of a volume.
+/// All blocks of a volume, or of a plane that is written by itself.
 ///
-/// Opening, closing and every change of a live count take O(log blocks); the counts are kept.
+/// Opening takes O(log blocks), every change of a live count O(1): what a flash translation layer
+/// does for each page must not walk trees. Choosing a victim scans two bytes a block.
 #[derive(Debug, Clone)]
 pub struct Blocks {
     slots_per_block: u16,
     infos: Vec<BlockInfo>,
-    /// Free blocks by (uses, number): the first is the least worn.
-    free: BTreeSet<(u32, u32)>,
-    /// Closed blocks with live data by (live, number): the first has the fewest.
-    reclaimable: BTreeSet<(u16, u32)>,
-    dead: BTreeSet<u32>,
+    /// Live slots of each block that may be reclaimed; [`KEPT`] for all others.
+    candidates: Vec<u16>,
+    /// Dead blocks may be reclaimed like others.
+    at_once: bool,
+    /// Free blocks by (uses, number), the least worn on top. An entry is void unless its block is
+    /// free and has been used that often.
+    free: BinaryHeap<Reverse<(u32, u32)>>,
+    free_count: u32,
+    /// Blocks that became dead; some may have been erased or used again since.
+    dead: Vec<u32>,
+    dead_count: u32,
     live: u64,
     /// How many blocks in service have been used how often.
     worn: BTreeMap<u32, u32>,
     bad: BTreeSet<(u32, u16)>,
+}
+
+/// Instead of a live count: the block is not to be reclaimed.
+const KEPT: u16 = u16::MAX;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Free,
+    Dead,
+    Reclaimable,
+    Other,
+}
+
+impl BlockInfo {
+    fn class(&self) -> Class {
+        match self.state {
+            State::Free => Class::Free,
+            State::Closed | State::Sealed if self.live == 0 => Class::Dead,
+            State::Closed => Class::Reclaimable,
+            State::Open(_) | State::Meta | State::Sealed | State::Retired => Class::Other,
+        }
+    }
 }
 
 impl Blocks {
@@ -112,66 +143,113 @@ impl Blocks {
     fn index(slots_per_block: u16, infos: Vec<BlockInfo>) -> Self {
         let mut blocks = Self {
             slots_per_block,
+            candidates: vec![KEPT; infos.len()],
+            at_once: false,
+            free: BinaryHeap::with_capacity(infos.len()),
             infos,
-            free: BTreeSet::new(),
-            reclaimable: BTreeSet::new(),
-            dead: BTreeSet::new(),
+            free_count: 0,
+            dead: Vec::new(),
+            dead_count: 0,
             live: 0,
             worn: BTreeMap::new(),
             bad: BTreeSet::new(),
         };
         for id in 0..blocks.len() {
-            blocks.enter(id, blocks.infos[id as usize]);
+            let info = blocks.infos[id as usize];
+            blocks.live += u64::from(info.live);
+            blocks.count_use(&info);
+            blocks.enlist(id, &info);
         }
         blocks
     }
 
-    /// Puts a block, absent from the lists and counts, there and makes it `info`.
-    fn enter(&mut self, id: u32, info: BlockInfo) {
-        self.infos[id as usize] = info;
-        self.live += u64::from(info.live);
+    /// The same blocks, of a device that keeps no older state than the present one: a dead block may be
+    /// chosen as victim, with nothing to move, and is erased by [`Blocks::erase`].
+    #[must_use]
+    pub fn without_quarantine(mut self) -> Self {
+        self.at_once = true;
+        for id in 0..self.infos.len() {
+            if self.infos[id].class() == Class::Dead && self.is_candidate(&self.infos[id]) {
+                self.candidates[id] = 0;
+            }
+        }
+        self
+    }
+
+    fn count_use(&mut self, info: &BlockInfo) {
         if info.state != State::Retired {
             *self.worn.entry(info.uses).or_insert(0) += 1;
         }
-        match info.state {
-            State::Free => {
-                self.free.insert((info.uses, id));
+    }
+
+    /// Puts a block that is on no list where it belongs.
+    fn enlist(&mut self, id: u32, info: &BlockInfo) {
+        match info.class() {
+            Class::Free => {
+                self.free_count += 1;
+                self.free.push(Reverse((info.uses, id)));
             }
-            State::Closed | State::Sealed if info.live == 0 => {
-                self.dead.insert(id);
+            Class::Dead => {
+                self.dead_count += 1;
+                self.dead.push(id);
             }
-            State::Closed => {
-                self.reclaimable.insert((info.live, id));
-            }
-            State::Open(_) | State::Meta | State::Sealed | State::Retired => {}
+            Class::Reclaimable | Class::Other => {}
         }
+        if self.is_candidate(info) {
+            self.candidates[id as usize] = info.live;
+        }
+    }
+
+    /// True unless somebody holds the block.
+    fn is_candidate(&self, info: &BlockInfo) -> bool {
+        info.state == State::Closed && (info.live > 0 || self.at_once)
     }
 
     /// Makes a block `info`, in all lists and counts.
     fn replace(&mut self, id: u32, info: BlockInfo) {
         let old = self.infos[id as usize];
-        self.live -= u64::from(old.live);
-        if old.state != State::Retired
-            && let Some(count) = self.worn.get_mut(&old.uses)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.worn.remove(&old.uses);
+        self.infos[id as usize] = info;
+        self.live = self.live - u64::from(old.live) + u64::from(info.live);
+        if old.uses != info.uses || (old.state == State::Retired) != (info.state == State::Retired) {
+            if old.state != State::Retired
+                && let Some(count) = self.worn.get_mut(&old.uses)
+            {
+                *count -= 1;
+                if *count == 0 {
+                    self.worn.remove(&old.uses);
+                }
+            }
+            self.count_use(&info);
+        }
+        let held = self.is_candidate(&old) && self.candidates[id as usize] != old.live;
+        let class = old.class();
+        if class == info.class() && class != Class::Free {
+            if self.is_candidate(&info) && !held {
+                self.candidates[id as usize] = info.live;
+            }
+            return;
+        }
+        match class {
+            Class::Free => self.free_count -= 1,
+            Class::Dead => self.dead_count -= 1,
+            Class::Reclaimable | Class::Other => {}
+        }
+        self.candidates[id as usize] = KEPT;
+        self.enlist(id, &info);
+        if held && self.is_candidate(&info) {
+            self.candidates[id as usize] = KEPT;
+        }
+    }
+
+    /// The least worn free block, off the heap.
+    fn least_worn(&mut self) -> Option<u32> {
+        while let Some(Reverse((uses, id))) = self.free.pop() {
+            let info = &self.infos[id as usize];
+            if info.state == State::Free && info.uses == uses {
+                return Some(id);
             }
         }
-        match old.state {
-            State::Free => {
-                self.free.remove(&(old.uses, id));
-            }
-            State::Closed | State::Sealed if old.live == 0 => {
-                self.dead.remove(&id);
-            }
-            State::Closed => {
-                self.reclaimable.remove(&(old.live, id));
-            }
-            State::Open(_) | State::Meta | State::Sealed | State::Retired => {}
-        }
-        self.enter(id, info);
+        None
     }
 
     /// Blocks there are, whatever their state.
@@ -194,6 +272,7 @@ impl Blocks {
 
     /// The block, or an empty retired one if there is no such block.
     #[must_use]
+    #[inline]
     pub fn info(&self, block: BlockId) -> BlockInfo {
         let absent = BlockInfo { state: State::Retired, ..BlockInfo::default() };
         self.infos.get(block.0 as usize).copied().unwrap_or(absent)
@@ -208,14 +287,14 @@ impl Blocks {
     /// Opens the least-worn free block (of equally worn ones the lowest) for data of `stream`, at
     /// `sequence` of the caller's clock; `None` if no block is free.
     pub fn open(&mut self, stream: u8, sequence: u64) -> Option<BlockId> {
-        let &(_, id) = self.free.first()?;
+        let id = self.least_worn()?;
         self.start(id, State::Open(stream), sequence);
         Some(BlockId(id))
     }
 
     /// Opens the least-worn free block for tables or the log; `None` if no block is free.
     pub fn open_meta(&mut self, sequence: u64) -> Option<BlockId> {
-        let &(_, id) = self.free.first()?;
+        let id = self.least_worn()?;
         self.start(id, State::Meta, sequence);
         Some(BlockId(id))
     }
@@ -256,10 +335,27 @@ impl Blocks {
         Ok(())
     }
 
+    /// Hands out the next slot of a block being filled and counts it as live: what
+    /// [`Blocks::set_used`] and [`Blocks::add_live`] do, in one step. `None` if the block is full or
+    /// not being filled.
+    #[inline]
+    pub fn take(&mut self, block: BlockId) -> Option<u16> {
+        let limit = self.slots_per_block;
+        let info = self.infos.get_mut(block.0 as usize)?;
+        if !matches!(info.state, State::Open(_) | State::Meta) || info.used == limit {
+            return None;
+        }
+        info.used += 1;
+        info.live += 1;
+        self.live += 1;
+        Some(info.used - 1)
+    }
+
     /// Ends the filling of an open block. A block already closed, or meta, stays as it is.
     ///
     /// # Errors
     /// [`BlocksError::NoSuchBlock`]; [`BlocksError::WrongState`] if the block is free or retired.
+    #[inline]
     pub fn close(&mut self, block: BlockId) -> Result<(), BlocksError> {
         let info = *self.get(block)?;
         match info.state {
@@ -268,6 +364,41 @@ impl Blocks {
             state => return Err(wrong_state(block, state, "Open")),
         }
         Ok(())
+    }
+
+    /// Erases a dead block: it is free at once. For a device that keeps no older state than the
+    /// present one; others call [`Blocks::release_dead`].
+    ///
+    /// # Errors
+    /// [`BlocksError::NoSuchBlock`]; [`BlocksError::StillLive`] if it holds live data;
+    /// [`BlocksError::WrongState`] if it is neither closed nor sealed.
+    pub fn erase(&mut self, block: BlockId) -> Result<(), BlocksError> {
+        let info = *self.get(block)?;
+        match info.class() {
+            Class::Dead => self.replace(block.0, BlockInfo { uses: info.uses, ..BlockInfo::default() }),
+            _ if info.live != 0 => return Err(BlocksError::StillLive { block, live: info.live }),
+            _ => return Err(wrong_state(block, info.state, "Closed or Sealed")),
+        }
+        if self.dead.len() > 2 * self.dead_count as usize + 64 {
+            self.dead = self.listed_dead();
+        }
+        Ok(())
+    }
+
+    /// Keeps a reclaimable block from being chosen as victim until it is erased, or let go: somebody
+    /// is reclaiming it already.
+    pub fn hold(&mut self, block: BlockId) {
+        if let Some(candidate) = self.candidates.get_mut(block.0 as usize) {
+            *candidate = KEPT;
+        }
+    }
+
+    /// Lets a block be chosen again.
+    pub fn let_go(&mut self, block: BlockId) {
+        let info = self.info(block);
+        if self.is_candidate(&info) {
+            self.candidates[block.0 as usize] = info.live;
+        }
     }
 
     /// Makes a block free at once, without waiting for [`Blocks::release_dead`]: for one that the
@@ -326,6 +457,7 @@ impl Blocks {
     /// # Errors
     /// [`BlocksError::NoSuchBlock`]; [`BlocksError::WrongState`] if the block is free or retired;
     /// [`BlocksError::WrongCount`] if more would be live than used.
+    #[inline]
     pub fn add_live(&mut self, block: BlockId, slots: u16) -> Result<(), BlocksError> {
         let info = *self.get(block)?;
         if matches!(info.state, State::Free | State::Retired) {
@@ -338,6 +470,7 @@ impl Blocks {
     ///
     /// # Errors
     /// [`BlocksError::NoSuchBlock`]; [`BlocksError::WrongCount`] if fewer are live.
+    #[inline]
     pub fn sub_live(&mut self, block: BlockId, slots: u16) -> Result<(), BlocksError> {
         let info = *self.get(block)?;
         self.set_live(block, info, i32::from(info.live) - i32::from(slots))
@@ -360,6 +493,7 @@ impl Blocks {
         Ok(())
     }
 
+    #[inline]
     fn set_live(&mut self, block: BlockId, info: BlockInfo, wanted: i32) -> Result<(), BlocksError> {
         let (used, limit) = (info.used, self.slots_per_block);
         let live = match u16::try_from(wanted) {
@@ -368,20 +502,31 @@ impl Blocks {
                 return Err(BlocksError::WrongCount { block, live: wanted, used, limit });
             }
         };
-        self.replace(block.0, BlockInfo { live, ..info });
+        let index = block.0 as usize;
+        if live != 0 && info.live != 0 {
+            // The block stays on the list that it is on.
+            self.infos[index].live = live;
+            self.live = self.live - u64::from(info.live) + u64::from(live);
+            if info.state == State::Closed && self.candidates[index] == info.live {
+                self.candidates[index] = live;
+            }
+        } else {
+            self.replace(block.0, BlockInfo { live, ..info });
+        }
         Ok(())
     }
 
     /// Free blocks.
     #[must_use]
+    #[inline]
     pub fn free(&self) -> u32 {
-        self.free.len() as u32
+        self.free_count
     }
 
     /// Dead blocks: closed or sealed, without live data, not yet released.
     #[must_use]
     pub fn dead(&self) -> u32 {
-        self.dead.len() as u32
+        self.dead_count
     }
 
     /// Live slots of all blocks together.
@@ -393,17 +538,32 @@ impl Blocks {
     /// Makes all dead blocks free and names them, lowest first. To be called when no state that
     /// could still be recovered refers to them.
     pub fn release_dead(&mut self) -> Vec<BlockId> {
-        let dead: Vec<BlockId> = self.dead.iter().copied().map(BlockId).collect();
-        for &BlockId(id) in &dead {
+        let dead = self.listed_dead();
+        self.dead.clear();
+        for &id in &dead {
             let uses = self.infos[id as usize].uses;
             self.replace(id, BlockInfo { uses, ..BlockInfo::default() });
         }
+        dead.into_iter().map(BlockId).collect()
+    }
+
+    /// The dead blocks, lowest first.
+    fn listed_dead(&self) -> Vec<u32> {
+        let mut dead: Vec<u32> =
+            self.dead.iter().copied().filter(|id| self.infos[*id as usize].class() == Class::Dead).collect();
+        dead.sort_unstable();
+        dead.dedup();
         dead
     }
 
-    /// Closed blocks that hold live data, as (live slots, block), fewest live first.
+    /// Closed blocks that hold live data (or need not) and are not held, as (live slots, block), by number.
     pub fn reclaimable(&self) -> impl Iterator<Item = (u16, BlockId)> + '_ {
-        self.reclaimable.iter().map(|&(live, id)| (live, BlockId(id)))
+        (0..).zip(&self.candidates).filter(|(_, live)| **live != KEPT).map(|(id, live)| (*live, BlockId(id)))
+    }
+
+    /// For each block its live slots if it is reclaimable, else the largest number there is.
+    pub(super) fn candidates(&self) -> &[u16] {
+        &self.candidates
     }
 
     /// True if the slot may be programmed: it exists, is not marked bad, and its block is in
@@ -436,6 +596,9 @@ impl Blocks {
     /// How many slots of the block can be programmed at all.
     #[must_use]
     pub fn capacity(&self, block: BlockId) -> u16 {
+        if self.bad.is_empty() {
+            return self.slots_per_block;
+        }
         let bad = self.bad.range((block.0, 0)..=(block.0, u16::MAX)).count();
         self.slots_per_block - bad as u16
     }
@@ -470,11 +633,14 @@ impl Blocks {
     /// Bytes of memory held, the trees estimated at 3/2 of their content.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        let trees = self.free.len() * size_of::<(u32, u32)>()
-            + (self.reclaimable.len() + self.dead.len()) * size_of::<(u16, u32)>()
-            + self.worn.len() * size_of::<(u32, u32)>()
-            + self.bad.len() * size_of::<(u32, u16)>();
-        size_of::<Self>() + self.infos.capacity() * size_of::<BlockInfo>() + trees + trees / 2
+        let trees = self.worn.len() * size_of::<(u32, u32)>() + self.bad.len() * size_of::<(u32, u16)>();
+        size_of::<Self>()
+            + self.infos.capacity() * size_of::<BlockInfo>()
+            + self.candidates.capacity() * size_of::<u16>()
+            + self.free.capacity() * size_of::<(u32, u32)>()
+            + self.dead.capacity() * size_of::<u32>()
+            + trees
+            + trees / 2
     }
 
     fn get(&self, block: BlockId) -> Result<&BlockInfo, BlocksError> {

@@ -1,8 +1,6 @@
 //! Reclamation: live segments leave a block so that it can be filled anew; chains that have grown
 //! long are brought together.
 
-use std::collections::BTreeSet;
-
 use deepram_core::ftl::{CostBenefit, VictimPolicy};
 use deepram_core::{BlockId, PageId, Stamp};
 
@@ -78,10 +76,9 @@ impl Store {
     fn victim(&self, log: &Log) -> Option<BlockId> {
         let tables = self.lock_tables();
         let blocks = tables.volume.blocks();
-        let mut exclude: BTreeSet<BlockId> = log.stuck.iter().map(|&b| BlockId(b)).collect();
         let most = worth_moving(&self.geometry);
-        exclude.extend(blocks.reclaimable().filter(|(live, _)| *live > most).map(|(_, block)| block));
-        CostBenefit.pick(blocks, log.block_sequence, &exclude)
+        let mut eligible = |block: BlockId| blocks.info(block).live <= most && !log.stuck.contains(&block.0);
+        CostBenefit.pick(blocks, log.block_sequence, &mut eligible)
     }
 
     /// Empties the block that has been used least, if others have been used much more often.
@@ -96,8 +93,8 @@ impl Store {
     /// Live share of the emptiest block.
     pub(super) fn best_victim_share(&self) -> f64 {
         let tables = self.lock_tables();
-        let best = tables.volume.blocks().reclaimable().next();
-        best.map_or(1.0, |(live, _)| f64::from(live) / f64::from(self.geometry.slots_per_block))
+        let best = tables.volume.blocks().reclaimable().map(|(live, _)| live).min();
+        best.map_or(1.0, |live| f64::from(live) / f64::from(self.geometry.slots_per_block))
     }
 
     /// Some batch header of a block is damaged.

@@ -5,7 +5,8 @@
 //! 2. A page written while it is on its way goes again, or stays, when it is there.
 //! 3. With a window, a page that is written twice within it stays until room is needed.
 
-use super::parallel::{Buffered, PageJob, ParallelEvent, ParallelSsd, Source};
+use super::operation::Source;
+use super::parallel::{Buffered, PageJob, ParallelEvent, ParallelSsd};
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::host::Context;
@@ -50,11 +51,14 @@ impl ParallelSsd {
         let mut hot = false;
         if window > 0 {
             if context.now() > self.window_end {
-                self.recent.clear();
+                self.window += 1;
                 self.window_end = context.now() + window;
             }
+            let mut at = self.map.get(logical);
             // A flush that waits lets nothing stay.
-            hot = !self.recent.insert(logical) && self.flushing.is_empty();
+            hot = at.window == self.window && self.flushing.is_empty();
+            at.window = self.window;
+            self.map.set(logical, at);
         }
         self.stamp += 1;
         let stamp = self.stamp;

@@ -13,14 +13,12 @@
 //!
 //! Costs are times of the element, which does one thing at a time.
 
+use deepram_core::BlockId;
+use deepram_core::ftl::{BlockInfo, Blocks, Greedy, PageMap, State, Ties, VictimPolicy, any_block};
+
+use super::planes::{NONE, broken, erases};
 use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
-
-const NONE: u32 = u32::MAX;
-/// Set in the live count of a block that is not closed: it is then never the smallest.
-const OPEN: u16 = 1 << 15;
-/// The live count without that mark.
-const LIVE: u16 = OPEN - 1;
 
 /// What an element is made of, and what its operations cost.
 #[derive(Debug, Clone, Copy)]
@@ -55,15 +53,15 @@ impl ElementShape {
 
 #[derive(Debug, Clone)]
 struct Plane {
-    /// The block being filled, or filled last.
-    active: u32,
-    /// The next page to write in it; as many as a block's data pages if it is full.
+    /// A block's slots are its data pages, its sequence is its age.
+    blocks: Blocks,
+    /// The block being filled, or filled last; its age, and the next page in it. A block that is full
+    /// stands for its plane until another is opened, even if it is cleaned meanwhile.
+    active: BlockId,
+    age: u32,
     next: u32,
-    free: u32,
     /// Where the search for a free block goes on.
     search: u32,
-    /// Blocks that are not free, one bit each.
-    used: Vec<u64>,
 }
 
 /// Where a plane is written: what the choice of a plane looks at, kept close together.
@@ -84,13 +82,9 @@ pub(crate) struct Element {
     planes: Vec<Plane>,
     heads: Vec<Head>,
     /// Physical page of each logical page.
-    forward: Vec<u32>,
+    forward: PageMap<u32>,
     /// Logical page that each physical page was last written with; it is live if `forward` agrees.
     backward: Vec<u32>,
-    /// Live pages of each block, with [`OPEN`] unless it is closed.
-    live: Vec<u16>,
-    age: Vec<u32>,
-    erased: Vec<u32>,
     next_age: u32,
     next_write: u32,
     next_clean: u32,
@@ -101,10 +95,10 @@ impl Element {
     pub(crate) fn new(shape: ElementShape) -> Result<Self, SimError> {
         let ElementShape { planes, blocks_per_plane: blocks, pages_per_block: pages, .. } = shape;
         let total = u64::from(planes) * u64::from(blocks) * u64::from(pages);
-        if total >= u64::from(NONE) || pages > u32::from(LIVE) {
+        if total >= u64::from(NONE) || pages >= u32::from(u16::MAX) {
             return Err(SimError::config(
                 "nand.blocks_per_plane",
-                "an element must have less than 2^32 pages",
+                "an element must have less than 2^32 pages, in blocks of less than 65535",
             ));
         }
         if shape.reserved_per_plane < 2 || shape.reserved_per_plane >= blocks {
@@ -116,92 +110,90 @@ impl Element {
         if shape.clean_at + 1 >= shape.reserved_per_plane {
             return Err(SimError::config("reclaim_below", "must be less than over_provisioning"));
         }
-        let count = (planes * blocks) as usize;
         let mut element = Self {
             shape,
             planes: Vec::with_capacity(planes as usize),
             heads: Vec::with_capacity(planes as usize),
-            forward: vec![NONE; shape.logical_pages() as usize],
+            forward: PageMap::full(shape.logical_pages() as u32, NONE),
             backward: vec![NONE; total as usize],
-            live: vec![OPEN; count],
-            age: vec![0; count],
-            erased: vec![0; count],
             next_age: 1,
             next_write: 0,
             next_clean: 0,
             counts: FlashCounts::default(),
         };
-        element.fill();
+        element.fill()?;
         Ok(element)
     }
 
     /// Maps every logical page (2 above).
-    fn fill(&mut self) {
+    fn fill(&mut self) -> Result<(), SimError> {
         let ElementShape { planes, blocks_per_plane: blocks, pages_per_block: pages, .. } = self.shape;
         let usable = blocks - self.shape.reserved_per_plane;
         let data = self.shape.data_pages();
-        for plane in 0..planes {
-            let mut used = vec![0u64; (blocks as usize).div_ceil(64)];
-            for index in 0..=usable {
-                used[index as usize / 64] |= 1 << (index % 64);
-            }
-            self.planes.push(Plane {
-                active: plane * blocks + usable,
-                next: 0,
-                free: self.shape.reserved_per_plane - 1,
-                search: 0,
-                used,
-            });
-        }
+        let mut infos = vec![vec![BlockInfo::default(); blocks as usize]; planes as usize];
         let mut logical = 0;
         for index in 0..usable {
             for plane in 0..planes {
-                let block = plane * blocks + index;
-                self.age[block as usize] = self.next_age;
+                infos[plane as usize][index as usize] = BlockInfo {
+                    state: State::Closed,
+                    used: data as u16,
+                    live: data as u16,
+                    uses: 1,
+                    sequence: self.next_age.into(),
+                };
                 self.next_age += 1;
-                self.live[block as usize] = data as u16;
                 for page in 0..data {
-                    let physical = block * pages + page;
-                    self.forward[logical as usize] = physical;
+                    let physical = (plane * blocks + index) * pages + page;
+                    self.forward.set(logical, physical);
                     self.backward[physical as usize] = logical;
                     logical += 1;
                 }
             }
         }
         // The peer never closes the very last block that it fills; it stays out of reclamation.
-        if let Some(last) = self.live.get_mut(((planes - 1) * blocks + usable - 1) as usize) {
-            *last |= OPEN;
+        if let Some(last) = infos.last_mut().and_then(|plane| plane.get_mut(usable as usize - 1)) {
+            last.state = State::Open(0);
         }
-        for plane in 0..planes {
-            self.age[(plane * blocks + usable) as usize] = self.next_age;
+        for (plane, infos) in (0..planes).zip(infos) {
+            let mut blocks = Blocks::restore(data as u16, infos).map_err(broken)?.without_quarantine();
+            let active = BlockId(usable);
+            blocks.open_at(active, 0, self.next_age.into()).map_err(broken)?;
+            self.planes.push(Plane { blocks, active, age: self.next_age, next: 0, search: 0 });
             self.next_age += 1;
             self.heads.push(Head { age: 0, page: 0, room: 0 });
             self.note(plane);
         }
+        Ok(())
     }
 
     /// Brings a plane's head up to date.
     #[inline]
     fn note(&mut self, plane: u32) {
         let pages = self.shape.pages_per_block;
-        let state = &self.planes[plane as usize];
+        let Plane { blocks, active, age, next, .. } = &self.planes[plane as usize];
         self.heads[plane as usize] = Head {
-            age: self.age[state.active as usize],
-            page: state.active * pages + state.next,
-            room: state.free * pages + pages - state.next,
+            age: *age,
+            page: (plane * self.shape.blocks_per_plane + active.0) * pages + next,
+            room: blocks.free() * pages + pages - next,
         };
     }
 
-    /// True if no data page is left at the plane's active position.
-    fn is_full(&self, plane: u32) -> bool {
-        self.planes[plane as usize].next == self.shape.data_pages()
+    /// The plane of a physical page, and its block there.
+    #[inline]
+    fn block_of(&self, physical: u32) -> (u32, BlockId) {
+        let block = physical / self.shape.pages_per_block;
+        let plane = block / self.shape.blocks_per_plane;
+        (plane, BlockId(block - plane * self.shape.blocks_per_plane))
     }
 
     /// The plane to write logical page `logical` to (3 above).
     fn choose(&self, logical: u32) -> Option<u32> {
-        let pages = self.shape.pages_per_block;
-        let present = self.forward[logical as usize];
-        let age = if present == NONE { 0 } else { self.age[(present / pages) as usize] };
+        let present = self.forward.get(logical);
+        let mut age = 0;
+        if present != NONE {
+            let (plane, block) = self.block_of(present);
+            age = self.planes[plane as usize].blocks.info(block).sequence as u32;
+        }
         let mut best: Option<(u32, u32)> = None;
         let planes = self.shape.planes;
         let mut plane = self.next_write;
@@ -222,21 +214,21 @@ impl Element {
         best.map(|(_, plane)| plane)
     }
 
-    /// Makes a free block of the plane active.
+    /// Makes a free block of the plane active: the next one by number, around the end.
     fn open(&mut self, plane: u32) -> Result<(), SimError> {
-        let blocks = self.shape.blocks_per_plane;
+        let count = self.shape.blocks_per_plane;
         let state = &mut self.planes[plane as usize];
-        let found = find_zero(&state.used, blocks, state.search);
+        let found = (state.search..count)
+            .chain(0..state.search)
+            .find(|index| state.blocks.info(BlockId(*index)).state == State::Free);
         let Some(index) = found else {
             return Err(SimError::Full { time_ps: 0, what: format!("plane {plane} has no free block") });
         };
-        state.search = (index + 1) % blocks;
-        state.used[index as usize / 64] |= 1 << (index % 64);
-        state.free -= 1;
-        let block = plane * blocks + index;
-        state.active = block;
+        state.search = (index + 1) % count;
+        state.active = BlockId(index);
+        state.age = self.next_age;
         state.next = 0;
-        self.age[block as usize] = self.next_age;
+        state.blocks.open_at(state.active, 0, self.next_age.into()).map_err(broken)?;
         self.next_age += 1;
         Ok(())
     }
@@ -244,25 +236,26 @@ impl Element {
     /// Puts `logical` at the plane's active page; the time of the programs, transfers of the page's own
     /// data not included.
     fn put(&mut self, logical: u32, plane: u32) -> Result<u64, SimError> {
-        if self.is_full(plane) {
+        if self.planes[plane as usize].next == self.shape.data_pages() {
             self.open(plane)?;
-        }
-        let pages = self.shape.pages_per_block;
-        let present = self.forward[logical as usize];
-        if present != NONE {
-            self.drop_page(present);
         }
         let state = &mut self.planes[plane as usize];
         let block = state.active;
-        let physical = block * pages + state.next;
-        state.next += 1;
+        let Some(page) = state.blocks.take(block) else {
+            return Err(SimError::Full { time_ps: 0, what: format!("plane {plane} has no free page") });
+        };
+        state.next = u32::from(page) + 1;
         let full = state.next == self.shape.data_pages();
-        self.forward[logical as usize] = physical;
+        let first = (plane * self.shape.blocks_per_plane + block.0) * self.shape.pages_per_block;
+        let physical = first + u32::from(page);
+        let present = self.forward.set(logical, physical);
+        if present != NONE {
+            self.drop_page(present)?;
+        }
         self.backward[physical as usize] = logical;
-        self.live[block as usize] += 1;
         let mut cost = self.shape.program_ps;
         if full {
-            self.live[block as usize] &= LIVE;
+            self.planes[plane as usize].blocks.close(block).map_err(broken)?;
             if self.shape.summary {
                 cost += self.shape.summary_bus_ps + self.shape.program_ps;
                 self.counts.summary_programs += 1;
@@ -274,8 +267,9 @@ impl Element {
 
     /// Makes a physical page dead.
     #[inline]
-    fn drop_page(&mut self, physical: u32) {
-        self.live[(physical / self.shape.pages_per_block) as usize] -= 1;
+    fn drop_page(&mut self, physical: u32) -> Result<(), SimError> {
+        let (plane, block) = self.block_of(physical);
+        self.planes[plane as usize].blocks.sub_live(block, 1).map_err(broken)
     }
 
     /// Writes a page for the host; its time without the transfer of its data.
@@ -292,17 +286,27 @@ impl Element {
 
     /// The plane that a logical page is in, if it is mapped.
     pub(crate) fn plane_of(&self, logical: u32) -> Option<u32> {
-        let physical = self.forward[logical as usize];
-        (physical != NONE).then(|| physical / self.shape.pages_per_block / self.shape.blocks_per_plane)
+        let physical = self.forward.get(logical);
+        (physical != NONE).then(|| self.block_of(physical).0)
+    }
+
+    /// Brings what a write of the page will need into the processor's caches.
+    pub(crate) fn foresee(&self, logical: u32) {
+        let present = self.forward.get(logical);
+        if present != NONE {
+            let (plane, block) = self.block_of(present);
+            std::hint::black_box(self.planes[plane as usize].blocks.info(block).live);
+        }
     }
 
     /// Forgets a logical page.
-    pub(crate) fn trim(&mut self, logical: u32) {
-        let present = std::mem::replace(&mut self.forward[logical as usize], NONE);
+    pub(crate) fn trim(&mut self, logical: u32) -> Result<(), SimError> {
+        let present = self.forward.set(logical, NONE);
         if present != NONE {
-            self.drop_page(present);
+            self.drop_page(present)?;
             self.counts.trimmed_pages += 1;
         }
+        Ok(())
     }
 
     /// Cleans one block of a plane of `planes` that has too few free ones; the time it takes, or `None` if
@@ -312,8 +316,10 @@ impl Element {
         let start = if planes.contains(&self.next_clean) { self.next_clean } else { first };
         for step in 0..count {
             let plane = first + (start - first + step) % count;
-            if self.planes[plane as usize].free <= self.shape.clean_at
-                && let Some(block) = self.emptiest(plane)
+            let blocks = &self.planes[plane as usize].blocks;
+            // Of equals the last, as the peer's scan finds it.
+            if blocks.free() <= self.shape.clean_at
+                && let Some(block) = (Greedy { ties: Ties::Highest }).pick(blocks, 0, &mut any_block)
             {
                 self.next_clean = first + (plane - first + 1) % count;
                 return self.clean_block(plane, block).map(Some);
@@ -322,109 +328,56 @@ impl Element {
         Ok(None)
     }
 
-    /// The closed block of a plane with the fewest live pages, of equals the last; none if nothing could
-    /// be gained.
-    fn emptiest(&self, plane: u32) -> Option<u32> {
-        let first = plane * self.shape.blocks_per_plane;
-        let live = &self.live[first as usize..(first + self.shape.blocks_per_plane) as usize];
-        let fewest = live.iter().copied().min()?;
-        if u32::from(fewest) >= self.shape.data_pages() {
-            return None;
-        }
-        live.iter().rposition(|live| *live == fewest).map(|index| first + index as u32)
-    }
-
-    fn clean_block(&mut self, plane: u32, block: u32) -> Result<u64, SimError> {
+    fn clean_block(&mut self, plane: u32, block: BlockId) -> Result<u64, SimError> {
         let pages = self.shape.pages_per_block;
-        let index = block % self.shape.blocks_per_plane;
+        let first = (plane * self.shape.blocks_per_plane + block.0) * pages;
         let mut cost = 0;
-        for page in 0..pages {
-            let physical = block * pages + page;
+        for physical in first..first + pages {
             let logical = self.backward[physical as usize];
-            if logical != NONE && self.forward[logical as usize] == physical {
+            if logical != NONE && self.forward.get(logical) == physical {
                 cost += self.shape.read_ps + self.put(logical, plane)?;
                 self.counts.move_reads += 1;
                 self.counts.move_programs += 1;
             }
         }
-        law("an erased block holds no live page", u64::from(self.live[block as usize]), 0)?;
-        self.backward[(block * pages) as usize..((block + 1) * pages) as usize].fill(NONE);
-        self.live[block as usize] = OPEN;
-        let state = &mut self.planes[plane as usize];
-        state.used[index as usize / 64] &= !(1 << (index % 64));
-        state.free += 1;
-        self.erased[block as usize] += 1;
+        self.planes[plane as usize].blocks.erase(block).map_err(broken)?;
+        self.backward[first as usize..(first + pages) as usize].fill(NONE);
         self.counts.erases += 1;
         self.note(plane);
         Ok(cost + self.shape.erase_ps)
     }
 
     /// Erase counts of all blocks.
-    pub(crate) fn erased(&self) -> &[u32] {
-        &self.erased
+    pub(crate) fn erased(&self) -> impl Iterator<Item = u32> + '_ {
+        self.planes.iter().flat_map(|plane| plane.blocks.infos().iter().map(erases))
     }
 
     /// Checks the books: each logical page in one place, that place knowing it, live counts and free
     /// counts as they are.
     pub(crate) fn check(&self) -> Result<(), SimError> {
         let mut mapped = 0u64;
-        for (logical, physical) in (0u32..).zip(&self.forward) {
-            if *physical != NONE {
-                mapped += 1;
-                if self.backward[*physical as usize] != logical {
-                    return Err(SimError::Conservation {
-                        law: "a logical page is where the flash says it is",
-                        found: format!(
-                            "page {logical} at {physical}, which holds {}",
-                            self.backward[*physical as usize]
-                        ),
-                    });
-                }
+        for (logical, physical) in self.forward.iter() {
+            mapped += 1;
+            let held = self.backward[physical as usize];
+            if held != logical {
+                return Err(SimError::Conservation {
+                    law: "a logical page is where the flash says it is",
+                    found: format!("page {logical} at {physical}, which holds {held}"),
+                });
             }
         }
         let pages = self.shape.pages_per_block as usize;
-        for (block, live) in self.live.iter().enumerate() {
-            let held = (block * pages..(block + 1) * pages)
-                .filter(|page| {
-                    let logical = self.backward[*page];
-                    logical != NONE && self.forward[logical as usize] as usize == *page
-                })
-                .count() as u64;
-            law("a block's live count is that of its live pages", u64::from(live & LIVE), held)?;
-        }
-        law("live counts add up", self.live.iter().map(|live| u64::from(live & LIVE)).sum(), mapped)?;
-        for (number, plane) in (0u32..).zip(&self.planes) {
-            let used: u64 = plane.used.iter().map(|word| u64::from(word.count_ones())).sum();
-            law("free blocks add up", used + u64::from(plane.free), u64::from(self.shape.blocks_per_plane))?;
-            for index in 0..self.shape.blocks_per_plane {
-                let block = number * self.shape.blocks_per_plane + index;
-                if plane.used[index as usize / 64] >> (index % 64) & 1 == 0 {
-                    law(
-                        "no logical page is in an erased block",
-                        u64::from(self.live[block as usize] & LIVE),
-                        0,
-                    )?;
-                }
+        let infos = self.planes.iter().flat_map(|plane| plane.blocks.infos());
+        for (first, (info, held)) in (0u32..).step_by(pages).zip(infos.zip(self.backward.chunks(pages))) {
+            let live = (first..)
+                .zip(held)
+                .filter(|(physical, logical)| **logical != NONE && self.forward.get(**logical) == *physical);
+            law("a block's live count is that of its live pages", info.live.into(), live.count() as u64)?;
+            if info.state == State::Free {
+                law("no logical page is in an erased block", info.live.into(), 0)?;
             }
         }
-        Ok(())
+        let live = self.planes.iter().map(|plane| plane.blocks.live_slots()).sum();
+        law("live counts add up", live, mapped)
     }
-}
-
-/// The first clear bit at `start` or after it, around the end of `len` bits.
-fn find_zero(words: &[u64], len: u32, start: u32) -> Option<u32> {
-    let scan = |from: u32, to: u32| {
-        let mut bit = from;
-        while bit < to {
-            let word = !words[bit as usize / 64] >> (bit % 64);
-            if word == 0 {
-                bit += 64 - bit % 64;
-                continue;
-            }
-            let found = bit + word.trailing_zeros();
-            return (found < to).then_some(found);
-        }
-        None
-    };
-    scan(start, len).or_else(|| scan(0, start))
 }

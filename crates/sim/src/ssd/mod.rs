@@ -1,17 +1,16 @@
 //! Solid-state drives.
 
 mod buffer;
-mod bus;
 pub(crate) mod element;
-mod map;
-mod mapping;
+mod operation;
 mod options;
 mod parallel;
 mod place;
-mod pool;
+mod planes;
 mod precondition;
 mod reclaim;
 pub(crate) mod serial;
+mod targets;
 
 pub use options::{Precondition, SsdOptions};
 pub use parallel::{ParallelEvent, ParallelSsd};

@@ -8,23 +8,27 @@
 //! 1. A logical page belongs to one plane, by the order of the spread; inside it, it goes to the host
 //!    frontier ([`super::pool`]). Partial writes read the rest of the page first.
 //! 2. A bus moves one thing at a time. When it is free, data that wait in registers go first, then
-//!    commands, packages in turn (the other way round if the options say so).
-//! 3. A package takes commands when it is idle: one operation a die, with as many planes as have pages
-//!    of the same number waiting; the dies' commands follow each other on the bus, their arrays overlap.
-//!    Reads go before programs, programs before erases; mapping before host before reclamation.
+//!    commands, targets in turn (the other way round if the options say so).
+//! 3. A target is a die; or a package, if not all of its dies work at once. It takes commands when it is
+//!    idle: one for each die that may work, for as many planes as have pages of the same number waiting;
+//!    the dies' commands follow each other on the bus, their arrays overlap. With two registers a plane,
+//!    data move while the array works on the next page. Reads go before programs, programs before
+//!    erases; mapping before host before reclamation.
 //! 4. Reclamation of a plane starts when a frontier's block is full and too few blocks are free. Host
 //!    writes to a plane wait while fewer than the reserve are free.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
 
-use deepram_media::{NandOp, Reclaim, Ssd, Victim};
+use deepram_core::ftl::{MappingCache, PageMap};
+use deepram_media::{Reclaim, Ssd, Victim};
 use deepram_trace::Op;
 
-use super::map::{NONE, PageMap};
-use super::mapping::{Build, MappingCache};
+use super::operation::{Operations, Source};
 use super::options::SsdOptions;
-use super::pool::{Pool, Use};
+use super::planes::{NONE, Planes, Use};
 use super::serial::small;
+use super::targets::{BusShape, Buses};
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
@@ -38,54 +42,49 @@ pub enum ParallelEvent {
     Received(Slot),
     /// A command's data are out, or its buffer access is over.
     Answered(Slot),
-    /// The bus has moved the first waiting command of a package.
-    Commanded(u32),
-    /// The array work of a die is over, if it is still the same work.
-    Worked(u32, u32, u32),
+    /// The bus has moved what it moved, and somebody waits for it.
+    BusFree(u32),
+    /// The array work of a group is over, if it is still the same work.
+    Worked(u32, u32),
     /// The bus has moved an operation's data out.
     Moved(u32),
 }
 
 pub(super) const MAPPING: u32 = 1 << 31;
 
+/// Where a logical page is, and which of its sectors are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Source {
-    Host,
-    Buffer,
-    Merge,
-    Move,
-    Mapping,
-}
-
-/// An operation on one page or block.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Operation {
-    pub(super) op: NandOp,
-    pub(super) source: Source,
-    /// Physical page, or first page of the block.
+pub(super) struct At {
     pub(super) physical: u32,
-    /// Logical page, mapping page, or block.
-    pub(super) key: u32,
-    /// Bytes on the bus.
-    pub(super) bytes: u32,
-    /// The command it belongs to, or the operation that waits for it.
-    pub(super) owner: u32,
-    /// It must not start yet.
-    pub(super) blocked: bool,
-    /// Read and program in one, without the bus.
-    pub(super) copy_back: bool,
-    /// Where it works.
-    pub(super) place: Place,
+    pub(super) sectors: u32,
+    /// The window of the write buffer in which the host last wrote it; 0 if never, or if nobody asks.
+    pub(super) window: u32,
 }
 
-/// Where an operation works: its package on all buses, its die and plane in it, the page in the block.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Place {
-    pub(super) package: u32,
-    pub(super) page: u32,
-    pub(super) die: u16,
-    pub(super) plane: u16,
+const NOWHERE: At = At { physical: NONE, sectors: 0, window: 0 };
+
+/// A hash of page numbers: they are simulated, not an attacker's, and the iteration order is never used.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct PageHasher(u64);
+
+impl std::hash::Hasher for PageHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u32(u32::from(*byte));
+        }
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        let mixed = (self.0 ^ u64::from(value)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
 }
+
+type Build = BuildHasherDefault<PageHasher>;
 
 /// A page that a command or the buffer wants read or written.
 #[derive(Debug, Clone, Copy)]
@@ -118,28 +117,23 @@ pub(super) struct Buffered {
 pub struct ParallelSsd {
     pub(super) ssd: Ssd,
     pub(super) options: SsdOptions,
-    pub(super) channels: u32,
-    pub(super) ways: u32,
-    pub(super) dies: u32,
-    pub(super) planes: u32,
-    /// Dies of a package that work at once.
-    pub(super) units: u32,
+    /// The plane of each logical page in a round over all planes.
+    pub(super) order: Vec<u32>,
     /// Free blocks of a plane below which reclamation goes before the host.
     pub(super) urgent_below: u32,
     sectors_per_page: u32,
     pub(super) sector: u64,
     logical_pages: u64,
-    pub(super) map: PageMap,
-    pub(super) pool: Pool,
+    pub(super) map: PageMap<At>,
+    pub(super) planes: Planes,
     pub(super) mapping: Option<MappingCache>,
     pub(super) directory: Vec<u32>,
     /// Jobs that wait for a mapping page: the first of each page plus one, then each one's next.
     pub(super) parked: Vec<u32>,
     pub(super) waiting_jobs: Vec<(PageJob, u32)>,
     pub(super) waiting_spare: Vec<u32>,
-    pub(super) operations: Vec<Operation>,
-    spare: Vec<u32>,
-    pub(super) bus: super::bus::Buses,
+    pub(super) operations: Operations,
+    pub(super) bus: Buses,
     pub(super) jobs: Vec<Job>,
     pub(super) buffer: HashMap<u32, Buffered, Build>,
     pub(super) buffer_sectors: u64,
@@ -149,8 +143,8 @@ pub struct ParallelSsd {
     pub(super) staying: VecDeque<(u32, u64)>,
     pub(super) staying_count: u64,
     pub(super) stamp: u64,
-    /// Pages written in the present window.
-    pub(super) recent: HashSet<u32, Build>,
+    /// The present window's number, and when it ends.
+    pub(super) window: u32,
     pub(super) window_end: Time,
     pub(super) admitting: VecDeque<(Slot, u64)>,
     pub(super) flushing: Vec<Slot>,
@@ -169,7 +163,6 @@ pub struct ParallelSsd {
     pub(super) counts: FlashCounts,
     pub(super) page_programs_asked: u64,
     pub(super) victim: Victim,
-    pub(super) in_flight: u64,
 }
 
 impl ParallelSsd {
@@ -209,14 +202,27 @@ impl ParallelSsd {
         }
         let logical_pages = (physical as f64 * (1.0 - ssd.over_provisioning.0)).floor() as u64;
         let reclaim_below = ((f64::from(blocks) * ssd.reclaim_below.0) as u32).max(1);
+        if logical_pages == 0 {
+            return Err(SimError::config("over_provisioning", "leaves the host nothing"));
+        }
+        let registers = small("nand.registers", nand.registers.unwrap_or(1))?;
+        // A package works as one if not all of its dies may work at once.
+        let units = small("parallel_units", ssd.units_per_package())?.clamp(1, dies);
+        let dies_per_target = if units < dies { dies } else { 1 };
+        if registers > 1 && dies_per_target > 1 {
+            return Err(SimError::config(
+                "nand.registers",
+                format!("two registers need dies that work by themselves; set parallel_units to {dies}"),
+            ));
+        }
         let reserve = options.write_reserve.max(1);
         let endurance = small("nand.endurance", nand.endurance)?;
-        let mut pool =
-            Pool::new(planes, blocks, pages, if options.wear_out { endurance.max(1) } else { u32::MAX });
+        let mut planes_of =
+            Planes::new(planes, blocks, pages, if options.wear_out { endurance.max(1) } else { u32::MAX });
         let mut random = Stream::new(seed, "bad blocks");
         let bad = (f64::from(blocks) * f64::from(planes) * options.bad_blocks).round() as u64;
         for _ in 0..bad {
-            pool.retire_fresh(random.below(u64::from(blocks) * u64::from(planes)) as u32);
+            planes_of.retire_fresh(random.below(u64::from(blocks) * u64::from(planes)) as u32)?;
         }
         let mapping = (!ssd.mapping_in_memory).then(|| {
             let entry = if options.mapping_cache_entry > 0 {
@@ -225,33 +231,38 @@ impl ParallelSsd {
                 ssd.mapping_entry.0
             };
             let per_page = (nand.page.0 / ssd.mapping_entry.0) as u32;
-            MappingCache::new((ssd.mapping_cache.0 / entry.max(1)) as usize, logical_pages, per_page)
+            MappingCache::new((ssd.mapping_cache.0 / entry.max(1)) as usize, logical_pages as u32, per_page)
         });
-        pool.open_frontiers(true);
+        planes_of.open_frontiers();
         let directory = vec![NONE; mapping.as_ref().map_or(0, |mapping| mapping.pages() as usize)];
         let count = planes as usize * blocks as usize;
         let mut machine = Self {
-            channels,
-            ways,
-            dies,
-            planes: planes_per_die,
-            units: small("parallel_units", ssd.units_per_package())?.clamp(1, dies),
+            order: super::place::spread_order(ssd.spread, [channels, ways, dies, planes_per_die]),
             urgent_below: ssd
                 .reclaim_hard_below
                 .map_or(0, |share| ((f64::from(blocks) * share.0) as u32).max(1)),
             sectors_per_page,
             sector,
             logical_pages,
-            map: PageMap::new(logical_pages),
-            pool,
+            map: PageMap::sparse(logical_pages as u32, NOWHERE),
+            planes: planes_of,
             mapping,
             parked: vec![0; directory.len()],
             waiting_jobs: Vec::new(),
             waiting_spare: Vec::new(),
             directory,
-            operations: Vec::new(),
-            spare: Vec::new(),
-            bus: super::bus::Buses::new(ssd, channels, ways, dies),
+            operations: Operations::new(planes, planes_per_die, dies_per_target, pages),
+            bus: Buses::new(
+                nand,
+                BusShape {
+                    buses: channels,
+                    targets_per_bus: ways * dies / dies_per_target,
+                    dies_per_target,
+                    units: if dies_per_target == 1 { 1 } else { units },
+                    registers,
+                    planes_per_die,
+                },
+            ),
             jobs: Vec::new(),
             buffer: HashMap::default(),
             buffer_sectors: 0,
@@ -262,7 +273,7 @@ impl ParallelSsd {
             staying: VecDeque::new(),
             staying_count: 0,
             stamp: 0,
-            recent: HashSet::default(),
+            window: 1,
             window_end: options.buffer_hot_window_ps,
             admitting: VecDeque::new(),
             flushing: Vec::new(),
@@ -283,7 +294,6 @@ impl ParallelSsd {
             counts: FlashCounts::default(),
             page_programs_asked: 0,
             victim: ssd.victim,
-            in_flight: 0,
             ssd: ssd.clone(),
             options: options.clone(),
         };
@@ -296,24 +306,32 @@ impl ParallelSsd {
     fn store_mapping(&mut self) -> Result<(), SimError> {
         for page in 0..self.directory.len() as u32 {
             let plane = self.home(page);
-            let Some((physical, _)) = self.pool.allocate(plane, Use::Mapping, MAPPING | page) else {
+            let Some((spot, _)) = self.planes.allocate(plane, Use::Mapping, MAPPING | page) else {
                 return Err(SimError::Full { time_ps: 0, what: "no room for the mapping table".into() });
             };
-            self.pool.programmed(physical);
-            self.directory[page as usize] = physical;
+            self.planes.programmed(spot)?;
+            self.directory[page as usize] = spot.physical;
         }
         Ok(())
     }
 
     /// Erase counts of all blocks.
     pub fn erased(&self) -> impl Iterator<Item = u32> + '_ {
-        self.pool.erased().iter().copied()
+        self.planes.erased()
+    }
+
+    /// Bytes of memory that the drive's tables take: mapping, blocks, spare areas.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.planes.memory_bytes()
+            + self.map.memory_bytes()
+            + self.mapping.as_ref().map_or(0, MappingCache::memory_bytes)
     }
 
     /// Blocks out of service.
     #[must_use]
     pub fn retired(&self) -> u64 {
-        self.pool.retired()
+        self.planes.retired()
     }
 
     /// Time that buses moved something and that arrays worked, added up over them.
@@ -351,34 +369,6 @@ impl ParallelSsd {
 
     pub(super) fn bytes_of(&self, sectors: u32) -> u32 {
         sectors.count_ones() * self.sector as u32
-    }
-
-    pub(super) fn new_operation(&mut self, mut operation: Operation) -> u32 {
-        self.in_flight += 1;
-        let block = operation.physical / self.pool.pages;
-        let plane = block / self.pool.blocks;
-        let die = plane / self.planes;
-        operation.place = Place {
-            package: die / self.dies,
-            page: operation.physical - block * self.pool.pages,
-            die: (die % self.dies) as u16,
-            plane: (plane % self.planes) as u16,
-        };
-        match self.spare.pop() {
-            Some(number) => {
-                self.operations[number as usize] = operation;
-                number
-            }
-            None => {
-                self.operations.push(operation);
-                (self.operations.len() - 1) as u32
-            }
-        }
-    }
-
-    pub(super) fn end_operation(&mut self, number: u32) {
-        self.in_flight -= 1;
-        self.spare.push(number);
     }
 
     /// A page of a command is done.
@@ -457,10 +447,10 @@ impl ParallelSsd {
                 let first = command.offset.div_ceil(page);
                 let last = (command.offset + command.len) / page;
                 for logical in first..last {
-                    let (physical, _) = self.map.get(logical as u32);
+                    let At { physical, .. } = self.map.get(logical as u32);
                     if physical != NONE && !self.buffer.contains_key(&(logical as u32)) {
-                        self.pool.invalidate(physical);
-                        self.map.set(logical as u32, NONE, 0);
+                        self.planes.invalidate(physical)?;
+                        self.map.set(logical as u32, NOWHERE);
                         self.counts.trimmed_pages += 1;
                     }
                 }
@@ -500,6 +490,15 @@ impl Device for ParallelSsd {
         self.ssd.queue
     }
 
+    #[inline]
+    fn foresee(&self, command: &Command) {
+        let logical = (command.offset / self.ssd.nand.page.0) as u32;
+        self.map.foresee(logical);
+        if let Some(mapping) = &self.mapping {
+            mapping.foresee(logical);
+        }
+    }
+
     fn submit(
         &mut self,
         slot: Slot,
@@ -536,8 +535,8 @@ impl Device for ParallelSsd {
                 context.complete(slot);
                 Ok(())
             }
-            ParallelEvent::Commanded(package) => self.commanded(package, context),
-            ParallelEvent::Worked(package, die, work) => self.worked(package, die, work, context),
+            ParallelEvent::BusFree(bus) => self.bus_free(bus, context),
+            ParallelEvent::Worked(group, work) => self.worked(group, work, context),
             ParallelEvent::Moved(number) => self.data_out(number, context),
         }
     }
@@ -548,7 +547,7 @@ impl Device for ParallelSsd {
 
     fn check(&self) -> Result<(), SimError> {
         let counts = &self.counts;
-        if self.in_flight == 0 {
+        if self.operations.under_way() == 0 {
             law(
                 "pages the host wrote are programmed once each",
                 counts.host_programs,
@@ -564,18 +563,21 @@ impl Device for ParallelSsd {
                 found: format!("{} programs, {} reads", counts.move_programs, counts.move_reads),
             });
         }
-        let erased: u64 = self.pool.erased().iter().map(|erases| u64::from(*erases)).sum();
+        let erased: u64 = self.planes.erased().map(u64::from).sum();
         law("erases add up over the blocks", erased, counts.erases)?;
         let mut mapped = 0;
-        for (logical, physical) in self.map.iter() {
+        for (logical, At { physical, .. }) in self.map.iter().filter(|(_, at)| at.physical != NONE) {
             mapped += 1;
-            if self.pool.held(physical) != logical {
+            if self.planes.held(physical) != logical {
                 return Err(SimError::Conservation {
                     law: "a logical page is where the flash says it is",
-                    found: format!("page {logical} at {physical}, which holds {}", self.pool.held(physical)),
+                    found: format!(
+                        "page {logical} at {physical}, which holds {}",
+                        self.planes.held(physical)
+                    ),
                 });
             }
-            if self.pool.is_free(self.pool.block_of(physical)) {
+            if self.planes.is_free(self.planes.spot(physical).block) {
                 return Err(SimError::Conservation {
                     law: "no logical page is in an erased block",
                     found: format!("page {logical} at {physical}"),
@@ -584,7 +586,7 @@ impl Device for ParallelSsd {
         }
         law(
             "no logical page is in two places: live pages are those mapped",
-            self.pool.live_pages(),
+            self.planes.live_pages(),
             mapped + self.directory.len() as u64,
         )
     }

@@ -1,66 +1,46 @@
 //! Where a page is read and written, and what follows when an operation on flash is over.
 
+use deepram_core::ftl::Found;
 use deepram_media::{NandOp, Spread};
 
-use super::map::NONE;
-use super::mapping::Found;
-use super::parallel::{Operation, PageJob, ParallelEvent, ParallelSsd, Place, Source, full_error};
-use super::pool::Use;
+use super::operation::{Operation, Source};
+use super::parallel::{At, PageJob, ParallelEvent, ParallelSsd, full_error};
+use super::planes::{NONE, Use};
 use crate::error::SimError;
 use crate::host::Context;
+
+/// The planes that consecutive logical pages belong to, over one round of all planes: of channels,
+/// packages, dies and planes, the place whose letter stands first changes fastest.
+pub(super) fn spread_order(spread: Spread, [c, w, d, p]: [u32; 4]) -> Vec<u32> {
+    let order: [usize; 4] = match spread {
+        Spread::Cwdp => [0, 1, 2, 3],
+        Spread::Cwpd => [0, 1, 3, 2],
+        Spread::Cdwp => [0, 2, 1, 3],
+        Spread::Cpwd => [0, 3, 1, 2],
+        Spread::Wcdp => [1, 0, 2, 3],
+        Spread::Pcwd => [3, 0, 1, 2],
+    };
+    let radix = [c, w, d, p];
+    (0..c * w * d * p)
+        .map(|number| {
+            let mut rest = number;
+            let mut digit = [0; 4];
+            for place in order {
+                digit[place] = rest % radix[place];
+                rest /= radix[place];
+            }
+            ((digit[0] * w + digit[1]) * d + digit[2]) * p + digit[3]
+        })
+        .collect()
+}
 
 impl ParallelSsd {
     /// The plane that a logical page belongs to.
     #[inline]
     pub(super) fn home(&self, logical: u32) -> u32 {
-        let mut rest =
+        let stripe =
             if self.ssd.stride <= 1 { logical } else { (u64::from(logical) / self.ssd.stride) as u32 };
-        let mut digit = |radix: u32| {
-            let digit = rest % radix;
-            rest /= radix;
-            digit
-        };
-        let (c, w, d, p) = (self.channels, self.ways, self.dies, self.planes);
-        let (channel, way, die, plane);
-        match self.ssd.spread {
-            Spread::Cwdp => {
-                channel = digit(c);
-                way = digit(w);
-                die = digit(d);
-                plane = digit(p);
-            }
-            Spread::Cwpd => {
-                channel = digit(c);
-                way = digit(w);
-                plane = digit(p);
-                die = digit(d);
-            }
-            Spread::Cdwp => {
-                channel = digit(c);
-                die = digit(d);
-                way = digit(w);
-                plane = digit(p);
-            }
-            Spread::Cpwd => {
-                channel = digit(c);
-                plane = digit(p);
-                way = digit(w);
-                die = digit(d);
-            }
-            Spread::Wcdp => {
-                way = digit(w);
-                channel = digit(c);
-                die = digit(d);
-                plane = digit(p);
-            }
-            Spread::Pcwd => {
-                plane = digit(p);
-                channel = digit(c);
-                way = digit(w);
-                die = digit(d);
-            }
-        }
-        ((channel * w + way) * d + die) * p + plane
+        self.order[(stripe % self.order.len() as u32) as usize]
     }
 
     /// Looks up where the page is, then reads or writes it; parks it while its mapping page is fetched.
@@ -72,11 +52,8 @@ impl ParallelSsd {
         let Some(mapping) = &mut self.mapping else {
             return self.place(job, context);
         };
-        let page = mapping.page_of(job.logical);
-        let (found, write) = match mapping.find(job.logical) {
-            Some(found) => (found, None),
-            None => mapping.insert(job.logical),
-        };
+        let (found, write) = mapping.look_up(job.logical);
+        let needed = mapping.page_of(job.logical);
         if found == Found::Resident {
             self.counts.mapping_hits += 1;
         } else {
@@ -88,25 +65,16 @@ impl ParallelSsd {
         match found {
             Found::Resident => self.place(job, context),
             Found::Awaited => {
-                self.park(page, job);
+                self.park(needed, job);
                 Ok(())
             }
             Found::Missing => {
-                self.park(page, job);
-                let physical = self.directory[page as usize];
-                self.pool.read_started(physical);
+                self.park(needed, job);
+                let spot = self.planes.spot(self.directory[needed as usize]);
+                self.planes.read_started(spot.block);
                 // One sector holds the entry.
-                let number = self.new_operation(Operation {
-                    op: NandOp::Read,
-                    source: Source::Mapping,
-                    physical,
-                    key: page,
-                    bytes: self.sector as u32,
-                    owner: NONE,
-                    blocked: false,
-                    copy_back: false,
-                    place: Place::default(),
-                });
+                let bytes = self.sector as u32;
+                let number = self.operations.begin(NandOp::Read, Source::Mapping, spot, needed, bytes, NONE);
                 self.enqueue(number, context)
             }
         }
@@ -153,51 +121,44 @@ impl ParallelSsd {
     }
 
     fn read_page(&mut self, job: PageJob, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
-        let (mut physical, _) = self.map.get(job.logical);
-        if physical == NONE {
-            if !self.options.reads_assume_written {
-                // Nothing is there: zeros from the controller.
-                return self.page_done(job.slot, context);
-            }
+        let found = self.map.get(job.logical).physical;
+        let spot = if found != NONE {
+            self.planes.spot(found)
+        } else if !self.options.reads_assume_written {
+            // Nothing is there: zeros from the controller.
+            return self.page_done(job.slot, context);
+        } else {
             let plane = self.home(job.logical);
-            let Some((page, full)) = self.pool.allocate(plane, Use::Host, job.logical) else {
+            let Some((spot, full)) = self.planes.allocate(plane, Use::Host, job.logical) else {
                 return Err(full_error(context.now(), plane));
             };
-            self.pool.programmed(page);
-            self.map.set(job.logical, page, self.full_sectors());
-            physical = page;
+            self.planes.programmed(spot)?;
+            self.map
+                .set(job.logical, At { physical: spot.physical, sectors: self.full_sectors(), window: 0 });
             if full {
                 self.reclaim(plane, context)?;
             }
-        }
-        self.pool.read_started(physical);
-        let number = self.new_operation(Operation {
-            op: NandOp::Read,
-            source: Source::Host,
-            physical,
-            key: job.logical,
-            bytes: self.bytes_of(job.sectors),
-            owner: job.slot,
-            blocked: false,
-            copy_back: false,
-            place: Place::default(),
-        });
+            spot
+        };
+        self.planes.read_started(spot.block);
+        let bytes = self.bytes_of(job.sectors);
+        let number = self.operations.begin(NandOp::Read, Source::Host, spot, job.logical, bytes, job.slot);
         self.enqueue(number, context)
     }
 
     fn write_page(&mut self, job: PageJob, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
         let plane = self.home(job.logical);
-        let stall = self.pool.free(plane) < self.write_reserve || !self.pool.has_room(plane, Use::Host);
+        let stall = self.planes.free(plane) < self.write_reserve || !self.planes.has_room(plane, Use::Host);
         if stall || !self.stalled[plane as usize].is_empty() {
-            if self.pool.reclaiming(plane) == 0 {
+            if self.planes.reclaiming(plane) == 0 {
                 self.reclaim(plane, context)?;
             }
-            if self.pool.reclaiming(plane) > 0 {
+            if self.planes.reclaiming(plane) > 0 {
                 self.stalled[plane as usize].push_back(job);
                 self.stalled_count += 1;
                 return Ok(());
             }
-            if !self.pool.has_room(plane, Use::Host) {
+            if !self.planes.has_room(plane, Use::Host) {
                 return Err(full_error(context.now(), plane));
             }
         }
@@ -210,43 +171,29 @@ impl ParallelSsd {
         plane: u32,
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
-        let (old, before) = self.map.get(job.logical);
-        let Some((physical, full)) = self.pool.allocate(plane, Use::Host, job.logical) else {
+        let Some((spot, full)) = self.planes.allocate(plane, Use::Host, job.logical) else {
             return Err(full_error(context.now(), plane));
         };
+        let At { physical: old, sectors: before, window } = self.map.get(job.logical);
         let missing = if old == NONE { 0 } else { before & !job.sectors };
+        let sectors = job.sectors | missing;
+        self.map.set(job.logical, At { physical: spot.physical, sectors, window });
         if old != NONE {
-            self.pool.invalidate(old);
+            self.planes.invalidate(old)?;
         }
-        self.map.set(job.logical, physical, job.sectors | missing);
         if let Some(mapping) = &mut self.mapping {
             mapping.dirty(job.logical);
         }
-        let program = self.new_operation(Operation {
-            op: NandOp::Program,
-            source: job.source,
-            physical,
-            key: job.logical,
-            bytes: self.bytes_of(job.sectors | missing),
-            owner: job.slot,
-            blocked: missing != 0,
-            copy_back: false,
-            place: Place::default(),
-        });
+        let bytes = self.bytes_of(sectors);
+        let program = self.operations.begin(NandOp::Program, job.source, spot, job.logical, bytes, job.slot);
         let mut read = None;
         if missing != 0 {
-            self.pool.read_started(old);
-            read = Some(self.new_operation(Operation {
-                op: NandOp::Read,
-                source: Source::Merge,
-                physical: old,
-                key: job.logical,
-                bytes: self.bytes_of(missing),
-                owner: program,
-                blocked: false,
-                copy_back: false,
-                place: Place::default(),
-            }));
+            self.operations.get_mut(program).blocked = true;
+            let from = self.planes.spot(old);
+            self.planes.read_started(from.block);
+            let bytes = self.bytes_of(missing);
+            read =
+                Some(self.operations.begin(NandOp::Read, Source::Merge, from, job.logical, bytes, program));
         }
         if full {
             self.reclaim(plane, context)?;
@@ -264,8 +211,7 @@ impl ParallelSsd {
         number: u32,
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
-        let operation = self.operations[number as usize];
-        self.end_operation(number);
+        let operation = self.operations.end(number);
         match operation.op {
             NandOp::Read => self.read_over(operation, context),
             NandOp::Program => self.program_over(operation, context),
@@ -278,8 +224,8 @@ impl ParallelSsd {
         operation: Operation,
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
-        let block = self.pool.block_of(operation.physical);
-        let last = self.pool.read_done(operation.physical);
+        let block = operation.spot.block;
+        let last = self.planes.read_done(block);
         match operation.source {
             Source::Host | Source::Buffer => {
                 self.counts.host_reads += 1;
@@ -287,8 +233,8 @@ impl ParallelSsd {
             }
             Source::Merge => {
                 self.counts.merge_reads += 1;
-                self.operations[operation.owner as usize].blocked = false;
-                self.wake(operation.owner, context)?;
+                self.operations.get_mut(operation.owner).blocked = false;
+                self.wake(operation.owner, context);
             }
             Source::Mapping => {
                 self.counts.mapping_reads += 1;
@@ -313,7 +259,7 @@ impl ParallelSsd {
         operation: Operation,
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
-        self.pool.programmed(operation.physical);
+        self.planes.programmed(operation.spot)?;
         match operation.source {
             Source::Move => {
                 self.counts.move_programs += 1;

@@ -10,8 +10,8 @@
 //! d = 30 stands for greedy, as that paper does. It is solved by Euler steps.
 
 use super::options::Precondition;
-use super::parallel::ParallelSsd;
-use super::pool::Use;
+use super::parallel::{At, ParallelSsd};
+use super::planes::Use;
 use crate::error::SimError;
 use crate::rng::Stream;
 
@@ -69,19 +69,19 @@ pub(crate) fn apply(machine: &mut ParallelSsd, seed: u64) -> Result<(), SimError
 /// Writes a page outside time; true if its block is full with it.
 fn write(machine: &mut ParallelSsd, page: u32) -> Result<bool, SimError> {
     let plane = machine.home(page);
-    let Some((physical, full)) = machine.pool.allocate(plane, Use::Host, page) else {
+    let Some((spot, full)) = machine.planes.allocate(plane, Use::Host, page) else {
         return Err(SimError::Full { time_ps: 0, what: format!("plane {plane} is full in preconditioning") });
     };
-    machine.pool.programmed(physical);
+    machine.planes.programmed(spot)?;
     let sectors = machine.full_sectors();
-    machine.map.set(page, physical, sectors);
+    machine.map.set(page, At { physical: spot.physical, sectors, window: 0 });
     Ok(full)
 }
 
 /// Spreads pages chosen at random over blocks whose live counts follow the steady state.
 fn steady(machine: &mut ParallelSsd, logical: u64, wanted: u64, seed: u64) -> Result<(), SimError> {
-    let planes = machine.channels * machine.ways * machine.dies * machine.planes;
-    let (blocks, pages) = (machine.pool.blocks, machine.pool.pages);
+    let planes = machine.order.len() as u32;
+    let (blocks, pages) = (machine.planes.blocks, machine.planes.pages);
     let mut random = Stream::new(seed, "precondition");
     let mut of_plane: Vec<Vec<u32>> = vec![Vec::new(); planes as usize];
     let mut left = wanted;
@@ -133,7 +133,7 @@ fn steady(machine: &mut ParallelSsd, logical: u64, wanted: u64, seed: u64) -> Re
                     }
                 }
                 if take < pages as usize {
-                    machine.pool.waste(plane, Use::Host);
+                    machine.planes.waste(plane, Use::Host)?;
                 }
             }
         }

@@ -2,9 +2,9 @@
 
 use deepram_media::NandOp;
 
-use super::map::NONE;
-use super::parallel::{MAPPING, Operation, ParallelEvent, ParallelSsd, Place, Source, full_error};
-use super::pool::Use;
+use super::operation::{Operation, Source};
+use super::parallel::{At, MAPPING, ParallelEvent, ParallelSsd, full_error};
+use super::planes::{NONE, Use};
 use crate::error::SimError;
 use crate::flash::law;
 use crate::host::Context;
@@ -18,35 +18,17 @@ impl ParallelSsd {
     ) -> Result<(), SimError> {
         let plane = self.home(page);
         let old = self.directory[page as usize];
-        let Some((physical, full)) = self.pool.allocate(plane, Use::Mapping, MAPPING | page) else {
+        let Some((spot, full)) = self.planes.allocate(plane, Use::Mapping, MAPPING | page) else {
             return Err(full_error(context.now(), plane));
         };
-        self.pool.invalidate(old);
-        self.directory[page as usize] = physical;
+        self.planes.invalidate(old)?;
+        self.directory[page as usize] = spot.physical;
         let bytes = self.ssd.nand.page.0 as u32;
-        let program = self.new_operation(Operation {
-            op: NandOp::Program,
-            source: Source::Mapping,
-            physical,
-            key: page,
-            bytes,
-            owner: NONE,
-            blocked: true,
-            copy_back: false,
-            place: Place::default(),
-        });
-        self.pool.read_started(old);
-        let read = self.new_operation(Operation {
-            op: NandOp::Read,
-            source: Source::Merge,
-            physical: old,
-            key: page,
-            bytes,
-            owner: program,
-            blocked: false,
-            copy_back: false,
-            place: Place::default(),
-        });
+        let program = self.operations.begin(NandOp::Program, Source::Mapping, spot, page, bytes, NONE);
+        self.operations.get_mut(program).blocked = true;
+        let from = self.planes.spot(old);
+        self.planes.read_started(from.block);
+        let read = self.operations.begin(NandOp::Read, Source::Merge, from, page, bytes, program);
         if full {
             self.reclaim(plane, context)?;
         }
@@ -60,12 +42,12 @@ impl ParallelSsd {
         plane: u32,
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
-        if self.pool.free(plane) >= self.reclaim_below.max(self.write_reserve)
-            || self.pool.reclaiming(plane) >= self.options.reclaim_at_once.max(1)
+        if self.planes.free(plane) >= self.reclaim_below.max(self.write_reserve)
+            || self.planes.reclaiming(plane) >= self.options.reclaim_at_once.max(1)
         {
             return Ok(());
         }
-        match self.pool.victim(plane, self.victim, &mut self.random) {
+        match self.planes.victim(plane, self.victim, &mut self.random) {
             Some(block) => self.move_block(block, context),
             None => Ok(()),
         }
@@ -77,8 +59,8 @@ impl ParallelSsd {
         block: u32,
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
-        let pages = self.pool.pages;
-        self.moves_left[block as usize] = self.pool.live(block) as u16;
+        let pages = self.planes.pages;
+        self.moves_left[block as usize] = self.planes.live(block) as u16;
         if self.moves_left[block as usize] == 0 {
             return self.erase_block(block, context);
         }
@@ -86,31 +68,24 @@ impl ParallelSsd {
             if !self.is_live(page) {
                 continue;
             }
-            self.pool.read_started(page);
-            let number = self.new_operation(Operation {
-                op: NandOp::Read,
-                source: Source::Move,
-                physical: page,
-                key: block,
-                bytes: self.ssd.nand.page.0 as u32,
-                owner: NONE,
-                blocked: false,
-                copy_back: self.ssd.copy_back,
-                place: Place::default(),
-            });
+            let spot = self.planes.spot(page);
+            self.planes.read_started(block);
+            let bytes = self.ssd.nand.page.0 as u32;
+            let number = self.operations.begin(NandOp::Read, Source::Move, spot, block, bytes, NONE);
+            self.operations.get_mut(number).copy_back = self.ssd.copy_back;
             self.enqueue(number, context)?;
         }
         Ok(())
     }
 
     pub(super) fn is_live(&self, physical: u32) -> bool {
-        let key = self.pool.held(physical);
+        let key = self.planes.held(physical);
         if key == NONE {
             false
         } else if key & MAPPING != 0 {
             self.directory[(key & !MAPPING) as usize] == physical
         } else {
-            self.map.get(key).0 == physical
+            self.map.get(key).physical == physical
         }
     }
 
@@ -119,22 +94,13 @@ impl ParallelSsd {
         block: u32,
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
-        if self.pool.is_read(block) {
+        if self.planes.is_read(block) {
             self.erase_waits[block as usize] = true;
             return Ok(());
         }
-        law("an erased block holds no live page", u64::from(self.pool.live(block)), 0)?;
-        let number = self.new_operation(Operation {
-            op: NandOp::Erase,
-            source: Source::Move,
-            physical: block * self.pool.pages,
-            key: block,
-            bytes: 0,
-            owner: NONE,
-            blocked: false,
-            copy_back: false,
-            place: Place::default(),
-        });
+        law("an erased block holds no live page", u64::from(self.planes.live(block)), 0)?;
+        let spot = self.planes.spot(block * self.planes.pages);
+        let number = self.operations.begin(NandOp::Erase, Source::Move, spot, block, 0, NONE);
         self.enqueue(number, context)
     }
 
@@ -150,39 +116,30 @@ impl ParallelSsd {
         operation: Operation,
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
-        let (from, block) = (operation.physical, operation.key);
+        let (from, block) = (operation.spot.physical, operation.key);
         if !self.is_live(from) {
             return self.moved(block, context);
         }
-        let key = self.pool.held(from);
-        let plane = self.pool.plane_of(from);
-        let Some((to, full)) = self.pool.allocate(plane, Use::Move, key) else {
+        let key = self.planes.held(from);
+        let plane = operation.spot.plane;
+        let Some((to, full)) = self.planes.allocate(plane, Use::Move, key) else {
             return Err(full_error(context.now(), plane));
         };
-        self.pool.invalidate(from);
+        self.planes.invalidate(from)?;
         if key & MAPPING != 0 {
-            self.directory[(key & !MAPPING) as usize] = to;
+            self.directory[(key & !MAPPING) as usize] = to.physical;
         } else {
-            let (_, sectors) = self.map.get(key);
-            self.map.set(key, to, sectors);
+            let at = self.map.get(key);
+            self.map.set(key, At { physical: to.physical, ..at });
         }
         if operation.copy_back {
             // The array has done both already.
             self.counts.move_programs += 1;
-            self.pool.programmed(to);
+            self.planes.programmed(to)?;
             self.moved(block, context)?;
         } else {
-            let number = self.new_operation(Operation {
-                op: NandOp::Program,
-                source: Source::Move,
-                physical: to,
-                key: block,
-                bytes: operation.bytes,
-                owner: NONE,
-                blocked: false,
-                copy_back: false,
-                place: Place::default(),
-            });
+            let bytes = operation.bytes;
+            let number = self.operations.begin(NandOp::Program, Source::Move, to, block, bytes, NONE);
             self.enqueue(number, context)?;
         }
         if full {
@@ -198,29 +155,26 @@ impl ParallelSsd {
     ) -> Result<(), SimError> {
         self.counts.erases += 1;
         let block = operation.key;
-        let plane = block / self.pool.blocks;
-        let erases = self.pool.erase(block);
-        if self.ssd.static_wear_levelling {
+        let plane = operation.spot.plane;
+        self.planes.erase(block)?;
+        if self.ssd.static_wear_levelling && self.planes.reclaiming(plane) == 0 {
             let delta = self.ssd.wear_delta.unwrap_or(100).min(u64::from(u32::MAX)) as u32;
-            if erases > delta
-                && self.pool.reclaiming(plane) == 0
-                && let Some(cold) = self.pool.coldest(plane, erases, delta)
-            {
+            if let Some(cold) = self.planes.wear_victim(plane, delta) {
                 self.move_block(cold, context)?;
             }
         }
         while !self.stalled[plane as usize].is_empty()
-            && self.pool.free(plane) >= self.write_reserve
-            && self.pool.has_room(plane, Use::Host)
+            && self.planes.free(plane) >= self.write_reserve
+            && self.planes.has_room(plane, Use::Host)
         {
             if let Some(job) = self.stalled[plane as usize].pop_front() {
                 self.stalled_count -= 1;
                 self.write_now(job, plane, context)?;
             }
         }
-        if !self.stalled[plane as usize].is_empty() && self.pool.reclaiming(plane) == 0 {
+        if !self.stalled[plane as usize].is_empty() && self.planes.reclaiming(plane) == 0 {
             self.reclaim(plane, context)?;
-            if self.pool.reclaiming(plane) == 0 {
+            if self.planes.reclaiming(plane) == 0 {
                 return Err(full_error(context.now(), plane));
             }
         }

@@ -144,7 +144,7 @@ impl SerialSsd {
 
     /// Erase counts of all blocks.
     pub fn erased(&self) -> impl Iterator<Item = u32> + '_ {
-        self.elements.iter().flat_map(|element| element.erased().iter().copied())
+        self.elements.iter().flat_map(Element::erased)
     }
 
     /// Time of elements in use, added up.
@@ -191,6 +191,15 @@ impl SerialSsd {
         context.schedule(context.now() + time, SerialEvent::Moved(slot));
     }
 
+    /// The element of a page of the drive, and its number there.
+    #[inline]
+    fn place(&self, page: u64) -> (usize, u32) {
+        let (count, stride) = (self.elements.len() as u64, self.stride);
+        let element = (page / stride) % count;
+        let logical = (page - page % (stride * count)) / count + page % stride;
+        (element as usize, logical as u32)
+    }
+
     /// Splits a command into pages for the elements.
     fn issue(&mut self, slot: Slot, context: &mut Context<SerialEvent>) -> Result<(), SimError> {
         let command = self.jobs[slot as usize].command;
@@ -200,19 +209,13 @@ impl SerialSsd {
         }
         let first = command.offset / self.page;
         let last = (command.offset + command.len - 1) / self.page;
-        let (count, stride) = (self.elements.len() as u64, self.stride);
-        let place = |page: u64| {
-            let element = (page / stride) % count;
-            let logical = (page - page % (stride * count)) / count + page % stride;
-            (element as usize, logical as u32)
-        };
         if command.op == Op::Trim {
             // Whole pages only; a part of a page stays.
             let first = command.offset.div_ceil(self.page);
             let end = (command.offset + command.len) / self.page;
             for page in first..end {
-                let (element, logical) = place(page);
-                self.elements[element].trim(logical);
+                let (element, logical) = self.place(page);
+                self.elements[element].trim(logical)?;
             }
             self.finished.push_back(slot);
             return Ok(());
@@ -221,7 +224,7 @@ impl SerialSsd {
         self.jobs[slot as usize].pages_left = (last - first + 1) as u32;
         self.issued_pages += if write { last - first + 1 } else { 0 };
         for page in first..=last {
-            let (element, logical) = place(page);
+            let (element, logical) = self.place(page);
             self.units[element].waiting.push_back(Page { slot, logical, write });
             self.activate(element, context)?;
         }
@@ -343,6 +346,11 @@ impl Device for SerialSsd {
 
     fn queue_limit(&self) -> u64 {
         self.queue
+    }
+
+    fn foresee(&self, command: &Command) {
+        let (element, logical) = self.place(command.offset / self.page);
+        self.elements[element].foresee(logical);
     }
 
     fn submit(

@@ -1,0 +1,178 @@
+//! Replacement policies alone: how many references to pages or objects of a trace miss in a cache
+//! that holds so many of them, at the speed of the policy itself.
+//!
+//! ```
+//! use deepram_sim::cache::{Policy, References, misses};
+//!
+//! let references = References::numbers([1, 2, 3, 1, 2, 4, 1]);
+//! assert_eq!(misses(Policy::Lru, 3, &references), 4);
+//! ```
+
+use std::collections::HashMap;
+use std::str::FromStr;
+
+use deepram_core::cache::{Arc, Clock, Clock2, Fifo, Lru, Replacement, S3Fifo, Sieve};
+use deepram_trace::{Item, Op};
+
+/// A replacement policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Policy {
+    /// [`Lru`]
+    Lru,
+    /// [`Fifo`]
+    Fifo,
+    /// [`Clock`]: one bit
+    Clock,
+    /// [`Clock2`]: two bits
+    Clock2,
+    /// [`Sieve`]
+    Sieve,
+    /// [`S3Fifo`]
+    S3Fifo,
+    /// [`Arc`]
+    Arc,
+}
+
+impl Policy {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::Lru, Self::Fifo, Self::Clock, Self::Clock2, Self::Sieve, Self::S3Fifo, Self::Arc];
+
+    /// The name on a command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Lru => "lru",
+            Self::Fifo => "fifo",
+            Self::Clock => "clock",
+            Self::Clock2 => "clock2",
+            Self::Sieve => "sieve",
+            Self::S3Fifo => "s3fifo",
+            Self::Arc => "arc",
+        }
+    }
+
+    /// A cache of `capacity` keys under this policy.
+    #[must_use]
+    pub fn cache(self, capacity: usize) -> Box<dyn Replacement> {
+        match self {
+            Self::Lru => Box::new(Lru::new(capacity)),
+            Self::Fifo => Box::new(Fifo::new(capacity)),
+            Self::Clock => Box::new(Clock::new(capacity)),
+            Self::Clock2 => Box::new(Clock2::new(capacity)),
+            Self::Sieve => Box::new(Sieve::new(capacity)),
+            Self::S3Fifo => Box::new(S3Fifo::new(capacity)),
+            Self::Arc => Box::new(Arc::new(capacity)),
+        }
+    }
+}
+
+impl FromStr for Policy {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|policy| policy.name() == name).ok_or_else(|| {
+            let names: Vec<&str> = Self::ALL.iter().map(|policy| policy.name()).collect();
+            format!("no policy is called '{name}': there are {}", names.join(", "))
+        })
+    }
+}
+
+/// The references of a trace in order, each to a page or object. These are numbered 0, 1, ... as
+/// they first appear, which keeps sparse ids small and changes no count.
+#[derive(Debug, Clone, Default)]
+pub struct References {
+    numbers: Vec<u32>,
+    distinct: u32,
+}
+
+impl References {
+    /// References to what has these numbers or ids.
+    pub fn numbers(ids: impl IntoIterator<Item = u64>) -> Self {
+        let mut references = Self::default();
+        let mut seen = HashMap::new();
+        for id in ids {
+            references.push(&mut seen, (0, id));
+        }
+        references
+    }
+
+    /// The references of a trace's records, `most` at most: one for an access to an object, one
+    /// for each page of `page_bytes` (0 counts as 1) that a block request or a memory reference
+    /// touches. A trim or a flush refers to nothing.
+    ///
+    /// # Errors
+    /// The first error of the trace.
+    pub fn of<E>(
+        items: impl IntoIterator<Item = Result<Item, E>>,
+        page_bytes: u64,
+        most: usize,
+    ) -> Result<Self, E> {
+        let page_bytes = page_bytes.max(1);
+        let mut references = Self::default();
+        let mut seen = HashMap::new();
+        for item in items {
+            let (device, pages) = match item? {
+                Item::Object(o) if uses(o.op) => (0, o.id..=o.id),
+                Item::Block(r) if uses(r.op) && r.len > 0 => (r.device, pages(r.offset, r.len, page_bytes)),
+                Item::Mem(m) => (0, pages(m.addr, u64::from(m.size).max(1), page_bytes)),
+                Item::Object(_) | Item::Block(_) => continue,
+            };
+            for page in pages {
+                if references.numbers.len() >= most {
+                    return Ok(references);
+                }
+                references.push(&mut seen, (device, page));
+            }
+        }
+        Ok(references)
+    }
+
+    fn push(&mut self, seen: &mut HashMap<(u32, u64), u32>, what: (u32, u64)) {
+        let next = self.distinct;
+        let number = *seen.entry(what).or_insert(next);
+        // Memory ends long before numbers do: each takes more than 16 bytes of the map.
+        self.distinct += u32::from(number == next);
+        self.numbers.push(number);
+    }
+
+    /// The number of each reference's page or object.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u32] {
+        &self.numbers
+    }
+
+    /// References.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// True if there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.numbers.is_empty()
+    }
+
+    /// Different pages or objects.
+    #[must_use]
+    pub fn distinct(&self) -> u64 {
+        u64::from(self.distinct)
+    }
+}
+
+fn uses(op: Op) -> bool {
+    matches!(op, Op::Read | Op::Write)
+}
+
+/// The pages that `len` bytes (at least 1) touch.
+fn pages(first: u64, len: u64, page_bytes: u64) -> std::ops::RangeInclusive<u64> {
+    first / page_bytes..=first.saturating_add(len - 1) / page_bytes
+}
+
+/// How many references miss in a cache of `capacity` pages or objects (0 counts as 1) that is
+/// empty at first.
+#[must_use]
+pub fn misses(policy: Policy, capacity: usize, references: &References) -> u64 {
+    policy.cache(capacity).access_all(references.as_slice())
+}

@@ -1,0 +1,131 @@
+//! What a drive does on flash: operations on one page or block, and the table of those under way.
+
+use deepram_media::NandOp;
+
+use super::planes::{NONE, Spot};
+
+/// What an operation is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    Host,
+    Buffer,
+    Merge,
+    Move,
+    Mapping,
+}
+
+/// An operation on one page or block.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Operation {
+    pub(super) op: NandOp,
+    pub(super) source: Source,
+    /// It must not start yet.
+    pub(super) blocked: bool,
+    /// Read and program in one, without the bus.
+    pub(super) copy_back: bool,
+    /// Its plane, as its die counts.
+    pub(super) plane_bit: u8,
+    /// The page, or the first of the block, with its place.
+    pub(super) spot: Spot,
+    /// The page in its block.
+    pub(super) page: u32,
+    pub(super) target: u32,
+    pub(super) die: u32,
+    /// Logical page, mapping page, or block.
+    pub(super) key: u32,
+    /// Bytes on the bus.
+    pub(super) bytes: u32,
+    /// The command it belongs to, or the operation that waits for it.
+    pub(super) owner: u32,
+    /// The next operation of the same group.
+    pub(super) next: u32,
+}
+
+/// Where a plane is among the dies and targets.
+#[derive(Debug, Clone, Copy)]
+struct Home {
+    target: u32,
+    die: u32,
+    bit: u8,
+}
+
+/// Operations under way, each by a number that is used again after its end.
+#[derive(Debug, Clone)]
+pub(super) struct Operations {
+    table: Vec<Operation>,
+    spare: Vec<u32>,
+    homes: Vec<Home>,
+    pages: u32,
+}
+
+impl Operations {
+    /// For a drive of `planes` planes, so many to a die, dies to a target; blocks of `pages` pages.
+    pub(super) fn new(planes: u32, planes_per_die: u32, dies_per_target: u32, pages: u32) -> Self {
+        let homes = (0..planes).map(|plane| {
+            let die = plane / planes_per_die;
+            Home { target: die / dies_per_target, die, bit: (plane % planes_per_die) as u8 }
+        });
+        Self { table: Vec::new(), spare: Vec::new(), homes: homes.collect(), pages }
+    }
+
+    /// Operations under way.
+    pub(super) fn under_way(&self) -> usize {
+        self.table.len() - self.spare.len()
+    }
+
+    #[inline]
+    pub(super) fn get(&self, number: u32) -> &Operation {
+        &self.table[number as usize]
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, number: u32) -> &mut Operation {
+        &mut self.table[number as usize]
+    }
+
+    /// An operation that moves `bytes` over the bus, not blocked and not by copy-back.
+    #[inline]
+    pub(super) fn begin(
+        &mut self,
+        op: NandOp,
+        source: Source,
+        spot: Spot,
+        key: u32,
+        bytes: u32,
+        owner: u32,
+    ) -> u32 {
+        let Home { target, die, bit } = self.homes[spot.plane as usize];
+        let operation = Operation {
+            op,
+            source,
+            blocked: false,
+            copy_back: false,
+            plane_bit: bit,
+            spot,
+            page: spot.physical - spot.block * self.pages,
+            target,
+            die,
+            key,
+            bytes,
+            owner,
+            next: NONE,
+        };
+        match self.spare.pop() {
+            Some(number) => {
+                self.table[number as usize] = operation;
+                number
+            }
+            None => {
+                self.table.push(operation);
+                (self.table.len() - 1) as u32
+            }
+        }
+    }
+
+    /// The operation is over; its number is free.
+    #[inline]
+    pub(super) fn end(&mut self, number: u32) -> Operation {
+        self.spare.push(number);
+        self.table[number as usize]
+    }
+}

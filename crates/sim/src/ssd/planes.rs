@@ -1,0 +1,357 @@
+//! The blocks of all planes: core's [`Blocks`] for each plane, and what a drive knows beside them:
+//! where each use writes next, which operations are under way, what each physical page holds.
+//!
+//! ```text
+//!          open                all programs over           moved and erased
+//!   Free ---------> Open ------------------------> Closed --------------------> Free
+//!                                                                 \-- worn out --> Retired
+//! ```
+//!
+//! 1. A plane has up to three frontiers: for host data, for data moved by reclamation, for the mapping.
+//! 2. A block is closed, and so may be reclaimed, when its last program is over. It is erased only when
+//!    no page in it is live and no read of it is under way.
+//! 3. Block `b` of plane `p` is block `p x blocks + b` of the drive, and so on for pages.
+
+use deepram_core::BlockId;
+use deepram_core::ftl::{
+    BlockInfo, Blocks, BlocksError, CostBenefit, Greedy, GreedyOfRandom, State, VictimPolicy, any_block,
+};
+use deepram_media::Victim;
+
+use crate::error::SimError;
+use crate::rng::Stream;
+
+/// No physical page, no logical page, no block.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// What a frontier is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    Host = 0,
+    Move = 1,
+    Mapping = 2,
+}
+
+/// A physical page with its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Spot {
+    pub(crate) physical: u32,
+    /// Its block, as the drive counts.
+    pub(crate) block: u32,
+    pub(crate) plane: u32,
+}
+
+/// Division by a number fixed at run time, mostly a power of two.
+#[derive(Debug, Clone, Copy)]
+struct Divisor {
+    number: u32,
+    shift: Option<u32>,
+}
+
+impl Divisor {
+    fn new(number: u32) -> Self {
+        Self { number, shift: number.is_power_of_two().then(|| number.trailing_zeros()) }
+    }
+
+    #[inline]
+    fn of(self, value: u32) -> u32 {
+        match self.shift {
+            Some(shift) => value >> shift,
+            None => value / self.number,
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Plane {
+    blocks: Blocks,
+    /// The open block of each use; [`NONE`] if there was none to open.
+    frontiers: [u32; 3],
+    /// Blocks being reclaimed.
+    reclaiming: u32,
+}
+
+/// Operations under way in a block.
+#[derive(Debug, Clone, Copy, Default)]
+struct UnderWay {
+    programs: u16,
+    reads: u16,
+}
+
+/// All planes.
+#[derive(Debug, Clone)]
+pub(crate) struct Planes {
+    /// Blocks of a plane.
+    pub(crate) blocks: u32,
+    /// Pages of a block.
+    pub(crate) pages: u32,
+    by_blocks: Divisor,
+    by_pages: Divisor,
+    planes: Vec<Plane>,
+    under_way: Vec<UnderWay>,
+    /// What each physical page was last written with, plus one: its spare area.
+    spare_areas: Vec<u32>,
+    sequence: u64,
+    endurance: u32,
+    /// The fewest free blocks that any plane ever had.
+    lowest: u32,
+}
+
+impl Planes {
+    pub(crate) fn new(planes: u32, blocks: u32, pages: u32, endurance: u32) -> Self {
+        let count = planes as usize * blocks as usize;
+        let of_plane = Blocks::new(blocks, pages as u16).without_quarantine();
+        let plane = Plane { blocks: of_plane, frontiers: [NONE; 3], reclaiming: 0 };
+        Self {
+            blocks,
+            pages,
+            by_blocks: Divisor::new(blocks),
+            by_pages: Divisor::new(pages),
+            planes: vec![plane; planes as usize],
+            under_way: vec![UnderWay::default(); count],
+            spare_areas: vec![0; count * pages as usize],
+            sequence: 0,
+            endurance,
+            lowest: blocks,
+        }
+    }
+
+    /// Takes a block out of service before the first use: bad from the factory.
+    pub(crate) fn retire_fresh(&mut self, block: u32) -> Result<(), SimError> {
+        let spot = self.spot(block * self.pages);
+        let plane = &mut self.planes[spot.plane as usize];
+        plane.blocks.retire(BlockId(block - spot.plane * self.blocks)).map_err(broken)?;
+        self.lowest = self.lowest.min(plane.blocks.free());
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn spot(&self, physical: u32) -> Spot {
+        let block = self.by_pages.of(physical);
+        Spot { physical, block, plane: self.by_blocks.of(block) }
+    }
+
+    /// Free blocks of a plane.
+    #[inline]
+    pub(crate) fn free(&self, plane: u32) -> u32 {
+        self.planes[plane as usize].blocks.free()
+    }
+
+    /// The fewest free blocks that any plane ever had.
+    #[inline]
+    pub(crate) fn lowest(&self) -> u32 {
+        self.lowest
+    }
+
+    pub(crate) fn reclaiming(&self, plane: u32) -> u32 {
+        self.planes[plane as usize].reclaiming
+    }
+
+    /// Erases of each block.
+    pub(crate) fn erased(&self) -> impl Iterator<Item = u32> + '_ {
+        self.planes.iter().flat_map(|plane| plane.blocks.infos().iter().map(erases))
+    }
+
+    /// What the physical page was last written with; [`NONE`] if it is erased.
+    #[inline]
+    pub(crate) fn held(&self, physical: u32) -> u32 {
+        self.spare_areas[physical as usize].wrapping_sub(1)
+    }
+
+    /// Opens a block of the plane for a use, if one is free.
+    fn open(&mut self, plane: u32, use_: Use) {
+        self.sequence += 1;
+        let state = &mut self.planes[plane as usize];
+        let opened = state.blocks.open(use_ as u8, self.sequence);
+        state.frontiers[use_ as usize] = opened.map_or(NONE, |block| block.0);
+        self.lowest = self.lowest.min(state.blocks.free());
+    }
+
+    /// Opens the first block of each use.
+    pub(crate) fn open_frontiers(&mut self) {
+        for plane in 0..self.planes.len() as u32 {
+            for use_ in [Use::Host, Use::Move, Use::Mapping] {
+                self.open(plane, use_);
+            }
+        }
+    }
+
+    /// The next physical page of a plane for this use, now holding `key`, and whether its block is full
+    /// with it (the next one is opened at once); `None` if there is no free block. Its program is
+    /// counted as under way.
+    #[inline]
+    pub(crate) fn allocate(&mut self, plane: u32, use_: Use, key: u32) -> Option<(Spot, bool)> {
+        if self.planes[plane as usize].frontiers[use_ as usize] == NONE {
+            self.open(plane, use_);
+        }
+        let state = &mut self.planes[plane as usize];
+        let frontier = state.frontiers[use_ as usize];
+        if frontier == NONE {
+            return None;
+        }
+        let page = u32::from(state.blocks.take(BlockId(frontier))?);
+        let full = page + 1 == self.pages;
+        if full {
+            self.open(plane, use_);
+        }
+        let block = plane * self.blocks + frontier;
+        let physical = block * self.pages + page;
+        self.under_way[block as usize].programs += 1;
+        self.spare_areas[physical as usize] = key.wrapping_add(1);
+        Some((Spot { physical, block, plane }, full))
+    }
+
+    /// True if a page of this use can be had.
+    pub(crate) fn has_room(&self, plane: u32, use_: Use) -> bool {
+        let state = &self.planes[plane as usize];
+        state.blocks.free() > 0 || state.frontiers[use_ as usize] != NONE
+    }
+
+    fn core(&mut self, spot: Spot) -> (&mut Blocks, BlockId) {
+        (&mut self.planes[spot.plane as usize].blocks, BlockId(spot.block - spot.plane * self.blocks))
+    }
+
+    /// The page is dead.
+    #[inline]
+    pub(crate) fn invalidate(&mut self, physical: u32) -> Result<(), SimError> {
+        let (blocks, block) = self.core(self.spot(physical));
+        blocks.sub_live(block, 1).map_err(broken)
+    }
+
+    /// A program of the page is over.
+    #[inline]
+    pub(crate) fn programmed(&mut self, spot: Spot) -> Result<(), SimError> {
+        let left = &mut self.under_way[spot.block as usize].programs;
+        *left -= 1;
+        if *left > 0 {
+            return Ok(());
+        }
+        let full = self.pages as u16;
+        let (blocks, block) = self.core(spot);
+        if blocks.info(block).used == full {
+            blocks.close(block).map_err(broken)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn read_started(&mut self, block: u32) {
+        self.under_way[block as usize].reads += 1;
+    }
+
+    /// A read of the block is over; true if no other is under way.
+    #[inline]
+    pub(crate) fn read_done(&mut self, block: u32) -> bool {
+        let reads = &mut self.under_way[block as usize].reads;
+        *reads -= 1;
+        *reads == 0
+    }
+
+    pub(crate) fn is_read(&self, block: u32) -> bool {
+        self.under_way[block as usize].reads > 0
+    }
+
+    /// Chooses the block of a plane to reclaim, and holds it; `None` if none would gain anything.
+    pub(crate) fn victim(&mut self, plane: u32, policy: Victim, random: &mut Stream) -> Option<u32> {
+        let now = self.sequence;
+        let state = &mut self.planes[plane as usize];
+        let blocks = &state.blocks;
+        let block = match policy {
+            // The longest chain needs the versions of a journal; such a drive is refused before.
+            Victim::Greedy | Victim::LongestChain => Greedy::default().pick(blocks, now, &mut any_block),
+            Victim::GreedyOfRandom => {
+                let draw = |below: u32| random.below(u64::from(below)) as u32;
+                GreedyOfRandom { draw }.pick(blocks, now, &mut any_block)
+            }
+            Victim::CostBenefit => CostBenefit.pick(blocks, now, &mut any_block),
+        }?;
+        self.hold(plane, block);
+        Some(plane * self.blocks + block.0)
+    }
+
+    /// A block of the plane that must be emptied to even the wear, if the wear differs by more than
+    /// `delta`; holds it.
+    pub(crate) fn wear_victim(&mut self, plane: u32, delta: u32) -> Option<u32> {
+        let block = self.planes[plane as usize].blocks.wear_victim(delta)?;
+        self.hold(plane, block);
+        Some(plane * self.blocks + block.0)
+    }
+
+    fn hold(&mut self, plane: u32, block: BlockId) {
+        let state = &mut self.planes[plane as usize];
+        state.blocks.hold(block);
+        state.reclaiming += 1;
+    }
+
+    fn info(&self, block: u32) -> BlockInfo {
+        let plane = self.by_blocks.of(block);
+        self.planes[plane as usize].blocks.info(BlockId(block - plane * self.blocks))
+    }
+
+    /// Live pages of a block.
+    pub(crate) fn live(&self, block: u32) -> u32 {
+        self.info(block).live.into()
+    }
+
+    /// The block is erased: free, or retired if it is worn out.
+    pub(crate) fn erase(&mut self, block: u32) -> Result<(), SimError> {
+        let first = block as usize * self.pages as usize;
+        self.spare_areas[first..first + self.pages as usize].fill(0);
+        let endurance = self.endurance;
+        let spot = self.spot(block * self.pages);
+        let (blocks, id) = self.core(spot);
+        blocks.erase(id).map_err(broken)?;
+        if erases(&blocks.info(id)) >= endurance {
+            blocks.retire(id).map_err(broken)?;
+        }
+        self.planes[spot.plane as usize].reclaiming -= 1;
+        Ok(())
+    }
+
+    /// Blocks out of service.
+    pub(crate) fn retired(&self) -> u64 {
+        let infos = self.planes.iter().flat_map(|plane| plane.blocks.infos());
+        infos.filter(|info| info.state == State::Retired).count() as u64
+    }
+
+    /// Live pages of all blocks.
+    pub(crate) fn live_pages(&self) -> u64 {
+        self.planes.iter().map(|plane| plane.blocks.live_slots()).sum()
+    }
+
+    /// Fills the rest of a frontier's block with dead pages and opens the next: for preconditioning,
+    /// when no program is under way.
+    pub(crate) fn waste(&mut self, plane: u32, use_: Use) -> Result<(), SimError> {
+        let full = self.pages as u16;
+        let state = &mut self.planes[plane as usize];
+        let block = BlockId(state.frontiers[use_ as usize]);
+        if block.0 != NONE {
+            state.blocks.set_used(block, full).map_err(broken)?;
+            state.blocks.close(block).map_err(broken)?;
+            self.open(plane, use_);
+        }
+        Ok(())
+    }
+
+    /// True if a block is free: never opened since its last erase.
+    pub(crate) fn is_free(&self, block: u32) -> bool {
+        self.info(block).state == State::Free
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.planes.iter().map(|plane| plane.blocks.memory_bytes()).sum::<usize>()
+            + self.under_way.capacity() * size_of::<UnderWay>()
+            + self.spare_areas.capacity() * size_of::<u32>()
+    }
+}
+
+/// Erases of a block: one before each use but the first, and one when it became free again or was retired.
+pub(super) fn erases(info: &BlockInfo) -> u32 {
+    if matches!(info.state, State::Free | State::Retired) { info.uses } else { info.uses.saturating_sub(1) }
+}
+
+/// A change of a block that core refuses: the drive's books are wrong.
+pub(super) fn broken(error: BlocksError) -> SimError {
+    SimError::Conservation { law: "a block is changed as its state allows", found: error.to_string() }
+}
