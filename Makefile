@@ -25,9 +25,10 @@ test: tools ## Check everything: format, lints, tests, documentation
 	$(CARGO) test --locked --workspace
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --locked --workspace --no-deps
 
-bench: tools ## Measure checkpoints and openings (docs/performance.md)
+bench: tools ## Measure checkpoints, openings, cache policies (docs/performance.md)
 	@$(CARGO) run --release --locked --quiet -p deepram -- bench checkpoint $(ARGS)
 	@$(CARGO) run --release --locked --quiet -p deepram -- bench open
+	@$(CARGO) run --release --locked --quiet -p deepram -- bench caches
 
 man: tools ## Write the manual pages to target/man
 	@$(CARGO) run --release --locked --quiet -p deepram -- man --out $(TARGET)/man

@@ -34,5 +34,5 @@ pub mod volume;
 pub use addr::{Addr, AddrError};
 pub use journal::{Retention, TokenInfo};
 pub use page_table::{ChunkId, Entry, Status};
-pub use units::{BlockId, Bytes, Epoch, PageId, ParseBytesError, SegmentSize, Slot, Stamp};
+pub use units::{BlockId, Bytes, Epoch, PageId, ParseUnitError, Picos, SegmentSize, Slot, Stamp};
 pub use volume::{ConfigError, Version, Volume, VolumeConfig, VolumeError, VolumeSnapshot};

@@ -48,12 +48,6 @@ impl Clock {
         }
     }
 
-    /// True if the key is held.
-    #[must_use]
-    pub fn contains(&self, key: u32) -> bool {
-        self.find(key).is_some()
-    }
-
     /// Where the search for a key begins: its hash, scaled to the size of the index.
     fn home(&self, key: u32) -> usize {
         // The 32-bit finaliser of MurmurHash3 (public domain): neighbours end up far apart.
@@ -224,8 +218,16 @@ impl Replacement for Clock {
         None
     }
 
+    fn contains(&self, key: u32) -> bool {
+        self.find(key).is_some()
+    }
+
     fn len(&self) -> usize {
         self.len
+    }
+
+    fn capacity(&self) -> usize {
+        self.capacity.max(1)
     }
 
     fn memory_bytes(&self) -> usize {
