@@ -6,28 +6,21 @@
 //! 3. The queue holds the future only: what is scheduled in the past is moved to the present, and
 //!    counted ([`EventQueue::late`]); a correct model schedules none.
 
+use std::collections::VecDeque;
+
 /// A moment of virtual time, in picoseconds since the start of the run.
 pub type Time = u64;
 
-/// A priority queue of events of type `E`: a radix heap.
+/// A priority queue of events of type `E`: a sorted ring.
 ///
-/// Bucket `b` holds the events whose time differs from the present first in bit `b - 1`, counted from
-/// the lowest; bucket 0 those of the present. When the present's are used up, the lowest bucket that has
-/// any is spread over the buckets below it. Within a bucket events stay in the order of scheduling, so
-/// that events of one time leave in that order without carrying a number.
-///
-/// An event is moved a few times at most, whatever the number of events: two to three times fewer
-/// instructions than a heap at the tens of events that simulated devices keep.
-///
-/// R. Ahuja, K. Mehlhorn, J. Orlin and R. Tarjan, "Faster algorithms for the shortest path problem",
-/// Journal of the ACM 37(2), 1990.
+/// Simulated devices keep tens of events, and schedule most of them near the end: a binary search and a
+/// short move. On the DiskSim and MQSim cases that takes fewer instructions than a radix heap did, and a
+/// radix heap fewer than a heap with four children (callgrind). With n events a push moves n/2 entries at
+/// worst; with thousands under way it is still short as long as new events are late ones.
 #[derive(Debug, Clone)]
 pub struct EventQueue<E> {
-    buckets: Vec<Vec<(Time, E)>>,
-    /// Which buckets, but the first, have something: bit `b - 1` for bucket `b`.
-    filled: u64,
-    /// Events of the present that have left.
-    taken: usize,
+    /// By time, and of one time in the order of scheduling.
+    events: VecDeque<(Time, E)>,
     now: Time,
     late: u64,
 }
@@ -42,8 +35,7 @@ impl<E: Copy> EventQueue<E> {
     /// An empty queue at time 0.
     #[must_use]
     pub fn new() -> Self {
-        let buckets = (0..=64).map(|_| Vec::new()).collect();
-        Self { buckets, filled: 0, taken: 0, now: 0, late: 0 }
+        Self { events: VecDeque::with_capacity(64), now: 0, late: 0 }
     }
 
     /// The time of the event last taken out.
@@ -56,13 +48,13 @@ impl<E: Copy> EventQueue<E> {
     /// Events waiting.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.buckets.iter().map(Vec::len).sum::<usize>() - self.taken
+        self.events.len()
     }
 
     /// True if nothing will happen any more.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.events.is_empty()
     }
 
     /// How many events were scheduled into the past.
@@ -80,51 +72,27 @@ impl<E: Copy> EventQueue<E> {
         } else {
             time
         };
-        self.put(time, event);
-    }
-
-    #[inline]
-    fn put(&mut self, time: Time, event: E) {
-        let bucket = 64 - (time ^ self.now).leading_zeros();
-        self.filled |= (1 << bucket) >> 1;
-        self.buckets[bucket as usize].push((time, event));
+        if self.events.back().is_none_or(|(last, _)| *last <= time) {
+            self.events.push_back((time, event));
+        } else {
+            let place = self.events.partition_point(|(earlier, _)| *earlier <= time);
+            self.events.insert(place, (time, event));
+        }
     }
 
     /// The time of the next event.
     #[must_use]
+    #[inline]
     pub fn peek(&self) -> Option<Time> {
-        if self.taken < self.buckets[0].len() {
-            return Some(self.now);
-        }
-        let lowest = self.buckets.get(self.filled.trailing_zeros() as usize + 1)?;
-        lowest.iter().map(|(time, _)| *time).min()
+        self.events.front().map(|(time, _)| *time)
     }
 
     /// Takes out the next event and moves the time to it.
     #[inline]
     pub fn pop(&mut self) -> Option<(Time, E)> {
-        if self.taken == self.buckets[0].len() {
-            self.advance()?;
-        }
-        let event = self.buckets[0][self.taken].1;
-        self.taken += 1;
-        Some((self.now, event))
-    }
-
-    /// Moves the time to the next event: `None` if there is none.
-    fn advance(&mut self) -> Option<()> {
-        self.buckets[0].clear();
-        self.taken = 0;
-        let lowest = self.filled.trailing_zeros() as usize + 1;
-        let mut events = std::mem::take(self.buckets.get_mut(lowest)?);
-        self.filled &= self.filled - 1;
-        self.now = events.iter().map(|(time, _)| *time).min()?;
-        for (time, event) in events.drain(..) {
-            self.put(time, event);
-        }
-        // Keeps the room.
-        self.buckets[lowest] = events;
-        Some(())
+        let next = self.events.pop_front()?;
+        self.now = next.0;
+        Some(next)
     }
 }
 
