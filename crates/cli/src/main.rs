@@ -6,6 +6,7 @@ mod bench;
 mod cli;
 mod demo;
 mod docs;
+mod measure;
 mod media;
 mod output;
 mod pool;

@@ -21,6 +21,11 @@ pub(crate) enum MediaCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Time a real file or block device, and write what was found as a preset
+    ///
+    /// Random direct reads and writes of 4 KiB to 1 MiB, one and 32 under way. The preset's kind
+    /// is `file`.
+    Measure(crate::measure::MeasureArgs),
     /// Show a preset: every figure with its unit and source
     ///
     /// NAME is what `deepram media list` prints, such as nand.slc; the part before the point may
@@ -67,6 +72,7 @@ struct RowJson {
 
 pub(crate) fn run(command: MediaCommand) -> anyhow::Result<()> {
     match command {
+        MediaCommand::Measure(args) => crate::measure::run(&args),
         MediaCommand::List { config, json } => list(&registry(config.as_deref())?, json),
         MediaCommand::Show { name, config, set, json } => {
             show(&registry(config.as_deref())?, &name, &set, json)

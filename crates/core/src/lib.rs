@@ -13,9 +13,9 @@
 //! | [`page_table`] | 16-byte entries, version chains, chunks | NVMM, Page Table Organization |
 //! | [`placement`] | where the segments of a batch go in a block | NVMM, Use of the Bit Vector |
 //! | [`journal`] | epochs, tokens, retention | NVMM, Software Interface |
-//! | [`ftl`] | blocks, victim policies, wear | NVMM, Architecture |
+//! | [`ftl`] | blocks, victim policies, wear; a plain drive's page map and mapping cache | NVMM, Architecture |
 //! | [`volume`] | all of these as one journaled flash volume | NVMM |
-//! | [`cache`] | replacement policies | |
+//! | [`cache`] | replacement policies: LRU, FIFO, CLOCK, 2-bit CLOCK, SIEVE, S3-FIFO, ARC | |
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -4,12 +4,16 @@ use crate::array::Array;
 use crate::disk::Disk;
 use crate::dram::Dram;
 use crate::error::MediaError;
+use crate::file::File;
 use crate::link::Link;
 use crate::model::{KeySpec, Model};
 use crate::nand::Nand;
+use crate::nvmm::Nvmm;
 use crate::pcm::Pcm;
 use crate::pmem::Pmem;
+use crate::processor::Processor;
 use crate::sheet::Sheet;
+use crate::software::Software;
 use crate::ssd::Ssd;
 
 macro_rules! kinds {
@@ -57,12 +61,20 @@ kinds! {
     Array = Array,
     /// Hard disks.
     Disk = Disk,
+    /// Real files and block devices, measured.
+    File = File,
     /// Buses and host links.
     Link = Link,
     /// Measured persistent memory.
     Pmem = Pmem,
+    /// Processors with their last-level cache.
+    Processor = Processor,
     /// Whole solid-state drives.
     Ssd = Ssd,
+    /// Operating systems: the software path of a page fault.
+    Software = Software,
+    /// Flash main memories.
+    Nvmm = Nvmm,
 }
 
 impl Kind {

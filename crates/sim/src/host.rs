@@ -43,7 +43,7 @@ pub(crate) enum Event<E> {
     /// The request completes once the software between the device and its thread has run.
     Complete(Slot),
     /// Something of a driver other than [`drive`]: a thread goes on, say.
-    Driver(#[expect(dead_code, reason = "read by the processor front")] u32),
+    Driver(u32),
     Device(E),
 }
 

@@ -21,6 +21,8 @@
 //! | [`host`] | open and closed loop, threads, outstanding limits, warm-up, stop conditions, measuring |
 //! | [`ssd`] | two machines of a drive: elements that do one thing at a time, and channels of packages |
 //! | [`dram`] | all-DRAM memory |
+//! | [`nested`] | a device inside another |
+//! | [`cache`] | replacement policies of core under traces |
 //! | [`run()`] | configuration to result; [`result`] as JSON, table, CSV |
 //! | [`peers`] | the requests that other simulators generate |
 //!
@@ -39,6 +41,7 @@ pub mod host;
 pub mod metrics;
 pub mod nested;
 pub mod peers;
+pub mod processor;
 pub mod result;
 pub mod rng;
 mod run;

@@ -23,6 +23,7 @@ pub mod listed;
 pub mod lru;
 pub mod nodes;
 pub mod s3fifo;
+pub mod set_assoc;
 pub mod sieve;
 
 pub use arc::Arc;
@@ -32,6 +33,7 @@ pub use fifo::Fifo;
 pub use listed::{Listed, Rules};
 pub use lru::Lru;
 pub use s3fifo::S3Fifo;
+pub use set_assoc::SetAssociative;
 pub use sieve::Sieve;
 
 /// What identifies a page: `u32` for frames and densely numbered pages, `u64` for anything.

@@ -1,0 +1,40 @@
+//! `deepram media measure` on a real file.
+
+mod common;
+
+use common::{deepram, folder};
+
+#[test]
+fn a_folder_is_measured_into_a_preset_that_can_be_shown_and_nothing_else_is_left() {
+    let folder = folder();
+    let arguments =
+        ["media", "measure", ".", "--span", "64MiB", "--seconds", "0.02", "--out", "here.toml", "--json"];
+    let figures = deepram(folder.path(), &arguments).json();
+    let figures = figures.as_array().unwrap();
+    assert_eq!(figures.len(), 17);
+    assert!(figures.iter().all(|figure| figure["time_us"].as_f64().unwrap() > 0.0));
+    let left: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["here.toml"]);
+    let shown = deepram(folder.path(), &["media", "show", "file.measured", "--config", "here.toml"]).good();
+    assert!(shown.contains("read_width") && shown.contains("MiB"), "{shown}");
+}
+
+#[test]
+fn what_exists_is_not_overwritten_unasked_and_what_cannot_be_measured_is_said() {
+    let folder = folder();
+    let file = folder.path().join("data");
+    std::fs::write(&file, vec![7u8; 64 << 20]).unwrap();
+    for (arguments, text) in [
+        (&["data"][..], "give --overwrite"),
+        (&["nowhere"], "nowhere"),
+        (&["data", "--span", "1MiB"], "at least 64 MiB"),
+        (&["data", "--name", "No Name"], "lower-case"),
+        (&["data", "--seconds", "0"], "--seconds 0"),
+        (&["/dev/null"], "neither a folder, a file nor a block device"),
+    ] {
+        let error = deepram(folder.path(), &[&["media", "measure"], arguments].concat()).error(1);
+        assert!(error.contains(text), "{arguments:?}: {error}");
+    }
+    assert!(std::fs::read(&file).unwrap().iter().all(|byte| *byte == 7));
+}
