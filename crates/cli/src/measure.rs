@@ -48,13 +48,21 @@ pub(crate) struct MeasureArgs {
 
 /// One figure.
 #[derive(Debug, Clone, Serialize)]
-struct Figure {
+pub(crate) struct Figure {
     key: String,
     /// From one completion to the next with so many under way.
     time_us: f64,
     under_way: u64,
     requests: u64,
     bytes: u64,
+}
+
+impl MeasureArgs {
+    /// A file in a folder, so many seconds a figure.
+    pub(crate) fn folder(path: &Path, span: Bytes, seconds: f64) -> Self {
+        let (path, name) = (path.to_path_buf(), "measured".to_owned());
+        Self { path, span, seconds, overwrite: false, name, out: None, json: false }
+    }
 }
 
 /// What is measured, and whether it is ours to remove.
@@ -75,6 +83,8 @@ impl Drop for Target {
 }
 
 const BLOCK: u64 = 4096;
+/// Requests that a figure is the mean of, at least.
+const LEAST: u64 = 8;
 
 impl Target {
     fn open(args: &MeasureArgs) -> anyhow::Result<Self> {
@@ -175,8 +185,14 @@ impl Target {
             // The first requests are slower: clocks wake up, tables are loaded.
             std::thread::sleep(time / 10);
             let (before, began) = (done.load(Ordering::Relaxed), Instant::now());
-            std::thread::sleep(time);
-            let counted = (began.elapsed(), done.load(Ordering::Relaxed) - before);
+            let counted = loop {
+                std::thread::sleep(time);
+                let counted = (began.elapsed(), done.load(Ordering::Relaxed) - before);
+                // A mean of fewer says nothing; a device that stands still is not waited for.
+                if counted.1 >= LEAST || counted.0 > time * 20 + Duration::from_secs(5) {
+                    break counted;
+                }
+            };
             stop.store(true, Ordering::Relaxed);
             for worker in workers {
                 match worker.join() {
@@ -192,7 +208,8 @@ impl Target {
     }
 }
 
-pub(crate) fn run(args: &MeasureArgs) -> anyhow::Result<()> {
+/// Measures: the figures, and the preset file that they make.
+pub(crate) fn measure(args: &MeasureArgs) -> anyhow::Result<(Vec<Figure>, String)> {
     ensure!(args.seconds > 0.0 && args.seconds < 3600.0, "--seconds {}: 0 to 3600", args.seconds);
     ensure!(
         !args.name.is_empty()
@@ -224,6 +241,11 @@ pub(crate) fn run(args: &MeasureArgs) -> anyhow::Result<()> {
     let text = preset(args, &target, &figures);
     // What is written must be readable again.
     Registry::builtin()?.add("the preset measured", &text)?;
+    Ok((figures, text))
+}
+
+pub(crate) fn run(args: &MeasureArgs) -> anyhow::Result<()> {
+    let (figures, text) = measure(args)?;
     if let Some(out) = &args.out {
         std::fs::write(out, &text).with_context(|| out.display().to_string())?;
     }

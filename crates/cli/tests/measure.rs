@@ -1,4 +1,4 @@
-//! `deepram media measure` on a real file.
+//! `deepram media measure` on a real file, and what is predicted from it.
 
 mod common;
 
@@ -37,4 +37,22 @@ fn what_exists_is_not_overwritten_unasked_and_what_cannot_be_measured_is_said() 
         assert!(error.contains(text), "{arguments:?}: {error}");
     }
     assert!(std::fs::read(&file).unwrap().iter().all(|byte| *byte == 7));
+}
+
+#[test]
+fn what_is_predicted_misses_as_often_as_the_pool_does() {
+    let folder = folder();
+    let arguments =
+        ["bench", "predict", "--data", "64MiB", "--updates", "4000", "--seconds", "0.02", "--json"];
+    let result = deepram(folder.path(), &arguments).json();
+    let rows = result["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 6);
+    for row in rows {
+        // Times are the machine's; how often the device is asked is the policy's, which both share.
+        let (predicted, measured) =
+            (row["predicted_misses"].as_f64().unwrap(), row["measured_misses"].as_f64().unwrap());
+        assert!((predicted - measured).abs() < 0.05, "{row}");
+        assert!(row["predicted_per_s"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "the bench left something behind");
 }

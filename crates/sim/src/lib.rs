@@ -22,6 +22,7 @@
 //! | [`ssd`] | two machines of a drive: elements that do one thing at a time, and channels of packages |
 //! | [`dram`] | all-DRAM memory |
 //! | [`nested`] | a device inside another |
+//! | [`pager`] | the real pool as it would run on a measured device |
 //! | [`cache`] | replacement policies of core under traces |
 //! | [`run()`] | configuration to result; [`result`] as JSON, table, CSV |
 //! | [`peers`] | the requests that other simulators generate |
@@ -40,6 +41,9 @@ pub mod flash;
 pub mod host;
 pub mod metrics;
 pub mod nested;
+pub mod nvmm;
+pub mod pager;
+pub mod paging;
 pub mod peers;
 pub mod processor;
 pub mod result;

@@ -4,6 +4,7 @@
 mod caches;
 mod checkpoint;
 mod open;
+mod predict;
 mod sim_peers;
 
 use std::path::PathBuf;
@@ -22,6 +23,8 @@ pub(crate) enum BenchCommand {
     Checkpoint(checkpoint::CheckpointArgs),
     /// Opening after a crash: what was written since the checkpoint against the size of the pool
     Open(open::OpenArgs),
+    /// What the simulator predicts of this machine against what the pool does on it
+    Predict(predict::PredictArgs),
     /// The simulator on the cases that other simulators were measured on
     SimPeers(sim_peers::SimPeersArgs),
 }
@@ -46,6 +49,7 @@ pub(crate) fn run(command: BenchCommand) -> anyhow::Result<()> {
         BenchCommand::Caches(args) => caches::run(&args),
         BenchCommand::Checkpoint(args) => checkpoint::run(&args),
         BenchCommand::Open(args) => open::run(&args),
+        BenchCommand::Predict(args) => predict::run(&args),
         BenchCommand::SimPeers(args) => sim_peers::run(&args),
     }
 }
