@@ -41,6 +41,12 @@ pub(crate) enum Command {
     /// Simulate a memory system in virtual time
     #[command(after_long_help = crate::sim::workloads())]
     Sim(Box<crate::sim::SimArgs>),
+    /// Compute the published figures of a paper anew
+    ///
+    /// Runs the simulations behind them, two at a time on two processors, and judges each claim: the paper's
+    /// value, ours, the tolerance, the verdict. Writes DIR/index.html, a page that needs nothing else, and
+    /// DIR/results.json. What is interrupted goes on where it was: finished runs are kept in DIR/runs.
+    Repro(crate::repro::ReproArgs),
     /// Look at traces, turn one format into another
     Trace {
         #[command(subcommand)]

@@ -10,6 +10,7 @@ mod measure;
 mod media;
 mod output;
 mod pool;
+mod repro;
 mod sim;
 mod trace;
 
@@ -45,6 +46,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::DemoWorker(args) => demo::worker::run(&args),
         Command::Pool { command } => pool::run(command),
         Command::Sim(args) => sim::run(&args),
+        Command::Repro(args) => repro::run(&args),
         Command::Trace { command } => trace::run(command),
         Command::Media { command } => media::run(command),
         Command::Bench { command } => bench::run(command),

@@ -13,13 +13,22 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("deepram-media", &["deepram-core"]),
     ("deepram-trace", &["deepram-core"]),
     ("deepram-sim", &["deepram-core", "deepram-media", "deepram-trace"]),
+    ("deepram-repro", &["deepram-core", "deepram-media", "deepram-trace", "deepram-sim"]),
     ("deepram-pool", &["deepram-core", "deepram-media"]),
     ("deepram-preload", &["deepram-pool"]),
     ("deepram-capi", &["deepram-pool"]),
     ("deepram-python", &["deepram-sim", "deepram-pool", "deepram-trace"]),
     (
         "deepram",
-        &["deepram-core", "deepram-ecc", "deepram-media", "deepram-trace", "deepram-sim", "deepram-pool"],
+        &[
+            "deepram-core",
+            "deepram-ecc",
+            "deepram-media",
+            "deepram-trace",
+            "deepram-sim",
+            "deepram-pool",
+            "deepram-repro",
+        ],
     ),
     ("deepram-testkit", &["deepram-core", "deepram-pool"]),
 ];

@@ -4,8 +4,10 @@
 //!    ranks, rows.
 //! 2. A channel serves its bursts in order. A bank whose row is open answers after the column time;
 //!    otherwise the row is opened first, and another row closed before that, not earlier than the
-//!    part allows. The data bus carries one burst at a time.
-//! 3. Every rank is refreshed each t_refi for t_rfc; commands wait for it. Ranks take turns.
+//!    part allows (t_ras, t_wr, t_rrd, and four rows of a rank in t_faw). The data bus carries one
+//!    burst at a time, and turns from writing to reading without a pause: presets have no t_wtr.
+//! 3. Every rank is refreshed each t_refi for t_rfc; commands wait for it, and it closes the rank's rows.
+//!    Ranks take turns.
 //! 4. A part whose study gives one latency for all (`flat_read`, `flat_write`) answers after it, at the
 //!    pace of the bus.
 
@@ -21,10 +23,19 @@ use crate::host::{Command, Context, Device, Slot};
 struct Bank {
     row: u64,
     open: bool,
+    /// Refreshes of its rank that had begun when the row was opened: one more has closed it.
+    refreshes: u64,
     /// Earliest next column command, row close, row open.
     column: Time,
     close: Time,
     activate: Time,
+}
+
+/// When a rank's last four rows were opened, in turn.
+#[derive(Debug, Clone, Copy, Default)]
+struct Activations {
+    times: [Option<Time>; 4],
+    next: usize,
 }
 
 /// What a DRAM did.
@@ -45,7 +56,7 @@ pub struct DramMemory {
     dram: Dram,
     banks: Vec<Bank>,
     bus_free: Vec<Time>,
-    last_activate: Vec<Time>,
+    activations: Vec<Activations>,
     burst: u64,
     bursts_per_row: u64,
     span: Time,
@@ -62,12 +73,12 @@ impl DramMemory {
         if banks > 1 << 24 {
             return Err(SimError::config("banks", format!("{banks} banks are too many: at most 2^24")));
         }
-        let bank = Bank { row: 0, open: false, column: 0, close: 0, activate: 0 };
+        let bank = Bank { row: 0, open: false, refreshes: 0, column: 0, close: 0, activate: 0 };
         let burst = dram.burst_bytes().0.max(1);
         Ok(Self {
             banks: vec![bank; banks as usize],
             bus_free: vec![0; dram.channels as usize],
-            last_activate: vec![0; (dram.channels * dram.ranks) as usize],
+            activations: vec![Activations::default(); (dram.channels * dram.ranks) as usize],
             burst,
             bursts_per_row: (dram.row_bytes().0 / burst).max(1),
             span: dram.burst_span().0,
@@ -99,14 +110,34 @@ impl DramMemory {
         ]
     }
 
+    /// Ranks take turns: the first refresh of rank r of n is at (r + 1) / n of the period.
+    fn first_refresh(&self, rank: u64) -> Time {
+        (rank + 1) * self.dram.t_refi.0 / self.dram.total_ranks().max(1)
+    }
+
+    /// Refreshes of the rank that have begun by `time`.
+    fn refreshes(&self, rank: u64, time: Time) -> u64 {
+        let (period, offset) = (self.dram.t_refi.0, self.first_refresh(rank));
+        if self.dram.t_rfc.0 == 0 || period == 0 || time < offset {
+            return 0;
+        }
+        (time - offset) / period + 1
+    }
+
+    /// The first moment at or after `time` at which the part lets the rank open another row.
+    fn past_activations(&self, rank: u64, time: Time) -> Time {
+        let Activations { times, next } = self.activations[rank as usize];
+        let after = |index: usize, wait: Time| times[index % 4].map_or(0, |opened| opened + wait);
+        time.max(after(next + 3, self.dram.t_rrd.0)).max(after(next, self.dram.t_faw.0))
+    }
+
     /// The first moment at or after `time` at which the rank is not refreshing.
     fn past_refresh(&self, rank: u64, time: Time) -> Time {
         let (period, length) = (self.dram.t_refi.0, self.dram.t_rfc.0);
         if length == 0 || period == 0 {
             return time;
         }
-        // The first refresh of rank r of n is at (r + 1) / n of the period.
-        let offset = (rank + 1) * period / self.dram.total_ranks().max(1);
+        let offset = self.first_refresh(rank);
         if time < offset {
             return time;
         }
@@ -115,7 +146,7 @@ impl DramMemory {
     }
 
     /// Serves one burst; when its data are over.
-    fn serve(&mut self, number: u64, write: bool, now: Time) -> Time {
+    pub(crate) fn serve(&mut self, number: u64, write: bool, now: Time) -> Time {
         let d = &self.dram;
         let channel = number % d.channels;
         let mut rest = number / d.channels / self.bursts_per_row;
@@ -137,28 +168,47 @@ impl DramMemory {
         let global_rank = channel * d.ranks + rank;
         let bank = self.banks[(global_rank * d.banks + bank_index) as usize];
         let latency = if write { d.t_cwl.0 } else { d.t_cl.0 };
-        let (column, opened) = if bank.open && bank.row == row {
+        // The data find the bus free; the column command need not come earlier.
+        let earliest = self.bus_free[channel as usize].saturating_sub(latency);
+        let ready = self.past_refresh(global_rank, now.max(bank.column).max(earliest));
+        let open = bank.open && self.refreshes(global_rank, ready) == bank.refreshes;
+        let (column, opened) = if open && bank.row == row {
             self.counts.row_hits += 1;
-            (self.past_refresh(global_rank, now.max(bank.column)), None)
+            (ready, None)
         } else {
             let mut start = now.max(bank.activate);
-            if bank.open {
-                start = self.past_refresh(global_rank, now.max(bank.close)) + d.t_rp.0;
-                start = start.max(bank.activate);
+            if open {
+                start = start.max(self.past_refresh(global_rank, now.max(bank.close)) + self.dram.t_rp.0);
             }
-            start = start.max(self.last_activate[global_rank as usize]);
-            let activate = self.past_refresh(global_rank, start);
+            let (activate, column) = loop {
+                let activate = self.past_refresh(global_rank, self.past_activations(global_rank, start));
+                let opened = activate + self.dram.t_rcd.0;
+                let column = earliest.max(opened);
+                let begun = self.refreshes(global_rank, column);
+                // A refresh lets a row that is just being opened be used first.
+                if column == opened || begun == self.refreshes(global_rank, activate) {
+                    break (activate, column);
+                }
+                // It would close one that waits for the bus: open that behind it.
+                start =
+                    self.first_refresh(global_rank) + (begun - 1) * self.dram.t_refi.0 + self.dram.t_rfc.0;
+            };
             self.counts.activations += 1;
-            self.last_activate[global_rank as usize] = activate + d.t_rrd.0;
-            (activate + d.t_rcd.0, Some(activate))
+            let ring = &mut self.activations[global_rank as usize];
+            ring.times[ring.next] = Some(activate);
+            ring.next = (ring.next + 1) % 4;
+            (column, Some(activate))
         };
         let data = (column + latency).max(self.bus_free[channel as usize]);
         let end = data + self.span;
         self.bus_free[channel as usize] = end;
         let column = data - latency;
+        let d = &self.dram;
+        let refreshes = opened.map_or(0, |activate| self.refreshes(global_rank, activate));
         let bank = &mut self.banks[(global_rank * d.banks + bank_index) as usize];
         if let Some(activate) = opened {
             bank.open = true;
+            bank.refreshes = refreshes;
             bank.row = row;
             bank.close = activate + d.t_ras.0;
             bank.activate = activate + d.t_ras.0 + d.t_rp.0;
@@ -204,5 +254,123 @@ impl Device for DramMemory {
 
     fn check(&self) -> Result<(), SimError> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use deepram_media::{Registry, RowState};
+
+    fn part(overrides: &[&str]) -> Dram {
+        Registry::builtin().unwrap().get_with("ddr4-2400", overrides).unwrap()
+    }
+
+    /// Bursts from one row of a bank to the same row of the next, and to the next row of the same bank.
+    fn strides(dram: &Dram) -> (u64, u64) {
+        let bank = dram.row_bytes().0 / dram.burst_bytes().0 * dram.channels;
+        (bank, bank * dram.banks * dram.ranks)
+    }
+
+    #[test]
+    fn a_lone_burst_takes_its_closed_form_in_each_row_state_and_direction() {
+        let dram = part(&[]);
+        let (_, row) = strides(&dram);
+        for write in [false, true] {
+            let mut memory = DramMemory::new(&dram).unwrap();
+            let mut now = 0;
+            for (number, state) in [(0, RowState::Closed), (1, RowState::Hit), (row, RowState::Conflict)] {
+                let time = memory.serve(number, write, now) - now;
+                assert_eq!(time, dram.access(state, write).0, "{state:?} {write}");
+                now += 500_000;
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_stays_open_for_t_ras_and_until_t_wr_after_written_data() {
+        let dram = part(&[]);
+        let (_, row) = strides(&dram);
+        let reopen = dram.access(RowState::Conflict, false).0;
+        let mut memory = DramMemory::new(&dram).unwrap();
+        memory.serve(0, false, 0);
+        let read = dram.t_rcd.0 + dram.burst_span().0;
+        assert_eq!(memory.serve(row, false, 0), dram.t_ras.0.max(read) + reopen);
+        let mut memory = DramMemory::new(&dram).unwrap();
+        let end = memory.serve(0, true, 0);
+        assert_eq!(memory.serve(row, false, 0), end + dram.t_wr.0 + reopen);
+    }
+
+    #[test]
+    fn a_read_behind_a_write_of_its_row_follows_it_on_the_bus() {
+        let dram = part(&[]);
+        let mut memory = DramMemory::new(&dram).unwrap();
+        let written = memory.serve(0, true, 0);
+        let column = written - dram.burst_span().0 - dram.t_cwl.0;
+        let expected = (column + dram.t_ccd.0 + dram.t_cl.0).max(written) + dram.burst_span().0;
+        assert_eq!(memory.serve(1, false, 0), expected);
+    }
+
+    #[test]
+    fn banks_open_their_rows_side_by_side_t_rrd_apart_and_four_in_t_faw() {
+        // On the second part, the window of four is what bounds.
+        for dram in [part(&[]), part(&["t_faw=40ns"])] {
+            let (bank, _) = strides(&dram);
+            let mut memory = DramMemory::new(&dram).unwrap();
+            let (mut opened, mut bus): (Vec<u64>, u64) = (Vec::new(), 0);
+            for n in 0..12 {
+                let mut at = opened.last().map_or(0, |last| last + dram.t_rrd.0);
+                if n >= 4 {
+                    at = at.max(opened[n - 4] + dram.t_faw.0);
+                }
+                opened.push(at);
+                bus = bus.max(at + dram.t_rcd.0 + dram.t_cl.0) + dram.burst_span().0;
+                assert_eq!(memory.serve(n as u64 * bank, false, 0), bus, "bank {n}");
+            }
+            // One after the other they would take four times as long.
+            assert!(bus * 4 < 12 * (dram.row_cycle().0));
+        }
+    }
+
+    #[test]
+    fn a_saturated_channel_moves_what_its_bus_can_in_the_time_that_refresh_leaves() {
+        for (overrides, write) in [(vec![], false), (vec!["channels=2"], false), (vec![], true)] {
+            let dram = part(&overrides);
+            let mut memory = DramMemory::new(&dram).unwrap();
+            let bursts = 400_000u64;
+            let end = (0..bursts).map(|number| memory.serve(number, write, 0)).max().unwrap();
+            // Column commands of one bank are t_ccd apart, where that is longer than a burst.
+            let (span, pace) = (dram.burst_span().0, dram.t_ccd.0.max(dram.burst_span().0));
+            let row = dram.row_bytes().0 / dram.burst_bytes().0;
+            let bus = bursts / row / dram.channels * (span + (row - 1) * pace);
+            let ratio = end as f64 * (1.0 - dram.refresh_share()) / bus as f64;
+            assert!((1.0..1.01).contains(&ratio), "{overrides:?} {write}: {ratio}");
+        }
+    }
+
+    #[test]
+    fn a_refresh_takes_its_share_of_time_closes_the_rows_and_delays_by_its_mean_wait() {
+        let dram = part(&["ranks=2"]);
+        let (bank, _) = strides(&dram);
+        for rank in 0..2 {
+            let (mut wait, steps) = (0, 40_000u64);
+            let mut refreshing = 0;
+            for step in 0..steps {
+                // Far apart, at every phase of the period.
+                let now = (10 + step) * 10 * dram.t_refi.0 + step * dram.t_refi.0 / steps;
+                let mut memory = DramMemory::new(&dram).unwrap();
+                let number = rank * bank * dram.banks;
+                memory.serve(number, false, now - 9 * dram.t_refi.0);
+                let time = memory.serve(number, false, now) - now;
+                assert_eq!(memory.dram_counts().row_hits, 0, "refreshes closed the row");
+                let late = time - dram.access(RowState::Closed, false).0;
+                wait += late;
+                refreshing += u64::from(late > 0);
+            }
+            let share = refreshing as f64 / steps as f64;
+            assert!((share / dram.refresh_share() - 1.0).abs() < 1e-3, "{share}");
+            let mean = wait as f64 / steps as f64;
+            assert!((mean / dram.refresh_wait() - 1.0).abs() < 1e-3, "{mean} {}", dram.refresh_wait());
+        }
     }
 }

@@ -92,7 +92,10 @@ impl SetAssociative {
         let first = self.first(set);
         let tag = key.wrapping_add(1);
         let known = usize::from(self.known[set as usize]);
-        self.tags[first..first + known].iter().position(|&held| held == tag && tag != 0).map(|way| first + way)
+        self.tags[first..first + known]
+            .iter()
+            .position(|&held| held == tag && tag != 0)
+            .map(|way| first + way)
     }
 
     /// The key in a frame.
@@ -151,7 +154,10 @@ impl SetAssociative {
     /// was there has left.
     pub fn insert(&mut self, key: u32, frame: usize) {
         let (set, way) = self.split(frame);
-        debug_assert!(set == self.set_of(key) && key != u32::MAX, "key {key} does not belong in frame {frame}");
+        debug_assert!(
+            set == self.set_of(key) && key != u32::MAX,
+            "key {key} does not belong in frame {frame}"
+        );
         let first = self.first(set);
         let known = &mut self.known[set as usize];
         // Frames come into use by number.

@@ -1,0 +1,98 @@
+//! Every claim as a row.
+
+use std::fmt::Write as _;
+
+use super::{badge, escape};
+use crate::claim::{Class, Verdict};
+use crate::number::{difference, precise, with_unit};
+use crate::report::{Report, Row};
+use crate::svg::gauge;
+
+pub(super) fn table(out: &mut String, report: &Report) {
+    out.push_str(
+        "<section aria-labelledby=\"claims\">\n<h2 id=\"claims\">Claims</h2>\n\
+         <p class=\"soft\">Class: E exact, M magnitude within ±20 % (ranges: ±20 % at the ends), T trend or order, \
+         calibrate: what parameters were fitted to. H: the paper's figure depends on hardware or guest software that \
+         is not to be had. The scale reaches from a quarter to four times the expected value; the band is the \
+         tolerance, the diamond ours.</p>\n\
+         <table class=\"claims cards\">\n<thead><tr><th scope=\"col\">claim</th><th scope=\"col\">class</th>\
+         <th scope=\"col\" class=\"number\">paper</th><th scope=\"col\" class=\"number\">ours</th>\
+         <th scope=\"col\" class=\"number\">difference</th><th scope=\"col\">scale</th>\
+         <th scope=\"col\">verdict</th></tr></thead>\n<tbody>\n",
+    );
+    let mut group = None;
+    for row in &report.rows {
+        if group != Some(&row.experiment) {
+            group = Some(&row.experiment);
+            let title = report.experiments.iter().find(|section| section.id == row.experiment);
+            let title = title.map_or(row.experiment.as_str(), |section| section.title.as_str());
+            let _ = writeln!(
+                out,
+                "<tr class=\"group\"><th colspan=\"7\" scope=\"rowgroup\">{}</th></tr>",
+                escape(title)
+            );
+        }
+        one(out, row);
+    }
+    out.push_str("</tbody>\n</table>\n</section>\n");
+}
+
+fn one(out: &mut String, row: &Row) {
+    let scale = row.ours.and_then(|ours| gauge(row.expected, row.tolerance, ours));
+    let scale = scale.map_or_else(String::new, |canvas| canvas.decoration("gauge"));
+    let mut below = format!("{}; {}", row.id, row.source);
+    if row.ghost {
+        below.push_str(" (not in the published text)");
+    }
+    let _ = write!(
+        out,
+        "<tr id=\"claim-{}\"><td>{}<span class=\"why\">{}</span>",
+        escape(&row.id),
+        escape(&row.what),
+        escape(&below)
+    );
+    for text in [&row.note, &row.why].into_iter().filter(|text| !text.is_empty()) {
+        let _ = write!(out, "<span class=\"why\">{}</span>", escape(text));
+    }
+    let guest = if row.guest { " <span class=\"tag\">H</span>" } else { "" };
+    let far = row.difference_words();
+    // A short value stays on one line.
+    let keep = if row.paper.chars().count() <= 14 { " nowrap" } else { "" };
+    let _ = writeln!(
+        out,
+        "</td><td class=\"tags\" data-label=\"class\"><span class=\"tag\">{}</span>{guest}</td>\
+         <td class=\"number{keep}\" data-label=\"paper\">{}<br/><span class=\"soft\">{}</span></td>\
+         <td class=\"number\" data-label=\"ours\">{}</td><td class=\"number\" data-label=\"difference\">{far}</td>\
+         <td data-label=\"scale\">{scale}</td><td data-label=\"verdict\">{}</td></tr>",
+        row.class.name(),
+        escape(&row.paper),
+        escape(&row.tolerance_words),
+        escape(&row.ours_words()),
+        badge(row.verdict)
+    );
+}
+
+impl Row {
+    /// Our figures for people; a dash if there are none. Those of an order stand in the claim's order.
+    #[must_use]
+    pub fn ours_words(&self) -> String {
+        match self.ours {
+            Some(ours) if self.class == Class::Exact => {
+                format!("{} {}", precise(ours), self.unit).trim_end().into()
+            }
+            Some(ours) => with_unit(ours, &self.unit),
+            None if self.ordered.is_empty() => "–".into(),
+            None => {
+                let all: Vec<String> = self.ordered.iter().map(|&value| with_unit(value, "")).collect();
+                format!("{} {}", all.join(", "), self.unit).trim_end().into()
+            }
+        }
+    }
+
+    /// The difference for people: that of a trend which holds says nothing.
+    #[must_use]
+    pub fn difference_words(&self) -> String {
+        let shown = self.difference.filter(|_| self.verdict != Verdict::Holds);
+        shown.map_or_else(|| "–".into(), difference)
+    }
+}

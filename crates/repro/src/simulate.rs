@@ -1,0 +1,129 @@
+//! A run of the simulator as a run of an experiment.
+
+use std::sync::Arc;
+
+use deepram_media::Registry;
+use deepram_sim::{RunOptions, SimError, SystemConfig, requests};
+use deepram_trace::{ObjectPlacement, Request, TraceError, Workload};
+use serde_json::json;
+
+use crate::error::ReproError;
+use crate::run::{Figures, Procedure, Run};
+
+/// Raised when the simulator yields other figures for the same configuration.
+const SIMULATE: Procedure = Procedure { name: "simulate", version: 1 };
+
+/// Where objects of a trace without addresses go; generated workloads have none.
+const OBJECTS: ObjectPlacement = ObjectPlacement { slot_bytes: 4096, slots: 1 << 20 };
+
+fn config_error(key: &str, why: &dyn std::fmt::Display) -> SimError {
+    SimError::Config { key: key.into(), why: why.to_string() }
+}
+
+/// A simulation of a system under a workload of its own generator.
+///
+/// Its figures are all numbers of the simulator's result, by their path in its JSON:
+/// `throughput_requests_per_s`, `latency.mean_ns`, `energy.flash read.dynamic_nj`.
+///
+/// # Errors
+/// Preset or workload cannot be resolved.
+pub fn workload(
+    name: &str,
+    registry: &Arc<Registry>,
+    config: SystemConfig,
+    spec: &str,
+    options: RunOptions,
+) -> Result<Run, ReproError> {
+    let wrong = |source: SimError| ReproError::Config { what: name.into(), source: Box::new(source) };
+    let full = Workload::new(spec, options.seed)
+        .map_err(|error| wrong(config_error("workload", &error)))?
+        .spec()
+        .to_string();
+    let identity = identity(name, registry, &config, &full, &options)?;
+    let (registry, spec) = (Arc::clone(registry), spec.to_owned());
+    Ok(build(name, identity, registry, config, options, move |seed| {
+        let items = Workload::new(&spec, seed)
+            .map_err(|error| config_error("workload", &error))?
+            .map(Ok::<_, TraceError>);
+        let requests = requests(items, OBJECTS);
+        Ok(Box::new(requests) as Box<dyn Iterator<Item = _>>)
+    }))
+}
+
+/// A simulation of a system under requests that `stream` makes; `what` names them, all parameters included.
+///
+/// # Errors
+/// The preset cannot be resolved.
+pub fn stream<S, I>(
+    name: &str,
+    registry: &Arc<Registry>,
+    config: SystemConfig,
+    what: &str,
+    options: RunOptions,
+    stream: S,
+) -> Result<Run, ReproError>
+where
+    S: Fn() -> I + Send + Sync + 'static,
+    I: Iterator<Item = Request> + 'static,
+{
+    let identity = identity(name, registry, &config, what, &options)?;
+    Ok(build(name, identity, Arc::clone(registry), config, options, move |_| {
+        Ok(Box::new(stream().map(Ok)) as Box<dyn Iterator<Item = _>>)
+    }))
+}
+
+/// Everything that the figures depend on.
+fn identity(
+    name: &str,
+    registry: &Registry,
+    config: &SystemConfig,
+    workload: &str,
+    options: &RunOptions,
+) -> Result<serde_json::Value, ReproError> {
+    let wrong = |source: SimError| ReproError::Config { what: name.into(), source: Box::new(source) };
+    let overrides: Vec<&str> = config.overrides.iter().map(String::as_str).collect();
+    let full = format!("{}.{}", config.system.name(), config.preset_name());
+    let sheet = registry
+        .sheet_with(&full, &overrides)
+        .or_else(|error| registry.sheet_with(config.preset_name(), &overrides).map_err(|_| error))
+        .map_err(|error| wrong(error.into()))?;
+    let host = serde_json::to_value(&options.host).map_err(|error| wrong(config_error("host", &error)))?;
+    Ok(json!({
+        "system": config.system.name(),
+        "preset": sheet.full_name(),
+        "preset_digest": sheet.digest(),
+        // Whatever options a system gets, they are in here.
+        "options": format!("{config:?}"),
+        "host": host,
+        "workload": workload,
+        "seed": options.seed,
+    }))
+}
+
+type Requests = Box<dyn Iterator<Item = Result<Request, SimError>>>;
+
+fn build<F>(
+    name: &str,
+    identity: serde_json::Value,
+    registry: Arc<Registry>,
+    config: SystemConfig,
+    options: RunOptions,
+    requests: F,
+) -> Run
+where
+    F: Fn(u64) -> Result<Requests, SimError> + Send + Sync + 'static,
+{
+    let run = name.to_owned();
+    Run::new(name, SIMULATE, identity, move || {
+        let failed = |source: SimError| ReproError::Simulation { run: run.clone(), source: Box::new(source) };
+        let requests = requests(options.seed).map_err(failed)?;
+        let result = deepram_sim::run(&registry, &config, requests, &options).map_err(failed)?;
+        if result.requests == 0 {
+            return Err(ReproError::Run { run: run.clone(), why: "no request was measured".into() });
+        }
+        let value = serde_json::to_value(&result)
+            .map_err(|error| ReproError::Run { run: run.clone(), why: error.to_string() })?;
+        // The host repeats the response times of the head.
+        Ok(Figures::of_json(&value, &["config", "seed", "intervals", "response"]))
+    })
+}

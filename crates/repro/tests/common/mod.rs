@@ -1,0 +1,156 @@
+//! A paper of nothing but arithmetic, small enough to know every figure.
+
+#![allow(dead_code, reason = "each test uses its part")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use deepram_repro::chart::{Axis, Bars, Chart, Drawing, Reference, Series, Table};
+use deepram_repro::sensitivity::{Headline, Parameter, Sensitivity};
+use deepram_repro::{
+    Claim, Class, Expected, Experiment, Figures, Outcome, Paper, Procedure, ReproError, Run, Settings,
+    Tolerance,
+};
+
+pub const SETTINGS: Settings = Settings { quick: false, seed: 1 };
+const PROCEDURE: Procedure = Procedure { name: "arithmetic", version: 1 };
+
+pub const fn claim(id: &'static str, expected: Expected, figures: &'static [&'static str]) -> Claim {
+    Claim {
+        id,
+        experiment: "sums",
+        place: "section 1 & <2>",
+        what: "a \"sum\" <of> numbers & more",
+        paper: "as expected",
+        expected,
+        figures,
+        unit: "µs",
+        tolerance: Tolerance::Relative(0.2),
+        class: Class::Ratio,
+        guest: false,
+        ghost: false,
+        note: "",
+    }
+}
+
+/// What is done before a run: count it, fail it, end the process.
+pub type Hook = Arc<dyn Fn(u32) -> Result<(), ReproError> + Send + Sync>;
+
+pub fn counting() -> (Arc<AtomicUsize>, Hook) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let inner = Arc::clone(&count);
+    let hook: Hook = Arc::new(move |_| {
+        inner.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    });
+    (count, hook)
+}
+
+/// Run `n` yields `n` squared times a factor.
+pub fn square(n: u32, factor: f64, hook: &Hook) -> Run {
+    let hook = Arc::clone(hook);
+    let config = serde_json::json!({ "n": n, "factor": factor });
+    Run::new(format!("square {n}"), PROCEDURE, config, move || {
+        hook(n)?;
+        let mut figures = Figures::new();
+        figures.set("square", f64::from(n * n) * factor);
+        // Not to be written exactly in decimal: the store must give it back to the last bit.
+        figures.set("third", f64::from(n) / 3.0);
+        Ok(figures)
+    })
+}
+
+fn sums(runs: u32, factor: f64, hook: &Hook) -> Experiment {
+    let all = (1..=runs).map(|n| square(n, factor, hook)).collect();
+    Experiment::new("sums", "Sums & <squares>", "Squares of small numbers.", all, move |finished| {
+        let mut figures = Figures::new();
+        let mut points = Vec::new();
+        for n in 1..=runs {
+            let square = finished.figure(&format!("square {n}"), "square")?;
+            figures.set(format!("square.{n}"), square);
+            points.push((f64::from(n), square));
+        }
+        figures.set("sum", points.iter().map(|point| point.1).sum());
+        let cubes = points.iter().map(|&(n, square)| (n, n * square)).collect();
+        let values: Vec<f64> = points.iter().map(|point| point.1).collect();
+        let groups: Vec<String> = points.iter().map(|point| format!("number {}", point.0)).collect();
+        let (x, y) = (Axis::log("number", ""), Axis::log("its power", "µs"));
+        let series = vec![Series::new("squares", points.clone()), Series::new("cubes", cubes)];
+        let bars = |stacked| Drawing::Bars {
+            axis: Axis::linear("its power", "mJ"),
+            groups: groups.clone(),
+            series: vec![Bars::new("squares", values.clone()), Bars::new("squares again", values.clone())],
+            stacked,
+        };
+        let chart = |title: &str, drawing| Chart {
+            title: title.into(),
+            about: "Rising & <rising>.".into(),
+            drawing,
+            references: vec![Reference { name: "paper".into(), value: 4.0 }],
+        };
+        let area = Drawing::Lines {
+            x: Axis::linear("time", "years"),
+            y: Axis::linear("usable", "%"),
+            series: series.clone(),
+            area: true,
+        };
+        let table = Table {
+            title: "Squares".into(),
+            headings: vec!["number".into(), "square".into()],
+            rows: vec![vec!["<2>".into(), "4".into()]],
+        };
+        Ok(Outcome {
+            figures,
+            charts: vec![
+                chart("Powers", Drawing::Lines { x, y, series, area: false }),
+                chart("Bars", bars(false)),
+                chart("Stacks", bars(true)),
+                chart("Area", area),
+            ],
+            tables: vec![table],
+        })
+    })
+}
+
+/// Four runs; with the sensitivity study twelve.
+pub fn small(hook: &Hook, studied: bool) -> Paper {
+    let parameter = |key: &str, low: &str, high: &str| Parameter {
+        key: key.into(),
+        what: format!("the {key}"),
+        low: low.into(),
+        base: "1".into(),
+        high: high.into(),
+        why: "for the test".into(),
+    };
+    let parameters = vec![parameter("offset", "1", "1"), parameter("factor", "0.5", "3")];
+    let headlines = vec![Headline { figure: "sum".into(), title: "the sum".into() }];
+    let sensitivity = studied.then(|| {
+        Sensitivity::new(headlines, parameters, &|change| {
+            let factor = change.filter(|change| change.key == "factor");
+            Ok(sums(4, factor.map_or(1.0, |change| change.value.parse().expect("a number")), hook))
+        })
+        .expect("builds")
+    });
+    let elsewhere =
+        Claim { experiment: "missing", ..claim("elsewhere", Expected::Value(1.0), &["no.such.figure"]) };
+    let trend = Claim {
+        class: Class::Trend,
+        tolerance: Tolerance::None,
+        ghost: true,
+        guest: true,
+        ..claim("order", Expected::Rising, &["square.1", "square.2", "square.3"])
+    };
+    Paper {
+        name: "small",
+        title: "A <small> paper & its claims",
+        about: "Squares.",
+        claims: vec![
+            claim("sum-inside", Expected::Range(30.0, 40.0), &["sum"]),
+            claim("sum-outside", Expected::Value(80.0), &["sum"]),
+            trend,
+            elsewhere,
+        ],
+        experiments: vec![sums(4, 1.0, hook)],
+        sensitivity,
+    }
+}

@@ -1,0 +1,79 @@
+//! The papers themselves.
+
+use deepram_repro::{Class, Options, PAPERS, ReproError, Settings, Verdict, paper, reproduce};
+
+const QUICK: Settings = Settings { quick: true, seed: 1 };
+
+#[test]
+fn every_paper_is_free_of_contradictions() {
+    for name in PAPERS {
+        let paper = paper(name, &QUICK).unwrap();
+        assert_eq!(paper.name, name);
+        paper.check().unwrap();
+        assert!(!paper.claims.is_empty());
+    }
+    assert!(matches!(paper("nvm", &QUICK), Err(ReproError::Unknown { .. })));
+}
+
+#[test]
+fn the_exact_claims_of_nvmm_are_met() {
+    let out = tempfile::tempdir().unwrap();
+    let paper = paper("nvmm", &QUICK).unwrap();
+    let only = vec!["page-table".into()];
+    let options = Options { out: out.path().into(), only, jobs: 1, fresh: false };
+    let report = reproduce(&paper, &QUICK, &options, &|_| {}).unwrap();
+    let exact: Vec<_> = report.rows.iter().filter(|row| row.class == Class::Exact).collect();
+    assert_eq!(exact.len(), 3);
+    for row in exact {
+        assert_eq!(row.verdict, Verdict::Inside, "{}: {:?}", row.id, row.ours);
+    }
+}
+
+#[test]
+fn every_row_of_the_facts_about_nvmm_is_there() {
+    let paper = paper("nvmm", &QUICK).unwrap();
+    let of = |class: Class| paper.claims.iter().filter(|claim| claim.class == class).count();
+    // facts.md section 6: 3 exact, the table's 12 cells, 4 + 3 + 4 magnitudes, the others trends.
+    assert_eq!([Class::Exact, Class::Calibrated, Class::Ratio].map(of), [3, 12, 11]);
+    let ghosts = paper.claims.iter().filter(|claim| claim.ghost);
+    assert!(ghosts.clone().count() >= 8 && ghosts.clone().all(|claim| claim.class == Class::Trend));
+}
+
+#[test]
+fn the_ground_floor_runs_from_end_to_end_and_then_not_again() {
+    let out = tempfile::tempdir().unwrap();
+    let options = Options { out: out.path().into(), only: Vec::new(), jobs: 2, fresh: false };
+    let ground = paper("ground", &QUICK).unwrap();
+    let report = reproduce(&ground, &QUICK, &options, &|_| {}).unwrap();
+    for row in &report.rows {
+        // Small runs do not give DiskSim's digits; everything else holds at any size.
+        let allowed = row.class == Class::Exact || row.verdict == Verdict::Holds;
+        assert!(allowed, "{}: {:?} {:?}", row.id, row.verdict, row.figures);
+        assert_ne!(row.verdict, Verdict::NotRun);
+    }
+    let effects = report.sensitivity.as_ref().expect("the study ran");
+    assert_eq!(effects.rows[0].parameter.key, "nand.read", "flash's own time moves a read most");
+    let page = report.write(out.path()).unwrap();
+    assert!(page.ends_with("index.html"));
+    let counted = std::sync::atomic::AtomicUsize::new(0);
+    let again = reproduce(&ground, &QUICK, &options, &|event| {
+        if matches!(event, deepram_repro::Progress::Done(_)) {
+            counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        }
+    });
+    assert_eq!(counted.into_inner(), 0);
+    assert_eq!(again.unwrap().to_json().unwrap(), report.to_json().unwrap());
+}
+
+#[test]
+fn another_seed_or_size_is_another_run() {
+    let digests = |settings: &Settings| -> Vec<String> {
+        let paper = paper("ground", settings).unwrap();
+        paper.experiments.iter().flat_map(|e| e.runs.iter().map(|run| run.digest.clone())).collect()
+    };
+    let base = digests(&QUICK);
+    for other in [Settings { seed: 2, ..QUICK }, Settings { quick: false, ..QUICK }] {
+        assert!(digests(&other).iter().all(|digest| !base.contains(digest)));
+    }
+    assert_eq!(digests(&QUICK), base);
+}

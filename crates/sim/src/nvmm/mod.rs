@@ -1,0 +1,543 @@
+//! Flash main memory (NVMM): a DRAM cache managed by hardware, a mapping cache, and journaled flash on
+//! many channels.
+//!
+//! ```text
+//!   command -> tags (DRAM) -> hit: line (DRAM)
+//!                          -> miss: LRU block leaves (dirty: to flash) -> mapping -> flash
+//!                                   -> line forwarded as it crosses the channel, block fills behind
+//! ```
+//!
+//! 1. Block of the cache, segment of the journal and page of flash are the same size. A set's tags lie
+//!    together in the cache's DRAM, behind the blocks; every access reads them.
+//! 2. All dirty blocks of a 64 KiB page that are in the cache are written back together, as one version.
+//!    The version is in the page table from when its programs are queued; until they are over, its data
+//!    are in the controller and answer reads.
+//! 3. A store to a block that is not in the cache waits for it, unless it covers all of it.
+//! 4. A sync writes all dirty blocks back, closes the epoch, and is over when all programs queued by then
+//!    are. What is stored from then on belongs to the next epoch.
+//! 5. Flash that runs short of blocks is reclaimed, longest version chains first. If there is nothing to
+//!    gain, the oldest state kept for rollback is given up, but never the last one that a sync made. As
+//!    long as there was no sync, the controller makes states of its own.
+//!
+//! The cache is [`deepram_core::cache::SetAssociative`], page table, versions and placement are
+//! [`deepram_core::Volume`], the channels' rules are in `channels`.
+
+mod books;
+mod channels;
+mod fill;
+mod layout;
+mod options;
+mod reclaim;
+mod store;
+mod verify;
+mod write_back;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use deepram_core::Epoch;
+use deepram_core::cache::SetAssociative;
+use deepram_media::Nvmm;
+use deepram_trace::Op;
+
+use crate::dram::DramMemory;
+use crate::engine::Time;
+use crate::error::SimError;
+use crate::flash::FlashCounts;
+use crate::host::{Command, Context, Device, Slot};
+
+pub use books::NvmmCounts;
+pub use options::{NvmmOptions, Prefetch};
+
+use channels::{ChannelEvent, Channels, Notice, OpId};
+use fill::{Fill, Streams};
+use layout::{Key, Layout};
+use reclaim::Reclaim;
+use store::Store;
+use verify::Shadow;
+use write_back::Sync;
+
+/// Bytes of a line.
+pub const LINE: u64 = 64;
+
+/// An event of the machine; what it holds is its own.
+#[derive(Debug, Clone, Copy)]
+pub struct NvmmEvent(What);
+
+#[derive(Debug, Clone, Copy)]
+enum What {
+    /// The tags of a part have been compared.
+    Tagged(u32),
+    /// A part is over.
+    Over(u32),
+    /// A fill knows where its data are.
+    Mapped(u32),
+    /// A fill that needs no flash has its data.
+    Filled(u32),
+    Channel(ChannelEvent),
+}
+
+/// What of a command lies in one block.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    slot: Slot,
+    key: Key,
+    line: u32,
+    lines: u32,
+    write: bool,
+}
+
+/// What an operation of the channels is for.
+#[derive(Debug, Clone, Copy)]
+enum Work {
+    Fill(u32),
+    /// A version being programmed: its slot, whether its data are still in the cache's DRAM, whether it
+    /// holds a place in the write buffer, and the cuts made before it was queued.
+    WriteBack {
+        slot: u64,
+        frame: Option<usize>,
+        buffered: bool,
+        cuts: u64,
+    },
+    MoveRead(u32),
+    MoveProgram {
+        reclaim: u32,
+        slot: u64,
+    },
+    Erase(u32),
+}
+
+/// Things by number, whose numbers are used again.
+struct Slab<T> {
+    items: Vec<Option<T>>,
+    free: Vec<u32>,
+}
+
+impl<T> Slab<T> {
+    fn new() -> Self {
+        Self { items: Vec::new(), free: Vec::new() }
+    }
+
+    fn add(&mut self, item: T) -> u32 {
+        match self.free.pop() {
+            Some(at) => {
+                self.items[at as usize] = Some(item);
+                at
+            }
+            None => {
+                self.items.push(Some(item));
+                (self.items.len() - 1) as u32
+            }
+        }
+    }
+
+    fn get(&mut self, at: u32) -> Option<&mut T> {
+        self.items.get_mut(at as usize).and_then(Option::as_mut)
+    }
+
+    fn take(&mut self, at: u32) -> Option<T> {
+        let item = self.items.get_mut(at as usize)?.take();
+        if item.is_some() {
+            self.free.push(at);
+        }
+        item
+    }
+
+    fn is_empty(&self) -> bool {
+        self.items.len() == self.free.len()
+    }
+}
+
+/// State of a block of the cache.
+mod flag {
+    pub(super) const DIRTY: u8 = 1;
+    /// Its data are on their way.
+    pub(super) const FILLING: u8 = 2;
+    /// Fetched ahead and not used so far.
+    pub(super) const AHEAD: u8 = 4;
+    /// Listed among the blocks to be written back.
+    pub(super) const LISTED: u8 = 8;
+}
+
+/// The machine.
+pub struct NvmmMemory {
+    nvmm: Nvmm,
+    options: NvmmOptions,
+    dram: DramMemory,
+    cache: SetAssociative,
+    flags: Vec<u8>,
+    mapping: SetAssociative,
+    channels: Channels,
+    /// Room for what the channels say, kept for its memory.
+    notices: Vec<Notice>,
+    store: Store,
+    works: Slab<Work>,
+    parts: Slab<Part>,
+    fills: Slab<Fill>,
+    /// The fill of a block whose data are on their way.
+    filling: HashMap<usize, u32>,
+    /// Parts under way of each command.
+    open: Vec<u32>,
+    commands: u64,
+    /// Parts whose tags are being compared.
+    tagging: u64,
+    /// Fills so far.
+    fill_numbers: u64,
+    /// Parts that wait for a block, a buffer or free flash.
+    stalled: VecDeque<u32>,
+    streams: Streams,
+    /// Dirty blocks, the longest dirty first; some have been written back since.
+    listed: VecDeque<usize>,
+    dirty: u64,
+    /// Slots whose programs are not over.
+    in_buffer: HashSet<u64>,
+    /// Places of the write buffer in use.
+    buffered: u64,
+    programs_open: u64,
+    syncs: Vec<Sync>,
+    /// Cuts that syncs have made.
+    cuts: u64,
+    last_sync: Option<Epoch>,
+    reclaims: Slab<Reclaim>,
+    reclaims_open: u32,
+    /// Blocks reclaimed since the host could last write.
+    fruitless: u32,
+    counts: NvmmCounts,
+    flash: FlashCounts,
+    shadow: Option<Shadow>,
+    tag_base: u64,
+    lines_per_block: u32,
+    bursts_per_block: u64,
+}
+
+impl NvmmMemory {
+    /// The memory that a preset describes. `seed` is that of the run; the machine draws from it only which
+    /// segments are bad or wear out.
+    ///
+    /// # Errors
+    /// An option that cannot be.
+    pub fn new(nvmm: &Nvmm, options: &NvmmOptions, seed: u64) -> Result<Self, SimError> {
+        let layout = Layout::new(nvmm, options.capacity_bytes, options.populated)?;
+        let (ways, segment) = (nvmm.ways, nvmm.segment.0);
+        let fits = nvmm.dram.total_capacity().0 / (segment + nvmm.tag.0);
+        let frames = if options.cache_bytes == 0 { fits } else { options.cache_bytes / segment };
+        if frames > fits || frames < ways || frames / ways > u64::from(u32::MAX) {
+            return Err(SimError::config(
+                "cache",
+                format!(
+                    "must have one set of {ways} blocks at least, and at most the {fits} blocks that the DRAM holds with their tags"
+                ),
+            ));
+        }
+        for (key, share) in [("write_back_above", options.write_back_above), ("bad_share", options.bad_share)]
+        {
+            if !(0.0..=1.0).contains(&share) {
+                return Err(SimError::config(key, "must be 0 to 1"));
+            }
+        }
+        if options.queue == 0
+            || options.reclaim_at_once == 0
+            || !(0.0..10.0).contains(&options.wear_deviation)
+        {
+            return Err(SimError::config(
+                "queue",
+                "queue and reclaim_at_once must be at least 1, wear_deviation 0 to 10",
+            ));
+        }
+        let cache = SetAssociative::new((frames / ways) as u32, ways as u16);
+        let mapping_sets = nvmm.mapping_entries / nvmm.mapping_ways;
+        let package = nvmm.package();
+        let burst = nvmm.dram.burst_bytes().0.max(1);
+        let bursts_per_block = segment.div_ceil(burst);
+        Ok(Self {
+            dram: DramMemory::new(&nvmm.dram)?,
+            flags: vec![0; cache.capacity()],
+            tag_base: cache.capacity() as u64 * bursts_per_block,
+            cache,
+            mapping: SetAssociative::new(mapping_sets as u32, nvmm.mapping_ways as u16),
+            channels: Channels::new(&package, nvmm.channels as u32, nvmm.planes() as u32),
+            notices: Vec::new(),
+            store: Store::new(layout, options, package.endurance, seed)?,
+            works: Slab::new(),
+            parts: Slab::new(),
+            fills: Slab::new(),
+            filling: HashMap::new(),
+            open: Vec::new(),
+            commands: 0,
+            tagging: 0,
+            fill_numbers: 0,
+            stalled: VecDeque::new(),
+            streams: Streams::new(options.prefetch),
+            listed: VecDeque::new(),
+            dirty: 0,
+            in_buffer: HashSet::new(),
+            buffered: 0,
+            programs_open: 0,
+            syncs: Vec::new(),
+            cuts: 0,
+            last_sync: None,
+            reclaims: Slab::new(),
+            reclaims_open: 0,
+            fruitless: 0,
+            counts: NvmmCounts::default(),
+            flash: FlashCounts::default(),
+            shadow: options.verify.then(Shadow::default),
+            lines_per_block: (segment / LINE) as u32,
+            bursts_per_block,
+            nvmm: nvmm.clone(),
+            options: options.clone(),
+        })
+    }
+
+    /// Reads or writes bytes of a block of the cache in its DRAM; when that is over.
+    fn data(&mut self, frame: usize, line: u32, lines: u32, write: bool, now: Time) -> Time {
+        let burst = self.nvmm.dram.burst_bytes().0.max(1);
+        let first = frame as u64 * self.bursts_per_block + u64::from(line) * LINE / burst;
+        let last = frame as u64 * self.bursts_per_block + (u64::from(line + lines) * LINE - 1) / burst;
+        self.counts.data_bursts += last - first + 1;
+        (first..=last).map(|number| self.dram.serve(number, write, now)).max().unwrap_or(now)
+    }
+
+    /// Reads the tags of a key's set; when they have been compared.
+    fn read_tags(&mut self, key: Key, now: Time) -> Time {
+        self.counts.tag_reads += 1;
+        let bursts = self.nvmm.tag_bursts();
+        let first = self.tag_base + u64::from(self.cache.set_of(key)) * bursts;
+        let opened = self.dram.dram_counts().activations;
+        let end = (first..first + bursts).map(|number| self.dram.serve(number, false, now)).max();
+        self.counts.tag_activations += self.dram.dram_counts().activations - opened;
+        self.counts.tag_read_bursts += bursts;
+        end.unwrap_or(now) + self.nvmm.tag_delay.0
+    }
+
+    /// Writes the burst of the tags that has changed. Nobody waits for it.
+    fn write_tag(&mut self, frame: usize, now: Time) {
+        let bursts = self.nvmm.tag_bursts();
+        if bursts == 0 {
+            return;
+        }
+        let ways = usize::from(self.cache.ways());
+        let burst = (frame % ways) as u64 * self.nvmm.tag.0 / self.nvmm.dram.burst_bytes().0.max(1);
+        let opened = self.dram.dram_counts().activations;
+        self.dram.serve(self.tag_base + (frame / ways) as u64 * bursts + burst, true, now);
+        self.counts.tag_activations += self.dram.dram_counts().activations - opened;
+        self.counts.tag_writes += 1;
+    }
+
+    /// What the tags say: a hit, a block on its way, or a miss. False if the part must wait.
+    fn access(&mut self, number: u32, context: &mut Context<NvmmEvent>) -> Result<bool, SimError> {
+        let Some(part) = self.parts.get(number).copied() else { return Ok(true) };
+        let now = context.now();
+        let Some(frame) = self.cache.find(part.key) else { return self.miss(number, part, context) };
+        let ahead = self.flags[frame] & flag::AHEAD != 0;
+        self.flags[frame] &= !flag::AHEAD;
+        self.cache.touch(frame);
+        self.counts.prefetches_used += u64::from(ahead);
+        if self.flags[frame] & flag::FILLING != 0 {
+            self.counts.merged += 1;
+            self.join(frame, number, part, context);
+        } else {
+            self.counts.hits += 1;
+            if self.options.order_in_tags {
+                self.write_tag(frame, now);
+            }
+            self.settle_line(frame, part)?;
+            if part.write {
+                self.soil(frame, now);
+            }
+            let end = self.data(frame, part.line, part.lines, part.write, now);
+            context.schedule(end, NvmmEvent(What::Over(number)));
+        }
+        if ahead {
+            self.follow_streams(part.key, true, context)?;
+        }
+        Ok(true)
+    }
+
+    /// Lets the shadow see a line read or written, if there is one.
+    fn settle_line(&mut self, frame: usize, part: Part) -> Result<(), SimError> {
+        let Some(shadow) = &mut self.shadow else { return Ok(()) };
+        let first = u64::from(part.key) * u64::from(self.lines_per_block);
+        let lines = part.line..part.line + part.lines;
+        if part.write {
+            shadow.store(frame, first, lines, self.lines_per_block);
+            return Ok(());
+        }
+        shadow.load(frame, first, lines)
+    }
+
+    /// Marks a block dirty.
+    fn soil(&mut self, frame: usize, now: Time) {
+        if self.flags[frame] & flag::DIRTY == 0 {
+            self.flags[frame] |= flag::DIRTY;
+            self.dirty += 1;
+            self.counts.soiled += 1;
+            if !self.options.order_in_tags {
+                self.write_tag(frame, now);
+            }
+        }
+        if self.flags[frame] & flag::LISTED == 0 {
+            self.flags[frame] |= flag::LISTED;
+            self.listed.push_back(frame);
+        }
+    }
+
+    /// A part is over; with its last one the command is.
+    fn end_part(&mut self, number: u32, context: &mut Context<NvmmEvent>) {
+        let Some(part) = self.parts.take(number) else { return };
+        let left = &mut self.open[part.slot as usize];
+        *left -= 1;
+        if *left == 0 {
+            self.commands -= 1;
+            context.complete(part.slot);
+        }
+    }
+
+    /// Tries again what waited for a block, a buffer or free flash.
+    fn wake(&mut self, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
+        for _ in 0..self.stalled.len() {
+            let Some(number) = self.stalled.pop_front() else { break };
+            if !self.access(number, context)? {
+                self.stalled.push_back(number);
+            }
+        }
+        self.continue_syncs(context)
+    }
+
+    /// Passes on what the channels have to say.
+    fn attend(&mut self, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
+        loop {
+            for (time, event) in self.channels.events.drain(..) {
+                context.schedule(time, NvmmEvent(What::Channel(event)));
+            }
+            if self.channels.notices.is_empty() {
+                return Ok(());
+            }
+            let mut notices = std::mem::take(&mut self.notices);
+            std::mem::swap(&mut notices, &mut self.channels.notices);
+            for notice in notices.drain(..) {
+                match notice {
+                    Notice::Leaving(op) => self.leaving(op, context),
+                    Notice::Entering(op) => self.entering(op, context.now()),
+                    Notice::Done(op) => self.done(op, context)?,
+                }
+            }
+            self.notices = notices;
+        }
+    }
+
+    fn leaving(&mut self, op: OpId, context: &mut Context<NvmmEvent>) {
+        if let Some(Work::Fill(fill)) = self.works.get(op).copied() {
+            self.crossing(fill, context);
+        }
+    }
+
+    fn entering(&mut self, op: OpId, now: Time) {
+        // What a demand has not taken out of the cache is read when the channel takes it.
+        if let Some(Work::WriteBack { frame: Some(frame), .. }) = self.works.get(op).copied() {
+            self.data(frame, 0, self.lines_per_block, false, now);
+        }
+    }
+
+    fn done(&mut self, op: OpId, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
+        match self.works.take(op) {
+            None => Ok(()),
+            Some(Work::Fill(fill)) => self.filled(fill, context),
+            Some(Work::WriteBack { slot, buffered, cuts, .. }) => self.written(slot, buffered, cuts, context),
+            Some(Work::MoveRead(reclaim)) => self.move_read(reclaim, context),
+            Some(Work::MoveProgram { reclaim, slot }) => {
+                self.in_buffer.remove(&slot);
+                self.move_programmed(reclaim, context)
+            }
+            Some(Work::Erase(reclaim)) => self.erase_over(reclaim, context),
+        }
+    }
+}
+
+impl Device for NvmmMemory {
+    type Event = NvmmEvent;
+
+    fn capacity(&self) -> u64 {
+        u64::from(self.store.layout.pages) << 16
+    }
+
+    fn queue_limit(&self) -> u64 {
+        self.options.queue
+    }
+
+    fn submit(
+        &mut self,
+        slot: Slot,
+        command: Command,
+        context: &mut Context<NvmmEvent>,
+    ) -> Result<(), SimError> {
+        match command.op {
+            Op::Read | Op::Write if command.len > 0 => {}
+            Op::Flush => {
+                self.commands += 1;
+                return self.begin_sync(slot, context);
+            }
+            Op::Read | Op::Write | Op::Trim => {
+                context.complete(slot);
+                return Ok(());
+            }
+        }
+        if self.open.len() <= slot as usize {
+            self.open.resize(slot as usize + 1, 0);
+        }
+        self.commands += 1;
+        let write = command.op == Op::Write;
+        let per_block = u64::from(self.lines_per_block);
+        let (mut line, last) = (command.offset / LINE, (command.offset + command.len - 1) / LINE);
+        let mut parts = 0;
+        while line <= last {
+            let end = last.min(line / per_block * per_block + per_block - 1);
+            let part = Part {
+                slot,
+                key: (line / per_block) as Key,
+                line: (line % per_block) as u32,
+                lines: (end - line + 1) as u32,
+                write,
+            };
+            let number = self.parts.add(part);
+            self.counts.accesses += 1;
+            let compared = self.read_tags(part.key, context.now());
+            context.schedule(compared, NvmmEvent(What::Tagged(number)));
+            self.tagging += 1;
+            parts += 1;
+            line = end + 1;
+        }
+        self.open[slot as usize] = parts;
+        Ok(())
+    }
+
+    fn handle(&mut self, event: NvmmEvent, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
+        match event.0 {
+            What::Tagged(part) => {
+                self.tagging -= 1;
+                // Who waits is served first, so that nobody waits for ever.
+                if !self.access(part, context)? {
+                    self.counts.stalls += 1;
+                    self.stalled.push_back(part);
+                }
+                self.write_back_idle(context)?;
+            }
+            What::Over(part) => self.end_part(part, context),
+            What::Mapped(fill) => self.fetch(fill, context)?,
+            What::Filled(fill) => self.filled(fill, context)?,
+            What::Channel(event) => {
+                self.channels.handle(event, context.now());
+                self.attend(context)?;
+                self.write_back_idle(context)?;
+            }
+        }
+        self.attend(context)
+    }
+
+    fn counts(&self) -> FlashCounts {
+        self.flash
+    }
+
+    fn check(&self) -> Result<(), SimError> {
+        self.check_books()
+    }
+}

@@ -1,0 +1,227 @@
+//! Making blocks free: reading what is needed in one, writing it elsewhere, erasing it.
+
+use deepram_core::{BlockId, PageId, Slot, Stamp};
+
+use super::channels::Class;
+use super::{NvmmEvent, NvmmMemory, Work};
+use crate::error::SimError;
+use crate::flash::law;
+use crate::host::Context;
+
+/// A block being emptied.
+#[derive(Debug)]
+pub(super) struct Reclaim {
+    victim: BlockId,
+    /// The page whose chain is collapsed with it.
+    page: Option<PageId>,
+    /// Slots that have been read.
+    read: Vec<Slot>,
+    /// Operations of the present step that are not over.
+    left: u32,
+}
+
+impl NvmmMemory {
+    pub(super) fn reclaim_if_short(&mut self, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
+        if self.store.is_short() { self.reclaim(context) } else { Ok(()) }
+    }
+
+    /// Begins to empty blocks; if that can't gain anything, gives up the oldest state.
+    pub(super) fn reclaim(&mut self, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
+        while self.store.is_short() && self.reclaims_open < self.options.reclaim_at_once {
+            let entries = self.store.has_entries();
+            match self.store.victim()? {
+                // A chain that can be collapsed gives back entries, and a block with little in it slots.
+                Some((block, page)) if self.store.is_worth(block) && (entries || page.is_some()) => {
+                    self.begin_reclaim(block, page, context)?;
+                }
+                _ if self.relieve()? => {}
+                Some((block, page)) if entries && self.fruitless <= self.store.layout.blocks => {
+                    self.begin_reclaim(block, page, context)?;
+                }
+                _ if self.reclaims_open == 0 && !self.store.can_write() => {
+                    return Err(SimError::Full {
+                        time_ps: context.now(),
+                        what: "nothing is left to be reclaimed, and what the last sync made needs the rest"
+                            .into(),
+                    });
+                }
+                _ => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives up the oldest state. False if only the last one is left, which a sync made, or nothing has
+    /// been written since.
+    fn relieve(&mut self) -> Result<bool, SimError> {
+        let oldest = self.store.tokens().first().map(|token| token.epoch);
+        if self.store.tokens().len() == 1 {
+            if self.last_sync.is_some() || !self.store.has_written() {
+                return Ok(false);
+            }
+            self.store.close_epoch(0)?;
+            self.counts.own_epochs += 1;
+        }
+        if self.store.tokens().len() > 1
+            && let Some(oldest) = oldest
+        {
+            self.store.give_up(oldest)?;
+            self.counts.tokens_given_up += 1;
+        }
+        Ok(true)
+    }
+
+    fn begin_reclaim(
+        &mut self,
+        victim: BlockId,
+        page: Option<PageId>,
+        context: &mut Context<NvmmEvent>,
+    ) -> Result<(), SimError> {
+        let mut read: Vec<Slot> = self.store.live_in(victim)?.into_iter().map(|(_, slot, _)| slot).collect();
+        if let Some(page) = page {
+            for (_, placed) in self.store.coalesce_plan(page)? {
+                read.extend(placed.into_iter().map(|(_, slot)| slot));
+            }
+            read.sort_unstable();
+            read.dedup();
+        }
+        self.store.hold(victim);
+        self.reclaims_open += 1;
+        let flash: Vec<Slot> = read.iter().copied().filter(|s| !self.in_buffer.contains(&s.0)).collect();
+        let left = flash.len() as u32;
+        let number = self.reclaims.add(Reclaim { victim, page, read, left });
+        for slot in flash {
+            self.flash.move_reads += 1;
+            let op = self.works.add(Work::MoveRead(number));
+            self.channels.submit(op, Class::Move, self.store.layout.plane(slot), context.now());
+        }
+        if left == 0 { self.move_out(number, context) } else { Ok(()) }
+    }
+
+    pub(super) fn move_read(
+        &mut self,
+        number: u32,
+        context: &mut Context<NvmmEvent>,
+    ) -> Result<(), SimError> {
+        if self.one_less(number) { self.move_out(number, context) } else { Ok(()) }
+    }
+
+    fn one_less(&mut self, number: u32) -> bool {
+        let Some(reclaim) = self.reclaims.get(number) else { return false };
+        reclaim.left -= 1;
+        reclaim.left == 0
+    }
+
+    /// Writes elsewhere what is still needed of a block that has been read.
+    fn move_out(&mut self, number: u32, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
+        let Some(reclaim) = self.reclaims.get(number) else { return Ok(()) };
+        let (victim, page) = (reclaim.victim, reclaim.page);
+        let read = std::mem::take(&mut reclaim.read);
+        let mut moved = 0;
+        if let Some(page) = page {
+            for (stamp, placed) in self.store.coalesce_plan(page)? {
+                // Versions that have come since are not in the controller: the rest goes without them.
+                let known: Vec<(u8, Slot)> =
+                    placed.into_iter().filter(|(_, slot)| read.binary_search(slot).is_ok()).collect();
+                moved += self.relocate(number, page, stamp, &known, context)?;
+            }
+        }
+        let mut live: Vec<(PageId, Stamp, u8, Slot)> = Vec::new();
+        for (key, slot, stamp) in self.store.live_in(victim)? {
+            let (page, segment) = self.store.layout.split(key);
+            live.push((page, stamp, segment, slot));
+        }
+        live.sort_unstable();
+        for version in live.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
+            let Some(&(page, stamp, ..)) = version.first() else { continue };
+            let segments: Vec<(u8, Slot)> = version.iter().map(|v| (v.2, v.3)).collect();
+            moved += self.relocate(number, page, stamp, &segments, context)?;
+        }
+        let live = self.store.volume().blocks().info(victim).live;
+        law("an emptied block holds nothing that is needed", live.into(), 0)?;
+        match self.reclaims.get(number) {
+            Some(reclaim) if moved > 0 => reclaim.left = moved,
+            _ => return self.erase(number, context),
+        }
+        Ok(())
+    }
+
+    /// Moves segments of a version; how many.
+    fn relocate(
+        &mut self,
+        number: u32,
+        page: PageId,
+        stamp: Stamp,
+        segments: &[(u8, Slot)],
+        context: &mut Context<NvmmEvent>,
+    ) -> Result<u32, SimError> {
+        if segments.is_empty() {
+            return Ok(0);
+        }
+        let mask = segments.iter().fold(0, |mask, (segment, _)| mask | 1 << segment);
+        let placed = self.store.relocate(page, stamp, mask)?;
+        for (segment, slot) in &placed {
+            if let Some(shadow) = &mut self.shadow
+                && let Some((_, old)) = segments.iter().find(|(s, _)| s == segment)
+            {
+                shadow.copy(*old, *slot);
+            }
+            self.in_buffer.insert(slot.0);
+            self.flash.move_programs += 1;
+            let op = self.works.add(Work::MoveProgram { reclaim: number, slot: slot.0 });
+            self.channels.submit(op, Class::Program, self.store.layout.plane(*slot), context.now());
+        }
+        Ok(placed.len() as u32)
+    }
+
+    pub(super) fn move_programmed(
+        &mut self,
+        number: u32,
+        context: &mut Context<NvmmEvent>,
+    ) -> Result<(), SimError> {
+        if self.one_less(number) { self.erase(number, context) } else { Ok(()) }
+    }
+
+    fn erase(&mut self, number: u32, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
+        let Some(reclaim) = self.reclaims.get(number) else { return Ok(()) };
+        let planes = self.store.layout.planes(reclaim.victim);
+        reclaim.left = planes.len() as u32;
+        if !self.nvmm.is_flash() {
+            return self.freed(number, context);
+        }
+        for plane in planes {
+            self.flash.erases += 1;
+            let op = self.works.add(Work::Erase(number));
+            self.channels.submit(op, Class::Erase, plane, context.now());
+        }
+        Ok(())
+    }
+
+    pub(super) fn erase_over(
+        &mut self,
+        number: u32,
+        context: &mut Context<NvmmEvent>,
+    ) -> Result<(), SimError> {
+        if self.one_less(number) { self.freed(number, context) } else { Ok(()) }
+    }
+
+    fn freed(&mut self, number: u32, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
+        let Some(reclaim) = self.reclaims.take(number) else { return Ok(()) };
+        self.reclaims_open -= 1;
+        self.counts.blocks_reclaimed += 1;
+        self.fruitless += 1;
+        if let Some(shadow) = &mut self.shadow {
+            let first = self.store.layout.slot(reclaim.victim, 0).0;
+            shadow.erase(first..first + u64::from(self.store.layout.slots_per_block));
+        }
+        self.store.erased(reclaim.victim)?;
+        self.reclaim_if_short(context)?;
+        if self.reclaims_open < self.options.reclaim_at_once
+            && let Some(block) = self.store.wear_victim(self.options.wear_spread)
+        {
+            self.counts.wear_moves += 1;
+            self.begin_reclaim(block, None, context)?;
+        }
+        self.wake(context)
+    }
+}

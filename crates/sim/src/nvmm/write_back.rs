@@ -1,0 +1,263 @@
+//! Dirty blocks on their way to flash: evicted, written back while flash is idle, or by a sync; and the
+//! way back to what a sync has made.
+
+use deepram_core::{Epoch, PageId};
+
+use super::channels::Class;
+use super::layout::Key;
+use super::{NvmmEvent, NvmmMemory, Work, flag};
+use crate::error::SimError;
+use crate::host::{Context, Slot};
+
+/// A sync under way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sync {
+    slot: Slot,
+    /// Blocks with stores that ended before the sync came are on their way to the cache: the fills
+    /// numbered below this one.
+    fills: u64,
+    /// How many cuts came before its own, and how many programs it waits for, once it has made it.
+    cut: Option<(u64, u64)>,
+}
+
+/// Why blocks are written back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    Evicted(usize),
+    Idle,
+    Sync,
+}
+
+/// Blocks looked at for one that has not been used lately.
+const LOOKS: u32 = 4;
+
+impl NvmmMemory {
+    /// Writes back a dirty block that is to leave. False if it can't now.
+    pub(super) fn evict_dirty(
+        &mut self,
+        frame: usize,
+        key: Key,
+        context: &mut Context<NvmmEvent>,
+    ) -> Result<bool, SimError> {
+        if self.buffered >= self.nvmm.write_buffer {
+            return Ok(false);
+        }
+        let (page, _) = self.store.layout.split(key);
+        if !self.write_page(page, Cause::Evicted(frame), context)? {
+            return Ok(false);
+        }
+        self.data(frame, 0, self.lines_per_block, false, context.now());
+        Ok(true)
+    }
+
+    /// Writes back the dirty blocks of a page. False if flash has no room now.
+    fn write_page(
+        &mut self,
+        page: PageId,
+        cause: Cause,
+        context: &mut Context<NvmmEvent>,
+    ) -> Result<bool, SimError> {
+        let mut frames = [None; 16];
+        let mut segments = 0;
+        for (segment, place) in (0..self.store.layout.per_page as u8).zip(&mut frames) {
+            let frame = self.cache.find(self.store.layout.key(page, segment));
+            *place = frame.filter(|frame| self.flags[*frame] & (flag::DIRTY | flag::FILLING) == flag::DIRTY);
+            segments |= u16::from(place.is_some()) << segment;
+        }
+        let Some(placed) = self.store.write(page, segments)? else {
+            self.reclaim(context)?;
+            return Ok(false);
+        };
+        let now = context.now();
+        self.look_up(self.store.layout.key(page, 0));
+        self.counts.versions += 1;
+        self.fruitless = 0;
+        for (segment, slot) in placed {
+            let Some(frame) = frames.get(usize::from(segment)).copied().flatten() else { continue };
+            let evicted = cause == Cause::Evicted(frame);
+            match cause {
+                _ if evicted => self.counts.written_evicted += 1,
+                Cause::Evicted(_) => self.counts.written_along += 1,
+                Cause::Idle => self.counts.written_idle += 1,
+                Cause::Sync => self.counts.written_sync += 1,
+            }
+            self.flags[frame] &= !flag::DIRTY;
+            self.dirty -= 1;
+            if !evicted {
+                self.write_tag(frame, now);
+            }
+            if let Some(shadow) = &mut self.shadow {
+                shadow.save(slot, frame);
+            }
+            self.in_buffer.insert(slot.0);
+            self.buffered += u64::from(evicted);
+            self.programs_open += 1;
+            self.flash.host_programs += 1;
+            self.flash.host_pages += 1;
+            let kept = (!evicted).then_some(frame);
+            let work = Work::WriteBack { slot: slot.0, frame: kept, buffered: evicted, cuts: self.cuts };
+            let op = self.works.add(work);
+            self.channels.submit(op, Class::Program, self.store.layout.plane(slot), now);
+        }
+        self.reclaim_if_short(context)?;
+        Ok(true)
+    }
+
+    /// A program of a version is over.
+    pub(super) fn written(
+        &mut self,
+        slot: u64,
+        buffered: bool,
+        cuts: u64,
+        context: &mut Context<NvmmEvent>,
+    ) -> Result<(), SimError> {
+        self.in_buffer.remove(&slot);
+        self.buffered -= u64::from(buffered);
+        self.programs_open -= 1;
+        for sync in &mut self.syncs {
+            if let Some((before, left)) = &mut sync.cut
+                && cuts <= *before
+            {
+                *left -= 1;
+            }
+        }
+        self.end_syncs(context);
+        self.wake(context)
+    }
+
+    /// Writes back blocks that were not used lately, while flash has nothing else to do.
+    pub(super) fn write_back_idle(&mut self, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
+        let limit = (self.options.write_back_above * self.cache.capacity() as f64) as u64;
+        let mut looks = 0;
+        while self.dirty > limit && looks < LOOKS {
+            if self.store.free_for_host() <= self.store.low() || !self.turn_to_idle() {
+                return Ok(());
+            }
+            let Some(frame) = self.listed.pop_front() else { return Ok(()) };
+            if self.flags[frame] & flag::DIRTY == 0 {
+                self.flags[frame] &= !flag::LISTED;
+                continue;
+            }
+            let key = self.cache.key(frame).unwrap_or_default();
+            // The newer half of a set is likely to be written again.
+            let hot = self.cache.age(frame) < usize::from(self.cache.ways() / 2);
+            let (page, _) = self.store.layout.split(key);
+            if hot || !self.write_page(page, Cause::Idle, context)? {
+                self.listed.push_back(frame);
+                looks += 1;
+            } else {
+                self.flags[frame] &= !flag::LISTED;
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on to a block being filled whose channel is idle. False if there is none.
+    fn turn_to_idle(&mut self) -> bool {
+        for _ in 0..self.store.heads() {
+            let plane = self.store.next_plane();
+            if plane.is_none_or(|plane| self.channels.is_idle(plane)) {
+                return plane.is_some() || self.channels.is_quiet();
+            }
+            self.store.turn();
+        }
+        false
+    }
+
+    pub(super) fn begin_sync(
+        &mut self,
+        slot: Slot,
+        context: &mut Context<NvmmEvent>,
+    ) -> Result<(), SimError> {
+        self.syncs.push(Sync { slot, fills: self.fill_numbers, cut: None });
+        self.continue_syncs(context)
+    }
+
+    /// Makes the cuts that can be made: in order, each when stores that ended before it are in the cache
+    /// and all dirty blocks have places on flash.
+    pub(super) fn continue_syncs(&mut self, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
+        while let Some(at) = self.syncs.iter().position(|sync| sync.cut.is_none()) {
+            if self.fills_with_stores(self.syncs[at].fills) {
+                return Ok(());
+            }
+            while let Some(frame) = self.listed.pop_front() {
+                if self.flags[frame] & flag::DIRTY != 0 {
+                    let (page, _) = self.store.layout.split(self.cache.key(frame).unwrap_or_default());
+                    if !self.write_page(page, Cause::Sync, context)? {
+                        self.listed.push_front(frame);
+                        return Ok(());
+                    }
+                }
+                self.flags[frame] &= !flag::LISTED;
+            }
+            let token = self.store.close_epoch(context.now() / 1000)?;
+            self.counts.syncs += 1;
+            self.last_sync = Some(token);
+            if let Some(shadow) = &mut self.shadow {
+                let oldest = self.store.tokens().first().map_or(token, |t| t.epoch);
+                shadow.note(token, oldest);
+            }
+            self.syncs[at].cut = Some((self.cuts, self.programs_open));
+            self.cuts += 1;
+            self.end_syncs(context);
+        }
+        Ok(())
+    }
+
+    fn end_syncs(&mut self, context: &mut Context<NvmmEvent>) {
+        let over = |sync: &Sync| matches!(sync.cut, Some((_, 0)));
+        for sync in self.syncs.iter().filter(|sync| over(sync)) {
+            context.complete(sync.slot);
+            self.commands -= 1;
+        }
+        self.syncs.retain(|sync| !over(sync));
+    }
+
+    /// The tokens that can be returned to, oldest first. There is one to begin with, 0: the state before
+    /// the run.
+    #[must_use]
+    pub fn tokens(&self) -> Vec<Epoch> {
+        self.store.tokens().iter().map(|token| token.epoch).collect()
+    }
+
+    /// Returns to the state of a token: younger versions go, and with them what the cache holds of the
+    /// pages concerned, and whatever is dirty.
+    ///
+    /// # Errors
+    /// Something is under way; the token was never made, or has been given up.
+    pub fn rollback(&mut self, token: Epoch) -> Result<(), SimError> {
+        if self.commands > 0 || !self.channels.is_quiet() || self.reclaims_open > 0 || !self.fills.is_empty()
+        {
+            return Err(SimError::config("token", "a rollback must wait until nothing is under way"));
+        }
+        if self.shadow.as_ref().is_some_and(|shadow| !shadow.knows(token)) {
+            return Err(SimError::config("token", "no sync made it, so there is nothing to compare with"));
+        }
+        let pages = self.store.rollback(token)?;
+        let per_page = self.store.layout.per_page;
+        let changed: Vec<(usize, Key)> = self
+            .cache
+            .iter()
+            .filter(|(frame, key)| {
+                self.flags[*frame] & flag::DIRTY != 0 || pages.binary_search(&PageId(key / per_page)).is_ok()
+            })
+            .collect();
+        for (frame, _) in changed {
+            if self.flags[frame] & flag::DIRTY != 0 {
+                self.flags[frame] &= !flag::DIRTY;
+                self.dirty -= 1;
+                self.counts.rolled_back_dirty += 1;
+            }
+            self.counts.rolled_back += 1;
+            self.forget(frame);
+        }
+        self.counts.rollbacks += 1;
+        if self.last_sync.is_some() {
+            self.last_sync = Some(token);
+        }
+        if let Some(shadow) = &mut self.shadow {
+            shadow.return_to(token);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,96 @@
+//! What a paging system did.
+
+use serde::Serialize;
+
+/// Faults, pages and commands so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct PagingCounts {
+    /// Accesses completed.
+    pub accesses: u64,
+    /// Faults whose page had to be read from the drive.
+    pub major_faults: u64,
+    /// Faults whose page was on its way already.
+    pub waiting_faults: u64,
+    /// Faults whose page was in memory but not mapped.
+    pub minor_faults: u64,
+    /// First writes to pages that were mapped and clean.
+    pub protection_faults: u64,
+    /// First touches of anonymous pages, which are filled with zeros.
+    pub zero_faults: u64,
+    /// Faults whose page was gone again before it could be mapped.
+    pub repeated_faults: u64,
+    /// Faults that waited for a dirty page to be written before they had a frame.
+    pub direct_reclaims: u64,
+    /// Writes that waited because too much was dirty.
+    pub throttled: u64,
+    /// Commands that read.
+    pub read_commands: u64,
+    /// Pages that they read.
+    pub pages_read: u64,
+    /// Of these, pages read ahead of use.
+    pub readahead_pages: u64,
+    /// Of these, pages used since.
+    pub readahead_used: u64,
+    /// Of these, pages evicted unused.
+    pub readahead_wasted: u64,
+    /// Times a clean page became dirty.
+    pub dirtied: u64,
+    /// Commands that wrote pages back.
+    pub write_commands: u64,
+    /// Pages that they wrote.
+    pub pages_written: u64,
+    /// Of these, pages written to make room.
+    pub reclaim_writes: u64,
+    /// Pages brought into memory, zero-filled ones included.
+    pub brought_in: u64,
+    /// Pages evicted.
+    pub evicted: u64,
+    /// Time from when the drive had the command of a major fault until its page was in memory, added up,
+    /// in picoseconds.
+    pub hardware_ps: u64,
+}
+
+/// Mean and standard deviation of a time, in picoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct Moments {
+    /// How many.
+    pub count: u64,
+    /// Mean.
+    pub mean_ps: f64,
+    /// Standard deviation.
+    pub deviation_ps: f64,
+}
+
+/// Times of the major faults.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct FaultTimes {
+    /// From the fault to the return to the program, but for the time that the thread waits for a core.
+    pub total: Moments,
+    /// From when the drive had the command until the page was in memory.
+    pub hardware: Moments,
+    /// The rest.
+    pub software: Moments,
+}
+
+/// Running mean and squared deviation (Welford's method).
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Tally {
+    count: u64,
+    mean: f64,
+    squares: f64,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, value: u64) {
+        self.count += 1;
+        let value = value as f64;
+        let from = value - self.mean;
+        self.mean += from / self.count as f64;
+        self.squares += from * (value - self.mean);
+    }
+
+    pub(super) fn moments(&self) -> Moments {
+        let variance = if self.count > 1 { self.squares / (self.count - 1) as f64 } else { 0.0 };
+        Moments { count: self.count, mean_ps: self.mean, deviation_ps: variance.sqrt() }
+    }
+}

@@ -1,0 +1,473 @@
+//! The way of a page fault.
+//!
+//! ```text
+//!   entry lookup --> in memory ---------------------------------------------> map --> access goes on
+//!        \--> on its way: joins those who wait -------------\
+//!         \--> untouched swap: allocation, zeros ------------+-------------> map
+//!          \--> allocation block driver --> drive, DMA ------+--> interrupt completion wake wait
+//!                              \--> switch away, asleep -----/        \--> switch back, map --> over
+//! ```
+//!
+//! 1. From the lookup on the page's frame is reserved, so that others find it on its way.
+//! 2. Nobody evicts a frame for which somebody waits; the last of them puts it into the lists.
+//! 3. An access takes its line in DRAM while its page is mapped, at the moment of waking; the software
+//!    that brings the thread back is charged after that.
+//! 4. A thread that sleeps does not hold its core before it is resumed: software in between (of a second
+//!    fault of one long access, or before a frame was found) is time that passes, but on no core.
+
+use super::readahead::Window;
+use super::software::Phase;
+use super::store::NONE;
+use super::{Access, PAGE, PagedMemory, PagingEvent, frame_line};
+use crate::engine::Time;
+use crate::error::SimError;
+use crate::host::{Context, Slot};
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fault {
+    slot: Slot,
+    page: u32,
+    began: Time,
+    /// When the thread has been switched away; the present where it holds its core.
+    sleep_at: Time,
+    /// The next that waits for the frame.
+    next: u32,
+    /// It had the page read, or waits for a page that was; and how long that took.
+    major: bool,
+    hardware: Time,
+    /// It fills the frame with zeros.
+    fills: bool,
+}
+
+impl PagedMemory {
+    /// The access goes on with its next byte, until it is over or faults.
+    pub(super) fn go_on(&mut self, slot: Slot, context: &mut Context<PagingEvent>) {
+        loop {
+            let access = self.accesses[slot as usize];
+            if access.at >= access.end {
+                self.finish(slot, context);
+                return;
+            }
+            let page = (access.at / PAGE) as u32;
+            let ready = self.store.frame(page).filter(|frame| {
+                let frame = &self.frames[*frame as usize];
+                frame.mapped && (frame.dirty || !access.write)
+            });
+            let Some(frame) = ready else {
+                self.begin(slot, page, context);
+                return;
+            };
+            self.touch(slot, frame, context.now());
+        }
+    }
+
+    fn finish(&mut self, slot: Slot, context: &mut Context<PagingEvent>) {
+        let access = self.accesses[slot as usize];
+        let end = access.ready.max(context.now());
+        let event = if access.asleep { PagingEvent::Out(slot, 0) } else { PagingEvent::Done(slot) };
+        context.schedule(end, event);
+    }
+
+    /// The access takes what it wants of the page in the frame.
+    fn touch(&mut self, slot: Slot, number: u32, now: Time) {
+        let Access { write, at, end, mut ready, .. } = self.accesses[slot as usize];
+        let from = at % PAGE;
+        let to = (end - (at - from)).min(PAGE);
+        for line in frame_line(number, from, self.burst)..=frame_line(number, to - 1, self.burst) {
+            ready = ready.max(self.dram.serve(line, write, now));
+        }
+        let frame = &mut self.frames[number as usize];
+        if frame.ahead {
+            frame.ahead = false;
+            self.unused_ahead -= 1;
+            self.counts.readahead_used += 1;
+            self.cluster.used();
+        }
+        if write {
+            frame.version = self.store.write(frame.page);
+        } else if frame.version != self.store.version(frame.page) {
+            self.stale_reads += 1;
+        }
+        frame.hot = true;
+        self.lists.touch(number);
+        self.bytes_touched += to - from;
+        let access = &mut self.accesses[slot as usize];
+        access.at = at - from + to;
+        access.ready = ready;
+    }
+
+    fn begin(&mut self, slot: Slot, page: u32, context: &mut Context<PagingEvent>) {
+        let now = context.now();
+        let fault = Fault {
+            slot,
+            page,
+            began: now,
+            sleep_at: now,
+            next: NONE,
+            major: false,
+            hardware: 0,
+            fills: false,
+        };
+        let number = match self.idle_faults.pop() {
+            Some(number) => {
+                self.faults[number as usize] = fault;
+                number
+            }
+            None => {
+                self.faults.push(fault);
+                (self.faults.len() - 1) as u32
+            }
+        };
+        let time = now + self.software.phases(&[Phase::Entry, Phase::Lookup]);
+        context.schedule(time, PagingEvent::Entered(number));
+    }
+
+    /// The fault's page has been looked up.
+    pub(super) fn entered(
+        &mut self,
+        number: u32,
+        context: &mut Context<PagingEvent>,
+    ) -> Result<(), SimError> {
+        let Fault { slot, page, .. } = self.faults[number as usize];
+        let now = context.now();
+        let Some(frame) = self.store.frame(page) else {
+            return match self.take_frame(context)? {
+                Some(frame) => self.fetch(number, frame, now, context),
+                None => {
+                    self.counts.direct_reclaims += 1;
+                    self.fall_asleep(number, now, context);
+                    self.starved.push_back(number);
+                    Ok(())
+                }
+            };
+        };
+        let state = self.frames[frame as usize];
+        let mut time = now;
+        if state.trigger {
+            self.frames[frame as usize].trigger = false;
+            time = self.read_ahead(page, now, context);
+            self.keep_free(context)?;
+        }
+        if state.reading {
+            self.counts.waiting_faults += 1;
+            self.wait_for(number, frame, time, context);
+            return Ok(());
+        }
+        if self.accesses[slot as usize].write && !state.dirty && self.over_limit() {
+            self.counts.throttled += 1;
+            self.fall_asleep(number, time, context);
+            self.throttled.push_back(number);
+            return self.write_behind(context);
+        }
+        if state.mapped {
+            self.counts.protection_faults += 1;
+        } else {
+            self.counts.minor_faults += 1;
+        }
+        context.schedule(time + self.software.phase(Phase::Map), PagingEvent::Mapped(number));
+        Ok(())
+    }
+
+    /// The thread is switched away from `from` on, and sleeps.
+    fn fall_asleep(&mut self, number: u32, from: Time, context: &mut Context<PagingEvent>) {
+        let slot = self.faults[number as usize].slot;
+        let mut time = from;
+        if !self.accesses[slot as usize].asleep {
+            time += self.software.phase(Phase::SwitchAway);
+            self.accesses[slot as usize].asleep = true;
+            context.schedule(time, PagingEvent::Sleep(slot));
+        }
+        self.faults[number as usize].sleep_at = time;
+    }
+
+    /// The fault waits until the frame is filled; its software is over at `from`.
+    fn wait_for(&mut self, number: u32, frame: u32, from: Time, context: &mut Context<PagingEvent>) {
+        if self.polls {
+            self.faults[number as usize].sleep_at = from;
+        } else {
+            self.fall_asleep(number, from, context);
+        }
+        let frame = &mut self.frames[frame as usize];
+        self.faults[number as usize].next = std::mem::replace(&mut frame.waiter, number);
+        frame.pins += 1;
+    }
+
+    /// The page enters the frame, to be filled.
+    fn install(&mut self, frame: u32, page: u32, ahead: bool) {
+        self.frames[frame as usize] = super::Frame { page, reading: true, ahead, ..super::EMPTY };
+        self.store.set_frame(page, frame);
+        self.counts.brought_in += 1;
+        self.counts.readahead_pages += u64::from(ahead);
+        self.unused_ahead += u64::from(ahead);
+    }
+
+    /// Fills the frame for the fault, whose lookup is over at `from`: with what the drive has, or zeros.
+    fn fetch(
+        &mut self,
+        number: u32,
+        frame: u32,
+        from: Time,
+        context: &mut Context<PagingEvent>,
+    ) -> Result<(), SimError> {
+        let page = self.faults[number as usize].page;
+        self.install(frame, page, false);
+        let time = from + self.software.phase(Phase::Allocation);
+        let Some(place) = self.store.place(page) else {
+            self.counts.zero_faults += 1;
+            self.faults[number as usize].fills = true;
+            self.frames[frame as usize].pins = 1;
+            context.schedule(time, PagingEvent::Zeroed(number));
+            return Ok(());
+        };
+        self.counts.major_faults += 1;
+        let fault = &mut self.faults[number as usize];
+        fault.major = true;
+        let mut places = std::mem::take(&mut self.places);
+        let trigger = if self.swap {
+            let (first, len) = self.cluster.miss(place);
+            self.reserve(first, len, Some((place, frame)), &mut places);
+            None
+        } else {
+            let Window { first, len, trigger } = self.readahead.miss(page);
+            self.reserve(first, len, Some((place, frame)), &mut places);
+            trigger
+        };
+        self.mark(trigger, page);
+        let time = time + self.software.extra_pages(places.len() as u64 - 1);
+        let (end, _) = self.read(&places, place, time, context);
+        places.clear();
+        self.places = places;
+        self.wait_for(number, frame, end, context);
+        self.keep_free(context)
+    }
+
+    /// Reserves free frames for those of the places whose pages are not in memory.
+    fn reserve(&mut self, first: u32, len: u32, have: Option<(u32, u32)>, places: &mut Vec<(u32, u32)>) {
+        for place in first..first.saturating_add(len).min(self.store.pages()) {
+            if let Some(have) = have.filter(|(place_had, _)| *place_had == place) {
+                places.push(have);
+                continue;
+            }
+            let Some(page) = self.store.page_at(place) else { continue };
+            if self.store.frame(page).is_some() {
+                continue;
+            }
+            // The page that is needed comes first or has its frame already; the rest is a wish.
+            let Some(frame) = self.spare_frame() else { continue };
+            self.install(frame, page, true);
+            places.push((place, frame));
+        }
+    }
+
+    /// Sets the mark of a page on its way, but for the one that is needed now.
+    fn mark(&mut self, trigger: Option<u32>, needed: u32) {
+        if let Some(trigger) = trigger.filter(|trigger| *trigger != needed)
+            && let Some(frame) = self.store.frame(trigger)
+        {
+            let frame = &mut self.frames[frame as usize];
+            frame.trigger = frame.reading;
+        }
+    }
+
+    /// A trigger page is used: has the next window read. When the software for that is over.
+    fn read_ahead(&mut self, page: u32, from: Time, context: &mut Context<PagingEvent>) -> Time {
+        let known = page.saturating_add(1)..page.saturating_add(1 + self.options.readahead_most);
+        let end = known.end;
+        let known_end = known.into_iter().find(|page| self.store.frame(*page).is_none()).unwrap_or(end);
+        let Window { first, len, trigger } = self.readahead.triggered(page, known_end);
+        let mut places = std::mem::take(&mut self.places);
+        self.reserve(first, len, None, &mut places);
+        self.mark(trigger, page);
+        let mut end = from;
+        if !places.is_empty() {
+            let time = from + self.software.extra_pages(places.len() as u64);
+            (end, _) = self.read(&places, NONE, time, context);
+        }
+        places.clear();
+        self.places = places;
+        end
+    }
+
+    /// The pages of a command are in memory.
+    pub(super) fn filled(&mut self, io: u32, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
+        let now = context.now();
+        let rung = self.ios[io as usize].rung;
+        let frames = std::mem::take(&mut self.ios[io as usize].frames);
+        for (place, number) in (self.ios[io as usize].first..).zip(&frames) {
+            let version = self.store.held(place);
+            let frame = &mut self.frames[*number as usize];
+            (frame.version, frame.reading) = (version, false);
+            if version != self.store.version(frame.page) {
+                return Err(SimError::Conservation {
+                    law: "what is read back is what was written last",
+                    found: format!("page {} from place {place} at version {version}", frame.page),
+                });
+            }
+            if frame.pins == 0 {
+                self.lists.insert(*number, true);
+            }
+            self.wake(*number, now - rung, context);
+        }
+        self.ios[io as usize].frames = frames;
+        self.free_io(io);
+        Ok(())
+    }
+
+    /// Wakes all that wait for the frame.
+    fn wake(&mut self, number: u32, hardware: Time, context: &mut Context<PagingEvent>) {
+        let mut waiter = std::mem::replace(&mut self.frames[number as usize].waiter, NONE);
+        while waiter != NONE {
+            let fault = &mut self.faults[waiter as usize];
+            let next = fault.next;
+            if fault.major {
+                fault.hardware = hardware;
+                self.counts.hardware_ps += hardware;
+            }
+            let mut time = fault.sleep_at.max(context.now());
+            if self.accesses[fault.slot as usize].asleep {
+                time += self.software.phases(&[Phase::Interrupt, Phase::Completion, Phase::Wake]);
+                if !self.software.wait_on_core() {
+                    time += self.software.phase(Phase::Wait);
+                }
+            } else {
+                time += self.software.phase(Phase::Completion);
+            }
+            context.schedule(time, PagingEvent::Woken(waiter));
+            waiter = next;
+        }
+    }
+
+    /// The thread of the fault runs, or will when it has a core; its page is there.
+    pub(super) fn woken(&mut self, number: u32, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
+        let Fault { slot, page, began, major, hardware, .. } = self.faults[number as usize];
+        let now = context.now();
+        let Some(frame) = self.store.frame(page).filter(|frame| self.frames[*frame as usize].pins > 0) else {
+            return Err(SimError::Conservation {
+                law: "a page stays while somebody waits for it",
+                found: format!("page {page} has gone"),
+            });
+        };
+        self.idle_faults.push(number);
+        let asleep = self.accesses[slot as usize].asleep;
+        let mut software = self.software.phase(Phase::Map);
+        if asleep {
+            software += self.software.phase(Phase::SwitchBack);
+            if self.software.wait_on_core() {
+                software += self.software.phase(Phase::Wait);
+            }
+        }
+        if major {
+            let total = now - began + software;
+            self.times[0].add(total);
+            self.times[1].add(hardware);
+            self.times[2].add(total - hardware);
+        }
+        self.map(slot, frame);
+        self.touch(slot, frame, now);
+        self.unpin(frame);
+        let Access { at, end, ready, .. } = self.accesses[slot as usize];
+        let ready = ready.max(now);
+        let (time, event) = match (at >= end, asleep) {
+            (false, _) => (ready + software, PagingEvent::GoOn(slot)),
+            (true, true) => (ready, PagingEvent::Out(slot, software)),
+            (true, false) => (ready + software, PagingEvent::Done(slot)),
+        };
+        context.schedule(time, event);
+        self.write_behind(context)
+    }
+
+    fn unpin(&mut self, number: u32) {
+        let frame = &mut self.frames[number as usize];
+        frame.pins -= 1;
+        if frame.pins == 0 {
+            self.lists.insert(number, true);
+            self.lists.touch(number);
+        }
+    }
+
+    /// Allocation is over: the frame is filled with zeros.
+    pub(super) fn zeroed(&mut self, number: u32, context: &mut Context<PagingEvent>) {
+        if let Some(frame) = self.store.frame(self.faults[number as usize].page) {
+            let end = self.dma(frame, true, context.now());
+            context.schedule(end + self.software.phase(Phase::Map), PagingEvent::Mapped(number));
+        }
+    }
+
+    /// The entry of the page table is set, if the page is still there.
+    pub(super) fn mapped(&mut self, number: u32, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
+        let Fault { slot, page, fills, .. } = self.faults[number as usize];
+        let frame = self.store.frame(page).filter(|frame| fills || !self.frames[*frame as usize].reading);
+        let Some(frame) = frame else {
+            self.counts.repeated_faults += 1;
+            let time = context.now() + self.software.phase(Phase::Lookup);
+            context.schedule(time, PagingEvent::Entered(number));
+            return Ok(());
+        };
+        self.idle_faults.push(number);
+        if fills {
+            self.frames[frame as usize].reading = false;
+            self.wake(frame, 0, context);
+        }
+        self.map(slot, frame);
+        self.touch(slot, frame, context.now());
+        if fills {
+            self.unpin(frame);
+        }
+        self.go_on(slot, context);
+        self.write_behind(context)
+    }
+
+    /// Maps the page for the access; with a read those around it that are in memory, too; a write makes it
+    /// dirty.
+    fn map(&mut self, slot: Slot, number: u32) {
+        let page = self.frames[number as usize].page;
+        let write = self.accesses[slot as usize].write;
+        self.frames[number as usize].mapped = true;
+        let around = if self.swap || write { 1 } else { self.options.map_around.max(1) };
+        let first = page - page % around;
+        for other in first..first.saturating_add(around).min(self.store.pages()) {
+            if let Some(frame) = self.store.frame(other) {
+                let frame = &mut self.frames[frame as usize];
+                frame.mapped |= !frame.reading && !frame.trigger;
+            }
+        }
+        let frame = &mut self.frames[number as usize];
+        if write && !frame.dirty {
+            frame.dirty = true;
+            self.counts.dirtied += 1;
+            if !frame.writing && self.swap {
+                self.store.release(page);
+            } else if !frame.writing {
+                self.dirty.insert(page);
+            }
+        }
+    }
+
+    /// A fault that slept for want of room goes on.
+    pub(super) fn start_again(&mut self, number: u32, context: &mut Context<PagingEvent>) {
+        let time = self.awake(number, context.now());
+        context.schedule(time, PagingEvent::Entered(number));
+    }
+
+    /// When a fault that slept for want of room runs again.
+    fn awake(&mut self, number: u32, now: Time) -> Time {
+        let phases = [Phase::Wake, Phase::Wait, Phase::SwitchBack];
+        self.faults[number as usize].sleep_at.max(now) + self.software.phases(&phases)
+    }
+
+    /// Gives frames to the faults that wait for one, in order.
+    pub(super) fn feed(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
+        while let Some(&number) = self.starved.front() {
+            if self.store.frame(self.faults[number as usize].page).is_some() {
+                self.starved.pop_front();
+                self.start_again(number, context);
+                continue;
+            }
+            let Some(frame) = self.take_frame(context)? else { break };
+            self.starved.pop_front();
+            let time = self.awake(number, context.now());
+            self.fetch(number, frame, time, context)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,165 @@
+//! Commands between memory and drive: queue, doorbell, DMA.
+
+use deepram_trace::Op;
+
+use super::store::NONE;
+use super::{PAGE, PagedMemory, PagingEvent, frame_line};
+use crate::engine::Time;
+use crate::error::SimError;
+use crate::host::{Command, Context, Slot};
+
+/// What a command does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Read,
+    /// With the number of the last flush request that it belongs to, or the next one.
+    Write(u64),
+    /// For the flush request of a slot.
+    Flush(Slot),
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Io {
+    pub(super) kind: Kind,
+    /// First place.
+    pub(super) first: u32,
+    /// The frames of the places from there on.
+    pub(super) frames: Vec<u32>,
+    /// What is written.
+    pub(super) versions: Vec<u32>,
+    /// When it was handed to the drive's queue.
+    pub(super) rung: Time,
+    /// Written by the flusher, whose commands are limited in number.
+    pub(super) background: bool,
+}
+
+impl PagedMemory {
+    pub(super) fn new_io(&mut self, kind: Kind, first: u32) -> u32 {
+        let number = match self.idle_ios.pop() {
+            Some(number) => number,
+            None => {
+                let frames = Vec::new();
+                let versions = Vec::new();
+                self.ios.push(Io { kind, first, frames, versions, rung: 0, background: false });
+                (self.ios.len() - 1) as u32
+            }
+        };
+        let io = &mut self.ios[number as usize];
+        (io.kind, io.first, io.background) = (kind, first, false);
+        number
+    }
+
+    pub(super) fn free_io(&mut self, number: u32) {
+        let io = &mut self.ios[number as usize];
+        io.frames.clear();
+        io.versions.clear();
+        self.idle_ios.push(number);
+    }
+
+    /// Moves the frame's page between DRAM and link; when that is over.
+    pub(super) fn dma(&mut self, frame: u32, write: bool, now: Time) -> Time {
+        let first = frame_line(frame, 0, self.burst);
+        let last = frame_line(frame, PAGE - 1, self.burst);
+        (first..=last).fold(now, |end, number| end.max(self.dram.serve(number, write, now)))
+    }
+
+    /// The drive's queue gets the command, as soon as it has room.
+    pub(super) fn ring(&mut self, number: u32, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
+        self.ios[number as usize].rung = context.now();
+        self.queue.push_back(number);
+        self.pump(context)
+    }
+
+    /// Sends what fits into the drive's queue, and handles what has completed by that.
+    fn pump(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
+        while self.inside < self.depth
+            && let Some(number) = self.queue.pop_front()
+        {
+            let io = &self.ios[number as usize];
+            let (offset, len) = (u64::from(io.first) * PAGE, io.frames.len() as u64 * PAGE);
+            let command = match io.kind {
+                Kind::Read => Command { op: Op::Read, offset, len },
+                Kind::Write(_) => Command { op: Op::Write, offset, len },
+                Kind::Flush(_) => Command { op: Op::Flush, offset: 0, len: 0 },
+            };
+            self.inside += 1;
+            self.link_bytes += command.len;
+            let done = self.drive.submit(number, command, context.now())?;
+            self.finished.extend(done);
+            self.settle(context)?;
+        }
+        Ok(())
+    }
+
+    /// The drive does what is due.
+    pub(super) fn advance(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
+        let done = self.drive.advance(context.now())?;
+        self.finished.extend(done);
+        self.settle(context)?;
+        self.pump(context)
+    }
+
+    fn settle(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
+        while let Some(number) = self.finished.pop_front() {
+            self.inside -= 1;
+            self.completed(number, context)?;
+        }
+        if let Some(next) = self.drive.next()
+            && self.due.is_none_or(|due| next < due || due <= context.now())
+        {
+            self.due = Some(next);
+            context.schedule(next, PagingEvent::Drive);
+        }
+        Ok(())
+    }
+
+    fn completed(&mut self, number: u32, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
+        let now = context.now();
+        match self.ios[number as usize].kind {
+            Kind::Read => {
+                // The drive has sent the last byte; DRAM takes the pages as fast as it can.
+                let mut end = now;
+                for at in 0..self.ios[number as usize].frames.len() {
+                    let frame = self.ios[number as usize].frames[at];
+                    end = end.max(self.dma(frame, true, now));
+                }
+                context.schedule(end, PagingEvent::Filled(number));
+                Ok(())
+            }
+            Kind::Write(_) => self.write_done(number, context),
+            Kind::Flush(slot) => {
+                self.free_io(number);
+                self.flushed(slot, context);
+                Ok(())
+            }
+        }
+    }
+
+    /// Has the pages of those places read, for which frames stand ready: a command for each row of
+    /// neighbours, that of `first` before the others. The software runs from `from` on; when it is over,
+    /// and when the first command's is.
+    pub(super) fn read(
+        &mut self,
+        places: &[(u32, u32)],
+        first: u32,
+        from: Time,
+        context: &mut Context<PagingEvent>,
+    ) -> (Time, Time) {
+        let rows: Vec<&[(u32, u32)]> = places.chunk_by(|a, b| a.0 + 1 == b.0).collect();
+        let leading = rows.iter().position(|row| row.iter().any(|(place, _)| *place == first)).unwrap_or(0);
+        let (mut time, mut first_end) = (from, from);
+        let order = std::iter::once(leading).chain((0..rows.len()).filter(|row| *row != leading));
+        for (nth, row) in order.filter_map(|row| rows.get(row)).enumerate() {
+            let number = self.new_io(Kind::Read, row.first().map_or(NONE, |(place, _)| *place));
+            self.ios[number as usize].frames.extend(row.iter().map(|(_, frame)| *frame));
+            self.counts.read_commands += 1;
+            self.counts.pages_read += row.len() as u64;
+            time += self.command_software();
+            if nth == 0 {
+                first_end = time;
+            }
+            context.schedule(time, PagingEvent::Doorbell(number));
+        }
+        (time, first_end)
+    }
+}

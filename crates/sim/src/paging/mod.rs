@@ -1,0 +1,516 @@
+//! DRAM as main memory, and behind it a drive that the operating system pages from.
+//!
+//! ```text
+//!   access --> page mapped? --> DRAM
+//!                 \--> fault (fault.rs) --> page in memory? --> map
+//!                                             \--> readahead --> block layer, driver --> drive's queue
+//!                                                    drive (ParallelSsd) --> link, DMA into DRAM --> wake
+//! ```
+//!
+//! 1. Each phase of the software has its time (preset kind `software`). A thread that faults holds its
+//!    core up to the doorbell and while it is switched away, sleeps while the drive works, and holds its
+//!    core again from being switched back. Interrupt, completion and wake-up pass while it sleeps.
+//! 2. Pages are 4 KiB. A write to a page that is not in memory reads it first.
+//! 3. Replacement: two lists with reference bits (`lists`). Write-back and room: `reclaim`. Readahead:
+//!    `readahead`.
+//! 4. The drive's link and its own queue are its preset's: PCI Express and NVMe, or SATA and 32 commands.
+//!    DRAM takes a page when the link has brought the whole of the command.
+//! 5. A thread never completes an access without having touched its page in DRAM while it was mapped.
+
+mod counts;
+mod fault;
+mod io;
+mod lists;
+mod options;
+mod readahead;
+mod reclaim;
+mod software;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, VecDeque};
+
+use deepram_media::{Dram, NandOp, Picos, Software, Ssd, power_energy};
+use deepram_trace::Op;
+
+use counts::Tally;
+pub use counts::{FaultTimes, Moments, PagingCounts};
+use fault::Fault;
+use io::Io;
+pub use lists::TwoLists;
+pub use options::{Backing, Completion, PagingOptions};
+pub use readahead::{Readahead, SwapCluster, Window};
+use reclaim::Flush;
+use software::Clock;
+pub use software::Phase;
+use store::{NONE, Store};
+
+use crate::dram::DramMemory;
+use crate::engine::Time;
+use crate::error::SimError;
+use crate::flash::{FlashCounts, law};
+use crate::host::{Command, Context, Device, Slot};
+use crate::nested::Nested;
+use crate::ssd::{ParallelSsd, SsdOptions};
+
+/// Bytes of a page.
+pub const PAGE: u64 = 4096;
+
+/// What happens inside. The numbers are of faults and commands.
+#[derive(Debug, Clone, Copy)]
+pub enum PagingEvent {
+    /// An access is over.
+    Done(Slot),
+    /// An access is over but for software on the thread's core.
+    Out(Slot, Time),
+    /// An access goes on after a fault.
+    GoOn(Slot),
+    /// A fault's page has been looked up.
+    Entered(u32),
+    /// A fault's frame is to be filled with zeros.
+    Zeroed(u32),
+    /// A fault's page is mapped.
+    Mapped(u32),
+    /// A thread has been switched away.
+    Sleep(Slot),
+    /// A fault's thread is awake.
+    Woken(u32),
+    /// A command is handed to the drive.
+    Doorbell(u32),
+    /// The pages of a command are in DRAM.
+    Filled(u32),
+    /// A flush request enters the block layer.
+    Flush(Slot),
+    /// The drive has something to do.
+    Drive,
+}
+
+/// An access under way.
+#[derive(Debug, Clone, Copy)]
+struct Access {
+    write: bool,
+    /// Next byte.
+    at: u64,
+    end: u64,
+    /// When the data taken so far are there.
+    ready: Time,
+    /// The thread sleeps, or is about to.
+    asleep: bool,
+    sleep_at: Time,
+}
+
+/// A page frame.
+#[derive(Debug, Clone, Copy)]
+struct Frame {
+    page: u32,
+    version: u32,
+    /// The first fault that waits for it.
+    waiter: u32,
+    /// How many have waited for it and not touched it yet.
+    pins: u32,
+    reading: bool,
+    mapped: bool,
+    dirty: bool,
+    writing: bool,
+    /// It leaves when it has been written, unless it is used.
+    leaving: bool,
+    /// It was touched since it began to leave.
+    hot: bool,
+    /// It was read ahead and not used so far.
+    ahead: bool,
+    /// Its use has the next window read.
+    trigger: bool,
+}
+
+const EMPTY: Frame = Frame {
+    page: NONE,
+    version: 0,
+    waiter: NONE,
+    pins: 0,
+    reading: false,
+    mapped: false,
+    dirty: false,
+    writing: false,
+    leaving: false,
+    hot: false,
+    ahead: false,
+    trigger: false,
+};
+
+/// The DRAM burst that holds that byte of the frame.
+fn frame_line(frame: u32, byte: u64, burst: u64) -> u64 {
+    (u64::from(frame) * PAGE + byte) / burst
+}
+
+/// The machine.
+pub struct PagedMemory {
+    options: PagingOptions,
+    swap: bool,
+    polls: bool,
+    ssd: Ssd,
+    dram: DramMemory,
+    burst: u64,
+    software: Clock,
+    store: Store,
+    frames: Vec<Frame>,
+    frame_count: u32,
+    free_frames: Vec<u32>,
+    lists: TwoLists,
+    readahead: Readahead,
+    cluster: SwapCluster,
+    accesses: Vec<Access>,
+    faults: Vec<Fault>,
+    idle_faults: Vec<u32>,
+    /// Faults that wait for a frame, and for less to be dirty.
+    starved: VecDeque<u32>,
+    throttled: VecDeque<u32>,
+    drive: Nested<ParallelSsd>,
+    /// When the drive's next event is scheduled.
+    due: Option<Time>,
+    depth: u64,
+    inside: u64,
+    queue: VecDeque<u32>,
+    finished: VecDeque<u32>,
+    ios: Vec<Io>,
+    idle_ios: Vec<u32>,
+    /// Buffers that are used again.
+    places: Vec<(u32, u32)>,
+    leaving: Vec<u32>,
+    /// Dirty pages of a file that are not being written.
+    dirty: BTreeSet<u32>,
+    flush_from: u32,
+    /// Pages being written, and of the frames that leave those.
+    writing: u64,
+    reclaiming: u64,
+    /// Background commands under way.
+    commands: u32,
+    flushes: Vec<Flush>,
+    flush_number: u64,
+    low: u64,
+    high: u64,
+    background_pages: u64,
+    limit_pages: u64,
+    unused_ahead: u64,
+    stale_reads: u64,
+    bytes_touched: u64,
+    bytes_asked: u64,
+    link_bytes: u64,
+    counts: PagingCounts,
+    times: [Tally; 3],
+}
+
+impl PagedMemory {
+    /// The system of that DRAM, drive and operating system.
+    ///
+    /// # Errors
+    /// The presets or the options ask for what can't be.
+    pub fn new(
+        dram: &Dram,
+        ssd: &Ssd,
+        software: &Software,
+        options: &PagingOptions,
+        ssd_options: &SsdOptions,
+        seed: u64,
+    ) -> Result<Self, SimError> {
+        let has = dram.total_capacity().0;
+        let memory = if options.memory_bytes == 0 { has } else { options.memory_bytes };
+        if memory > has {
+            return Err(SimError::config(
+                "memory_bytes",
+                format!("{memory} bytes, but the DRAM has {has}; use a DRAM with more channels or ranks"),
+            ));
+        }
+        let frames = u32::try_from(memory / PAGE).ok().filter(|frames| (8..NONE).contains(frames));
+        let Some(frame_count) = frames else {
+            return Err(SimError::config(
+                "memory_bytes",
+                format!("{memory} bytes; 32 KiB to 8 TiB are possible"),
+            ));
+        };
+        for (key, share) in [
+            ("dirty_background", options.dirty_background),
+            ("dirty_limit", options.dirty_limit),
+            ("free_low", options.free_low),
+            ("free_high", options.free_high),
+        ] {
+            if !(0.0..=1.0).contains(&share) {
+                return Err(SimError::config(key, format!("{share} is not a share; 0 to 1 is")));
+            }
+        }
+        let device = ParallelSsd::new(ssd, ssd_options, seed)?;
+        let pages = u32::try_from(device.capacity() / PAGE).unwrap_or(NONE - 1).min(NONE - 1);
+        let depth = if options.queue == 0 { u64::MAX } else { options.queue };
+        let share = |share: f64| (f64::from(frame_count) * share).ceil() as u64;
+        let frames = u64::from(frame_count);
+        // Linux keeps 128 KiB free at least, and 5/4 and 3/2 of that; of a tiny memory less.
+        let low = share(options.free_low).max((frames / 8).min(40));
+        let swap = options.backing == Backing::Swap;
+        Ok(Self {
+            swap,
+            polls: options.completion == Completion::Polling,
+            dram: DramMemory::new(dram)?,
+            burst: dram.burst_bytes().0.max(1),
+            software: Clock::new(software, seed),
+            store: Store::new(swap, pages),
+            frames: Vec::new(),
+            frame_count,
+            free_frames: Vec::new(),
+            lists: TwoLists::new(TwoLists::ratio_of(memory)),
+            readahead: Readahead::new(
+                options.readahead_least,
+                options.readahead_most,
+                options.readahead_runs,
+            ),
+            cluster: SwapCluster::new(options.swap_cluster),
+            accesses: Vec::new(),
+            faults: Vec::new(),
+            idle_faults: Vec::new(),
+            starved: VecDeque::new(),
+            throttled: VecDeque::new(),
+            due: None,
+            depth: depth.min(device.queue_limit()).max(1),
+            drive: Nested::new(device),
+            inside: 0,
+            queue: VecDeque::new(),
+            finished: VecDeque::new(),
+            ios: Vec::new(),
+            idle_ios: Vec::new(),
+            places: Vec::new(),
+            leaving: Vec::new(),
+            dirty: BTreeSet::new(),
+            flush_from: 0,
+            writing: 0,
+            reclaiming: 0,
+            commands: 0,
+            flushes: Vec::new(),
+            flush_number: 0,
+            low,
+            high: share(options.free_high).max((frames / 6).min(48)).max(low),
+            background_pages: share(options.dirty_background),
+            limit_pages: share(options.dirty_limit).max(1),
+            unused_ahead: 0,
+            stale_reads: 0,
+            bytes_touched: 0,
+            bytes_asked: 0,
+            link_bytes: 0,
+            counts: PagingCounts::default(),
+            times: [Tally::default(); 3],
+            ssd: ssd.clone(),
+            options: options.clone(),
+        })
+    }
+
+    /// What it did.
+    #[must_use]
+    pub fn paging_counts(&self) -> PagingCounts {
+        self.counts
+    }
+
+    /// Software time by phase, in picoseconds.
+    #[must_use]
+    pub fn software_ps(&self) -> [(Phase, Time); Phase::ALL.len()] {
+        self.software.spent()
+    }
+
+    /// Times of the major faults.
+    #[must_use]
+    pub fn fault_times(&self) -> FaultTimes {
+        let [total, hardware, software] = self.times.map(|tally| tally.moments());
+        FaultTimes { total, hardware, software }
+    }
+
+    /// The main memory.
+    #[must_use]
+    pub fn dram(&self) -> &DramMemory {
+        &self.dram
+    }
+
+    /// The drive.
+    #[must_use]
+    pub fn drive(&self) -> &ParallelSsd {
+        self.drive.device()
+    }
+
+    /// Bytes of commands that crossed the link, in both directions.
+    #[must_use]
+    pub fn link_bytes(&self) -> u64 {
+        self.link_bytes
+    }
+
+    /// Dynamic and static energy over `time` by component, in picojoules: DRAM's components, flash, link.
+    #[must_use]
+    pub fn energy_pj(&self, time: Time) -> Vec<(&'static str, f64, f64)> {
+        let nand = &self.ssd.nand;
+        let counts = self.counts();
+        let cost = |op: NandOp, count: u64| nand.energy(op).times(count).0;
+        let standby = power_energy(nand.standby(), Picos(time)).0 * self.ssd.packages() as f64;
+        let mut parts = self.dram.energy_pj(time).to_vec();
+        parts.extend([
+            ("flash read", cost(NandOp::Read, counts.reads()), 0.0),
+            ("flash program", cost(NandOp::Program, counts.programs()), 0.0),
+            ("flash erase", cost(NandOp::Erase, counts.erases), 0.0),
+            ("flash standby", 0.0, standby),
+            ("link", self.link_bytes as f64 * 8.0 * self.options.link_pj_per_bit, 0.0),
+        ]);
+        parts
+    }
+
+    fn command_software(&mut self) -> Time {
+        self.software.phases(&[Phase::Block, Phase::Driver])
+    }
+
+    /// What comes after any event: who waits for a frame gets one if there is one.
+    fn tidy(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
+        if self.starved.is_empty() { Ok(()) } else { self.feed(context) }
+    }
+
+    /// The drive's flush is over.
+    fn flushed(&mut self, slot: Slot, context: &mut Context<PagingEvent>) {
+        let phases = [Phase::Interrupt, Phase::Completion, Phase::Wake, Phase::Wait];
+        let from = self.accesses[slot as usize].sleep_at.max(context.now());
+        let time = from + self.software.phases(&phases);
+        let software = self.software.phase(Phase::SwitchBack);
+        context.schedule(time, PagingEvent::Out(slot, software));
+    }
+}
+
+impl Device for PagedMemory {
+    type Event = PagingEvent;
+
+    fn capacity(&self) -> u64 {
+        u64::from(self.store.pages()) * PAGE
+    }
+
+    fn queue_limit(&self) -> u64 {
+        u64::MAX
+    }
+
+    #[inline]
+    fn foresee(&self, command: &Command) {
+        self.store.foresee((command.offset / PAGE) as u32);
+    }
+
+    fn submit(
+        &mut self,
+        slot: Slot,
+        command: Command,
+        context: &mut Context<PagingEvent>,
+    ) -> Result<(), SimError> {
+        let now = context.now();
+        let Command { op, offset, len } = command;
+        let access = Access {
+            write: op == Op::Write,
+            at: offset,
+            end: offset + len,
+            ready: now,
+            asleep: false,
+            sleep_at: now,
+        };
+        if self.accesses.len() <= slot as usize {
+            self.accesses.resize(slot as usize + 1, access);
+        }
+        self.accesses[slot as usize] = access;
+        match op {
+            Op::Read | Op::Write => {
+                self.bytes_asked += len;
+                self.go_on(slot, context);
+            }
+            Op::Flush if !self.swap => {
+                let time = now + self.software.phase(Phase::Entry);
+                context.schedule(time, PagingEvent::Flush(slot));
+            }
+            // Memory forgets nothing because it is told to, and anonymous memory is not made durable.
+            Op::Flush | Op::Trim => context.schedule(now, PagingEvent::Done(slot)),
+        }
+        self.tidy(context)
+    }
+
+    fn handle(&mut self, event: PagingEvent, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
+        match event {
+            PagingEvent::Done(slot) => {
+                self.counts.accesses += 1;
+                context.complete(slot);
+            }
+            PagingEvent::Out(slot, software) => {
+                self.counts.accesses += 1;
+                context.resume(slot, software);
+            }
+            PagingEvent::GoOn(slot) => self.go_on(slot, context),
+            PagingEvent::Entered(fault) => self.entered(fault, context)?,
+            PagingEvent::Zeroed(fault) => self.zeroed(fault, context),
+            PagingEvent::Mapped(fault) => self.mapped(fault, context)?,
+            PagingEvent::Sleep(slot) => context.sleep(slot),
+            PagingEvent::Woken(fault) => self.woken(fault, context)?,
+            PagingEvent::Doorbell(io) => self.ring(io, context)?,
+            PagingEvent::Filled(io) => self.filled(io, context)?,
+            PagingEvent::Flush(slot) => {
+                let time = context.now() + self.command_software() + self.software.phase(Phase::SwitchAway);
+                self.accesses[slot as usize].sleep_at = time;
+                context.schedule(time, PagingEvent::Sleep(slot));
+                self.flush(slot, context)?;
+            }
+            PagingEvent::Drive => self.advance(context)?,
+        }
+        self.tidy(context)
+    }
+
+    fn counts(&self) -> FlashCounts {
+        self.drive.device().counts()
+    }
+
+    fn check(&self) -> Result<(), SimError> {
+        let counts = &self.counts;
+        law("no read gives old data", self.stale_reads, 0)?;
+        law(
+            "each page read was needed by one major fault or read ahead",
+            counts.pages_read,
+            counts.major_faults + counts.readahead_pages,
+        )?;
+        law(
+            "what is read ahead is used, wasted or waits",
+            counts.readahead_pages,
+            counts.readahead_used + counts.readahead_wasted + self.unused_ahead,
+        )?;
+        law(
+            "pages brought in come off the drive or are zero-filled",
+            counts.brought_in,
+            counts.pages_read + counts.zero_faults,
+        )?;
+        let (mut resident, mut dirty, mut to_write, mut writing) = (0u64, 0, 0, 0);
+        let (mut listed, mut held_back) = (0u64, 0);
+        for (page, number) in self.store.resident() {
+            let frame = &self.frames[number as usize];
+            resident += 1;
+            dirty += u64::from(frame.dirty);
+            to_write += u64::from(frame.dirty && !frame.writing);
+            writing += u64::from(frame.writing);
+            listed += u64::from(self.lists.holds(number));
+            held_back += u64::from(frame.reading || frame.pins > 0 || frame.leaving);
+            let current = frame.reading || frame.version == self.store.version(page);
+            if frame.page != page || !current {
+                return Err(SimError::Conservation {
+                    law: "a page in memory is its newest version",
+                    found: format!("page {page} in the frame of {} at {}", frame.page, frame.version),
+                });
+            }
+        }
+        law("pages in memory were brought in and not evicted", resident, counts.brought_in - counts.evicted)?;
+        law("frames are free or hold a page", resident + self.free(), u64::from(self.frame_count))?;
+        law("pages in memory are in a list or held back", listed, resident - held_back)?;
+        law("dirty pages are written once or still dirty", counts.dirtied, counts.pages_written + dirty)?;
+        law("pages on their way to the drive are counted", self.writing, writing)?;
+        if !self.swap {
+            law(
+                "dirty pages of a file that are not being written are known",
+                self.dirty.len() as u64,
+                to_write,
+            )?;
+        }
+        if self.inside == 0 && self.queue.is_empty() && self.idle_faults.len() == self.faults.len() {
+            law("every byte asked for was touched in DRAM", self.bytes_touched, self.bytes_asked)?;
+        }
+        self.store.check()?;
+        self.drive.check()
+    }
+}

@@ -1,0 +1,252 @@
+//! Which pages are read beside the one that is needed.
+//!
+//! For a file, windows as Linux's:
+//!
+//! 1. A miss that continues nothing is random: its page is read alone. The first page of the file counts
+//!    as the beginning of a run.
+//! 2. A miss next to the last one of a run opens a window of the least size at that page, whose second page
+//!    is the window's trigger.
+//! 3. Use of a trigger page has the next window read, which begins where the last one ends, is twice as
+//!    long up to the most, and whose first page is the next trigger.
+//! 4. A miss at the end of a window means that its trigger was missed: the next window is read at once,
+//!    with its second page as trigger.
+//!
+//! For swap, an aligned cluster around the slot. It is as large as the pages read beside others since the
+//! last time proved useful: two and the useful ones, rounded up to a power of two; one slot if none was
+//! useful and the slot is not next to the last one. It shrinks by half at most each time.
+
+/// What is read: pages from `first`, and the page whose use has the next window read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// First page.
+    pub first: u32,
+    /// Pages.
+    pub len: u32,
+    /// The trigger.
+    pub trigger: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    /// Page after the window, or after the last miss if there is no window.
+    end: u32,
+    /// Pages of the window; 0 if there is none.
+    len: u32,
+    trigger: u32,
+}
+
+/// The windows of a file.
+#[derive(Debug, Clone)]
+pub struct Readahead {
+    least: u32,
+    most: u32,
+    limit: usize,
+    /// The one used last comes last.
+    runs: Vec<Run>,
+}
+
+impl Readahead {
+    /// Windows of `least` to `most` pages for `runs` runs at once.
+    #[must_use]
+    pub fn new(least: u32, most: u32, runs: u32) -> Self {
+        Self { least: least.clamp(1, most.max(1)), most, limit: runs.max(1) as usize, runs: Vec::new() }
+    }
+
+    /// The page is not in memory: what is to be read, which begins with it.
+    pub fn miss(&mut self, page: u32) -> Window {
+        let alone = Window { first: page, len: 1, trigger: None };
+        if self.most == 0 {
+            return alone;
+        }
+        let found = self.runs.iter().rposition(|run| run.end == page);
+        let len = match found.map(|at| self.runs.remove(at).len) {
+            Some(0) => self.least,
+            Some(len) => len.saturating_mul(2).min(self.most),
+            None if page == 0 => self.least,
+            None => {
+                self.keep(Run { end: page.saturating_add(1), len: 0, trigger: 0 });
+                return alone;
+            }
+        };
+        let end = page.saturating_add(len);
+        // A window of one page is its own trigger when it has been read.
+        let trigger = if len > 1 { page + 1 } else { page };
+        self.keep(Run { end, len, trigger });
+        Window { first: page, len, trigger: Some(trigger) }
+    }
+
+    /// A page that was set as a trigger is used; `known_end` is the first page after it that is not in
+    /// memory, for the case that its run is forgotten.
+    pub fn triggered(&mut self, page: u32, known_end: u32) -> Window {
+        let found = self.runs.iter().rposition(|run| run.len > 0 && run.trigger == page);
+        let (first, len) = match found.map(|at| self.runs.remove(at)) {
+            Some(run) => (run.end, run.len),
+            None => (known_end, known_end.saturating_sub(page)),
+        };
+        let len = len.saturating_mul(2).clamp(self.least.min(self.most), self.most.max(1));
+        self.keep(Run { end: first.saturating_add(len), len, trigger: first });
+        Window { first, len, trigger: Some(first) }
+    }
+
+    fn keep(&mut self, run: Run) {
+        if self.runs.len() == self.limit {
+            self.runs.remove(0);
+        }
+        self.runs.push(run);
+    }
+}
+
+/// The clusters of a swap area.
+#[derive(Debug, Clone)]
+pub struct SwapCluster {
+    most: u32,
+    useful: u32,
+    last: u32,
+    slot: u32,
+}
+
+impl SwapCluster {
+    /// Clusters of at most so many slots, rounded down to a power of two.
+    #[must_use]
+    pub fn new(most: u32) -> Self {
+        let most = most.max(1);
+        Self { most: 1 << most.ilog2(), useful: 0, last: 0, slot: u32::MAX }
+    }
+
+    /// A page read beside another was used.
+    pub fn used(&mut self) {
+        self.useful = self.useful.saturating_add(1);
+    }
+
+    /// The slot is needed: the first slot of the cluster, and how many.
+    pub fn miss(&mut self, slot: u32) -> (u32, u32) {
+        let useful = std::mem::take(&mut self.useful);
+        let grown = if useful == 0 && slot.abs_diff(self.slot) != 1 {
+            1
+        } else {
+            useful.saturating_add(2).min(self.most).next_power_of_two()
+        };
+        let len = grown.max(self.last / 2).min(self.most);
+        self.last = len;
+        self.slot = slot;
+        (slot & !(len - 1), len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn window(first: u32, len: u32, trigger: u32) -> Window {
+        Window { first, len, trigger: Some(trigger) }
+    }
+
+    #[test]
+    fn a_scan_from_the_beginning_reads_windows_of_4_8_16_32_and_then_32_pages() {
+        let mut readahead = Readahead::new(4, 32, 16);
+        assert_eq!(readahead.miss(0), window(0, 4, 1));
+        for expected in [(1, 4, 8), (4, 12, 16), (12, 28, 32), (28, 60, 32), (60, 92, 32), (92, 124, 32)] {
+            let (page, first, len) = expected;
+            assert_eq!(readahead.triggered(page, u32::MAX), window(first, len, first));
+        }
+    }
+
+    #[test]
+    fn the_second_of_two_neighbours_opens_a_window_and_strangers_are_read_alone() {
+        let mut readahead = Readahead::new(4, 32, 16);
+        let alone = |page| Window { first: page, len: 1, trigger: None };
+        assert_eq!(readahead.miss(1000), alone(1000));
+        assert_eq!(readahead.miss(5), alone(5));
+        assert_eq!(readahead.miss(1001), window(1001, 4, 1002));
+        assert_eq!(readahead.miss(77), alone(77));
+        assert_eq!(readahead.triggered(1002, 0), window(1005, 8, 1005));
+        // Inside the window, but gone again: read alone.
+        assert_eq!(readahead.miss(1003), alone(1003));
+        // Its trigger was missed.
+        assert_eq!(readahead.miss(1013), window(1013, 16, 1014));
+    }
+
+    #[test]
+    fn as_many_runs_as_asked_for_are_followed_side_by_side() {
+        let mut readahead = Readahead::new(4, 32, 3);
+        for run in 0..3 {
+            readahead.miss(1000 * (run + 1));
+        }
+        for run in 0..3 {
+            let page = 1000 * (run + 1) + 1;
+            assert_eq!(readahead.miss(page), window(page, 4, page + 1));
+        }
+        readahead.miss(9000);
+        // The first run was used the longest ago and is forgotten; its mark still counts.
+        assert_eq!(readahead.triggered(1002, 1005), window(1005, 6, 1005));
+    }
+
+    /// Every window of a scan, against the rules applied by brute force to a set of pages.
+    #[test]
+    fn any_scan_reads_each_page_once_and_ahead_of_its_use() {
+        for (least, most, start) in [(2, 7, 9), (2, 2, 0), (4, 32, 0), (4, 32, 100), (8, 8, 1)] {
+            let mut readahead = Readahead::new(least, most, 1);
+            let mut held: BTreeMap<u32, bool> = BTreeMap::new();
+            let (mut misses, mut reads, mut len) = (0, 0, 0);
+            for page in start..start + 500 {
+                let window = if !held.contains_key(&page) {
+                    misses += 1;
+                    readahead.miss(page)
+                } else if held.insert(page, false) == Some(true) {
+                    readahead.triggered(page, u32::MAX)
+                } else {
+                    continue;
+                };
+                let expected = match len {
+                    _ if window.trigger.is_none() => 1,
+                    0 => least,
+                    len => (2 * len).min(most),
+                };
+                assert_eq!(window.len, expected, "at {page} of {least} {most}");
+                len = if window.trigger.is_some() { expected } else { 0 };
+                for read in window.first..window.first + window.len {
+                    reads += 1;
+                    assert!(
+                        held.insert(read, window.trigger == Some(read)).is_none(),
+                        "{read} is read twice"
+                    );
+                }
+            }
+            assert_eq!(misses, if start == 0 { 1 } else { 2 }, "{least} {most}");
+            assert_eq!(reads, held.len());
+        }
+    }
+
+    #[test]
+    fn no_window_at_all_if_none_is_wanted() {
+        let mut readahead = Readahead::new(4, 0, 4);
+        for page in 0..50 {
+            assert_eq!(readahead.miss(page), Window { first: page, len: 1, trigger: None });
+        }
+    }
+
+    #[test]
+    fn a_swap_cluster_grows_with_its_use_and_shrinks_without() {
+        let mut cluster = SwapCluster::new(8);
+        assert_eq!(cluster.miss(1000), (1000, 1));
+        assert_eq!(cluster.miss(1001), (1000, 2));
+        cluster.used();
+        assert_eq!(cluster.miss(1002), (1000, 4));
+        for _ in 0..3 {
+            cluster.used();
+        }
+        assert_eq!(cluster.miss(1013), (1008, 8));
+        for expected in [(5004 & !3, 4), (9001 & !1, 2), (20_003, 1), (77, 1)] {
+            let slot = match expected.1 {
+                4 => 5004,
+                2 => 9001,
+                _ => expected.0,
+            };
+            assert_eq!(cluster.miss(slot), expected);
+        }
+        let mut off = SwapCluster::new(1);
+        off.miss(4);
+        assert_eq!(off.miss(5), (5, 1));
+    }
+}

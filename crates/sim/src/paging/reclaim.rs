@@ -1,0 +1,275 @@
+//! Room in memory, and write-back.
+//!
+//! 1. When fewer pages are free than the low mark, candidates of the lists leave until the high mark is
+//!    reached: clean ones at once, dirty ones when they have been written. Kernel threads do that, on no
+//!    core of the workload.
+//! 2. A fault that finds no page free does the same for one page; if nothing clean can go, it waits for a
+//!    write to end.
+//! 3. Dirty pages of a file are written in the background, in the order of the file from where it stopped
+//!    last, while more than the background share is dirty. A thread that would make a page dirty while
+//!    more than the limit is dirty or being written waits.
+//! 4. What is written goes with its dirty neighbours in one command: neighbours in the file, or, for swap,
+//!    those that leave together and so get neighbouring slots.
+//! 5. A page that is being written is clean and protected: the next write to it faults.
+
+use super::io::{Io, Kind};
+use super::software::Phase;
+use super::store::NONE;
+use super::{PagedMemory, PagingEvent};
+use crate::error::SimError;
+use crate::host::{Context, Slot};
+
+/// A flush request that waits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Flush {
+    slot: Slot,
+    /// Writes with this number and lower ones belong to it.
+    number: u64,
+    left: u64,
+}
+
+impl PagedMemory {
+    /// A frame for a page, out of the free ones or a clean page's; `None` if a write must end first.
+    pub(super) fn take_frame(&mut self, context: &mut Context<PagingEvent>) -> Result<Option<u32>, SimError> {
+        if self.free() == 0 {
+            let most = 4 * u64::from(self.options.write_cluster.max(1));
+            self.reclaim(context, |machine| machine.free() > 0 || machine.reclaiming >= most)?;
+        }
+        let frame = self.spare_frame();
+        self.keep_free(context)?;
+        Ok(frame)
+    }
+
+    /// A free frame.
+    pub(super) fn spare_frame(&mut self) -> Option<u32> {
+        self.free_frames.pop().or_else(|| {
+            let next = self.frames.len() as u32;
+            (next < self.frame_count).then(|| {
+                self.frames.push(super::EMPTY);
+                next
+            })
+        })
+    }
+
+    pub(super) fn free(&self) -> u64 {
+        self.free_frames.len() as u64 + (u64::from(self.frame_count) - self.frames.len() as u64)
+    }
+
+    /// Makes pages free in the background, if there are few.
+    pub(super) fn keep_free(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
+        if self.free() >= self.low {
+            return Ok(());
+        }
+        let high = self.high;
+        self.reclaim(context, |machine| machine.free() + machine.reclaiming >= high)
+    }
+
+    fn reclaim(
+        &mut self,
+        context: &mut Context<PagingEvent>,
+        enough: impl Fn(&Self) -> bool,
+    ) -> Result<(), SimError> {
+        let mut leaving = std::mem::take(&mut self.leaving);
+        while !enough(self) {
+            let Some(number) = self.lists.candidate() else { break };
+            let frame = self.frames[number as usize];
+            if !frame.writing && !frame.dirty {
+                self.evict(number)?;
+                continue;
+            }
+            self.lists.remove(number);
+            self.frames[number as usize].leaving = true;
+            self.reclaiming += 1;
+            if frame.writing {
+                continue;
+            }
+            self.counts.reclaim_writes += 1;
+            if !self.swap {
+                self.write_around(frame.page, context)?;
+            } else {
+                leaving.push(number);
+                if leaving.len() >= self.options.write_cluster.max(1) as usize {
+                    self.write_swap(&mut leaving, context)?;
+                }
+            }
+        }
+        self.write_swap(&mut leaving, context)?;
+        self.leaving = leaving;
+        Ok(())
+    }
+
+    fn evict(&mut self, number: u32) -> Result<(), SimError> {
+        let frame = std::mem::replace(&mut self.frames[number as usize], super::EMPTY);
+        let held = self.store.place(frame.page).map_or(0, |place| self.store.held(place));
+        if frame.version != held || frame.reading || frame.pins > 0 {
+            return Err(SimError::Conservation {
+                law: "a page leaves memory when nobody needs it and the drive has it",
+                found: format!("page {} at version {}, {held} on the drive", frame.page, frame.version),
+            });
+        }
+        self.lists.remove(number);
+        self.store.set_frame(frame.page, NONE);
+        self.free_frames.push(number);
+        self.counts.evicted += 1;
+        self.counts.readahead_wasted += u64::from(frame.ahead);
+        self.unused_ahead -= u64::from(frame.ahead);
+        Ok(())
+    }
+
+    /// Writes the frames back in the order given, a command for each row of neighbouring slots.
+    fn write_swap(
+        &mut self,
+        leaving: &mut Vec<u32>,
+        context: &mut Context<PagingEvent>,
+    ) -> Result<(), SimError> {
+        let mut row = Vec::new();
+        let mut first = NONE;
+        for number in leaving.drain(..) {
+            let place = self.store.place_for(self.frames[number as usize].page)?;
+            if !row.is_empty() && place != first + row.len() as u32 {
+                self.write(first, &row, 0, context);
+                row.clear();
+            }
+            if row.is_empty() {
+                first = place;
+            }
+            row.push(number);
+        }
+        if !row.is_empty() {
+            self.write(first, &row, 0, context);
+        }
+        Ok(())
+    }
+
+    /// Writes a dirty page of a file with its dirty neighbours, those before it first, as many as go into a
+    /// command; the command.
+    fn write_around(&mut self, page: u32, context: &mut Context<PagingEvent>) -> Result<u32, SimError> {
+        let most = self.options.write_cluster.max(1);
+        let mut first = page;
+        while page - first + 1 < most && first > 0 && self.dirty.contains(&(first - 1)) {
+            first -= 1;
+        }
+        let row: Vec<u32> = (first..first.saturating_add(most))
+            .take_while(|page| self.dirty.contains(page))
+            .filter_map(|page| self.store.frame(page))
+            .collect();
+        Ok(self.write(first, &row, 0, context))
+    }
+
+    /// Starts a write-back of the frames to the places from `first` on. `number` is that of a write whose
+    /// flush request this one belongs to; 0 for none.
+    fn write(&mut self, first: u32, row: &[u32], number: u64, context: &mut Context<PagingEvent>) -> u32 {
+        let number = if number == 0 { self.flush_number + 1 } else { number };
+        let io = self.new_io(Kind::Write(number), first);
+        let now = context.now();
+        let mut end = now;
+        for frame in row {
+            end = end.max(self.dma(*frame, false, now));
+            let state = &mut self.frames[*frame as usize];
+            (state.dirty, state.writing) = (false, true);
+            self.dirty.remove(&state.page);
+            self.ios[io as usize].frames.push(*frame);
+            self.ios[io as usize].versions.push(state.version);
+        }
+        self.writing += row.len() as u64;
+        self.counts.write_commands += 1;
+        self.counts.pages_written += row.len() as u64;
+        self.software.phase(Phase::WriteBack);
+        context.schedule(end, PagingEvent::Doorbell(io));
+        io
+    }
+
+    pub(super) fn write_done(&mut self, io: u32, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
+        let done = &mut self.ios[io as usize];
+        let (kind, first, background) = (done.kind, done.first, done.background);
+        let frames = std::mem::take(&mut done.frames);
+        let versions = std::mem::take(&mut done.versions);
+        self.free_io(io);
+        let Kind::Write(number) = kind else { return Ok(()) };
+        self.commands -= u32::from(background);
+        self.writing -= frames.len() as u64;
+        let mut more = 0;
+        for ((place, frame), version) in (first..).zip(&frames).zip(&versions) {
+            let state = &mut self.frames[*frame as usize];
+            state.writing = false;
+            let state = *state;
+            self.store.written(place, state.page, *version);
+            if state.leaving {
+                self.reclaiming -= 1;
+                self.frames[*frame as usize].leaving = false;
+                self.frames[*frame as usize].hot = false;
+                self.lists.insert(*frame, state.hot);
+                if state.hot {
+                    self.lists.touch(*frame);
+                }
+            }
+            if state.dirty && !self.swap {
+                self.dirty.insert(state.page);
+                if self.flushes.iter().any(|flush| flush.number >= number) {
+                    // It was dirty again when the flush came, or may have been.
+                    self.write(place, &[*frame], number, context);
+                    more += 1;
+                }
+            }
+        }
+        for flush in self.flushes.iter_mut().filter(|flush| flush.number >= number) {
+            flush.left = flush.left + more - 1;
+        }
+        self.finish_flushes(context)?;
+        self.write_behind(context)?;
+        self.let_writers_go(context);
+        self.keep_free(context)
+    }
+
+    /// Writes dirty pages of a file in the background.
+    pub(super) fn write_behind(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
+        while self.dirty.len() as u64 > self.background_pages || !self.throttled.is_empty() {
+            if self.commands >= self.options.write_commands.max(1) {
+                break;
+            }
+            let next = self.dirty.range(self.flush_from..).next().or_else(|| self.dirty.first());
+            let Some(page) = next.copied() else { break };
+            let io = self.write_around(page, context)?;
+            self.commands += 1;
+            let io = &mut self.ios[io as usize];
+            io.background = true;
+            self.flush_from = io.first.saturating_add(io.frames.len() as u32);
+        }
+        Ok(())
+    }
+
+    /// True if a page more may not become dirty now.
+    pub(super) fn over_limit(&self) -> bool {
+        !self.swap && self.dirty.len() as u64 + self.writing >= self.limit_pages
+    }
+
+    fn let_writers_go(&mut self, context: &mut Context<PagingEvent>) {
+        let room = self.limit_pages.saturating_sub(self.dirty.len() as u64 + self.writing);
+        for _ in 0..room {
+            let Some(fault) = self.throttled.pop_front() else { break };
+            self.start_again(fault, context);
+        }
+    }
+
+    /// A flush request: what is dirty is written, then the drive flushed.
+    pub(super) fn flush(&mut self, slot: Slot, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
+        while let Some(page) = self.dirty.first().copied() {
+            self.write_around(page, context)?;
+        }
+        self.flush_number += 1;
+        // Those on their way that the last flush does not wait for bear this number.
+        let under_way = |io: &&Io| matches!(io.kind, Kind::Write(_)) && !io.frames.is_empty();
+        let left = self.ios.iter().filter(under_way).count() as u64;
+        self.flushes.push(Flush { slot, number: self.flush_number, left });
+        self.finish_flushes(context)
+    }
+
+    fn finish_flushes(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
+        while let Some(at) = self.flushes.iter().position(|flush| flush.left == 0) {
+            let flush = self.flushes.remove(at);
+            let io = self.new_io(Kind::Flush(flush.slot), 0);
+            self.ring(io, context)?;
+        }
+        Ok(())
+    }
+}

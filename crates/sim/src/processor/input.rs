@@ -1,0 +1,300 @@
+//! Threads' references out of traces and generated workloads.
+
+use std::collections::HashMap;
+
+use deepram_core::units::Bytes;
+use deepram_trace::workload::Spec;
+use deepram_trace::{Access, Item, MemRef, ObjectPlacement, Op, Request, TraceError, Workload};
+
+use super::References;
+use super::llc::LINE_BYTES;
+use crate::error::SimError;
+use crate::rng::Stream;
+
+/// Records as references to memory: those of a memory trace as they are; a request's bytes line by line,
+/// loads for a read and stores for a write, each counting `gap` instructions. Trims and flushes refer to
+/// nothing.
+pub fn memory_references<I, E>(
+    items: I,
+    gap: u32,
+    objects: ObjectPlacement,
+) -> impl Iterator<Item = Result<MemRef, SimError>>
+where
+    I: Iterator<Item = Result<Item, E>>,
+    E: Into<TraceError>,
+{
+    let mut items = items;
+    let mut lines = Lines { next: 0, end: 0, access: Access::Load, gap };
+    std::iter::from_fn(move || {
+        loop {
+            if let Some(reference) = lines.next() {
+                return Some(Ok(reference));
+            }
+            match items.next()? {
+                Ok(Item::Mem(reference)) => return Some(Ok(reference)),
+                Ok(item) => lines.set(&item.to_request(&objects)),
+                Err(error) => return Some(Err(SimError::Trace(error.into()))),
+            }
+        }
+    })
+}
+
+/// The lines of a request.
+struct Lines {
+    next: u64,
+    end: u64,
+    access: Access,
+    gap: u32,
+}
+
+impl Lines {
+    fn set(&mut self, request: &Request) {
+        self.access = match request.op {
+            Op::Read => Access::Load,
+            Op::Write => Access::Store,
+            Op::Trim | Op::Flush => return,
+        };
+        self.next = request.offset;
+        self.end = request.offset.saturating_add(request.len);
+    }
+
+    #[inline]
+    fn next(&mut self) -> Option<MemRef> {
+        if self.next >= self.end {
+            return None;
+        }
+        let size = (self.end - self.next).min(LINE_BYTES - self.next % LINE_BYTES);
+        let reference = MemRef { gap: self.gap, addr: self.next, size: size as u32, access: self.access };
+        self.next += size;
+        Some(reference)
+    }
+}
+
+/// Gives pages of addresses places from `base` on, in the order in which they are first referred to, as
+/// an operating system does: a program's addresses are spread over 2^47 bytes, a device is smaller.
+#[derive(Debug, Clone)]
+pub struct FirstTouch {
+    page: u64,
+    base: u64,
+    places: HashMap<u64, u64>,
+}
+
+impl FirstTouch {
+    /// Places for pages of `page` bytes, a power of two of at least a line, from byte `base` on.
+    ///
+    /// # Errors
+    /// The page is something else.
+    pub fn new(page: u64, base: u64) -> Result<Self, SimError> {
+        if !page.is_power_of_two() || page < LINE_BYTES {
+            return Err(SimError::config("page", format!("{page} B: must be a power of two from 64 B on")));
+        }
+        Ok(Self { page, base, places: HashMap::new() })
+    }
+
+    /// Bytes given out so far.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.places.len() as u64 * self.page
+    }
+
+    /// The reference at its place. One that crosses into another page is cut to its own.
+    pub fn place(&mut self, reference: MemRef) -> MemRef {
+        let count = self.places.len() as u64;
+        let within = reference.addr % self.page;
+        let place = *self.places.entry(reference.addr / self.page).or_insert(count);
+        let size = u64::from(reference.size).min(self.page - within) as u32;
+        MemRef { addr: self.base + place * self.page + within, size, ..reference }
+    }
+}
+
+/// The keys of a workload's text that say how much it does.
+const AMOUNTS: [&str; 3] = ["count", "updates", "reads"];
+
+/// The workload that `spec` names, as `threads` threads that share its work.
+///
+/// - Each has an equal share of `count`, of GUPS's updates and of mmap-random's reads. What a workload
+///   does to its own end otherwise (a graph's rounds) each thread does by itself.
+/// - GUPS: each starts where the share of the one before ends, as HPCC's processes do.
+/// - dd and sequential: each has an equal part of the span.
+/// - Others: the same span, with a seed for each thread; the first has `seed`.
+///
+/// # Errors
+/// The text is wrong; the workload has no end; the span is too small to be shared.
+pub fn workload_threads(
+    spec: &str,
+    seed: u64,
+    threads: u32,
+    gap: u32,
+) -> Result<Vec<References<'static>>, SimError> {
+    let wrong = |error: &dyn std::fmt::Display| SimError::config("workload", error.to_string());
+    let spec: Spec = spec.parse().map_err(|error| wrong(&error))?;
+    let mut parts = Vec::new();
+    for number in 0..u64::from(threads) {
+        let share = Share { spec: &spec, number, threads: u64::from(threads) };
+        let Some(text) = share.text()? else {
+            parts.push(Box::new(std::iter::empty()) as References<'static>);
+            continue;
+        };
+        let seed = match number {
+            0 => seed,
+            _ => Stream::new(seed, &format!("thread {number}")).below(u64::MAX),
+        };
+        let workload = Workload::new(&text, seed).map_err(|error| wrong(&error))?;
+        if !workload.ends() {
+            return Err(wrong(&format_args!("{} has no end: give it a count", spec.name())));
+        }
+        let items = workload.map(Ok::<Item, TraceError>);
+        parts.push(Box::new(memory_references(items, gap, ObjectPlacement { slot_bytes: 0, slots: 0 })));
+    }
+    Ok(parts)
+}
+
+struct Share<'a> {
+    spec: &'a Spec,
+    number: u64,
+    threads: u64,
+}
+
+impl Share<'_> {
+    /// A number of the spec; 0 if it has no such key.
+    fn number(&self, key: &str) -> u64 {
+        let text = self.spec.values().find(|(name, _)| *name == key).map_or("0", |(_, text)| text);
+        let count = deepram_core::units::parse_count(text);
+        count.or_else(|_| text.parse::<Bytes>().map(|bytes| bytes.0)).unwrap_or(0)
+    }
+
+    /// This thread's part of `all`, and what those before it have.
+    fn part(&self, all: u64) -> (u64, u64) {
+        let (each, more) = (all / self.threads, all % self.threads);
+        (each + u64::from(self.number < more), each * self.number + self.number.min(more))
+    }
+
+    /// The thread's own text; none if it has nothing to do.
+    fn text(&self) -> Result<Option<String>, SimError> {
+        if self.threads == 1 {
+            return Ok(Some(self.spec.to_string()));
+        }
+        let mut set: Vec<(&str, u64)> = Vec::new();
+        for key in AMOUNTS {
+            let all = match (key, self.number(key)) {
+                ("updates", 0) => self.number("table") / 8 * 4,
+                (_, all) => all,
+            };
+            if all > 0 {
+                let (mine, before) = self.part(all);
+                if mine == 0 {
+                    return Ok(None);
+                }
+                set.push((key, mine));
+                if key == "updates" {
+                    set.push(("start", self.number("start") + before));
+                }
+            }
+        }
+        if matches!(self.spec.name(), "dd-read" | "dd-write" | "sequential") {
+            let unit = ["stride", "size", "bs"].map(|key| self.number(key)).into_iter().find(|n| *n > 0);
+            let unit = unit.unwrap_or(1);
+            let (span, all) = (self.number("span"), self.number("span") / unit);
+            let (mine, before) = self.part(all);
+            if mine == 0 {
+                return Err(SimError::config(
+                    "workload",
+                    format!("a span of {span} B has no {unit} B for each of {} threads", self.threads),
+                ));
+            }
+            let last = self.number + 1 == self.threads;
+            let bytes = if last { span - before * unit } else { mine * unit };
+            set.push(("base", self.number("base") + before * unit));
+            set.push(("span", bytes));
+        }
+        Ok(Some(self.with(&set)))
+    }
+
+    /// The spec's text with these keys set.
+    fn with(&self, set: &[(&str, u64)]) -> String {
+        let text = self.spec.to_string();
+        let (name, keys) = text.split_once(':').unwrap_or((&text, ""));
+        let kept = keys.split(',').filter(|part| {
+            let key = part.split('=').next().unwrap_or_default();
+            !part.is_empty() && set.iter().all(|(other, _)| *other != key)
+        });
+        // Whole bytes need their unit, counts have none.
+        let added = set.iter().map(|(key, value)| {
+            let unit = if matches!(*key, "base" | "span") { "B" } else { "" };
+            format!("{key}={value}{unit}")
+        });
+        format!("{name}:{}", kept.map(str::to_owned).chain(added).collect::<Vec<_>>().join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(spec: &str, threads: u32) -> Vec<Vec<MemRef>> {
+        let parts = workload_threads(spec, 7, threads, 5).unwrap();
+        parts.into_iter().map(|part| part.map(Result::unwrap).collect()).collect()
+    }
+
+    #[test]
+    fn a_request_is_a_reference_for_each_line_it_touches() {
+        let request = |offset, len, op| {
+            Ok::<_, TraceError>(Item::Block(Request { time_ps: None, device: 0, offset, len, op }))
+        };
+        let items = [request(60, 70, Op::Read), request(0, 64, Op::Flush), request(128, 64, Op::Write)];
+        let none = ObjectPlacement { slot_bytes: 0, slots: 0 };
+        let found: Vec<(u64, u32, Access)> = memory_references(items.into_iter(), 5, none)
+            .map(|reference| reference.map(|r| (r.addr, r.size, r.access)).unwrap())
+            .collect();
+        let load = Access::Load;
+        assert_eq!(found, [(60, 4, load), (64, 64, load), (128, 2, load), (128, 64, Access::Store)]);
+    }
+
+    #[test]
+    fn gups_in_parts_is_the_whole_sequence() {
+        let whole: Vec<MemRef> = all("gups:table=64KiB,updates=1001,base=4KiB", 1).concat();
+        for threads in [2, 3, 16] {
+            let parts = all("gups:table=64KiB,updates=1001,base=4KiB", threads);
+            assert_eq!(parts.concat(), whole, "{threads} threads");
+        }
+        // To its own end: four updates a word, two references each.
+        assert_eq!(all("gups:table=4KiB", 5).concat().len(), 512 * 4 * 2);
+    }
+
+    #[test]
+    fn streams_in_parts_cover_the_span_once() {
+        for spec in ["dd-read:span=100KiB,bs=3KiB", "sequential:span=64KiB,size=64B,count=1024,base=1MiB"] {
+            let whole = all(spec, 1).concat();
+            for threads in [2, 5, 16] {
+                assert_eq!(all(spec, threads).concat(), whole, "{spec} {threads}");
+            }
+        }
+        assert!(workload_threads("dd-read:span=4KiB,bs=4KiB", 1, 2, 1).is_err());
+    }
+
+    #[test]
+    fn random_threads_differ_share_the_count_and_the_first_has_the_seed() {
+        let parts = all("uniform:span=1GiB,count=1001,size=64B", 4);
+        assert_eq!(parts.iter().map(Vec::len).collect::<Vec<_>>(), [251, 250, 250, 250]);
+        assert!((1..4).all(|n| parts[n][..5] != parts[0][..5]));
+        assert_eq!(parts[0][..], all("uniform:span=1GiB,count=1001,size=64B", 1).concat()[..251]);
+        assert_eq!(
+            all("mmap-random:span=1GiB,reads=3", 16).iter().filter(|part| part.is_empty()).count(),
+            13
+        );
+        let error = workload_threads("uniform", 1, 2, 1).err().map(|error| error.to_string());
+        assert!(error.is_some_and(|error| error.contains("give it a count")));
+    }
+
+    #[test]
+    fn pages_get_places_in_the_order_of_first_touch() {
+        let mut pages = FirstTouch::new(4096, 1 << 20).unwrap();
+        let at = |addr| MemRef { gap: 1, addr, size: 8, access: Access::Load };
+        let place = |pages: &mut FirstTouch, addr| pages.place(at(addr)).addr - (1 << 20);
+        assert_eq!(place(&mut pages, 0x7fff_0000_1008), 8);
+        assert_eq!(place(&mut pages, 0x40_0ff0), 4096 + 0xff0);
+        assert_eq!(place(&mut pages, 0x7fff_0000_1010), 16);
+        assert_eq!((pages.bytes(), pages.place(at(0xffc)).size), (8192, 4));
+        assert!(FirstTouch::new(100, 0).is_err());
+    }
+}

@@ -1,0 +1,544 @@
+//! Threads on cores: the event loop, sleeping and waking, quanta.
+
+use std::collections::VecDeque;
+
+use super::llc::{LINE_BYTES, Llc};
+use super::memory::{Access, Issued};
+use super::options::ProcessorOptions;
+use super::result::{Executed, LineCounts, Times, thread_result};
+use super::thread::{NEVER, Piece, State, Tally, Thread, Wait};
+use super::{Command, Device, References, SimError};
+use crate::engine::Time;
+use crate::flash::FlashCounts;
+use crate::host::{Context, Event, Slot};
+use crate::metrics::Latencies;
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Core {
+    thread: Option<u32>,
+    last: Option<u32>,
+    /// When its thread went on, on it.
+    taken: Time,
+    /// Misses under way.
+    pub(super) misses: u32,
+}
+
+/// What had happened when measuring began.
+#[derive(Default)]
+struct Base {
+    time: Time,
+    tallies: Vec<Tally>,
+    lines: LineCounts,
+    flash: FlashCounts,
+}
+
+pub(super) struct Machine<'d, 't, D: Device, F> {
+    pub(super) device: &'d mut D,
+    pub(super) faults: F,
+    pub(super) options: ProcessorOptions,
+    pub(super) hit_ps: Time,
+    pub(super) threads: Vec<Thread<'t>>,
+    pub(super) cores: Vec<Core>,
+    pub(super) llc: Option<Llc>,
+    pub(super) context: Context<D::Event>,
+    pub(super) accesses: Vec<Access>,
+    pub(super) free: Vec<Slot>,
+    /// Accesses that wait for room in the device.
+    pub(super) outside: VecDeque<Slot>,
+    pub(super) inside: u64,
+    pub(super) limit: u64,
+    /// Lines on their way to the device.
+    pub(super) posted: u32,
+    /// Lines that wait for room in the write buffer, and the core whose MSHR each keeps.
+    pub(super) held: VecDeque<(u64, Option<u32>)>,
+    runnable: VecDeque<u32>,
+    /// Threads on cores that go on now.
+    pub(super) ready: VecDeque<u32>,
+    pub(super) lines: LineCounts,
+    pub(super) times: Times,
+    /// References taken from the threads.
+    taken: u64,
+    /// References before measuring begins.
+    cold: u64,
+    base: Base,
+}
+
+fn times() -> Result<Times, SimError> {
+    Ok(Times { read: Latencies::new()?, slept: Latencies::new()?, written: Latencies::new()? })
+}
+
+impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
+    pub(super) fn new(
+        device: &'d mut D,
+        threads: Vec<References<'t>>,
+        options: &ProcessorOptions,
+        faults: F,
+    ) -> Result<Self, SimError> {
+        options.check()?;
+        if threads.is_empty() || threads.len() >= 1 << 24 {
+            return Err(SimError::config("threads", "must be 1 to 2^24"));
+        }
+        if device.capacity() < LINE_BYTES {
+            return Err(SimError::config("capacity", "the device must hold a line of 64 B"));
+        }
+        let limit = device.queue_limit().max(1);
+        let count = threads.len() as u32;
+        Ok(Self {
+            device,
+            faults,
+            options: options.clone(),
+            hit_ps: options.hit_ps(),
+            threads: threads.into_iter().map(Thread::new).collect(),
+            cores: vec![Core::default(); options.cores as usize],
+            llc: Llc::new(options.llc_bytes, options.llc_ways)?,
+            context: Context::new(),
+            accesses: Vec::new(),
+            free: Vec::new(),
+            outside: VecDeque::new(),
+            inside: 0,
+            limit,
+            posted: 0,
+            held: VecDeque::new(),
+            runnable: (0..count).collect(),
+            ready: VecDeque::new(),
+            lines: LineCounts::default(),
+            times: times()?,
+            taken: 0,
+            cold: options.warm_up,
+            base: Base::default(),
+        })
+    }
+
+    pub(super) fn execute(mut self) -> Result<Executed, SimError> {
+        self.base.tallies = vec![Tally::default(); self.threads.len()];
+        self.base.flash = self.device.counts();
+        self.settle()?;
+        while let Some((now, event)) = self.context.queue.pop() {
+            match event {
+                Event::Device(event) => self.device.handle(event, &mut self.context)?,
+                Event::Complete(slot) => self.context.done.push(slot),
+                Event::Driver(thread) => self.wake(thread, now),
+                Event::Arrive | Event::Ready => {}
+            }
+            self.settle()?;
+        }
+        self.finish()
+    }
+
+    /// Does all that is to be done at this moment.
+    fn settle(&mut self) -> Result<(), SimError> {
+        loop {
+            // Who is put to sleep and woken in one call of the device has slept for no time.
+            if !self.context.asleep.is_empty() {
+                for slot in std::mem::take(&mut self.context.asleep) {
+                    self.sleep(slot);
+                }
+            } else if !self.context.resumed.is_empty() {
+                for (slot, software) in std::mem::take(&mut self.context.resumed) {
+                    self.resume(slot, software);
+                }
+            } else if let Some(slot) = self.context.done.pop() {
+                self.complete(slot);
+            } else if self.inside < self.limit && !self.outside.is_empty() {
+                self.send_next()?;
+            } else if let Some(thread) = self.ready.pop_front() {
+                self.go(thread)?;
+            } else if !self.dispatch() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Gives a free core to the next thread that wants one.
+    fn dispatch(&mut self) -> bool {
+        if self.runnable.is_empty() {
+            return false;
+        }
+        let Some(core) = self.cores.iter().position(|core| core.thread.is_none()) else { return false };
+        let Some(number) = self.runnable.pop_front() else { return false };
+        let now = self.context.now();
+        let (place, thread) = (&mut self.cores[core], &mut self.threads[number as usize]);
+        place.thread = Some(number);
+        place.taken = now;
+        if place.last.is_some_and(|last| last != number) {
+            self.lines.switches += 1;
+            thread.software += self.options.switch_ps;
+        }
+        place.last = Some(number);
+        thread.become_(State::Running(core as u32), now);
+        if thread.software > 0 {
+            self.run_software(number, now);
+        } else {
+            self.go_on(number, now);
+        }
+        true
+    }
+
+    /// Begins the software that a thread on a core has to run.
+    fn run_software(&mut self, number: u32, now: Time) {
+        let thread = &mut self.threads[number as usize];
+        thread.wait = Wait::Software;
+        thread.software_began = now;
+        thread.wake = now + thread.software;
+        self.context.queue.push(thread.wake, Event::Driver(number));
+    }
+
+    /// The thread on a core goes on where it was, its software over.
+    fn go_on(&mut self, number: u32, now: Time) {
+        let thread = &mut self.threads[number as usize];
+        thread.front = now + thread.lead;
+        thread.lead = 0;
+        thread.wait = Wait::Issue;
+        if let State::Running(core) = thread.state {
+            // A quantum counts from here: a thread that pays for its switch still gets on.
+            self.cores[core as usize].taken = now;
+        }
+        self.context.done.append(&mut thread.finishing);
+        self.ready.push_back(number);
+    }
+
+    /// A thread's event is due; one that something else has overtaken is nothing.
+    fn wake(&mut self, number: u32, now: Time) {
+        let thread = &mut self.threads[number as usize];
+        if thread.wake != now {
+            return;
+        }
+        thread.wake = NEVER;
+        if thread.wait == Wait::Software {
+            thread.tally.software += now - thread.software_began;
+            thread.software = 0;
+            self.go_on(number, now);
+        } else {
+            self.ready.push_back(number);
+        }
+    }
+
+    /// Takes the thread off its core.
+    fn leave(&mut self, number: u32, state: State) {
+        let now = self.context.now();
+        let thread = &mut self.threads[number as usize];
+        let State::Running(core) = thread.state else { return };
+        if thread.wait == Wait::Software {
+            // What is left of it runs later.
+            let ran = now - thread.software_began;
+            thread.tally.software += ran;
+            thread.software -= ran;
+        } else {
+            thread.interrupt(now);
+        }
+        thread.wake = NEVER;
+        thread.become_(state, now);
+        self.cores[core as usize].thread = None;
+    }
+
+    fn sleep(&mut self, slot: Slot) {
+        let access = &mut self.accesses[slot as usize];
+        if access.asleep {
+            return;
+        }
+        access.asleep = true;
+        access.slept = true;
+        let (core, owner) = (access.core.take(), access.thread);
+        if let Some(core) = core {
+            self.free_mshr(core);
+        }
+        let Some(number) = owner else {
+            self.lines.written_asleep += 1;
+            return;
+        };
+        let now = self.context.now();
+        let thread = &mut self.threads[number as usize];
+        thread.sleeping += 1;
+        thread.tally.sleeps += 1;
+        match thread.state {
+            State::Running(_) => self.leave(number, State::Asleep),
+            State::Runnable => {
+                thread.become_(State::Asleep, now);
+                self.runnable.retain(|other| *other != number);
+            }
+            State::Asleep | State::Done => {}
+        }
+    }
+
+    fn resume(&mut self, slot: Slot, software: Time) {
+        let now = self.context.now();
+        let access = &mut self.accesses[slot as usize];
+        let woken = std::mem::take(&mut access.asleep);
+        let owner = access.thread.filter(|number| self.threads[*number as usize].state != State::Done);
+        let Some(number) = owner else {
+            // No thread waits for it any more: its software keeps nobody from anything.
+            self.context.queue.push(now + software, Event::Complete(slot));
+            return;
+        };
+        let thread = &mut self.threads[number as usize];
+        thread.sleeping -= u32::from(woken);
+        thread.finishing.push(slot);
+        match thread.state {
+            State::Running(_) => {
+                if thread.wait == Wait::Software {
+                    let ran = now - thread.software_began;
+                    thread.tally.software += ran;
+                    thread.software -= ran;
+                } else {
+                    thread.interrupt(now);
+                }
+                thread.software += software;
+                self.run_software(number, now);
+            }
+            State::Asleep => {
+                thread.software += software;
+                if thread.sleeping == 0 {
+                    thread.become_(State::Runnable, now);
+                    self.runnable.push_back(number);
+                }
+            }
+            State::Runnable | State::Done => thread.software += software,
+        }
+    }
+
+    /// A thread on a core that waited for `wait` goes on.
+    pub(super) fn unblock(&mut self, number: u32, wait: Wait) {
+        let thread = &self.threads[number as usize];
+        if matches!(thread.state, State::Running(_)) && thread.wait == wait {
+            self.ready.push_back(number);
+        }
+    }
+
+    pub(super) fn unblock_writers(&mut self) {
+        for core in 0..self.cores.len() {
+            if let Some(number) = self.cores[core].thread {
+                self.unblock(number, Wait::WriteBuffer);
+            }
+        }
+    }
+
+    pub(super) fn free_mshr(&mut self, core: u32) {
+        self.cores[core as usize].misses -= 1;
+        if let Some(number) = self.cores[core as usize].thread {
+            self.unblock(number, Wait::Mshr);
+        }
+    }
+
+    fn schedule(&mut self, number: u32) {
+        let thread = &mut self.threads[number as usize];
+        thread.wait = Wait::Issue;
+        thread.wake = thread.front;
+        self.context.queue.push(thread.wake, Event::Driver(number));
+    }
+
+    /// Before this moment nothing else happens that a thread running ahead could miss.
+    fn horizon(&self, core: u32) -> Time {
+        let next = self.context.queue.peek().unwrap_or(NEVER);
+        if !self.ready.is_empty() {
+            return self.context.now();
+        }
+        if self.runnable.is_empty() {
+            return next;
+        }
+        next.min(self.cores[core as usize].taken.saturating_add(self.options.quantum_ps))
+    }
+
+    /// The thread issues what it can.
+    fn go(&mut self, number: u32) -> Result<(), SimError> {
+        let now = self.context.now();
+        let thread = &mut self.threads[number as usize];
+        let State::Running(core) = thread.state else { return Ok(()) };
+        if thread.wait == Wait::Software || thread.wake != NEVER {
+            return Ok(());
+        }
+        if thread.fault.is_some() {
+            thread.wait = Wait::Load;
+            return Ok(());
+        }
+        thread.stall_until(now);
+        if !self.runnable.is_empty() && now - self.cores[core as usize].taken >= self.options.quantum_ps {
+            self.threads[number as usize].tally.preemptions += 1;
+            self.leave(number, State::Runnable);
+            self.runnable.push_back(number);
+            return Ok(());
+        }
+        let horizon = self.horizon(core);
+        loop {
+            let thread = &mut self.threads[number as usize];
+            let piece = match thread.piece {
+                Some(piece) => piece,
+                None => match self.next_piece(number)? {
+                    Some(piece) => piece,
+                    None => return self.end(number, now),
+                },
+            };
+            let thread = &mut self.threads[number as usize];
+            if !thread.advance(&self.options) {
+                thread.wait = Wait::Load;
+                return Ok(());
+            }
+            if thread.front > now && thread.front >= horizon {
+                self.schedule(number);
+                return Ok(());
+            }
+            match self.issue(number, core, piece)? {
+                Issued::Inside => self.consume(number, piece)?,
+                Issued::Sent => {
+                    self.consume(number, piece)?;
+                    // The device may have answered already, or scheduled something.
+                    self.threads[number as usize].wait = Wait::Issue;
+                    self.ready.push_back(number);
+                    return Ok(());
+                }
+                Issued::Later => {
+                    self.schedule(number);
+                    return Ok(());
+                }
+                Issued::Blocked(wait) => {
+                    self.threads[number as usize].wait = wait;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// The next reference of the thread, by lines.
+    fn next_piece(&mut self, number: u32) -> Result<Option<Piece>, SimError> {
+        let thread = &mut self.threads[number as usize];
+        let Some(reference) = thread.source.next() else { return Ok(None) };
+        let reference = reference?;
+        self.taken += 1;
+        let end = reference.addr.saturating_add(u64::from(reference.size.max(1)));
+        let lines = self.device.capacity() / LINE_BYTES;
+        let (mut line, mut last) = (reference.addr / LINE_BYTES, (end - 1) / LINE_BYTES);
+        if last >= lines {
+            if !self.options.wrap || last - line >= lines {
+                return Err(SimError::OutOfRange {
+                    number: self.taken,
+                    offset: reference.addr,
+                    end,
+                    capacity: self.device.capacity(),
+                });
+            }
+            let span = last - line;
+            line = (line % lines).min(lines - 1 - span);
+            last = line + span;
+        }
+        let piece = Piece { line, last, store: reference.access == deepram_trace::Access::Store };
+        thread.gap = u64::from(reference.gap);
+        thread.piece = Some(piece);
+        Ok(Some(piece))
+    }
+
+    /// A line of the reference has been dealt with.
+    #[inline]
+    fn consume(&mut self, number: u32, piece: Piece) -> Result<(), SimError> {
+        let thread = &mut self.threads[number as usize];
+        if piece.line < piece.last {
+            thread.piece = Some(Piece { line: piece.line + 1, ..piece });
+            return Ok(());
+        }
+        thread.piece = None;
+        thread.tally.references += 1;
+        if self.cold > 0 { self.warm(number) } else { Ok(()) }
+    }
+
+    /// Counts references until measuring begins.
+    fn warm(&mut self, number: u32) -> Result<(), SimError> {
+        self.cold -= 1;
+        if self.cold > 0 {
+            return Ok(());
+        }
+        let time = self.threads[number as usize].front;
+        self.base = Base {
+            time,
+            tallies: self.threads.iter().map(|thread| thread.tally_at(time)).collect(),
+            lines: self.lines,
+            flash: self.device.counts(),
+        };
+        self.times = times()?;
+        Ok(())
+    }
+
+    /// The thread's references are used up: it ends when its loads have their data.
+    fn end(&mut self, number: u32, now: Time) -> Result<(), SimError> {
+        let thread = &mut self.threads[number as usize];
+        if !thread.drain() {
+            thread.wait = Wait::Load;
+        } else if thread.front > now {
+            self.schedule(number);
+        } else {
+            thread.ended = now;
+            self.leave(number, State::Done);
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Executed, SimError> {
+        self.check()?;
+        let end = self.threads.iter().map(|thread| thread.ended).max().unwrap_or(0);
+        let (base, cycle) = (&self.base, self.options.cycle_ps);
+        let time = end.saturating_sub(base.time);
+        let tallies: Vec<Tally> =
+            self.threads.iter().zip(&base.tallies).map(|(thread, then)| thread.tally.since(then)).collect();
+        let threads = self
+            .threads
+            .iter()
+            .zip(&tallies)
+            .map(|(thread, tally)| thread_result(tally, thread.ended.saturating_sub(base.time), cycle))
+            .collect();
+        let instructions = tallies.iter().map(|tally| tally.instructions).sum();
+        let cycles = time as f64 / cycle as f64;
+        Ok(Executed {
+            threads,
+            instructions,
+            references: tallies.iter().map(|tally| tally.references).sum(),
+            cycles,
+            ipc: if time == 0 { 0.0 } else { instructions as f64 / cycles },
+            time_ns: time as f64 / 1e3,
+            time_ps: time,
+            lines: self.lines.since(&base.lines),
+            read: self.times.read.summary(),
+            slept: self.times.slept.summary(),
+            written: self.times.written.summary(),
+            counts: self.device.counts().since(&base.flash),
+            options: self.options,
+        })
+    }
+
+    /// The laws that hold when all is over.
+    fn check(&self) -> Result<(), SimError> {
+        let broken = |law, found| Err(SimError::Conservation { law, found });
+        if self.context.queue.late() != 0 {
+            let found = format!("{} were", self.context.queue.late());
+            return broken("no event is scheduled into the past", found);
+        }
+        let under_way = self.accesses.len() - self.free.len();
+        let misses: u32 = self.cores.iter().map(|core| core.misses).sum();
+        if under_way != 0 || misses != 0 || self.posted != 0 || !self.held.is_empty() {
+            return broken(
+                "every access sent to the device completes",
+                format!(
+                    "{under_way} are under way, {misses} MSHRs and {} places of the write buffer taken, {} lines held",
+                    self.posted,
+                    self.held.len()
+                ),
+            );
+        }
+        for (number, thread) in self.threads.iter().enumerate() {
+            if thread.state != State::Done {
+                return broken(
+                    "every thread ends",
+                    format!("thread {number} is {:?}, waiting for {:?}", thread.state, thread.wait),
+                );
+            }
+            let tally = &thread.tally;
+            let (on_core, life) = (tally.computing + tally.stalled + tally.software, thread.ended);
+            if on_core != tally.on_core || tally.on_core + tally.asleep + tally.runnable != life {
+                return broken(
+                    "a thread's time is computing, stalled, software, asleep and wanting a core",
+                    format!("thread {number}: {tally:?} in {life} ps"),
+                );
+            }
+        }
+        if let Some(llc) = &self.llc {
+            llc.check()?;
+        }
+        self.device.check()
+    }
+}

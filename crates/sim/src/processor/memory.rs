@@ -1,0 +1,213 @@
+//! From a reference to the last-level cache and to the device, and back.
+
+use super::llc::LINE_BYTES;
+use super::machine::Machine;
+use super::thread::{Data, Piece, Wait};
+use super::{Command, Device, SimError};
+use crate::engine::Time;
+use crate::host::Slot;
+use deepram_trace::Op;
+
+/// A line that is asked of the device, or written to it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Access {
+    pub(super) line: u64,
+    pub(super) op: Op,
+    /// Who asked; none for lines that leave the cache.
+    pub(super) thread: Option<u32>,
+    /// Whose MSHR it has.
+    pub(super) core: Option<u32>,
+    began: Time,
+    /// A store has come for it.
+    dirty: bool,
+    pub(super) asleep: bool,
+    pub(super) slept: bool,
+}
+
+/// What became of a line of a reference.
+pub(super) enum Issued {
+    /// The device has not been asked.
+    Inside,
+    /// The device has been asked.
+    Sent,
+    /// The device must be asked, when the time has come to the front.
+    Later,
+    /// It must wait.
+    Blocked(Wait),
+}
+
+impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
+    /// Issues one line of a reference at the thread's front.
+    #[inline]
+    pub(super) fn issue(&mut self, number: u32, core: u32, piece: Piece) -> Result<Issued, SimError> {
+        let thread = &mut self.threads[number as usize];
+        if let Some(llc) = &mut self.llc
+            && llc.touch(piece.line, piece.store)
+        {
+            self.lines.hits += 1;
+            if !piece.store {
+                thread.load(Data::At(thread.front + self.hit_ps));
+            }
+            return Ok(Issued::Inside);
+        }
+        self.miss(number, core, piece)
+    }
+
+    fn miss(&mut self, number: u32, core: u32, piece: Piece) -> Result<Issued, SimError> {
+        let now = self.context.now();
+        let cached = self.llc.is_some();
+        let thread = &mut self.threads[number as usize];
+        let asked = thread.lines.iter().find(|(line, _)| *line == piece.line).map(|(_, slot)| *slot);
+        if let Some(slot) = asked
+            && (cached || !piece.store)
+        {
+            self.lines.merged += 1;
+            if piece.store {
+                self.accesses[slot as usize].dirty = true;
+            } else {
+                thread.load(Data::Of(slot));
+            }
+            return Ok(Issued::Inside);
+        }
+        if thread.front > now {
+            return Ok(Issued::Later);
+        }
+        let op = if piece.store && !cached { Op::Write } else { Op::Read };
+        let command = Command { op, offset: piece.line * LINE_BYTES, len: LINE_BYTES };
+        let fault = (self.faults)(self.device, &command);
+        if fault {
+            if !thread.drain() {
+                return Ok(Issued::Blocked(Wait::Load));
+            }
+            if thread.front > now {
+                return Ok(Issued::Later);
+            }
+        } else if op == Op::Write {
+            if self.posted == self.options.write_buffer {
+                self.lines.write_waits += 1;
+                return Ok(Issued::Blocked(Wait::WriteBuffer));
+            }
+            self.post(piece.line);
+            return Ok(Issued::Sent);
+        }
+        if self.cores[core as usize].misses >= self.options.mshrs {
+            self.lines.mshr_waits += 1;
+            return Ok(Issued::Blocked(Wait::Mshr));
+        }
+        self.cores[core as usize].misses += 1;
+        self.lines.misses += 1;
+        let access = Access {
+            line: piece.line,
+            op,
+            thread: Some(number),
+            core: Some(core),
+            began: now,
+            dirty: piece.store,
+            asleep: false,
+            slept: false,
+        };
+        let slot = self.open(access);
+        let thread = &mut self.threads[number as usize];
+        thread.lines.push((piece.line, slot));
+        if fault {
+            self.lines.faults += 1;
+            thread.fault = Some(slot);
+        } else if !piece.store {
+            thread.load(Data::Of(slot));
+        }
+        Ok(Issued::Sent)
+    }
+
+    /// Sends a line to the device; nobody waits for it.
+    fn post(&mut self, line: u64) {
+        self.posted += 1;
+        self.lines.written += 1;
+        let began = self.context.now();
+        self.open(Access {
+            line,
+            op: Op::Write,
+            thread: None,
+            core: None,
+            began,
+            dirty: false,
+            asleep: false,
+            slept: false,
+        });
+    }
+
+    /// A slot for the access, which goes to the device as soon as that has room.
+    fn open(&mut self, access: Access) -> Slot {
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.accesses[slot as usize] = access;
+                slot
+            }
+            None => {
+                self.accesses.push(access);
+                (self.accesses.len() - 1) as Slot
+            }
+        };
+        self.outside.push_back(slot);
+        slot
+    }
+
+    /// Sends the access that has waited longest for room in the device.
+    pub(super) fn send_next(&mut self) -> Result<(), SimError> {
+        let Some(slot) = self.outside.pop_front() else { return Ok(()) };
+        self.inside += 1;
+        let Access { line, op, .. } = self.accesses[slot as usize];
+        let command = Command { op, offset: line * LINE_BYTES, len: LINE_BYTES };
+        self.device.submit(slot, command, &mut self.context)
+    }
+
+    /// The device is done with an access.
+    pub(super) fn complete(&mut self, slot: Slot) {
+        let now = self.context.now();
+        if self.accesses[slot as usize].asleep {
+            // The device woke it without a word.
+            self.context.resumed.push((slot, 0));
+            return;
+        }
+        let access = self.accesses[slot as usize];
+        self.inside -= 1;
+        self.free.push(slot);
+        let Some(number) = access.thread else {
+            self.times.written.add(now - access.began);
+            self.posted -= 1;
+            match self.held.pop_front() {
+                Some((line, core)) => {
+                    self.post(line);
+                    if let Some(core) = core {
+                        self.free_mshr(core);
+                    }
+                }
+                None => self.unblock_writers(),
+            }
+            return;
+        };
+        let times = if access.slept { &mut self.times.slept } else { &mut self.times.read };
+        times.add(now - access.began);
+        let thread = &mut self.threads[number as usize];
+        thread.lines.retain(|(_, other)| *other != slot);
+        thread.arrived(slot, now + self.hit_ps);
+        if thread.fault == Some(slot) {
+            thread.fault = None;
+        }
+        let victim = self.llc.as_mut().and_then(|llc| llc.insert(access.line, access.dirty));
+        match victim {
+            Some(line) if self.posted == self.options.write_buffer => {
+                self.lines.write_waits += 1;
+                self.held.push_back((line, access.core));
+            }
+            victim => {
+                if let Some(line) = victim {
+                    self.post(line);
+                }
+                if let Some(core) = access.core {
+                    self.free_mshr(core);
+                }
+            }
+        }
+        self.unblock(number, Wait::Load);
+    }
+}

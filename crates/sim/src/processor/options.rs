@@ -1,0 +1,103 @@
+//! What the processor is like, and how it is driven.
+
+use deepram_media::Processor;
+use serde::Serialize;
+
+use crate::engine::Time;
+use crate::error::SimError;
+
+/// The processor and how it is driven. The figures come from a preset ([`ProcessorOptions::new`]), where
+/// each has its source.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ProcessorOptions {
+    /// Cores. Threads may be more: they then take turns.
+    pub cores: u32,
+    /// Time of a clock cycle, in picoseconds.
+    pub cycle_ps: Time,
+    /// Instructions that a core completes in a cycle when nothing stalls it.
+    pub width: u64,
+    /// Bytes of the last-level cache; 0 for none.
+    pub llc_bytes: u64,
+    /// Lines of a set of it.
+    pub llc_ways: u64,
+    /// Cycles from a load to its data out of it. A miss adds them to the memory's time.
+    pub llc_hit_cycles: u64,
+    /// Misses that a core has under way at once.
+    pub mshrs: u32,
+    /// Instructions under way at once: instruction n + window waits for the load n.
+    pub window: u64,
+    /// Each load waits for the one before, as in a walk along pointers: nothing is issued past a load
+    /// before its data are there.
+    pub blocking: bool,
+    /// Lines on their way to memory at once.
+    pub write_buffer: u32,
+    /// Time for which a thread keeps its core when others want it, in picoseconds.
+    pub quantum_ps: Time,
+    /// Time that a core loses when it goes over to another thread, in picoseconds. What the operating
+    /// system takes is not here: devices that put threads to sleep count it.
+    pub switch_ps: Time,
+    /// References, of all threads, that are simulated before measuring begins.
+    pub warm_up: u64,
+    /// Addresses past the device's end wrap around instead of being errors.
+    pub wrap: bool,
+}
+
+impl ProcessorOptions {
+    /// The processor of a preset: reordering, no warm-up, no wrapping.
+    ///
+    /// # Errors
+    /// A figure is too large for its field.
+    pub fn new(processor: &Processor) -> Result<Self, SimError> {
+        let small = |key: &str, value: u64| {
+            u32::try_from(value)
+                .map_err(|_| SimError::config(key, format!("{value} is too many: at most 2^32 - 1")))
+        };
+        Ok(Self {
+            cores: small("cores", processor.cores)?,
+            cycle_ps: processor.cycle.0,
+            width: processor.width,
+            llc_bytes: processor.llc.0,
+            llc_ways: processor.llc_ways,
+            llc_hit_cycles: processor.llc_hit,
+            mshrs: small("misses", processor.misses)?,
+            window: processor.window,
+            blocking: false,
+            write_buffer: small("write_buffer", processor.write_buffer)?,
+            quantum_ps: processor.quantum.0,
+            switch_ps: processor.switch.0,
+            warm_up: 0,
+            wrap: false,
+        })
+    }
+
+    pub(super) fn check(&self) -> Result<(), SimError> {
+        for (key, value) in [
+            ("cores", u64::from(self.cores)),
+            ("cycle_ps", self.cycle_ps),
+            ("width", self.width),
+            ("mshrs", u64::from(self.mshrs)),
+            ("window", self.window),
+            ("write_buffer", u64::from(self.write_buffer)),
+            ("quantum_ps", self.quantum_ps),
+        ] {
+            if value == 0 {
+                return Err(SimError::config(key, "must be at least 1"));
+            }
+        }
+        if self.cores > 1 << 12 {
+            return Err(SimError::config("cores", format!("{} are too many: at most 4096", self.cores)));
+        }
+        if self.cycle_ps > 1 << 40 || self.width > 1 << 10 || self.llc_hit_cycles > 1 << 20 {
+            return Err(SimError::config(
+                "cycle_ps, width, llc_hit_cycles",
+                "must be at most 2^40 ps, 1024 instructions and 2^20 cycles",
+            ));
+        }
+        Ok(())
+    }
+
+    /// From a load to its data out of the last-level cache; nothing if there is none.
+    pub(super) fn hit_ps(&self) -> Time {
+        if self.llc_bytes == 0 { 0 } else { self.llc_hit_cycles * self.cycle_ps }
+    }
+}

@@ -1,0 +1,358 @@
+//! DRAM with a drive behind the operating system's paging: closed forms, the study's table of software
+//! overhead, replacement against a model, write-back, determinism.
+
+use std::collections::HashMap;
+
+use deepram_media::{Dram, Picos, Registry, Software, Ssd};
+use deepram_sim::SimError;
+use deepram_sim::host::{Device, HostOptions, Measured, drive};
+use deepram_sim::paging::{
+    Backing, Completion, FaultTimes, PAGE, PagedMemory, PagingCounts, PagingOptions, Phase, TwoLists,
+};
+use deepram_sim::rng::Stream;
+use deepram_sim::ssd::SsdOptions;
+use deepram_trace::{Op, Request};
+
+const MIB: u64 = 1 << 20;
+/// A line out of DRAM: the preset's one latency.
+const LINE: u64 = 50_000;
+/// A page into DRAM: 64 bursts at the pace of 5 ns, and the latency of the last.
+const DMA: u64 = 63 * 5_000 + LINE;
+
+struct Setup {
+    dram: Dram,
+    ssd: Ssd,
+    software: Software,
+    options: PagingOptions,
+}
+
+impl Setup {
+    fn new(ssd: &str, software: &str, overrides: &[&str]) -> Self {
+        let registry = Registry::builtin().unwrap();
+        let mut all = vec!["channels=4", "packages_per_channel=2", "raw_capacity=32GiB"];
+        all.extend_from_slice(overrides);
+        Self {
+            dram: registry.get("dram.ddr3-1600").unwrap(),
+            ssd: registry.get_with(ssd, &all).unwrap(),
+            software: registry.get(software).unwrap(),
+            options: PagingOptions { memory_bytes: 16 * MIB, ..PagingOptions::default() },
+        }
+    }
+
+    /// Software of fixed length.
+    fn steady() -> Self {
+        let setup = Self::new("paging-slc", "linux-slc", &[]);
+        Self { software: setup.software.with_wait(Picos(0)), ..setup }
+    }
+
+    fn machine(&self) -> PagedMemory {
+        let ssd_options = SsdOptions::default();
+        PagedMemory::new(&self.dram, &self.ssd, &self.software, &self.options, &ssd_options, 7).unwrap()
+    }
+
+    fn run(&self, threads: u32, requests: impl IntoIterator<Item = Request>) -> (PagedMemory, Measured) {
+        let mut machine = self.machine();
+        let options = HostOptions { threads, ..HostOptions::default() };
+        let measured = drive(&mut machine, requests.into_iter().map(Ok), &options).unwrap();
+        (machine, measured)
+    }
+
+    /// Time and counts of one thread.
+    fn one(&self, requests: &[Request]) -> (u64, PagingCounts) {
+        let (machine, measured) = self.run(1, requests.iter().copied());
+        (measured.time_ps, machine.paging_counts())
+    }
+}
+
+fn line(op: Op, page: u64) -> Request {
+    Request { time_ps: None, device: 0, offset: page * PAGE, len: 64, op }
+}
+
+fn random_lines(count: u64, pages: u64, write_of_ten: u64) -> impl Iterator<Item = Request> {
+    let mut random = Stream::new(3, "workload");
+    (0..count).map(move |_| {
+        let op = if random.below(10) < write_of_ten { Op::Write } else { Op::Read };
+        Request { offset: random.below(pages * 64) * 64, ..line(op, 0) }
+    })
+}
+
+#[test]
+fn a_fault_takes_its_phases_the_drives_idle_read_and_the_dma() {
+    let mut setup = Setup::steady();
+    let fault = setup.software.path().0 + setup.ssd.idle_read().0 + DMA;
+    let (time, counts) = setup.one(&[line(Op::Read, 1000)]);
+    assert_eq!((time, counts.major_faults), (fault + LINE, 1));
+    let (time, _) = setup.one(&[line(Op::Read, 1000), line(Op::Read, 1000), line(Op::Read, 5000)]);
+    assert_eq!(time, 2 * (fault + LINE) + LINE);
+    // A write reads the page first; that it may write is settled by the same fault.
+    let (time, counts) = setup.one(&[line(Op::Write, 1000), line(Op::Write, 1000)]);
+    assert_eq!((time, counts.dirtied, counts.protection_faults), (fault + 2 * LINE, 1, 0));
+    setup.options.completion = Completion::Polling;
+    let (time, _) = setup.one(&[line(Op::Read, 1000)]);
+    assert_eq!(time, setup.software.polled().0 + setup.ssd.idle_read().0 + DMA + LINE);
+}
+
+#[test]
+fn switching_away_costs_the_fault_nothing_while_the_drive_is_slower_than_that() {
+    let mut setup = Setup::steady();
+    let (before, _) = setup.one(&[line(Op::Read, 1000)]);
+    setup.software.switch_away = setup.ssd.idle_read();
+    let (same, _) = setup.one(&[line(Op::Read, 1000)]);
+    setup.software.switch_away = setup.ssd.idle_read() + Picos(DMA + 1_000_000);
+    let (longer, _) = setup.one(&[line(Op::Read, 1000)]);
+    assert_eq!((same - before, longer - before), (0, 1_000_000));
+}
+
+#[test]
+fn sata_with_native_command_queueing_is_slower_by_its_wire() {
+    let nvme = Setup::steady();
+    let sata = Setup::new("paging-slc", "linux-slc", &["link.base=sata-6", "queue=32"]);
+    let sata = Setup { software: nvme.software.clone(), ..sata };
+    let wire = |setup: &Setup| setup.ssd.link.transfer(deepram_media::Bytes(PAGE)).0;
+    let slower = wire(&sata) - wire(&nvme);
+    let first = [line(Op::Read, 1000)];
+    assert_eq!(sata.one(&first).0, nvme.one(&first).0 + slower);
+    // 4 KiB at 6 Gb/s in 10 bits a byte, and at 16 x 8 Gb/s in 130 bits for 128.
+    assert_eq!(slower, 6_826_667 - 260_000);
+}
+
+#[test]
+fn pages_read_ahead_take_a_minor_fault_or_none_and_a_trigger_starts_the_next_window() {
+    let setup = Setup::steady();
+    let software = &setup.software;
+    let one = |pages: &[u64]| {
+        let requests: Vec<Request> = pages.iter().map(|page| line(Op::Read, *page)).collect();
+        setup.one(&requests)
+    };
+    let (first, counts) = one(&[0]);
+    assert_eq!((counts.pages_read, counts.readahead_pages, counts.read_commands), (4, 3, 1));
+    // Page 2 was mapped with page 0, as a neighbour in memory.
+    assert_eq!(one(&[0, 2]).0, first + LINE);
+    // Page 1 is the trigger: eight pages more are asked for on the way, and nobody waits for them.
+    let (time, counts) = one(&[0, 1]);
+    let ahead = (software.block + software.driver).0 + 8 * software.extra_page.0;
+    assert_eq!(counts.minor_faults, 1);
+    assert_eq!((counts.pages_read, counts.readahead_used, counts.read_commands), (12, 1, 2));
+    // The run ends when the readahead has; what the thread saw is not in that time.
+    assert!(time > first + software.minor().0 + ahead + LINE);
+    let (machine, measured) = setup.run(1, [line(Op::Read, 0), line(Op::Read, 1)]);
+    let seen = (measured.response.mean_ns * 2.0 * 1e3).round() as u64;
+    let expected = first + software.minor().0 + ahead + LINE;
+    assert!(seen.abs_diff(expected) < expected / 100, "{seen}, not {expected}");
+    assert_eq!(machine.paging_counts().waiting_faults, 0);
+}
+
+#[test]
+fn a_scan_reads_each_page_once_in_windows_that_double() {
+    let setup = Setup::steady();
+    let pages = 4 + 8 + 16 + 20 * 32;
+    let scan = (0..pages * 4).map(|n| Request { offset: n * 1024, ..line(Op::Read, 0) });
+    let (machine, _) = setup.run(1, scan);
+    let counts = machine.paging_counts();
+    assert_eq!(counts.major_faults, 1);
+    // The last window was asked for at the first page of the one before.
+    assert_eq!((counts.pages_read, counts.read_commands), (pages + 32, 3 + 20 + 1));
+    assert_eq!(counts.readahead_used, pages - 1);
+    // Where nothing is read ahead, each page is a major fault.
+    let none = Setup { options: PagingOptions { readahead_most: 0, ..setup.options }, ..Setup::steady() };
+    let scan = (0..500).map(|page| line(Op::Read, page));
+    assert_eq!(none.run(1, scan).0.paging_counts().major_faults, 500);
+}
+
+/// The study's experiment: random reads of a mapped file that memory can't hold, one thread.
+fn software_overhead(ssd: &str, software: &str) -> FaultTimes {
+    let setup = Setup::new(ssd, software, &[]);
+    let (machine, _) = setup.run(1, random_lines(10_000, 1024 * MIB / PAGE, 0));
+    let times = machine.fault_times();
+    assert!(times.total.count > 9_000);
+    times
+}
+
+#[test]
+fn totals_and_deviations_are_those_of_the_studys_table() {
+    for (ssd, software, table) in [
+        ("paging-slc", "linux-slc", [85.4, 33.8, 38.9, 46.5]),
+        ("paging-mlc", "linux-mlc", [162.2, 61.1, 88.8, 73.4]),
+    ] {
+        let times = software_overhead(ssd, software);
+        let found = [times.total.mean_ps, times.total.deviation_ps, times.hardware.mean_ps, times.software.mean_ps];
+        for (found, expected) in found.into_iter().zip(table) {
+            let ratio = found * 1e-6 / expected;
+            assert!((ratio - 1.0).abs() < 0.05, "{ssd}: {:.2} us, not {expected}", found * 1e-6);
+        }
+    }
+}
+
+#[test]
+fn anonymous_memory_is_zero_filled_at_first_and_read_back_after_eviction() {
+    let mut setup = Setup::steady();
+    setup.options = PagingOptions { backing: Backing::Swap, memory_bytes: MIB, ..setup.options };
+    let software = &setup.software;
+    let (time, counts) = setup.one(&[line(Op::Write, 9)]);
+    assert_eq!(time, software.minor().0 + software.allocation.0 + DMA + LINE);
+    assert_eq!((counts.zero_faults, counts.major_faults), (1, 0));
+    // 1 MiB holds 256 pages; reading zeros leaves nothing to write.
+    let (_, counts) = setup.one(&(0..1000).map(|n| line(Op::Read, n)).collect::<Vec<_>>());
+    assert_eq!((counts.zero_faults, counts.pages_written, counts.pages_read), (1000, 0, 0));
+    // What is written goes out in clusters, to neighbouring slots, whatever the pages' numbers.
+    let twice = (0..2000).map(|n| line(Op::Write, n * 617 % 1000));
+    let (machine, _) = setup.run(1, twice);
+    let counts = machine.paging_counts();
+    assert_eq!(counts.zero_faults, 1000);
+    assert!(counts.major_faults + counts.readahead_used > 500, "{counts:?}");
+    assert!(counts.pages_written > 4 * counts.write_commands, "{counts:?}");
+}
+
+/// Which references of a thread that only reads are major faults, by the lists and marks alone.
+fn model_faults(frames: u64, low: u64, high: u64, pages: impl Iterator<Item = u64>) -> u64 {
+    let mut lists = TwoLists::new(1);
+    let mut frame_of: HashMap<u64, u32> = HashMap::new();
+    let mut free: Vec<u32> = (0..frames as u32).rev().collect();
+    let mut faults = 0;
+    for page in pages {
+        let frame = match frame_of.get(&page) {
+            Some(frame) => *frame,
+            None => {
+                faults += 1;
+                let frame = free.pop().unwrap();
+                if (free.len() as u64) < low {
+                    while (free.len() as u64) < high {
+                        let victim = lists.candidate().unwrap();
+                        lists.remove(victim);
+                        frame_of.retain(|_, frame| *frame != victim);
+                        free.push(victim);
+                    }
+                }
+                lists.insert(frame, true);
+                frame_of.insert(page, frame);
+                frame
+            }
+        };
+        lists.touch(frame);
+    }
+    faults
+}
+
+#[test]
+fn replacement_is_that_of_the_two_lists() {
+    let mut setup = Setup::steady();
+    setup.options.readahead_most = 0;
+    // The marks of so small a memory: an eighth and a sixth, 40 and 48 pages at most.
+    for (frames, low, high) in [(64, 8, 10), (300, 37, 48), (1024, 40, 48)] {
+        setup.options.memory_bytes = frames * PAGE;
+        let mut random = Stream::new(frames, "pages");
+        let pages: Vec<u64> = (0..20_000)
+            .map(|_| if random.below(3) > 0 { random.below(frames / 2) } else { random.below(frames * 4) })
+            .collect();
+        let (_, counts) = setup.one(&pages.iter().map(|page| line(Op::Read, *page)).collect::<Vec<_>>());
+        assert_eq!(counts.major_faults, model_faults(frames, low, high, pages.into_iter()), "{frames}");
+    }
+}
+
+#[test]
+fn dirty_pages_are_written_once_with_their_neighbours_and_flushed_on_request() {
+    let setup = Setup::steady();
+    let dirty: Vec<Request> = (100..164).map(|page| line(Op::Write, page)).collect();
+    let (_, counts) = setup.one(&dirty);
+    assert_eq!((counts.dirtied, counts.pages_written), (64, 0));
+    let flush = Request { len: 0, op: Op::Flush, ..line(Op::Read, 0) };
+    let mut flushed = dirty.clone();
+    flushed.push(flush);
+    let (machine, _) = setup.run(1, flushed.iter().copied());
+    let counts = machine.paging_counts();
+    assert_eq!((counts.pages_written, counts.write_commands), (64, 2));
+    assert_eq!(machine.counts().host_pages, 64);
+    // A page that has been written back is protected: the next write faults, and makes it dirty again.
+    flushed.extend([line(Op::Write, 100), line(Op::Write, 100), flush]);
+    let (_, counts) = setup.one(&flushed);
+    assert_eq!((counts.protection_faults, counts.dirtied, counts.pages_written), (1, 65, 65));
+}
+
+#[test]
+fn too_many_dirty_pages_are_written_behind_and_make_writers_wait() {
+    let mut setup = Setup::steady();
+    let memory = setup.options.memory_bytes / PAGE;
+    let lines = || random_lines(20_000, 16 * 1024, 10);
+    let (machine, _) = setup.run(8, lines());
+    let counts = machine.paging_counts();
+    assert!(counts.pages_written + memory / 10 + 1 >= counts.dirtied, "{counts:?}");
+    assert!(counts.throttled > 100, "{counts:?}");
+    setup.options.dirty_limit = 1.0;
+    assert_eq!(setup.run(8, lines()).0.paging_counts().throttled, 0);
+    // Anonymous memory has no such limit; its writers wait when no page is left.
+    setup.options = PagingOptions { backing: Backing::Swap, memory_bytes: MIB, ..setup.options };
+    let (machine, _) = setup.run(8, lines());
+    let counts = machine.paging_counts();
+    assert!(counts.throttled == 0 && counts.direct_reclaims > 100, "{counts:?}");
+}
+
+#[test]
+fn a_queue_of_one_makes_faults_take_turns_and_a_deep_one_lets_them_overlap() {
+    let mut setup = Setup::steady();
+    let lines = || random_lines(2_000, 256 * MIB / PAGE, 0);
+    let idle = setup.ssd.idle_read().0;
+    let mut times = Vec::new();
+    for queue in [1, 32, 0] {
+        setup.options.queue = queue;
+        let (machine, measured) = setup.run(16, lines());
+        times.push(measured.time_ps as f64 / (machine.paging_counts().major_faults * idle) as f64);
+    }
+    // 16 faults at once, of 52 us, four channels and eight packages.
+    assert!(times[0] >= 1.0 && times[1] < 0.4 && times[2] < 0.4, "{times:?}");
+}
+
+#[test]
+fn the_parts_of_energy_and_time_add_up() {
+    let setup = Setup::new("paging-mlc", "linux-mlc", &[]);
+    let (machine, measured) = setup.run(4, random_lines(20_000, 64 * MIB / PAGE, 5));
+    let counts = machine.paging_counts();
+    let parts: HashMap<_, _> =
+        machine.energy_pj(measured.time_ps).into_iter().map(|(name, dynamic, fixed)| (name, dynamic + fixed)).collect();
+    assert_eq!(parts.len(), 10);
+    assert!(parts.values().all(|energy| *energy >= 0.0), "{parts:?}");
+    let bytes = (counts.pages_read + counts.pages_written) * PAGE;
+    assert_eq!(machine.link_bytes(), bytes);
+    assert!((parts["link"] / (bytes as f64 * 8.0 * 1.93) - 1.0).abs() < 1e-12);
+    let nand = &setup.ssd.nand;
+    let read = nand.energy(deepram_media::NandOp::Read).times(machine.counts().reads()).0;
+    assert_eq!(parts["flash read"], read);
+    let spent: HashMap<&str, u64> =
+        machine.software_ps().into_iter().map(|(phase, time)| (phase.name(), time)).collect();
+    let faults = counts.major_faults + counts.waiting_faults + counts.minor_faults + counts.protection_faults;
+    assert_eq!(spent.len(), Phase::ALL.len());
+    assert!(spent["entry"] >= (faults - counts.repeated_faults) * setup.software.entry.0 / 2);
+    assert_eq!(spent["write-back"], counts.write_commands * (setup.software.block + setup.software.driver + setup.software.interrupt + setup.software.completion).0);
+    let times = machine.fault_times();
+    assert_eq!(times.total.count, counts.major_faults);
+    assert!((times.hardware.mean_ps + times.software.mean_ps - times.total.mean_ps).abs() < 1.0);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_and_another_seed_another() {
+    let setup = Setup::new("paging-slc", "linux-slc", &[]);
+    let run = |seed| {
+        let ssd_options = SsdOptions::default();
+        let mut machine =
+            PagedMemory::new(&setup.dram, &setup.ssd, &setup.software, &setup.options, &ssd_options, seed).unwrap();
+        let options = HostOptions { threads: 4, ..HostOptions::default() };
+        let requests = random_lines(3_000, 64 * MIB / PAGE, 3).map(Ok::<_, SimError>);
+        let measured = drive(&mut machine, requests, &options).unwrap();
+        (measured, machine.paging_counts(), machine.software_ps())
+    };
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1).0.time_ps, run(2).0.time_ps);
+}
+
+#[test]
+fn what_can_not_be_is_refused_with_the_reason() {
+    let setup = Setup::steady();
+    for (options, needle) in [
+        (PagingOptions { memory_bytes: 1 << 40, ..setup.options.clone() }, "more channels or ranks"),
+        (PagingOptions { memory_bytes: 4096, ..setup.options.clone() }, "32 KiB"),
+        (PagingOptions { dirty_limit: 20.0, ..setup.options.clone() }, "dirty_limit"),
+    ] {
+        let ssd_options = SsdOptions::default();
+        let error = PagedMemory::new(&setup.dram, &setup.ssd, &setup.software, &options, &ssd_options, 1).err();
+        assert!(error.is_some_and(|error| error.to_string().contains(needle)), "{needle}");
+    }
+}
