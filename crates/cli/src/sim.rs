@@ -5,10 +5,16 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::{ArgGroup, Args, ValueEnum, value_parser};
-use deepram_core::units::{self, Picos, parse_count, parse_share};
+use deepram_core::units::{self, Bytes, Picos, parse_count, parse_share};
+use deepram_media::{Processor, Registry};
 use deepram_sim::host::Stop;
+use deepram_sim::nvmm::Prefetch;
+use deepram_sim::paging::Backing;
+use deepram_sim::processor::{ProcessorOptions, References, memory_references, workload_threads};
 use deepram_sim::ssd::Precondition;
-use deepram_sim::{RunOptions, SimError, System, SystemConfig, requests, run as simulate};
+use deepram_sim::{
+    RunOptions, RunResult, SimError, System, SystemConfig, requests, run as simulate, run_threads,
+};
 use deepram_trace::{Format, Item, ObjectPlacement, Op, Request, TraceError, Workload};
 use indicatif::ProgressBar;
 
@@ -28,7 +34,7 @@ const STEP: u64 = 1 << 14;
 #[command(allow_negative_numbers = true)]
 #[command(group(ArgGroup::new("input").required(true).args(["workload", "trace"])))]
 pub(crate) struct SimArgs {
-    /// The system: dram or ssd
+    /// The system: dram, nvmm, ssd or ssd-paging
     #[arg(value_name = "SYSTEM", value_parser = system)]
     system: System,
     /// A generated workload, such as zipf:theta=0.99,span=1GiB,count=1M; see the end of this help
@@ -85,6 +91,31 @@ pub(crate) struct SimArgs {
     /// Reads may suspend programs and erases, where the part can
     #[arg(long)]
     suspend: bool,
+    /// A processor refers to the memory: each request becomes references to its lines, by --threads
+    /// threads that share the workload; the preset, such as nvmm-host. For dram, nvmm and ssd-paging
+    #[arg(long, value_name = "PRESET", conflicts_with_all = ["depth", "think", "closed", "requests", "interval"])]
+    processor: Option<String>,
+    /// Cores of the processor, if not as many as its preset has
+    #[arg(long, value_name = "N", requires = "processor", value_parser = value_parser!(u32).range(1..))]
+    cores: Option<u32>,
+    /// Instructions from one reference of a generated workload to the next
+    #[arg(long, value_name = "N", requires = "processor", default_value_t = 4)]
+    gap: u32,
+    /// Bytes of DRAM that nvmm uses as cache, or ssd-paging for pages; all that the preset has if not given
+    #[arg(long, value_name = "SIZE")]
+    dram: Option<Bytes>,
+    /// What nvmm fetches ahead on a miss: none, a number of blocks, or streams
+    #[arg(long, value_name = "BLOCKS", value_parser = prefetch)]
+    prefetch: Option<Prefetch>,
+    /// The DRAM of ssd-paging; ddr3-1600 if not given
+    #[arg(long, value_name = "PRESET")]
+    memory: Option<String>,
+    /// The operating system of ssd-paging; linux-slc if not given
+    #[arg(long, value_name = "PRESET")]
+    software: Option<String>,
+    /// The pages of ssd-paging are anonymous memory in swap, not those of a mapped file
+    #[arg(long)]
+    swap: bool,
     /// Length of the intervals of the time series: 100us, 1ms; microseconds without a unit
     #[arg(long, value_name = "TIME", value_parser = interval)]
     interval: Option<Picos>,
@@ -111,6 +142,18 @@ fn system(name: &str) -> Result<System, SimError> {
     System::parse(name)
 }
 
+fn prefetch(text: &str) -> Result<Prefetch, String> {
+    match text {
+        "none" => Ok(Prefetch::None),
+        "streams" => Ok(Prefetch::STREAMS),
+        number => match number.parse() {
+            Ok(0) => Ok(Prefetch::None),
+            Ok(blocks) if blocks <= 1024 => Ok(Prefetch::Next(blocks)),
+            _ => Err("expected none, streams, or a number of blocks up to 1024".into()),
+        },
+    }
+}
+
 /// What `deepram sim --help` says at its end.
 pub(crate) fn workloads() -> String {
     deepram_trace::workload::help()
@@ -125,6 +168,18 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     config.overrides.clone_from(&args.set);
     config.ssd.suspend_programs = args.suspend;
     config.ssd.suspend_erases = args.suspend;
+    let dram = args.dram.unwrap_or_default().0;
+    (config.nvmm.cache_bytes, config.paging.memory_bytes) = (dram, dram);
+    config.nvmm.prefetch = args.prefetch.unwrap_or_default();
+    if args.swap {
+        config.paging.backing = Backing::Swap;
+    }
+    if let Some(memory) = &args.memory {
+        config.memory.clone_from(memory);
+    }
+    if let Some(software) = &args.software {
+        config.software.clone_from(software);
+    }
     let filled = args.filled.unwrap_or(1.0);
     config.ssd.precondition = match args.precondition {
         None | Some(Before::Empty) => Precondition::Empty,
@@ -146,6 +201,11 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
         ObjectPlacement { slot_bytes: SLOT_BYTES, slots: args.object_slots.unwrap_or(OBJECT_SLOTS) };
     let seen = Seen::default();
     let bar = progress("simulating");
+    if let Some(processor) = &args.processor {
+        let result = on_processor(args, processor, &registry, &config, &mut options)?;
+        bar.finish_and_clear();
+        return show(args, &result);
+    }
     let result = match (&args.workload, &args.trace) {
         (Some(spec), _) => {
             options.workload.clone_from(spec);
@@ -167,6 +227,45 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     bar.finish_and_clear();
     let result = result?;
     seen.check(args, &options.workload)?;
+    show(args, &result)
+}
+
+/// Threads of a processor refer to the memory.
+fn on_processor(
+    args: &SimArgs,
+    preset: &str,
+    registry: &Registry,
+    config: &SystemConfig,
+    options: &mut RunOptions,
+) -> anyhow::Result<RunResult> {
+    let preset: Processor = registry.get(&format!("processor.{preset}"))?;
+    let mut processor = ProcessorOptions::new(&preset)?;
+    processor.cores = args.cores.unwrap_or(processor.cores);
+    processor.warm_up = args.warm_up;
+    processor.wrap = args.wrap;
+    let threads = match (&args.workload, &args.trace) {
+        (Some(spec), _) => {
+            options.workload = format!("{spec}, {} threads, gap {}", args.threads, args.gap);
+            workload_threads(spec, args.seed, args.threads, args.gap)?
+        }
+        (None, Some(file)) => {
+            if args.threads > 1 {
+                return usage("a trace is one thread's; --threads is for generated workloads");
+            }
+            options.workload = file.display().to_string();
+            let reader = Source::new(file.clone(), args.format).open()?;
+            let objects =
+                ObjectPlacement { slot_bytes: SLOT_BYTES, slots: args.object_slots.unwrap_or(OBJECT_SLOTS) };
+            let references: References<'static> = Box::new(memory_references(reader, args.gap, objects));
+            vec![references]
+        }
+        (None, None) => anyhow::bail!("give --workload or --trace"),
+    };
+    Ok(run_threads(registry, config, threads, &processor, options)?)
+}
+
+/// Prints a result and writes its time series.
+fn show(args: &SimArgs, result: &RunResult) -> anyhow::Result<()> {
     if let Some(file) = &args.csv {
         std::fs::write(file, result.to_csv()).with_context(|| format!("writing {}", file.display()))?;
     }
@@ -180,24 +279,42 @@ fn usage<T>(why: impl Into<String>) -> anyhow::Result<T> {
     Err(Usage(why.into()).into())
 }
 
-/// Options that say how a drive is run mean nothing for memory.
+/// Options that are for other systems than this one mean something that the user did not get.
 fn check_drive_options(args: &SimArgs) -> anyhow::Result<()> {
-    if args.system == System::Ssd {
-        if args.filled.is_some() && args.precondition == Some(Before::Empty) {
-            return usage(
-                "--filled is for --precondition sequential or steady; an empty drive has nothing in it",
-            );
+    let (system, name) = (args.system, args.system.name());
+    let drive = matches!(system, System::Ssd | System::SsdPaging);
+    let paging = system == System::SsdPaging;
+    let cached = paging || system == System::Nvmm;
+    for (given, fits, option, why) in [
+        (
+            args.precondition.is_some(),
+            drive,
+            "--precondition",
+            "is for ssd and ssd-paging; no other keeps what a run could find",
+        ),
+        (args.suspend, drive, "--suspend", "is for ssd and ssd-paging"),
+        (args.dram.is_some(), cached, "--dram", "is for nvmm and ssd-paging"),
+        (args.prefetch.is_some(), system == System::Nvmm, "--prefetch", "is for nvmm"),
+        (args.memory.is_some(), paging, "--memory", "is for ssd-paging"),
+        (args.software.is_some(), paging, "--software", "is for ssd-paging"),
+        (args.swap, paging, "--swap", "is for ssd-paging"),
+        (
+            args.processor.is_some(),
+            system != System::Ssd,
+            "--processor",
+            "is for memories: dram, nvmm and ssd-paging",
+        ),
+    ] {
+        if given && !fits {
+            return usage(format!("{option} {why}; this is {name}"));
         }
-        return Ok(());
     }
-    let name = args.system.name();
-    match (args.precondition, args.suspend) {
-        (Some(_), _) => {
-            usage(format!("--precondition is for ssd; {name} keeps nothing that a run could find"))
-        }
-        (None, true) => usage(format!("--suspend is for ssd; {name} has no programs and erases")),
-        (None, false) => Ok(()),
+    if args.filled.is_some() && args.precondition == Some(Before::Empty) {
+        return usage(
+            "--filled is for --precondition sequential or steady; an empty drive has nothing in it",
+        );
     }
+    Ok(())
 }
 
 /// One figure set twice is a slip: which of the two is meant cannot be known.

@@ -88,7 +88,7 @@ pub enum Drawing {
         y: Axis,
         /// The lines.
         series: Vec<Series>,
-        /// Filled down to the x axis, without marks: a capacity over time.
+        /// Filled down to the x axis, with a mark at the end only: a capacity over time.
         area: bool,
     },
     /// Bars side by side, or for `stacked` end to end.
@@ -99,7 +99,8 @@ pub enum Drawing {
         groups: Vec<String>,
         /// What each group has.
         series: Vec<Bars>,
-        /// End to end, with the sum at the end.
+        /// End to end, with the sum at the end; on a linear axis, and without values below 0, which have no
+        /// place in a stack.
         stacked: bool,
     },
 }

@@ -11,7 +11,7 @@ fn name() -> impl Strategy<Value = String> {
 fn value() -> impl Strategy<Value = f64> {
     prop_oneof![
         8 => (-6.0..9.0f64).prop_map(|power| 10f64.powf(power)),
-        2 => 0.0..1000.0f64,
+        2 => -1000.0..1000.0f64,
         1 => Just(0.0),
         1 => Just(f64::NAN),
         1 => Just(f64::INFINITY),

@@ -219,7 +219,7 @@ impl Default for HostOptions {
 }
 
 /// What the host measured, after the warm-up.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Measured {
     /// Requests taken from the workload, warm-up included.
     pub issued: u64,

@@ -50,7 +50,8 @@ pub mod result;
 pub mod rng;
 mod run;
 pub mod ssd;
+mod systems;
 
 pub use error::SimError;
 pub use result::RunResult;
-pub use run::{RunOptions, System, SystemConfig, requests, run};
+pub use run::{RunOptions, System, SystemConfig, requests, run, run_threads};

@@ -7,11 +7,13 @@ use std::fmt::Write as _;
 
 use deepram_media::Bytes;
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::dram::DramCounts;
 use crate::flash::FlashCounts;
 use crate::host::Measured;
 use crate::metrics::{Interval, LatencySummary};
+use crate::processor::{Executed, LINE_BYTES};
 
 /// Flash operations as they are reported.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -144,8 +146,14 @@ pub struct RunResult {
     pub throughput_bytes_per_s: f64,
     /// From arrival to completion.
     pub latency: LatencySummary,
-    /// What the host measured beside.
+    /// What the host measured beside; nothing under a processor.
     pub host: Measured,
+    /// What the processor measured, if there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processor: Option<Executed>,
+    /// Counters of the system, by name.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub counters: Map<String, Value>,
     /// Hit ratios by level.
     pub hit_ratios: Vec<HitRatio>,
     /// Flash operations, if there is flash.
@@ -190,6 +198,23 @@ impl RunResult {
             cost: None,
             intervals,
             host,
+            processor: None,
+            counters: Map::new(),
+        }
+    }
+
+    /// Of a processor: its references are the requests, its waits for memory the latency.
+    pub(crate) fn from_executed(executed: Executed) -> Self {
+        let seconds = executed.time_ns * 1e-9;
+        let rate = if seconds > 0.0 { executed.references as f64 / seconds } else { 0.0 };
+        Self {
+            requests: executed.references,
+            simulated_time_ns: executed.time_ns,
+            throughput_requests_per_s: rate,
+            throughput_bytes_per_s: rate * LINE_BYTES as f64,
+            latency: executed.read.clone(),
+            processor: Some(executed),
+            ..Self::from_measured(Measured::default())
         }
     }
 
@@ -251,6 +276,19 @@ impl RunResult {
                     ),
                 ));
             }
+        }
+        if let Some(processor) = &self.processor {
+            let [computing, stalled, software, asleep, runnable] = processor.time_shares().map(|s| s * 100.0);
+            rows.push((
+                "processor".into(),
+                format!("{:.4} instructions a cycle, {} threads", processor.ipc, processor.threads.len()),
+            ));
+            rows.push((
+                "  threads' time".into(),
+                format!(
+                    "computing {computing:.1}%, waiting for memory {stalled:.1}%, in software {software:.1}%, asleep {asleep:.1}%, wanting a core {runnable:.1}%"
+                ),
+            ));
         }
         for hit in &self.hit_ratios {
             rows.push((

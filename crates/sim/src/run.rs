@@ -1,18 +1,19 @@
 //! One simulation from its configuration to its result.
 
-use deepram_media::{
-    AllocationPool, Dram, NandOp, Picos, Registry, Sheet, Ssd, lifetime_seconds, nearest, power_energy,
-};
+use deepram_media::{Dram, Nvmm, Registry, Sheet, Software, Ssd, nearest};
 use deepram_trace::{Item, ObjectPlacement, Request, TraceError};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use crate::dram::DramMemory;
 use crate::error::SimError;
-use crate::host::{HostOptions, Measured, drive};
-use crate::result::{Cost, EnergyPart, FlashResult, HitRatio, RunResult, Wear};
-use crate::ssd::{ParallelSsd, SerialSsd, SsdOptions};
+use crate::host::HostOptions;
+use crate::nvmm::NvmmOptions;
+use crate::paging::PagingOptions;
+use crate::processor::{ProcessorOptions, References};
+use crate::result::RunResult;
+use crate::ssd::SsdOptions;
+use crate::systems::{self, Front, Requests, Threads};
 
 /// The systems that can be simulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -20,20 +21,26 @@ use crate::ssd::{ParallelSsd, SerialSsd, SsdOptions};
 pub enum System {
     /// All-DRAM memory.
     Dram,
+    /// Journaled flash main memory behind a DRAM cache.
+    Nvmm,
     /// A solid-state drive.
     Ssd,
+    /// DRAM main memory, and a drive behind an operating system's paging.
+    SsdPaging,
 }
 
 impl System {
     /// All systems.
-    pub const ALL: [System; 2] = [System::Dram, System::Ssd];
+    pub const ALL: [System; 4] = [System::Dram, System::Nvmm, System::Ssd, System::SsdPaging];
 
     /// The name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             System::Dram => "dram",
+            System::Nvmm => "nvmm",
             System::Ssd => "ssd",
+            System::SsdPaging => "ssd-paging",
         }
     }
 
@@ -42,7 +49,9 @@ impl System {
     pub fn default_preset(self) -> &'static str {
         match self {
             System::Dram => "ddr4-2400",
+            System::Nvmm => "nvmm-slc",
             System::Ssd => "tlc",
+            System::SsdPaging => "paging-slc",
         }
     }
 
@@ -72,15 +81,37 @@ pub struct SystemConfig {
     pub preset: String,
     /// Figures of the preset set anew, as `key=value`.
     pub overrides: Vec<String>,
-    /// Options of a drive.
+    /// Options of a drive, by itself or behind paging.
     pub ssd: SsdOptions,
+    /// Options of `nvmm`.
+    pub nvmm: NvmmOptions,
+    /// Options of `ssd-paging`.
+    pub paging: PagingOptions,
+    /// Presets of `ssd-paging` beside the drive: its DRAM and its operating system.
+    pub memory: String,
+    /// The operating system's preset.
+    pub software: String,
 }
+
+/// The DRAM of `ssd-paging` if nothing else is named.
+const MEMORY: &str = "ddr3-1600";
+/// Its operating system.
+const SOFTWARE: &str = "linux-slc";
 
 impl SystemConfig {
     /// The system with its default preset and options.
     #[must_use]
     pub fn new(system: System) -> Self {
-        Self { system, preset: String::new(), overrides: Vec::new(), ssd: SsdOptions::default() }
+        Self {
+            system,
+            preset: String::new(),
+            overrides: Vec::new(),
+            ssd: SsdOptions::default(),
+            nvmm: NvmmOptions::default(),
+            paging: PagingOptions::default(),
+            memory: MEMORY.into(),
+            software: SOFTWARE.into(),
+        }
     }
 
     /// The preset's name.
@@ -133,14 +164,57 @@ pub fn run<W>(
 where
     W: Iterator<Item = Result<Request, SimError>>,
 {
+    let host = serde_json::to_value(&options.host).map_err(unreadable)?;
+    simulate(registry, config, Requests(workload, &options.host), options, ("host", host))
+}
+
+/// Simulates a processor whose threads refer to the system's memory.
+///
+/// # Errors
+/// As [`run`]; [`System::Ssd`] is no memory.
+pub fn run_threads(
+    registry: &Registry,
+    config: &SystemConfig,
+    threads: Vec<References<'_>>,
+    processor: &ProcessorOptions,
+    options: &RunOptions,
+) -> Result<RunResult, SimError> {
+    if config.system == System::Ssd {
+        return Err(SimError::config(
+            "system",
+            "a drive is no memory that a processor refers to; use dram, nvmm or ssd-paging",
+        ));
+    }
+    let identity = serde_json::to_value(processor).map_err(unreadable)?;
+    simulate(registry, config, Threads(threads, processor), options, ("processor", identity))
+}
+
+fn unreadable(error: serde_json::Error) -> SimError {
+    SimError::config("configuration", error.to_string())
+}
+
+fn simulate<F: Front>(
+    registry: &Registry,
+    config: &SystemConfig,
+    front: F,
+    options: &RunOptions,
+    identity: (&str, Value),
+) -> Result<RunResult, SimError> {
     let overrides: Vec<&str> = config.overrides.iter().map(String::as_str).collect();
     let name = format!("{}.{}", config.system.name(), config.preset_name());
     let sheet = registry
         .sheet_with(&name, &overrides)
         .or_else(|error| registry.sheet_with(config.preset_name(), &overrides).map_err(|_| error))?;
+    let seed = options.seed;
     let mut result = match config.system {
-        System::Dram => run_dram(&sheet.model::<Dram>()?, workload, options)?,
-        System::Ssd => run_ssd(&sheet.model::<Ssd>()?, &config.ssd, workload, options)?,
+        System::Dram => systems::dram(&sheet.model::<Dram>()?, front)?,
+        System::Nvmm => systems::nvmm(&sheet.model::<Nvmm>()?, &config.nvmm, front, seed)?,
+        System::Ssd => systems::ssd(&sheet.model::<Ssd>()?, &config.ssd, front, seed)?,
+        System::SsdPaging => {
+            let dram: Dram = registry.get(&format!("dram.{}", config.memory))?;
+            let software: Software = registry.get(&format!("software.{}", config.software))?;
+            systems::paging(&dram, &sheet.model::<Ssd>()?, &software, config, front, seed)?
+        }
     };
     let time_ns = result.simulated_time_ns;
     if time_ns > 0.0 {
@@ -149,35 +223,47 @@ where
         }
     }
     result.energy_total_nj = result.energy.iter().map(|part| part.dynamic_nj + part.static_nj).sum();
-    describe(&mut result, config, &sheet, options)?;
+    describe(registry, &mut result, config, &sheet, options, identity)?;
     Ok(result)
 }
 
 /// Fills in what was simulated: names, resolved figures, digest.
 fn describe(
+    registry: &Registry,
     result: &mut RunResult,
     config: &SystemConfig,
     sheet: &Sheet,
     options: &RunOptions,
+    (front, identity): (&str, Value),
 ) -> Result<(), SimError> {
-    let mut figures = Map::new();
-    for row in sheet.rows()? {
-        let value = if row.unit.is_empty() { row.value } else { format!("{} {}", row.value, row.unit) };
-        figures.insert(row.key, Value::String(value));
-    }
-    let to_value = |error: serde_json::Error| SimError::config("configuration", error.to_string());
-    let host = serde_json::to_value(&options.host).map_err(to_value)?;
-    let ssd = serde_json::to_value(&config.ssd).map_err(to_value)?;
     result.system = config.system.name().into();
     result.preset = config.preset_name().into();
     result.workload = options.workload.clone();
     result.seed = options.seed;
-    let mut resolved = json!({ "preset": sheet.full_name(), "figures": figures, "host": host });
-    if config.system == System::Ssd
-        && let Some(object) = resolved.as_object_mut()
-    {
-        object.insert("options".into(), ssd);
+    let mut resolved = Map::new();
+    resolved.insert("preset".into(), sheet.full_name().into());
+    resolved.insert("figures".into(), figures(sheet)?);
+    resolved.insert(front.into(), identity);
+    let mut option = |key: &str, value: serde_json::Result<Value>| {
+        resolved.insert(key.into(), value.map_err(unreadable)?);
+        Ok::<_, SimError>(())
+    };
+    match config.system {
+        System::Dram => {}
+        System::Nvmm => option("options", serde_json::to_value(&config.nvmm))?,
+        System::Ssd => option("options", serde_json::to_value(&config.ssd))?,
+        System::SsdPaging => {
+            option("options", serde_json::to_value(&config.paging))?;
+            option("drive_options", serde_json::to_value(&config.ssd))?;
+            for (key, name) in [
+                ("memory", format!("dram.{}", config.memory)),
+                ("software", format!("software.{}", config.software)),
+            ] {
+                option(key, Ok(figures(&registry.sheet_with(&name, &[])?)?))?;
+            }
+        }
     }
+    let resolved = Value::Object(resolved);
     let mut hash = Sha256::new();
     hash.update(sheet.digest());
     hash.update(resolved.to_string());
@@ -186,101 +272,12 @@ fn describe(
     Ok(())
 }
 
-fn run_dram<W>(dram: &Dram, workload: W, options: &RunOptions) -> Result<RunResult, SimError>
-where
-    W: Iterator<Item = Result<Request, SimError>>,
-{
-    let mut memory = DramMemory::new(dram)?;
-    let measured = drive(&mut memory, workload, &options.host)?;
-    let energy = memory.energy_pj(measured.time_ps);
-    let counts = memory.dram_counts();
-    let mut result = RunResult::from_measured(measured);
-    result.hit_ratios.push(HitRatio::new(
-        "dram row",
-        counts.row_hits,
-        counts.read_bursts + counts.write_bursts,
-    ));
-    result
-        .energy
-        .extend(energy.map(|(component, dynamic, fixed)| EnergyPart::new(component, dynamic, fixed)));
-    result.dram = Some(counts);
-    result.cost = dram.price.map(|price| Cost {
-        usd: price.0 * dram.total_capacity().0 as f64,
-        year: dram.price_year.map(|year| year.0),
-    });
-    Ok(result)
-}
-
-fn run_ssd<W>(
-    ssd: &Ssd,
-    ssd_options: &SsdOptions,
-    workload: W,
-    options: &RunOptions,
-) -> Result<RunResult, SimError>
-where
-    W: Iterator<Item = Result<Request, SimError>>,
-{
-    match ssd.allocation_pool {
-        AllocationPool::Package => {
-            let mut device = SerialSsd::new(ssd)?;
-            let measured = drive(&mut device, workload, &options.host)?;
-            let erased: Vec<u32> = device.erased().collect();
-            Ok(ssd_result(ssd, measured, &erased, 0))
-        }
-        AllocationPool::Plane => {
-            let mut device = ParallelSsd::new(ssd, ssd_options, options.seed)?;
-            let measured = drive(&mut device, workload, &options.host)?;
-            let erased: Vec<u32> = device.erased().collect();
-            let retired = device.retired();
-            Ok(ssd_result(ssd, measured, &erased, retired))
-        }
-        AllocationPool::Device => Err(SimError::config(
-            "allocation_pool",
-            "a pool of the whole device is not simulated; use plane or package",
-        )),
+/// The figures of a preset, with their units.
+fn figures(sheet: &Sheet) -> Result<Value, SimError> {
+    let mut figures = Map::new();
+    for row in sheet.rows()? {
+        let value = if row.unit.is_empty() { row.value } else { format!("{} {}", row.value, row.unit) };
+        figures.insert(row.key, Value::String(value));
     }
-}
-
-fn ssd_result(ssd: &Ssd, measured: Measured, erased: &[u32], retired: u64) -> RunResult {
-    let counts = measured.counts;
-    let time = Picos(measured.time_ps);
-    let nand = &ssd.nand;
-    let cost = |op: NandOp, count: u64| nand.energy(op).times(count).0;
-    let reads = cost(NandOp::Read, counts.reads());
-    let programs = cost(NandOp::Program, counts.programs());
-    let erases = cost(NandOp::Erase, counts.erases);
-    let standby = power_energy(nand.standby(), time).0 * ssd.packages() as f64;
-    let page = nand.page;
-    let mut result = RunResult::from_measured(measured);
-    result.energy.push(EnergyPart::new("flash read", reads, 0.0));
-    result.energy.push(EnergyPart::new("flash program", programs, 0.0));
-    result.energy.push(EnergyPart::new("flash erase", erases, 0.0));
-    result.energy.push(EnergyPart::new("flash standby", 0.0, standby));
-    if counts.mapping_hits + counts.mapping_misses > 0 {
-        result.hit_ratios.push(HitRatio::new(
-            "mapping cache",
-            counts.mapping_hits,
-            counts.mapping_hits + counts.mapping_misses,
-        ));
-    }
-    let used = erased.len().max(1) as f64;
-    let total: u64 = erased.iter().map(|erases| u64::from(*erases)).sum();
-    let mean = total as f64 / used;
-    let variance = erased.iter().map(|erases| (f64::from(*erases) - mean).powi(2)).sum::<f64>() / used;
-    let rate = counts.erases as f64 * nand.block_bytes().0 as f64 / time.seconds();
-    result.wear = Some(Wear {
-        mean_erases: mean,
-        deviation_erases: variance.sqrt(),
-        most_erases: erased.iter().copied().max().unwrap_or(0),
-        endurance: nand.endurance,
-        retired_blocks: retired,
-        lifetime_years: (counts.erases > 0 && time.0 > 0)
-            .then(|| lifetime_seconds(ssd.raw_bytes(), nand.endurance, rate, 1.0, 1.0) / (365.25 * 86_400.0)),
-    });
-    result.flash = Some(FlashResult::new(counts, page));
-    result.cost = nand.price.map(|price| Cost {
-        usd: price.0 * ssd.raw_bytes().0 as f64,
-        year: nand.price_year.map(|year| year.0),
-    });
-    result
+    Ok(Value::Object(figures))
 }

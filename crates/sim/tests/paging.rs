@@ -140,6 +140,9 @@ fn pages_read_ahead_take_a_minor_fault_or_none_and_a_trigger_starts_the_next_win
     let expected = first + software.minor().0 + ahead + LINE;
     assert!(seen.abs_diff(expected) < expected / 100, "{seen}, not {expected}");
     assert_eq!(machine.paging_counts().waiting_faults, 0);
+    // The trigger works once: another fault of that page reads nothing.
+    let (_, counts) = setup.one(&[line(Op::Read, 0), line(Op::Read, 1), line(Op::Write, 1)]);
+    assert_eq!((counts.protection_faults, counts.pages_read), (1, 12));
 }
 
 #[test]
@@ -175,7 +178,8 @@ fn totals_and_deviations_are_those_of_the_studys_table() {
         ("paging-mlc", "linux-mlc", [162.2, 61.1, 88.8, 73.4]),
     ] {
         let times = software_overhead(ssd, software);
-        let found = [times.total.mean_ps, times.total.deviation_ps, times.hardware.mean_ps, times.software.mean_ps];
+        let found =
+            [times.total.mean_ps, times.total.deviation_ps, times.hardware.mean_ps, times.software.mean_ps];
         for (found, expected) in found.into_iter().zip(table) {
             let ratio = found * 1e-6 / expected;
             assert!((ratio - 1.0).abs() < 0.05, "{ssd}: {:.2} us, not {expected}", found * 1e-6);
@@ -201,6 +205,10 @@ fn anonymous_memory_is_zero_filled_at_first_and_read_back_after_eviction() {
     assert_eq!(counts.zero_faults, 1000);
     assert!(counts.major_faults + counts.readahead_used > 500, "{counts:?}");
     assert!(counts.pages_written > 4 * counts.write_commands, "{counts:?}");
+    // Random writes leave in the order in which they were found, and so together.
+    let (machine, _) = setup.run(4, random_lines(5_000, 1024, 10));
+    let counts = machine.paging_counts();
+    assert!(counts.pages_written > 2 * counts.write_commands, "{counts:?}");
 }
 
 /// Which references of a thread that only reads are major faults, by the lists and marks alone.
@@ -306,8 +314,11 @@ fn the_parts_of_energy_and_time_add_up() {
     let setup = Setup::new("paging-mlc", "linux-mlc", &[]);
     let (machine, measured) = setup.run(4, random_lines(20_000, 64 * MIB / PAGE, 5));
     let counts = machine.paging_counts();
-    let parts: HashMap<_, _> =
-        machine.energy_pj(measured.time_ps).into_iter().map(|(name, dynamic, fixed)| (name, dynamic + fixed)).collect();
+    let parts: HashMap<_, _> = machine
+        .energy_pj(measured.time_ps)
+        .into_iter()
+        .map(|(name, dynamic, fixed)| (name, dynamic + fixed))
+        .collect();
     assert_eq!(parts.len(), 10);
     assert!(parts.values().all(|energy| *energy >= 0.0), "{parts:?}");
     let bytes = (counts.pages_read + counts.pages_written) * PAGE;
@@ -321,7 +332,15 @@ fn the_parts_of_energy_and_time_add_up() {
     let faults = counts.major_faults + counts.waiting_faults + counts.minor_faults + counts.protection_faults;
     assert_eq!(spent.len(), Phase::ALL.len());
     assert!(spent["entry"] >= (faults - counts.repeated_faults) * setup.software.entry.0 / 2);
-    assert_eq!(spent["write-back"], counts.write_commands * (setup.software.block + setup.software.driver + setup.software.interrupt + setup.software.completion).0);
+    assert_eq!(
+        spent["write-back"],
+        counts.write_commands
+            * (setup.software.block
+                + setup.software.driver
+                + setup.software.interrupt
+                + setup.software.completion)
+                .0
+    );
     let times = machine.fault_times();
     assert_eq!(times.total.count, counts.major_faults);
     assert!((times.hardware.mean_ps + times.software.mean_ps - times.total.mean_ps).abs() < 1.0);
@@ -333,7 +352,8 @@ fn the_same_seed_gives_the_same_run_and_another_seed_another() {
     let run = |seed| {
         let ssd_options = SsdOptions::default();
         let mut machine =
-            PagedMemory::new(&setup.dram, &setup.ssd, &setup.software, &setup.options, &ssd_options, seed).unwrap();
+            PagedMemory::new(&setup.dram, &setup.ssd, &setup.software, &setup.options, &ssd_options, seed)
+                .unwrap();
         let options = HostOptions { threads: 4, ..HostOptions::default() };
         let requests = random_lines(3_000, 64 * MIB / PAGE, 3).map(Ok::<_, SimError>);
         let measured = drive(&mut machine, requests, &options).unwrap();
@@ -352,7 +372,8 @@ fn what_can_not_be_is_refused_with_the_reason() {
         (PagingOptions { dirty_limit: 20.0, ..setup.options.clone() }, "dirty_limit"),
     ] {
         let ssd_options = SsdOptions::default();
-        let error = PagedMemory::new(&setup.dram, &setup.ssd, &setup.software, &options, &ssd_options, 1).err();
+        let error =
+            PagedMemory::new(&setup.dram, &setup.ssd, &setup.software, &options, &ssd_options, 1).err();
         assert!(error.is_some_and(|error| error.to_string().contains(needle)), "{needle}");
     }
 }

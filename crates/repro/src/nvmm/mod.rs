@@ -1,10 +1,18 @@
 //! NVMM: flash main memory behind a hardware-managed DRAM cache, against paging from an SSD and all-DRAM.
 
 mod claims;
+mod machine;
+mod overhead;
 mod page_table;
+mod sweep;
 
 pub use claims::CLAIMS;
 
+use std::sync::Arc;
+
+use deepram_media::Registry;
+
+use self::machine::Program;
 use crate::error::ReproError;
 use crate::experiment::{Paper, Settings};
 
@@ -12,14 +20,22 @@ use crate::experiment::{Paper, Settings};
 ///
 /// # Errors
 /// A configuration cannot be resolved.
-pub fn paper(_settings: &Settings) -> Result<Paper, ReproError> {
+pub fn paper(settings: &Settings) -> Result<Paper, ReproError> {
+    let registry = Registry::builtin()
+        .map_err(|error| ReproError::Config { what: "presets".into(), source: Box::new(error.into()) })?;
+    let registry = Arc::new(registry);
     Ok(Paper {
         name: "nvmm",
         title: "NVMM: flash as main memory",
         about: "A flash main memory with a DRAM cache, an SSD behind an operating system's paging, and all-DRAM, \
                 under the same programs.",
         claims: CLAIMS.to_vec(),
-        experiments: vec![page_table::experiment()],
+        experiments: vec![
+            page_table::experiment(),
+            overhead::experiment(settings, &registry)?,
+            sweep::experiment(settings, &registry, Program::Gups)?,
+            sweep::experiment(settings, &registry, Program::Mmap)?,
+        ],
         sensitivity: None,
     })
 }

@@ -24,7 +24,7 @@ const GAP: f64 = 12.0;
 impl Bars<'_> {
     fn value(&self, series: usize, group: usize) -> Option<f64> {
         let value = self.series.get(series)?.values.get(group).copied().flatten()?;
-        value.is_finite().then_some(value)
+        (value.is_finite() && !(self.stacked && value < 0.0)).then_some(value)
     }
 
     /// The sum of a group.
@@ -55,12 +55,14 @@ pub(super) fn draw(bars: &Bars<'_>, width: f64) -> Canvas {
     };
     let left = if beside { name_width(width * 0.25) + 10.0 } else { 2.0 };
     let largest = bars.largest();
-    let value_width = largest.iter().map(|&value| text::width(&plain(value), TEXT)).fold(0.0, f64::max) + 8.0;
+    let value_width =
+        largest.iter().map(|&value| text::width(&plain(value), TEXT)).fold(text::width("–", TEXT), f64::max)
+            + 8.0;
     let references = bars.references.iter().map(|reference| reference.value);
     let right = (width - value_width).max(left + 40.0);
-    let from_zero = !bars.axis.log;
-    let scale =
-        Scale::new(largest.iter().copied().chain(references), bars.axis.log, from_zero, (left, right));
+    // Ends of parts have no meaning on a logarithmic axis.
+    let log = bars.axis.log && !bars.stacked;
+    let scale = Scale::new(largest.iter().copied().chain(references), log, !log, (left, right));
 
     top += reference_names(&mut canvas, bars, &scale, top);
     let rows = if bars.stacked { 1 } else { bars.series.len().max(1) };

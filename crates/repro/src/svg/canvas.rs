@@ -48,6 +48,8 @@ pub struct Canvas {
     /// Height in CSS pixels.
     pub height: f64,
     body: String,
+    /// Text goes on top of everything else.
+    labels: String,
     /// Where text is.
     pub texts: Vec<TextBox>,
 }
@@ -62,7 +64,7 @@ impl Canvas {
     /// An empty one.
     #[must_use]
     pub fn new(width: f64, height: f64) -> Self {
-        Self { width, height, body: String::new(), texts: Vec::new() }
+        Self { width, height, body: String::new(), labels: String::new(), texts: Vec::new() }
     }
 
     /// Text on its base line.
@@ -77,7 +79,7 @@ impl Canvas {
         self.texts.push(TextBox { text: content.into(), edges });
         let content = crate::html::escape(content);
         let _ = writeln!(
-            self.body,
+            self.labels,
             r#"<text x="{}" y="{}" text-anchor="{name}" class="{class}">{content}</text>"#,
             n(x),
             n(y)
@@ -91,7 +93,7 @@ impl Canvas {
         self.texts.push(TextBox { text: content.into(), edges });
         let (x, y, content) = (n(x), n(y), crate::html::escape(content));
         let _ = writeln!(
-            self.body,
+            self.labels,
             r#"<text transform="translate({x} {y}) rotate(-90)" text-anchor="middle" class="{class}">{content}</text>"#,
         );
     }
@@ -168,7 +170,7 @@ impl Canvas {
             concat!(
                 r#"<svg class="{}" width="{}" height="{}" viewBox="0 0 {} {}" role="img" "#,
                 r#"aria-labelledby="{}-t {}-d"><title id="{}-t">{}</title><desc id="{}-d">{}</desc>"#,
-                "\n{}</svg>\n"
+                "\n{}{}</svg>\n"
             ),
             class,
             w,
@@ -181,7 +183,8 @@ impl Canvas {
             crate::html::escape(title),
             id,
             crate::html::escape(about),
-            self.body
+            self.body,
+            self.labels
         )
     }
 
@@ -190,8 +193,8 @@ impl Canvas {
     pub fn decoration(&self, class: &str) -> String {
         let (w, h) = (n(self.width), n(self.height));
         format!(
-            r#"<svg class="{class}" width="{w}" height="{h}" viewBox="0 0 {w} {h}" aria-hidden="true">{}</svg>"#,
-            self.body
+            r#"<svg class="{class}" width="{w}" height="{h}" viewBox="0 0 {w} {h}" aria-hidden="true">{}{}</svg>"#,
+            self.body, self.labels
         )
     }
 

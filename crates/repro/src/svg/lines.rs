@@ -46,7 +46,7 @@ pub(super) fn draw(lines: &Lines<'_>, width: f64) -> Canvas {
     let plot = (if narrow { 220.0 } else { 290.0f64 }).max(labels_height + 8.0);
 
     let mut canvas = Canvas::new(width, 0.0);
-    let top = legend(&mut canvas, &names, if lines.area { Key::Box } else { Key::Line }, 0.0) + 28.0;
+    let top = legend(&mut canvas, &names, Key::Line, 0.0) + 28.0;
     let bottom = top + plot;
     canvas.height = bottom + bottom_height(&lines.x.label(), width);
 
@@ -112,16 +112,16 @@ fn one(
         canvas.path(&area, true, &format!("area s{class}"));
     }
     canvas.path(&path, false, &format!("stroke s{class}"));
-    if !lines.area {
-        for (place, point) in &placed {
-            let title = format!(
-                "{}: {} at {}",
-                series.name,
-                with_unit(point.1, &lines.y.unit),
-                with_unit(point.0, &lines.x.unit)
-            );
-            canvas.mark(at, *place, &title);
-        }
+    // Lines have a mark at each point, areas, which have many, at the end.
+    let marked = if lines.area { placed.len().saturating_sub(1) } else { 0 };
+    for (place, point) in &placed[marked..] {
+        let title = format!(
+            "{}: {} at {}",
+            series.name,
+            with_unit(point.1, &lines.y.unit),
+            with_unit(point.0, &lines.x.unit)
+        );
+        canvas.mark(at, *place, &title);
     }
     path.last().map(|end| end.1)
 }

@@ -50,7 +50,7 @@ pub(super) fn bottom_axis(canvas: &mut Canvas, scale: &Scale, top: f64, bottom: 
         // At the ends a label moves inwards rather than out of the drawing.
         let middle = x.clamp(half, (canvas.width - half).max(half));
         if middle - half >= free {
-            canvas.text(middle, bottom + 16.0, Anchor::Middle, "tick", &label);
+            canvas.text(middle, bottom + 18.0, Anchor::Middle, "tick", &label);
             free = middle + half + 6.0;
         }
     }
@@ -60,13 +60,13 @@ pub(super) fn bottom_axis(canvas: &mut Canvas, scale: &Scale, top: f64, bottom: 
     for (at, line) in text::wrap(title, TEXT, most, 2).into_iter().enumerate() {
         let half = text::width(&line, TEXT) / 2.0;
         let middle = ((left + right) / 2.0).clamp(half, (most - half).max(half));
-        canvas.text(middle, bottom + 36.0 + at as f64 * LINE, Anchor::Middle, "title", &line);
+        canvas.text(middle, bottom + 38.0 + at as f64 * LINE, Anchor::Middle, "title", &line);
     }
 }
 
 /// Height that [`bottom_axis`] takes below the axis.
 pub(super) fn bottom_height(title: &str, width: f64) -> f64 {
-    42.0 + (text::wrap(title, TEXT, width, 2).len().saturating_sub(1)) as f64 * LINE
+    44.0 + (text::wrap(title, TEXT, width, 2).len().saturating_sub(1)) as f64 * LINE
 }
 
 /// Moves labels of `heights` apart, in the order of where they belong, within top and bottom as far as there is

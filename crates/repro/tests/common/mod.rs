@@ -12,10 +12,10 @@ use deepram_repro::{
     Tolerance,
 };
 
-pub const SETTINGS: Settings = Settings { quick: false, seed: 1 };
+pub(crate) const SETTINGS: Settings = Settings { quick: false, seed: 1 };
 const PROCEDURE: Procedure = Procedure { name: "arithmetic", version: 1 };
 
-pub const fn claim(id: &'static str, expected: Expected, figures: &'static [&'static str]) -> Claim {
+pub(crate) const fn claim(id: &'static str, expected: Expected, figures: &'static [&'static str]) -> Claim {
     Claim {
         id,
         experiment: "sums",
@@ -34,9 +34,9 @@ pub const fn claim(id: &'static str, expected: Expected, figures: &'static [&'st
 }
 
 /// What is done before a run: count it, fail it, end the process.
-pub type Hook = Arc<dyn Fn(u32) -> Result<(), ReproError> + Send + Sync>;
+pub(crate) type Hook = Arc<dyn Fn(u32) -> Result<(), ReproError> + Send + Sync>;
 
-pub fn counting() -> (Arc<AtomicUsize>, Hook) {
+pub(crate) fn counting() -> (Arc<AtomicUsize>, Hook) {
     let count = Arc::new(AtomicUsize::new(0));
     let inner = Arc::clone(&count);
     let hook: Hook = Arc::new(move |_| {
@@ -47,7 +47,7 @@ pub fn counting() -> (Arc<AtomicUsize>, Hook) {
 }
 
 /// Run `n` yields `n` squared times a factor.
-pub fn square(n: u32, factor: f64, hook: &Hook) -> Run {
+pub(crate) fn square(n: u32, factor: f64, hook: &Hook) -> Run {
     let hook = Arc::clone(hook);
     let config = serde_json::json!({ "n": n, "factor": factor });
     Run::new(format!("square {n}"), PROCEDURE, config, move || {
@@ -113,7 +113,7 @@ fn sums(runs: u32, factor: f64, hook: &Hook) -> Experiment {
 }
 
 /// Four runs; with the sensitivity study twelve.
-pub fn small(hook: &Hook, studied: bool) -> Paper {
+pub(crate) fn small(hook: &Hook, studied: bool) -> Paper {
     let parameter = |key: &str, low: &str, high: &str| Parameter {
         key: key.into(),
         what: format!("the {key}"),

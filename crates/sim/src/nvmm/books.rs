@@ -71,7 +71,9 @@ pub struct NvmmCounts {
     pub rolled_back_dirty: u64,
     /// Blocks of flash reclaimed, each one erased in every plane of its stripe.
     pub blocks_reclaimed: u64,
-    /// Of these, blocks emptied because others had worn more.
+    /// Chains of versions collapsed.
+    pub chains_collapsed: u64,
+    /// Of the blocks, those emptied because others had worn more.
     pub wear_moves: u64,
     /// States for rollback given up for want of space.
     pub tokens_given_up: u64,

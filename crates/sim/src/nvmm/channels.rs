@@ -106,6 +106,13 @@ struct Plane {
     inside: u32,
 }
 
+impl Plane {
+    /// The read that goes next.
+    fn read(&self) -> Option<&Op> {
+        self.queues[..Class::Program.index()].iter().find_map(VecDeque::front)
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 enum Carry {
     Command(Op),
@@ -120,8 +127,6 @@ struct Channel {
     /// Planes with something to do.
     active: Vec<u32>,
     carrying: Option<(u32, Carry)>,
-    /// Reads that somebody waits for, queued or under way.
-    demands: u32,
 }
 
 /// The machine.
@@ -168,11 +173,6 @@ impl Channels {
         self.bus_busy
     }
 
-    /// Operations of a plane that are not over.
-    pub(super) fn inside(&self, plane: u32) -> u32 {
-        self.planes[plane as usize].inside
-    }
-
     /// Whether nothing at all is queued or under way on the channel of a plane.
     pub(super) fn is_idle(&self, plane: u32) -> bool {
         self.channels[self.channel_of(plane) as usize].active.is_empty()
@@ -193,7 +193,6 @@ impl Channels {
         if at.inside == 1 {
             self.channels[channel as usize].active.push(plane);
         }
-        self.channels[channel as usize].demands += u32::from(class == Class::Demand);
         self.serve(channel, now);
     }
 
@@ -205,7 +204,6 @@ impl Channels {
         let Some(at) = ahead.iter().position(|op| op.id == id) else { return };
         let Some(op) = ahead.remove(at) else { return };
         queues[Class::Demand.index()].push_back(Op { class: Class::Demand, ..op });
-        self.channels[channel as usize].demands += 1;
         self.serve(channel, now);
     }
 
@@ -246,7 +244,6 @@ impl Channels {
         if at.inside == 0 {
             self.channels[channel].active.retain(|&p| p != plane);
         }
-        self.channels[channel].demands -= u32::from(op.class == Class::Demand);
         self.notices.push(Notice::Done(op.id));
     }
 
@@ -255,10 +252,11 @@ impl Channels {
         self.events.push((now + self.nand.array(op.class.op()).0, ChannelEvent::Array(plane)));
     }
 
-    /// Data that wait in the second register go to the array once that is free.
+    /// Data that wait in the second register go to the array once that is free and no read wants it.
     fn start_loaded(&mut self, plane: u32, now: Time) {
         let at = &mut self.planes[plane as usize];
         if at.array == Array::Idle
+            && at.read().is_none()
             && let Register::In(op) = at.register
         {
             at.register = Register::Free;
@@ -293,11 +291,10 @@ impl Channels {
     /// What a plane would have its channel carry next, and how urgent that is.
     fn wish(&self, plane: u32) -> Option<((u8, u64), Carry)> {
         let at = &self.planes[plane as usize];
-        let read = at.queues[..3].iter().find_map(VecDeque::front);
+        let read = at.read();
         let program = at.queues[Class::Program.index()].front();
-        let loading = matches!(at.register, Register::Entering | Register::In(_));
         if at.array == Array::Idle
-            && !loading
+            && at.register != Register::Entering
             && let Some(op) = read
         {
             return Some(((u8::from(op.class != Class::Demand), op.sequence), Carry::Command(*op)));
@@ -381,9 +378,127 @@ impl Channels {
     pub(super) fn until(&self, bytes: u64) -> Time {
         self.nand.read_setup.unwrap_or_default().0 + self.nand.transfer(Bytes(bytes)).0
     }
+}
 
-    /// Whether reads that somebody waits for are queued or under way on the channel of a plane.
-    pub(super) fn has_demand(&self, plane: u32) -> bool {
-        self.channels[self.channel_of(plane) as usize].demands > 0
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::EventQueue;
+    use deepram_media::{Picos, Registry};
+    use proptest::prelude::*;
+
+    fn run(channels: &mut Channels, mut left: Vec<(Time, OpId, Class, u32)>) -> Vec<(OpId, Time)> {
+        left.sort_by_key(|op| op.0);
+        let mut queue = EventQueue::new();
+        for (time, id, class, plane) in left {
+            queue.push(time, Err((id, class, plane)));
+        }
+        let mut over = Vec::new();
+        while let Some((now, event)) = queue.pop() {
+            match event {
+                Ok(event) => channels.handle(event, now),
+                Err((id, class, plane)) => channels.submit(id, class, plane, now),
+            }
+            for (time, event) in channels.events.drain(..) {
+                queue.push(time, Ok(event));
+            }
+            for notice in channels.notices.drain(..) {
+                if let Notice::Done(id) = notice {
+                    over.push((id, now));
+                }
+            }
+        }
+        assert!(channels.is_quiet() && channels.planes.iter().all(|p| p.array == Array::Idle));
+        over
+    }
+
+    fn slc(registers: u64) -> Nand {
+        let set = format!("registers={registers}");
+        Registry::builtin().unwrap().get_with("slc", &[&set, "read_command=200ns"]).unwrap()
+    }
+
+    fn last(over: &[(OpId, Time)]) -> Time {
+        over.iter().map(|(_, time)| *time).max().unwrap()
+    }
+
+    #[test]
+    fn operations_of_one_plane_take_the_times_of_the_closed_forms() {
+        for class in [Class::Demand, Class::Program, Class::Erase] {
+            let op = class.op();
+            for count in [1, 2, 7] {
+                let over = |registers, command| {
+                    let nand = Nand { read_command: Some(Picos(command)), ..slc(registers) };
+                    let all = (0..count as u32).map(|id| (0, id, class, 0)).collect();
+                    let found = last(&run(&mut Channels::new(&nand, 1, 1), all));
+                    (nand, found)
+                };
+                let (nand, two) = over(2, 0);
+                assert_eq!(two, nand.interleaved(op, count).0, "{class:?} {count}");
+                let (nand, one) = over(1, 200_000);
+                assert_eq!(one, nand.single(op, 1).0 * count, "{class:?} {count}");
+                if class == Class::Demand {
+                    // An array takes its next command when it is free, and data cross meanwhile.
+                    let (nand, found) = over(2, 200_000);
+                    assert_eq!(found, (nand.read.0 + 200_000) * count + nand.page_transfer().0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn planes_of_a_channel_share_its_bus_and_planes_of_different_channels_share_nothing() {
+        let nand = slc(2);
+        // Commands first: the arrays of all four work at once, the data follow each other.
+        let mut channel = Channels::new(&nand, 1, 4);
+        let over = run(&mut channel, (0..4).map(|id| (0, id, Class::Demand, id)).collect());
+        let data = nand.data(NandOp::Read, 1).0;
+        assert_eq!(last(&over), nand.single(NandOp::Read, 1).0 + 3 * data);
+        let mut apart = Channels::new(&nand, 4, 4);
+        let over = run(&mut apart, (0..4).map(|id| (0, id, Class::Demand, id)).collect());
+        assert_eq!(over.iter().map(|o| o.1).collect::<Vec<_>>(), [nand.single(NandOp::Read, 1).0; 4]);
+        assert_eq!(apart.bytes(), 4 * nand.page.0);
+    }
+
+    #[test]
+    fn what_is_waited_for_goes_before_the_rest_and_erases_go_last() {
+        let nand = slc(2);
+        let order = [Class::Erase, Class::Program, Class::Move, Class::Ahead, Class::Demand];
+        let mut channels = Channels::new(&nand, 1, 1);
+        // A read keeps the plane busy while the others come.
+        let mut ops = vec![(0, 9, Class::Demand, 0)];
+        ops.extend((0..).zip(order).map(|(id, class)| (1_000_000, id, class, 0)));
+        let over: Vec<OpId> = run(&mut channels, ops).into_iter().map(|(id, _)| id).collect();
+        assert_eq!(over, [9, 4, 3, 2, 1, 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn everything_ends_once_and_no_plane_or_channel_is_used_twice_at_a_time(
+            ops in prop::collection::vec((0u64..3_000_000_000, 0usize..5, 0u32..6), 1..120),
+            channels in 1u32..4,
+            registers in 1u64..3,
+        ) {
+            let classes = [Class::Demand, Class::Ahead, Class::Move, Class::Program, Class::Erase];
+            let nand = slc(registers);
+            let mut machine = Channels::new(&nand, channels, 6);
+            let all = (0..).zip(&ops).map(|(id, (time, class, plane))| (*time, id, classes[*class], *plane));
+            let over = run(&mut machine, all.collect());
+            let mut ids: Vec<OpId> = over.iter().map(|o| o.0).collect();
+            ids.sort_unstable();
+            prop_assert_eq!(ids, (0..ops.len() as u32).collect::<Vec<_>>());
+            let moved = ops.iter().filter(|op| op.1 < 4).count() as u64;
+            prop_assert_eq!(machine.bytes(), moved * nand.page.0);
+            // The arrays and the bus are busy one thing at a time, so the end is not before their sums.
+            for plane in 0..6 {
+                let busy: Time =
+                    ops.iter().filter(|op| op.2 == plane).map(|op| nand.array(classes[op.1].op()).0).sum();
+                prop_assert!(last(&over) >= busy);
+            }
+            prop_assert!(last(&over) * u64::from(channels) >= machine.bus_busy());
+            for (id, time) in &over {
+                let (from, class, _) = ops[*id as usize];
+                prop_assert!(*time >= from + nand.single(classes[class].op(), 1).0);
+            }
+        }
     }
 }

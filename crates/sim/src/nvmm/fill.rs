@@ -19,7 +19,10 @@ pub(super) struct Fill {
     key: Key,
     /// The line that crosses the channel first.
     first: u32,
+    /// Nobody waits for it so far.
     ahead: bool,
+    /// It began with a miss.
+    missed: bool,
     /// The channels' operation and its plane, while there is one.
     op: Option<(u32, u32)>,
     /// When the data began to cross.
@@ -98,15 +101,19 @@ impl NvmmMemory {
         } else {
             self.begin_fill(frame, part.key, part.line, Some((number, part)), context)?;
         }
-        match self.options.prefetch {
-            Prefetch::None => {}
-            Prefetch::Next(blocks) => {
-                let next = part.key.saturating_add(1);
-                self.fetch_ahead(next..next.saturating_add(blocks), context)?;
-            }
-            Prefetch::Streams { .. } => self.follow_streams(part.key, false, context)?,
-        }
         Ok(true)
+    }
+
+    /// What a miss brings with it, once its own read is under way.
+    fn after_miss(&mut self, key: Key, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
+        match self.options.prefetch {
+            Prefetch::None => Ok(()),
+            Prefetch::Next(blocks) => {
+                let next = key.saturating_add(1);
+                self.fetch_ahead(next..next.saturating_add(blocks), context)
+            }
+            Prefetch::Streams { .. } => self.follow_streams(key, false, context),
+        }
     }
 
     pub(super) fn follow_streams(
@@ -192,6 +199,7 @@ impl NvmmMemory {
             key,
             first,
             ahead: waiter.is_none(),
+            missed: waiter.is_some(),
             op: None,
             crossing: None,
             slot: None,
@@ -227,7 +235,7 @@ impl NvmmMemory {
     /// Asks for the data of a fill.
     pub(super) fn fetch(&mut self, number: u32, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
         let Some(fill) = self.fills.get(number) else { return Ok(()) };
-        let (key, ahead) = (fill.key, fill.ahead);
+        let (key, ahead, missed) = (fill.key, fill.ahead, fill.missed);
         let slot = self.store.find(key)?;
         let now = context.now();
         let source = slot.filter(|slot| !self.in_buffer.contains(&slot.0));
@@ -240,7 +248,7 @@ impl NvmmMemory {
             self.flash.host_reads += 1;
             let class = if ahead { Class::Ahead } else { Class::Demand };
             self.channels.submit(op, class, plane, now);
-            return Ok(());
+            return if missed { self.after_miss(key, context) } else { Ok(()) };
         }
         if slot.is_some() {
             self.flash.buffer_read_hits += 1;
@@ -249,7 +257,7 @@ impl NvmmMemory {
         }
         context.schedule(now, NvmmEvent(What::Filled(number)));
         self.crossing(number, context);
-        Ok(())
+        if missed { self.after_miss(key, context) } else { Ok(()) }
     }
 
     /// A part whose block is on its way waits for it.

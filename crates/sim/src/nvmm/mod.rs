@@ -34,8 +34,8 @@ mod write_back;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use deepram_core::Epoch;
 use deepram_core::cache::SetAssociative;
+use deepram_core::{Epoch, PageId};
 use deepram_media::Nvmm;
 use deepram_trace::Op;
 
@@ -48,7 +48,7 @@ use crate::host::{Command, Context, Device, Slot};
 pub use books::NvmmCounts;
 pub use options::{NvmmOptions, Prefetch};
 
-use channels::{ChannelEvent, Channels, Notice, OpId};
+use channels::{ChannelEvent, Channels, Class, Notice, OpId};
 use fill::{Fill, Streams};
 use layout::{Key, Layout};
 use reclaim::Reclaim;
@@ -73,6 +73,8 @@ enum What {
     Mapped(u32),
     /// A fill that needs no flash has its data.
     Filled(u32),
+    /// A block that leaves is out of the cache's DRAM: its program, and the plane.
+    Taken(u32, u32),
     Channel(ChannelEvent),
 }
 
@@ -199,6 +201,10 @@ pub struct NvmmMemory {
     last_sync: Option<Epoch>,
     reclaims: Slab<Reclaim>,
     reclaims_open: u32,
+    /// Whether a block is being emptied because others have worn more.
+    levelling: bool,
+    /// Pages whose chains are being collapsed.
+    collapsing: Vec<PageId>,
     /// Blocks reclaimed since the host could last write.
     fruitless: u32,
     counts: NvmmCounts,
@@ -277,6 +283,8 @@ impl NvmmMemory {
             last_sync: None,
             reclaims: Slab::new(),
             reclaims_open: 0,
+            levelling: false,
+            collapsing: Vec::new(),
             fruitless: 0,
             counts: NvmmCounts::default(),
             flash: FlashCounts::default(),
@@ -337,14 +345,14 @@ impl NvmmMemory {
             self.join(frame, number, part, context);
         } else {
             self.counts.hits += 1;
+            self.settle_line(frame, part)?;
+            let end = self.data(frame, part.line, part.lines, part.write, now);
             if self.options.order_in_tags {
                 self.write_tag(frame, now);
             }
-            self.settle_line(frame, part)?;
             if part.write {
                 self.soil(frame, now);
             }
-            let end = self.data(frame, part.line, part.lines, part.write, now);
             context.schedule(end, NvmmEvent(What::Over(number)));
         }
         if ahead {
@@ -473,14 +481,17 @@ impl Device for NvmmMemory {
         match command.op {
             Op::Read | Op::Write if command.len > 0 => {}
             Op::Flush => {
+                self.store.now = context.now();
                 self.commands += 1;
-                return self.begin_sync(slot, context);
+                self.begin_sync(slot, context)?;
+                return self.attend(context);
             }
             Op::Read | Op::Write | Op::Trim => {
                 context.complete(slot);
                 return Ok(());
             }
         }
+        self.store.now = context.now();
         if self.open.len() <= slot as usize {
             self.open.resize(slot as usize + 1, 0);
         }
@@ -511,6 +522,7 @@ impl Device for NvmmMemory {
     }
 
     fn handle(&mut self, event: NvmmEvent, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
+        self.store.now = context.now();
         match event.0 {
             What::Tagged(part) => {
                 self.tagging -= 1;
@@ -524,6 +536,7 @@ impl Device for NvmmMemory {
             What::Over(part) => self.end_part(part, context),
             What::Mapped(fill) => self.fetch(fill, context)?,
             What::Filled(fill) => self.filled(fill, context)?,
+            What::Taken(op, plane) => self.channels.submit(op, Class::Program, plane, context.now()),
             What::Channel(event) => {
                 self.channels.handle(event, context.now());
                 self.attend(context)?;

@@ -8,47 +8,74 @@ use crate::error::SimError;
 use crate::flash::law;
 use crate::host::Context;
 
-/// A block being emptied.
+/// A block being emptied, a chain being collapsed, or both.
 #[derive(Debug)]
 pub(super) struct Reclaim {
-    victim: BlockId,
-    /// The page whose chain is collapsed with it.
+    victim: Option<BlockId>,
+    /// The page whose chain is collapsed.
     page: Option<PageId>,
     /// Slots that have been read.
     read: Vec<Slot>,
+    /// Begun because other blocks had worn more.
+    wear: bool,
     /// Operations of the present step that are not over.
     left: u32,
 }
 
 impl NvmmMemory {
     pub(super) fn reclaim_if_short(&mut self, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
-        if self.store.is_short() { self.reclaim(context) } else { Ok(()) }
+        if self.store.is_short() || self.store.is_low_on_entries() { self.reclaim(context) } else { Ok(()) }
     }
 
-    /// Begins to empty blocks; if that can't gain anything, gives up the oldest state.
+    /// Begins to collapse chains and to empty blocks, as needed; if that can't gain anything, gives up the
+    /// oldest state.
     pub(super) fn reclaim(&mut self, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
-        while self.store.is_short() && self.reclaims_open < self.options.reclaim_at_once {
-            let entries = self.store.has_entries();
+        while self.reclaims_open < self.options.reclaim_at_once {
+            let fruitful = self.fruitless <= self.store.layout.blocks;
+            if self.store.is_low_on_entries() && self.store.free_to_move() {
+                let longest = self.store.longest_chain()?;
+                if longest.is_some_and(|page| self.collapsing.contains(&page)) {
+                    return Ok(());
+                }
+                if longest.is_some() && fruitful {
+                    self.begin_reclaim(None, longest, false, context)?;
+                    continue;
+                }
+                if !self.store.has_entries() {
+                    if self.relieve()? {
+                        continue;
+                    }
+                    return self.give_in(context);
+                }
+            }
+            if !self.store.is_short() {
+                return Ok(());
+            }
             match self.store.victim()? {
-                // A chain that can be collapsed gives back entries, and a block with little in it slots.
-                Some((block, page)) if self.store.is_worth(block) && (entries || page.is_some()) => {
-                    self.begin_reclaim(block, page, context)?;
+                // States that nobody asked for cost nothing to give up.
+                Some((block, _))
+                    if self.last_sync.is_none() && self.store.is_costly(block) && self.relieve()? => {}
+                Some((block, page)) if self.store.is_worth(block) && fruitful => {
+                    let page = page.filter(|page| !self.collapsing.contains(page));
+                    self.begin_reclaim(Some(block), page, false, context)?;
                 }
                 _ if self.relieve()? => {}
-                Some((block, page)) if entries && self.fruitless <= self.store.layout.blocks => {
-                    self.begin_reclaim(block, page, context)?;
-                }
-                _ if self.reclaims_open == 0 && !self.store.can_write() => {
-                    return Err(SimError::Full {
-                        time_ps: context.now(),
-                        what: "nothing is left to be reclaimed, and what the last sync made needs the rest"
-                            .into(),
-                    });
-                }
-                _ => return Ok(()),
+                Some((block, _)) if fruitful => self.begin_reclaim(Some(block), None, false, context)?,
+                _ => return self.give_in(context),
             }
         }
         Ok(())
+    }
+
+    /// Nothing can be gained any more, which is an error if the host can't write and nothing is under way.
+    fn give_in(&self, context: &Context<NvmmEvent>) -> Result<(), SimError> {
+        if self.reclaims_open > 0 || self.store.can_write() {
+            return Ok(());
+        }
+        Err(SimError::Full {
+            time_ps: context.now(),
+            what: "nothing is left to be reclaimed, and what the last sync made needs the rest".into(),
+        })
     }
 
     /// Gives up the oldest state. False if only the last one is left, which a sync made, or nothing has
@@ -73,23 +100,29 @@ impl NvmmMemory {
 
     fn begin_reclaim(
         &mut self,
-        victim: BlockId,
+        victim: Option<BlockId>,
         page: Option<PageId>,
+        wear: bool,
         context: &mut Context<NvmmEvent>,
     ) -> Result<(), SimError> {
-        let mut read: Vec<Slot> = self.store.live_in(victim)?.into_iter().map(|(_, slot, _)| slot).collect();
+        let mut read: Vec<Slot> = Vec::new();
+        if let Some(victim) = victim {
+            read.extend(self.store.live_in(victim)?.into_iter().map(|(_, slot, _)| slot));
+            self.store.hold(victim);
+        }
         if let Some(page) = page {
+            self.collapsing.push(page);
             for (_, placed) in self.store.coalesce_plan(page)? {
                 read.extend(placed.into_iter().map(|(_, slot)| slot));
             }
             read.sort_unstable();
             read.dedup();
         }
-        self.store.hold(victim);
-        self.reclaims_open += 1;
+        self.reclaims_open += u32::from(!wear);
+        self.levelling |= wear;
         let flash: Vec<Slot> = read.iter().copied().filter(|s| !self.in_buffer.contains(&s.0)).collect();
         let left = flash.len() as u32;
-        let number = self.reclaims.add(Reclaim { victim, page, read, left });
+        let number = self.reclaims.add(Reclaim { victim, page, read, wear, left });
         for slot in flash {
             self.flash.move_reads += 1;
             let op = self.works.add(Work::MoveRead(number));
@@ -127,7 +160,8 @@ impl NvmmMemory {
             }
         }
         let mut live: Vec<(PageId, Stamp, u8, Slot)> = Vec::new();
-        for (key, slot, stamp) in self.store.live_in(victim)? {
+        let still = victim.map_or(Ok(Vec::new()), |victim| self.store.live_in(victim))?;
+        for (key, slot, stamp) in still {
             let (page, segment) = self.store.layout.split(key);
             live.push((page, stamp, segment, slot));
         }
@@ -137,8 +171,10 @@ impl NvmmMemory {
             let segments: Vec<(u8, Slot)> = version.iter().map(|v| (v.2, v.3)).collect();
             moved += self.relocate(number, page, stamp, &segments, context)?;
         }
-        let live = self.store.volume().blocks().info(victim).live;
-        law("an emptied block holds nothing that is needed", live.into(), 0)?;
+        if let Some(victim) = victim {
+            let live = self.store.volume().blocks().info(victim).live;
+            law("an emptied block holds nothing that is needed", live.into(), 0)?;
+        }
         match self.reclaims.get(number) {
             Some(reclaim) if moved > 0 => reclaim.left = moved,
             _ => return self.erase(number, context),
@@ -184,11 +220,10 @@ impl NvmmMemory {
 
     fn erase(&mut self, number: u32, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
         let Some(reclaim) = self.reclaims.get(number) else { return Ok(()) };
-        let planes = self.store.layout.planes(reclaim.victim);
+        let victim = reclaim.victim.filter(|_| self.nvmm.is_flash());
+        let Some(victim) = victim else { return self.freed(number, context) };
+        let planes = self.store.layout.planes(victim);
         reclaim.left = planes.len() as u32;
-        if !self.nvmm.is_flash() {
-            return self.freed(number, context);
-        }
         for plane in planes {
             self.flash.erases += 1;
             let op = self.works.add(Work::Erase(number));
@@ -207,20 +242,28 @@ impl NvmmMemory {
 
     fn freed(&mut self, number: u32, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
         let Some(reclaim) = self.reclaims.take(number) else { return Ok(()) };
-        self.reclaims_open -= 1;
-        self.counts.blocks_reclaimed += 1;
-        self.fruitless += 1;
-        if let Some(shadow) = &mut self.shadow {
-            let first = self.store.layout.slot(reclaim.victim, 0).0;
-            shadow.erase(first..first + u64::from(self.store.layout.slots_per_block));
+        if reclaim.wear {
+            self.levelling = false;
+        } else {
+            self.reclaims_open -= 1;
+            self.fruitless += 1;
         }
-        self.store.erased(reclaim.victim)?;
+        self.collapsing.retain(|page| Some(*page) != reclaim.page);
+        self.counts.chains_collapsed += u64::from(reclaim.page.is_some());
+        if let Some(victim) = reclaim.victim {
+            self.counts.blocks_reclaimed += 1;
+            if let Some(shadow) = &mut self.shadow {
+                let first = self.store.layout.slot(victim, 0).0;
+                shadow.erase(first..first + u64::from(self.store.layout.slots_per_block));
+            }
+            self.store.erased(victim)?;
+        }
         self.reclaim_if_short(context)?;
-        if self.reclaims_open < self.options.reclaim_at_once
+        if !self.levelling
             && let Some(block) = self.store.wear_victim(self.options.wear_spread)
         {
             self.counts.wear_moves += 1;
-            self.begin_reclaim(block, None, context)?;
+            self.begin_reclaim(Some(block), None, true, context)?;
         }
         self.wake(context)
     }

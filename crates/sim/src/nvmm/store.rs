@@ -15,6 +15,7 @@ use deepram_core::{
 
 use super::layout::{Key, Layout, status};
 use super::options::NvmmOptions;
+use crate::engine::Time;
 use crate::error::SimError;
 
 /// A block being filled.
@@ -43,6 +44,10 @@ pub(super) struct Store {
     /// Erases of each block.
     erases: Vec<u32>,
     kept_back: u32,
+    /// The present, for errors.
+    pub(super) now: Time,
+    /// Blocks being emptied.
+    held: Vec<BlockId>,
     written: bool,
 }
 
@@ -64,7 +69,9 @@ impl Store {
         let wrong = |key, why: String| Err(SimError::config(key, why));
         let spare = layout.blocks - layout.base_blocks;
         // What is being emptied may fill so many blocks, one of them in part.
-        let kept_back = options.reclaim_at_once + 1;
+        // Where segments are bad, twice as many.
+        let bad = options.bad_share > 0.0 || options.wear_deviation > 0.0;
+        let kept_back = (options.reclaim_at_once + 2) * if bad { 2 } else { 1 };
         let need = kept_back + 2;
         let segments = u64::from(layout.pages) * u64::from(layout.per_page);
         let room = u64::from(layout.blocks.saturating_sub(need)) * u64::from(layout.slots_per_block);
@@ -107,6 +114,8 @@ impl Store {
             bad_share: options.bad_share,
             endurance: (endurance as f64, options.wear_deviation),
             kept_back,
+            now: 0,
+            held: Vec::new(),
             written: false,
         })
     }
@@ -171,9 +180,33 @@ impl Store {
         self.free_for_host() >= 2 && self.has_entries()
     }
 
-    /// Whether reclamation is due.
+    /// Whether so few entries are left that chains should be collapsed.
+    pub(super) fn is_low_on_entries(&self) -> bool {
+        let table = self.volume.table();
+        table.upper_limit() - table.upper_used() < table.upper_limit() / 8
+    }
+
+    /// The page with the longest chain, if that can be collapsed.
+    pub(super) fn longest_chain(&mut self) -> Result<Option<PageId>, SimError> {
+        let Some((page, _)) = self.volume.longest_chain().filter(|(_, length)| *length > 1) else {
+            return Ok(None);
+        };
+        Ok((!self.coalesce_plan(page)?.is_empty()).then_some(page))
+    }
+
+    /// Whether a chain can be collapsed without what is kept back to empty blocks.
+    pub(super) fn free_to_move(&self) -> bool {
+        self.free_for_host() > 0
+    }
+
+    /// Whether blocks should be emptied.
     pub(super) fn is_short(&self) -> bool {
-        self.free_for_host() < self.low() || !self.has_entries()
+        self.free_for_host() < self.low()
+    }
+
+    /// Whether emptying a block costs more than it gains.
+    pub(super) fn is_costly(&self, block: BlockId) -> bool {
+        u32::from(self.volume.blocks().info(block).live) > self.layout.slots_per_block / 2
     }
 
     /// Whether emptying a block gains an eighth of it, at least.
@@ -293,7 +326,7 @@ impl Store {
         self.sequence += 1;
         let Some(block) = self.volume.blocks_mut().open(u8::from(moving), self.sequence) else {
             return Err(SimError::Full {
-                time_ps: 0,
+                time_ps: self.now,
                 what: "no block is free, not even one kept back".into(),
             });
         };
@@ -347,27 +380,32 @@ impl Store {
         Ok(live)
     }
 
-    /// The block to empty: of those that hold the longest chain the one with the fewest live segments
-    /// (NVMM: longest chains first), or else the one with the fewest of all. With it the page whose chain
-    /// that is. `None` if emptying gains nothing.
+    /// The block to empty. One that holds a part of the longest chain (NVMM: longest chains first), which
+    /// is then collapsed with it, if that gains at least half of what the block with the fewest live
+    /// segments gains: versions that no token needs are dead already, so a long chain alone does not
+    /// mean that there is much to gain. Else that block. `None` if emptying gains nothing.
     pub(super) fn victim(&mut self) -> Result<Option<(BlockId, Option<PageId>)>, SimError> {
-        let worth = self.worth();
-        if let Some((page, _)) = self.volume.longest_chain().filter(|(_, length)| *length > 1) {
-            let plan = self.with(|v| v.coalesce_plan(page)).map_err(broken)?;
-            let slots = plan.iter().flat_map(|(_, placed)| placed).map(|(_, slot)| *slot);
-            let candidates: Vec<BlockId> = slots.map(|slot| self.layout.block(slot)).collect();
-            let blocks = self.volume.blocks();
-            let eligible: Vec<(u16, BlockId)> = blocks
-                .reclaimable()
-                .filter(|(live, block)| *live <= worth && candidates.contains(block))
-                .collect();
-            if let Some((_, block)) = eligible.into_iter().min() {
-                return Ok(Some((block, Some(page))));
-            }
-        }
         let mut policy = Greedy { ties: Ties::Lowest };
-        let block = policy.pick(self.volume.blocks(), self.sequence, &mut any_block);
-        Ok(block.map(|block| (block, None)))
+        let Some(fewest) = policy.pick(self.volume.blocks(), self.sequence, &mut any_block) else {
+            return Ok(None);
+        };
+        let Some(page) = self.longest_chain()? else { return Ok(Some((fewest, None))) };
+        let plan = self.coalesce_plan(page)?;
+        let chain: Vec<BlockId> =
+            plan.iter().flat_map(|(_, placed)| placed).map(|(_, slot)| self.layout.block(*slot)).collect();
+        let blocks = self.volume.blocks();
+        let gain = |block: BlockId| i32::from(blocks.capacity(block)) - i32::from(blocks.info(block).live);
+        // What of the chain lies elsewhere is moved, too, and takes room that it gives back later.
+        let net = |block: BlockId| gain(block) - 2 * chain.iter().filter(|b| **b != block).count() as i32;
+        let best = chain
+            .iter()
+            .copied()
+            .filter(|block| blocks.info(*block).state == State::Closed && !self.held.contains(block))
+            .max_by_key(|b| (net(*b), *b));
+        Ok(Some(match best {
+            Some(block) if net(block) > 0 && 2 * net(block) >= gain(fewest) => (block, Some(page)),
+            _ => (fewest, None),
+        }))
     }
 
     /// What to write together so that a page's chain becomes as short as its tokens allow.
@@ -377,6 +415,7 @@ impl Store {
 
     /// Keeps a block from being chosen again while it is emptied.
     pub(super) fn hold(&mut self, block: BlockId) {
+        self.held.push(block);
         self.volume.blocks_mut().hold(block);
     }
 
@@ -387,6 +426,7 @@ impl Store {
 
     /// Makes an emptied block free, and marks what has worn out in it.
     pub(super) fn erased(&mut self, block: BlockId) -> Result<(), SimError> {
+        self.held.retain(|held| *held != block);
         self.owners[block.0 as usize] = None;
         self.erases[block.0 as usize] += 1;
         let (endurance, deviation) = self.endurance;

@@ -5,7 +5,7 @@ use deepram_core::{Epoch, PageId};
 
 use super::channels::Class;
 use super::layout::Key;
-use super::{NvmmEvent, NvmmMemory, Work, flag};
+use super::{NvmmEvent, NvmmMemory, What, Work, flag};
 use crate::error::SimError;
 use crate::host::{Context, Slot};
 
@@ -46,7 +46,6 @@ impl NvmmMemory {
         if !self.write_page(page, Cause::Evicted(frame), context)? {
             return Ok(false);
         }
-        self.data(frame, 0, self.lines_per_block, false, context.now());
         Ok(true)
     }
 
@@ -97,7 +96,13 @@ impl NvmmMemory {
             let kept = (!evicted).then_some(frame);
             let work = Work::WriteBack { slot: slot.0, frame: kept, buffered: evicted, cuts: self.cuts };
             let op = self.works.add(work);
-            self.channels.submit(op, Class::Program, self.store.layout.plane(slot), now);
+            let plane = self.store.layout.plane(slot);
+            if evicted {
+                let taken = self.data(frame, 0, self.lines_per_block, false, now);
+                context.schedule(taken, NvmmEvent(What::Taken(op, plane)));
+            } else {
+                self.channels.submit(op, Class::Program, plane, now);
+            }
         }
         self.reclaim_if_short(context)?;
         Ok(true)
@@ -226,7 +231,10 @@ impl NvmmMemory {
     /// # Errors
     /// Something is under way; the token was never made, or has been given up.
     pub fn rollback(&mut self, token: Epoch) -> Result<(), SimError> {
-        if self.commands > 0 || !self.channels.is_quiet() || self.reclaims_open > 0 || !self.fills.is_empty()
+        if self.commands > 0
+            || !self.channels.is_quiet()
+            || !self.reclaims.is_empty()
+            || !self.fills.is_empty()
         {
             return Err(SimError::config("token", "a rollback must wait until nothing is under way"));
         }

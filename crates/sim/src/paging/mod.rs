@@ -326,6 +326,17 @@ impl PagedMemory {
         &self.dram
     }
 
+    /// Whether an access, sent now, would fault at its first byte: for
+    /// [`crate::processor::execute_with_faults`].
+    #[must_use]
+    pub fn would_fault(&self, command: &Command) -> bool {
+        let page = command.offset / PAGE;
+        match u32::try_from(page).ok().and_then(|page| self.store.frame(page)) {
+            Some(frame) => self.frames.get(frame as usize).is_none_or(|frame| !frame.mapped),
+            None => true,
+        }
+    }
+
     /// The drive.
     #[must_use]
     pub fn drive(&self) -> &ParallelSsd {

@@ -190,13 +190,13 @@ mod tests {
             let mut held: BTreeMap<u32, bool> = BTreeMap::new();
             let (mut misses, mut reads, mut len) = (0, 0, 0);
             for page in start..start + 500 {
-                let window = if !held.contains_key(&page) {
-                    misses += 1;
-                    readahead.miss(page)
-                } else if held.insert(page, false) == Some(true) {
-                    readahead.triggered(page, u32::MAX)
-                } else {
-                    continue;
+                let window = match held.get(&page) {
+                    None => {
+                        misses += 1;
+                        readahead.miss(page)
+                    }
+                    Some(true) => readahead.triggered(page, u32::MAX),
+                    Some(false) => continue,
                 };
                 let expected = match len {
                     _ if window.trigger.is_none() => 1,

@@ -57,7 +57,8 @@ impl PagedMemory {
 
     /// Makes pages free in the background, if there are few.
     pub(super) fn keep_free(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
-        if self.free() >= self.low {
+        // What is being written on its way out counts as free: so it goes in batches.
+        if self.free() + self.reclaiming >= self.low {
             return Ok(());
         }
         let high = self.high;

@@ -178,3 +178,35 @@ impl Store {
         crate::flash::law("slots in use are those that pages have", self.in_use, slots)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_slot_is_given_to_two_pages_however_often_the_area_is_gone_round(
+            steps in prop::collection::vec((0u32..8, any::<bool>()), 1..200),
+        ) {
+            let mut store = Store::new(true, 8);
+            let mut model: [Option<u32>; 8] = [None; 8];
+            for (page, take) in steps {
+                if take {
+                    let place = store.place_for(page).unwrap();
+                    prop_assert!(model[page as usize].is_none_or(|had| had == place));
+                    model[page as usize] = Some(place);
+                    store.written(place, page, store.version(page));
+                } else {
+                    store.release(page);
+                    model[page as usize] = None;
+                }
+                for (page, place) in (0..).zip(model) {
+                    prop_assert_eq!(store.place(page), place);
+                    prop_assert!(place.is_none_or(|place| store.page_at(place) == Some(page)));
+                }
+                store.check().unwrap();
+            }
+        }
+    }
+}

@@ -20,7 +20,13 @@ fn machine(options: &PagingOptions, seed: u64) -> PagedMemory {
     let registry = Registry::builtin().unwrap();
     let ssd = registry.get_with(
         "paging-slc",
-        &["channels=2", "packages_per_channel=1", "nand.blocks_per_plane=64", "nand.capacity=32MiB", "raw_capacity=64MiB"],
+        &[
+            "channels=2",
+            "packages_per_channel=1",
+            "nand.blocks_per_plane=64",
+            "nand.capacity=32MiB",
+            "raw_capacity=64MiB",
+        ],
     );
     let dram = registry.get("dram.ddr3-1600").unwrap();
     let software = registry.get("software.linux-slc").unwrap();
@@ -90,8 +96,7 @@ fn a_fault_sleeps_once_after_the_doorbell_and_comes_back_with_switch_and_map_to_
     let filled = costs.way_in().0 + machine.ssd.idle_read().0 + 63 * 5_000 + 50_000;
     let touched = filled + (costs.interrupt + costs.completion + costs.wake).0 + 50_000;
     let out = (costs.switch_back + costs.map).0;
-    let expected =
-        vec![Seen::Slept(slept.0), Seen::Resumed(touched, out), Seen::Completed(touched + out)];
+    let expected = vec![Seen::Slept(slept.0), Seen::Resumed(touched, out), Seen::Completed(touched + out)];
     assert_eq!(seen[0], expected);
     assert_eq!(seen[1], [Seen::Completed(touched + out + 50_000)]);
 }

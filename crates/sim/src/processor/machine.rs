@@ -264,7 +264,13 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         let now = self.context.now();
         let access = &mut self.accesses[slot as usize];
         let woken = std::mem::take(&mut access.asleep);
-        let owner = access.thread.filter(|number| self.threads[*number as usize].state != State::Done);
+        let (core, asked_by) = (access.core.take(), access.thread);
+        // The device and the core's hardware are done with it, whenever its thread gets to run.
+        self.leave_device(slot);
+        if let Some(core) = core {
+            self.free_mshr(core);
+        }
+        let owner = asked_by.filter(|number| self.threads[*number as usize].state != State::Done);
         let Some(number) = owner else {
             // No thread waits for it any more: its software keeps nobody from anything.
             self.context.queue.push(now + software, Event::Complete(slot));

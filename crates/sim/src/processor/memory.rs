@@ -20,6 +20,8 @@ pub(super) struct Access {
     began: Time,
     /// A store has come for it.
     dirty: bool,
+    /// The device has it.
+    inside: bool,
     pub(super) asleep: bool,
     pub(super) slept: bool,
 }
@@ -103,6 +105,7 @@ impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
             core: Some(core),
             began: now,
             dirty: piece.store,
+            inside: false,
             asleep: false,
             slept: false,
         };
@@ -130,6 +133,7 @@ impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
             core: None,
             began,
             dirty: false,
+            inside: false,
             asleep: false,
             slept: false,
         });
@@ -155,12 +159,18 @@ impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
     pub(super) fn send_next(&mut self) -> Result<(), SimError> {
         let Some(slot) = self.outside.pop_front() else { return Ok(()) };
         self.inside += 1;
+        self.accesses[slot as usize].inside = true;
         let Access { line, op, .. } = self.accesses[slot as usize];
         let command = Command { op, offset: line * LINE_BYTES, len: LINE_BYTES };
         self.device.submit(slot, command, &mut self.context)
     }
 
-    /// The device is done with an access.
+    /// The access makes room in the device.
+    pub(super) fn leave_device(&mut self, slot: Slot) {
+        self.inside -= u64::from(std::mem::take(&mut self.accesses[slot as usize].inside));
+    }
+
+    /// An access is over.
     pub(super) fn complete(&mut self, slot: Slot) {
         let now = self.context.now();
         if self.accesses[slot as usize].asleep {
@@ -168,8 +178,8 @@ impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
             self.context.resumed.push((slot, 0));
             return;
         }
+        self.leave_device(slot);
         let access = self.accesses[slot as usize];
-        self.inside -= 1;
         self.free.push(slot);
         let Some(number) = access.thread else {
             self.times.written.add(now - access.began);

@@ -3,7 +3,7 @@
 //! 1. The front is the moment at which instruction number `issued` issues. It moves on by cycle / width
 //!    an instruction, exactly: fractions of a picosecond are carried.
 //! 2. Instruction n + window issues when the load n, and all before it, have their data. A load that is
-//!    still in memory's hands stops the front.
+//!    still in memory's hands stops the front. With `blocking`, the instruction after a load waits.
 //! 3. Time on a core is computing, stalled or software, and nothing else; each picosecond is counted once.
 
 use std::collections::VecDeque;
@@ -179,7 +179,7 @@ impl<'t> Thread<'t> {
     /// Moves the front to the next reference. False if it must wait for memory.
     #[inline]
     pub(super) fn advance(&mut self, options: &ProcessorOptions) -> bool {
-        let window = if options.blocking { 1 } else { options.window };
+        let window = if options.blocking { 0 } else { options.window };
         while let Some(head) = self.loads.front() {
             let limit = head.index + window;
             let issued = self.tally.instructions;

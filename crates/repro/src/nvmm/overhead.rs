@@ -1,0 +1,85 @@
+//! The software-overhead table: single page reads from an SSD through the operating system. The one table
+//! that parameters are calibrated on (presets/software.toml).
+
+use std::sync::Arc;
+
+use deepram_media::{Registry, Ssd};
+use deepram_sim::rng::Stream;
+use deepram_sim::{RunOptions, System, SystemConfig};
+use deepram_trace::{Op, Request};
+
+use crate::chart::{Axis, Bars, Chart, Drawing};
+use crate::error::ReproError;
+use crate::experiment::{Experiment, Outcome, Settings};
+use crate::simulate;
+
+const DRIVES: [(&str, &str, &str); 2] =
+    [("slc", "paging-slc", "linux-slc"), ("mlc", "paging-mlc", "linux-mlc")];
+
+/// The experiment.
+pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
+    let count = settings.pick(20_000, 2_000);
+    let seed = settings.seed;
+    let mut runs = Vec::new();
+    for (name, preset, software) in DRIVES {
+        let mut config = SystemConfig::new(System::SsdPaging);
+        config.preset = preset.into();
+        config.software = software.into();
+        config.paging.memory_bytes = 256 << 20;
+        // One page for each access, as the table counts.
+        config.paging.readahead_most = 0;
+        config.paging.map_around = 1;
+        let options = RunOptions { seed, ..RunOptions::default() };
+        let drive: Ssd = registry
+            .get(&format!("ssd.{preset}"))
+            .map_err(|error| ReproError::Config { what: name.into(), source: Box::new(error.into()) })?;
+        let pages = drive.host_bytes().0 / 4096;
+        let what = format!("random pages of {pages}, {count} reads, seed {seed}");
+        runs.push(simulate::stream(name, registry, config, &what, options, move || {
+            let mut random = Stream::new(seed, "overhead");
+            (0..count).map(move |_| Request {
+                time_ps: None,
+                device: 0,
+                offset: random.below(pages) * 4096,
+                len: 64,
+                op: Op::Read,
+            })
+        })?);
+    }
+    Ok(Experiment::new(
+        "overhead",
+        "The software overhead of SSDs",
+        "One thread reads random pages of a mapped file, each fault one page. Software times are calibrated on \
+         the paper's table; the drive's are not.",
+        runs,
+        |finished| {
+            let mut outcome = Outcome::default();
+            let (mut hardware, mut software) = (Vec::new(), Vec::new());
+            for (name, ..) in DRIVES {
+                let part = |of: &str, what: &str| {
+                    finished.figure(name, &format!("counters.fault_times.{of}.{what}"))
+                };
+                for (of, short) in [("total", "total"), ("hardware", "hw"), ("software", "sw")] {
+                    outcome.figures.set(format!("{name}.{short}_us"), part(of, "mean_ps")? / 1e6);
+                    outcome.figures.set(format!("{name}.{short}_sd_us"), part(of, "deviation_ps")? / 1e6);
+                }
+                let (soft, all) = (part("software", "mean_ps")?, part("total", "mean_ps")?);
+                outcome.figures.set(format!("{name}.sw_percent"), soft / all * 100.0);
+                hardware.push(part("hardware", "mean_ps")? / 1e6);
+                software.push(soft / 1e6);
+            }
+            outcome.charts.push(Chart {
+                title: "Mean access to an SSD, by part".into(),
+                about: "Time of hardware and of software in one page fault.".into(),
+                drawing: Drawing::Bars {
+                    axis: Axis::linear("time", "µs"),
+                    groups: vec!["SLC".into(), "MLC".into()],
+                    series: vec![Bars::new("hardware", hardware), Bars::new("software", software)],
+                    stacked: true,
+                },
+                references: Vec::new(),
+            });
+            Ok(outcome)
+        },
+    ))
+}

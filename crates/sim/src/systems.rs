@@ -1,0 +1,235 @@
+//! Each system put together from its presets, run, and its books turned into a result.
+
+use deepram_media::{
+    AllocationPool, Dram, Nand, NandOp, Nvmm, Picos, Price, Software, Ssd, Year, lifetime_seconds,
+    power_energy,
+};
+use deepram_trace::Request;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::dram::DramMemory;
+use crate::engine::Time;
+use crate::error::SimError;
+use crate::flash::FlashCounts;
+use crate::host::{Command, Device, HostOptions, drive};
+use crate::nvmm::{NvmmMemory, NvmmOptions};
+use crate::paging::PagedMemory;
+use crate::processor::{ProcessorOptions, References, execute_with_faults};
+use crate::result::{Cost, EnergyPart, FlashResult, HitRatio, RunResult, Wear};
+use crate::run::SystemConfig;
+use crate::ssd::{ParallelSsd, SerialSsd, SsdOptions};
+
+/// What came of a device's run, before the device itself is asked.
+pub(crate) struct Ran {
+    result: RunResult,
+    counts: FlashCounts,
+    time_ps: Time,
+}
+
+/// What is run on a device: a host's requests, or a processor's threads.
+pub(crate) trait Front {
+    /// Runs it. `faults` says which accesses would be page faults.
+    fn on<D: Device>(self, device: &mut D, faults: impl Fn(&D, &Command) -> bool) -> Result<Ran, SimError>;
+}
+
+/// A host's requests.
+pub(crate) struct Requests<'a, W>(pub(crate) W, pub(crate) &'a HostOptions);
+
+/// A processor's threads.
+pub(crate) struct Threads<'a>(pub(crate) Vec<References<'a>>, pub(crate) &'a ProcessorOptions);
+
+impl<W: Iterator<Item = Result<Request, SimError>>> Front for Requests<'_, W> {
+    fn on<D: Device>(self, device: &mut D, _: impl Fn(&D, &Command) -> bool) -> Result<Ran, SimError> {
+        let measured = drive(device, self.0, self.1)?;
+        let (counts, time_ps) = (measured.counts, measured.time_ps);
+        Ok(Ran { result: RunResult::from_measured(measured), counts, time_ps })
+    }
+}
+
+impl Front for Threads<'_> {
+    fn on<D: Device>(self, device: &mut D, faults: impl Fn(&D, &Command) -> bool) -> Result<Ran, SimError> {
+        let executed = execute_with_faults(device, self.0, self.1, faults)?;
+        let (counts, time_ps) = (executed.counts, executed.time_ps);
+        Ok(Ran { result: RunResult::from_executed(executed), counts, time_ps })
+    }
+}
+
+fn never<D>(_: &D, _: &Command) -> bool {
+    false
+}
+
+/// All-DRAM memory.
+pub(crate) fn dram<F: Front>(dram: &Dram, front: F) -> Result<RunResult, SimError> {
+    let mut memory = DramMemory::new(dram)?;
+    let Ran { mut result, time_ps, .. } = front.on(&mut memory, never)?;
+    rows_and_energy(&mut result, &memory, memory.energy_pj(time_ps).to_vec());
+    result.cost = cost(dram.price, dram.price_year, dram.total_capacity().0);
+    Ok(result)
+}
+
+/// A drive by itself.
+pub(crate) fn ssd<F: Front>(
+    ssd: &Ssd,
+    options: &SsdOptions,
+    front: F,
+    seed: u64,
+) -> Result<RunResult, SimError> {
+    let (ran, erased, retired) = match ssd.allocation_pool {
+        AllocationPool::Package => {
+            let mut device = SerialSsd::new(ssd)?;
+            let ran = front.on(&mut device, never)?;
+            (ran, device.erased().collect::<Vec<_>>(), 0)
+        }
+        AllocationPool::Plane => {
+            let mut device = ParallelSsd::new(ssd, options, seed)?;
+            let ran = front.on(&mut device, never)?;
+            (ran, device.erased().collect(), device.retired())
+        }
+        AllocationPool::Device => {
+            return Err(SimError::config(
+                "allocation_pool",
+                "a pool of the whole device is not simulated; use plane or package",
+            ));
+        }
+    };
+    let Ran { mut result, counts, time_ps } = ran;
+    let nand = &ssd.nand;
+    let energy = |op: NandOp, count: u64| nand.energy(op).times(count).0;
+    let standby = power_energy(nand.standby(), Picos(time_ps)).0 * ssd.packages() as f64;
+    result.energy.extend([
+        EnergyPart::new("flash read", energy(NandOp::Read, counts.reads()), 0.0),
+        EnergyPart::new("flash program", energy(NandOp::Program, counts.programs()), 0.0),
+        EnergyPart::new("flash erase", energy(NandOp::Erase, counts.erases), 0.0),
+        EnergyPart::new("flash standby", 0.0, standby),
+    ]);
+    flash(&mut result, nand, ssd.raw_bytes().0, &counts, time_ps, (&erased, retired));
+    result.cost = cost(nand.price, nand.price_year, ssd.raw_bytes().0);
+    Ok(result)
+}
+
+/// Flash main memory behind a DRAM cache.
+pub(crate) fn nvmm<F: Front>(
+    preset: &Nvmm,
+    options: &NvmmOptions,
+    front: F,
+    seed: u64,
+) -> Result<RunResult, SimError> {
+    let mut memory = NvmmMemory::new(preset, options, seed)?;
+    let Ran { mut result, counts, time_ps } = front.on(&mut memory, never)?;
+    add_energy(&mut result, memory.energy_pj(time_ps));
+    let did = memory.nvmm_counts();
+    result.hit_ratios.push(HitRatio::new("dram cache", did.hits, did.hits + did.misses));
+    counters(&mut result, &did)?;
+    let nand = preset.package();
+    let raw = preset.channels * preset.packages_per_channel * nand.package_capacity().0;
+    let erased: Vec<u32> = memory.erased().collect();
+    flash(&mut result, &nand, raw, &counts, time_ps, (&erased, memory.retired()));
+    let dram = &preset.dram;
+    result.cost = both(
+        cost(dram.price, dram.price_year, dram.total_capacity().0),
+        cost(nand.price, nand.price_year, raw),
+    );
+    Ok(result)
+}
+
+/// DRAM, and a drive behind an operating system.
+pub(crate) fn paging<F: Front>(
+    dram: &Dram,
+    ssd: &Ssd,
+    software: &Software,
+    config: &SystemConfig,
+    front: F,
+    seed: u64,
+) -> Result<RunResult, SimError> {
+    let mut memory = PagedMemory::new(dram, ssd, software, &config.paging, &config.ssd, seed)?;
+    let Ran { mut result, counts, time_ps } = front.on(&mut memory, PagedMemory::would_fault)?;
+    add_energy(&mut result, memory.energy_pj(time_ps));
+    counters(&mut result, &memory.paging_counts())?;
+    for (phase, spent) in memory.software_ps() {
+        result.counters.insert(format!("software_{}_ns", phase.name().replace(' ', "_")), ns(spent));
+    }
+    let times = memory.fault_times();
+    let moments =
+        serde_json::to_value(times).map_err(|error| SimError::config("result", error.to_string()))?;
+    result.counters.insert("fault_times".into(), moments);
+    let erased: Vec<u32> = memory.drive().erased().collect();
+    let retired = memory.drive().retired();
+    flash(&mut result, &ssd.nand, ssd.raw_bytes().0, &counts, time_ps, (&erased, retired));
+    result.dram = Some(memory.dram().dram_counts());
+    result.cost = both(
+        cost(dram.price, dram.price_year, dram.total_capacity().0),
+        cost(ssd.nand.price, ssd.nand.price_year, ssd.raw_bytes().0),
+    );
+    Ok(result)
+}
+
+fn ns(time: Time) -> Value {
+    Value::from(time as f64 / 1e3)
+}
+
+/// Puts a system's counters into its result, each by its name.
+fn counters<T: Serialize>(result: &mut RunResult, of: &T) -> Result<(), SimError> {
+    let value = serde_json::to_value(of).map_err(|error| SimError::config("result", error.to_string()))?;
+    if let Value::Object(fields) = value {
+        result.counters.extend(fields);
+    }
+    Ok(())
+}
+
+fn add_energy(result: &mut RunResult, parts: Vec<(&str, f64, f64)>) {
+    result
+        .energy
+        .extend(parts.into_iter().map(|(name, dynamic, fixed)| EnergyPart::new(name, dynamic, fixed)));
+}
+
+fn rows_and_energy(result: &mut RunResult, memory: &DramMemory, parts: Vec<(&str, f64, f64)>) {
+    let counts = memory.dram_counts();
+    let bursts = counts.read_bursts + counts.write_bursts;
+    result.hit_ratios.push(HitRatio::new("dram row", counts.row_hits, bursts));
+    add_energy(result, parts);
+    result.dram = Some(counts);
+}
+
+/// Flash operations and wear.
+fn flash(
+    result: &mut RunResult,
+    nand: &Nand,
+    raw_bytes: u64,
+    counts: &FlashCounts,
+    time_ps: Time,
+    (erased, retired): (&[u32], u64),
+) {
+    if counts.mapping_hits + counts.mapping_misses > 0 {
+        let lookups = counts.mapping_hits + counts.mapping_misses;
+        result.hit_ratios.push(HitRatio::new("mapping cache", counts.mapping_hits, lookups));
+    }
+    let used = erased.len().max(1) as f64;
+    let total: u64 = erased.iter().map(|erases| u64::from(*erases)).sum();
+    let mean = total as f64 / used;
+    let variance = erased.iter().map(|erases| (f64::from(*erases) - mean).powi(2)).sum::<f64>() / used;
+    let rate = counts.erases as f64 * nand.block_bytes().0 as f64 / Picos(time_ps).seconds();
+    let lifetime = || {
+        let raw = deepram_media::Bytes(raw_bytes);
+        lifetime_seconds(raw, nand.endurance, rate, 1.0, 1.0) / (365.25 * 86_400.0)
+    };
+    result.wear = Some(Wear {
+        mean_erases: mean,
+        deviation_erases: variance.sqrt(),
+        most_erases: erased.iter().copied().max().unwrap_or(0),
+        endurance: nand.endurance,
+        retired_blocks: retired,
+        lifetime_years: (counts.erases > 0 && time_ps > 0).then(lifetime),
+    });
+    result.flash = Some(FlashResult::new(*counts, nand.page));
+}
+
+fn cost(price: Option<Price>, year: Option<Year>, bytes: u64) -> Option<Cost> {
+    price.map(|price| Cost { usd: price.0 * bytes as f64, year: year.map(|year| year.0) })
+}
+
+/// Two parts of a memory; only if both have a price. The year is that of the newer one.
+fn both(one: Option<Cost>, other: Option<Cost>) -> Option<Cost> {
+    let (one, other) = (one?, other?);
+    Some(Cost { usd: one.usd + other.usd, year: one.year.max(other.year) })
+}
