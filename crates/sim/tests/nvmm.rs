@@ -499,7 +499,7 @@ fn the_same_run_gives_the_same_result() {
         let requests: Vec<Request> = (0..20_000u64)
             .map(|n| {
                 let op = if n % 3 == 0 { Op::Write } else { Op::Read };
-                request(op, n.wrapping_mul(0x9E37_79B9_7F4A_7C15) % (40 << 20) & !63, 64)
+                request(op, (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) % (40 << 20)) & !63, 64)
             })
             .collect();
         let host = HostOptions { threads: 8, ..HostOptions::default() };
@@ -552,7 +552,7 @@ fn options_that_cannot_be_say_what_would_be_right() {
 fn a_million_requests_at_a_tebibyte_need_little_memory() {
     let nvmm: Nvmm = Registry::builtin().unwrap().get("nvmm-slc").unwrap();
     let bytes = nvmm.host_bytes().0;
-    let random = |n: u64| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (n >> 7)) % bytes & !63;
+    let random = |n: u64| ((n.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (n >> 7)) % bytes) & !63;
     let gups = |n: u64| {
         let op = if n.is_multiple_of(2) { Op::Read } else { Op::Write };
         Ok(request(op, random(n / 2), 64))

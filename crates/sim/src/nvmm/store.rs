@@ -526,7 +526,7 @@ fn populated(layout: &Layout, config: VolumeConfig, empty: &Volume) -> Result<Vo
         })
         .collect();
     let mut allocated = vec![u64::MAX; (layout.pages as usize).div_ceil(64)];
-    if layout.pages % 64 != 0
+    if !layout.pages.is_multiple_of(64)
         && let Some(last) = allocated.last_mut()
     {
         *last = (1 << (layout.pages % 64)) - 1;
