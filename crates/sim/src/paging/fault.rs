@@ -49,16 +49,20 @@ impl PagedMemory {
                 return;
             }
             let page = (access.at / PAGE) as u32;
-            let ready = self.store.frame(page).filter(|frame| {
-                let frame = &self.frames[*frame as usize];
-                frame.mapped && (frame.dirty || !access.write)
-            });
-            let Some(frame) = ready else {
+            let Some(frame) = self.ready(page, access.write) else {
                 self.begin(slot, page, context);
                 return;
             };
             self.touch(slot, frame, context.now());
         }
+    }
+
+    /// The page's frame, if the access needs no fault: it is mapped, and writable for a store.
+    pub(super) fn ready(&self, page: u32, write: bool) -> Option<u32> {
+        self.store.frame(page).filter(|frame| {
+            let frame = &self.frames[*frame as usize];
+            frame.mapped && (frame.dirty || !write)
+        })
     }
 
     fn finish(&mut self, slot: Slot, context: &mut Context<PagingEvent>) {

@@ -330,11 +330,8 @@ impl PagedMemory {
     /// [`crate::processor::execute_with_faults`].
     #[must_use]
     pub fn would_fault(&self, command: &Command) -> bool {
-        let page = command.offset / PAGE;
-        match u32::try_from(page).ok().and_then(|page| self.store.frame(page)) {
-            Some(frame) => self.frames.get(frame as usize).is_none_or(|frame| !frame.mapped),
-            None => true,
-        }
+        let page = u32::try_from(command.offset / PAGE).unwrap_or(NONE);
+        self.ready(page, command.op == Op::Write).is_none()
     }
 
     /// The drive.
