@@ -290,13 +290,10 @@ impl Element {
         (physical != NONE).then(|| self.block_of(physical).0)
     }
 
-    /// Brings what a write of the page will need into the processor's caches.
+    /// Brings what a write of the page will need first into the processor's caches.
+    #[inline]
     pub(crate) fn foresee(&self, logical: u32) {
-        let present = self.forward.get(logical);
-        if present != NONE {
-            let (plane, block) = self.block_of(present);
-            std::hint::black_box(self.planes[plane as usize].blocks.info(block).live);
-        }
+        self.forward.foresee(logical);
     }
 
     /// Forgets a logical page.
