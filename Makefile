@@ -25,10 +25,12 @@ test: tools ## Check everything: format, lints, tests, documentation
 	$(CARGO) test --locked --workspace
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --locked --workspace --no-deps
 
-bench: tools ## Measure checkpoints, openings, cache policies (docs/performance.md)
+bench: tools ## Measure checkpoints, openings, cache policies, the simulator (docs/performance.md)
 	@$(CARGO) run --release --locked --quiet -p deepram -- bench checkpoint $(ARGS)
 	@$(CARGO) run --release --locked --quiet -p deepram -- bench open
 	@$(CARGO) run --release --locked --quiet -p deepram -- bench caches
+	@$(CARGO) run --release --locked --quiet -p deepram -- bench sim-peers
+	@$(CARGO) run --release --locked --quiet -p deepram -- bench predict
 
 man: tools ## Write the manual pages to target/man
 	@$(CARGO) run --release --locked --quiet -p deepram -- man --out $(TARGET)/man

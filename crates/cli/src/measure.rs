@@ -15,6 +15,7 @@ use deepram_media::{MEASURED_DEPTH, MEASURED_SIZES, Registry};
 use rustix::fs::OFlags;
 use serde::Serialize;
 
+use crate::bench::mix;
 use crate::output::{Table, emit_json, emit_text, progress};
 
 /// Options of `deepram media measure`.
@@ -300,9 +301,4 @@ fn preset(args: &MeasureArgs, target: &Target, figures: &[Figure]) -> String {
 /// A path inside a TOML string.
 fn quoted(path: &Path) -> String {
     path.display().to_string().replace(['"', '\\'], "_")
-}
-
-fn mix(n: u64) -> u64 {
-    let n = (n ^ (n >> 31)).wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(0x632B_E59B_D9B4_E019);
-    (n ^ (n >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9)
 }

@@ -1,7 +1,9 @@
 //! Flash operations, counted by their cause, and the laws that bind the counts.
 
+use deepram_media::{Nand, NandOp, Picos, power_energy};
 use serde::Serialize;
 
+use crate::engine::Time;
 use crate::error::SimError;
 
 /// Page reads, page programs and block erases since the start, by cause.
@@ -58,6 +60,19 @@ impl FlashCounts {
     #[must_use]
     pub fn programs(&self) -> u64 {
         self.host_programs + self.move_programs + self.mapping_programs + self.summary_programs
+    }
+
+    /// Dynamic and static energy over `time` by component, in picojoules, of `packages` packages: each
+    /// operation's cost, and standby.
+    pub(crate) fn energy_pj(&self, nand: &Nand, packages: u64, time: Time) -> [(&'static str, f64, f64); 4] {
+        let cost = |op: NandOp, count: u64| nand.energy(op).times(count).0;
+        let standby = power_energy(nand.standby(), Picos(time)).0 * packages as f64;
+        [
+            ("flash read", cost(NandOp::Read, self.reads()), 0.0),
+            ("flash program", cost(NandOp::Program, self.programs()), 0.0),
+            ("flash erase", cost(NandOp::Erase, self.erases), 0.0),
+            ("flash standby", 0.0, standby),
+        ]
     }
 
     /// Programs over the pages that the host's writes needed; 1 if there were none.

@@ -1,9 +1,6 @@
 //! Each system put together from its presets, run, and its books turned into a result.
 
-use deepram_media::{
-    AllocationPool, Dram, Nand, NandOp, Nvmm, Picos, Price, Software, Ssd, Year, lifetime_seconds,
-    power_energy,
-};
+use deepram_media::{AllocationPool, Dram, Nand, Nvmm, Picos, Price, Software, Ssd, Year, lifetime_seconds};
 use deepram_trace::Request;
 use serde::Serialize;
 use serde_json::Value;
@@ -63,7 +60,7 @@ fn never<D>(_: &D, _: &Command) -> bool {
 pub(crate) fn dram<F: Front>(dram: &Dram, front: F) -> Result<RunResult, SimError> {
     let mut memory = DramMemory::new(dram)?;
     let Ran { mut result, time_ps, .. } = front.on(&mut memory, never)?;
-    rows_and_energy(&mut result, &memory, memory.energy_pj(time_ps).to_vec());
+    rows_and_energy(&mut result, &memory, memory.energy_pj(time_ps));
     result.cost = cost(dram.price, dram.price_year, dram.total_capacity().0);
     Ok(result)
 }
@@ -95,14 +92,7 @@ pub(crate) fn ssd<F: Front>(
     };
     let Ran { mut result, counts, time_ps } = ran;
     let nand = &ssd.nand;
-    let energy = |op: NandOp, count: u64| nand.energy(op).times(count).0;
-    let standby = power_energy(nand.standby(), Picos(time_ps)).0 * ssd.packages() as f64;
-    result.energy.extend([
-        EnergyPart::new("flash read", energy(NandOp::Read, counts.reads()), 0.0),
-        EnergyPart::new("flash program", energy(NandOp::Program, counts.programs()), 0.0),
-        EnergyPart::new("flash erase", energy(NandOp::Erase, counts.erases), 0.0),
-        EnergyPart::new("flash standby", 0.0, standby),
-    ]);
+    add_energy(&mut result, counts.energy_pj(nand, ssd.packages(), time_ps));
     flash(&mut result, nand, ssd.raw_bytes().0, &counts, time_ps, (&erased, retired));
     result.cost = cost(nand.price, nand.price_year, ssd.raw_bytes().0);
     Ok(result)
@@ -177,13 +167,13 @@ fn counters<T: Serialize>(result: &mut RunResult, of: &T) -> Result<(), SimError
     Ok(())
 }
 
-fn add_energy(result: &mut RunResult, parts: Vec<(&str, f64, f64)>) {
+fn add_energy<'a>(result: &mut RunResult, parts: impl IntoIterator<Item = (&'a str, f64, f64)>) {
     result
         .energy
         .extend(parts.into_iter().map(|(name, dynamic, fixed)| EnergyPart::new(name, dynamic, fixed)));
 }
 
-fn rows_and_energy(result: &mut RunResult, memory: &DramMemory, parts: Vec<(&str, f64, f64)>) {
+fn rows_and_energy(result: &mut RunResult, memory: &DramMemory, parts: [(&str, f64, f64); 5]) {
     let counts = memory.dram_counts();
     let bursts = counts.read_bursts + counts.write_bursts;
     result.hit_ratios.push(HitRatio::new("dram row", counts.row_hits, bursts));

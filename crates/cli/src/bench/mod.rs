@@ -132,8 +132,8 @@ fn device_written(dir: &std::path::Path) -> Option<u64> {
     Some(sectors * 512)
 }
 
-/// A well-mixed number for each `n`: where the benches put their stores.
-fn mix(n: u64) -> u64 {
+/// A well-mixed number for each `n`: where benches and measurements put their accesses.
+pub(crate) fn mix(n: u64) -> u64 {
     let n = (n ^ (n >> 31)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (n ^ (n >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9)
 }

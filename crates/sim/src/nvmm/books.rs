@@ -1,6 +1,6 @@
 //! What the machine counted, the laws that bind the counts, and the energy.
 
-use deepram_media::{NandOp, Picos, bit_energy, power_energy};
+use deepram_media::bit_energy;
 use serde::Serialize;
 
 use super::{NvmmMemory, flag};
@@ -164,11 +164,8 @@ impl NvmmMemory {
         let nand = self.nvmm.package();
         let segment = self.nvmm.segment.0;
         if self.nvmm.is_flash() {
-            parts.push(("flash read", nand.energy(NandOp::Read).times(flash.reads()).0, 0.0));
-            parts.push(("flash program", nand.energy(NandOp::Program).times(flash.programs()).0, 0.0));
-            parts.push(("flash erase", nand.energy(NandOp::Erase).times(flash.erases).0, 0.0));
-            let packages = (self.nvmm.channels * self.nvmm.packages_per_channel) as f64;
-            parts.push(("flash standby", 0.0, power_energy(nand.standby(), Picos(time)).0 * packages));
+            let packages = self.nvmm.channels * self.nvmm.packages_per_channel;
+            parts.extend(flash.energy_pj(&nand, packages, time));
         } else {
             let bits = |cost: Option<_>, operations: u64| {
                 cost.map_or(0.0, |cost| bit_energy(cost, segment * operations).0)

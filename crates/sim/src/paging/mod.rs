@@ -31,7 +31,7 @@ mod tests;
 
 use std::collections::{BTreeSet, VecDeque};
 
-use deepram_media::{Dram, NandOp, Picos, Software, Ssd, power_energy};
+use deepram_media::{Dram, Software, Ssd};
 use deepram_trace::Op;
 
 use counts::Tally;
@@ -349,18 +349,9 @@ impl PagedMemory {
     /// Dynamic and static energy over `time` by component, in picojoules: DRAM's components, flash, link.
     #[must_use]
     pub fn energy_pj(&self, time: Time) -> Vec<(&'static str, f64, f64)> {
-        let nand = &self.ssd.nand;
-        let counts = self.counts();
-        let cost = |op: NandOp, count: u64| nand.energy(op).times(count).0;
-        let standby = power_energy(nand.standby(), Picos(time)).0 * self.ssd.packages() as f64;
         let mut parts = self.dram.energy_pj(time).to_vec();
-        parts.extend([
-            ("flash read", cost(NandOp::Read, counts.reads()), 0.0),
-            ("flash program", cost(NandOp::Program, counts.programs()), 0.0),
-            ("flash erase", cost(NandOp::Erase, counts.erases), 0.0),
-            ("flash standby", 0.0, standby),
-            ("link", self.link_bytes as f64 * 8.0 * self.options.link_pj_per_bit, 0.0),
-        ]);
+        parts.extend(self.counts().energy_pj(&self.ssd.nand, self.ssd.packages(), time));
+        parts.push(("link", self.link_bytes as f64 * 8.0 * self.options.link_pj_per_bit, 0.0));
         parts
     }
 
