@@ -79,7 +79,8 @@ pub struct SystemConfig {
     pub system: System,
     /// The preset's name; the system's default if empty.
     pub preset: String,
-    /// Figures of the preset set anew, as `key=value`.
+    /// Figures of the preset set anew, as `key=value`; for `ssd-paging` those of its DRAM as
+    /// `memory.key=value`, those of its operating system as `software.key=value`.
     pub overrides: Vec<String>,
     /// Options of a drive, by itself or behind paging.
     pub ssd: SsdOptions,
@@ -92,6 +93,10 @@ pub struct SystemConfig {
     /// The operating system's preset.
     pub software: String,
 }
+
+/// What the presets of `ssd-paging` beside the drive are called where figures are set anew.
+const MEMORY_KEY: &str = "memory";
+const SOFTWARE_KEY: &str = "software";
 
 /// The DRAM of `ssd-paging` if nothing else is named.
 const MEMORY: &str = "ddr3-1600";
@@ -114,10 +119,65 @@ impl SystemConfig {
         }
     }
 
+    /// Its presets, with everything set anew that is.
+    fn sheets(&self, registry: &Registry) -> Result<Sheets, SimError> {
+        let parts = match self.system {
+            System::SsdPaging => vec![
+                (MEMORY_KEY, format!("dram.{}", self.memory)),
+                (SOFTWARE_KEY, format!("software.{}", self.software)),
+            ],
+            System::Dram | System::Nvmm | System::Ssd => Vec::new(),
+        };
+        let (mut own, mut others) = (Vec::new(), vec![Vec::new(); parts.len()]);
+        for text in &self.overrides {
+            let part = text.split_once('.').and_then(|(key, rest)| {
+                let at = parts.iter().position(|(name, _)| *name == key)?;
+                Some((at, rest))
+            });
+            match part {
+                Some((at, rest)) => others[at].push(rest),
+                None => own.push(text.as_str()),
+            }
+        }
+        let name = format!("{}.{}", self.system.name(), self.preset_name());
+        let main = registry
+            .sheet_with(&name, &own)
+            .or_else(|error| registry.sheet_with(self.preset_name(), &own).map_err(|_| error))?;
+        let beside = parts
+            .into_iter()
+            .zip(others)
+            .map(|((key, name), set)| Ok((key, registry.sheet_with(&name, &set)?)))
+            .collect::<Result<_, SimError>>()?;
+        Ok(Sheets { main, beside })
+    }
+
+    /// The digests of its presets, with everything set anew that is.
+    ///
+    /// # Errors
+    /// A preset or a figure of it is not there, or wrong.
+    pub fn digests(&self, registry: &Registry) -> Result<Vec<String>, SimError> {
+        let sheets = self.sheets(registry)?;
+        let all = std::iter::once(&sheets.main).chain(sheets.beside.iter().map(|(_, sheet)| sheet));
+        Ok(all.map(|sheet| sheet.digest()).collect())
+    }
+
     /// The preset's name.
     #[must_use]
     pub fn preset_name(&self) -> &str {
         if self.preset.is_empty() { self.system.default_preset() } else { &self.preset }
+    }
+}
+
+/// The resolved presets of a system.
+struct Sheets {
+    main: Sheet,
+    beside: Vec<(&'static str, Sheet)>,
+}
+
+impl Sheets {
+    fn beside(&self, key: &str) -> Result<&Sheet, SimError> {
+        let found = self.beside.iter().find(|(name, _)| *name == key);
+        found.map(|(_, sheet)| sheet).ok_or_else(|| SimError::config(key, "the system has no such part"))
     }
 }
 
@@ -200,19 +260,16 @@ fn simulate<F: Front>(
     options: &RunOptions,
     identity: (&str, Value),
 ) -> Result<RunResult, SimError> {
-    let overrides: Vec<&str> = config.overrides.iter().map(String::as_str).collect();
-    let name = format!("{}.{}", config.system.name(), config.preset_name());
-    let sheet = registry
-        .sheet_with(&name, &overrides)
-        .or_else(|error| registry.sheet_with(config.preset_name(), &overrides).map_err(|_| error))?;
+    let sheets = config.sheets(registry)?;
+    let sheet = &sheets.main;
     let seed = options.seed;
     let mut result = match config.system {
         System::Dram => systems::dram(&sheet.model::<Dram>()?, front)?,
         System::Nvmm => systems::nvmm(&sheet.model::<Nvmm>()?, &config.nvmm, front, seed)?,
         System::Ssd => systems::ssd(&sheet.model::<Ssd>()?, &config.ssd, front, seed)?,
         System::SsdPaging => {
-            let dram: Dram = registry.get(&format!("dram.{}", config.memory))?;
-            let software: Software = registry.get(&format!("software.{}", config.software))?;
+            let dram = sheets.beside(MEMORY_KEY)?.model::<Dram>()?;
+            let software = sheets.beside(SOFTWARE_KEY)?.model::<Software>()?;
             systems::paging(&dram, &sheet.model::<Ssd>()?, &software, config, front, seed)?
         }
     };
@@ -223,16 +280,15 @@ fn simulate<F: Front>(
         }
     }
     result.energy_total_nj = result.energy.iter().map(|part| part.dynamic_nj + part.static_nj).sum();
-    describe(registry, &mut result, config, &sheet, options, identity)?;
+    describe(&mut result, config, &sheets, options, identity)?;
     Ok(result)
 }
 
 /// Fills in what was simulated: names, resolved figures, digest.
 fn describe(
-    registry: &Registry,
     result: &mut RunResult,
     config: &SystemConfig,
-    sheet: &Sheet,
+    sheets: &Sheets,
     options: &RunOptions,
     (front, identity): (&str, Value),
 ) -> Result<(), SimError> {
@@ -241,8 +297,12 @@ fn describe(
     result.workload = options.workload.clone();
     result.seed = options.seed;
     let mut resolved = Map::new();
+    let sheet = &sheets.main;
     resolved.insert("preset".into(), sheet.full_name().into());
     resolved.insert("figures".into(), figures(sheet)?);
+    for (key, sheet) in &sheets.beside {
+        resolved.insert((*key).into(), figures(sheet)?);
+    }
     resolved.insert(front.into(), identity);
     let mut option = |key: &str, value: serde_json::Result<Value>| {
         resolved.insert(key.into(), value.map_err(unreadable)?);
@@ -255,12 +315,6 @@ fn describe(
         System::SsdPaging => {
             option("options", serde_json::to_value(&config.paging))?;
             option("drive_options", serde_json::to_value(&config.ssd))?;
-            for (key, name) in [
-                ("memory", format!("dram.{}", config.memory)),
-                ("software", format!("software.{}", config.software)),
-            ] {
-                option(key, Ok(figures(&registry.sheet_with(&name, &[])?)?))?;
-            }
         }
     }
     let resolved = Value::Object(resolved);

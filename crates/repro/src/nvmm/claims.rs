@@ -1,7 +1,7 @@
 //! What the NVMM paper claims (facts.md section 6, rows S0; section 8 item 4 for wear), and the names of the
 //! figures that the experiments have to yield for it.
 //!
-//! Names of figures: `speedup.t1.75us` is NVMM over the SSD system, user instructions per cycle, one thread,
+//! Names of figures: `gups.speedup.t1.75us` is NVMM over the SSD system, user instructions per cycle, one thread,
 //! 75 µs of read latency; `t16` sixteen threads; `prefetch16` NVMM fetching the next sixteen blocks.
 
 use crate::claim::{Claim, Class, Expected, Tolerance};
@@ -226,7 +226,7 @@ pub const CLAIMS: [Claim; 47] = [
         LATENCY,
         "GUPS at 75 µs, one thread: NVMM over SSD",
         ("3", Expected::Value(3.0)),
-        &["speedup.t1.75us"],
+        &["gups.speedup.t1.75us"],
     ),
     magnitude(
         "gups-1-prefetch",
@@ -234,7 +234,7 @@ pub const CLAIMS: [Claim; 47] = [
         LATENCY,
         "GUPS at 75 µs, one thread, prefetching sixteen: NVMM over SSD",
         ("3.7", Expected::Value(3.7)),
-        &["speedup.t1.prefetch16.75us"],
+        &["gups.speedup.t1.prefetch16.75us"],
     ),
     noted(
         magnitude(
@@ -243,7 +243,7 @@ pub const CLAIMS: [Claim; 47] = [
             LATENCY,
             "GUPS at 75 µs, many threads: NVMM over SSD",
             ("4.7", Expected::Value(4.7)),
-            &["speedup.t16.75us"],
+            &["gups.speedup.t16.75us"],
         ),
         MANY,
     ),
@@ -253,7 +253,7 @@ pub const CLAIMS: [Claim; 47] = [
         LATENCY,
         "GUPS at 750 µs, one thread: NVMM with prefetch over without",
         ("below 1", Expected::AtMost(1.0)),
-        &["prefetch_gain.t1.750us"],
+        &["gups.prefetch_gain.t1.750us"],
     ),
     // MMAP.
     magnitude(
@@ -262,7 +262,7 @@ pub const CLAIMS: [Claim; 47] = [
         LATENCY,
         "MMAP at 75 µs, one thread: NVMM over SSD",
         ("about 1", Expected::Value(1.0)),
-        &["speedup.t1.75us"],
+        &["mmap.speedup.t1.75us"],
     ),
     magnitude(
         "mmap-1-prefetch",
@@ -270,7 +270,7 @@ pub const CLAIMS: [Claim; 47] = [
         LATENCY,
         "MMAP at 75 µs, one thread, prefetching sixteen: NVMM over SSD",
         ("1.6", Expected::Value(1.6)),
-        &["speedup.t1.prefetch16.75us"],
+        &["mmap.speedup.t1.prefetch16.75us"],
     ),
     magnitude(
         "mmap-many",
@@ -278,7 +278,7 @@ pub const CLAIMS: [Claim; 47] = [
         LATENCY,
         "MMAP at 75 µs, many threads: NVMM over SSD",
         ("3", Expected::Value(3.0)),
-        &["speedup.t16.75us"],
+        &["mmap.speedup.t16.75us"],
     ),
     magnitude(
         "mmap-many-prefetch",
@@ -286,7 +286,7 @@ pub const CLAIMS: [Claim; 47] = [
         LATENCY,
         "MMAP at 75 µs, many threads, prefetching sixteen: NVMM over SSD",
         ("7", Expected::Value(7.0)),
-        &["speedup.t16.prefetch16.75us"],
+        &["mmap.speedup.t16.prefetch16.75us"],
     ),
     trend(
         "mmap-crossover",
@@ -294,7 +294,7 @@ pub const CLAIMS: [Claim; 47] = [
         LATENCY,
         "MMAP at 150 µs, one thread, no prefetch: the SSD is ahead",
         ("below 1", Expected::AtMost(1.0)),
-        &["speedup.t1.150us"],
+        &["mmap.speedup.t1.150us"],
     ),
     trend(
         "mmap-crossover-far",
@@ -302,21 +302,21 @@ pub const CLAIMS: [Claim; 47] = [
         LATENCY,
         "MMAP at 750 µs, one thread, no prefetch: the SSD is ahead",
         ("below 1", Expected::AtMost(1.0)),
-        &["speedup.t1.750us"],
+        &["mmap.speedup.t1.750us"],
     ),
     ghost(
         "mmap-crossover-prefetch",
         "mmap",
         "MMAP at 750 µs, one thread, prefetching: NVMM is still ahead",
         ("above 1", Expected::AtLeast(1.0)),
-        &["speedup.t1.prefetch16.750us"],
+        &["mmap.speedup.t1.prefetch16.750us"],
     ),
     ghost(
         "mmap-crossover-many",
         "mmap",
         "MMAP at 750 µs, many threads: NVMM is still ahead",
         ("above 1", Expected::AtLeast(1.0)),
-        &["speedup.t16.750us"],
+        &["mmap.speedup.t16.750us"],
     ),
     // Filebench.
     ghost(

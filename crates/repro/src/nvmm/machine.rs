@@ -1,154 +1,209 @@
-//! The three systems under the threads of one processor.
+//! The three systems under the threads of one processor, with one set of parameters for every claim.
 
+use std::fmt;
 use std::sync::Arc;
 
 use deepram_media::{Processor, Registry};
-use deepram_sim::nvmm::Prefetch;
-use deepram_sim::paging::Backing;
+use deepram_sim::nvmm::{NvmmOptions, Prefetch};
+use deepram_sim::paging::{Backing, PagingOptions};
 use deepram_sim::processor::{ProcessorOptions, References};
-use deepram_sim::rng::Stream;
 use deepram_sim::{RunOptions, SimError, System, SystemConfig, run_threads};
-use deepram_trace::{Access, MemRef};
 use serde_json::json;
 
 use crate::error::ReproError;
 use crate::run::{Figures, Procedure, Run};
 
-/// Raised when the simulated systems or the threads below change.
-const PROCEDURE: Procedure = Procedure { name: "nvmm machine", version: 1 };
+/// Raised when the simulated systems or the programs change.
+const PROCEDURE: Procedure = Procedure { name: "nvmm machine", version: 2 };
 
-/// Bytes of DRAM in front of flash; everything larger is four times that. The paper has 32 GB; what
-/// matters for random accesses is the ratio, which it does not give.
-pub(super) const DRAM: u64 = 16 << 20;
-/// Bytes of the table or file.
-pub(super) const DATA: u64 = 4 * DRAM;
-/// Instructions from one reference to the next: HPCC's update is about ten instructions long, with a load
-/// and a store.
-const GAP: u32 = 5;
+/// The processor of all systems.
+const PROCESSOR: &str = "processor.nvmm-host";
+
+/// What all simulations share unless a study changes it.
+#[derive(Debug, Clone)]
+pub(super) struct Base {
+    /// Bytes of DRAM in front of flash. The paper has 32 GB; what matters is its ratio to the data, which
+    /// the paper does not give: it says that the data are larger.
+    pub(super) dram: u64,
+    /// Bytes of the table or file that does not fit: 256 MB is the one size that the text names (for the
+    /// file of MMAP).
+    pub(super) data: u64,
+    /// Instructions from one reference to the next: HPCC's update is about ten instructions long, with a
+    /// load and a store.
+    pub(super) gap: u32,
+    /// Figures of the processor set anew.
+    pub(super) processor: Vec<String>,
+    /// Figures of the flash main memory set anew.
+    pub(super) flash: Vec<String>,
+    /// Figures of the SSD system set anew; those of its DRAM begin with `memory.`, those of its operating
+    /// system with `software.`.
+    pub(super) drive: Vec<String>,
+    /// Options of the flash main memory.
+    pub(super) nvmm: NvmmOptions,
+    /// Options of paging.
+    pub(super) paging: PagingOptions,
+    /// Every program has one load under way at a time.
+    pub(super) blocking: bool,
+}
+
+impl Default for Base {
+    fn default() -> Self {
+        Self {
+            dram: 64 << 20,
+            data: 256 << 20,
+            gap: 5,
+            processor: Vec::new(),
+            flash: Vec::new(),
+            drive: Vec::new(),
+            nvmm: NvmmOptions::default(),
+            paging: PagingOptions::default(),
+            blocking: false,
+        }
+    }
+}
 
 /// Which system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Machine {
+    /// DRAM alone, with room for everything.
+    Dram,
     /// Flash main memory, fetching so many blocks ahead.
     Nvmm(u32),
     /// An SSD behind paging.
     Ssd,
 }
 
+/// What flash, or stands in its place.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Technology {
+    /// The flash main memory's preset.
+    pub(super) nvmm: &'static str,
+    /// The drive's.
+    pub(super) drive: &'static str,
+    /// The operating system's, as calibrated for the drive.
+    pub(super) software: &'static str,
+    /// Another array time of a read, in microseconds.
+    pub(super) read_us: Option<f64>,
+}
+
+impl Technology {
+    pub(super) const SLC: Self =
+        Self { nvmm: "nvmm-slc", drive: "paging-slc", software: "linux-slc", read_us: None };
+    /// MLC of the latency sweeps and of the software-overhead table.
+    pub(super) const MLC_75: Self =
+        Self { nvmm: "nvmm-mlc-75us", drive: "paging-mlc", software: "linux-mlc", read_us: None };
+
+    /// Flash whose read takes so long: the software is that of the nearer of the two drives on which it is
+    /// calibrated.
+    pub(super) fn with_read(read_us: f64) -> Self {
+        let near = if read_us < 50.0 { Self::SLC } else { Self::MLC_75 };
+        Self { read_us: Some(read_us), ..near }
+    }
+}
+
+/// The references of some threads, and how many of them come before the measured ones.
+pub(super) struct Threads {
+    pub(super) references: Vec<References<'static>>,
+    pub(super) warm_up: u64,
+}
+
+type MakeThreads = dyn Fn() -> Result<Threads, SimError> + Send + Sync;
+
 /// What the threads do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Program {
-    /// The threads store to all of a table once, then update random words: load, then store.
-    Gups,
-    /// Loads at random places of a mapped file that is not in memory at the beginning.
-    Mmap,
+#[derive(Clone)]
+pub(super) struct Program {
+    /// Everything that the references depend on.
+    pub(super) text: String,
+    /// Where its data are when they are not in memory.
+    pub(super) backing: Backing,
+    /// One load under way at a time.
+    pub(super) blocking: bool,
+    pub(super) threads: Arc<MakeThreads>,
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
 }
 
 /// One simulation.
 #[derive(Debug, Clone)]
 pub(super) struct Setting {
+    /// Unique in its experiment.
+    pub(super) name: String,
     pub(super) machine: Machine,
+    pub(super) technology: Technology,
     pub(super) program: Program,
-    pub(super) threads: u32,
-    /// Array time of a read.
-    pub(super) read_us: f64,
-    /// Loads wait for the one before.
-    pub(super) blocking: bool,
-    /// Random accesses, of all threads.
-    pub(super) accesses: u64,
+    pub(super) base: Base,
     pub(super) seed: u64,
 }
 
 impl Setting {
-    /// A name, unique in an experiment.
-    pub(super) fn name(&self) -> String {
-        let machine = match self.machine {
-            Machine::Nvmm(0) => "nvmm".to_owned(),
-            Machine::Nvmm(blocks) => format!("nvmm.prefetch{blocks}"),
-            Machine::Ssd => "ssd".to_owned(),
-        };
-        let blocking = if self.blocking { ".blocking" } else { "" };
-        format!("{machine}.t{}.{}us{blocking}", self.threads, self.read_us)
-    }
-
     fn config(&self) -> SystemConfig {
+        let base = &self.base;
+        let read = self.technology.read_us.map(|us| format!("nand.read={us}us"));
         let mut config = SystemConfig::new(match self.machine {
+            Machine::Dram => System::Dram,
             Machine::Nvmm(_) => System::Nvmm,
             Machine::Ssd => System::SsdPaging,
         });
-        let slow = self.read_us >= 50.0;
         config.preset = match self.machine {
-            Machine::Nvmm(_) => if slow { "nvmm-mlc-75us" } else { "nvmm-slc" }.into(),
-            Machine::Ssd => if slow { "paging-mlc" } else { "paging-slc" }.into(),
+            Machine::Dram => "nvmm-host".into(),
+            Machine::Nvmm(_) => self.technology.nvmm.into(),
+            Machine::Ssd => self.technology.drive.into(),
         };
-        config.software = if slow { "linux-mlc" } else { "linux-slc" }.into();
-        config.overrides = vec![format!("nand.read={}us", self.read_us)];
-        config.nvmm.cache_bytes = DRAM;
-        config.paging.memory_bytes = DRAM;
-        config.paging.backing = match self.program {
-            Program::Gups => Backing::Swap,
-            Program::Mmap => Backing::File,
+        config.memory = "nvmm-host".into();
+        config.software = self.technology.software.into();
+        config.overrides = match self.machine {
+            Machine::Dram => Vec::new(),
+            Machine::Nvmm(_) => read.into_iter().chain(base.flash.iter().cloned()).collect(),
+            Machine::Ssd => read.into_iter().chain(base.drive.iter().cloned()).collect(),
         };
+        config.nvmm = base.nvmm.clone();
+        config.nvmm.cache_bytes = base.dram;
+        config.paging = base.paging.clone();
+        config.paging.memory_bytes = base.dram;
+        config.paging.backing = self.program.backing;
         if let Machine::Nvmm(blocks) = self.machine {
             config.nvmm.prefetch = if blocks == 0 { Prefetch::None } else { Prefetch::Next(blocks) };
         }
         config
     }
 
-    /// The threads, and how many of their references come before the measured ones.
-    fn threads(&self) -> (Vec<References<'static>>, u64) {
-        let (count, program, seed) = (u64::from(self.threads), self.program, self.seed);
-        let fill = if program == Program::Gups { DATA / 64 } else { 0 };
-        let threads = (0..count).map(|number| {
-            let lines = (fill * number / count)..(fill * (number + 1) / count);
-            let filled = lines.map(|line| reference(line * 64, Access::Store));
-            let mine = self.accesses / count + u64::from(number < self.accesses % count);
-            let mut random = Stream::new(seed, &format!("thread {number}"));
-            let accesses = (0..mine).flat_map(move |_| {
-                let addr = random.below(DATA / 8) * 8;
-                let store = (program == Program::Gups).then(|| reference(addr, Access::Store));
-                std::iter::once(reference(addr, Access::Load)).chain(store)
-            });
-            Box::new(filled.chain(accesses).map(Ok::<_, SimError>)) as References<'static>
-        });
-        (threads.collect(), fill)
+    fn processor(&self, registry: &Registry) -> Result<(ProcessorOptions, String), SimError> {
+        let overrides: Vec<&str> = self.base.processor.iter().map(String::as_str).collect();
+        let sheet = registry.sheet_with(PROCESSOR, &overrides)?;
+        let mut options = ProcessorOptions::new(&sheet.model::<Processor>()?)?;
+        options.blocking = self.program.blocking || self.base.blocking;
+        Ok((options, sheet.digest()))
     }
 
-    /// The simulation as a run of an experiment.
+    /// The simulation as a run of an experiment. Its figures are all numbers of the simulator's result by
+    /// their path in its JSON: `simulated_time_ns`, `energy.flash read.dynamic_nj`.
     pub(super) fn run(&self, registry: &Arc<Registry>) -> Result<Run, ReproError> {
-        let name = self.name();
-        let wrong = |source: SimError| ReproError::Config { what: self.name(), source: Box::new(source) };
-        let preset: Processor = registry.get("processor.nvmm-host").map_err(|error| wrong(error.into()))?;
-        let mut processor = ProcessorOptions::new(&preset).map_err(wrong)?;
-        processor.blocking = self.blocking;
-        processor.warm_up = self.threads().1;
+        let name = self.name.clone();
+        let wrong = |source: SimError| ReproError::Config { what: name.clone(), source: Box::new(source) };
+        let (processor, processor_digest) = self.processor(registry).map_err(wrong)?;
         let config = self.config();
-        let overrides: Vec<&str> = config.overrides.iter().map(String::as_str).collect();
-        let kind = if config.system == System::Nvmm { "nvmm" } else { "ssd" };
-        let sheet = registry
-            .sheet_with(&format!("{kind}.{}", config.preset), &overrides)
-            .map_err(|error| wrong(error.into()))?;
-        let software = registry
-            .sheet_with(&format!("software.{}", config.software), &[])
-            .map_err(|error| wrong(error.into()))?;
+        let digests = config.digests(registry).map_err(wrong)?;
         let identity = json!({
-            "config": format!("{config:?}"), "processor": format!("{processor:?}"), "setting": format!("{self:?}"),
-            "preset": sheet.digest(), "software": software.digest(), "data": DATA, "gap": GAP,
+            "config": format!("{config:?}"), "processor": format!("{processor:?}"),
+            "processor_preset": processor_digest, "presets": digests,
+            "program": self.program.text, "seed": self.seed,
         });
         let (setting, registry) = (self.clone(), Arc::clone(registry));
         Ok(Run::new(name.clone(), PROCEDURE, identity, move || {
             let failed =
                 |source: SimError| ReproError::Simulation { run: name.clone(), source: Box::new(source) };
+            let threads = (setting.program.threads)().map_err(failed)?;
+            let processor = ProcessorOptions { warm_up: threads.warm_up, ..processor.clone() };
             let options = RunOptions { seed: setting.seed, workload: name.clone(), ..RunOptions::default() };
-            let result = run_threads(&registry, &setting.config(), setting.threads().0, &processor, &options)
+            let result = run_threads(&registry, &setting.config(), threads.references, &processor, &options)
                 .map_err(failed)?;
             let value = serde_json::to_value(&result)
                 .map_err(|error| ReproError::Run { run: name.clone(), why: error.to_string() })?;
             Ok(Figures::of_json(&value, &["config", "seed", "intervals", "host", "threads", "options"]))
         }))
     }
-}
-
-fn reference(addr: u64, access: Access) -> MemRef {
-    MemRef { gap: GAP, addr, size: 8, access }
 }

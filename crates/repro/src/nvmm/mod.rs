@@ -4,6 +4,7 @@ mod claims;
 mod machine;
 mod overhead;
 mod page_table;
+mod programs;
 mod sweep;
 
 pub use claims::CLAIMS;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 
 use deepram_media::Registry;
 
-use self::machine::Program;
+use self::sweep::Sweep;
 use crate::error::ReproError;
 use crate::experiment::{Paper, Settings};
 
@@ -33,8 +34,8 @@ pub fn paper(settings: &Settings) -> Result<Paper, ReproError> {
         experiments: vec![
             page_table::experiment(),
             overhead::experiment(settings, &registry)?,
-            sweep::experiment(settings, &registry, Program::Gups)?,
-            sweep::experiment(settings, &registry, Program::Mmap)?,
+            Sweep::Gups.experiment(settings, &registry)?,
+            Sweep::Mmap.experiment(settings, &registry)?,
         ],
         sensitivity: None,
     })

@@ -1,0 +1,61 @@
+//! The programs that more than one experiment runs.
+
+use std::sync::Arc;
+
+use deepram_sim::SimError;
+use deepram_sim::paging::Backing;
+use deepram_sim::processor::References;
+use deepram_sim::rng::Stream;
+use deepram_trace::{Access, MemRef};
+
+use super::machine::{Base, Program, Threads};
+
+/// The threads store to all of a table once, then make `updates` updates of random words between them: load,
+/// then store. Updates do not depend on each other.
+pub(super) fn gups(base: &Base, threads: u32, updates: u64, seed: u64) -> Program {
+    let (data, gap) = (base.data, base.gap);
+    random(format!("gups of {data} B, {updates} updates, {threads} threads, gap {gap}, seed {seed}"), false, {
+        move || Ok(fill_then_random(data, gap, threads, updates, seed, true))
+    })
+}
+
+/// Loads at random places of a mapped file that is not in memory at the beginning, `reads` between the
+/// threads. The paper logs the beginning and the end of every single access, so each is over before the next
+/// begins.
+pub(super) fn mmap(base: &Base, threads: u32, reads: u64, seed: u64) -> Program {
+    let (data, gap) = (base.data, base.gap);
+    random(format!("mmap of {data} B, {reads} reads, {threads} threads, gap {gap}, seed {seed}"), true, {
+        move || Ok(fill_then_random(data, gap, threads, reads, seed, false))
+    })
+}
+
+fn random<F>(text: String, file: bool, threads: F) -> Program
+where
+    F: Fn() -> Result<Threads, SimError> + Send + Sync + 'static,
+{
+    let backing = if file { Backing::File } else { Backing::Swap };
+    Program { text, backing, blocking: file, threads: Arc::new(threads) }
+}
+
+/// `update`: all of the data are stored to first, and each random load is followed by a store.
+fn fill_then_random(data: u64, gap: u32, threads: u32, accesses: u64, seed: u64, update: bool) -> Threads {
+    let count = u64::from(threads);
+    let fill = if update { data / 64 } else { 0 };
+    let references = (0..count).map(|number| {
+        let lines = (fill * number / count)..(fill * (number + 1) / count);
+        let filled = lines.map(move |line| reference(line * 64, Access::Store, gap));
+        let mine = accesses / count + u64::from(number < accesses % count);
+        let mut random = Stream::new(seed, &format!("thread {number}"));
+        let accesses = (0..mine).flat_map(move |_| {
+            let addr = random.below(data / 8) * 8;
+            let store = update.then(|| reference(addr, Access::Store, gap));
+            std::iter::once(reference(addr, Access::Load, gap)).chain(store)
+        });
+        Box::new(filled.chain(accesses).map(Ok::<_, SimError>)) as References<'static>
+    });
+    Threads { references: references.collect(), warm_up: fill }
+}
+
+pub(super) fn reference(addr: u64, access: Access, gap: u32) -> MemRef {
+    MemRef { gap, addr, size: 8, access }
+}
