@@ -1,10 +1,14 @@
 //! NVMM: flash main memory behind a hardware-managed DRAM cache, against paging from an SSD and all-DRAM.
 
 mod claims;
+mod filebench;
 mod machine;
 mod overhead;
 mod page_table;
+mod prefetch;
 mod programs;
+mod randomness;
+mod study;
 mod sweep;
 
 pub use claims::CLAIMS;
@@ -36,7 +40,10 @@ pub fn paper(settings: &Settings) -> Result<Paper, ReproError> {
             overhead::experiment(settings, &registry)?,
             Sweep::Gups.experiment(settings, &registry)?,
             Sweep::Mmap.experiment(settings, &registry)?,
+            filebench::experiment(settings, &registry)?,
+            randomness::experiment(settings, &registry)?,
+            prefetch::experiment(settings, &registry)?,
         ],
-        sensitivity: None,
+        sensitivity: Some(study::study(settings, &registry)?),
     })
 }

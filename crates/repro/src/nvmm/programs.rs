@@ -10,13 +10,22 @@ use deepram_trace::{Access, MemRef};
 
 use super::machine::{Base, Program, Threads};
 
-/// The threads store to all of a table once, then make `updates` updates of random words between them: load,
+/// Bytes from one store to the next while a table is filled: enough for every page to be dirty in DRAM soon,
+/// and a quarter of the time to simulate.
+const FILL_STRIDE: u64 = 256;
+
+/// Instructions for a line that is copied to or from a buffer: eight loads and eight stores. Assumed.
+pub(super) const LINE_COPY: u32 = 16;
+
+/// The threads store to all of a table, then make `updates` updates of random words among them: load,
 /// then store. Updates do not depend on each other.
 pub(super) fn gups(base: &Base, threads: u32, updates: u64, seed: u64) -> Program {
     let (data, gap) = (base.data, base.gap);
-    random(format!("gups of {data} B, {updates} updates, {threads} threads, gap {gap}, seed {seed}"), false, {
-        move || Ok(fill_then_random(data, gap, threads, updates, seed, true))
-    })
+    random(
+        format!("gups of {data} B, {updates} updates, {threads} threads, gap {gap}, seed {seed}"),
+        false,
+        move || Ok(fill_then_random(data, gap, threads, updates, seed, true)),
+    )
 }
 
 /// Loads at random places of a mapped file that is not in memory at the beginning, `reads` between the
@@ -40,10 +49,9 @@ where
 /// `update`: all of the data are stored to first, and each random load is followed by a store.
 fn fill_then_random(data: u64, gap: u32, threads: u32, accesses: u64, seed: u64, update: bool) -> Threads {
     let count = u64::from(threads);
-    let fill = if update { data / 64 } else { 0 };
+    let fill = if update { data / FILL_STRIDE } else { 0 };
     let references = (0..count).map(|number| {
-        let lines = (fill * number / count)..(fill * (number + 1) / count);
-        let filled = lines.map(move |line| reference(line * 64, Access::Store, gap));
+        let filled = stores(fill, gap, number, count);
         let mine = accesses / count + u64::from(number < accesses % count);
         let mut random = Stream::new(seed, &format!("thread {number}"));
         let accesses = (0..mine).flat_map(move |_| {
@@ -54,6 +62,18 @@ fn fill_then_random(data: u64, gap: u32, threads: u32, accesses: u64, seed: u64,
         Box::new(filled.chain(accesses).map(Ok::<_, SimError>)) as References<'static>
     });
     Threads { references: references.collect(), warm_up: fill }
+}
+
+/// The stores with which thread `number` of `count` fills its part of `data` bytes, and how many all threads
+/// make.
+pub(super) fn fill(data: u64, gap: u32, number: u64, count: u64) -> (impl Iterator<Item = MemRef>, u64) {
+    let all = data / FILL_STRIDE;
+    (stores(all, gap, number, count), all)
+}
+
+fn stores(all: u64, gap: u32, number: u64, count: u64) -> impl Iterator<Item = MemRef> {
+    let mine = (all * number / count)..(all * (number + 1) / count);
+    mine.map(move |at| reference(at * FILL_STRIDE, Access::Store, gap))
 }
 
 pub(super) fn reference(addr: u64, access: Access, gap: u32) -> MemRef {
