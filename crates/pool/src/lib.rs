@@ -33,6 +33,7 @@ mod format;
 #[doc(hidden)]
 pub mod fuzzing;
 mod options;
+pub mod pager;
 #[doc(hidden)]
 pub mod peer;
 mod pool;

@@ -1,0 +1,325 @@
+//! Taking pages out: ahead of need, many at a time, written together.
+
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use super::ranges::{Place, Slot, lock};
+use super::room::FrameState;
+use super::stats::add;
+use super::{Ground, Inner, PAGE, ROOM_SHARE, runs_of, watch};
+
+/// Pages that leave together: one large write.
+const BATCH: usize = 256;
+/// How often the evictor looks without being told to: other processes share the budget.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// How long it waits after a failed write.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Every so many pages that leave, what is known of their being stored to is put in doubt: a page that is
+/// not stored to any more is written-protected when it comes back, and clean from then on.
+const DOUBT: u64 = 8;
+
+/// What the one who takes pages out owns.
+#[derive(Debug, Default)]
+pub(super) struct Evictor {
+    left: u64,
+}
+
+/// A page on its way out.
+struct Leaver {
+    page: usize,
+    /// Where it is on the store, if it is clean.
+    slot: Option<Slot>,
+    frame: u32,
+    hidden: bool,
+}
+
+impl Inner {
+    /// Frames that are kept free ahead of need.
+    pub(super) fn headroom(&self) -> usize {
+        (self.frames.limit() / 32).clamp(64, 4096)
+    }
+
+    /// Body of the evictor thread.
+    pub(super) fn keep_house(&self) {
+        loop {
+            if self.stopping.load(Relaxed) {
+                return;
+            }
+            self.retune();
+            self.frames.show(self.stats().entries().iter().map(|(_, n, _)| *n));
+            let excess = self.frames.excess(self.headroom());
+            if excess > 0 {
+                if self.evict(&self.read(), excess.min(BATCH), None) {
+                    continue;
+                }
+            }
+            let told = lock(&self.work.0);
+            let pause = if excess > 0 { PAUSE } else { PATIENCE };
+            let (mut told, _) = self
+                .work
+                .1
+                .wait_timeout_while(told, pause, |told| !*told)
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            *told = false;
+        }
+    }
+
+    /// Sets the number of frames to what the budget leaves beside the tables.
+    fn retune(&self) {
+        let ground = self.read();
+        let tables = ground.layout.memory_bytes() + ground.store.memory_bytes() + self.policy_bytes();
+        drop(ground);
+        let least = 256;
+        let budget = self.dram.load(Relaxed);
+        self.frames.set_limit((budget.saturating_sub(tables) / PAGE).max(least));
+    }
+
+    /// Makes room on the fault path: the evictor was not fast enough.
+    pub(super) fn make_room_now(&self, ground: &Ground, count: usize) {
+        let excess = self.frames.excess(0);
+        if excess > 0 {
+            self.evict(ground, excess.max(count).min(BATCH), None);
+        }
+    }
+
+    /// Takes a range out.
+    pub(super) fn cold(&self, start: usize, len: usize) {
+        let mut pages = Vec::new();
+        let ground = self.read();
+        for (from, to) in ground.layout.within(start / PAGE * PAGE, start + len) {
+            ground.layout.each(from, to, |address, page| {
+                if matches!(page.place, Place::Clean(_) | Place::Dirty) {
+                    pages.push(address);
+                }
+            });
+        }
+        for batch in pages.chunks(BATCH) {
+            self.evict(&ground, batch.len(), Some(batch));
+        }
+    }
+
+    /// Has `count` frames come free: pages leave memory for the waiting room, those that have waited longest
+    /// leave that. More enter the room than leave it until it is full. Whether anything came of it.
+    fn evict(&self, ground: &Ground, count: usize, chosen: Option<&[usize]>) -> bool {
+        let mut evictor = lock(&self.evictor);
+        let (used, vacant) = {
+            let room = lock(&self.room);
+            (room.used(), room.vacant())
+        };
+        let share = (self.frames.limit() / ROOM_SHARE).min(used + vacant);
+        let moves = count + count.min(share.saturating_sub(used));
+        let mut vacated = self.vacate(ground, (used + moves).saturating_sub(share));
+        let leavers = self.choose(ground, moves, chosen);
+        if !leavers.is_empty() {
+            self.carry_out(ground, &mut evictor, &leavers);
+            if !self.write_out(ground, &leavers) {
+                return false;
+            }
+        }
+        vacated += self.vacate(ground, count.saturating_sub(vacated));
+        vacated > 0 || !leavers.is_empty()
+    }
+
+    /// Has up to `count` of those that have waited longest leave the room. Returns how many.
+    fn vacate(&self, ground: &Ground, count: usize) -> usize {
+        let mut vacated = 0;
+        while vacated < count {
+            let Some((number, frame)) = lock(&self.room).oldest() else { break };
+            let Some((mut chunk, at)) = ground.layout.chunk(frame.page) else { continue };
+            // Come back meanwhile: then the frame is somebody else's matter.
+            if chunk[at].place != Place::Waiting(number) {
+                continue;
+            }
+            let Some(slot) = frame.slot else { continue };
+            chunk[at].place = Place::Stored(slot);
+            chunk[at].trigger = false;
+            lock(&self.room).leave(number);
+            self.frames.give(1);
+            vacated += 1;
+        }
+        vacated
+    }
+
+    /// Chooses pages, marks them as leaving and gives each a frame in the room; sorted.
+    fn choose(&self, ground: &Ground, count: usize, chosen: Option<&[usize]>) -> Vec<Leaver> {
+        let mut pages: Vec<usize> = match chosen {
+            Some(pages) => {
+                let mut policy = lock(&self.policy);
+                pages.iter().for_each(|page| policy.remove((page / PAGE) as u64));
+                pages.to_vec()
+            }
+            None => {
+                let mut policy = lock(&self.policy);
+                (0..count).map_while(|_| policy.victim(&mut |_| true)).map(|key| key as usize * PAGE).collect()
+            }
+        };
+        pages.sort_unstable();
+        let mut leavers = Vec::with_capacity(pages.len());
+        let mut stay = Vec::new();
+        for page in pages {
+            let Some((mut chunk, at)) = ground.layout.chunk(page) else { continue };
+            let state = &mut chunk[at];
+            let slot = match state.place {
+                Place::Clean(slot) => Some(slot),
+                Place::Dirty => None,
+                // Gone already, by another way.
+                _ => continue,
+            };
+            let frame = if state.pinned {
+                None
+            } else {
+                lock(&self.room).admit(page, slot, if slot.is_some() { FrameState::Waiting } else { FrameState::Writing })
+            };
+            match frame {
+                Some(frame) => {
+                    state.place = Place::Leaving;
+                    state.stored_to = slot.is_none();
+                    leavers.push(Leaver { page, slot, frame, hidden: state.hidden });
+                }
+                None => stay.push(page),
+            }
+        }
+        if !stay.is_empty() {
+            let mut policy = lock(&self.policy);
+            stay.iter().for_each(|page| policy.insert((page / PAGE) as u64));
+        }
+        leavers
+    }
+
+    /// Protects the pages, copies them into their frames, and takes them out of memory.
+    fn carry_out(&self, ground: &Ground, evictor: &mut Evictor, leavers: &[Leaver]) {
+        let pages: Vec<usize> = leavers.iter().map(|leaver| leaver.page).collect();
+        let runs = runs_of(&pages);
+        for &(start, len) in &runs {
+            // Fails only on a range that is not watched, and managed memory always is.
+            let protected = ground.watch.protect(start, len);
+            debug_assert!(protected.is_ok(), "{protected:?}");
+        }
+        {
+            let room = lock(&self.room);
+            let frames: Vec<*mut u8> = leavers.iter().map(|leaver| room.bytes(leaver.frame)).collect();
+            drop(room);
+            for (leaver, frame) in leavers.iter().zip(frames) {
+                copy_page(leaver, frame);
+            }
+        }
+        // SAFETY: managed memory whose contents are in the frames; nobody can have stored to it since they
+        // were copied.
+        let dropped = unsafe { watch::discard(&runs) };
+        debug_assert!(dropped.is_ok(), "{dropped:?}");
+        add(&self.counters.left, leavers.len() as u64);
+        // Frames in memory become frames of the room: their number stays.
+        for leaver in leavers {
+            let Some((mut chunk, at)) = ground.layout.chunk(leaver.page) else { continue };
+            let state = &mut chunk[at];
+            state.place = Place::Waiting(leaver.frame);
+            evictor.left += 1;
+            if evictor.left.is_multiple_of(DOUBT) {
+                state.stored_to = false;
+            }
+            if std::mem::take(&mut state.wanted) {
+                let _ = ground.watch.wake(leaver.page, PAGE);
+            }
+        }
+    }
+
+    /// Writes the dirty ones together. `false` if the store would not take them: they stay in the room.
+    fn write_out(&self, ground: &Ground, leavers: &[Leaver]) -> bool {
+        let mut rest: Vec<(usize, u32, &[u8])> = Vec::new();
+        {
+            let room = lock(&self.room);
+            for leaver in leavers.iter().filter(|leaver| leaver.slot.is_none()) {
+                // SAFETY: a frame of the room that is being written: it is not given to anybody else, and
+                // nobody writes to it.
+                let bytes = unsafe { std::slice::from_raw_parts(room.bytes(leaver.frame), PAGE) };
+                rest.push((leaver.page, leaver.frame, bytes));
+            }
+        }
+        let mut rest = &rest[..];
+        while !rest.is_empty() {
+            let taken = ground.store.take(rest.len() as u32);
+            let written = taken.and_then(|(first, len)| {
+                let now = &rest[..len as usize];
+                let pages: Vec<&[u8]> = now.iter().map(|(.., bytes)| *bytes).collect();
+                let result = ground.store.write(first, &pages);
+                if result.is_err() {
+                    (first..first + len).for_each(|n| ground.store.give_up(ground.store.slot(n)));
+                }
+                result.map(|()| (first, len))
+            });
+            match written {
+                Ok((first, len)) => {
+                    add(&self.counters.writes, 1);
+                    add(&self.counters.written, u64::from(len));
+                    self.overcommitted.store(false, Relaxed);
+                    let now;
+                    (now, rest) = rest.split_at(len as usize);
+                    for (n, (_, frame, _)) in (first..).zip(now) {
+                        self.is_written(ground, *frame, ground.store.slot(n));
+                    }
+                }
+                Err(error) => {
+                    add(&self.counters.failures, 1);
+                    if !self.overcommitted.swap(true, Relaxed) {
+                        eprintln!(
+                            "deepram: the memory store failed ({error}); memory stays in DRAM beyond its budget \
+                             until it works again"
+                        );
+                    }
+                    self.bring_back(ground, rest);
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn is_written(&self, ground: &Ground, number: u32, slot: Slot) {
+        let mut room = lock(&self.room);
+        let frame = room.frame(number);
+        if frame.state == FrameState::Left {
+            // Back in memory, and dirty there.
+            room.leave(number);
+            self.frames.give(1);
+            ground.store.give_up(slot);
+        } else {
+            frame.slot = Some(slot);
+            frame.state = FrameState::Waiting;
+        }
+    }
+
+    /// Puts pages that could not be written back into memory.
+    fn bring_back(&self, ground: &Ground, pages: &[(usize, u32, &[u8])]) {
+        for (page, number, bytes) in pages {
+            let Some((mut chunk, at)) = ground.layout.chunk(*page) else { continue };
+            if chunk[at].place == Place::Waiting(*number) {
+                let installed = ground.watch.install(*page, bytes, false);
+                debug_assert!(installed.is_ok(), "{installed:?}");
+                chunk[at].place = Place::Dirty;
+                self.frames.take(1);
+                lock(&self.policy).insert((page / PAGE) as u64);
+            }
+            drop(chunk);
+            lock(&self.room).leave(*number);
+            self.frames.give(1);
+        }
+    }
+}
+
+/// Copies a managed page that is in memory.
+fn copy_page(leaver: &Leaver, to: *mut u8) {
+    if leaver.hidden {
+        // The program has made the page unreadable for itself; the kernel reads it all the same.
+        // SAFETY: the frame has a page's length, and its owner gave it to us.
+        let to = unsafe { std::slice::from_raw_parts_mut(to, PAGE) };
+        let read = std::fs::File::open("/proc/self/mem").and_then(|memory| memory.read_exact_at(to, leaver.page as u64));
+        if let Err(error) = read {
+            super::fault::fail(leaver.page, &error);
+        }
+        return;
+    }
+    // SAFETY: the page is managed, in memory, readable, and write-protected, so that it does not change; the
+    // frame is as large, and its owner gave it to us.
+    unsafe { std::ptr::copy_nonoverlapping(std::ptr::with_exposed_provenance(leaver.page), to, PAGE) };
+}

@@ -1,0 +1,451 @@
+//! The pager: memory of a process that is larger than the DRAM it may use, without a journal behind it.
+//!
+//! Managed memory is private anonymous memory at whatever address its owner has mapped it. A userfaultfd
+//! reports its missing pages; handler threads bring them in; one thread takes others out ahead of need. The
+//! store is a file without a name.
+//!
+//! ```text
+//!           first touch            leaves                 written and room wanted
+//!   fresh ─────────────► in memory ───────► waiting room ────────────────────────► store
+//!                          ▲   ▲  comes back without I/O │                           │
+//!                          │   └─────────────────────────┘                           │
+//!                          └─────────────────────── read ────────────────────────────┘
+//! ```
+//!
+//! # What holds
+//! 1. A page that is clean is write-protected and as on the store. So the first store is seen, and a clean
+//!    page leaves without being written.
+//! 2. A page leaves only while stores to it wait: what goes into the waiting room is its last contents.
+//! 3. A fault reads one page, the one that it needs, and writes nothing: frames are free ahead of need.
+//! 4. Frames in memory and in the waiting room are at most the budget's, tables included. If the store
+//!    fails or is full, pages stay in memory beyond that, and the pager says so: nothing is lost.
+//! 5. A page's state changes under its chunk's lock. Who moves a page holds the ground for reading, so that
+//!    who holds it for writing (to map, unmap, fork) finds every page at rest.
+//!
+//! Lock order: ground, evictor, chunk, room; policy and runs by themselves.
+
+mod ahead;
+mod budget;
+mod evict;
+mod fault;
+mod fork;
+mod ranges;
+mod remap;
+mod room;
+mod stats;
+mod store;
+mod watch;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use deepram_core::cache::{Clock2, Fifo, Lru, Replacement, S3Fifo, Sieve};
+
+use self::ahead::Runs;
+use self::budget::Frames;
+use self::fault::{Handlers, Jobs};
+use self::ranges::{Layout, Place, lock};
+use self::room::Room;
+use self::stats::Counters;
+use self::store::Store;
+use self::watch::Watch;
+
+pub use budget::{SHOWN, SharedBudget};
+pub use fork::Forking;
+pub use stats::PagerStats;
+
+/// Bytes of a page.
+pub const PAGE: usize = 4096;
+
+/// Part of the frames that make up the waiting room.
+const ROOM_SHARE: usize = 8;
+
+/// Which page leaves when room is needed (`deepram_core::cache`). Use of a page in memory is not seen; what
+/// a policy learns of is a page that comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Policy {
+    /// A small queue for newcomers, a main one for those that come back.
+    #[default]
+    S3Fifo,
+    /// The one that has been in memory longest.
+    Fifo,
+    /// The one that came back longest ago.
+    Lru,
+    /// The oldest that has not come back, as they pass.
+    Sieve,
+    /// The oldest that has not come back, counted.
+    Clock2,
+}
+
+impl Policy {
+    /// All of them.
+    pub const ALL: [Policy; 5] = [Policy::S3Fifo, Policy::Fifo, Policy::Lru, Policy::Sieve, Policy::Clock2];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::S3Fifo => "s3fifo",
+            Policy::Fifo => "fifo",
+            Policy::Lru => "lru",
+            Policy::Sieve => "sieve",
+            Policy::Clock2 => "clock2",
+        }
+    }
+
+    fn build(self, frames: usize) -> Box<dyn Replacement<u64> + Send> {
+        match self {
+            Policy::S3Fifo => Box::new(S3Fifo::new(frames)),
+            Policy::Fifo => Box::new(Fifo::new(frames)),
+            Policy::Lru => Box::new(Lru::new(frames)),
+            Policy::Sieve => Box::new(Sieve::new(frames)),
+            Policy::Clock2 => Box::new(Clock2::new(frames)),
+        }
+    }
+}
+
+/// How a pager is made.
+#[derive(Debug, Clone)]
+pub struct PagerOptions {
+    /// DRAM in bytes: frames, waiting room, tables.
+    pub dram: u64,
+    /// Directory of the store, which is a file without a name in it.
+    pub directory: PathBuf,
+    /// Most bytes of the store.
+    pub store_limit: u64,
+    /// Who leaves.
+    pub policy: Policy,
+    /// Threads that serve faults, and so the device reads that can be under way; 0 for four a processor.
+    pub handlers: usize,
+    /// Whether pages are read ahead of use.
+    pub ahead: bool,
+    /// A budget that several processes share, if they do; `dram` is then that of all of them.
+    pub shared: Option<&'static SharedBudget>,
+    /// Called first in every thread of the pager.
+    pub on_thread: Option<fn()>,
+}
+
+impl PagerOptions {
+    /// So much DRAM, and a store in this directory.
+    #[must_use]
+    pub fn new(dram: u64, directory: impl Into<PathBuf>) -> Self {
+        Self {
+            dram,
+            directory: directory.into(),
+            store_limit: u64::MAX,
+            policy: Policy::default(),
+            handlers: 0,
+            ahead: true,
+            shared: None,
+            on_thread: None,
+        }
+    }
+}
+
+/// What who moves pages needs to stand still.
+struct Ground {
+    layout: Layout,
+    watch: Watch,
+    store: Store,
+}
+
+struct Inner {
+    ground: RwLock<Ground>,
+    policy: Mutex<Box<dyn Replacement<u64> + Send>>,
+    room: Mutex<Room>,
+    runs: Mutex<Runs>,
+    jobs: Jobs,
+    frames: Frames,
+    /// Bytes: the budget.
+    dram: AtomicUsize,
+    evictor: Mutex<evict::Evictor>,
+    /// The evictor has work.
+    work: (Mutex<bool>, Condvar),
+    stopping: AtomicBool,
+    /// The store failed, and the pager said so.
+    overcommitted: AtomicBool,
+    counters: Counters,
+    options: PagerOptions,
+}
+
+/// A pager; see the module. Dropping it stops it, and leaves what is managed to the kernel: pages that are
+/// not in memory then read as zeros. So whoever has memory managed keeps the pager.
+pub struct Pager {
+    inner: Arc<Inner>,
+    threads: Mutex<Option<Threads>>,
+}
+
+/// The threads of a pager.
+struct Threads {
+    handlers: Handlers,
+    evictor: std::thread::JoinHandle<()>,
+}
+
+impl Pager {
+    /// A pager that manages nothing yet.
+    ///
+    /// # Errors
+    /// The kernel refuses userfaultfd, the directory takes no file, or the budget is below 4 MiB.
+    pub fn new(options: PagerOptions) -> io::Result<Self> {
+        if options.dram < 4 << 20 {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{} bytes of DRAM are too few to page with: at least 4 MiB", options.dram),
+            ));
+        }
+        let frames = options.dram as usize / PAGE;
+        let inner = Arc::new(Inner {
+            ground: RwLock::new(Ground {
+                layout: Layout::default(),
+                watch: Watch::new()?,
+                store: Store::create(&options.directory, options.store_limit)?,
+            }),
+            policy: Mutex::new(options.policy.build(frames)),
+            room: Mutex::new(Room::new(frames / ROOM_SHARE)?),
+            runs: Mutex::default(),
+            jobs: Jobs::new()?,
+            frames: Frames::new(frames, options.shared),
+            dram: AtomicUsize::new(options.dram as usize),
+            evictor: Mutex::default(),
+            work: (Mutex::new(false), Condvar::new()),
+            stopping: AtomicBool::new(false),
+            overcommitted: AtomicBool::new(false),
+            counters: Counters::default(),
+            options,
+        });
+        let pager = Self { inner, threads: Mutex::new(None) };
+        *lock(&pager.threads) = Some(pager.inner.start()?);
+        Ok(pager)
+    }
+
+    /// Pages this memory from now on. What it holds stays.
+    ///
+    /// # Errors
+    /// The range is not whole pages, or the kernel refuses to watch it.
+    ///
+    /// # Safety
+    /// It is private anonymous memory of this process that its owner unmaps only after [`Pager::release`],
+    /// and drops only through [`Pager::drop_contents`]. If it is `fresh`, nobody has touched it.
+    pub unsafe fn manage(&self, start: usize, len: usize, fresh: bool) -> io::Result<()> {
+        if !start.is_multiple_of(PAGE) || !len.is_multiple_of(PAGE) || len == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{len} bytes at {start:#x} are not whole pages of 4 KiB"),
+            ));
+        }
+        let mut ground = self.inner.write();
+        // SAFETY: changes what faults bring, not contents. Huge pages would make one fault bring 2 MiB.
+        unsafe { libc::syscall(libc::SYS_madvise, start, len, libc::MADV_NOHUGEPAGE) };
+        ground.watch.register(start, len)?;
+        ground.layout.add(start, start + len);
+        drop(ground);
+        if !fresh {
+            self.inner.adopt(start, len)?;
+        }
+        Ok(())
+    }
+
+    /// Whether this address is managed.
+    #[must_use]
+    pub fn manages(&self, address: usize) -> bool {
+        self.inner.read().layout.contains(address)
+    }
+
+    /// Forgets the range, and calls `unmap` before any other memory is managed there. Contents are lost.
+    pub fn release<T>(&self, start: usize, len: usize, unmap: impl FnOnce() -> T) -> T {
+        let mut ground = self.inner.write();
+        self.inner.forget(&mut ground, start, start + len, true);
+        ground.layout.remove(start, start + len);
+        unmap()
+    }
+
+    /// Forgets the contents of what is managed in the range: it reads as zeros (`MADV_DONTNEED`).
+    pub fn drop_contents(&self, start: usize, len: usize) {
+        let mut ground = self.inner.write();
+        self.inner.forget(&mut ground, start, start + len, false);
+    }
+
+    /// Calls `change`, which takes away or gives the program's own access to the range (`mprotect`).
+    pub fn hide<T>(&self, start: usize, len: usize, hidden: bool, change: impl FnOnce() -> T) -> T {
+        let ground = self.inner.write();
+        for (from, to) in ground.layout.within(start, start + len) {
+            ground.layout.every(from, to, |_, page| page.hidden = hidden);
+        }
+        change()
+    }
+
+    /// Moves what is managed of a range to another place, to which `remap` moves the mapping; it returns
+    /// whether it did. What is managed at the new place is forgotten first.
+    pub fn remap(&self, from: usize, len: usize, to: usize, remap: impl FnOnce() -> bool) -> bool {
+        let mut ground = self.inner.write();
+        self.inner.moved(&mut ground, from, len, to, remap)
+    }
+
+    /// Brings what is stored of the range into memory, as far as frames allow, in the background.
+    pub fn will_need(&self, start: usize, len: usize) {
+        self.inner.will_need(start, len);
+    }
+
+    /// Takes the range out of memory, dirty pages to the store first.
+    pub fn cold(&self, start: usize, len: usize) {
+        self.inner.cold(start, len);
+    }
+
+    /// Keeps the range in memory, where it is brought at once, or no longer.
+    pub fn pin(&self, start: usize, len: usize, pinned: bool) {
+        let ground = self.inner.read();
+        for (from, to) in ground.layout.within(start, start + len) {
+            ground.layout.every(from, to, |_, page| page.pinned = pinned);
+        }
+        drop(ground);
+        if pinned {
+            self.inner.will_need(start, len);
+        }
+    }
+
+    /// Changes the budget, in bytes; takes effect as pages leave.
+    pub fn set_dram(&self, bytes: u64) {
+        self.inner.dram.store(bytes as usize, Ordering::Relaxed);
+        self.inner.nudge();
+    }
+
+    /// Counters since it was made.
+    #[must_use]
+    pub fn stats(&self) -> PagerStats {
+        self.inner.stats()
+    }
+
+    /// Descriptors that must stay open as long as memory is managed.
+    #[must_use]
+    pub fn descriptors(&self) -> Vec<i32> {
+        let ground = self.inner.read();
+        let mut all = ground.store.descriptors();
+        all.push(ground.watch.raw_fd());
+        all.extend(self.inner.jobs.descriptors());
+        all
+    }
+}
+
+impl Drop for Pager {
+    fn drop(&mut self) {
+        self.inner.stop();
+        if let Some(threads) = lock(&self.threads).take() {
+            threads.handlers.join();
+            // Its panic was reported by the runtime already.
+            let _ = threads.evictor.join();
+        }
+    }
+}
+
+impl Inner {
+    fn start(self: &Arc<Self>) -> io::Result<Threads> {
+        let handlers = Handlers::start(self)?;
+        let inner = Arc::clone(self);
+        let evictor = std::thread::Builder::new()
+            .name("deepram-evict".into())
+            .stack_size(256 << 10)
+            .spawn(move || {
+                inner.options.on_thread.iter().for_each(|begin| begin());
+                inner.keep_house();
+            })?;
+        Ok(Threads { handlers, evictor })
+    }
+
+    fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.nudge();
+        self.jobs.stop();
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Ground> {
+        self.ground.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Ground> {
+        self.ground.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the evictor that there may be something to do.
+    fn nudge(&self) {
+        *lock(&self.work.0) = true;
+        self.work.1.notify_one();
+    }
+
+    /// Forgets pages' contents; `gone`: their frames go with the mapping.
+    fn forget(&self, ground: &mut Ground, start: usize, end: usize, gone: bool) {
+        let mut resident = Vec::new();
+        let mut room = lock(&self.room);
+        let Ground { layout, store, .. } = &mut *ground;
+        for (from, to) in layout.within(start, end) {
+            layout.each(from, to, |address, page| {
+                match page.place {
+                    Place::Fresh => {}
+                    Place::Clean(slot) => {
+                        store.give_up(slot);
+                        resident.push(address);
+                    }
+                    Place::Dirty => resident.push(address),
+                    Place::Stored(slot) => store.give_up(slot),
+                    Place::Waiting(number) => {
+                        if let Some(slot) = room.frame(number).slot {
+                            store.give_up(slot);
+                        }
+                        room.leave(number);
+                        self.frames.give(1);
+                    }
+                    // Nothing moves while the ground is held for writing.
+                    Place::Coming | Place::Leaving => debug_assert!(false, "{page:?} at {address:#x}"),
+                }
+                *page = ranges::Page { pinned: page.pinned, hidden: page.hidden, ..ranges::Page::default() };
+            });
+        }
+        drop(room);
+        if !gone {
+            let runs = runs_of(&resident);
+            // SAFETY: managed memory, whose owner wants its contents dropped.
+            let dropped = unsafe { watch::discard(&runs) };
+            debug_assert!(dropped.is_ok(), "{dropped:?}");
+        }
+        let mut policy = lock(&self.policy);
+        for address in &resident {
+            policy.remove((address / PAGE) as u64);
+        }
+        drop(policy);
+        self.frames.give(resident.len());
+    }
+
+    /// Takes note of what is in memory already of a range that has just come under management.
+    fn adopt(&self, start: usize, len: usize) -> io::Result<()> {
+        let mut there = vec![0u8; len / PAGE];
+        // SAFETY: `there` has a byte for each page of the range.
+        let result = unsafe { libc::syscall(libc::SYS_mincore, start, len, there.as_mut_ptr()) };
+        if result != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let ground = self.read();
+        let mut keys = Vec::new();
+        ground.layout.every(start, start + len, |address, page| {
+            if there[(address - start) / PAGE] & 1 == 1 && page.place == Place::Fresh {
+                page.place = Place::Dirty;
+                keys.push((address / PAGE) as u64);
+            }
+        });
+        drop(ground);
+        self.frames.take(keys.len());
+        let mut policy = lock(&self.policy);
+        keys.into_iter().for_each(|key| policy.insert(key));
+        drop(policy);
+        self.nudge();
+        Ok(())
+    }
+}
+
+/// Neighbouring pages, sorted, as ranges (start, length).
+fn runs_of(sorted: &[usize]) -> Vec<(usize, usize)> {
+    sorted.chunk_by(|a, b| a + PAGE == *b).map(|run| (run[0], run.len() * PAGE)).collect()
+}

@@ -1,0 +1,63 @@
+//! Memory that moves to another address.
+
+use super::ranges::{Page, Place, lock};
+use super::{Ground, Inner, PAGE, runs_of};
+
+impl Inner {
+    /// Moves managed memory with its states; see [`super::Pager::remap`].
+    pub(super) fn moved(
+        &self,
+        ground: &mut Ground,
+        from: usize,
+        len: usize,
+        to: usize,
+        remap: impl FnOnce() -> bool,
+    ) -> bool {
+        let mut pages: Vec<(usize, Page)> = Vec::new();
+        let spans = ground.layout.within(from, from + len);
+        for &(start, end) in &spans {
+            ground.layout.each(start, end, |address, page| pages.push((address, *page)));
+        }
+        if !remap() {
+            return false;
+        }
+        self.forget(ground, to, to + len, true);
+        ground.layout.remove(to, to + len);
+        // The contents go along: nothing is given up.
+        ground.layout.remove(from, from + len);
+        for (start, end) in spans {
+            let start = start - from + to;
+            let end = end - from + to;
+            if let Err(error) = ground.watch.register(start, end - start) {
+                super::fault::fail(start, &error);
+            }
+            ground.layout.add(start, end);
+        }
+        let place = |address: usize| address - from + to;
+        let mut clean = Vec::new();
+        let mut policy = lock(&self.policy);
+        let mut room = lock(&self.room);
+        for (address, page) in pages {
+            let new = place(address);
+            match page.place {
+                Place::Clean(_) => clean.push(new),
+                Place::Waiting(number) => room.rename(number, new),
+                _ => {}
+            }
+            if matches!(page.place, Place::Clean(_) | Place::Dirty) {
+                policy.remove((address / PAGE) as u64);
+                policy.insert((new / PAGE) as u64);
+            }
+            if let Some((mut chunk, at)) = ground.layout.chunk(new) {
+                chunk[at] = page;
+            }
+        }
+        // Protection does not move along.
+        for (start, len) in runs_of(&clean) {
+            if let Err(error) = ground.watch.protect(start, len) {
+                super::fault::fail(start, &error);
+            }
+        }
+        true
+    }
+}

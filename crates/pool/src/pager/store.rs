@@ -1,0 +1,353 @@
+//! The file behind the memory: pages of it are slots. It has no name, so that nothing is left of it when
+//! the process ends in whatever way, and nothing in it outlives the process.
+//!
+//! 1. Slots are given out in runs, so that pages that leave together are written with one transfer. Runs
+//!    come out of the stretch with the most free slots.
+//! 2. A slot that a forked child may still read is not given out again before the child has ended.
+//! 3. The file grows by stretches. It is given space before it is written, so that a full disk is an error
+//!    here and not a lost page later.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use rustix::fs::FallocateFlags;
+use rustix::io::{pread, pwritev};
+
+use super::PAGE;
+use super::ranges::{Slot, lock};
+
+/// Slots of a stretch: 16 MiB.
+const STRETCH: u32 = 4096;
+const WORDS: usize = STRETCH as usize / 64;
+
+/// A store of pages.
+#[derive(Debug)]
+pub(super) struct Store {
+    /// Those of the ancestors that the process was forked from, the eldest first, and the own one.
+    files: Vec<Arc<File>>,
+    space: Mutex<Space>,
+    limit: u64,
+}
+
+#[derive(Debug, Default)]
+struct Space {
+    stretches: Vec<Stretch>,
+    /// What children may still read; while they live, these slots stay.
+    children: Vec<Child>,
+}
+
+#[derive(Debug, Clone)]
+struct Stretch {
+    /// Set: taken.
+    taken: [u64; WORDS],
+    free: u32,
+}
+
+#[derive(Debug)]
+struct Child {
+    /// Readable (end of file) when the child and all it forked have ended or become other programs.
+    ended: OwnedFd,
+    /// The slots it may read.
+    sees: Vec<[u64; WORDS]>,
+    /// Slots of these that have been given up here meanwhile.
+    kept: Vec<u32>,
+}
+
+impl Store {
+    /// A file in this directory, of at most so many bytes.
+    pub(super) fn create(directory: &Path, limit: u64) -> io::Result<Self> {
+        Ok(Self { files: vec![Arc::new(open(directory)?)], space: Mutex::default(), limit })
+    }
+
+    /// That of a forked child: a file of its own, and the parent's to read from.
+    pub(super) fn inherit(&self, directory: &Path) -> io::Result<Self> {
+        if self.files.len() > usize::from(u8::MAX) {
+            return Err(io::Error::other("processes are forked from each other more than 255 deep"));
+        }
+        let mut files = self.files.clone();
+        files.push(Arc::new(open(directory)?));
+        Ok(Self { files, space: Mutex::default(), limit: self.limit })
+    }
+
+    fn own(&self) -> &File {
+        &self.files[self.files.len() - 1]
+    }
+
+    /// The slot of that number in the own file.
+    pub(super) fn slot(&self, number: u32) -> Slot {
+        Slot { file: (self.files.len() - 1) as u8, number }
+    }
+
+    /// Keeps what is on the store for a child, until the pipe's other ends are closed.
+    pub(super) fn keep_for(&self, ended: OwnedFd) {
+        let mut space = lock(&self.space);
+        let sees = space.stretches.iter().map(|stretch| stretch.taken).collect();
+        space.children.push(Child { ended, sees, kept: Vec::new() });
+    }
+
+    /// A run of at most `most` free slots: the first, and how many.
+    pub(super) fn take(&self, most: u32) -> io::Result<(u32, u32)> {
+        let mut space = lock(&self.space);
+        space.settle();
+        let best = (0..space.stretches.len()).max_by_key(|at| space.stretches[*at].free);
+        // Space is cheap: a stretch that is mostly full would give short runs.
+        let roomy = best.filter(|at| space.stretches[*at].free >= STRETCH / 4);
+        let at = match roomy {
+            Some(at) => at,
+            None => match self.grow(&mut space) {
+                Ok(at) => at,
+                Err(error) => best.filter(|at| space.stretches[*at].free > 0).ok_or(error)?,
+            },
+        };
+        let stretch = &mut space.stretches[at];
+        let (first, len) = stretch.longest(most);
+        for slot in first..first + len {
+            stretch.taken[slot as usize / 64] |= 1 << (slot % 64);
+        }
+        stretch.free -= len;
+        Ok((at as u32 * STRETCH + first, len))
+    }
+
+    fn grow(&self, space: &mut Space) -> io::Result<usize> {
+        let at = space.stretches.len();
+        let bytes = u64::from(STRETCH) * PAGE as u64;
+        let offset = at as u64 * bytes;
+        if offset + bytes > self.limit || offset / PAGE as u64 + u64::from(STRETCH) > u64::from(u32::MAX) {
+            return Err(io::Error::new(
+                io::ErrorKind::StorageFull,
+                format!("the memory store has its limit of {} bytes", self.limit),
+            ));
+        }
+        match rustix::fs::fallocate(self.own(), FallocateFlags::empty(), offset, bytes) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::OPNOTSUPP) => self.own().set_len(offset + bytes)?,
+            Err(error) => return Err(error.into()),
+        }
+        space.stretches.push(Stretch { taken: [0; WORDS], free: STRETCH });
+        Ok(at)
+    }
+
+    /// Gives a slot up. Those of ancestors are theirs.
+    pub(super) fn give_up(&self, slot: Slot) {
+        if usize::from(slot.file) + 1 != self.files.len() {
+            return;
+        }
+        let mut space = lock(&self.space);
+        let (stretch, within) = ((slot.number / STRETCH) as usize, slot.number % STRETCH);
+        let sees = |child: &Child| {
+            child.sees.get(stretch).is_some_and(|taken| taken[within as usize / 64] >> (within % 64) & 1 == 1)
+        };
+        if let Some(child) = space.children.iter().position(sees) {
+            space.children[child].kept.push(slot.number);
+        } else {
+            space.free(slot.number);
+        }
+    }
+
+    /// Reads whole pages from neighbouring slots.
+    pub(super) fn read(&self, slot: Slot, to: &mut [u8]) -> io::Result<()> {
+        let file = &self.files[usize::from(slot.file)];
+        let mut done = 0;
+        while done < to.len() {
+            let offset = u64::from(slot.number) * PAGE as u64 + done as u64;
+            match pread(&**file, &mut to[done..], offset) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => done += n,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes pages, each of these, to neighbouring slots of the own file.
+    pub(super) fn write(&self, first: u32, pages: &[&[u8]]) -> io::Result<()> {
+        let (mut first, mut pages) = (first, pages);
+        while !pages.is_empty() {
+            let now = pages.len().min(libc::UIO_MAXIOV as usize);
+            let vectors: Vec<IoSlice<'_>> = pages[..now].iter().map(|page| IoSlice::new(page)).collect();
+            match pwritev(self.own(), &vectors, u64::from(first) * PAGE as u64) {
+                // Whole pages only; what is left of a torn one is written again.
+                Ok(n) if n >= PAGE => {
+                    first += (n / PAGE) as u32;
+                    pages = &pages[n / PAGE..];
+                }
+                Ok(_) => return Err(io::ErrorKind::WriteZero.into()),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Descriptors in use.
+    pub(super) fn descriptors(&self) -> Vec<i32> {
+        self.files.iter().map(|file| file.as_raw_fd()).collect()
+    }
+
+    /// Bytes of the own file.
+    pub(super) fn bytes(&self) -> u64 {
+        lock(&self.space).stretches.len() as u64 * u64::from(STRETCH) * PAGE as u64
+    }
+
+    /// Bytes of tables.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let space = lock(&self.space);
+        let kept: usize = space.children.iter().map(|c| c.sees.len() * WORDS * 8 + c.kept.len() * 4).sum();
+        space.stretches.len() * size_of::<Stretch>() + kept
+    }
+}
+
+impl Space {
+    /// Frees what was kept for children that have ended.
+    fn settle(&mut self) {
+        let mut at = 0;
+        while at < self.children.len() {
+            if !has_ended(&self.children[at].ended) {
+                at += 1;
+                continue;
+            }
+            let child = self.children.remove(at);
+            for slot in child.kept {
+                // Another child may see it as well.
+                let (stretch, within) = ((slot / STRETCH) as usize, slot % STRETCH);
+                let sees = |child: &Child| {
+                    child.sees.get(stretch).is_some_and(|t| t[within as usize / 64] >> (within % 64) & 1 == 1)
+                };
+                match self.children.iter().position(sees) {
+                    Some(other) => self.children[other].kept.push(slot),
+                    None => self.free(slot),
+                }
+            }
+        }
+    }
+
+    fn free(&mut self, slot: u32) {
+        let stretch = &mut self.stretches[(slot / STRETCH) as usize];
+        let within = slot % STRETCH;
+        debug_assert!(stretch.taken[within as usize / 64] >> (within % 64) & 1 == 1, "slot {slot} is free");
+        stretch.taken[within as usize / 64] &= !(1 << (within % 64));
+        stretch.free += 1;
+    }
+}
+
+impl Stretch {
+    /// The first run of `most` free slots, or else the longest there is.
+    fn longest(&self, most: u32) -> (u32, u32) {
+        let (mut best, mut run) = ((0, 0), (0, 0));
+        for slot in 0..STRETCH {
+            if self.taken[slot as usize / 64] >> (slot % 64) & 1 == 1 {
+                run = (slot + 1, 0);
+                continue;
+            }
+            run.1 += 1;
+            if run.1 > best.1 {
+                best = run;
+                if best.1 == most {
+                    break;
+                }
+            }
+        }
+        best
+    }
+}
+
+fn has_ended(pipe: &OwnedFd) -> bool {
+    let mut fds = [rustix::event::PollFd::new(pipe, rustix::event::PollFlags::IN)];
+    let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(n) if n > 0)
+}
+
+fn open(directory: &Path) -> io::Result<File> {
+    let mut options = std::fs::OpenOptions::new();
+    options.read(true).write(true);
+    let unnamed = |flags: i32| options.clone().custom_flags(libc::O_TMPFILE | flags).open(directory);
+    match unnamed(libc::O_DIRECT) {
+        // A file system without direct transfers: its own cache is then beside ours.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => unnamed(0),
+        result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffer::AlignedBuf;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_written_is_read_and_runs_are_whole_while_there_is_room() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::create(directory.path(), 1 << 30).unwrap();
+        let (first, len) = store.take(256).unwrap();
+        assert_eq!(len, 256);
+        let mut bytes = AlignedBuf::zeroed(256 * PAGE);
+        for (n, page) in bytes.chunks_exact_mut(PAGE).enumerate() {
+            page.fill(n as u8);
+        }
+        let pages: Vec<&[u8]> = bytes.chunks_exact(PAGE).collect();
+        store.write(first, &pages).unwrap();
+        let mut back = AlignedBuf::zeroed(PAGE);
+        for n in [0, 17, 255] {
+            store.read(Slot { file: 0, number: first + n }, &mut back).unwrap();
+            assert!(back.iter().all(|byte| *byte == n as u8));
+        }
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "the file has no name");
+    }
+
+    #[test]
+    fn a_full_store_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::create(directory.path(), u64::from(STRETCH) * PAGE as u64).unwrap();
+        let mut left = STRETCH;
+        while left > 0 {
+            left -= store.take(1000).unwrap().1;
+        }
+        assert_eq!(store.take(1).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        store.give_up(Slot { file: 0, number: 77 });
+        assert_eq!(store.take(5).unwrap(), (77, 1));
+    }
+
+    #[test]
+    fn slots_that_a_child_sees_stay_until_it_has_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::create(directory.path(), u64::from(STRETCH) * PAGE as u64).unwrap();
+        let (first, _) = store.take(2).unwrap();
+        let (reader, writer) = io::pipe().unwrap();
+        store.keep_for(reader.into());
+        store.give_up(Slot { file: 0, number: first });
+        let mut left = STRETCH - 2;
+        while left > 0 {
+            left -= store.take(4096).unwrap().1;
+        }
+        assert!(store.take(1).is_err(), "the child may read the one that was given up");
+        drop(writer);
+        assert_eq!(store.take(9).unwrap(), (first, 1));
+    }
+
+    proptest! {
+        /// No slot is ever given out twice.
+        #[test]
+        fn slots_are_taken_once(steps in proptest::collection::vec((1u32..600, any::<u32>()), 1..60)) {
+            let directory = tempfile::tempdir().unwrap();
+            let store = Store::create(directory.path(), 1 << 30).unwrap();
+            let mut taken = std::collections::BTreeSet::new();
+            for (most, pick) in steps {
+                let (first, len) = store.take(most).unwrap();
+                prop_assert!(len >= 1 && len <= most);
+                for slot in first..first + len {
+                    prop_assert!(taken.insert(slot), "{} is taken", slot);
+                }
+                let give = taken.iter().copied().filter(|slot| slot.wrapping_mul(pick | 1) % 3 == 0);
+                for slot in give.collect::<Vec<_>>() {
+                    store.give_up(Slot { file: 0, number: slot });
+                    taken.remove(&slot);
+                }
+            }
+        }
+    }
+}

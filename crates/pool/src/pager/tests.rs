@@ -1,0 +1,295 @@
+//! The pager against a shadow copy.
+
+use super::*;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// Anonymous memory of the test's own.
+pub(super) struct Memory {
+    start: usize,
+    len: usize,
+}
+
+impl Memory {
+    fn new(len: usize) -> Self {
+        // SAFETY: a new anonymous mapping.
+        let start = unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+            libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+        };
+        assert_ne!(start, libc::MAP_FAILED);
+        Self { start: start as usize, len }
+    }
+
+    fn word(&self, n: usize) -> *mut u64 {
+        assert!(n * 8 < self.len);
+        std::ptr::with_exposed_provenance_mut(self.start + n * 8)
+    }
+
+    fn get(&self, n: usize) -> u64 {
+        // SAFETY: inside the mapping, which nobody else stores to.
+        unsafe { self.word(n).read_volatile() }
+    }
+
+    fn set(&self, n: usize, value: u64) {
+        // SAFETY: as above.
+        unsafe { self.word(n).write_volatile(value) }
+    }
+}
+
+fn pager(dram: u64, change: impl FnOnce(&mut PagerOptions)) -> Option<Pager> {
+    let mut options = PagerOptions::new(dram, std::env::temp_dir());
+    change(&mut options);
+    match Pager::new(options) {
+        Ok(pager) => Some(pager),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            eprintln!("skipped: userfaultfd may not be used here ({error})");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn managed(pager: &Pager, len: usize) -> Memory {
+    let memory = Memory::new(len);
+    // SAFETY: fresh memory, released before it is unmapped.
+    unsafe { pager.manage(memory.start, len, true) }.unwrap();
+    memory
+}
+
+fn unmap(pager: &Pager, memory: &Memory) {
+    pager.release(memory.start, memory.len, || {
+        // SAFETY: the test's own mapping, used no more.
+        unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(memory.start), memory.len) }
+    });
+}
+
+#[test]
+fn data_four_times_the_dram_keep_their_values() {
+    for policy in Policy::ALL {
+        let Some(pager) = pager(8 << 20, |options| options.policy = policy) else { return };
+        let memory = managed(&pager, 32 << 20);
+        let words = memory.len / 8;
+        for n in 0..words {
+            memory.set(n, n as u64 ^ 0x5555);
+        }
+        for n in (0..words).rev() {
+            assert_eq!(memory.get(n), n as u64 ^ 0x5555, "{} word {n}", policy.name());
+        }
+        let stats = pager.stats();
+        assert!(stats.written > 4096 && stats.faults_read > 0, "{stats:?}");
+        assert!(stats.dram_bytes <= (8 << 20) + (1 << 20), "{stats:?}");
+        unmap(&pager, &memory);
+        assert_eq!(pager.inner.frames.used(), 0);
+    }
+}
+
+#[test]
+fn random_use_agrees_with_a_shadow_copy() {
+    let seed = 7;
+    let Some(pager) = pager(4 << 20, |_| {}) else { return };
+    let memory = managed(&pager, 16 << 20);
+    let words = memory.len / 8;
+    let mut shadow = vec![0u64; words];
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    for step in 0..300_000u64 {
+        let n = random.random_range(0..words);
+        match random.random_range(0..100) {
+            0..50 => assert_eq!(memory.get(n), shadow[n], "seed {seed} step {step} word {n}"),
+            50..98 => {
+                memory.set(n, step);
+                shadow[n] = step;
+            }
+            98 => {
+                let (first, pages) = (n * 8 / PAGE, random.random_range(1..40));
+                let end = ((first + pages) * PAGE).min(memory.len);
+                if random.random_range(0..20) == 0 {
+                    pager.drop_contents(memory.start + first * PAGE, end - first * PAGE);
+                    shadow[first * PAGE / 8..end / 8].fill(0);
+                } else {
+                    pager.cold(memory.start + first * PAGE, end - first * PAGE);
+                }
+            }
+            _ => pager.will_need(memory.start + n * 8, 100 * PAGE),
+        }
+    }
+    for (n, value) in shadow.iter().enumerate() {
+        assert_eq!(memory.get(n), *value, "seed {seed} word {n}");
+    }
+    unmap(&pager, &memory);
+    assert_eq!(pager.inner.frames.used(), 0);
+}
+
+#[test]
+fn threads_use_the_same_memory_at_once() {
+    let Some(pager) = pager(4 << 20, |_| {}) else { return };
+    let memory = managed(&pager, 16 << 20);
+    let words = memory.len / 8;
+    std::thread::scope(|scope| {
+        for thread in 0..4usize {
+            let memory = &memory;
+            scope.spawn(move || {
+                let mut random = ChaCha8Rng::seed_from_u64(thread as u64);
+                // Each has its own words of every page.
+                let mut shadow = vec![0u64; words / 4];
+                for step in 0..60_000u64 {
+                    let n = random.random_range(0..words / 4);
+                    if random.random() {
+                        memory.set(n * 4 + thread, step);
+                        shadow[n] = step;
+                    } else {
+                        assert_eq!(memory.get(n * 4 + thread), shadow[n], "thread {thread} step {step}");
+                    }
+                }
+            });
+        }
+    });
+    unmap(&pager, &memory);
+}
+
+#[test]
+fn a_scan_is_read_ahead_and_random_use_is_not() {
+    let Some(pager) = pager(8 << 20, |_| {}) else { return };
+    let memory = managed(&pager, 64 << 20);
+    let pages = memory.len / PAGE;
+    for page in 0..pages {
+        memory.set(page * 512, page as u64);
+    }
+    let before = pager.stats();
+    for page in 0..pages {
+        assert_eq!(memory.get(page * 512), page as u64);
+    }
+    let scanned = pager.stats();
+    let faults = scanned.faults_read - before.faults_read;
+    assert!(faults < pages as u64 / 10, "{faults} of {pages} pages were read on demand");
+    let mut random = ChaCha8Rng::seed_from_u64(1);
+    for _ in 0..5_000 {
+        let page = random.random_range(0..pages);
+        assert_eq!(memory.get(page * 512), page as u64);
+    }
+    let ahead = pager.stats().read_ahead - scanned.read_ahead;
+    assert!(ahead < 200, "{ahead} pages were read ahead of random use");
+    unmap(&pager, &memory);
+}
+
+#[test]
+fn pinned_pages_stay_and_hidden_ones_leave() {
+    let Some(pager) = pager(8 << 20, |_| {}) else { return };
+    let memory = managed(&pager, 32 << 20);
+    let pages = memory.len / PAGE;
+    for page in 0..pages {
+        memory.set(page * 512, page as u64);
+    }
+    pager.pin(memory.start, 16 * PAGE, true);
+    for page in 0..16 {
+        memory.get(page * 512);
+    }
+    // The program may not read these for a while.
+    let protect = |prot| {
+        pager.hide(memory.start + 32 * PAGE, 64 * PAGE, prot == libc::PROT_NONE, || {
+            let at = std::ptr::with_exposed_provenance_mut(memory.start + 32 * PAGE);
+            // SAFETY: the test's own memory.
+            unsafe { libc::mprotect(at, 64 * PAGE, prot) }
+        })
+    };
+    for page in 32..96 {
+        memory.set(page * 512 + 1, page as u64);
+    }
+    assert_eq!(protect(libc::PROT_NONE), 0);
+    for page in 96..pages {
+        memory.set(page * 512, page as u64);
+    }
+    let before = pager.stats();
+    for page in 0..16 {
+        assert_eq!(memory.get(page * 512), page as u64);
+    }
+    let after = pager.stats();
+    assert_eq!((before.faults_read, before.faults_returned), (after.faults_read, after.faults_returned));
+    assert_eq!(protect(libc::PROT_READ | libc::PROT_WRITE), 0);
+    for page in 32..96 {
+        assert_eq!((memory.get(page * 512), memory.get(page * 512 + 1)), (page as u64, page as u64));
+    }
+    unmap(&pager, &memory);
+}
+
+#[test]
+fn a_full_store_loses_nothing() {
+    let Some(pager) = pager(4 << 20, |options| options.store_limit = 16 << 20) else { return };
+    let memory = managed(&pager, 32 << 20);
+    let pages = memory.len / PAGE;
+    for page in 0..pages {
+        memory.set(page * 512, page as u64 + 1);
+    }
+    for page in 0..pages {
+        assert_eq!(memory.get(page * 512), page as u64 + 1);
+    }
+    assert!(pager.stats().failures > 0);
+    unmap(&pager, &memory);
+}
+
+#[test]
+fn memory_keeps_its_contents_where_it_is_moved_to() {
+    let Some(pager) = pager(4 << 20, |_| {}) else { return };
+    let memory = managed(&pager, 16 << 20);
+    let pages = memory.len / PAGE;
+    for page in 0..pages {
+        memory.set(page * 512, page as u64);
+    }
+    for page in 0..300 {
+        memory.get(page * 512);
+    }
+    let new = Memory::new(memory.len);
+    assert!(pager.remap(memory.start, memory.len, new.start, || {
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        let (from, to) = (std::ptr::with_exposed_provenance_mut(memory.start), new.start as *mut libc::c_void);
+        // SAFETY: both are the test's own mappings.
+        unsafe { libc::mremap(from, memory.len, memory.len, flags, to) != libc::MAP_FAILED }
+    }));
+    assert!(!pager.manages(memory.start) && pager.manages(new.start));
+    for page in 0..pages {
+        assert_eq!(new.get(page * 512), page as u64);
+        new.set(page * 512 + 1, 9);
+    }
+    for page in (0..pages).rev() {
+        assert_eq!((new.get(page * 512), new.get(page * 512 + 1)), (page as u64, 9));
+    }
+    unmap(&pager, &new);
+}
+
+#[test]
+fn a_forked_child_sees_memory_as_at_the_fork() {
+    let Some(pager) = pager(4 << 20, |_| {}) else { return };
+    let memory = managed(&pager, 16 << 20);
+    let pages = memory.len / PAGE;
+    for page in 0..pages {
+        memory.set(page * 512, page as u64);
+    }
+    let forking = pager.forking().unwrap();
+    // SAFETY: the child below calls what the pager and this test define, and `_exit`.
+    match unsafe { libc::fork() } {
+        0 => {
+            let ok = forking.child().is_ok_and(|own| {
+                let right = (0..pages).all(|page| memory.get(page * 512) == page as u64);
+                (0..pages).for_each(|page| memory.set(page * 512, 1));
+                let changed = (0..pages).all(|page| memory.get(page * 512) == 1);
+                std::mem::forget(own);
+                right && changed
+            });
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(if ok { 0 } else { 1 }) }
+        }
+        child => {
+            assert!(child > 0);
+            forking.parent();
+            for page in 0..pages {
+                memory.set(page * 512, 2);
+            }
+            let mut status = 0;
+            // SAFETY: waits for the child made above.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert_eq!(status, 0, "the child saw something else");
+            assert!((0..pages).all(|page| memory.get(page * 512) == 2));
+        }
+    }
+    unmap(&pager, &memory);
+}
