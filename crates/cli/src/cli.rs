@@ -33,6 +33,14 @@ pub(crate) enum Command {
     /// The process that the demo kills
     #[command(hide = true)]
     DemoWorker(WorkerArgs),
+    /// Run a program with more memory than there is DRAM for it
+    ///
+    /// The program's large memory is paged to a file by a library that is loaded into it and into all that it
+    /// starts; the program is not changed. Together they keep to the DRAM given. The exit status is the
+    /// program's own, 128 and the signal's number if a signal ended it.
+    ///
+    /// Example: deepram run --dram 512MiB --stats -- sort -S 2G big.txt
+    Run(crate::run::RunArgs),
     /// Create, look at and mend pools
     Pool {
         #[command(subcommand)]

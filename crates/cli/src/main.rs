@@ -11,6 +11,7 @@ mod media;
 mod output;
 mod pool;
 mod repro;
+mod run;
 mod sim;
 mod trace;
 
@@ -46,6 +47,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::DemoWorker(args) => demo::worker::run(&args),
         Command::Pool { command } => pool::run(command),
         Command::Sim(args) => sim::run(&args),
+        Command::Run(args) => run::run(&args),
         Command::Repro(args) => repro::run(&args),
         Command::Trace { command } => trace::run(command),
         Command::Media { command } => media::run(command),

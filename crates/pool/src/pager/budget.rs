@@ -1,5 +1,7 @@
 //! How many frames there may be.
 
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// Processes that can share a budget at once.
@@ -31,6 +33,28 @@ struct Member {
 }
 
 impl SharedBudget {
+    /// A new one in memory of its own, with the descriptor by which other processes map it
+    /// (`/proc/PID/fd/N`). It is mapped for as long as the process lives.
+    ///
+    /// # Errors
+    /// The kernel refuses the memory.
+    pub fn create() -> io::Result<(&'static Self, OwnedFd)> {
+        let memory = rustix::fs::memfd_create("deepram-budget", rustix::fs::MemfdFlags::CLOEXEC)?;
+        rustix::fs::ftruncate(&memory, size_of::<Self>() as u64)?;
+        // SAFETY: a new shared mapping of the whole of a new file; the budget is made of atomics, for which
+        // zeros are values, and the mapping is never undone.
+        let budget = unsafe {
+            let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+            let at =
+                libc::mmap(std::ptr::null_mut(), size_of::<Self>(), protection, flags, memory.as_raw_fd(), 0);
+            if at == libc::MAP_FAILED {
+                return Err(io::Error::last_os_error());
+            }
+            &*at.cast::<Self>().cast_const()
+        };
+        Ok((budget, memory))
+    }
+
     /// Frames in use by all processes.
     #[must_use]
     pub fn used(&self) -> u64 {
@@ -152,7 +176,9 @@ impl Frames {
             return (used + more).saturating_sub(limit);
         };
         let part = limit / self.sharers.load(Relaxed).max(1) as usize;
-        (budget.used() as usize + more).saturating_sub(limit).min(used.saturating_sub(part.saturating_sub(more)))
+        (budget.used() as usize + more)
+            .saturating_sub(limit)
+            .min(used.saturating_sub(part.saturating_sub(more)))
     }
 
     /// Shows the process's counters, and looks who else is there.

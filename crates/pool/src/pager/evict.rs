@@ -49,10 +49,8 @@ impl Inner {
             self.retune();
             self.frames.show(self.stats().entries().iter().map(|(_, n, _)| *n));
             let excess = self.frames.excess(self.headroom());
-            if excess > 0 {
-                if self.evict(&self.read(), excess.min(BATCH), None) {
-                    continue;
-                }
+            if excess > 0 && self.evict(&self.read(), excess.min(BATCH), None) {
+                continue;
             }
             let told = lock(&self.work.0);
             let pause = if excess > 0 { PAUSE } else { PATIENCE };
@@ -151,7 +149,10 @@ impl Inner {
             }
             None => {
                 let mut policy = lock(&self.policy);
-                (0..count).map_while(|_| policy.victim(&mut |_| true)).map(|key| key as usize * PAGE).collect()
+                (0..count)
+                    .map_while(|_| policy.victim(&mut |_| true))
+                    .map(|key| key as usize * PAGE)
+                    .collect()
             }
         };
         pages.sort_unstable();
@@ -169,7 +170,11 @@ impl Inner {
             let frame = if state.pinned {
                 None
             } else {
-                lock(&self.room).admit(page, slot, if slot.is_some() { FrameState::Waiting } else { FrameState::Writing })
+                lock(&self.room).admit(
+                    page,
+                    slot,
+                    if slot.is_some() { FrameState::Waiting } else { FrameState::Writing },
+                )
             };
             match frame {
                 Some(frame) => {
@@ -313,7 +318,8 @@ fn copy_page(leaver: &Leaver, to: *mut u8) {
         // The program has made the page unreadable for itself; the kernel reads it all the same.
         // SAFETY: the frame has a page's length, and its owner gave it to us.
         let to = unsafe { std::slice::from_raw_parts_mut(to, PAGE) };
-        let read = std::fs::File::open("/proc/self/mem").and_then(|memory| memory.read_exact_at(to, leaver.page as u64));
+        let read = std::fs::File::open("/proc/self/mem")
+            .and_then(|memory| memory.read_exact_at(to, leaver.page as u64));
         if let Err(error) = read {
             super::fault::fail(leaver.page, &error);
         }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -68,8 +68,14 @@ pub(super) struct Handlers {
 }
 
 /// What a handler owns.
-struct Scratch {
+pub(super) struct Scratch {
     bytes: AlignedBuf,
+}
+
+impl Scratch {
+    pub(super) fn new() -> Self {
+        Self { bytes: AlignedBuf::zeroed(BATCH * PAGE) }
+    }
 }
 
 const FAULT: u64 = 0;
@@ -77,7 +83,7 @@ const STOP: u64 = 1;
 const JOB: u64 = 2;
 
 impl Handlers {
-    pub(super) fn start(inner: &Arc<Inner>) -> io::Result<Self> {
+    pub(super) fn start(inner: &Arc<Inner>, begun: &mpsc::Sender<()>) -> io::Result<Self> {
         let processors = std::thread::available_parallelism().map_or(2, usize::from);
         let count = match inner.options.handlers {
             0 => (processors * 4).clamp(8, 32),
@@ -94,17 +100,22 @@ impl Handlers {
             epoll::add(&poll, inner.jobs.ready.as_fd(), epoll::EventData::new_u64(JOB), once)?;
             let stop = inner.jobs.stop.as_fd();
             epoll::add(&poll, stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN)?;
-            let inner = Arc::clone(inner);
+            lock(&inner.descriptors).push(poll.as_raw_fd());
+            let (inner, begun) = (Arc::clone(inner), begun.clone());
             let thread = std::thread::Builder::new()
                 .name(format!("deepram-page-{n}"))
                 .stack_size(STACK)
                 .spawn(move || {
-                    inner.options.on_thread.iter().for_each(|begin| begin());
+                    inner.begin_thread(&begun);
                     inner.handle(&poll);
                 })?;
             threads.push(thread);
         }
         Ok(Self { threads })
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.threads.len()
     }
 
     pub(super) fn join(self) {
@@ -116,9 +127,17 @@ impl Handlers {
 }
 
 impl Inner {
+    /// What every thread does first.
+    pub(super) fn begin_thread(&self, begun: &mpsc::Sender<()>) {
+        self.options.on_thread.iter().for_each(|begin| begin());
+        // Nobody waits if the others could not be started.
+        let _ = begun.send(());
+    }
+
     fn handle(&self, poll: &OwnedFd) {
-        let mut scratch = Scratch { bytes: AlignedBuf::zeroed(BATCH * PAGE) };
-        let empty = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(FAULT) };
+        let mut scratch = Scratch::new();
+        let empty =
+            epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(FAULT) };
         let mut events = [empty; 3];
         loop {
             let n = match epoll::wait(poll, &mut events, None) {
@@ -134,16 +153,18 @@ impl Inner {
                             self.read_ahead(window, &mut scratch);
                         }
                     }
-                    _ => {
-                        // Faults first: a window read ahead can wait.
-                        while let Some(fault) = self.next_fault() {
-                            let begun = Instant::now();
-                            self.serve(fault, &mut scratch);
-                            self.counters.latency(begun.elapsed());
-                        }
-                    }
+                    _ => self.serve_waiting(&mut scratch),
                 }
             }
+        }
+    }
+
+    /// Serves the faults that wait.
+    pub(super) fn serve_waiting(&self, scratch: &mut Scratch) {
+        while let Some(fault) = self.next_fault() {
+            let begun = Instant::now();
+            self.serve(fault, scratch);
+            self.counters.latency(begun.elapsed());
         }
     }
 
@@ -237,7 +258,8 @@ impl Inner {
             }
             Place::Clean(_) | Place::Dirty => {
                 // Served for another thread meanwhile, or protected beside a page that was.
-                let _ = if write { ground.watch.unprotect(page, PAGE) } else { ground.watch.wake(page, PAGE) };
+                let _ =
+                    if write { ground.watch.unprotect(page, PAGE) } else { ground.watch.wake(page, PAGE) };
                 None
             }
             Place::Coming | Place::Leaving => {
@@ -414,7 +436,9 @@ impl Inner {
     fn set_trigger(&self, ground: &Ground, page: usize, slot: Slot, bytes: &[u8]) -> bool {
         let Some((mut chunk, at)) = ground.layout.chunk(page) else { return false };
         let mut room = lock(&self.room);
-        let Some(number) = room.admit(page, Some(slot), super::room::FrameState::Waiting) else { return false };
+        let Some(number) = room.admit(page, Some(slot), super::room::FrameState::Waiting) else {
+            return false;
+        };
         // SAFETY: the frame was free; nobody knows of it before the place below names it.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), room.bytes(number), PAGE) };
         drop(room);

@@ -6,7 +6,7 @@
 //! until the child has ended or become another program, which closes a pipe.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, RwLock, RwLockWriteGuard};
 
@@ -80,6 +80,7 @@ impl Forking<'_> {
             stopping: AtomicBool::new(false),
             overcommitted: AtomicBool::new(false),
             counters: super::Counters::default(),
+            descriptors: Mutex::new(vec![self.writer.as_raw_fd()]),
             options: old.options.clone(),
         });
         let pager = Pager { inner, threads: Mutex::new(None) };

@@ -42,7 +42,8 @@ mod tests;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, mpsc};
+use std::time::Duration;
 
 use deepram_core::cache::{Clock2, Fifo, Lru, Replacement, S3Fifo, Sieve};
 
@@ -170,6 +171,8 @@ struct Inner {
     /// The store failed, and the pager said so.
     overcommitted: AtomicBool,
     counters: Counters,
+    /// Those of the handlers, and the pipe that tells a parent that this process lives.
+    descriptors: Mutex<Vec<i32>>,
     options: PagerOptions,
 }
 
@@ -184,6 +187,14 @@ pub struct Pager {
 struct Threads {
     handlers: Handlers,
     evictor: std::thread::JoinHandle<()>,
+}
+
+/// Whether memory can be paged here at all.
+///
+/// # Errors
+/// The kernel refuses userfaultfd, or lacks write protection by it (Linux 5.7).
+pub fn available() -> io::Result<()> {
+    Watch::new().map(drop)
 }
 
 impl Pager {
@@ -216,6 +227,7 @@ impl Pager {
             stopping: AtomicBool::new(false),
             overcommitted: AtomicBool::new(false),
             counters: Counters::default(),
+            descriptors: Mutex::default(),
             options,
         });
         let pager = Self { inner, threads: Mutex::new(None) };
@@ -256,6 +268,29 @@ impl Pager {
         self.inner.read().layout.contains(address)
     }
 
+    /// Whether anything in the range is managed.
+    #[must_use]
+    pub fn manages_any(&self, start: usize, len: usize) -> bool {
+        !self.inner.read().layout.within(start, start.saturating_add(len)).is_empty()
+    }
+
+    /// What of the range is not managed, as start and end.
+    #[must_use]
+    pub fn unmanaged(&self, start: usize, len: usize) -> Vec<(usize, usize)> {
+        let mut gaps = Vec::new();
+        let mut at = start;
+        for (from, to) in self.inner.read().layout.within(start, start + len) {
+            if at < from {
+                gaps.push((at, from));
+            }
+            at = to;
+        }
+        if at < start + len {
+            gaps.push((at, start + len));
+        }
+        gaps
+    }
+
     /// Forgets the range, and calls `unmap` before any other memory is managed there. Contents are lost.
     pub fn release<T>(&self, start: usize, len: usize, unmap: impl FnOnce() -> T) -> T {
         let mut ground = self.inner.write();
@@ -279,11 +314,11 @@ impl Pager {
         change()
     }
 
-    /// Moves what is managed of a range to another place, to which `remap` moves the mapping; it returns
-    /// whether it did. What is managed at the new place is forgotten first.
-    pub fn remap(&self, from: usize, len: usize, to: usize, remap: impl FnOnce() -> bool) -> bool {
+    /// Moves what is managed of a range to the place to which `remap` moves the mapping; it returns the new
+    /// start, or none if the mapping stays. What is managed at the new place is forgotten.
+    pub fn remap(&self, from: usize, len: usize, remap: impl FnOnce() -> Option<usize>) -> Option<usize> {
         let mut ground = self.inner.write();
-        self.inner.moved(&mut ground, from, len, to, remap)
+        self.inner.moved(&mut ground, from, len, remap)
     }
 
     /// Brings what is stored of the range into memory, as far as frames allow, in the background.
@@ -327,6 +362,7 @@ impl Pager {
         let mut all = ground.store.descriptors();
         all.push(ground.watch.raw_fd());
         all.extend(self.inner.jobs.descriptors());
+        all.extend(lock(&self.inner.descriptors).iter());
         all
     }
 }
@@ -343,16 +379,28 @@ impl Drop for Pager {
 }
 
 impl Inner {
+    /// Starts the threads, and serves faults until they have begun: a new thread's first steps are the C
+    /// library's, which may use managed memory (the locale's tables).
     fn start(self: &Arc<Self>) -> io::Result<Threads> {
-        let handlers = Handlers::start(self)?;
+        let (begun, all) = mpsc::channel();
+        let handlers = Handlers::start(self, &begun)?;
         let inner = Arc::clone(self);
-        let evictor = std::thread::Builder::new()
-            .name("deepram-evict".into())
-            .stack_size(256 << 10)
-            .spawn(move || {
-                inner.options.on_thread.iter().for_each(|begin| begin());
+        let evictor = std::thread::Builder::new().name("deepram-evict".into()).stack_size(256 << 10).spawn(
+            move || {
+                inner.begin_thread(&begun);
+                drop(begun);
                 inner.keep_house();
-            })?;
+            },
+        )?;
+        let mut left = handlers.count() + 1;
+        let mut scratch = fault::Scratch::new();
+        while left > 0 {
+            match all.recv_timeout(Duration::from_micros(100)) {
+                Ok(()) => left -= 1,
+                Err(mpsc::RecvTimeoutError::Timeout) => self.serve_waiting(&mut scratch),
+                Err(error) => return Err(io::Error::other(error)),
+            }
+        }
         Ok(Threads { handlers, evictor })
     }
 

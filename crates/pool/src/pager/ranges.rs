@@ -136,12 +136,12 @@ impl Layout {
                 self.spans.insert(end, its_end);
             }
         }
-        let chunks: Vec<usize> = self.chunks.range(start / CHUNK_BYTES..end.div_ceil(CHUNK_BYTES)).map(|(n, _)| *n).collect();
+        let chunks: Vec<usize> =
+            self.chunks.range(start / CHUNK_BYTES..end.div_ceil(CHUNK_BYTES)).map(|(n, _)| *n).collect();
         for chunk in chunks {
-            if self.within(chunk * CHUNK_BYTES, (chunk + 1) * CHUNK_BYTES).is_empty() {
-                if self.chunks.remove(&chunk).is_some_and(|chunk| chunk.get().is_some()) {
-                    self.made.fetch_sub(1, Relaxed);
-                }
+            let empty = self.within(chunk * CHUNK_BYTES, (chunk + 1) * CHUNK_BYTES).is_empty();
+            if empty && self.chunks.remove(&chunk).is_some_and(|chunk| chunk.get().is_some()) {
+                self.made.fetch_sub(1, Relaxed);
             }
         }
     }

@@ -10,17 +10,14 @@ impl Inner {
         ground: &mut Ground,
         from: usize,
         len: usize,
-        to: usize,
-        remap: impl FnOnce() -> bool,
-    ) -> bool {
+        remap: impl FnOnce() -> Option<usize>,
+    ) -> Option<usize> {
         let mut pages: Vec<(usize, Page)> = Vec::new();
         let spans = ground.layout.within(from, from + len);
         for &(start, end) in &spans {
             ground.layout.each(start, end, |address, page| pages.push((address, *page)));
         }
-        if !remap() {
-            return false;
-        }
+        let to = remap()?;
         self.forget(ground, to, to + len, true);
         ground.layout.remove(to, to + len);
         // The contents go along: nothing is given up.
@@ -58,6 +55,6 @@ impl Inner {
                 super::fault::fail(start, &error);
             }
         }
-        true
+        Some(to)
     }
 }

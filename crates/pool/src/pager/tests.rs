@@ -239,12 +239,15 @@ fn memory_keeps_its_contents_where_it_is_moved_to() {
         memory.get(page * 512);
     }
     let new = Memory::new(memory.len);
-    assert!(pager.remap(memory.start, memory.len, new.start, || {
+    let moved = pager.remap(memory.start, memory.len, || {
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-        let (from, to) = (std::ptr::with_exposed_provenance_mut(memory.start), new.start as *mut libc::c_void);
+        let (from, to) =
+            (std::ptr::with_exposed_provenance_mut(memory.start), new.start as *mut libc::c_void);
         // SAFETY: both are the test's own mappings.
-        unsafe { libc::mremap(from, memory.len, memory.len, flags, to) != libc::MAP_FAILED }
-    }));
+        let moved = unsafe { libc::mremap(from, memory.len, memory.len, flags, to) };
+        (moved != libc::MAP_FAILED).then_some(new.start)
+    });
+    assert_eq!(moved, Some(new.start));
     assert!(!pager.manages(memory.start) && pager.manages(new.start));
     for page in 0..pages {
         assert_eq!(new.get(page * 512), page as u64);

@@ -1,0 +1,79 @@
+//! The program that is to be run, and whether a library can be loaded into it.
+
+use std::ffi::OsStr;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use object::read::elf::{ElfFile64, ProgramHeader};
+
+/// A script's interpreter may be a script.
+const SCRIPTS: usize = 4;
+
+/// The program of that name, as the shell would find it.
+///
+/// # Errors
+/// There is none, or no library can be loaded into it: the message says why.
+pub(super) fn find(name: &OsStr) -> anyhow::Result<PathBuf> {
+    let path = if name.as_bytes().contains(&b'/') {
+        PathBuf::from(name)
+    } else {
+        let all = std::env::var_os("PATH").unwrap_or_default();
+        let found = std::env::split_paths(&all).map(|folder| folder.join(name)).find(|path| is_program(path));
+        found.with_context(|| format!("{}: no such program in PATH", name.display()))?
+    };
+    let mut what = path.clone();
+    for _ in 0..SCRIPTS {
+        match interpreter(&what)? {
+            Some(next) => what = next,
+            None => return Ok(path),
+        }
+    }
+    bail!("{}: interpreters of interpreters, {SCRIPTS} deep", path.display())
+}
+
+fn is_program(path: &Path) -> bool {
+    path.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+}
+
+/// What runs the program if it is a script; none if it is one that a library can be loaded into.
+fn interpreter(path: &Path) -> anyhow::Result<Option<PathBuf>> {
+    let shown = path.display();
+    let data = path.metadata().with_context(|| format!("{shown}"))?;
+    if !is_program(path) {
+        bail!("{shown} is no executable file");
+    }
+    let not_ours = rustix::process::geteuid().as_raw() != 0 || data.uid() != 0;
+    if data.permissions().mode() & 0o6000 != 0 && not_ours {
+        bail!("{shown} runs as another user or group (set-uid): the loader takes no library into such programs");
+    }
+    let mut file = std::fs::File::open(path).with_context(|| format!("{shown}"))?;
+    let mut bytes = Vec::new();
+    file.by_ref().take(256).read_to_end(&mut bytes)?;
+    if let Some(line) = bytes.strip_prefix(b"#!") {
+        let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default().trim_ascii();
+        let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
+        let (first, rest) = line.split_at(end);
+        if first.ends_with(b"/env") {
+            let words = rest.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+            let name = words.into_iter().find(|word| !word.starts_with(b"-") && !word.contains(&b'='));
+            return name.map(|name| find(OsStr::from_bytes(name))).transpose();
+        }
+        return Ok(Some(PathBuf::from(OsStr::from_bytes(first))));
+    }
+    file.read_to_end(&mut bytes)?;
+    let Ok(elf) = ElfFile64::<object::Endianness>::parse(&*bytes) else {
+        bail!("{shown} is neither a script nor a 64-bit ELF program");
+    };
+    let endian = elf.endian();
+    let loaded = elf.elf_program_headers().iter().any(|part| part.p_type(endian) == object::elf::PT_INTERP);
+    if !loaded {
+        bail!(
+            "{shown} is statically linked: no library can be loaded into it, so its memory cannot be paged; link it \
+             dynamically"
+        );
+    }
+    Ok(None)
+}

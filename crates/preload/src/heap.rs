@@ -1,0 +1,127 @@
+//! The library's own heap, in memory that is never paged.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use dlmalloc::{Allocator, Dlmalloc};
+
+use crate::kernel;
+
+/// Address space of the heap: addresses in it are the library's own. Only what is used takes memory.
+const SPACE: usize = 64 << 30;
+
+/// The heap; also the `GlobalAlloc` of this library.
+pub(crate) struct Heap {
+    inner: Mutex<Dlmalloc<Space>>,
+}
+
+/// A range of reserved addresses, given out from its start.
+struct Space;
+
+static START: AtomicUsize = AtomicUsize::new(0);
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: each call gives out addresses of a private mapping of our own that nobody else has.
+unsafe impl Allocator for Space {
+    fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
+        let failed = (std::ptr::null_mut(), 0, 0);
+        if START.load(Relaxed) == 0 {
+            let Some(start) = kernel::reserve(SPACE) else { return failed };
+            NEXT.store(start, Relaxed);
+            START.store(start, Relaxed);
+        }
+        // The heap's lock is held.
+        let size = size.next_multiple_of(1 << 16);
+        let at = NEXT.load(Relaxed);
+        if at + size > START.load(Relaxed) + SPACE {
+            return failed;
+        }
+        NEXT.store(at + size, Relaxed);
+        (std::ptr::with_exposed_provenance_mut(at), size, 0)
+    }
+
+    fn remap(&self, _: *mut u8, _: usize, _: usize, _: bool) -> *mut u8 {
+        std::ptr::null_mut()
+    }
+
+    fn free_part(&self, _: *mut u8, _: usize, _: usize) -> bool {
+        false
+    }
+
+    fn free(&self, _: *mut u8, _: usize) -> bool {
+        false
+    }
+
+    fn can_release_part(&self, _: u32) -> bool {
+        false
+    }
+
+    fn allocates_zeros(&self) -> bool {
+        true
+    }
+
+    fn page_size(&self) -> usize {
+        4096
+    }
+}
+
+impl Heap {
+    pub(crate) const fn new() -> Self {
+        Self { inner: Mutex::new(Dlmalloc::new_with_allocator(Space)) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Dlmalloc<Space>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps everybody out, across a fork.
+    pub(crate) fn hold(&'static self) -> Held {
+        Held(self.lock())
+    }
+
+    /// Whether the address is the library's own.
+    pub(crate) fn owns(&self, address: usize) -> bool {
+        let start = START.load(Relaxed);
+        let space: Range<usize> = start..start + SPACE;
+        start != 0 && space.contains(&address)
+    }
+
+    pub(crate) fn allocate(&self, size: usize, align: usize, zeroed: bool) -> *mut u8 {
+        let mut heap = self.lock();
+        // SAFETY: the layout is valid: the alignment is a power of two, as callers of malloc and Rust's
+        // layouts have it.
+        unsafe { if zeroed { heap.calloc(size, align) } else { heap.malloc(size, align) } }
+    }
+}
+
+/// A held heap; the thread that holds it is the only one that lets it go.
+pub(crate) struct Held(
+    #[expect(dead_code, reason = "dropped to let go")] MutexGuard<'static, Dlmalloc<Space>>,
+);
+
+// SAFETY: all access is under the mutex.
+unsafe impl Sync for Heap {}
+
+// SAFETY: dlmalloc gives out disjoint blocks of the layouts asked for; sizes and alignments of `dealloc` and
+// `realloc` are those of the allocation, as `GlobalAlloc` demands of its callers.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        self.allocate(layout.size(), layout.align(), false)
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        self.allocate(layout.size(), layout.align(), true)
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { self.lock().free(at, layout.size(), layout.align()) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        unsafe { self.lock().realloc(at, layout.size(), layout.align(), size) }
+    }
+}

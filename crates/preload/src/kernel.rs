@@ -1,0 +1,60 @@
+//! The memory calls, by number: their names are taken by this library.
+
+use libc::{c_int, c_void};
+
+/// A call's result as the C library gives it: -1 and `errno`, or the value.
+fn call(number: libc::c_long, arguments: [usize; 6]) -> isize {
+    let [a, b, c, d, e, f] = arguments;
+    // SAFETY: the callers pass on what the program asked for, or change memory of the library's own.
+    unsafe { libc::syscall(number, a, b, c, d, e, f) as isize }
+}
+
+pub(crate) fn mmap(at: usize, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> *mut c_void {
+    let arguments =
+        [at, len, prot as usize, flags as usize, fd as isize as usize, (offset as isize).cast_unsigned()];
+    std::ptr::with_exposed_provenance_mut(call(libc::SYS_mmap, arguments).cast_unsigned())
+}
+
+pub(crate) fn munmap(at: usize, len: usize) -> c_int {
+    call(libc::SYS_munmap, [at, len, 0, 0, 0, 0]) as c_int
+}
+
+pub(crate) fn mremap(at: usize, len: usize, new_len: usize, flags: c_int, to: usize) -> *mut c_void {
+    let moved = call(libc::SYS_mremap, [at, len, new_len, flags as usize, to, 0]);
+    std::ptr::with_exposed_provenance_mut(moved.cast_unsigned())
+}
+
+pub(crate) fn mprotect(at: usize, len: usize, prot: c_int) -> c_int {
+    call(libc::SYS_mprotect, [at, len, prot as usize, 0, 0, 0]) as c_int
+}
+
+pub(crate) fn madvise(at: usize, len: usize, advice: c_int) -> c_int {
+    call(libc::SYS_madvise, [at, len, advice as usize, 0, 0, 0]) as c_int
+}
+
+pub(crate) fn mlock(at: usize, len: usize) -> c_int {
+    call(libc::SYS_mlock, [at, len, 0, 0, 0, 0]) as c_int
+}
+
+pub(crate) fn munlock(at: usize, len: usize) -> c_int {
+    call(libc::SYS_munlock, [at, len, 0, 0, 0, 0]) as c_int
+}
+
+pub(crate) fn close(fd: c_int) -> c_int {
+    call(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) as c_int
+}
+
+pub(crate) fn close_range(first: u32, last: u32, flags: c_int) -> c_int {
+    call(libc::SYS_close_range, [first as usize, last as usize, flags as usize, 0, 0, 0]) as c_int
+}
+
+pub(crate) fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
+    call(libc::SYS_dup3, [from as usize, to as usize, flags as usize, 0, 0, 0]) as c_int
+}
+
+/// Private memory of our own, of which only what is touched takes DRAM.
+pub(crate) fn reserve(len: usize) -> Option<usize> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let at = mmap(0, len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+    (at != libc::MAP_FAILED).then_some(at.addr())
+}

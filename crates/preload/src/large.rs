@@ -1,0 +1,76 @@
+//! Large blocks: each a mapping of its own, so that one that grows is moved by moving its pages, not by
+//! copying them, and one that is freed gives its pages back at once.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use deepram_pool::pager::PAGE;
+use libc::c_void;
+
+use crate::inside::Inside;
+use crate::memory;
+
+/// Blocks from this size on.
+pub(crate) const LARGE: usize = 1 << 20;
+
+/// Start and bytes of each.
+static BLOCKS: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
+
+fn blocks() -> std::sync::MutexGuard<'static, BTreeMap<usize, usize>> {
+    BLOCKS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn note(start: usize, len: Option<usize>) -> Option<usize> {
+    let _inside = Inside::enter();
+    match len {
+        Some(len) => blocks().insert(start, len),
+        None => blocks().remove(&start),
+    }
+}
+
+/// A block of zeros, or null.
+pub(crate) fn allocate(size: usize) -> *mut c_void {
+    let Some(len) = size.checked_next_multiple_of(PAGE) else { return std::ptr::null_mut() };
+    let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    let at = memory::mmap(std::ptr::null_mut(), len, prot, flags | libc::MAP_NORESERVE, -1, 0);
+    if at == libc::MAP_FAILED {
+        return std::ptr::null_mut();
+    }
+    note(at.addr(), Some(len));
+    at
+}
+
+/// The block's bytes, if there is one that begins here.
+pub(crate) fn len(at: *mut c_void) -> Option<usize> {
+    if !at.addr().is_multiple_of(PAGE) {
+        return None;
+    }
+    let _inside = Inside::enter();
+    blocks().get(&at.addr()).copied()
+}
+
+/// Frees the block that begins here; `false` if there is none.
+pub(crate) fn free(at: *mut c_void) -> bool {
+    if !at.addr().is_multiple_of(PAGE) {
+        return false;
+    }
+    let Some(len) = note(at.addr(), None) else { return false };
+    memory::munmap(at, len);
+    true
+}
+
+/// Makes the block, which begins here and has `len` bytes, as large as asked for.
+pub(crate) fn resize(at: *mut c_void, len: usize, size: usize) -> *mut c_void {
+    let Some(new_len) = size.checked_next_multiple_of(PAGE) else { return std::ptr::null_mut() };
+    if new_len == len {
+        return at;
+    }
+    let new = memory::mremap(at, len, new_len, libc::MREMAP_MAYMOVE, std::ptr::null_mut());
+    if new == libc::MAP_FAILED {
+        return std::ptr::null_mut();
+    }
+    // Another thread may be given the old place at once: out with it before the new one is in.
+    note(at.addr(), None);
+    note(new.addr(), Some(new_len));
+    new
+}

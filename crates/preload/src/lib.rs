@@ -1,0 +1,39 @@
+//! What `deepram run` loads into a program: large private memory, and all of `malloc`'s, is paged to a store
+//! by a pager inside the process. The program is not changed, and its children are treated the same.
+//!
+//! | module | what it stands before |
+//! |---|---|
+//! | [`mod@malloc`] | `malloc` and its family |
+//! | [`memory`] | `mmap`, `munmap`, `mremap`, `mprotect`, `madvise`, `mlock` |
+//! | [`descriptors`] | `close`, `close_range`, `dup2`: the pager's descriptors stay |
+//! | `fork` | forks, so that the child gets a pager of its own |
+//!
+//! The rule that everything here keeps: the pager's threads, and whoever is inside the library, use no
+//! managed memory. So the library has a heap of its own (`heap`), also for what the C library allocates
+//! on its behalf.
+
+pub mod descriptors;
+mod fork;
+mod heap;
+mod inside;
+mod kernel;
+mod large;
+pub mod malloc;
+pub mod memory;
+mod setup;
+
+#[global_allocator]
+static HEAP: heap::Heap = heap::Heap::new();
+
+/// Called by the loader before the program's `main`.
+extern "C" fn begin() {
+    malloc::prepare();
+    setup::begin();
+    if setup::pager().is_some() {
+        fork::watch();
+    }
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = begin;

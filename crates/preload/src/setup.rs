@@ -1,0 +1,86 @@
+//! What `deepram run` asks of the processes that it starts, and the pager made of it.
+
+use std::ffi::{CStr, OsStr};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use deepram_pool::pager::{Pager, PagerOptions, Policy, SharedBudget};
+
+use crate::inside::{self, Inside};
+use crate::{descriptors, kernel};
+
+static PAGER: AtomicPtr<Pager> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The process's pager, once there is one.
+#[inline]
+pub(crate) fn pager() -> Option<&'static Pager> {
+    // SAFETY: null, or a pager that is never freed.
+    unsafe { PAGER.load(Ordering::Acquire).as_ref() }
+}
+
+/// Makes this the process's pager, for good.
+pub(crate) fn install(pager: Pager) {
+    descriptors::protect(&pager.descriptors());
+    PAGER.store(Box::into_raw(Box::new(pager)), Ordering::Release);
+}
+
+/// Says something to the user, once, without touching the program's streams.
+pub(crate) fn complain(what: &str) {
+    let text = format!("deepram run: {what}\n");
+    // There is nobody to tell if this fails.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+fn variable(name: &CStr) -> Option<&'static [u8]> {
+    // SAFETY: before the program's own code runs, nobody changes the environment.
+    let value = unsafe { libc::getenv(name.as_ptr()) };
+    if value.is_null() {
+        return None;
+    }
+    // SAFETY: a string of the environment, which stays.
+    Some(unsafe { CStr::from_ptr(value) }.to_bytes())
+}
+
+/// Reads the request and acts on it; called once, before the program's `main`.
+pub(crate) fn begin() {
+    let _inside = Inside::enter();
+    let Some(dram) = variable(c"DEEPRAM_RUN_DRAM") else { return };
+    let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<u64>().ok();
+    let Some(dram) = number(dram) else {
+        complain("DEEPRAM_RUN_DRAM is no number of bytes; the program runs without paging");
+        return;
+    };
+    let path = |text: &[u8]| PathBuf::from(OsStr::from_bytes(text));
+    let directory = variable(c"DEEPRAM_RUN_STORE").map_or_else(std::env::temp_dir, path);
+    let mut options = PagerOptions::new(dram, directory);
+    options.on_thread = Some(inside::for_good);
+    if let Some(name) = variable(c"DEEPRAM_RUN_POLICY") {
+        let found = Policy::ALL.into_iter().find(|policy| policy.name().as_bytes() == name);
+        options.policy = found.unwrap_or_default();
+    }
+    if let Some(limit) = variable(c"DEEPRAM_RUN_LIMIT").and_then(number) {
+        options.store_limit = limit;
+    }
+    options.shared = variable(c"DEEPRAM_RUN_SHARED").and_then(|text| shared(&path(text)));
+    match inside::starting(|| Pager::new(options)) {
+        Ok(pager) => install(pager),
+        Err(error) => complain(&format!("memory cannot be paged here ({error}); the program runs without")),
+    }
+}
+
+/// The budget that all processes of a run share.
+fn shared(path: &std::path::Path) -> Option<&'static SharedBudget> {
+    use std::os::fd::AsRawFd;
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path).ok()?;
+    let len = size_of::<SharedBudget>();
+    if file.metadata().ok()?.len() < len as u64 {
+        return None;
+    }
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let at = kernel::mmap(0, len, prot, libc::MAP_SHARED, file.as_raw_fd(), 0);
+    // SAFETY: a mapping of its length that is never unmapped; the budget is made of atomics, for which any
+    // bytes are values.
+    (at != libc::MAP_FAILED).then(|| unsafe { &*at.cast::<SharedBudget>().cast_const() })
+}
