@@ -34,7 +34,7 @@ const STEP: u64 = 1 << 14;
 #[command(allow_negative_numbers = true)]
 #[command(group(ArgGroup::new("input").required(true).args(["workload", "trace"])))]
 pub(crate) struct SimArgs {
-    /// The system: dram, nvmm, ssd or ssd-paging
+    /// The system: dram, nvmm, ssd, ssd-paging, or pool: the real pool on a device as `deepram media measure` found it
     #[arg(value_name = "SYSTEM", value_parser = system)]
     system: System,
     /// A generated workload, such as zipf:theta=0.99,span=1GiB,count=1M; see the end of this help
@@ -52,7 +52,9 @@ pub(crate) struct SimArgs {
     /// A TOML file with presets of your own
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Another figure for the preset: key=value, such as nand.read=30us
+    /// Another figure for the preset: key=value, such as nand.read=30us; of ssd-paging's other presets as
+    /// memory.key=value and software.key=value, of a pool and its machine as pool.key=value: data, segment, hit,
+    /// fault, first_store, write_back
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Seed of everything random; the same seed gives the same bytes
@@ -101,7 +103,8 @@ pub(crate) struct SimArgs {
     /// Instructions from one reference of a generated workload to the next
     #[arg(long, value_name = "N", requires = "processor", default_value_t = 4)]
     gap: u32,
-    /// Bytes of DRAM that nvmm uses as cache, or ssd-paging for pages; all that the preset has if not given
+    /// Bytes of DRAM that nvmm uses as cache, or ssd-paging for pages, all that the preset has if not given; or the
+    /// budget of a pool, a quarter of its data if not given
     #[arg(long, value_name = "SIZE")]
     dram: Option<Bytes>,
     /// What nvmm fetches ahead on a miss: none, a number of blocks, or streams
@@ -169,7 +172,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     config.ssd.suspend_programs = args.suspend;
     config.ssd.suspend_erases = args.suspend;
     let dram = args.dram.unwrap_or_default().0;
-    (config.nvmm.cache_bytes, config.paging.memory_bytes) = (dram, dram);
+    (config.nvmm.cache_bytes, config.paging.memory_bytes, config.pool.dram) = (dram, dram, dram);
     config.nvmm.prefetch = args.prefetch.unwrap_or_default();
     if args.swap {
         config.paging.backing = Backing::Swap;
@@ -284,7 +287,7 @@ fn check_drive_options(args: &SimArgs) -> anyhow::Result<()> {
     let (system, name) = (args.system, args.system.name());
     let drive = matches!(system, System::Ssd | System::SsdPaging);
     let paging = system == System::SsdPaging;
-    let cached = paging || system == System::Nvmm;
+    let cached = paging || matches!(system, System::Nvmm | System::Pool);
     for (given, fits, option, why) in [
         (
             args.precondition.is_some(),
@@ -293,14 +296,14 @@ fn check_drive_options(args: &SimArgs) -> anyhow::Result<()> {
             "is for ssd and ssd-paging; no other keeps what a run could find",
         ),
         (args.suspend, drive, "--suspend", "is for ssd and ssd-paging"),
-        (args.dram.is_some(), cached, "--dram", "is for nvmm and ssd-paging"),
+        (args.dram.is_some(), cached, "--dram", "is for nvmm, ssd-paging and pool"),
         (args.prefetch.is_some(), system == System::Nvmm, "--prefetch", "is for nvmm"),
         (args.memory.is_some(), paging, "--memory", "is for ssd-paging"),
         (args.software.is_some(), paging, "--software", "is for ssd-paging"),
         (args.swap, paging, "--swap", "is for ssd-paging"),
         (
             args.processor.is_some(),
-            system != System::Ssd,
+            !matches!(system, System::Ssd | System::Pool),
             "--processor",
             "is for memories: dram, nvmm and ssd-paging",
         ),

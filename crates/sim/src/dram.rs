@@ -9,7 +9,7 @@
 //! 3. Every rank is refreshed each t_refi for t_rfc; commands wait for it, and it closes the rank's rows.
 //!    Ranks take turns.
 //! 4. A part whose study gives one latency for all (`flat_read`, `flat_write`) answers after it, at the
-//!    pace of the bus.
+//!    pace of the bus. Its rows are opened and closed all the same, which takes energy, but no time beside.
 
 use deepram_media::{Background, Dram};
 use deepram_trace::Op;
@@ -18,6 +18,7 @@ use crate::engine::Time;
 use crate::error::SimError;
 use crate::flash::FlashCounts;
 use crate::host::{Command, Context, Device, Slot};
+use crate::result::counts;
 
 #[derive(Debug, Clone, Copy)]
 struct Bank {
@@ -38,17 +39,18 @@ struct Activations {
     next: usize,
 }
 
-/// What a DRAM did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
-pub struct DramCounts {
-    /// Bursts read.
-    pub read_bursts: u64,
-    /// Bursts written.
-    pub write_bursts: u64,
-    /// Bursts that found their row open.
-    pub row_hits: u64,
-    /// Rows opened.
-    pub activations: u64,
+counts! {
+    /// What a DRAM did.
+    pub struct DramCounts {
+        /// Bursts read.
+        pub read_bursts: u64,
+        /// Bursts written.
+        pub write_bursts: u64,
+        /// Bursts that found their row open.
+        pub row_hits: u64,
+        /// Rows opened.
+        pub activations: u64,
+    }
 }
 
 /// The machine.
@@ -61,6 +63,8 @@ pub struct DramMemory {
     bursts_per_row: u64,
     span: Time,
     counts: DramCounts,
+    /// What had been counted when measuring began.
+    base: DramCounts,
 }
 
 impl DramMemory {
@@ -83,21 +87,27 @@ impl DramMemory {
             bursts_per_row: (dram.row_bytes().0 / burst).max(1),
             span: dram.burst_span().0,
             counts: DramCounts::default(),
+            base: DramCounts::default(),
             dram: dram.clone(),
         })
     }
 
-    /// What it did.
+    /// What it did since measuring began.
     #[must_use]
     pub fn dram_counts(&self) -> DramCounts {
+        self.counts.since(&self.base)
+    }
+
+    /// What it did from the first.
+    pub(crate) fn all_counts(&self) -> DramCounts {
         self.counts
     }
 
-    /// Dynamic and static energy over `time` by component, in picojoules: bursts, rows opened, a row open
-    /// in each rank all the time, and refresh.
+    /// Energy since measuring began, over `time`, by component, in picojoules, dynamic and static: bursts,
+    /// rows opened, a row open in each rank all the time, and refresh.
     #[must_use]
     pub fn energy_pj(&self, time: Time) -> [(&'static str, f64, f64); 5] {
-        let (dram, counts) = (&self.dram, &self.counts);
+        let (dram, counts) = (&self.dram, &self.dram_counts());
         let ranks = dram.total_ranks();
         let refresh = dram.refresh_power(ranks).0;
         let background = dram.background_power(Background::Active, ranks).0 - refresh;
@@ -145,6 +155,18 @@ impl DramMemory {
         if phase < length { time + (length - phase) } else { time }
     }
 
+    /// Finds the row open or opens it, without a time of its own.
+    fn open_row(&mut self, global_rank: u64, bank: u64, row: u64, now: Time) {
+        let refreshes = self.refreshes(global_rank, now);
+        let bank = &mut self.banks[(global_rank * self.dram.banks + bank) as usize];
+        if bank.open && bank.row == row && bank.refreshes == refreshes {
+            self.counts.row_hits += 1;
+        } else {
+            self.counts.activations += 1;
+            (bank.open, bank.row, bank.refreshes) = (true, row, refreshes);
+        }
+    }
+
     /// Serves one burst; when its data are over.
     pub(crate) fn serve(&mut self, number: u64, write: bool, now: Time) -> Time {
         let d = &self.dram;
@@ -159,13 +181,15 @@ impl DramMemory {
         } else {
             self.counts.read_bursts += 1;
         }
+        let global_rank = channel * d.ranks + rank;
         let flat = if write { d.flat_write } else { d.flat_read };
         if let Some(flat) = flat {
             let start = now.max(self.bus_free[channel as usize]);
             self.bus_free[channel as usize] = start + self.span;
-            return start + flat.0.max(self.span);
+            let end = start + flat.0.max(self.span);
+            self.open_row(global_rank, bank_index, row, start);
+            return end;
         }
-        let global_rank = channel * d.ranks + rank;
         let bank = self.banks[(global_rank * d.banks + bank_index) as usize];
         let latency = if write { d.t_cwl.0 } else { d.t_cl.0 };
         // The data find the bus free; the column command need not come earlier.
@@ -248,6 +272,10 @@ impl Device for DramMemory {
         Ok(())
     }
 
+    fn begin_measuring(&mut self) {
+        self.base = self.counts;
+    }
+
     fn counts(&self) -> FlashCounts {
         FlashCounts::default()
     }
@@ -285,6 +313,38 @@ mod tests {
                 now += 500_000;
             }
         }
+    }
+
+    #[test]
+    fn a_part_of_one_latency_opens_rows_that_take_energy_and_no_time() {
+        let dram: Dram = Registry::builtin().unwrap().get("dram.ddr3-1600").unwrap();
+        let flat = dram.flat_read.unwrap().0;
+        let (_, next_row) = strides(&dram);
+        let row = dram.row_bytes().0 / dram.burst_bytes().0;
+        let mut memory = DramMemory::new(&dram).unwrap();
+        let mut serve = |number, now| {
+            assert_eq!(memory.serve(number, false, now), now + flat, "burst {number}");
+            (memory.dram_counts().row_hits, memory.dram_counts().activations)
+        };
+        // All of a row, then two rows of its bank in turn, before the first refresh of the rank.
+        let mut now = 0;
+        for burst in 0..row {
+            assert_eq!(serve(burst, now), (burst, 1));
+            now += dram.burst_span().0;
+        }
+        for turn in 1..=40 {
+            assert_eq!(serve((turn % 2) * next_row, now), (row - 1, 1 + turn));
+            now += dram.burst_span().0;
+        }
+        assert!(now < dram.t_refi.0 / dram.total_ranks());
+        // The row is open until a refresh closes it.
+        assert_eq!(serve(0, now), (row, 41));
+        assert_eq!(serve(0, now + dram.t_refi.0), (row, 42));
+        let energy = memory.energy_pj(now);
+        let of = |name: &str| energy.iter().find(|part| part.0 == name).unwrap().1;
+        assert!((of("dram rows") / (42.0 * dram.row_energy().0) - 1.0).abs() < 1e-12);
+        let bursts = (row + 42) as f64 * dram.burst_energy(false).0;
+        assert!((of("dram read bursts") / bursts - 1.0).abs() < 1e-12);
     }
 
     #[test]

@@ -140,6 +140,11 @@ pub trait Device {
     /// The device is full, or broken.
     fn handle(&mut self, event: Self::Event, context: &mut Context<Self::Event>) -> Result<(), SimError>;
 
+    /// Measuring begins: what came before is warm-up. From now on the device's books (counters other than
+    /// [`Device::counts`], energy) are of what follows; what it is and holds stays. A device that keeps such
+    /// books must do so; the driver calls it once at most.
+    fn begin_measuring(&mut self) {}
+
     /// Flash operations so far.
     fn counts(&self) -> FlashCounts;
 
@@ -532,7 +537,17 @@ where
         self.waiting.push(slot, command.offset);
     }
 
-    fn complete<D: Device>(&mut self, slot: Slot, device: &D, context: &mut Context<D::Event>) {
+    fn begin_measuring<D: Device>(&mut self, device: &mut D, now: Time) {
+        device.begin_measuring();
+        self.start = now;
+        self.base = device.counts();
+        self.seen = self.base;
+        if self.options.interval_ps > 0 {
+            self.series = Some(Series::new(now, self.options.interval_ps));
+        }
+    }
+
+    fn complete<D: Device>(&mut self, slot: Slot, device: &mut D, context: &mut Context<D::Event>) {
         let now = context.queue.now();
         let open = self.open[slot as usize];
         self.free.push(slot);
@@ -540,12 +555,7 @@ where
         self.outstanding -= 1;
         self.completed += 1;
         if self.completed == self.options.warm_up {
-            self.start = now;
-            self.base = device.counts();
-            self.seen = self.base;
-            if self.options.interval_ps > 0 {
-                self.series = Some(Series::new(now, self.options.interval_ps));
-            }
+            self.begin_measuring(device, now);
         }
         if open.measured {
             let response = now - open.arrived;
@@ -590,7 +600,15 @@ where
         }
     }
 
-    fn finish<D: Device>(mut self, device: &D, context: &Context<D::Event>) -> Result<Measured, SimError> {
+    fn finish<D: Device>(
+        mut self,
+        device: &mut D,
+        context: &Context<D::Event>,
+    ) -> Result<Measured, SimError> {
+        if self.completed < self.options.warm_up {
+            // All of it was warm-up.
+            self.begin_measuring(device, self.end);
+        }
         if context.queue.late() != 0 {
             return Err(SimError::Conservation {
                 law: "no event is scheduled into the past",

@@ -13,13 +13,16 @@
 //!    written in one batch, large and in sequence.
 //! 2. The device works on as many requests at once as its preset says, each for the time that it takes
 //!    alone; what is written in sequence takes the interval of its largest size.
-//! 3. Software costs are options, to be measured on the machine; none is built in.
+//! 3. Software costs are options, to be measured on the machine: `deepram bench predict` does. The defaults are
+//!    what it found on the machine of the preset `virtual-ssd`.
+//! 4. As a program sees it: an access of several segments touches one after the other. DRAM for the tables of a
+//!    pool is not in the budget; syncs and reclamation are not simulated.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use deepram_core::cache::{Clock, Replacement};
-use deepram_core::units::Bytes;
+use deepram_core::units::{Bytes, Picos};
 use deepram_media::File;
 use deepram_trace::Op;
 use serde::Serialize;
@@ -32,12 +35,12 @@ use crate::host::{Command, Context, Device, Slot};
 /// What the machine and the pool bring to it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PagerOptions {
-    /// Bytes of the data.
+    /// Bytes of the data; 0 for as many as the preset was measured over.
     pub data: u64,
+    /// Bytes of DRAM that hold segments; 0 for a quarter of the data.
+    pub dram: u64,
     /// Bytes of a segment.
     pub segment: u64,
-    /// Segments that fit into the DRAM cache.
-    pub frames: u32,
     /// An access to a resident segment.
     pub hit_ps: Time,
     /// What a fault on a missing segment takes beside the device: trap, handler, installing, return.
@@ -46,6 +49,49 @@ pub struct PagerOptions {
     pub protect_ps: Time,
     /// Processor time of writing one segment back.
     pub flush_ps: Time,
+}
+
+impl Default for PagerOptions {
+    fn default() -> Self {
+        Self {
+            data: 0,
+            dram: 0,
+            segment: 4096,
+            hit_ps: 96_000,
+            fault_ps: 33_000_000,
+            protect_ps: 21_000_000,
+            flush_ps: 6_600_000,
+        }
+    }
+}
+
+impl PagerOptions {
+    /// Sets the option of that name, as users write it: `fault`, `33us`.
+    ///
+    /// # Errors
+    /// There is no such option, or the value is none for it.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), SimError> {
+        let wrong = |why: String| SimError::config(format!("pool.{key}"), why);
+        let (bytes, time) = match key {
+            "data" => (&mut self.data, false),
+            "segment" => (&mut self.segment, false),
+            "hit" => (&mut self.hit_ps, true),
+            "fault" => (&mut self.fault_ps, true),
+            "first_store" => (&mut self.protect_ps, true),
+            "write_back" => (&mut self.flush_ps, true),
+            _ => {
+                return Err(wrong(
+                    "there is none; known: data, segment, hit, fault, first_store, write_back".into(),
+                ));
+            }
+        };
+        *bytes = if time {
+            value.parse::<Picos>().map_err(|error| wrong(error.to_string()))?.0
+        } else {
+            value.parse::<Bytes>().map_err(|error| wrong(error.to_string()))?.0
+        };
+        Ok(())
+    }
 }
 
 /// Segments of one write-back, as in the pool.
@@ -61,7 +107,7 @@ const LOADING: u8 = 8;
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct PagerCounts {
-    /// Accesses.
+    /// Accesses, each of one segment.
     pub accesses: u64,
     /// Of these, to segments that were missing.
     pub missing: u64,
@@ -86,9 +132,19 @@ pub enum PagerEvent {
     Written,
 }
 
+/// An access under way.
+#[derive(Debug, Clone, Copy)]
+struct Access {
+    write: bool,
+    /// Next byte.
+    at: u64,
+    end: u64,
+}
+
 /// The machine.
 pub struct Pager {
     options: PagerOptions,
+    frames: u32,
     file: File,
     clock: Clock,
     flags: Vec<u8>,
@@ -100,29 +156,42 @@ pub struct Pager {
     places: BinaryHeap<Reverse<Time>>,
     /// Accesses of each segment that is being loaded.
     loading: Vec<(u32, Slot, bool)>,
-    waiting: VecDeque<(Slot, Command)>,
+    /// Accesses that wait for a frame.
+    waiting: VecDeque<Slot>,
+    accesses: Vec<Access>,
     counts: PagerCounts,
+    /// What had been counted when measuring began.
+    base: PagerCounts,
 }
 
 impl Pager {
     /// A pool with nothing in its DRAM cache.
     ///
     /// # Errors
-    /// No frames, or segments that are no power of two.
+    /// Too few frames, or segments that are no power of two.
     pub fn new(file: &File, options: &PagerOptions) -> Result<Self, SimError> {
+        let mut options = options.clone();
         if !options.segment.is_power_of_two() || options.segment > 1 << 20 {
-            return Err(SimError::config("segment", "must be a power of two of at most 1 MiB"));
+            return Err(SimError::config("pool.segment", "must be a power of two of at most 1 MiB"));
         }
-        if options.frames < 64 {
-            return Err(SimError::config("frames", format!("{} are too few: at least 64", options.frames)));
+        if options.data == 0 {
+            options.data = file.span.0;
+        }
+        if options.dram == 0 {
+            options.dram = options.data / 4;
+        }
+        let frames = u32::try_from(options.dram / options.segment).unwrap_or(u32::MAX);
+        if frames < 64 {
+            let least = Bytes(64 * options.segment);
+            return Err(SimError::config("dram", format!("{} is too little: {least}", Bytes(options.dram))));
         }
         let segments = options.data.div_ceil(options.segment);
         if segments == 0 || segments > u64::from(u32::MAX) {
-            return Err(SimError::config("data", "must be 1 to 2^32 - 1 segments"));
+            return Err(SimError::config("pool.data", "must be 1 to 2^32 - 1 segments"));
         }
         let width = file.width(false, Bytes(options.segment));
         Ok(Self {
-            clock: Clock::new(options.frames as usize),
+            clock: Clock::new(frames as usize),
             flags: vec![0; segments as usize],
             resident: 0,
             dirty: VecDeque::new(),
@@ -131,20 +200,31 @@ impl Pager {
             places: (0..width).map(|_| Reverse(0)).collect(),
             loading: Vec::new(),
             waiting: VecDeque::new(),
+            accesses: Vec::new(),
             counts: PagerCounts::default(),
+            base: PagerCounts::default(),
             file: file.clone(),
-            options: options.clone(),
+            frames,
+            options,
         })
     }
 
-    /// What happened so far.
+    /// What happened since measuring began.
     #[must_use]
     pub fn pager_counts(&self) -> PagerCounts {
-        self.counts
+        let (all, base) = (self.counts, self.base);
+        PagerCounts {
+            accesses: all.accesses - base.accesses,
+            missing: all.missing - base.missing,
+            protected: all.protected - base.protected,
+            evictions: all.evictions - base.evictions,
+            written: all.written - base.written,
+            waited: all.waited - base.waited,
+        }
     }
 
     fn headroom(&self) -> u32 {
-        (self.options.frames / 32).clamp(16, 4096)
+        (self.frames / 32).clamp(16, 4096)
     }
 
     /// A request of the device: when it is over.
@@ -155,16 +235,16 @@ impl Pager {
         end
     }
 
-    fn access(&mut self, slot: Slot, command: Command, context: &mut Context<PagerEvent>) {
-        let segment = (command.offset / self.options.segment) as u32;
-        let write = command.op == Op::Write;
+    fn access(&mut self, slot: Slot, context: &mut Context<PagerEvent>) {
+        let Access { write, at, .. } = self.accesses[slot as usize];
+        let segment = (at / self.options.segment) as u32;
         let flags = self.flags[segment as usize];
         if flags & LOADING != 0 {
             self.loading.push((segment, slot, write));
             return;
         }
         if flags & RESIDENT == 0 {
-            self.load(segment, slot, command, context);
+            self.load(segment, slot, write, context);
             return;
         }
         let mut time = self.options.hit_ps;
@@ -184,20 +264,20 @@ impl Pager {
         self.dirty_count += 1;
     }
 
-    fn load(&mut self, segment: u32, slot: Slot, command: Command, context: &mut Context<PagerEvent>) {
-        if self.resident >= self.options.frames {
+    fn load(&mut self, segment: u32, slot: Slot, write: bool, context: &mut Context<PagerEvent>) {
+        if self.resident >= self.frames {
             self.evict(1);
         }
-        if self.resident >= self.options.frames {
+        if self.resident >= self.frames {
             self.counts.waited += 1;
-            self.waiting.push_back((slot, command));
+            self.waiting.push_back(slot);
             self.keep_house(context);
             return;
         }
         self.counts.missing += 1;
         self.resident += 1;
         self.flags[segment as usize] = LOADING;
-        self.loading.push((segment, slot, command.op == Op::Write));
+        self.loading.push((segment, slot, write));
         // Half of the software comes before the device, half after it: only their sum is measured.
         let time = self.file.alone(false, Bytes(self.options.segment)).0;
         let end = self.request(context.now() + self.options.fault_ps / 2, time);
@@ -220,9 +300,9 @@ impl Pager {
 
     /// The write-back thread: one batch at a time.
     fn keep_house(&mut self, context: &mut Context<PagerEvent>) {
-        let wanted = (self.resident + self.headroom()).saturating_sub(self.options.frames);
+        let wanted = (self.resident + self.headroom()).saturating_sub(self.frames);
         let evicted = self.evict(wanted);
-        let short = evicted < wanted || self.dirty_count > self.options.frames / 2;
+        let short = evicted < wanted || self.dirty_count > self.frames / 2;
         if !short || !self.writing.is_empty() || self.dirty_count == 0 {
             return;
         }
@@ -267,21 +347,28 @@ impl Device for Pager {
             context.complete(slot);
             return Ok(());
         }
-        let last = (command.offset + command.len - 1) / self.options.segment;
-        if last != command.offset / self.options.segment {
-            return Err(SimError::config(
-                "workload",
-                format!("an access must lie in one segment of {}", Bytes(self.options.segment)),
-            ));
+        if self.accesses.len() <= slot as usize {
+            self.accesses.resize(slot as usize + 1, Access { write: false, at: 0, end: 0 });
         }
+        let (at, end) = (command.offset, command.offset + command.len);
+        self.accesses[slot as usize] = Access { write: command.op == Op::Write, at, end };
         self.counts.accesses += 1;
-        self.access(slot, command, context);
+        self.access(slot, context);
         Ok(())
     }
 
     fn handle(&mut self, event: PagerEvent, context: &mut Context<PagerEvent>) -> Result<(), SimError> {
         match event {
-            PagerEvent::Done(slot) => context.complete(slot),
+            PagerEvent::Done(slot) => {
+                let access = &mut self.accesses[slot as usize];
+                access.at = (access.at / self.options.segment + 1) * self.options.segment;
+                if access.at < access.end {
+                    self.counts.accesses += 1;
+                    self.access(slot, context);
+                } else {
+                    context.complete(slot);
+                }
+            }
             PagerEvent::Read(segment) => {
                 self.flags[segment as usize] = RESIDENT;
                 self.clock.insert(segment);
@@ -308,13 +395,17 @@ impl Device for Pager {
                     self.flags[segment as usize] &= !WRITING;
                 }
                 self.keep_house(context);
-                while self.resident < self.options.frames {
-                    let Some((slot, command)) = self.waiting.pop_front() else { break };
-                    self.access(slot, command, context);
+                while self.resident < self.frames {
+                    let Some(slot) = self.waiting.pop_front() else { break };
+                    self.access(slot, context);
                 }
             }
         }
         Ok(())
+    }
+
+    fn begin_measuring(&mut self) {
+        self.base = self.counts;
     }
 
     fn counts(&self) -> FlashCounts {

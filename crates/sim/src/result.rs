@@ -15,6 +15,24 @@ use crate::host::Measured;
 use crate::metrics::{Interval, LatencySummary};
 use crate::processor::{Executed, LINE_BYTES};
 
+/// A structure of counters that only grow, and `since`: what was counted after an earlier moment.
+macro_rules! counts {
+    ($(#[$about:meta])* pub struct $name:ident { $($(#[$what:meta])* pub $field:ident: u64,)* }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+        pub struct $name { $($(#[$what])* pub $field: u64,)* }
+
+        impl $name {
+            /// What was counted after `base`, an earlier moment of the same counters.
+            #[must_use]
+            pub fn since(&self, base: &Self) -> Self {
+                Self { $($field: self.$field - base.$field,)* }
+            }
+        }
+    };
+}
+pub(crate) use counts;
+
 /// Flash operations as they are reported.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FlashResult {

@@ -1,6 +1,6 @@
 //! One simulation from its configuration to its result.
 
-use deepram_media::{Dram, Nvmm, Registry, Sheet, Software, Ssd, nearest};
+use deepram_media::{Dram, File, Nvmm, Registry, Sheet, Software, Ssd, nearest};
 use deepram_trace::{Item, ObjectPlacement, Request, TraceError};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 use crate::error::SimError;
 use crate::host::HostOptions;
 use crate::nvmm::NvmmOptions;
+use crate::pager::PagerOptions;
 use crate::paging::PagingOptions;
 use crate::processor::{ProcessorOptions, References};
 use crate::result::RunResult;
@@ -27,11 +28,13 @@ pub enum System {
     Ssd,
     /// DRAM main memory, and a drive behind an operating system's paging.
     SsdPaging,
+    /// The real pool of this project on a measured file or block device.
+    Pool,
 }
 
 impl System {
     /// All systems.
-    pub const ALL: [System; 4] = [System::Dram, System::Nvmm, System::Ssd, System::SsdPaging];
+    pub const ALL: [System; 5] = [System::Dram, System::Nvmm, System::Ssd, System::SsdPaging, System::Pool];
 
     /// The name on the command line.
     #[must_use]
@@ -41,6 +44,7 @@ impl System {
             System::Nvmm => "nvmm",
             System::Ssd => "ssd",
             System::SsdPaging => "ssd-paging",
+            System::Pool => "pool",
         }
     }
 
@@ -52,6 +56,17 @@ impl System {
             System::Nvmm => "nvmm-slc",
             System::Ssd => "tlc",
             System::SsdPaging => "paging-slc",
+            System::Pool => "virtual-ssd",
+        }
+    }
+
+    /// The kind of its preset.
+    fn kind(self) -> &'static str {
+        match self {
+            System::Dram => "dram",
+            System::Nvmm => "nvmm",
+            System::Ssd | System::SsdPaging => "ssd",
+            System::Pool => "file",
         }
     }
 
@@ -80,7 +95,8 @@ pub struct SystemConfig {
     /// The preset's name; the system's default if empty.
     pub preset: String,
     /// Figures of the preset set anew, as `key=value`; for `ssd-paging` those of its DRAM as
-    /// `memory.key=value`, those of its operating system as `software.key=value`.
+    /// `memory.key=value`, those of its operating system as `software.key=value`; for `pool` its options as
+    /// `pool.key=value`.
     pub overrides: Vec<String>,
     /// Options of a drive, by itself or behind paging.
     pub ssd: SsdOptions,
@@ -88,6 +104,8 @@ pub struct SystemConfig {
     pub nvmm: NvmmOptions,
     /// Options of `ssd-paging`.
     pub paging: PagingOptions,
+    /// Options of `pool`.
+    pub pool: PagerOptions,
     /// Presets of `ssd-paging` beside the drive: its DRAM and its operating system.
     pub memory: String,
     /// The operating system's preset.
@@ -114,6 +132,7 @@ impl SystemConfig {
             ssd: SsdOptions::default(),
             nvmm: NvmmOptions::default(),
             paging: PagingOptions::default(),
+            pool: PagerOptions::default(),
             memory: MEMORY.into(),
             software: SOFTWARE.into(),
         }
@@ -126,7 +145,7 @@ impl SystemConfig {
                 (MEMORY_KEY, format!("dram.{}", self.memory)),
                 (SOFTWARE_KEY, format!("software.{}", self.software)),
             ],
-            System::Dram | System::Nvmm | System::Ssd => Vec::new(),
+            System::Dram | System::Nvmm | System::Ssd | System::Pool => Vec::new(),
         };
         let (mut own, mut others) = (Vec::new(), vec![Vec::new(); parts.len()]);
         for text in &self.overrides {
@@ -136,10 +155,11 @@ impl SystemConfig {
             });
             match part {
                 Some((at, rest)) => others[at].push(rest),
+                None if self.pool_option(text).is_some() => {}
                 None => own.push(text.as_str()),
             }
         }
-        let name = format!("{}.{}", self.system.name(), self.preset_name());
+        let name = format!("{}.{}", self.system.kind(), self.preset_name());
         let main = registry
             .sheet_with(&name, &own)
             .or_else(|error| registry.sheet_with(self.preset_name(), &own).map_err(|_| error))?;
@@ -149,6 +169,22 @@ impl SystemConfig {
             .map(|((key, name), set)| Ok((key, registry.sheet_with(&name, &set)?)))
             .collect::<Result<_, SimError>>()?;
         Ok(Sheets { main, beside })
+    }
+
+    /// What is set anew among the options of `pool`: key and value.
+    fn pool_option<'a>(&self, text: &'a str) -> Option<(&'a str, &'a str)> {
+        let rest = text.strip_prefix("pool.").filter(|_| self.system == System::Pool)?;
+        let (key, value) = rest.split_once('=').unwrap_or((rest, ""));
+        Some((key.trim(), value.trim()))
+    }
+
+    /// The options of `pool`, with everything set anew that is.
+    fn pool_options(&self) -> Result<PagerOptions, SimError> {
+        let mut options = self.pool.clone();
+        for (key, value) in self.overrides.iter().filter_map(|text| self.pool_option(text)) {
+            options.set(key, value)?;
+        }
+        Ok(options)
     }
 
     /// The digests of its presets, with everything set anew that is.
@@ -231,7 +267,7 @@ where
 /// Simulates a processor whose threads refer to the system's memory.
 ///
 /// # Errors
-/// As [`run`]; [`System::Ssd`] is no memory.
+/// As [`run`]; [`System::Ssd`] is no memory, and [`System::Pool`] has a processor of its own: the measured one.
 pub fn run_threads(
     registry: &Registry,
     config: &SystemConfig,
@@ -243,6 +279,13 @@ pub fn run_threads(
         return Err(SimError::config(
             "system",
             "a drive is no memory that a processor refers to; use dram, nvmm or ssd-paging",
+        ));
+    }
+    if config.system == System::Pool {
+        return Err(SimError::config(
+            "system",
+            "the times of a pool are measured with its processor, which would count twice; leave the processor \
+             out, or use dram, nvmm or ssd-paging",
         ));
     }
     let identity = serde_json::to_value(processor).map_err(unreadable)?;
@@ -272,6 +315,7 @@ fn simulate<F: Front>(
             let software = sheets.beside(SOFTWARE_KEY)?.model::<Software>()?;
             systems::paging(&dram, &sheet.model::<Ssd>()?, &software, config, front, seed)?
         }
+        System::Pool => systems::pool(&sheet.model::<File>()?, &config.pool_options()?, front)?,
     };
     let time_ns = result.simulated_time_ns;
     if time_ns > 0.0 {
@@ -279,7 +323,8 @@ fn simulate<F: Front>(
             part.mean_power_mw = (part.dynamic_nj + part.static_nj) / time_ns * 1e3;
         }
     }
-    result.energy_total_nj = result.energy.iter().map(|part| part.dynamic_nj + part.static_nj).sum();
+    result.energy_total_nj =
+        result.energy.iter().fold(0.0, |sum, part| sum + part.dynamic_nj + part.static_nj);
     describe(&mut result, config, &sheets, options, identity)?;
     Ok(result)
 }
@@ -316,6 +361,7 @@ fn describe(
             option("options", serde_json::to_value(&config.paging))?;
             option("drive_options", serde_json::to_value(&config.ssd))?;
         }
+        System::Pool => option("options", serde_json::to_value(config.pool_options()?))?,
     }
     let resolved = Value::Object(resolved);
     let mut hash = Sha256::new();

@@ -1,6 +1,8 @@
 //! Each system put together from its presets, run, and its books turned into a result.
 
-use deepram_media::{AllocationPool, Dram, Nand, Nvmm, Picos, Price, Software, Ssd, Year, lifetime_seconds};
+use deepram_media::{
+    AllocationPool, Dram, File, Nand, Nvmm, Picos, Price, Software, Ssd, Year, lifetime_seconds,
+};
 use deepram_trace::Request;
 use serde::Serialize;
 use serde_json::Value;
@@ -11,6 +13,7 @@ use crate::error::SimError;
 use crate::flash::FlashCounts;
 use crate::host::{Command, Device, HostOptions, drive};
 use crate::nvmm::{NvmmMemory, NvmmOptions};
+use crate::pager::{Pager, PagerOptions};
 use crate::paging::PagedMemory;
 use crate::processor::{ProcessorOptions, References, execute_with_faults};
 use crate::result::{Cost, EnergyPart, FlashResult, HitRatio, RunResult, Wear};
@@ -115,6 +118,7 @@ pub(crate) fn nvmm<F: Front>(
     let raw = preset.channels * preset.packages_per_channel * nand.package_capacity().0;
     let erased: Vec<u32> = memory.erased().collect();
     flash(&mut result, &nand, raw, &counts, time_ps, (&erased, memory.retired()));
+    result.dram = Some(memory.dram_counts());
     let dram = &preset.dram;
     result.cost = both(
         cost(dram.price, dram.price_year, dram.total_capacity().0),
@@ -151,6 +155,16 @@ pub(crate) fn paging<F: Front>(
         cost(dram.price, dram.price_year, dram.total_capacity().0),
         cost(ssd.nand.price, ssd.nand.price_year, ssd.raw_bytes().0),
     );
+    Ok(result)
+}
+
+/// The real pool on a measured device.
+pub(crate) fn pool<F: Front>(file: &File, options: &PagerOptions, front: F) -> Result<RunResult, SimError> {
+    let mut pager = Pager::new(file, options)?;
+    let Ran { mut result, .. } = front.on(&mut pager, never)?;
+    let did = pager.pager_counts();
+    result.hit_ratios.push(HitRatio::new("dram cache", did.accesses - did.missing, did.accesses));
+    counters(&mut result, &did)?;
     Ok(result)
 }
 

@@ -16,7 +16,7 @@ fn options(frames: u32) -> PagerOptions {
     PagerOptions {
         data: 4096 * 4096,
         segment: 4096,
-        frames,
+        dram: u64::from(frames) * 4096,
         hit_ps: 100_000,
         fault_ps: 9_000_001,
         protect_ps: 5_000_000,
@@ -66,9 +66,9 @@ fn as_many_misses_overlap_as_the_device_works_on() {
 fn what_cannot_be_is_refused() {
     let file = file();
     for (wrong, text) in [
-        (PagerOptions { frames: 5, ..options(100) }, "at least 64"),
+        (options(5), "20 KiB is too little: 256 KiB"),
         (PagerOptions { segment: 5000, ..options(100) }, "power of two"),
-        (PagerOptions { data: 0, ..options(100) }, "data"),
+        (PagerOptions { data: u64::MAX, ..options(100) }, "data"),
     ] {
         let error = Pager::new(&file, &wrong).err().unwrap().to_string();
         assert!(error.contains(text), "{error}");

@@ -1,7 +1,7 @@
 //! DRAM with a drive behind the operating system's paging: closed forms, the study's table of software
 //! overhead, replacement against a model, write-back, determinism.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use deepram_media::{Dram, Picos, Registry, Software, Ssd};
 use deepram_sim::SimError;
@@ -37,6 +37,13 @@ impl Setup {
             software: registry.get(software).unwrap(),
             options: PagingOptions { memory_bytes: 16 * MIB, ..PagingOptions::default() },
         }
+    }
+
+    /// Software of fixed length, and random pages read alone.
+    fn alone() -> Self {
+        let mut setup = Self::steady();
+        setup.options.read_around = false;
+        setup
     }
 
     /// Software of fixed length.
@@ -78,7 +85,7 @@ fn random_lines(count: u64, pages: u64, write_of_ten: u64) -> impl Iterator<Item
 
 #[test]
 fn a_fault_takes_its_phases_the_drives_idle_read_and_the_dma() {
-    let mut setup = Setup::steady();
+    let mut setup = Setup::alone();
     let fault = setup.software.path().0 + setup.ssd.idle_read().0 + DMA;
     let (time, counts) = setup.one(&[line(Op::Read, 1000)]);
     assert_eq!((time, counts.major_faults), (fault + LINE, 1));
@@ -94,7 +101,7 @@ fn a_fault_takes_its_phases_the_drives_idle_read_and_the_dma() {
 
 #[test]
 fn switching_away_costs_the_fault_nothing_while_the_drive_is_slower_than_that() {
-    let mut setup = Setup::steady();
+    let mut setup = Setup::alone();
     let (before, _) = setup.one(&[line(Op::Read, 1000)]);
     setup.software.switch_away = setup.ssd.idle_read();
     let (same, _) = setup.one(&[line(Op::Read, 1000)]);
@@ -105,9 +112,9 @@ fn switching_away_costs_the_fault_nothing_while_the_drive_is_slower_than_that() 
 
 #[test]
 fn sata_with_native_command_queueing_is_slower_by_its_wire() {
-    let nvme = Setup::steady();
+    let nvme = Setup::alone();
     let sata = Setup::new("paging-slc", "linux-slc", &["link.base=sata-6", "queue=32"]);
-    let sata = Setup { software: nvme.software.clone(), ..sata };
+    let sata = Setup { software: nvme.software.clone(), options: nvme.options.clone(), ..sata };
     let wire = |setup: &Setup| setup.ssd.link.transfer(deepram_media::Bytes(PAGE)).0;
     let slower = wire(&sata) - wire(&nvme);
     let first = [line(Op::Read, 1000)];
@@ -162,9 +169,115 @@ fn a_scan_reads_each_page_once_in_windows_that_double() {
     assert_eq!(none.run(1, scan).0.paging_counts().major_faults, 500);
 }
 
+/// The rules of readahead by brute force, with one run followed and pages that leave memory as they came.
+struct ReadAroundModel {
+    memory: usize,
+    /// Of each page in memory: is it mapped, is it a trigger?
+    held: HashMap<u64, (bool, bool)>,
+    order: VecDeque<u64>,
+    /// The last window: its trigger, the page behind it, its length.
+    last: (u64, u64, u64),
+    misses: u64,
+    faults: u64,
+    read: u64,
+}
+
+impl ReadAroundModel {
+    fn load(&mut self, page: u64, map_around: u64) {
+        let missing = !self.held.contains_key(&page);
+        if missing {
+            self.miss(page);
+        } else if self.held[&page].1 {
+            self.held.get_mut(&page).unwrap().1 = false;
+            let hole = (page + 1..page + 33).find(|page| !self.held.contains_key(page)).unwrap_or(page + 33);
+            let (trigger, end, len) = self.last;
+            let (first, len) = if len > 0 && trigger == page { (end, len) } else { (hole, hole - page) };
+            self.window(first, (2 * len).clamp(4, 32), first, page);
+        }
+        if !self.held[&page].0 && (!missing || map_around > 1) {
+            let first = page - page % map_around;
+            for near in first..first + map_around {
+                if let Some((mapped @ false, trigger)) = self.held.get_mut(&near)
+                    && (near == page || !*trigger)
+                {
+                    *mapped = true;
+                    self.misses = self.misses.saturating_sub(1);
+                }
+            }
+        }
+        self.held.get_mut(&page).unwrap().0 = true;
+    }
+
+    fn miss(&mut self, page: u64) {
+        self.faults += 1;
+        let (_, end, len) = self.last;
+        if end == page || page == 0 {
+            let len = if end == page && len > 0 { (2 * len).min(32) } else { 4 };
+            return self.window(page, len, page + 1, page);
+        }
+        self.misses = (self.misses + 1).min(1000);
+        if self.misses > 100 {
+            self.window(page, 1, u64::MAX, page);
+            self.last = (0, page + 1, 0);
+        } else {
+            let first = page.saturating_sub(16);
+            self.window(first, 32, first + 24, page);
+        }
+    }
+
+    fn window(&mut self, first: u64, len: u64, trigger: u64, needed: u64) {
+        self.last = (trigger, first + len, len);
+        for page in (first..first + len).filter(|page| !self.held.contains_key(page)).collect::<Vec<_>>() {
+            if self.order.len() == self.memory {
+                let oldest = self.order.pop_front().unwrap();
+                // Who is waited for stays.
+                let leaves = if oldest == needed { self.order.pop_front().unwrap() } else { oldest };
+                if leaves != oldest {
+                    self.order.push_back(oldest);
+                }
+                self.held.remove(&leaves);
+            }
+            self.held.insert(page, (false, page == trigger && page != needed));
+            self.order.push_back(page);
+            self.read += 1;
+        }
+    }
+}
+
+#[test]
+fn random_loads_of_a_file_are_read_around_as_long_as_that_is_of_use() {
+    let (memory, pages) = (2048, 8192);
+    for (map_around, alone) in [(1, true), (16, false)] {
+        let mut setup = Setup::steady();
+        setup.options.memory_bytes = memory * PAGE;
+        setup.options.map_around = map_around as u32;
+        setup.options.readahead_runs = 1;
+        let mut random = Stream::new(3, "loads");
+        let loads: Vec<u64> = (0..20_000).map(|_| random.below(pages)).collect();
+        let (machine, _) = setup.run(1, loads.iter().map(|page| line(Op::Read, *page)));
+        let counts = machine.paging_counts();
+        let mut model = ReadAroundModel {
+            memory: memory as usize,
+            held: HashMap::new(),
+            order: VecDeque::new(),
+            last: (u64::MAX, u64::MAX, 0),
+            misses: 0,
+            faults: 0,
+            read: 0,
+        };
+        loads.iter().for_each(|page| model.load(*page, map_around));
+        for (found, expected) in [(counts.major_faults, model.faults), (counts.pages_read, model.read)] {
+            let ratio = found as f64 / expected as f64;
+            assert!((ratio - 1.0).abs() < 0.05, "mapping {map_around} around: {found}, not {expected}");
+        }
+        assert_eq!(counts.pages_read < 2 * counts.major_faults, alone, "{counts:?}");
+    }
+}
+
 /// The study's experiment: random reads of a mapped file that memory can't hold, one thread.
 fn software_overhead(ssd: &str, software: &str) -> FaultTimes {
-    let setup = Setup::new(ssd, software, &[]);
+    let mut setup = Setup::new(ssd, software, &[]);
+    setup.options.readahead_most = 0;
     let (machine, _) = setup.run(1, random_lines(10_000, 1024 * MIB / PAGE, 0));
     let times = machine.fault_times();
     assert!(times.total.count > 9_000);
@@ -296,7 +409,7 @@ fn too_many_dirty_pages_are_written_behind_and_make_writers_wait() {
 
 #[test]
 fn a_queue_of_one_makes_faults_take_turns_and_a_deep_one_lets_them_overlap() {
-    let mut setup = Setup::steady();
+    let mut setup = Setup::alone();
     let lines = || random_lines(2_000, 256 * MIB / PAGE, 0);
     let idle = setup.ssd.idle_read().0;
     let mut times = Vec::new();

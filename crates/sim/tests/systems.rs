@@ -60,7 +60,9 @@ fn each_system_runs_by_requests_and_accounts_for_its_energy() {
             run(&registry, &config(system), requests(items, objects), &RunOptions::default()).unwrap();
         assert_eq!(result.requests, 4_000, "{}", system.name());
         let sum: f64 = result.energy.iter().map(|part| part.dynamic_nj + part.static_nj).sum();
-        assert!(sum > 0.0 && (result.energy_total_nj / sum - 1.0).abs() < 1e-12, "{}", system.name());
+        // Of a measured device only times are known.
+        assert_eq!(sum > 0.0, system != System::Pool, "{}", system.name());
+        assert!((result.energy_total_nj - sum).abs() <= sum * 1e-12, "{}", system.name());
         assert!(result.to_table().contains(system.name()));
         assert_eq!(System::parse(system.name()).unwrap(), system);
     }
@@ -71,5 +73,7 @@ fn a_drive_is_no_memory_of_a_processor() {
     let registry = Registry::builtin().unwrap();
     let error = by_threads(&registry, System::Ssd, 1).unwrap_err().to_string();
     assert!(error.contains("use dram, nvmm or ssd-paging"), "{error}");
+    let error = by_threads(&registry, System::Pool, 1).unwrap_err().to_string();
+    assert!(error.contains("would count twice"), "{error}");
     assert!(System::parse("ssd-pagin").unwrap_err().to_string().contains("did you mean ssd-paging?"));
 }

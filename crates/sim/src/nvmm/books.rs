@@ -1,91 +1,118 @@
 //! What the machine counted, the laws that bind the counts, and the energy.
 
 use deepram_media::bit_energy;
-use serde::Serialize;
 
 use super::{NvmmMemory, flag};
+use crate::dram::DramCounts;
 use crate::engine::Time;
 use crate::error::SimError;
-use crate::flash::law;
+use crate::flash::{FlashCounts, law};
+use crate::result::counts;
 
-/// What a flash main memory did. Flash operations are in [`crate::flash::FlashCounts`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct NvmmCounts {
-    /// Accesses to a block: commands, those that cross blocks counted once for each.
-    pub accesses: u64,
-    /// Accesses that found their block.
-    pub hits: u64,
-    /// Accesses that found it on its way.
-    pub merged: u64,
-    /// Accesses that did not find it.
-    pub misses: u64,
-    /// Misses that wrote all of their block, so that nothing was fetched.
-    pub whole_writes: u64,
-    /// Accesses that had to wait for a block, a buffer or free flash before they could even miss.
-    pub stalls: u64,
-    /// Reads of a set's tags.
-    pub tag_reads: u64,
-    /// Bursts that they took.
-    pub tag_read_bursts: u64,
-    /// Bursts of tags written.
-    pub tag_writes: u64,
-    /// Rows of DRAM opened for tags.
-    pub tag_activations: u64,
-    /// Bursts of blocks moved to or from DRAM.
-    pub data_bursts: u64,
-    /// Blocks fetched, ahead or not.
-    pub fills: u64,
-    /// Of these, blocks never written.
-    pub unwritten: u64,
-    /// Blocks put into the cache.
-    pub inserted: u64,
-    /// Blocks that left it for others.
-    pub evictions: u64,
-    /// Blocks fetched ahead of need.
-    pub prefetches: u64,
-    /// Of these, blocks used before they left, also while they were on their way.
-    pub prefetches_used: u64,
-    /// Of these, blocks that left without having been used.
-    pub prefetches_wasted: u64,
-    /// Blocks that would have been fetched ahead if there had been room.
-    pub prefetches_dropped: u64,
-    /// Clean blocks that became dirty.
-    pub soiled: u64,
-    /// Dirty blocks written back because they had to leave.
-    pub written_evicted: u64,
-    /// Dirty blocks written back with another of their page, which had to leave.
-    pub written_along: u64,
-    /// Dirty blocks written back while flash was idle.
-    pub written_idle: u64,
-    /// Dirty blocks written back by a sync.
-    pub written_sync: u64,
-    /// Versions of pages that write-backs made.
-    pub versions: u64,
-    /// Syncs that have made their cut.
-    pub syncs: u64,
-    /// Rollbacks.
-    pub rollbacks: u64,
-    /// Blocks that rollbacks threw out of the cache.
-    pub rolled_back: u64,
-    /// Of these, dirty ones.
-    pub rolled_back_dirty: u64,
-    /// Blocks of flash reclaimed, each one erased in every plane of its stripe.
-    pub blocks_reclaimed: u64,
-    /// Chains of versions collapsed.
-    pub chains_collapsed: u64,
-    /// Of the blocks, those emptied because others had worn more.
-    pub wear_moves: u64,
-    /// States for rollback given up for want of space.
-    pub tokens_given_up: u64,
-    /// States that the controller made by itself, as no sync did.
-    pub own_epochs: u64,
+counts! {
+    /// What a flash main memory did. Flash operations are in [`crate::flash::FlashCounts`].
+    pub struct NvmmCounts {
+        /// Accesses to a block: commands, those that cross blocks counted once for each.
+        pub accesses: u64,
+        /// Accesses that found their block.
+        pub hits: u64,
+        /// Accesses that found it on its way.
+        pub merged: u64,
+        /// Accesses that did not find it.
+        pub misses: u64,
+        /// Misses that wrote all of their block, so that nothing was fetched.
+        pub whole_writes: u64,
+        /// Accesses that had to wait for a block, a buffer or free flash before they could even miss.
+        pub stalls: u64,
+        /// Reads of a set's tags.
+        pub tag_reads: u64,
+        /// Bursts that they took.
+        pub tag_read_bursts: u64,
+        /// Bursts of tags written.
+        pub tag_writes: u64,
+        /// Rows of DRAM opened for tags.
+        pub tag_activations: u64,
+        /// Bursts of blocks moved to or from DRAM.
+        pub data_bursts: u64,
+        /// Blocks fetched, ahead or not.
+        pub fills: u64,
+        /// Of these, blocks never written.
+        pub unwritten: u64,
+        /// Blocks put into the cache.
+        pub inserted: u64,
+        /// Blocks that left it for others.
+        pub evictions: u64,
+        /// Blocks fetched ahead of need.
+        pub prefetches: u64,
+        /// Of these, blocks used before they left, also while they were on their way.
+        pub prefetches_used: u64,
+        /// Of these, blocks that left without having been used.
+        pub prefetches_wasted: u64,
+        /// Blocks that would have been fetched ahead if there had been room.
+        pub prefetches_dropped: u64,
+        /// Clean blocks that became dirty.
+        pub soiled: u64,
+        /// Dirty blocks written back because they had to leave.
+        pub written_evicted: u64,
+        /// Dirty blocks written back with another of their page, which had to leave.
+        pub written_along: u64,
+        /// Dirty blocks written back while flash was idle.
+        pub written_idle: u64,
+        /// Dirty blocks written back by a sync.
+        pub written_sync: u64,
+        /// Versions of pages that write-backs made.
+        pub versions: u64,
+        /// Syncs that have made their cut.
+        pub syncs: u64,
+        /// Rollbacks.
+        pub rollbacks: u64,
+        /// Blocks that rollbacks threw out of the cache.
+        pub rolled_back: u64,
+        /// Of these, dirty ones.
+        pub rolled_back_dirty: u64,
+        /// Blocks of flash reclaimed, each one erased in every plane of its stripe.
+        pub blocks_reclaimed: u64,
+        /// Chains of versions collapsed.
+        pub chains_collapsed: u64,
+        /// Of the blocks, those emptied because others had worn more.
+        pub wear_moves: u64,
+        /// States for rollback given up for want of space.
+        pub tokens_given_up: u64,
+        /// States that the controller made by itself, as no sync did.
+        pub own_epochs: u64,
+    }
+}
+
+/// What had been counted at a moment.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Base {
+    counts: NvmmCounts,
+    flash: FlashCounts,
+    channel_bytes: u64,
+    bus_busy: Time,
 }
 
 impl NvmmMemory {
-    /// What it did.
+    /// What it did since measuring began.
     #[must_use]
     pub fn nvmm_counts(&self) -> NvmmCounts {
-        self.counts
+        self.counts.since(&self.base.counts)
+    }
+
+    /// All that is counted, from the first.
+    pub(super) fn books(&self) -> Base {
+        Base {
+            counts: self.counts,
+            flash: self.flash,
+            channel_bytes: self.channels.bytes(),
+            bus_busy: self.channels.bus_busy(),
+        }
+    }
+
+    /// What its DRAM did since measuring began, entries of the page table left out.
+    #[must_use]
+    pub fn dram_counts(&self) -> DramCounts {
+        self.dram.dram_counts()
     }
 
     /// The memory's preset.
@@ -94,17 +121,18 @@ impl NvmmMemory {
         &self.nvmm
     }
 
-    /// Bytes that have crossed the flash channels.
+    /// Bytes that have crossed the flash channels since measuring began.
     #[must_use]
     pub fn channel_bytes(&self) -> u64 {
-        self.channels.bytes()
+        self.channels.bytes() - self.base.channel_bytes
     }
 
-    /// Share of `time` in which a flash channel carried something, the mean over channels.
+    /// Share of `time`, since measuring began, in which a flash channel carried something, the mean over
+    /// channels.
     #[must_use]
     pub fn channel_use(&self, time: Time) -> f64 {
         let all = time as f64 * self.nvmm.channels as f64;
-        if all > 0.0 { self.channels.bus_busy() as f64 / all } else { 0.0 }
+        if all > 0.0 { (self.channels.bus_busy() - self.base.bus_busy) as f64 / all } else { 0.0 }
     }
 
     /// Blocks of the cache that are dirty.
@@ -137,11 +165,12 @@ impl NvmmMemory {
         self.cache.memory_bytes() + self.flags.capacity() + self.store.memory_bytes()
     }
 
-    /// Dynamic and static energy over `time` by component, in picojoules. A memory in flash's place has
+    /// Energy since measuring began, over `time`, by component, in picojoules, dynamic and static. A memory in flash's place has
     /// the energy of its bits, or none where the preset does not give it, and no standby of its own.
     #[must_use]
     pub fn energy_pj(&self, time: Time) -> Vec<(&'static str, f64, f64)> {
-        let (dram, counts, flash) = (&self.nvmm.dram, &self.counts, &self.flash);
+        let (dram, counts) = (&self.nvmm.dram, self.nvmm_counts());
+        let flash = self.flash.since(&self.base.flash);
         let all = self.dram.dram_counts();
         let burst = |write| dram.burst_energy(write).0;
         let tags = burst(false) * counts.tag_read_bursts as f64
@@ -174,7 +203,7 @@ impl NvmmMemory {
             parts.push(("store write", bits(self.nvmm.store_write_energy, flash.programs()), 0.0));
         }
         if let Some(cost) = self.nvmm.channel_energy {
-            parts.push(("flash io", bit_energy(cost, self.channels.bytes()).0, 0.0));
+            parts.push(("flash io", bit_energy(cost, self.channel_bytes()).0, 0.0));
         }
         parts
     }
@@ -223,7 +252,7 @@ impl NvmmMemory {
             c.soiled,
         )?;
         law("every block written back is programmed once", f.host_programs, written)?;
-        let bursts = self.dram.dram_counts();
+        let bursts = self.dram.all_counts();
         law(
             "every burst of DRAM is of tags or of data",
             c.tag_read_bursts + c.tag_writes + c.data_bursts,

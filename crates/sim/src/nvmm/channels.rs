@@ -173,9 +173,9 @@ impl Channels {
         self.bus_busy
     }
 
-    /// Whether nothing at all is queued or under way on the channel of a plane.
+    /// Whether nothing at all is queued or under way on a plane.
     pub(super) fn is_idle(&self, plane: u32) -> bool {
-        self.channels[self.channel_of(plane) as usize].active.is_empty()
+        self.planes[plane as usize].inside == 0
     }
 
     /// Whether nothing at all is queued or under way.

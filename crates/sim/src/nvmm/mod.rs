@@ -48,6 +48,7 @@ use crate::host::{Command, Context, Device, Slot};
 pub use books::NvmmCounts;
 pub use options::{NvmmOptions, Prefetch};
 
+use books::Base;
 use channels::{ChannelEvent, Channels, Class, Notice, OpId};
 use fill::{Fill, Streams};
 use layout::{Key, Layout};
@@ -92,20 +93,24 @@ struct Part {
 #[derive(Debug, Clone, Copy)]
 enum Work {
     Fill(u32),
-    /// A version being programmed: its slot, whether its data are still in the cache's DRAM, whether it
-    /// holds a place in the write buffer, and the cuts made before it was queued.
-    WriteBack {
-        slot: u64,
-        frame: Option<usize>,
-        buffered: bool,
-        cuts: u64,
-    },
+    WriteBack(Program),
     MoveRead(u32),
-    MoveProgram {
-        reclaim: u32,
-        slot: u64,
-    },
+    MoveProgram { reclaim: u32, slot: u64 },
     Erase(u32),
+}
+
+/// A segment of a version being programmed.
+#[derive(Debug, Clone, Copy)]
+struct Program {
+    slot: u64,
+    /// Where in the cache's DRAM its data still are.
+    frame: Option<usize>,
+    /// It holds a place in the write buffer.
+    buffered: bool,
+    /// Nothing asked for it yet.
+    early: bool,
+    /// Cuts made before it was queued.
+    cuts: u64,
 }
 
 /// Things by number, whose numbers are used again.
@@ -195,6 +200,8 @@ pub struct NvmmMemory {
     /// Places of the write buffer in use.
     buffered: u64,
     programs_open: u64,
+    /// Of these, early ones.
+    early_open: u64,
     syncs: Vec<Sync>,
     /// Cuts that syncs have made.
     cuts: u64,
@@ -209,6 +216,8 @@ pub struct NvmmMemory {
     fruitless: u32,
     counts: NvmmCounts,
     flash: FlashCounts,
+    /// What had been counted when measuring began.
+    base: Base,
     shadow: Option<Shadow>,
     tag_base: u64,
     lines_per_block: u32,
@@ -234,8 +243,12 @@ impl NvmmMemory {
                 ),
             ));
         }
-        for (key, share) in [("write_back_above", options.write_back_above), ("bad_share", options.bad_share)]
-        {
+        for (key, share) in [
+            ("write_back_above", options.write_back_above),
+            ("write_back_cold", options.write_back_cold),
+            ("write_back_planes", options.write_back_planes),
+            ("bad_share", options.bad_share),
+        ] {
             if !(0.0..=1.0).contains(&share) {
                 return Err(SimError::config(key, "must be 0 to 1"));
             }
@@ -278,6 +291,7 @@ impl NvmmMemory {
             in_buffer: HashSet::new(),
             buffered: 0,
             programs_open: 0,
+            early_open: 0,
             syncs: Vec::new(),
             cuts: 0,
             last_sync: None,
@@ -288,6 +302,7 @@ impl NvmmMemory {
             fruitless: 0,
             counts: NvmmCounts::default(),
             flash: FlashCounts::default(),
+            base: Base::default(),
             shadow: options.verify.then(Shadow::default),
             lines_per_block: (segment / LINE) as u32,
             bursts_per_block,
@@ -310,9 +325,9 @@ impl NvmmMemory {
         self.counts.tag_reads += 1;
         let bursts = self.nvmm.tag_bursts();
         let first = self.tag_base + u64::from(self.cache.set_of(key)) * bursts;
-        let opened = self.dram.dram_counts().activations;
+        let opened = self.dram.all_counts().activations;
         let end = (first..first + bursts).map(|number| self.dram.serve(number, false, now)).max();
-        self.counts.tag_activations += self.dram.dram_counts().activations - opened;
+        self.counts.tag_activations += self.dram.all_counts().activations - opened;
         self.counts.tag_read_bursts += bursts;
         end.unwrap_or(now) + self.nvmm.tag_delay.0
     }
@@ -325,9 +340,9 @@ impl NvmmMemory {
         }
         let ways = usize::from(self.cache.ways());
         let burst = (frame % ways) as u64 * self.nvmm.tag.0 / self.nvmm.dram.burst_bytes().0.max(1);
-        let opened = self.dram.dram_counts().activations;
+        let opened = self.dram.all_counts().activations;
         self.dram.serve(self.tag_base + (frame / ways) as u64 * bursts + burst, true, now);
-        self.counts.tag_activations += self.dram.dram_counts().activations - opened;
+        self.counts.tag_activations += self.dram.all_counts().activations - opened;
         self.counts.tag_writes += 1;
     }
 
@@ -441,7 +456,7 @@ impl NvmmMemory {
 
     fn entering(&mut self, op: OpId, now: Time) {
         // What a demand has not taken out of the cache is read when the channel takes it.
-        if let Some(Work::WriteBack { frame: Some(frame), .. }) = self.works.get(op).copied() {
+        if let Some(Work::WriteBack(Program { frame: Some(frame), .. })) = self.works.get(op).copied() {
             self.data(frame, 0, self.lines_per_block, false, now);
         }
     }
@@ -450,7 +465,7 @@ impl NvmmMemory {
         match self.works.take(op) {
             None => Ok(()),
             Some(Work::Fill(fill)) => self.filled(fill, context),
-            Some(Work::WriteBack { slot, buffered, cuts, .. }) => self.written(slot, buffered, cuts, context),
+            Some(Work::WriteBack(program)) => self.written(program, context),
             Some(Work::MoveRead(reclaim)) => self.move_read(reclaim, context),
             Some(Work::MoveProgram { reclaim, slot }) => {
                 self.in_buffer.remove(&slot);
@@ -544,6 +559,11 @@ impl Device for NvmmMemory {
             }
         }
         self.attend(context)
+    }
+
+    fn begin_measuring(&mut self) {
+        self.base = self.books();
+        self.dram.begin_measuring();
     }
 
     fn counts(&self) -> FlashCounts {

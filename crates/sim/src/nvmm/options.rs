@@ -42,9 +42,16 @@ pub struct NvmmOptions {
     /// The order of use is kept with the tags, so that every access writes one burst of them. If not, only
     /// changes of a block's state do.
     pub order_in_tags: bool,
-    /// Dirty blocks not used lately are written back while flash channels are idle, the longest dirty
+    /// Cold dirty blocks are written back early, into planes that have nothing to do, the longest dirty
     /// first, as long as more than this share of the cache is dirty; 1 for never.
     pub write_back_above: f64,
+    /// Share of a set's blocks, from the one not used for longest, that is cold: those leave next. One block
+    /// at least. Assumed; the paper writes back "cold dirty pages preemptively" and gives no figure.
+    pub write_back_cold: f64,
+    /// Share of all planes that may be busy with early writes at once, and so of the reads that find their
+    /// plane taken by one, at most. A page's blocks
+    /// at least. Assumed, for the same reason.
+    pub write_back_planes: f64,
     /// Every page was written before the run, so that each read of one for the first time reads flash.
     pub populated: bool,
     /// States kept for rollback; older ones are given up, oldest first, at a sync, and when space runs out.
@@ -75,6 +82,8 @@ impl Default for NvmmOptions {
             critical_first: true,
             order_in_tags: true,
             write_back_above: 0.1,
+            write_back_cold: 0.125,
+            write_back_planes: 0.125,
             populated: true,
             tokens: 1,
             reclaim_at_once: 2,

@@ -148,11 +148,13 @@ impl Store {
         Ok(self.with(|v| v.lookup(page, segment)).map_err(broken)?.map(|version| version.slot))
     }
 
-    /// The plane that the next segments of the host go to first.
-    pub(super) fn next_plane(&self) -> Option<u32> {
+    /// The planes of the next so many slots of the block that the host fills now; nothing if it has not so
+    /// many left.
+    pub(super) fn next_planes(&self, slots: u32) -> Option<impl Iterator<Item = u32> + use<'_>> {
         let head = self.heads[self.next]?;
-        (u32::from(head.used) < self.layout.slots_per_block)
-            .then(|| self.layout.plane(self.layout.slot(head.block, head.used.into())))
+        let used = u32::from(head.used);
+        let slot = move |index| self.layout.plane(self.layout.slot(head.block, index));
+        (used + slots <= self.layout.slots_per_block).then(|| (used..used + slots).map(slot))
     }
 
     /// Goes on to the next of the blocks that the host fills.

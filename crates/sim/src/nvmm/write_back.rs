@@ -1,11 +1,15 @@
-//! Dirty blocks on their way to flash: evicted, written back while flash is idle, or by a sync; and the
-//! way back to what a sync has made.
+//! Dirty blocks on their way to flash: evicted, written back early, or by a sync; and the way back to what a
+//! sync has made.
+//!
+//! What is written early must not stand in the way of reads, for a program takes many times as long as one.
+//! So it is only what leaves the cache next (the cold end of each set), each program goes to a plane that has
+//! nothing to do, and only a share of all planes is at work on such programs at once.
 
 use deepram_core::{Epoch, PageId};
 
 use super::channels::Class;
 use super::layout::Key;
-use super::{NvmmEvent, NvmmMemory, What, Work, flag};
+use super::{NvmmEvent, NvmmMemory, Program, What, Work, flag};
 use crate::error::SimError;
 use crate::host::{Context, Slot};
 
@@ -24,11 +28,11 @@ pub(super) struct Sync {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
     Evicted(usize),
-    Idle,
+    Early,
     Sync,
 }
 
-/// Blocks looked at for one that has not been used lately.
+/// Blocks looked at for a cold one, each time that anything happens.
 const LOOKS: u32 = 4;
 
 impl NvmmMemory {
@@ -49,7 +53,8 @@ impl NvmmMemory {
         Ok(true)
     }
 
-    /// Writes back the dirty blocks of a page. False if flash has no room now.
+    /// Writes back the dirty blocks of a page, of which early only the cold ones. False if flash has no room
+    /// now, or no idle planes for early writes.
     fn write_page(
         &mut self,
         page: PageId,
@@ -60,8 +65,14 @@ impl NvmmMemory {
         let mut segments = 0;
         for (segment, place) in (0..self.store.layout.per_page as u8).zip(&mut frames) {
             let frame = self.cache.find(self.store.layout.key(page, segment));
-            *place = frame.filter(|frame| self.flags[*frame] & (flag::DIRTY | flag::FILLING) == flag::DIRTY);
+            *place = frame.filter(|frame| {
+                self.flags[*frame] & (flag::DIRTY | flag::FILLING) == flag::DIRTY
+                    && (cause != Cause::Early || self.is_cold(*frame))
+            });
             segments |= u16::from(place.is_some()) << segment;
+        }
+        if cause == Cause::Early && !self.turn_to_idle(segments.count_ones()) {
+            return Ok(false);
         }
         let Some(placed) = self.store.write(page, segments)? else {
             self.reclaim(context)?;
@@ -77,7 +88,7 @@ impl NvmmMemory {
             match cause {
                 _ if evicted => self.counts.written_evicted += 1,
                 Cause::Evicted(_) => self.counts.written_along += 1,
-                Cause::Idle => self.counts.written_idle += 1,
+                Cause::Early => self.counts.written_idle += 1,
                 Cause::Sync => self.counts.written_sync += 1,
             }
             self.flags[frame] &= !flag::DIRTY;
@@ -94,8 +105,11 @@ impl NvmmMemory {
             self.flash.host_programs += 1;
             self.flash.host_pages += 1;
             let kept = (!evicted).then_some(frame);
-            let work = Work::WriteBack { slot: slot.0, frame: kept, buffered: evicted, cuts: self.cuts };
-            let op = self.works.add(work);
+            let early = cause == Cause::Early;
+            self.early_open += u64::from(early);
+            let (slot_number, cuts) = (slot.0, self.cuts);
+            let program = Program { slot: slot_number, frame: kept, buffered: evicted, early, cuts };
+            let op = self.works.add(Work::WriteBack(program));
             let plane = self.store.layout.plane(slot);
             if evicted {
                 let taken = self.data(frame, 0, self.lines_per_block, false, now);
@@ -111,17 +125,16 @@ impl NvmmMemory {
     /// A program of a version is over.
     pub(super) fn written(
         &mut self,
-        slot: u64,
-        buffered: bool,
-        cuts: u64,
+        program: Program,
         context: &mut Context<NvmmEvent>,
     ) -> Result<(), SimError> {
-        self.in_buffer.remove(&slot);
-        self.buffered -= u64::from(buffered);
+        self.in_buffer.remove(&program.slot);
+        self.buffered -= u64::from(program.buffered);
         self.programs_open -= 1;
+        self.early_open -= u64::from(program.early);
         for sync in &mut self.syncs {
             if let Some((before, left)) = &mut sync.cut
-                && cuts <= *before
+                && program.cuts <= *before
             {
                 *left -= 1;
             }
@@ -130,12 +143,12 @@ impl NvmmMemory {
         self.wake(context)
     }
 
-    /// Writes back blocks that were not used lately, while flash has nothing else to do.
+    /// Writes back cold blocks while planes have nothing else to do.
     pub(super) fn write_back_idle(&mut self, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
         let limit = (self.options.write_back_above * self.cache.capacity() as f64) as u64;
         let mut looks = 0;
-        while self.dirty > limit && looks < LOOKS {
-            if self.store.free_for_host() <= self.store.low() || !self.turn_to_idle() {
+        while self.dirty > limit && looks < LOOKS && self.may_write_early() {
+            if self.store.free_for_host() <= self.store.low() {
                 return Ok(());
             }
             let Some(frame) = self.listed.pop_front() else { return Ok(()) };
@@ -143,26 +156,45 @@ impl NvmmMemory {
                 self.flags[frame] &= !flag::LISTED;
                 continue;
             }
-            let key = self.cache.key(frame).unwrap_or_default();
-            // The newer half of a set is likely to be written again.
-            let hot = self.cache.age(frame) < usize::from(self.cache.ways() / 2);
-            let (page, _) = self.store.layout.split(key);
-            if hot || !self.write_page(page, Cause::Idle, context)? {
+            if !self.is_cold(frame) {
                 self.listed.push_back(frame);
                 looks += 1;
-            } else {
-                self.flags[frame] &= !flag::LISTED;
+                continue;
             }
+            let (page, _) = self.store.layout.split(self.cache.key(frame).unwrap_or_default());
+            if !self.write_page(page, Cause::Early, context)? {
+                self.listed.push_back(frame);
+                return Ok(());
+            }
+            self.flags[frame] &= !flag::LISTED;
         }
         Ok(())
     }
 
-    /// Goes on to a block being filled whose channel is idle. False if there is none.
-    fn turn_to_idle(&mut self) -> bool {
+    /// Whether a block is among those of its set that leave next.
+    fn is_cold(&self, frame: usize) -> bool {
+        let ways = usize::from(self.cache.ways());
+        let cold = ((self.options.write_back_cold * ways as f64) as usize).max(1);
+        self.cache.age(frame) + cold >= ways
+    }
+
+    /// Whether so few planes are busy with early writes that those of a page may follow.
+    fn may_write_early(&self) -> bool {
+        let planes = (self.options.write_back_planes * self.nvmm.planes() as f64) as u64;
+        self.early_open == 0 || self.early_open + u64::from(self.store.layout.per_page) <= planes
+    }
+
+    /// Goes on to a block being filled whose next so many segments lie in idle planes. False if there is
+    /// none.
+    fn turn_to_idle(&mut self, segments: u32) -> bool {
         for _ in 0..self.store.heads() {
-            let plane = self.store.next_plane();
-            if plane.is_none_or(|plane| self.channels.is_idle(plane)) {
-                return plane.is_some() || self.channels.is_quiet();
+            let idle = match self.store.next_planes(segments) {
+                Some(mut planes) => planes.all(|plane| self.channels.is_idle(plane)),
+                // It is not known where a block yet to be opened will lie.
+                None => self.channels.is_quiet(),
+            };
+            if idle {
+                return true;
             }
             self.store.turn();
         }

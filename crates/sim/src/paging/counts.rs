@@ -2,52 +2,55 @@
 
 use serde::Serialize;
 
-/// Faults, pages and commands so far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct PagingCounts {
-    /// Accesses completed.
-    pub accesses: u64,
-    /// Faults whose page had to be read from the drive.
-    pub major_faults: u64,
-    /// Faults whose page was on its way already.
-    pub waiting_faults: u64,
-    /// Faults whose page was in memory but not mapped.
-    pub minor_faults: u64,
-    /// First writes to pages that were mapped and clean.
-    pub protection_faults: u64,
-    /// First touches of anonymous pages, which are filled with zeros.
-    pub zero_faults: u64,
-    /// Faults whose page was gone again before it could be mapped.
-    pub repeated_faults: u64,
-    /// Faults that waited for a dirty page to be written before they had a frame.
-    pub direct_reclaims: u64,
-    /// Writes that waited because too much was dirty.
-    pub throttled: u64,
-    /// Commands that read.
-    pub read_commands: u64,
-    /// Pages that they read.
-    pub pages_read: u64,
-    /// Of these, pages read ahead of use.
-    pub readahead_pages: u64,
-    /// Of these, pages used since.
-    pub readahead_used: u64,
-    /// Of these, pages evicted unused.
-    pub readahead_wasted: u64,
-    /// Times a clean page became dirty.
-    pub dirtied: u64,
-    /// Commands that wrote pages back.
-    pub write_commands: u64,
-    /// Pages that they wrote.
-    pub pages_written: u64,
-    /// Of these, pages written to make room.
-    pub reclaim_writes: u64,
-    /// Pages brought into memory, zero-filled ones included.
-    pub brought_in: u64,
-    /// Pages evicted.
-    pub evicted: u64,
-    /// Time from when the drive had the command of a major fault until its page was in memory, added up,
-    /// in picoseconds.
-    pub hardware_ps: u64,
+use crate::result::counts;
+
+counts! {
+    /// Faults, pages and commands so far.
+    pub struct PagingCounts {
+        /// Accesses completed.
+        pub accesses: u64,
+        /// Faults whose page had to be read from the drive.
+        pub major_faults: u64,
+        /// Faults whose page was on its way already.
+        pub waiting_faults: u64,
+        /// Faults whose page was in memory but not mapped.
+        pub minor_faults: u64,
+        /// First writes to pages that were mapped and clean.
+        pub protection_faults: u64,
+        /// First touches of anonymous pages, which are filled with zeros.
+        pub zero_faults: u64,
+        /// Faults whose page was gone again before it could be mapped.
+        pub repeated_faults: u64,
+        /// Faults that waited for a dirty page to be written before they had a frame.
+        pub direct_reclaims: u64,
+        /// Writes that waited because too much was dirty.
+        pub throttled: u64,
+        /// Commands that read.
+        pub read_commands: u64,
+        /// Pages that they read.
+        pub pages_read: u64,
+        /// Of these, pages read ahead of use.
+        pub readahead_pages: u64,
+        /// Of these, pages used since.
+        pub readahead_used: u64,
+        /// Of these, pages evicted unused.
+        pub readahead_wasted: u64,
+        /// Times a clean page became dirty.
+        pub dirtied: u64,
+        /// Commands that wrote pages back.
+        pub write_commands: u64,
+        /// Pages that they wrote.
+        pub pages_written: u64,
+        /// Of these, pages written to make room.
+        pub reclaim_writes: u64,
+        /// Pages brought into memory, zero-filled ones included.
+        pub brought_in: u64,
+        /// Pages evicted.
+        pub evicted: u64,
+        /// Time from when the drive had the command of a major fault until its page was in memory, added up,
+        /// in picoseconds.
+        pub hardware_ps: u64,
+    }
 }
 
 /// Mean and standard deviation of a time, in picoseconds.

@@ -147,6 +147,9 @@ impl PagedMemory {
         };
         let state = self.frames[frame as usize];
         let mut time = now;
+        if !state.mapped && self.maps_around(slot) == 1 {
+            self.readahead.hit(1);
+        }
         if state.trigger {
             self.frames[frame as usize].trigger = false;
             time = self.read_ahead(page, now, context);
@@ -421,19 +424,31 @@ impl PagedMemory {
         self.write_behind(context)
     }
 
+    /// How many pages the access has mapped at once, itself among them.
+    fn maps_around(&self, slot: Slot) -> u32 {
+        let alone = self.swap || self.accesses[slot as usize].write;
+        if alone { 1 } else { self.options.map_around.max(1) }
+    }
+
     /// Maps the page for the access; with a read those around it that are in memory, too; a write makes it
     /// dirty.
     fn map(&mut self, slot: Slot, number: u32) {
         let page = self.frames[number as usize].page;
         let write = self.accesses[slot as usize].write;
-        self.frames[number as usize].mapped = true;
-        let around = if self.swap || write { 1 } else { self.options.map_around.max(1) };
+        let around = self.maps_around(slot);
+        let mut mapped = u32::from(!std::mem::replace(&mut self.frames[number as usize].mapped, true));
         let first = page - page % around;
         for other in first..first.saturating_add(around).min(self.store.pages()) {
             if let Some(frame) = self.store.frame(other) {
                 let frame = &mut self.frames[frame as usize];
-                frame.mapped |= !frame.reading && !frame.trigger;
+                if !frame.mapped && !frame.reading && !frame.trigger {
+                    frame.mapped = true;
+                    mapped += 1;
+                }
             }
+        }
+        if around > 1 {
+            self.readahead.hit(mapped);
         }
         let frame = &mut self.frames[number as usize];
         if write && !frame.dirty {

@@ -197,7 +197,19 @@ pub struct PagedMemory {
     bytes_asked: u64,
     link_bytes: u64,
     counts: PagingCounts,
+    /// Times of the major faults since measuring began.
     times: [Tally; 3],
+    /// What had been counted when measuring began.
+    base: Base,
+}
+
+/// What had been counted at a moment.
+#[derive(Debug, Default)]
+struct Base {
+    counts: PagingCounts,
+    flash: FlashCounts,
+    software: [Time; Phase::ALL.len()],
+    link_bytes: u64,
 }
 
 impl PagedMemory {
@@ -261,6 +273,7 @@ impl PagedMemory {
                 options.readahead_least,
                 options.readahead_most,
                 options.readahead_runs,
+                options.read_around,
             ),
             cluster: SwapCluster::new(options.swap_cluster),
             accesses: Vec::new(),
@@ -296,24 +309,25 @@ impl PagedMemory {
             link_bytes: 0,
             counts: PagingCounts::default(),
             times: [Tally::default(); 3],
+            base: Base::default(),
             ssd: ssd.clone(),
             options: options.clone(),
         })
     }
 
-    /// What it did.
+    /// What it did since measuring began.
     #[must_use]
     pub fn paging_counts(&self) -> PagingCounts {
-        self.counts
+        self.counts.since(&self.base.counts)
     }
 
-    /// Software time by phase, in picoseconds.
+    /// Software time since measuring began by phase, in picoseconds.
     #[must_use]
     pub fn software_ps(&self) -> [(Phase, Time); Phase::ALL.len()] {
-        self.software.spent()
+        self.software.spent().map(|(phase, time)| (phase, time - self.base.software[phase as usize]))
     }
 
-    /// Times of the major faults.
+    /// Times of the major faults that have ended since measuring began.
     #[must_use]
     pub fn fault_times(&self) -> FaultTimes {
         let [total, hardware, software] = self.times.map(|tally| tally.moments());
@@ -340,18 +354,20 @@ impl PagedMemory {
         self.drive.device()
     }
 
-    /// Bytes of commands that crossed the link, in both directions.
+    /// Bytes of commands that crossed the link since measuring began, in both directions.
     #[must_use]
     pub fn link_bytes(&self) -> u64 {
-        self.link_bytes
+        self.link_bytes - self.base.link_bytes
     }
 
-    /// Dynamic and static energy over `time` by component, in picojoules: DRAM's components, flash, link.
+    /// Energy since measuring began, over `time`, by component, in picojoules, dynamic and static: DRAM's
+    /// components, flash, link.
     #[must_use]
     pub fn energy_pj(&self, time: Time) -> Vec<(&'static str, f64, f64)> {
         let mut parts = self.dram.energy_pj(time).to_vec();
-        parts.extend(self.counts().energy_pj(&self.ssd.nand, self.ssd.packages(), time));
-        parts.push(("link", self.link_bytes as f64 * 8.0 * self.options.link_pj_per_bit, 0.0));
+        let flash = self.counts().since(&self.base.flash);
+        parts.extend(flash.energy_pj(&self.ssd.nand, self.ssd.packages(), time));
+        parts.push(("link", self.link_bytes() as f64 * 8.0 * self.options.link_pj_per_bit, 0.0));
         parts
     }
 
@@ -452,6 +468,17 @@ impl Device for PagedMemory {
             PagingEvent::Drive => self.advance(context)?,
         }
         self.tidy(context)
+    }
+
+    fn begin_measuring(&mut self) {
+        self.base = Base {
+            counts: self.counts,
+            flash: self.counts(),
+            software: self.software.spent().map(|(_, time)| time),
+            link_bytes: self.link_bytes,
+        };
+        self.times = [Tally::default(); 3];
+        self.dram.begin_measuring();
     }
 
     fn counts(&self) -> FlashCounts {

@@ -40,6 +40,9 @@ pub struct PagingOptions {
     pub readahead_least: u32,
     /// Pages of the largest readahead window of a file: 128 KiB; 0 for no readahead.
     pub readahead_most: u32,
+    /// A random miss of a file has the `readahead_most` pages around it read, unless the file misses much more
+    /// than it hits (Linux, mm/filemap.c); if not, its page alone.
+    pub read_around: bool,
     /// Sequential runs that readahead follows at once. Linux has one window for each open file and finds
     /// other runs by marks in pages; assumed to come to this.
     pub readahead_runs: u32,
@@ -79,6 +82,7 @@ impl Default for PagingOptions {
             completion: Completion::Interrupt,
             readahead_least: 4,
             readahead_most: 32,
+            read_around: true,
             readahead_runs: 16,
             swap_cluster: 8,
             map_around: 16,

@@ -2,18 +2,30 @@
 //!
 //! For a file, windows as Linux's:
 //!
-//! 1. A miss that continues nothing is random: its page is read alone. The first page of the file counts
-//!    as the beginning of a run.
-//! 2. A miss next to the last one of a run opens a window of the least size at that page, whose second page
+//! 1. The first page of the file counts as the beginning of a run. Any other miss that continues nothing is
+//!    random, and read around: a window of the most pages with the missing one in its middle, and as trigger
+//!    the first page of its last quarter.
+//! 2. Unless the file misses much more than it hits: a counter goes up by one with each random miss, to 1000
+//!    at most, and down by one with each hit. While it is above 100, a random miss reads its page alone.
+//!    A hit is a fault that finds its page in memory; where a fault maps the pages around it, each page
+//!    that it maps is one, and so is the missing one when it has come. So it is with the kernel, which repeats
+//!    the fault then; random misses of a mapping that maps around are thus read around for ever (seen on
+//!    6.18: 113 misses far apart, all of them read around).
+//! 3. A miss next to the last one of a run opens a window of the least size at that page, whose second page
 //!    is the window's trigger.
-//! 3. Use of a trigger page has the next window read, which begins where the last one ends, is twice as
+//! 4. Use of a trigger page has the next window read, which begins where the last one ends, is twice as
 //!    long up to the most, and whose first page is the next trigger.
-//! 4. A miss at the end of a window means that its trigger was missed: the next window is read at once,
+//! 5. A miss at the end of a window means that its trigger was missed: the next window is read at once,
 //!    with its second page as trigger.
 //!
 //! For swap, an aligned cluster around the slot. It is as large as the pages read beside others since the
 //! last time proved useful: two and the useful ones, rounded up to a power of two; one slot if none was
 //! useful and the slot is not next to the last one. It shrinks by half at most each time.
+
+/// The counter of misses from which on random ones are read alone, and where it ends (Linux, mm/filemap.c,
+/// MMAP_LOTSAMISS).
+const LOTS_OF_MISSES: u32 = 100;
+const MOST_MISSES: u32 = 10 * LOTS_OF_MISSES;
 
 /// What is read: pages from `first`, and the page whose use has the next window read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,18 +53,27 @@ pub struct Readahead {
     least: u32,
     most: u32,
     limit: usize,
+    around: bool,
+    /// Random misses less hits.
+    misses: u32,
     /// The one used last comes last.
     runs: Vec<Run>,
 }
 
 impl Readahead {
-    /// Windows of `least` to `most` pages for `runs` runs at once.
+    /// Windows of `least` to `most` pages for `runs` runs at once; `around` to read random misses around.
     #[must_use]
-    pub fn new(least: u32, most: u32, runs: u32) -> Self {
-        Self { least: least.clamp(1, most.max(1)), most, limit: runs.max(1) as usize, runs: Vec::new() }
+    pub fn new(least: u32, most: u32, runs: u32, around: bool) -> Self {
+        let least = least.clamp(1, most.max(1));
+        Self { least, most, limit: runs.max(1) as usize, around, misses: 0, runs: Vec::new() }
     }
 
-    /// The page is not in memory: what is to be read, which begins with it.
+    /// So many pages were found in memory.
+    pub fn hit(&mut self, pages: u32) {
+        self.misses = self.misses.saturating_sub(pages);
+    }
+
+    /// The page is not in memory: what is to be read, which contains it.
     pub fn miss(&mut self, page: u32) -> Window {
         let alone = Window { first: page, len: 1, trigger: None };
         if self.most == 0 {
@@ -63,6 +84,7 @@ impl Readahead {
             Some(0) => self.least,
             Some(len) => len.saturating_mul(2).min(self.most),
             None if page == 0 => self.least,
+            None if self.reads_around() => return self.around(page),
             None => {
                 self.keep(Run { end: page.saturating_add(1), len: 0, trigger: 0 });
                 return alone;
@@ -73,6 +95,21 @@ impl Readahead {
         let trigger = if len > 1 { page + 1 } else { page };
         self.keep(Run { end, len, trigger });
         Window { first: page, len, trigger: Some(trigger) }
+    }
+
+    /// Counts a random miss; whether it is to be read around.
+    fn reads_around(&mut self) -> bool {
+        self.misses = (self.misses + 1).min(MOST_MISSES);
+        self.around && self.misses <= LOTS_OF_MISSES
+    }
+
+    fn around(&mut self, page: u32) -> Window {
+        let (first, len) = (page.saturating_sub(self.most / 2), self.most);
+        let end = first.saturating_add(len);
+        let trigger = end - len / 4;
+        self.keep(Run { end, len, trigger });
+        // A window of less than four pages has no last quarter.
+        Window { first, len, trigger: Some(trigger).filter(|trigger| *trigger < end) }
     }
 
     /// A page that was set as a trigger is used; `known_end` is the first page after it that is not in
@@ -144,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_scan_from_the_beginning_reads_windows_of_4_8_16_32_and_then_32_pages() {
-        let mut readahead = Readahead::new(4, 32, 16);
+        let mut readahead = Readahead::new(4, 32, 16, false);
         assert_eq!(readahead.miss(0), window(0, 4, 1));
         for expected in [(1, 4, 8), (4, 12, 16), (12, 28, 32), (28, 60, 32), (60, 92, 32), (92, 124, 32)] {
             let (page, first, len) = expected;
@@ -154,7 +191,7 @@ mod tests {
 
     #[test]
     fn the_second_of_two_neighbours_opens_a_window_and_strangers_are_read_alone() {
-        let mut readahead = Readahead::new(4, 32, 16);
+        let mut readahead = Readahead::new(4, 32, 16, false);
         let alone = |page| Window { first: page, len: 1, trigger: None };
         assert_eq!(readahead.miss(1000), alone(1000));
         assert_eq!(readahead.miss(5), alone(5));
@@ -169,7 +206,7 @@ mod tests {
 
     #[test]
     fn as_many_runs_as_asked_for_are_followed_side_by_side() {
-        let mut readahead = Readahead::new(4, 32, 3);
+        let mut readahead = Readahead::new(4, 32, 3, false);
         for run in 0..3 {
             readahead.miss(1000 * (run + 1));
         }
@@ -186,7 +223,7 @@ mod tests {
     #[test]
     fn any_scan_reads_each_page_once_and_ahead_of_its_use() {
         for (least, most, start) in [(2, 7, 9), (2, 2, 0), (4, 32, 0), (4, 32, 100), (8, 8, 1)] {
-            let mut readahead = Readahead::new(least, most, 1);
+            let mut readahead = Readahead::new(least, most, 1, false);
             let mut held: BTreeMap<u32, bool> = BTreeMap::new();
             let (mut misses, mut reads, mut len) = (0, 0, 0);
             for page in start..start + 500 {
@@ -219,8 +256,47 @@ mod tests {
     }
 
     #[test]
+    fn a_random_miss_is_read_around_and_the_last_quarter_goes_on() {
+        let mut readahead = Readahead::new(4, 32, 16, true);
+        assert_eq!(readahead.miss(1000), window(984, 32, 1008));
+        // At the beginning of the file the window begins there.
+        assert_eq!(readahead.miss(5), window(0, 32, 24));
+        assert_eq!(readahead.triggered(1008, 0), window(1016, 32, 1016));
+        // Where the trigger was missed, and where a run begins, it is a run's window.
+        assert_eq!(readahead.miss(32), window(32, 32, 33));
+        let mut small = Readahead::new(1, 2, 16, true);
+        assert_eq!(small.miss(70), Window { first: 69, len: 2, trigger: None });
+    }
+
+    #[test]
+    fn more_than_a_hundred_misses_beyond_the_hits_are_read_alone_until_hits_come() {
+        let mut readahead = Readahead::new(4, 32, 16, true);
+        let len = |readahead: &mut Readahead, n: u32| readahead.miss(1000 + 100 * n).len;
+        for n in 0..100 {
+            assert_eq!(len(&mut readahead, n), 32, "miss {n}");
+        }
+        assert_eq!(len(&mut readahead, 100), 1);
+        readahead.hit(2);
+        assert_eq!((len(&mut readahead, 101), len(&mut readahead, 102)), (32, 1));
+        // The counter ends at 1000, so that 900 hits and one for the miss itself bring it back.
+        for n in 103..3000 {
+            assert_eq!(len(&mut readahead, n), 1, "miss {n}");
+        }
+        readahead.hit(900);
+        assert_eq!(len(&mut readahead, 3000), 1);
+        readahead.hit(2);
+        assert_eq!(len(&mut readahead, 3001), 32);
+        // What continues a run is not counted, however much is missed.
+        let mut scan = Readahead::new(4, 32, 16, true);
+        for n in 0..500 {
+            scan.miss(1000 + 100 * n);
+        }
+        assert_eq!(scan.miss(1000 + 100 * 499 + 1), window(50_901, 4, 50_902));
+    }
+
+    #[test]
     fn no_window_at_all_if_none_is_wanted() {
-        let mut readahead = Readahead::new(4, 0, 4);
+        let mut readahead = Readahead::new(4, 0, 4, false);
         for page in 0..50 {
             assert_eq!(readahead.miss(page), Window { first: page, len: 1, trigger: None });
         }

@@ -95,7 +95,7 @@ fn read(page: u64) -> Command {
 
 #[test]
 fn a_fault_sleeps_once_after_the_doorbell_and_comes_back_with_switch_and_map_to_do() {
-    let mut machine = machine(&PagingOptions::default(), 1);
+    let mut machine = machine(&PagingOptions { read_around: false, ..PagingOptions::default() }, 1);
     let costs: Software = Registry::builtin().unwrap().get("software.linux-slc").unwrap();
     let costs = costs.with_wait(Picos(0));
     machine.software = Clock::new(&costs, 1);
@@ -112,7 +112,8 @@ fn a_fault_sleeps_once_after_the_doorbell_and_comes_back_with_switch_and_map_to_
 
 #[test]
 fn a_thread_that_polls_never_sleeps_over_its_read() {
-    let options = PagingOptions { completion: Completion::Polling, ..PagingOptions::default() };
+    let options =
+        PagingOptions { completion: Completion::Polling, read_around: false, ..PagingOptions::default() };
     let mut machine = machine(&options, 1);
     let accesses: Vec<Command> = (0..200).map(|n| read(n * 37 % 8000)).collect();
     for seen in run(&mut machine, 4, &accesses) {
@@ -123,7 +124,7 @@ fn a_thread_that_polls_never_sleeps_over_its_read() {
 
 #[test]
 fn threads_that_want_a_page_on_its_way_wait_for_the_one_read() {
-    let mut machine = machine(&PagingOptions::default(), 1);
+    let mut machine = machine(&PagingOptions { read_around: false, ..PagingOptions::default() }, 1);
     run(&mut machine, 8, &[read(5000); 8]);
     let counts = machine.paging_counts();
     assert_eq!((counts.major_faults, counts.waiting_faults, counts.pages_read), (1, 7, 1));
@@ -155,6 +156,7 @@ proptest! {
             completion: if polls { Completion::Polling } else { Completion::Interrupt },
             swap_cluster: cluster,
             readahead_most: most,
+            read_around: seed.is_multiple_of(2),
             dirty_background: limit / 2.0,
             dirty_limit: limit,
             queue,

@@ -451,6 +451,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
             return Ok(());
         }
         let time = self.threads[number as usize].front;
+        self.device.begin_measuring();
         self.base = Base {
             time,
             tallies: self.threads.iter().map(|thread| thread.tally_at(time)).collect(),

@@ -7,45 +7,33 @@ use super::thread::Tally;
 use crate::engine::Time;
 use crate::flash::FlashCounts;
 use crate::metrics::{Latencies, LatencySummary};
+use crate::result::counts;
 
-/// Lines asked of the last-level cache, by what became of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct LineCounts {
-    /// Lines that were there.
-    pub hits: u64,
-    /// Lines that the thread had asked memory for already.
-    pub merged: u64,
-    /// Lines asked of memory.
-    pub misses: u64,
-    /// Lines sent to memory: dirty ones that left, and stores where there is no cache.
-    pub written: u64,
-    /// Misses that waited for their thread's older loads, because they were page faults.
-    pub faults: u64,
-    /// Times that a thread waited for room for a miss.
-    pub mshr_waits: u64,
-    /// Times that a line waited for room in the write buffer.
-    pub write_waits: u64,
-    /// Lines on their way to memory that the device put to sleep: pages that had left before them.
-    pub written_asleep: u64,
-    /// Times that a core went over to another thread.
-    pub switches: u64,
+counts! {
+    /// Lines asked of the last-level cache, by what became of them.
+    pub struct LineCounts {
+        /// Lines that were there.
+        pub hits: u64,
+        /// Lines that the thread had asked memory for already.
+        pub merged: u64,
+        /// Lines asked of memory.
+        pub misses: u64,
+        /// Lines sent to memory: dirty ones that left, and stores where there is no cache.
+        pub written: u64,
+        /// Misses that waited for their thread's older loads, because they were page faults.
+        pub faults: u64,
+        /// Times that a thread waited for room for a miss.
+        pub mshr_waits: u64,
+        /// Times that a line waited for room in the write buffer.
+        pub write_waits: u64,
+        /// Lines on their way to memory that the device put to sleep: pages that had left before them.
+        pub written_asleep: u64,
+        /// Times that a core went over to another thread.
+        pub switches: u64,
+    }
 }
 
 impl LineCounts {
-    pub(super) fn since(&self, base: &LineCounts) -> LineCounts {
-        LineCounts {
-            hits: self.hits - base.hits,
-            merged: self.merged - base.merged,
-            misses: self.misses - base.misses,
-            written: self.written - base.written,
-            faults: self.faults - base.faults,
-            mshr_waits: self.mshr_waits - base.mshr_waits,
-            write_waits: self.write_waits - base.write_waits,
-            written_asleep: self.written_asleep - base.written_asleep,
-            switches: self.switches - base.switches,
-        }
-    }
-
     /// Share of the lines asked for that the cache had; 0 of none.
     #[must_use]
     pub fn hit_ratio(&self) -> f64 {
