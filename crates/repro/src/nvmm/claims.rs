@@ -356,7 +356,7 @@ pub const CLAIMS: [Claim; 47] = [
     ),
     // Randomness and prefetch.
     ghost(
-        "randomness",
+        "randomness-grows",
         "randomness",
         "NVMM over SSD grows from 10 % to 100 % random accesses",
         ("2, then 5", Expected::Rising),

@@ -160,13 +160,19 @@ impl Setting {
             Machine::Nvmm(_) => read.into_iter().chain(base.flash.iter().cloned()).collect(),
             Machine::Ssd => read.into_iter().chain(base.drive.iter().cloned()).collect(),
         };
-        config.nvmm = base.nvmm.clone();
-        config.nvmm.cache_bytes = base.dram;
-        config.paging = base.paging.clone();
-        config.paging.memory_bytes = base.dram;
-        config.paging.backing = self.program.backing;
-        if let Machine::Nvmm(blocks) = self.machine {
-            config.nvmm.prefetch = if blocks == 0 { Prefetch::None } else { Prefetch::Next(blocks) };
+        // A machine's own options only: runs that differ in nothing else are one.
+        match self.machine {
+            Machine::Dram => {}
+            Machine::Nvmm(blocks) => {
+                config.nvmm = base.nvmm.clone();
+                config.nvmm.cache_bytes = base.dram;
+                config.nvmm.prefetch = if blocks == 0 { Prefetch::None } else { Prefetch::Next(blocks) };
+            }
+            Machine::Ssd => {
+                config.paging = base.paging.clone();
+                config.paging.memory_bytes = base.dram;
+                config.paging.backing = self.program.backing;
+            }
         }
         config
     }

@@ -2,14 +2,18 @@
 
 mod claims;
 mod filebench;
+mod lifetime;
 mod machine;
 mod overhead;
 mod page_table;
+mod power;
 mod prefetch;
 mod programs;
 mod randomness;
 mod study;
 mod sweep;
+mod technology;
+mod workloads;
 
 pub use claims::CLAIMS;
 
@@ -38,11 +42,14 @@ pub fn paper(settings: &Settings) -> Result<Paper, ReproError> {
         experiments: vec![
             page_table::experiment(),
             overhead::experiment(settings, &registry)?,
+            technology::experiment(settings, &registry)?,
             Sweep::Gups.experiment(settings, &registry)?,
             Sweep::Mmap.experiment(settings, &registry)?,
             filebench::experiment(settings, &registry)?,
             randomness::experiment(settings, &registry)?,
             prefetch::experiment(settings, &registry)?,
+            power::experiment(settings, &registry)?,
+            lifetime::experiment(settings, &registry)?,
         ],
         sensitivity: Some(study::study(settings, &registry)?),
     })

@@ -4,20 +4,35 @@
 use std::sync::Arc;
 
 use deepram_media::{Registry, Ssd};
+use deepram_sim::host::HostOptions;
 use deepram_sim::rng::Stream;
 use deepram_sim::{RunOptions, System, SystemConfig};
 use deepram_trace::{Op, Request};
 
 use crate::chart::{Axis, Bars, Chart, Drawing};
 use crate::error::ReproError;
-use crate::experiment::{Experiment, Outcome, Settings};
+use crate::experiment::{Experiment, Finished, Outcome, Settings};
+use crate::run::Run;
 use crate::simulate;
 
 const DRIVES: [(&str, &str, &str); 2] =
     [("slc", "paging-slc", "linux-slc"), ("mlc", "paging-mlc", "linux-mlc")];
 
-/// The experiment.
-pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
+/// What the sensitivity study changes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Variant {
+    /// Threads that fault beside the one.
+    pub(super) others: u32,
+    /// A fault has the pages around it read too.
+    pub(super) read_around: bool,
+}
+
+/// The runs.
+pub(super) fn runs(
+    settings: &Settings,
+    registry: &Arc<Registry>,
+    variant: Variant,
+) -> Result<Vec<Run>, ReproError> {
     let count = settings.pick(20_000, 2_000);
     let seed = settings.seed;
     let mut runs = Vec::new();
@@ -27,9 +42,12 @@ pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Resul
         config.software = software.into();
         config.paging.memory_bytes = 256 << 20;
         // One page for each access, as the table counts.
-        config.paging.readahead_most = 0;
+        if !variant.read_around {
+            config.paging.readahead_most = 0;
+        }
         config.paging.map_around = 1;
-        let options = RunOptions { seed, ..RunOptions::default() };
+        let host = HostOptions { threads: 1 + variant.others, ..HostOptions::default() };
+        let options = RunOptions { seed, host, ..RunOptions::default() };
         let drive: Ssd = registry
             .get(&format!("ssd.{preset}"))
             .map_err(|error| ReproError::Config { what: name.into(), source: Box::new(error.into()) })?;
@@ -46,6 +64,29 @@ pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Resul
             })
         })?);
     }
+    Ok(runs)
+}
+
+/// The figures, and the means of hardware and software for a chart.
+pub(super) fn figures(finished: &Finished<'_>, outcome: &mut Outcome) -> Result<[Vec<f64>; 2], ReproError> {
+    let (mut hardware, mut software) = (Vec::new(), Vec::new());
+    for (name, ..) in DRIVES {
+        let part = |of: &str, what: &str| finished.figure(name, &format!("counters.fault_times.{of}.{what}"));
+        for (of, short) in [("total", "total"), ("hardware", "hw"), ("software", "sw")] {
+            outcome.figures.set(format!("{name}.{short}_us"), part(of, "mean_ps")? / 1e6);
+            outcome.figures.set(format!("{name}.{short}_sd_us"), part(of, "deviation_ps")? / 1e6);
+        }
+        let (soft, all) = (part("software", "mean_ps")?, part("total", "mean_ps")?);
+        outcome.figures.set(format!("{name}.sw_percent"), soft / all * 100.0);
+        hardware.push(part("hardware", "mean_ps")? / 1e6);
+        software.push(soft / 1e6);
+    }
+    Ok([hardware, software])
+}
+
+/// The experiment.
+pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
+    let runs = runs(settings, registry, Variant::default())?;
     Ok(Experiment::new(
         "overhead",
         "The software overhead of SSDs",
@@ -54,20 +95,7 @@ pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Resul
         runs,
         |finished| {
             let mut outcome = Outcome::default();
-            let (mut hardware, mut software) = (Vec::new(), Vec::new());
-            for (name, ..) in DRIVES {
-                let part = |of: &str, what: &str| {
-                    finished.figure(name, &format!("counters.fault_times.{of}.{what}"))
-                };
-                for (of, short) in [("total", "total"), ("hardware", "hw"), ("software", "sw")] {
-                    outcome.figures.set(format!("{name}.{short}_us"), part(of, "mean_ps")? / 1e6);
-                    outcome.figures.set(format!("{name}.{short}_sd_us"), part(of, "deviation_ps")? / 1e6);
-                }
-                let (soft, all) = (part("software", "mean_ps")?, part("total", "mean_ps")?);
-                outcome.figures.set(format!("{name}.sw_percent"), soft / all * 100.0);
-                hardware.push(part("hardware", "mean_ps")? / 1e6);
-                software.push(soft / 1e6);
-            }
+            let [hardware, software] = figures(finished, &mut outcome)?;
             outcome.charts.push(Chart {
                 title: "Mean access to an SSD, by part".into(),
                 about: "Time of hardware and of software in one page fault.".into(),

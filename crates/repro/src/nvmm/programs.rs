@@ -12,7 +12,7 @@ use super::machine::{Base, Program, Threads};
 
 /// Bytes from one store to the next while a table is filled: enough for every page to be dirty in DRAM soon,
 /// and a quarter of the time to simulate.
-const FILL_STRIDE: u64 = 256;
+pub(super) const FILL_STRIDE: u64 = 256;
 
 /// Instructions for a line that is copied to or from a buffer: eight loads and eight stores. Assumed.
 pub(super) const LINE_COPY: u32 = 16;
@@ -49,9 +49,9 @@ where
 /// `update`: all of the data are stored to first, and each random load is followed by a store.
 fn fill_then_random(data: u64, gap: u32, threads: u32, accesses: u64, seed: u64, update: bool) -> Threads {
     let count = u64::from(threads);
-    let fill = if update { data / FILL_STRIDE } else { 0 };
+    let filled_first = if update { data } else { 0 };
     let references = (0..count).map(|number| {
-        let filled = stores(fill, gap, number, count);
+        let filled = fill(filled_first, gap, number, count);
         let mine = accesses / count + u64::from(number < accesses % count);
         let mut random = Stream::new(seed, &format!("thread {number}"));
         let accesses = (0..mine).flat_map(move |_| {
@@ -61,17 +61,13 @@ fn fill_then_random(data: u64, gap: u32, threads: u32, accesses: u64, seed: u64,
         });
         Box::new(filled.chain(accesses).map(Ok::<_, SimError>)) as References<'static>
     });
-    Threads { references: references.collect(), warm_up: fill }
+    Threads { references: references.collect(), warm_up: filled_first / FILL_STRIDE }
 }
 
-/// The stores with which thread `number` of `count` fills its part of `data` bytes, and how many all threads
-/// make.
-pub(super) fn fill(data: u64, gap: u32, number: u64, count: u64) -> (impl Iterator<Item = MemRef>, u64) {
+/// The stores with which thread `number` of `count` fills its part of `data` bytes, one for each
+/// [`FILL_STRIDE`].
+pub(super) fn fill(data: u64, gap: u32, number: u64, count: u64) -> impl Iterator<Item = MemRef> {
     let all = data / FILL_STRIDE;
-    (stores(all, gap, number, count), all)
-}
-
-fn stores(all: u64, gap: u32, number: u64, count: u64) -> impl Iterator<Item = MemRef> {
     let mine = (all * number / count)..(all * (number + 1) / count);
     mine.map(move |at| reference(at * FILL_STRIDE, Access::Store, gap))
 }

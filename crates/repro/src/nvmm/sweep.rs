@@ -149,12 +149,17 @@ impl Sweep {
                 series.push(Series::new(name, points));
             }
             if let [ssd, nvmm, _] = &series[..]
-                && let Some(at) = crossover(&nvmm.points, &ssd.points).or(crossover(&ssd.points, &nvmm.points))
+                && let Some(at) =
+                    crossover(&nvmm.points, &ssd.points).or(crossover(&ssd.points, &nvmm.points))
             {
                 outcome.figures.set(format!("{}.crossover.t{threads}_us", self.id()), at);
             }
             outcome.charts.push(Chart {
-                title: format!("{}, {threads} {}", self.title(), if threads == 1 { "thread" } else { "threads" }),
+                title: format!(
+                    "{}, {threads} {}",
+                    self.title(),
+                    if threads == 1 { "thread" } else { "threads" }
+                ),
                 about: "Time of the random accesses over the array time of a read; less is better.".into(),
                 drawing: Drawing::Lines {
                     x: Axis::log("read latency", "µs"),

@@ -1,0 +1,212 @@
+//! dd over the prefetch window: a file is read, or written, from its beginning to its end while flash main
+//! memory fetches the next blocks ahead (NVMM, earlier draft, section 5.3).
+
+use std::sync::Arc;
+
+use deepram_media::Registry;
+use deepram_sim::SimError;
+use deepram_sim::paging::Backing;
+use deepram_sim::processor::{LINE_BYTES, References};
+use deepram_trace::{Access, MemRef};
+
+use super::machine::{Base, Machine, Program, Setting, Technology, Threads};
+use super::programs::LINE_COPY;
+use crate::chart::{Axis, Chart, Drawing, Reference, Series};
+use crate::error::ReproError;
+use crate::experiment::{Experiment, Finished, Outcome, Settings};
+use crate::run::Run;
+
+/// Blocks fetched ahead; sixteen is the largest window that the text names.
+const WINDOWS: [u32; 7] = [0, 1, 2, 4, 8, 16, 32];
+const NAMED: u32 = 16;
+const TECHNOLOGIES: [(&str, Technology); 2] = [("slc", Technology::SLC), ("mlc", Technology::MLC_75)];
+const PROGRAMS: [(&str, Access); 2] = [("dd_read", Access::Load), ("dd_write", Access::Store)];
+
+/// One thread over all of the data, line by line.
+fn dd(base: &Base, access: Access, line_copy: u32) -> Program {
+    let data = base.data;
+    let threads = move || {
+        let lines = (0..data / LINE_BYTES).map(move |line| {
+            let (addr, size) = (line * LINE_BYTES, LINE_BYTES as u32);
+            Ok::<_, SimError>(MemRef { gap: line_copy, addr, size, access })
+        });
+        Ok(Threads { references: vec![Box::new(lines) as References<'static>], warm_up: 0 })
+    };
+    Program {
+        text: format!("dd of {data} B, {access:?}, gap {line_copy}"),
+        backing: Backing::File,
+        blocking: false,
+        threads: Arc::new(threads),
+    }
+}
+
+fn name(program: &str, technology: &str, machine: Machine) -> String {
+    match machine {
+        Machine::Nvmm(window) => format!("{program}.{technology}.nvmm.{window}"),
+        Machine::Ssd => format!("{program}.{technology}.ssd"),
+        Machine::Dram => format!("{program}.{technology}.dram"),
+    }
+}
+
+/// The file's bytes.
+fn bytes(settings: &Settings) -> u64 {
+    settings.pick(32 << 20, 8 << 20)
+}
+
+fn windows(settings: &Settings) -> &'static [u32] {
+    settings.pick(&WINDOWS[..], &[0, NAMED])
+}
+
+/// A program on these machines with one technology, `line_copy` instructions a line; the base's sizes are the
+/// experiment's own.
+fn runs(
+    settings: &Settings,
+    registry: &Arc<Registry>,
+    (base, line_copy): (&Base, u32),
+    (program, access): (&str, Access),
+    (short, technology): (&str, Technology),
+    machines: impl Iterator<Item = Machine>,
+) -> Result<Vec<Run>, ReproError> {
+    let data = bytes(settings);
+    let mut base = Base { dram: data / 4, data, ..base.clone() };
+    base.processor.push(format!("llc={}KiB", data >> 15));
+    let run = |machine| {
+        let setting = Setting {
+            name: name(program, short, machine),
+            machine,
+            technology,
+            program: dd(&base, access, line_copy),
+            base: base.clone(),
+            seed: settings.seed,
+        };
+        setting.run(registry)
+    };
+    machines.map(run).collect()
+}
+
+/// What the sensitivity study runs again: dd reading, with MLC, with the windows that count.
+pub(super) fn study_runs(
+    settings: &Settings,
+    registry: &Arc<Registry>,
+    base: &Base,
+    line_copy: u32,
+) -> Result<Vec<Run>, ReproError> {
+    let machines = counted(windows(settings)).map(Machine::Nvmm);
+    runs(settings, registry, (base, line_copy), PROGRAMS[0], TECHNOLOGIES[1], machines)
+}
+
+/// The gain that the claim is about.
+pub(super) fn study_figures(
+    settings: &Settings,
+    finished: &Finished<'_>,
+    outcome: &mut Outcome,
+) -> Result<(), ReproError> {
+    let mut least = f64::INFINITY;
+    let mut none = 0.0;
+    for window in counted(windows(settings)) {
+        let name = name(PROGRAMS[0].0, TECHNOLOGIES[1].0, Machine::Nvmm(window));
+        let time = finished.figure(&name, "simulated_time_ns")?;
+        if window == 0 { none = time } else { least = least.min(time) }
+    }
+    outcome.figures.set("dd_read.gain", none / least);
+    Ok(())
+}
+
+/// The windows that count for the best gain, and none.
+fn counted(windows: &'static [u32]) -> impl Iterator<Item = u32> {
+    windows.iter().copied().filter(|window| *window <= NAMED)
+}
+
+/// The experiment.
+pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
+    let data = bytes(settings);
+    let windows = windows(settings);
+    let base = Base::default();
+    let mut all = Vec::new();
+    for program in PROGRAMS {
+        for technology in TECHNOLOGIES {
+            let machines = windows.iter().map(|&window| Machine::Nvmm(window)).chain([Machine::Ssd]);
+            all.extend(runs(settings, registry, (&base, LINE_COPY), program, technology, machines)?);
+        }
+    }
+    let about = format!(
+        "One thread goes once through a file four times the DRAM ({} MiB behind {} MiB, and a last-level cache in proportion), line by line, {LINE_COPY} \
+         instructions a line (assumed: eight loads and eight stores that copy it). On a miss NVMM fetches the next \
+         blocks of 4 KiB; a store to a block that is not there has it read first. The SSD system reads ahead as Linux \
+         does; it is shown to compare. Windows up to sixteen count for the best gain: the text names no larger one.",
+        data >> 20,
+        data >> 22,
+    );
+    Ok(Experiment::new("prefetch", "Prefetch windows under dd", about, all, move |finished| {
+        evaluate(finished, windows)
+    }))
+}
+
+fn evaluate(finished: &Finished<'_>, windows: &[u32]) -> Result<Outcome, ReproError> {
+    let mut outcome = Outcome::default();
+    for (program, _) in PROGRAMS {
+        let mut series = Vec::new();
+        for (technology, _) in TECHNOLOGIES {
+            let time = |machine| finished.figure(&name(program, technology, machine), "simulated_time_ns");
+            let none = time(Machine::Nvmm(0))?;
+            let gains = windows
+                .iter()
+                .map(|&window| Ok((window, none / time(Machine::Nvmm(window))?)))
+                .collect::<Result<Vec<_>, ReproError>>()?;
+            // Claims are about MLC.
+            let prefix = if technology == "mlc" { program.into() } else { format!("{program}.{technology}") };
+            let figures = &mut outcome.figures;
+            for &(window, gain) in gains.iter().filter(|(window, _)| *window > 0) {
+                figures.set(format!("{prefix}.gain{window}"), gain);
+            }
+            let allowed = gains.iter().filter(|(window, _)| (1..=NAMED).contains(window));
+            figures.set(format!("{prefix}.gain"), allowed.map(|(_, gain)| *gain).fold(0.0, f64::max));
+            figures.set(format!("{prefix}.ssd_gain"), none / time(Machine::Ssd)?);
+            let points = gains.iter().map(|&(window, gain)| (f64::from(window), gain)).collect();
+            series.push(Series::new(&technology.to_uppercase(), points));
+        }
+        let paper = if program == "dd_read" { 6.0 } else { 3.0 };
+        outcome.charts.push(Chart {
+            title: format!("Gain of prefetching, {program}"),
+            about: "Time without prefetch over time with it; more is better.".into(),
+            drawing: Drawing::Lines {
+                x: Axis::linear("blocks fetched ahead", ""),
+                y: Axis::linear("gain", ""),
+                series,
+                area: false,
+            },
+            references: vec![Reference { name: "paper, MLC".into(), value: paper }],
+        });
+    }
+    Ok(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_block_is_read_once_and_each_window_is_one_miss() {
+        let registry = Arc::new(Registry::builtin().unwrap());
+        let experiment = experiment(&Settings { quick: true, seed: 3 }, &registry).unwrap();
+        let blocks = f64::from((8 << 20) / 4096);
+        for (program, _) in PROGRAMS {
+            for window in [0, NAMED] {
+                let name = name(program, "mlc", Machine::Nvmm(window));
+                let run = experiment.runs.iter().find(|run| run.name == name).unwrap();
+                let figures = run.execute().unwrap().0;
+                let ahead = f64::from(window);
+                let misses = (blocks / (1.0 + ahead)).ceil();
+                let reads = figures["flash.reads"];
+                assert!(
+                    (blocks..=blocks + ahead).contains(&reads),
+                    "{name}: {reads} reads of {blocks} blocks"
+                );
+                assert_eq!(figures["counters.misses"], misses, "{name}");
+                // The last miss is so far from the next that they never overlap.
+                let least = misses * 75e3;
+                assert!(figures["simulated_time_ns"] >= least, "{name}");
+            }
+        }
+    }
+}
