@@ -3,6 +3,7 @@
 
 mod caches;
 mod checkpoint;
+mod memory;
 mod open;
 mod predict;
 mod sim_peers;
@@ -21,6 +22,17 @@ pub(crate) enum BenchCommand {
     Caches(caches::CachesArgs),
     /// Sync and rollback of a pool with some of its segments dirty, against msync of a mapping
     Checkpoint(checkpoint::CheckpointArgs),
+    /// Random updates of memory larger than DRAM: pager and pool against mmap and swap
+    Gups(memory::GupsArgs),
+    /// Zipf-distributed reads of memory larger than DRAM
+    Zipf(memory::MemoryArgs),
+    /// Sequential reads of memory larger than DRAM
+    Scan(memory::MemoryArgs),
+    /// Reads of 1,024 random elements at a time
+    Gather(memory::MemoryArgs),
+    /// The process that one competitor runs in
+    #[command(hide = true)]
+    MemoryWorker(memory::WorkerArgs),
     /// Opening after a crash: what was written since the checkpoint against the size of the pool
     Open(open::OpenArgs),
     /// What the simulator predicts of this machine against what the pool does on it
@@ -48,6 +60,11 @@ pub(crate) fn run(command: BenchCommand) -> anyhow::Result<()> {
     match command {
         BenchCommand::Caches(args) => caches::run(&args),
         BenchCommand::Checkpoint(args) => checkpoint::run(&args),
+        BenchCommand::Gups(args) => memory::gups(&args),
+        BenchCommand::Zipf(args) => memory::zipf(&args),
+        BenchCommand::Scan(args) => memory::scan(&args),
+        BenchCommand::Gather(args) => memory::gather(&args),
+        BenchCommand::MemoryWorker(args) => memory::worker(&args),
         BenchCommand::Open(args) => open::run(&args),
         BenchCommand::Predict(args) => predict::run(&args),
         BenchCommand::SimPeers(args) => sim_peers::run(&args),

@@ -1,26 +1,16 @@
-//! What a pool is measured against in the benches: a plain mapping of a file, and the raw device.
-//! Not part of the interface.
+//! For checkpoints: a mapping made durable by `msync`, and a file written directly.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
+use super::mapped::Mapped;
 use crate::buffer::AlignedBuf;
 use crate::device::{Device, FileDevice};
 
 /// A shared mapping of a file, made durable by `msync`.
-pub struct MappedFile {
-    first: NonNull<AtomicU64>,
-    bytes: usize,
-}
-
-// SAFETY: it is a slice of atomics that it owns the mapping of.
-unsafe impl Send for MappedFile {}
-// SAFETY: as above.
-unsafe impl Sync for MappedFile {}
+pub struct MappedFile(Mapped);
 
 impl MappedFile {
     /// A new file of `bytes` bytes, all zero and written, mapped; with `MADV_RANDOM` if `random`.
@@ -37,28 +27,17 @@ impl MappedFile {
         file.sync_all()?;
         // The mapping shall bring the pages in its own way, not find them as they were written.
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
-        let prot = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new shared mapping of a file that nobody else has.
-        let base =
-            unsafe { libc::mmap(std::ptr::null_mut(), bytes, prot, libc::MAP_SHARED, file.as_raw_fd(), 0) };
-        let first = NonNull::new(base.cast()).filter(|_| base != libc::MAP_FAILED);
-        let Some(first) = first else { return Err(io::Error::last_os_error()) };
-        let mapped = Self { first, bytes };
+        let mapped = Mapped::shared(&file, bytes)?;
         if random {
-            // SAFETY: advice on our own mapping.
-            let advised = unsafe { libc::madvise(base, bytes, libc::MADV_RANDOM) };
-            if advised != 0 {
-                return Err(io::Error::last_os_error());
-            }
+            mapped.advise(0, bytes, libc::MADV_RANDOM)?;
         }
-        Ok(mapped)
+        Ok(Self(mapped))
     }
 
     /// Its words.
     #[must_use]
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: mapped as long as `self`, aligned to pages, used only as atomics.
-        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.bytes / size_of::<AtomicU64>()) }
+        self.0.words()
     }
 
     /// Makes all stores durable.
@@ -66,16 +45,7 @@ impl MappedFile {
     /// # Errors
     /// That of `msync`.
     pub fn sync(&self) -> io::Result<()> {
-        // SAFETY: the range is our mapping.
-        let result = unsafe { libc::msync(self.first.as_ptr().cast(), self.bytes, libc::MS_SYNC) };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-    }
-}
-
-impl Drop for MappedFile {
-    fn drop(&mut self) {
-        // SAFETY: mapped in `create`, unmapped once.
-        unsafe { libc::munmap(self.first.as_ptr().cast(), self.bytes) };
+        self.0.sync()
     }
 }
 

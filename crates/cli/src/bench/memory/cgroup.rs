@@ -1,0 +1,172 @@
+//! A limit on a process's memory: a memory cgroup made for it, of version 1 or 2, and removed at the end.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail};
+
+/// How long a group is waited for whose last process has just ended.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The files of the two versions.
+struct Names {
+    limit: &'static str,
+    peak: &'static str,
+    /// What keeps a group from swapping: its file and what to write.
+    no_swap: (&'static str, &'static str),
+}
+
+const V1: Names = Names {
+    limit: "memory.limit_in_bytes",
+    peak: "memory.max_usage_in_bytes",
+    no_swap: ("memory.swappiness", "0"),
+};
+const V2: Names = Names { limit: "memory.max", peak: "memory.peak", no_swap: ("memory.swap.max", "0") };
+
+/// A memory cgroup.
+pub(super) struct Group {
+    path: PathBuf,
+    names: &'static Names,
+}
+
+impl Group {
+    /// A new group of this name limited to so many bytes; without `swap` nothing in it is swapped out.
+    ///
+    /// # Errors
+    /// There is no memory cgroup here, or this process may not make one: which of them, in words.
+    pub(super) fn create(name: &str, bytes: u64, swap: bool) -> anyhow::Result<Self> {
+        let (parent, names) = parent()?;
+        let path = parent.join(name);
+        fs::create_dir(&path).with_context(|| format!("no memory cgroup: {}", path.display()))?;
+        // From here on whatever fails removes it.
+        let group = Self { path, names };
+        group.write(names.limit, &bytes.to_string())?;
+        let (file, value) = names.no_swap;
+        // A kernel without swap has no such file, and nothing to keep from.
+        if !swap && group.path.join(file).exists() {
+            group.write(file, value)?;
+        }
+        Ok(group)
+    }
+
+    fn write(&self, file: &str, value: &str) -> anyhow::Result<()> {
+        let path = self.path.join(file);
+        fs::write(&path, value).with_context(|| format!("no limit on memory: {}: {value}", path.display()))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The most that was in use at once, page cache included, where the kernel tells.
+    pub(super) fn peak(&self) -> Option<u64> {
+        fs::read_to_string(self.path.join(self.names.peak)).ok()?.trim().parse().ok()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match fs::remove_dir(&self.path) {
+                Ok(()) => return,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+                Err(_) if Instant::now() < until => std::thread::sleep(Duration::from_millis(10)),
+                Err(error) => {
+                    eprintln!("deepram: {}: {error}; remove it with rmdir", self.path.display());
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Puts this process into a group; what it uses from now on counts.
+pub(super) fn enter(group: &Path) -> anyhow::Result<()> {
+    let file = group.join("cgroup.procs");
+    fs::write(&file, std::process::id().to_string()).with_context(|| file.display().to_string())
+}
+
+/// Where groups with a limit can be made.
+fn parent() -> anyhow::Result<(PathBuf, &'static Names)> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").context("/proc/self/mountinfo")?;
+    let own = fs::read_to_string("/proc/self/cgroup").context("/proc/self/cgroup")?;
+    if let Some(root) = mount_point(&mounts, "cgroup", Some("memory")) {
+        // A group may hold processes and groups: ours goes below our own, whose limits hold too.
+        let below = own_group(&own, "memory").map(|path| root.join(path)).filter(|path| path.is_dir());
+        return Ok((below.unwrap_or(root), &V1));
+    }
+    let root = mount_point(&mounts, "cgroup2", None).ok_or_else(|| anyhow!("no cgroups are mounted"))?;
+    // A group with processes gives its children no memory controller: ours goes beside our own, or at the top.
+    let beside = own_group(&own, "").and_then(|path| root.join(path).parent().map(Path::to_path_buf));
+    let places = beside.into_iter().filter(|path| path.starts_with(&root)).chain([root.clone()]);
+    for place in places {
+        let control = fs::read_to_string(place.join("cgroup.subtree_control")).unwrap_or_default();
+        if control.split_whitespace().any(|name| name == "memory") {
+            return Ok((place, &V2));
+        }
+    }
+    bail!("no group under {} gives its children the memory controller", root.display())
+}
+
+/// Where a file system of this type is mounted, with this among its own options.
+fn mount_point(mountinfo: &str, kind: &str, option: Option<&str>) -> Option<PathBuf> {
+    mountinfo.lines().find_map(|line| {
+        let (place, what) = line.split_once(" - ")?;
+        let mut what = what.split(' ');
+        let options = what.clone().nth(2)?;
+        let fits = what.next() == Some(kind)
+            && option.is_none_or(|wanted| options.split(',').any(|option| option == wanted));
+        fits.then(|| place.split(' ').nth(4).map(PathBuf::from)).flatten()
+    })
+}
+
+/// The group of a process in the hierarchy of this controller (none: version 2), relative to its root.
+fn own_group(cgroup: &str, controller: &str) -> Option<PathBuf> {
+    cgroup.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let controllers = parts.next()?;
+        let path = parts.next()?.trim_start_matches('/');
+        controllers.split(',').any(|name| name == controller).then(|| PathBuf::from(path))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_versions_are_found_where_they_are_mounted() {
+        let mounts = "\
+24 1 0:20 / /proc rw - proc proc rw
+30 25 0:26 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct
+31 25 0:27 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory
+32 25 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+";
+        let path = |path: &str| Some(PathBuf::from(path));
+        assert_eq!(mount_point(mounts, "cgroup", Some("memory")), path("/sys/fs/cgroup/memory"));
+        assert_eq!(mount_point(mounts, "cgroup", Some("pids")), None);
+        assert_eq!(mount_point(mounts, "cgroup2", None), path("/sys/fs/cgroup/unified"));
+        let own = "4:memory:/a/b\n2:cpu,cpuacct:/\n0::/user.slice\n";
+        assert_eq!(own_group(own, "memory"), path("a/b"));
+        assert_eq!(own_group(own, "cpuacct"), path(""));
+        assert_eq!(own_group(own, ""), path("user.slice"));
+        assert_eq!(own_group(own, "pids"), None);
+    }
+
+    #[test]
+    fn a_group_is_gone_when_it_is_dropped() {
+        let name = format!("deepram-test-{}", std::process::id());
+        match Group::create(&name, 64 << 20, false) {
+            Ok(group) => {
+                let path = group.path().to_path_buf();
+                assert!(path.is_dir());
+                drop(group);
+                assert!(!path.exists());
+            }
+            Err(error) => eprintln!("not tested here: {error:#}"),
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The workloads, and how each knows that what it reads is right.
+//!
+//! A word's lower bits count its updates, the others are a function of its place. So every access can tell
+//! a word that is lost, stale from before the fill or of another place; and the counts of a sample of words are
+//! compared at the end with the updates that the same random numbers give once more.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use deepram_pool::peer::Memory;
+use deepram_trace::workload::{Permutation, Rng, Zipf};
+use serde::{Deserialize, Serialize};
+
+use super::super::mix;
+
+/// Bits of a word that count its updates.
+const COUNT_BITS: u32 = 24;
+/// Words of a page.
+const PAGE_WORDS: u64 = 512;
+/// Skew of the Zipf accesses: YCSB's.
+const THETA: f64 = 0.99;
+/// Elements that are gathered at once.
+pub(super) const BATCH: usize = 1024;
+/// Updates whose words are compared at the end, about.
+const SAMPLE: u64 = 4096;
+
+/// What is done to the memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Workload {
+    /// Uniform read-modify-writes of 8 bytes.
+    Updates,
+    /// Uniform reads of 8 bytes.
+    Reads,
+    /// Zipf-distributed reads of pages in shuffled order.
+    Zipf,
+    /// Reads in steps of a page, in order.
+    Scan,
+    /// Uniform reads, [`BATCH`] of them known in advance.
+    Gather,
+}
+
+impl Workload {
+    /// Its name, and what it does.
+    pub(super) fn about(self) -> &'static str {
+        match self {
+            Self::Updates => "GUPS: uniform read-modify-writes of 8 bytes",
+            Self::Reads => "GUPS, reads only: uniform reads of 8 bytes",
+            Self::Zipf => "Zipf 0.99 reads of 8 bytes, pages shuffled",
+            Self::Scan => "sequential reads in steps of 4 KiB",
+            Self::Gather => "gathers of 1,024 random elements of 8 bytes",
+        }
+    }
+}
+
+/// The first contents of a word.
+pub(super) fn origin(word: u64) -> u64 {
+    mix(word) << COUNT_BITS
+}
+
+/// Whether a word may hold this, however often it was updated.
+fn fits(word: u64, found: u64) -> bool {
+    (found ^ origin(word)) >> COUNT_BITS == 0
+}
+
+/// Accesses of one thread.
+pub(super) trait Work {
+    /// One of them, or one batch: how many words were wrong.
+    fn step(&mut self) -> u64;
+}
+
+/// The random numbers of a thread: the same each time they are asked for.
+fn numbers(seed: u64, thread: u32) -> Rng {
+    Rng::new(seed.wrapping_add(u64::from(thread)), "bench memory")
+}
+
+pub(super) struct Uniform<'a> {
+    words: &'a [AtomicU64],
+    rng: Rng,
+    update: bool,
+}
+
+impl<'a> Uniform<'a> {
+    pub(super) fn new(words: &'a [AtomicU64], seed: u64, thread: u32, update: bool) -> Self {
+        Self { words, rng: numbers(seed, thread), update }
+    }
+}
+
+impl Work for Uniform<'_> {
+    #[inline]
+    fn step(&mut self) -> u64 {
+        let at = self.rng.below(self.words.len() as u64);
+        let word = &self.words[at as usize];
+        let found = if self.update { word.fetch_add(1, Relaxed) } else { word.load(Relaxed) };
+        u64::from(!fits(at, found))
+    }
+}
+
+pub(super) struct Skewed<'a> {
+    words: &'a [AtomicU64],
+    rng: Rng,
+    zipf: Zipf,
+    places: Permutation,
+}
+
+impl<'a> Skewed<'a> {
+    pub(super) fn new(words: &'a [AtomicU64], seed: u64, thread: u32) -> Self {
+        let pages = words.len() as u64 / PAGE_WORDS;
+        let (zipf, places) = (Zipf::new(pages, THETA), Permutation::new(pages, seed));
+        Self { words, rng: numbers(seed, thread), zipf, places }
+    }
+}
+
+impl Work for Skewed<'_> {
+    #[inline]
+    fn step(&mut self) -> u64 {
+        let page = self.places.at(self.zipf.sample(&mut self.rng));
+        let at = page * PAGE_WORDS + self.rng.below(PAGE_WORDS);
+        u64::from(!fits(at, self.words[at as usize].load(Relaxed)))
+    }
+}
+
+/// Each thread goes through its own part, again and again.
+pub(super) struct Scan<'a> {
+    words: &'a [AtomicU64],
+    /// Pages.
+    first: u64,
+    end: u64,
+    next: u64,
+}
+
+impl<'a> Scan<'a> {
+    pub(super) fn new(words: &'a [AtomicU64], thread: u32, threads: u32) -> Self {
+        let pages = words.len() as u64 / PAGE_WORDS;
+        let border = |thread: u32| pages * u64::from(thread) / u64::from(threads);
+        let (first, end) = (border(thread), border(thread + 1));
+        Self { words, first, end, next: first }
+    }
+}
+
+impl Work for Scan<'_> {
+    #[inline]
+    fn step(&mut self) -> u64 {
+        let at = self.next * PAGE_WORDS;
+        self.next += 1;
+        if self.next == self.end {
+            self.next = self.first;
+        }
+        u64::from(!fits(at, self.words[at as usize].load(Relaxed)))
+    }
+}
+
+pub(super) struct Gather<'a> {
+    memory: &'a dyn Memory,
+    words: &'a [AtomicU64],
+    rng: Rng,
+    hints: bool,
+    batch: Vec<u64>,
+}
+
+impl<'a> Gather<'a> {
+    pub(super) fn new(memory: &'a dyn Memory, seed: u64, thread: u32, hints: bool) -> Self {
+        let (words, rng) = (memory.words(), numbers(seed, thread));
+        Self { memory, words, rng, hints, batch: Vec::with_capacity(BATCH) }
+    }
+}
+
+impl Work for Gather<'_> {
+    fn step(&mut self) -> u64 {
+        let words = self.words.len() as u64;
+        self.batch.clear();
+        self.batch.extend((0..BATCH).map(|_| self.rng.below(words)));
+        if self.hints {
+            self.batch.iter().for_each(|at| self.memory.will_need(*at as usize));
+        }
+        let wrong = self.batch.iter().filter(|at| !fits(**at, self.words[**at as usize].load(Relaxed)));
+        wrong.count() as u64
+    }
+}
+
+/// Compares words that were updated with how often they were, given how many updates each thread made: how
+/// many were compared, and how many of these are wrong.
+pub(super) fn compare_updates(words: &[AtomicU64], seed: u64, made: &[u64]) -> (u64, u64) {
+    let len = words.len() as u64;
+    let every = (made.iter().sum::<u64>() / SAMPLE).max(1);
+    let mut counts = HashMap::new();
+    for (thread, made) in (0..).zip(made) {
+        let mut rng = numbers(seed, thread);
+        for _ in 0..*made {
+            let at = rng.below(len);
+            // All updates of a word, or none.
+            if mix(at ^ seed).is_multiple_of(every) {
+                *counts.entry(at).or_insert(0u64) += 1;
+            }
+        }
+    }
+    // In order, as a device likes it.
+    let mut counts: Vec<(u64, u64)> = counts.into_iter().collect();
+    counts.sort_unstable();
+    let right =
+        |(at, count): &(u64, u64)| words[*at as usize].load(Relaxed) == origin(*at).wrapping_add(*count);
+    let wrong = counts.iter().filter(|entry| !right(entry)).count();
+    (counts.len() as u64, wrong as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use deepram_pool::peer::Anonymous;
+
+    const WORDS: usize = 64 * PAGE_WORDS as usize;
+
+    fn filled() -> Anonymous {
+        let memory = Anonymous::new(WORDS * 8).unwrap();
+        memory.fill(origin).unwrap();
+        memory
+    }
+
+    fn wrong(mut work: impl Work, steps: usize) -> u64 {
+        (0..steps).map(|_| work.step()).sum()
+    }
+
+    #[test]
+    fn a_wrong_word_is_found_by_every_workload() {
+        let memory = filled();
+        let words = memory.words();
+        let all = |expected: bool| {
+            let found = [
+                wrong(Uniform::new(words, 1, 0, false), 1000),
+                wrong(Uniform::new(words, 1, 0, true), 1000),
+                wrong(Skewed::new(words, 1, 0), 1000),
+                wrong(Scan::new(words, 1, 2), 1000),
+                wrong(Gather::new(&memory, 1, 0, true), 2),
+            ];
+            assert!(found.iter().all(|wrong| (*wrong > 0) == expected), "{found:?}");
+        };
+        all(false);
+        // Each word in the place of the next.
+        (0..).zip(words).for_each(|(n, word)| word.store(origin(n + 1), Relaxed));
+        all(true);
+    }
+
+    #[test]
+    fn lost_updates_are_found() {
+        let memory = filled();
+        let words = memory.words();
+        let made = [20_000, 10_000];
+        for (thread, made) in (0..).zip(made) {
+            assert_eq!(wrong(Uniform::new(words, 7, thread, true), made as usize), 0);
+        }
+        let (compared, bad) = compare_updates(words, 7, &made);
+        assert!(compared > 1000 && bad == 0, "{compared} compared, {bad} wrong");
+        assert!(compare_updates(words, 7, &[20_000, 9_000]).1 > 0, "updates that were not made");
+        words.iter().for_each(|word| word.store(word.load(Relaxed) >> COUNT_BITS << COUNT_BITS, Relaxed));
+        assert_eq!(compare_updates(words, 7, &made).1, compared);
+    }
+
+    #[test]
+    fn a_scan_reads_each_page_of_its_part_once_a_round() {
+        let memory = filled();
+        let mut pages: Vec<u64> = Vec::new();
+        for thread in 0..3 {
+            let mut scan = Scan::new(memory.words(), thread, 3);
+            for _ in scan.first..scan.end {
+                pages.push(scan.next);
+                scan.step();
+            }
+            assert_eq!(scan.next, scan.first);
+        }
+        assert_eq!(pages, (0..64).collect::<Vec<_>>());
+    }
+}
