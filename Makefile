@@ -36,8 +36,10 @@ man: tools ## Write the manual pages to target/man
 	@$(CARGO) run --release --locked --quiet -p deepram -- man --out $(TARGET)/man
 	@ls $(TARGET)/man
 
-install: man ## Install the command, its manual and completions under PREFIX
+install: man ## Install the command, its library, manual and completions under PREFIX
+	@$(CARGO) build --release --locked --quiet -p deepram-preload
 	install -Dm755 $(TARGET)/release/deepram $(DESTDIR)$(PREFIX)/bin/deepram
+	install -Dm755 $(TARGET)/release/libdeepram_preload.so $(DESTDIR)$(PREFIX)/lib/deepram/libdeepram_preload.so
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m644 $(TARGET)/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions

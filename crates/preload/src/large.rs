@@ -65,12 +65,13 @@ pub(crate) fn resize(at: *mut c_void, len: usize, size: usize) -> *mut c_void {
     if new_len == len {
         return at;
     }
+    // Another thread may be given the old place at once: out with it first.
+    note(at.addr(), None);
     let new = memory::mremap(at, len, new_len, libc::MREMAP_MAYMOVE, std::ptr::null_mut());
     if new == libc::MAP_FAILED {
+        note(at.addr(), Some(len));
         return std::ptr::null_mut();
     }
-    // Another thread may be given the old place at once: out with it before the new one is in.
-    note(at.addr(), None);
     note(new.addr(), Some(new_len));
     new
 }

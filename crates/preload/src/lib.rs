@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`mod@malloc`] | `malloc` and its family |
 //! | [`memory`] | `mmap`, `munmap`, `mremap`, `mprotect`, `madvise`, `mlock` |
+//! | [`threads`] | `pthread_create`: what the C library keeps of a thread stays in DRAM |
 //! | [`descriptors`] | `close`, `close_range`, `dup2`: the pager's descriptors stay |
 //! | `fork` | forks, so that the child gets a pager of its own |
 //!
@@ -21,6 +22,7 @@ mod large;
 pub mod malloc;
 pub mod memory;
 mod setup;
+pub mod threads;
 
 #[global_allocator]
 static HEAP: heap::Heap = heap::Heap::new();
@@ -37,3 +39,15 @@ extern "C" fn begin() {
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEGIN: extern "C" fn() = begin;
+
+/// Called when the program ends in the ordinary way: its last counters.
+extern "C" fn end() {
+    if let Some(pager) = setup::pager() {
+        let _inside = inside::Inside::enter();
+        pager.show();
+    }
+}
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static END: extern "C" fn() = end;

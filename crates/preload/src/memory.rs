@@ -199,6 +199,8 @@ pub extern "C" fn mremap(
         && new > old
     {
         manage(pager, at + old, new - old);
+        // What `remap` has set for the time being.
+        kernel::madvise(at + old, new - old, libc::MADV_DODUMP);
     }
     target
 }
@@ -243,11 +245,10 @@ pub extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_int) -> c_int 
     match advice {
         libc::MADV_DONTNEED | libc::MADV_FREE => {
             // What is not managed in the range is the kernel's.
-            for (from, to) in pager.unmanaged(start, whole(len)) {
-                kernel::madvise(from, to - from, advice);
-            }
+            let others = pager.unmanaged(start, whole(len));
+            let refused = others.iter().any(|(from, to)| kernel::madvise(*from, to - from, advice) != 0);
             pager.drop_contents(start, whole(len));
-            0
+            if refused { -1 } else { 0 }
         }
         libc::MADV_WILLNEED => {
             pager.will_need(start, whole(len));
@@ -297,6 +298,8 @@ fn lock(start: usize, len: usize, locked: bool) -> c_int {
     if !pager.manages_any(first, len_whole) {
         return kernel(start, len);
     }
+    let others = pager.unmanaged(first, len_whole);
+    let refused = others.iter().any(|(from, to)| kernel(*from, to - from) != 0);
     pager.pin(first, len_whole, locked);
-    0
+    if refused { -1 } else { 0 }
 }

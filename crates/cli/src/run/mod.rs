@@ -17,8 +17,6 @@ use clap::{Args, ValueEnum};
 use deepram_core::Bytes;
 use deepram_pool::pager::{self, Policy, SharedBudget};
 
-
-
 /// How often the live line is renewed.
 const RENEW: Duration = Duration::from_millis(500);
 /// How often the program is looked after.
@@ -72,7 +70,9 @@ fn policy(text: &str) -> Result<Policy, String> {
 /// Ends the process with the program's status, as a shell tells it: 128 and the signal, if it was one.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     if let Some(name) = &args.persist {
-        bail!("memory that outlives its program (--persist {name}) is not there yet: `deepram pool` keeps data");
+        bail!(
+            "memory that outlives its program (--persist {name}) is not there yet: `deepram pool` keeps data"
+        );
     }
     let program = program::find(&args.command[0])?;
     let library = library()?;

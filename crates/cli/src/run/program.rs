@@ -47,7 +47,9 @@ fn interpreter(path: &Path) -> anyhow::Result<Option<PathBuf>> {
     }
     let not_ours = rustix::process::geteuid().as_raw() != 0 || data.uid() != 0;
     if data.permissions().mode() & 0o6000 != 0 && not_ours {
-        bail!("{shown} runs as another user or group (set-uid): the loader takes no library into such programs");
+        bail!(
+            "{shown} runs as another user or group (set-uid): the loader takes no library into such programs"
+        );
     }
     let mut file = std::fs::File::open(path).with_context(|| format!("{shown}"))?;
     let mut bytes = Vec::new();

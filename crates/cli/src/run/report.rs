@@ -36,7 +36,8 @@ pub(super) fn print(budget: &SharedBudget, dram: u64, form: Form) {
                     value.to_string()
                 }
             };
-            let lines = all.iter().map(|(name, value, about)| format!("{:>14}  {about}\n", shown(name, *value)));
+            let lines =
+                all.iter().map(|(name, value, about)| format!("{:>14}  {about}\n", shown(name, *value)));
             lines.collect()
         }
         Form::Json => {
@@ -73,7 +74,8 @@ impl Live {
     pub(super) fn renew(&mut self, budget: &SharedBudget) {
         let all = figures(budget, self.dram);
         let seconds = self.at.elapsed().as_secs_f64();
-        let value = |wanted: &str| all.iter().find(|(name, ..)| *name == wanted).map_or(0, |(_, value, _)| *value);
+        let value =
+            |wanted: &str| all.iter().find(|(name, ..)| *name == wanted).map_or(0, |(_, value, _)| *value);
         let now: Vec<u64> = ["faults_read", "faults_returned", "bytes_read", "written"].map(value).to_vec();
         let rate = |n: usize| {
             let before = self.last.get(n).copied().unwrap_or(0);

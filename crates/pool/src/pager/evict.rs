@@ -47,7 +47,7 @@ impl Inner {
                 return;
             }
             self.retune();
-            self.frames.show(self.stats().entries().iter().map(|(_, n, _)| *n));
+            self.show();
             let excess = self.frames.excess(self.headroom());
             if excess > 0 && self.evict(&self.read(), excess.min(BATCH), None) {
                 continue;
@@ -300,7 +300,7 @@ impl Inner {
             let Some((mut chunk, at)) = ground.layout.chunk(*page) else { continue };
             if chunk[at].place == Place::Waiting(*number) {
                 let installed = ground.watch.install(*page, bytes, false);
-                debug_assert!(installed.is_ok(), "{installed:?}");
+                debug_assert_eq!(installed, 1, "a managed page can be installed");
                 chunk[at].place = Place::Dirty;
                 self.frames.take(1);
                 lock(&self.policy).insert((page / PAGE) as u64);

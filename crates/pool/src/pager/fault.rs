@@ -215,7 +215,7 @@ impl Inner {
                 self.reserve(ground, count);
                 scratch.bytes[..count * PAGE].fill(0);
                 let installed = ground.watch.install(page, &scratch.bytes[..count * PAGE], false);
-                self.settle(ground, page, count, installed.is_ok().then_some(Place::Dirty), Place::Fresh);
+                self.settle(ground, page, (installed, count), Place::Dirty, Place::Fresh);
                 None
             }
             Place::Stored(slot) => {
@@ -229,10 +229,10 @@ impl Inner {
                 }
                 let installed = ground.watch.install(page, &scratch.bytes[..PAGE], !writable);
                 let place = if writable { Place::Dirty } else { Place::Clean(slot) };
-                if installed.is_ok() && writable {
+                if installed == 1 && writable {
                     ground.store.give_up(slot);
                 }
-                self.settle(ground, page, 1, installed.is_ok().then_some(place), Place::Stored(slot));
+                self.settle(ground, page, (installed, 1), place, Place::Stored(slot));
                 if self.options.ahead { lock(&self.runs).miss(page) } else { None }
             }
             Place::Waiting(number) => {
@@ -285,6 +285,7 @@ impl Inner {
         let installed = ground.watch.install(page, bytes, !writable);
         let mut room = lock(&self.room);
         let frame = room.frame(number);
+        let written = frame.slot.filter(|_| slot.is_none());
         if frame.state == super::room::FrameState::Writing {
             frame.state = super::room::FrameState::Left;
         } else {
@@ -292,6 +293,10 @@ impl Inner {
             self.frames.give(1);
         }
         drop(room);
+        if let Some(written) = written {
+            // Just now, and too late: the page is dirty.
+            ground.store.give_up(written);
+        }
         let place = match slot {
             Some(slot) if !writable => Place::Clean(slot),
             Some(slot) => {
@@ -301,26 +306,33 @@ impl Inner {
             None => Place::Dirty,
         };
         // A page that cannot be installed has been unmapped behind our back: its bytes are gone with it.
-        self.settle(ground, page, 1, installed.is_ok().then_some(place), Place::Fresh);
+        self.settle(ground, page, (installed, 1), place, Place::Fresh);
     }
 
-    /// Ends the coming of `count` pages: they are at `place`, or back where they were.
-    fn settle(&self, ground: &Ground, page: usize, count: usize, place: Option<Place>, before: Place) {
+    /// Ends the coming of pages: so many of so many are at `place`, the others back where they were.
+    fn settle(
+        &self,
+        ground: &Ground,
+        page: usize,
+        (came, count): (usize, usize),
+        place: Place,
+        before: Place,
+    ) {
         if let Some((mut chunk, at)) = ground.layout.chunk(page) {
             for (n, state) in chunk[at..at + count].iter_mut().enumerate() {
-                state.place = place.unwrap_or(before);
+                state.place = if n < came { place } else { before };
                 if std::mem::take(&mut state.wanted) {
                     // Its fault came in between, and may be about more than was done.
                     let _ = ground.watch.wake(page + n * PAGE, PAGE);
                 }
             }
         }
-        if place.is_some() {
-            let mut policy = lock(&self.policy);
-            (0..count).for_each(|n| policy.insert((page / PAGE + n) as u64));
-        } else {
-            let _ = ground.watch.wake(page, count * PAGE);
-            self.frames.give(count);
+        let mut policy = lock(&self.policy);
+        (0..came).for_each(|n| policy.insert((page / PAGE + n) as u64));
+        drop(policy);
+        if came < count {
+            let _ = ground.watch.wake(page + came * PAGE, (count - came) * PAGE);
+            self.frames.give(count - came);
         }
     }
 
@@ -379,7 +391,7 @@ impl Inner {
             let bytes = &mut scratch.bytes[..run.len() * PAGE];
             if self.fetch(&ground, run[0].1, bytes).is_err() {
                 for (page, slot, _) in run {
-                    self.settle(&ground, *page, 1, None, Place::Stored(*slot));
+                    self.settle(&ground, *page, (0, 1), Place::Fresh, Place::Stored(*slot));
                 }
                 continue;
             }
@@ -403,11 +415,11 @@ impl Inner {
             }
             let installed = ground.watch.install(page, here, !stored_to);
             if let Some((mut chunk, at)) = ground.layout.chunk(page) {
-                for (state, (page, slot, _)) in chunk[at..].iter_mut().zip(part) {
-                    state.place = match installed {
-                        Ok(()) if stored_to => Place::Dirty,
-                        Ok(()) => Place::Clean(*slot),
-                        Err(_) => Place::Stored(*slot),
+                for (n, (state, (page, slot, _))) in chunk[at..].iter_mut().zip(part).enumerate() {
+                    state.place = match n < installed {
+                        true if stored_to => Place::Dirty,
+                        true => Place::Clean(*slot),
+                        false => Place::Stored(*slot),
                     };
                     if state.place == Place::Dirty {
                         ground.store.give_up(*slot);
@@ -417,12 +429,9 @@ impl Inner {
                     }
                 }
             }
-            if installed.is_err() {
-                self.frames.give(part.len());
-                continue;
-            }
+            self.frames.give(part.len() - installed);
             let mut policy = lock(&self.policy);
-            part.iter().for_each(|(page, ..)| policy.insert((page / PAGE) as u64));
+            part[..installed].iter().for_each(|(page, ..)| policy.insert((page / PAGE) as u64));
         }
     }
 

@@ -355,6 +355,11 @@ impl Pager {
         self.inner.stats()
     }
 
+    /// Shows the counters to those that share the budget; the pager does so by itself ten times a second.
+    pub fn show(&self) {
+        self.inner.show();
+    }
+
     /// Descriptors that must stay open as long as memory is managed.
     #[must_use]
     pub fn descriptors(&self) -> Vec<i32> {
@@ -402,6 +407,10 @@ impl Inner {
             }
         }
         Ok(Threads { handlers, evictor })
+    }
+
+    fn show(&self) {
+        self.frames.show(self.stats().entries().iter().map(|(_, n, _)| *n));
     }
 
     fn stop(&self) {
@@ -454,9 +463,10 @@ impl Inner {
         }
         drop(room);
         if !gone {
-            let runs = runs_of(&resident);
+            let spans: Vec<_> =
+                layout.within(start, end).iter().map(|(from, to)| (*from, to - from)).collect();
             // SAFETY: managed memory, whose owner wants its contents dropped.
-            let dropped = unsafe { watch::discard(&runs) };
+            let dropped = unsafe { watch::discard(&spans) };
             debug_assert!(dropped.is_ok(), "{dropped:?}");
         }
         let mut policy = lock(&self.policy);

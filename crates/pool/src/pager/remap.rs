@@ -17,7 +17,18 @@ impl Inner {
         for &(start, end) in &spans {
             ground.layout.each(start, end, |address, page| pages.push((address, *page)));
         }
-        let to = remap()?;
+        // The kernel takes the watch off whatever the moved mapping becomes one with. So it must not: it is
+        // told apart from its new neighbours until it is watched again.
+        mark(from, len, libc::MADV_DONTDUMP);
+        let Some(to) = remap() else {
+            mark(from, len, libc::MADV_DODUMP);
+            return None;
+        };
+        if to == from {
+            // There was room behind it, meanwhile: everything is where it was.
+            mark(from, len, libc::MADV_DODUMP);
+            return Some(to);
+        }
         self.forget(ground, to, to + len, true);
         ground.layout.remove(to, to + len);
         // The contents go along: nothing is given up.
@@ -55,6 +66,13 @@ impl Inner {
                 super::fault::fail(start, &error);
             }
         }
+        mark(to, len, libc::MADV_DODUMP);
         Some(to)
     }
+}
+
+/// Whether the range is part of a core dump: a mark that sets mappings apart.
+fn mark(start: usize, len: usize, advice: libc::c_int) {
+    // SAFETY: changes no memory. A range that is not all mapped is none of ours.
+    unsafe { libc::syscall(libc::SYS_madvise, start, len, advice) };
 }

@@ -91,8 +91,6 @@ counters! {
     left,
     /// Of these, pages that were written to the store.
     written,
-    /// Of these, pages that held nothing but zeros.
-    zeros,
     /// Times that a fault had to make room itself.
     stalls,
     /// Reads from the store.

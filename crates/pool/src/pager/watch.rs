@@ -76,29 +76,34 @@ impl Watch {
     }
 
     /// Makes missing pages resident with these bytes, write-protected if `protect`, and wakes who waits.
-    /// Pages that are there already stay as they are.
-    pub(super) fn install(&self, start: usize, bytes: &[u8], protect: bool) -> io::Result<()> {
-        let mut done = 0;
+    /// Pages that are there already stay as they are. The range may be made up of several mappings. Returns
+    /// how many pages are there now: fewer than asked for where a mapping has gone behind our back.
+    pub(super) fn install(&self, start: usize, bytes: &[u8], protect: bool) -> usize {
+        let (mut done, mut most) = (0, bytes.len());
         while done < bytes.len() {
             let mut copy = raw::uffdio_copy {
                 dst: (start + done) as u64,
                 src: bytes[done..].as_ptr().expose_provenance() as u64,
-                len: (bytes.len() - done) as u64,
+                len: (bytes.len() - done).min(most) as u64,
                 mode: if protect { u64::from(raw::UFFDIO_COPY_MODE_WP) } else { 0 },
                 copy: 0,
             };
-            match self.ioctl(raw_ioctl::UFFDIO_COPY, &mut copy) {
-                Ok(()) => done = bytes.len(),
+            let result = self.ioctl(raw_ioctl::UFFDIO_COPY, &mut copy);
+            match result.map_err(|error| error.raw_os_error()) {
+                Ok(()) => done += copy.len as usize,
                 Err(_) if copy.copy > 0 => done += copy.copy as usize,
-                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
-                Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
-                    self.wake(start + done, super::PAGE)?;
+                Err(Some(libc::EAGAIN)) => {}
+                Err(Some(libc::EEXIST)) => {
+                    // Whoever waits for it need not.
+                    let _ = self.wake(start + done, super::PAGE);
                     done += super::PAGE;
                 }
-                Err(error) => return Err(error),
+                // One request is one mapping's.
+                Err(Some(libc::ENOENT)) if copy.len as usize > super::PAGE => most = super::PAGE,
+                Err(_) => break,
             }
         }
-        Ok(())
+        done / super::PAGE
     }
 
     /// Makes stores into the resident pages of the range wait.
