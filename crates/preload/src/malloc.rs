@@ -1,4 +1,4 @@
-//! `malloc` and its family. mimalloc gives the memory of all but large blocks ([`crate::large`]); what it maps
+//! `malloc` and its family. mimalloc gives the memory of all but large blocks (`large`); what it maps
 //! goes through this library's `mmap` and is paged. The library itself gets its memory from a heap that is not.
 
 use libc::{c_int, c_void, size_t};
