@@ -35,7 +35,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SIZE")]
     store_limit: Option<Bytes>,
     /// Which page leaves when room is needed
-    #[arg(long, value_name = "POLICY", default_value = "s3fifo", value_parser = policy)]
+    #[arg(long, value_name = "POLICY", default_value = "sieve", value_parser = policy)]
     policy: Policy,
     /// Print what paging did when the program has ended, to the standard error
     #[arg(long, value_name = "FORM", num_args = 0..=1, default_missing_value = "text")]

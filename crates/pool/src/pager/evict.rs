@@ -179,7 +179,6 @@ impl Inner {
             match frame {
                 Some(frame) => {
                     state.place = Place::Leaving;
-                    state.stored_to = slot.is_none();
                     leavers.push(Leaver { page, slot, frame, hidden: state.hidden });
                 }
                 None => stay.push(page),

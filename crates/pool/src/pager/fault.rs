@@ -219,7 +219,8 @@ impl Inner {
                 None
             }
             Place::Stored(slot) => {
-                let writable = write || state.stored_to;
+                state.stored_to |= write;
+                let writable = state.stored_to;
                 state.place = Place::Coming;
                 drop(chunk);
                 add(&self.counters.faults_read, 1);
@@ -237,7 +238,8 @@ impl Inner {
             }
             Place::Waiting(number) => {
                 let trigger = std::mem::take(&mut state.trigger);
-                let writable = write || state.stored_to;
+                state.stored_to |= write;
+                let writable = state.stored_to;
                 state.place = Place::Coming;
                 drop(chunk);
                 self.come_back(ground, page, number, writable);

@@ -44,7 +44,8 @@ pub(super) struct Page {
     pub(super) place: Place,
     /// A fault arrived while the page was leaving; who makes it leave has to bring it back.
     pub(super) wanted: bool,
-    /// It was stored to when it was in memory last: so it will be again, and is installed writable.
+    /// It was stored to after it had been read from the store: so it will be again, and is installed writable.
+    /// What is stored to in fresh memory says nothing: all of that is.
     pub(super) stored_to: bool,
     /// It stays in memory.
     pub(super) pinned: bool,

@@ -133,7 +133,7 @@ pub(crate) struct MemoryArgs {
     #[arg(long, default_value = ".", value_name = "PATH")]
     dir: PathBuf,
     /// Which page the pager takes out: s3fifo, fifo, lru, sieve or clock2
-    #[arg(long, default_value = "s3fifo", value_name = "POLICY")]
+    #[arg(long, default_value = "sieve", value_name = "POLICY")]
     policy: String,
     /// Time the whole only: for data that fit, where reading the clock takes as long as the access
     #[arg(long)]
