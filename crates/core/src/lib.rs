@@ -15,7 +15,8 @@
 //! | [`journal`] | epochs, tokens, retention | NVMM, Software Interface |
 //! | [`ftl`] | blocks, victim policies, wear; a plain drive's page map and mapping cache | NVMM, Architecture |
 //! | [`volume`] | all of these as one journaled flash volume | NVMM |
-//! | [`cache`] | replacement policies: LRU, FIFO, CLOCK, 2-bit CLOCK, SIEVE, S3-FIFO, ARC | |
+//! | [`cache`] | replacement policies: LRU, FIFO, CLOCK, 2-bit CLOCK, SIEVE, S3-FIFO, ARC; set-associative LRU and RRIP | |
+//! | [`migration`] | promotion of pages in use: look-aside buffer, adaptive threshold | FlatFlash, 3.3 and 3.4 |
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -26,6 +27,7 @@ pub mod bit_vector;
 pub mod cache;
 pub mod ftl;
 pub mod journal;
+pub mod migration;
 pub mod page_table;
 pub mod placement;
 pub mod units;

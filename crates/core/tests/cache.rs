@@ -3,7 +3,7 @@
 mod cache_models;
 
 use cache_models::{Figure4, Model, PlainArc, PlainQueue, PlainS3Fifo, PlainSieve, Rule};
-use deepram_core::cache::{Access, Arc, Clock, Clock2, Fifo, Key, Lru, Replacement, S3Fifo, Sieve};
+use deepram_core::cache::{Access, Arc, Clock, Clock2, Fifo, Gclock, Key, Lru, Replacement, S3Fifo, Sieve};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
@@ -99,6 +99,7 @@ against_model! {
     lru_evicts_what_the_plain_list_does: Lru, |c| PlainQueue::new(c, Rule::Lru);
     fifo_evicts_what_the_plain_list_does: Fifo, |c| PlainQueue::new(c, Rule::Fifo);
     clock2_evicts_what_the_plain_list_does: Clock2, |c| PlainQueue::new(c, Rule::Clock(3));
+    gclock_evicts_what_the_plain_list_does: Gclock, |c| PlainQueue::new(c, Rule::Clock(16));
     sieve_evicts_what_the_plain_list_does: Sieve, PlainSieve::new;
     s3fifo_evicts_what_the_plain_queues_do: S3Fifo, PlainS3Fifo::new;
     arc_evicts_what_the_plain_lists_do: Arc, PlainArc::new;

@@ -6,6 +6,7 @@
 //! | [`Lru`] | makes the key the newest | the oldest | none |
 //! | [`Clock`] | sets a bit | the oldest without the bit; others lose it and stay | none |
 //! | [`Clock2`] | counts, up to 3 | the oldest with a count of 0; others lose one and stay | none |
+//! | [`Gclock`] | counts, up to 16 | the same | none |
 //! | [`Sieve`] | sets a bit | as CLOCK, but those who stay keep their place in the order of age | none |
 //! | [`S3Fifo`] | counts, up to 3 | the oldest of a small queue of newcomers, mostly | 0.9 of the capacity |
 //! | [`Arc`] | moves to the list of keys used twice | the oldest of one of two lists; how long each is adapts | the capacity |
@@ -17,21 +18,23 @@ mod index;
 
 pub mod arc;
 pub mod clock;
-pub mod clock2;
 pub mod fifo;
+pub mod gclock;
 pub mod listed;
 pub mod lru;
 pub mod nodes;
+pub mod rrip;
 pub mod s3fifo;
 pub mod set_assoc;
 pub mod sieve;
 
 pub use arc::Arc;
 pub use clock::Clock;
-pub use clock2::Clock2;
 pub use fifo::Fifo;
+pub use gclock::{Clock2, Gclock};
 pub use listed::{Listed, Rules};
 pub use lru::Lru;
+pub use rrip::{HitPriority, Rrip};
 pub use s3fifo::S3Fifo;
 pub use set_assoc::SetAssociative;
 pub use sieve::Sieve;

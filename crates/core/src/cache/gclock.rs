@@ -1,23 +1,25 @@
-//! CLOCK with counters of two bits: a use counts, up to 3. Whoever is oldest leaves if its count
-//! is 0; otherwise it loses one and becomes the newest, as if the hand of a clock had passed it.
+//! CLOCK with counters (generalised CLOCK, GCLOCK): a use counts, up to a limit. Whoever is oldest
+//! leaves if its count is 0; otherwise it loses one and becomes the newest, as if the hand of a
+//! clock had passed it.
 //!
-//! This is the CLOCK of libCacheSim with `n-bit-counter=2`. The one-bit CLOCK that the pool runs,
-//! with fewer bytes a key, is [`super::Clock`].
+//! [`Clock2`] counts with two bits, as the CLOCK of libCacheSim with `n-bit-counter=2`. The one-bit
+//! CLOCK that the pool runs, with fewer bytes a key, is [`super::Clock`].
 
 use super::Key;
 use super::listed::{Listed, Rules};
 use super::nodes::Nodes;
 
-/// The two-bit CLOCK policy; see the module.
-pub type Clock2<K = u64> = Listed<Clock2Rules, K>;
+/// Counts up to 3; see the module.
+pub type Clock2<K = u64> = Listed<Counted<3>, K>;
+/// Counts up to 16; see the module.
+pub type Gclock<K = u64> = Listed<Counted<16>, K>;
 
-/// The decisions of [`Clock2`]. List 0: all keys, in the order in which the hand comes to them.
+/// The decisions of a CLOCK that counts up to `MOST`, at most 63. List 0: all keys, in the order in
+/// which the hand comes to them.
 #[derive(Debug, Clone)]
-pub struct Clock2Rules;
+pub struct Counted<const MOST: u8>;
 
-const MOST: u8 = 3;
-
-impl Rules for Clock2Rules {
+impl<const MOST: u8> Rules for Counted<MOST> {
     type Past = ();
 
     fn new(_: usize) -> Self {

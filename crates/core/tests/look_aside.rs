@@ -1,0 +1,308 @@
+//! Every order in which processor, link and drive can meet while pages are promoted, enumerated: no store is
+//! lost and no stale line is read. The same with each rule of the surroundings broken, which must be found.
+
+use std::collections::{HashSet, VecDeque};
+
+use deepram_core::migration::{Begin, InFlight, Inbound, LookAside, LookAsideError, Route};
+
+const LINES: usize = 2;
+const PAGES: usize = 2;
+/// What a place holds that holds no data.
+const GONE: u8 = u8::MAX;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum ToDrive {
+    /// With the version stored last when it was issued.
+    Load(usize, usize, u8),
+    Store(usize, usize, u8),
+    Go(usize),
+    Deferred(usize),
+    Over(usize),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum ToHost {
+    Ask(usize),
+    Line(usize, usize, u8),
+    Loaded(u8, u8),
+}
+
+/// How far the drive is with a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Sending {
+    Idle,
+    Asked,
+    /// The next line.
+    At(usize),
+}
+
+/// Which rule is broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Broken {
+    Nothing,
+    /// The drive sends lines before the host has answered.
+    SendsAtOnce,
+    /// The drive forgets the page when it has sent the last line.
+    ForgetsAtOnce,
+    /// The host copies lines that are stale.
+    CopiesStale,
+    /// Stores to pages in flight go to the drive.
+    StoresToDrive,
+    /// Loads of pages in flight go to DRAM.
+    LoadsFromHost,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct World {
+    buffer: LookAside,
+    drive: [[u8; LINES]; PAGES],
+    dram: [[u8; LINES]; PAGES],
+    /// Whose page-table entry names DRAM.
+    moved: [bool; PAGES],
+    stored: [[u8; LINES]; PAGES],
+    sending: [Sending; PAGES],
+    to_drive: VecDeque<ToDrive>,
+    to_host: VecDeque<ToHost>,
+    loads: u8,
+    stores: u8,
+    asks: u8,
+}
+
+type Found = Result<(), String>;
+
+impl World {
+    fn new(capacity: usize, loads: u8, stores: u8, asks: u8) -> Self {
+        Self {
+            buffer: LookAside::new(capacity, LINES as u8),
+            drive: [[0; LINES]; PAGES],
+            dram: [[GONE; LINES]; PAGES],
+            moved: [false; PAGES],
+            stored: [[0; LINES]; PAGES],
+            sending: [Sending::Idle; PAGES],
+            to_drive: VecDeque::new(),
+            to_host: VecDeque::new(),
+            loads,
+            stores,
+            asks,
+        }
+    }
+
+    fn load(&mut self, page: usize, line: usize, broken: Broken) -> Found {
+        self.loads -= 1;
+        let floor = self.stored[page][line];
+        let mut route = self.buffer.load(page as u64, line as u8).unwrap();
+        if broken == Broken::LoadsFromHost && route == Some(Route::Drive) {
+            route = Some(Route::Host(page as u64));
+        }
+        if self.moved[page] || matches!(route, Some(Route::Host(_))) {
+            return read(self.dram[page][line], floor);
+        }
+        self.to_drive.push_back(ToDrive::Load(page, line, floor));
+        Ok(())
+    }
+
+    fn store(&mut self, page: usize, line: usize, broken: Broken) {
+        self.stores -= 1;
+        self.stored[page][line] += 1;
+        let version = self.stored[page][line];
+        let mut route = self.buffer.store(page as u64, line as u8).unwrap();
+        if broken == Broken::StoresToDrive {
+            route = None;
+        }
+        if self.moved[page] || matches!(route, Some(Route::Host(_))) {
+            self.dram[page][line] = version;
+        } else {
+            self.to_drive.push_back(ToDrive::Store(page, line, version));
+        }
+    }
+
+    /// The drive takes what has come to it.
+    fn drive_takes(&mut self) -> Found {
+        match self.to_drive.pop_front() {
+            Some(ToDrive::Load(page, line, floor)) => {
+                self.to_host.push_back(ToHost::Loaded(self.drive[page][line], floor));
+            }
+            Some(ToDrive::Store(page, line, version)) => {
+                if self.drive[page][line] == GONE {
+                    return Err(format!("version {version} is stored to a page that has left the drive"));
+                }
+                self.drive[page][line] = version;
+            }
+            Some(ToDrive::Go(page)) if self.sending[page] == Sending::Asked => {
+                self.sending[page] = Sending::At(0);
+            }
+            Some(ToDrive::Deferred(page)) => self.sending[page] = Sending::Idle,
+            Some(ToDrive::Over(page)) => self.drive[page] = [GONE; LINES],
+            Some(ToDrive::Go(_)) | None => {}
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, page: usize, line: usize, broken: Broken) {
+        self.to_host.push_back(ToHost::Line(page, line, self.drive[page][line]));
+        self.sending[page] = Sending::At(line + 1);
+        if broken == Broken::ForgetsAtOnce && line + 1 == LINES {
+            self.drive[page] = [GONE; LINES];
+        }
+    }
+
+    /// The host takes what has come to it.
+    fn host_takes(&mut self, broken: Broken) -> Found {
+        match self.to_host.pop_front() {
+            Some(ToHost::Ask(page)) => {
+                self.to_drive.push_back(match self.buffer.begin(page as u64, page as u64).unwrap() {
+                    Begin::Begun => ToDrive::Go(page),
+                    Begin::Deferred => ToDrive::Deferred(page),
+                });
+            }
+            Some(ToHost::Line(page, line, version)) => {
+                let inbound = self.buffer.inbound(page as u64, line as u8).map_err(|e| e.to_string())?;
+                if broken == Broken::CopiesStale || matches!(inbound, Inbound::Copy(_)) {
+                    self.dram[page][line] = version;
+                }
+                if line + 1 == LINES {
+                    self.buffer.finish(page as u64).map_err(|e| e.to_string())?;
+                    self.moved[page] = true;
+                    self.to_drive.push_back(ToDrive::Over(page));
+                }
+            }
+            Some(ToHost::Loaded(version, floor)) => return read(version, floor),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// All that can happen next.
+    fn successors(&self, broken: Broken) -> Vec<Result<World, String>> {
+        let mut all = Vec::new();
+        let mut step = |change: &mut dyn FnMut(&mut World) -> Found| {
+            let mut next = self.clone();
+            let found = change(&mut next);
+            all.push(found.map(|()| next));
+        };
+        for page in 0..PAGES {
+            for line in 0..LINES {
+                if self.loads > 0 {
+                    step(&mut |world| world.load(page, line, broken));
+                }
+                if self.stores > 0 {
+                    step(&mut |world| {
+                        world.store(page, line, broken);
+                        Ok(())
+                    });
+                }
+            }
+            match self.sending[page] {
+                Sending::Idle if self.asks > 0 => step(&mut |world| {
+                    world.asks -= 1;
+                    world.to_host.push_back(ToHost::Ask(page));
+                    let at_once = broken == Broken::SendsAtOnce;
+                    world.sending[page] = if at_once { Sending::At(0) } else { Sending::Asked };
+                    Ok(())
+                }),
+                Sending::At(line) if line < LINES => step(&mut |world| {
+                    world.send(page, line, broken);
+                    Ok(())
+                }),
+                Sending::Idle | Sending::Asked | Sending::At(_) => {}
+            }
+        }
+        if !self.to_drive.is_empty() {
+            step(&mut |world| world.drive_takes());
+        }
+        if !self.to_host.is_empty() {
+            step(&mut |world| world.host_takes(broken));
+        }
+        all
+    }
+
+    /// With nothing under way, every line is where its page's entry says, as it was stored last.
+    fn at_rest(&self) -> Found {
+        if !self.to_drive.is_empty() || !self.to_host.is_empty() || !self.buffer.is_empty() {
+            return Ok(());
+        }
+        for page in 0..PAGES {
+            let held = if self.moved[page] { &self.dram[page] } else { &self.drive[page] };
+            if *held != self.stored[page] {
+                return Err(format!("page {page} holds {held:?}, stored were {:?}", self.stored[page]));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read(version: u8, floor: u8) -> Found {
+    if version == GONE || version < floor {
+        return Err(format!("version {version} is read, {floor} had been stored"));
+    }
+    Ok(())
+}
+
+/// States reached, and promotions that ended and were deferred; or what went wrong.
+fn explore(start: World, broken: Broken) -> Result<(usize, usize, usize), String> {
+    let mut seen = HashSet::new();
+    let mut open = vec![start];
+    let (mut moved, mut deferred) = (0, 0);
+    while let Some(world) = open.pop() {
+        world.at_rest()?;
+        for next in world.successors(broken) {
+            let next = next?;
+            if seen.insert(next.clone()) {
+                moved += usize::from(next.moved.contains(&true));
+                deferred += usize::from(next.to_drive.iter().any(|m| matches!(m, ToDrive::Deferred(_))));
+                open.push(next);
+            }
+        }
+    }
+    Ok((seen.len(), moved, deferred))
+}
+
+#[test]
+fn in_no_order_of_events_is_a_store_lost_or_a_stale_line_read() {
+    for (capacity, loads, stores, asks) in [(1, 1, 2, 2), (2, 1, 2, 2), (1, 0, 3, 2), (1, 2, 1, 2)] {
+        let (states, moved, deferred) =
+            explore(World::new(capacity, loads, stores, asks), Broken::Nothing).unwrap();
+        assert!(states > 10_000 && moved > 1000, "{states} states, pages moved in {moved}");
+        assert_eq!(deferred > 0, capacity == 1, "{deferred}");
+    }
+}
+
+#[test]
+fn each_broken_rule_loses_a_store_or_reads_a_stale_line_in_some_order() {
+    for broken in [
+        Broken::SendsAtOnce,
+        Broken::ForgetsAtOnce,
+        Broken::CopiesStale,
+        Broken::StoresToDrive,
+        Broken::LoadsFromHost,
+    ] {
+        let found = explore(World::new(2, 1, 2, 1), broken);
+        assert!(found.is_err(), "{broken:?} was not found: {found:?}");
+    }
+}
+
+#[test]
+fn an_entry_follows_its_lines_and_a_full_buffer_defers() {
+    let mut buffer = LookAside::new(2, 3);
+    assert_eq!(buffer.begin(7, 70), Ok(Begin::Begun));
+    assert_eq!(buffer.begin(7, 71), Err(LookAsideError::Twice { source: 7 }));
+    assert_eq!(buffer.begin(8, 80), Ok(Begin::Begun));
+    assert_eq!(buffer.begin(9, 90), Ok(Begin::Deferred));
+    assert_eq!((buffer.load(9, 0), buffer.store(9, 0)), (Ok(None), Ok(None)));
+    assert_eq!(buffer.load(7, 1), Ok(Some(Route::Drive)));
+    assert_eq!(buffer.store(7, 1), Ok(Some(Route::Host(70))));
+    assert_eq!(buffer.load(7, 1), Ok(Some(Route::Host(70))));
+    assert_eq!(buffer.inbound(7, 0), Ok(Inbound::Copy(70)));
+    assert_eq!(buffer.inbound(7, 1), Ok(Inbound::Drop));
+    assert_eq!(buffer.finish(7), Err(LookAsideError::Unfinished { source: 7, copied: 0b011 }));
+    assert_eq!(buffer.inbound(7, 2), Ok(Inbound::Copy(70)));
+    assert_eq!(buffer.finish(7), Ok(InFlight { source: 7, target: 70, copied: 0b111 }));
+    assert_eq!(buffer.inbound(7, 0), Err(LookAsideError::NotInFlight { source: 7 }));
+    assert_eq!(buffer.load(8, 3), Err(LookAsideError::NoSuchLine { line: 3, lines: 3 }));
+    assert_eq!(buffer.begin(9, 90), Ok(Begin::Begun));
+    assert_eq!((buffer.len(), buffer.is_full(), buffer.get(7)), (2, true, None));
+    let mut wide = LookAside::new(LookAside::ENTRIES, 64);
+    wide.begin(0, 0).unwrap();
+    assert!((0..64).all(|line| wide.inbound(0, line) == Ok(Inbound::Copy(0))));
+    assert_eq!(wide.finish(0).unwrap().copied, u64::MAX);
+}
