@@ -40,6 +40,7 @@ mod pool;
 mod region;
 mod stats;
 mod store;
+mod uffd;
 mod view;
 
 pub use deepram_core::{Addr, AddrError, Bytes, Epoch, Retention, SegmentSize};

@@ -4,46 +4,13 @@
 //! cache: a page is there (resident) or missing, and a resident page is writable or
 //! write-protected. All changes to that go through here; who decides them is [`crate::cache`].
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::{io, ptr};
 
-use linux_raw_sys::general as raw;
-use linux_raw_sys::ioctl as raw_ioctl;
-
-/// `_IOWR(0xAA, 0x08, struct uffdio_poison)`; linux-raw-sys has the structure but not the number.
-const UFFDIO_POISON: u32 = 0xC020_AA08;
-/// Write-protect, rather than undo that; linux-raw-sys lacks this too.
-const WRITEPROTECT_MODE_WP: u64 = 1;
-/// `_IO(0xAA, 0x00)` on `/dev/userfaultfd`.
-const USERFAULTFD_IOC_NEW: u32 = 0x0000_AA00;
+use crate::uffd::{self, Fault, Refusal, Uffd, WatchMode};
 
 /// What is copied whole.
 const WORD: usize = size_of::<u64>();
-
-/// "The calling process" in place of a descriptor (`PIDFD_SELF_THREAD_GROUP`, Linux 6.14).
-const PIDFD_SELF: i64 = -10001;
-
-const _: () = assert!(size_of::<raw::uffdio_poison>() == 0x20, "the ioctl number holds the size");
-
-/// How a fault arrived.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Fault {
-    /// Byte offset in the region.
-    pub(crate) offset: usize,
-    /// The access was a store.
-    pub(crate) write: bool,
-}
-
-/// Which faults the watch must serve.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WatchMode {
-    /// Those of user code and those that the kernel takes on its behalf (system-call buffers).
-    All,
-    /// Those of user code alone: a system call on a missing page fails with `EFAULT`.
-    UserOnly,
-}
 
 /// Why mapped access cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -93,10 +60,7 @@ pub enum WatchError {
 pub(crate) struct Region {
     base: *mut u8,
     len: usize,
-    watch: Option<OwnedFd>,
-    poison: bool,
-    /// Whether many ranges can be dropped in one call, as far as is known.
-    batched: AtomicBool,
+    watch: Option<Uffd>,
 }
 
 // SAFETY: a region is an address range; every access to its bytes goes through methods whose
@@ -126,8 +90,7 @@ impl Region {
         if got == libc::MAP_FAILED {
             return Err(taken(io::Error::last_os_error()));
         }
-        let region =
-            Self { base: got.cast(), len, watch: None, poison: false, batched: AtomicBool::new(true) };
+        let region = Self { base: got.cast(), len, watch: None };
         if base.is_some() && got.addr() != want {
             return Err(taken(io::ErrorKind::AddrInUse.into()));
         }
@@ -139,25 +102,14 @@ impl Region {
 
     /// Has missing and write-protected pages reported from now on.
     pub(crate) fn watch(&mut self, mode: WatchMode) -> Result<(), WatchError> {
-        let fd = open_userfaultfd(mode).map_err(|source| WatchError::Unavailable { source })?;
-        let want = u64::from(raw::UFFD_FEATURE_PAGEFAULT_FLAG_WP);
-        let poison = u64::from(raw::UFFD_FEATURE_POISON);
-        let offered = match handshake(mode, want | poison) {
-            Ok(()) => want | poison,
-            Err(_) => want,
-        };
-        api(&fd, offered)
-            .map_err(|_| WatchError::Features { needed: "write protection (PAGEFAULT_FLAG_WP)" })?;
-        let mut register = raw::uffdio_register {
-            range: self.range(0, self.len),
-            mode: u64::from(raw::UFFDIO_REGISTER_MODE_MISSING | raw::UFFDIO_REGISTER_MODE_WP),
-            ioctls: 0,
-        };
-        // SAFETY: `register` is the structure this request takes, and outlives the call.
-        unsafe { ioctl(fd.as_raw_fd(), raw_ioctl::UFFDIO_REGISTER, &mut register) }
+        let watch = Uffd::new(mode).map_err(|refusal| match refusal {
+            Refusal::Unavailable(source) => WatchError::Unavailable { source },
+            Refusal::Features => WatchError::Features { needed: "write protection (PAGEFAULT_FLAG_WP)" },
+        })?;
+        watch
+            .register(self.address(0), self.len)
             .map_err(|source| WatchError::System { what: "UFFDIO_REGISTER", source })?;
-        self.poison = offered & poison != 0;
-        self.watch = Some(fd);
+        self.watch = Some(watch);
         Ok(())
     }
 
@@ -165,9 +117,9 @@ impl Region {
         self.watch.is_some()
     }
 
-    /// The descriptor that becomes readable when a fault waits.
-    pub(crate) fn watch_fd(&self) -> Option<RawFd> {
-        self.watch.as_ref().map(AsRawFd::as_raw_fd)
+    /// The userfaultfd, if there is one.
+    pub(crate) fn watcher(&self) -> Option<&Uffd> {
+        self.watch.as_ref()
     }
 
     pub(crate) fn base(&self) -> *mut u8 {
@@ -178,109 +130,52 @@ impl Region {
         self.len
     }
 
-    fn range(&self, offset: usize, len: usize) -> raw::uffdio_range {
-        debug_assert!(offset + len <= self.len);
-        raw::uffdio_range { start: (self.base.addr() + offset) as u64, len: len as u64 }
+    fn address(&self, offset: usize) -> usize {
+        self.base.addr() + offset
     }
 
-    /// The next waiting fault, if any.
-    pub(crate) fn next_fault(&self) -> io::Result<Option<Fault>> {
-        let Some(fd) = self.watch_fd() else { return Ok(None) };
-        // SAFETY: an all-zero `uffd_msg` is a valid value of it.
-        let mut message: raw::uffd_msg = unsafe { std::mem::zeroed() };
-        // SAFETY: reads at most `size_of::<uffd_msg>()` bytes into `message`.
-        let n = unsafe { libc::read(fd, (&raw mut message).cast(), size_of::<raw::uffd_msg>()) };
-        if n < 0 {
-            let error = io::Error::last_os_error();
-            return match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
-                _ => Err(error),
-            };
-        }
-        if u32::from(message.event) != raw::UFFD_EVENT_PAGEFAULT {
-            return Ok(None);
-        }
-        // SAFETY: the kernel filled the `pagefault` member, as the event says.
-        let (address, flags) = unsafe { (message.arg.pagefault.address, message.arg.pagefault.flags) };
-        let offset = (address as usize).wrapping_sub(self.base.addr());
-        if offset >= self.len {
-            return Ok(None);
-        }
-        Ok(Some(Fault { offset, write: flags & u64::from(raw::UFFD_PAGEFAULT_FLAG_WRITE) != 0 }))
+    /// The next waiting fault, if any, by its byte offset in the region.
+    pub(crate) fn next_fault(&self) -> io::Result<Option<(usize, Fault)>> {
+        let Some(watch) = &self.watch else { return Ok(None) };
+        let fault = watch.next()?;
+        Ok(fault
+            .map(|fault| (fault.address.wrapping_sub(self.base.addr()), fault))
+            .filter(|f| f.0 < self.len))
     }
 
     /// Makes a missing range resident with `bytes`, write-protected if `protect`. The threads that
     /// wait for it go on. On an unwatched region the bytes are simply stored.
     pub(crate) fn install(&self, offset: usize, bytes: &[u8], protect: bool) -> io::Result<()> {
-        let Some(fd) = self.watch_fd() else {
-            self.copy_in(offset, bytes);
-            return Ok(());
-        };
-        let mut done = 0;
-        while done < bytes.len() {
-            let range = self.range(offset + done, bytes.len() - done);
-            let mut copy = raw::uffdio_copy {
-                dst: range.start,
-                src: bytes[done..].as_ptr().expose_provenance() as u64,
-                len: range.len,
-                mode: if protect { u64::from(raw::UFFDIO_COPY_MODE_WP) } else { 0 },
-                copy: 0,
-            };
-            // SAFETY: `copy` is the structure of this request; source and length denote `bytes`,
-            // the destination lies in the region, which nothing else manages.
-            match unsafe { ioctl(fd, raw_ioctl::UFFDIO_COPY, &mut copy) } {
-                Ok(()) => done = bytes.len(),
-                Err(_) if copy.copy > 0 => done += copy.copy as usize,
-                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
-                Err(error) => return Err(error),
+        debug_assert!(offset + bytes.len() <= self.len);
+        match &self.watch {
+            Some(watch) => watch.copy(self.address(offset), bytes, protect).1,
+            None => {
+                self.copy_in(offset, bytes);
+                Ok(())
             }
         }
-        Ok(())
     }
 
     /// Makes later stores into the resident pages of the range fault.
     pub(crate) fn protect(&self, offset: usize, len: usize) -> io::Result<()> {
-        self.write_protect(offset, len, WRITEPROTECT_MODE_WP)
+        self.watch.as_ref().map_or(Ok(()), |watch| watch.protect(self.address(offset), len))
     }
 
     /// Lets stores into the range go through, and the threads that wait for that go on.
     pub(crate) fn unprotect(&self, offset: usize, len: usize) -> io::Result<()> {
-        self.write_protect(offset, len, 0)
-    }
-
-    fn write_protect(&self, offset: usize, len: usize, mode: u64) -> io::Result<()> {
-        let Some(fd) = self.watch_fd() else { return Ok(()) };
-        let mut request = raw::uffdio_writeprotect { range: self.range(offset, len), mode };
-        loop {
-            // SAFETY: `request` is the structure of this request; it changes only protection.
-            match unsafe { ioctl(fd, raw_ioctl::UFFDIO_WRITEPROTECT, &mut request) } {
-                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
-                result => return result,
-            }
-        }
+        self.watch.as_ref().map_or(Ok(()), |watch| watch.unprotect(self.address(offset), len))
     }
 
     /// Lets the threads that wait on the range retry their access.
     pub(crate) fn wake(&self, offset: usize, len: usize) -> io::Result<()> {
-        let Some(fd) = self.watch_fd() else { return Ok(()) };
-        let mut range = self.range(offset, len);
-        // SAFETY: `range` is the structure of this request; it changes no memory.
-        unsafe { ioctl(fd, raw_ioctl::UFFDIO_WAKE, &mut range) }
+        self.watch.as_ref().map_or(Ok(()), |watch| watch.wake(self.address(offset), len))
     }
 
     /// Makes every access to the missing range raise SIGBUS, until [`Region::discard`].
     /// Where the kernel cannot (before Linux 6.6) accesses raise SIGSEGV instead.
     pub(crate) fn poison(&self, offset: usize, len: usize) -> io::Result<()> {
-        let Some(fd) = self.watch_fd() else { return Ok(()) };
-        if self.poison {
-            let mut request = raw::uffdio_poison { range: self.range(offset, len), mode: 0, updated: 0 };
-            // SAFETY: `request` is the structure of this request; the range is missing, so no
-            // bytes are lost.
-            match unsafe { ioctl(fd, UFFDIO_POISON, &mut request) } {
-                Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {}
-                result => return result,
-            }
-        } else {
+        let Some(watch) = &self.watch else { return Ok(()) };
+        if !watch.poison(self.address(offset), len)? {
             self.set_access(offset, len, false, false)?;
         }
         self.wake(offset, len)
@@ -288,48 +183,9 @@ impl Region {
 
     /// Drops the frames of these ranges (offset, length): they are missing afterwards.
     pub(crate) fn discard(&self, ranges: &[(usize, usize)]) -> io::Result<()> {
-        let mut rest = ranges;
-        while rest.len() > 1 && self.batched.load(Relaxed) {
-            let now = &rest[..rest.len().min(libc::UIO_MAXIOV as usize)];
-            if !self.discard_batch(now) {
-                self.batched.store(false, Relaxed);
-                break;
-            }
-            rest = &rest[now.len()..];
-        }
-        for &(offset, len) in rest {
-            // SAFETY: the range lies in the region; the cache has written back what it must keep.
-            let result = unsafe { libc::madvise(self.base.add(offset).cast(), len, libc::MADV_DONTNEED) };
-            if result != 0 {
-                return Err(io::Error::last_os_error());
-            }
-        }
-        Ok(())
-    }
-
-    /// One call for many ranges, where the kernel has that (Linux 6.13, for the caller itself).
-    /// `false` if it has not; some ranges may have been dropped then.
-    fn discard_batch(&self, ranges: &[(usize, usize)]) -> bool {
-        let vectors: Vec<libc::iovec> = ranges
-            .iter()
-            .map(|&(offset, len)| libc::iovec {
-                iov_base: self.base.wrapping_add(offset).cast(),
-                iov_len: len,
-            })
-            .collect();
-        let total: usize = ranges.iter().map(|(_, len)| len).sum();
-        // SAFETY: the ranges lie in the region, as for `madvise`; the vectors outlive the call.
-        let done = unsafe {
-            libc::syscall(
-                libc::SYS_process_madvise,
-                PIDFD_SELF,
-                vectors.as_ptr(),
-                vectors.len(),
-                libc::MADV_DONTNEED,
-                0,
-            )
-        };
-        usize::try_from(done) == Ok(total)
+        let ranges: Vec<_> = ranges.iter().map(|&(offset, len)| (self.address(offset), len)).collect();
+        // SAFETY: the ranges lie in the region; the cache has written back what it must keep.
+        unsafe { uffd::discard(&ranges) }
     }
 
     /// What user code may do with the range (`mprotect`).
@@ -422,46 +278,4 @@ impl Drop for Region {
 fn piece(offset: usize, len: usize) -> (usize, usize, usize) {
     let within = offset % WORD;
     (offset - within, within, len.min(WORD - within))
-}
-
-fn open_userfaultfd(mode: WatchMode) -> io::Result<OwnedFd> {
-    let base = libc::O_CLOEXEC | libc::O_NONBLOCK;
-    let user_only = raw::UFFD_USER_MODE_ONLY.cast_signed();
-    let flags = if mode == WatchMode::UserOnly { base | user_only } else { base };
-    // SAFETY: creates a descriptor, touches no memory.
-    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
-    if fd >= 0 {
-        // SAFETY: the descriptor is new and ours.
-        return Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) });
-    }
-    let refused = io::Error::last_os_error();
-    let Ok(device) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/userfaultfd") else {
-        return Err(refused);
-    };
-    // SAFETY: this request takes its flags by value and returns a new descriptor.
-    let fd = unsafe { libc::ioctl(device.as_raw_fd(), USERFAULTFD_IOC_NEW as _, base) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor is new and ours.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// Tries a feature set on a throw-away descriptor: a failed handshake uses it up.
-fn handshake(mode: WatchMode, features: u64) -> io::Result<()> {
-    api(&open_userfaultfd(mode)?, features)
-}
-
-fn api(fd: &OwnedFd, features: u64) -> io::Result<()> {
-    let mut request = raw::uffdio_api { api: 0xAA, features, ioctls: 0 };
-    // SAFETY: `request` is the structure of this request, and outlives the call.
-    unsafe { ioctl(fd.as_raw_fd(), raw_ioctl::UFFDIO_API, &mut request) }
-}
-
-/// # Safety
-/// `argument` must be the structure that `request` takes.
-unsafe fn ioctl<T>(fd: RawFd, request: u32, argument: &mut T) -> io::Result<()> {
-    // SAFETY: the caller's promise.
-    let result = unsafe { libc::ioctl(fd, request as _, ptr::from_mut(argument)) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

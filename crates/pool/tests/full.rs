@@ -199,6 +199,29 @@ fn the_flash_that_a_pool_chooses_lets_all_memory_be_rewritten_between_two_syncs(
 }
 
 #[test]
+fn memory_is_rewritten_again_and_again_between_two_syncs() {
+    for segment in SIZES {
+        // More than may be dirty at once, so that segments are written, and become dirty once more, in one epoch.
+        let pages = 24 * MIB / PAGE;
+        let shape = Shape { pages, flash: None, keep: 4, dram: 24 * MIB, ..Shape::small(segment) };
+        let mut runner = start(shape);
+        runner.step(&alloc(pages)).unwrap();
+        let mut rewrite = |rounds: std::ops::Range<u8>| {
+            for (round, page) in rounds.flat_map(|round| (0..pages as usize).map(move |page| (round, page))) {
+                let step = Step::Write { page, at: 0, len: PAGE as usize, value: round };
+                let told = |Stopped(e)| panic!("{segment:?}, round {round}, page {page}: {e}");
+                runner.step(&step).unwrap_or_else(told);
+            }
+            runner.step(&Step::Sync).unwrap_or_else(|Stopped(e)| panic!("{segment:?}: {e}"));
+        };
+        rewrite(0..1);
+        rewrite(1..6);
+        assert!(runner.pool().history().len() >= 2, "the token before stays");
+        verify(&runner, "rewritten");
+    }
+}
+
+#[test]
 fn scattered_small_writes_fill_a_device_without_wedging_it() {
     for segment in SIZES {
         let mut runner = start(cramped(segment));

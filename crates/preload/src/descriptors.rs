@@ -1,24 +1,37 @@
 //! Descriptors that the pager needs: programs that close everything they do not know must not close these.
 
-use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use libc::{c_int, c_uint};
 
 use crate::kernel;
 use crate::malloc::set_errno;
 
-const MOST: usize = 128;
-static OURS: [AtomicI32; MOST] = [const { AtomicI32::new(-1) }; MOST];
+/// Descriptors below this can be kept open: 64 for each word.
+const WORDS: usize = 1024;
+/// A bit for each: it is ours.
+static OURS: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 
 /// From now on these, and no others, are kept open.
 pub(crate) fn protect(all: &[i32]) {
-    for (n, place) in OURS.iter().enumerate() {
-        place.store(all.get(n).copied().unwrap_or(-1), Relaxed);
-    }
+    OURS.iter().for_each(|word| word.store(0, Relaxed));
+    all.iter().for_each(|fd| note(*fd, true));
+}
+
+/// A descriptor is ours from now on, or no longer.
+pub(crate) fn note(fd: i32, is_ours: bool) {
+    let Some(word) = usize::try_from(fd).ok().and_then(|fd| OURS.get(fd / 64)) else { return };
+    let bit = 1 << (fd % 64);
+    if is_ours {
+        word.fetch_or(bit, Relaxed)
+    } else {
+        word.fetch_and(!bit, Relaxed)
+    };
 }
 
 fn ours(fd: c_int) -> bool {
-    fd >= 0 && OURS.iter().any(|place| place.load(Relaxed) == fd)
+    let word = usize::try_from(fd).ok().and_then(|fd| OURS.get(fd / 64));
+    word.is_some_and(|word| word.load(Relaxed) >> (fd % 64) & 1 == 1)
 }
 
 /// The system's.
@@ -35,23 +48,26 @@ pub extern "C" fn close(fd: c_int) -> c_int {
 /// The system's.
 #[unsafe(no_mangle)]
 pub extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    let mut kept: Vec<c_uint> = OURS
-        .iter()
-        .map(|place| place.load(Relaxed))
-        .filter(|fd| *fd >= 0)
-        .map(|fd| fd.cast_unsigned())
-        .collect();
-    kept.retain(|fd| (first..=last).contains(fd));
-    kept.sort_unstable();
+    if first > last {
+        return kernel::close_range(first, last, flags);
+    }
     let mut from = first;
-    for fd in kept {
-        if fd > from {
-            let result = kernel::close_range(from, fd - 1, flags);
-            if result != 0 {
-                return result;
+    for (n, word) in OURS.iter().enumerate() {
+        let mut bits = word.load(Relaxed);
+        while bits != 0 {
+            let fd = n as c_uint * 64 + bits.trailing_zeros();
+            bits &= bits - 1;
+            if !(from..=last).contains(&fd) {
+                continue;
             }
+            if fd > from {
+                let result = kernel::close_range(from, fd - 1, flags);
+                if result != 0 {
+                    return result;
+                }
+            }
+            from = fd + 1;
         }
-        from = fd + 1;
     }
     if from <= last { kernel::close_range(from, last, flags) } else { 0 }
 }

@@ -1,16 +1,25 @@
-//! Forks: everything at rest, then a pager of its own for the child.
+//! Forks: everything at rest, then a pager of its own for the child. By `fork`, by `_Fork`, which calls no
+//! handlers, and by `clone` where the child has memory of its own ([`copy`]).
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::AtomicPtr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use deepram_pool::pager::Forking;
+use libc::{c_int, c_void, pid_t};
 
 use crate::inside::{self, Inside};
-use crate::{HEAP, heap, setup};
+use crate::malloc::set_errno;
+use crate::marks::{Marks, marks};
+use crate::{HEAP, heap, large, next, setup};
+
+pub mod copy;
 
 /// What is held from before a fork to after it.
 struct Held {
     forking: Option<Forking<'static>>,
     heap: heap::Held,
+    marks: MutexGuard<'static, Marks>,
+    blocks: large::Held,
     _inside: Inside,
 }
 
@@ -42,8 +51,9 @@ extern "C" fn before() {
             None
         }
     };
+    let (marks, blocks) = (marks(), large::hold());
     // Nothing may be allocated from here on.
-    let held = Held { forking, heap: HEAP.hold(), _inside: inside };
+    let held = Held { forking, heap: HEAP.hold(), marks, blocks, _inside: inside };
     *HELD.lock().unwrap_or_else(PoisonError::into_inner) = Some(Sendable(held));
 }
 
@@ -52,18 +62,24 @@ fn take() -> Option<Held> {
 }
 
 extern "C" fn parent() {
-    let Some(Held { forking, heap, _inside }) = take() else { return };
-    drop(heap);
+    let Some(Held { forking, heap, marks, blocks, _inside }) = take() else { return };
+    drop((heap, marks, blocks));
     if let Some(forking) = forking {
         forking.parent();
     }
 }
 
 extern "C" fn child() {
-    let Some(Held { forking, heap, _inside }) = take() else { return };
-    drop(heap);
+    let Some(Held { forking, heap, mut marks, blocks, _inside }) = take() else { return };
+    drop((heap, blocks));
     let Some(forking) = forking else { return };
-    match inside::starting(|| forking.child()) {
+    let left_out = std::mem::take(&mut marks.left_out);
+    for (start, end) in left_out.iter() {
+        marks.forget(start, end - start);
+    }
+    let wiped = marks.wiped.clone();
+    drop(marks);
+    match inside::starting(|| forking.child(&left_out, &wiped)) {
         Ok(pager) => setup::install(pager),
         Err(error) => {
             setup::complain(&format!("a forked child cannot page its memory ({error}); it ends here"));
@@ -71,4 +87,32 @@ extern "C" fn child() {
             unsafe { libc::_exit(125) }
         }
     }
+}
+
+static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The C library's.
+#[unsafe(no_mangle)]
+pub extern "C" fn _Fork() -> pid_t {
+    let Some(next) = next::find(&NEXT, c"_Fork") else {
+        set_errno(libc::ENOSYS);
+        return -1;
+    };
+    before();
+    // SAFETY: the C library's function of this name.
+    let pid = unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> pid_t>(next)() };
+    if pid == 0 {
+        child()
+    } else {
+        parent_keeping_errno()
+    }
+    pid
+}
+
+/// As [`parent`], between a call and who looks at its error.
+fn parent_keeping_errno() {
+    // SAFETY: the thread's own.
+    let errno: c_int = unsafe { *libc::__errno_location() };
+    parent();
+    set_errno(errno);
 }

@@ -40,6 +40,37 @@ pub(crate) fn munlock(at: usize, len: usize) -> c_int {
     call(libc::SYS_munlock, [at, len, 0, 0, 0, 0]) as c_int
 }
 
+pub(crate) fn mlock2(at: usize, len: usize, flags: u32) -> c_int {
+    call(libc::SYS_mlock2, [at, len, flags as usize, 0, 0, 0]) as c_int
+}
+
+pub(crate) fn mlockall(flags: c_int) -> c_int {
+    call(libc::SYS_mlockall, [flags as usize, 0, 0, 0, 0, 0]) as c_int
+}
+
+pub(crate) fn munlockall() -> c_int {
+    call(libc::SYS_munlockall, [0; 6]) as c_int
+}
+
+pub(crate) fn pkey_mprotect(at: usize, len: usize, prot: c_int, key: c_int) -> c_int {
+    call(libc::SYS_pkey_mprotect, [at, len, prot as usize, key as usize, 0, 0]) as c_int
+}
+
+pub(crate) fn gettid() -> libc::pid_t {
+    call(libc::SYS_gettid, [0; 6]) as libc::pid_t
+}
+
+pub(crate) fn set_tid_address(at: usize) {
+    call(libc::SYS_set_tid_address, [at, 0, 0, 0, 0, 0]);
+}
+
+/// Where the thread finds what is its own.
+pub(crate) fn set_thread_pointer(at: usize) {
+    /// `ARCH_SET_FS` of the kernel.
+    const SET_FS: usize = 0x1002;
+    call(libc::SYS_arch_prctl, [SET_FS, at, 0, 0, 0, 0]);
+}
+
 pub(crate) fn close(fd: c_int) -> c_int {
     call(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) as c_int
 }

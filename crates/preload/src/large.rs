@@ -2,7 +2,7 @@
 //! copying them, and one that is freed gives its pages back at once.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use deepram_pool::pager::PAGE;
 use libc::c_void;
@@ -16,8 +16,17 @@ pub(crate) const LARGE: usize = 1 << 20;
 /// Start and bytes of each.
 static BLOCKS: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
-fn blocks() -> std::sync::MutexGuard<'static, BTreeMap<usize, usize>> {
+fn blocks() -> MutexGuard<'static, BTreeMap<usize, usize>> {
     BLOCKS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The blocks, held across a fork.
+pub(crate) struct Held(
+    #[expect(dead_code, reason = "dropped to let go")] MutexGuard<'static, BTreeMap<usize, usize>>,
+);
+
+pub(crate) fn hold() -> Held {
+    Held(blocks())
 }
 
 fn note(start: usize, len: Option<usize>) -> Option<usize> {

@@ -4,23 +4,27 @@
 //! | module | what it stands before |
 //! |---|---|
 //! | [`mod@malloc`] | `malloc` and its family |
-//! | [`memory`] | `mmap`, `munmap`, `mremap`, `mprotect`, `madvise`, `mlock` |
+//! | [`memory`] | `mmap`, `munmap`, `mremap`, `mprotect` |
+//! | [`advise`] | `madvise`, `mlock` |
 //! | [`threads`] | `pthread_create`: what the C library keeps of a thread stays in DRAM |
 //! | [`descriptors`] | `close`, `close_range`, `dup2`: the pager's descriptors stay |
-//! | `fork` | forks, so that the child gets a pager of its own |
+//! | [`mod@fork`] | forks, so that the child gets a pager of its own |
 //!
 //! The rule that everything here keeps: the pager's threads, and whoever is inside the library, use no
 //! managed memory. So the library has a heap of its own (`heap`), also for what the C library allocates
 //! on its behalf.
 
+pub mod advise;
 pub mod descriptors;
-mod fork;
+pub mod fork;
 mod heap;
 mod inside;
 mod kernel;
 mod large;
 pub mod malloc;
+mod marks;
 pub mod memory;
+mod next;
 mod setup;
 pub mod threads;
 

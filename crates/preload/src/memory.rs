@@ -1,59 +1,36 @@
-//! `mmap` and its family: large private anonymous memory that may be stored to is paged, everything else
-//! passes through.
+//! `mmap` and its family: large private anonymous memory that may be stored to is paged, and so is large
+//! anonymous memory that is shared; everything else passes through.
 //!
 //! Memory that a program reserves without access and opens later, by `mprotect` or by mapping over it, is
 //! paged from when it is opened.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use deepram_pool::pager::{PAGE, Pager};
 use libc::{c_int, c_void, size_t};
 
 use crate::inside::{Inside, is_inside};
 use crate::malloc::set_errno;
+use crate::marks::marks;
 use crate::{kernel, setup};
 
 /// Smaller mappings are not worth it.
 const LEAST: usize = 256 << 10;
-
-/// Reserved memory that nobody can use yet: start to end.
-static RESERVED: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
-
-fn reserved() -> std::sync::MutexGuard<'static, BTreeMap<usize, usize>> {
-    RESERVED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Reserved memory within the range.
-fn reserved_within(start: usize, end: usize) -> Vec<(usize, usize)> {
-    let spans = reserved();
-    let before = spans.range(..start).next_back().map(|(s, e)| (*s, *e));
-    let after = spans.range(start..end).map(|(s, e)| (*s, *e));
-    let all = before.into_iter().chain(after);
-    all.map(|(s, e)| (s.max(start), e.min(end))).filter(|(s, e)| s < e).collect()
-}
-
-fn unreserve(start: usize, end: usize) {
-    for (from, to) in reserved_within(start, end) {
-        let mut spans = reserved();
-        let Some((&first, &last)) = spans.range(..=from).next_back() else { continue };
-        spans.remove(&first);
-        if first < from {
-            spans.insert(first, from);
-        }
-        if to < last {
-            spans.insert(to, last);
-        }
-    }
-}
+/// Shared ones are a file each.
+const LEAST_SHARED: usize = 1 << 20;
 
 /// The pager, unless the call is the library's own.
-fn pager() -> Option<&'static Pager> {
+pub(crate) fn pager() -> Option<&'static Pager> {
     if is_inside() { None } else { setup::pager() }
 }
 
-fn whole(len: usize) -> usize {
+pub(crate) fn whole(len: usize) -> usize {
     len.next_multiple_of(PAGE)
+}
+
+/// Whether the addresses make a range of whole pages, as most calls want it.
+pub(crate) fn is_range(start: usize, len: usize) -> bool {
+    len > 0 && start.is_multiple_of(PAGE) && start.checked_add(len).is_some_and(|end| end < 1 << 56)
 }
 
 fn manage(pager: &Pager, start: usize, len: usize) {
@@ -63,38 +40,67 @@ fn manage(pager: &Pager, start: usize, len: usize) {
     }
 }
 
+/// Maps shared memory so that it is paged; none if that cannot be.
+fn share(pager: &Pager, at: usize, len: usize, prot: c_int, flags: c_int) -> Option<*mut c_void> {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    let mut result = libc::MAP_FAILED;
+    let shared = pager.share(whole(len), |file, offset| {
+        result = kernel::mmap(at, len, prot, flags & !libc::MAP_ANONYMOUS, file, offset as i64);
+        (result != libc::MAP_FAILED).then(|| result.addr())
+    });
+    match shared {
+        Ok(_) => Some(result),
+        Err(error) => {
+            if !SAID.swap(true, Relaxed) {
+                setup::complain(&format!("{len} bytes of shared memory are not paged: {error}"));
+            }
+            None
+        }
+    }
+}
+
 fn map(at: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> *mut c_void {
     let plain = || kernel::mmap(at.addr(), len, prot, flags, fd, offset);
     let Some(pager) = pager() else { return plain() };
     let _inside = Inside::enter();
-    let len_whole = whole(len);
+    let start = at.addr();
     let fixed = flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) == libc::MAP_FIXED;
-    let special =
-        libc::MAP_SHARED | libc::MAP_HUGETLB | libc::MAP_GROWSDOWN | libc::MAP_STACK | libc::MAP_LOCKED;
-    let anonymous =
-        flags & libc::MAP_ANONYMOUS != 0 && flags & libc::MAP_PRIVATE != 0 && flags & special == 0;
-    if len == 0 || (!anonymous && !fixed) {
+    let special = libc::MAP_HUGETLB | libc::MAP_GROWSDOWN | libc::MAP_STACK | libc::MAP_LOCKED;
+    let anonymous = flags & libc::MAP_ANONYMOUS != 0 && flags & special == 0;
+    let private = anonymous && flags & libc::MAP_TYPE == libc::MAP_PRIVATE;
+    let shared = anonymous
+        && flags & libc::MAP_TYPE == libc::MAP_SHARED
+        && len >= LEAST_SHARED
+        && prot & libc::PROT_EXEC == 0;
+    if !(private || shared || fixed) || !is_range(0, len) || (fixed && !is_range(start, len)) {
         return plain();
     }
-    let start = at.addr();
-    let (mut was_ours, mut result) = (false, std::ptr::null_mut());
     // Populating would bring everything in at once.
-    let flags = if anonymous { flags & !libc::MAP_POPULATE } else { flags };
-    if fixed && len_whole >= len {
-        was_ours =
-            !reserved_within(start, start + len_whole).is_empty() || pager.manages_any(start, len_whole);
-        pager.release(start, len_whole, || result = kernel::mmap(start, len, prot, flags, fd, offset));
-        unreserve(start, start + len_whole);
+    let flags = if private || shared { flags & !libc::MAP_POPULATE } else { flags };
+    let len_whole = whole(len);
+    let place = || {
+        let paged = if shared { share(pager, start, len, prot, flags) } else { None };
+        paged.unwrap_or_else(|| {
+            let plain = || kernel::mmap(start, len, prot, flags, fd, offset);
+            if fixed { pager.unshare(start, len_whole, plain) } else { plain() }
+        })
+    };
+    let (mut was_ours, mut result) = (false, std::ptr::null_mut());
+    if fixed {
+        let reserved = marks().reserved.within(start, start + len_whole);
+        was_ours = !reserved.is_empty() || pager.manages_any(start, len_whole);
+        pager.release(start, len_whole, || result = place());
+        marks().forget(start, len_whole);
     } else {
-        result = kernel::mmap(start, len, prot, flags, fd, offset);
+        result = place();
     }
-    if result == libc::MAP_FAILED || !anonymous || (len_whole < LEAST && !was_ours) {
+    if result == libc::MAP_FAILED || !private || (len_whole < LEAST && !was_ours) {
         return result;
     }
     if prot & libc::PROT_WRITE != 0 {
         manage(pager, result.addr(), len_whole);
     } else if prot == libc::PROT_NONE {
-        reserved().insert(result.addr(), result.addr() + len_whole);
+        marks().reserved.insert(result.addr(), result.addr() + len_whole);
     }
     result
 }
@@ -131,14 +137,12 @@ pub extern "C" fn munmap(at: *mut c_void, len: size_t) -> c_int {
     let start = at.addr();
     let Some(pager) = pager() else { return kernel::munmap(start, len) };
     let _inside = Inside::enter();
-    if !start.is_multiple_of(PAGE) || len == 0 {
+    if !is_range(start, len) {
         return kernel::munmap(start, len);
     }
-    unreserve(start, start.saturating_add(whole(len)));
-    if !pager.manages_any(start, whole(len)) {
-        return kernel::munmap(start, len);
-    }
-    pager.release(start, whole(len), || kernel::munmap(start, len))
+    marks().forget(start, whole(len));
+    let unmap = || pager.unshare(start, whole(len), || kernel::munmap(start, len));
+    if pager.manages_any(start, whole(len)) { pager.release(start, whole(len), unmap) } else { unmap() }
 }
 
 /// The system's.
@@ -154,22 +158,53 @@ pub extern "C" fn mremap(
     let plain = || kernel::mremap(start, len, new_len, flags, to.addr());
     let Some(pager) = pager() else { return plain() };
     let _inside = Inside::enter();
-    let (old, new) = (whole(len), whole(new_len));
-    let fixed = flags & libc::MREMAP_FIXED != 0;
-    if fixed {
-        unreserve(to.addr(), to.addr().saturating_add(new));
-    }
-    if !pager.manages_any(start, old) {
-        if fixed && pager.manages_any(to.addr(), new) {
-            return pager.release(to.addr(), new, plain);
-        }
+    // A target is given with these alone; otherwise the argument is anything.
+    let placed = flags & libc::MREMAP_FIXED != 0;
+    if !is_range(start, len.max(1)) || !is_range(0, new_len) || (placed && !is_range(to.addr(), new_len)) {
         return plain();
     }
-    if flags & libc::MREMAP_DONTUNMAP != 0 || old == 0 || new == 0 || !start.is_multiple_of(PAGE) {
-        set_errno(libc::EINVAL);
-        return libc::MAP_FAILED;
+    let (old, new) = (whole(len), whole(new_len));
+    let keep = flags & libc::MREMAP_DONTUNMAP != 0;
+    let target = if pager.manages_any(start, old) {
+        // What the kernel refuses: it wants the same length, and to be free where it goes.
+        if old == 0 || (keep && (old != new || flags & libc::MREMAP_MAYMOVE == 0)) {
+            set_errno(libc::EINVAL);
+            return libc::MAP_FAILED;
+        }
+        remap_private(pager, start, (old, new), flags, to.addr())
+    } else {
+        let mut target = libc::MAP_FAILED;
+        let mut remap = || {
+            pager.remap_shared(start, (old, new), keep, || {
+                target = plain();
+                (target != libc::MAP_FAILED).then(|| target.addr())
+            })
+        };
+        if placed {
+            pager.release(to.addr(), new, remap)
+        } else {
+            remap()
+        };
+        target
+    };
+    if target != libc::MAP_FAILED {
+        marks().moved(start, old, target.addr(), new, keep);
     }
-    if !fixed {
+    target
+}
+
+fn remap_private(
+    pager: &Pager,
+    start: usize,
+    (old, new): (usize, usize),
+    flags: c_int,
+    to: usize,
+) -> *mut c_void {
+    let keep = flags & libc::MREMAP_DONTUNMAP != 0;
+    if flags & libc::MREMAP_FIXED != 0 {
+        pager.release(to, new, || pager.unshare(to, new, || kernel::munmap(to, new)));
+    } else if !keep {
+        let plain = || kernel::mremap(start, old, new, flags, to);
         if new <= old {
             return pager.release(start + new, old - new, plain);
         }
@@ -183,24 +218,26 @@ pub extern "C" fn mremap(
             return grown;
         }
     }
-    if fixed {
-        pager.release(to.addr(), new, || kernel::munmap(to.addr(), new));
-    }
     // The kernel moves the pages and makes the mapping longer or shorter in one.
     let mut target = libc::MAP_FAILED;
     if new < old {
         pager.release(start + new, old - new, || ());
     }
+    let stays = if keep { pager.managed(start, old) } else { Vec::new() };
     let moved = pager.remap(start, old.min(new), || {
-        target = kernel::mremap(start, old, new, flags, to.addr());
+        target = kernel::mremap(start, old, new, flags, to);
         (target != libc::MAP_FAILED).then(|| target.addr())
     });
-    if let Some(at) = moved
-        && new > old
-    {
+    let Some(at) = moved else { return target };
+    if new > old {
         manage(pager, at + old, new - old);
         // What `remap` has set for the time being.
         kernel::madvise(at + old, new - old, libc::MADV_DODUMP);
+    }
+    // The old place is empty, and still the program's.
+    for (from, end) in stays {
+        manage(pager, from, end - from);
+        kernel::madvise(from, end - from, libc::MADV_DODUMP);
     }
     target
 }
@@ -208,98 +245,56 @@ pub extern "C" fn mremap(
 /// The system's.
 #[unsafe(no_mangle)]
 pub extern "C" fn mprotect(at: *mut c_void, len: size_t, prot: c_int) -> c_int {
-    let start = at.addr();
-    let Some(pager) = pager() else { return kernel::mprotect(start, len, prot) };
-    let _inside = Inside::enter();
-    if len == 0 || !start.is_multiple_of(PAGE) {
-        return kernel::mprotect(start, len, prot);
-    }
-    let end = start.saturating_add(whole(len));
-    let opened = if prot & libc::PROT_WRITE != 0 { reserved_within(start, end) } else { Vec::new() };
-    let result = if pager.manages_any(start, end - start) {
-        pager.hide(start, end - start, prot & libc::PROT_READ == 0, || kernel::mprotect(start, len, prot))
-    } else if opened.is_empty() {
-        return kernel::mprotect(start, len, prot);
-    } else {
-        // Before anybody can touch it: what is watched from the start is known from the start.
-        for &(from, to) in &opened {
-            manage(pager, from, to - from);
-        }
-        kernel::mprotect(start, len, prot)
+    protect(at.addr(), len, prot, -1)
+}
+
+/// The system's.
+#[unsafe(no_mangle)]
+pub extern "C" fn pkey_mprotect(at: *mut c_void, len: size_t, prot: c_int, key: c_int) -> c_int {
+    protect(at.addr(), len, prot, key)
+}
+
+/// With -1 for a key, protection keys stay as they are.
+fn protect(start: usize, len: usize, prot: c_int, key: c_int) -> c_int {
+    let plain = || match key {
+        -1 => kernel::mprotect(start, len, prot),
+        key => kernel::pkey_mprotect(start, len, prot, key),
     };
-    if result == 0 {
-        unreserve(start, end);
+    let Some(pager) = pager() else { return plain() };
+    let _inside = Inside::enter();
+    if !is_range(start, len) {
+        return plain();
+    }
+    let end = start + whole(len);
+    let opened = match prot & libc::PROT_WRITE {
+        0 => Vec::new(),
+        _ => marks().reserved.within(start, end),
+    };
+    if opened.is_empty() && !pager.manages_any(start, end - start) {
+        return plain();
+    }
+    // Before anybody can touch it: what is watched from the start is known from the start.
+    for (from, to) in opened {
+        manage(pager, from, to - from);
+    }
+    // Until it is known what of it the pager may read: nothing.
+    let result = pager.hide(start, end - start, true, plain);
+    if result != 0 {
+        return result;
+    }
+    let mut marks = marks();
+    marks.reserved.remove(start, end);
+    match key {
+        -1 => {}
+        0 => marks.keyed.remove(start, end),
+        _ => marks.keyed.insert(start, end),
+    }
+    let open = marks.keyed.outside(start, end);
+    drop(marks);
+    if prot & libc::PROT_READ != 0 {
+        for (from, to) in open {
+            pager.hide(from, to - from, false, || ());
+        }
     }
     result
-}
-
-/// The system's.
-#[unsafe(no_mangle)]
-pub extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_int) -> c_int {
-    let start = at.addr();
-    let Some(pager) = pager() else { return kernel::madvise(start, len, advice) };
-    let _inside = Inside::enter();
-    if len == 0 || !start.is_multiple_of(PAGE) || !pager.manages_any(start, whole(len)) {
-        return kernel::madvise(start, len, advice);
-    }
-    match advice {
-        libc::MADV_DONTNEED | libc::MADV_FREE => {
-            // What is not managed in the range is the kernel's.
-            let others = pager.unmanaged(start, whole(len));
-            let refused = others.iter().any(|(from, to)| kernel::madvise(*from, to - from, advice) != 0);
-            pager.drop_contents(start, whole(len));
-            if refused { -1 } else { 0 }
-        }
-        libc::MADV_WILLNEED => {
-            pager.will_need(start, whole(len));
-            0
-        }
-        libc::MADV_COLD | libc::MADV_PAGEOUT => {
-            pager.cold(start, whole(len));
-            0
-        }
-        // Paged in pages of 4 KiB.
-        libc::MADV_HUGEPAGE | libc::MADV_COLLAPSE => 0,
-        _ => kernel::madvise(start, len, advice),
-    }
-}
-
-/// The system's.
-#[unsafe(no_mangle)]
-pub extern "C" fn posix_madvise(at: *mut c_void, len: size_t, advice: c_int) -> c_int {
-    // Its DONTNEED keeps contents; the numbers of the others are those of `madvise`.
-    if advice == libc::POSIX_MADV_DONTNEED || madvise(at, len, advice) == 0 { 0 } else { libc::EINVAL }
-}
-
-/// The system's. Managed memory is kept in DRAM, within the budget.
-#[unsafe(no_mangle)]
-pub extern "C" fn mlock(at: *const c_void, len: size_t) -> c_int {
-    lock(at.addr(), len, true)
-}
-
-/// The system's.
-#[unsafe(no_mangle)]
-pub extern "C" fn munlock(at: *const c_void, len: size_t) -> c_int {
-    lock(at.addr(), len, false)
-}
-
-/// The system's. Locking everything would leave nothing to page: only later calls of `mlock` count.
-#[unsafe(no_mangle)]
-pub extern "C" fn mlockall(_flags: c_int) -> c_int {
-    0
-}
-
-fn lock(start: usize, len: usize, locked: bool) -> c_int {
-    let kernel = if locked { kernel::mlock } else { kernel::munlock };
-    let Some(pager) = pager() else { return kernel(start, len) };
-    let _inside = Inside::enter();
-    let first = start / PAGE * PAGE;
-    let len_whole = whole(start - first + len);
-    if !pager.manages_any(first, len_whole) {
-        return kernel(start, len);
-    }
-    let others = pager.unmanaged(first, len_whole);
-    let refused = others.iter().any(|(from, to)| kernel(*from, to - from) != 0);
-    pager.pin(first, len_whole, locked);
-    if refused { -1 } else { 0 }
 }

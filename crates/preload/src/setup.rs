@@ -3,13 +3,13 @@
 use std::ffi::{CStr, OsStr};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use deepram_pool::pager::{Pager, PagerOptions, Policy, SharedBudget};
+use deepram_pool::pager::{Pager, PagerOptions, SharedBudget};
 
+use crate::descriptors;
 use crate::inside::{self, Inside};
-use crate::{descriptors, kernel};
 
 static PAGER: AtomicPtr<Pager> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -56,31 +56,39 @@ pub(crate) fn begin() {
     let directory = variable(c"DEEPRAM_RUN_STORE").map_or_else(std::env::temp_dir, path);
     let mut options = PagerOptions::new(dram, directory);
     options.on_thread = Some(inside::for_good);
+    options.on_descriptor = Some(descriptors::note);
     if let Some(name) = variable(c"DEEPRAM_RUN_POLICY") {
-        let found = Policy::ALL.into_iter().find(|policy| policy.name().as_bytes() == name);
-        options.policy = found.unwrap_or_default();
+        match String::from_utf8_lossy(name).parse() {
+            Ok(policy) => options.policy = policy,
+            Err(error) => {
+                complain(&format!("DEEPRAM_RUN_POLICY: {error}; the program runs without paging"));
+                return;
+            }
+        }
     }
     if let Some(limit) = variable(c"DEEPRAM_RUN_LIMIT").and_then(number) {
         options.store_limit = limit;
     }
     options.shared = variable(c"DEEPRAM_RUN_SHARED").and_then(|text| shared(&path(text)));
+    options.record = variable(c"DEEPRAM_RUN_RECORD").map(path);
     match inside::starting(|| Pager::new(options)) {
         Ok(pager) => install(pager),
         Err(error) => complain(&format!("memory cannot be paged here ({error}); the program runs without")),
     }
 }
 
-/// The budget that all processes of a run share.
-fn shared(path: &std::path::Path) -> Option<&'static SharedBudget> {
-    use std::os::fd::AsRawFd;
-    let file = std::fs::OpenOptions::new().read(true).write(true).open(path).ok()?;
-    let len = size_of::<SharedBudget>();
-    if file.metadata().ok()?.len() < len as u64 {
-        return None;
+/// The budget that all processes of a run share. Without it the process has one of its own, as large.
+fn shared(path: &Path) -> Option<&'static SharedBudget> {
+    match SharedBudget::open(path) {
+        Ok(budget) => {
+            budget.forget_former();
+            Some(budget)
+        }
+        // The run has ended, and this process goes on without it.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => {
+            complain(&format!("{}: {error}; this process pages by itself", path.display()));
+            None
+        }
     }
-    let prot = libc::PROT_READ | libc::PROT_WRITE;
-    let at = kernel::mmap(0, len, prot, libc::MAP_SHARED, file.as_raw_fd(), 0);
-    // SAFETY: a mapping of its length that is never unmapped; the budget is made of atomics, for which any
-    // bytes are values.
-    (at != libc::MAP_FAILED).then(|| unsafe { &*at.cast::<SharedBudget>().cast_const() })
 }

@@ -1,11 +1,12 @@
 //! Threads that the program starts: what the C library keeps of them is used by whoever is inside this library,
 //! and so must not be paged.
 
-use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+use std::sync::atomic::AtomicPtr;
 
 use libc::{c_int, c_void, pthread_attr_t, pthread_t};
 
 use crate::inside::Inside;
+use crate::next;
 
 type Create = unsafe extern "C" fn(
     *mut pthread_t,
@@ -28,15 +29,7 @@ pub unsafe extern "C" fn pthread_create(
     argument: *mut c_void,
 ) -> c_int {
     let _inside = Inside::enter();
-    let mut next = NEXT.load(Relaxed);
-    if next.is_null() {
-        // SAFETY: looks a name up.
-        next = unsafe { libc::dlsym(libc::RTLD_NEXT, c"pthread_create".as_ptr()) };
-        if next.is_null() {
-            return libc::EAGAIN;
-        }
-        NEXT.store(next, Relaxed);
-    }
+    let Some(next) = next::find(&NEXT, c"pthread_create") else { return libc::EAGAIN };
     // SAFETY: the C library's function of this name, with the caller's arguments.
     unsafe { std::mem::transmute::<*mut c_void, Create>(next)(thread, attributes, start, argument) }
 }

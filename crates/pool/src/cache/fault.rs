@@ -14,8 +14,8 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use super::{Access, Cache, DIRTY, FROZEN, Index, LOADING, POISONED, RESIDENT};
 use crate::buffer::AlignedBuf;
 use crate::error::PoolError;
-use crate::region::Fault;
 use crate::stats::add;
+use crate::uffd::{Fault, Uffd};
 
 /// Threads that serve faults: two for each processor, since most of their time is device time.
 fn handler_count() -> usize {
@@ -38,7 +38,7 @@ impl Handlers {
     pub(crate) fn start(cache: &Arc<Cache>) -> io::Result<Self> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
         let mut handlers = Self { stop, threads: Vec::new() };
-        let Some(watch) = cache.region.watch_fd() else { return Ok(handlers) };
+        let Some(watch) = cache.region.watcher().map(Uffd::raw_fd) else { return Ok(handlers) };
         for n in 0..handler_count() {
             let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
             // SAFETY: the descriptor lives as long as the region, which `cache` keeps.
@@ -83,23 +83,28 @@ fn serve(cache: &Cache, poll: &OwnedFd) {
         if events[..n].iter().any(|e| e.data.u64() == STOP) {
             return;
         }
-        while let Ok(Some(fault)) = cache.region.next_fault() {
-            cache.serve(fault, &mut buffer);
+        while let Ok(Some((offset, fault))) = cache.region.next_fault() {
+            cache.serve(offset, fault, &mut buffer);
         }
     }
 }
 
 impl Cache {
-    fn serve(&self, fault: Fault, buffer: &mut [u8]) {
-        let index = (fault.offset / self.segment_bytes) as Index;
+    fn serve(&self, offset: usize, fault: Fault, buffer: &mut [u8]) {
+        let index = (offset / self.segment_bytes) as Index;
         let access = if fault.write { Access::Write } else { Access::Read };
         let settled = match self.permit(index, access) {
-            Ok(true) => match self.settle(index, access, buffer) {
-                // Older tokens give way before a store fails.
-                Err(PoolError::NoSpace { .. }) => {
-                    self.relieve(index).and_then(|()| self.settle(index, access, buffer))
+            // What is dirty is written and older tokens give way before a store fails. Another thread may take
+            // the room that comes of it; where there is none to be had, `relieve` says so.
+            Ok(true) => loop {
+                match self.settle(index, access, buffer) {
+                    Err(PoolError::NoSpace { .. }) => {
+                        if let Err(error) = self.relieve(index) {
+                            break Err(error);
+                        }
+                    }
+                    settled => break settled,
                 }
-                settled => settled,
             },
             Ok(false) => return,
             Err(error) => Err(error),

@@ -38,6 +38,30 @@ impl Cache {
         Ok(())
     }
 
+    /// Makes room on flash for one more dirty segment: by writing what is dirty, then by giving up old tokens.
+    pub(crate) fn relieve(&self, index: Index) -> Result<()> {
+        let (store, ..) = self.store_of(index);
+        // A segment stored to again since the last sync gives up as much room as it takes, but counts as one
+        // more until it is written. Logs one after the other, in order of controllers.
+        for controller in 0..self.stores.len() {
+            let mut log = self.stores[controller].lock_log();
+            // Whoever had the log may have done it already.
+            if store.admit(self.waiting() + 1).is_ok() {
+                return Ok(());
+            }
+            let segments = self.take_dirty(controller as u32, usize::MAX);
+            self.flush(&mut log, controller, &segments, None)?;
+        }
+        let mut log = store.lock_log();
+        store.relieve(&mut log, self.waiting() + 1)
+    }
+
+    /// Segments that are to be written.
+    fn waiting(&self) -> u64 {
+        let state = self.lock();
+        (state.dirty_count + state.writing) as u64
+    }
+
     /// The cut of a sync: every segment that is dirty now belongs to the epoch being closed, and
     /// no store gets into it any more. Stores wait for the cut to end, so that none after it is
     /// captured while one before it is not. Returns the segments of each controller.

@@ -462,16 +462,6 @@ impl Cache {
         state.dirty.iter().copied().filter(|&index| state.flags[index as usize] & DIRTY != 0).collect()
     }
 
-    /// Makes room on flash for one more dirty segment, by giving up old tokens.
-    pub(crate) fn relieve(&self, index: Index) -> Result<()> {
-        let (store, ..) = self.store_of(index);
-        let mut log = store.lock_log();
-        let state = self.lock();
-        let waiting = (state.dirty_count + state.writing) as u64;
-        drop(state);
-        store.relieve(&mut log, waiting + 1)
-    }
-
     /// Tells the write-back thread that there may be something to do.
     pub(crate) fn nudge(&self) {
         self.work.notify_one();

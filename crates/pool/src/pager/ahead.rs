@@ -23,6 +23,13 @@ pub(super) struct Window {
     pub(super) count: usize,
 }
 
+impl Window {
+    /// The page of that number.
+    pub(super) fn page(&self, n: usize) -> usize {
+        self.first.wrapping_add_signed(self.stride.wrapping_mul(n.cast_signed()))
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Run {
     /// The last miss, or the first page behind the last window.

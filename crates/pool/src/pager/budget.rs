@@ -1,120 +1,131 @@
 //! How many frames there may be.
 
-use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
+
+use super::shared::BudgetReading;
+use super::stats::{PagerStats, Row, SHOWN, TOTALS};
 
 /// Processes that can share a budget at once.
 const PROCESSES: usize = 512;
-/// Counters that each process shows the others.
-pub const SHOWN: usize = 24;
+/// How often a reading is begun anew because a process is just leaving. One that is killed while it leaves
+/// must not stop all readings for good.
+const TRIES: usize = 100;
 
-/// A budget that processes share: it lies in memory that all of them map, zeroed at first.
+/// A budget that processes share: it lies in memory that all of them map, zeroed at first. What is looked at
+/// often lies together, so that the rest takes no memory until it is used.
 #[derive(Debug)]
 #[repr(C)]
 pub struct SharedBudget {
+    /// What this memory is (`shared.rs`).
+    pub(super) header: [AtomicU64; 3],
+    /// Bytes.
+    dram: AtomicU64,
+    began_ns: AtomicU64,
     /// Frames in use by all.
     used: AtomicI64,
     /// Most frames that were ever in use.
     peak: AtomicI64,
-    processes: [Member; PROCESSES],
-    /// Counters of processes that have ended.
-    ended: [AtomicU64; SHOWN],
-}
-
-/// What one process has of it.
-#[derive(Debug)]
-#[repr(C)]
-struct Member {
-    /// 0: nobody's.
-    pid: AtomicI32,
-    used: AtomicI64,
-    counters: [AtomicU64; SHOWN],
+    /// Times that a seat began to be, and has been, given up: while they differ, totals are on the move.
+    leaving: AtomicU64,
+    left: AtomicU64,
+    /// Who has which seat; 0: nobody.
+    pids: [AtomicI32; PROCESSES],
+    /// Frames in use by each.
+    frames: [AtomicI64; PROCESSES],
+    /// Totals of processes that have ended.
+    ended: [AtomicU64; TOTALS],
+    rows: [[AtomicU64; SHOWN]; PROCESSES],
 }
 
 impl SharedBudget {
-    /// A new one in memory of its own, with the descriptor by which other processes map it
-    /// (`/proc/PID/fd/N`). It is mapped for as long as the process lives.
-    ///
-    /// # Errors
-    /// The kernel refuses the memory.
-    pub fn create() -> io::Result<(&'static Self, OwnedFd)> {
-        let memory = rustix::fs::memfd_create("deepram-budget", rustix::fs::MemfdFlags::CLOEXEC)?;
-        rustix::fs::ftruncate(&memory, size_of::<Self>() as u64)?;
-        // SAFETY: a new shared mapping of the whole of a new file; the budget is made of atomics, for which
-        // zeros are values, and the mapping is never undone.
-        let budget = unsafe {
-            let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-            let at =
-                libc::mmap(std::ptr::null_mut(), size_of::<Self>(), protection, flags, memory.as_raw_fd(), 0);
-            if at == libc::MAP_FAILED {
-                return Err(io::Error::last_os_error());
-            }
-            &*at.cast::<Self>().cast_const()
-        };
-        Ok((budget, memory))
+    /// Sets what a new one is.
+    pub(super) fn begin(&self, dram: u64, now_ns: u64) {
+        self.dram.store(dram, Relaxed);
+        self.began_ns.store(now_ns, Relaxed);
     }
 
-    /// Frames in use by all processes.
+    /// What is there now. Stores nothing.
     #[must_use]
-    pub fn used(&self) -> u64 {
-        u64::try_from(self.used.load(Relaxed)).unwrap_or(0)
-    }
-
-    /// Most frames that were in use at once.
-    #[must_use]
-    pub fn peak(&self) -> u64 {
-        u64::try_from(self.peak.load(Relaxed)).unwrap_or(0)
-    }
-
-    /// Processes that live.
-    #[must_use]
-    pub fn processes(&self) -> usize {
-        self.processes.iter().filter(|member| member.pid.load(Relaxed) != 0).count()
-    }
-
-    /// Counters of all processes, those that have ended included, in the order of
-    /// [`super::PagerStats::entries`].
-    #[must_use]
-    pub fn counters(&self) -> [u64; SHOWN] {
-        let live = self.processes.iter().filter(|member| member.pid.load(Relaxed) != 0);
-        let mut sum: [u64; SHOWN] = std::array::from_fn(|n| self.ended[n].load(Relaxed));
-        for member in live {
-            for (sum, counter) in sum.iter_mut().zip(&member.counters) {
-                *sum += counter.load(Relaxed);
-            }
+    pub fn read(&self) -> BudgetReading {
+        let row = (0..TRIES).find_map(|_| self.steady_sum()).unwrap_or_else(|| self.sum());
+        let positive = |number: &AtomicI64| u64::try_from(number.load(Relaxed)).unwrap_or(0);
+        let pid = |seat: usize| self.pids[seat].load(Relaxed).cast_unsigned();
+        BudgetReading {
+            used: positive(&self.used),
+            peak: positive(&self.peak),
+            dram: self.dram.load(Relaxed),
+            began_ns: self.began_ns.load(Relaxed),
+            processes: self.seats().map(|seat| (pid(seat), positive(&self.frames[seat]))).collect(),
+            stats: PagerStats::of(&row),
         }
+    }
+
+    /// Seats that are somebody's.
+    fn seats(&self) -> impl Iterator<Item = usize> {
+        (0..PROCESSES).filter(|seat| self.pids[*seat].load(Relaxed) != 0)
+    }
+
+    /// The sum of all rows, unless a seat was given up meanwhile.
+    fn steady_sum(&self) -> Option<Row> {
+        let left = self.left.load(SeqCst);
+        let row = self.sum();
+        if self.leaving.load(SeqCst) == left {
+            return Some(row);
+        }
+        std::thread::yield_now();
+        None
+    }
+
+    fn sum(&self) -> Row {
+        let mut sum = [0; SHOWN];
+        let mut plus = |row: &[AtomicU64]| {
+            sum.iter_mut().zip(row).for_each(|(sum, number)| *sum += number.load(Relaxed));
+        };
+        plus(&self.ended);
+        self.seats().for_each(|seat| plus(&self.rows[seat]));
         sum
     }
 
     /// Takes back what processes had that have ended without a word.
     pub fn reap(&self) {
-        for member in &self.processes {
-            let pid = member.pid.load(Relaxed);
+        for seat in self.seats() {
+            let pid = self.pids[seat].load(Relaxed);
             // SAFETY: signal 0 is sent to nobody.
             let gone = pid != 0 && unsafe { libc::kill(pid, 0) } != 0;
             if gone && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH) {
-                self.leave(member, pid);
+                self.leave(seat, pid);
             }
         }
     }
 
-    fn join(&self) -> Option<&Member> {
+    /// Takes back what this process had before it became another program (`exec`).
+    pub fn forget_former(&self) {
         let pid = std::process::id().cast_signed();
-        self.reap();
-        let free = |member: &&Member| member.pid.compare_exchange(0, pid, Relaxed, Relaxed).is_ok();
-        self.processes.iter().find(free)
+        let former = self.seats().filter(|seat| self.pids[*seat].load(Relaxed) == pid);
+        former.for_each(|seat| self.leave(seat, pid));
     }
 
-    fn leave(&self, member: &Member, pid: i32) {
-        let used = member.used.swap(0, Relaxed);
-        let counters: [u64; SHOWN] = std::array::from_fn(|n| member.counters[n].swap(0, Relaxed));
-        // Whoever frees the place accounts for what was in it; another may have been faster.
+    fn join(&self) -> Option<usize> {
+        let pid = std::process::id().cast_signed();
+        self.reap();
+        let free = |seat: &usize| self.pids[*seat].compare_exchange(0, pid, Relaxed, Relaxed).is_ok();
+        (0..PROCESSES).find(free)
+    }
+
+    fn leave(&self, seat: usize, pid: i32) {
+        self.leaving.fetch_add(1, SeqCst);
+        // Whoever frees the seat accounts for what was on it; another may have been faster.
+        let used = self.frames[seat].swap(0, Relaxed);
         self.used.fetch_sub(used, Relaxed);
-        for (sum, counter) in self.ended.iter().zip(counters) {
-            sum.fetch_add(counter, Relaxed);
+        for (n, number) in self.rows[seat].iter().enumerate() {
+            let number = number.swap(0, Relaxed);
+            if let Some(ended) = self.ended.get(n) {
+                ended.fetch_add(number, Relaxed);
+            }
         }
-        let _ = member.pid.compare_exchange(pid, 0, Relaxed, Relaxed);
+        let _ = self.pids[seat].compare_exchange(pid, 0, Relaxed, Relaxed);
+        self.left.fetch_add(1, SeqCst);
     }
 }
 
@@ -123,7 +134,7 @@ impl SharedBudget {
 pub(super) struct Frames {
     limit: AtomicUsize,
     used: AtomicUsize,
-    shared: Option<(&'static SharedBudget, &'static Member)>,
+    shared: Option<(&'static SharedBudget, usize)>,
     /// Processes that share the budget, as far as was known when last looked.
     sharers: AtomicU32,
 }
@@ -138,8 +149,8 @@ impl Frames {
     /// Counts frames as used, whether there are any or not.
     pub(super) fn take(&self, n: usize) {
         self.used.fetch_add(n, Relaxed);
-        if let Some((budget, member)) = self.shared {
-            member.used.fetch_add(n as i64, Relaxed);
+        if let Some((budget, seat)) = self.shared {
+            budget.frames[seat].fetch_add(n as i64, Relaxed);
             let now = budget.used.fetch_add(n as i64, Relaxed) + n as i64;
             if now > budget.peak.load(Relaxed) {
                 budget.peak.fetch_max(now, Relaxed);
@@ -150,8 +161,8 @@ impl Frames {
     /// Counts them as free again.
     pub(super) fn give(&self, n: usize) {
         self.used.fetch_sub(n, Relaxed);
-        if let Some((budget, member)) = self.shared {
-            member.used.fetch_sub(n as i64, Relaxed);
+        if let Some((budget, seat)) = self.shared {
+            budget.frames[seat].fetch_sub(n as i64, Relaxed);
             budget.used.fetch_sub(n as i64, Relaxed);
         }
     }
@@ -176,34 +187,34 @@ impl Frames {
             return (used + more).saturating_sub(limit);
         };
         let part = limit / self.sharers.load(Relaxed).max(1) as usize;
-        (budget.used() as usize + more)
+        (budget.used.load(Relaxed).max(0) as usize + more)
             .saturating_sub(limit)
             .min(used.saturating_sub(part.saturating_sub(more)))
     }
 
-    /// Shows the process's counters, and looks who else is there.
-    pub(super) fn show(&self, counters: impl Iterator<Item = u64>) {
-        if let Some((budget, member)) = self.shared {
-            for (shown, counter) in member.counters.iter().zip(counters) {
-                shown.store(counter, Relaxed);
+    /// Shows the process's figures, and looks who else is there.
+    pub(super) fn show(&self, row: &Row) {
+        if let Some((budget, seat)) = self.shared {
+            for (shown, number) in budget.rows[seat].iter().zip(row) {
+                shown.store(*number, Relaxed);
             }
             budget.reap();
-            self.sharers.store(budget.processes() as u32, Relaxed);
+            self.sharers.store(budget.seats().count() as u32, Relaxed);
         }
     }
 
-    /// Those of a forked child: as many, counted once more.
-    pub(super) fn inherited(&self) -> Self {
+    /// Those of a forked child: as many, less those that it leaves to its parent; counted once more.
+    pub(super) fn inherited(&self, left: usize) -> Self {
         let frames = Self::new(self.limit(), self.shared.map(|(budget, _)| budget));
-        frames.take(self.used());
+        frames.take(self.used().saturating_sub(left));
         frames
     }
 }
 
 impl Drop for Frames {
     fn drop(&mut self) {
-        if let Some((budget, member)) = self.shared {
-            budget.leave(member, std::process::id().cast_signed());
+        if let Some((budget, seat)) = self.shared {
+            budget.leave(seat, std::process::id().cast_signed());
         }
     }
 }
@@ -231,16 +242,23 @@ mod tests {
         large.take(90);
         small.take(20);
         for frames in [&large, &small] {
-            frames.show(std::iter::once(7));
+            frames.show(&[7; SHOWN]);
         }
-        assert_eq!(budget.processes(), 2);
         assert_eq!((large.excess(0), small.excess(0)), (10, 0));
-        assert_eq!(budget.counters()[0], 14);
+        let both = budget.read();
+        assert_eq!(both.processes.iter().map(|(_, used)| *used).collect::<Vec<_>>(), [90, 20]);
+        assert_eq!(
+            (both.stats.faults_fresh, both.stats.queue_depth_sum, both.stats.store_bytes),
+            (14, 14, 14)
+        );
         drop(large);
-        assert_eq!((budget.used(), budget.processes(), budget.peak()), (20, 1, 110));
-        assert_eq!(budget.counters()[0], 14, "what ended still counts");
+        let one = budget.read();
+        assert_eq!((one.used, one.processes.len(), one.peak), (20, 1, 110));
+        assert_eq!((one.stats.faults_fresh, one.stats.queue_depth_sum), (14, 14), "what ended still counts");
+        assert_eq!(one.stats.store_bytes, 7, "a store ends with its process");
+        assert_eq!((one.stats.fault_latency.len(), one.stats.queue_depth.len()), (128, 64));
         drop(small);
-        assert_eq!(budget.used(), 0);
+        assert_eq!(budget.read().used, 0);
     }
 
     #[test]
@@ -249,10 +267,31 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = child.id().cast_signed();
         child.wait().unwrap();
-        budget.processes[0].pid.store(pid, Relaxed);
-        budget.processes[0].used.store(50, Relaxed);
+        budget.pids[0].store(pid, Relaxed);
+        budget.frames[0].store(50, Relaxed);
         budget.used.store(50, Relaxed);
         budget.reap();
-        assert_eq!((budget.used(), budget.processes()), (0, 0));
+        assert_eq!((budget.read().used, budget.read().processes.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_process_that_becomes_another_program_takes_nothing_with_it() {
+        let budget = shared();
+        let frames = Frames::new(100, Some(budget));
+        frames.take(30);
+        frames.show(&[1; SHOWN]);
+        // The former program's memory is gone without its destructors.
+        std::mem::forget(frames);
+        budget.forget_former();
+        let read = budget.read();
+        assert_eq!((read.used, read.processes.len(), read.stats.faults_fresh), (0, 0, 1));
+    }
+
+    #[test]
+    fn one_killed_while_it_left_does_not_stop_readings() {
+        let budget = shared();
+        budget.leaving.store(1, SeqCst);
+        budget.ended[0].store(9, Relaxed);
+        assert_eq!(budget.read().stats.faults_fresh, 9);
     }
 }

@@ -2,12 +2,14 @@
 
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::ranges::{Place, Slot, lock};
 use super::room::FrameState;
 use super::stats::add;
-use super::{Ground, Inner, PAGE, ROOM_SHARE, runs_of, watch};
+use super::writes::{Run, Writes};
+use super::{Ground, Inner, PAGE, ROOM_SHARE, runs_of};
+use crate::uffd;
 
 /// Pages that leave together: one large write.
 const BATCH: usize = 256;
@@ -19,7 +21,10 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// not stored to any more is written-protected when it comes back, and clean from then on.
 const DOUBT: u64 = 8;
 
-/// What the one who takes pages out owns.
+/// Threads that take pages out: one writes while the other goes on.
+pub(super) const EVICTORS: usize = 2;
+
+/// What the one who takes pages out of memory owns meanwhile.
 #[derive(Debug, Default)]
 pub(super) struct Evictor {
     left: u64,
@@ -37,19 +42,26 @@ struct Leaver {
 impl Inner {
     /// Frames that are kept free ahead of need.
     pub(super) fn headroom(&self) -> usize {
-        (self.frames.limit() / 32).clamp(64, 4096)
+        (self.frames.limit() / 64).clamp(64, 2048)
     }
 
-    /// Body of the evictor thread.
-    pub(super) fn keep_house(&self) {
-        loop {
-            if self.stopping.load(Relaxed) {
-                return;
+    /// Pages that leave together.
+    fn batch(&self) -> usize {
+        BATCH.min(self.frames.limit() / 16).max(1)
+    }
+
+    /// Body of an evictor thread. The `first` also looks after what changes slowly.
+    pub(super) fn keep_house(&self, first: bool, writes: &mut Writes) {
+        let mut looked: Option<Instant> = None;
+        while !self.stopping.load(Relaxed) {
+            if first && looked.is_none_or(|at| at.elapsed() >= PATIENCE) {
+                self.retune();
+                self.show();
+                looked = Some(Instant::now());
             }
-            self.retune();
-            self.show();
             let excess = self.frames.excess(self.headroom());
-            if excess > 0 && self.evict(&self.read(), excess.min(BATCH), None) {
+            // Many at a time, though one would do for now: each time costs wake-ups and a write.
+            if excess > 0 && self.evict(&self.read(), self.batch(), None, writes) {
                 continue;
             }
             let told = lock(&self.work.0);
@@ -65,9 +77,7 @@ impl Inner {
 
     /// Sets the number of frames to what the budget leaves beside the tables.
     fn retune(&self) {
-        let ground = self.read();
-        let tables = ground.layout.memory_bytes() + ground.store.memory_bytes() + self.policy_bytes();
-        drop(ground);
+        let tables = self.table_bytes(&self.read());
         let least = 256;
         let budget = self.dram.load(Relaxed);
         self.frames.set_limit((budget.saturating_sub(tables) / PAGE).max(least));
@@ -77,7 +87,7 @@ impl Inner {
     pub(super) fn make_room_now(&self, ground: &Ground, count: usize) {
         let excess = self.frames.excess(0);
         if excess > 0 {
-            self.evict(ground, excess.max(count).min(BATCH), None);
+            self.evict(ground, excess.max(count).min(BATCH), None, &mut Writes::new(false));
         }
     }
 
@@ -92,15 +102,15 @@ impl Inner {
                 }
             });
         }
+        let mut writes = Writes::new(self.options.ring);
         for batch in pages.chunks(BATCH) {
-            self.evict(&ground, batch.len(), Some(batch));
+            self.evict(&ground, batch.len(), Some(batch), &mut writes);
         }
     }
 
     /// Has `count` frames come free: pages leave memory for the waiting room, those that have waited longest
     /// leave that. More enter the room than leave it until it is full. Whether anything came of it.
-    fn evict(&self, ground: &Ground, count: usize, chosen: Option<&[usize]>) -> bool {
-        let mut evictor = lock(&self.evictor);
+    fn evict(&self, ground: &Ground, count: usize, chosen: Option<&[usize]>, writes: &mut Writes) -> bool {
         let (used, vacant) = {
             let room = lock(&self.room);
             (room.used(), room.vacant())
@@ -108,12 +118,14 @@ impl Inner {
         let share = (self.frames.limit() / ROOM_SHARE).min(used + vacant);
         let moves = count + count.min(share.saturating_sub(used));
         let mut vacated = self.vacate(ground, (used + moves).saturating_sub(share));
-        let leavers = self.choose(ground, moves, chosen);
-        if !leavers.is_empty() {
+        let leavers = {
+            let mut evictor = lock(&self.evictor);
+            let leavers = self.choose(ground, moves, chosen);
             self.carry_out(ground, &mut evictor, &leavers);
-            if !self.write_out(ground, &leavers) {
-                return false;
-            }
+            leavers
+        };
+        if !self.write_out(ground, &leavers, writes) {
+            return false;
         }
         vacated += self.vacate(ground, count.saturating_sub(vacated));
         vacated > 0 || !leavers.is_empty()
@@ -131,7 +143,10 @@ impl Inner {
             }
             let Some(slot) = frame.slot else { continue };
             chunk[at].place = Place::Stored(slot);
-            chunk[at].trigger = false;
+            if std::mem::take(&mut chunk[at].trigger) {
+                add(&self.counters.windows_wasted, 1);
+            }
+            chunk[at].cool();
             lock(&self.room).leave(number);
             self.frames.give(1);
             vacated += 1;
@@ -195,7 +210,9 @@ impl Inner {
     fn carry_out(&self, ground: &Ground, evictor: &mut Evictor, leavers: &[Leaver]) {
         let pages: Vec<usize> = leavers.iter().map(|leaver| leaver.page).collect();
         let runs = runs_of(&pages);
-        for &(start, len) in &runs {
+        // Clean pages are protected already.
+        let dirty: Vec<usize> = leavers.iter().filter(|l| l.slot.is_none()).map(|l| l.page).collect();
+        for (start, len) in runs_of(&dirty) {
             // Fails only on a range that is not watched, and managed memory always is.
             let protected = ground.watch.protect(start, len);
             debug_assert!(protected.is_ok(), "{protected:?}");
@@ -210,7 +227,7 @@ impl Inner {
         }
         // SAFETY: managed memory whose contents are in the frames; nobody can have stored to it since they
         // were copied.
-        let dropped = unsafe { watch::discard(&runs) };
+        let dropped = unsafe { uffd::discard(&runs) };
         debug_assert!(dropped.is_ok(), "{dropped:?}");
         add(&self.counters.left, leavers.len() as u64);
         // Frames in memory become frames of the room: their number stays.
@@ -228,55 +245,67 @@ impl Inner {
         }
     }
 
-    /// Writes the dirty ones together. `false` if the store would not take them: they stay in the room.
-    fn write_out(&self, ground: &Ground, leavers: &[Leaver]) -> bool {
-        let mut rest: Vec<(usize, u32, &[u8])> = Vec::new();
+    /// Writes the dirty ones, as few runs of slots as there are. `false` if the store would not take them all:
+    /// those stay in memory.
+    fn write_out(&self, ground: &Ground, leavers: &[Leaver], writes: &mut Writes) -> bool {
+        let mut dirty: Vec<(usize, u32, &[u8])> = Vec::new();
         {
             let room = lock(&self.room);
             for leaver in leavers.iter().filter(|leaver| leaver.slot.is_none()) {
                 // SAFETY: a frame of the room that is being written: it is not given to anybody else, and
                 // nobody writes to it.
                 let bytes = unsafe { std::slice::from_raw_parts(room.bytes(leaver.frame), PAGE) };
-                rest.push((leaver.page, leaver.frame, bytes));
+                dirty.push((leaver.page, leaver.frame, bytes));
             }
         }
-        let mut rest = &rest[..];
-        while !rest.is_empty() {
-            let taken = ground.store.take(rest.len() as u32);
-            let written = taken.and_then(|(first, len)| {
-                let now = &rest[..len as usize];
-                let pages: Vec<&[u8]> = now.iter().map(|(.., bytes)| *bytes).collect();
-                let result = ground.store.write(first, &pages);
-                if result.is_err() {
-                    (first..first + len).for_each(|n| ground.store.give_up(ground.store.slot(n)));
-                }
-                result.map(|()| (first, len))
-            });
-            match written {
+        add(&self.counters.left_dirty, dirty.len() as u64);
+        let (mut runs, mut placed, mut refused) = (Vec::new(), 0, None);
+        while placed < dirty.len() && refused.is_none() {
+            match ground.store.take((dirty.len() - placed) as u32) {
                 Ok((first, len)) => {
+                    let pages =
+                        dirty[placed..placed + len as usize].iter().map(|(.., bytes)| *bytes).collect();
+                    runs.push(Run { first, pages });
+                    placed += len as usize;
+                }
+                Err(error) => refused = Some(error),
+            }
+        }
+        let mut staying = dirty.split_off(placed);
+        let mut rest = &dirty[..];
+        for (run, written) in runs.iter().zip(writes.write(&ground.store, &runs)) {
+            let here;
+            (here, rest) = rest.split_at(run.pages.len());
+            let slots = (run.first..).map(|number| ground.store.slot(number));
+            add(&self.counters.bytes_written, (here.len() * PAGE) as u64);
+            match written {
+                Ok(()) => {
                     add(&self.counters.writes, 1);
-                    add(&self.counters.written, u64::from(len));
-                    self.overcommitted.store(false, Relaxed);
-                    let now;
-                    (now, rest) = rest.split_at(len as usize);
-                    for (n, (_, frame, _)) in (first..).zip(now) {
-                        self.is_written(ground, *frame, ground.store.slot(n));
-                    }
+                    add(&self.counters.written, here.len() as u64);
+                    slots.zip(here).for_each(|(slot, (_, frame, _))| self.is_written(ground, *frame, slot));
                 }
                 Err(error) => {
-                    add(&self.counters.failures, 1);
-                    if !self.overcommitted.swap(true, Relaxed) {
-                        eprintln!(
-                            "deepram: the memory store failed ({error}); memory stays in DRAM beyond its budget \
-                             until it works again"
-                        );
-                    }
-                    self.bring_back(ground, rest);
-                    return false;
+                    slots.zip(here).for_each(|(slot, _)| ground.store.give_up(slot));
+                    staying.extend_from_slice(here);
+                    refused = Some(error);
                 }
             }
         }
-        true
+        let Some(error) = refused else {
+            if !leavers.is_empty() {
+                self.overcommitted.store(false, Relaxed);
+            }
+            return true;
+        };
+        add(&self.counters.failures, 1);
+        if !self.overcommitted.swap(true, Relaxed) {
+            eprintln!(
+                "deepram: the memory store failed ({error}); memory stays in DRAM beyond its budget until it works \
+                 again"
+            );
+        }
+        self.bring_back(ground, &staying);
+        false
     }
 
     fn is_written(&self, ground: &Ground, number: u32, slot: Slot) {
@@ -298,7 +327,7 @@ impl Inner {
         for (page, number, bytes) in pages {
             let Some((mut chunk, at)) = ground.layout.chunk(*page) else { continue };
             if chunk[at].place == Place::Waiting(*number) {
-                let installed = ground.watch.install(*page, bytes, false);
+                let installed = ground.install(*page, bytes, false);
                 debug_assert_eq!(installed, 1, "a managed page can be installed");
                 chunk[at].place = Place::Dirty;
                 self.frames.take(1);

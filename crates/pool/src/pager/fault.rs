@@ -1,253 +1,116 @@
-//! Bringing pages in: handler threads that take faults, and pages to be read ahead, one at a time.
+//! Bringing pages in: what a fault needs, and what is done when its bytes are there.
 
-use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, mpsc};
-use std::thread::JoinHandle;
-use std::time::Instant;
-
-use rustix::event::{EventfdFlags, epoll, eventfd};
 
 use super::ahead::Window;
 use super::ranges::{Layout, Place, Slot, lock};
+use super::record::FaultKind;
+use super::room::FrameState;
 use super::stats::add;
-use super::watch::Fault;
-use super::{Ground, Inner, PAGE};
-use crate::buffer::AlignedBuf;
+use super::{BATCH, Ground, Inner, PAGE};
+use crate::uffd::Fault;
 
-/// Pages of one transfer ahead of use, and of one fault on fresh memory at most.
-const BATCH: usize = 64;
-/// Stack of a handler: it needs little, and there are many.
-const STACK: usize = 256 << 10;
 /// Tries of a read that fails, before the program is ended.
 const TRIES: usize = 3;
 
-/// Pages to be read ahead.
-pub(super) struct Jobs {
-    queue: Mutex<VecDeque<Window>>,
-    /// Readable while there are jobs.
-    ready: OwnedFd,
-    stop: OwnedFd,
+/// A page that is on its way into memory: `Coming`, and counted as in use.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Coming {
+    pub(super) page: usize,
+    /// Where it is read from.
+    pub(super) slot: Slot,
+    /// It will be stored to, and so is installed writable and leaves the store.
+    pub(super) writable: bool,
 }
 
-impl Jobs {
-    pub(super) fn new() -> io::Result<Self> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let ready = eventfd(0, flags | EventfdFlags::SEMAPHORE)?;
-        Ok(Self { queue: Mutex::default(), ready, stop: eventfd(0, flags)? })
-    }
-
-    fn push(&self, window: Window) {
-        lock(&self.queue).push_back(window);
-        // Fails only at 2^64 - 1 jobs.
-        let _ = rustix::io::write(&self.ready, &1_u64.to_ne_bytes());
-    }
-
-    fn pop(&self) -> Option<Window> {
-        let mut count = [0; 8];
-        // Nothing to read: another handler was faster.
-        let _ = rustix::io::read(&self.ready, &mut count);
-        lock(&self.queue).pop_front()
-    }
-
-    pub(super) fn stop(&self) {
-        // Eight bytes into an eventfd always fit.
-        let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
-    }
-
-    pub(super) fn descriptors(&self) -> [i32; 2] {
-        [self.ready.as_raw_fd(), self.stop.as_raw_fd()]
-    }
+/// What became of a fault.
+#[derive(Debug, Default)]
+pub(super) struct Served {
+    /// The page has to be read first; nothing if the thread goes on already.
+    pub(super) read: Option<Coming>,
+    /// What is to be read ahead.
+    pub(super) window: Option<Window>,
 }
 
-/// The threads.
-pub(super) struct Handlers {
-    threads: Vec<JoinHandle<()>>,
-}
-
-/// What a handler owns.
-pub(super) struct Scratch {
-    bytes: AlignedBuf,
-}
-
-impl Scratch {
-    pub(super) fn new() -> Self {
-        Self { bytes: AlignedBuf::zeroed(BATCH * PAGE) }
-    }
-}
-
-const FAULT: u64 = 0;
-const STOP: u64 = 1;
-const JOB: u64 = 2;
-
-impl Handlers {
-    pub(super) fn start(inner: &Arc<Inner>, begun: &mpsc::Sender<()>) -> io::Result<Self> {
-        let processors = std::thread::available_parallelism().map_or(2, usize::from);
-        let count = match inner.options.handlers {
-            0 => (processors * 4).clamp(8, 32),
-            count => count,
-        };
-        let mut threads = Vec::with_capacity(count);
-        for n in 0..count {
-            let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-            // SAFETY: the descriptor lives as long as the ground, which `inner` keeps.
-            let watch = unsafe { BorrowedFd::borrow_raw(inner.read().watch.raw_fd()) };
-            // Exclusive: a fault wakes one idle handler, not all of them.
-            let once = epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE;
-            epoll::add(&poll, watch, epoll::EventData::new_u64(FAULT), once)?;
-            epoll::add(&poll, inner.jobs.ready.as_fd(), epoll::EventData::new_u64(JOB), once)?;
-            let stop = inner.jobs.stop.as_fd();
-            epoll::add(&poll, stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN)?;
-            lock(&inner.descriptors).push(poll.as_raw_fd());
-            let (inner, begun) = (Arc::clone(inner), begun.clone());
-            let thread = std::thread::Builder::new()
-                .name(format!("deepram-page-{n}"))
-                .stack_size(STACK)
-                .spawn(move || {
-                    inner.begin_thread(&begun);
-                    inner.handle(&poll);
-                })?;
-            threads.push(thread);
+impl Ground {
+    /// Makes missing pages resident with these bytes, write-protected if `protect`, and wakes who waits.
+    /// Pages that are there already stay as they are. The range may be made up of several mappings. Returns
+    /// how many pages are there now: fewer than asked for where a mapping has gone behind our back.
+    pub(super) fn install(&self, start: usize, bytes: &[u8], protect: bool) -> usize {
+        let (mut done, mut most) = (0, bytes.len());
+        while done < bytes.len() {
+            let end = bytes.len().min(done + most);
+            let (n, result) = self.watch.copy(start + done, &bytes[done..end], protect);
+            done += n;
+            match result.map_err(|error| error.raw_os_error()) {
+                Ok(()) => {}
+                Err(Some(libc::EEXIST)) => {
+                    // Whoever waits for it need not.
+                    let _ = self.watch.wake(start + done, PAGE);
+                    done += PAGE;
+                }
+                // One request is one mapping's.
+                Err(Some(libc::ENOENT)) if end - done > PAGE => most = PAGE,
+                Err(_) => break,
+            }
         }
-        Ok(Self { threads })
-    }
-
-    pub(super) fn count(&self) -> usize {
-        self.threads.len()
-    }
-
-    pub(super) fn join(self) {
-        for thread in self.threads {
-            // Its panic was reported by the runtime already.
-            let _ = thread.join();
-        }
+        done / PAGE
     }
 }
 
 impl Inner {
-    /// What every thread does first.
-    pub(super) fn begin_thread(&self, begun: &mpsc::Sender<()>) {
-        self.options.on_thread.iter().for_each(|begin| begin());
-        // Nobody waits if the others could not be started.
-        let _ = begun.send(());
-    }
-
-    fn handle(&self, poll: &OwnedFd) {
-        let mut scratch = Scratch::new();
-        let empty =
-            epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(FAULT) };
-        let mut events = [empty; 3];
-        loop {
-            let n = match epoll::wait(poll, &mut events, None) {
-                Ok(n) => n,
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(_) => return,
-            };
-            for event in &events[..n] {
-                match event.data.u64() {
-                    STOP => return,
-                    JOB => {
-                        if let Some(window) = self.jobs.pop() {
-                            self.read_ahead(window, &mut scratch);
-                        }
-                    }
-                    _ => self.serve_waiting(&mut scratch),
-                }
-            }
-        }
-    }
-
-    /// Serves the faults that wait.
-    pub(super) fn serve_waiting(&self, scratch: &mut Scratch) {
-        while let Some(fault) = self.next_fault() {
-            let begun = Instant::now();
-            self.serve(fault, scratch);
-            self.counters.latency(begun.elapsed());
-        }
-    }
-
-    fn next_fault(&self) -> Option<Fault> {
-        // An error means that the descriptor is unusable, and the end of all faults.
-        self.read().watch.next().ok().flatten()
-    }
-
-    fn serve(&self, fault: Fault, scratch: &mut Scratch) {
-        let page = fault.address / PAGE * PAGE;
-        let window = {
-            let ground = self.read();
-            if ground.layout.contains(page) {
-                self.bring(&ground, page, fault.write, scratch)
-            } else {
-                // Unmapped meanwhile: the thread gets its signal.
-                let _ = ground.watch.wake(page, PAGE);
-                None
-            }
-        };
-        if let Some(window) = window {
-            self.order(window);
-        }
-    }
-
-    /// Has a window read in pieces, by several handlers.
-    fn order(&self, window: Window) {
+    /// Has a window read.
+    pub(super) fn order(&self, window: Window) {
         add(&self.counters.windows, 1);
-        let mut done = 0;
-        while done < window.count {
-            let count = (window.count - done).min(BATCH);
-            let first = window.first.wrapping_add_signed(window.stride.wrapping_mul(done.cast_signed()));
-            self.jobs.push(Window { first, count, ..window });
-            done += count;
-        }
+        self.jobs.window(window);
     }
 
-    /// Serves a fault on a managed page. Returns what is to be read ahead.
-    fn bring(&self, ground: &Ground, page: usize, write: bool, scratch: &mut Scratch) -> Option<Window> {
-        let (mut chunk, at) = ground.layout.chunk(page)?;
+    /// Serves a fault as far as that goes without a read. `zeros` are [`BATCH`] pages.
+    pub(super) fn begin(&self, ground: &Ground, fault: Fault, zeros: &[u8]) -> Served {
+        let (page, write) = (fault.address / PAGE * PAGE, fault.write);
+        let nothing = Served::default();
+        if !ground.layout.contains(page) {
+            // Unmapped meanwhile: the thread gets its signal.
+            let _ = ground.watch.wake(page, PAGE);
+            return nothing;
+        }
+        let Some((mut chunk, at)) = ground.layout.chunk(page) else { return nothing };
         let state = &mut chunk[at];
         match state.place {
             Place::Fresh => {
                 let count = fresh_window(&chunk, at, page, &ground.layout);
                 chunk[at..at + count].iter_mut().for_each(|page| page.place = Place::Coming);
                 drop(chunk);
-                add(&self.counters.faults_fresh, 1);
+                self.served(page, FaultKind::Fresh, write);
                 self.reserve(ground, count);
-                scratch.bytes[..count * PAGE].fill(0);
-                let installed = ground.watch.install(page, &scratch.bytes[..count * PAGE], false);
-                self.settle(ground, page, (installed, count), Place::Dirty, Place::Fresh);
-                None
+                let installed = ground.install(page, &zeros[..count * PAGE], false);
+                self.settle(ground, page, (installed, count), |_| Place::Dirty, |_| Place::Fresh);
+                nothing
             }
             Place::Stored(slot) => {
                 state.stored_to |= write;
                 let writable = state.stored_to;
                 state.place = Place::Coming;
                 drop(chunk);
-                add(&self.counters.faults_read, 1);
+                self.served(page, FaultKind::Read, write);
                 self.reserve(ground, 1);
-                if let Err(error) = self.fetch(ground, slot, &mut scratch.bytes[..PAGE]) {
-                    fail(page, &error);
-                }
-                let installed = ground.watch.install(page, &scratch.bytes[..PAGE], !writable);
-                let place = if writable { Place::Dirty } else { Place::Clean(slot) };
-                if installed == 1 && writable {
-                    ground.store.give_up(slot);
-                }
-                self.settle(ground, page, (installed, 1), place, Place::Stored(slot));
-                if self.options.ahead { lock(&self.runs).miss(page) } else { None }
+                Served { read: Some(Coming { page, slot, writable }), window: None }
             }
             Place::Waiting(number) => {
                 let trigger = std::mem::take(&mut state.trigger);
                 state.stored_to |= write;
+                state.warm();
                 let writable = state.stored_to;
                 state.place = Place::Coming;
                 drop(chunk);
+                self.served(page, FaultKind::Returned, write);
                 self.come_back(ground, page, number, writable);
-                if trigger {
-                    add(&self.counters.windows_used, 1);
-                    return lock(&self.runs).used(page);
+                if !trigger {
+                    return nothing;
                 }
-                None
+                add(&self.counters.windows_used, 1);
+                Served { read: None, window: lock(&self.runs).used(page) }
             }
             Place::Clean(slot) if write => {
                 let unprotected = ground.watch.unprotect(page, PAGE);
@@ -255,25 +118,88 @@ impl Inner {
                 ground.store.give_up(slot);
                 state.place = Place::Dirty;
                 state.stored_to = true;
-                add(&self.counters.faults_stored, 1);
-                None
+                self.served(page, FaultKind::Stored, write);
+                nothing
             }
             Place::Clean(_) | Place::Dirty => {
                 // Served for another thread meanwhile, or protected beside a page that was.
                 let _ =
                     if write { ground.watch.unprotect(page, PAGE) } else { ground.watch.wake(page, PAGE) };
-                None
+                nothing
             }
             Place::Coming | Place::Leaving => {
                 state.wanted = true;
-                None
+                nothing
             }
+        }
+    }
+
+    /// A page that a fault waits for has been read. Returns what is to be read ahead.
+    pub(super) fn came(&self, ground: &Ground, coming: Coming, bytes: &[u8]) -> Option<Window> {
+        self.enter(ground, &[coming], bytes);
+        if self.options.ahead { lock(&self.runs).miss(coming.page) } else { None }
+    }
+
+    /// Those of these pages that are on the store alone: they are coming from now on. Sorted by address.
+    pub(super) fn coming(&self, ground: &Ground, pages: impl Iterator<Item = usize>) -> Vec<Coming> {
+        let mut all = Vec::with_capacity(BATCH);
+        for page in pages {
+            if !ground.layout.contains(page) {
+                continue;
+            }
+            let Some((mut chunk, at)) = ground.layout.chunk(page) else { continue };
+            if let Place::Stored(slot) = chunk[at].place {
+                all.push(Coming { page, slot, writable: chunk[at].stored_to });
+                chunk[at].place = Place::Coming;
+            }
+        }
+        add(&self.counters.read_ahead, all.len() as u64);
+        if !all.is_empty() {
+            self.reserve(ground, all.len());
+        }
+        all.sort_unstable_by_key(|coming| coming.page);
+        all
+    }
+
+    /// Pages have been read ahead of use; neighbours are installed together. The first of a window that is to
+    /// be seen used goes to the waiting room.
+    pub(super) fn came_ahead(&self, ground: &Ground, pages: &[Coming], bytes: &[u8], window: Option<Window>) {
+        let triggers = |page| window.is_some_and(|window| self.triggers(page, window));
+        let together = |a: &Coming, b: &Coming| {
+            let same = a.writable == b.writable && b.page < Layout::chunk_end(a.page);
+            a.page + PAGE == b.page && same && !triggers(a.page) && !triggers(b.page)
+        };
+        let mut rest = bytes;
+        for part in pages.chunk_by(together) {
+            let here;
+            (here, rest) = rest.split_at(part.len() * PAGE);
+            if !(triggers(part[0].page) && self.set_trigger(ground, part[0].page, part[0].slot, here)) {
+                self.enter(ground, part, here);
+            }
+        }
+    }
+
+    /// Puts neighbouring pages that have been read into memory.
+    fn enter(&self, ground: &Ground, pages: &[Coming], bytes: &[u8]) {
+        let Coming { page, writable, .. } = pages[0];
+        let installed = ground.install(page, bytes, !writable);
+        if writable {
+            pages[..installed].iter().for_each(|coming| ground.store.give_up(coming.slot));
+        }
+        let place = |n: usize| if writable { Place::Dirty } else { Place::Clean(pages[n].slot) };
+        self.settle(ground, page, (installed, pages.len()), place, |n| Place::Stored(pages[n].slot));
+    }
+
+    /// Pages could not be read ahead of use: they stay on the store.
+    pub(super) fn did_not_come(&self, ground: &Ground, pages: &[Coming]) {
+        for coming in pages {
+            let stored = |_| Place::Stored(coming.slot);
+            self.settle(ground, coming.page, (0, 1), stored, stored);
         }
     }
 
     /// From the waiting room into memory. The page is `Coming`, and so its frame is ours.
     fn come_back(&self, ground: &Ground, page: usize, number: u32, writable: bool) {
-        add(&self.counters.faults_returned, 1);
         let (bytes, slot) = {
             let mut room = lock(&self.room);
             (room.bytes(number), room.frame(number).slot)
@@ -284,12 +210,12 @@ impl Inner {
         // Not on the store yet: dirty, whatever becomes of the write.
         let writable = writable || slot.is_none();
         self.frames.take(1);
-        let installed = ground.watch.install(page, bytes, !writable);
+        let installed = ground.install(page, bytes, !writable);
         let mut room = lock(&self.room);
         let frame = room.frame(number);
         let written = frame.slot.filter(|_| slot.is_none());
-        if frame.state == super::room::FrameState::Writing {
-            frame.state = super::room::FrameState::Left;
+        if frame.state == FrameState::Writing {
+            frame.state = FrameState::Left;
         } else {
             room.leave(number);
             self.frames.give(1);
@@ -308,46 +234,49 @@ impl Inner {
             None => Place::Dirty,
         };
         // A page that cannot be installed has been unmapped behind our back: its bytes are gone with it.
-        self.settle(ground, page, (installed, 1), place, Place::Fresh);
+        self.settle(ground, page, (installed, 1), |_| place, |_| Place::Fresh);
     }
 
-    /// Ends the coming of pages: so many of so many are at `place`, the others back where they were.
+    /// Ends the coming of neighbouring pages of a chunk: so many of so many are at `place`, the others back
+    /// where they were `before`.
     fn settle(
         &self,
         ground: &Ground,
         page: usize,
         (came, count): (usize, usize),
-        place: Place,
-        before: Place,
+        place: impl Fn(usize) -> Place,
+        before: impl Fn(usize) -> Place,
     ) {
         if let Some((mut chunk, at)) = ground.layout.chunk(page) {
+            let mut policy = lock(&self.policy);
             for (n, state) in chunk[at..at + count].iter_mut().enumerate() {
-                state.place = if n < came { place } else { before };
+                state.place = if n < came { place(n) } else { before(n) };
+                if n < came {
+                    let key = (page / PAGE + n) as u64;
+                    policy.insert(key);
+                    (0..state.heat).for_each(|_| policy.touch(key));
+                }
                 if std::mem::take(&mut state.wanted) {
                     // Its fault came in between, and may be about more than was done.
                     let _ = ground.watch.wake(page + n * PAGE, PAGE);
                 }
             }
         }
-        let mut policy = lock(&self.policy);
-        (0..came).for_each(|n| policy.insert((page / PAGE + n) as u64));
-        drop(policy);
         if came < count {
             let _ = ground.watch.wake(page + came * PAGE, (count - came) * PAGE);
             self.frames.give(count - came);
         }
     }
 
-    fn fetch(&self, ground: &Ground, slot: Slot, to: &mut [u8]) -> io::Result<()> {
+    /// Reads what was not read whole, in the plain way, and says what stops it.
+    pub(super) fn read_again(&self, ground: &Ground, slot: Slot, to: &mut [u8]) -> io::Result<()> {
         let mut result = Ok(());
         for _ in 0..TRIES {
+            add(&self.counters.failures, 1);
             result = ground.store.read(slot, to);
             if result.is_ok() {
-                add(&self.counters.reads, 1);
-                add(&self.counters.bytes_read, to.len() as u64);
-                return result;
+                break;
             }
-            add(&self.counters.failures, 1);
         }
         result
     }
@@ -364,79 +293,6 @@ impl Inner {
         }
     }
 
-    /// Reads pages of a window that are on the store. The first of a window that is to be seen used goes to
-    /// the waiting room.
-    fn read_ahead(&self, window: Window, scratch: &mut Scratch) {
-        let ground = self.read();
-        let mut pages: Vec<(usize, Slot, bool)> = Vec::with_capacity(window.count);
-        for n in 0..window.count {
-            let page = window.first.wrapping_add_signed(window.stride.wrapping_mul(n.cast_signed()));
-            if !ground.layout.contains(page) {
-                continue;
-            }
-            let Some((mut chunk, at)) = ground.layout.chunk(page) else { continue };
-            if let Place::Stored(slot) = chunk[at].place {
-                pages.push((page, slot, chunk[at].stored_to));
-                chunk[at].place = Place::Coming;
-            }
-        }
-        if pages.is_empty() {
-            return;
-        }
-        add(&self.counters.read_ahead, pages.len() as u64);
-        self.reserve(&ground, pages.len());
-        pages.sort_unstable();
-        let slots_follow = |a: &(usize, Slot, bool), b: &(usize, Slot, bool)| {
-            a.1.file == b.1.file && a.1.number + 1 == b.1.number
-        };
-        for run in pages.chunk_by(slots_follow) {
-            let bytes = &mut scratch.bytes[..run.len() * PAGE];
-            if self.fetch(&ground, run[0].1, bytes).is_err() {
-                for (page, slot, _) in run {
-                    self.settle(&ground, *page, (0, 1), Place::Fresh, Place::Stored(*slot));
-                }
-                continue;
-            }
-            self.arrive(&ground, run, bytes, window);
-        }
-    }
-
-    /// Installs pages read ahead, neighbours together.
-    fn arrive(&self, ground: &Ground, run: &[(usize, Slot, bool)], bytes: &[u8], window: Window) {
-        let mut done = 0;
-        let together = |a: &(usize, Slot, bool), b: &(usize, Slot, bool)| {
-            let triggers = self.triggers(a.0, window) || self.triggers(b.0, window);
-            a.0 + PAGE == b.0 && a.2 == b.2 && !triggers && b.0 < Layout::chunk_end(a.0)
-        };
-        for part in run.chunk_by(together) {
-            let (page, slot, stored_to) = part[0];
-            let here = &bytes[done * PAGE..(done + part.len()) * PAGE];
-            done += part.len();
-            if self.triggers(page, window) && self.set_trigger(ground, page, slot, here) {
-                continue;
-            }
-            let installed = ground.watch.install(page, here, !stored_to);
-            if let Some((mut chunk, at)) = ground.layout.chunk(page) {
-                for (n, (state, (page, slot, _))) in chunk[at..].iter_mut().zip(part).enumerate() {
-                    state.place = match n < installed {
-                        true if stored_to => Place::Dirty,
-                        true => Place::Clean(*slot),
-                        false => Place::Stored(*slot),
-                    };
-                    if state.place == Place::Dirty {
-                        ground.store.give_up(*slot);
-                    }
-                    if std::mem::take(&mut state.wanted) {
-                        let _ = ground.watch.wake(*page, PAGE);
-                    }
-                }
-            }
-            self.frames.give(part.len() - installed);
-            let mut policy = lock(&self.policy);
-            part[..installed].iter().for_each(|(page, ..)| policy.insert((page / PAGE) as u64));
-        }
-    }
-
     /// Whether the page's use is to have the next window read: it is the first of a whole window, of which
     /// this may be a piece.
     fn triggers(&self, page: usize, window: Window) -> bool {
@@ -447,7 +303,7 @@ impl Inner {
     fn set_trigger(&self, ground: &Ground, page: usize, slot: Slot, bytes: &[u8]) -> bool {
         let Some((mut chunk, at)) = ground.layout.chunk(page) else { return false };
         let mut room = lock(&self.room);
-        let Some(number) = room.admit(page, Some(slot), super::room::FrameState::Waiting) else {
+        let Some(number) = room.admit(page, Some(slot), FrameState::Waiting) else {
             return false;
         };
         // SAFETY: the frame was free; nobody knows of it before the place below names it.

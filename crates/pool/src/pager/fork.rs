@@ -8,18 +8,22 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 
-use super::fault::Jobs;
-use super::ranges::{Place, lock};
-use super::watch::Watch;
-use super::{Ground, Inner, Pager, Room};
+use deepram_core::cache::Replacement;
+
+use super::jobs::Jobs;
+use super::ranges::{Layout, Place, lock};
+use super::sharing::{Sharing, Table};
+use super::{Ground, Inner, PAGE, Pager, Room, Spans, runs_of};
+use crate::uffd::{self, Uffd, WatchMode};
 
 /// Everything at rest, from just before a fork to just after it. Either [`Forking::parent`] or
 /// [`Forking::child`] ends it; dropping it is what to do if the fork failed.
 pub struct Forking<'a> {
     inner: &'a Arc<Inner>,
     ground: RwLockWriteGuard<'a, Ground>,
+    table: MutexGuard<'a, Table>,
     reader: OwnedFd,
     /// Whoever holds it may read the store; closed by `exec`, and when the process ends.
     writer: OwnedFd,
@@ -33,7 +37,8 @@ impl Pager {
     pub fn forking(&self) -> io::Result<Forking<'_>> {
         let (reader, writer) = io::pipe()?;
         let ground = self.inner.write();
-        Ok(Forking { inner: &self.inner, ground, reader: reader.into(), writer: writer.into() })
+        let table = self.inner.sharing.lock();
+        Ok(Forking { inner: &self.inner, ground, table, reader: reader.into(), writer: writer.into() })
     }
 }
 
@@ -44,51 +49,96 @@ impl Forking<'_> {
     }
 
     /// In the child, after the fork: its own pager. The parent's, which the child has inherited, must be
-    /// left alone (`std::mem::forget`): its threads are not here.
+    /// left alone (`std::mem::forget`): its threads are not here. What is `left_out` is not mapped in the
+    /// child (`MADV_DONTFORK`), what is `wiped` reads as zeros there (`MADV_WIPEONFORK`).
     ///
     /// # Errors
     /// The kernel refuses another userfaultfd, or the directory another file.
-    pub fn child(mut self) -> io::Result<Pager> {
+    pub fn child(mut self, left_out: &Spans, wiped: &Spans) -> io::Result<Pager> {
         let old = self.inner;
         let ground = &mut *self.ground;
         let store = ground.store.inherit(&old.options.directory)?;
         let layout = std::mem::take(&mut ground.layout);
-        let watch = Watch::new()?;
-        for (start, end) in layout.all() {
+        let watch = Uffd::new(WatchMode::All)?;
+        let there = layout.all().flat_map(|(start, end)| left_out.outside(start, end));
+        for (start, end) in there {
             watch.register(start, end - start)?;
-            // The fork took the protection away: what is clean may be stored to unseen.
-            layout.each(start, end, |_, page| {
-                if matches!(page.place, Place::Clean(_)) {
-                    page.place = Place::Dirty;
-                }
-            });
         }
-        let frames = old.frames.inherited();
         // Nobody holds these: who does holds the ground as well.
-        let policy = std::mem::replace(&mut *lock(&old.policy), old.options.policy.build(1));
-        let room = std::mem::replace(&mut *lock(&old.room), Room::new(1)?);
+        let mut policy = std::mem::replace(&mut *lock(&old.policy), old.options.policy.build(1));
+        let mut room = std::mem::replace(&mut *lock(&old.room), Room::new(1)?);
+        let shed = shed(&layout, left_out, &mut *policy, &mut room)?;
+        let frames = old.frames.inherited(shed + Sharing::counted(&self.table));
         let inner = Arc::new(Inner {
             ground: RwLock::new(Ground { layout, watch, store }),
             policy: Mutex::new(policy),
             room: Mutex::new(room),
             runs: Mutex::default(),
+            sharing: Sharing::inherited(self.table, left_out),
             jobs: Jobs::new()?,
             frames,
             dram: AtomicUsize::new(old.dram.load(Relaxed)),
             evictor: Mutex::default(),
             work: (Mutex::new(false), Condvar::new()),
+            writers: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             overcommitted: AtomicBool::new(false),
             counters: super::Counters::default(),
+            record: super::Recorder::wanted(&old.options),
             descriptors: Mutex::new(vec![self.writer.as_raw_fd()]),
             options: old.options.clone(),
         });
+        {
+            let mut ground = inner.write();
+            for (start, end) in left_out.iter().chain(wiped.iter()) {
+                inner.forget(&mut ground, start, end, true);
+            }
+            left_out.iter().for_each(|(start, end)| ground.layout.remove(start, end));
+        }
         let pager = Pager { inner, threads: Mutex::new(None) };
         *lock(&pager.threads) = Some(pager.inner.start()?);
+        pager.inner.start_sweeping(&mut pager.inner.sharing.lock())?;
         // Kept open for as long as the process is this one: the parent's store is needed.
         std::mem::forget(self.writer);
         drop(self.reader);
         std::mem::forget(self.ground);
         Ok(pager)
     }
+}
+
+/// Leaves to the parent what is on its store as well: the fork took the protection of clean pages away, and
+/// what both have in memory would count twice. Returns how many frames the child has less.
+fn shed(
+    layout: &Layout,
+    left_out: &Spans,
+    policy: &mut dyn Replacement<u64>,
+    room: &mut Room,
+) -> io::Result<usize> {
+    let mut clean = Vec::new();
+    for (start, end) in layout.all().flat_map(|(start, end)| left_out.outside(start, end)) {
+        layout.each(start, end, |address, page| {
+            if let Place::Clean(slot) = page.place {
+                page.place = Place::Stored(slot);
+                clean.push(address);
+            }
+        });
+    }
+    clean.iter().for_each(|address| policy.remove((address / PAGE) as u64));
+    // SAFETY: managed memory of this process, whose contents are on the store.
+    unsafe { uffd::discard(&runs_of(&clean)) }?;
+    let mut vacated = 0;
+    while let Some((number, frame)) = room.oldest() {
+        if let (Some((mut chunk, at)), Some(slot)) = (layout.chunk(frame.page), frame.slot)
+            && chunk[at].place == Place::Waiting(number)
+        {
+            chunk[at].place = Place::Stored(slot);
+            room.leave(number);
+            vacated += 1;
+        }
+    }
+    if room.used() == 0 {
+        // What the parent writes to its frames from now on is not kept for the child.
+        *room = Room::new(room.vacant())?;
+    }
+    Ok(clean.len() + vacated)
 }

@@ -22,52 +22,75 @@
 //! 5. A page's state changes under its chunk's lock. Who moves a page holds the ground for reading, so that
 //!    who holds it for writing (to map, unmap, fork) finds every page at rest.
 //!
-//! Lock order: ground, evictor, chunk, room; policy and runs by themselves.
+//! Lock order: ground, evictor, chunk, room; ground, shared table; policy and runs by themselves.
 
 mod ahead;
 mod budget;
 mod evict;
 mod fault;
 mod fork;
+mod handler;
+mod jobs;
 mod ranges;
+mod reads;
+mod record;
 mod remap;
 mod room;
+mod shared;
+mod sharing;
+mod spans;
 mod stats;
 mod store;
-mod watch;
+mod writes;
 
 #[cfg(test)]
 mod tests;
 
 use std::io;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, mpsc};
 use std::time::Duration;
 
-use deepram_core::cache::{Clock2, Fifo, Lru, Replacement, S3Fifo, Sieve};
+use deepram_core::cache::{Clock2, Fifo, Gclock, Lru, Replacement, S3Fifo, Sieve};
 
 use self::ahead::Runs;
 use self::budget::Frames;
-use self::fault::{Handlers, Jobs};
+use self::evict::EVICTORS;
+use self::handler::{Handler, Handlers};
+use self::jobs::Jobs;
 use self::ranges::{Layout, Place, lock};
+use self::record::Recorder;
 use self::room::Room;
+use self::sharing::Sharing;
 use self::stats::Counters;
 use self::store::Store;
-use self::watch::Watch;
+use self::writes::Writes;
 
-pub use budget::{SHOWN, SharedBudget};
+use crate::uffd::{self, Uffd, WatchMode};
+
+pub use budget::SharedBudget;
 pub use fork::Forking;
+pub use record::{Fault, FaultKind, FaultLog};
+pub use shared::{BUDGET_NAME, BudgetReading, BudgetView};
+pub use sharing::can_share;
+pub use spans::Spans;
 pub use stats::PagerStats;
 
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
 
-/// Part of the frames that make up the waiting room.
-const ROOM_SHARE: usize = 8;
+/// Pages of one read ahead of use, and of one fault on fresh memory, at most.
+const BATCH: usize = 64;
+
+/// Part of the frames that make up the waiting room. A larger room tells more of what is used, and has more pages
+/// come back.
+const ROOM_SHARE: usize = 4;
 
 /// Which page leaves when room is needed (`deepram_core::cache`). Use of a page in memory is not seen; what
-/// a policy learns of is a page that comes back.
+/// a policy learns of is a page that comes back: it counts as touched as often as it is warm, which doubles each time
+/// that it comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Policy {
     /// A small queue for newcomers, a main one for those that come back.
@@ -76,16 +99,19 @@ pub enum Policy {
     Fifo,
     /// The one that came back longest ago.
     Lru,
-    /// The oldest that has not come back, as they pass. Measured best (docs/performance.md).
-    #[default]
+    /// The oldest that has not come back, as they pass.
     Sieve,
-    /// The oldest that has not come back, counted.
+    /// The oldest, after as many rounds as it has come back, up to 3.
     Clock2,
+    /// The same, up to 16. Measured best (docs/performance.md).
+    #[default]
+    Gclock,
 }
 
 impl Policy {
     /// All of them.
-    pub const ALL: [Policy; 5] = [Policy::S3Fifo, Policy::Fifo, Policy::Lru, Policy::Sieve, Policy::Clock2];
+    pub const ALL: [Policy; 6] =
+        [Policy::S3Fifo, Policy::Fifo, Policy::Lru, Policy::Sieve, Policy::Clock2, Policy::Gclock];
 
     /// Its name.
     #[must_use]
@@ -96,6 +122,7 @@ impl Policy {
             Policy::Lru => "lru",
             Policy::Sieve => "sieve",
             Policy::Clock2 => "clock2",
+            Policy::Gclock => "gclock",
         }
     }
 
@@ -106,7 +133,22 @@ impl Policy {
             Policy::Lru => Box::new(Lru::new(frames)),
             Policy::Sieve => Box::new(Sieve::new(frames)),
             Policy::Clock2 => Box::new(Clock2::new(frames)),
+            Policy::Gclock => Box::new(Gclock::new(frames)),
         }
+    }
+}
+
+/// A name that is no [`Policy`]'s.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is none of {names}", names = Policy::ALL.map(Policy::name).join(", "))]
+pub struct UnknownPolicy(String);
+
+impl FromStr for Policy {
+    type Err = UnknownPolicy;
+
+    fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
+        let found = Self::ALL.into_iter().find(|policy| policy.name() == name);
+        found.ok_or_else(|| UnknownPolicy(name.to_owned()))
     }
 }
 
@@ -121,14 +163,21 @@ pub struct PagerOptions {
     pub store_limit: u64,
     /// Who leaves.
     pub policy: Policy,
-    /// Threads that serve faults, and so the device reads that can be under way; 0 for four a processor.
+    /// Threads that serve faults; 0 for as many as are good for the machine.
     pub handlers: usize,
+    /// Whether each has many reads under way by io_uring, if the kernel allows it, or one.
+    pub ring: bool,
     /// Whether pages are read ahead of use.
     pub ahead: bool,
     /// A budget that several processes share, if they do; `dram` is then that of all of them.
     pub shared: Option<&'static SharedBudget>,
+    /// A folder for the record of its faults, which [`FaultLog`] reads; none if they are not recorded. If the
+    /// folder takes no file, the pager says so on the standard error and works without.
+    pub record: Option<PathBuf>,
     /// Called first in every thread of the pager.
     pub on_thread: Option<fn()>,
+    /// Told of a descriptor of shared memory when it is opened (`true`), and just before it is closed.
+    pub on_descriptor: Option<fn(i32, bool)>,
 }
 
 impl PagerOptions {
@@ -141,9 +190,12 @@ impl PagerOptions {
             store_limit: u64::MAX,
             policy: Policy::default(),
             handlers: 0,
+            ring: true,
             ahead: true,
             shared: None,
+            record: None,
             on_thread: None,
+            on_descriptor: None,
         }
     }
 }
@@ -151,7 +203,7 @@ impl PagerOptions {
 /// What who moves pages needs to stand still.
 struct Ground {
     layout: Layout,
-    watch: Watch,
+    watch: Uffd,
     store: Store,
 }
 
@@ -160,6 +212,7 @@ struct Inner {
     policy: Mutex<Box<dyn Replacement<u64> + Send>>,
     room: Mutex<Room>,
     runs: Mutex<Runs>,
+    sharing: Sharing,
     jobs: Jobs,
     frames: Frames,
     /// Bytes: the budget.
@@ -167,10 +220,13 @@ struct Inner {
     evictor: Mutex<evict::Evictor>,
     /// The evictor has work.
     work: (Mutex<bool>, Condvar),
+    /// Threads that wait for the ground to be at rest.
+    writers: AtomicUsize,
     stopping: AtomicBool,
     /// The store failed, and the pager said so.
     overcommitted: AtomicBool,
     counters: Counters,
+    record: Option<Recorder>,
     /// Those of the handlers, and the pipe that tells a parent that this process lives.
     descriptors: Mutex<Vec<i32>>,
     options: PagerOptions,
@@ -186,7 +242,7 @@ pub struct Pager {
 /// The threads of a pager.
 struct Threads {
     handlers: Handlers,
-    evictor: std::thread::JoinHandle<()>,
+    evictors: Vec<std::thread::JoinHandle<()>>,
 }
 
 /// Whether memory can be paged here at all.
@@ -194,7 +250,7 @@ struct Threads {
 /// # Errors
 /// The kernel refuses userfaultfd, or lacks write protection by it (Linux 5.7).
 pub fn available() -> io::Result<()> {
-    Watch::new().map(drop)
+    Ok(Uffd::new(WatchMode::All).map(drop)?)
 }
 
 impl Pager {
@@ -213,20 +269,23 @@ impl Pager {
         let inner = Arc::new(Inner {
             ground: RwLock::new(Ground {
                 layout: Layout::default(),
-                watch: Watch::new()?,
+                watch: Uffd::new(WatchMode::All)?,
                 store: Store::create(&options.directory, options.store_limit)?,
             }),
             policy: Mutex::new(options.policy.build(frames)),
             room: Mutex::new(Room::new(frames / ROOM_SHARE)?),
             runs: Mutex::default(),
+            sharing: Sharing::default(),
             jobs: Jobs::new()?,
             frames: Frames::new(frames, options.shared),
             dram: AtomicUsize::new(options.dram as usize),
             evictor: Mutex::default(),
             work: (Mutex::new(false), Condvar::new()),
+            writers: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             overcommitted: AtomicBool::new(false),
             counters: Counters::default(),
+            record: Recorder::wanted(&options),
             descriptors: Mutex::default(),
             options,
         });
@@ -272,6 +331,12 @@ impl Pager {
     #[must_use]
     pub fn manages_any(&self, start: usize, len: usize) -> bool {
         !self.inner.read().layout.within(start, start.saturating_add(len)).is_empty()
+    }
+
+    /// What of the range is managed, as start and end.
+    #[must_use]
+    pub fn managed(&self, start: usize, len: usize) -> Vec<(usize, usize)> {
+        self.inner.read().layout.within(start, start.saturating_add(len))
     }
 
     /// What of the range is not managed, as start and end.
@@ -326,6 +391,13 @@ impl Pager {
         self.inner.will_need(start, len);
     }
 
+    /// Brings these pages, given by addresses in them, into memory in the background, as far as they are on the
+    /// store: many reads under way at once, one for each page.
+    pub fn will_need_pages(&self, addresses: &[usize]) {
+        let pages: Vec<usize> = addresses.iter().map(|address| address / PAGE * PAGE).collect();
+        self.inner.jobs.pages(&pages);
+    }
+
     /// Takes the range out of memory, dirty pages to the store first.
     pub fn cold(&self, start: usize, len: usize) {
         self.inner.cold(start, len);
@@ -335,7 +407,11 @@ impl Pager {
     pub fn pin(&self, start: usize, len: usize, pinned: bool) {
         let ground = self.inner.read();
         for (from, to) in ground.layout.within(start, start + len) {
-            ground.layout.every(from, to, |_, page| page.pinned = pinned);
+            if pinned {
+                ground.layout.every(from, to, |_, page| page.pinned = true);
+            } else {
+                ground.layout.each(from, to, |_, page| page.pinned = false);
+            }
         }
         drop(ground);
         if pinned {
@@ -355,7 +431,8 @@ impl Pager {
         self.inner.stats()
     }
 
-    /// Shows the counters to those that share the budget; the pager does so by itself ten times a second.
+    /// Shows the counters to those that share the budget, and writes out what is recorded; the pager does so by
+    /// itself ten times a second.
     pub fn show(&self) {
         self.inner.show();
     }
@@ -367,7 +444,9 @@ impl Pager {
         let mut all = ground.store.descriptors();
         all.push(ground.watch.raw_fd());
         all.extend(self.inner.jobs.descriptors());
+        all.extend(self.inner.sharing.descriptors());
         all.extend(lock(&self.inner.descriptors).iter());
+        all.extend(self.inner.record.as_ref().map(Recorder::descriptor));
         all
     }
 }
@@ -377,8 +456,10 @@ impl Drop for Pager {
         self.inner.stop();
         if let Some(threads) = lock(&self.threads).take() {
             threads.handlers.join();
-            // Its panic was reported by the runtime already.
-            let _ = threads.evictor.join();
+            for evictor in threads.evictors {
+                // Its panic was reported by the runtime already.
+                let _ = evictor.join();
+            }
         }
     }
 }
@@ -389,28 +470,30 @@ impl Inner {
     fn start(self: &Arc<Self>) -> io::Result<Threads> {
         let (begun, all) = mpsc::channel();
         let handlers = Handlers::start(self, &begun)?;
-        let inner = Arc::clone(self);
-        let evictor = std::thread::Builder::new().name("deepram-evict".into()).stack_size(256 << 10).spawn(
-            move || {
+        let mut evictors = Vec::with_capacity(EVICTORS);
+        for n in 0..EVICTORS {
+            let (inner, begun) = (Arc::clone(self), begun.clone());
+            let builder =
+                std::thread::Builder::new().name(format!("deepram-evict-{n}")).stack_size(256 << 10);
+            evictors.push(builder.spawn(move || {
+                let mut writes = Writes::new(inner.options.ring);
+                lock(&inner.descriptors).extend(writes.raw_fd());
                 inner.begin_thread(&begun);
                 drop(begun);
-                inner.keep_house();
-            },
-        )?;
-        let mut left = handlers.count() + 1;
-        let mut scratch = fault::Scratch::new();
+                inner.keep_house(n == 0, &mut writes);
+            })?);
+        }
+        drop(begun);
+        let mut left = handlers.count() + EVICTORS;
+        let mut handler = Handler::new(self, false);
         while left > 0 {
             match all.recv_timeout(Duration::from_micros(100)) {
                 Ok(()) => left -= 1,
-                Err(mpsc::RecvTimeoutError::Timeout) => self.serve_waiting(&mut scratch),
+                Err(mpsc::RecvTimeoutError::Timeout) => while handler.step() {},
                 Err(error) => return Err(io::Error::other(error)),
             }
         }
-        Ok(Threads { handlers, evictor })
-    }
-
-    fn show(&self) {
-        self.frames.show(self.stats().entries().iter().map(|(_, n, _)| *n));
+        Ok(Threads { handlers, evictors })
     }
 
     fn stop(&self) {
@@ -424,13 +507,16 @@ impl Inner {
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Ground> {
-        self.ground.write().unwrap_or_else(PoisonError::into_inner)
+        self.writers.fetch_add(1, Ordering::Relaxed);
+        let ground = self.ground.write().unwrap_or_else(PoisonError::into_inner);
+        self.writers.fetch_sub(1, Ordering::Relaxed);
+        ground
     }
 
-    /// Tells the evictor that there may be something to do.
+    /// Tells the evictors that there may be something to do.
     fn nudge(&self) {
         *lock(&self.work.0) = true;
-        self.work.1.notify_one();
+        self.work.1.notify_all();
     }
 
     /// Forgets pages' contents; `gone`: their frames go with the mapping.
@@ -466,7 +552,7 @@ impl Inner {
             let spans: Vec<_> =
                 layout.within(start, end).iter().map(|(from, to)| (*from, to - from)).collect();
             // SAFETY: managed memory, whose owner wants its contents dropped.
-            let dropped = unsafe { watch::discard(&spans) };
+            let dropped = unsafe { uffd::discard(&spans) };
             debug_assert!(dropped.is_ok(), "{dropped:?}");
         }
         let mut policy = lock(&self.policy);

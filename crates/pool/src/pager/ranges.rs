@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::PAGE;
+use super::spans::Spans;
 
 /// Pages whose states share a lock.
 const CHUNK_PAGES: usize = 512;
@@ -51,8 +52,26 @@ pub(super) struct Page {
     pub(super) pinned: bool,
     /// The program cannot read it (`PROT_NONE`), and so the pager cannot in the plain way.
     pub(super) hidden: bool,
+    /// What is thought of its being used again: doubled when it comes back from the waiting room, halved when it
+    /// leaves that for the store.
+    pub(super) heat: u8,
     /// It was read ahead of use, and its first use has the next pages read.
     pub(super) trigger: bool,
+}
+
+/// Most heat of a page.
+const HOT: u8 = 16;
+
+impl Page {
+    /// It came back from the waiting room.
+    pub(super) fn warm(&mut self) {
+        self.heat = (self.heat * 2).clamp(1, HOT);
+    }
+
+    /// It left the waiting room for the store.
+    pub(super) fn cool(&mut self) {
+        self.heat /= 2;
+    }
 }
 
 /// Pages under one lock.
@@ -64,36 +83,29 @@ pub(super) type Chunk = Vec<Page>;
 pub(super) struct Layout {
     chunks: BTreeMap<usize, OnceLock<Box<Mutex<Chunk>>>>,
     made: AtomicUsize,
-    /// Managed memory: start to end, disjoint, not touching.
-    spans: BTreeMap<usize, usize>,
+    /// Managed memory.
+    spans: Spans,
 }
 
 impl Layout {
     /// Whether the address is managed.
     pub(super) fn contains(&self, address: usize) -> bool {
-        self.spans.range(..=address).next_back().is_some_and(|(_, end)| address < *end)
+        self.spans.contains(address)
     }
 
     /// Managed memory in the range, as start and end.
     pub(super) fn within(&self, start: usize, end: usize) -> Vec<(usize, usize)> {
-        let before = self.spans.range(..start).next_back().map(|(s, e)| (*s, *e));
-        let after = self.spans.range(start..end).map(|(s, e)| (*s, *e));
-        before
-            .into_iter()
-            .chain(after)
-            .map(|(s, e)| (s.max(start), e.min(end)))
-            .filter(|(s, e)| s < e)
-            .collect()
+        self.spans.within(start, end)
     }
 
     /// All managed memory, as start and end.
     pub(super) fn all(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
-        self.spans.iter().map(|(start, end)| (*start, *end))
+        self.spans.iter()
     }
 
     /// Bytes managed.
     pub(super) fn bytes(&self) -> usize {
-        self.spans.iter().map(|(start, end)| end - start).sum()
+        self.spans.bytes()
     }
 
     /// Adds memory, all pages fresh.
@@ -104,15 +116,6 @@ impl Layout {
             self.chunks.entry(chunk).or_default();
             chunk += 1;
         }
-        let (mut start, mut end) = (start, end);
-        if let Some((&before, &its_end)) = self.spans.range(..start).next_back()
-            && its_end == start
-        {
-            start = before;
-        }
-        if let Some(after_end) = self.spans.remove(&end) {
-            end = after_end;
-        }
         self.spans.insert(start, end);
     }
 
@@ -121,22 +124,7 @@ impl Layout {
         for (from, to) in self.within(start, end) {
             self.each(from, to, |_, page| *page = Page::default());
         }
-        if let Some((&before, &its_end)) = self.spans.range(..start).next_back() {
-            if its_end > start {
-                self.spans.insert(before, start);
-            }
-            if its_end > end {
-                self.spans.insert(end, its_end);
-            }
-        }
-        let inside: Vec<usize> = self.spans.range(start..end).map(|(s, _)| *s).collect();
-        for at in inside {
-            if let Some(its_end) = self.spans.remove(&at)
-                && its_end > end
-            {
-                self.spans.insert(end, its_end);
-            }
-        }
+        self.spans.remove(start, end);
         let chunks: Vec<usize> =
             self.chunks.range(start / CHUNK_BYTES..end.div_ceil(CHUNK_BYTES)).map(|(n, _)| *n).collect();
         for chunk in chunks {

@@ -1,14 +1,31 @@
-//! Counters and latencies of a pager.
+//! Counters and histograms of a pager, and how they are shown to other processes: as one row of numbers.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::{Inner, PAGE};
+use super::{Ground, Inner, PAGE};
 
-/// Steps of the histogram for each doubling.
+pub(super) use crate::stats::add;
+
+/// Steps of the latencies' histogram for each doubling.
 const STEPS: u32 = 4;
 /// From 1 us to over an hour.
-const BUCKETS: usize = 32 * STEPS as usize;
+const LATENCIES: usize = 32 * STEPS as usize;
+/// Reads under way: 1 to 63, and all above.
+const DEPTHS: usize = 64;
+/// Figures that are no running totals: they end with their process.
+const GAUGES: [(&str, &str); 4] = [
+    ("managed_bytes", " Bytes managed."),
+    ("dram_bytes", " Bytes of DRAM in use."),
+    ("budget_bytes", " Most bytes of DRAM that there may be."),
+    ("store_bytes", " Bytes of the store's file."),
+];
+/// Running totals of a row: the counters, then the sum and the counts of each histogram.
+pub(super) const TOTALS: usize = COUNTERS + 1 + LATENCIES + 1 + DEPTHS;
+/// Numbers of a row: the totals, then the gauges.
+pub(super) const SHOWN: usize = TOTALS + GAUGES.len();
+/// What a pager shows.
+pub(super) type Row = [u64; SHOWN];
 
 macro_rules! counters {
     ($($(#[doc = $doc:expr])+ $name:ident,)+) => {
@@ -16,16 +33,33 @@ macro_rules! counters {
         #[derive(Debug)]
         pub(super) struct Counters {
             $(pub(super) $name: AtomicU64,)+
-            latencies: [AtomicU64; BUCKETS],
+            fault_ns: AtomicU64,
+            latencies: [AtomicU64; LATENCIES],
+            depth_sum: AtomicU64,
+            depths: [AtomicU64; DEPTHS],
+            /// Reads under way now.
+            reading: AtomicU64,
         }
+
+        const COUNTERS: usize = [$(stringify!($name)),+].len();
+
+        /// Which numbers a row has, in which order: versions that differ in it do not understand each other.
+        pub(super) const FINGERPRINT: u64 = fingerprint(concat!($(stringify!($name), " "),+));
 
         impl Default for Counters {
             fn default() -> Self {
-                Self { $($name: AtomicU64::new(0),)+ latencies: [const { AtomicU64::new(0) }; BUCKETS] }
+                Self {
+                    $($name: AtomicU64::new(0),)+
+                    fault_ns: AtomicU64::new(0),
+                    latencies: [const { AtomicU64::new(0) }; LATENCIES],
+                    depth_sum: AtomicU64::new(0),
+                    depths: [const { AtomicU64::new(0) }; DEPTHS],
+                    reading: AtomicU64::new(0),
+                }
             }
         }
 
-        /// A reading of a pager's counters.
+        /// A reading of a pager's counters, or of several pagers' together.
         #[derive(Debug, Clone, Default, PartialEq)]
         pub struct PagerStats {
             $($(#[doc = $doc])+ pub $name: u64,)+
@@ -38,35 +72,61 @@ macro_rules! counters {
             /// Bytes of the store's file.
             pub store_bytes: u64,
             /// Time from when a handler takes a fault to when its page is there: upper ends of intervals
-            /// with how many faults lie in each.
+            /// with how many faults lie in each; those without any are left out.
             pub fault_latency: Vec<(Duration, u64)>,
+            /// All these times together.
+            pub fault_time: Duration,
+            /// Reads under way when one was submitted, itself included, with how often; 64 stands for all
+            /// above 63 as well.
+            pub queue_depth: Vec<(u64, u64)>,
+            /// All these depths added, those above 64 as they were.
+            pub queue_depth_sum: u64,
         }
 
         impl Counters {
-            pub(super) fn read(&self) -> PagerStats {
-                let latencies = self.latencies.iter().enumerate().filter_map(|(bucket, count)| {
-                    let count = count.load(Relaxed);
-                    (count > 0).then(|| (upper_end(bucket), count))
-                });
-                PagerStats {
-                    $($name: self.$name.load(Relaxed),)+
-                    fault_latency: latencies.collect(),
-                    ..PagerStats::default()
-                }
+            fn totals(&self) -> impl Iterator<Item = u64> {
+                [$(&self.$name),+]
+                    .into_iter()
+                    .chain([&self.fault_ns])
+                    .chain(&self.latencies)
+                    .chain([&self.depth_sum])
+                    .chain(&self.depths)
+                    .map(|total| total.load(Relaxed))
             }
         }
 
         impl PagerStats {
+            /// The reading that a row, or the sum of several, tells.
+            pub(super) fn of(row: &Row) -> Self {
+                let [$($name),+] = *row.first_chunk().expect("a row begins with the counters");
+                let (fault_ns, latencies) = (row[COUNTERS], &row[COUNTERS + 1..][..LATENCIES]);
+                let at = COUNTERS + 1 + LATENCIES;
+                let (queue_depth_sum, depths) = (row[at], &row[at + 1..][..DEPTHS]);
+                let [managed_bytes, dram_bytes, budget_bytes, store_bytes] =
+                    *row.last_chunk().expect("a row ends with the gauges");
+                let counted = |(n, count): (usize, &u64)| (*count > 0).then_some((n, *count));
+                let latencies = latencies.iter().enumerate().filter_map(counted);
+                let depths = depths.iter().enumerate().filter_map(counted);
+                Self {
+                    $($name,)+
+                    managed_bytes,
+                    dram_bytes,
+                    budget_bytes,
+                    store_bytes,
+                    fault_latency: latencies.map(|(bucket, count)| (upper_end(bucket), count)).collect(),
+                    fault_time: Duration::from_nanos(fault_ns),
+                    queue_depth: depths.map(|(n, count)| (n as u64 + 1, count)).collect(),
+                    queue_depth_sum,
+                }
+            }
+
             /// Every number with its name and what it is, in a fixed order.
             #[must_use]
             pub fn entries(&self) -> Vec<(&'static str, u64, &'static str)> {
-                vec![
-                    $((stringify!($name), self.$name, concat!($($doc),+)),)+
-                    ("managed_bytes", self.managed_bytes, " Bytes managed."),
-                    ("dram_bytes", self.dram_bytes, " Bytes of DRAM in use."),
-                    ("budget_bytes", self.budget_bytes, " Most bytes of DRAM that there may be."),
-                    ("store_bytes", self.store_bytes, " Bytes of the store's file."),
-                ]
+                let gauges = [self.managed_bytes, self.dram_bytes, self.budget_bytes, self.store_bytes];
+                let mut all = vec![$((stringify!($name), self.$name, concat!($($doc),+)),)+];
+                all.extend(GAUGES.iter().zip(gauges).map(|((name, about), value)| (*name, value, *about)));
+                all
             }
         }
     };
@@ -85,10 +145,14 @@ counters! {
     read_ahead,
     /// Windows read ahead whose first page was used.
     windows_used,
+    /// Windows read ahead whose first page left the waiting room unused.
+    windows_wasted,
     /// Windows read ahead.
     windows,
     /// Pages that left memory.
     left,
+    /// Of these, pages that were dirty.
+    left_dirty,
     /// Of these, pages that were written to the store.
     written,
     /// Times that a fault had to make room itself.
@@ -99,25 +163,46 @@ counters! {
     bytes_read,
     /// Writes to the store.
     writes,
+    /// Bytes written to the store, failed writes included.
+    bytes_written,
     /// Transfers that failed.
     failures,
 }
 
-/// Adds to a counter.
-pub(super) fn add(counter: &AtomicU64, n: u64) {
-    counter.fetch_add(n, Relaxed);
+/// FNV-1a of the counters' names, and of how many of what a row has.
+const fn fingerprint(names: &str) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325 ^ (LATENCIES << 32 | DEPTHS << 16 | GAUGES.len()) as u64;
+    let mut at = 0;
+    while at < names.len() {
+        hash = (hash ^ names.as_bytes()[at] as u64).wrapping_mul(0x0100_0000_01b3);
+        at += 1;
+    }
+    hash
 }
 
 impl Counters {
     /// Counts a fault's latency.
     pub(super) fn latency(&self, time: Duration) {
+        add(&self.fault_ns, time.as_nanos() as u64);
         add(&self.latencies[bucket(time)], 1);
+    }
+
+    /// Counts a read that is submitted, with how many are then under way in this process.
+    pub(super) fn read_begins(&self) {
+        let depth = self.reading.fetch_add(1, Relaxed) + 1;
+        add(&self.depth_sum, depth);
+        add(&self.depths[(depth as usize).min(DEPTHS) - 1], 1);
+    }
+
+    /// Such a read has ended.
+    pub(super) fn read_ends(&self) {
+        self.reading.fetch_sub(1, Relaxed);
     }
 }
 
 fn bucket(time: Duration) -> usize {
     let us = time.as_nanos() as f64 / 1e3;
-    ((us.max(1.0).log2() * f64::from(STEPS)) as usize).min(BUCKETS - 1)
+    ((us.max(1.0).log2() * f64::from(STEPS)) as usize).min(LATENCIES - 1)
 }
 
 fn upper_end(bucket: usize) -> Duration {
@@ -139,20 +224,35 @@ impl PagerStats {
 
 impl Inner {
     pub(super) fn stats(&self) -> PagerStats {
-        let ground = self.read();
-        let tables = ground.layout.memory_bytes() + ground.store.memory_bytes();
-        PagerStats {
-            managed_bytes: ground.layout.bytes() as u64,
-            dram_bytes: (self.frames.used() * PAGE + tables + self.policy_bytes()) as u64,
-            budget_bytes: self.options.dram,
-            store_bytes: ground.store.bytes(),
-            ..self.counters.read()
-        }
+        PagerStats::of(&self.row(&self.gauges(&self.read())))
     }
 
-    /// Bytes of the policy's and the room's tables.
-    pub(super) fn policy_bytes(&self) -> usize {
-        super::lock(&self.policy).memory_bytes() + super::lock(&self.room).memory_bytes()
+    /// Shows the counters to those that share the budget, and writes out what is recorded: both are of the
+    /// same moment.
+    pub(super) fn show(&self) {
+        let gauges = self.gauges(&self.read());
+        let recorded = self.record.as_ref().map(super::record::Recorder::flush);
+        let row = self.row(&gauges);
+        drop(recorded);
+        self.frames.show(&row);
+    }
+
+    fn gauges(&self, ground: &Ground) -> [u64; GAUGES.len()] {
+        let dram = self.frames.used() * PAGE + self.table_bytes(ground);
+        [ground.layout.bytes() as u64, dram as u64, self.dram.load(Relaxed) as u64, ground.store.bytes()]
+    }
+
+    fn row(&self, gauges: &[u64]) -> Row {
+        let mut row = [0; SHOWN];
+        let all = self.counters.totals().chain(gauges.iter().copied());
+        row.iter_mut().zip(all).for_each(|(place, number)| *place = number);
+        row
+    }
+
+    /// Bytes of all tables.
+    pub(super) fn table_bytes(&self, ground: &Ground) -> usize {
+        let known = ground.layout.memory_bytes() + ground.store.memory_bytes();
+        known + super::lock(&self.policy).memory_bytes() + super::lock(&self.room).memory_bytes()
     }
 }
 
@@ -175,5 +275,29 @@ mod tests {
         assert_eq!(stats.latency_at(0.5), Some(Duration::from_micros(10)));
         assert_eq!(stats.latency_at(0.99), Some(Duration::from_micros(100)));
         assert_eq!(PagerStats::default().latency_at(0.5), None);
+    }
+
+    #[test]
+    fn a_row_tells_what_was_counted() {
+        let counters = Counters::default();
+        add(&counters.faults_fresh, 3);
+        add(&counters.failures, 5);
+        for us in [10, 10, 700] {
+            counters.latency(Duration::from_micros(us));
+        }
+        (0..3).for_each(|_| counters.read_begins());
+        counters.read_ends();
+        (0..98).for_each(|_| counters.read_begins());
+        let mut row = [0; SHOWN];
+        let all = counters.totals().chain([1, 2, 3, 4]);
+        assert_eq!(row.iter_mut().zip(all).map(|(place, number)| *place = number).count(), SHOWN);
+        let stats = PagerStats::of(&row);
+        assert_eq!((stats.faults_fresh, stats.failures, stats.store_bytes), (3, 5, 4));
+        assert_eq!(stats.fault_time, Duration::from_micros(720));
+        assert_eq!(stats.fault_latency.iter().map(|(_, count)| *count).collect::<Vec<_>>(), [2, 1]);
+        assert_eq!((stats.queue_depth.len(), stats.queue_depth[2]), (64, (3, 2)), "3 twice");
+        assert_eq!(stats.queue_depth.last(), Some(&(64, 37)), "64 to 100");
+        assert_eq!(stats.queue_depth_sum, 100 * 101 / 2 + 3);
+        assert_eq!(stats.entries().len(), COUNTERS + GAUGES.len());
     }
 }

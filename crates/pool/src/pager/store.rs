@@ -1,15 +1,16 @@
 //! The file behind the memory: pages of it are slots. It has no name, so that nothing is left of it when
 //! the process ends in whatever way, and nothing in it outlives the process.
 //!
-//! 1. Slots are given out in runs, so that pages that leave together are written with one transfer. Runs
-//!    come out of the stretch with the most free slots.
+//! 1. Slots are given out in runs, one after the other through a stretch, so that pages that leave together
+//!    are written with few transfers. The next stretch is the one with the most free slots, if half of it is
+//!    free; otherwise the file grows.
 //! 2. A slot that a forked child may still read is not given out again before the child has ended.
 //! 3. The file grows by stretches. It is given space before it is written, so that a full disk is an error
 //!    here and not a lost page later.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -36,6 +37,8 @@ pub(super) struct Store {
 #[derive(Debug, Default)]
 struct Space {
     stretches: Vec<Stretch>,
+    /// Where the next run is looked for: stretch, and slot of it.
+    next: (usize, u32),
     /// What children may still read; while they live, these slots stay.
     children: Vec<Child>,
 }
@@ -55,6 +58,13 @@ struct Child {
     sees: Vec<[u64; WORDS]>,
     /// Slots of these that have been given up here meanwhile.
     kept: Vec<u32>,
+}
+
+impl Child {
+    fn sees(&self, slot: u32) -> bool {
+        let (stretch, within) = ((slot / STRETCH) as usize, slot % STRETCH);
+        self.sees.get(stretch).is_some_and(|taken| taken[within as usize / 64] >> (within % 64) & 1 == 1)
+    }
 }
 
 impl Store {
@@ -89,27 +99,31 @@ impl Store {
         space.children.push(Child { ended, sees, kept: Vec::new() });
     }
 
-    /// A run of at most `most` free slots: the first, and how many.
+    /// A run of at most `most` free slots: the first, and how many. Runs follow each other through a stretch.
     pub(super) fn take(&self, most: u32) -> io::Result<(u32, u32)> {
         let mut space = lock(&self.space);
         space.settle();
-        let best = (0..space.stretches.len()).max_by_key(|at| space.stretches[*at].free);
-        // Space is cheap: a stretch that is mostly full would give short runs.
-        let roomy = best.filter(|at| space.stretches[*at].free >= STRETCH / 4);
-        let at = match roomy {
-            Some(at) => at,
-            None => match self.grow(&mut space) {
-                Ok(at) => at,
-                Err(error) => best.filter(|at| space.stretches[*at].free > 0).ok_or(error)?,
-            },
-        };
-        let stretch = &mut space.stretches[at];
-        let (first, len) = stretch.longest(most);
-        for slot in first..first + len {
-            stretch.taken[slot as usize / 64] |= 1 << (slot % 64);
+        loop {
+            let (at, from) = space.next;
+            if let Some(stretch) = space.stretches.get_mut(at)
+                && let Some((first, len)) = stretch.run(from, most)
+            {
+                stretch.take(first, len);
+                space.next = (at, first + len);
+                return Ok((at as u32 * STRETCH + first, len));
+            }
+            let best = (0..space.stretches.len()).max_by_key(|at| space.stretches[*at].free);
+            // Space is cheap: a stretch that is mostly full would give short runs.
+            let roomy = best.filter(|at| space.stretches[*at].free >= STRETCH / 2);
+            let at = match roomy {
+                Some(at) => at,
+                None => match self.grow(&mut space) {
+                    Ok(at) => at,
+                    Err(error) => best.filter(|at| space.stretches[*at].free > 0).ok_or(error)?,
+                },
+            };
+            space.next = (at, 0);
         }
-        stretch.free -= len;
-        Ok((at as u32 * STRETCH + first, len))
     }
 
     fn grow(&self, space: &mut Space) -> io::Result<usize> {
@@ -136,16 +150,12 @@ impl Store {
         if usize::from(slot.file) + 1 != self.files.len() {
             return;
         }
-        let mut space = lock(&self.space);
-        let (stretch, within) = ((slot.number / STRETCH) as usize, slot.number % STRETCH);
-        let sees = |child: &Child| {
-            child.sees.get(stretch).is_some_and(|taken| taken[within as usize / 64] >> (within % 64) & 1 == 1)
-        };
-        if let Some(child) = space.children.iter().position(sees) {
-            space.children[child].kept.push(slot.number);
-        } else {
-            space.free(slot.number);
-        }
+        lock(&self.space).give_up(slot.number);
+    }
+
+    /// Where a slot is: the descriptor, which lives as long as the store, and the byte.
+    pub(super) fn place(&self, slot: Slot) -> (RawFd, u64) {
+        (self.files[usize::from(slot.file)].as_raw_fd(), u64::from(slot.number) * PAGE as u64)
     }
 
     /// Reads whole pages from neighbouring slots.
@@ -212,17 +222,16 @@ impl Space {
                 continue;
             }
             let child = self.children.remove(at);
-            for slot in child.kept {
-                // Another child may see it as well.
-                let (stretch, within) = ((slot / STRETCH) as usize, slot % STRETCH);
-                let sees = |child: &Child| {
-                    child.sees.get(stretch).is_some_and(|t| t[within as usize / 64] >> (within % 64) & 1 == 1)
-                };
-                match self.children.iter().position(sees) {
-                    Some(other) => self.children[other].kept.push(slot),
-                    None => self.free(slot),
-                }
-            }
+            // Another child may see them as well.
+            child.kept.into_iter().for_each(|slot| self.give_up(slot));
+        }
+    }
+
+    /// Frees a slot, or keeps it for a child that may still read it.
+    fn give_up(&mut self, slot: u32) {
+        match self.children.iter_mut().find(|child| child.sees(slot)) {
+            Some(child) => child.kept.push(slot),
+            None => self.free(slot),
         }
     }
 
@@ -236,23 +245,32 @@ impl Space {
 }
 
 impl Stretch {
-    /// The first run of `most` free slots, or else the longest there is.
-    fn longest(&self, most: u32) -> (u32, u32) {
-        let (mut best, mut run) = ((0, 0), (0, 0));
-        for slot in 0..STRETCH {
-            if self.taken[slot as usize / 64] >> (slot % 64) & 1 == 1 {
-                run = (slot + 1, 0);
-                continue;
+    /// The first run of free slots from `from` on, of at most `most` slots.
+    fn run(&self, from: u32, most: u32) -> Option<(u32, u32)> {
+        let first = self.find(from, false)?;
+        let end = self.find(first, true).unwrap_or(STRETCH);
+        Some((first, (end - first).min(most)))
+    }
+
+    /// The first slot from `from` on that is `taken` or not.
+    fn find(&self, from: u32, taken: bool) -> Option<u32> {
+        let mut at = from;
+        while at < STRETCH {
+            let word = self.taken[at as usize / 64];
+            let wanted = if taken { word } else { !word } >> (at % 64);
+            if wanted != 0 {
+                return Some(at + wanted.trailing_zeros());
             }
-            run.1 += 1;
-            if run.1 > best.1 {
-                best = run;
-                if best.1 == most {
-                    break;
-                }
-            }
+            at = (at / 64 + 1) * 64;
         }
-        best
+        None
+    }
+
+    fn take(&mut self, first: u32, len: u32) {
+        for slot in first..first + len {
+            self.taken[slot as usize / 64] |= 1 << (slot % 64);
+        }
+        self.free -= len;
     }
 }
 

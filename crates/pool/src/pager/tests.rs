@@ -271,7 +271,7 @@ fn a_forked_child_sees_memory_as_at_the_fork() {
     // SAFETY: the child below calls what the pager and this test define, and `_exit`.
     match unsafe { libc::fork() } {
         0 => {
-            let ok = forking.child().is_ok_and(|own| {
+            let ok = forking.child(&Spans::new(), &Spans::new()).is_ok_and(|own| {
                 let right = (0..pages).all(|page| memory.get(page * 512) == page as u64);
                 (0..pages).for_each(|page| memory.set(page * 512, 1));
                 let changed = (0..pages).all(|page| memory.get(page * 512) == 1);

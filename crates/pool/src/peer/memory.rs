@@ -27,9 +27,9 @@ pub trait Memory: Send + Sync {
         Ok(())
     }
 
-    /// Says that this word will be used soon, where there is a way to say so; a hint that is not heeded is
-    /// no error.
-    fn will_need(&self, _word: usize) {}
+    /// Says that these words will be used soon, in this order, where there is a way to say so; a hint that is
+    /// not heeded is no error.
+    fn will_need(&self, _words: &[usize]) {}
 
     /// Faults so far that had to read the device, where the kernel does not count them (as major faults).
     fn misses(&self) -> Option<u64> {
@@ -55,8 +55,8 @@ impl Memory for Anonymous {
         self.0.words()
     }
 
-    fn will_need(&self, word: usize) {
-        will_need(&self.0, word);
+    fn will_need(&self, words: &[usize]) {
+        will_need(&self.0, words);
     }
 }
 
@@ -106,8 +106,8 @@ impl Memory for SharedFile {
         Ok(())
     }
 
-    fn will_need(&self, word: usize) {
-        will_need(&self.mapped, word);
+    fn will_need(&self, words: &[usize]) {
+        will_need(&self.mapped, words);
     }
 }
 
@@ -143,8 +143,9 @@ impl Memory for Paged {
         self.mapped.words()
     }
 
-    fn will_need(&self, word: usize) {
-        self.pager.will_need(self.mapped.start() + word * WORD / PAGE * PAGE, PAGE);
+    fn will_need(&self, words: &[usize]) {
+        let addresses: Vec<usize> = words.iter().map(|word| self.mapped.start() + word * WORD).collect();
+        self.pager.will_need_pages(&addresses);
     }
 
     fn misses(&self) -> Option<u64> {
@@ -188,9 +189,11 @@ impl Memory for Pooled {
     }
 }
 
-fn will_need(mapped: &Mapped, word: usize) {
-    // A hint: memory that the kernel has no room for is read when it is used.
-    let _ = mapped.advise(word * WORD / PAGE * PAGE, PAGE, libc::MADV_WILLNEED);
+fn will_need(mapped: &Mapped, words: &[usize]) {
+    for word in words {
+        // A hint: memory that the kernel has no room for is read when it is used.
+        let _ = mapped.advise(word * WORD / PAGE * PAGE, PAGE, libc::MADV_WILLNEED);
+    }
 }
 
 #[cfg(test)]
@@ -201,7 +204,7 @@ mod tests {
         let word = |n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         memory.fill(word).unwrap();
         let words = memory.words();
-        memory.will_need(words.len() - 1);
+        memory.will_need(&[words.len() - 1, 0]);
         assert!((0..).zip(words).all(|(n, found)| found.load(Relaxed) == word(n)));
         words[7].fetch_add(1, Relaxed);
         assert_eq!(words[7].load(Relaxed), word(7) + 1);

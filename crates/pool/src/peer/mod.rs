@@ -1,13 +1,11 @@
 //! What deepram is measured against in the benches, and what those benches need of the kernel that takes
-//! unsafe code: mappings, swap files, signals. Not part of the interface.
+//! unsafe code: mappings, swap files. Not part of the interface.
 
 mod checkpoint;
-mod interrupt;
 mod mapped;
 mod memory;
 mod swap;
 
 pub use checkpoint::{DirectFile, MappedFile};
-pub use interrupt::{interrupted, watch_interrupts};
 pub use memory::{Anonymous, Memory, Paged, Pooled, SharedFile};
 pub use swap::SwapFile;

@@ -14,9 +14,10 @@ use crate::cache::{Cache, Handlers};
 use crate::device::{Device, FileDevice};
 use crate::error::{PoolError, Result};
 use crate::options::{CreateOptions, Mapping, OpenOptions};
-use crate::region::{Region, WatchMode};
+use crate::region::Region;
 use crate::stats::Counters;
 use crate::store::{Identity, Recovery, Report, Sizing, Store};
+use crate::uffd::WatchMode;
 
 /// Where pools are mapped if the caller does not say: a part of the address space (48 TiB) that
 /// neither the kernel nor a sanitiser uses by itself.

@@ -1,0 +1,70 @@
+//! `deepram run`: memory calls and forks of every kind do what they do without it.
+
+#[path = "common/paged.rs"]
+mod paged;
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use paged::{library, program, text};
+
+const MIB: usize = 1 << 20;
+
+fn run(options: &[&str], program: &Path, arguments: &[&str]) -> Output {
+    assert!(library().is_file());
+    let mut command = Command::new("timeout");
+    command.args(["-k", "5", "240", env!("CARGO_BIN_EXE_deepram"), "run"]);
+    command.args(options).arg("--").arg(program).args(arguments);
+    command.output().expect("timeout runs")
+}
+
+/// Runs a program without and with paging, and compares what it says.
+fn agrees(name: &str, dram: &str, arguments: &[&str]) {
+    let Some(built) = program(name) else { return };
+    let plain = Command::new("timeout").args(["-k", "5", "240"]).arg(&built).args(arguments).output();
+    let plain = plain.expect("timeout runs");
+    assert!(plain.status.success(), "without paging: {} {}", plain.status, text(&plain.stderr));
+    let paged = run(&["--dram", dram], &built, arguments);
+    assert_eq!(text(&paged.stdout), text(&plain.stdout), "{}", text(&paged.stderr));
+    assert!(paged.status.success(), "{} {}", paged.status, text(&paged.stderr));
+}
+
+/// Whether shared memory can be paged to this directory; says so if not.
+fn can_share(store: &str) -> bool {
+    match deepram_pool::pager::can_share(Path::new(store)) {
+        Ok(()) => true,
+        Err(error) => {
+            eprintln!("skipped: shared memory cannot be paged here ({error})");
+            false
+        }
+    }
+}
+
+#[test]
+fn memory_calls_say_the_same_with_and_without_paging() {
+    agrees("calls", "24MiB", &[&(48 * MIB).to_string()]);
+}
+
+#[test]
+fn children_of_every_kind_see_the_memory() {
+    agrees("children", "16MiB", &[&(32 * MIB).to_string()]);
+}
+
+#[test]
+fn processes_share_memory_four_times_the_dram_within_the_budget() {
+    let (Some(shared), true) = (program("shared"), can_share("/var/tmp")) else { return };
+    let (dram, bytes) = (16 * MIB, 64 * MIB);
+    let options = ["--dram", "16MiB", "--store", "/var/tmp"];
+    let output = run(&options, &shared, &[&bytes.to_string(), "2"]);
+    assert!(output.status.success(), "{} {}", output.status, text(&output.stderr));
+    let there: usize = text(&output.stdout).trim().parse().expect("a number of pages");
+    assert!(there * 4096 <= dram, "{there} pages are in DRAM, {} may be", dram / 4096);
+}
+
+#[test]
+fn shared_memory_outlives_the_one_that_made_it() {
+    let (Some(shared), true) = (program("shared"), can_share("/var/tmp")) else { return };
+    let options = ["--dram", "24MiB", "--store", "/var/tmp"];
+    let output = run(&options, &shared, &[&(48 * MIB).to_string(), "2", "first"]);
+    assert!(output.status.success(), "{} {}", output.status, text(&output.stderr));
+}

@@ -1,0 +1,322 @@
+//! The threads that serve faults. Each takes faults as they come, starts the reads that they need, and
+//! installs pages as reads end; none waits for one read before it starts the next.
+//!
+//! On machines with few processors there is one handler for each, and stays there: a fault is then served by
+//! the processor that the faulting thread has just left. Waking another one costs more than the device read
+//! on a virtual machine. While reads are under way a handler looks for their ends without sleeping, for a
+//! while; where others want its processor, it sleeps.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, RwLockReadGuard, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+use rustix::thread::CpuSet;
+
+use super::ahead::Window;
+use super::fault::Coming;
+use super::jobs::Job;
+use super::ranges::lock;
+use super::reads::{Berth, Done, Reads};
+use super::stats::add;
+use super::{BATCH, Ground, Inner, PAGE};
+
+/// Stack of a handler: it needs little.
+const STACK: usize = 256 << 10;
+/// Up to so many processors each has its handler; all of them wake at a fault.
+const FEW: usize = 4;
+/// Handlers where reads cannot be under way without a thread each, for each processor.
+const BLOCKING: usize = 4;
+/// How long a handler looks for the ends of reads without sleeping.
+const SPIN: Duration = Duration::from_micros(150);
+/// Between two looks somebody else had the processor if they are further apart than this.
+const LATE: Duration = Duration::from_micros(50);
+/// Sleeps before a crowded processor is tried again.
+const SLEEPS: u32 = 64;
+/// Faults taken before reads that have ended are looked at.
+const TAKEN: usize = 16;
+
+/// The threads.
+pub(super) struct Handlers {
+    threads: Vec<JoinHandle<()>>,
+}
+
+const FAULT: u64 = 0;
+const STOP: u64 = 1;
+const JOB: u64 = 2;
+const READ: u64 = 3;
+
+impl Handlers {
+    pub(super) fn start(inner: &Arc<Inner>, begun: &mpsc::Sender<()>) -> io::Result<Self> {
+        let processors = processors();
+        let many = Reads::new(inner.options.ring).are_many();
+        let count = match inner.options.handlers {
+            0 if many => processors.len().min(FEW),
+            0 => (processors.len() * BLOCKING).clamp(8, 32),
+            count => count,
+        };
+        let each = many && count == processors.len();
+        let mut threads = Vec::with_capacity(count);
+        for (n, home) in (0..count).zip(processors.iter().map(|n| Some(*n)).chain(std::iter::repeat(None))) {
+            let poll = inner.interests(!each)?;
+            lock(&inner.descriptors).push(poll.as_raw_fd());
+            let (inner, begun) = (Arc::clone(inner), begun.clone());
+            let home = home.filter(|_| each);
+            let thread = std::thread::Builder::new()
+                .name(format!("deepram-page-{n}"))
+                .stack_size(STACK)
+                .spawn(move || {
+                    if let Some(home) = home {
+                        let mut only = CpuSet::new();
+                        only.set(home);
+                        // Refused: it is then wherever the kernel puts it.
+                        let _ = rustix::thread::sched_setaffinity(None, &only);
+                    }
+                    let mut handler = Handler::new(&inner, inner.options.ring);
+                    handler.await_reads(&poll);
+                    inner.begin_thread(&begun);
+                    handler.run(&poll);
+                })?;
+            threads.push(thread);
+        }
+        Ok(Self { threads })
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.threads.len()
+    }
+
+    pub(super) fn join(self) {
+        for thread in self.threads {
+            // Its panic was reported by the runtime already.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Those that this process may run on.
+fn processors() -> Vec<usize> {
+    let allowed = rustix::thread::sched_getaffinity(None).unwrap_or_default();
+    let all: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|n| allowed.is_set(*n)).collect();
+    if all.is_empty() { vec![0, 1] } else { all }
+}
+
+impl Inner {
+    /// What every thread does first.
+    pub(super) fn begin_thread(&self, begun: &mpsc::Sender<()>) {
+        self.options.on_thread.iter().for_each(|begin| begin());
+        // Nobody waits if the others could not be started.
+        let _ = begun.send(());
+    }
+
+    /// What a handler sleeps on. A fault wakes one of them if `once`, or all.
+    fn interests(&self, once: bool) -> io::Result<OwnedFd> {
+        use epoll::{EventData, EventFlags};
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        // SAFETY: the descriptor lives as long as the ground, which the handlers keep.
+        let watch = unsafe { BorrowedFd::borrow_raw(self.read().watch.raw_fd()) };
+        let exclusive = EventFlags::IN | EventFlags::EXCLUSIVE;
+        let fault = if once { exclusive } else { EventFlags::IN };
+        epoll::add(&poll, watch, EventData::new_u64(FAULT), fault)?;
+        epoll::add(&poll, self.jobs.ready(), EventData::new_u64(JOB), exclusive)?;
+        epoll::add(&poll, self.jobs.stopped(), EventData::new_u64(STOP), EventFlags::IN)?;
+        Ok(poll)
+    }
+}
+
+/// A read under way.
+struct Flight {
+    /// Pages at neighbouring slots.
+    pages: Vec<Coming>,
+    /// If it was ordered ahead of use: as part of which window, if any.
+    ahead: Option<Option<Window>>,
+    begun: Instant,
+}
+
+/// One handler.
+pub(super) struct Handler<'a> {
+    inner: &'a Inner,
+    /// Held while anything is under way.
+    ground: Option<RwLockReadGuard<'a, Ground>>,
+    reads: Reads,
+    flights: Vec<(Berth, Flight)>,
+    /// Pages that are to come ahead of use and have no berth yet; the last first.
+    waiting: Vec<(Vec<Coming>, Option<Window>)>,
+    /// Bytes to install that come from nowhere.
+    zeros: Box<[u8]>,
+}
+
+impl<'a> Handler<'a> {
+    pub(super) fn new(inner: &'a Inner, ring: bool) -> Self {
+        Self {
+            inner,
+            ground: None,
+            reads: Reads::new(ring),
+            flights: Vec::new(),
+            waiting: Vec::new(),
+            zeros: vec![0; BATCH * PAGE].into_boxed_slice(),
+        }
+    }
+
+    /// Has ends of reads wake it as well.
+    fn await_reads(&self, poll: &OwnedFd) {
+        let Some(ring) = self.reads.raw_fd() else { return };
+        lock(&self.inner.descriptors).push(ring);
+        // SAFETY: the ring lives as long as the handler.
+        let ring = unsafe { BorrowedFd::borrow_raw(ring) };
+        let added = epoll::add(poll, ring, epoll::EventData::new_u64(READ), epoll::EventFlags::IN);
+        debug_assert!(added.is_ok(), "{added:?}");
+    }
+
+    fn run(&mut self, poll: &OwnedFd) {
+        let empty =
+            epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(FAULT) };
+        let mut events = [empty; 4];
+        let mut stopping = false;
+        // Somebody else wants this processor: so many times more the handler sleeps rather than look.
+        let mut crowded = 0_u32;
+        let mut since = Instant::now();
+        let mut looked = since;
+        loop {
+            if self.step() {
+                since = Instant::now();
+                looked = since;
+                continue;
+            }
+            let idle = self.flights.is_empty();
+            if stopping && idle {
+                return;
+            }
+            if !idle && crowded == 0 && since.elapsed() < SPIN {
+                if looked.elapsed() > LATE {
+                    crowded = SLEEPS;
+                }
+                looked = Instant::now();
+                std::hint::spin_loop();
+                continue;
+            }
+            crowded = crowded.saturating_sub(1);
+            match epoll::wait(poll, &mut events, None) {
+                Ok(n) => stopping |= events[..n].iter().any(|event| event.data.u64() == STOP),
+                // A read has ended.
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return,
+            }
+            since = Instant::now();
+            looked = since;
+        }
+    }
+
+    /// Does what can be done now; whether that was anything. Leaves the ground if nothing is under way.
+    pub(super) fn step(&mut self) -> bool {
+        let mut busy = false;
+        // Whoever waits for the ground to be at rest is not kept waiting by new faults.
+        if self.flights.is_empty() || self.inner.writers.load(Relaxed) == 0 {
+            busy |= self.take_faults();
+            busy |= self.take_jobs();
+        }
+        self.reads.submit();
+        while let Some(done) = self.reads.next() {
+            self.arrive(done);
+            busy = true;
+        }
+        if self.flights.is_empty() && self.waiting.is_empty() {
+            self.ground = None;
+        }
+        busy
+    }
+
+    /// The ground, at rest for who holds it.
+    fn ground(&mut self) -> &Ground {
+        let inner = self.inner;
+        self.ground.get_or_insert_with(|| inner.read())
+    }
+
+    fn take_faults(&mut self) -> bool {
+        for taken in 0..TAKEN {
+            let Some(berth) = self.reads.berth(1, false) else { return true };
+            // An error means that the descriptor is unusable, and the end of all faults.
+            let Some(fault) = self.ground().watch.next().ok().flatten() else {
+                self.reads.give_back(berth);
+                return taken > 0;
+            };
+            let begun = Instant::now();
+            let inner = self.inner;
+            let ground = self.ground.get_or_insert_with(|| inner.read());
+            let served = inner.begin(ground, fault, &self.zeros);
+            if let Some(coming) = served.read {
+                self.start(berth, Flight { pages: vec![coming], ahead: None, begun });
+            } else {
+                self.reads.give_back(berth);
+                inner.counters.latency(begun.elapsed());
+            }
+            if let Some(window) = served.window {
+                inner.order(window);
+            }
+        }
+        true
+    }
+
+    fn take_jobs(&mut self) -> bool {
+        let mut busy = false;
+        loop {
+            while let Some((pages, window)) = self.waiting.pop() {
+                let Some(berth) = self.reads.berth(pages.len(), true) else {
+                    self.waiting.push((pages, window));
+                    return busy;
+                };
+                self.start(berth, Flight { pages, ahead: Some(window), begun: Instant::now() });
+                busy = true;
+            }
+            let Some(job) = self.inner.jobs.pop() else { return busy };
+            let inner = self.inner;
+            let ground = self.ground.get_or_insert_with(|| inner.read());
+            let (pages, window) = match job {
+                Job::Window(window, which) => {
+                    (inner.coming(ground, which.map(|n| window.page(n))), Some(window))
+                }
+                Job::Pages(pages) => (inner.coming(ground, pages.into_iter()), None),
+            };
+            let follow =
+                |a: &Coming, b: &Coming| a.slot.file == b.slot.file && a.slot.number + 1 == b.slot.number;
+            self.waiting.extend(pages.chunk_by(follow).rev().map(|run| (run.to_vec(), window)));
+        }
+    }
+
+    fn start(&mut self, berth: Berth, flight: Flight) {
+        let inner = self.inner;
+        let ground = self.ground.get_or_insert_with(|| inner.read());
+        self.reads.start(&ground.store, flight.pages[0].slot, berth, flight.pages.len());
+        self.flights.push((berth, flight));
+        inner.counters.read_begins();
+    }
+
+    /// A read has ended: what it brought goes into memory.
+    fn arrive(&mut self, Done { berth, whole }: Done) {
+        let Some(at) = self.flights.iter().position(|(of, _)| *of == berth) else { return };
+        let (_, Flight { pages, ahead, begun }) = self.flights.swap_remove(at);
+        let inner = self.inner;
+        let ground = self.ground.get_or_insert_with(|| inner.read());
+        let bytes = self.reads.bytes(berth, pages.len());
+        inner.counters.read_ends();
+        let read = if whole { Ok(()) } else { inner.read_again(ground, pages[0].slot, bytes) };
+        add(&inner.counters.reads, 1);
+        add(&inner.counters.bytes_read, bytes.len() as u64);
+        match (read, ahead) {
+            (Ok(()), None) => {
+                if let Some(window) = inner.came(ground, pages[0], bytes) {
+                    inner.order(window);
+                }
+                inner.counters.latency(begun.elapsed());
+            }
+            (Ok(()), Some(window)) => inner.came_ahead(ground, &pages, bytes, window),
+            (Err(error), None) => super::fault::fail(pages[0].page, &error),
+            // Whoever wants them reads them again, and is told then.
+            (Err(_), Some(_)) => inner.did_not_come(ground, &pages),
+        }
+        self.reads.give_back(berth);
+    }
+}

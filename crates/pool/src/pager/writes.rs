@@ -1,0 +1,79 @@
+//! Writes of one evictor: those of a batch are under way together, by io_uring where the kernel allows it.
+
+use std::io;
+use std::os::fd::AsRawFd;
+
+use io_uring::{IoUring, opcode, types};
+
+use super::PAGE;
+use super::store::Store;
+
+/// Writes under way at once.
+const DEPTH: usize = 64;
+
+/// Neighbouring slots of the own file, from `first` on, and the pages that go there.
+pub(super) struct Run<'a> {
+    pub(super) first: u32,
+    pub(super) pages: Vec<&'a [u8]>,
+}
+
+/// The way in which an evictor writes.
+pub(super) struct Writes {
+    ring: Option<IoUring>,
+}
+
+impl Writes {
+    /// By a ring of its own, if the kernel allows it.
+    pub(super) fn new(ring: bool) -> Self {
+        Self { ring: if ring { IoUring::new(DEPTH as u32).ok() } else { None } }
+    }
+
+    /// The ring's descriptor.
+    pub(super) fn raw_fd(&self) -> Option<i32> {
+        self.ring.as_ref().map(AsRawFd::as_raw_fd)
+    }
+
+    /// Writes the runs, and tells of each whether it is on the store.
+    pub(super) fn write(&mut self, store: &Store, runs: &[Run<'_>]) -> Vec<io::Result<()>> {
+        let mut whole = vec![false; runs.len()];
+        if let Some(ring) = self.ring.as_mut().filter(|_| runs.len() > 1) {
+            for (n, batch) in runs.chunks(DEPTH).enumerate() {
+                together(ring, store, batch, &mut whole[n * DEPTH..]);
+            }
+        }
+        let plainly =
+            |(run, whole): (&Run<'_>, bool)| if whole { Ok(()) } else { store.write(run.first, &run.pages) };
+        runs.iter().zip(whole).map(plainly).collect()
+    }
+}
+
+/// Writes runs, at most as many as the ring takes, and marks those that were written whole.
+fn together(ring: &mut IoUring, store: &Store, runs: &[Run<'_>], whole: &mut [bool]) {
+    let vectors: Vec<Vec<libc::iovec>> =
+        runs.iter().map(|run| run.pages.iter().map(vector).collect()).collect();
+    let mut under_way = 0;
+    for (n, (run, vectors)) in runs.iter().zip(&vectors).enumerate() {
+        if vectors.len() > libc::UIO_MAXIOV as usize {
+            continue;
+        }
+        let (fd, offset) = store.place(store.slot(run.first));
+        let entry = opcode::Writev::new(types::Fd(fd), vectors.as_ptr(), vectors.len() as u32);
+        let entry = entry.offset(offset).build().user_data(n as u64);
+        // SAFETY: the vectors and the pages outlive this call, which does not return before all writes have
+        // ended; the descriptor is the store's.
+        under_way += usize::from(unsafe { ring.submission().push(&entry) }.is_ok());
+    }
+    while under_way > 0 {
+        // Interrupted, or short of kernel memory for a moment: they are still to be waited for.
+        let _ = ring.submit_and_wait(1);
+        for entry in ring.completion() {
+            under_way -= 1;
+            let n = entry.user_data() as usize;
+            whole[n] = usize::try_from(entry.result()) == Ok(runs[n].pages.len() * PAGE);
+        }
+    }
+}
+
+fn vector(page: &&[u8]) -> libc::iovec {
+    libc::iovec { iov_base: page.as_ptr().cast_mut().cast(), iov_len: page.len() }
+}

@@ -1,0 +1,264 @@
+//! A userfaultfd over memory of this process, by address.
+//!
+//! Every call changes which pages are there and which may be stored to, never what a program would read:
+//! that is up to who decides on them, [`crate::cache`] for a pool and [`crate::pager`] for a program's memory.
+//! Calls for which the C library has a function go to the kernel by number, so that a library that stands
+//! before `madvise` is not asked about its own work.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use linux_raw_sys::general as raw;
+use linux_raw_sys::ioctl as raw_ioctl;
+
+/// `_IOWR(0xAA, 0x08, struct uffdio_poison)`; linux-raw-sys has the structure but not the number.
+const UFFDIO_POISON: u32 = 0xC020_AA08;
+/// Write-protect, rather than undo that; linux-raw-sys lacks this too.
+const WRITEPROTECT_MODE_WP: u64 = 1;
+/// `_IO(0xAA, 0x00)` on `/dev/userfaultfd`.
+const USERFAULTFD_IOC_NEW: u32 = 0x0000_AA00;
+/// "The calling process" in place of a descriptor (`PIDFD_SELF_THREAD_GROUP`, Linux 6.14).
+const PIDFD_SELF: i64 = -10001;
+
+const _: () = assert!(size_of::<raw::uffdio_poison>() == 0x20, "the ioctl number holds the size");
+
+/// A thread waits because of this.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// The address, as the processor gave it.
+    pub(crate) address: usize,
+    /// The access was a store.
+    pub(crate) write: bool,
+}
+
+/// Which faults must be served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WatchMode {
+    /// Those of user code and those that the kernel takes on its behalf (system-call buffers).
+    All,
+    /// Those of user code alone: a system call on a missing page fails with `EFAULT`.
+    UserOnly,
+}
+
+/// Why memory cannot be watched.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// The kernel has no userfaultfd, or this process may not use it.
+    Unavailable(io::Error),
+    /// No write protection (before Linux 5.7).
+    Features,
+}
+
+impl From<Refusal> for io::Error {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Unavailable(error) => error,
+            Refusal::Features => Self::new(
+                io::ErrorKind::Unsupported,
+                "this kernel's userfaultfd has no write protection: Linux 5.7 or later has",
+            ),
+        }
+    }
+}
+
+/// The descriptor.
+#[derive(Debug)]
+pub(crate) struct Uffd {
+    fd: OwnedFd,
+    /// Whether [`Uffd::poison`] works.
+    poisons: bool,
+}
+
+impl Uffd {
+    /// A new one, which watches nothing yet.
+    pub(crate) fn new(mode: WatchMode) -> Result<Self, Refusal> {
+        let fd = open(mode).map_err(Refusal::Unavailable)?;
+        let want = u64::from(raw::UFFD_FEATURE_PAGEFAULT_FLAG_WP);
+        let poison = u64::from(raw::UFFD_FEATURE_POISON);
+        // Tried on a throw-away descriptor: a failed handshake uses it up.
+        let poisons = open(mode).and_then(|fd| api(&fd, want | poison)).is_ok();
+        api(&fd, if poisons { want | poison } else { want }).map_err(|_| Refusal::Features)?;
+        Ok(Self { fd, poisons })
+    }
+
+    /// The descriptor that becomes readable when a fault waits.
+    pub(crate) fn raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// Reports missing and write-protected pages of the range from now on.
+    pub(crate) fn register(&self, start: usize, len: usize) -> io::Result<()> {
+        let mode = u64::from(raw::UFFDIO_REGISTER_MODE_MISSING | raw::UFFDIO_REGISTER_MODE_WP);
+        let mut request = raw::uffdio_register { range: range(start, len), mode, ioctls: 0 };
+        self.ioctl(raw_ioctl::UFFDIO_REGISTER, &mut request)
+    }
+
+    /// The next fault that waits, if any.
+    pub(crate) fn next(&self) -> io::Result<Option<Fault>> {
+        // SAFETY: an all-zero `uffd_msg` is a valid value of it.
+        let mut message: raw::uffd_msg = unsafe { std::mem::zeroed() };
+        // SAFETY: reads at most `size_of::<uffd_msg>()` bytes into `message`.
+        let n = unsafe { libc::read(self.raw_fd(), (&raw mut message).cast(), size_of::<raw::uffd_msg>()) };
+        if n < 0 {
+            let error = io::Error::last_os_error();
+            return match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
+                _ => Err(error),
+            };
+        }
+        if u32::from(message.event) != raw::UFFD_EVENT_PAGEFAULT {
+            return Ok(None);
+        }
+        // SAFETY: the kernel filled the `pagefault` member, as the event says.
+        let (address, flags) = unsafe { (message.arg.pagefault.address, message.arg.pagefault.flags) };
+        let write = flags & u64::from(raw::UFFD_PAGEFAULT_FLAG_WRITE) != 0;
+        Ok(Some(Fault { address: address as usize, write }))
+    }
+
+    /// Makes missing pages resident with these bytes, write-protected if `protect`, and wakes who waits.
+    /// Returns how many bytes that is, with the error that stopped it if not all: the kernel's `EEXIST` for
+    /// a page that is there already, `ENOENT` where the range goes beyond one mapping.
+    pub(crate) fn copy(&self, start: usize, bytes: &[u8], protect: bool) -> (usize, io::Result<()>) {
+        let mut done = 0;
+        while done < bytes.len() {
+            let mut copy = raw::uffdio_copy {
+                dst: (start + done) as u64,
+                src: bytes[done..].as_ptr().expose_provenance() as u64,
+                len: (bytes.len() - done) as u64,
+                mode: if protect { u64::from(raw::UFFDIO_COPY_MODE_WP) } else { 0 },
+                copy: 0,
+            };
+            match self.ioctl(raw_ioctl::UFFDIO_COPY, &mut copy) {
+                Ok(()) => done = bytes.len(),
+                Err(_) if copy.copy > 0 => done += copy.copy as usize,
+                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
+                Err(error) => return (done, Err(error)),
+            }
+        }
+        (done, Ok(()))
+    }
+
+    /// Makes later stores into the resident pages of the range wait.
+    pub(crate) fn protect(&self, start: usize, len: usize) -> io::Result<()> {
+        self.write_protect(start, len, WRITEPROTECT_MODE_WP)
+    }
+
+    /// Lets stores into the range go through, those that wait as well.
+    pub(crate) fn unprotect(&self, start: usize, len: usize) -> io::Result<()> {
+        self.write_protect(start, len, 0)
+    }
+
+    fn write_protect(&self, start: usize, len: usize, mode: u64) -> io::Result<()> {
+        let mut request = raw::uffdio_writeprotect { range: range(start, len), mode };
+        loop {
+            match self.ioctl(raw_ioctl::UFFDIO_WRITEPROTECT, &mut request) {
+                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Lets who waits on the range try again.
+    pub(crate) fn wake(&self, start: usize, len: usize) -> io::Result<()> {
+        self.ioctl(raw_ioctl::UFFDIO_WAKE, &mut range(start, len))
+    }
+
+    /// Makes every access to the missing range raise SIGBUS, until [`discard`]. `false` if the kernel
+    /// cannot (before Linux 6.6).
+    pub(crate) fn poison(&self, start: usize, len: usize) -> io::Result<bool> {
+        if !self.poisons {
+            return Ok(false);
+        }
+        let mut request = raw::uffdio_poison { range: range(start, len), mode: 0, updated: 0 };
+        match self.ioctl(UFFDIO_POISON, &mut request) {
+            Err(error) if error.raw_os_error() != Some(libc::EEXIST) => Err(error),
+            _ => Ok(true),
+        }
+    }
+
+    fn ioctl<T>(&self, request: u32, argument: &mut T) -> io::Result<()> {
+        ioctl(&self.fd, request, argument)
+    }
+}
+
+fn range(start: usize, len: usize) -> raw::uffdio_range {
+    raw::uffdio_range { start: start as u64, len: len as u64 }
+}
+
+fn ioctl<T>(fd: &OwnedFd, request: u32, argument: &mut T) -> io::Result<()> {
+    // SAFETY: each caller, in this file, passes the structure that its request takes, which outlives the
+    // call. The memory that requests change is watched: who registered it leaves residency to us.
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), request as _, ptr::from_mut(argument)) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn api(fd: &OwnedFd, features: u64) -> io::Result<()> {
+    ioctl(fd, raw_ioctl::UFFDIO_API, &mut raw::uffdio_api { api: 0xAA, features, ioctls: 0 })
+}
+
+fn open(mode: WatchMode) -> io::Result<OwnedFd> {
+    let base = libc::O_CLOEXEC | libc::O_NONBLOCK;
+    let user_only = raw::UFFD_USER_MODE_ONLY.cast_signed();
+    let flags = if mode == WatchMode::UserOnly { base | user_only } else { base };
+    // SAFETY: creates a descriptor, touches no memory.
+    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
+    if fd >= 0 {
+        // SAFETY: the descriptor is new and ours.
+        return Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) });
+    }
+    let refused = io::Error::last_os_error();
+    let Ok(device) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/userfaultfd") else {
+        return Err(refused);
+    };
+    // SAFETY: this request takes its flags by value and returns a new descriptor.
+    let fd = unsafe { libc::ioctl(device.as_raw_fd(), USERFAULTFD_IOC_NEW as _, base) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new and ours.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Whether the kernel drops many ranges in one call, as far as is known.
+static BATCHED: AtomicBool = AtomicBool::new(true);
+
+/// Drops the frames of these ranges (start, length); where they are watched they are missing afterwards.
+///
+/// # Safety
+/// The ranges are memory whose contents the caller keeps elsewhere or may lose.
+pub(crate) unsafe fn discard(ranges: &[(usize, usize)]) -> io::Result<()> {
+    for batch in ranges.chunks(libc::UIO_MAXIOV as usize) {
+        if batch.len() > 1 && BATCHED.load(Relaxed) {
+            if discard_batch(batch) {
+                continue;
+            }
+            BATCHED.store(false, Relaxed);
+        }
+        for &(start, len) in batch {
+            // SAFETY: the caller's promise.
+            let result = unsafe { libc::syscall(libc::SYS_madvise, start, len, libc::MADV_DONTNEED) };
+            if result != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One call for many ranges, where the kernel has that (Linux 6.13, for the caller itself). If not,
+/// `false`; some ranges may have been dropped.
+fn discard_batch(ranges: &[(usize, usize)]) -> bool {
+    let vectors: Vec<libc::iovec> = ranges
+        .iter()
+        .map(|&(start, len)| libc::iovec { iov_base: ptr::with_exposed_provenance_mut(start), iov_len: len })
+        .collect();
+    let total: usize = ranges.iter().map(|(_, len)| len).sum();
+    // SAFETY: as for `madvise` in `discard`, the only caller; the vectors outlive the call.
+    let done = unsafe {
+        let vectors: (*const libc::iovec, usize) = (vectors.as_ptr(), vectors.len());
+        libc::syscall(libc::SYS_process_madvise, PIDFD_SELF, vectors.0, vectors.1, libc::MADV_DONTNEED, 0)
+    };
+    usize::try_from(done) == Ok(total)
+}

@@ -1,0 +1,125 @@
+//! `clone` where the child gets a copy of the memory, as with `fork`, but begins with a function on a stack
+//! that the program gives.
+//!
+//! The kernel and the C library store to that stack and to the places for thread numbers while everything is
+//! at rest, and those may lie in memory that is paged. So the child begins on a stack of ours, and the rest
+//! is done when it has its pager.
+
+use std::sync::atomic::AtomicPtr;
+
+use libc::{c_int, c_void, pid_t};
+
+use super::{before, child, parent_keeping_errno};
+use crate::malloc::set_errno;
+use crate::memory::pager;
+use crate::{kernel, next, setup};
+
+type Body = extern "C" fn(*mut c_void) -> c_int;
+type Clone = unsafe extern "C" fn(Body, *mut c_void, c_int, *mut c_void, ...) -> c_int;
+
+/// Of the stack on which a child gets its pager.
+const STACK: usize = 256 << 10;
+
+static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// What the child does when it has its pager; at the start of its first stack.
+struct Start {
+    body: Body,
+    argument: *mut c_void,
+    stack: *mut c_void,
+    flags: c_int,
+    tls: *mut c_void,
+    child_tid: *mut pid_t,
+    /// What the kernel stores for the parent: a thread number or a descriptor.
+    parent_tid: pid_t,
+}
+
+/// The C library's. It takes the last three arguments only where the flags speak of them; where they are not
+/// given they are read as whatever there is, and not used.
+///
+/// # Safety
+/// As of the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn clone(
+    body: Option<Body>,
+    stack: *mut c_void,
+    flags: c_int,
+    argument: *mut c_void,
+    parent_tid: *mut pid_t,
+    tls: *mut c_void,
+    child_tid: *mut pid_t,
+) -> c_int {
+    let refuse = |error| {
+        set_errno(error);
+        -1
+    };
+    let Some(found) = next::find(&NEXT, c"clone") else { return refuse(libc::ENOSYS) };
+    // SAFETY: the C library's function of this name.
+    let next = unsafe { std::mem::transmute::<*mut c_void, Clone>(found) };
+    let Some(body) = body.filter(|_| !stack.is_null()) else { return refuse(libc::EINVAL) };
+    if flags & libc::CLONE_VM != 0 || pager().is_none() {
+        // SAFETY: the caller's arguments.
+        return unsafe { next(body, stack, flags, argument, parent_tid, tls, child_tid) };
+    }
+    if flags & libc::CLONE_FILES != 0 {
+        setup::complain(
+            "a child with a copy of the memory cannot share descriptors: the pager's are its own",
+        );
+        return refuse(libc::EINVAL);
+    }
+    let Some(base) = kernel::reserve(STACK) else { return refuse(libc::ENOMEM) };
+    let start = std::ptr::with_exposed_provenance_mut::<Start>(base);
+    let first = std::ptr::with_exposed_provenance_mut::<c_void>(base + STACK);
+    // SAFETY: new memory of ours, aligned to a page and larger.
+    unsafe { start.write(Start { body, argument, stack, flags, tls, child_tid, parent_tid: 0 }) };
+    let later = libc::CLONE_CHILD_SETTID | libc::CLONE_CHILD_CLEARTID | libc::CLONE_SETTLS;
+    before();
+    // SAFETY: `begin` gets what it takes, on a stack that is its own; the kernel stores one number.
+    let pid = unsafe {
+        let to = &raw mut (*start).parent_tid;
+        next(begin, first, flags & !later, start.cast(), to, std::ptr::null_mut::<c_void>(), to)
+    };
+    parent_keeping_errno();
+    if pid >= 0 && flags & (libc::CLONE_PARENT_SETTID | libc::CLONE_PIDFD) != 0 {
+        // SAFETY: the caller's promise.
+        unsafe { parent_tid.write((*start).parent_tid) };
+    }
+    kernel::munmap(base, STACK);
+    pid
+}
+
+/// Where the child begins.
+extern "C" fn begin(start: *mut c_void) -> c_int {
+    child();
+    // SAFETY: what `clone` wrote there, in the child's copy.
+    let start = unsafe { start.cast::<Start>().read() };
+    let thread = kernel::gettid();
+    if start.flags & libc::CLONE_CHILD_SETTID != 0 {
+        // SAFETY: the promise of who called `clone`.
+        unsafe { start.child_tid.write(thread) };
+    }
+    if start.flags & libc::CLONE_CHILD_CLEARTID != 0 {
+        kernel::set_tid_address(start.child_tid.addr());
+    }
+    if start.flags & libc::CLONE_SETTLS != 0 {
+        kernel::set_thread_pointer(start.tls.addr());
+    }
+    let stack = start.stack.addr() / 16 * 16;
+    // SAFETY: the program gave the stack and the function for this; nothing of the stack left behind is used
+    // again. When the function returns, so does the process.
+    unsafe {
+        std::arch::asm!(
+            "mov rsp, {stack}",
+            "xor ebp, ebp",
+            "call {body}",
+            "mov edi, eax",
+            "call {exit}",
+            "ud2",
+            stack = in(reg) stack,
+            body = in(reg) start.body,
+            exit = sym libc::_exit,
+            in("rdi") start.argument,
+            options(noreturn),
+        )
+    }
+}
