@@ -121,7 +121,7 @@ macro_rules! kind {
             }
 
             fn derived(&self) -> Vec<(String, f64)> {
-                #[allow(unused_mut)]
+                #[allow(unused_mut, reason = "a kind without parts adds nothing")]
                 let mut values: Vec<(String, f64)> = vec![
                     $((stringify!($key).to_owned(), {
                         let compute: fn(&Self) -> f64 = $compute;

@@ -1,4 +1,4 @@
-//! A paper of nothing but arithmetic, small enough to know every figure.
+//! A paper of nothing but arithmetic, small enough to know every figure; small runs of the NVMM paper.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use deepram_repro::chart::{Axis, Bars, Chart, Drawing, Reference, Series, Table};
 use deepram_repro::sensitivity::{Headline, Parameter, Sensitivity};
 use deepram_repro::{
-    Claim, Class, Expected, Experiment, Figures, Outcome, Paper, Procedure, ReproError, Run, Settings,
-    Tolerance,
+    Claim, Class, Expected, Experiment, Figures, Options, Outcome, Paper, Procedure, Report, ReproError, Run,
+    Settings, Tolerance, Verdict, paper, reproduce,
 };
 
 pub(crate) const SETTINGS: Settings = Settings { quick: false, seed: 1 };
@@ -152,5 +152,28 @@ pub(crate) fn small(hook: &Hook, studied: bool) -> Paper {
         ],
         experiments: vec![sums(4, 1.0, hook)],
         sensitivity,
+    }
+}
+
+/// These experiments of the NVMM paper, quickly.
+pub(crate) fn nvmm(only: &[&str]) -> Report {
+    let settings = Settings { quick: true, seed: 1 };
+    let out = tempfile::tempdir().unwrap();
+    let only = only.iter().map(|id| (*id).into()).collect();
+    let options = Options { out: out.path().into(), only, jobs: 2, fresh: false };
+    reproduce(&paper("nvmm", &settings).unwrap(), &settings, &options, &|_| {}).unwrap()
+}
+
+/// So many claims of these experiments have been run, and have figures above 0.
+pub(crate) fn assert_figures(report: &Report, experiments: &[&str], claims: usize) {
+    let rows: Vec<_> =
+        report.rows.iter().filter(|row| experiments.contains(&row.experiment.as_str())).collect();
+    assert_eq!(rows.len(), claims);
+    for row in rows {
+        assert_ne!(row.verdict, Verdict::NotRun, "{}", row.id);
+        assert!(!row.figures.0.is_empty(), "{}", row.id);
+        for (name, value) in &row.figures.0 {
+            assert!(value.is_finite() && *value > 0.0, "{name} is {value}");
+        }
     }
 }

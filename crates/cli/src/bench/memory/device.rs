@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
-use deepram_pool::peer::interrupted;
 use rustix::fs::OFlags;
 use serde::Serialize;
 
 use super::super::{Series, mix};
+use super::interrupts::Interrupts;
 
 const BLOCK: usize = 4096;
 const LARGE: usize = 1 << 20;
@@ -48,8 +48,14 @@ pub(super) struct Device {
 
 impl Device {
     /// Writes a file of so many bytes to read.
-    pub(super) fn create(path: PathBuf, span: u64, threads: u32, seed: u64) -> anyhow::Result<Self> {
-        write(&path, span).with_context(|| path.display().to_string())?;
+    pub(super) fn create(
+        path: PathBuf,
+        span: u64,
+        threads: u32,
+        seed: u64,
+        interrupts: &Interrupts,
+    ) -> anyhow::Result<Self> {
+        write(&path, span, interrupts).with_context(|| path.display().to_string())?;
         let mut depths: Vec<u32> = DEPTHS.into_iter().chain([threads]).collect();
         depths.sort_unstable();
         depths.dedup();
@@ -60,9 +66,9 @@ impl Device {
     }
 
     /// One more round of all figures, each for `time`.
-    pub(super) fn round(&mut self, time: Duration) -> anyhow::Result<()> {
+    pub(super) fn round(&mut self, time: Duration, interrupts: &Interrupts) -> anyhow::Result<()> {
         for at in 0..self.rates.len() {
-            ensure!(!interrupted(), "interrupted");
+            interrupts.check()?;
             let rate = self.measure(self.rates[at].0, time)?;
             self.rates[at].1.push(rate);
         }
@@ -151,13 +157,11 @@ fn open(path: &Path) -> anyhow::Result<File> {
 
 /// Writes all of a new file, so that no read finds a hole; no two blocks alike, as a device that shares or
 /// compresses them would look too fast. It does not stay in the page cache.
-fn write(path: &Path, span: u64) -> std::io::Result<()> {
+fn write(path: &Path, span: u64, interrupts: &Interrupts) -> anyhow::Result<()> {
     let file = OpenOptions::new().write(true).create_new(true).open(path)?;
     let mut chunk = vec![0u8; LARGE];
     for at in (0..span).step_by(LARGE) {
-        if interrupted() {
-            return Err(std::io::Error::other("interrupted"));
-        }
+        interrupts.check()?;
         for (index, word) in (0u64..).zip(chunk.chunks_exact_mut(8)) {
             word.copy_from_slice(&mix(at + index).to_le_bytes());
         }

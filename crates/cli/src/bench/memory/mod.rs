@@ -10,6 +10,7 @@
 
 mod cgroup;
 mod device;
+mod interrupts;
 mod latency;
 mod report;
 mod work;
@@ -23,10 +24,12 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 use deepram_core::Bytes;
-use deepram_pool::peer::{SwapFile, interrupted, watch_interrupts};
+use deepram_pool::pager::Policy;
+use deepram_pool::peer::SwapFile;
 use serde::{Deserialize, Serialize};
 
 use self::device::Device;
+use self::interrupts::Interrupts;
 use self::work::Workload;
 use self::worker::{Done, Outcome, Span, Task};
 use super::Scratch;
@@ -132,9 +135,9 @@ pub(crate) struct MemoryArgs {
     /// Folder for the files, on the device to be measured
     #[arg(long, default_value = ".", value_name = "PATH")]
     dir: PathBuf,
-    /// Which page the pager takes out: s3fifo, fifo, lru, sieve or clock2
-    #[arg(long, default_value = "sieve", value_name = "POLICY")]
-    policy: String,
+    /// Which page the pager takes out: s3fifo, fifo, lru, sieve, clock2 or gclock
+    #[arg(long, default_value = Policy::default().name(), value_name = "POLICY")]
+    policy: Policy,
     /// Time the whole only: for data that fit, where reading the clock takes as long as the access
     #[arg(long)]
     no_latency: bool,
@@ -201,15 +204,16 @@ fn check(args: &MemoryArgs) -> anyhow::Result<()> {
     if args.warmup.is_some_and(|n| !(n >= 0.0 && (n <= 86_400.0 || args.accesses.is_some()))) {
         return Err(usage("--warmup: 0 or more seconds, 86400 at most".into()));
     }
-    worker::policy(&args.policy).map(drop)
+    Ok(())
 }
 
 fn run(args: &MemoryArgs, workload: Workload) -> anyhow::Result<()> {
     check(args)?;
-    watch_interrupts()?;
+    let interrupts = Interrupts::watch()?;
     let scratch = Scratch::new(&args.dir).with_context(|| args.dir.display().to_string())?;
     let bar = progress("measuring the device");
-    let mut device = Device::create(scratch.file("device"), args.size.0, args.threads, args.seed)?;
+    let mut device =
+        Device::create(scratch.file("device"), args.size.0, args.threads, args.seed, &interrupts)?;
     let mut entries: Vec<Entry> = args
         .peers
         .iter()
@@ -217,16 +221,16 @@ fn run(args: &MemoryArgs, workload: Workload) -> anyhow::Result<()> {
         .collect();
     for round in 1..=args.repeats {
         bar.set_message("measuring the device");
-        device.round(Duration::from_secs_f64(args.device_seconds))?;
+        device.round(Duration::from_secs_f64(args.device_seconds), &interrupts)?;
         for entry in entries.iter_mut().filter(|entry| entry.skipped.is_none() && entry.failed.is_none()) {
-            ensure!(!interrupted(), "interrupted");
+            interrupts.check()?;
             bar.set_message(format!("{}, {round} of {}", entry.peer.name(), args.repeats));
             // A folder of its own: what a run has left is gone when the next begins.
             let dir = scratch.file(entry.peer.name());
             std::fs::create_dir(&dir).with_context(|| dir.display().to_string())?;
-            let outcome = compete(args, workload, entry, &dir);
+            let outcome = compete(args, workload, entry, &dir, &interrupts);
             std::fs::remove_dir_all(&dir).with_context(|| dir.display().to_string())?;
-            ensure!(!interrupted(), "interrupted");
+            interrupts.check()?;
             match outcome {
                 Ok(Outcome::Done(done)) => entry.rounds.push(done),
                 Ok(Outcome::Skipped(reason)) => entry.skipped = Some(reason),
@@ -246,7 +250,13 @@ fn run(args: &MemoryArgs, workload: Workload) -> anyhow::Result<()> {
 }
 
 /// One run of one competitor.
-fn compete(args: &MemoryArgs, workload: Workload, entry: &mut Entry, dir: &Path) -> anyhow::Result<Outcome> {
+fn compete(
+    args: &MemoryArgs,
+    workload: Workload,
+    entry: &mut Entry,
+    dir: &Path,
+    interrupts: &Interrupts,
+) -> anyhow::Result<Outcome> {
     let peer = entry.peer;
     let mut group = None;
     if let Some((bytes, may_do_without)) = peer.limit(args.size.0, args.dram.0) {
@@ -282,12 +292,12 @@ fn compete(args: &MemoryArgs, workload: Workload, entry: &mut Entry, dir: &Path)
         latency: !args.no_latency,
         hints: !args.no_hints,
         seed: args.seed,
-        policy: args.policy.clone(),
+        policy: args.policy.name().to_owned(),
         dir: std::fs::canonicalize(dir)?,
         parent: std::process::id(),
         group: group.as_ref().map(|group| group.path().to_path_buf()),
     };
-    let mut outcome = work_out(&task)?;
+    let mut outcome = work_out(&task, interrupts)?;
     if let Outcome::Done(done) = &mut outcome {
         done.peak_bytes = group.as_ref().and_then(cgroup::Group::peak);
     }
@@ -308,7 +318,7 @@ impl Drop for Running {
 }
 
 /// Has a process of its own do this.
-fn work_out(task: &Task) -> anyhow::Result<Outcome> {
+fn work_out(task: &Task, interrupts: &Interrupts) -> anyhow::Result<Outcome> {
     let own = std::env::current_exe().context("finding this program again")?;
     let child = Command::new(own)
         .args(["bench", "memory-worker"])
@@ -321,7 +331,7 @@ fn work_out(task: &Task) -> anyhow::Result<Outcome> {
     let mut running = Running(child);
     let (out, err) = (drain(running.0.stdout.take()), drain(running.0.stderr.take()));
     let status = loop {
-        ensure!(!interrupted(), "interrupted");
+        interrupts.check()?;
         match running.0.try_wait()? {
             Some(status) => break status,
             None => std::thread::sleep(WAIT),

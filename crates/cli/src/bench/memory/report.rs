@@ -123,7 +123,7 @@ pub(super) fn show(
         size_bytes: args.size.0,
         dram_bytes: args.dram.0,
         threads: args.threads,
-        policy: &args.policy,
+        policy: args.policy.name(),
         latency_timed: !args.no_latency,
         hints: !args.no_hints,
         seed: args.seed,

@@ -155,7 +155,7 @@ pub(super) struct Gather<'a> {
     words: &'a [AtomicU64],
     rng: Rng,
     hints: bool,
-    batch: Vec<u64>,
+    batch: Vec<usize>,
 }
 
 impl<'a> Gather<'a> {
@@ -169,11 +169,11 @@ impl Work for Gather<'_> {
     fn step(&mut self) -> u64 {
         let words = self.words.len() as u64;
         self.batch.clear();
-        self.batch.extend((0..BATCH).map(|_| self.rng.below(words)));
+        self.batch.extend((0..BATCH).map(|_| self.rng.below(words) as usize));
         if self.hints {
-            self.batch.iter().for_each(|at| self.memory.will_need(*at as usize));
+            self.memory.will_need(&self.batch);
         }
-        let wrong = self.batch.iter().filter(|at| !fits(**at, self.words[**at as usize].load(Relaxed)));
+        let wrong = self.batch.iter().filter(|at| !fits(**at as u64, self.words[**at].load(Relaxed)));
         wrong.count() as u64
     }
 }

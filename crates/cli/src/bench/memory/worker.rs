@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
-use deepram_pool::pager::{PagerOptions, Policy};
+use deepram_pool::pager::PagerOptions;
 use deepram_pool::peer::{Anonymous, Memory, Paged, Pooled, SharedFile};
 use deepram_pool::{CreateOptions, Lifetime, Mapping, OpenOptions, Pool, PoolError};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
@@ -115,7 +115,7 @@ fn memory(task: &Task) -> anyhow::Result<Result<Box<dyn Memory>, String>> {
         Peer::MmapRandom => Box::new(SharedFile::create(&path, bytes, true)?),
         Peer::Pager => {
             let mut options = PagerOptions::new(task.dram, &task.dir);
-            options.policy = policy(&task.policy)?;
+            options.policy = task.policy.parse()?;
             match Paged::new(bytes, options) {
                 Ok(paged) => Box::new(paged),
                 Err(error)
@@ -128,13 +128,6 @@ fn memory(task: &Task) -> anyhow::Result<Result<Box<dyn Memory>, String>> {
         }
         Peer::Pool => Box::new(pool(&path, task.size, task.dram)?),
     }))
-}
-
-/// The policy of this name.
-pub(super) fn policy(name: &str) -> anyhow::Result<Policy> {
-    let names = || Policy::ALL.map(Policy::name).join(", ");
-    let found = Policy::ALL.into_iter().find(|policy| policy.name() == name);
-    found.ok_or_else(|| super::usage(format!("--policy {name}: is none of {}", names())))
 }
 
 fn pool(path: &Path, size: u64, dram: u64) -> anyhow::Result<Pooled> {
@@ -179,8 +172,8 @@ fn measure(task: &Task, memory: &dyn Memory) -> anyhow::Result<Done> {
         let before = misses(memory);
         start.wait();
         let threads = running.into_iter().map(|thread| thread.join());
-        let threads: Result<Vec<Thread>, _> = threads.collect();
-        let threads = threads.map_err(|_| anyhow!("a thread of the bench failed"))?;
+        let threads = threads.map(|thread| thread.unwrap_or_else(|_| bail!("a thread of the bench failed")));
+        let threads = threads.collect::<anyhow::Result<Vec<Thread>>>()?;
         Ok((threads, misses(memory)? - before?))
     })?;
     let wrong: u64 = threads.iter().map(|thread| thread.wrong).sum();
@@ -197,8 +190,8 @@ fn measure(task: &Task, memory: &dyn Memory) -> anyhow::Result<Done> {
     let each = if task.workload == Workload::Gather { BATCH as u64 } else { 1 };
     let (began, ended) = (threads.iter().map(|t| t.began).min(), threads.iter().map(|t| t.ended).max());
     let time = began.zip(ended).map_or(Duration::ZERO, |(began, ended)| ended - began);
-    let mut latency = Latency::new();
-    threads.iter().for_each(|thread| latency.merge(&thread.latency));
+    let mut latency = Latency::new()?;
+    threads.iter().try_for_each(|thread| latency.merge(&thread.latency))?;
     Ok(Done {
         fill_s,
         accesses: threads.iter().map(|thread| thread.measured).sum::<u64>() * each,
@@ -217,9 +210,9 @@ fn bring_in(memory: &dyn Memory, dram: u64) {
     let words = memory.words();
     let first = words.len().saturating_sub(dram as usize / 8) / PAGE * PAGE;
     for start in (first..words.len()).step_by(BATCH * PAGE) {
-        let pages = || (start..words.len().min(start + BATCH * PAGE)).step_by(PAGE);
-        pages().for_each(|at| memory.will_need(at));
-        for at in pages() {
+        let pages: Vec<usize> = (start..words.len().min(start + BATCH * PAGE)).step_by(PAGE).collect();
+        memory.will_need(&pages);
+        for at in pages {
             black_box(words[at].load(Relaxed));
         }
     }
@@ -237,7 +230,7 @@ fn misses(memory: &dyn Memory) -> anyhow::Result<u64> {
     count.ok_or_else(|| anyhow!("/proc/self/stat has no count of major faults: {stat}"))
 }
 
-fn one(task: &Task, memory: &dyn Memory, thread: u32, start: &Barrier) -> Thread {
+fn one(task: &Task, memory: &dyn Memory, thread: u32, start: &Barrier) -> anyhow::Result<Thread> {
     let (words, seed) = (memory.words(), task.seed);
     match task.workload {
         Workload::Updates => paced(task, Uniform::new(words, seed, thread, true), start),
@@ -248,19 +241,19 @@ fn one(task: &Task, memory: &dyn Memory, thread: u32, start: &Barrier) -> Thread
     }
 }
 
-fn paced(task: &Task, mut work: impl Work, start: &Barrier) -> Thread {
+fn paced(task: &Task, mut work: impl Work, start: &Barrier) -> anyhow::Result<Thread> {
     let (warmup, wrong) = untimed(task.warmup, task.workload, &mut work);
     start.wait();
     start.wait();
+    let mut latency = Latency::new()?;
     let began = Instant::now();
-    let mut latency = Latency::new();
     let (measured, more) = if task.latency {
         timed(task.measured, task.workload, &mut work, &mut latency)
     } else {
         untimed(task.measured, task.workload, &mut work)
     };
     let ended = Instant::now();
-    Thread { all: warmup + measured, measured, wrong: wrong + more, began, ended, latency }
+    Ok(Thread { all: warmup + measured, measured, wrong: wrong + more, began, ended, latency })
 }
 
 /// Steps and seconds after which to stop.
