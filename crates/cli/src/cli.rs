@@ -41,6 +41,10 @@ pub(crate) enum Command {
     ///
     /// Example: deepram run --dram 512MiB --stats -- sort -S 2G big.txt
     Run(crate::run::RunArgs),
+    /// Show what programs under `deepram run` are doing, as it happens
+    ///
+    /// Those of this user, without having been asked for it; q or Ctrl-C ends.
+    Top(crate::top::TopArgs),
     /// Create, look at and mend pools
     Pool {
         #[command(subcommand)]
@@ -55,7 +59,7 @@ pub(crate) enum Command {
     /// value, ours, the tolerance, the verdict. Writes DIR/index.html, a page that needs nothing else, and
     /// DIR/results.json. What is interrupted goes on where it was: finished runs are kept in DIR/runs.
     Repro(crate::repro::ReproArgs),
-    /// Look at traces, turn one format into another
+    /// Look at traces, turn one format into another, record a program's
     Trace {
         #[command(subcommand)]
         command: crate::trace::TraceCommand,

@@ -13,6 +13,7 @@ mod pool;
 mod repro;
 mod run;
 mod sim;
+mod top;
 mod trace;
 
 use std::process::ExitCode;
@@ -48,6 +49,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Pool { command } => pool::run(command),
         Command::Sim(args) => sim::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Repro(args) => repro::run(&args),
         Command::Trace { command } => trace::run(command),
         Command::Media { command } => media::run(command),

@@ -1,4 +1,7 @@
-//! `deepram trace`: looking at traces and turning one format into another.
+//! `deepram trace`: looking at traces, turning one format into another, recording programs.
+
+mod merge;
+mod record;
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -46,6 +49,14 @@ pub(crate) enum TraceCommand {
     },
     /// List the formats
     Formats,
+    /// Run a program as `deepram run` does, and write its page faults as a trace
+    ///
+    /// The faults of the program and of all that it starts: those on fresh memory, on pages that had to be read or
+    /// came back from the waiting room, and first stores to clean pages; each 4 KiB, a read or a write, with its
+    /// time. The exit status is the program's own.
+    ///
+    /// Example: deepram trace record --dram 512MiB --out sort.trace -- sort -S 2G big.txt
+    Record(record::RecordArgs),
 }
 
 /// The trace to read.
@@ -87,6 +98,7 @@ pub(crate) fn run(command: TraceCommand) -> anyhow::Result<()> {
             convert(&source, &output, to, lossy, limit)
         }
         TraceCommand::Formats => formats(),
+        TraceCommand::Record(args) => record::run(&args),
     }
 }
 

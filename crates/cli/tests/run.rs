@@ -1,43 +1,12 @@
 //! `deepram run`: programs whose memory is paged do what they do without.
 
-use std::path::{Path, PathBuf};
+#[path = "common/paged.rs"]
+mod paged;
+
+use std::path::Path;
 use std::process::{Command, Output};
-use std::sync::OnceLock;
 
-/// Builds the library that is loaded into programs, beside the command.
-fn library() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let command = Path::new(env!("CARGO_BIN_EXE_deepram"));
-        let folder = command.parent().expect("the command lies in a folder");
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--locked", "--quiet", "-p", "deepram-preload", "--target-dir"]);
-        build.arg(folder.parent().expect("of a target folder"));
-        build.current_dir(env!("CARGO_MANIFEST_DIR"));
-        assert!(build.status().expect("cargo runs").success(), "the library cannot be built");
-        folder.join("libdeepram_preload.so")
-    })
-}
-
-/// A program of `tests/programs`, compiled; none, said so, where there is no compiler or no paging.
-fn program(name: &str) -> Option<PathBuf> {
-    if let Err(error) = deepram_pool::pager::available() {
-        eprintln!("skipped: memory cannot be paged here ({error})");
-        return None;
-    }
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name).with_extension("c");
-    let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O1", "-Wall", "-pthread", "-o"]).arg(&built).arg(&source);
-    match compiler.status() {
-        Ok(status) => assert!(status.success(), "{} does not compile", source.display()),
-        Err(error) => {
-            eprintln!("skipped: no C compiler ({error})");
-            return None;
-        }
-    }
-    Some(built)
-}
+use paged::{library, program, text};
 
 fn run(options: &[&str], program: &Path, arguments: &[&str]) -> Output {
     assert!(library().is_file());
@@ -48,10 +17,6 @@ fn run(options: &[&str], program: &Path, arguments: &[&str]) -> Output {
         .arg("--")
         .arg(program);
     command.args(arguments).output().expect("timeout runs")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[test]

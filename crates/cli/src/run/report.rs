@@ -1,101 +1,154 @@
 //! What paging did, for people and for machines.
 
-use std::io::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::time::Duration;
 
 use deepram_core::Bytes;
-use deepram_pool::pager::{PAGE, PagerStats, SharedBudget};
-use serde_json::{Map, Value};
+use deepram_pool::pager::PAGE;
 
 use super::Form;
+use super::histogram::Histogram;
+use super::reading::{Reading, counts, names};
+use crate::output::duration;
 
-/// Each number with its name and what it is.
-fn figures(budget: &SharedBudget, dram: u64) -> Vec<(&'static str, u64, String)> {
-    let names = PagerStats::default();
-    // What the budget knows for all processes together is told by it.
-    let own = ["dram_bytes", "budget_bytes"];
-    let counters = names.entries().into_iter().zip(budget.counters());
-    let mut all: Vec<_> = counters
-        .filter(|((name, ..), _)| !own.contains(name))
-        .map(|((name, _, about), value)| (name, value, about.trim().trim_end_matches('.').to_owned()))
-        .collect();
-    all.push(("dram_bytes", budget.used() * PAGE as u64, "Bytes of DRAM in use".into()));
-    all.push(("dram_peak_bytes", budget.peak() * PAGE as u64, "Most bytes of DRAM in use at once".into()));
-    all.push(("budget_bytes", dram, "Most bytes of DRAM that there may be".into()));
-    all.push(("processes", budget.processes() as u64, "Processes whose memory is paged".into()));
+/// The reading in this form.
+pub(super) fn render(reading: &Reading, form: Form) -> String {
+    match form {
+        Form::Text => text(reading),
+        Form::Json => format!("{}\n", reading.json()),
+        Form::Prometheus => prometheus(reading),
+    }
+}
+
+pub(crate) fn print(reading: &Reading, form: Form) {
+    // Nobody is left to tell if this fails.
+    let _ = std::io::stderr().write_all(render(reading, form).as_bytes());
+}
+
+fn text(reading: &Reading) -> String {
+    let mut all: Vec<(String, String)> = Vec::new();
+    for (name, about) in names() {
+        let value = reading.figure(name);
+        let bytes = name.ends_with("_bytes") || name.starts_with("bytes_");
+        all.push((if bytes { Bytes(value).to_string() } else { value.to_string() }, about.into()));
+    }
+    let shares = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (0.999, "p99.9"), (1.0, "max")];
+    for (share, name) in shares {
+        if let Some(ns) = reading.faults.at(share) {
+            all.push((duration(Duration::from_nanos(ns)), format!("Time to serve a fault, {name}")));
+        }
+    }
+    if let Some(mean) = reading.depths.mean() {
+        all.push((format!("{mean:.2}"), "Reads under way when one was submitted, mean".into()));
+    }
+    if let Some(amplification) = reading.write_amplification() {
+        let about = "Bytes written to the store for each byte of pages that left dirty";
+        all.push((format!("{amplification:.3}"), about.into()));
+    }
+    if let Some((used, wasted)) = reading.ahead() {
+        all.push((format!("{:.1} %", used * 100.0), "Of the windows read ahead, used".into()));
+        all.push((format!("{:.1} %", wasted * 100.0), "Of the windows read ahead, dropped unused".into()));
+    }
+    all.iter().map(|(value, about)| format!("{value:>14}  {about}\n")).collect()
+}
+
+/// Upper ends of the fault times' buckets in nanoseconds: those of whole intervals, twice as long each.
+fn time_ends() -> impl Iterator<Item = u64> {
+    (1..=24).map(|n| 1000 << n)
+}
+
+/// The text format, version 0.0.4. Numbers are whole: times are in nanoseconds.
+fn prometheus(reading: &Reading) -> String {
+    let mut all = String::new();
+    for (name, about) in names() {
+        let (kind, suffix) = if counts(name) { ("counter", "_total") } else { ("gauge", "") };
+        let _ = writeln!(
+            all,
+            "# HELP deepram_{name}{suffix} {about}\n# TYPE deepram_{name}{suffix} {kind}\ndeepram_{name}{suffix} {}",
+            reading.figure(name)
+        );
+    }
+    let about = "Time from when a fault is taken to when its page is there";
+    histogram(&mut all, "deepram_fault_nanoseconds", about, &reading.faults, time_ends());
+    let about = "Reads of the store under way when one was submitted, itself included";
+    histogram(&mut all, "deepram_queue_depth", about, &reading.depths, (0..6).map(|n| 1 << n));
     all
 }
 
-pub(super) fn print(budget: &SharedBudget, dram: u64, form: Form) {
-    let all = figures(budget, dram);
-    let text = match form {
-        Form::Text => {
-            let shown = |name: &str, value: u64| {
-                if name.ends_with("_bytes") || name.starts_with("bytes_") {
-                    Bytes(value).to_string()
-                } else {
-                    value.to_string()
-                }
-            };
-            let lines =
-                all.iter().map(|(name, value, about)| format!("{:>14}  {about}\n", shown(name, *value)));
-            lines.collect()
-        }
-        Form::Json => {
-            let map: Map<String, Value> =
-                all.iter().map(|(name, value, _)| ((*name).to_owned(), Value::from(*value))).collect();
-            format!("{}\n", Value::Object(map))
-        }
-        Form::Prometheus => {
-            let counted = |name: &str| !name.ends_with("_bytes") && name != "processes";
-            let lines = all.iter().map(|(name, value, about)| {
-                let kind = if counted(name) { "counter" } else { "gauge" };
-                let name = format!("deepram_{name}{}", if counted(name) { "_total" } else { "" });
-                format!("# HELP {name} {about}\n# TYPE {name} {kind}\n{name} {value}\n")
-            });
-            lines.collect()
-        }
-    };
-    // Nobody is left to tell if this fails.
-    let _ = std::io::stderr().write_all(text.as_bytes());
+fn histogram(all: &mut String, name: &str, about: &str, values: &Histogram, ends: impl Iterator<Item = u64>) {
+    let _ = writeln!(all, "# HELP {name} {about}\n# TYPE {name} histogram");
+    for end in ends {
+        let _ = writeln!(all, "{name}_bucket{{le=\"{end}\"}} {}", values.up_to(end));
+    }
+    let (count, sum) = (values.count(), values.sum);
+    let _ = writeln!(all, "{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_sum {sum}\n{name}_count {count}");
 }
 
 /// The line that is renewed while the program runs.
+#[derive(Default)]
 pub(super) struct Live {
-    dram: u64,
-    last: Vec<u64>,
-    at: std::time::Instant,
+    last: Option<Reading>,
 }
 
 impl Live {
-    pub(super) fn new(dram: u64) -> Self {
-        Self { dram, last: Vec::new(), at: std::time::Instant::now() }
-    }
-
-    pub(super) fn renew(&mut self, budget: &SharedBudget) {
-        let all = figures(budget, self.dram);
-        let seconds = self.at.elapsed().as_secs_f64();
-        let value =
-            |wanted: &str| all.iter().find(|(name, ..)| *name == wanted).map_or(0, |(_, value, _)| *value);
-        let now: Vec<u64> = ["faults_read", "faults_returned", "bytes_read", "written"].map(value).to_vec();
-        let rate = |n: usize| {
-            let before = self.last.get(n).copied().unwrap_or(0);
-            now[n].saturating_sub(before) as f64 / seconds
-        };
+    pub(super) fn renew(&mut self, now: &Reading) {
+        let before = self.last.replace(now.clone());
+        let between = before.map_or_else(|| now.clone(), |before| now.since(&before));
+        let seconds = between.time.as_secs_f64().max(1e-9);
+        let rate = |name: &str| between.figure(name) as f64 / seconds;
         let line = format!(
             "deepram: {} of {} in DRAM, {} managed; {:.0} faults/s, {:.0} returned/s; read {:.1} MB/s, written {:.1} MB/s",
-            Bytes(value("dram_bytes")),
-            Bytes(self.dram),
-            Bytes(value("managed_bytes")),
-            rate(0),
-            rate(1),
-            rate(2) / 1e6,
-            rate(3) * PAGE as f64 / 1e6,
+            Bytes(now.figure("dram_bytes")),
+            Bytes(now.figure("budget_bytes")),
+            Bytes(now.figure("managed_bytes")),
+            rate("faults_read"),
+            rate("faults_returned"),
+            rate("bytes_read") / 1e6,
+            rate("written") * PAGE as f64 / 1e6,
         );
         let _ = write!(std::io::stderr(), "\r\x1b[2K{line}");
-        (self.last, self.at) = (now, std::time::Instant::now());
     }
 
     pub(super) fn end(&self) {
         let _ = write!(std::io::stderr(), "\r\x1b[2K");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::reading::tests::reading;
+
+    #[test]
+    fn text_tells_the_tail_and_the_derived_figures() {
+        let text = text(&reading());
+        for line in [
+            "            10  Faults on pages never stored to",
+            "       64.0 µs  Time to serve a fault, p50",
+            "       64.0 µs  Time to serve a fault, p99.9",
+            "         26.67  Reads under way when one was submitted, mean",
+            "         1.250  Bytes written to the store for each byte of pages that left dirty",
+            "        75.0 %  Of the windows read ahead, used",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn buckets_of_prometheus_hold_whole_intervals() {
+        let text = prometheus(&reading());
+        for line in [
+            "deepram_fault_nanoseconds_bucket{le=\"2000\"} 10",
+            "deepram_fault_nanoseconds_bucket{le=\"32000\"} 10",
+            "deepram_fault_nanoseconds_bucket{le=\"64000\"} 40",
+            "deepram_fault_nanoseconds_sum 1500001",
+            "deepram_fault_nanoseconds_count 40",
+            "deepram_queue_depth_bucket{le=\"32\"} 10",
+            "deepram_queue_depth_bucket{le=\"+Inf\"} 15",
+            "deepram_queue_depth_sum 400",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
     }
 }

@@ -1,0 +1,46 @@
+//! Programs that are run with paged memory, and the library that pages it.
+
+#![allow(dead_code, reason = "each file of tests uses a part of it")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// Builds the library that is loaded into programs, beside the command.
+pub(crate) fn library() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let command = Path::new(env!("CARGO_BIN_EXE_deepram"));
+        let folder = command.parent().expect("the command lies in a folder");
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--locked", "--quiet", "-p", "deepram-preload", "--target-dir"]);
+        build.arg(folder.parent().expect("of a target folder"));
+        build.current_dir(env!("CARGO_MANIFEST_DIR"));
+        assert!(build.status().expect("cargo runs").success(), "the library cannot be built");
+        folder.join("libdeepram_preload.so")
+    })
+}
+
+/// A program of `tests/programs`, compiled; none, said so, where there is no compiler or no paging.
+pub(crate) fn program(name: &str) -> Option<PathBuf> {
+    if let Err(error) = deepram_pool::pager::available() {
+        eprintln!("skipped: memory cannot be paged here ({error})");
+        return None;
+    }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name).with_extension("c");
+    let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-Wall", "-pthread", "-o"]).arg(&built).arg(&source);
+    match compiler.status() {
+        Ok(status) => assert!(status.success(), "{} does not compile", source.display()),
+        Err(error) => {
+            eprintln!("skipped: no C compiler ({error})");
+            return None;
+        }
+    }
+    Some(built)
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
