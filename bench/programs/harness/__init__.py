@@ -1,0 +1,1 @@
+"""How programs are run, limited, measured and compared; knows no program."""

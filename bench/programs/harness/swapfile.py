@@ -1,0 +1,39 @@
+"""A swap file that is on for as long as it is wanted, before any other swap."""
+
+import os
+import subprocess
+
+from .group import Unavailable
+
+PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+
+
+def _call(*argv):
+    try:
+        done = subprocess.run(argv, env={**os.environ, "PATH": PATH}, capture_output=True, text=True)
+    except FileNotFoundError as error:
+        raise Unavailable(f"no swap file: {argv[0]} is not there") from error
+    if done.returncode:
+        raise Unavailable(f"no swap file: {' '.join(argv)}: {done.stderr.strip()}")
+
+
+class SwapFile:
+    """On until it is closed; then it is off and gone."""
+
+    def __init__(self, path, size):
+        self.path = path
+        path.touch(mode=0o600, exist_ok=False)
+        try:
+            _call("fallocate", "-l", str(size), str(path))
+            _call("mkswap", str(path))
+            _call("swapon", "-p", "32767", str(path))
+        except Unavailable:
+            path.unlink()
+            raise
+
+    def close(self):
+        if self.path.exists():
+            done = subprocess.run(["swapoff", str(self.path)], env={**os.environ, "PATH": PATH}, capture_output=True)
+            if done.returncode:
+                raise RuntimeError(f"swapoff {self.path}: {done.stderr.decode().strip()}; do it, and remove the file")
+            self.path.unlink()

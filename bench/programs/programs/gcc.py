@@ -1,0 +1,23 @@
+"""GCC compiles one large C file. It takes 30 s to use half a gigabyte, so a quarter of the DRAM is its limit."""
+
+import subprocess
+import sys
+
+from harness.tools import INPUTS
+from harness.work import job
+
+NAME, NEEDS, DIVIDE = "gcc", ["gcc"], 4
+MIB = 1 << 20
+
+
+def prepare(work):
+    """GCC takes 30 MiB, and 0.5 MiB for each function and its table."""
+    functions = max(10, (work.data - 30 * MIB) * 2 // MIB)
+    with (work.folder / "large.c").open("wb") as out:
+        subprocess.run([sys.executable, INPUTS / "source.py", str(functions)], stdout=out, check=True)
+
+
+def run(work, way):
+    result = work.folder / "large.o"
+    argv = [work.path("gcc"), "-O2", "-c", "large.c", "-o", result]
+    return job(way, argv, work.settings.patience, [result], cwd=work.folder)

@@ -1,0 +1,31 @@
+"""A Java program whose heap is larger than DRAM, under two collectors."""
+
+import subprocess
+
+from harness.tools import INPUTS
+from harness.work import job
+
+MIB = 1 << 20
+
+
+class Collected:
+    """The program under one collector."""
+
+    NEEDS, DIVIDE = ["java", "javac"], 1
+
+    def __init__(self, name, option):
+        self.NAME, self._option = name, option
+
+    def prepare(self, work):
+        argv = [work.path("javac"), "-d", work.folder, INPUTS / "Heap.java"]
+        subprocess.run(argv, check=True, capture_output=True)
+
+    def run(self, work, way):
+        heap = [self._option, "-Xms16m", f"-Xmx{work.data * 3 // 2 // MIB}m"]
+        # What a collector does depends on the processors that it sees.
+        argv = [work.path("java"), *heap, "-XX:ActiveProcessorCount=2", "-cp", work.folder, "Heap", work.data]
+        return job(way, argv, work.settings.patience)
+
+
+SERIAL = Collected("java-serial", "-XX:+UseSerialGC")
+G1 = Collected("java-g1", "-XX:+UseG1GC")

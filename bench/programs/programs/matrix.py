@@ -1,0 +1,15 @@
+"""NumPy: products of blocks, a transposition, gathers, updates and sorts of matrices larger than DRAM."""
+
+from harness.tools import INPUTS
+from harness.work import job
+
+NAME, NEEDS, DIVIDE = "numpy", ["numpy"], 1
+
+
+def prepare(work):
+    pass
+
+
+def run(work, way):
+    return job(way, [work.path("numpy"), INPUTS / "matrix.py", work.data], work.settings.patience,
+               env={"OPENBLAS_NUM_THREADS": "2"})

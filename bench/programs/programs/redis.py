@@ -1,0 +1,115 @@
+"""Redis: filled, a Zipf mix at a fixed rate, the same while a forked child saves, every key verified.
+
+The dump is read by another Redis, without a limit, and must hold exactly what the first one held when it forked.
+"""
+
+import socket
+import threading
+import time
+
+from harness.kv import Server
+from harness.ways import Failed
+from harness.work import Outcome
+
+NAME, NEEDS, DIVIDE = "redis", ["redis-server", "kvload"], 1
+
+
+def prepare(work):
+    pass
+
+
+def _argv(work, way):
+    return [work.path("redis-server"), "--port", 0, "--unixsocket", way.folder / "socket", "--dir", way.folder,
+            "--save", "", "--appendonly", "no"]
+
+
+def _ask(server, *words):
+    """The answer to a command, as text."""
+    with socket.socket(socket.AF_UNIX) as link:
+        link.settimeout(server.work.settings.patience)
+        link.connect(str(server.socket))
+        link.sendall((" ".join(words) + "\r\n").encode())
+        answer = b""
+        while b"\r\n" not in answer or (answer[:1] == b"$" and not _whole(answer)):
+            part = link.recv(65536)
+            if not part:
+                break
+            answer += part
+        return answer.decode(errors="replace")
+
+
+def _whole(answer):
+    head, rest = answer.split(b"\r\n", 1)
+    return len(rest) >= int(head[1:]) + 2
+
+
+class _Save(threading.Thread):
+    """Looks until a save has ended; how long it took."""
+
+    def __init__(self, server):
+        super().__init__(daemon=True)
+        self.server, self.seconds, self.error = server, None, None
+
+    def run(self):
+        begun, until = None, time.monotonic() + self.server.work.settings.patience
+        try:
+            while time.monotonic() < until:
+                info = _ask(self.server, "INFO", "persistence")
+                if "rdb_bgsave_in_progress:1" in info:
+                    begun = begun or time.monotonic()
+                # The seconds that the last save took: none yet.
+                elif "rdb_last_bgsave_time_sec:-1" not in info:
+                    if "rdb_last_bgsave_status:ok" not in info:
+                        raise Failed("redis: BGSAVE failed; see its log")
+                    self.seconds = time.monotonic() - begun if begun else 0.0
+                    return
+                time.sleep(0.05)
+            raise Failed("redis: BGSAVE not done in time")
+        except (OSError, Failed) as error:
+            self.error = error
+
+
+def _started(work, way):
+    server = Server(work, way, "redis", _argv(work, way))
+    server.ready()
+    until = time.monotonic() + work.settings.patience
+    while "PONG" not in _ask(server, "PING"):
+        if time.monotonic() > until:
+            raise Failed("redis does not become ready")
+        time.sleep(0.05)
+    return server
+
+
+def _stop(server):
+    _ask(server, "SHUTDOWN", "NOSAVE")
+    status = server.process.wait(60)
+    if status:
+        raise Failed(f"redis: status {status}: {server.way.errors(len(server.way.processes) - 1)[-300:]}")
+
+
+def run(work, way):
+    snapshot = way.folder / "snapshot"
+    server = _started(work, way)
+    fill = server.load("fill")
+    mix = server.mix(1)
+    saver = _Save(server)
+    saver.start()
+    saving = server.mix(2, "--save-at", 1, "--snapshot", snapshot)
+    saver.join()
+    if saver.error:
+        raise Failed(str(saver.error))
+    verify = server.load("verify")
+    _stop(server)
+    parts = {"fill": fill["seconds"], "save": saver.seconds, "verify": verify["seconds"]}
+    return Outcome(f"{server.keys} keys right", sum(parts.values()), {"mix": mix, "mix while saving": saving}, parts)
+
+
+def check(work, way):
+    """The dump of the last run, in the same folder; in whatever way it was written it is read without a limit."""
+    server = _started(work, way)
+    size = _ask(server, "DBSIZE").strip()
+    if size != f":{server.keys}":
+        raise Failed(f"redis: the dump holds {size} keys of {server.keys}")
+    server.load("verify", model=way.folder / "snapshot")
+    _stop(server)
+    (way.folder / "dump.rdb").unlink()

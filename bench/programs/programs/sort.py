@@ -1,0 +1,33 @@
+"""GNU sort of a file that fits its buffer, which is larger than DRAM.
+
+It merges pointers to lines: where halves are larger than DRAM, every line is read at random. Short lines would take
+hours, in swap too.
+"""
+
+import os
+import random
+
+from harness.work import job
+
+NAME, NEEDS, DIVIDE = "sort", ["sort"], 1
+
+
+def prepare(work):
+    """Lines of 600 to 1,400 bytes, beside which sort's own records of them are small."""
+    rng, left = random.Random(2), work.data * 15 // 16
+    with (work.folder / "lines").open("w") as out:
+        while left > 0:
+            lines = [f"{rng.getrandbits(64):016x} {'x' * rng.randrange(582, 1383)}\n" for _ in range(1000)]
+            left -= sum(map(len, lines))
+            out.writelines(lines)
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def run(work, way):
+    lines, result = work.folder / "lines", work.folder / "sorted"
+    with lines.open("rb") as file:
+        # Every way begins with the file on the device.
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    argv = [work.path("sort"), "-S", f"{2 * work.data}b", "--parallel=2", "-T", work.folder, "-o", result, lines]
+    return job(way, argv, work.settings.patience, [result], env={"LC_ALL": "C"})

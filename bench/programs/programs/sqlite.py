@@ -1,0 +1,20 @@
+"""SQLite's command line, a database in memory, a script in the manner of its speedtest1."""
+
+import subprocess
+import sys
+
+from harness.tools import INPUTS
+from harness.work import job
+
+NAME, NEEDS, DIVIDE = "sqlite", ["sqlite3"], 1
+
+
+def prepare(work):
+    with (work.folder / "script.sql").open("wb") as out:
+        subprocess.run([sys.executable, INPUTS / "speedtest.py", str(work.data)], stdout=out, check=True)
+
+
+def run(work, way):
+    with (work.folder / "script.sql").open("rb") as script:
+        return job(way, [work.path("sqlite3"), "-batch", ":memory:"], work.settings.patience, stdin=script,
+                   env=work.tools.environment)

@@ -1,0 +1,21 @@
+"""stress-ng writes patterns to memory in all its ways, and verifies them. It runs for a set time: no wall time."""
+
+from harness.ways import Failed
+from harness.work import Outcome
+
+NAME, NEEDS, DIVIDE = "stress-ng", ["stress-ng"], 1
+SECONDS = 20
+
+
+def prepare(work):
+    pass
+
+
+def run(work, way):
+    argv = [work.path("stress-ng"), "--vm", 2, "--vm-bytes", work.data, "--vm-method", "all", "--verify",
+            "--timeout", SECONDS, "--temp-path", way.folder, "--metrics-brief"]
+    way.run(argv, work.settings.patience, env=work.tools.environment)
+    said = (way.folder / "out.0").read_text() + way.errors(0)
+    if "successful run completed" not in said or "fail:" in said:
+        raise Failed(f"stress-ng: {said[-400:]}")
+    return Outcome("no error found", float(SECONDS))

@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Real programs, unmodified, with data larger than DRAM: under deepram, in a cgroup with swap, and without limits.
+
+See README.md. Exit status: 0; 1 if a program failed or gave other output; 2 if nothing could be run.
+"""
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from harness import table
+from harness.group import Unavailable
+from harness.tools import Tools
+from harness.ways import Deepram, Failed, Swap, Way
+from harness.work import Work
+from programs import ALL
+
+HERE = Path(__file__).resolve().parent
+#: What `deepram run` takes at least.
+LEAST = 16 << 20
+UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def size(text):
+    found = re.fullmatch(r"(\d+)\s*([kmg]?)(?:i?b)?", text.strip().lower())
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text}: a size is wanted, such as 128MiB")
+    return int(found.group(1)) * UNITS[found.group(2)]
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    names = [program.NAME for program in ALL]
+    parser.add_argument("--only", action="append", choices=names, help="this program; may be given more than once")
+    parser.add_argument("--dram", type=size, default=128 << 20, help="DRAM for a program (128MiB)")
+    parser.add_argument("--scale", type=float, default=4, help="data of a program over DRAM (4)")
+    parser.add_argument("--rounds", type=int, default=1, help="times under a limit (1)")
+    parser.add_argument("--rate", type=float, default=2000, help="requests a second to the servers (2000)")
+    parser.add_argument("--seconds", type=float, default=8, help="how long a mix of requests goes on (8)")
+    parser.add_argument("--beside", type=size,
+                        help="room in both groups for what is not paged: code, page cache, stacks (DRAM / 8 + 16MiB)")
+    parser.add_argument("--swap-limit", choices=["group", "dram"], default="group",
+                        help="limit of the group that swaps: as deepram's group, or --dram alone")
+    parser.add_argument("--deepram", type=Path, default=HERE.parent.parent / "target/release/deepram")
+    parser.add_argument("--deepram-option", dest="deepram_options", action="append", default=[],
+                        help="a further option of `deepram run`, such as --deepram-option=--policy=lru")
+    parser.add_argument("--store", type=Path, default=Path("/var/tmp"), help="folder for stores, swap files, inputs")
+    parser.add_argument("--patience", type=float, default=400, help="seconds that a program may take (400)")
+    parser.add_argument("--no-swap", action="store_true", help="leave the comparison with swap out")
+    parser.add_argument("--json", type=Path, help="write all that was measured to this file")
+    cache = os.environ.get("XDG_CACHE_HOME")
+    parser.add_argument("--tools", type=Path, default=Path(cache) / "deepram-programs" if cache else HERE / ".cache",
+                        help="folder for the programs that are fetched")
+    parser.add_argument("--setup", action="store_true", help="only fetch the programs, and say what is missing")
+    return parser.parse_args()
+
+
+def say(text, end=False):
+    """What is going on: one line of a terminal, written over; nothing where nobody looks."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}" if not end else "\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def once(program, work, kind):
+    """One run of a program in one way, as a row."""
+    folder = work.folder / kind.name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    way = kind(work.settings, folder, work.data)
+    row = {"program": program.NAME, "way": kind.name, "dram": work.dram, "load_average": os.getloadavg()[0]}
+    try:
+        with way:
+            outcome = program.run(work, way)
+        row.update(vars(outcome), peak=way.peak, stats=way.stats, limit=way.limit, waits=way.waits)
+        if hasattr(program, "check"):
+            with Way(work.settings, folder, work.data) as other:
+                program.check(work, other)
+    except Unavailable as error:
+        row["skipped"] = str(error)
+    except (Failed, OSError) as error:
+        row["failed"] = str(error)
+    shutil.rmtree(folder, ignore_errors=True)
+    return row
+
+
+def every_way(program, settings, tools, folder):
+    """All runs of a program, as rows."""
+    dram = max(settings.dram // program.DIVIDE, LEAST)
+    group = dram + (settings.beside if settings.beside is not None else dram // 8 + (16 << 20))
+    limits = {"dram": dram, "group": group, "swap_bytes": group if settings.swap_limit == "group" else dram}
+    local = argparse.Namespace(**{**vars(settings), **limits})
+    work = Work(local, tools, folder, dram, int(dram * settings.scale))
+    program.prepare(work)
+    rows = []
+
+    def add(kind, number):
+        say(f"{program.NAME}: {kind.name}{f', round {number + 1}' if settings.rounds > 1 else ''}")
+        row = {**once(program, work, kind), "round": number}
+        if rows and "output" in row and "output" in rows[0] and row["output"] != rows[0]["output"]:
+            row["failed"] = f"other output: {row['output']}, not {rows[0]['output']}"
+        rows.append(row)
+        return row
+
+    add(Way, 0)
+    for number in range(settings.rounds):
+        add(Deepram, number)
+        if not settings.no_swap:
+            add(Swap, number)
+    return rows
+
+
+def main():
+    settings = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGHUP, lambda *_: sys.exit(129))
+    tools = Tools(settings.tools, say)
+    tools.setup()
+    say("", end=True)
+    if settings.setup:
+        for name, path in sorted(tools.paths.items()):
+            print(f"{name:14} {path}")
+        for _, reason in sorted(tools.missing.items()):
+            print(f"missing: {reason}")
+        return 0
+    if not settings.deepram.exists():
+        print(f"{settings.deepram}: not there; cargo build --release -p deepram -p deepram-preload", file=sys.stderr)
+        return 2
+    rows, begun = [], time.monotonic()
+    for program in ALL:
+        if settings.only and program.NAME not in settings.only:
+            continue
+        lacking = [tools.missing[name] for name in program.NEEDS if name in tools.missing]
+        if lacking:
+            rows.append({"program": program.NAME, "way": "all", "skipped": "; ".join(lacking)})
+        else:
+            with tempfile.TemporaryDirectory(prefix="deepram-programs-", dir=settings.store) as folder:
+                rows += every_way(program, settings, tools, Path(folder))
+        say("", end=True)
+        table.lines(rows, program.NAME)
+    result = {"machine": {"processors": os.cpu_count(), "system": platform.platform(), "memory": table.memory()},
+              "settings": {name: str(value) for name, value in vars(settings).items()},
+              "seconds": round(time.monotonic() - begun, 1), "rows": rows}
+    table.summary(result)
+    if settings.json:
+        settings.json.write_text(json.dumps(result, indent=1) + "\n")
+    # What swap cannot do is a result, not an error.
+    return 1 if any("failed" in row and row["way"] != "swap" for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
