@@ -34,7 +34,8 @@ const STEP: u64 = 1 << 14;
 #[command(allow_negative_numbers = true)]
 #[command(group(ArgGroup::new("input").required(true).args(["workload", "trace"])))]
 pub(crate) struct SimArgs {
-    /// The system: dram, nvmm, ssd, ssd-paging, or pool: the real pool on a device as `deepram media measure` found it
+    /// The system: dram, nvmm, ssd, ssd-paging; flatflash, unified-mmap, traditional-stack; or pool: the real pool on a
+    /// device as `deepram media measure` found it
     #[arg(value_name = "SYSTEM", value_parser = system)]
     system: System,
     /// A generated workload, such as zipf:theta=0.99,span=1GiB,count=1M; see the end of this help
@@ -94,7 +95,7 @@ pub(crate) struct SimArgs {
     #[arg(long)]
     suspend: bool,
     /// A processor refers to the memory: each request becomes references to its lines, by --threads
-    /// threads that share the workload; the preset, such as nvmm-host. For dram, nvmm and ssd-paging
+    /// threads that share the workload; the preset, such as nvmm-host. Not for ssd and pool
     #[arg(long, value_name = "PRESET", conflicts_with_all = ["depth", "think", "closed", "requests", "interval"])]
     processor: Option<String>,
     /// Cores of the processor, if not as many as its preset has
@@ -103,10 +104,14 @@ pub(crate) struct SimArgs {
     /// Instructions from one reference of a generated workload to the next
     #[arg(long, value_name = "N", requires = "processor", default_value_t = 4)]
     gap: u32,
-    /// Bytes of DRAM that nvmm uses as cache, or ssd-paging for pages, all that the preset has if not given; or the
-    /// budget of a pool, a quarter of its data if not given
+    /// Bytes of DRAM that nvmm uses as cache, or ssd-paging, flatflash and its baselines for pages, all that the preset
+    /// has if not given; or the budget of a pool, a quarter of its data if not given
     #[arg(long, value_name = "SIZE")]
     dram: Option<Bytes>,
+    /// Bytes that flatflash keeps at the drive and a flush makes durable, as FIRST..END: 0..1GiB; may be given again. For
+    /// its baselines, bytes whose pages a flush writes
+    #[arg(long, value_name = "FIRST..END", value_parser = region)]
+    persist: Vec<Region>,
     /// What nvmm fetches ahead on a miss: none, a number of blocks, or streams
     #[arg(long, value_name = "BLOCKS", value_parser = prefetch)]
     prefetch: Option<Prefetch>,
@@ -157,6 +162,17 @@ fn prefetch(text: &str) -> Result<Prefetch, String> {
     }
 }
 
+/// Bytes that persist.
+type Region = std::ops::Range<u64>;
+
+fn region(text: &str) -> Result<Region, String> {
+    let wanted = || "expected two sizes, as in 0..1GiB, the first less than the second".to_owned();
+    let (first, end) = text.split_once("..").ok_or_else(wanted)?;
+    let bytes = |text: &str| text.trim().parse::<Bytes>().map(|bytes| bytes.0).map_err(|_| wanted());
+    let region = bytes(first)?..bytes(end)?;
+    if region.is_empty() { Err(wanted()) } else { Ok(region) }
+}
+
 /// What `deepram sim --help` says at its end.
 pub(crate) fn workloads() -> String {
     deepram_trace::workload::help()
@@ -173,6 +189,8 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     config.ssd.suspend_erases = args.suspend;
     let dram = args.dram.unwrap_or_default().0;
     (config.nvmm.cache_bytes, config.paging.memory_bytes, config.pool.dram) = (dram, dram, dram);
+    config.flat.memory_bytes = dram;
+    config.flat.regions.clone_from(&args.persist);
     config.nvmm.prefetch = args.prefetch.unwrap_or_default();
     if args.swap {
         config.paging.backing = Backing::Swap;
@@ -287,7 +305,8 @@ fn check_drive_options(args: &SimArgs) -> anyhow::Result<()> {
     let (system, name) = (args.system, args.system.name());
     let drive = matches!(system, System::Ssd | System::SsdPaging);
     let paging = system == System::SsdPaging;
-    let cached = paging || matches!(system, System::Nvmm | System::Pool);
+    let flat = system.way().is_some();
+    let cached = paging || flat || matches!(system, System::Nvmm | System::Pool);
     for (given, fits, option, why) in [
         (
             args.precondition.is_some(),
@@ -296,7 +315,13 @@ fn check_drive_options(args: &SimArgs) -> anyhow::Result<()> {
             "is for ssd and ssd-paging; no other keeps what a run could find",
         ),
         (args.suspend, drive, "--suspend", "is for ssd and ssd-paging"),
-        (args.dram.is_some(), cached, "--dram", "is for nvmm, ssd-paging and pool"),
+        (
+            args.dram.is_some(),
+            cached,
+            "--dram",
+            "is for nvmm, ssd-paging, flatflash, unified-mmap, traditional-stack and pool",
+        ),
+        (!args.persist.is_empty(), flat, "--persist", "is for flatflash, unified-mmap and traditional-stack"),
         (args.prefetch.is_some(), system == System::Nvmm, "--prefetch", "is for nvmm"),
         (args.memory.is_some(), paging, "--memory", "is for ssd-paging"),
         (args.software.is_some(), paging, "--software", "is for ssd-paging"),
@@ -305,7 +330,7 @@ fn check_drive_options(args: &SimArgs) -> anyhow::Result<()> {
             args.processor.is_some(),
             !matches!(system, System::Ssd | System::Pool),
             "--processor",
-            "is for memories: dram, nvmm and ssd-paging",
+            "is for memories, such as dram, nvmm, ssd-paging and flatflash",
         ),
     ] {
         if given && !fits {

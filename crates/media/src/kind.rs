@@ -5,6 +5,7 @@ use crate::disk::Disk;
 use crate::dram::Dram;
 use crate::error::MediaError;
 use crate::file::File;
+use crate::hierarchy::Hierarchy;
 use crate::link::Link;
 use crate::model::{KeySpec, Model};
 use crate::nand::Nand;
@@ -75,6 +76,8 @@ kinds! {
     Software = Software,
     /// Flash main memories.
     Nvmm = Nvmm,
+    /// DRAM and a drive that the processor addresses.
+    Hierarchy = Hierarchy,
 }
 
 impl Kind {

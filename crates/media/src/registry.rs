@@ -25,6 +25,7 @@ const BUILTIN: &[(&str, &str)] = &[
     ("presets/ssd.toml", include_str!("../../../presets/ssd.toml")),
     ("presets/software.toml", include_str!("../../../presets/software.toml")),
     ("presets/nvmm.toml", include_str!("../../../presets/nvmm.toml")),
+    ("presets/hierarchy.toml", include_str!("../../../presets/hierarchy.toml")),
 ];
 
 /// A chain of bases is shorter than this.

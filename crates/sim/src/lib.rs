@@ -21,6 +21,7 @@
 //! | [`host`] | open and closed loop, threads, outstanding limits, warm-up, stop conditions, measuring |
 //! | [`ssd`] | two machines of a drive: elements that do one thing at a time, and channels of packages |
 //! | [`dram`] | all-DRAM memory |
+//! | [`flatflash`] | DRAM and a drive that the processor addresses, and paging from it |
 //! | [`nested`] | a device inside another |
 //! | [`pager`] | the real pool as it would run on a measured device |
 //! | [`cache`] | replacement policies of core under traces |
@@ -38,6 +39,7 @@ pub mod dram;
 pub mod engine;
 mod error;
 pub mod flash;
+pub mod flatflash;
 pub mod host;
 pub mod metrics;
 pub mod nested;

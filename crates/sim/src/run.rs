@@ -1,12 +1,13 @@
 //! One simulation from its configuration to its result.
 
-use deepram_media::{Dram, File, Nvmm, Registry, Sheet, Software, Ssd, nearest};
+use deepram_media::{Dram, File, Hierarchy, Nvmm, Registry, Sheet, Software, Ssd, nearest};
 use deepram_trace::{Item, ObjectPlacement, Request, TraceError};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use crate::error::SimError;
+use crate::flatflash::{FlatOptions, Way};
 use crate::host::HostOptions;
 use crate::nvmm::NvmmOptions;
 use crate::pager::PagerOptions;
@@ -30,11 +31,28 @@ pub enum System {
     SsdPaging,
     /// The real pool of this project on a measured file or block device.
     Pool,
+    /// DRAM, and a drive whose lines the processor loads and stores.
+    #[serde(rename = "flatflash")]
+    FlatFlash,
+    /// DRAM, and the same drive behind paging with one table for all translation.
+    #[serde(rename = "unified-mmap")]
+    UnifiedMMap,
+    /// DRAM, and the same drive behind an operating system's storage stack.
+    TraditionalStack,
 }
 
 impl System {
     /// All systems.
-    pub const ALL: [System; 5] = [System::Dram, System::Nvmm, System::Ssd, System::SsdPaging, System::Pool];
+    pub const ALL: [System; 8] = [
+        System::Dram,
+        System::Nvmm,
+        System::Ssd,
+        System::SsdPaging,
+        System::Pool,
+        System::FlatFlash,
+        System::UnifiedMMap,
+        System::TraditionalStack,
+    ];
 
     /// The name on the command line.
     #[must_use]
@@ -45,6 +63,20 @@ impl System {
             System::Ssd => "ssd",
             System::SsdPaging => "ssd-paging",
             System::Pool => "pool",
+            System::FlatFlash => "flatflash",
+            System::UnifiedMMap => "unified-mmap",
+            System::TraditionalStack => "traditional-stack",
+        }
+    }
+
+    /// How a page of the drive is used, of the systems that have a [`Hierarchy`].
+    #[must_use]
+    pub fn way(self) -> Option<Way> {
+        match self {
+            System::FlatFlash => Some(Way::Promote),
+            System::UnifiedMMap => Some(Way::Page),
+            System::TraditionalStack => Some(Way::Stack),
+            System::Dram | System::Nvmm | System::Ssd | System::SsdPaging | System::Pool => None,
         }
     }
 
@@ -57,6 +89,7 @@ impl System {
             System::Ssd => "tlc",
             System::SsdPaging => "paging-slc",
             System::Pool => "virtual-ssd",
+            System::FlatFlash | System::UnifiedMMap | System::TraditionalStack => "p3700",
         }
     }
 
@@ -67,6 +100,7 @@ impl System {
             System::Nvmm => "nvmm",
             System::Ssd | System::SsdPaging => "ssd",
             System::Pool => "file",
+            System::FlatFlash | System::UnifiedMMap | System::TraditionalStack => "hierarchy",
         }
     }
 
@@ -106,6 +140,8 @@ pub struct SystemConfig {
     pub paging: PagingOptions,
     /// Options of `pool`.
     pub pool: PagerOptions,
+    /// Options of `flatflash`, `unified-mmap` and `traditional-stack`.
+    pub flat: FlatOptions,
     /// Presets of `ssd-paging` beside the drive: its DRAM and its operating system.
     pub memory: String,
     /// The operating system's preset.
@@ -133,6 +169,7 @@ impl SystemConfig {
             nvmm: NvmmOptions::default(),
             paging: PagingOptions::default(),
             pool: PagerOptions::default(),
+            flat: FlatOptions::default(),
             memory: MEMORY.into(),
             software: SOFTWARE.into(),
         }
@@ -145,7 +182,7 @@ impl SystemConfig {
                 (MEMORY_KEY, format!("dram.{}", self.memory)),
                 (SOFTWARE_KEY, format!("software.{}", self.software)),
             ],
-            System::Dram | System::Nvmm | System::Ssd | System::Pool => Vec::new(),
+            _ => Vec::new(),
         };
         let (mut own, mut others) = (Vec::new(), vec![Vec::new(); parts.len()]);
         for text in &self.overrides {
@@ -289,7 +326,10 @@ pub fn run_threads(
         ));
     }
     let identity = serde_json::to_value(processor).map_err(unreadable)?;
-    simulate(registry, config, Threads(threads, processor), options, ("processor", identity))
+    // The processor brings its cache.
+    let flat = FlatOptions { cpu_cache: false, ..config.flat.clone() };
+    let config = SystemConfig { flat, ..config.clone() };
+    simulate(registry, &config, Threads(threads, processor), options, ("processor", identity))
 }
 
 fn unreadable(error: serde_json::Error) -> SimError {
@@ -316,6 +356,10 @@ fn simulate<F: Front>(
             systems::paging(&dram, &sheet.model::<Ssd>()?, &software, config, front, seed)?
         }
         System::Pool => systems::pool(&sheet.model::<File>()?, &config.pool_options()?, front)?,
+        System::FlatFlash | System::UnifiedMMap | System::TraditionalStack => {
+            let way = config.system.way().unwrap_or(Way::Promote);
+            systems::flat(&sheet.model::<Hierarchy>()?, way, &config.flat, front, seed)?
+        }
     };
     let time_ns = result.simulated_time_ns;
     if time_ns > 0.0 {
@@ -362,6 +406,9 @@ fn describe(
             option("drive_options", serde_json::to_value(&config.ssd))?;
         }
         System::Pool => option("options", serde_json::to_value(config.pool_options()?))?,
+        System::FlatFlash | System::UnifiedMMap | System::TraditionalStack => {
+            option("options", serde_json::to_value(&config.flat))?;
+        }
     }
     let resolved = Value::Object(resolved);
     let mut hash = Sha256::new();

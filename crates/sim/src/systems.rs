@@ -1,7 +1,7 @@
 //! Each system put together from its presets, run, and its books turned into a result.
 
 use deepram_media::{
-    AllocationPool, Dram, File, Nand, Nvmm, Picos, Price, Software, Ssd, Year, lifetime_seconds,
+    AllocationPool, Dram, File, Hierarchy, Nand, Nvmm, Picos, Price, Software, Ssd, Year, lifetime_seconds,
 };
 use deepram_trace::Request;
 use serde::Serialize;
@@ -11,6 +11,7 @@ use crate::dram::DramMemory;
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::flash::FlashCounts;
+use crate::flatflash::{FlatMemory, FlatOptions, Way};
 use crate::host::{Command, Device, HostOptions, drive};
 use crate::nvmm::{NvmmMemory, NvmmOptions};
 use crate::pager::{Pager, PagerOptions};
@@ -154,6 +155,46 @@ pub(crate) fn paging<F: Front>(
     result.cost = both(
         cost(dram.price, dram.price_year, dram.total_capacity().0),
         cost(ssd.nand.price, ssd.nand.price_year, ssd.raw_bytes().0),
+    );
+    Ok(result)
+}
+
+/// DRAM and a drive that the processor addresses, or that is paged from.
+pub(crate) fn flat<F: Front>(
+    preset: &Hierarchy,
+    way: Way,
+    options: &FlatOptions,
+    front: F,
+    seed: u64,
+) -> Result<RunResult, SimError> {
+    let mut memory = FlatMemory::new(preset, way, options, seed)?;
+    let Ran { mut result, counts, time_ps } = front.on(&mut memory, FlatMemory::would_fault)?;
+    add_energy(&mut result, memory.energy_pj(time_ps));
+    let did = memory.flat_counts();
+    for (level, hits, lookups) in [
+        ("cpu cache", did.cpu_hits, did.cpu_lookups),
+        ("tlb", did.tlb_hits, did.tlb_lookups),
+        ("host dram", did.dram_lines, did.memory_lines),
+        ("device buffer", did.buffer_hits, did.buffer_lookups),
+    ] {
+        result.hit_ratios.push(HitRatio::new(level, hits, lookups));
+    }
+    counters(&mut result, &did)?;
+    result.counters.insert("page_movements".into(), did.page_movements().into());
+    if way == Way::Promote {
+        let (threshold, epochs) = memory.threshold();
+        result.counters.insert("threshold".into(), threshold.into());
+        result.counters.insert("threshold_epochs".into(), epochs.into());
+    }
+    let nand = &preset.nand;
+    let raw = preset.raw_bytes().0;
+    let erased: Vec<u32> = memory.erased().collect();
+    flash(&mut result, nand, raw, &counts, time_ps, (&erased, 0));
+    result.dram = Some(memory.dram().dram_counts());
+    let dram = &preset.dram;
+    result.cost = both(
+        cost(dram.price, dram.price_year, dram.total_capacity().0),
+        cost(nand.price, nand.price_year, raw),
     );
     Ok(result)
 }

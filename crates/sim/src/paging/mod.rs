@@ -42,7 +42,7 @@ pub use lists::TwoLists;
 pub use options::{Backing, Completion, PagingOptions};
 pub use readahead::{Readahead, SwapCluster, Window};
 use reclaim::Flush;
-use software::Clock;
+pub(crate) use software::Clock;
 pub use software::Phase;
 use store::{NONE, Store};
 

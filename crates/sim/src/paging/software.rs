@@ -83,14 +83,14 @@ impl Phase {
 }
 
 /// Hands out the software's times and adds them up.
-pub(super) struct Clock {
+pub(crate) struct Clock {
     costs: Software,
     stream: Stream,
     spent: [Time; Phase::ALL.len()],
 }
 
 impl Clock {
-    pub(super) fn new(software: &Software, seed: u64) -> Self {
+    pub(crate) fn new(software: &Software, seed: u64) -> Self {
         let stream = Stream::new(seed, "paging software");
         Self { costs: software.clone(), stream, spent: [0; Phase::ALL.len()] }
     }
@@ -126,7 +126,7 @@ impl Clock {
         time
     }
 
-    pub(super) fn phases(&mut self, phases: &[Phase]) -> Time {
+    pub(crate) fn phases(&mut self, phases: &[Phase]) -> Time {
         phases.iter().map(|phase| self.phase(*phase)).sum()
     }
 

@@ -82,6 +82,15 @@ impl Llc {
         Some(victim >> 1)
     }
 
+    /// Writes the line back if it is there and dirty; it stays. True if it was.
+    pub fn clean(&mut self, line: u64) -> bool {
+        let dirty = line << 1 | 1;
+        let Some(tag) = self.set(line).iter_mut().find(|tag| **tag == dirty) else { return false };
+        *tag &= !1;
+        self.written_back += 1;
+        true
+    }
+
     /// Every line that became dirty was written back or is still there.
     ///
     /// # Errors
@@ -108,13 +117,19 @@ mod tests {
         fn the_cache_does_what_lists_of_lines_in_the_order_of_use_do(
             ways in 1u64..5,
             sets in 1u64..6,
-            uses in prop::collection::vec((0u64..40, any::<bool>()), 0..400),
+            uses in prop::collection::vec((0u64..40, any::<bool>(), 0u8..10), 0..400),
         ) {
             let mut cache = Llc::new(ways * sets * LINE_BYTES, ways).unwrap().unwrap();
             let mut model: Vec<Vec<(u64, bool)>> = vec![Vec::new(); sets as usize];
-            for (line, store) in uses {
+            for (line, store, other) in uses {
                 let set = &mut model[(line % sets) as usize];
                 let found = set.iter().position(|entry| entry.0 == line);
+                if other == 0 {
+                    let dirty = found.is_some_and(|at| std::mem::take(&mut set[at].1));
+                    prop_assert_eq!(cache.clean(line), dirty);
+                    cache.check().unwrap();
+                    continue;
+                }
                 prop_assert_eq!(cache.touch(line, store), found.is_some());
                 let mut dirty = store;
                 if let Some(at) = found {

@@ -1,0 +1,118 @@
+//! The versions of lines, carried along beside the machine where a run is verified: what each line must be, and
+//! what processor cache, DRAM, the drive's memory and flash hold. A line of version 0 was never stored.
+
+use std::collections::HashMap;
+
+use crate::error::SimError;
+
+/// Lines of a page.
+pub(super) const LINES: usize = 64;
+
+type Page = Box<[u64; LINES]>;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    last: u64,
+    truth: HashMap<u64, u64>,
+    /// The version on its way: to be stored, or just loaded.
+    pub(super) value: u64,
+    pub(super) cpu: HashMap<u64, u64>,
+    dram: HashMap<u32, Page>,
+    buffer: HashMap<usize, Page>,
+    flash: HashMap<u32, Page>,
+}
+
+fn blank() -> Page {
+    Box::new([0; LINES])
+}
+
+impl Contents {
+    /// The line is stored: its new version is on its way.
+    pub(super) fn new_version(&mut self, line: u64) {
+        self.last += 1;
+        self.value = self.last;
+        self.truth.insert(line, self.last);
+    }
+
+    /// The version that the line must have.
+    pub(super) fn expected(&self, line: u64) -> u64 {
+        self.truth.get(&line).copied().unwrap_or(0)
+    }
+
+    /// What was loaded must be what was stored last.
+    pub(super) fn loaded(&self, line: u64) -> Result<(), SimError> {
+        self.same("a line loaded is the line stored last", line, self.value)
+    }
+
+    fn same(&self, law: &'static str, line: u64, found: u64) -> Result<(), SimError> {
+        let expected = self.expected(line);
+        if found == expected {
+            return Ok(());
+        }
+        Err(SimError::Conservation { law, found: format!("line {line} at version {found}, not {expected}") })
+    }
+
+    pub(super) fn dram(&mut self, frame: u32, line: u8, store: bool) {
+        let place = &mut self.dram.entry(frame).or_insert_with(blank)[usize::from(line)];
+        if store { *place = self.value } else { self.value = *place }
+    }
+
+    pub(super) fn buffer(&mut self, held: usize, line: u8, store: bool) {
+        let place = &mut self.buffer.entry(held).or_insert_with(blank)[usize::from(line)];
+        if store { *place = self.value } else { self.value = *place }
+    }
+
+    /// A line of a page in flight comes in.
+    pub(super) fn inbound(&mut self, held: usize, frame: u32, line: u8) {
+        let version = self.buffer.get(&held).map_or(0, |page| page[usize::from(line)]);
+        self.dram.entry(frame).or_insert_with(blank)[usize::from(line)] = version;
+    }
+
+    pub(super) fn buffer_to_dram(&mut self, held: usize, frame: u32) {
+        let page = self.buffer.get(&held).cloned().unwrap_or_else(blank);
+        self.dram.insert(frame, page);
+    }
+
+    pub(super) fn flash_to_dram(&mut self, place: u32, frame: u32) {
+        let page = self.flash.get(&place).cloned().unwrap_or_else(blank);
+        self.dram.insert(frame, page);
+    }
+
+    pub(super) fn dram_to_buffer(&mut self, frame: u32, held: usize) {
+        let page = self.dram.get(&frame).cloned().unwrap_or_else(blank);
+        self.buffer.insert(held, page);
+    }
+
+    pub(super) fn flash_to_buffer(&mut self, place: u32, held: usize) {
+        let page = self.flash.get(&place).cloned().unwrap_or_else(blank);
+        self.buffer.insert(held, page);
+    }
+
+    pub(super) fn buffer_to_flash(&mut self, held: usize, place: u32) {
+        let page = self.buffer.get(&held).cloned().unwrap_or_else(blank);
+        self.flash.insert(place, page);
+    }
+
+    pub(super) fn flash_to_flash(&mut self, from: u32, to: u32) {
+        if let Some(page) = self.flash.get(&from).cloned() {
+            self.flash.insert(to, page);
+        } else {
+            self.flash.remove(&to);
+        }
+    }
+
+    pub(super) fn erase(&mut self, place: u32) {
+        self.flash.remove(&place);
+    }
+
+    /// After a flush the line that the drive has, in its memory or on flash, must be the one stored last.
+    pub(super) fn durable(&self, line: u64, held: Option<usize>, place: u32) -> Result<(), SimError> {
+        let page = match held {
+            Some(held) => self.buffer.get(&held),
+            None => self.flash.get(&place),
+        };
+        let found = page.map_or(0, |page| page[(line % LINES as u64) as usize]);
+        self.same("a flushed line is at the drive as it was stored last", line, found)
+    }
+}

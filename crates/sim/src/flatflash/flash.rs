@@ -1,0 +1,491 @@
+//! The drive's flash: dies that read in the way of whoever waits and program in the background, the map, and
+//! reclamation by read-modify-write (FlatFlash, section 4).
+//!
+//! 1. A page never written lies where its number says, as if the drive had been filled in order: page p in die
+//!    p modulo the dies. Pages written go to one die after the other; a die that holds as much more than its share as
+//!    half its spare blocks take keeps its own pages only.
+//! 2. A read waits for the page operation that its die is at, or for its suspension where the part can suspend a
+//!    program; then for its array time, then for the channel. Background work goes on behind it. The planes of a die
+//!    are not used together.
+//! 3. Programs and reclamation are background work of their die, channel time included. Beyond `write_queue`
+//!    programs of it, who brings more waits.
+//! 4. Where a die is short of free blocks, the block with the fewest live pages is read, and written to a free
+//!    block; its invalid pages give their places to dirty pages of the drive's memory (the caller brings them).
+//! 5. With translation merged into the host's page table, the host goes on using the old place of a page that has
+//!    moved, and the drive remembers the new one. It tells of all at once. Until then no block that an old place is
+//!    in is erased, or that place would mean another page.
+
+use std::collections::HashMap;
+
+use deepram_core::ftl::blocks::{BlockInfo, Blocks, State};
+use deepram_core::ftl::page_map::PageMap;
+use deepram_core::ftl::victim::{Greedy, VictimPolicy, any_block};
+use deepram_core::units::BlockId;
+use deepram_media::{Hierarchy, NandOp};
+
+use super::contents::Contents;
+use crate::engine::Time;
+use crate::error::SimError;
+use crate::flash::{FlashCounts, law};
+
+/// Not in a map: where its number says.
+const HOME: u32 = u32::MAX;
+
+struct Die {
+    blocks: Blocks,
+    open: Option<BlockId>,
+    /// When it is through with what somebody waits for.
+    free: Time,
+    /// Background work not done yet.
+    backlog: Time,
+}
+
+/// What a write brought with it.
+pub(super) struct Written {
+    /// When the drive has taken the page.
+    pub(super) accepted: Time,
+    /// The die, and how many dirty pages it has places for in a block just reclaimed.
+    pub(super) spare: (usize, u32),
+}
+
+/// See the module.
+pub(super) struct Flash {
+    read: Time,
+    /// Time to suspend a program for a read, if the part can.
+    suspend: Option<Time>,
+    transfer: Time,
+    program: Time,
+    erase: Time,
+    dies: Vec<Die>,
+    /// When each channel is free.
+    channels: Vec<Time>,
+    per_block: u32,
+    blocks: u32,
+    host_blocks: u32,
+    map: PageMap<u32>,
+    back: PageMap<u32>,
+    next: usize,
+    sequence: u64,
+    reserve: u32,
+    /// Live pages of a die beyond which it takes no page of another.
+    share: u64,
+    limit: Time,
+    merged: bool,
+    batch: usize,
+    /// Pages that have moved since the host was told: old place, and uses of its block.
+    moved: HashMap<u32, (u32, u32)>,
+    /// The same in the order of their moving.
+    order: Vec<u32>,
+    /// Pages of which the host is told now.
+    pub(super) told: Vec<u32>,
+    pub(super) batches: u64,
+    pub(super) forced: u64,
+    pub(super) remapped: u64,
+    pub(super) reclaims: u64,
+    counts: FlashCounts,
+}
+
+impl Flash {
+    pub(super) fn new(preset: &Hierarchy, merged: bool) -> Result<Self, SimError> {
+        let small = |key: &'static str, value: u64| {
+            u32::try_from(value).map_err(|_| SimError::config(key, format!("{value} is too many")))
+        };
+        let nand = &preset.nand;
+        let blocks = small("blocks_per_plane", preset.blocks_per_die())?;
+        let host_blocks = small("blocks_per_plane", preset.host_blocks_per_die())?;
+        let per_block = small("pages_per_block", nand.pages_per_block)?;
+        let dies = preset.dies();
+        let places = small("channels", u64::from(blocks) * u64::from(per_block) * dies)?;
+        let pages = (u64::from(host_blocks) * u64::from(per_block) * dies) as u32;
+        let filled = per_block as u16;
+        let full = BlockInfo { state: State::Closed, used: filled, live: filled, uses: 1, sequence: 0 };
+        let infos: Vec<BlockInfo> =
+            (0..blocks).map(|id| if id < host_blocks { full } else { BlockInfo::default() }).collect();
+        let fresh = Blocks::restore(filled, infos).map_err(broken)?;
+        let reserve = small("reserve_blocks", preset.reserve_blocks)?;
+        let spare = (blocks - host_blocks).saturating_sub(reserve + 1);
+        let share = u64::from(per_block) * (u64::from(host_blocks) + u64::from(spare / 2));
+        let transfer = nand.page_transfer().0;
+        let program = nand.command(NandOp::Program, 1).0 + transfer + nand.program.0;
+        Ok(Self {
+            read: nand.command(NandOp::Read, 1).0 + nand.read.0,
+            suspend: nand.suspend_program.map(|time| time.0),
+            transfer: nand.data(NandOp::Read, 1).0,
+            program,
+            erase: nand.command(NandOp::Erase, 1).0 + nand.erase.0,
+            dies: (0..dies).map(|_| Die { blocks: fresh.clone(), open: None, free: 0, backlog: 0 }).collect(),
+            channels: vec![0; preset.channels as usize],
+            per_block,
+            blocks,
+            host_blocks,
+            map: PageMap::sparse(pages, HOME),
+            back: PageMap::sparse(places, HOME),
+            next: 0,
+            sequence: 0,
+            reserve,
+            share,
+            limit: preset.write_queue * program,
+            merged,
+            batch: preset.remap_batch as usize,
+            moved: HashMap::new(),
+            order: Vec::new(),
+            told: Vec::new(),
+            batches: 0,
+            forced: 0,
+            remapped: 0,
+            reclaims: 0,
+            counts: FlashCounts::default(),
+        })
+    }
+
+    pub(super) fn pages(&self) -> u32 {
+        self.map.pages() as u32
+    }
+
+    pub(super) fn counts(&self) -> FlashCounts {
+        self.counts
+    }
+
+    pub(super) fn foresee(&self, page: u32) {
+        self.map.foresee(page);
+    }
+
+    fn number(&self, die: usize, block: u32, slot: u32) -> u32 {
+        (die as u32 * self.blocks + block) * self.per_block + slot
+    }
+
+    /// Die, block and slot of a place.
+    fn split(&self, place: u32) -> (usize, BlockId, u32) {
+        let (block, slot) = (place / self.per_block, place % self.per_block);
+        ((block / self.blocks) as usize, BlockId(block % self.blocks), slot)
+    }
+
+    /// Where the page is.
+    pub(super) fn place(&self, page: u32) -> u32 {
+        let place = self.map.get(page);
+        if place != HOME {
+            return place;
+        }
+        let dies = self.dies.len() as u32;
+        let (die, at) = (page % dies, page / dies);
+        self.number(die as usize, at / self.per_block, at % self.per_block)
+    }
+
+    /// The page that was put last into a place, whether or not it is still there.
+    fn page_at(&self, place: u32) -> Option<u32> {
+        let page = self.back.get(place);
+        if page != HOME {
+            return Some(page);
+        }
+        let (die, block, slot) = self.split(place);
+        (block.0 < self.host_blocks)
+            .then(|| (block.0 * self.per_block + slot) * self.dies.len() as u32 + die as u32)
+    }
+
+    /// Reads a page at `now`; when it is in the drive's memory.
+    pub(super) fn read(&mut self, page: u32, now: Time) -> Time {
+        self.counts.host_reads += 1;
+        let (at, ..) = self.split(self.place(page));
+        let channel = at % self.channels.len();
+        let program = self.program;
+        let die = &mut self.dies[at];
+        drain(die, now);
+        let mut start = now.max(die.free);
+        if die.backlog > 0 && die.free <= now {
+            // It is in the middle of a page operation, which it suspends or ends.
+            let rest = die.backlog % program;
+            match self.suspend {
+                Some(suspend) if suspend < rest => {
+                    self.counts.suspensions += 1;
+                    start += suspend;
+                }
+                _ => {
+                    die.backlog -= rest;
+                    start += rest;
+                }
+            }
+        }
+        die.free = start + self.read;
+        let out = (start + self.read).max(self.channels[channel]);
+        self.channels[channel] = out + self.transfer;
+        out + self.transfer
+    }
+
+    /// Writes a page from a place of the drive's memory, at `now`.
+    pub(super) fn write(
+        &mut self,
+        page: u32,
+        held: usize,
+        now: Time,
+        at_drive: &dyn Fn(u32) -> bool,
+        contents: &mut Option<Contents>,
+    ) -> Result<Written, SimError> {
+        let mut at = self.next;
+        for _ in 0..self.dies.len() {
+            if self.takes(at, page) {
+                break;
+            }
+            at = (at + 1) % self.dies.len();
+        }
+        self.next = (at + 1) % self.dies.len();
+        drain(&mut self.dies[at], now);
+        let spare = self.write_to(at, page, held, now, at_drive, contents)?;
+        let die = &self.dies[at];
+        let late = die.backlog.saturating_sub(self.limit);
+        let accepted = if late > 0 { now.max(die.free) + late } else { now };
+        Ok(Written { accepted, spare: (at, spare) })
+    }
+
+    /// Whether the page may be written to the die.
+    pub(super) fn takes(&self, at: usize, page: u32) -> bool {
+        self.dies[at].blocks.live_slots() < self.share || self.split(self.place(page)).0 == at
+    }
+
+    /// The same, to a die that takes the page. Places for dirty pages, if a block was reclaimed.
+    pub(super) fn write_to(
+        &mut self,
+        at: usize,
+        page: u32,
+        held: usize,
+        now: Time,
+        at_drive: &dyn Fn(u32) -> bool,
+        contents: &mut Option<Contents>,
+    ) -> Result<u32, SimError> {
+        let spare = self.open_block(at, now, at_drive, contents)?;
+        let place = self.put(at, page, at_drive)?;
+        if let Some(contents) = contents {
+            contents.buffer_to_flash(held, place);
+        }
+        self.counts.host_programs += 1;
+        self.counts.host_pages += 1;
+        self.dies[at].backlog += self.program;
+        if self.moved.len() >= self.batch {
+            self.tell(now, contents)?;
+        }
+        Ok(spare.saturating_sub(1))
+    }
+
+    /// Sees to it that the die has a block with room; reclaims one if it is short of blocks.
+    fn open_block(
+        &mut self,
+        at: usize,
+        now: Time,
+        at_drive: &dyn Fn(u32) -> bool,
+        contents: &mut Option<Contents>,
+    ) -> Result<u32, SimError> {
+        if let Some(open) = self.dies[at].open {
+            if u32::from(self.dies[at].blocks.info(open).used) < self.per_block {
+                return Ok(0);
+            }
+            self.dies[at].blocks.close(open).map_err(broken)?;
+            self.dies[at].open = None;
+        }
+        if !self.merged {
+            self.release(at, now, contents);
+        } else if self.dies[at].blocks.free() <= 1 && self.dies[at].blocks.dead() > 0 {
+            self.forced += 1;
+            self.tell(now, contents)?;
+        }
+        let short = self.dies[at].blocks.free() <= self.reserve;
+        self.sequence += 1;
+        let sequence = self.sequence;
+        let Some(open) = self.dies[at].blocks.open(0, sequence) else {
+            return Err(SimError::Full { time_ps: now, what: format!("die {at} has no free block") });
+        };
+        self.dies[at].open = Some(open);
+        if short { self.reclaim(at, at_drive, contents) } else { Ok(0) }
+    }
+
+    /// Moves the live pages of the block that has fewest into the open block, which is empty; how many places
+    /// are left.
+    fn reclaim(
+        &mut self,
+        at: usize,
+        at_drive: &dyn Fn(u32) -> bool,
+        contents: &mut Option<Contents>,
+    ) -> Result<u32, SimError> {
+        let picked = Greedy::default().pick(&self.dies[at].blocks, self.sequence, &mut any_block);
+        let Some(victim) = picked else { return Ok(0) };
+        self.reclaims += 1;
+        let mut moved = 0;
+        for slot in 0..self.per_block {
+            let from = self.number(at, victim.0, slot);
+            let Some(page) = self.page_at(from).filter(|page| self.place(*page) == from) else { continue };
+            let to = self.put(at, page, at_drive)?;
+            if let Some(contents) = contents {
+                contents.flash_to_flash(from, to);
+            }
+            moved += 1;
+        }
+        self.counts.move_reads += u64::from(moved);
+        self.counts.move_programs += u64::from(moved);
+        let each = self.read + self.transfer + self.program;
+        self.dies[at].backlog += Time::from(moved) * each;
+        Ok(self.per_block - moved)
+    }
+
+    /// Gives the page the next slot of the die's open block.
+    fn put(&mut self, at: usize, page: u32, at_drive: &dyn Fn(u32) -> bool) -> Result<u32, SimError> {
+        let old = self.place(page);
+        let (die, block, _) = self.split(old);
+        let uses = self.dies[die].blocks.info(block).uses;
+        self.dies[die].blocks.sub_live(block, 1).map_err(broken)?;
+        let open = self.dies[at].open.unwrap_or_default();
+        let Some(slot) = self.dies[at].blocks.take(open) else {
+            return Err(SimError::Conservation {
+                law: "a page is written to a block with room",
+                found: format!("die {at}, block {open:?}"),
+            });
+        };
+        let place = self.number(at, open.0, u32::from(slot));
+        self.map.set(page, place);
+        self.back.set(place, page);
+        if self.merged && at_drive(page) {
+            self.moved.entry(page).or_insert_with(|| {
+                self.order.push(page);
+                (old, uses)
+            });
+        }
+        Ok(place)
+    }
+
+    /// The host no longer uses an old place of the page: its entry has changed.
+    pub(super) fn forget(&mut self, page: u32) {
+        self.moved.remove(&page);
+    }
+
+    /// Tells the host of all pages that have moved: from now on no old place is in use.
+    fn tell(&mut self, now: Time, contents: &mut Option<Contents>) -> Result<(), SimError> {
+        self.batches += 1;
+        for page in std::mem::take(&mut self.order) {
+            if self.moved.contains_key(&page) {
+                self.check_old(page)?;
+                self.moved.remove(&page);
+                self.remapped += 1;
+                self.told.push(page);
+            }
+        }
+        for at in 0..self.dies.len() {
+            self.release(at, now, contents);
+        }
+        Ok(())
+    }
+
+    /// Erases the die's dead blocks.
+    fn release(&mut self, at: usize, now: Time, contents: &mut Option<Contents>) {
+        if self.dies[at].blocks.dead() == 0 {
+            return;
+        }
+        drain(&mut self.dies[at], now);
+        for block in self.dies[at].blocks.release_dead() {
+            self.counts.erases += 1;
+            self.dies[at].backlog += self.erase;
+            if let Some(contents) = contents {
+                for slot in 0..self.per_block {
+                    contents.erase(self.number(at, block.0, slot));
+                }
+            }
+        }
+    }
+
+    /// The old place that the host uses for the page has not been erased since.
+    fn check_old(&self, page: u32) -> Result<(), SimError> {
+        let Some((old, uses)) = self.moved.get(&page).copied() else { return Ok(()) };
+        let (die, block, _) = self.split(old);
+        let info = self.dies[die].blocks.info(block);
+        if info.state == State::Free || info.uses != uses {
+            return Err(SimError::Conservation {
+                law: "no place that the host still uses is erased",
+                found: format!("place {old} of page {page}, in a block {:?}", info.state),
+            });
+        }
+        Ok(())
+    }
+
+    /// Erases of each block.
+    pub(super) fn erased(&self) -> impl Iterator<Item = u32> + '_ {
+        // A block is erased before each use but the first.
+        self.dies
+            .iter()
+            .flat_map(|die| die.blocks.infos())
+            .map(|info| info.uses.saturating_sub(u32::from(info.state != State::Free)))
+    }
+
+    /// Each page is in one place, each live slot is a page's, and old places are still there.
+    pub(super) fn check(&self) -> Result<(), SimError> {
+        let live = self.dies.iter().map(|die| die.blocks.live_slots()).sum();
+        law("live slots of flash are the pages of the host", live, self.map.pages())?;
+        for (page, place) in self.map.iter() {
+            if self.page_at(place) != Some(page) {
+                return Err(SimError::Conservation {
+                    law: "the place of a page holds the page",
+                    found: format!("page {page} at {place}, which holds {:?}", self.page_at(place)),
+                });
+            }
+        }
+        self.order.iter().try_for_each(|page| self.check_old(*page))
+    }
+}
+
+/// Background work that was done by `now`.
+fn drain(die: &mut Die, now: Time) {
+    if now > die.free {
+        die.backlog -= die.backlog.min(now - die.free);
+        die.free = now;
+    }
+}
+
+fn broken(error: impl std::fmt::Display) -> SimError {
+    SimError::Conservation { law: "blocks are used as their states allow", found: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use deepram_media::Registry;
+
+    /// One die of 8 blocks.
+    fn flash(suspend: &str) -> (Hierarchy, Flash) {
+        let registry = Registry::builtin().unwrap();
+        let overrides = [
+            "channels=1",
+            "packages_per_channel=1",
+            "nand.planes=1",
+            "nand.blocks_per_plane=8",
+            "nand.pages_per_block=4",
+            "over_provisioning=50%",
+            "write_queue=2",
+            suspend,
+        ];
+        let preset: Hierarchy = registry.get_with("hierarchy.p3700", &overrides).unwrap();
+        let flash = Flash::new(&preset, false).unwrap();
+        (preset, flash)
+    }
+
+    #[test]
+    fn a_read_waits_for_a_program_or_its_suspension_and_not_for_one_that_is_over() {
+        for (suspend, wait) in
+            [("nand.suspend_program=20us", 20_000_000), ("nand.suspend_program=1s", 1_210_240_000)]
+        {
+            let (preset, mut flash) = flash(suspend);
+            let read = preset.nand.single(NandOp::Read, 1).0;
+            assert_eq!(read, 20_000_000);
+            assert_eq!(flash.read(0, 5), 5 + read);
+            let now = 1_000_000_000;
+            let write =
+                |flash: &mut Flash, now| flash.write(1, 0, now, &|_| true, &mut None).unwrap().accepted;
+            assert_eq!(write(&mut flash, now), now);
+            // At once the whole program is left, a microsecond later that much less.
+            let later = now + 1_000_000;
+            let left = if wait == 20_000_000 { wait } else { wait - 1_000_000 };
+            assert_eq!(flash.read(0, later), later + left + read);
+            let over = now + 1_000_000_000_000;
+            assert_eq!(flash.read(0, over), over + read);
+            // The third program waits until two are left.
+            let now = over + 1_000_000_000;
+            assert_eq!([0; 2].map(|_| write(&mut flash, now)), [now; 2]);
+            assert_eq!(write(&mut flash, now), now + 1_210_240_000);
+            flash.check().unwrap();
+        }
+    }
+}
