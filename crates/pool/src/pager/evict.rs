@@ -21,6 +21,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// not stored to any more is written-protected when it comes back, and clean from then on.
 const DOUBT: u64 = 8;
 
+/// Pages of these that are kept from being used meanwhile: whoever wants one waits for all.
+const TOGETHER: usize = 16;
 /// Threads that take pages out: one writes while the other goes on.
 pub(super) const EVICTORS: usize = 2;
 
@@ -118,12 +120,20 @@ impl Inner {
         let share = (self.frames.limit() / ROOM_SHARE).min(used + vacant);
         let moves = count + count.min(share.saturating_sub(used));
         let mut vacated = self.vacate(ground, (used + moves).saturating_sub(share));
-        let leavers = {
-            let mut evictor = lock(&self.evictor);
-            let leavers = self.choose(ground, moves, chosen);
-            self.carry_out(ground, &mut evictor, &leavers);
-            leavers
+        let parts: Vec<(usize, Option<&[usize]>)> = match chosen {
+            Some(pages) => pages.chunks(TOGETHER).map(|part| (part.len(), Some(part))).collect(),
+            None => (0..moves).step_by(TOGETHER).map(|at| (TOGETHER.min(moves - at), None)).collect(),
         };
+        let mut leavers = Vec::with_capacity(moves);
+        for (count, chosen) in parts {
+            let mut evictor = lock(&self.evictor);
+            let part = self.choose(ground, count, chosen);
+            self.carry_out(ground, &mut evictor, &part);
+            leavers.extend(part);
+            drop(evictor);
+            // Whoever this processor's faults are served for goes first.
+            std::thread::yield_now();
+        }
         if !self.write_out(ground, &leavers, writes) {
             return false;
         }

@@ -36,6 +36,8 @@ const SPIN: Duration = Duration::from_micros(150);
 const LATE: Duration = Duration::from_micros(50);
 /// Sleeps before a crowded processor is tried again.
 const SLEEPS: u32 = 64;
+/// Between two questions for faults while reads are under way: asking takes a lock that faults need.
+const PERIOD: Duration = Duration::from_micros(4);
 /// Faults taken before reads that have ended are looked at.
 const TAKEN: usize = 16;
 
@@ -145,6 +147,8 @@ pub(super) struct Handler<'a> {
     flights: Vec<(Berth, Flight)>,
     /// Pages that are to come ahead of use and have no berth yet; the last first.
     waiting: Vec<(Vec<Coming>, Option<Window>)>,
+    /// When faults and jobs were last asked for.
+    asked: Instant,
     /// Bytes to install that come from nowhere.
     zeros: Box<[u8]>,
 }
@@ -157,6 +161,7 @@ impl<'a> Handler<'a> {
             reads: Reads::new(ring),
             flights: Vec::new(),
             waiting: Vec::new(),
+            asked: Instant::now(),
             zeros: vec![0; BATCH * PAGE].into_boxed_slice(),
         }
     }
@@ -214,7 +219,9 @@ impl<'a> Handler<'a> {
     pub(super) fn step(&mut self) -> bool {
         let mut busy = false;
         // Whoever waits for the ground to be at rest is not kept waiting by new faults.
-        if self.flights.is_empty() || self.inner.writers.load(Relaxed) == 0 {
+        let quiet = self.inner.writers.load(Relaxed) > 0;
+        if self.flights.is_empty() || (!quiet && self.asked.elapsed() >= PERIOD) {
+            self.asked = Instant::now();
             busy |= self.take_faults();
             busy |= self.take_jobs();
         }

@@ -66,9 +66,7 @@ impl Reads {
 
     fn ring() -> Option<IoUring> {
         let entries = (SINGLES + RUNS) as u32;
-        // Completions are entered whenever the handler makes a call, and it makes them all the time.
-        let eager = IoUring::builder().setup_coop_taskrun().setup_single_issuer().build(entries);
-        eager.or_else(|_| IoUring::new(entries)).ok()
+        IoUring::new(entries).ok()
     }
 
     /// Whether several can be under way.

@@ -137,7 +137,7 @@ pub(crate) struct MemoryArgs {
     dir: PathBuf,
     /// Which page the pager takes out: s3fifo, fifo, lru, sieve, clock2 or gclock
     #[arg(long, default_value = Policy::default().name(), value_name = "POLICY")]
-    policy: Policy,
+    policy: String,
     /// Time the whole only: for data that fit, where reading the clock takes as long as the access
     #[arg(long)]
     no_latency: bool,
@@ -204,7 +204,7 @@ fn check(args: &MemoryArgs) -> anyhow::Result<()> {
     if args.warmup.is_some_and(|n| !(n >= 0.0 && (n <= 86_400.0 || args.accesses.is_some()))) {
         return Err(usage("--warmup: 0 or more seconds, 86400 at most".into()));
     }
-    Ok(())
+    args.policy.parse::<Policy>().map(drop).map_err(|error| usage(format!("--policy {error}")))
 }
 
 fn run(args: &MemoryArgs, workload: Workload) -> anyhow::Result<()> {
@@ -292,7 +292,7 @@ fn compete(
         latency: !args.no_latency,
         hints: !args.no_hints,
         seed: args.seed,
-        policy: args.policy.name().to_owned(),
+        policy: args.policy.clone(),
         dir: std::fs::canonicalize(dir)?,
         parent: std::process::id(),
         group: group.as_ref().map(|group| group.path().to_path_buf()),

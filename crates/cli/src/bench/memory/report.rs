@@ -123,7 +123,7 @@ pub(super) fn show(
         size_bytes: args.size.0,
         dram_bytes: args.dram.0,
         threads: args.threads,
-        policy: args.policy.name(),
+        policy: &args.policy,
         latency_timed: !args.no_latency,
         hints: !args.no_hints,
         seed: args.seed,
