@@ -17,12 +17,14 @@ const BATCH: usize = 256;
 const PATIENCE: Duration = Duration::from_millis(100);
 /// How long it waits after a failed write.
 const PAUSE: Duration = Duration::from_millis(50);
+/// How long a fault waits for pages that are being written.
+const MOMENT: Duration = Duration::from_micros(50);
 /// Every so many pages that leave, what is known of their being stored to is put in doubt: a page that is
 /// not stored to any more is written-protected when it comes back, and clean from then on.
 const DOUBT: u64 = 8;
 
 /// Pages of these that are kept from being used meanwhile: whoever wants one waits for all.
-const TOGETHER: usize = 16;
+const TOGETHER: usize = 32;
 /// Threads that take pages out: one writes while the other goes on.
 pub(super) const EVICTORS: usize = 2;
 
@@ -85,11 +87,23 @@ impl Inner {
         self.frames.set_limit((budget.saturating_sub(tables) / PAGE).max(least));
     }
 
-    /// Makes room on the fault path: the evictor was not fast enough.
+    /// Makes room for `count` pages on the fault path: the evictors were not fast enough. Without room after
+    /// this nothing can leave: all of it is pinned, or the store fails.
     pub(super) fn make_room_now(&self, ground: &Ground, count: usize) {
-        let excess = self.frames.excess(0);
-        if excess > 0 {
-            self.evict(ground, excess.max(count).min(BATCH), None, &mut Writes::new(false));
+        let mut writes = Writes::new(false);
+        loop {
+            let excess = self.frames.excess(count);
+            if excess == 0 || self.overcommitted.load(Relaxed) || self.stopping.load(Relaxed) {
+                return;
+            }
+            let moved = self.evict(ground, excess.min(BATCH), None, &mut writes);
+            if !moved {
+                // Whoever writes the pages that are in the way holds the ground already, and so comes to an end.
+                if !lock(&self.room).is_written() {
+                    return;
+                }
+                std::thread::sleep(MOMENT);
+            }
         }
     }
 

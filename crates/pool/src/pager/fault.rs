@@ -1,7 +1,6 @@
 //! Bringing pages in: what a fault needs, and what is done when its bytes are there.
 
 use std::io;
-use std::sync::atomic::Ordering::Relaxed;
 
 use super::ahead::Window;
 use super::ranges::{Layout, Place, Slot, lock};
@@ -283,11 +282,11 @@ impl Inner {
 
     /// Counts frames as used, making room first where there is none.
     fn reserve(&self, ground: &Ground, count: usize) {
-        self.frames.take(count);
-        if self.frames.excess(0) > 0 && !self.overcommitted.load(Relaxed) {
+        if self.frames.excess(count) > 0 {
             add(&self.counters.stalls, 1);
             self.make_room_now(ground, count);
         }
+        self.frames.take(count);
         if self.frames.excess(self.headroom()) > 0 {
             self.nudge();
         }

@@ -81,6 +81,7 @@ impl Forking<'_> {
             evictor: Mutex::default(),
             work: (Mutex::new(false), Condvar::new()),
             writers: AtomicUsize::new(0),
+            handlers: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             overcommitted: AtomicBool::new(false),
             counters: super::Counters::default(),

@@ -61,6 +61,7 @@ impl Handlers {
             count => count,
         };
         let each = many && count == processors.len();
+        inner.handlers.store(count, Relaxed);
         let mut threads = Vec::with_capacity(count);
         for (n, home) in (0..count).zip(processors.iter().map(|n| Some(*n)).chain(std::iter::repeat(None))) {
             let poll = inner.interests(!each)?;
@@ -154,6 +155,9 @@ pub(super) struct Handler<'a> {
 }
 
 impl<'a> Handler<'a> {
+    /// Bytes of a handler's buffers.
+    pub(super) const BYTES: usize = Reads::BYTES + BATCH * PAGE;
+
     pub(super) fn new(inner: &'a Inner, ring: bool) -> Self {
         Self {
             inner,

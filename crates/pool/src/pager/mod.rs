@@ -222,6 +222,8 @@ struct Inner {
     work: (Mutex<bool>, Condvar),
     /// Threads that wait for the ground to be at rest.
     writers: AtomicUsize,
+    /// Threads that serve faults.
+    handlers: AtomicUsize,
     stopping: AtomicBool,
     /// The store failed, and the pager said so.
     overcommitted: AtomicBool,
@@ -282,6 +284,7 @@ impl Pager {
             evictor: Mutex::default(),
             work: (Mutex::new(false), Condvar::new()),
             writers: AtomicUsize::new(0),
+            handlers: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             overcommitted: AtomicBool::new(false),
             counters: Counters::default(),

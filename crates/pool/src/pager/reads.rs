@@ -18,7 +18,7 @@ const SINGLES: usize = 48;
 /// Of these, kept for faults: what is read ahead of use leaves them.
 const KEPT: usize = 16;
 /// Reads of several pages that can be under way.
-const RUNS: usize = 6;
+const RUNS: usize = 4;
 /// How often a ring that refuses an entry is asked again before the plain way is taken.
 const TRIES: usize = 3;
 
@@ -63,6 +63,9 @@ impl Reads {
             done: VecDeque::new(),
         }
     }
+
+    /// Bytes of buffers, once all have been used.
+    pub(super) const BYTES: usize = (SINGLES + RUNS * BATCH) * PAGE;
 
     fn ring() -> Option<IoUring> {
         let entries = (SINGLES + RUNS) as u32;

@@ -71,6 +71,11 @@ impl Room {
         self.frames.len() - self.free.len()
     }
 
+    /// Whether any of them is being written.
+    pub(super) fn is_written(&self) -> bool {
+        self.frames.iter().any(|frame| matches!(frame.state, FrameState::Writing | FrameState::Left))
+    }
+
     /// Frames that are nobody's.
     pub(super) fn vacant(&self) -> usize {
         self.free.len()

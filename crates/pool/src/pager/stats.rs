@@ -249,10 +249,11 @@ impl Inner {
         row
     }
 
-    /// Bytes of all tables.
+    /// Bytes of all tables and buffers.
     pub(super) fn table_bytes(&self, ground: &Ground) -> usize {
         let known = ground.layout.memory_bytes() + ground.store.memory_bytes();
-        known + super::lock(&self.policy).memory_bytes() + super::lock(&self.room).memory_bytes()
+        let buffers = self.handlers.load(Relaxed) * super::Handler::BYTES;
+        known + buffers + super::lock(&self.policy).memory_bytes() + super::lock(&self.room).memory_bytes()
     }
 }
 
