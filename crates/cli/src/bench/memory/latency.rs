@@ -69,7 +69,7 @@ mod tests {
             latency.add(Duration::from_nanos(ns));
             // The longest caps what is told; another, longer one lets it go to the end of its range.
             latency.add(Duration::from_secs(1000));
-            let told = latency.quantiles().unwrap().p50_us * 1e3;
+            let told = (latency.quantiles().unwrap().p50_us * 1e3).round();
             assert!(told >= ns as f64 && told <= ns as f64 * 1.04 + 1.0, "{ns}: {told}");
         }
     }
