@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::ranges::{Place, Slot, lock};
-use super::room::FrameState;
+use super::room::{Frame, FrameState};
 use super::stats::add;
 use super::writes::{Run, Writes};
 use super::{Ground, Inner, PAGE, ROOM_SHARE, runs_of};
@@ -145,8 +145,10 @@ impl Inner {
             self.carry_out(ground, &mut evictor, &part);
             leavers.extend(part);
             drop(evictor);
-            // Whoever this processor's faults are served for goes first.
-            std::thread::yield_now();
+            // Whoever this processor's faults are served for goes first, while frames last.
+            if self.frames.excess(self.headroom() / 2) == 0 {
+                std::thread::yield_now();
+            }
         }
         if !self.write_out(ground, &leavers, writes) {
             return false;
@@ -165,13 +167,18 @@ impl Inner {
             if chunk[at].place != Place::Waiting(number) {
                 continue;
             }
-            let Some(slot) = frame.slot else { continue };
+            let mut room = lock(&self.room);
+            // The page may have come back and left again, for the same frame: what counts is how that is now.
+            let Frame { state: FrameState::Waiting, slot: Some(slot), .. } = *room.frame(number) else {
+                continue;
+            };
+            room.leave(number);
+            drop(room);
             chunk[at].place = Place::Stored(slot);
             if std::mem::take(&mut chunk[at].trigger) {
                 add(&self.counters.windows_wasted, 1);
             }
             chunk[at].cool();
-            lock(&self.room).leave(number);
             self.frames.give(1);
             vacated += 1;
         }
