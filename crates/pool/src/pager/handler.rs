@@ -54,7 +54,9 @@ const READ: u64 = 3;
 impl Handlers {
     pub(super) fn start(inner: &Arc<Inner>, begun: &mpsc::Sender<()>) -> io::Result<Self> {
         let processors = processors();
-        let many = Reads::new(inner.options.ring).are_many();
+        let ring = inner.options.ring;
+        let first = Reads::new(ring);
+        let many = first.are_many();
         let count = match inner.options.handlers {
             0 if many => processors.len().min(FEW),
             0 => (processors.len() * BLOCKING).clamp(8, 32),
@@ -63,11 +65,11 @@ impl Handlers {
         let each = many && count == processors.len();
         inner.handlers.store(count, Relaxed);
         let mut threads = Vec::with_capacity(count);
-        for (n, home) in (0..count).zip(processors.iter().map(|n| Some(*n)).chain(std::iter::repeat(None))) {
-            let poll = inner.interests(!each)?;
-            lock(&inner.descriptors).push(poll.as_raw_fd());
+        let all = std::iter::once(first).chain(std::iter::repeat_with(|| Reads::new(ring)));
+        for (n, reads) in all.take(count).enumerate() {
+            let poll = inner.interests(!each, &reads)?;
             let (inner, begun) = (Arc::clone(inner), begun.clone());
-            let home = home.filter(|_| each);
+            let home = each.then(|| processors[n]);
             let thread = std::thread::Builder::new()
                 .name(format!("deepram-page-{n}"))
                 .stack_size(STACK)
@@ -78,8 +80,7 @@ impl Handlers {
                         // Refused: it is then wherever the kernel puts it.
                         let _ = rustix::thread::sched_setaffinity(None, &only);
                     }
-                    let mut handler = Handler::new(&inner, inner.options.ring);
-                    handler.await_reads(&poll);
+                    let mut handler = Handler::new(&inner, reads);
                     inner.begin_thread(&begun);
                     handler.run(&poll);
                 })?;
@@ -115,8 +116,8 @@ impl Inner {
         let _ = begun.send(());
     }
 
-    /// What a handler sleeps on. A fault wakes one of them if `once`, or all.
-    fn interests(&self, once: bool) -> io::Result<OwnedFd> {
+    /// What a handler with these reads sleeps on. A fault wakes one of them if `once`, or all.
+    fn interests(&self, once: bool, reads: &Reads) -> io::Result<OwnedFd> {
         use epoll::{EventData, EventFlags};
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         // SAFETY: the descriptor lives as long as the ground, which the handlers keep.
@@ -126,6 +127,14 @@ impl Inner {
         epoll::add(&poll, watch, EventData::new_u64(FAULT), fault)?;
         epoll::add(&poll, self.jobs.ready(), EventData::new_u64(JOB), exclusive)?;
         epoll::add(&poll, self.jobs.stopped(), EventData::new_u64(STOP), EventFlags::IN)?;
+        let mut descriptors = lock(&self.descriptors);
+        descriptors.push(poll.as_raw_fd());
+        if let Some(ring) = reads.raw_fd() {
+            descriptors.push(ring);
+            // SAFETY: the ring lives as long as the handler, and so as this.
+            let ring = unsafe { BorrowedFd::borrow_raw(ring) };
+            epoll::add(&poll, ring, EventData::new_u64(READ), EventFlags::IN)?;
+        }
         Ok(poll)
     }
 }
@@ -134,9 +143,15 @@ impl Inner {
 struct Flight {
     /// Pages at neighbouring slots.
     pages: Vec<Coming>,
-    /// If it was ordered ahead of use: as part of which window, if any.
-    ahead: Option<Option<Window>>,
-    begun: Instant,
+    cause: Cause,
+}
+
+/// Why pages are read.
+enum Cause {
+    /// A fault, taken then.
+    Fault(Instant),
+    /// They were ordered ahead of use, as part of a window or by themselves.
+    Ahead(Option<Window>),
 }
 
 /// One handler.
@@ -158,26 +173,16 @@ impl<'a> Handler<'a> {
     /// Bytes of a handler's buffers.
     pub(super) const BYTES: usize = Reads::BYTES + BATCH * PAGE;
 
-    pub(super) fn new(inner: &'a Inner, ring: bool) -> Self {
+    pub(super) fn new(inner: &'a Inner, reads: Reads) -> Self {
         Self {
             inner,
             ground: None,
-            reads: Reads::new(ring),
+            reads,
             flights: Vec::new(),
             waiting: Vec::new(),
             asked: Instant::now(),
             zeros: vec![0; BATCH * PAGE].into_boxed_slice(),
         }
-    }
-
-    /// Has ends of reads wake it as well.
-    fn await_reads(&self, poll: &OwnedFd) {
-        let Some(ring) = self.reads.raw_fd() else { return };
-        lock(&self.inner.descriptors).push(ring);
-        // SAFETY: the ring lives as long as the handler.
-        let ring = unsafe { BorrowedFd::borrow_raw(ring) };
-        let added = epoll::add(poll, ring, epoll::EventData::new_u64(READ), epoll::EventFlags::IN);
-        debug_assert!(added.is_ok(), "{added:?}");
     }
 
     fn run(&mut self, poll: &OwnedFd) {
@@ -240,26 +245,20 @@ impl<'a> Handler<'a> {
         busy
     }
 
-    /// The ground, at rest for who holds it.
-    fn ground(&mut self) -> &Ground {
-        let inner = self.inner;
-        self.ground.get_or_insert_with(|| inner.read())
-    }
-
     fn take_faults(&mut self) -> bool {
         for taken in 0..TAKEN {
             let Some(berth) = self.reads.berth(1, false) else { return true };
+            let inner = self.inner;
+            let ground = self.ground.get_or_insert_with(|| inner.read());
             // An error means that the descriptor is unusable, and the end of all faults.
-            let Some(fault) = self.ground().watch.next().ok().flatten() else {
+            let Some(fault) = ground.watch.next().ok().flatten() else {
                 self.reads.give_back(berth);
                 return taken > 0;
             };
             let begun = Instant::now();
-            let inner = self.inner;
-            let ground = self.ground.get_or_insert_with(|| inner.read());
             let served = inner.begin(ground, fault, &self.zeros);
             if let Some(coming) = served.read {
-                self.start(berth, Flight { pages: vec![coming], ahead: None, begun });
+                self.start(berth, Flight { pages: vec![coming], cause: Cause::Fault(begun) });
             } else {
                 self.reads.give_back(berth);
                 inner.counters.latency(begun.elapsed());
@@ -279,7 +278,7 @@ impl<'a> Handler<'a> {
                     self.waiting.push((pages, window));
                     return busy;
                 };
-                self.start(berth, Flight { pages, ahead: Some(window), begun: Instant::now() });
+                self.start(berth, Flight { pages, cause: Cause::Ahead(window) });
                 busy = true;
             }
             let Some(job) = self.inner.jobs.pop() else { return busy };
@@ -308,7 +307,7 @@ impl<'a> Handler<'a> {
     /// A read has ended: what it brought goes into memory.
     fn arrive(&mut self, Done { berth, whole }: Done) {
         let Some(at) = self.flights.iter().position(|(of, _)| *of == berth) else { return };
-        let (_, Flight { pages, ahead, begun }) = self.flights.swap_remove(at);
+        let (_, Flight { pages, cause }) = self.flights.swap_remove(at);
         let inner = self.inner;
         let ground = self.ground.get_or_insert_with(|| inner.read());
         let bytes = self.reads.bytes(berth, pages.len());
@@ -316,17 +315,17 @@ impl<'a> Handler<'a> {
         let read = if whole { Ok(()) } else { inner.read_again(ground, pages[0].slot, bytes) };
         add(&inner.counters.reads, 1);
         add(&inner.counters.bytes_read, bytes.len() as u64);
-        match (read, ahead) {
-            (Ok(()), None) => {
+        match (read, cause) {
+            (Ok(()), Cause::Fault(begun)) => {
                 if let Some(window) = inner.came(ground, pages[0], bytes) {
                     inner.order(window);
                 }
                 inner.counters.latency(begun.elapsed());
             }
-            (Ok(()), Some(window)) => inner.came_ahead(ground, &pages, bytes, window),
-            (Err(error), None) => super::fault::fail(pages[0].page, &error),
+            (Ok(()), Cause::Ahead(window)) => inner.came_ahead(ground, &pages, bytes, window),
+            (Err(error), Cause::Fault(_)) => super::fault::fail(pages[0].page, &error),
             // Whoever wants them reads them again, and is told then.
-            (Err(_), Some(_)) => inner.did_not_come(ground, &pages),
+            (Err(_), Cause::Ahead(_)) => inner.did_not_come(ground, &pages),
         }
         self.reads.give_back(berth);
     }

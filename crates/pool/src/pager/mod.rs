@@ -61,6 +61,7 @@ use self::evict::EVICTORS;
 use self::handler::{Handler, Handlers};
 use self::jobs::Jobs;
 use self::ranges::{Layout, Place, lock};
+use self::reads::Reads;
 use self::record::Recorder;
 use self::room::Room;
 use self::sharing::Sharing;
@@ -488,7 +489,7 @@ impl Inner {
         }
         drop(begun);
         let mut left = handlers.count() + EVICTORS;
-        let mut handler = Handler::new(self, false);
+        let mut handler = Handler::new(self, Reads::new(false));
         while left > 0 {
             match all.recv_timeout(Duration::from_micros(100)) {
                 Ok(()) => left -= 1,

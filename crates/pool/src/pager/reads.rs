@@ -50,7 +50,7 @@ pub(super) struct Reads {
 impl Reads {
     /// Reads by a ring of its own; one at a time if the kernel refuses one, or none is wanted.
     pub(super) fn new(ring: bool) -> Self {
-        let ring = if ring { Self::ring() } else { None };
+        let ring = if ring { IoUring::new((SINGLES + RUNS) as u32).ok() } else { None };
         Self {
             ring,
             singles: AlignedBuf::zeroed(SINGLES * PAGE),
@@ -66,11 +66,6 @@ impl Reads {
 
     /// Bytes of buffers, once all have been used.
     pub(super) const BYTES: usize = (SINGLES + RUNS * BATCH) * PAGE;
-
-    fn ring() -> Option<IoUring> {
-        let entries = (SINGLES + RUNS) as u32;
-        IoUring::new(entries).ok()
-    }
 
     /// Whether several can be under way.
     pub(super) fn are_many(&self) -> bool {
@@ -121,7 +116,7 @@ impl Reads {
         let entry = entry.user_data(u64::from(berth.0));
         let pushed = match &mut self.ring {
             // SAFETY: the buffer is this value's own, at a stable address, and nobody is given it, nor is it
-            // freed, before the read has ended (`bytes` is asked for only by who started it; `drop` waits).
+            // freed, before the read has ended (`bytes` is asked for only by who started it; `drop` leaks it).
             // The descriptor is the store's, which lives as long as the pager.
             Some(ring) => unsafe { ring.submission().push(&entry) }.is_ok(),
             None => false,

@@ -2,6 +2,7 @@
 //! what processor cache, DRAM, the drive's memory and flash hold. A line of version 0 was never stored.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 
 use crate::error::SimError;
 
@@ -25,6 +26,11 @@ pub(super) struct Contents {
 
 fn blank() -> Page {
     Box::new([0; LINES])
+}
+
+/// A copy of what a place holds: nothing was stored to where nothing is known.
+fn contents_of<K: Eq + Hash>(pages: &HashMap<K, Page>, place: K) -> Page {
+    pages.get(&place).cloned().unwrap_or_else(blank)
 }
 
 impl Contents {
@@ -70,27 +76,27 @@ impl Contents {
     }
 
     pub(super) fn buffer_to_dram(&mut self, held: usize, frame: u32) {
-        let page = self.buffer.get(&held).cloned().unwrap_or_else(blank);
+        let page = contents_of(&self.buffer, held);
         self.dram.insert(frame, page);
     }
 
     pub(super) fn flash_to_dram(&mut self, place: u32, frame: u32) {
-        let page = self.flash.get(&place).cloned().unwrap_or_else(blank);
+        let page = contents_of(&self.flash, place);
         self.dram.insert(frame, page);
     }
 
     pub(super) fn dram_to_buffer(&mut self, frame: u32, held: usize) {
-        let page = self.dram.get(&frame).cloned().unwrap_or_else(blank);
+        let page = contents_of(&self.dram, frame);
         self.buffer.insert(held, page);
     }
 
     pub(super) fn flash_to_buffer(&mut self, place: u32, held: usize) {
-        let page = self.flash.get(&place).cloned().unwrap_or_else(blank);
+        let page = contents_of(&self.flash, place);
         self.buffer.insert(held, page);
     }
 
     pub(super) fn buffer_to_flash(&mut self, held: usize, place: u32) {
-        let page = self.buffer.get(&held).cloned().unwrap_or_else(blank);
+        let page = contents_of(&self.buffer, held);
         self.flash.insert(place, page);
     }
 

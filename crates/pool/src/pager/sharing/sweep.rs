@@ -253,8 +253,11 @@ impl Inner {
                 clocks.push(Clock { segment: Arc::clone(segment), passed: VecDeque::new(), followed });
             }
         }
-        let moved = clocks.iter_mut().filter_map(|clock| clock.follow(&table).then_some(())).count();
-        moved > 0
+        let mut moved = false;
+        for clock in clocks {
+            moved |= clock.follow(&table);
+        }
+        moved
     }
 
     /// Counts the pages of files that this process accounts for; whether there are others than before.
