@@ -48,6 +48,7 @@ const ALLOCATED: u8 = 1;
 const PERMANENT: u8 = 1 << 1;
 const READABLE: u8 = 1 << 2;
 const WRITABLE: u8 = 1 << 3;
+const PERSIST: u8 = 1 << 4;
 const IN_USE: u8 = 1 << 7;
 
 impl Status {
@@ -60,6 +61,19 @@ impl Status {
                 | (readable as u8 * READABLE)
                 | (writable as u8 * WRITABLE),
         )
+    }
+
+    /// The same page in a persist region, or out of it (FlatFlash's P bit): persists are taken for it,
+    /// byte by byte.
+    #[must_use]
+    pub const fn with_persist(self, persist: bool) -> Self {
+        Self(self.0 & !PERSIST | (persist as u8 * PERSIST))
+    }
+
+    /// The page is part of a persist region.
+    #[must_use]
+    pub const fn persist(self) -> bool {
+        self.0 & PERSIST != 0
     }
 
     /// The page exists.
@@ -95,7 +109,11 @@ impl Status {
     /// The status with these bits; `None` where one is set that has no meaning.
     #[must_use]
     pub const fn from_bits(bits: u8) -> Option<Self> {
-        if bits & !(ALLOCATED | PERMANENT | READABLE | WRITABLE) == 0 { Some(Self(bits)) } else { None }
+        if bits & !(ALLOCATED | PERMANENT | READABLE | WRITABLE | PERSIST) == 0 {
+            Some(Self(bits))
+        } else {
+            None
+        }
     }
 }
 

@@ -30,9 +30,9 @@ pub enum PoolError {
         /// The device's name.
         device: String,
     },
-    /// A later version of deepram wrote the file.
+    /// Another version of deepram wrote the file.
     #[error(
-        "{device} has pool format {found}, this deepram reads format {known}: open it with a later deepram"
+        "{device} has pool format {found}, this deepram reads format {known}: open it with the deepram that made it"
     )]
     FutureVersion {
         /// The device's name.
@@ -112,6 +112,14 @@ pub enum PoolError {
         controller: u32,
         /// Its size.
         total: Bytes,
+    },
+    /// Memory cannot be part of a persist region, or is not part of one.
+    #[error("{address}: {problem}")]
+    PersistRegion {
+        /// The first address of which this holds.
+        address: Addr,
+        /// What is wrong, and what would be right.
+        problem: &'static str,
     },
     /// The address is not in an allocated page.
     #[error("{address} is not in allocated memory of this pool")]

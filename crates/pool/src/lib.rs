@@ -47,7 +47,7 @@ pub use deepram_core::{Addr, AddrError, Bytes, Epoch, Retention, SegmentSize};
 pub use error::{PoolError, Result};
 pub use format::{FormatError, VERSION as FORMAT_VERSION};
 pub use options::{CreateOptions, Mapping, OpenOptions};
-pub use pool::{History, Info, Inspection, Lifetime, Permissions, Pool, Root};
+pub use pool::{History, Info, Inspection, Lifetime, Permissions, Persist, Pool, Root};
 pub use region::WatchError;
 pub use stats::Stats;
 pub use store::{DamagedSegment, Report};

@@ -69,6 +69,14 @@ counters! {
     bytes_moved,
     /// Bytes of log headers, table chunks, root records and pool headers.
     bytes_tables,
+    /// Bytes of the line log.
+    bytes_lines,
+    /// Lines made durable by persists.
+    lines_persisted,
+    /// Durable writes that took: groups of persists.
+    line_records,
+    /// Times that the line log was gathered to make room in it.
+    line_gathers,
     /// Blocks reclaimed.
     blocks_reclaimed,
     /// Checkpoints written.

@@ -22,6 +22,10 @@ fn write(page: usize, at: u64, len: usize, value: u8) -> Step {
     Step::Write { page, at, len, value }
 }
 
+fn persist(page: usize, at: u64, len: u64) -> Step {
+    Step::Persist { page, at, len }
+}
+
 fn each_size(steps: &[Step], random: u64, name: &str) {
     for segment in SIZES {
         let survived = every_operation(&Shape::small(segment), steps, random, name);
@@ -173,6 +177,86 @@ fn controllers_commit_and_roll_back_together() {
         let shape = Shape { controllers: 2, ..Shape::small(segment) };
         every_operation(&shape, &steps, 10, "two controllers");
     }
+}
+
+#[test]
+fn persisted_bytes_survive_where_their_epoch_does_not() {
+    let steps = [
+        alloc(2, Permanent),
+        write(0, 0, 9_000, 1),
+        Step::Region(0),
+        write(0, 100, 64, 2),
+        write(1, 0, 100, 3),
+        persist(0, 100, 64),
+        write(0, 100, 20_000, 4),
+        persist(0, 6_000, 10_000),
+        Step::Abandon,
+        write(0, 130, 8, 5),
+        persist(0, 130, 8),
+    ];
+    each_size(&steps, 10, "persist");
+}
+
+#[test]
+fn a_sync_takes_over_what_was_persisted_and_a_rollback_takes_it_back() {
+    let steps = [
+        alloc(1, Permanent),
+        Step::Region(0),
+        write(0, 0, 300, 1),
+        persist(0, 0, 300),
+        write(0, 100, 300, 2),
+        Step::Sync,
+        write(0, 0, 64, 3),
+        persist(0, 0, 64),
+        Step::Rollback(0),
+        write(0, 64, 64, 4),
+        persist(0, 64, 1),
+        Step::Close,
+        write(0, 64, 64, 5),
+        persist(0, 0, 500),
+        Step::NoRegion(0),
+        Step::Free(0),
+        Step::Sync,
+    ];
+    each_size(&steps, 10, "persist, sync, rollback");
+}
+
+#[test]
+fn persists_on_two_controllers_keep_to_the_epoch_that_both_have() {
+    let on = |controller| Step::Alloc { controller, pages: 1, lifetime: Permanent };
+    let steps = [
+        on(0),
+        on(1),
+        Step::Region(0),
+        Step::Region(1),
+        write(0, 0, 100, 1),
+        write(1, 0, 100, 2),
+        persist(1, 0, 100),
+        Step::Sync,
+        write(0, 50, 100, 3),
+        persist(0, 50, 100),
+        Step::Rollback(0),
+        write(1, 0, 100, 4),
+        persist(1, 0, 100),
+    ];
+    let shape = Shape { controllers: 2, ..Shape::small(SegmentSize::K4) };
+    every_operation(&shape, &steps, 6, "persists on two controllers");
+}
+
+#[test]
+fn a_full_line_log_is_gathered_and_loses_nothing() {
+    // 470 lines each; the ring of a small pool has room for about twelve.
+    let mut steps = vec![alloc(1, Permanent), Step::Region(0)];
+    for n in 0..28_u8 {
+        let at = u64::from(n % 3) * 9_000;
+        steps.extend([write(0, at, 30_000, n), persist(0, at, 30_000)]);
+        if n == 13 {
+            steps.push(Step::Abandon);
+        }
+    }
+    let shape = Shape::small(SegmentSize::K4);
+    let survived = every_operation(&shape, &steps, 2, "gathering");
+    assert!(survived > 40, "only {survived} power cuts");
 }
 
 #[test]

@@ -45,6 +45,8 @@ struct Seen {
     checkpoints: u64,
     evictions: u64,
     full: u64,
+    lines_persisted: u64,
+    line_gathers: u64,
 }
 
 impl Seen {
@@ -52,15 +54,18 @@ impl Seen {
         self.blocks_reclaimed += stats.blocks_reclaimed;
         self.checkpoints += stats.checkpoints;
         self.evictions += stats.evictions;
+        self.lines_persisted += stats.lines_persisted;
+        self.line_gathers += stats.line_gathers;
     }
 }
 
 /// One life: steps until the power is cut.
-fn live(runner: &mut Runner, rng: &mut impl Rng, seen: &mut Seen) -> bool {
+fn live(runner: &mut Runner, persists: bool, rng: &mut impl Rng, seen: &mut Seen) -> bool {
     for _ in 0..STEPS {
         let step = match rng.random_range(0..600) {
             0 => Step::Close,
             1 => Step::Abandon,
+            2..590 if persists => persisting(rng),
             _ => step::random(rng),
         };
         match runner.step(&step) {
@@ -90,6 +95,17 @@ fn make_room(runner: &mut Runner) {
     }
 }
 
+/// Steps that fill the line log, with hardly a sync to empty it.
+fn persisting(rng: &mut impl Rng) -> Step {
+    let (page, at) = (rng.random_range(0..2), rng.random_range(0..40_000));
+    match rng.random_range(0..40) {
+        0 if rng.random_ratio(1, 8) => Step::Region(page),
+        1 => Step::Alloc { controller: rng.random(), pages: 1, lifetime: Lifetime::Permanent },
+        2..20 => Step::Write { page, at, len: 20_000, value: rng.random() },
+        _ => Step::Persist { page, at, len: [64, 5_000, 20_000][rng.random_range(0..3)] },
+    }
+}
+
 fn run(seed: u64, seen: &mut Seen) {
     let mut rng = seeds::rng(seed);
     let shape = shape(seed, &mut rng);
@@ -105,7 +121,7 @@ fn run(seed: u64, seen: &mut Seen) {
         let (gone, worlds) = match shape.open(&all) {
             Ok(pool) => {
                 let mut runner = Runner::with(shape, all, pool, world);
-                let cut = live(&mut runner, &mut rng, seen);
+                let cut = live(&mut runner, seed % 6 == 5, &mut rng, seen);
                 if let (Some(pool), false) = (&runner.pool, cut) {
                     runner.world.verify(pool).unwrap_or_else(|what| panic!("{context}: {what}"));
                     assert_sound(pool, &context);
@@ -152,6 +168,8 @@ fn random_workloads_survive_power_cuts_anywhere_again_and_again() {
     if runs > 1 {
         let enough = seen.evictions > 0
             && seen.full > 0
+            && seen.lines_persisted > 1000
+            && seen.line_gathers > 0
             && seen.blocks_reclaimed > 100
             && seen.checkpoints > 500
             && seen.in_opening > 0;

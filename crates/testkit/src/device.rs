@@ -155,20 +155,20 @@ impl State {
     }
 
     /// Errors that mean a bug in the caller, as direct I/O reports them: EINVAL.
-    fn check_alignment(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
-        let unaligned = |what: &str, value: u64| {
-            let message = format!("{what} {value:#x} is not a multiple of {ALIGN}");
+    fn check_alignment(&self, offset: u64, buf: &[u8], unit: usize) -> io::Result<()> {
+        let unaligned = |what: &str, value: u64, unit: usize| {
+            let message = format!("{what} {value:#x} is not a multiple of {unit}");
             Err(io::Error::new(io::ErrorKind::InvalidInput, message))
         };
-        if !offset.is_multiple_of(ALIGN as u64) {
-            return unaligned("offset", offset);
+        if !offset.is_multiple_of(unit as u64) {
+            return unaligned("offset", offset, unit);
         }
-        if !buf.len().is_multiple_of(ALIGN) {
-            return unaligned("length", buf.len() as u64);
+        if !buf.len().is_multiple_of(unit) {
+            return unaligned("length", buf.len() as u64, unit);
         }
         let address = buf.as_ptr().addr();
         if !self.any_buffer && !buf.is_empty() && !address.is_multiple_of(ALIGN) {
-            return unaligned("buffer address", address as u64);
+            return unaligned("buffer address", address as u64, ALIGN);
         }
         Ok(())
     }
@@ -201,7 +201,7 @@ impl State {
 
     fn write(&mut self, offset: u64, buf: &[u8], durable: bool) -> io::Result<()> {
         self.check_power()?;
-        self.check_alignment(offset, buf)?;
+        self.check_alignment(offset, buf, if durable { SECTOR } else { ALIGN })?;
         if !self.newest.contains(offset, buf.len()) {
             let message =
                 format!("write of {} bytes at {offset} is beyond the end, {}", buf.len(), self.newest.len());
@@ -277,7 +277,7 @@ impl State {
 
     fn read(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.check_power()?;
-        self.check_alignment(offset, buf)?;
+        self.check_alignment(offset, buf, ALIGN)?;
         if !self.newest.contains(offset, buf.len()) {
             let message =
                 format!("read of {} bytes at {offset} is beyond the end, {}", buf.len(), self.newest.len());
@@ -574,6 +574,10 @@ impl Device for FaultyDevice {
 
     fn write_durable(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
         self.state().write(offset, buf, true)
+    }
+
+    fn granule(&self) -> usize {
+        SECTOR
     }
 
     fn name(&self) -> String {

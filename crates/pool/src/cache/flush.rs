@@ -21,6 +21,13 @@ const AHEAD_ROUNDS: usize = 2;
 /// Segments copied while the lock is held once.
 const COPY_BATCH: usize = 16;
 
+/// What a sync commits, by controller.
+pub(crate) struct Cut {
+    pub(crate) segments: Vec<Vec<Index>>,
+    /// The last group of persists before the cut.
+    pub(crate) lines: Vec<u64>,
+}
+
 impl Cache {
     /// Writes the segments that have been dirty longest, so that they can be evicted.
     pub(super) fn write_back(&self) -> Result<()> {
@@ -64,8 +71,8 @@ impl Cache {
 
     /// The cut of a sync: every segment that is dirty now belongs to the epoch being closed, and
     /// no store gets into it any more. Stores wait for the cut to end, so that none after it is
-    /// captured while one before it is not. Returns the segments of each controller.
-    pub(crate) fn cut(&self) -> Vec<Vec<Index>> {
+    /// captured while one before it is not.
+    pub(crate) fn cut(&self) -> Cut {
         let mut state = self.lock();
         let mut all = Vec::with_capacity(state.dirty_count);
         let State { dirty, flags, .. } = &mut *state;
@@ -80,12 +87,13 @@ impl Cache {
         state.writing += all.len();
         all.sort_unstable();
         self.protect_runs(&all);
+        let lines = self.stores.iter().map(|store| store.cut_lines()).collect();
         drop(state);
         let mut per_controller = vec![Vec::new(); self.stores.len()];
         for index in all {
             per_controller[(index / self.stride) as usize].push(index);
         }
-        per_controller
+        Cut { segments: per_controller, lines }
     }
 
     /// Takes up to `n` dirty segments of a controller off the list, oldest first, sorted. They are

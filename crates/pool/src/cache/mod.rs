@@ -40,6 +40,7 @@ use crate::stats::{Counters, add};
 use crate::store::{Fetched, Store};
 
 pub(crate) use fault::Handlers;
+pub(crate) use flush::Cut;
 
 const RESIDENT: u8 = 1;
 const DIRTY: u8 = 1 << 1;

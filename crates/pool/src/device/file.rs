@@ -7,10 +7,10 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, StatxFlags, statx};
 use rustix::io::{Errno, ReadWriteFlags, pread, pwritev2};
 
-use super::{ALIGN, Device};
+use super::{ALIGN, Device, SECTOR};
 
 /// How long a lock is waited for. The kernel tears the io_uring of a process that was killed down
 /// after its parent has seen it end, and only then is the file it wrote to closed.
@@ -28,6 +28,7 @@ pub struct FileDevice {
     path: PathBuf,
     len: u64,
     direct: bool,
+    granule: usize,
 }
 
 impl FileDevice {
@@ -46,7 +47,8 @@ impl FileDevice {
             options.read(true).write(true).create_new(true);
             let (file, direct) = open_direct(&mut options, path)?;
             let len = len / ALIGN as u64 * ALIGN as u64;
-            let device = Self { file, path: path.to_owned(), len, direct };
+            let granule = granule(&file, direct);
+            let device = Self { file, path: path.to_owned(), len, direct, granule };
             device.lock()?;
             match rustix::fs::fallocate(&device.file, FallocateFlags::empty(), 0, len) {
                 Ok(()) => {}
@@ -94,7 +96,8 @@ impl FileDevice {
             ));
         };
         let len = len / ALIGN as u64 * ALIGN as u64;
-        let device = Self { file, path: path.to_owned(), len, direct };
+        let granule = granule(&file, direct);
+        let device = Self { file, path: path.to_owned(), len, direct, granule };
         device.lock()?;
         Ok(device)
     }
@@ -156,6 +159,20 @@ fn open_direct(options: &mut OpenOptions, path: &Path) -> io::Result<(File, bool
     }
 }
 
+/// The least unit of direct transfers that the kernel names; [`ALIGN`] if it names none.
+fn granule(file: &File, direct: bool) -> usize {
+    if !direct {
+        return SECTOR;
+    }
+    let asked = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
+    asked
+        .ok()
+        .filter(|found| found.stx_mask & StatxFlags::DIOALIGN.bits() != 0)
+        .map(|found| (found.stx_dio_offset_align as usize).max(SECTOR))
+        .filter(|granule| granule.is_power_of_two() && *granule <= ALIGN)
+        .unwrap_or(ALIGN)
+}
+
 impl Device for FileDevice {
     fn len(&self) -> u64 {
         self.len
@@ -191,6 +208,10 @@ impl Device for FileDevice {
             }
             result => result,
         }
+    }
+
+    fn granule(&self) -> usize {
+        self.granule
     }
 
     fn queue_fd(&self) -> Option<RawFd> {

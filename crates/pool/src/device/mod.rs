@@ -22,7 +22,8 @@ pub const ALIGN: usize = 4096;
 
 /// A file or block device used as flash.
 ///
-/// Offsets, lengths and buffer addresses are multiples of [`ALIGN`]. Methods take `&self`: a
+/// Offsets, lengths and buffer addresses are multiples of [`ALIGN`], but for the durable writes that
+/// [`Device::granule`] allows. Methods take `&self`: a
 /// device may be used from several threads at once. A short transfer is an error, never `Ok`.
 pub trait Device: Send + Sync {
     /// Size in bytes; a multiple of [`ALIGN`].
@@ -59,6 +60,12 @@ pub trait Device: Send + Sync {
     fn write_durable(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
         self.write(offset, buf)?;
         self.flush()
+    }
+
+    /// Of what the offset and length of a [`Device::write_durable`] must be multiples, in bytes: a power
+    /// of two from [`SECTOR`] to [`ALIGN`]. The buffer's address is a multiple of [`ALIGN`] all the same.
+    fn granule(&self) -> usize {
+        ALIGN
     }
 
     /// The raw file descriptor through which writes can be queued (io_uring), if there is one.

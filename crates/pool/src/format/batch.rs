@@ -51,6 +51,8 @@ pub(crate) enum Meta {
     Commit { epoch: u64, wall_ns: u64 },
     /// State went back to `token`; the epoch that opened then.
     Rollback { token: u64, open: u64 },
+    /// The commit in this batch has in it what the line log's groups up to this one say.
+    Lines { group: u64 },
 }
 
 /// Where a stream goes on when its block is full.
@@ -209,7 +211,7 @@ impl Meta {
     pub(crate) fn encoded_len(self) -> usize {
         1 + match self {
             Self::Status { .. } => 9,
-            Self::Delete { .. } | Self::Drop { .. } => 8,
+            Self::Delete { .. } | Self::Drop { .. } | Self::Lines { .. } => 8,
             Self::Commit { .. } | Self::Rollback { .. } => 16,
         }
     }
@@ -241,6 +243,10 @@ impl Meta {
                 w.u64(token);
                 w.u64(open);
             }
+            Self::Lines { group } => {
+                w.u8(6);
+                w.u64(group);
+            }
         }
     }
 
@@ -251,7 +257,8 @@ impl Meta {
             3 => Self::Drop { token: r.u64()? },
             4 => Self::Commit { epoch: r.u64()?, wall_ns: r.u64()? },
             5 => Self::Rollback { token: r.u64()?, open: r.u64()? },
-            other => return Err(r.field("metadata kind", u64::from(other), "1 to 5")),
+            6 => Self::Lines { group: r.u64()? },
+            other => return Err(r.field("metadata kind", u64::from(other), "1 to 6")),
         })
     }
 }

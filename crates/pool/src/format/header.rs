@@ -8,7 +8,7 @@ use super::codec::{FormatError, Reader, Writer, crc32c_without};
 use crate::device::ALIGN;
 
 /// The format that this code writes; it reads no other.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Bytes of one header copy.
 pub(crate) const HEADER_BYTES: usize = ALIGN;

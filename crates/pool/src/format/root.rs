@@ -6,7 +6,7 @@ use deepram_core::{ChunkId, Epoch, Retention, Stamp, TokenInfo, VolumeSnapshot};
 
 use super::batch::NextBlock;
 use super::codec::{FormatError, Reader, Writer};
-use crate::store::{Head, Home};
+use crate::store::{Head, Home, Mark, RingRoot};
 
 const WHAT: &str = "root record";
 
@@ -26,6 +26,8 @@ pub(crate) struct Root {
     pub(crate) heads: Vec<Option<Head>>,
     /// Where table chunks go on.
     pub(crate) meta: Option<(u32, u16)>,
+    /// The line log, if there is one.
+    pub(crate) ring: Option<RingRoot>,
 }
 
 impl Root {
@@ -54,10 +56,10 @@ impl Root {
             w.u64(token.wall_ns);
             w.u32(token.pages_changed);
             w.u64(token.segments_written);
-            pages(&mut w, changed);
+            numbers(&mut w, changed);
         }
-        pages(&mut w, &s.open_changed);
-        pages(&mut w, &s.to_prune);
+        numbers(&mut w, &s.open_changed);
+        numbers(&mut w, &s.to_prune);
         w.count(s.blocks.len());
         for block in &s.blocks {
             let (state, stream) = match block.state {
@@ -94,7 +96,7 @@ impl Root {
             w.u64(home.slot);
             w.u32(home.crc);
         }
-        pages(&mut w, &self.temporary);
+        numbers(&mut w, &self.temporary);
         w.count(self.heads.len());
         for head in &self.heads {
             match head {
@@ -115,6 +117,17 @@ impl Root {
                 w.u8(1);
                 w.u32(block);
                 w.u16(index);
+            }
+        }
+        match &self.ring {
+            None => w.u8(0),
+            Some(ring) => {
+                w.u8(1);
+                numbers(&mut w, &ring.blocks);
+                w.u64(ring.start.number);
+                w.u64(ring.start.at);
+                w.u64(ring.retired);
+                w.u64(ring.end);
             }
         }
         w.0
@@ -145,10 +158,10 @@ impl Root {
                 pages_changed: r.u32()?,
                 segments_written: r.u64()?,
             });
-            changed.push(read_pages(&mut r)?);
+            changed.push(read_numbers(&mut r)?);
         }
-        let open_changed = read_pages(&mut r)?;
-        let to_prune = read_pages(&mut r)?;
+        let open_changed = read_numbers(&mut r)?;
+        let to_prune = read_numbers(&mut r)?;
         let mut blocks = Vec::new();
         for _ in 0..r.count(18)? {
             let (state, stream) = (r.u8()?, r.u8()?);
@@ -175,7 +188,7 @@ impl Root {
         let directory = (0..r.count(16)?)
             .map(|_| Ok((ChunkId(r.u32()?), Home { slot: r.u64()?, crc: r.u32()? })))
             .collect::<Result<_, _>>()?;
-        let temporary = read_pages(&mut r)?;
+        let temporary = read_numbers(&mut r)?;
         let mut heads = Vec::new();
         for _ in 0..r.count(1)? {
             heads.push(match r.u8()? {
@@ -191,6 +204,15 @@ impl Root {
         let meta = match r.u8()? {
             0 => None,
             _ => Some((r.u32()?, r.u16()?)),
+        };
+        let ring = match r.u8()? {
+            0 => None,
+            _ => Some(RingRoot {
+                blocks: read_numbers(&mut r)?,
+                start: Mark { number: r.u64()?, at: r.u64()? },
+                retired: r.u64()?,
+                end: r.u64()?,
+            }),
         };
         Ok(Self {
             snapshot: VolumeSnapshot {
@@ -213,17 +235,18 @@ impl Root {
             block_sequence,
             heads,
             meta,
+            ring,
         })
     }
 }
 
-fn pages(w: &mut Writer, pages: &[u32]) {
-    w.count(pages.len());
-    for page in pages {
-        w.u32(*page);
+fn numbers(w: &mut Writer, numbers: &[u32]) {
+    w.count(numbers.len());
+    for number in numbers {
+        w.u32(*number);
     }
 }
 
-fn read_pages(r: &mut Reader<'_>) -> Result<Vec<u32>, FormatError> {
+fn read_numbers(r: &mut Reader<'_>) -> Result<Vec<u32>, FormatError> {
     (0..r.count(4)?).map(|_| r.u32()).collect()
 }

@@ -88,21 +88,32 @@ impl Pool {
     /// [`PoolError::NotAllocated`], [`PoolError::Permission`], [`PoolError::NoSpace`],
     /// [`PoolError::Device`]. Bytes before the one at fault may have been written.
     pub fn write(&self, addr: Addr, from: &[u8]) -> Result<()> {
-        let mut buffer = AlignedBuf::zeroed(self.inner.cache.segment_bytes());
         for piece in self.pieces(addr, from.len())? {
             self.permit(addr, piece.page, Access::Write)?;
-            let cache = &self.inner.cache;
-            let guard = match cache.resident(piece.index, Access::Write, &mut buffer) {
-                Err(PoolError::NoSpace { .. }) => {
-                    // Older tokens give way; then it works or the error is final.
-                    cache.relieve(piece.index)?;
-                    cache.resident(piece.index, Access::Write, &mut buffer)?
-                }
-                other => other?,
-            };
-            cache.region.copy_in(piece.offset, &from[piece.range]);
-            drop(guard);
+            self.put_piece(&piece, &from[piece.range.clone()])?;
         }
+        Ok(())
+    }
+
+    /// Copies bytes into the pool, whatever the permissions.
+    pub(super) fn put(&self, addr: Addr, from: &[u8]) -> Result<()> {
+        self.pieces(addr, from.len())?
+            .try_for_each(|piece| self.put_piece(&piece, &from[piece.range.clone()]))
+    }
+
+    fn put_piece(&self, piece: &Piece, from: &[u8]) -> Result<()> {
+        let mut buffer = AlignedBuf::zeroed(self.inner.cache.segment_bytes());
+        let cache = &self.inner.cache;
+        let guard = match cache.resident(piece.index, Access::Write, &mut buffer) {
+            Err(PoolError::NoSpace { .. }) => {
+                // Older tokens give way; then it works or the error is final.
+                cache.relieve(piece.index)?;
+                cache.resident(piece.index, Access::Write, &mut buffer)?
+            }
+            other => other?,
+        };
+        cache.region.copy_in(piece.offset, from);
+        drop(guard);
         Ok(())
     }
 

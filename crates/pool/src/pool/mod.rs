@@ -2,6 +2,7 @@
 
 mod access;
 mod open;
+mod persist;
 mod roots;
 
 use std::sync::Arc;
@@ -13,12 +14,13 @@ use deepram_core::units::PAGE_BYTES;
 use deepram_core::{Addr, Bytes, Epoch, PageId, Retention, SegmentSize, Status};
 use uuid::Uuid;
 
-use crate::cache::{Cache, Handlers};
+use crate::cache::{Cache, Cut, Handlers};
 use crate::error::{PoolError, Result};
 use crate::stats::{Counters, Stats, add};
 use crate::store::{Commit, Log, Report, Store};
 
 pub use open::Inspection;
+pub use persist::Persist;
 pub use roots::Root;
 
 /// Whether memory outlives the process that asked for it (NVMM, Software Interface).
@@ -217,6 +219,9 @@ impl Pool {
     pub fn setperms(&self, addr: Addr, len: u64, permissions: Permissions) -> Result<()> {
         let (controller, first, count) = self.pages(addr, len)?;
         let store = &self.inner.stores[controller as usize];
+        if permissions.lifetime == Lifetime::Temporary {
+            self.no_persist_region(controller, first, count)?;
+        }
         let mut log = store.lock_log();
         self.inner.cache.ensure_open()?;
         if !permissions.read && !permissions.write {
@@ -224,7 +229,9 @@ impl Pool {
         }
         // Under the cache's lock, so that no access is between its check and its store.
         let state = self.inner.cache.lock();
-        store.set_status(&mut log, first, count, permissions.status())?;
+        for (first, count, persist) in self.persist_runs(controller, first, count)? {
+            store.set_status(&mut log, first, count, permissions.status().with_persist(persist))?;
+        }
         self.inner.cache.set_access(controller, first, count, permissions.status())?;
         drop(state);
         Ok(())
@@ -291,8 +298,9 @@ impl Pool {
             logs.iter_mut().for_each(|log| log.doubt());
         }
         result?;
-        for store in &inner.stores {
+        for (store, (log, &lines)) in inner.stores.iter().zip(logs.iter_mut().zip(&cut.lines)) {
             store.close_epoch(wall_ns)?;
+            store.retire_lines(log, lines);
         }
         drop(logs);
         add(&inner.counters.syncs, 1);
@@ -304,19 +312,19 @@ impl Pool {
     fn commit_cut(
         &self,
         logs: &mut [std::sync::MutexGuard<'_, Log>],
-        cut: &[Vec<u32>],
+        cut: &Cut,
         epoch: Epoch,
         wall_ns: u64,
     ) -> Result<()> {
         let cache = &self.inner.cache;
-        let commit = Commit::Epoch { epoch, wall_ns };
-        if let ([store], [log], [segments]) = (&self.inner.stores[..], &mut logs[..], cut)
+        let commit = |controller: usize| Commit::Epoch { epoch, wall_ns, lines: cut.lines[controller] };
+        if let ([store], [log], [segments]) = (&self.inner.stores[..], &mut logs[..], &cut.segments[..])
             && store.is_small(log, segments.len())
         {
-            return cache.flush(log, 0, segments, Some(commit));
+            return cache.flush(log, 0, segments, Some(commit(0)));
         }
         let mut result = Ok(());
-        for (controller, (log, segments)) in logs.iter_mut().zip(cut).enumerate() {
+        for (controller, (log, segments)) in logs.iter_mut().zip(&cut.segments).enumerate() {
             if result.is_ok() {
                 result = cache.flush(log, controller, segments, None);
             } else {
@@ -327,8 +335,8 @@ impl Pool {
         for (store, log) in self.inner.stores.iter().zip(logs.iter_mut()) {
             store.flush_log(log)?;
         }
-        for (store, log) in self.inner.stores.iter().zip(logs.iter_mut()) {
-            store.commit(log, commit, &[], &mut |_, _| {}, &mut |_| {})?;
+        for (controller, (store, log)) in self.inner.stores.iter().zip(logs.iter_mut()).enumerate() {
+            store.commit(log, commit(controller), &[], &mut |_, _| {}, &mut |_| {})?;
         }
         Ok(())
     }
@@ -349,12 +357,13 @@ impl Pool {
             store.changed_since(token)?;
         }
         let mut state = cache.lock();
+        let lines: Vec<u64> = inner.stores.iter().map(|store| store.cut_lines()).collect();
         // All controllers or none: the tables stay as they are until every commit is there.
         let committed: Result<Vec<_>> = inner
             .stores
             .iter()
-            .zip(&mut logs)
-            .map(|(store, log)| store.commit_rollback(log, token))
+            .zip(logs.iter_mut().zip(&lines))
+            .map(|(store, (log, &lines))| store.commit_rollback(log, token, lines))
             .collect();
         let mut forgotten = Vec::new();
         let result = committed.and_then(|changes| {
@@ -375,6 +384,9 @@ impl Pool {
             logs.iter_mut().for_each(|log| log.doubt());
         }
         result?;
+        for (store, (log, &lines)) in inner.stores.iter().zip(logs.iter_mut().zip(&lines)) {
+            store.retire_lines(log, lines);
+        }
         // What is dirty is newer than any token.
         forgotten.extend(cache.dirty(&state));
         cache.forget(&mut state, forgotten);

@@ -169,7 +169,9 @@ impl Pool {
             keeper: Mutex::new(Some(keeper)),
             closed: AtomicBool::new(false),
         };
-        Ok(Self { inner: Arc::new(inner) })
+        let pool = Self { inner: Arc::new(inner) };
+        pool.replay_lines()?;
+        Ok(pool)
     }
 
     /// Reads what can be known of a pool without changing it.

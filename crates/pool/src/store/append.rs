@@ -154,7 +154,7 @@ impl Store {
     ) -> Result<()> {
         if left.len() <= SERIAL {
             while !left.is_empty() {
-                let mut plan = self.plan_batch(log, stream, items, left, None)?;
+                let mut plan = self.plan_batch(log, stream, items, left, &[])?;
                 self.fill_batch(&mut plan, fill);
                 under_way.push_back(self.submit_batch(log, plan, items)?);
                 if !self.publish_done(log, under_way, items, published)? {
@@ -178,7 +178,7 @@ impl Store {
             let mut result = Ok(());
             loop {
                 while ahead < FILL_AHEAD && result.is_ok() && !left.is_empty() {
-                    match self.plan_batch(log, stream, items, left, None) {
+                    match self.plan_batch(log, stream, items, left, &[]) {
                         Ok(plan) => ahead += usize::from(to_fill.send(plan).is_ok()),
                         Err(error) => result = Err(error),
                     }
@@ -259,7 +259,7 @@ impl Store {
         stream: Stream,
         items: &[WriteItem],
         left: &mut Vec<usize>,
-        commit: Option<Meta>,
+        commit: &[Meta],
     ) -> Result<Plan> {
         let segment = self.geometry.segment_bytes();
         let head = self.head(log, stream)?;
@@ -347,7 +347,7 @@ impl Store {
         items: &[WriteItem],
         left: &mut Vec<usize>,
         fill: Fill<'_>,
-        commit: Option<Meta>,
+        commit: &[Meta],
     ) -> Result<Batch> {
         let mut plan = self.plan_batch(log, Stream::User, items, left, commit)?;
         self.fill_batch(&mut plan, fill);
@@ -537,12 +537,15 @@ impl Store {
         // What came before must not be later on flash than the commit that counts on it.
         self.flush_log(log)?;
         let meta = match commit {
-            Commit::Epoch { epoch, wall_ns } => Meta::Commit { epoch: epoch.0, wall_ns },
-            Commit::Rollback { token, open } => Meta::Rollback { token: token.0, open: open.0 },
+            Commit::Epoch { epoch, wall_ns, .. } => Meta::Commit { epoch: epoch.0, wall_ns },
+            Commit::Rollback { token, open, .. } => Meta::Rollback { token: token.0, open: open.0 },
         };
+        let (Commit::Epoch { lines, .. } | Commit::Rollback { lines, .. }) = commit;
+        let lines = log.ring.as_ref().map(|_| Meta::Lines { group: lines });
+        let metas: Vec<Meta> = lines.into_iter().chain([meta]).collect();
         let mut left: Vec<usize> = (0..items.len()).collect();
         let kept = log.pending.clone();
-        let batch = self.start_batch(log, items, &mut left, fill, Some(meta))?;
+        let batch = self.start_batch(log, items, &mut left, fill, &metas)?;
         debug_assert!(left.is_empty(), "the caller keeps to SMALL_SYNC and one header");
         if let Some(Err(source)) = batch.done {
             log.broken = true;
@@ -589,7 +592,7 @@ impl Store {
                 .count();
             let rest = log.pending.split_off(fits);
             let kept = log.pending.clone();
-            let batch = self.start_batch(log, &[], &mut Vec::new(), &mut |_, _| {}, None)?;
+            let batch = self.start_batch(log, &[], &mut Vec::new(), &mut |_, _| {}, &[])?;
             log.queue.drain();
             let (batch, outcome) = self.outcome(log, &mut VecDeque::new(), batch);
             if let Err(source) = outcome {
@@ -629,10 +632,10 @@ impl Store {
 /// What a commit makes current.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Commit {
-    /// The open epoch is closed.
-    Epoch { epoch: Epoch, wall_ns: u64 },
-    /// State is that of `token` again.
-    Rollback { token: Epoch, open: Epoch },
+    /// The open epoch is closed; it has the line log's groups up to `lines`.
+    Epoch { epoch: Epoch, wall_ns: u64, lines: u64 },
+    /// State is that of `token` again, whatever the groups up to `lines` say.
+    Rollback { token: Epoch, open: Epoch, lines: u64 },
 }
 
 fn record(item: &WriteItem, bytes: &[u8]) -> SlotRecord {

@@ -29,6 +29,8 @@ pub struct DamagedSegment {
 pub struct Report {
     /// Segments read and compared with their checksums.
     pub segments: u64,
+    /// Records of the line log read and compared with theirs.
+    pub records: u64,
     /// Those that failed.
     pub damaged: Vec<DamagedSegment>,
     /// Structures that are damaged or contradict each other.
@@ -47,7 +49,7 @@ impl Store {
     /// Loads every table chunk, checks the tables against themselves, reads every live segment.
     pub(crate) fn check(
         &self,
-        _log: &mut Log,
+        log: &mut Log,
         report: &mut Report,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<()> {
@@ -65,6 +67,7 @@ impl Store {
             let device = self.device.name();
             report.problems.extend(problems.into_iter().map(|p| format!("{device}: {p}")));
         }
+        self.check_lines(log, report)?;
         let total = self.lock_tables().volume.blocks().live_slots();
         let mut done = 0;
         for block in 0..self.geometry.blocks {

@@ -270,6 +270,7 @@ impl Store {
             block_sequence: log.block_sequence,
             heads: log.heads.to_vec(),
             meta: log.meta,
+            ring: log.ring.clone(),
         }
     }
 

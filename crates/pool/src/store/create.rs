@@ -186,7 +186,9 @@ impl Store {
                 generation: 0,
                 incarnation: 0,
                 root: Vec::new(),
+                ring: None,
             }),
+            lines: super::lines::Lines::default(),
             room: AtomicI64::new(0),
             counters,
         };

@@ -16,6 +16,7 @@ mod check;
 mod checkpoint;
 mod create;
 mod fetch;
+mod lines;
 mod ops;
 mod reclaim;
 mod recover;
@@ -41,6 +42,7 @@ pub(crate) use append::{Commit, Stream, WriteItem};
 pub use check::{DamagedSegment, Report};
 pub(crate) use create::{Identity, Sizing};
 pub(crate) use fetch::Fetched;
+pub(crate) use lines::{Mark, RingRoot};
 pub(crate) use recover::Recovery;
 pub use sites::{Kind, Site};
 use summary::Summaries;
@@ -55,6 +57,7 @@ pub(crate) struct Store {
     identity: Identity,
     tables: Mutex<Tables>,
     log: Mutex<Log>,
+    lines: lines::Lines,
     /// Slots that may yet be filled with new segments; see `space.rs`.
     room: AtomicI64,
     counters: Arc<Counters>,
@@ -107,6 +110,8 @@ pub(crate) struct Log {
     generation: u64,
     incarnation: u32,
     root: Vec<Extent>,
+    /// The line log, as the next root record will tell of it.
+    ring: Option<RingRoot>,
 }
 
 /// Where a stream writes next.
@@ -206,6 +211,7 @@ impl Store {
         let buffers = (append::BUFFERS + 1) * append::buffer_bytes(&self.geometry)
             + self.geometry.block_bytes() as usize;
         tables.volume.memory_bytes()
+            + self.lines.memory_bytes()
             + tables.summaries.memory_bytes()
             + tables.directory.capacity() * size_of::<Option<Home>>()
             + buffers

@@ -121,7 +121,12 @@ impl Store {
     /// Makes the return to a token durable. Tells for each page that has changed since which
     /// segments (bit by segment) and whether its status. The tables follow when every controller
     /// has got so far ([`Store::rollback`]); until then the state is as it was.
-    pub(crate) fn commit_rollback(&self, log: &mut Log, token: Epoch) -> Result<Vec<(PageId, u16, bool)>> {
+    pub(crate) fn commit_rollback(
+        &self,
+        log: &mut Log,
+        token: Epoch,
+        lines: u64,
+    ) -> Result<Vec<(PageId, u16, bool)>> {
         let pages = self.changed_since(token)?;
         let mut changes = Vec::with_capacity(pages.len());
         for &page in &pages {
@@ -131,7 +136,7 @@ impl Store {
             changes.push((page, segments, status));
         }
         let open = Epoch(self.open_epoch().0 + 1);
-        self.commit(log, Commit::Rollback { token, open }, &[], &mut |_, _| {}, &mut |_| {})?;
+        self.commit(log, Commit::Rollback { token, open, lines }, &[], &mut |_, _| {}, &mut |_| {})?;
         Ok(changes)
     }
 

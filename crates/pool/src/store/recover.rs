@@ -318,6 +318,9 @@ impl Recovery {
         log.block_sequence = self.root.block_sequence;
         log.root.clone_from(&self.header.root);
         log.meta = self.root.meta;
+        if let Some(ring) = self.root.ring {
+            store.recover_lines(&mut log, ring)?;
+        }
         drop(log);
         {
             let mut tables = store.lock_tables();
@@ -434,6 +437,7 @@ impl Store {
                 self.with_tables(|t| t.volume.drop_token(Epoch(token)))?;
                 while self.prune(4096)? {}
             }
+            Meta::Lines { group } => self.lines.note_retired(group),
             Meta::Commit { .. } | Meta::Rollback { .. } => {}
         }
         Ok(())

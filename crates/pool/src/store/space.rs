@@ -138,6 +138,11 @@ impl Store {
         self.spill_pending(log)
     }
 
+    /// Makes sure that so many blocks are free beside those that writing needs.
+    pub(super) fn make_blocks_free(&self, log: &mut Log, blocks: u32) -> Result<()> {
+        self.make_free(log, self.blocks_for(0) + blocks, true)
+    }
+
     /// Puts the blocks in order that an earlier life left half filled, as far as that goes.
     pub(super) fn recover_space(&self, log: &mut Log) -> Result<()> {
         match self.make_free(log, self.blocks_for(0), false) {
@@ -235,6 +240,8 @@ impl Store {
     /// Work that need not wait for anybody, done in the background: expired tokens, pruning,
     /// checkpoints, reclamation ahead of need. Whether there is more of it at hand.
     pub(crate) fn tend(&self) -> bool {
+        // As for the rest: whoever waits for these lines is told.
+        let _ = self.push_lines();
         // Whoever has the log is doing something that somebody waits for.
         let Ok(mut log) = self.log.try_lock() else { return false };
         // An error here shows again where the work is needed; nobody asked for it yet.

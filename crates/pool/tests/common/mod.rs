@@ -16,4 +16,5 @@ use deepram_core::SegmentSize;
 
 pub const MIB: u64 = 1 << 20;
 pub const PAGE: u64 = 1 << 16;
+pub const LINE: u64 = 64;
 pub const SIZES: [SegmentSize; 3] = [SegmentSize::K4, SegmentSize::K8, SegmentSize::K16];

@@ -4,9 +4,9 @@ use deepram_pool::{Addr, Lifetime, Permissions, Pool, PoolError};
 use deepram_testkit::FaultyDevice;
 use rand::{Rng, RngExt};
 
-use super::PAGE;
 use super::rig::Shape;
 use super::world::{World, Worlds};
+use super::{LINE, PAGE};
 
 /// Numbers that pick a page, root or token are taken modulo how many there are.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +26,14 @@ pub enum Step {
     Perms {
         page: usize,
         permissions: Permissions,
+    },
+    /// Makes a page a persist region, which is a sync.
+    Region(usize),
+    NoRegion(usize),
+    Persist {
+        page: usize,
+        at: u64,
+        len: u64,
     },
     SetRoot {
         name: u8,
@@ -116,8 +124,55 @@ impl Runner {
             }
             Step::Perms { page, permissions } => {
                 let Some(page) = self.page(page) else { return Ok(()) };
-                self.pool().setperms(Addr::from_raw(page), PAGE, permissions)?;
+                let done = self.pool().setperms(Addr::from_raw(page), PAGE, permissions);
+                if self.world.now.regions.contains(&page) && permissions.lifetime == Lifetime::Temporary {
+                    assert!(matches!(done, Err(PoolError::PersistRegion { .. })), "{done:?}");
+                    return Ok(());
+                }
+                done?;
                 self.world.now.pages.insert(page, permissions);
+            }
+            Step::Region(page) => {
+                let Some(page) = self.page(page) else { return Ok(()) };
+                let done = self.pool().create_pmem_region(Addr::from_raw(page), PAGE);
+                if self.world.now.pages[&page].lifetime == Lifetime::Temporary {
+                    assert!(matches!(done, Err(PoolError::PersistRegion { .. })), "{done:?}");
+                    return Ok(());
+                }
+                let mut after = self.world.clone();
+                after.now.regions.insert(page);
+                after.sync(after.open);
+                if done.is_err() {
+                    self.attempt = Some(after);
+                    return Ok(done?);
+                }
+                self.world = after;
+            }
+            Step::NoRegion(page) => {
+                let Some(page) = self.page(page) else { return Ok(()) };
+                self.pool().remove_pmem_region(Addr::from_raw(page), PAGE)?;
+                self.world.now.regions.remove(&page);
+            }
+            Step::Persist { page, at, len } => {
+                let Some(page) = self.page(page) else { return Ok(()) };
+                let (at, len) = (page + at, len.min(PAGE - at));
+                let done = self.pool().persist(Addr::from_raw(at), len);
+                if !self.world.now.regions.contains(&page) {
+                    assert!(matches!(done, Err(PoolError::PersistRegion { .. })), "{done:?}");
+                    return Ok(());
+                }
+                if !self.world.now.pages[&page].read {
+                    assert!(matches!(done, Err(PoolError::Permission { .. })), "{done:?}");
+                    return Ok(());
+                }
+                let mut after = self.world.clone();
+                let first = at / LINE * LINE;
+                after.model.persist(first, (at + len).next_multiple_of(LINE) - first);
+                if done.is_err() {
+                    self.attempt = Some(after);
+                    return Ok(done?);
+                }
+                self.world = after;
             }
             Step::SetRoot { name, page } => {
                 let Some(page) = self.page(page) else { return Ok(()) };
@@ -230,7 +285,7 @@ impl Runner {
 pub fn random(rng: &mut impl Rng) -> Step {
     let lifetime = if rng.random_ratio(1, 4) { Lifetime::Temporary } else { Lifetime::Permanent };
     let page = rng.random_range(0..64);
-    match rng.random_range(0..40) {
+    match rng.random_range(0..48) {
         0..4 => Step::Alloc { controller: rng.random(), pages: rng.random_range(1..3), lifetime },
         4..6 => Step::Free(page),
         6..8 => {
@@ -244,6 +299,12 @@ pub fn random(rng: &mut impl Rng) -> Step {
         18 => Step::Rollback(rng.random_range(0..3)),
         19 => Step::DropToken(rng.random_range(0..3)),
         20 if rng.random_ratio(1, 2) => Step::Compact,
+        21 => Step::Region(page),
+        22 if rng.random_ratio(1, 4) => Step::NoRegion(page),
+        23..30 => {
+            let len = [1, 64, 300, 30_000][rng.random_range(0..4)];
+            Step::Persist { page, at: rng.random_range(0..PAGE), len }
+        }
         _ => {
             let at = rng.random_range(0..PAGE);
             let len = [8, 100, 5000, 30_000][rng.random_range(0..4)];

@@ -13,6 +13,8 @@ pub struct Side {
     /// Allocated pages by address.
     pub pages: BTreeMap<u64, Permissions>,
     pub roots: BTreeMap<String, (u64, u64)>,
+    /// Pages of persist regions.
+    pub regions: BTreeSet<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -65,6 +67,7 @@ impl World {
 
     pub fn free(&mut self, page: u64) {
         self.now.pages.remove(&page);
+        self.now.regions.remove(&page);
         self.model.free(page, PAGE);
     }
 
@@ -192,6 +195,10 @@ impl World {
                 Ok(found) if found == *permissions => {}
                 other => return fail(format!("page {page:#x} is {other:?}, not {permissions:?}")),
             }
+            let is_region = pool.is_pmem_region(addr).map_err(|e| e.to_string())?;
+            if is_region != self.now.regions.contains(&page) {
+                return fail(format!("page {page:#x} being in a persist region is {is_region}"));
+            }
             match (pool.read(addr, &mut bytes), permissions.read) {
                 (Ok(()), true) => {
                     self.model.read(page, &mut expected);
@@ -227,13 +234,17 @@ impl Worlds {
     /// The one that the pool, opened again, is in.
     pub fn pick(&self, pool: &Pool) -> Result<World, String> {
         let open = pool.info().open_epoch.0;
-        let Some(world) = self.0.iter().find(|w| w.open == open) else {
-            let may: Vec<u64> = self.0.iter().map(|w| w.open).collect();
-            return Err(format!("epoch {open} is open, not one of {may:?}"));
-        };
-        let mut world = world.clone();
-        world.crash();
-        world.verify(pool)?;
-        Ok(world)
+        let may: Vec<u64> = self.0.iter().map(|w| w.open).collect();
+        let mut problem = format!("epoch {open} is open, not one of {may:?}");
+        // Several, where it was a persist that was under way.
+        for world in self.0.iter().filter(|w| w.open == open) {
+            let mut world = world.clone();
+            world.crash();
+            match world.verify(pool) {
+                Ok(()) => return Ok(world),
+                Err(what) => problem = what,
+            }
+        }
+        Err(problem)
     }
 }

@@ -1,0 +1,152 @@
+//! A record of the line log: lines of 64 bytes with their addresses, in whole sectors.
+//! Byte layout: `docs/internals/pool-format.md`, section "Line record".
+
+use super::codec::{FormatError, Reader, Writer, crc32c_without};
+use crate::device::SECTOR;
+
+/// Bytes of a line.
+pub(crate) const LINE: usize = 64;
+/// Where a record's own checksum stands.
+pub(crate) const CRC_AT: usize = 4;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"DRL1");
+const WHAT: &str = "line record";
+/// Bytes before the lines.
+const FIXED: usize = 48;
+/// A line's number, then its bytes.
+const ENTRY: usize = 8 + LINE;
+
+/// The fixed part of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LineHeader {
+    /// First half of the pool's uuid.
+    pub(crate) pool: u64,
+    pub(crate) controller: u16,
+    pub(crate) lines: u16,
+    /// Length in sectors of 512 bytes.
+    pub(crate) sectors: u32,
+    /// One more than that of the record before.
+    pub(crate) number: u64,
+    /// The group of persists that its last line comes from: never less than in the record before.
+    pub(crate) group: u64,
+    /// Sectors of the ring from its making to here.
+    pub(crate) at: u64,
+}
+
+/// Most lines in a record of so many bytes.
+pub(crate) const fn capacity(bytes: usize) -> usize {
+    (bytes - FIXED) / ENTRY
+}
+
+/// Bytes of a record of so many lines, before rounding up to sectors.
+pub(crate) const fn record_bytes(lines: usize) -> usize {
+    FIXED + lines * ENTRY
+}
+
+/// Puts a line in its place in a record that is being filled.
+pub(crate) fn put(record: &mut [u8], nth: usize, line: u64, bytes: &[u8]) {
+    let start = record_bytes(nth);
+    record[start..start + 8].copy_from_slice(&line.to_le_bytes());
+    record[start + 8..start + ENTRY].copy_from_slice(bytes);
+}
+
+/// Completes a record whose lines are in place; `record` is all of its sectors.
+pub(crate) fn seal(record: &mut [u8], header: &LineHeader) {
+    debug_assert_eq!(record.len(), header.sectors as usize * SECTOR);
+    let mut w = Writer::default();
+    w.u32(MAGIC);
+    w.u32(0);
+    w.u64(header.pool);
+    w.u16(header.controller);
+    w.u16(header.lines);
+    w.u32(header.sectors);
+    w.u64(header.number);
+    w.u64(header.group);
+    w.u64(header.at);
+    debug_assert_eq!(w.0.len(), FIXED);
+    record[..FIXED].copy_from_slice(&w.0);
+    record[record_bytes(usize::from(header.lines))..].fill(0);
+    let crc = crc32c_without(record, CRC_AT);
+    record[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Reads the record at the beginning of `bytes`, which may go on behind it.
+pub(crate) fn decode(bytes: &[u8]) -> Result<LineHeader, FormatError> {
+    let mut r = Reader::new(WHAT, bytes);
+    let magic = r.u32()?;
+    if magic != MAGIC {
+        return Err(r.field("magic", u64::from(magic), "expected \"DRL1\""));
+    }
+    let stored = r.u32()?;
+    let pool = r.u64()?;
+    let controller = r.u16()?;
+    let lines = r.u16()?;
+    let sectors = r.u32()?;
+    let number = r.u64()?;
+    let group = r.u64()?;
+    let at = r.u64()?;
+    let need = (sectors as usize).saturating_mul(SECTOR);
+    if need > bytes.len() || need < record_bytes(usize::from(lines)) {
+        return Err(r.field("sectors", u64::from(sectors), "room for its lines, within the block"));
+    }
+    let computed = crc32c_without(&bytes[..need], CRC_AT);
+    if stored != computed {
+        return Err(FormatError::Checksum { what: WHAT, stored, computed });
+    }
+    Ok(LineHeader { pool, controller, lines, sectors, number, group, at })
+}
+
+/// The lines of a record that was decoded: number and bytes of each, in the order of their persists.
+pub(crate) fn lines(record: &[u8], count: u16) -> impl DoubleEndedIterator<Item = (u64, &[u8])> {
+    record[FIXED..record_bytes(usize::from(count))].chunks_exact(ENTRY).map(|entry| {
+        let (number, bytes) = entry.split_at(8);
+        (u64::from_le_bytes(number.try_into().expect("eight bytes")), bytes)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sealed(count: u16) -> (Vec<u8>, LineHeader) {
+        let sectors = record_bytes(usize::from(count)).div_ceil(SECTOR) as u32;
+        let mut record = vec![0xEE; sectors as usize * SECTOR];
+        for n in 0..usize::from(count) {
+            put(&mut record, n, 1000 + n as u64, &[n as u8; LINE]);
+        }
+        let header =
+            LineHeader { pool: 7, controller: 3, lines: count, sectors, number: 99, group: 98, at: 1234 };
+        seal(&mut record, &header);
+        (record, header)
+    }
+
+    #[test]
+    fn six_lines_fit_into_a_sector() {
+        assert_eq!(capacity(SECTOR), 6);
+        assert_eq!(sealed(6).0.len(), SECTOR);
+        assert_eq!(sealed(7).0.len(), 2 * SECTOR);
+    }
+
+    #[test]
+    fn what_was_put_in_is_read_back() {
+        let (mut record, header) = sealed(9);
+        record.extend([0xAA; 100]);
+        assert_eq!(decode(&record), Ok(header));
+        let found: Vec<(u64, Vec<u8>)> = lines(&record, 9).map(|(n, b)| (n, b.to_vec())).collect();
+        let expected: Vec<_> = (0..9_u8).map(|n| (1000 + u64::from(n), vec![n; LINE])).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_seen() {
+        let (record, _) = sealed(4);
+        for bit in 0..record.len() * 8 {
+            let mut wrong = record.clone();
+            wrong[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode(&wrong).is_err(), "bit {bit}");
+        }
+        for len in 0..record.len() {
+            assert!(decode(&record[..len]).is_err(), "cut at {len}");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Byte-grain persistence: regions whose lines are made durable one by one (FlatFlash, section 3.5).
+
+use std::collections::BTreeSet;
+
+use deepram_core::units::PAGE_BYTES;
+use deepram_core::{Addr, PageId, Status};
+
+use super::Pool;
+use crate::error::{PoolError, Result};
+use crate::format::line::LINE;
+
+/// Lines of a page.
+const PAGE_LINES: u64 = PAGE_BYTES / LINE as u64;
+
+/// A persist that is under way: see [`Pool::persist_async`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "the lines are durable only when Pool::wait has returned"]
+pub struct Persist {
+    controller: u32,
+    group: u64,
+}
+
+impl Pool {
+    /// Makes the pages that `len` bytes at `addr` touch part of a persist region (the paper's
+    /// `create_pmem_region`): [`Pool::persist`] makes bytes of it durable without a sync. Closes the open
+    /// epoch as [`Pool::sync`] does, for what is persisted stands on top of the last token.
+    ///
+    /// The first region of a controller takes 8 MiB of its flash for the line log, or less on a small one.
+    /// The region stays one until [`Pool::remove_pmem_region`], [`Pool::free`], or a rollback to before.
+    ///
+    /// # Errors
+    /// [`PoolError::NotAllocated`]; [`PoolError::PersistRegion`] for temporary memory;
+    /// [`PoolError::NoSpace`], [`PoolError::Device`]. Nothing is a region then that was none before.
+    pub fn create_pmem_region(&self, addr: Addr, len: u64) -> Result<()> {
+        let (controller, first, count) = self.pages(addr, len)?;
+        let store = &self.inner.stores[controller as usize];
+        for page in pages(first, count) {
+            if !store.status(page)?.permanent() {
+                let address = store.address(page, 0);
+                let problem = "temporary memory cannot be a persist region: nothing of it outlives a crash";
+                return Err(PoolError::PersistRegion { address, problem });
+            }
+        }
+        store.make_ring()?;
+        let runs = self.persist_runs(controller, first, count)?;
+        self.set_persist(controller, first, count, true)?;
+        let synced = self.sync();
+        if synced.is_err() {
+            // A crash would find pages that are no region, and take no lines for them.
+            for (first, count, persist) in runs {
+                self.set_persist(controller, first, count, persist)?;
+            }
+        }
+        synced.map(drop)
+    }
+
+    /// Makes the pages that `len` bytes at `addr` touch ordinary memory again, from the next token on.
+    ///
+    /// # Errors
+    /// [`PoolError::NotAllocated`]; [`PoolError::Device`].
+    pub fn remove_pmem_region(&self, addr: Addr, len: u64) -> Result<()> {
+        let (controller, first, count) = self.pages(addr, len)?;
+        self.set_persist(controller, first, count, false)
+    }
+
+    /// Whether the page at `addr` is part of a persist region.
+    ///
+    /// # Errors
+    /// [`PoolError::NotAllocated`].
+    pub fn is_pmem_region(&self, addr: Addr) -> Result<bool> {
+        let (controller, first, _) = self.pages(addr, 1)?;
+        Ok(self.inner.stores[controller as usize].status(first)?.persist())
+    }
+
+    /// Makes `len` bytes at `addr`, part of a persist region, durable: after a crash the pool has them as
+    /// they are now, or as they were persisted or synced later. Lines of 64 bytes are written whole; a line
+    /// is durable whole or not at all. A persist is durable when those that returned before it began are.
+    ///
+    /// The open epoch is not closed, and what else was stored in it is lost in a crash as before. A
+    /// rollback takes persisted bytes back like all others: memory is then as it was at the token, and that
+    /// is durable.
+    ///
+    /// Threads that persist at the same time share device writes.
+    ///
+    /// # Errors
+    /// [`PoolError::PersistRegion`] outside a persist region; [`PoolError::NotAllocated`],
+    /// [`PoolError::Permission`] for memory that must not be read; [`PoolError::Device`],
+    /// [`PoolError::NoSpace`]: whether the bytes are durable is not known then, and a later persist
+    /// that succeeds makes them so.
+    pub fn persist(&self, addr: Addr, len: u64) -> Result<()> {
+        self.wait(self.persist_async(addr, len)?)
+    }
+
+    /// Begins to make bytes durable and returns before they are. What [`Pool::persist`] says holds when
+    /// [`Pool::wait`] has returned for this persist, or for a later one on the same controller. Without a
+    /// wait it happens within about a second.
+    ///
+    /// # Errors
+    /// As [`Pool::persist`]; an error of the device may be that of an earlier one.
+    pub fn persist_async(&self, addr: Addr, len: u64) -> Result<Persist> {
+        self.inner.cache.ensure_open()?;
+        let (controller, store) = self.store(addr)?;
+        let end = addr.offset_by(len.max(1) - 1)?;
+        for page in addr.page().0..=end.page().0 {
+            let status = store.status(PageId(page))?;
+            if !status.persist() {
+                let address = Addr::new(addr.controller(), page, 0)?;
+                if !status.allocated() {
+                    return Err(PoolError::NotAllocated { address });
+                }
+                let problem = "not part of a persist region (make it one with create_pmem_region)";
+                return Err(PoolError::PersistRegion { address, problem });
+            }
+        }
+        let first = addr.within() / LINE as u64;
+        let count = if len == 0 { 0 } else { end.within() / LINE as u64 - first + 1 };
+        let start = Addr::new(addr.controller(), 0, 0)?;
+        let group = store.add_lines(first, count, &mut |line, bytes| {
+            self.read(start.offset_by(line * LINE as u64)?, bytes)
+        })?;
+        Ok(Persist { controller, group })
+    }
+
+    /// Returns when this persist, and every earlier one on its controller, is durable.
+    ///
+    /// # Errors
+    /// As [`Pool::persist`].
+    pub fn wait(&self, persist: Persist) -> Result<()> {
+        self.inner.stores[persist.controller as usize].wait_for_lines(persist.group)
+    }
+
+    /// Whether this persist is durable already.
+    #[must_use]
+    pub fn is_durable(&self, persist: Persist) -> bool {
+        self.inner.stores[persist.controller as usize].has_lines(persist.group)
+    }
+
+    fn set_persist(&self, controller: u32, first: PageId, count: u32, persist: bool) -> Result<()> {
+        let store = &self.inner.stores[controller as usize];
+        let mut log = store.lock_log();
+        self.inner.cache.ensure_open()?;
+        for page in pages(first, count) {
+            let status = store.status(page)?;
+            if status.persist() != persist {
+                store.set_status(&mut log, page, 1, status.with_persist(persist))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// These pages in runs of those that are in a persist region and those that are not.
+    pub(super) fn persist_runs(
+        &self,
+        controller: u32,
+        first: PageId,
+        count: u32,
+    ) -> Result<Vec<(PageId, u32, bool)>> {
+        let store = &self.inner.stores[controller as usize];
+        let mut runs: Vec<(PageId, u32, bool)> = Vec::new();
+        for page in pages(first, count) {
+            let persist = store.status(page)?.persist();
+            match runs.last_mut() {
+                Some((_, count, of)) if *of == persist => *count += 1,
+                _ => runs.push((page, 1, persist)),
+            }
+        }
+        Ok(runs)
+    }
+
+    /// An error if one of these pages is in a persist region.
+    pub(super) fn no_persist_region(&self, controller: u32, first: PageId, count: u32) -> Result<()> {
+        let store = &self.inner.stores[controller as usize];
+        match pages(first, count).find(|&page| store.status(page).is_ok_and(Status::persist)) {
+            None => Ok(()),
+            Some(page) => Err(PoolError::PersistRegion {
+                address: store.address(page, 0),
+                problem: "part of a persist region, which cannot be temporary (remove_pmem_region comes first)",
+            }),
+        }
+    }
+
+    /// Stores what was persisted since the last token, as the crash or the abandonment left it.
+    pub(super) fn replay_lines(&self) -> Result<()> {
+        for (controller, store) in (0_u32..).zip(&self.inner.stores) {
+            let mut guarded = BTreeSet::new();
+            store.each_line(&mut |line, bytes| {
+                let page = PageId((line / PAGE_LINES) as u32);
+                if line / PAGE_LINES >= u64::from(store.geometry().pages) {
+                    return Err(store.foreign_line(line));
+                }
+                // Freed since, or taken out of its region, with the token before the persist.
+                let status = store.status(page)?;
+                if !status.persist() {
+                    return Ok(());
+                }
+                if !status.readable() || !status.writable() {
+                    guarded.insert(page);
+                }
+                let addr = Addr::new(controller, page.0, (line % PAGE_LINES * LINE as u64) as u32)?;
+                self.put(addr, bytes)
+            })?;
+            // What is resident and dirty causes no fault that would look at permissions.
+            for page in guarded {
+                self.inner.cache.set_access(controller, page, 1, store.status(page)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn pages(first: PageId, count: u32) -> impl Iterator<Item = PageId> {
+    (first.0..first.0 + count).map(PageId)
+}

@@ -1,0 +1,222 @@
+//! Making room in the ring: what a commit has is forgotten, and of what is left the newest version of
+//! each line is written anew, behind the rest, or into a larger ring. Persists wait for that.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::Relaxed;
+
+use deepram_core::BlockId;
+use deepram_core::units::PAGE_BYTES;
+
+use super::super::{Log, Result, Store};
+use super::LINE;
+use super::ring::{Mark, Records, Ring};
+use crate::buffer::AlignedBuf;
+use crate::device::SECTOR;
+use crate::error::PoolError;
+use crate::format::line;
+use crate::stats::add;
+
+/// Bytes of a new pool's ring, if that is no more than this part of the device.
+const RING_BYTES: u64 = 8 << 20;
+const RING_SHARE: u64 = 64;
+/// Bytes of a record of gathered lines.
+const GATHERED_BYTES: usize = 32 << 10;
+/// How often the gathered lines fit into a new ring. One of which they take a quarter is left for a larger.
+const GROWTH: u64 = 5;
+const LINES_OF_PAGE: u64 = PAGE_BYTES / LINE as u64;
+
+/// Lines that have been seen, by page.
+#[derive(Default)]
+struct Seen(HashMap<u64, [u64; LINES_OF_PAGE as usize / 64]>);
+
+impl Seen {
+    /// Whether it is seen for the first time.
+    fn is_new(&mut self, line: u64) -> bool {
+        let words = self.0.entry(line / LINES_OF_PAGE).or_default();
+        let within = line % LINES_OF_PAGE;
+        let (word, bit) = (&mut words[within as usize / 64], 1 << (within % 64));
+        let new = *word & bit == 0;
+        *word |= bit;
+        new
+    }
+}
+
+impl Store {
+    /// Makes the ring that a first persist region needs.
+    pub(crate) fn make_ring(&self) -> Result<()> {
+        let mut ring = self.lines.ring();
+        if ring.is_some() {
+            return Ok(());
+        }
+        let mut log = self.lock_log();
+        let bytes = RING_BYTES.min(self.geometry.device_bytes() / RING_SHARE);
+        let blocks = self.take_blocks(&mut log, bytes / SECTOR as u64)?;
+        let mut new = self.new_ring(blocks, 1);
+        log.ring = Some(new.root(new.end(), self.lines.retired.load(Relaxed)));
+        self.checkpoint(&mut log).inspect_err(|_| log.ring = None)?;
+        new.unsettled = false;
+        *ring = Some(new);
+        Ok(())
+    }
+
+    /// Makes room for the next record.
+    pub(super) fn gather(&self, ring: &mut Ring) -> Result<()> {
+        let mut log = self.lock_log();
+        if ring.unsettled {
+            // The checkpoint that was to tell of it failed.
+            self.checkpoint(&mut log)?;
+            ring.unsettled = false;
+            return Ok(());
+        }
+        let retired = self.lines.retired.load(Relaxed);
+        let mut start = ring.start_after(retired);
+        if ring.is_needed(retired) && ring.end().at - start.at > ring.capacity() / 2 {
+            start = self.gather_newest(&mut log, ring, start, retired)?;
+            add(&self.counters.line_gathers, 1);
+        }
+        log.ring = Some(ring.root(start, retired));
+        // Until it is durable nothing from the old beginning on may be written over.
+        self.checkpoint(&mut log)?;
+        ring.unsettled = false;
+        ring.begin_at(start);
+        Ok(())
+    }
+
+    /// Writes the newest version of each line persisted since the last commit. Returns where the log
+    /// begins then.
+    fn gather_newest(&self, log: &mut Log, ring: &mut Ring, start: Mark, retired: u64) -> Result<Mark> {
+        let old = ring.blocks.clone();
+        let mut records = Records::new(self, &old);
+        let mut places = Vec::new();
+        records.walk(start, &mut |header| {
+            places.extend((header.group > retired).then_some(header.at));
+            Ok(())
+        })?;
+        let mut lines = 0;
+        self.newest_lines(&mut records, &places, &mut |_, _| {
+            lines += 1;
+            Ok(())
+        })?;
+        // Each block may end with a gap that is too short for a record.
+        let each = (GATHERED_BYTES / SECTOR) as u64;
+        let sectors = (lines / line::capacity(GATHERED_BYTES) + 1) as u64 * each;
+        let sectors = sectors + each * (sectors * SECTOR as u64 / self.geometry.block_bytes() + 2);
+        if sectors > ring.free() || sectors > ring.capacity() / 4 {
+            match self.take_blocks(log, sectors * GROWTH) {
+                Ok(blocks) => {
+                    let mut larger = self.new_ring(blocks, ring.next);
+                    let first = larger.end();
+                    let written = self.write_newest(&mut larger, ring.group(), &mut records, &places);
+                    if written.is_err() {
+                        self.release_blocks(&larger.blocks)?;
+                    }
+                    written?;
+                    self.release_blocks(&old)?;
+                    *ring = larger;
+                    return Ok(first);
+                }
+                Err(PoolError::NoSpace { .. }) if sectors <= ring.free() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let first = ring.end();
+        let group = ring.group();
+        self.write_newest(ring, group, &mut records, &places)?;
+        Ok(first)
+    }
+
+    /// The newest version of each line of these records.
+    fn newest_lines(
+        &self,
+        records: &mut Records<'_>,
+        places: &[u64],
+        visit: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let mut seen = Seen::default();
+        for &at in places.iter().rev() {
+            let Some((header, record)) = records.at(at)? else {
+                return Err(self.inconsistent(format!("the line log has lost its record at sector {at}")));
+            };
+            for (line, bytes) in line::lines(record, header.lines).rev() {
+                if seen.is_new(line) {
+                    visit(line, bytes)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the newest lines of these records as if they were persisted in `group`, the last of them.
+    fn write_newest(
+        &self,
+        ring: &mut Ring,
+        group: u64,
+        records: &mut Records<'_>,
+        places: &[u64],
+    ) -> Result<()> {
+        let mut buffer = AlignedBuf::zeroed(GATHERED_BYTES);
+        let mut lines = 0;
+        self.newest_lines(records, places, &mut |line, bytes| {
+            line::put(&mut buffer, lines, line, bytes);
+            lines += 1;
+            if lines == line::capacity(GATHERED_BYTES) {
+                self.write_record(ring, &mut buffer, lines, group)?;
+                lines = 0;
+            }
+            Ok(())
+        })?;
+        if lines > 0 { self.write_record(ring, &mut buffer, lines, group) } else { Ok(()) }
+    }
+
+    /// Takes blocks for a ring of at least so many sectors, with their space on the device.
+    fn take_blocks(&self, log: &mut Log, sectors: u64) -> Result<Vec<u32>> {
+        let bytes = self.geometry.block_bytes();
+        let count = (sectors * SECTOR as u64).div_ceil(bytes).max(2) as u32;
+        self.admit(u64::from(count) * u64::from(self.geometry.slots_per_block))?;
+        self.make_blocks_free(log, count)?;
+        let mut blocks = Vec::new();
+        let mut tables = self.lock_tables();
+        for _ in 0..count {
+            let Some(block) = tables.volume.blocks_mut().open_meta(log.block_sequence) else { break };
+            log.block_sequence += 1;
+            let (slots, all) = (self.geometry.slots_per_block, tables.volume.blocks_mut());
+            all.set_used(block, slots)
+                .and_then(|()| all.add_live(block, slots))
+                .and_then(|()| all.seal(block))
+                .map_err(|error| self.inconsistent(error.to_string()))?;
+            tables.summaries.forget(block.0);
+            blocks.push(block.0);
+        }
+        drop(tables);
+        let zeros = AlignedBuf::zeroed(bytes.min(1 << 20) as usize);
+        let written = blocks.iter().try_for_each(|&block| {
+            let first = self.geometry.offset(u64::from(block) * u64::from(self.geometry.slots_per_block));
+            (0..bytes).step_by(zeros.len()).try_for_each(|at| self.device.write(first + at, &zeros))
+        });
+        add(&self.counters.bytes_written, bytes * u64::from(count));
+        let flushed = written.and_then(|()| self.device.flush());
+        if let Err(source) = flushed {
+            self.release_blocks(&blocks)?;
+            return Err(self.device_error("making room for the line log", source));
+        }
+        if blocks.len() < count as usize {
+            self.release_blocks(&blocks)?;
+            return Err(self.no_space(u64::from(count) * bytes, blocks.len() as u64 * bytes));
+        }
+        self.update_room();
+        Ok(blocks)
+    }
+
+    /// The ring is not in these blocks any more. They come free with the next checkpoint.
+    fn release_blocks(&self, blocks: &[u32]) -> Result<()> {
+        let mut tables = self.lock_tables();
+        for &block in blocks {
+            let slots = self.geometry.slots_per_block;
+            let released = tables.volume.blocks_mut().sub_live(BlockId(block), slots);
+            released.map_err(|error| self.inconsistent(error.to_string()))?;
+        }
+        drop(tables);
+        self.update_room();
+        Ok(())
+    }
+}

@@ -1,0 +1,277 @@
+//! Byte-grain persistence (FlatFlash, section 3.5): a log of 64-byte lines beside the log of segments.
+//!
+//! A persist copies its lines into the open group. Whoever waits for a group that nobody writes
+//! writes it, with all that was added to it meanwhile, as one record in one durable write: a group commit without a
+//! thread of its own. Records are written one after the other, so that a record on flash means that
+//! every persist before it is there too.
+//!
+//! A commit makes the groups before its cut unnecessary ([`Store::cut_lines`]). Opening applies the
+//! others, in their order, on top of the last commit. Where they are kept: `ring.rs`; what happens when
+//! the ring is full: `gather.rs`.
+//!
+//! # Invariants
+//! 1. What is copied of a line is not older than what an earlier record has of it: copying and adding
+//!    happen under `order`.
+//! 2. A group has only what was copied before the cut that it belongs to, or only what was copied
+//!    after: `cuts` tells that one came in between, and the lines are copied again.
+//!
+//! Lock order: `order`, then `ring`, then the log, the cache, `queue`.
+
+mod gather;
+mod ring;
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::{Result, Store};
+use crate::buffer::AlignedBuf;
+use crate::device::ALIGN;
+use crate::format::line::{self, LINE};
+use crate::stats::add;
+use ring::Ring;
+pub(crate) use ring::{Mark, RingRoot};
+
+/// Bytes of a record, at most.
+const RECORD_BYTES: usize = 128 << 10;
+/// Lines copied at once.
+const CHUNK_LINES: usize = 512;
+
+/// The line log of a controller.
+pub(crate) struct Lines {
+    /// Where lines are copied before they are added to a record.
+    order: Mutex<Vec<u8>>,
+    queue: Mutex<Queue>,
+    /// A group became durable, or could not be written.
+    changed: Condvar,
+    /// `None` until the first persist region is made.
+    ring: Mutex<Option<Ring>>,
+    /// The last commit has what groups up to this one say.
+    retired: AtomicU64,
+}
+
+/// What waits to be written.
+struct Queue {
+    /// The group that is being filled.
+    open: Option<AlignedBuf>,
+    lines: usize,
+    /// Its number.
+    group: u64,
+    /// A cut came after its lines: no more are added.
+    sealed: bool,
+    /// A group that could not be written: it is tried again before any other.
+    failed: Option<Full>,
+    spare: Option<AlignedBuf>,
+    /// Groups up to this one are durable.
+    durable: u64,
+    /// Somebody is writing.
+    led: bool,
+    cuts: u64,
+}
+
+/// A group on its way to the device.
+struct Full {
+    buffer: AlignedBuf,
+    lines: usize,
+    group: u64,
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        Self {
+            order: Mutex::new(Vec::new()),
+            queue: Mutex::new(Queue {
+                open: None,
+                lines: 0,
+                group: 1,
+                sealed: false,
+                failed: None,
+                spare: None,
+                durable: 0,
+                led: false,
+                cuts: 0,
+            }),
+            changed: Condvar::new(),
+            ring: Mutex::new(None),
+            retired: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Lines {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ring(&self) -> MutexGuard<'_, Option<Ring>> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A commit that is being replayed has what groups up to this one say.
+    pub(super) fn note_retired(&self, group: u64) {
+        self.retired.fetch_max(group, Relaxed);
+    }
+
+    /// DRAM of the buffers, in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let queue = self.queue();
+        let used = queue.led || queue.open.is_some() || queue.spare.is_some();
+        // One that is being filled, one on its way; the copies.
+        if used { 2 * RECORD_BYTES + CHUNK_LINES * LINE } else { 0 }
+    }
+}
+
+impl Queue {
+    fn room(&self) -> usize {
+        if self.sealed { 0 } else { line::capacity(RECORD_BYTES) - self.lines }
+    }
+
+    fn add(&mut self, first: u64, bytes: &[u8]) {
+        let open = self.open.get_or_insert_with(|| AlignedBuf::zeroed(RECORD_BYTES));
+        for (number, bytes) in (first..).zip(bytes.chunks_exact(LINE)) {
+            line::put(open, self.lines, number, bytes);
+            self.lines += 1;
+        }
+    }
+
+    /// Takes the next group to be written.
+    fn take(&mut self) -> Option<Full> {
+        if self.failed.is_some() || self.lines == 0 {
+            return self.failed.take();
+        }
+        let spare = self.spare.take();
+        let buffer = std::mem::replace(&mut self.open, spare)?;
+        let full = Full { buffer, lines: self.lines, group: self.group };
+        self.group += 1;
+        (self.lines, self.sealed) = (0, false);
+        Some(full)
+    }
+}
+
+impl Store {
+    /// Adds lines from `first` on, which `copy` gives, to the log. Returns the number of the group
+    /// that must be durable for all of them to be.
+    pub(crate) fn add_lines(
+        &self,
+        first: u64,
+        count: u64,
+        copy: &mut dyn FnMut(u64, &mut [u8]) -> Result<()>,
+    ) -> Result<u64> {
+        let mut scratch = self.lines.order.lock().unwrap_or_else(PoisonError::into_inner);
+        scratch.resize(CHUNK_LINES * LINE, 0);
+        let mut group = 0;
+        let mut done = 0;
+        while done < count {
+            let lines = (count - done).min(CHUNK_LINES as u64) as usize;
+            let bytes = &mut scratch[..lines * LINE];
+            group = self.add_chunk(first + done, bytes, copy)?;
+            done += lines as u64;
+        }
+        Ok(group)
+    }
+
+    fn add_chunk(
+        &self,
+        first: u64,
+        bytes: &mut [u8],
+        copy: &mut dyn FnMut(u64, &mut [u8]) -> Result<()>,
+    ) -> Result<u64> {
+        loop {
+            let cuts = self.lines.queue().cuts;
+            copy(first, bytes)?;
+            let mut queue = self.lines.queue();
+            if queue.cuts != cuts {
+                continue;
+            }
+            let group = queue.group;
+            if queue.room() >= bytes.len() / LINE {
+                queue.add(first, bytes);
+                return Ok(group);
+            }
+            drop(queue);
+            self.wait_for_lines(group)?;
+        }
+    }
+
+    /// Returns when this group, and so every one before it, is durable.
+    ///
+    /// # Errors
+    /// The device's, or that there is no space: the group stays to be written, and is with the next
+    /// persist that succeeds.
+    pub(crate) fn wait_for_lines(&self, group: u64) -> Result<()> {
+        let mut queue = self.lines.queue();
+        while queue.durable < group {
+            if queue.led {
+                queue = self.lines.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let Some(mut full) = queue.take() else { break };
+            queue.led = true;
+            drop(queue);
+            let written = self.write_lines(&mut full);
+            queue = self.lines.queue();
+            queue.led = false;
+            self.lines.changed.notify_all();
+            match written {
+                Ok(()) => {
+                    queue.durable = full.group;
+                    queue.spare = Some(full.buffer);
+                }
+                Err(error) => {
+                    queue.failed = Some(full);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write_lines(&self, full: &mut Full) -> Result<()> {
+        let mut ring = self.lines.ring();
+        let Some(ring) = ring.as_mut() else {
+            return Err(self.inconsistent("lines are persisted, but there is no line log".into()));
+        };
+        let bytes = self.record_len(full.lines);
+        if !ring.has_room(bytes) {
+            self.gather(ring)?;
+        }
+        self.write_record(ring, &mut full.buffer, full.lines, full.group)?;
+        add(&self.counters.lines_persisted, full.lines as u64);
+        add(&self.counters.line_records, 1);
+        Ok(())
+    }
+
+    /// Bytes that a record of so many lines takes on this device.
+    fn record_len(&self, lines: usize) -> usize {
+        line::record_bytes(lines).next_multiple_of(self.device.granule().min(ALIGN))
+    }
+
+    /// Whether this group is durable.
+    pub(crate) fn has_lines(&self, group: u64) -> bool {
+        self.lines.queue().durable >= group
+    }
+
+    /// Writes lines that nobody waits for.
+    pub(super) fn push_lines(&self) -> Result<()> {
+        let queue = self.lines.queue();
+        let (waiting, group) = (queue.lines > 0, queue.group);
+        drop(queue);
+        if waiting { self.wait_for_lines(group) } else { Ok(()) }
+    }
+
+    /// The cut of a sync: what was persisted before it is in the memory that is being committed. Returns
+    /// the number of the last group of which that holds. The caller keeps stores from happening.
+    pub(crate) fn cut_lines(&self) -> u64 {
+        let mut queue = self.lines.queue();
+        queue.cuts += 1;
+        queue.sealed = queue.lines > 0;
+        if queue.sealed { queue.group } else { queue.group - 1 }
+    }
+
+    /// A commit with everything up to this group is durable on every controller.
+    pub(crate) fn retire_lines(&self, log: &mut super::Log, group: u64) {
+        self.lines.retired.fetch_max(group, Relaxed);
+        if let Some(ring) = &mut log.ring {
+            ring.retired = ring.retired.max(group);
+        }
+    }
+}

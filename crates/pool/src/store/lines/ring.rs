@@ -1,0 +1,361 @@
+//! Where records are kept: blocks taken from the log of segments, written over and over in a circle.
+//! Their space is on the device before the first record is, so that a durable write is one command.
+//!
+//! A place in the ring is counted in sectors since the ring was made, and so never comes again. A record
+//! does not reach over the end of a block: what does not fit begins in the next.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::super::{Report, Result, Store};
+use crate::buffer::AlignedBuf;
+use crate::device::SECTOR;
+use crate::error::PoolError;
+use crate::format::codec::FormatError;
+use crate::format::header::COUNTERS_END;
+use crate::format::line::{self, LineHeader};
+use crate::stats::add;
+
+/// Marks in each block: how exactly the beginning of the log can be moved.
+const MARKS: u64 = 16;
+
+/// A record's number and place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) number: u64,
+    pub(crate) at: u64,
+}
+
+/// What the root record says of the ring.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RingRoot {
+    pub(crate) blocks: Vec<u32>,
+    /// The first record that may be needed.
+    pub(crate) start: Mark,
+    /// The last commit has what groups up to this one say.
+    pub(crate) retired: u64,
+    /// Records below this number were durable when this was written.
+    pub(crate) end: u64,
+}
+
+/// The ring as its writer knows it.
+pub(super) struct Ring {
+    pub(super) blocks: Vec<u32>,
+    /// Sectors of a block.
+    per_block: u64,
+    /// Sectors that a durable write takes at least.
+    granule: u64,
+    /// Where the next record goes, if it fits there.
+    pub(super) head: u64,
+    /// Its number.
+    pub(super) next: u64,
+    /// The group of the last record.
+    group: u64,
+    /// Nothing before this place is needed.
+    start: Mark,
+    /// Some records since, in their order, with their groups.
+    marks: VecDeque<(Mark, u64)>,
+    /// The device may not know yet that this is the ring: a checkpoint comes before the next record.
+    pub(super) unsettled: bool,
+}
+
+impl Ring {
+    fn new(store: &Store, blocks: Vec<u32>, start: Mark) -> Self {
+        Self {
+            blocks,
+            per_block: store.geometry.block_bytes() / SECTOR as u64,
+            granule: (store.device.granule() / SECTOR) as u64,
+            head: start.at,
+            next: start.number,
+            group: 0,
+            start,
+            marks: VecDeque::new(),
+            unsettled: true,
+        }
+    }
+
+    pub(super) fn capacity(&self) -> u64 {
+        self.blocks.len() as u64 * self.per_block
+    }
+
+    /// Where a record of so many sectors goes.
+    fn place(&self, sectors: u64) -> u64 {
+        // A pool that was on a device of smaller sectors.
+        let head = self.head.next_multiple_of(self.granule);
+        let left = self.per_block - head % self.per_block;
+        if left < sectors { head + left } else { head }
+    }
+
+    /// Sectors that would be in use after a record of so many more.
+    fn used_with(&self, sectors: u64) -> u64 {
+        self.place(sectors) + sectors - self.start.at
+    }
+
+    /// Whether a record of so many bytes can be written as things are. The last quarter is for gathering.
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        let used = self.used_with((bytes / SECTOR) as u64);
+        !self.unsettled && self.head.is_multiple_of(self.granule) && used <= self.capacity() / 4 * 3
+    }
+
+    /// Whether there is something in it that no commit has.
+    pub(super) fn is_needed(&self, retired: u64) -> bool {
+        self.group > retired
+    }
+
+    /// The group of the last record.
+    pub(super) fn group(&self) -> u64 {
+        self.group
+    }
+
+    /// Sectors that are not in use.
+    pub(super) fn free(&self) -> u64 {
+        self.capacity().saturating_sub(self.used_with(self.granule))
+    }
+
+    /// The newest place known from which on the log has every record after `retired`.
+    pub(super) fn start_after(&self, retired: u64) -> Mark {
+        if !self.is_needed(retired) {
+            return self.end();
+        }
+        self.marks.iter().rev().find(|(_, group)| *group <= retired).map_or(self.start, |(mark, _)| *mark)
+    }
+
+    /// Where the next record goes, whatever its length.
+    pub(super) fn end(&self) -> Mark {
+        Mark { number: self.next, at: self.head.next_multiple_of(self.granule) }
+    }
+
+    /// What is before this place may be written over.
+    pub(super) fn begin_at(&mut self, start: Mark) {
+        self.start = start;
+        self.head = self.head.max(start.at);
+        self.marks.retain(|(mark, _)| mark.number >= start.number);
+    }
+
+    pub(super) fn root(&self, start: Mark, retired: u64) -> RingRoot {
+        RingRoot { blocks: self.blocks.clone(), start, retired, end: self.next }
+    }
+}
+
+/// Reads records, a block at a time.
+pub(super) struct Records<'a> {
+    store: &'a Store,
+    blocks: &'a [u32],
+    per_block: u64,
+    buffer: AlignedBuf,
+    /// Which block is in the buffer, counted since the ring was made.
+    loaded: Option<u64>,
+}
+
+impl<'a> Records<'a> {
+    pub(super) fn new(store: &'a Store, blocks: &'a [u32]) -> Self {
+        let bytes = store.geometry.block_bytes();
+        let buffer = AlignedBuf::zeroed(bytes as usize);
+        Self { store, blocks, per_block: bytes / SECTOR as u64, buffer, loaded: None }
+    }
+
+    /// What is left of the block at this place.
+    fn bytes(&mut self, at: u64) -> Result<&[u8]> {
+        let nth = at / self.per_block;
+        if self.loaded != Some(nth) {
+            self.loaded = None;
+            let offset = self.store.ring_offset(self.blocks, nth * self.per_block);
+            let read = self.store.device.read(offset, &mut self.buffer);
+            read.map_err(|source| self.store.device_error("reading the line log", source))?;
+            add(&self.store.counters.bytes_read, self.buffer.len() as u64);
+            self.loaded = Some(nth);
+        }
+        Ok(&self.buffer[(at % self.per_block) as usize * SECTOR..])
+    }
+
+    /// The record at this place, if there is one of ours.
+    pub(super) fn at(&mut self, at: u64) -> Result<Option<(LineHeader, &[u8])>> {
+        let (pool, controller) = (self.store.pool_mark(), self.store.identity.controller);
+        let bytes = self.bytes(at)?;
+        let ours =
+            |h: &LineHeader| h.pool == pool && h.controller == controller && h.at == at && h.sectors > 0;
+        let header = line::decode(bytes).ok().filter(ours);
+        Ok(header.map(|header| (header, &bytes[..header.sectors as usize * SECTOR])))
+    }
+
+    /// The place of the record of this number, which is here or at the start of the next block.
+    fn find(&mut self, place: Mark) -> Result<Option<LineHeader>> {
+        let next = (place.at / self.per_block + 1) * self.per_block;
+        for at in [place.at, next] {
+            if let Some((header, _)) = self.at(at)?
+                && header.number == place.number
+            {
+                return Ok(Some(header));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Goes through the records from `start` on, in their order. Returns where the log ends.
+    pub(super) fn walk(
+        &mut self,
+        start: Mark,
+        visit: &mut dyn FnMut(&LineHeader) -> Result<()>,
+    ) -> Result<Mark> {
+        let capacity = self.blocks.len() as u64 * self.per_block;
+        let mut place = start;
+        while let Some(header) = self.find(place)? {
+            let end = header.at + u64::from(header.sectors);
+            if end - start.at > capacity {
+                break;
+            }
+            visit(&header)?;
+            place = Mark { number: place.number + 1, at: end };
+        }
+        Ok(place)
+    }
+
+    /// Whether a record stands behind the end of the log: then the one that should be there is damaged,
+    /// for records are written one after the other.
+    fn is_damaged(&mut self, start: Mark, end: Mark) -> Result<bool> {
+        let capacity = self.blocks.len() as u64 * self.per_block;
+        for at in end.at..start.at + capacity {
+            if let Some((header, _)) = self.at(at)?
+                && header.number >= end.number
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Store {
+    fn ring_offset(&self, blocks: &[u32], at: u64) -> u64 {
+        let per_block = self.geometry.block_bytes() / SECTOR as u64;
+        let block = blocks[(at / per_block) as usize % blocks.len()];
+        let slot = u64::from(block) * u64::from(self.geometry.slots_per_block);
+        self.geometry.offset(slot) + at % per_block * SECTOR as u64
+    }
+
+    /// Writes the next record, durably.
+    pub(super) fn write_record(
+        &self,
+        ring: &mut Ring,
+        buffer: &mut AlignedBuf,
+        lines: usize,
+        group: u64,
+    ) -> Result<()> {
+        let bytes = self.record_len(lines);
+        let sectors = (bytes / SECTOR) as u64;
+        if ring.used_with(sectors) > ring.capacity() {
+            return Err(self.no_space(bytes as u64, ring.free() * SECTOR as u64));
+        }
+        let mark = Mark { number: ring.next, at: ring.place(sectors) };
+        let header = LineHeader {
+            pool: self.pool_mark(),
+            controller: self.identity.controller,
+            lines: lines as u16,
+            sectors: sectors as u32,
+            number: mark.number,
+            group,
+            at: mark.at,
+        };
+        line::seal(&mut buffer[..bytes], &header);
+        let offset = self.ring_offset(&ring.blocks, mark.at);
+        let written = self.device.write_durable(offset, &buffer[..bytes]);
+        written.map_err(|source| self.device_error("writing the line log", source))?;
+        add(&self.counters.bytes_written, bytes as u64);
+        add(&self.counters.bytes_lines, bytes as u64);
+        let step = ring.per_block / MARKS;
+        if ring.marks.back().is_none_or(|(last, _)| last.at / step != mark.at / step) {
+            ring.marks.push_back((mark, group));
+        }
+        ring.next += 1;
+        ring.group = group;
+        ring.head = mark.at + sectors;
+        Ok(())
+    }
+
+    /// Makes a ring of these blocks, empty, whose first record will have this number.
+    pub(super) fn new_ring(&self, blocks: Vec<u32>, number: u64) -> Ring {
+        Ring::new(self, blocks, Mark { number, at: 0 })
+    }
+
+    /// Finds the end of the line log that a root record tells of. Nothing is written.
+    pub(in crate::store) fn recover_lines(&self, log: &mut super::super::Log, root: RingRoot) -> Result<()> {
+        let wrong = |what: &str| Err(self.inconsistent(format!("the line log {what}")));
+        let in_range = |block: &u32| *block < self.geometry.blocks;
+        if root.blocks.is_empty() || !root.blocks.iter().all(in_range) {
+            return wrong("names blocks that do not exist");
+        }
+        if [root.start.number, root.start.at, root.retired, root.end].iter().any(|&n| n >= COUNTERS_END) {
+            return wrong("has a counter beyond 2^62");
+        }
+        let mut marks = VecDeque::new();
+        let mut records = Records::new(self, &root.blocks);
+        let mut group = 0;
+        let end = records.walk(root.start, &mut |header| {
+            group = header.group;
+            marks.push_back((Mark { number: header.number, at: header.at }, group));
+            Ok(())
+        })?;
+        if end.number < root.end || records.is_damaged(root.start, end)? {
+            return Err(self.lines_damaged(end.number));
+        }
+        let retired = root.retired.max(self.lines.retired.load(Relaxed));
+        let mut ring = Ring::new(self, root.blocks, root.start);
+        (ring.head, ring.next, ring.group) = (end.at, end.number, group);
+        (ring.marks, ring.unsettled) = (marks, false);
+        ring.begin_at(ring.start_after(retired));
+        {
+            // A commit may have in it groups that were never written here.
+            let mut queue = self.lines.queue();
+            queue.durable = group.max(retired);
+            queue.group = queue.durable + 1;
+        }
+        self.lines.retired.store(retired, Relaxed);
+        log.ring = Some(ring.root(ring.start, retired));
+        *self.lines.ring() = Some(ring);
+        Ok(())
+    }
+
+    /// A line that is not in the pool.
+    pub(crate) fn foreign_line(&self, line: u64) -> PoolError {
+        self.inconsistent(format!("the line log names line {line}, which does not exist"))
+    }
+
+    fn lines_damaged(&self, number: u64) -> PoolError {
+        let expected = "there and intact, for it was durable when later ones were written";
+        let source = FormatError::Field { what: "line log", field: "record", value: number, expected };
+        PoolError::DamagedPool { device: self.device.name(), what: "the line log", source }
+    }
+
+    /// Gives every line that was persisted since the last commit, in the order of the persists.
+    pub(crate) fn each_line(&self, visit: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+        let Some(root) = self.lock_log().ring.clone() else { return Ok(()) };
+        let retired = self.lines.retired.load(Relaxed);
+        let mut records = Records::new(self, &root.blocks);
+        let mut live = Vec::new();
+        records.walk(root.start, &mut |header| {
+            live.extend((header.group > retired).then_some(header.at));
+            Ok(())
+        })?;
+        for at in live {
+            let Some((header, record)) = records.at(at)? else { continue };
+            for (line, bytes) in line::lines(record, header.lines) {
+                visit(line, bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the line log; what is wrong with it is the report's.
+    pub(in crate::store) fn check_lines(&self, log: &super::super::Log, report: &mut Report) -> Result<()> {
+        let Some(root) = &log.ring else { return Ok(()) };
+        let mut records = Records::new(self, &root.blocks);
+        let end = records.walk(root.start, &mut |_| {
+            report.records += 1;
+            Ok(())
+        })?;
+        if end.number < root.end {
+            report.problems.push(self.lines_damaged(end.number).to_string());
+        }
+        Ok(())
+    }
+}
