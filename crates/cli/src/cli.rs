@@ -148,6 +148,9 @@ pub(crate) enum PoolCommand {
         /// Flash that each controller uses [default: a little over twice the memory]
         #[arg(long, value_name = "SIZE")]
         flash: Option<Bytes>,
+        /// Memory that will be persist regions: makes room for the log of their lines
+        #[arg(long, default_value = "0", value_name = "SIZE")]
+        pmem: Bytes,
         /// What is read, cached and written at once
         #[arg(long, value_name = "SIZE", default_value = "4K")]
         segment: Segment,

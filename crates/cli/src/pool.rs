@@ -18,10 +18,11 @@ const LISTED: usize = 50;
 
 pub(crate) fn run(command: PoolCommand) -> anyhow::Result<()> {
     match command {
-        PoolCommand::Create { pool, size, flash, segment, keep, base } => {
+        PoolCommand::Create { pool, size, flash, pmem, segment, keep, base } => {
             let options = CreateOptions {
                 size: size.0,
                 flash: flash.map(|f| f.0),
+                pmem: pmem.0,
                 segment: SegmentSize::from(segment),
                 retention: Retention::KeepLast(keep),
                 base,

@@ -101,6 +101,18 @@ pub enum PoolError {
         /// Bytes available.
         available: Bytes,
     },
+    /// More lines were persisted since the last token than the line log holds.
+    #[error(
+        "{device}: the line log of {ring} is full, {lines} lines wait to be kept: sync, which puts all that was persisted into pages, or create the pool with more flash"
+    )]
+    LineLogFull {
+        /// The device's name.
+        device: String,
+        /// Lines that are to be written.
+        lines: u64,
+        /// Bytes of the log.
+        ring: Bytes,
+    },
     /// No run of free pages is long enough.
     #[error(
         "no {needed} of contiguous address space is free on controller {controller}, which has {total} in all"

@@ -2,6 +2,8 @@
 
 use deepram_core::{Retention, SegmentSize};
 
+use crate::store::Sizing;
+
 /// How a new pool is laid out.
 #[derive(Debug, Clone)]
 pub struct CreateOptions {
@@ -10,6 +12,9 @@ pub struct CreateOptions {
     /// Flash that each controller uses, in bytes. `None`: a little over twice the size, so that
     /// the last token's state and an entirely new one fit side by side.
     pub flash: Option<u64>,
+    /// Memory of each controller that will be persist regions, in bytes: `flash`, if it is `None`, gets room
+    /// for a line log that holds all of their lines.
+    pub pmem: u64,
     /// What is read, cached and written at once.
     pub segment: SegmentSize,
     /// Which tokens are kept; older ones also go when the device runs full.
@@ -23,7 +28,18 @@ impl CreateOptions {
     /// A pool of `size` bytes a controller, with 4 KiB segments and the last 8 tokens kept.
     #[must_use]
     pub fn new(size: u64) -> Self {
-        Self { size, flash: None, segment: SegmentSize::K4, retention: Retention::KeepLast(8), base: None }
+        Self {
+            size,
+            flash: None,
+            pmem: 0,
+            segment: SegmentSize::K4,
+            retention: Retention::KeepLast(8),
+            base: None,
+        }
+    }
+
+    pub(crate) fn sizing(&self) -> Sizing {
+        Sizing { size: self.size, flash: self.flash, pmem: self.pmem, segment: self.segment }
     }
 }
 

@@ -5,6 +5,7 @@ mod caches;
 mod checkpoint;
 mod memory;
 mod open;
+mod persist;
 mod predict;
 mod sim_peers;
 
@@ -35,6 +36,8 @@ pub(crate) enum BenchCommand {
     MemoryWorker(memory::WorkerArgs),
     /// Opening after a crash: what was written since the checkpoint against the size of the pool
     Open(open::OpenArgs),
+    /// Durable updates of 64 bytes: persists of a pool against writes to a file, SQLite and LMDB
+    Persist(persist::PersistArgs),
     /// What the simulator predicts of this machine against what the pool does on it
     Predict(predict::PredictArgs),
     /// The simulator on the cases that other simulators were measured on
@@ -66,6 +69,7 @@ pub(crate) fn run(command: BenchCommand) -> anyhow::Result<()> {
         BenchCommand::Gather(args) => memory::gather(&args),
         BenchCommand::MemoryWorker(args) => memory::worker(&args),
         BenchCommand::Open(args) => open::run(&args),
+        BenchCommand::Persist(args) => persist::run(&args),
         BenchCommand::Predict(args) => predict::run(&args),
         BenchCommand::SimPeers(args) => sim_peers::run(&args),
     }

@@ -38,6 +38,11 @@ pub(crate) const fn capacity(bytes: usize) -> usize {
     (bytes - FIXED) / ENTRY
 }
 
+/// Bytes that each line takes.
+pub(crate) const fn line_bytes() -> u64 {
+    ENTRY as u64
+}
+
 /// Bytes of a record of so many lines, before rounding up to sectors.
 pub(crate) const fn record_bytes(lines: usize) -> usize {
     FIXED + lines * ENTRY

@@ -69,6 +69,15 @@ impl DirectFile {
         Ok(file)
     }
 
+    /// Overwrites `len` bytes at `at`, both multiples of 512, by one write that is durable when it returns
+    /// (`O_DSYNC`).
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn overwrite_durably(&self, at: u64, len: usize) -> io::Result<()> {
+        self.device.write_durable(at, &self.buffer[..len])
+    }
+
     /// Writes `len` bytes from the start, one megabyte after the other, and flushes.
     ///
     /// # Errors

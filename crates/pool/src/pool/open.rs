@@ -16,7 +16,7 @@ use crate::error::{PoolError, Result};
 use crate::options::{CreateOptions, Mapping, OpenOptions};
 use crate::region::Region;
 use crate::stats::Counters;
-use crate::store::{Identity, Recovery, Report, Sizing, Store};
+use crate::store::{Identity, Recovery, Report, Store};
 use crate::uffd::WatchMode;
 
 /// Where pools are mapped if the caller does not say: a part of the address space (48 TiB) that
@@ -38,7 +38,7 @@ impl Pool {
     pub fn create<P: AsRef<Path>>(paths: &[P], options: &CreateOptions) -> Result<()> {
         let mut made: Vec<&Path> = Vec::new();
         let result = (|| {
-            let sizing = Sizing { size: options.size, flash: options.flash, segment: options.segment };
+            let sizing = options.sizing();
             let need = sizing.geometry()?.device_bytes();
             let mut devices: Vec<Arc<dyn Device>> = Vec::new();
             for path in paths {
@@ -83,7 +83,7 @@ impl Pool {
             return Err(PoolError::Option { option: "devices", problem });
         }
         let uuid = Uuid::new_v4();
-        let sizing = Sizing { size: options.size, flash: options.flash, segment: options.segment };
+        let sizing = options.sizing();
         let geometry = sizing.geometry()?;
         check_segments(geometry.pages, devices.len(), options.segment)?;
         let span = u64::from(geometry.pages) * PAGE_BYTES * devices.len() as u64;

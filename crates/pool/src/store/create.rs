@@ -33,6 +33,8 @@ pub(crate) struct Sizing {
     pub(crate) size: u64,
     /// Flash, in bytes; `None` for what lets all of memory be rewritten between two syncs.
     pub(crate) flash: Option<u64>,
+    /// Bytes of it that will be persist regions.
+    pub(crate) pmem: u64,
     pub(crate) segment: SegmentSize,
 }
 
@@ -91,12 +93,14 @@ impl Sizing {
             }
             return Ok(geometry);
         }
-        // Twice the memory: the last token's state and a whole new one.
+        // Twice the memory: the last token's state and a whole new one; and the line log.
         let need = 2 * u64::from(pages) * u64::from(per_page);
         let mut flash = need * segment + need * segment / 16 + FIRST_BLOCK;
         loop {
             let geometry = geometry(flash);
-            if super::space::capacity(&geometry) >= need + need / 64 {
+            let ring = u64::from(super::lines::ring_blocks(&geometry)) * u64::from(geometry.slots_per_block);
+            let lines = super::lines::ring_bytes_for(self.pmem).div_ceil(segment);
+            if super::space::capacity(&geometry) >= need + need / 64 + ring + lines {
                 return Ok(geometry);
             }
             flash += flash / 32;

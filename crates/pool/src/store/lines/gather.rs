@@ -7,23 +7,38 @@ use std::sync::atomic::Ordering::Relaxed;
 use deepram_core::BlockId;
 use deepram_core::units::PAGE_BYTES;
 
-use super::super::{Log, Result, Store};
+use super::super::{Log, Result, Store, space};
 use super::LINE;
 use super::ring::{Mark, Records, Ring};
 use crate::buffer::AlignedBuf;
 use crate::device::SECTOR;
 use crate::error::PoolError;
+use crate::format::header::Geometry;
 use crate::format::line;
 use crate::stats::add;
 
 /// Bytes of a new pool's ring, if that is no more than this part of the device.
-const RING_BYTES: u64 = 8 << 20;
+const RING_BYTES: u64 = 16 << 20;
 const RING_SHARE: u64 = 64;
+/// Blocks of a ring, at least.
+const LEAST_BLOCKS: u64 = 2;
 /// Bytes of a record of gathered lines.
 const GATHERED_BYTES: usize = 32 << 10;
 /// How often the gathered lines fit into a new ring. One of which they take a quarter is left for a larger.
-const GROWTH: u64 = 5;
+const GROWTH: u64 = 6;
 const LINES_OF_PAGE: u64 = PAGE_BYTES / LINE as u64;
+
+/// Blocks of a first ring on a device of this geometry.
+pub(crate) fn ring_blocks(geometry: &Geometry) -> u32 {
+    let bytes = RING_BYTES.min(geometry.device_bytes() / RING_SHARE);
+    bytes.div_ceil(geometry.block_bytes()).max(LEAST_BLOCKS) as u32
+}
+
+/// Bytes that a ring may come to take if so much memory is persist regions and all of it is persisted
+/// between two syncs: it grows by [`GROWTH`], beside the ring before.
+pub(crate) fn ring_bytes_for(pmem: u64) -> u64 {
+    pmem / LINE as u64 * line::line_bytes() * (GROWTH + GROWTH / 2)
+}
 
 /// Lines that have been seen, by page.
 #[derive(Default)]
@@ -49,8 +64,7 @@ impl Store {
             return Ok(());
         }
         let mut log = self.lock_log();
-        let bytes = RING_BYTES.min(self.geometry.device_bytes() / RING_SHARE);
-        let blocks = self.take_blocks(&mut log, bytes / SECTOR as u64)?;
+        let blocks = self.take_blocks(&mut log, ring_blocks(&self.geometry))?;
         let mut new = self.new_ring(blocks, 1);
         log.ring = Some(new.root(new.end(), self.lines.retired.load(Relaxed)));
         self.checkpoint(&mut log).inspect_err(|_| log.ring = None)?;
@@ -70,7 +84,7 @@ impl Store {
         }
         let retired = self.lines.retired.load(Relaxed);
         let mut start = ring.start_after(retired);
-        if ring.is_needed(retired) && ring.end().at - start.at > ring.capacity() / 2 {
+        if ring.is_needed(retired) && ring.end().at - start.at > ring.capacity() / 4 {
             start = self.gather_newest(&mut log, ring, start, retired)?;
             add(&self.counters.line_gathers, 1);
         }
@@ -102,7 +116,7 @@ impl Store {
         let sectors = (lines / line::capacity(GATHERED_BYTES) + 1) as u64 * each;
         let sectors = sectors + each * (sectors * SECTOR as u64 / self.geometry.block_bytes() + 2);
         if sectors > ring.free() || sectors > ring.capacity() / 4 {
-            match self.take_blocks(log, sectors * GROWTH) {
+            match self.take_more_blocks(log, sectors * GROWTH * SECTOR as u64) {
                 Ok(blocks) => {
                     let mut larger = self.new_ring(blocks, ring.next);
                     let first = larger.end();
@@ -116,6 +130,7 @@ impl Store {
                     return Ok(first);
                 }
                 Err(PoolError::NoSpace { .. }) if sectors <= ring.free() => {}
+                Err(PoolError::NoSpace { .. }) => return Err(self.line_log_full(lines as u64, ring)),
                 Err(error) => return Err(error),
             }
         }
@@ -168,10 +183,23 @@ impl Store {
         if lines > 0 { self.write_record(ring, &mut buffer, lines, group) } else { Ok(()) }
     }
 
-    /// Takes blocks for a ring of at least so many sectors, with their space on the device.
-    fn take_blocks(&self, log: &mut Log, sectors: u64) -> Result<Vec<u32>> {
+    /// Takes blocks for a larger ring, if all allocated memory can be rewritten between two syncs beside it:
+    /// a persist may fail for want of space, but must not make a store fail.
+    fn take_more_blocks(&self, log: &mut Log, bytes: u64) -> Result<Vec<u32>> {
+        let count = bytes.div_ceil(self.geometry.block_bytes()).max(LEAST_BLOCKS);
+        let slots = count * u64::from(self.geometry.slots_per_block);
+        let memory = 2 * u64::from(self.allocated_pages()) * u64::from(self.geometry.segment.per_page());
+        let capacity = space::capacity(&self.geometry);
+        if slots + memory > capacity {
+            let segment = self.geometry.segment.bytes();
+            return Err(self.no_space(slots * segment, capacity.saturating_sub(memory) * segment));
+        }
+        self.take_blocks(log, count as u32)
+    }
+
+    /// Takes blocks for a ring, with their space on the device.
+    fn take_blocks(&self, log: &mut Log, count: u32) -> Result<Vec<u32>> {
         let bytes = self.geometry.block_bytes();
-        let count = (sectors * SECTOR as u64).div_ceil(bytes).max(2) as u32;
         self.admit(u64::from(count) * u64::from(self.geometry.slots_per_block))?;
         self.make_blocks_free(log, count)?;
         let mut blocks = Vec::new();

@@ -28,6 +28,7 @@ use crate::buffer::AlignedBuf;
 use crate::device::ALIGN;
 use crate::format::line::{self, LINE};
 use crate::stats::add;
+pub(super) use gather::{ring_blocks, ring_bytes_for};
 use ring::Ring;
 pub(crate) use ring::{Mark, RingRoot};
 

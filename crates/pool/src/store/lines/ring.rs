@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::{Report, Result, Store};
+use deepram_core::Bytes;
+
 use crate::buffer::AlignedBuf;
 use crate::device::SECTOR;
 use crate::error::PoolError;
@@ -91,10 +93,11 @@ impl Ring {
         self.place(sectors) + sectors - self.start.at
     }
 
-    /// Whether a record of so many bytes can be written as things are. The last quarter is for gathering.
+    /// Whether a record of so many bytes can be written as things are. One half is kept free, so that what
+    /// is needed of the other can always be gathered there.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         let used = self.used_with((bytes / SECTOR) as u64);
-        !self.unsettled && self.head.is_multiple_of(self.granule) && used <= self.capacity() / 4 * 3
+        !self.unsettled && self.head.is_multiple_of(self.granule) && used <= self.capacity() / 2
     }
 
     /// Whether there is something in it that no commit has.
@@ -244,7 +247,7 @@ impl Store {
         let bytes = self.record_len(lines);
         let sectors = (bytes / SECTOR) as u64;
         if ring.used_with(sectors) > ring.capacity() {
-            return Err(self.no_space(bytes as u64, ring.free() * SECTOR as u64));
+            return Err(self.line_log_full(lines as u64, ring));
         }
         let mark = Mark { number: ring.next, at: ring.place(sectors) };
         let header = LineHeader {
@@ -270,6 +273,14 @@ impl Store {
         ring.group = group;
         ring.head = mark.at + sectors;
         Ok(())
+    }
+
+    pub(super) fn line_log_full(&self, lines: u64, ring: &Ring) -> PoolError {
+        PoolError::LineLogFull {
+            device: self.device.name(),
+            lines,
+            ring: Bytes(ring.capacity() * SECTOR as u64),
+        }
     }
 
     /// Makes a ring of these blocks, empty, whose first record will have this number.

@@ -1,0 +1,245 @@
+//! Durable updates of 64 bytes: how many a second, how long each takes, what reaches the device.
+
+mod python;
+mod ways;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::Args;
+use deepram_core::Bytes;
+use serde::Serialize;
+
+use self::ways::{Bench, Step, WAYS, Way};
+use super::{Common, Scratch, device_written};
+use crate::output::Table;
+
+/// Options of `deepram bench persist`.
+#[derive(Debug, Args)]
+pub(crate) struct PersistArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Memory that is updated: the persist region, and each peer's file
+    #[arg(long, default_value = "1M", value_name = "SIZE")]
+    size: Bytes,
+    /// Threads, one measurement each
+    #[arg(long, default_value = "1,4,16", value_delimiter = ',', value_name = "N,...")]
+    threads: Vec<usize>,
+    /// Seconds of each measurement
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
+    seconds: f64,
+    /// What takes part: all unless given
+    #[arg(long, value_delimiter = ',', value_name = "NAME,...")]
+    ways: Vec<String>,
+    /// Python with sqlite3 and, for LMDB, the package lmdb
+    #[arg(long, default_value = "python3", value_name = "PATH")]
+    python: PathBuf,
+}
+
+/// One measurement.
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    per_s: f64,
+    p50_us: f64,
+    p99_us: f64,
+    p999_us: f64,
+    bytes_each: f64,
+}
+
+/// Medians of one way at one number of threads.
+#[derive(Debug, Serialize)]
+struct Row {
+    way: String,
+    threads: usize,
+    per_s: f64,
+    per_s_min: f64,
+    per_s_max: f64,
+    p50_us: f64,
+    p99_us: f64,
+    p999_us: f64,
+    /// Bytes written to the device, by anybody, for each update; absent where the kernel does not tell.
+    device_bytes_each: Option<f64>,
+    /// Updates a second against O_DSYNC writes of 4 KiB and 512 B by as many threads in the same rounds.
+    over_dsync_4k: Option<f64>,
+    over_dsync_512: Option<f64>,
+    samples: usize,
+}
+
+#[derive(Serialize)]
+struct Outcome {
+    size_bytes: u64,
+    seconds_each: f64,
+    rows: Vec<Row>,
+    left_out: Vec<String>,
+}
+
+pub(super) fn run(args: &PersistArgs) -> anyhow::Result<()> {
+    let names: Vec<&str> = WAYS.iter().map(|way| way.name).chain(python::NAMES).collect();
+    for name in &args.ways {
+        anyhow::ensure!(names.contains(&name.as_str()), "--ways {name}: there are {}", names.join(", "));
+    }
+    anyhow::ensure!(args.size.0 >= 1 << 20, "--size {}: at least 1M", args.size);
+    anyhow::ensure!(args.threads.iter().all(|&n| (1..=256).contains(&n)), "--threads: 1 to 256 each");
+    anyhow::ensure!(args.seconds > 0.0 && args.seconds.is_finite(), "--seconds must be above 0");
+    let wanted = |name: &str| args.ways.is_empty() || args.ways.iter().any(|way| way == name);
+    let scratch = Scratch::new(&args.common.dir)?;
+    let bench = Bench::new(&scratch, args.size.0)?;
+    let mut left_out = Vec::new();
+    let mut samples: Vec<(String, usize, Vec<Sample>)> = Vec::new();
+    let mut note = |name: &str, threads: usize, sample: Sample| match samples
+        .iter_mut()
+        .find(|(way, of, _)| way == name && *of == threads)
+    {
+        Some((_, _, all)) => all.push(sample),
+        None => samples.push((name.to_owned(), threads, vec![sample])),
+    };
+    for _ in 0..args.common.repeats {
+        for &threads in &args.threads {
+            for way in WAYS.iter().filter(|way| wanted(way.name)) {
+                note(way.name, threads, measure(way, &bench, threads, args)?);
+            }
+            for name in python::NAMES.into_iter().filter(|name| wanted(name)) {
+                match python::measure(name, args, &scratch, threads) {
+                    Ok(sample) => note(name, threads, sample),
+                    Err(why) => {
+                        let why = format!("{name}: {why:#}");
+                        if !left_out.contains(&why) {
+                            left_out.push(why);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    bench.close()?;
+    let rows = rows(&samples);
+    if args.common.json {
+        let outcome = Outcome { size_bytes: args.size.0, seconds_each: args.seconds, rows, left_out };
+        println!("{}", serde_json::to_string_pretty(&outcome)?);
+        return Ok(());
+    }
+    println!("64 bytes at random in {}, {} s each\n", args.size, args.seconds);
+    print!("{}", table(&rows));
+    for why in left_out {
+        println!("left out: {why}");
+    }
+    Ok(())
+}
+
+/// Runs one way with so many threads for the time asked.
+fn measure(way: &Way, bench: &Bench, threads: usize, args: &PersistArgs) -> anyhow::Result<Sample> {
+    let mut steps: Vec<Step<'_>> =
+        (0..threads).map(|n| (way.make)(bench, n)).collect::<anyhow::Result<_>>()?;
+    let before = device_written(&args.common.dir);
+    let start = Instant::now();
+    let until = Duration::from_secs_f64(args.seconds);
+    let took: Vec<anyhow::Result<Vec<u32>>> = std::thread::scope(|scope| {
+        let running: Vec<_> = steps
+            .iter_mut()
+            .map(|step| {
+                scope.spawn(move || {
+                    let mut times = Vec::new();
+                    let mut last = start.elapsed();
+                    while last < until {
+                        step()?;
+                        let now = start.elapsed();
+                        times.push((now - last).as_nanos().min(u128::from(u32::MAX)) as u32);
+                        last = now;
+                    }
+                    Ok(times)
+                })
+            })
+            .collect();
+        running.into_iter().map(|thread| thread.join().expect("a measuring thread does not panic")).collect()
+    });
+    let elapsed = start.elapsed();
+    let mut times = Vec::new();
+    for one in took {
+        times.extend(one.with_context(|| way.name)?);
+    }
+    let written = before.zip(device_written(&args.common.dir)).map(|(before, after)| after - before);
+    Ok(sample(&mut times, elapsed, written))
+}
+
+fn sample(times: &mut [u32], elapsed: Duration, written: Option<u64>) -> Sample {
+    times.sort_unstable();
+    let at = |q: f64| {
+        let n = (times.len() as f64 * q) as usize;
+        times.get(n.min(times.len().saturating_sub(1))).map_or(f64::NAN, |&ns| f64::from(ns) / 1e3)
+    };
+    Sample {
+        per_s: times.len() as f64 / elapsed.as_secs_f64(),
+        p50_us: at(0.5),
+        p99_us: at(0.99),
+        p999_us: at(0.999),
+        bytes_each: written.map_or(f64::NAN, |bytes| bytes as f64 / times.len().max(1) as f64),
+    }
+}
+
+fn rows(samples: &[(String, usize, Vec<Sample>)]) -> Vec<Row> {
+    let median = |all: &[Sample], of: fn(&Sample) -> f64| {
+        let mut values: Vec<f64> = all.iter().map(of).collect();
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    let rate = |name: &str, threads: usize| {
+        let found = samples.iter().find(|(way, of, _)| way == name && *of == threads);
+        found.map(|(_, _, all)| median(all, |s| s.per_s))
+    };
+    let row = |(way, threads, all): &(String, usize, Vec<Sample>)| {
+        let per_s = median(all, |s| s.per_s);
+        let rates = all.iter().map(|s| s.per_s);
+        Row {
+            way: way.clone(),
+            threads: *threads,
+            per_s,
+            per_s_min: rates.clone().fold(f64::INFINITY, f64::min),
+            per_s_max: rates.fold(0.0, f64::max),
+            p50_us: median(all, |s| s.p50_us),
+            p99_us: median(all, |s| s.p99_us),
+            p999_us: median(all, |s| s.p999_us),
+            device_bytes_each: Some(median(all, |s| s.bytes_each)).filter(|bytes| bytes.is_finite()),
+            over_dsync_4k: rate(ways::DSYNC_4K, *threads).map(|base| per_s / base),
+            over_dsync_512: rate(ways::DSYNC_512, *threads).map(|base| per_s / base),
+            samples: all.len(),
+        }
+    };
+    let mut rows: Vec<Row> = samples.iter().map(row).collect();
+    rows.sort_by_key(|row| row.threads);
+    rows
+}
+
+fn table(rows: &[Row]) -> String {
+    let headings = [
+        "<way",
+        "threads",
+        "k/s",
+        "min",
+        "max",
+        "p50 us",
+        "p99",
+        "p99.9",
+        "bytes each",
+        "x 4 KiB",
+        "x 512 B",
+    ];
+    let ratio = |value: Option<f64>| value.map_or("-".into(), |x| format!("{x:.2}"));
+    let mut table = Table::new(&headings);
+    for row in rows {
+        table.row(vec![
+            row.way.clone(),
+            row.threads.to_string(),
+            format!("{:.1}", row.per_s / 1e3),
+            format!("{:.1}", row.per_s_min / 1e3),
+            format!("{:.1}", row.per_s_max / 1e3),
+            format!("{:.1}", row.p50_us),
+            format!("{:.0}", row.p99_us),
+            format!("{:.0}", row.p999_us),
+            row.device_bytes_each.map_or("-".into(), |bytes| format!("{bytes:.0}")),
+            ratio(row.over_dsync_4k),
+            ratio(row.over_dsync_512),
+        ]);
+    }
+    table.render()
+}

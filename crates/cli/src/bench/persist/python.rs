@@ -1,0 +1,60 @@
+//! SQLite and LMDB, by their Python packages: the time of a commit is far above that of a call from Python.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::Deserialize;
+
+use super::super::{Scratch, device_written};
+use super::{PersistArgs, Sample, sample};
+
+/// Those that take part.
+pub(super) const NAMES: [&str; 2] = ["sqlite-wal-full", "lmdb"];
+
+const PROGRAM: &str = include_str!("peer.py");
+
+#[derive(Deserialize)]
+struct Found {
+    seconds: f64,
+    nanoseconds: Vec<u32>,
+}
+
+/// Runs one of them with so many threads; an error says why it cannot take part.
+pub(super) fn measure(
+    name: &str,
+    args: &PersistArgs,
+    scratch: &Scratch,
+    threads: usize,
+) -> anyhow::Result<Sample> {
+    let folder = scratch.file(name);
+    if !folder.exists() {
+        std::fs::create_dir(&folder)?;
+    }
+    let before = device_written(&args.common.dir);
+    let found = run(&args.python, name, &folder, threads, args.seconds, args.size.0)?;
+    let written = before.zip(device_written(&args.common.dir)).map(|(before, after)| after - before);
+    let mut times = found.nanoseconds;
+    anyhow::ensure!(!times.is_empty(), "it made no update in {} s", args.seconds);
+    Ok(sample(&mut times, Duration::from_secs_f64(found.seconds), written))
+}
+
+fn run(
+    python: &Path,
+    name: &str,
+    folder: &Path,
+    threads: usize,
+    seconds: f64,
+    size: u64,
+) -> anyhow::Result<Found> {
+    let mut command = Command::new(python);
+    command.args(["-c", PROGRAM, name]).arg(folder);
+    command.args([threads.to_string(), seconds.to_string(), size.to_string()]);
+    let output = command.output().with_context(|| format!("cannot start {}", python.display()))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        anyhow::bail!("{}", said.lines().last().unwrap_or("it failed without a word"));
+    }
+    serde_json::from_slice(&output.stdout).context("its output is not what it should be")
+}
