@@ -113,6 +113,16 @@ pub enum PoolError {
         /// Bytes of the log.
         ring: Bytes,
     },
+    /// A transaction does not fit into what is free of its log.
+    #[error("the transaction log {name:?} is full: {needed} are needed, {free} are free; truncate it")]
+    TransactionLogFull {
+        /// The log's name.
+        name: String,
+        /// Bytes of slots needed.
+        needed: Bytes,
+        /// Bytes of free slots.
+        free: Bytes,
+    },
     /// No run of free pages is long enough.
     #[error(
         "no {needed} of contiguous address space is free on controller {controller}, which has {total} in all"

@@ -32,6 +32,7 @@ mod error;
 mod format;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod log;
 mod options;
 pub mod pager;
 #[doc(hidden)]

@@ -124,6 +124,8 @@ struct State {
     read_flips: Vec<(u64, u8)>,
     any_buffer: bool,
     stats: Stats,
+    /// Of what durable writes are multiples.
+    granule: usize,
     recording: bool,
     recorded: Vec<(u64, usize)>,
 }
@@ -142,6 +144,7 @@ impl State {
             read_flips: Vec::new(),
             any_buffer: false,
             stats: Stats::default(),
+            granule: SECTOR,
             recording: false,
             recorded: Vec::new(),
         }
@@ -201,7 +204,7 @@ impl State {
 
     fn write(&mut self, offset: u64, buf: &[u8], durable: bool) -> io::Result<()> {
         self.check_power()?;
-        self.check_alignment(offset, buf, if durable { SECTOR } else { ALIGN })?;
+        self.check_alignment(offset, buf, if durable { self.granule } else { ALIGN })?;
         if !self.newest.contains(offset, buf.len()) {
             let message =
                 format!("write of {} bytes at {offset} is beyond the end, {}", buf.len(), self.newest.len());
@@ -528,6 +531,11 @@ impl FaultyDevice {
         self.state().stats
     }
 
+    /// Makes it a device whose durable writes are multiples of so many bytes, [`SECTOR`] to [`ALIGN`].
+    pub fn set_granule(&self, bytes: usize) {
+        self.state().granule = bytes;
+    }
+
     /// Sets the counts to zero; not those of [`Self::ops`].
     pub fn reset_stats(&self) {
         self.state().stats = Stats::default();
@@ -577,7 +585,7 @@ impl Device for FaultyDevice {
     }
 
     fn granule(&self) -> usize {
-        SECTOR
+        self.state().granule
     }
 
     fn name(&self) -> String {

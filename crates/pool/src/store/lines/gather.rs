@@ -84,7 +84,9 @@ impl Store {
         }
         let retired = self.lines.retired.load(Relaxed);
         let mut start = ring.start_after(retired);
-        if ring.is_needed(retired) && ring.end().at - start.at > ring.capacity() / 4 {
+        let many = ring.end().at - start.at > ring.capacity() / 4;
+        // On a device of larger sectors the log goes on where its last record does not end.
+        if ring.is_needed(retired) && (many || !ring.is_aligned()) {
             start = self.gather_newest(&mut log, ring, start, retired)?;
             add(&self.counters.line_gathers, 1);
         }

@@ -20,8 +20,10 @@
 mod gather;
 mod ring;
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::{Result, Store};
 use crate::buffer::AlignedBuf;
@@ -36,6 +38,11 @@ pub(crate) use ring::{Mark, RingRoot};
 const RECORD_BYTES: usize = 128 << 10;
 /// Lines copied at once.
 const CHUNK_LINES: usize = 512;
+/// How long a write waits for more lines, at most, and as a part of what the last write took.
+const COMPANY: Duration = Duration::from_micros(50);
+const COMPANY_SHARE: u32 = 3;
+/// How long a thread watches a write of another before it sleeps, at most.
+const WATCH: Duration = Duration::from_micros(500);
 
 /// The line log of a controller.
 pub(crate) struct Lines {
@@ -48,6 +55,9 @@ pub(crate) struct Lines {
     ring: Mutex<Option<Ring>>,
     /// The last commit has what groups up to this one say.
     retired: AtomicU64,
+    /// What the queue says, for those who watch it without the lock.
+    durable: AtomicU64,
+    led: AtomicBool,
 }
 
 /// What waits to be written.
@@ -64,8 +74,15 @@ struct Queue {
     spare: Option<AlignedBuf>,
     /// Groups up to this one are durable.
     durable: u64,
-    /// Somebody is writing.
+    /// Somebody is writing, or about to.
     led: bool,
+    /// Threads that wait for the open group, and for the one that is being written.
+    waiting: usize,
+    under_way: usize,
+    /// Threads that waited when the last write ended.
+    expected: usize,
+    /// How long that took.
+    took: Duration,
     cuts: u64,
 }
 
@@ -89,11 +106,17 @@ impl Default for Lines {
                 spare: None,
                 durable: 0,
                 led: false,
+                waiting: 0,
+                under_way: 0,
+                expected: 0,
+                took: Duration::ZERO,
                 cuts: 0,
             }),
             changed: Condvar::new(),
             ring: Mutex::new(None),
             retired: AtomicU64::new(0),
+            durable: AtomicU64::new(0),
+            led: AtomicBool::new(false),
         }
     }
 }
@@ -134,6 +157,15 @@ impl Queue {
         }
     }
 
+    /// Counts a thread that waits for a group.
+    fn join(&mut self, group: u64) {
+        if group == self.group {
+            self.waiting += 1;
+        } else {
+            self.under_way += 1;
+        }
+    }
+
     /// Takes the next group to be written.
     fn take(&mut self) -> Option<Full> {
         if self.failed.is_some() || self.lines == 0 {
@@ -144,6 +176,7 @@ impl Queue {
         let full = Full { buffer, lines: self.lines, group: self.group };
         self.group += 1;
         (self.lines, self.sealed) = (0, false);
+        self.under_way += std::mem::take(&mut self.waiting);
         Some(full)
     }
 }
@@ -200,21 +233,36 @@ impl Store {
     /// persist that succeeds.
     pub(crate) fn wait_for_lines(&self, group: u64) -> Result<()> {
         let mut queue = self.lines.queue();
+        if queue.durable < group {
+            queue.join(group);
+        }
         while queue.durable < group {
             if queue.led {
-                queue = self.lines.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue = self.watch_leader(queue, group);
                 continue;
             }
-            let Some(mut full) = queue.take() else { break };
             queue.led = true;
+            self.lines.led.store(true, Release);
+            queue = self.await_company(queue);
+            let Some(mut full) = queue.take() else {
+                queue.led = false;
+                self.lines.led.store(false, Release);
+                break;
+            };
             drop(queue);
+            let begun = Instant::now();
             let written = self.write_lines(&mut full);
             queue = self.lines.queue();
+            queue.took = begun.elapsed();
             queue.led = false;
+            self.lines.led.store(false, Release);
+            // Those who waited for it will be back.
+            queue.expected = queue.waiting + std::mem::take(&mut queue.under_way);
             self.lines.changed.notify_all();
             match written {
                 Ok(()) => {
                     queue.durable = full.group;
+                    self.lines.durable.store(full.group, Release);
                     queue.spare = Some(full.buffer);
                 }
                 Err(error) => {
@@ -224,6 +272,37 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// Waits while somebody else writes: at first without sleeping, for on many machines, virtual ones above
+    /// all, it takes as long to wake a thread as to write a line.
+    fn watch_leader<'a>(&'a self, queue: MutexGuard<'a, Queue>, group: u64) -> MutexGuard<'a, Queue> {
+        let until = Instant::now() + (2 * queue.took).min(WATCH);
+        drop(queue);
+        let lines = &self.lines;
+        while lines.durable.load(Acquire) < group && lines.led.load(Acquire) {
+            if Instant::now() > until {
+                let queue = lines.queue();
+                if !queue.led || queue.durable >= group {
+                    return queue;
+                }
+                return lines.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            }
+            std::thread::yield_now();
+        }
+        lines.queue()
+    }
+
+    /// Gives the threads that waited for the last group the time to join this one: a write of many costs as
+    /// much as a write of few. No longer than a part of what a write takes.
+    fn await_company<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
+        let until = Instant::now() + (queue.took / COMPANY_SHARE).min(COMPANY);
+        while queue.waiting < queue.expected && queue.failed.is_none() && Instant::now() < until {
+            drop(queue);
+            std::thread::yield_now();
+            queue = self.lines.queue();
+        }
+        queue
     }
 
     fn write_lines(&self, full: &mut Full) -> Result<()> {

@@ -97,7 +97,12 @@ impl Ring {
     /// is needed of the other can always be gathered there.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         let used = self.used_with((bytes / SECTOR) as u64);
-        !self.unsettled && self.head.is_multiple_of(self.granule) && used <= self.capacity() / 2
+        !self.unsettled && self.is_aligned() && used <= self.capacity() / 2
+    }
+
+    /// Whether the device can write where the last record ends.
+    pub(super) fn is_aligned(&self) -> bool {
+        self.head.is_multiple_of(self.granule)
     }
 
     /// Whether there is something in it that no commit has.

@@ -1,0 +1,383 @@
+//! Per-transaction logs in a persist region (FlatFlash, section 3.5): transactions are logged and committed
+//! independently of each other, byte by byte, with no log buffer that all of them must go through.
+//!
+//! ```no_run
+//! # fn main() -> deepram_pool::Result<()> {
+//! # let pool = deepram_pool::Pool::open(&["data.pool"], &deepram_pool::OpenOptions::new(64 << 20))?;
+//! use deepram_pool::log::TransactionLog;
+//!
+//! let log = TransactionLog::create(&pool, "orders", 1 << 20)?;
+//! let mut transaction = log.begin();
+//! transaction.append(b"debit 7");
+//! transaction.append(b"credit 9");
+//! let done = transaction.commit()?;
+//!
+//! // After a crash:
+//! let log = TransactionLog::open(&pool, "orders")?;
+//! for transaction in log.committed()? {
+//!     println!("{}: {} records", transaction.sequence, transaction.records.len());
+//! }
+//! log.truncate(done + 1)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Layout
+//! The log is a persist region with a root of its name. It begins with a header of 64 bytes; slots of 256
+//! bytes follow. A transaction takes as many slots as it needs, anywhere. Numbers are little-endian.
+//!
+//! | header, at | bytes | what |
+//! |---:|---:|---|
+//! | 0 | 8 | `DRTXLOG1` |
+//! | 8 | 4 | CRC-32C of these 64 bytes, with these four as zeros |
+//! | 12 | 4 | number of slots |
+//! | 16 | 8 | transactions below this sequence are truncated |
+//!
+//! | slot, at | bytes | what |
+//! |---:|---:|---|
+//! | 0 | 4 | CRC-32C of the slot up to the end of its bytes, with these four as zeros |
+//! | 4 | 2 | number of this piece in its transaction |
+//! | 6 | 2 | pieces of the transaction |
+//! | 8 | 2 | bytes in this piece |
+//! | 10 | 6 | zero |
+//! | 16 | 8 | sequence of the transaction, above 0 |
+//! | 24 | | bytes |
+//!
+//! The bytes of a transaction's pieces in a row are its records, each behind its length in four bytes. A
+//! transaction is committed if all its pieces are there with their checksums. What is not is free.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use deepram_core::units::PAGE_BYTES;
+use deepram_core::{Addr, Bytes};
+
+use crate::error::{PoolError, Result};
+use crate::format::codec::crc32c_without;
+use crate::pool::{Lifetime, Persist, Pool};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"DRTXLOG1");
+const HEADER: usize = 64;
+const SLOT: usize = 256;
+const FIXED: usize = 24;
+/// Bytes of a transaction in one slot.
+const PIECE: usize = SLOT - FIXED;
+/// Slots that a transaction can have.
+const MOST_PIECES: usize = u16::MAX as usize;
+
+/// A log of transactions. Shared by any number of threads.
+///
+/// It holds what it has read: after a [`Pool::rollback`] it must be opened anew.
+pub struct TransactionLog {
+    pool: Pool,
+    name: String,
+    addr: Addr,
+    slots: u32,
+    state: Mutex<State>,
+}
+
+struct State {
+    free: Vec<u32>,
+    /// The slots of each transaction that is not truncated.
+    taken: BTreeMap<u64, Vec<u32>>,
+    next: u64,
+    low: u64,
+}
+
+/// A transaction that is being logged. Nothing of it is in the log before its commit; dropped, it is gone.
+#[must_use = "nothing is logged before the commit"]
+pub struct Transaction<'a> {
+    log: &'a TransactionLog,
+    bytes: Vec<u8>,
+}
+
+/// A transaction found in the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Committed {
+    /// Transactions are numbered in the order of their commits.
+    pub sequence: u64,
+    /// Its records, in the order in which they were appended.
+    pub records: Vec<Vec<u8>>,
+}
+
+/// A valid slot.
+struct Piece {
+    slot: u32,
+    sequence: u64,
+    number: u16,
+    pieces: u16,
+    bytes: Vec<u8>,
+}
+
+impl TransactionLog {
+    /// Makes a log of `capacity` bytes under a root of this name. A sync, as
+    /// [`Pool::create_pmem_region`] is.
+    ///
+    /// # Errors
+    /// [`PoolError::Option`] for a capacity that holds no transaction; [`PoolError::Root`] for a name that is
+    /// taken or cannot be; as [`Pool::alloc`] and [`Pool::create_pmem_region`].
+    pub fn create(pool: &Pool, name: &str, capacity: u64) -> Result<Self> {
+        let slots = capacity.saturating_sub(HEADER as u64) / SLOT as u64;
+        let Some(slots) = u32::try_from(slots).ok().filter(|&slots| slots > 0) else {
+            let problem =
+                format!("{} is not between {} and 1 TiB", Bytes(capacity), Bytes((HEADER + SLOT) as u64));
+            return Err(PoolError::Option { option: "capacity", problem });
+        };
+        if pool.roots()?.iter().any(|root| root.name == name) {
+            let problem = "there is a root of this name";
+            return Err(PoolError::Root { name: name.into(), problem });
+        }
+        let addr = pool.alloc(capacity, Lifetime::Permanent)?;
+        let made = (|| {
+            let log = Self::with(pool, name, addr, slots, 1);
+            pool.write(addr, &log.header(1))?;
+            pool.set_root(name, addr, capacity)?;
+            pool.create_pmem_region(addr, capacity.next_multiple_of(PAGE_BYTES))?;
+            Ok(log)
+        })();
+        if made.is_err() {
+            // The error at hand is the one to tell; nothing of this was made durable.
+            let _ = pool.remove_root(name);
+            let _ = pool.free(addr, capacity);
+        }
+        made
+    }
+
+    /// Opens the log of this name and finds out what is committed.
+    ///
+    /// # Errors
+    /// [`PoolError::Root`] where there is none, or it is no log; as [`Pool::read`].
+    pub fn open(pool: &Pool, name: &str) -> Result<Self> {
+        let root = pool.root(name)?;
+        let no_log = |problem| PoolError::Root { name: name.into(), problem };
+        let mut header = [0; HEADER];
+        if root.len < (HEADER + SLOT) as u64 {
+            return Err(no_log("it is too short for a transaction log"));
+        }
+        pool.read(root.addr, &mut header)?;
+        if number(&header[..8]) != MAGIC {
+            return Err(no_log("it is no transaction log"));
+        }
+        if number(&header[8..12]) != u64::from(crc32c_without(&header, 8)) {
+            return Err(no_log("the header of the transaction log is damaged"));
+        }
+        let slots = number(&header[12..16]) as u32;
+        if u64::from(slots) * SLOT as u64 + HEADER as u64 > root.len {
+            return Err(no_log("the transaction log is longer than its root says"));
+        }
+        let log = Self::with(pool, name, root.addr, slots, number(&header[16..24]));
+        let mut state = log.state();
+        (state.free, state.taken) = (Vec::new(), BTreeMap::new());
+        let low = state.low;
+        let mut pieces: BTreeMap<u64, Vec<Piece>> = BTreeMap::new();
+        log.each_slot(&mut |slot, piece| match piece {
+            // Of a transaction that is not complete the number is used up all the same.
+            Some(piece) if piece.sequence >= low => pieces.entry(piece.sequence).or_default().push(piece),
+            _ => state.free.push(slot),
+        })?;
+        state.next = pieces.keys().last().map_or(low, |last| last + 1).max(1);
+        for (sequence, pieces) in pieces {
+            let slots = pieces.iter().map(|piece| piece.slot);
+            if records(pieces.iter()).is_some() {
+                state.taken.insert(sequence, slots.collect());
+            } else {
+                state.free.extend(slots);
+            }
+        }
+        drop(state);
+        Ok(log)
+    }
+
+    fn with(pool: &Pool, name: &str, addr: Addr, slots: u32, low: u64) -> Self {
+        // Popped from the end: the first slots are the first to be used.
+        let state = State { free: (0..slots).rev().collect(), taken: BTreeMap::new(), next: low.max(1), low };
+        Self { pool: pool.clone(), name: name.into(), addr, slots, state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn header(&self, low: u64) -> [u8; HEADER] {
+        let mut header = [0; HEADER];
+        header[..8].copy_from_slice(&MAGIC.to_le_bytes());
+        header[12..16].copy_from_slice(&self.slots.to_le_bytes());
+        header[16..24].copy_from_slice(&low.to_le_bytes());
+        let crc = crc32c_without(&header, 8);
+        header[8..12].copy_from_slice(&crc.to_le_bytes());
+        header
+    }
+
+    fn slot_addr(&self, slot: u32) -> Result<Addr> {
+        Ok(self.addr.offset_by(HEADER as u64 + u64::from(slot) * SLOT as u64)?)
+    }
+
+    /// Begins a transaction.
+    pub fn begin(&self) -> Transaction<'_> {
+        Transaction { log: self, bytes: Vec::new() }
+    }
+
+    /// The transactions that are committed and not truncated, in the order of their commits.
+    ///
+    /// # Errors
+    /// As [`Pool::read`].
+    pub fn committed(&self) -> Result<Vec<Committed>> {
+        let low = self.state().low;
+        let mut pieces: BTreeMap<u64, Vec<Piece>> = BTreeMap::new();
+        self.each_slot(&mut |_, piece| {
+            if let Some(piece) = piece.filter(|piece| piece.sequence >= low) {
+                pieces.entry(piece.sequence).or_default().push(piece);
+            }
+        })?;
+        let found = pieces.into_iter().filter_map(|(sequence, pieces)| {
+            records(pieces.iter()).map(|records| Committed { sequence, records })
+        });
+        Ok(found.collect())
+    }
+
+    /// Gives up transactions below this sequence, durably, and makes their room free.
+    ///
+    /// # Errors
+    /// As [`Pool::persist`]: nothing is given up then.
+    pub fn truncate(&self, below: u64) -> Result<()> {
+        let mut state = self.state();
+        let low = below.max(state.low);
+        self.pool.write(self.addr, &self.header(low))?;
+        self.pool.persist(self.addr, HEADER as u64)?;
+        state.low = low;
+        let kept = state.taken.split_off(&low);
+        let gone = std::mem::replace(&mut state.taken, kept);
+        state.free.extend(gone.into_values().flatten());
+        state.next = state.next.max(low);
+        Ok(())
+    }
+
+    fn each_slot(&self, visit: &mut dyn FnMut(u32, Option<Piece>)) -> Result<()> {
+        const TOGETHER: u32 = 256;
+        let mut bytes = vec![0; TOGETHER as usize * SLOT];
+        for first in (0..self.slots).step_by(TOGETHER as usize) {
+            let count = TOGETHER.min(self.slots - first);
+            let bytes = &mut bytes[..count as usize * SLOT];
+            self.pool.read(self.slot_addr(first)?, bytes)?;
+            for (slot, bytes) in (first..).zip(bytes.chunks_exact(SLOT)) {
+                visit(slot, piece(slot, bytes));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a transaction to slots of its own; returns its sequence and the persist of its last piece.
+    fn write(&self, bytes: &[u8]) -> Result<(u64, Persist)> {
+        let count = bytes.len().div_ceil(PIECE).max(1);
+        let (sequence, slots) = {
+            let mut state = self.state();
+            if count > MOST_PIECES || count > state.free.len() {
+                let (needed, free) = (count * SLOT, state.free.len() * SLOT);
+                return Err(PoolError::TransactionLogFull {
+                    name: self.name.clone(),
+                    needed: Bytes(needed as u64),
+                    free: Bytes(free as u64),
+                });
+            }
+            let at = state.free.len() - count;
+            let slots = state.free.split_off(at);
+            let sequence = state.next;
+            state.next += 1;
+            state.taken.insert(sequence, slots.clone());
+            (sequence, slots)
+        };
+        let mut last = None;
+        // An empty transaction has one piece too.
+        for (n, slot) in slots.iter().enumerate() {
+            let part = &bytes[(n * PIECE).min(bytes.len())..((n + 1) * PIECE).min(bytes.len())];
+            let image = slot_image(sequence, n as u16, count as u16, part);
+            let addr = self.slot_addr(*slot)?;
+            self.pool.write(addr, &image)?;
+            last = Some(self.pool.persist_async(addr, image.len() as u64)?);
+        }
+        Ok((sequence, last.expect("a transaction has a piece")))
+    }
+}
+
+impl Transaction<'_> {
+    /// Adds a record.
+    ///
+    /// # Panics
+    /// If the record is longer than 4 GiB, which no log can hold.
+    pub fn append(&mut self, record: &[u8]) {
+        let len = u32::try_from(record.len()).expect("a record is shorter than 4 GiB");
+        self.bytes.extend(len.to_le_bytes());
+        self.bytes.extend(record);
+    }
+
+    /// Makes the transaction durable; returns its sequence. Commits of several threads share device writes.
+    ///
+    /// # Errors
+    /// [`PoolError::TransactionLogFull`]: truncate, then begin again. As [`Pool::persist`]: whether the
+    /// transaction is durable is not known then.
+    pub fn commit(self) -> Result<u64> {
+        let (log, (sequence, persist)) = (self.log, self.log.write(&self.bytes)?);
+        log.pool.wait(persist)?;
+        Ok(sequence)
+    }
+
+    /// Commits, but leaves waiting to the caller: the transaction is durable when [`Pool::wait`] has
+    /// returned for the persist.
+    ///
+    /// # Errors
+    /// As [`Transaction::commit`].
+    pub fn commit_async(self) -> Result<(u64, Persist)> {
+        self.log.write(&self.bytes)
+    }
+}
+
+/// A little-endian number of up to eight bytes.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |n, &byte| n << 8 | u64::from(byte))
+}
+
+fn slot_image(sequence: u64, n: u16, pieces: u16, part: &[u8]) -> Vec<u8> {
+    let mut image = vec![0; FIXED];
+    image[4..6].copy_from_slice(&n.to_le_bytes());
+    image[6..8].copy_from_slice(&pieces.to_le_bytes());
+    image[8..10].copy_from_slice(&(part.len() as u16).to_le_bytes());
+    image[16..24].copy_from_slice(&sequence.to_le_bytes());
+    image.extend(part);
+    let crc = crc32c_without(&image, 0);
+    image[..4].copy_from_slice(&crc.to_le_bytes());
+    image
+}
+
+fn piece(slot: u32, bytes: &[u8]) -> Option<Piece> {
+    let len = number(&bytes[8..10]) as usize;
+    let image = bytes.get(..FIXED + len)?;
+    let sequence = number(&image[16..24]);
+    let valid = sequence > 0 && number(&image[..4]) == u64::from(crc32c_without(image, 0));
+    valid.then(|| Piece {
+        slot,
+        sequence,
+        number: number(&image[4..6]) as u16,
+        pieces: number(&image[6..8]) as u16,
+        bytes: image[FIXED..].to_vec(),
+    })
+}
+
+/// The records of a transaction if all its pieces are here.
+fn records<'a>(pieces: impl Iterator<Item = &'a Piece>) -> Option<Vec<Vec<u8>>> {
+    let mut pieces: Vec<&Piece> = pieces.collect();
+    pieces.sort_by_key(|piece| piece.number);
+    let whole = pieces.len() == usize::from(pieces.first()?.pieces)
+        && (0..).zip(&pieces).all(|(n, piece)| piece.number == n);
+    if !whole {
+        return None;
+    }
+    let bytes: Vec<u8> = pieces.iter().flat_map(|piece| &piece.bytes).copied().collect();
+    let mut rest = &bytes[..];
+    let mut records = Vec::new();
+    while !rest.is_empty() {
+        let len = number(rest.get(..4)?) as usize;
+        records.push(rest.get(4..)?.get(..len)?.to_vec());
+        rest = &rest[4 + len..];
+    }
+    Some(records)
+}
