@@ -355,3 +355,59 @@ impl Store {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use deepram_core::{Retention, SegmentSize};
+    use uuid::Uuid;
+
+    use super::super::{Identity, Sizing};
+    use super::*;
+    use crate::device::FileDevice;
+    use crate::stats::Counters;
+
+    fn store(folder: &tempfile::TempDir) -> Store {
+        let sizing = Sizing { size: 1 << 20, flash: None, pmem: 0, segment: SegmentSize::K4 };
+        let geometry = sizing.geometry().unwrap();
+        let device = FileDevice::create(&folder.path().join("pool"), geometry.device_bytes()).unwrap();
+        let identity = Identity { uuid: Uuid::from_u128(1), controller: 0, controllers: 1, base: 1 << 40 };
+        let (retention, counters) = (Retention::KeepLast(2), Arc::new(Counters::default()));
+        Store::create(Arc::new(device), identity, geometry, retention, 1 << 20, counters).unwrap()
+    }
+
+    #[test]
+    fn lines_copied_while_a_cut_came_are_copied_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store(&folder);
+        let mut copies = 0;
+        let group = store.add_lines(100, 1, &mut |first, bytes| {
+            copies += 1;
+            assert_eq!(first, 100);
+            bytes.fill(copies);
+            if copies == 1 {
+                // The memory that it commits may be newer than the first copy.
+                assert_eq!(store.cut_lines(), 0);
+            }
+            Ok(())
+        });
+        assert_eq!((copies, group.unwrap()), (2, 1));
+        let queue = store.lines.queue();
+        let record = queue.open.as_ref().unwrap();
+        assert_eq!(line::lines(record, 1).next(), Some((100, &[2; LINE][..])));
+    }
+
+    #[test]
+    fn a_cut_ends_the_group_and_tells_its_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store(&folder);
+        store.make_ring().unwrap();
+        let mut add = || store.add_lines(7, 1, &mut |_, _| Ok(())).unwrap();
+        assert_eq!((add(), add()), (1, 1));
+        assert_eq!(store.cut_lines(), 1);
+        // Written first, for nothing may join it.
+        assert_eq!((add(), store.has_lines(1)), (2, true));
+        assert_eq!((store.cut_lines(), store.has_lines(2)), (2, false));
+    }
+}
