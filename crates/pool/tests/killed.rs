@@ -1,5 +1,6 @@
-//! For real: a process that stores through the mapped address and syncs is killed with SIGKILL at
-//! random moments, again and again, and its pool is reopened and compared word by word.
+//! For real: a process that stores through the mapped address and syncs, or persists and commits
+//! transactions, is killed with SIGKILL at random moments, again and again, and its pool is reopened and
+//! compared.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -8,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use deepram_pool::log::TransactionLog;
 use deepram_pool::{CreateOptions, Epoch, Lifetime, Mapping, OpenOptions, Pool};
 use deepram_testkit::seeds;
 use rand::RngExt;
@@ -23,6 +25,8 @@ const DRAM: u64 = 14 * MIB;
 const STORES: u64 = 300;
 const KILLS: usize = 200;
 const LONGEST_MS: u64 = 120;
+/// Lines that the persisting child uses in turn.
+const LINES: u64 = 512;
 
 /// The stores of a round: word, value. Word 0 tells the round.
 fn stores(round: u64) -> impl Iterator<Item = (usize, u64)> {
@@ -50,10 +54,37 @@ fn child_that_is_killed() {
     }
 }
 
+/// Persists and commits without a sync; slots of the region are used in turn.
+#[test]
+fn child_that_persists() {
+    let Some(path) = std::env::var_os("DEEPRAM_TEST_KILLED") else { return };
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).unwrap();
+    let pool = Pool::open(&[path], &OpenOptions::new(DRAM)).unwrap();
+    let addr = pool.root("data").unwrap().addr;
+    let words = pool.words(addr, (LINES * 8) as usize).unwrap();
+    let log = TransactionLog::open(&pool, "log").unwrap();
+    let mut out = std::io::stdout().lock();
+    for n in words.iter().step_by(8).map(|word| word.load(Relaxed)).max().unwrap() + 1.. {
+        let line = n % LINES;
+        words[line as usize * 8 + 1].store(mix(n), Relaxed);
+        words[line as usize * 8].store(n, Relaxed);
+        pool.persist(addr.offset_by(line * 64).unwrap(), 64).unwrap();
+        let mut transaction = log.begin();
+        transaction.append(&n.to_le_bytes());
+        transaction.append(&vec![n as u8; (n % 700) as usize]);
+        let sequence = transaction.commit().unwrap();
+        if n % 50 == 0 {
+            log.truncate(sequence.saturating_sub(20)).unwrap();
+        }
+        writeln!(out, "\nsynced {n} {sequence}").unwrap();
+        out.flush().unwrap();
+    }
+}
+
 /// The last round that a child told of before it was killed, if any.
-fn run_and_kill(path: &Path, after: Duration) -> Option<u64> {
+fn run_and_kill(child: &str, path: &Path, after: Duration) -> Option<u64> {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child_that_is_killed", "--nocapture", "--test-threads=1"])
+        .args(["--exact", child, "--nocapture", "--test-threads=1"])
         .env("DEEPRAM_TEST_KILLED", path)
         .stdout(Stdio::piped())
         .spawn()
@@ -126,7 +157,11 @@ fn whatever_moment_a_process_is_killed_at_its_last_sync_is_there() {
         let mut expected = Expected { words: vec![0; WORDS as usize], round: 0, undo: VecDeque::new() };
         let (mut synced, mut further) = (0, 0);
         for kill in 0..KILLS {
-            let told = run_and_kill(&scratch.path(), Duration::from_millis(rng.random_range(0..LONGEST_MS)));
+            let told = run_and_kill(
+                "child_that_is_killed",
+                &scratch.path(),
+                Duration::from_millis(rng.random_range(0..LONGEST_MS)),
+            );
             let pool = Pool::open(&[scratch.path()], &options).unwrap();
             let mut first = [0; 8];
             pool.read(addr, &mut first).unwrap();
@@ -156,5 +191,60 @@ fn whatever_moment_a_process_is_killed_at_its_last_sync_is_there() {
             "{KILLS} kills: {synced} after at least one sync, {further} with one sync more than was told"
         );
         assert!(synced > KILLS as u64 / 4, "the children came to sync");
+    });
+}
+
+#[test]
+fn whatever_moment_a_process_is_killed_at_what_it_persisted_is_there() {
+    if !mappable() {
+        return;
+    }
+    let options = OpenOptions::new(DRAM).mapping(Mapping::Off);
+    seeds::each(1, |seed| {
+        let mut rng = seeds::rng(seed);
+        let scratch = Scratch::new(&CreateOptions::new(BYTES));
+        let pool = scratch.open(DRAM);
+        let addr = pool.alloc(LINES * 64, Lifetime::Permanent).unwrap();
+        pool.set_root("data", addr, LINES * 64).unwrap();
+        pool.create_pmem_region(addr, LINES * 64).unwrap();
+        drop(TransactionLog::create(&pool, "log", 1 << 18).unwrap());
+        pool.close().unwrap();
+        let mut last = 0;
+        let mut further = 0;
+        for kill in 0..KILLS / 4 {
+            let after = Duration::from_millis(rng.random_range(0..LONGEST_MS));
+            let committed = run_and_kill("child_that_persists", &scratch.path(), after);
+            let told = committed.unwrap_or(last);
+            let pool = Pool::open(&[scratch.path()], &options).unwrap();
+            let mut bytes = vec![0; (LINES * 64) as usize];
+            pool.read(addr, &mut bytes).unwrap();
+            let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+            let found = (0..LINES as usize).map(|line| word(line * 64)).max().unwrap();
+            assert!(
+                found == told || found == told + 1,
+                "kill {kill}: {found} is there, {told} was persisted"
+            );
+            for n in found.saturating_sub(LINES - 1).max(1)..=found {
+                let at = (n % LINES) as usize * 64;
+                assert_eq!((word(at), word(at + 8)), (n, mix(n)), "kill {kill}, line of {n}");
+            }
+            let log = TransactionLog::open(&pool, "log").unwrap();
+            let numbers: Vec<u64> = log
+                .committed()
+                .unwrap()
+                .iter()
+                .map(|t| u64::from_le_bytes(t.records[0][..].try_into().unwrap()))
+                .collect();
+            assert!(
+                committed.is_none_or(|n| numbers.contains(&n)),
+                "kill {kill}: {committed:?} in {numbers:?}"
+            );
+            assert!(numbers.iter().all(|&n| n <= found), "kill {kill}: {numbers:?}");
+            further += u64::from(found > last);
+            last = found;
+            assert!(pool.check(&mut |_, _| {}).unwrap().is_sound(), "kill {kill}");
+            pool.abandon().unwrap();
+        }
+        assert!(further > KILLS as u64 / 16, "the children came to persist");
     });
 }

@@ -93,6 +93,40 @@ fn one_line_is_one_write_of_one_sector() {
 }
 
 #[test]
+fn of_a_range_only_the_lines_that_changed_are_written() {
+    let (device, pool, addr) = region(4, 0);
+    let lines = |pool: &Pool| pool.stats().lines_persisted;
+    pool.write(addr, &[1; 8192]).unwrap();
+    pool.persist(addr, 8192).unwrap();
+    assert_eq!(lines(&pool), 128);
+    // One by itself, one in the range: the first must not come back as it was.
+    pool.write(addr.offset_by(640).unwrap(), &[2; 64]).unwrap();
+    pool.persist(addr.offset_by(640).unwrap(), 64).unwrap();
+    pool.write(addr.offset_by(640).unwrap(), &[1; 64]).unwrap();
+    pool.write(addr.offset_by(4096).unwrap(), &[3]).unwrap();
+    pool.persist(addr, 8192).unwrap();
+    assert_eq!(lines(&pool), 131);
+    pool.persist(addr, 8192).unwrap();
+    assert_eq!(lines(&pool), 131);
+    let after = cut(&device, pool, Crash::DropAll);
+    let pool = open(&after);
+    let mut found = [0; 8192];
+    pool.read(addr, &mut found).unwrap();
+    let mut expected = [1; 8192];
+    expected[4096] = 3;
+    assert!(found == expected);
+    // A sync takes over what memory holds, whatever was persisted before.
+    pool.persist(addr, 8192).unwrap();
+    pool.write(addr, &[4]).unwrap();
+    pool.sync().unwrap();
+    pool.write(addr, &[1]).unwrap();
+    pool.persist(addr, 8192).unwrap();
+    let again = cut(&after, pool, Crash::DropAll);
+    open(&again).read(addr, &mut found).unwrap();
+    assert!(found == expected);
+}
+
+#[test]
 fn asynchronous_persists_share_a_write_and_one_wait_is_enough_for_all_before() {
     let (device, pool, addr) = region(4, 0);
     device.reset_stats();

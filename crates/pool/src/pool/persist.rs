@@ -76,6 +76,9 @@ impl Pool {
     /// they are now, or as they were persisted or synced later. Lines of 64 bytes are written whole; a line
     /// is durable whole or not at all. A persist is durable when those that returned before it began are.
     ///
+    /// Of a range of several lines those that are as they were last persisted, since the last token, are
+    /// left out.
+    ///
     /// The open epoch is not closed, and what else was stored in it is lost in a crash as before. A
     /// rollback takes persisted bytes back like all others: memory is then as it was at the token, and that
     /// is durable.

@@ -12,12 +12,14 @@
 //! # Invariants
 //! 1. What is copied of a line is not older than what an earlier record has of it: copying and adding
 //!    happen under `order`.
-//! 2. A group has only what was copied before the cut that it belongs to, or only what was copied
+//! 2. A line is left out only if an earlier record since the last cut has it as it is.
+//! 3. A group has only what was copied before the cut that it belongs to, or only what was copied
 //!    after: `cuts` tells that one came in between, and the lines are copied again.
 //!
 //! Lock order: `order`, then `ring`, then the log, the cache, `queue`.
 
 mod gather;
+mod images;
 mod ring;
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -31,6 +33,7 @@ use crate::device::ALIGN;
 use crate::format::line::{self, LINE};
 use crate::stats::add;
 pub(super) use gather::{ring_blocks, ring_bytes_for};
+use images::Images;
 use ring::Ring;
 pub(crate) use ring::{Mark, RingRoot};
 
@@ -46,8 +49,7 @@ const WATCH: Duration = Duration::from_micros(500);
 
 /// The line log of a controller.
 pub(crate) struct Lines {
-    /// Where lines are copied before they are added to a record.
-    order: Mutex<Vec<u8>>,
+    order: Mutex<Order>,
     queue: Mutex<Queue>,
     /// A group became durable, or could not be written.
     changed: Condvar,
@@ -58,6 +60,16 @@ pub(crate) struct Lines {
     /// What the queue says, for those who watch it without the lock.
     durable: AtomicU64,
     led: AtomicBool,
+}
+
+/// What whoever adds lines needs.
+#[derive(Default)]
+struct Order {
+    /// Where lines are copied before they are added to a group.
+    copies: Vec<u8>,
+    images: Images,
+    /// Cuts before the images.
+    cuts: u64,
 }
 
 /// What waits to be written.
@@ -96,7 +108,7 @@ struct Full {
 impl Default for Lines {
     fn default() -> Self {
         Self {
-            order: Mutex::new(Vec::new()),
+            order: Mutex::new(Order::default()),
             queue: Mutex::new(Queue {
                 open: None,
                 lines: 0,
@@ -139,8 +151,8 @@ impl Lines {
     pub(super) fn memory_bytes(&self) -> usize {
         let queue = self.queue();
         let used = queue.led || queue.open.is_some() || queue.spare.is_some();
-        // One that is being filled, one on its way; the copies.
-        if used { 2 * RECORD_BYTES + CHUNK_LINES * LINE } else { 0 }
+        // One that is being filled, one on its way; copies and images.
+        if used { 2 * RECORD_BYTES + CHUNK_LINES * LINE + images::MOST_BYTES } else { 0 }
     }
 }
 
@@ -149,12 +161,15 @@ impl Queue {
         if self.sealed { 0 } else { line::capacity(RECORD_BYTES) - self.lines }
     }
 
-    fn add(&mut self, first: u64, bytes: &[u8]) {
+    fn add(&mut self, line: u64, bytes: &[u8]) {
         let open = self.open.get_or_insert_with(|| AlignedBuf::zeroed(RECORD_BYTES));
-        for (number, bytes) in (first..).zip(bytes.chunks_exact(LINE)) {
-            line::put(open, self.lines, number, bytes);
-            self.lines += 1;
-        }
+        line::put(open, self.lines, line, bytes);
+        self.lines += 1;
+    }
+
+    /// The last group that has lines.
+    fn last(&self) -> u64 {
+        if self.lines > 0 { self.group } else { self.group - 1 }
     }
 
     /// Counts a thread that waits for a group.
@@ -190,14 +205,13 @@ impl Store {
         count: u64,
         copy: &mut dyn FnMut(u64, &mut [u8]) -> Result<()>,
     ) -> Result<u64> {
-        let mut scratch = self.lines.order.lock().unwrap_or_else(PoisonError::into_inner);
-        scratch.resize(CHUNK_LINES * LINE, 0);
+        let mut order = self.lines.order.lock().unwrap_or_else(PoisonError::into_inner);
+        order.copies.resize(CHUNK_LINES * LINE, 0);
         let mut group = 0;
         let mut done = 0;
         while done < count {
             let lines = (count - done).min(CHUNK_LINES as u64) as usize;
-            let bytes = &mut scratch[..lines * LINE];
-            group = self.add_chunk(first + done, bytes, copy)?;
+            group = self.add_chunk(&mut order, first + done, lines, copy)?;
             done += lines as u64;
         }
         Ok(group)
@@ -205,20 +219,39 @@ impl Store {
 
     fn add_chunk(
         &self,
+        order: &mut Order,
         first: u64,
-        bytes: &mut [u8],
+        count: usize,
         copy: &mut dyn FnMut(u64, &mut [u8]) -> Result<()>,
     ) -> Result<u64> {
+        let Order { copies, images, cuts } = order;
+        let copies = &mut copies[..count * LINE];
         loop {
-            let cuts = self.lines.queue().cuts;
-            copy(first, bytes)?;
+            let now = self.lines.queue().cuts;
+            if *cuts != now {
+                images.clear();
+                *cuts = now;
+            }
+            copy(first, copies)?;
+            let changed = || {
+                let lines = (first..).zip(copies.chunks_exact(LINE));
+                lines.filter(|(line, bytes)| images.differs(*line, bytes))
+            };
+            let needed = changed().count();
             let mut queue = self.lines.queue();
-            if queue.cuts != cuts {
+            if queue.cuts != now {
                 continue;
             }
             let group = queue.group;
-            if queue.room() >= bytes.len() / LINE {
-                queue.add(first, bytes);
+            if needed == 0 {
+                // What was persisted of them before may be on its way still.
+                return Ok(queue.last());
+            }
+            if queue.room() >= needed {
+                changed().for_each(|(line, bytes)| queue.add(line, bytes));
+                drop(queue);
+                let lines = (first..).zip(copies.chunks_exact(LINE));
+                lines.for_each(|(line, bytes)| images.note(line, bytes, count > 1));
                 return Ok(group);
             }
             drop(queue);
@@ -344,7 +377,7 @@ impl Store {
         let mut queue = self.lines.queue();
         queue.cuts += 1;
         queue.sealed = queue.lines > 0;
-        if queue.sealed { queue.group } else { queue.group - 1 }
+        queue.last()
     }
 
     /// A commit with everything up to this group is durable on every controller.
@@ -403,7 +436,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = store(&folder);
         store.make_ring().unwrap();
-        let mut add = || store.add_lines(7, 1, &mut |_, _| Ok(())).unwrap();
+        let add = || store.add_lines(7, 1, &mut |_, _| Ok(())).unwrap();
         assert_eq!((add(), add()), (1, 1));
         assert_eq!(store.cut_lines(), 1);
         // Written first, for nothing may join it.
