@@ -47,6 +47,7 @@ struct InfoJson {
     flash_bytes: u64,
     flash_used_bytes: u64,
     flash_room_bytes: u64,
+    line_log_bytes: u64,
     segment_bytes: u64,
     block_bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,6 +80,7 @@ fn show_info(target: &Target, done: &str) -> anyhow::Result<()> {
             flash_bytes: info.flash.0,
             flash_used_bytes: info.flash_used.0,
             flash_room_bytes: info.flash_room.0,
+            line_log_bytes: info.line_log.0,
             segment_bytes: info.segment.bytes(),
             block_bytes: info.block.0,
             keep_tokens,
@@ -100,11 +102,16 @@ fn show_info(target: &Target, done: &str) -> anyhow::Result<()> {
     if !done.is_empty() {
         text = format!("{done} {}\n", names(&target.paths));
     }
+    let line_log = match info.line_log {
+        Bytes(0) => "none: there is no persist region".into(),
+        bytes => bytes.to_string(),
+    };
     text += &pairs(&[
         ("devices", info.devices.join(", ")),
         ("uuid", info.uuid.to_string()),
         ("memory", format!("{}, {} allocated", info.size, info.allocated)),
         ("flash", format!("{}, {} in use, room for {} more", info.flash, info.flash_used, info.flash_room)),
+        ("line log", line_log),
         ("segment", format!("{}, in blocks of {}", Bytes(info.segment.bytes()), info.block)),
         ("tokens", format!("{}, keeping {kept}", count(tokens.len() as u64))),
         ("last token", last.map_or("-".into(), last_token)),
@@ -232,12 +239,18 @@ fn show_report(target: &Target, report: &Report, took: Duration) -> anyhow::Resu
         return emit_json(&serde_json::json!({
             "sound": report.is_sound(),
             "segments_read": report.segments,
+            "line_records_read": report.records,
             "damaged_segments": damaged,
             "problems": report.problems,
             "check_ns": took.as_nanos() as u64,
         }));
     }
-    let mut text = format!("{} segments read in {}\n", count(report.segments), duration(took));
+    let lines = if report.records > 0 {
+        format!(" and {} line records", count(report.records))
+    } else {
+        String::new()
+    };
+    let mut text = format!("{} segments{lines} read in {}\n", count(report.segments), duration(took));
     if report.is_sound() {
         text += "sound: every structure and every segment is as it was written\n";
     }

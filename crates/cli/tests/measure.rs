@@ -56,3 +56,26 @@ fn what_is_predicted_misses_as_often_as_the_pool_does() {
     }
     assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "the bench left something behind");
 }
+
+#[test]
+fn durable_updates_are_counted_for_everybody_that_takes_part() {
+    let folder = folder();
+    let arguments = ["bench", "persist", "--threads", "1,3", "--seconds", "0.05", "--repeats", "1", "--json"];
+    let result = deepram(folder.path(), &arguments).json();
+    let rows = result["rows"].as_array().unwrap();
+    for way in ["persist", "persist-async", "transaction-log", "dsync-512", "dsync-4k", "append-fdatasync"] {
+        let mine: Vec<_> = rows.iter().filter(|row| row["way"] == way).collect();
+        assert_eq!(mine.len(), 2, "{way}: {result}");
+        for row in mine {
+            assert!(row["per_s"].as_f64().unwrap() > 0.0 && row["p99_us"].as_f64().unwrap() > 0.0, "{row}");
+        }
+    }
+    // Whoever cannot take part is named.
+    let left_out = result["left_out"].to_string();
+    for peer in ["sqlite-wal-full", "lmdb"] {
+        assert!(rows.iter().any(|row| row["way"] == peer) || left_out.contains(peer), "{peer}: {result}");
+    }
+    assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "the bench left something behind");
+    let error = deepram(folder.path(), &["bench", "persist", "--ways", "none"]).error(1);
+    assert!(error.contains("persist-async"), "{error}");
+}

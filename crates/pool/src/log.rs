@@ -217,6 +217,11 @@ impl TransactionLog {
         Transaction { log: self, bytes: Vec::new() }
     }
 
+    /// What the next transaction's sequence will be.
+    pub fn next_sequence(&self) -> u64 {
+        self.state().next
+    }
+
     /// The transactions that are committed and not truncated, in the order of their commits.
     ///
     /// # Errors

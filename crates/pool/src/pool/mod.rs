@@ -86,6 +86,8 @@ pub struct Info {
     pub flash_used: Bytes,
     /// New data that fit before older tokens must be given up.
     pub flash_room: Bytes,
+    /// Flash that keeps what was persisted since the last token; 0 without persist regions.
+    pub line_log: Bytes,
     /// What is read, cached and written at once.
     pub segment: SegmentSize,
     /// Bytes of a block.

@@ -317,6 +317,7 @@ pub(super) fn info(stores: &[Arc<Store>]) -> Info {
         flash: sum(&|s| s.geometry().device_bytes()),
         flash_used: sum(&|s| s.usage().0 * segment),
         flash_room: sum(&|s| s.usage().1.max(0).cast_unsigned() * segment),
+        line_log: sum(&|s| s.line_log_bytes()),
         segment: geometry.segment,
         block: Bytes(geometry.block_bytes()),
         retention: stores[0].retention(),

@@ -7,13 +7,16 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use deepram_core::Addr;
+use deepram_pool::log::TransactionLog;
 use deepram_pool::peer::DirectFile;
-use deepram_pool::{CreateOptions, Lifetime, OpenOptions, Pool};
+use deepram_pool::{CreateOptions, Lifetime, OpenOptions, Pool, PoolError};
 
 use super::super::{Scratch, mix};
 
 /// Bytes of an update.
 const LINE: u64 = 64;
+/// Bytes of the transaction log.
+const LOG_BYTES: u64 = 1 << 20;
 /// Persists that a thread has under way in the asynchronous way.
 const OUTSTANDING: usize = 64;
 
@@ -31,9 +34,10 @@ pub(super) struct Way {
 }
 
 /// In the order in which they are shown.
-pub(super) const WAYS: [Way; 6] = [
+pub(super) const WAYS: [Way; 7] = [
     Way { name: "persist", make: persist },
     Way { name: "persist-async", make: persist_async },
+    Way { name: "transaction-log", make: transaction },
     Way { name: DSYNC_512, make: |bench, n| dsync(bench, n, 512) },
     Way { name: DSYNC_4K, make: |bench, n| dsync(bench, n, 4096) },
     Way { name: "overwrite-fdatasync", make: overwrite },
@@ -44,6 +48,7 @@ pub(super) const WAYS: [Way; 6] = [
 pub(super) struct Bench {
     pool: Pool,
     region: Addr,
+    log: TransactionLog,
     size: u64,
     direct: DirectFile,
     buffered: File,
@@ -56,22 +61,25 @@ impl Bench {
     pub(super) fn new(scratch: &Scratch, size: u64) -> anyhow::Result<Self> {
         let size = size / (1 << 20) * (1 << 20);
         let file = scratch.file("pool");
-        Pool::create(&[&file], &CreateOptions { pmem: size, ..CreateOptions::new(size) })?;
+        let memory = size + LOG_BYTES;
+        Pool::create(&[&file], &CreateOptions { pmem: memory, ..CreateOptions::new(memory) })?;
         let pool = Pool::open(&[&file], &OpenOptions::new(size + size / 4 + (64 << 20)))?;
         let region = pool.alloc(size, Lifetime::Permanent)?;
         let words = pool.words(region, (size / 8) as usize)?;
         words.iter().step_by(512).for_each(|word| word.store(1, Relaxed));
         pool.create_pmem_region(region, size)?;
+        let log = TransactionLog::create(&pool, "log", LOG_BYTES)?;
         let direct = DirectFile::create(&scratch.file("direct"), size)?;
         let buffered_path = scratch.file("buffered");
         drop(DirectFile::create(&buffered_path, size)?);
         let buffered = File::options().read(true).write(true).open(&buffered_path)?;
         let folder = scratch.file("appended");
         std::fs::create_dir(&folder)?;
-        Ok(Self { pool, region, size, direct, buffered, folder, updates: AtomicU64::new(0) })
+        Ok(Self { pool, region, log, size, direct, buffered, folder, updates: AtomicU64::new(0) })
     }
 
     pub(super) fn close(self) -> anyhow::Result<()> {
+        drop(self.log);
         Ok(self.pool.close()?)
     }
 
@@ -106,6 +114,21 @@ fn persist_async(bench: &Bench, _: usize) -> anyhow::Result<Step<'_>> {
         }
         under_way.push_back(bench.pool.persist_async(bench.store(&words)?, LINE)?);
         Ok(())
+    }))
+}
+
+fn transaction(bench: &Bench, _: usize) -> anyhow::Result<Step<'_>> {
+    Ok(Box::new(move || {
+        loop {
+            let mut transaction = bench.log.begin();
+            transaction.append(&[7; LINE as usize]);
+            match transaction.commit() {
+                Ok(_) => return Ok(()),
+                // As an application does when it has put what was logged where it belongs.
+                Err(PoolError::TransactionLogFull { .. }) => bench.log.truncate(bench.log.next_sequence())?,
+                Err(error) => return Err(error.into()),
+            }
+        }
     }))
 }
 

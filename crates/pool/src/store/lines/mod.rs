@@ -363,6 +363,12 @@ impl Store {
         self.lines.queue().durable >= group
     }
 
+    /// Flash that the line log takes, in bytes.
+    pub(crate) fn line_log_bytes(&self) -> u64 {
+        let blocks = self.lock_log().ring.as_ref().map_or(0, |ring| ring.blocks.len());
+        blocks as u64 * self.geometry.block_bytes()
+    }
+
     /// Writes lines that nobody waits for.
     pub(super) fn push_lines(&self) -> Result<()> {
         let queue = self.lines.queue();
