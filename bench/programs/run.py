@@ -130,6 +130,8 @@ def main():
         for _, reason in sorted(tools.missing.items()):
             print(f"missing: {reason}")
         return 0
+    # Programs run in folders of their own.
+    settings.deepram = settings.deepram.resolve()
     if not settings.deepram.exists():
         print(f"{settings.deepram}: not there; cargo build --release -p deepram -p deepram-preload", file=sys.stderr)
         return 2
