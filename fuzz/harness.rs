@@ -16,7 +16,8 @@ use deepram_testkit::{FaultyDevice, Image};
 
 const MIB: u64 = 1 << 20;
 const PAGE: u64 = 1 << 16;
-const KINDS: [Kind; 6] = [Kind::Header, Kind::Root, Kind::Chunk, Kind::Batch, Kind::Bare, Kind::Data];
+const KINDS: [Kind; 7] =
+    [Kind::Header, Kind::Root, Kind::Chunk, Kind::Batch, Kind::Bare, Kind::Data, Kind::Line];
 
 /// A sound pool to start from.
 pub(crate) struct Base {
@@ -52,7 +53,12 @@ fn base(segment: SegmentSize, closed: bool) -> Base {
     pool.rollback(oldest).expect("rolling back");
     pool.free(addr, PAGE).expect("freeing");
     pool.write(addr.offset_by(PAGE).expect("inside"), &[9; 5000]).expect("writing");
-    pool.sync().expect("syncing");
+    let region = addr.offset_by(PAGE).expect("inside");
+    pool.create_pmem_region(region, PAGE).expect("a persist region");
+    for n in 0..6_u8 {
+        pool.write(region, &[n; 900]).expect("writing");
+        pool.persist(region, 1 + 150 * u64::from(n)).expect("persisting");
+    }
     if closed { pool.close() } else { pool.abandon() }.expect("closing");
     let image = device.newest_image();
     let sites = sites(&image.to_vec()).expect("a sound pool");

@@ -18,6 +18,8 @@ pub enum Kind {
     Batch,
     /// The header of one without: needed only while it is part of the log to be replayed.
     Bare,
+    /// A record of the line log.
+    Line,
     /// A chunk of the page table.
     Chunk,
     /// The root record.
@@ -47,6 +49,7 @@ impl Store {
         for block in 0..self.geometry.blocks {
             self.sites_of_block(block, &mut sites)?;
         }
+        self.sites_of_lines(&log, &mut sites)?;
         self.sites_of_tables(&log, &mut sites)?;
         sites.sort_by_key(|site| site.kind);
         Ok(sites)

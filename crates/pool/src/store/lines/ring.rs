@@ -4,11 +4,12 @@
 //! A place in the ring is counted in sectors since the ring was made, and so never comes again. A record
 //! does not reach over the end of a block: what does not fit begins in the next.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::super::{Report, Result, Store};
-use deepram_core::Bytes;
+use super::super::{Kind, Report, Result, Site, Store};
+use deepram_core::ftl::State;
+use deepram_core::{BlockId, Bytes};
 
 use crate::buffer::AlignedBuf;
 use crate::device::SECTOR;
@@ -296,9 +297,13 @@ impl Store {
     /// Finds the end of the line log that a root record tells of. Nothing is written.
     pub(in crate::store) fn recover_lines(&self, log: &mut super::super::Log, root: RingRoot) -> Result<()> {
         let wrong = |what: &str| Err(self.inconsistent(format!("the line log {what}")));
-        let in_range = |block: &u32| *block < self.geometry.blocks;
-        if root.blocks.is_empty() || !root.blocks.iter().all(in_range) {
-            return wrong("names blocks that do not exist");
+        let distinct: BTreeSet<u32> = root.blocks.iter().copied().collect();
+        let is_ours = |block: &u32| {
+            let info = self.lock_tables().volume.blocks().info(BlockId(*block));
+            info.state == State::Sealed && info.live == self.geometry.slots_per_block
+        };
+        if root.blocks.is_empty() || distinct.len() != root.blocks.len() || !root.blocks.iter().all(is_ours) {
+            return wrong("names blocks that are not its own");
         }
         if [root.start.number, root.start.at, root.retired, root.end].iter().any(|&n| n >= COUNTERS_END) {
             return wrong("has a counter beyond 2^62");
@@ -358,6 +363,24 @@ impl Store {
                 visit(line, bytes)?;
             }
         }
+        Ok(())
+    }
+
+    /// Where the records of the line log stand.
+    pub(in crate::store) fn sites_of_lines(
+        &self,
+        log: &super::super::Log,
+        sites: &mut Vec<Site>,
+    ) -> Result<()> {
+        let Some(root) = &log.ring else { return Ok(()) };
+        Records::new(self, &root.blocks).walk(root.start, &mut |header| {
+            let start = self.ring_offset(&root.blocks, header.at) as usize;
+            let len = header.sectors as usize * SECTOR;
+            let (ranges, checksum_at) =
+                (std::iter::once(start..start + len).collect(), vec![start + line::CRC_AT]);
+            sites.push(Site { kind: Kind::Line, ranges, len, checksum_at });
+            Ok(())
+        })?;
         Ok(())
     }
 
