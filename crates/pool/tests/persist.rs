@@ -27,7 +27,7 @@ fn try_open(device: &FaultyDevice) -> deepram_pool::Result<Pool> {
 
 /// A pool of so many pages, one region.
 fn region(pages: u64, pmem: u64) -> (FaultyDevice, Pool, Addr) {
-    let device = FaultyDevice::new(64 * MIB);
+    let device = FaultyDevice::new(128 * MIB);
     let options = CreateOptions { pmem, ..CreateOptions::new(pages * PAGE) };
     Pool::create_on(handles(std::slice::from_ref(&device)), &options).unwrap();
     let pool = open(&device);
@@ -209,9 +209,9 @@ fn what_threads_were_told_is_there_after_a_power_cut() {
 
 #[test]
 fn more_lines_than_the_ring_holds_make_it_grow_and_are_all_there() {
-    let (device, pool, addr) = region(33, 32 * PAGE);
-    // Every line of 2 MiB, eight at a time, in an order that is not theirs.
-    let lines = 32 * PAGE / LINE;
+    let (device, pool, addr) = region(66, 65 * PAGE);
+    // Every line of 4 MiB, eight at a time, in an order that is not theirs.
+    let lines = 65 * PAGE / LINE;
     for n in 0..lines / 8 {
         let at = addr.offset_by(n * 7919 % (lines / 8) * 8 * LINE).unwrap();
         pool.write(at, &[n as u8 | 1; 8 * LINE as usize]).unwrap();

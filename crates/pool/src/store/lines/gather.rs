@@ -17,7 +17,7 @@ use crate::format::header::Geometry;
 use crate::format::line;
 use crate::stats::add;
 
-/// Bytes of a new pool's ring, if that is no more than this part of the device.
+/// Bytes of a new ring, if the device has room for it, or else as much as this part of the device.
 const RING_BYTES: u64 = 16 << 20;
 const RING_SHARE: u64 = 64;
 /// Blocks of a ring, at least.
@@ -28,7 +28,7 @@ const GATHERED_BYTES: usize = 32 << 10;
 const GROWTH: u64 = 6;
 const LINES_OF_PAGE: u64 = PAGE_BYTES / LINE as u64;
 
-/// Blocks of a first ring on a device of this geometry.
+/// Blocks of the smallest first ring on a device of this geometry.
 pub(crate) fn ring_blocks(geometry: &Geometry) -> u32 {
     let bytes = RING_BYTES.min(geometry.device_bytes() / RING_SHARE);
     bytes.div_ceil(geometry.block_bytes()).max(LEAST_BLOCKS) as u32
@@ -37,7 +37,8 @@ pub(crate) fn ring_blocks(geometry: &Geometry) -> u32 {
 /// Bytes that a ring may come to take if so much memory is persist regions and all of it is persisted
 /// between two syncs: it grows by [`GROWTH`], beside the ring before.
 pub(crate) fn ring_bytes_for(pmem: u64) -> u64 {
-    pmem / LINE as u64 * line::line_bytes() * (GROWTH + GROWTH / 2)
+    let first = if pmem > 0 { RING_BYTES } else { 0 };
+    first + pmem / LINE as u64 * line::line_bytes() * (GROWTH + GROWTH / 2)
 }
 
 /// Lines that have been seen, by page.
@@ -64,7 +65,10 @@ impl Store {
             return Ok(());
         }
         let mut log = self.lock_log();
-        let blocks = self.take_blocks(&mut log, ring_blocks(&self.geometry))?;
+        let blocks = match self.take_more_blocks(&mut log, RING_BYTES) {
+            Err(PoolError::NoSpace { .. }) => self.take_blocks(&mut log, ring_blocks(&self.geometry))?,
+            blocks => blocks?,
+        };
         let mut new = self.new_ring(blocks, 1);
         log.ring = Some(new.root(new.end(), self.lines.retired.load(Relaxed)));
         self.checkpoint(&mut log).inspect_err(|_| log.ring = None)?;
@@ -185,7 +189,7 @@ impl Store {
         if lines > 0 { self.write_record(ring, &mut buffer, lines, group) } else { Ok(()) }
     }
 
-    /// Takes blocks for a larger ring, if all allocated memory can be rewritten between two syncs beside it:
+    /// Takes blocks for a large ring, if all allocated memory can be rewritten between two syncs beside it:
     /// a persist may fail for want of space, but must not make a store fail.
     fn take_more_blocks(&self, log: &mut Log, bytes: u64) -> Result<Vec<u32>> {
         let count = bytes.div_ceil(self.geometry.block_bytes()).max(LEAST_BLOCKS);
