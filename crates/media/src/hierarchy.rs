@@ -82,6 +82,8 @@ kind! {
         cpu_cache_hit: Picos,
         /// Entries of the promotion look-aside buffer.
         look_aside: u64,
+        /// Time of a look into it, which each line on its way to the drive takes.
+        look_aside_lookup: Picos,
         /// Which form of the promotion algorithm.
         algorithm: Algorithm,
         /// Share of promoted uses at or below which the threshold goes up.

@@ -212,6 +212,7 @@ impl FlatMemory {
         while self.moves.first().is_some_and(|first| first.end <= now) {
             self.arrive(0, LINES)?;
             let Move { page, held, frame, end, .. } = self.moves.remove(0);
+            self.flush_lines(page, frame, end);
             self.look_aside.finish(page.into()).map_err(wrong)?;
             let place = &mut self.frames[frame as usize];
             place.dirty |= self.held[held].dirty;
