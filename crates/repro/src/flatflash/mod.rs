@@ -5,6 +5,9 @@
 
 mod claims;
 mod cost;
+mod gups;
+mod latency;
+mod machine;
 
 use std::sync::Arc;
 
@@ -18,7 +21,7 @@ use crate::experiment::{Experiment, Paper, Settings};
 type Build = fn(&Settings, &Arc<Registry>) -> Result<Experiment, ReproError>;
 
 /// The experiments, in the order of the report.
-const EXPERIMENTS: &[Build] = &[cost::experiment];
+const EXPERIMENTS: &[Build] = &[latency::experiment, gups::experiment, cost::experiment];
 
 /// What the paper claims, in the same order.
 const CLAIMS: &[&[Claim]] = &[claims::CLAIMS];
