@@ -86,6 +86,8 @@ kind! {
         look_aside_lookup: Picos,
         /// Which form of the promotion algorithm.
         algorithm: Algorithm,
+        /// Whether the first use of a page promotes it as long as DRAM has frames that no page has had.
+        fill_idle: bool,
         /// Share of promoted uses at or below which the threshold goes up.
         low_ratio: Fraction,
         /// Share of promoted uses at or above which the threshold comes down.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use deepram_media::Registry;
 
-use super::machine::{Base, DRAM, GIB, MACHINES, Over, Setting, each, words};
+use super::machine::{Base, DRAM, GIB, MACHINES, Over, Setting, each, totals, words};
 use crate::chart::{Axis, Bars, Chart, Drawing, Reference, Series};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, Finished, Outcome, Settings};
@@ -37,8 +37,8 @@ impl Extent {
         Self {
             drives: &DRIVES,
             times: &TIMES,
-            others: settings.pick(&[1, 8], &[1]),
-            scale: settings.pick(1, 256),
+            others: &[1, 8],
+            scale: settings.pick(4, 256),
             threads: THREADS,
         }
     }
@@ -49,18 +49,19 @@ impl Extent {
             drives: &DRIVES[2..],
             times: &TIMES[1..4],
             others: &[],
-            scale: settings.pick(32, 256),
+            scale: settings.pick(64, 256),
             threads: THREADS,
         }
     }
 
-    /// Updates before the measured ones: three for each page of DRAM, so that every page has been replaced.
+    /// Updates before the measured ones: four for each page of DRAM, so that every page has been replaced, and the
+    /// largest of the drive's memories as well.
     fn warm_up(&self) -> u64 {
-        3 * DRAM / 4096 / self.scale
+        4 * DRAM / 4096 / self.scale
     }
 
     fn updates(&self) -> u64 {
-        (400_000 / self.scale).max(20_000)
+        (400_000 / self.scale).max(10_000)
     }
 }
 
@@ -150,17 +151,15 @@ pub(super) fn figures(
 ) -> Result<(), ReproError> {
     let [drives, _, sweep] = extent.points();
     let figures = &mut outcome.figures;
-    for (what, figure) in
-        [("time", "simulated_time_ns"), ("moved", "counters.page_movements"), ("programs", "flash.programs")]
-    {
-        let mut over = Over::default();
-        for point in &drives {
-            let mut values = point.each(finished, figure)?;
-            // A system that moves or programs nothing counts as moving one page.
-            values.iter_mut().for_each(|value| *value = value.max(1.0));
-            over.push(values);
-        }
-        over.set(figures, &format!("gups.{what}"));
+    let mut over = Over::default();
+    for point in &drives {
+        over.push(point.each(finished, "simulated_time_ns")?);
+    }
+    over.set(figures, "gups.time");
+    for (what, figure) in [("moved", "counters.page_movements"), ("programs", "flash.programs")] {
+        let all: Vec<_> =
+            drives.iter().map(|point| point.each(finished, figure)).collect::<Result<_, _>>()?;
+        totals(figures, &format!("gups.{what}"), &all);
     }
     for point in sweep {
         let [flat, unified, stack] = point.each(finished, "simulated_time_ns")?;

@@ -207,6 +207,15 @@ impl Over {
     }
 }
 
+/// Sums of the baselines over FlatFlash's: of pages moved or programmed in all settings. Where it has none it counts
+/// as having one, so that the ratio is a lower bound.
+pub(super) fn totals(figures: &mut Figures, name: &str, settings: &[[f64; 3]]) {
+    let sum = |at: usize| settings.iter().map(|values| values[at]).sum::<f64>();
+    let flat = sum(0).max(1.0);
+    figures.set(format!("{name}.over_unified"), sum(1) / flat);
+    figures.set(format!("{name}.over_stack"), sum(2) / flat);
+}
+
 /// Bytes for people: 32 GiB.
 pub(super) fn words(bytes: u64) -> String {
     Bytes(bytes).to_string()

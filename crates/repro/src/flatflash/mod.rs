@@ -5,9 +5,11 @@
 
 mod claims;
 mod cost;
+mod graph;
 mod gups;
 mod latency;
 mod machine;
+mod redis;
 
 use std::sync::Arc;
 
@@ -21,7 +23,8 @@ use crate::experiment::{Experiment, Paper, Settings};
 type Build = fn(&Settings, &Arc<Registry>) -> Result<Experiment, ReproError>;
 
 /// The experiments, in the order of the report.
-const EXPERIMENTS: &[Build] = &[latency::experiment, gups::experiment, cost::experiment];
+const EXPERIMENTS: &[Build] =
+    &[latency::experiment, gups::experiment, graph::experiment, redis::experiment, cost::experiment];
 
 /// What the paper claims, in the same order.
 const CLAIMS: &[&[Claim]] = &[claims::CLAIMS];
