@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use deepram_media::Registry;
 
-use super::machine::{Base, GIB, MACHINES, Over, Setting, each, totals, words};
+use super::machine::{Base, GIB, MACHINES, Machine, Over, SLOWED, Setting, each, slowdown, totals, words};
 use crate::chart::{Axis, Chart, Drawing, Reference, Series};
+use crate::curve::mean;
 use crate::error::ReproError;
 use crate::experiment::{Experiment, Finished, Outcome, Settings};
 use crate::run::Run;
@@ -14,7 +15,8 @@ use crate::run::Run;
 const ALGORITHMS: [&str; 2] = ["pagerank", "cc"];
 
 /// A graph as the paper has it, and the R-MAT shares of its stand-in.
-struct Graph {
+#[derive(Debug)]
+pub(super) struct Graph {
     name: &'static str,
     vertices: u64,
     edges_a_vertex: u64,
@@ -36,25 +38,60 @@ const ENDS: [u64; 2] = [4 * GIB, GIB / 2];
 /// How much is simulated.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Extent {
+    graphs: &'static [Graph],
     dram: &'static [u64],
     /// Of the stand-ins, the logarithm of the number of vertices.
     bits: u32,
     pub(super) threads: u32,
+    machines: &'static [(&'static str, Machine)],
 }
 
 impl Extent {
     fn new(settings: &Settings) -> Self {
-        settings.pick(Self { dram: &DRAM, bits: 16, threads: 1 }, Self { dram: &ENDS, bits: 13, threads: 1 })
+        let study = Self::study(settings);
+        settings.pick(Self { graphs: &GRAPHS, dram: &DRAM, bits: 16, ..study }, study)
     }
 
     /// What the study runs.
     pub(super) fn study(settings: &Settings) -> Self {
-        Self { dram: &ENDS, bits: settings.pick(14, 13), threads: 1 }
+        Self {
+            graphs: &GRAPHS[..1],
+            dram: &ENDS,
+            bits: settings.pick(13, 12),
+            threads: 1,
+            machines: &MACHINES,
+        }
+    }
+
+    /// FlatFlash and all-DRAM.
+    pub(super) fn slowed(settings: &Settings) -> Self {
+        Self { machines: &SLOWED, ..Self::study(settings) }
     }
 }
 
 fn name(algorithm: &str, graph: &str, machine: &str, dram: u64) -> String {
     format!("{algorithm}.{graph}.{machine}.{}mib", dram >> 20)
+}
+
+/// Bytes of a graph: an array of offsets, one of neighbours, two of values, each from a page's start.
+pub(super) fn bytes(vertices: u64, edges: u64) -> u64 {
+    let pages = |bytes: u64| bytes.next_multiple_of(4096);
+    pages(8 * (vertices + 1)) + pages(4 * edges) + 2 * pages(8 * vertices)
+}
+
+/// Bytes of the paper's graph of Twitter, kept so, with each edge so many times.
+pub(super) fn twitter_bytes(ways: u64) -> u64 {
+    let Graph { vertices, edges_a_vertex, .. } = GRAPHS[0];
+    bytes(vertices, ways * vertices * edges_a_vertex)
+}
+
+/// How many times as long as with DRAM alone, of one algorithm.
+pub(super) fn slowed(finished: &Finished<'_>, extent: Extent, algorithm: &str) -> Result<f64, ReproError> {
+    let settings = extent.graphs.iter().flat_map(|graph| extent.dram.iter().map(move |&dram| (graph, dram)));
+    slowdown(
+        finished,
+        settings.map(|(graph, dram)| SLOWED.map(|(machine, _)| name(algorithm, graph.name, machine, dram))),
+    )
 }
 
 /// The runs.
@@ -66,7 +103,7 @@ pub(super) fn runs(
 ) -> Result<Vec<Run>, ReproError> {
     let mut runs = Vec::new();
     for algorithm in ALGORITHMS {
-        for graph in &GRAPHS {
+        for graph in extent.graphs {
             let vertices = 1 << extent.bits;
             let spec = format!(
                 "{algorithm}:scale={},edgefactor={},rounds=2,{}",
@@ -74,9 +111,10 @@ pub(super) fn runs(
             );
             // Of the first round all loads; components follow edges both ways.
             let ways = if algorithm == "cc" { 2 } else { 1 };
+            let bytes = bytes(vertices, ways * vertices * graph.edges_a_vertex);
             let warm_up = 2 * vertices + 2 * ways * vertices * graph.edges_a_vertex;
             for &dram in extent.dram {
-                for (machine, kind) in MACHINES {
+                for &(machine, kind) in extent.machines {
                     let setting = Setting {
                         name: name(algorithm, graph.name, machine, dram),
                         machine: kind,
@@ -88,7 +126,7 @@ pub(super) fn runs(
                         base,
                         seed: settings.seed,
                     };
-                    runs.push(setting.workload(registry, &spec, 0)?);
+                    runs.push(setting.workload(registry, &spec, bytes)?);
                 }
             }
         }
@@ -104,7 +142,8 @@ pub(super) fn figures(
 ) -> Result<(), ReproError> {
     for algorithm in ALGORITHMS {
         let all = |figure: &str| -> Result<Vec<[f64; 3]>, ReproError> {
-            let settings = GRAPHS.iter().flat_map(|graph| extent.dram.iter().map(move |&dram| (graph, dram)));
+            let settings =
+                extent.graphs.iter().flat_map(|graph| extent.dram.iter().map(move |&dram| (graph, dram)));
             let of = |(graph, dram): (&Graph, u64)| {
                 each(finished, figure, |machine| name(algorithm, graph.name, machine, dram))
             };
@@ -113,6 +152,12 @@ pub(super) fn figures(
         let mut over = Over::default();
         all("simulated_time_ns")?.into_iter().for_each(|times| over.push(times));
         over.set(&mut outcome.figures, &format!("{algorithm}.time"));
+        for (at, dram) in extent.dram.iter().enumerate() {
+            let speedups: Vec<f64> =
+                over.unified.iter().skip(at).step_by(extent.dram.len()).copied().collect();
+            let mean = mean(&speedups).unwrap_or(f64::NAN);
+            outcome.figures.set(format!("{algorithm}.dram{}mib.over_unified", dram >> 20), mean);
+        }
         totals(&mut outcome.figures, &format!("{algorithm}.moved"), &all("counters.page_movements")?);
         totals(&mut outcome.figures, &format!("{algorithm}.programs"), &all("flash.programs")?);
     }
@@ -145,7 +190,7 @@ pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Resul
 
 fn chart(finished: &Finished<'_>, algorithm: &str, extent: Extent) -> Result<Chart, ReproError> {
     let mut series = Vec::new();
-    for graph in &GRAPHS {
+    for graph in extent.graphs {
         let mut over = [Vec::new(), Vec::new()];
         for &dram in extent.dram.iter().rev() {
             let name = |machine: &str| name(algorithm, graph.name, machine, dram);

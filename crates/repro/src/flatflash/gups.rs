@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use deepram_media::Registry;
 
-use super::machine::{Base, DRAM, GIB, MACHINES, Over, Setting, each, totals, words};
+use super::machine::{
+    Base, DRAM, GIB, MACHINES, Machine, Over, SLOWED, Setting, each, slowdown, totals, words,
+};
 use crate::chart::{Axis, Bars, Chart, Drawing, Reference, Series};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, Finished, Outcome, Settings};
@@ -30,6 +32,7 @@ pub(super) struct Extent {
     others: &'static [u32],
     scale: u64,
     pub(super) threads: u32,
+    machines: &'static [(&'static str, Machine)],
 }
 
 impl Extent {
@@ -40,6 +43,7 @@ impl Extent {
             others: &[1, 8],
             scale: settings.pick(4, 256),
             threads: THREADS,
+            machines: &MACHINES,
         }
     }
 
@@ -47,11 +51,17 @@ impl Extent {
     pub(super) fn study(settings: &Settings) -> Self {
         Self {
             drives: &DRIVES[2..],
-            times: &TIMES[1..4],
+            times: &TIMES,
             others: &[],
             scale: settings.pick(64, 256),
             threads: THREADS,
+            machines: &MACHINES,
         }
+    }
+
+    /// FlatFlash and all-DRAM.
+    pub(super) fn slowed(settings: &Settings) -> Self {
+        Self { times: &[], machines: &SLOWED, ..Self::study(settings) }
     }
 
     /// Updates before the measured ones: four for each page of DRAM, so that every page has been replaced, and the
@@ -104,7 +114,7 @@ impl Point {
             };
             setting.workload(registry, &spec, table)
         };
-        MACHINES.into_iter().map(run).collect()
+        extent.machines.iter().copied().map(run).collect()
     }
 
     fn each(self, finished: &Finished<'_>, figure: &str) -> Result<[f64; 3], ReproError> {
@@ -167,6 +177,12 @@ pub(super) fn figures(
         figures.set(format!("gups.memory.x{}.over_stack", point.times), stack / flat);
     }
     Ok(())
+}
+
+/// How many times as long as with DRAM alone.
+pub(super) fn slowed(finished: &Finished<'_>, extent: Extent) -> Result<f64, ReproError> {
+    let [drives, ..] = extent.points();
+    slowdown(finished, drives.iter().map(|point| SLOWED.map(|(machine, _)| point.name(machine))))
 }
 
 /// The experiment.

@@ -45,6 +45,10 @@ const BUFFER_SHARE: f64 = 0.125;
 pub(super) struct Base {
     /// Figures of the machine set anew.
     pub(super) overrides: Vec<String>,
+    /// The same of what only FlatFlash uses: lines over the link, promotion.
+    pub(super) flat: Vec<String>,
+    /// And of what only the storage stack uses.
+    pub(super) stack: Vec<String>,
     /// The drive's memory is so many times as large as its share says, if not once.
     pub(super) buffer_times: Option<f64>,
     /// The processor's cache is so many times as large, if not once.
@@ -68,6 +72,9 @@ pub(super) enum Machine {
 pub(super) const MACHINES: [(&str, Machine); 3] =
     [("flatflash", Machine::FlatFlash), ("unified", Machine::Unified), ("stack", Machine::Stack)];
 
+/// FlatFlash and all-DRAM, for slowdowns.
+pub(super) const SLOWED: [(&str, Machine); 2] = [("flatflash", Machine::FlatFlash), ("dram", Machine::Dram)];
+
 /// One simulation.
 #[derive(Debug, Clone)]
 pub(super) struct Setting<'a> {
@@ -88,6 +95,7 @@ pub(super) struct Setting<'a> {
 }
 
 impl Setting<'_> {
+    /// `data`: bytes from 0 on that are used, of which only all-DRAM wants to know.
     fn config(&self, data: u64) -> SystemConfig {
         let mut config = SystemConfig::new(match self.machine {
             Machine::FlatFlash => System::FlatFlash,
@@ -108,7 +116,12 @@ impl Setting<'_> {
             format!("cpu_cache={}B", cpu.max(1) * CPU_SET_BYTES),
             format!("tlb_entries={tlb}"),
         ];
-        config.overrides.extend(self.base.overrides.iter().cloned());
+        let own = match self.machine {
+            Machine::FlatFlash => &self.base.flat[..],
+            Machine::Stack => &self.base.stack[..],
+            Machine::Unified | Machine::Dram => &[],
+        };
+        config.overrides.extend(self.base.overrides.iter().chain(own).cloned());
         config.flat.memory_bytes =
             if self.machine == Machine::Dram { data.next_multiple_of(4096) } else { self.dram / self.scale };
         config
@@ -177,6 +190,17 @@ pub(super) fn each(
         *value = finished.figure(&name(machine), figure)?;
     }
     Ok(values)
+}
+
+/// The mean over settings of how many times as long FlatFlash takes as DRAM alone.
+pub(super) fn slowdown(
+    finished: &Finished<'_>,
+    names: impl Iterator<Item = [String; 2]>,
+) -> Result<f64, ReproError> {
+    let time = |name: &str| finished.figure(name, "simulated_time_ns");
+    let ratios: Vec<f64> =
+        names.map(|[flat, dram]| Ok(time(&flat)? / time(&dram)?)).collect::<Result<_, ReproError>>()?;
+    Ok(mean(&ratios).unwrap_or(f64::NAN))
 }
 
 /// The least of ratios over settings, the greatest, and the mean.

@@ -4,12 +4,15 @@
 //! To add an experiment: its function to [`EXPERIMENTS`], its claims to [`CLAIMS`].
 
 mod claims;
+mod constants;
 mod cost;
 mod graph;
 mod gups;
 mod latency;
 mod machine;
+mod promotion;
 mod redis;
+mod study;
 
 use std::sync::Arc;
 
@@ -23,11 +26,18 @@ use crate::experiment::{Experiment, Paper, Settings};
 type Build = fn(&Settings, &Arc<Registry>) -> Result<Experiment, ReproError>;
 
 /// The experiments, in the order of the report.
-const EXPERIMENTS: &[Build] =
-    &[latency::experiment, gups::experiment, graph::experiment, redis::experiment, cost::experiment];
+const EXPERIMENTS: &[Build] = &[
+    latency::experiment,
+    gups::experiment,
+    graph::experiment,
+    redis::experiment,
+    promotion::experiment,
+    constants::experiment,
+    cost::experiment,
+];
 
 /// What the paper claims, in the same order.
-const CLAIMS: &[&[Claim]] = &[claims::CLAIMS];
+const CLAIMS: &[&[Claim]] = &[claims::memory::CLAIMS, claims::programs::CLAIMS, claims::tables::CLAIMS];
 
 /// The paper. Claims whose experiments are not here are reported as not run.
 ///
@@ -47,6 +57,6 @@ pub fn paper(settings: &Settings) -> Result<Paper, ReproError> {
             .iter()
             .map(|build| build(settings, &registry))
             .collect::<Result<_, ReproError>>()?,
-        sensitivity: None,
+        sensitivity: Some(study::study(settings, &registry)?),
     })
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use deepram_media::Registry;
 
-use super::machine::{Base, DRAM, GIB, MACHINES, Over, Setting, each, totals, words};
+use super::machine::{
+    Base, DRAM, GIB, MACHINES, Machine, Over, SLOWED, Setting, each, slowdown, totals, words,
+};
 use crate::chart::{Axis, Chart, Drawing, Series};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, Finished, Outcome, Settings};
@@ -32,6 +34,7 @@ pub(super) struct Extent {
     scale: u64,
     pub(super) threads: u32,
     pub(super) theta: f64,
+    machines: &'static [(&'static str, Machine)],
 }
 
 impl Extent {
@@ -42,7 +45,18 @@ impl Extent {
 
     /// What the study runs.
     pub(super) fn study(settings: &Settings) -> Self {
-        Self { sets: &ENDS, scale: settings.pick(256, 2048), threads: CLIENTS, theta: 0.99 }
+        Self {
+            sets: &ENDS,
+            scale: settings.pick(512, 4096),
+            threads: CLIENTS,
+            theta: 0.99,
+            machines: &MACHINES,
+        }
+    }
+
+    /// FlatFlash and all-DRAM.
+    pub(super) fn slowed(settings: &Settings) -> Self {
+        Self { machines: &SLOWED, ..Self::study(settings) }
     }
 
     /// Operations that are measured, after as many others: with them as many for each page of DRAM as in the paper.
@@ -65,13 +79,15 @@ pub(super) fn runs(
     let mut runs = Vec::new();
     for workload in WORKLOADS {
         for &set in extent.sets {
+            let records = set * DRAM / extent.scale / PAIR;
+            // No operation inserts more than one.
+            let bytes = (records + 2 * extent.operations()) * PAIR;
             let spec = format!(
-                "{workload}:records={},record={PAIR}B,field={PAIR}B,request=zipfian,theta={},count={}",
-                set * DRAM / extent.scale / PAIR,
+                "{workload}:records={records},record={PAIR}B,field={PAIR}B,request=zipfian,theta={},count={}",
                 extent.theta,
                 2 * extent.operations(),
             );
-            for (machine, kind) in MACHINES {
+            for &(machine, kind) in extent.machines {
                 let setting = Setting {
                     name: name(workload, machine, set),
                     machine: kind,
@@ -83,11 +99,16 @@ pub(super) fn runs(
                     base,
                     seed: settings.seed,
                 };
-                runs.push(setting.workload(registry, &spec, 0)?);
+                runs.push(setting.workload(registry, &spec, bytes)?);
             }
         }
     }
     Ok(runs)
+}
+
+/// How many times as long as with DRAM alone, of one workload.
+pub(super) fn slowed(finished: &Finished<'_>, extent: Extent, workload: &str) -> Result<f64, ReproError> {
+    slowdown(finished, extent.sets.iter().map(|&set| SLOWED.map(|(machine, _)| name(workload, machine, set))))
 }
 
 /// Figures of the two measures of latency.
