@@ -49,7 +49,7 @@ pub(super) struct Extent {
 impl Extent {
     fn new(settings: &Settings) -> Self {
         let study = Self::study(settings);
-        settings.pick(Self { graphs: &GRAPHS, dram: &DRAM, bits: 16, ..study }, study)
+        settings.pick(Self { graphs: &GRAPHS, dram: &DRAM, bits: 14, ..study }, study)
     }
 
     /// What the study runs.
@@ -57,7 +57,7 @@ impl Extent {
         Self {
             graphs: &GRAPHS[..1],
             dram: &ENDS,
-            bits: settings.pick(13, 12),
+            bits: settings.pick(12, 10),
             threads: 1,
             machines: &MACHINES,
         }

@@ -34,13 +34,13 @@ pub(super) struct Extent {
 
 impl Extent {
     fn new(settings: &Settings) -> Self {
-        let (drives, scale) = settings.pick((&DRIVES[..], 8), (&ENDS[..], 64));
-        Self { drives, scale, accesses: settings.pick(100_000, 10_000), stores: 0.0 }
+        let (drives, scale) = settings.pick((&DRIVES[..], 8), (&ENDS[..], 256));
+        Self { drives, scale, accesses: settings.pick(100_000, 3_000), stores: 0.0 }
     }
 
     /// What the study runs.
     pub(super) fn study(settings: &Settings) -> Self {
-        let (scale, accesses) = settings.pick((32, 20_000), (64, 5_000));
+        let (scale, accesses) = settings.pick((32, 20_000), (256, 3_000));
         Self { drives: &ENDS, scale, accesses, stores: 0.0 }
     }
 }

@@ -14,6 +14,7 @@ use deepram_core::units::Bytes;
 use deepram_media::Registry;
 use deepram_sim::host::HostOptions;
 use deepram_sim::{RunOptions, System, SystemConfig};
+use deepram_trace::workload::Spec;
 use deepram_trace::{ObjectPlacement, Op, Request, Workload};
 
 use crate::curve::mean;
@@ -163,7 +164,8 @@ impl Setting<'_> {
                 why: error.to_string(),
             }),
         };
-        let full = Workload::new(spec, self.seed).map_err(|error| wrong(&error))?.spec().to_string();
+        // Its parts are made when it is run: a graph takes time.
+        let full = spec.parse::<Spec>().map_err(|error| wrong(&error))?.to_string();
         let (spec, seed) = (full.clone(), self.seed);
         self.run(registry, &full, data, move || {
             let none = ObjectPlacement { slot_bytes: 0, slots: 0 };
@@ -231,11 +233,11 @@ impl Over {
     }
 }
 
-/// Sums of the baselines over FlatFlash's: of pages moved or programmed in all settings. Where it has none it counts
-/// as having one, so that the ratio is a lower bound.
+/// Sums of the baselines over FlatFlash's: of pages moved or programmed in all settings. Who has none counts as having
+/// one: where that is FlatFlash the ratio is a lower bound.
 pub(super) fn totals(figures: &mut Figures, name: &str, settings: &[[f64; 3]]) {
-    let sum = |at: usize| settings.iter().map(|values| values[at]).sum::<f64>();
-    let flat = sum(0).max(1.0);
+    let sum = |at: usize| settings.iter().map(|values| values[at]).sum::<f64>().max(1.0);
+    let flat = sum(0);
     figures.set(format!("{name}.over_unified"), sum(1) / flat);
     figures.set(format!("{name}.over_stack"), sum(2) / flat);
 }

@@ -47,7 +47,7 @@ impl Extent {
     pub(super) fn study(settings: &Settings) -> Self {
         Self {
             sets: &ENDS,
-            scale: settings.pick(512, 4096),
+            scale: settings.pick(512, 8192),
             threads: CLIENTS,
             theta: 0.99,
             machines: &MACHINES,

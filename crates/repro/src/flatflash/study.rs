@@ -78,7 +78,7 @@ const PARAMETERS: [[&str; 6]; 23] = [
         "33.13us",
         "none; the NVMM study's Linux with its SLC drive",
     ],
-    ["stack.indirections", "tables beside the page table", "0", "2", "4", "none; double"],
+    ["stack.indirections", "tables beside the page table", "1", "2", "4", "one; double"],
     [
         "latency.stores",
         "share of stores in section 5.1",
