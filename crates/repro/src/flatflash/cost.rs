@@ -107,15 +107,13 @@ pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Resul
     }))
 }
 
-fn evaluate(
+/// How many times as long FlatFlash takes as DRAM alone.
+pub(super) fn slowdowns(
     finished: &Finished<'_>,
-    updates: gups::Extent,
-    graphs: graph::Extent,
-    pairs: redis::Extent,
-) -> Result<Outcome, ReproError> {
-    let mut outcome = Outcome::default();
+    (updates, graphs, pairs): (gups::Extent, graph::Extent, redis::Extent),
+    outcome: &mut Outcome,
+) -> Result<(), ReproError> {
     let figures = &mut outcome.figures;
-    figures.set("cost.rows_right", finished.figure("identity", "rows_right")?);
     figures.set("slowdown.gups", gups::slowed(finished, updates)?);
     for algorithm in ["pagerank", "cc"] {
         figures.set(format!("slowdown.{algorithm}"), graph::slowed(finished, graphs, algorithm)?);
@@ -123,6 +121,19 @@ fn evaluate(
     for workload in ["ycsb-b", "ycsb-d"] {
         figures.set(format!("slowdown.{workload}"), redis::slowed(finished, pairs, workload)?);
     }
+    Ok(())
+}
+
+fn evaluate(
+    finished: &Finished<'_>,
+    updates: gups::Extent,
+    graphs: graph::Extent,
+    pairs: redis::Extent,
+) -> Result<Outcome, ReproError> {
+    let mut outcome = Outcome::default();
+    slowdowns(finished, (updates, graphs, pairs), &mut outcome)?;
+    let figures = &mut outcome.figures;
+    figures.set("cost.rows_right", finished.figure("identity", "rows_right")?);
     let table = table();
     let rows = table.iter().map(|row| {
         let ours = row.ours.and_then(|name| figures.0.get(name));

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use deepram_media::Registry;
 
-use super::machine::{Base, GIB, MACHINES, Machine, Over, SLOWED, Setting, each, slowdown, totals, words};
+use super::machine::{
+    ALL, Base, GIB, MACHINES, Machine, Over, SLOWED, Setting, each, slowdown, totals, words,
+};
 use crate::chart::{Axis, Chart, Drawing, Reference, Series};
 use crate::curve::mean;
 use crate::error::ReproError;
@@ -49,18 +51,13 @@ pub(super) struct Extent {
 impl Extent {
     fn new(settings: &Settings) -> Self {
         let study = Self::study(settings);
-        settings.pick(Self { graphs: &GRAPHS, dram: &DRAM, bits: 14, ..study }, study)
+        let full = Self { graphs: &GRAPHS, dram: &DRAM, bits: 15, machines: &MACHINES, ..study };
+        settings.pick(full, Self { machines: &MACHINES, ..study })
     }
 
     /// What the study runs.
     pub(super) fn study(settings: &Settings) -> Self {
-        Self {
-            graphs: &GRAPHS[..1],
-            dram: &ENDS,
-            bits: settings.pick(12, 10),
-            threads: 1,
-            machines: &MACHINES,
-        }
+        Self { graphs: &GRAPHS[..1], dram: &ENDS, bits: settings.pick(12, 10), threads: 1, machines: &ALL }
     }
 
     /// FlatFlash and all-DRAM.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use deepram_media::Registry;
 
 use super::machine::{
-    Base, DRAM, GIB, MACHINES, Machine, Over, SLOWED, Setting, each, slowdown, totals, words,
+    ALL, Base, DRAM, GIB, MACHINES, Machine, Over, SLOWED, Setting, each, slowdown, totals, words,
 };
 use crate::chart::{Axis, Bars, Chart, Drawing, Reference, Series};
 use crate::error::ReproError;
@@ -55,7 +55,7 @@ impl Extent {
             others: &[],
             scale: settings.pick(64, 512),
             threads: THREADS,
-            machines: &MACHINES,
+            machines: &ALL,
         }
     }
 

@@ -73,6 +73,9 @@ pub(super) enum Machine {
 pub(super) const MACHINES: [(&str, Machine); 3] =
     [("flatflash", Machine::FlatFlash), ("unified", Machine::Unified), ("stack", Machine::Stack)];
 
+/// The same with all-DRAM, for the study.
+pub(super) const ALL: [(&str, Machine); 4] = [MACHINES[0], MACHINES[1], MACHINES[2], SLOWED[1]];
+
 /// FlatFlash and all-DRAM, for slowdowns.
 pub(super) const SLOWED: [(&str, Machine); 2] = [("flatflash", Machine::FlatFlash), ("dram", Machine::Dram)];
 

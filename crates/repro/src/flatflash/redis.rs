@@ -6,7 +6,7 @@ use std::sync::Arc;
 use deepram_media::Registry;
 
 use super::machine::{
-    Base, DRAM, GIB, MACHINES, Machine, Over, SLOWED, Setting, each, slowdown, totals, words,
+    ALL, Base, DRAM, GIB, MACHINES, Machine, Over, SLOWED, Setting, each, slowdown, totals, words,
 };
 use crate::chart::{Axis, Chart, Drawing, Series};
 use crate::error::ReproError;
@@ -40,18 +40,13 @@ pub(super) struct Extent {
 impl Extent {
     fn new(settings: &Settings) -> Self {
         let study = Self::study(settings);
-        settings.pick(Self { sets: &SETS, scale: 64, ..study }, study)
+        let full = Self { sets: &SETS, scale: 64, machines: &MACHINES, ..study };
+        settings.pick(full, Self { machines: &MACHINES, ..study })
     }
 
     /// What the study runs.
     pub(super) fn study(settings: &Settings) -> Self {
-        Self {
-            sets: &ENDS,
-            scale: settings.pick(512, 8192),
-            threads: CLIENTS,
-            theta: 0.99,
-            machines: &MACHINES,
-        }
+        Self { sets: &ENDS, scale: settings.pick(512, 8192), threads: CLIENTS, theta: 0.99, machines: &ALL }
     }
 
     /// FlatFlash and all-DRAM.

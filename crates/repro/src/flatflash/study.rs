@@ -11,7 +11,7 @@ use deepram_media::Registry;
 use deepram_sim::SimError;
 
 use super::machine::Base;
-use super::{graph, gups, latency, redis};
+use super::{cost, graph, gups, latency, redis};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, Outcome, Settings};
 use crate::sensitivity::{Change, Headline, Parameter, Sensitivity};
@@ -170,6 +170,7 @@ impl Assumptions {
             gups::figures(finished, gups, &mut outcome)?;
             graph::figures(finished, graph, &mut outcome)?;
             redis::figures(finished, redis, &mut outcome)?;
+            cost::slowdowns(finished, (gups, graph, redis), &mut outcome)?;
             Ok(outcome)
         }))
     }
@@ -211,16 +212,18 @@ impl Assumptions {
 mod tests {
     use super::*;
 
-    fn digests(assumptions: Assumptions) -> Vec<String> {
+    /// Name and digest of each run.
+    fn digests(assumptions: Assumptions) -> Vec<(String, String)> {
         let registry = Arc::new(Registry::builtin().unwrap());
         let experiment = assumptions.experiment(&Settings { quick: true, seed: 1 }, &registry).unwrap();
-        experiment.runs.into_iter().map(|run| run.digest).collect()
+        experiment.runs.into_iter().map(|run| (run.name, run.digest)).collect()
     }
 
     #[test]
     fn every_end_of_a_range_changes_runs_and_only_those_of_its_machine() {
         let settings = Settings { quick: true, seed: 1 };
         let base = digests(Assumptions::new(&settings));
+        let of = |machine: &str| base.iter().filter(|run| run.0.contains(&format!(".{machine}."))).count();
         for [key, _, low, middle, high, _] in PARAMETERS {
             for value in [low, high].into_iter().filter(|value| *value != middle) {
                 let mut assumptions = Assumptions::new(&settings);
@@ -229,8 +232,8 @@ mod tests {
                 assert_eq!(now.len(), base.len(), "{key}={value}");
                 let changed = now.iter().zip(&base).filter(|(now, base)| now != base).count();
                 match key.split_once('.') {
-                    // One machine of three.
-                    Some(("flat" | "stack", _)) => assert_eq!(changed, base.len() / 3, "{key}={value}"),
+                    Some(("flat", _)) => assert_eq!(changed, of("flatflash"), "{key}={value}"),
+                    Some(("stack", _)) => assert_eq!(changed, of("stack"), "{key}={value}"),
                     Some(("all", _)) | None => assert_eq!(changed, base.len(), "{key}={value}"),
                     Some(_) => assert!((1..base.len()).contains(&changed), "{key}={value}"),
                 }
