@@ -234,7 +234,9 @@ mod tests {
                 match key.split_once('.') {
                     Some(("flat", _)) => assert_eq!(changed, of("flatflash"), "{key}={value}"),
                     Some(("stack", _)) => assert_eq!(changed, of("stack"), "{key}={value}"),
-                    Some(("all", _)) | None => assert_eq!(changed, base.len(), "{key}={value}"),
+                    Some(("all", _)) => assert_eq!(changed, base.len(), "{key}={value}"),
+                    // Caches as small as they can be have no smaller one.
+                    None => assert!(changed > 0, "{key}={value}"),
                     Some(_) => assert!((1..base.len()).contains(&changed), "{key}={value}"),
                 }
             }
