@@ -244,6 +244,18 @@ fn stores_to_a_page_in_flight_go_to_dram_and_the_drives_lines_are_dropped() {
 }
 
 #[test]
+fn idle_dram_takes_pages_at_their_first_use_if_it_is_told_to() {
+    // Each of 32 pages is used once, long enough apart; DRAM has 16 frames.
+    let once: Vec<Request> = (0..32).map(|page| load(page * 64)).collect();
+    for (fill, promotions) in [("fill_idle=false", 0), ("fill_idle=true", 16)] {
+        let mut memory = FlatMemory::new(&preset(&[fill]), Way::Promote, &options(false), 1).unwrap();
+        drives(&mut memory, &once, 0, 1_000_000_000).unwrap();
+        let did = memory.flat_counts();
+        assert_eq!((did.promotions, did.demotions), (promotions, 0), "{fill}: {did:?}");
+    }
+}
+
+#[test]
 fn a_full_look_aside_buffer_defers_promotions() {
     let hot: Vec<Request> = (0..400u64).map(|n| load(n % 4 * 64 + n / 8)).collect();
     let did = counts(Way::Promote, &options(false), &["look_aside=1", "promote=100us"], &hot).flat_counts();
