@@ -33,7 +33,7 @@ const GRAPHS: [Graph; 2] = [
 
 /// A drive of 1 TB: its memory holds a sixth of the graphs.
 const DRIVE: u64 = 1024 * GIB;
-/// DRAM of an eighth of a percent of the drive and less: the paper gives no sizes, but says that graphs are larger.
+/// DRAM of a 256th of the drive and less: the paper gives no sizes, but says that graphs are larger.
 const DRAM: [u64; 4] = [4 * GIB, 2 * GIB, GIB, GIB / 2];
 const ENDS: [u64; 2] = [4 * GIB, GIB / 2];
 
