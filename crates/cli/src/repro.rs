@@ -1,6 +1,6 @@
 //! `deepram repro`: a paper's published figures, computed anew.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -13,10 +13,10 @@ use crate::output::{Table, emit_json, emit_text, progress};
 /// Options of `deepram repro`.
 #[derive(Debug, Args)]
 pub(crate) struct ReproArgs {
-    /// What to reproduce
-    #[arg(value_name = "PAPER", value_parser = PossibleValuesParser::new(PAPERS))]
+    /// What to reproduce; `all` for one after the other
+    #[arg(value_name = "PAPER", value_parser = PossibleValuesParser::new(PAPERS.into_iter().chain([ALL])))]
     paper: String,
-    /// Folder for the report and for finished runs; repro-PAPER if not given
+    /// Folder for the report and for finished runs; repro-PAPER if not given. For `all`, a folder of such folders
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Run only this experiment, this claim's experiment, or the sensitivity study; may be repeated
@@ -34,23 +34,50 @@ pub(crate) struct ReproArgs {
     /// Do finished runs again
     #[arg(long)]
     fresh: bool,
-    /// Print one JSON object: what results.json holds
+    /// Print one JSON object, what results.json holds; for `all` a list of them
     #[arg(long)]
     json: bool,
 }
 
-/// Runs what is missing, writes the report, prints the verdicts.
+/// All papers.
+const ALL: &str = "all";
+
+/// Runs what is missing, writes the report, prints the verdicts: of one paper, or of all.
 pub(crate) fn run(args: &ReproArgs) -> anyhow::Result<()> {
+    let folder = |paper: &str| PathBuf::from(format!("repro-{paper}"));
+    if args.paper != ALL {
+        let out = args.out.clone().unwrap_or_else(|| folder(&args.paper));
+        let report = reproduced(args, &args.paper, &out)?;
+        return if args.json { emit_json(&report) } else { show(&report, &out) };
+    }
+    if !args.only.is_empty() {
+        return Err(Usage("--only names a part of one paper; name the paper instead of all".into()).into());
+    }
+    let mut reports = Vec::new();
+    for paper in PAPERS {
+        let out = args.out.clone().unwrap_or_default().join(folder(paper));
+        let report = reproduced(args, paper, &out)?;
+        if args.json {
+            reports.push(report);
+        } else {
+            emit_text(&format!("{paper}\n\n"))?;
+            show(&report, &out)?;
+        }
+    }
+    if args.json { emit_json(&reports) } else { Ok(()) }
+}
+
+fn show(report: &Report, out: &Path) -> anyhow::Result<()> {
+    emit_text(&table(report))?;
+    emit_text(&format!("\n{}\n", out.join("index.html").display()))
+}
+
+fn reproduced(args: &ReproArgs, name: &str, out: &Path) -> anyhow::Result<Report> {
     let settings = Settings { quick: args.quick, seed: args.seed };
     let jobs = args
         .jobs
         .map_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get), usize::from);
-    let options = Options {
-        out: args.out.clone().unwrap_or_else(|| format!("repro-{}", args.paper).into()),
-        only: args.only.clone(),
-        jobs,
-        fresh: args.fresh,
-    };
+    let options = Options { out: out.into(), only: args.only.clone(), jobs, fresh: args.fresh };
     let bar = progress("simulating");
     let observe = |event: Progress<'_>| match event {
         Progress::Planned { missing, kept } => {
@@ -60,17 +87,13 @@ pub(crate) fn run(args: &ReproArgs) -> anyhow::Result<()> {
         Progress::Begun(run) => bar.set_message(run.name.clone()),
         Progress::Done(_) => bar.inc(1),
     };
-    let report = paper(&args.paper, &settings)
+    let report = paper(name, &settings)
         .and_then(|paper| reproduce(&paper, &settings, &options, &observe))
         .map_err(usage_or_failure);
     bar.finish_and_clear();
     let report = report?;
-    let page = report.write(&options.out)?;
-    if args.json {
-        return emit_json(&report);
-    }
-    emit_text(&table(&report))?;
-    emit_text(&format!("\n{}\n", page.display()))
+    report.write(out)?;
+    Ok(report)
 }
 
 /// A name that is not known is the command line's fault.

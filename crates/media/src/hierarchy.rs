@@ -82,8 +82,12 @@ kind! {
         cpu_cache_hit: Picos,
         /// Entries of the promotion look-aside buffer.
         look_aside: u64,
+        /// Time of a look into it, which each line on its way to the drive takes.
+        look_aside_lookup: Picos,
         /// Which form of the promotion algorithm.
         algorithm: Algorithm,
+        /// Whether the first use of a page promotes it as long as DRAM has frames that no page has had.
+        fill_idle: bool,
         /// Share of promoted uses at or below which the threshold goes up.
         low_ratio: Fraction,
         /// Share of promoted uses at or above which the threshold comes down.

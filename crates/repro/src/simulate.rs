@@ -86,7 +86,8 @@ fn identity(
     let sheet = registry
         .sheet_with(&full, &overrides)
         .or_else(|error| registry.sheet_with(config.preset_name(), &overrides).map_err(|_| error))
-        .map_err(|error| wrong(error.into()))?;
+        // What is wrong is said of the preset's own kind, which need not be named as the system is.
+        .map_err(|error| wrong(config.digests(registry).err().unwrap_or(error.into())))?;
     let host = serde_json::to_value(&options.host).map_err(|error| wrong(config_error("host", &error)))?;
     Ok(json!({
         "system": config.system.name(),

@@ -98,7 +98,8 @@ fn a_line_of_the_drive_takes_the_sum_of_the_papers_costs() {
     near(time(&[load(5), store(6)]), 600.0, "a posted store");
     // In the cache a whole line needs no fetch, and part of one does.
     let cached = options(true);
-    near(last(&preset, Way::Promote, &cached, &[store(5)]), 15.4, "a whole line stored");
+    near(last(&preset, Way::Promote, &cached, &[store(5)]), 15.4 + 700.0, "a whole line stored");
+    near(last(&preset, Way::Promote, &cached, &[load(6), store(5)]), 15.4, "and its page translated before");
     let part = request(Op::Write, 5 * 64, 8);
     near(last(&preset, Way::Promote, &cached, &[load(6), part]), 15.4 + 4_800.0, "part of a line stored");
 }
@@ -137,6 +138,39 @@ fn a_fault_takes_the_walk_flash_the_page_and_its_entry_and_in_the_stack_its_soft
     let found = last(&preset, Way::Page, &one, &[load(0), load(64), load(1)]);
     let fault = unified - 20_000.0;
     assert!((fault + least - 1.0..=(fault + most) * 1.002).contains(&found), "{found}, {fault}");
+}
+
+#[test]
+fn lines_on_their_way_to_the_drive_are_looked_up_and_those_of_dram_are_not() {
+    let slow = preset(&["look_aside_lookup=1us"]);
+    let time = |all: &[Request]| last(&slow, Way::Promote, &options(false), all);
+    near(time(&[load(5), load(6)]), 1_000.0 + 4_800.0, "a load");
+    near(time(&[load(5), store(6)]), 1_000.0 + 600.0, "a store");
+    let promoted: Vec<Request> = (0..9).map(load).collect();
+    assert!(time(&promoted) < 1_000.0);
+    assert!(last(&slow, Way::Page, &options(false), &[load(0), load(64), load(65)]) < 1_000.0);
+}
+
+#[test]
+fn a_page_that_moves_takes_its_lines_out_of_the_processors_cache() {
+    // Seven lines are used, two of them stored to; the page is in DRAM when the eighth is.
+    let mut all: Vec<Request> = (0..5).map(load).collect();
+    all.extend([store(1), store(2), load(5), load(6)]);
+    let preset = preset(&[]);
+    let mut memory = FlatMemory::new(&preset, Way::Promote, &options(true), 1).unwrap();
+    all.extend([load(7), load(1)]);
+    drives(&mut memory, &all, 0, 1_000_000_000).unwrap();
+    let did = memory.flat_counts();
+    assert_eq!((did.promotions, did.moved_lines, did.cpu_hits), (1, 7, 2), "{did:?}");
+    // Paged out, they go with the page: what was stored to them is written with it, once.
+    let one = FlatOptions { memory_bytes: 4096, ..options(true) };
+    for way in [Way::Page, Way::Stack] {
+        let mut memory = FlatMemory::new(&preset, way, &one, 1).unwrap();
+        // The first store needs no line, and its page all the same.
+        drives(&mut memory, &[store(0), load(64), load(128), load(0)], 0, 1_000_000_000).unwrap();
+        let did = memory.flat_counts();
+        assert_eq!((did.faults, did.moved_lines, did.pages_to_drive), (4, 3, 1), "{way:?} {did:?}");
+    }
 }
 
 #[test]
@@ -207,6 +241,18 @@ fn stores_to_a_page_in_flight_go_to_dram_and_the_drives_lines_are_dropped() {
     drives(&mut memory, &all, 0, 10_000_000).unwrap();
     let did = memory.flat_counts();
     assert_eq!((did.redirected_stores, did.dropped_lines, did.inbound_lines), (5, 5, 59), "{did:?}");
+}
+
+#[test]
+fn idle_dram_takes_pages_at_their_first_use_if_it_is_told_to() {
+    // Each of 32 pages is used once, long enough apart; DRAM has 16 frames.
+    let once: Vec<Request> = (0..32).map(|page| load(page * 64)).collect();
+    for (fill, promotions) in [("fill_idle=false", 0), ("fill_idle=true", 16)] {
+        let mut memory = FlatMemory::new(&preset(&[fill]), Way::Promote, &options(false), 1).unwrap();
+        drives(&mut memory, &once, 0, 1_000_000_000).unwrap();
+        let did = memory.flat_counts();
+        assert_eq!((did.promotions, did.demotions), (promotions, 0), "{fill}: {did:?}");
+    }
 }
 
 #[test]

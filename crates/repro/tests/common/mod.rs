@@ -1,4 +1,4 @@
-//! A paper of nothing but arithmetic, small enough to know every figure; small runs of the NVMM paper.
+//! A paper of nothing but arithmetic, small enough to know every figure; small runs of the NVMM and FlatFlash papers.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
@@ -157,11 +157,20 @@ pub(crate) fn small(hook: &Hook, studied: bool) -> Paper {
 
 /// These experiments of the NVMM paper, quickly.
 pub(crate) fn nvmm(only: &[&str]) -> Report {
+    quick("nvmm", only)
+}
+
+/// These experiments of the FlatFlash paper, quickly.
+pub(crate) fn flatflash(only: &[&str]) -> Report {
+    quick("flatflash", only)
+}
+
+fn quick(name: &str, only: &[&str]) -> Report {
     let settings = Settings { quick: true, seed: 1 };
     let out = tempfile::tempdir().unwrap();
     let only = only.iter().map(|id| (*id).into()).collect();
     let options = Options { out: out.path().into(), only, jobs: 2, fresh: false };
-    reproduce(&paper("nvmm", &settings).unwrap(), &settings, &options, &|_| {}).unwrap()
+    reproduce(&paper(name, &settings).unwrap(), &settings, &options, &|_| {}).unwrap()
 }
 
 /// So many claims of these experiments have been run, and have figures above 0.

@@ -39,6 +39,8 @@ counts! {
         pub dropped_lines: u64,
         /// Stores to pages in flight, which went to DRAM.
         pub redirected_stores: u64,
+        /// Lines that left the processor's cache because their page moved.
+        pub moved_lines: u64,
         /// Page faults.
         pub faults: u64,
         /// Pages moved to DRAM.

@@ -147,14 +147,17 @@ impl FlatMemory {
         self.posted.back().copied().unwrap_or(now).max(now)
     }
 
-    /// A use of a page counts (Algorithm 1), and may promote it.
+    /// A use of a page counts (Algorithm 1), and may promote it. What idle DRAM takes beside (`fill_idle`) is none of
+    /// the algorithm's promotions.
     fn used(&mut self, page: u32, held: usize, ready: Time) -> Result<(), SimError> {
         let moving = self.held[held].moving;
         let full = self.look_aside.is_full();
         let may = !moving && !full && self.has_room();
         let current = self.threshold.current();
         let Some(count) = self.buffer.count_mut(held) else { return Ok(()) };
-        let promote = self.threshold.update(count, may);
+        let reached = self.threshold.update(count, may);
+        let idle = self.preset.fill_idle && (self.frames.len() as u64) < self.frame_count;
+        let promote = reached || (may && idle);
         self.counts.deferred += u64::from(full && !moving && *count >= current);
         if promote { self.promote(page, held, ready) } else { Ok(()) }
     }
@@ -212,6 +215,7 @@ impl FlatMemory {
         while self.moves.first().is_some_and(|first| first.end <= now) {
             self.arrive(0, LINES)?;
             let Move { page, held, frame, end, .. } = self.moves.remove(0);
+            self.flush_lines(page, frame, end);
             self.look_aside.finish(page.into()).map_err(wrong)?;
             let place = &mut self.frames[frame as usize];
             place.dirty |= self.held[held].dirty;

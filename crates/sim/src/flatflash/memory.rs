@@ -48,6 +48,9 @@ impl FlatMemory {
             t += self.translate(page);
         }
         let entry = self.table.get(page);
+        if self.way == Way::Promote && (entry == AT_DRIVE || entry & MOVING != 0) {
+            t += self.preset.look_aside_lookup.0;
+        }
         if entry != AT_DRIVE && entry & MOVING == 0 {
             self.counts.dram_lines += 1;
             return Ok(self.in_dram(entry, within, store, t));
@@ -79,6 +82,43 @@ impl FlatMemory {
             return Ok(self.in_dram(frame as u32, within, false, t));
         }
         self.at_drive(page, within, store, t)
+    }
+
+    /// What a store of a whole line in the processor's cache needs at `now`: the page's translation, and where pages
+    /// are paged the page in DRAM, but not the line; when it has that.
+    pub(super) fn own(&mut self, page: u32, now: Time) -> Result<Time, SimError> {
+        self.settle(now)?;
+        let t = now + self.translate(page);
+        if self.way == Way::Promote {
+            return Ok(t);
+        }
+        let frame = match self.table.get(page) {
+            AT_DRIVE => self.fault(page, t)?,
+            frame => frame,
+        };
+        self.recent.touch(frame);
+        Ok(t.max(self.frames[frame as usize].ready))
+    }
+
+    /// The page's lines leave the processor's cache, before its address changes; dirty ones go to its frame.
+    pub(super) fn flush_lines(&mut self, page: u32, frame: u32, at: Time) {
+        let first = u64::from(page) * LINES;
+        for within in 0..LINES {
+            let line = first + within;
+            let Some(dirty) = self.cpu.as_mut().and_then(|cpu| cpu.remove(line)) else { continue };
+            self.counts.moved_lines += 1;
+            // The version on its way is another line's.
+            let kept = self.contents.as_mut().map(|contents| {
+                let stored = contents.cpu.remove(&line).unwrap_or(0);
+                std::mem::replace(&mut contents.value, stored)
+            });
+            if dirty {
+                self.in_dram(frame, within as u8, true, at);
+            }
+            if let (Some(contents), Some(kept)) = (&mut self.contents, kept) {
+                contents.value = kept;
+            }
+        }
     }
 
     /// Time to find where the page is.
@@ -219,7 +259,9 @@ impl FlatMemory {
 
     /// The page in the frame leaves DRAM; when the drive has taken it.
     fn demote(&mut self, number: u32, now: Time) -> Result<Time, SimError> {
-        let Frame { page, dirty, .. } = self.frames[number as usize];
+        let page = self.frames[number as usize].page;
+        self.flush_lines(page, number, now);
+        let dirty = self.frames[number as usize].dirty;
         self.counts.demotions += 1;
         self.table.set(page, AT_DRIVE);
         self.entry_changed(page);

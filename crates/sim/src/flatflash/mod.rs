@@ -18,9 +18,11 @@
 //! 3. A translation that is not held takes a walk. The processor's cache is asked by address of the program, so
 //!    what leaves it needs no walk and finds its page wherever that is.
 //! 4. Stores to the drive are posted: over when they are in the write buffer. In the processor's cache a store to
-//!    part of a line fetches the line first.
+//!    part of a line fetches the line first; one of a whole line needs its page's translation only, and where pages
+//!    are paged the page.
 //! 5. A page is in DRAM, at the drive, or in flight. Promotion takes it out of the drive's memory, and what was
-//!    dirty there is dirty in DRAM. Paging leaves the drive's copy where it is.
+//!    dirty there is dirty in DRAM. Paging leaves the drive's copy where it is. The address of a page that moves
+//!    changes: its lines leave the processor's cache, dirty ones for DRAM, beside what goes on.
 //! 6. Pages leave DRAM in the order of their last use past the processor's cache. Those that were not stored to are
 //!    dropped, the others written to the drive's memory, beside what goes on.
 //! 7. Pages of persistent regions are never promoted and do not count. A flush writes the region's dirty lines out
@@ -281,7 +283,9 @@ impl FlatMemory {
             return Ok(now + hit);
         }
         let mut end = now + hit;
-        if !(store && whole) {
+        if store && whole {
+            end += self.own((line / LINES) as u32, now)? - now;
+        } else {
             end += self.memory(line, false, true, true, now)? - now;
             if let Some(contents) = &mut self.contents {
                 contents.loaded(line)?;

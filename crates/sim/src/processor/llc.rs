@@ -91,6 +91,19 @@ impl Llc {
         true
     }
 
+    /// Takes the line out if it is there: whether it must be written back.
+    pub fn remove(&mut self, line: u64) -> Option<bool> {
+        let set = self.set(line);
+        let at = set.iter().position(|tag| *tag != EMPTY && *tag >> 1 == line)?;
+        let dirty = set[at] & 1 == 1;
+        set.copy_within(at + 1.., at);
+        if let Some(last) = set.last_mut() {
+            *last = EMPTY;
+        }
+        self.written_back += u64::from(dirty);
+        Some(dirty)
+    }
+
     /// Every line that became dirty was written back or is still there.
     ///
     /// # Errors
@@ -124,6 +137,12 @@ mod tests {
             for (line, store, other) in uses {
                 let set = &mut model[(line % sets) as usize];
                 let found = set.iter().position(|entry| entry.0 == line);
+                if other == 1 {
+                    let taken = found.map(|at| set.remove(at).1);
+                    prop_assert_eq!(cache.remove(line), taken);
+                    cache.check().unwrap();
+                    continue;
+                }
                 if other == 0 {
                     let dirty = found.is_some_and(|at| std::mem::take(&mut set[at].1));
                     prop_assert_eq!(cache.clean(line), dirty);
