@@ -17,6 +17,7 @@ mod fileset;
 mod graph;
 mod gups;
 mod help;
+mod metadata;
 mod rng;
 mod spec;
 mod streams;
@@ -89,6 +90,7 @@ impl Workload {
                 Box::new(filebench::Filebench::new(spec, seed)?)
             }
             "oltp" => Box::new(filebench::Oltp::new(spec, seed)?),
+            "metadata" => Box::new(metadata::Metadata::new(spec, seed)?),
             "tpcc" => Box::new(tpcc::TpcC::new(spec, seed)?),
             "tpcb" => Box::new(tpcb::TpcB::new(spec, seed)?),
             "tatp" => Box::new(tatp::Tatp::new(spec, seed)?),
