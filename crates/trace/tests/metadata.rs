@@ -140,7 +140,9 @@ fn whatever_is_written_by_lines_is_much_less() {
 
 #[test]
 fn values_that_cannot_be_are_errors() {
-    for spec in ["metadata:fs=ext5", "metadata:dirs=0", "metadata:dirs=16M,perdir=1M", "metadata:journal=4KiB"] {
+    for spec in
+        ["metadata:fs=ext5", "metadata:dirs=0", "metadata:dirs=16M,perdir=1M", "metadata:journal=4KiB"]
+    {
         assert!(Workload::new(spec, 1).is_err(), "{spec}");
     }
 }

@@ -128,6 +128,8 @@ const PAGE: Param = p("page", Kind::Bytes, "8KiB", "bytes of a database page", "
 const LOG: Param = p("log", Kind::Bytes, "256MiB", "bytes of the log before it starts over", "assumed");
 const HEADER: Param =
     p("logheader", Kind::Bytes, "64B", "log bytes of a transaction besides its changed rows", "assumed");
+const MOST: Param =
+    p("logmost", Kind::Bytes, "0", "most log bytes of a transaction; 0: all of its changed rows", "");
 const FLUSH: Param =
     p("flush", Kind::Count, "1", "transactions a flush of the log commits together; 0: never", "assumed");
 
@@ -400,7 +402,13 @@ pub const WORKLOADS: &[WorkloadInfo] = &[
                 "kernel documentation, ext4: 128 MiB; assumed of the others",
             ),
             p("batch", Kind::Count, "1", "changes that become durable together", "assumed: each by itself"),
-            p("filesize", Kind::Bytes, "16KiB", "a sixteenth of a file's greatest size", "filebench: meanfilesize"),
+            p(
+                "filesize",
+                Kind::Bytes,
+                "16KiB",
+                "a sixteenth of a file's greatest size",
+                "filebench: meanfilesize",
+            ),
             p(
                 "append",
                 Kind::Bytes,
@@ -408,7 +416,13 @@ pub const WORKLOADS: &[WorkloadInfo] = &[
                 "greatest append, lengths uniform from 1",
                 "filebench: meanappendsize",
             ),
-            p("log", Kind::Bytes, "64MiB", "webserver: bytes of the log file before it starts over", "assumed"),
+            p(
+                "log",
+                Kind::Bytes,
+                "64MiB",
+                "webserver: bytes of the log file before it starts over",
+                "assumed",
+            ),
             p(
                 "atime",
                 Kind::Choice(&["strict", "relative"]),
@@ -436,6 +450,7 @@ pub const WORKLOADS: &[WorkloadInfo] = &[
             GRAIN,
             LOG,
             HEADER,
+            MOST,
             FLUSH,
         ],
         arrival: true,
@@ -450,6 +465,7 @@ pub const WORKLOADS: &[WorkloadInfo] = &[
             GRAIN,
             LOG,
             HEADER,
+            MOST,
             FLUSH,
         ],
         arrival: true,
@@ -465,6 +481,7 @@ pub const WORKLOADS: &[WorkloadInfo] = &[
             GRAIN,
             LOG,
             HEADER,
+            MOST,
             FLUSH,
         ],
         arrival: true,

@@ -190,13 +190,9 @@ impl Layout {
         let descriptor = |file: u64| part(self.others[2].at(group(file)), 64, false);
         let whole = |number| part(self.inodes.at(number), 256, true);
         match change {
-            Change::Create(file) => vec![
-                inode_bit(file),
-                descriptor(file),
-                whole(file),
-                entry(file),
-                inode(self.directory(file)),
-            ],
+            Change::Create(file) => {
+                vec![inode_bit(file), descriptor(file), whole(file), entry(file), inode(self.directory(file))]
+            }
             Change::Mkdir(file) => vec![
                 inode_bit(file),
                 block_bit(file),
@@ -225,8 +221,7 @@ impl Layout {
 
     fn xfs(&self, change: Change) -> Vec<Part> {
         let part = |at, bytes| Part { at, bytes, block: PAGE, inode: false };
-        let inode =
-            |number| Part { at: self.inodes.at(number), bytes: 176, block: WIDE, inode: true };
+        let inode = |number| Part { at: self.inodes.at(number), bytes: 176, block: WIDE, inode: true };
         let entry = |file| {
             let (leaf, place) = self.entries.place(file);
             part(leaf + place * (self.entries.record - XFS_HASH), self.entries.record - XFS_HASH)
@@ -251,14 +246,9 @@ impl Layout {
                 hash(file),
                 inode(self.directory(file)),
             ],
-            Change::Rename(file, to) => vec![
-                entry(to),
-                hash(to),
-                entry(file),
-                hash(file),
-                inode(file),
-                inode(self.directory(file)),
-            ],
+            Change::Rename(file, to) => {
+                vec![entry(to), hash(to), entry(file), hash(file), inode(file), inode(self.directory(file))]
+            }
             Change::Unlink(file) => vec![
                 entry(file),
                 hash(file),
@@ -287,9 +277,8 @@ impl Layout {
             self.entries.at(directory * btrfs_directory(self.per_directory) + byte)
         };
         let directory = |file| part(within(file, 0), 160);
-        let entry = |file: u64| {
-            part(within(file, BTRFS_INODE + file % self.per_directory * BTRFS_ENTRY), 30 + NAME)
-        };
+        let entry =
+            |file: u64| part(within(file, BTRFS_INODE + file % self.per_directory * BTRFS_ENTRY), 30 + NAME);
         let index = |file: u64| {
             let place = self.per_directory + file % self.per_directory;
             part(within(file, BTRFS_INODE + place * BTRFS_ENTRY), 30 + NAME)
