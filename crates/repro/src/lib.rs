@@ -19,7 +19,7 @@
 //! | [`sensitivity`] | one parameter at a time; what drives a difference |
 //! | [`report`] | all of it as data; [`html`] and [`svg`] as a page |
 //! | [`simulate`] | a run of the simulator |
-//! | [`ground`], [`nvmm`] | the papers |
+//! | [`nvmm`], [`flatflash`], [`ground`] | the papers |
 //!
 //! A claim that comes out differently is shown so and explained, never tuned away.
 
@@ -30,6 +30,7 @@ pub mod claim;
 pub mod curve;
 mod error;
 pub mod experiment;
+pub mod flatflash;
 pub mod ground;
 pub mod html;
 pub mod number;
@@ -50,7 +51,7 @@ pub use run::{Figures, Procedure, Run};
 pub use runner::Progress;
 
 /// The papers that can be reproduced, by name.
-pub const PAPERS: [&str; 2] = ["nvmm", "ground"];
+pub const PAPERS: [&str; 3] = ["nvmm", "flatflash", "ground"];
 
 /// The paper of that name.
 ///
@@ -59,6 +60,7 @@ pub const PAPERS: [&str; 2] = ["nvmm", "ground"];
 pub fn paper(name: &str, settings: &Settings) -> Result<Paper, ReproError> {
     match name {
         "nvmm" => nvmm::paper(settings),
+        "flatflash" => flatflash::paper(settings),
         "ground" => ground::paper(settings),
         _ => Err(ReproError::Unknown { what: "paper", name: name.into(), known: PAPERS.join(", ") }),
     }

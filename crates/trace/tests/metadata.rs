@@ -77,6 +77,8 @@ fn by_lines_each_structure_is_flushed_by_itself() {
     assert_eq!(one("ext4", "mkdir", "byte"), "l1 F l1 F l1 F l4 F l1 F l1 F l3 F");
     // Group header, records of two trees, inode of 176 B, entry, hash, directory's inode.
     assert_eq!(one("xfs", "create", "byte"), "l1 F l1 F l1 F l3 F l1 F l1 F l3 F");
+    let once = "metadata:grain=byte,fence=once,dirs=1,perdir=50,ops=1";
+    assert_eq!(shape(&requests(once)), "l1 l1 l4 l1 l3 F");
     // Items stand anywhere in their leaf: a line more where they cross one.
     let btrfs = one("btrfs", "create", "byte");
     assert_eq!(btrfs.matches('F').count(), 5, "{btrfs}");

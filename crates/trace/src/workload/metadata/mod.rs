@@ -81,7 +81,8 @@ impl Metadata {
         }
         let journal = spec.int_in("journal", 512 << 10..=1 << 40)?;
         let layout = Layout::new(fs, directories, per_directory);
-        let (persist, end) = Persist::new(fs, &layout, spec.choice("grain") == "byte", journal);
+        let lines = (spec.choice("grain") == "byte").then(|| spec.choice("fence") == "each");
+        let (persist, end) = Persist::new(fs, &layout, lines, journal);
         let region = spec.int_in("filesize", 1..=1 << 24)?.max(PAGE).next_multiple_of(PAGE) * 16;
         let mails = doing == Doing::Varmail;
         Ok(Metadata {

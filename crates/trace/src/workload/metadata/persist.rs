@@ -42,7 +42,8 @@ struct Log {
 }
 
 pub(super) enum Persist {
-    Lines,
+    /// A flush behind each structure, or one behind all.
+    Lines(bool),
     Journal(Journal),
     Tree(Tree),
 }
@@ -61,15 +62,16 @@ pub(super) struct Tree {
 }
 
 impl Persist {
-    /// The blocks of the log begin at `start`; `log` bytes of them. The byte after all of it is the second result.
-    pub(super) fn new(fs: Fs, layout: &Layout, lines: bool, log: u64) -> (Persist, u64) {
+    /// A log of `log` bytes, unless it is done by `lines`: with a flush behind each structure, or behind all. The byte
+    /// after all of it is the second result, the same on both ways.
+    pub(super) fn new(fs: Fs, layout: &Layout, lines: Option<bool>, log: u64) -> (Persist, u64) {
         let start = layout.end();
         let log = Log { start, pages: log / PAGE, at: 0 };
         let end = start + (log.pages + SUPERS) * PAGE;
         let persist = match (lines, fs) {
-            (true, _) => Persist::Lines,
-            (false, Fs::Btrfs) => Persist::Tree(Tree { log, leaves: layout.leaves() }),
-            (false, _) => Persist::Journal(Journal { fs, log, behind: BTreeSet::new() }),
+            (Some(each), _) => Persist::Lines(each),
+            (None, Fs::Btrfs) => Persist::Tree(Tree { log, leaves: layout.leaves() }),
+            (None, _) => Persist::Journal(Journal { fs, log, behind: BTreeSet::new() }),
         };
         (persist, end)
     }
@@ -77,11 +79,13 @@ impl Persist {
     /// Makes the parts durable, behind what is in the queue. `fsync`: for the sake of one file.
     pub(super) fn commit(&mut self, parts: &[Part], fsync: bool, queue: &mut VecDeque<Item>) {
         match self {
-            Persist::Lines => {
-                for part in parts {
+            Persist::Lines(each) => {
+                for (turn, part) in parts.iter().enumerate() {
                     let first = part.at / LINE * LINE;
                     write(queue, first, (part.at + part.bytes).next_multiple_of(LINE) - first);
-                    queue.push_back(FLUSH);
+                    if *each || turn + 1 == parts.len() {
+                        queue.push_back(FLUSH);
+                    }
                 }
             }
             Persist::Journal(journal) => journal.commit(parts, queue),

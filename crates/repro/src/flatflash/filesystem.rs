@@ -1,0 +1,329 @@
+//! Metadata of EXT4, XFS and BtrFS made durable by blocks or by lines (FlatFlash, sections 3.5 and 5.5, Figure 13).
+//!
+//! 1. The systems do the same changes. unified-mmap and traditional-stack write journal or copied nodes by blocks,
+//!    flatflash lines in place: what each writes is the workload `metadata`'s, docs/metadata.md.
+//! 2. Everything is a 128th of the paper's: of 50 million operations the file set that they make, of the drive's memory,
+//!    of the journal.
+//! 3. A lifetime is the ratio of pages programmed: as many changes, as much flash.
+
+use std::sync::Arc;
+
+use deepram_media::Registry;
+use deepram_sim::{RunOptions, SimError, System, SystemConfig};
+use deepram_trace::Workload;
+
+use crate::chart::{Axis, Bars, Chart, Drawing, Reference, Table};
+use crate::claim::{Claim, Class, Expected, Tolerance};
+use crate::error::ReproError;
+use crate::experiment::{Experiment, Finished, Outcome, Settings};
+use crate::number::plain;
+use crate::run::Run;
+use crate::simulate;
+
+const SYSTEMS: [(&str, System); 3] =
+    [("flatflash", System::FlatFlash), ("unified", System::UnifiedMMap), ("stack", System::TraditionalStack)];
+const FILE_SYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
+const OPERATIONS: [&str; 5] = ["create", "rename", "mkdir", "varmail", "webserver"];
+
+/// What the study may change.
+#[derive(Debug, Clone)]
+pub(super) struct Variant {
+    /// Figures of the machine's preset.
+    pub(super) machine: Vec<String>,
+    /// Keys of the workload.
+    pub(super) workload: Vec<String>,
+    pub(super) directories: u64,
+    pub(super) journal: &'static str,
+}
+
+impl Default for Variant {
+    fn default() -> Self {
+        Self { machine: Vec::new(), workload: Vec::new(), directories: 4000, journal: "1MiB" }
+    }
+}
+
+/// A drive of 32 GiB with 16 MiB of memory, the paper's 2 GB by 128, and the other caches by as much.
+pub(super) const MACHINE: [&str; 4] =
+    ["buffer_share=0.05%", "cpu_cache=240KiB", "tlb_entries=8", "tlb_ways=8"];
+
+/// The system on that machine, with bytes that persist.
+pub(super) fn system(system: System, machine: &[String]) -> SystemConfig {
+    let mut config = SystemConfig::new(system);
+    config.preset = "p3700-32gib".into();
+    config.overrides = MACHINE.iter().map(|text| (*text).to_owned()).collect();
+    for text in machine {
+        let key = text.split('=').next().unwrap_or_default();
+        config.overrides.retain(|other| other.split('=').next() != Some(key));
+        config.overrides.push(text.clone());
+    }
+    config
+}
+
+fn name(system: &str, fs: &str, operation: &str) -> String {
+    format!("{system}.{fs}.{operation}")
+}
+
+fn run(
+    registry: &Arc<Registry>,
+    variant: &Variant,
+    (label, kind): (&str, System),
+    (fs, operation): (&str, &str),
+    (warm_up, measured): (u64, u64),
+    seed: u64,
+) -> Result<Run, ReproError> {
+    let name = name(label, fs, operation);
+    let grain = if kind == System::FlatFlash { "byte" } else { "block" };
+    let text = |operations: u64| {
+        let Variant { workload, directories, journal, .. } = variant;
+        let more: String = workload.iter().map(|key| format!(",{key}")).collect();
+        // A file grows to 64 KiB: 400,000 of them fit on the drive.
+        format!(
+            "metadata:fs={fs},op={operation},grain={grain},dirs={directories},perdir=100,journal={journal},\
+             filesize=4KiB,ops={operations}{more}"
+        )
+    };
+    let before = Workload::new(&text(warm_up), seed).map_err(|error| ReproError::Config {
+        what: name.clone(),
+        source: Box::new(SimError::Config { key: "workload".into(), why: error.to_string() }),
+    })?;
+    let mut options = RunOptions { seed, ..RunOptions::default() };
+    options.host.warm_up = before.count() as u64;
+    let mut config = system(kind, &variant.machine);
+    config.flat.regions = std::iter::once(0..30 << 30).collect();
+    simulate::workload(&name, registry, config, &text(warm_up + measured), options)
+}
+
+/// The runs of these systems.
+fn runs(
+    settings: &Settings,
+    registry: &Arc<Registry>,
+    variant: &Variant,
+    systems: &[(&str, System)],
+    amount: (u64, u64),
+) -> Result<Vec<Run>, ReproError> {
+    let mut all = Vec::new();
+    for fs in FILE_SYSTEMS {
+        for operation in OPERATIONS {
+            for of in systems {
+                all.push(run(registry, variant, *of, (fs, operation), amount, settings.seed)?);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The runs behind the claims, fewer changes in each.
+pub(super) fn study_runs(
+    settings: &Settings,
+    registry: &Arc<Registry>,
+    variant: &Variant,
+) -> Result<Vec<Run>, ReproError> {
+    runs(settings, registry, variant, &SYSTEMS[..2], settings.pick((6_000, 3_000), (300, 300)))
+}
+
+/// Changes of a run before measuring begins, and measured.
+fn amount(settings: &Settings) -> (u64, u64) {
+    settings.pick((12_000, 8_000), (400, 400))
+}
+
+/// Time and programmed pages of a change.
+fn of_run(finished: &Finished<'_>, run: &str) -> Result<(f64, f64), ReproError> {
+    let programs = finished.figure(run, "flash.programs")?;
+    // Nothing may have been programmed in so short a run: then one page stands for it.
+    Ok((finished.figure(run, "simulated_time_ns")?, programs.max(1.0)))
+}
+
+/// Ratios of unified-mmap to flatflash, one for each file system and operation, and the ends of each one's range.
+pub(super) fn figures(finished: &Finished<'_>, outcome: &mut Outcome) -> Result<(), ReproError> {
+    let mut ranges: Vec<(String, f64, f64)> = Vec::new();
+    let mut add = |name: String, value: f64| match ranges.iter_mut().find(|range| range.0 == name) {
+        Some(range) => (range.1, range.2) = (range.1.min(value), range.2.max(value)),
+        None => ranges.push((name, value, value)),
+    };
+    for fs in FILE_SYSTEMS {
+        for operation in OPERATIONS {
+            let ours = of_run(finished, &name("flatflash", fs, operation))?;
+            let theirs = of_run(finished, &name("unified", fs, operation))?;
+            let (speedup, lifetime) = (theirs.0 / ours.0, theirs.1 / ours.1);
+            outcome.figures.set(format!("{fs}.{operation}.speedup"), speedup);
+            outcome.figures.set(format!("{fs}.{operation}.lifetime"), lifetime);
+            add(format!("{fs}.speedup"), speedup);
+            add(format!("{operation}.speedup"), speedup);
+            add(format!("{operation}.lifetime"), lifetime);
+            add("all.speedup".into(), speedup);
+        }
+    }
+    for (name, least, most) in ranges {
+        outcome.figures.set(format!("{name}.least"), least);
+        outcome.figures.set(format!("{name}.most"), most);
+    }
+    Ok(())
+}
+
+/// The experiment.
+pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
+    let (warm_up, measured) = amount(settings);
+    let runs = runs(settings, registry, &Variant::default(), &SYSTEMS, (warm_up, measured))?;
+    let what = format!(
+        "{measured} changes of metadata, each durable by itself, after {warm_up} that are not measured; 400,000 files in \
+         4,000 directories, 16 MiB of drive's memory, a journal of 1 MiB: a 128th of what 50 million operations make and \
+         of the paper's drive. What is written for a change is that of the file systems' formats (docs/metadata.md). What \
+         operations read is in the host's memory on all systems and not simulated. The paper's changes are traced on its \
+         machine and are not to be had."
+    );
+    let measured = measured as f64;
+    Ok(Experiment::new("filesystem", "Metadata of file systems", what, runs, move |finished| {
+        let mut outcome = Outcome::default();
+        figures(finished, &mut outcome)?;
+        for fs in FILE_SYSTEMS {
+            outcome.charts.push(chart(finished, fs)?);
+        }
+        outcome.tables.push(table(finished, measured)?);
+        Ok(outcome)
+    }))
+}
+
+fn chart(finished: &Finished<'_>, fs: &str) -> Result<Chart, ReproError> {
+    let title = match fs {
+        "ext4" => "EXT4",
+        "xfs" => "XFS",
+        _ => "BtrFS",
+    };
+    let mut series = Vec::new();
+    for (label, words) in [("unified", "over unified-mmap"), ("stack", "over traditional-stack")] {
+        let ratio = |operation: &&str| {
+            let ours = of_run(finished, &name("flatflash", fs, operation))?;
+            Ok(of_run(finished, &name(label, fs, operation))?.0 / ours.0)
+        };
+        series.push(Bars::new(words, OPERATIONS.iter().map(ratio).collect::<Result<_, ReproError>>()?));
+    }
+    Ok(Chart {
+        title: format!("FlatFlash's speedup, {title}"),
+        about: "Time of the other system over that of flatflash; above 1 flatflash is faster.".into(),
+        drawing: Drawing::Bars {
+            axis: Axis::linear("speedup", ""),
+            groups: OPERATIONS.map(String::from).to_vec(),
+            series,
+            stacked: false,
+        },
+        references: vec![Reference { name: "the same".into(), value: 1.0 }],
+    })
+}
+
+fn table(finished: &Finished<'_>, changes: f64) -> Result<Table, ReproError> {
+    let mut rows = Vec::new();
+    for fs in FILE_SYSTEMS {
+        for operation in OPERATIONS {
+            let mut row = vec![format!("{fs} {operation}")];
+            for (label, _) in SYSTEMS {
+                let run = name(label, fs, operation);
+                let (time, programs) = of_run(finished, &run)?;
+                row.push(plain(time / 1e3 / changes));
+                row.push(plain(finished.figure(&run, "host.write_bytes")? / changes));
+                row.push(plain(programs / changes));
+            }
+            rows.push(row);
+        }
+    }
+    let mut headings = vec![String::new()];
+    for (label, _) in SYSTEMS {
+        for what in ["µs", "bytes written", "pages programmed"] {
+            headings.push(format!("{label}, {what}"));
+        }
+    }
+    Ok(Table { title: "A change of metadata".into(), headings, rows })
+}
+
+const SPEED: &str = "section 5.5, Figure 13";
+const TABLE: &str = "Table 1";
+
+/// One end of a range of which the paper names both.
+const fn within(
+    id: &'static str,
+    place: &'static str,
+    what: &'static str,
+    (paper, low, high): (&'static str, f64, f64),
+    figure: &'static [&'static str],
+) -> Claim {
+    Claim {
+        id,
+        experiment: "filesystem",
+        place,
+        what,
+        paper,
+        expected: Expected::Range(low, high),
+        figures: figure,
+        unit: "",
+        tolerance: Tolerance::Relative(0.2),
+        class: Class::Ratio,
+        guest: true,
+        ghost: false,
+        note: "The claim has the paper's range; the least and the greatest of ours are judged by it.",
+    }
+}
+
+macro_rules! range {
+    ($id:literal, $place:expr, $what:literal, $figure:literal, $paper:literal, $low:literal, $high:literal) => {
+        [
+            within(
+                concat!($id, "-least"),
+                $place,
+                concat!($what, ", the least"),
+                ($paper, $low, $high),
+                &[concat!($figure, ".least")],
+            ),
+            within(
+                concat!($id, "-most"),
+                $place,
+                concat!($what, ", the most"),
+                ($paper, $low, $high),
+                &[concat!($figure, ".most")],
+            ),
+        ]
+    };
+}
+
+const RANGES: [[Claim; 2]; 13] = [
+    range!("fs-ext4", SPEED, "speedup over unified-mmap with EXT4", "ext4.speedup", "2.6 to 18.9", 2.6, 18.9),
+    range!("fs-xfs", SPEED, "speedup over unified-mmap with XFS", "xfs.speedup", "5.3 to 11.2", 5.3, 11.2),
+    range!(
+        "fs-btrfs",
+        SPEED,
+        "speedup over unified-mmap with BtrFS",
+        "btrfs.speedup",
+        "3.2 to 15.3",
+        3.2,
+        15.3
+    ),
+    range!("fs-create", TABLE, "speedup of creating files", "create.speedup", "3.6 to 11.2", 3.6, 11.2),
+    range!("fs-rename", TABLE, "speedup of renaming files", "rename.speedup", "2.6 to 6.7", 2.6, 6.7),
+    range!("fs-mkdir", TABLE, "speedup of creating directories", "mkdir.speedup", "3.6 to 15.3", 3.6, 15.3),
+    range!("fs-varmail", TABLE, "speedup of Varmail", "varmail.speedup", "3.2 to 6.2", 3.2, 6.2),
+    range!("fs-webserver", TABLE, "speedup of Webserver", "webserver.speedup", "5.3 to 18.9", 5.3, 18.9),
+    range!("fs-create-life", TABLE, "lifetime, creating files", "create.lifetime", "2.2 to 8.4", 2.2, 8.4),
+    range!("fs-rename-life", TABLE, "lifetime, renaming files", "rename.lifetime", "1.5 to 12.1", 1.5, 12.1),
+    range!(
+        "fs-mkdir-life",
+        TABLE,
+        "lifetime, creating directories",
+        "mkdir.lifetime",
+        "1.4 to 9.8",
+        1.4,
+        9.8
+    ),
+    range!("fs-varmail-life", TABLE, "lifetime, Varmail", "varmail.lifetime", "1.9 to 8.0", 1.9, 8.0),
+    range!("fs-webserver-life", TABLE, "lifetime, Webserver", "webserver.lifetime", "1.5 to 3.1", 1.5, 3.1),
+];
+
+/// What the paper claims of file systems.
+pub(super) fn claims() -> Vec<Claim> {
+    let most = within(
+        "fs-most",
+        "abstract, section 5.5",
+        "the greatest speedup of any operation",
+        ("18.9", 18.9, 18.9),
+        &["all.speedup.most"],
+    );
+    let most = Claim { expected: Expected::Value(18.9), note: "", ..most };
+    RANGES.as_flattened().iter().cloned().chain([most]).collect()
+}
