@@ -14,13 +14,13 @@ use deepram_sim::{RunOptions, SimError, System, run_clients};
 use deepram_trace::Workload;
 use serde_json::json;
 
-use super::filesystem::system;
+use super::filesystem::{figures_of, identity, system};
 use crate::chart::{Axis, Chart, Drawing, Reference, Series, Table};
 use crate::claim::{Claim, Class, Expected, Tolerance};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, Finished, Outcome, Settings};
 use crate::number::plain;
-use crate::run::{Figures, Procedure, Run};
+use crate::run::{Procedure, Run};
 
 /// Raised when the simulator yields other figures for the same configuration.
 const CLIENTS: Procedure = Procedure { name: "clients", version: 1 };
@@ -105,7 +105,6 @@ fn run(
     (threads, latency_us): (u32, f64),
 ) -> Result<Run, ReproError> {
     let name = name(label, benchmark, threads, latency_us);
-    let wrong = |source: SimError| ReproError::Config { what: name.clone(), source: Box::new(source) };
     let mut machine = if latency_us == BASE_US { Vec::new() } else { device(latency_us) };
     machine.extend(variant.machine.iter().cloned());
     let mut config = system(kind, &machine);
@@ -122,15 +121,8 @@ fn run(
     // The paper's log entries have at most 1,424 bytes.
     let spec = format!("{},grain=row,logmost=1424B,log={}", benchmark.spec, variant.log);
     let seed = settings.seed;
-    let full = Workload::new(&spec, seed)
-        .map_err(|error| wrong(SimError::Config { key: "workload".into(), why: error.to_string() }))?;
-    let identity = json!({
-        "presets": config.digests(registry).map_err(wrong)?,
-        "options": format!("{config:?}"),
-        "clients": format!("{clients:?}"),
-        "workload": full.spec().to_string(),
-        "seed": seed,
-    });
+    let more = json!({ "clients": format!("{clients:?}"), "seed": seed });
+    let identity = identity(&name, registry, &config, &spec, more)?;
     let (registry, run) = (Arc::clone(registry), name.clone());
     Ok(Run::new(name, CLIENTS, identity, move || {
         let failed = |source: SimError| ReproError::Simulation { run: run.clone(), source: Box::new(source) };
@@ -138,9 +130,7 @@ fn run(
             .map_err(|error| failed(SimError::Config { key: "workload".into(), why: error.to_string() }))?;
         let options = RunOptions { seed, workload: spec.clone(), ..RunOptions::default() };
         let result = run_clients(&registry, &config, workload, &clients, &options).map_err(failed)?;
-        let value = serde_json::to_value(&result)
-            .map_err(|error| ReproError::Run { run: run.clone(), why: error.to_string() })?;
-        Ok(Figures::of_json(&value, &["config", "seed", "intervals", "response", "energy"]))
+        figures_of(&run, &result)
     }))
 }
 
@@ -166,6 +156,7 @@ pub(super) fn study_runs(
                 all.push(run(settings, registry, variant, of, benchmark, (threads, BASE_US))?);
             }
         }
+        all.push(run(settings, registry, variant, UNIFIED_OWN, benchmark, (THREADS[3], BASE_US))?);
         let last = LATENCIES_US[LATENCIES_US.len() - 1];
         for of in [FLATFLASH, UNIFIED] {
             all.push(run(settings, registry, variant, of, benchmark, (THREADS[3], last))?);
@@ -211,6 +202,16 @@ pub(super) fn figures(
         }
     }
     figures.set("unified.fast.most", most);
+    let mut mixed = 0.0_f64;
+    for benchmark in &BENCHMARKS {
+        let of = |label| rate(finished, &name(label, benchmark, THREADS[3], BASE_US));
+        let gain = of(UNIFIED_OWN.0)? / of(UNIFIED.0)?;
+        figures.set(format!("{}.{}.gain", UNIFIED_OWN.0, benchmark.name), gain);
+        if benchmark.name != "tpcb" {
+            mixed = mixed.max(gain);
+        }
+    }
+    figures.set(format!("{}.mixed.gain", UNIFIED_OWN.0), mixed);
     Ok(())
 }
 
@@ -249,16 +250,7 @@ pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Resul
             let mut outcome = Outcome::default();
             figures(finished, &THREADS, &LATENCIES_US, &mut outcome)?;
             for benchmark in &BENCHMARKS {
-                for (own, central) in [(UNIFIED_OWN, UNIFIED), (STACK_OWN, STACK)] {
-                    let of = |label| rate(finished, &name(label, benchmark, THREADS[3], BASE_US));
-                    let gain = of(own.0)? / of(central.0)?;
-                    outcome.figures.set(format!("{}.{}.gain", own.0, benchmark.name), gain);
-                }
                 outcome.charts.push(throughput(finished, benchmark)?);
-            }
-            let gain = |name: &str| outcome.figures.0.get(&format!("unified.own.{name}.gain")).copied();
-            if let (Some(tpcc), Some(tatp)) = (gain("tpcc"), gain("tatp")) {
-                outcome.figures.set("unified.own.mixed.gain", tpcc.max(tatp));
             }
             outcome.charts.push(latencies(finished)?);
             outcome.tables.push(table(finished)?);

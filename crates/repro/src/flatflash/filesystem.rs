@@ -9,16 +9,20 @@
 use std::sync::Arc;
 
 use deepram_media::Registry;
-use deepram_sim::{RunOptions, SimError, System, SystemConfig};
-use deepram_trace::Workload;
+use deepram_sim::{RunOptions, RunResult, SimError, System, SystemConfig, requests};
+use deepram_trace::workload::{Spec, SpecError};
+use deepram_trace::{ObjectPlacement, TraceError, Workload};
+use serde_json::{Value, json};
 
 use crate::chart::{Axis, Bars, Chart, Drawing, Reference, Table};
 use crate::claim::{Claim, Class, Expected, Tolerance};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, Finished, Outcome, Settings};
 use crate::number::plain;
-use crate::run::Run;
-use crate::simulate;
+use crate::run::{Figures, Procedure, Run};
+
+/// Raised when the simulator yields other figures for the same configuration.
+const METADATA: Procedure = Procedure { name: "metadata", version: 1 };
 
 const SYSTEMS: [(&str, System); 3] =
     [("flatflash", System::FlatFlash), ("unified", System::UnifiedMMap), ("stack", System::TraditionalStack)];
@@ -82,15 +86,51 @@ fn run(
              filesize=4KiB,ops={operations}{more}"
         )
     };
-    let before = Workload::new(&text(warm_up), seed).map_err(|error| ReproError::Config {
-        what: name.clone(),
-        source: Box::new(SimError::Config { key: "workload".into(), why: error.to_string() }),
-    })?;
-    let mut options = RunOptions { seed, ..RunOptions::default() };
-    options.host.warm_up = before.count() as u64;
     let mut config = system(kind, &variant.machine);
     config.flat.regions = std::iter::once(0..30 << 30).collect();
-    simulate::workload(&name, registry, config, &text(warm_up + measured), options)
+    let whole = text(warm_up + measured);
+    let identity = identity(&name, registry, &config, &whole, json!({ "warm_up": warm_up, "seed": seed }))?;
+    let (registry, run, before) = (Arc::clone(registry), name.clone(), text(warm_up));
+    Ok(Run::new(name, METADATA, identity, move || {
+        let failed = |source: SimError| ReproError::Simulation { run: run.clone(), source: Box::new(source) };
+        let workload = |text: &str| Workload::new(text, seed).map_err(|error| failed(wrong_workload(&error)));
+        let mut options = RunOptions { seed, workload: whole.clone(), ..RunOptions::default() };
+        options.host.warm_up = workload(&before)?.count() as u64;
+        let nothing = ObjectPlacement { slot_bytes: 0, slots: 0 };
+        let requests = requests(workload(&whole)?.map(Ok::<_, TraceError>), nothing);
+        let result = deepram_sim::run(&registry, &config, requests, &options).map_err(failed)?;
+        figures_of(&run, &result)
+    }))
+}
+
+fn wrong_workload(error: &dyn std::fmt::Display) -> SimError {
+    SimError::Config { key: "workload".into(), why: error.to_string() }
+}
+
+/// Everything that a run's figures depend on: the system, the workload with all its keys, and `more`.
+pub(super) fn identity(
+    name: &str,
+    registry: &Registry,
+    config: &SystemConfig,
+    workload: &str,
+    more: Value,
+) -> Result<Value, ReproError> {
+    let wrong = |source: SimError| ReproError::Config { what: name.into(), source: Box::new(source) };
+    let spec: Spec = workload.parse().map_err(|error: SpecError| wrong(wrong_workload(&error)))?;
+    Ok(json!({
+        "presets": config.digests(registry).map_err(wrong)?,
+        // Whatever options a system gets, they are in here.
+        "options": format!("{config:?}"),
+        "workload": spec.to_string(),
+        "more": more,
+    }))
+}
+
+/// All numbers of a result, by their path in its JSON.
+pub(super) fn figures_of(run: &str, result: &RunResult) -> Result<Figures, ReproError> {
+    let value = serde_json::to_value(result)
+        .map_err(|error| ReproError::Run { run: run.into(), why: error.to_string() })?;
+    Ok(Figures::of_json(&value, &["config", "seed", "intervals", "response", "energy"]))
 }
 
 /// The runs of these systems.

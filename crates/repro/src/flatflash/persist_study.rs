@@ -13,7 +13,7 @@ use crate::sensitivity::{Change, Headline, Parameter, Sensitivity};
 
 /// Key, what it is, low end, base, high end, why these ends. What begins with `fs` is of file systems alone, with `db`
 /// of databases.
-const PARAMETERS: [[&str; 6]; 14] = [
+const PARAMETERS: [[&str; 6]; 15] = [
     [
         "page_writes",
         "pages of a request on their way to the drive at once",
@@ -30,6 +30,14 @@ const PARAMETERS: [[&str; 6]; 14] = [
         "flash",
         "their drive's memory may have a battery too, and keep pages",
     ],
+    [
+        "nand.program",
+        "time of a program",
+        "300us",
+        "1200us",
+        "1200us",
+        "planes of a die together; the drive's data sheet has more writes than 126 dies of one plane do",
+    ],
     ["fs.fence", "flushes of a change by lines", "once", "each", "each", "a record of all in one place"],
     [
         "fs.batch",
@@ -39,14 +47,7 @@ const PARAMETERS: [[&str; 6]; 14] = [
         "16",
         "a journal's transaction takes many",
     ],
-    [
-        "fs.dirs",
-        "directories: metadata for the drive's memory",
-        "100",
-        "4000",
-        "16000",
-        "all fits; four times as many",
-    ],
+    ["fs.dirs", "directories: metadata for the drive's memory", "100", "4000", "4000", "all fits"],
     ["fs.journal", "bytes of the journal", "512KiB", "1MiB", "16MiB", "half; sixteen times as many"],
     [
         "fs.atime",
@@ -91,7 +92,7 @@ const HEADLINES: [(&str, &str); 8] = [
     ("xfs.create.speedup", "XFS, create"),
     ("btrfs.create.speedup", "BtrFS, create"),
     ("webserver.speedup.most", "Webserver, the most"),
-    ("create.lifetime.most", "Create, lifetime"),
+    ("varmail.lifetime.most", "Varmail, lifetime"),
     ("unified.tpcc.speedup", "TPC-C"),
     ("unified.tpcb.speedup", "TPC-B"),
     ("unified.tatp.speedup", "TATP"),
@@ -130,7 +131,7 @@ impl Assumptions {
         let files = &mut self.files;
         let clients = &mut self.clients;
         match key {
-            "page_writes" | "flushed" => {
+            "page_writes" | "flushed" | "nand.program" => {
                 files.machine.push(format!("{key}={value}"));
                 clients.machine.push(format!("{key}={value}"));
             }
