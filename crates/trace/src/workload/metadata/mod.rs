@@ -84,6 +84,7 @@ impl Metadata {
         let lines = (spec.choice("grain") == "byte").then(|| spec.choice("fence") == "each");
         let (persist, end) = Persist::new(fs, &layout, lines, journal);
         let region = spec.int_in("filesize", 1..=1 << 24)?.max(PAGE).next_multiple_of(PAGE) * 16;
+        let append = spec.int_in("append", 1..=region)?;
         let mails = doing == Doing::Varmail;
         Ok(Metadata {
             doing,
@@ -95,8 +96,8 @@ impl Metadata {
             sizes: vec![0; if mails { files as usize } else { 0 }],
             data: end,
             region,
-            append: spec.int_in("append", 1..=region)?,
-            log: spec.int_in("log", region..=1 << 40)?.next_multiple_of(PAGE),
+            append,
+            log: spec.int_in("log", append..=1 << 40)?.next_multiple_of(PAGE),
             log_at: 0,
             strict: spec.choice("atime") == "strict",
             logged: spec.choice("btrfs") == "log",
