@@ -148,3 +148,62 @@ fn values_that_cannot_be_are_errors() {
         assert!(Workload::new(spec, 1).is_err(), "{spec}");
     }
 }
+
+/// Means over many changes of an operation at a place of its loop: flushes, pages, lines, of what is no data.
+fn mean(fs: &str, (op, step, steps): (&str, usize, usize), grain: &str) -> [f64; 3] {
+    let spec = |ops: usize| {
+        format!("metadata:fs={fs},op={op},grain={grain},dirs=4000,filesize=4KiB,journal=2GiB,ops={ops}")
+    };
+    // By lines, only data are written by pages; they lie behind everything else.
+    let by_lines = requests(&spec(3000).replace("grain=block", "grain=byte"));
+    let data = by_lines.iter().filter(|r| r.len % PAGE == 0 && r.len > 0).map(|r| r.offset).min();
+    let all = requests(&spec(3000));
+    // Each change ends with a flush, and the number of flushes of a change does not vary.
+    let of_one = |at: usize| {
+        let flushes = |ops| requests(&spec(ops)).iter().filter(|r| r.op == Op::Flush).count();
+        flushes(at + 1) - if at == 0 { 0 } else { flushes(at) }
+    };
+    let each: Vec<usize> = (0..steps).map(of_one).collect();
+    let (mut sums, mut changes, mut turn, mut left) = ([0.0; 3], 0.0, 0, each[0]);
+    for request in all {
+        let flush = request.op == Op::Flush;
+        if turn == step && data.is_none_or(|data| request.offset < data) {
+            sums[0] += f64::from(u8::from(flush));
+            sums[1] += request.len as f64 / PAGE as f64;
+            sums[2] += request.len as f64 / 64.0;
+        }
+        left -= usize::from(flush);
+        if left == 0 {
+            changes += f64::from(u8::from(turn == step));
+            turn = (turn + 1) % steps;
+            left = each[turn];
+        }
+    }
+    sums.map(|sum| sum / changes)
+}
+
+#[test]
+fn the_page_has_what_is_written_for_each_change() {
+    let page = include_str!("../../../docs/metadata.md");
+    let rows = [
+        ("create a file", ("create", 0, 1)),
+        ("create a directory", ("mkdir", 0, 1)),
+        ("rename within a directory", ("rename", 0, 1)),
+        ("delete", ("varmail", 0, 6)),
+        ("append (fsync)", ("varmail", 2, 6)),
+        ("time of access", ("varmail", 3, 6)),
+    ];
+    for (name, of) in rows {
+        let show = |value: f64| format!("{}", (value * 10.0).round() / 10.0);
+        let block = ["ext4", "xfs", "btrfs"].map(|fs| {
+            let [flushes, pages, _] = mean(fs, of, "block");
+            format!("{}, {}", show(pages), show(flushes))
+        });
+        let byte = ["ext4", "xfs", "btrfs"].map(|fs| {
+            let [flushes, _, lines] = mean(fs, of, "byte");
+            format!("{}, {}", show(flushes), show(lines))
+        });
+        let row = format!("| {name} | {} | {} |\n", block.join(" | "), byte.join(" | "));
+        assert!(page.contains(&row), "docs/metadata.md lacks\n{row}");
+    }
+}

@@ -83,6 +83,12 @@ const BTRFS_ITEM: u64 = 25;
 
 /// The bytes of a name in an entry: assumed.
 const NAME: u64 = 16;
+/// EXT4: 8 bytes and the name, aligned to 4; a checksum ends the block.
+const EXT4_ENTRY: u64 = (8 + NAME).next_multiple_of(4);
+const EXT4_TAIL: u64 = 12;
+/// XFS: 12 bytes and the name, aligned to 8, and its hash in the same block; what else a directory's block has.
+const XFS_ENTRY: u64 = (12 + NAME).next_multiple_of(8) + XFS_HASH;
+const XFS_DIRECTORY: u64 = 64;
 /// An inode's item and the reference to it; an entry or index entry.
 const BTRFS_INODE: u64 = 160 + 10 + NAME + 2 * BTRFS_ITEM;
 const BTRFS_ENTRY: u64 = 30 + NAME + BTRFS_ITEM;
@@ -105,6 +111,9 @@ impl Layout {
     pub(super) fn new(fs: Fs, directories: u64, per_directory: u64) -> Layout {
         let files = directories * per_directory;
         let mut end = 0;
+        // Places of entries, in whole blocks of each directory.
+        let places =
+            |record: u64, header: u64| directories * per_directory.next_multiple_of((PAGE - header) / record);
         let mut area = |record: u64, leaf: u64, header: u64, records: u64| {
             let per_leaf = (leaf - header) / record;
             let area = Area { start: end, record, leaf, per_leaf };
@@ -118,8 +127,7 @@ impl Layout {
                 let bitmap = PAGE;
                 (
                     area(256, PAGE, 0, all),
-                    // Entries: 8 bytes and the name, aligned to 4; a checksum of 12 bytes ends the block.
-                    area((8 + NAME).next_multiple_of(4), PAGE, 12, files),
+                    area(EXT4_ENTRY, PAGE, EXT4_TAIL, places(EXT4_ENTRY, EXT4_TAIL)),
                     vec![
                         area(bitmap, PAGE, 0, groups),
                         area(bitmap, PAGE, 0, groups),
@@ -130,8 +138,7 @@ impl Layout {
             }
             Fs::Xfs => (
                 area(512, WIDE, 0, all),
-                // 12 bytes and the name, aligned to 8, and its hash in the same block.
-                area((12 + NAME).next_multiple_of(8) + XFS_HASH, PAGE, 64, files),
+                area(XFS_ENTRY, PAGE, XFS_DIRECTORY, places(XFS_ENTRY, XFS_DIRECTORY)),
                 vec![
                     area(PAGE, PAGE, 0, XFS_GROUPS),
                     area(PAGE, PAGE, 0, XFS_GROUPS),
@@ -170,6 +177,12 @@ impl Layout {
         }
     }
 
+    /// The number of a file's entry: EXT4's and XFS's directories have blocks of their own.
+    fn entry(&self, file: u64) -> u64 {
+        let places = self.per_directory.next_multiple_of(self.entries.per_leaf);
+        file / self.per_directory * places + file % self.per_directory
+    }
+
     /// The inode of a file's directory.
     fn directory(&self, file: u64) -> u64 {
         self.files + file / self.per_directory
@@ -179,7 +192,7 @@ impl Layout {
         let part = |at, bytes, inode| Part { at, bytes, block: PAGE, inode };
         // The fields of an inode end before its attributes.
         let inode = |number| part(self.inodes.at(number), 160, true);
-        let entry = |file| part(self.entries.at(file), self.entries.record, false);
+        let entry = |file| part(self.entries.at(self.entry(file)), self.entries.record, false);
         let group = |file: u64| file / GROUP_INODES;
         let inode_bit =
             |file: u64| part(self.others[0].at(group(file)) + file % GROUP_INODES / 64 * 8, 8, false);
@@ -223,12 +236,12 @@ impl Layout {
         let part = |at, bytes| Part { at, bytes, block: PAGE, inode: false };
         let inode = |number| Part { at: self.inodes.at(number), bytes: 176, block: WIDE, inode: true };
         let entry = |file| {
-            let (leaf, place) = self.entries.place(file);
+            let (leaf, place) = self.entries.place(self.entry(file));
             part(leaf + place * (self.entries.record - XFS_HASH), self.entries.record - XFS_HASH)
         };
         // The hashes stand at the end of the block.
         let hash = |file| {
-            let (leaf, place) = self.entries.place(file);
+            let (leaf, place) = self.entries.place(self.entry(file));
             part(leaf + PAGE - (self.entries.per_leaf - place) * XFS_HASH, XFS_HASH)
         };
         let group = |file: u64| file * XFS_GROUPS / self.files;
