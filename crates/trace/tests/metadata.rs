@@ -18,7 +18,7 @@ fn requests(spec: &str) -> Vec<Request> {
 fn shape(requests: &[Request]) -> String {
     let word = |request: &Request| match request.op {
         Op::Flush => "F".to_string(),
-        Op::Write if request.offset % PAGE == 0 && request.len % PAGE == 0 => {
+        Op::Write if request.offset.is_multiple_of(PAGE) && request.len.is_multiple_of(PAGE) => {
             format!("w{}", request.len / PAGE)
         }
         Op::Write => {
@@ -116,7 +116,7 @@ fn both_ways_write_the_same_data() {
             };
             // By lines, only data are written by pages; they lie behind everything else.
             let pages = |all: Vec<Request>, from: u64| -> Vec<(u64, u64)> {
-                let whole = |r: &Request| r.len >= PAGE && r.len % PAGE == 0 && r.offset >= from;
+                let whole = |r: &Request| r.len >= PAGE && r.len.is_multiple_of(PAGE) && r.offset >= from;
                 all.iter().filter(|r| whole(r)).map(|r| (r.offset, r.len)).collect()
             };
             let byte = pages(all("byte"), 0);
@@ -156,7 +156,7 @@ fn mean(fs: &str, (op, step, steps): (&str, usize, usize), grain: &str) -> [f64;
     };
     // By lines, only data are written by pages; they lie behind everything else.
     let by_lines = requests(&spec(3000).replace("grain=block", "grain=byte"));
-    let data = by_lines.iter().filter(|r| r.len % PAGE == 0 && r.len > 0).map(|r| r.offset).min();
+    let data = by_lines.iter().filter(|r| r.len.is_multiple_of(PAGE) && r.len > 0).map(|r| r.offset).min();
     let all = requests(&spec(3000));
     // Each change ends with a flush, and the number of flushes of a change does not vary.
     let of_one = |at: usize| {

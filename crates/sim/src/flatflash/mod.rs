@@ -363,9 +363,13 @@ impl Device for FlatMemory {
         let now = context.now();
         let Command { op, offset, len } = command;
         let mut end = now;
-        let blocks = if op == Op::Write { self.blocks(offset, len) } else { None };
+        if op == Op::Write
+            && let Some(pages) = self.blocks(offset, len)
+        {
+            context.schedule(self.write_blocks(pages, now)?, slot);
+            return Ok(());
+        }
         match op {
-            Op::Write if let Some(pages) = blocks => end = self.write_blocks(pages, now)?,
             Op::Read | Op::Write if len > 0 => {
                 let last = offset + len - 1;
                 for line in offset / LINE_BYTES..=last / LINE_BYTES {

@@ -33,10 +33,7 @@ impl FlatMemory {
         self.counts.flushes += 1;
         let lines: Vec<u64> = match bytes {
             None => std::mem::take(&mut self.unflushed).into_iter().collect(),
-            Some(bytes) => {
-                let of = bytes.start / LINE_BYTES..bytes.end.div_ceil(LINE_BYTES);
-                self.unflushed.extract_if(of, |_| true).collect()
-            }
+            Some(bytes) => self.take_unflushed(bytes.start / LINE_BYTES..bytes.end.div_ceil(LINE_BYTES)),
         };
         let mut t = now;
         for line in &lines {
@@ -88,6 +85,15 @@ impl FlatMemory {
         Ok(sent + self.preset.promote.0)
     }
 
+    /// The lines of a range that were stored to since they were last flushed; none of them are any more.
+    fn take_unflushed(&mut self, of: Range<u64>) -> Vec<u64> {
+        let lines: Vec<u64> = self.unflushed.range(of).copied().collect();
+        for line in &lines {
+            self.unflushed.remove(line);
+        }
+        lines
+    }
+
     /// The drive has a page that somebody waits for; when it has taken it.
     fn flushed(&mut self, page: u32, now: Time) -> Result<Time, SimError> {
         let through = self.way != Way::Promote && self.preset.flushed == Flushed::Flash;
@@ -120,7 +126,7 @@ impl FlatMemory {
         self.counts.written_blocks += 1;
         let first = u64::from(page) * LINES;
         let lines = first..first + LINES;
-        self.unflushed.extract_if(lines.clone(), |_| true).for_each(drop);
+        self.take_unflushed(lines.clone());
         let entry = self.table.get(page);
         let frame = (entry != AT_DRIVE).then_some(entry);
         let (held, taken) = self.receive(page, now)?;
