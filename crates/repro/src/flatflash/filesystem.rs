@@ -15,7 +15,6 @@ use deepram_trace::{ObjectPlacement, TraceError, Workload};
 use serde_json::{Value, json};
 
 use crate::chart::{Axis, Bars, Chart, Drawing, Reference, Table};
-use crate::claim::{Claim, Class, Expected, Tolerance};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, Finished, Outcome, Settings};
 use crate::number::plain;
@@ -272,98 +271,4 @@ fn table(finished: &Finished<'_>, changes: f64) -> Result<Table, ReproError> {
         }
     }
     Ok(Table { title: "A change of metadata".into(), headings, rows })
-}
-
-const SPEED: &str = "section 5.5, Figure 13";
-const TABLE: &str = "Table 1";
-
-/// One end of a range of which the paper names both.
-const fn within(
-    id: &'static str,
-    place: &'static str,
-    what: &'static str,
-    (paper, low, high): (&'static str, f64, f64),
-    figure: &'static [&'static str],
-) -> Claim {
-    Claim {
-        id,
-        experiment: "filesystem",
-        place,
-        what,
-        paper,
-        expected: Expected::Range(low, high),
-        figures: figure,
-        unit: "",
-        tolerance: Tolerance::Relative(0.2),
-        class: Class::Ratio,
-        guest: true,
-        ghost: false,
-        note: "The claim has the paper's range; the least and the greatest of ours are judged by it.",
-    }
-}
-
-macro_rules! range {
-    ($id:literal, $place:expr, $what:literal, $figure:literal, $paper:literal, $low:literal, $high:literal) => {
-        [
-            within(
-                concat!($id, "-least"),
-                $place,
-                concat!($what, ", the least"),
-                ($paper, $low, $high),
-                &[concat!($figure, ".least")],
-            ),
-            within(
-                concat!($id, "-most"),
-                $place,
-                concat!($what, ", the most"),
-                ($paper, $low, $high),
-                &[concat!($figure, ".most")],
-            ),
-        ]
-    };
-}
-
-const RANGES: [[Claim; 2]; 13] = [
-    range!("fs-ext4", SPEED, "speedup over unified-mmap with EXT4", "ext4.speedup", "2.6 to 18.9", 2.6, 18.9),
-    range!("fs-xfs", SPEED, "speedup over unified-mmap with XFS", "xfs.speedup", "5.3 to 11.2", 5.3, 11.2),
-    range!(
-        "fs-btrfs",
-        SPEED,
-        "speedup over unified-mmap with BtrFS",
-        "btrfs.speedup",
-        "3.2 to 15.3",
-        3.2,
-        15.3
-    ),
-    range!("fs-create", TABLE, "speedup of creating files", "create.speedup", "3.6 to 11.2", 3.6, 11.2),
-    range!("fs-rename", TABLE, "speedup of renaming files", "rename.speedup", "2.6 to 6.7", 2.6, 6.7),
-    range!("fs-mkdir", TABLE, "speedup of creating directories", "mkdir.speedup", "3.6 to 15.3", 3.6, 15.3),
-    range!("fs-varmail", TABLE, "speedup of Varmail", "varmail.speedup", "3.2 to 6.2", 3.2, 6.2),
-    range!("fs-webserver", TABLE, "speedup of Webserver", "webserver.speedup", "5.3 to 18.9", 5.3, 18.9),
-    range!("fs-create-life", TABLE, "lifetime, creating files", "create.lifetime", "2.2 to 8.4", 2.2, 8.4),
-    range!("fs-rename-life", TABLE, "lifetime, renaming files", "rename.lifetime", "1.5 to 12.1", 1.5, 12.1),
-    range!(
-        "fs-mkdir-life",
-        TABLE,
-        "lifetime, creating directories",
-        "mkdir.lifetime",
-        "1.4 to 9.8",
-        1.4,
-        9.8
-    ),
-    range!("fs-varmail-life", TABLE, "lifetime, Varmail", "varmail.lifetime", "1.9 to 8.0", 1.9, 8.0),
-    range!("fs-webserver-life", TABLE, "lifetime, Webserver", "webserver.lifetime", "1.5 to 3.1", 1.5, 3.1),
-];
-
-/// What the paper claims of file systems.
-pub(super) fn claims() -> Vec<Claim> {
-    let most = within(
-        "fs-most",
-        "abstract, section 5.5",
-        "the greatest speedup of any operation",
-        ("18.9", 18.9, 18.9),
-        &["all.speedup.most"],
-    );
-    let most = Claim { expected: Expected::Value(18.9), note: "", ..most };
-    RANGES.as_flattened().iter().cloned().chain([most]).collect()
 }

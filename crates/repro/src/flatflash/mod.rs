@@ -2,6 +2,7 @@
 
 mod database;
 mod filesystem;
+mod persist_claims;
 mod persist_study;
 
 use std::sync::Arc;
@@ -23,7 +24,7 @@ pub fn paper(settings: &Settings) -> Result<Paper, ReproError> {
         name: "flatflash",
         title: "FlatFlash: a drive whose lines the processor loads and stores",
         about: "FlatFlash, and the same drive behind paging, with one table for translation and with a storage stack.",
-        claims: filesystem::claims().into_iter().chain(database::claims()).collect(),
+        claims: persist_claims::filesystem().into_iter().chain(persist_claims::database()).collect(),
         experiments: vec![
             filesystem::experiment(settings, &registry)?,
             database::experiment(settings, &registry)?,

@@ -6,6 +6,7 @@
 //! 2. Directories and files are drawn uniformly. A file is created at its directory's next place, whatever was there.
 //! 3. Data are written by whole pages on both ways, before the metadata that name them (data=ordered).
 
+mod keys;
 mod layout;
 mod persist;
 
@@ -17,6 +18,8 @@ use super::spec::{Bad, Spec};
 use crate::record::{Item, Op, Request};
 use layout::{Change, Fs, Layout, PAGE, Part};
 use persist::Persist;
+
+pub(super) use keys::INFO;
 
 /// Requests of reads of a web page's files between two appends to the log, filebench's webserver.
 const READS: u64 = 10;

@@ -9,6 +9,8 @@
 //! 4. What a write of the log writes is the system's: lines and a flush of them where the drive takes lines (records
 //!    begin at lines then), whole pages elsewhere, again and again until they are full.
 
+mod log;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -21,7 +23,8 @@ use crate::flash::FlashCounts;
 use crate::host::{Command, Context, Device, Event, Measured, Slot};
 use crate::metrics::Latencies;
 use crate::processor::LINE_BYTES;
-use crate::result::counts;
+use log::Central;
+pub use log::LogCounts;
 
 const PAGE: u64 = 4096;
 
@@ -65,20 +68,6 @@ impl Default for ClientOptions {
     }
 }
 
-counts! {
-    /// What became of the log.
-    pub struct LogCounts {
-        /// Transactions that changed something.
-        pub commits: u64,
-        /// Bytes of their records.
-        pub log_bytes: u64,
-        /// Writes of a log.
-        pub log_writes: u64,
-        /// Bytes written to logs.
-        pub log_written_bytes: u64,
-    }
-}
-
 /// What a client is at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -104,20 +93,6 @@ struct Client {
     logged: u64,
 }
 
-/// The central log, in bytes that it has had so far.
-#[derive(Debug, Default)]
-struct Central {
-    locked: bool,
-    queue: VecDeque<usize>,
-    inserted: u64,
-    durable: u64,
-    /// Where the write under way ends.
-    writing: Option<u64>,
-    /// It is written, and being flushed.
-    flushing: bool,
-    waiting: VecDeque<usize>,
-}
-
 /// The clients, on a device.
 pub(crate) struct Clients {
     workload: Workload,
@@ -126,7 +101,10 @@ pub(crate) struct Clients {
     logging: Logging,
     /// Bytes that a log is written in.
     grain: u64,
+    /// The log's whole pages.
     log: Range<u64>,
+    /// Where the workload's own log begins: what it writes from there on is a record.
+    records: u64,
     clients: Vec<Client>,
     /// The flush behind each client's write under way, and behind the central log's.
     flushes: Vec<Command>,
@@ -173,6 +151,7 @@ impl Clients {
             logging,
             grain: if lines { LINE_BYTES } else { PAGE },
             log: start..log.end / PAGE * PAGE,
+            records: log.start,
             clients: vec![idle; clients as usize],
             flushes: vec![Command { op: Op::Flush, offset: 0, len: 0 }; clients as usize + 1],
             central: Central::default(),
@@ -192,6 +171,11 @@ impl Clients {
     /// # Errors
     /// Errors of the device; a violated law.
     pub(crate) fn run<D: Device>(mut self, device: &mut D) -> Result<(Measured, LogCounts), SimError> {
+        let (end, capacity) = (self.log.end, device.capacity());
+        // The log lies behind all tables.
+        if end > capacity {
+            return Err(SimError::OutOfRange { number: 1, offset: self.log.start, end, capacity });
+        }
         let context = &mut Context::new();
         let total = self.options.warm_up + self.options.transactions;
         if self.options.warm_up == 0 {
@@ -215,6 +199,12 @@ impl Clients {
             while let Some(slot) = context.done.pop() {
                 self.done(slot as usize, device, context)?;
             }
+        }
+        if context.queue.late() != 0 {
+            return Err(SimError::Conservation {
+                law: "no event is scheduled into the past",
+                found: format!("{} were", context.queue.late()),
+            });
         }
         self.finish(device, total)
     }
@@ -240,14 +230,14 @@ impl Clients {
                 return Ok((accesses, record));
             }
             match command.op {
-                Op::Read | Op::Write if command.offset < self.log.start => accesses.push_back(command),
+                Op::Read | Op::Write if command.offset < self.records => accesses.push_back(command),
                 Op::Write => record += command.len,
                 Op::Read | Op::Flush | Op::Trim => {}
             }
         }
     }
 
-    /// The client takes its next transaction; without any left it stops.
+    /// The client takes its next transaction.
     fn begin<E: Copy>(&mut self, client: usize, context: &mut Context<E>) {
         self.begun += 1;
         self.clients[client].begun = context.now();
@@ -325,76 +315,6 @@ impl Clients {
         }
     }
 
-    /// Gives the lock of the central log to who has asked first.
-    fn lock<E: Copy>(&mut self, context: &mut Context<E>) {
-        if self.central.locked {
-            return;
-        }
-        let Some(client) = self.central.queue.pop_front() else { return };
-        self.central.locked = true;
-        self.clients[client].stage = Stage::Insert;
-        context.queue.push(context.now() + self.options.lock_ps, Event::Driver(client as u32));
-    }
-
-    /// Bytes of each log.
-    fn share(&self) -> u64 {
-        let logs = if self.logging == Logging::Own { self.clients.len() as u64 } else { 1 };
-        (self.log.end - self.log.start) / logs / PAGE * PAGE
-    }
-
-    /// The write of a log that has had `from` bytes and is to have `to`, in whole grains; not beyond its end.
-    fn log_write(&self, log: u64, from: u64, to: u64) -> Command {
-        let share = self.share();
-        let first = from % share / self.grain * self.grain;
-        let last = first + (from % self.grain + (to - from)).next_multiple_of(self.grain);
-        Command { op: Op::Write, offset: self.log.start + log * share + first, len: last - first }
-    }
-
-    /// What a client writes of its own log, and the bytes that this has had then.
-    fn own_write(&self, client: usize) -> (Command, u64) {
-        let of = &self.clients[client];
-        let share = self.share();
-        let mut from = of.logged;
-        if self.grain == LINE_BYTES {
-            from = from.next_multiple_of(LINE_BYTES);
-        }
-        // A record does not go on at the beginning.
-        if from % share + of.record > share {
-            from = from.next_multiple_of(share);
-        }
-        (self.log_write(client as u64, from, from + of.record), from + of.record)
-    }
-
-    /// Writes what the central log's buffer has, unless a write is under way or all is durable.
-    fn write_central<D: Device>(
-        &mut self,
-        device: &mut D,
-        context: &mut Context<D::Event>,
-    ) -> Result<(), SimError> {
-        let Central { inserted, durable, writing, .. } = self.central;
-        if writing.is_some() || inserted == durable {
-            return Ok(());
-        }
-        let lap = (durable / self.share() + 1) * self.share();
-        let to = inserted.min(lap);
-        self.central.writing = Some(to);
-        let command = self.log_write(0, durable, to);
-        self.submit_log(self.clients.len(), command, device, context)
-    }
-
-    fn submit_log<D: Device>(
-        &mut self,
-        slot: usize,
-        command: Command,
-        device: &mut D,
-        context: &mut Context<D::Event>,
-    ) -> Result<(), SimError> {
-        self.counts.log_writes += 1;
-        self.counts.log_written_bytes += command.len;
-        self.flushes[slot] = Command { op: Op::Flush, ..command };
-        device.submit(slot as Slot, command, context)
-    }
-
     /// A command is done.
     fn done<D: Device>(
         &mut self,
@@ -418,29 +338,6 @@ impl Clients {
                 found: format!("client {slot} at {stage:?}"),
             }),
         }
-    }
-
-    /// The central log's write or its flush is done.
-    fn central_done<D: Device>(
-        &mut self,
-        device: &mut D,
-        context: &mut Context<D::Event>,
-    ) -> Result<(), SimError> {
-        let writer = self.clients.len();
-        if !self.central.flushing {
-            self.central.flushing = true;
-            return device.submit(writer as Slot, self.flushes[writer], context);
-        }
-        self.central.flushing = false;
-        self.central.durable = self.central.writing.take().unwrap_or(self.central.durable);
-        while let Some(&client) = self.central.waiting.front() {
-            if !matches!(self.clients[client].stage, Stage::Durable(end) if end <= self.central.durable) {
-                break;
-            }
-            self.central.waiting.pop_front();
-            self.ends(client, device, context);
-        }
-        self.write_central(device, context)
     }
 
     /// A transaction has ended.
