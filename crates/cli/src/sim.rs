@@ -7,13 +7,15 @@ use anyhow::Context;
 use clap::{ArgGroup, Args, ValueEnum, value_parser};
 use deepram_core::units::{self, Bytes, Picos, parse_count, parse_share};
 use deepram_media::{Processor, Registry};
+use deepram_sim::clients::{ClientOptions, Logging};
 use deepram_sim::host::Stop;
 use deepram_sim::nvmm::Prefetch;
 use deepram_sim::paging::Backing;
 use deepram_sim::processor::{ProcessorOptions, References, memory_references, workload_threads};
 use deepram_sim::ssd::Precondition;
 use deepram_sim::{
-    RunOptions, RunResult, SimError, System, SystemConfig, requests, run as simulate, run_threads,
+    RunOptions, RunResult, SimError, System, SystemConfig, requests, run as simulate, run_clients,
+    run_threads,
 };
 use deepram_trace::{Format, Item, ObjectPlacement, Op, Request, TraceError, Workload};
 use indicatif::ProgressBar;
@@ -112,6 +114,20 @@ pub(crate) struct SimArgs {
     /// its baselines, bytes whose pages a flush writes
     #[arg(long, value_name = "FIRST..END", value_parser = region)]
     persist: Vec<Region>,
+    /// Clients of a database (tpcc, tpcb, tatp), a core each, which make their transactions durable by a log;
+    /// --requests and --warm-up count transactions
+    #[arg(long, value_name = "N", requires = "workload", value_parser = value_parser!(u32).range(1..=4096),
+        conflicts_with_all = ["threads", "depth", "think", "closed", "interval", "processor", "wrap"])]
+    clients: Option<u32>,
+    /// One log of all clients, or each its own; each its own on flatflash, one elsewhere, if not given
+    #[arg(long, value_enum, requires = "clients")]
+    logging: Option<LogOf>,
+    /// A client's work before each access to memory: 10us; microseconds without a unit
+    #[arg(long, value_name = "TIME", requires = "clients", default_value = "10us", value_parser = time)]
+    work: Picos,
+    /// Time that the lock of the one log is held for a record
+    #[arg(long, value_name = "TIME", requires = "clients", default_value = "1us", value_parser = time)]
+    log_lock: Picos,
     /// What nvmm fetches ahead on a miss: none, a number of blocks, or streams
     #[arg(long, value_name = "BLOCKS", value_parser = prefetch)]
     prefetch: Option<Prefetch>,
@@ -144,6 +160,15 @@ enum Before {
     Sequential,
     /// As after long uniform random writing
     Steady,
+}
+
+/// Who has a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LogOf {
+    /// All together one, written in groups
+    Central,
+    /// Each client its own
+    Own,
 }
 
 fn system(name: &str) -> Result<System, SimError> {
@@ -227,6 +252,11 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
         bar.finish_and_clear();
         return show(args, &result);
     }
+    if let (Some(clients), Some(spec)) = (args.clients, &args.workload) {
+        let result = by_clients(args, clients, spec, &registry, &config, &mut options)?;
+        bar.finish_and_clear();
+        return show(args, &result);
+    }
     let result = match (&args.workload, &args.trace) {
         (Some(spec), _) => {
             options.workload.clone_from(spec);
@@ -283,6 +313,34 @@ fn on_processor(
         (None, None) => anyhow::bail!("give --workload or --trace"),
     };
     Ok(run_threads(registry, config, threads, &processor, options)?)
+}
+
+/// Clients of a database do transactions.
+fn by_clients(
+    args: &SimArgs,
+    clients: u32,
+    spec: &str,
+    registry: &Registry,
+    config: &SystemConfig,
+    options: &mut RunOptions,
+) -> anyhow::Result<RunResult> {
+    if args.requests == 0 {
+        return usage("--clients do transactions for ever: give --requests N");
+    }
+    let logging = args.logging.map(|of| match of {
+        LogOf::Central => Logging::Central,
+        LogOf::Own => Logging::Own,
+    });
+    let clients = ClientOptions {
+        clients,
+        logging,
+        work_ps: args.work.0,
+        lock_ps: args.log_lock.0,
+        transactions: args.requests,
+        warm_up: args.warm_up,
+    };
+    options.workload = spec.to_owned();
+    Ok(run_clients(registry, config, Workload::new(spec, args.seed)?, &clients, options)?)
 }
 
 /// Prints a result and writes its time series.

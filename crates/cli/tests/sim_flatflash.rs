@@ -55,3 +55,38 @@ fn options_that_cannot_be_or_mean_nothing_are_wrong_usage() {
         assert!(run.status == 2 && run.err.contains(words), "{arguments:?}: {run:?}");
     }
 }
+
+#[test]
+fn clients_write_one_log_or_their_own_and_say_so() {
+    let folder = folder();
+    let spec = "tpcb:branches=1,grain=row,log=4MiB";
+    let arguments =
+        ["--preset", "p3700-32gib", "--workload", spec, "--clients", "8", "--requests", "500", "--json"];
+    for (system, own) in [("flatflash", true), ("unified-mmap", false)] {
+        for logging in [None, Some("own"), Some("central")] {
+            let mut all = [&["sim", system], &arguments[..]].concat();
+            all.extend(logging.into_iter().flat_map(|logging| ["--logging", logging]));
+            let result = deepram(folder.path(), &all).json();
+            let count = |name: &str| result["counters"][name].as_u64().expect("a count");
+            let each = logging.map_or(own, |logging| logging == "own");
+            assert_eq!(count("commits") == count("log_writes"), each, "{all:?}: {}", result["counters"]);
+            assert_eq!(result["config"]["clients"]["clients"], 8);
+        }
+    }
+}
+
+#[test]
+fn clients_without_transactions_or_a_log_are_wrong_usage() {
+    let folder = folder();
+    let cases: &[(&[&str], &str)] = &[
+        (&["--workload", "tpcb", "--clients", "4"], "give --requests N"),
+        (&["--workload", "gups:table=1MiB", "--clients", "4", "--requests", "9"], "tpcc, tpcb and tatp"),
+        (&["--workload", "tpcb", "--logging", "own"], "--clients"),
+        (&["--workload", "tpcb", "--clients", "4", "--threads", "2"], "--threads"),
+        (&["--workload", "tpcb", "--clients", "0", "--requests", "9"], "1..=4096"),
+    ];
+    for (arguments, words) in cases {
+        let run = deepram(folder.path(), &[&["sim", "flatflash"], *arguments].concat());
+        assert!(run.status == 2 && run.err.contains(words), "{arguments:?}: {run:?}");
+    }
+}

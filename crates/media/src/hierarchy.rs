@@ -30,6 +30,16 @@ words! {
     }
 }
 
+words! {
+    /// Where a page goes that a system that pages has made durable.
+    Flushed {
+        /// To flash, as soon as a die is free.
+        Flash = "flash",
+        /// It stays in the drive's memory until its place is needed.
+        Buffer = "buffer",
+    }
+}
+
 kind! {
     /// DRAM and a byte-addressable drive.
     Hierarchy = "hierarchy";
@@ -68,6 +78,11 @@ kind! {
         pte_update: Picos,
         /// Walk of the page table to find where a page is.
         walk: Picos,
+        /// Pages of a request that are on their way to the drive at once.
+        page_writes: u64,
+        /// Where pages go that unified-mmap and traditional-stack have made durable. Those of flatflash stay in the
+        /// drive's memory, which has a battery.
+        flushed: Flushed,
         /// Stores under way that the write buffer takes.
         posted_writes: u64,
         /// Page-table entries that the processor holds (TLB).
@@ -162,6 +177,7 @@ impl Hierarchy {
             ("max_threshold", self.max_threshold, 255),
             ("reset_epoch", self.reset_epoch, 1 << 40),
             ("posted_writes", self.posted_writes, 1 << 16),
+            ("page_writes", self.page_writes, 1 << 16),
             ("remap_batch", self.remap_batch, 1 << 20),
             ("write_queue", self.write_queue, 1 << 20),
         ] {

@@ -65,7 +65,7 @@ pub use dram::{Background, Dram, RowState};
 pub use energy::{Energy, bit_energy, current_energy, power_energy, total};
 pub use error::{MediaError, Place, nearest};
 pub use file::{File, MEASURED_DEPTH, MEASURED_SIZES};
-pub use hierarchy::{Algorithm, Hierarchy, HitPolicy};
+pub use hierarchy::{Algorithm, Flushed, Hierarchy, HitPolicy};
 pub use kind::Kind;
 pub use link::Link;
 pub use model::{Fault, KeySpec, Model};

@@ -59,6 +59,22 @@ impl Experiment {
         Self { id: id.into(), title: title.into(), about: about.into(), runs, evaluate: Box::new(evaluate) }
     }
 
+    /// This experiment and another as one, under the name of this. Their runs have different names.
+    #[must_use]
+    pub(crate) fn join(self, other: Self) -> Self {
+        let Self { id, title, about, mut runs, evaluate } = self;
+        runs.extend(other.runs);
+        let evaluate = Box::new(move |finished: &Finished<'_>| {
+            let mut outcome = evaluate(finished)?;
+            let Outcome { figures, charts, tables } = (other.evaluate)(finished)?;
+            outcome.figures.0.extend(figures.0);
+            outcome.charts.extend(charts);
+            outcome.tables.extend(tables);
+            Ok(outcome)
+        });
+        Self { id, title, about, runs, evaluate }
+    }
+
     /// What comes of it; none while runs are missing.
     pub(crate) fn outcome(&self, results: &store::Results) -> Result<Option<Outcome>, ReproError> {
         if self.runs.iter().any(|run| !results.contains_key(&run.digest)) {

@@ -70,6 +70,31 @@ impl fmt::Debug for Sensitivity {
 }
 
 impl Sensitivity {
+    /// A study of tables: figure and title of each headline; key, what it is, low end, base, high end, why
+    /// these ends. `build` is not asked for ends that are the base.
+    ///
+    /// # Errors
+    /// `build`'s own.
+    pub(crate) fn of_tables(
+        headlines: &[(&str, &str)],
+        parameters: &[[&str; 6]],
+        build: &Build<'_>,
+    ) -> Result<Self, ReproError> {
+        let headlines = headlines
+            .iter()
+            .map(|(figure, title)| Headline { figure: (*figure).into(), title: (*title).into() });
+        let rows = parameters.iter().map(|row| {
+            let [key, what, low, base, high, why] = row.map(String::from);
+            Parameter { key, what, low, base, high, why }
+        });
+        Self::new(headlines.collect(), rows.collect(), &|change: Option<Change<'_>>| {
+            let is_base = |change: &Change<'_>| {
+                parameters.iter().any(|row| row[0] == change.key && row[3] == change.value)
+            };
+            build(change.filter(|change| !is_base(change)))
+        })
+    }
+
     /// A study. `build` is called once without a change and twice for each parameter.
     ///
     /// # Errors

@@ -19,6 +19,7 @@
 //! |---|---|
 //! | [`engine`] | the event queue: (time, sequence) order, integer picoseconds |
 //! | [`host`] | open and closed loop, threads, outstanding limits, warm-up, stop conditions, measuring |
+//! | [`clients`] | transactions of a database, with one log or one for each client |
 //! | [`ssd`] | two machines of a drive: elements that do one thing at a time, and channels of packages |
 //! | [`dram`] | all-DRAM memory |
 //! | [`flatflash`] | DRAM and a drive that the processor addresses, and paging from it |
@@ -35,6 +36,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cache;
+pub mod clients;
 pub mod dram;
 pub mod engine;
 mod error;
@@ -56,4 +58,4 @@ mod systems;
 
 pub use error::SimError;
 pub use result::RunResult;
-pub use run::{RunOptions, System, SystemConfig, requests, run, run_threads};
+pub use run::{RunOptions, System, SystemConfig, requests, run, run_clients, run_threads};

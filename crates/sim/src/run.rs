@@ -1,11 +1,12 @@
 //! One simulation from its configuration to its result.
 
 use deepram_media::{Dram, File, Hierarchy, Nvmm, Registry, Sheet, Software, Ssd, nearest};
-use deepram_trace::{Item, ObjectPlacement, Request, TraceError};
+use deepram_trace::{Item, ObjectPlacement, Request, TraceError, Workload};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
+use crate::clients::{ClientOptions, Clients};
 use crate::error::SimError;
 use crate::flatflash::{FlatOptions, Way};
 use crate::host::HostOptions;
@@ -330,6 +331,27 @@ pub fn run_threads(
     let flat = FlatOptions { cpu_cache: false, ..config.flat.clone() };
     let config = SystemConfig { flat, ..config.clone() };
     simulate(registry, &config, Threads(threads, processor), options, ("processor", identity))
+}
+
+/// Simulates clients of a database on the system. Where the system has persistent regions, the workload's log is one.
+///
+/// # Errors
+/// As [`run`]; the workload has no log.
+pub fn run_clients(
+    registry: &Registry,
+    config: &SystemConfig,
+    workload: Workload,
+    clients: &ClientOptions,
+    options: &RunOptions,
+) -> Result<RunResult, SimError> {
+    let identity = serde_json::to_value(clients).map_err(unreadable)?;
+    let mut config = config.clone();
+    let way = config.system.way();
+    if let (Some(_), Some(log)) = (way, workload.log()) {
+        config.flat.regions.push(log);
+    }
+    let front = Clients::new(workload, way == Some(Way::Promote), clients)?;
+    simulate(registry, &config, front, options, ("clients", identity))
 }
 
 fn unreadable(error: serde_json::Error) -> SimError {

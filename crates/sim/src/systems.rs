@@ -7,6 +7,7 @@ use deepram_trace::Request;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::clients::Clients;
 use crate::dram::DramMemory;
 use crate::engine::Time;
 use crate::error::SimError;
@@ -53,6 +54,16 @@ impl Front for Threads<'_> {
         let executed = execute_with_faults(device, self.0, self.1, faults)?;
         let (counts, time_ps) = (executed.counts, executed.time_ps);
         Ok(Ran { result: RunResult::from_executed(executed), counts, time_ps })
+    }
+}
+
+impl Front for Clients {
+    fn on<D: Device>(self, device: &mut D, _: impl Fn(&D, &Command) -> bool) -> Result<Ran, SimError> {
+        let (measured, log) = self.run(device)?;
+        let (counts, time_ps) = (measured.counts, measured.time_ps);
+        let mut result = RunResult::from_measured(measured);
+        counters(&mut result, &log)?;
+        Ok(Ran { result, counts, time_ps })
     }
 }
 

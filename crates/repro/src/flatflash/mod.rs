@@ -6,10 +6,14 @@
 mod claims;
 mod constants;
 mod cost;
+mod database;
+mod filesystem;
 mod graph;
 mod gups;
 mod latency;
 mod machine;
+mod persist_claims;
+mod persist_study;
 mod promotion;
 mod redis;
 mod study;
@@ -21,6 +25,7 @@ use deepram_media::Registry;
 use crate::claim::Claim;
 use crate::error::ReproError;
 use crate::experiment::{Experiment, Paper, Settings};
+use crate::sensitivity::Sensitivity;
 
 /// Builds an experiment.
 type Build = fn(&Settings, &Arc<Registry>) -> Result<Experiment, ReproError>;
@@ -32,6 +37,8 @@ const EXPERIMENTS: &[Build] = &[
     graph::experiment,
     redis::experiment,
     promotion::experiment,
+    filesystem::experiment,
+    database::experiment,
     constants::experiment,
     cost::experiment,
 ];
@@ -52,11 +59,21 @@ pub fn paper(settings: &Settings) -> Result<Paper, ReproError> {
         title: "FlatFlash: a byte-addressable drive as memory",
         about: "A drive whose lines the processor loads and stores, promoting pages to DRAM, against paging from the \
                 same drive with one translation for all and behind an operating system's storage stack.",
-        claims: CLAIMS.concat(),
+        claims: [CLAIMS.concat(), persist_claims::filesystem(), persist_claims::database()].concat(),
         experiments: EXPERIMENTS
             .iter()
             .map(|build| build(settings, &registry))
             .collect::<Result<_, ReproError>>()?,
-        sensitivity: Some(study::study(settings, &registry)?),
+        sensitivity: Some(study(settings, &registry)?),
+    })
+}
+
+/// What the results hang on: the programs' runs and those of the case studies of persistence.
+fn study(settings: &Settings, registry: &Arc<Registry>) -> Result<Sensitivity, ReproError> {
+    let headlines = [&study::HEADLINES[..], &persist_study::HEADLINES[..]].concat();
+    let parameters = [&study::PARAMETERS[..], &persist_study::PARAMETERS[..]].concat();
+    Sensitivity::of_tables(&headlines, &parameters, &|change| {
+        let programs = study::experiment(change, settings, registry)?;
+        Ok(programs.join(persist_study::experiment(change, settings, registry)?))
     })
 }

@@ -14,11 +14,11 @@ use super::machine::Base;
 use super::{cost, graph, gups, latency, redis};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, Outcome, Settings};
-use crate::sensitivity::{Change, Headline, Parameter, Sensitivity};
+use crate::sensitivity::Change;
 
 /// Key, what it is, low end, base, high end, why these ends. `flat.` begins what only FlatFlash uses, `stack.` what only
 /// the storage stack does, `all.` a figure of all machines.
-const PARAMETERS: [[&str; 6]; 23] = [
+pub(super) const PARAMETERS: [[&str; 6]; 23] = [
     [
         "flat.fill_idle",
         "a first use promotes while DRAM is idle",
@@ -101,7 +101,7 @@ const PARAMETERS: [[&str; 6]; 23] = [
 ];
 
 /// Figure and title of what a chart shows.
-const HEADLINES: [(&str, &str); 6] = [
+pub(super) const HEADLINES: [(&str, &str); 6] = [
     ("random.over_unified.mean", "Random access over UnifiedMMap"),
     ("sequential.over_unified.mean", "Sequential access over UnifiedMMap"),
     ("gups.time.over_unified.mean", "GUPS over UnifiedMMap"),
@@ -120,31 +120,17 @@ struct Assumptions {
     redis: redis::Extent,
 }
 
-/// The study.
-pub(super) fn study(settings: &Settings, registry: &Arc<Registry>) -> Result<Sensitivity, ReproError> {
-    let parameters = PARAMETERS
-        .iter()
-        .map(|[key, what, low, base, high, why]| Parameter {
-            key: (*key).into(),
-            what: (*what).into(),
-            low: (*low).into(),
-            base: (*base).into(),
-            high: (*high).into(),
-            why: (*why).into(),
-        })
-        .collect();
-    let headlines =
-        HEADLINES.map(|(figure, title)| Headline { figure: figure.into(), title: title.into() }).to_vec();
-    Sensitivity::new(headlines, parameters, &|change: Option<Change<'_>>| {
-        let mut assumptions = Assumptions::new(settings);
-        // An end that is the base is the same runs.
-        let is_base =
-            |change: &Change<'_>| PARAMETERS.iter().any(|row| row[0] == change.key && row[3] == change.value);
-        if let Some(change) = change.filter(|change| !is_base(change)) {
-            assumptions.apply(change)?;
-        }
-        assumptions.experiment(settings, registry)
-    })
+/// The runs, with this change if it is one of theirs.
+pub(super) fn experiment(
+    change: Option<Change<'_>>,
+    settings: &Settings,
+    registry: &Arc<Registry>,
+) -> Result<Experiment, ReproError> {
+    let mut assumptions = Assumptions::new(settings);
+    if let Some(change) = change.filter(|change| PARAMETERS.iter().any(|row| row[0] == change.key)) {
+        assumptions.apply(change)?;
+    }
+    assumptions.experiment(settings, registry)
 }
 
 impl Assumptions {

@@ -19,7 +19,7 @@ use super::technology::Mean;
 use super::{filebench, overhead, power, prefetch, technology};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, Outcome, Settings};
-use crate::sensitivity::{Change, Headline, Parameter, Sensitivity};
+use crate::sensitivity::{Change, Sensitivity};
 
 /// GUPS costs more to simulate; all that is missed of it is at 75 us.
 const GUPS_US: [f64; 1] = [75.0];
@@ -199,25 +199,9 @@ struct Assumptions {
 
 /// The study.
 pub(super) fn study(settings: &Settings, registry: &Arc<Registry>) -> Result<Sensitivity, ReproError> {
-    let parameters = PARAMETERS
-        .iter()
-        .map(|[key, what, low, base, high, why]| Parameter {
-            key: (*key).into(),
-            what: (*what).into(),
-            low: (*low).into(),
-            base: (*base).into(),
-            high: (*high).into(),
-            why: (*why).into(),
-        })
-        .collect();
-    let headlines =
-        HEADLINES.map(|(figure, title)| Headline { figure: figure.into(), title: title.into() }).to_vec();
-    Sensitivity::new(headlines, parameters, &|change: Option<Change<'_>>| {
+    Sensitivity::of_tables(&HEADLINES, &PARAMETERS, &|change| {
         let mut assumptions = Assumptions::default();
-        // An end that is the base is the same runs.
-        let is_base =
-            |change: &Change<'_>| PARAMETERS.iter().any(|row| row[0] == change.key && row[3] == change.value);
-        if let Some(change) = change.filter(|change| !is_base(change)) {
+        if let Some(change) = change {
             assumptions.apply(change)?;
         }
         assumptions.experiment(settings, registry)

@@ -67,6 +67,8 @@ counts! {
         pub flushed_lines: u64,
         /// Pages that flushes wrote.
         pub flushed_pages: u64,
+        /// Pages written to regions as blocks.
+        pub written_blocks: u64,
         /// Bytes over the link to the host.
         pub link_bytes_to_host: u64,
         /// Bytes over the link to the drive.

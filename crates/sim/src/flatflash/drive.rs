@@ -78,7 +78,7 @@ impl FlatMemory {
     }
 
     /// A dirty page goes to flash; when it is taken. Reclamation takes others along.
-    fn program(&mut self, page: u32, held: usize, now: Time) -> Result<Time, SimError> {
+    pub(super) fn program(&mut self, page: u32, held: usize, now: Time) -> Result<Time, SimError> {
         let table = &self.table;
         let at_drive = |page: u32| {
             let entry = table.get(page);
@@ -233,6 +233,15 @@ impl FlatMemory {
 
     /// A page of DRAM is written to the drive's memory, at `now`; when that has room for it.
     pub(super) fn write_page(&mut self, page: u32, frame: u32, now: Time) -> Result<Time, SimError> {
+        let (held, taken) = self.receive(page, now)?;
+        if let Some(contents) = &mut self.contents {
+            contents.dram_to_buffer(frame, held);
+        }
+        Ok(taken)
+    }
+
+    /// The drive's memory takes a page that the host sends at `now`: its place, and when there was room for it.
+    pub(super) fn receive(&mut self, page: u32, now: Time) -> Result<(usize, Time), SimError> {
         self.counts.pages_to_drive += 1;
         self.counts.link_bytes_to_drive += PAGE;
         let sent = self.lane(Lane::ToDrive, self.page_span, now) + self.page_span;
@@ -246,9 +255,6 @@ impl FlatMemory {
         };
         debug_assert!(self.way != Way::Promote || !self.held[held].moving);
         self.held[held] = Held { ready: sent.max(taken), dirty: true, moving: false };
-        if let Some(contents) = &mut self.contents {
-            contents.dram_to_buffer(frame, held);
-        }
-        Ok(taken)
+        Ok((held, taken))
     }
 }

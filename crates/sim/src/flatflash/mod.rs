@@ -28,6 +28,9 @@
 //! 7. Pages of persistent regions are never promoted and do not count. A flush writes the region's dirty lines out
 //!    of the processor's cache and reads once over the link, behind the stores (write-verify read): the drive's
 //!    memory has a battery. In the paging systems it writes the region's dirty pages.
+//! 8. A request that writes whole pages of a persistent region writes blocks: software of one request where there is a
+//!    storage stack, each page over the link, durable when the drive has it. Where pages go from there in the paging
+//!    systems is the preset's `flushed`.
 
 mod contents;
 mod counts;
@@ -364,6 +367,12 @@ impl Device for FlatMemory {
         let now = context.now();
         let Command { op, offset, len } = command;
         let mut end = now;
+        if op == Op::Write
+            && let Some(pages) = self.blocks(offset, len)
+        {
+            context.schedule(self.write_blocks(pages, now)?, slot);
+            return Ok(());
+        }
         match op {
             Op::Read | Op::Write if len > 0 => {
                 let last = offset + len - 1;
@@ -373,7 +382,7 @@ impl Device for FlatMemory {
                     end = end.max(self.line(line, op == Op::Write, whole, now)?);
                 }
             }
-            Op::Flush => end = self.persist(now)?,
+            Op::Flush => end = self.persist((len > 0).then(|| offset..offset + len), now)?,
             // Memory forgets nothing because it is told to.
             Op::Read | Op::Write | Op::Trim => {}
         }

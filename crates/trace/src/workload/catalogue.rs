@@ -128,6 +128,8 @@ const PAGE: Param = p("page", Kind::Bytes, "8KiB", "bytes of a database page", "
 const LOG: Param = p("log", Kind::Bytes, "256MiB", "bytes of the log before it starts over", "assumed");
 const HEADER: Param =
     p("logheader", Kind::Bytes, "64B", "log bytes of a transaction besides its changed rows", "assumed");
+const MOST: Param =
+    p("logmost", Kind::Bytes, "0", "most log bytes of a transaction; 0: all of its changed rows", "");
 const FLUSH: Param =
     p("flush", Kind::Count, "1", "transactions a flush of the log commits together; 0: never", "assumed");
 
@@ -369,6 +371,7 @@ pub const WORKLOADS: &[WorkloadInfo] = &[
         ],
         arrival: true,
     },
+    super::metadata::INFO,
     WorkloadInfo {
         name: "tpcc",
         what: "TPC-C as accesses to pages or rows, and a log",
@@ -379,6 +382,7 @@ pub const WORKLOADS: &[WorkloadInfo] = &[
             GRAIN,
             LOG,
             HEADER,
+            MOST,
             FLUSH,
         ],
         arrival: true,
@@ -393,6 +397,7 @@ pub const WORKLOADS: &[WorkloadInfo] = &[
             GRAIN,
             LOG,
             HEADER,
+            MOST,
             FLUSH,
         ],
         arrival: true,
@@ -408,6 +413,7 @@ pub const WORKLOADS: &[WorkloadInfo] = &[
             GRAIN,
             LOG,
             HEADER,
+            MOST,
             FLUSH,
         ],
         arrival: true,

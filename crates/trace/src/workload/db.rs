@@ -8,6 +8,7 @@ use super::spec::{Bad, Spec};
 use super::streams::FLUSH;
 use crate::record::{Item, Op, Request};
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// A table.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +35,9 @@ pub(super) struct Db {
     log: u64,
     log_at: u64,
     header: u64,
+    most: u64,
     group: u64,
+    transactions: u64,
     unflushed: u64,
     changed: u64,
     queue: VecDeque<Item>,
@@ -51,7 +54,9 @@ impl Db {
             log: spec.int_in("log", 1 << 20..=1 << 60)?,
             log_at: 0,
             header: spec.int_in("logheader", 0..=1 << 16)?,
+            most: spec.int_in("logmost", 0..=1 << 20)?,
             group: spec.int("flush"),
+            transactions: 0,
             unflushed: 0,
             changed: 0,
             queue: VecDeque::new(),
@@ -100,11 +105,13 @@ impl Db {
 
     /// Ends a transaction.
     pub(super) fn commit(&mut self) {
+        self.transactions += 1;
         let changed = std::mem::take(&mut self.changed);
         if changed == 0 {
             return;
         }
-        let len = changed + self.header;
+        let most = if self.most == 0 { u64::MAX } else { self.most };
+        let len = (changed + self.header).min(most);
         if self.log_at + len > self.log {
             self.log_at = 0;
         }
@@ -116,6 +123,14 @@ impl Db {
             self.unflushed = 0;
             self.queue.push_back(FLUSH);
         }
+    }
+
+    pub(super) fn log(&self) -> Range<u64> {
+        self.log_start..self.log_start + self.log
+    }
+
+    pub(super) fn transactions(&self) -> u64 {
+        self.transactions
     }
 
     pub(super) fn take(&mut self) -> Option<Item> {

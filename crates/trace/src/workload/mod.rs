@@ -17,6 +17,7 @@ mod fileset;
 mod graph;
 mod gups;
 mod help;
+mod metadata;
 mod rng;
 mod spec;
 mod streams;
@@ -36,6 +37,7 @@ pub use table::{ARRIVAL, COMMON, Kind, Param, WorkloadInfo};
 
 use crate::record::Item;
 use arrival::Arrival;
+use db::Db;
 use spec::Bad;
 
 /// A source of records, before arrival times.
@@ -46,6 +48,11 @@ trait Stream: Send {
     /// Whether it has an end of its own.
     fn ends(&self) -> bool {
         false
+    }
+
+    /// The database behind it, if it is one.
+    fn database(&self) -> Option<&Db> {
+        None
     }
 }
 
@@ -89,6 +96,7 @@ impl Workload {
                 Box::new(filebench::Filebench::new(spec, seed)?)
             }
             "oltp" => Box::new(filebench::Oltp::new(spec, seed)?),
+            "metadata" => Box::new(metadata::Metadata::new(spec, seed)?),
             "tpcc" => Box::new(tpcc::TpcC::new(spec, seed)?),
             "tpcb" => Box::new(tpcb::TpcB::new(spec, seed)?),
             "tatp" => Box::new(tatp::Tatp::new(spec, seed)?),
@@ -105,6 +113,16 @@ impl Workload {
     /// Whether it comes to an end: after `count` records, or at the workload's own.
     pub fn ends(&self) -> bool {
         self.left.is_some() || self.stream.ends()
+    }
+
+    /// The bytes of its log, if it is a database's.
+    pub fn log(&self) -> Option<std::ops::Range<u64>> {
+        self.stream.database().map(Db::log)
+    }
+
+    /// Transactions of a database that have begun; the last record belongs to the last of them.
+    pub fn transactions(&self) -> u64 {
+        self.stream.database().map_or(0, Db::transactions)
     }
 
     /// The spec with every value, defaults included.

@@ -237,9 +237,11 @@ impl Spec {
     }
 
     /// Whether the workload is built without reading files and with little memory and time: all
-    /// but the graphs, the file sets and large TPC-C databases.
+    /// but the graphs, the file sets, large TPC-C databases and metadata of many files.
     pub fn is_cheap(&self) -> bool {
-        let large = self.has("warehouses") && self.int("warehouses") > 1000;
+        let files = || self.int("dirs").saturating_mul(self.int("perdir"));
+        let large = self.has("warehouses") && self.int("warehouses") > 1000
+            || self.has("perdir") && files() > 1 << 20;
         !large && !self.entries.iter().any(|e| matches!(e.param.kind, Kind::Path) || e.param.name == "files")
     }
 

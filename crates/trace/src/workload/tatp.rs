@@ -108,4 +108,8 @@ impl Stream for Tatp {
             self.transaction();
         }
     }
+
+    fn database(&self) -> Option<&Db> {
+        Some(&self.db)
+    }
 }

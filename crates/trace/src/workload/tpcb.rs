@@ -59,4 +59,8 @@ impl Stream for TpcB {
             self.done += 1;
         }
     }
+
+    fn database(&self) -> Option<&Db> {
+        Some(&self.db)
+    }
 }

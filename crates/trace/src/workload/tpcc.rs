@@ -229,4 +229,8 @@ impl Stream for TpcC {
             self.db.commit();
         }
     }
+
+    fn database(&self) -> Option<&Db> {
+        Some(&self.db)
+    }
 }

@@ -1,0 +1,393 @@
+//! Clients of a database that make their transactions durable by a log (FlatFlash, sections 3.5 and 5.6).
+//!
+//! 1. Each client has a core, takes the next transaction of the workload, and does one access after the other: its
+//!    processor's work first, then the memory. A transaction that changed nothing ends there.
+//! 2. Central: the record goes into one buffer in host memory, under a lock that is given in the order of asking. One
+//!    write of the log is under way at a time; it writes all that is in the buffer by then, and whoever it covers ends
+//!    with it (group commit).
+//! 3. Own: each client writes its record into a log of its own. Nobody waits for another but in the memory system.
+//! 4. What a write of the log writes is the system's: lines and a flush of them where the drive takes lines (records
+//!    begin at lines then), whole pages elsewhere, again and again until they are full.
+
+mod log;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use deepram_trace::{Item, ObjectPlacement, Op, Workload};
+use serde::Serialize;
+
+use crate::engine::Time;
+use crate::error::SimError;
+use crate::flash::FlashCounts;
+use crate::host::{Command, Context, Device, Event, Measured, Slot};
+use crate::metrics::Latencies;
+use crate::processor::LINE_BYTES;
+use log::Central;
+pub use log::LogCounts;
+
+const PAGE: u64 = 4096;
+
+/// Who has a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Logging {
+    /// All together one.
+    Central,
+    /// Each client its own.
+    Own,
+}
+
+/// How clients are run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ClientOptions {
+    /// Clients.
+    pub clients: u32,
+    /// Who has a log; none: the system's own way, which is a log of its own where the drive takes lines.
+    pub logging: Option<Logging>,
+    /// The processor's work before each access, in picoseconds.
+    pub work_ps: Time,
+    /// Time that the lock of a central log is held for a record, in picoseconds.
+    pub lock_ps: Time,
+    /// Transactions measured; more where the last ones end together.
+    pub transactions: u64,
+    /// Transactions before measuring begins.
+    pub warm_up: u64,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            clients: 1,
+            logging: None,
+            work_ps: 10_000_000,
+            lock_ps: 1_000_000,
+            transactions: 10_000,
+            warm_up: 0,
+        }
+    }
+}
+
+/// What a client is at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Idle,
+    Work,
+    Access,
+    /// Has the lock of the central log.
+    Insert,
+    /// Waits until the central log is durable up to here.
+    Durable(u64),
+    Write,
+    Flush,
+}
+
+#[derive(Debug, Clone)]
+struct Client {
+    stage: Stage,
+    accesses: VecDeque<Command>,
+    /// Bytes of its record; 0 of none.
+    record: u64,
+    begun: Time,
+    /// Bytes that its own log has had.
+    logged: u64,
+}
+
+/// The clients, on a device.
+pub(crate) struct Clients {
+    workload: Workload,
+    next: Option<Command>,
+    options: ClientOptions,
+    logging: Logging,
+    /// Bytes that a log is written in.
+    grain: u64,
+    /// The log's whole pages.
+    log: Range<u64>,
+    /// Where the workload's own log begins: what it writes from there on is a record.
+    records: u64,
+    clients: Vec<Client>,
+    /// The flush behind each client's write under way, and behind the central log's.
+    flushes: Vec<Command>,
+    central: Central,
+    begun: u64,
+    ended: u64,
+    latencies: Latencies,
+    start: Time,
+    end: Time,
+    base: FlashCounts,
+    counts: LogCounts,
+    counts_base: LogCounts,
+}
+
+impl Clients {
+    /// Clients of the workload; `lines`: the drive takes lines.
+    ///
+    /// # Errors
+    /// The workload has no log, or one too small.
+    pub(crate) fn new(workload: Workload, lines: bool, options: &ClientOptions) -> Result<Self, SimError> {
+        let wrong = |key: &str, why: String| Err(SimError::config(key, why));
+        let name = workload.spec().name();
+        let Some(log) = workload.log() else {
+            return wrong(
+                "workload",
+                format!("{name} has no log that clients could write; tpcc, tpcb and tatp have"),
+            );
+        };
+        let clients = u64::from(options.clients);
+        if clients == 0 || options.transactions == 0 {
+            return wrong("clients", "clients and transactions must be at least 1".into());
+        }
+        let logging = options.logging.unwrap_or(if lines { Logging::Own } else { Logging::Central });
+        let start = log.start.next_multiple_of(PAGE);
+        let share = if logging == Logging::Own { clients } else { 1 };
+        if log.end.saturating_sub(start) / share < 16 * PAGE {
+            return wrong("log", format!("{} bytes of log are less than 64 KiB each", log.end - log.start));
+        }
+        let idle = Client { stage: Stage::Idle, accesses: VecDeque::new(), record: 0, begun: 0, logged: 0 };
+        Ok(Self {
+            workload,
+            next: None,
+            options: options.clone(),
+            logging,
+            grain: if lines { LINE_BYTES } else { PAGE },
+            log: start..log.end / PAGE * PAGE,
+            records: log.start,
+            clients: vec![idle; clients as usize],
+            flushes: vec![Command { op: Op::Flush, offset: 0, len: 0 }; clients as usize + 1],
+            central: Central::default(),
+            begun: 0,
+            ended: 0,
+            latencies: Latencies::new()?,
+            start: 0,
+            end: 0,
+            base: FlashCounts::default(),
+            counts: LogCounts::default(),
+            counts_base: LogCounts::default(),
+        })
+    }
+
+    /// Runs them until enough transactions have ended.
+    ///
+    /// # Errors
+    /// Errors of the device; a violated law.
+    pub(crate) fn run<D: Device>(mut self, device: &mut D) -> Result<(Measured, LogCounts), SimError> {
+        let (end, capacity) = (self.log.end, device.capacity());
+        // The log lies behind all tables.
+        if end > capacity {
+            return Err(SimError::OutOfRange { number: 1, offset: self.log.start, end, capacity });
+        }
+        let context = &mut Context::new();
+        let total = self.options.warm_up + self.options.transactions;
+        if self.options.warm_up == 0 {
+            self.begin_measuring(device, 0);
+        }
+        for client in 0..self.clients.len() {
+            self.begin(client, context);
+        }
+        while self.ended < total {
+            let Some((now, event)) = context.queue.pop() else { break };
+            match event {
+                Event::Device(event) => device.handle(event, context)?,
+                Event::Driver(client) => self.timer(client as usize, device, context)?,
+                Event::Complete(slot) => context.done.push(slot),
+                Event::Arrive | Event::Ready => {}
+            }
+            context.asleep.clear();
+            while let Some((slot, software)) = context.resumed.pop() {
+                context.queue.push(now + software, Event::Complete(slot));
+            }
+            while let Some(slot) = context.done.pop() {
+                self.done(slot as usize, device, context)?;
+            }
+        }
+        if context.queue.late() != 0 {
+            return Err(SimError::Conservation {
+                law: "no event is scheduled into the past",
+                found: format!("{} were", context.queue.late()),
+            });
+        }
+        self.finish(device, total)
+    }
+
+    /// The accesses of the next transaction, and the bytes of its record.
+    fn transaction(&mut self) -> Result<(VecDeque<Command>, u64), SimError> {
+        let nowhere = ObjectPlacement { slot_bytes: 0, slots: 0 };
+        let mut accesses: VecDeque<Command> = self.next.take().into_iter().collect();
+        let mut of = if accesses.is_empty() { None } else { Some(self.workload.transactions()) };
+        let mut record = 0;
+        loop {
+            let Some(item) = self.workload.next() else {
+                return Err(SimError::config(
+                    "workload",
+                    "ends before as many transactions have ended as asked for",
+                ));
+            };
+            let request = Item::to_request(&item, &nowhere);
+            let command = Command { op: request.op, offset: request.offset, len: request.len };
+            let number = self.workload.transactions();
+            if *of.get_or_insert(number) != number {
+                self.next = Some(command);
+                return Ok((accesses, record));
+            }
+            match command.op {
+                Op::Read | Op::Write if command.offset < self.records => accesses.push_back(command),
+                Op::Write => record += command.len,
+                Op::Read | Op::Flush | Op::Trim => {}
+            }
+        }
+    }
+
+    /// The client takes its next transaction.
+    fn begin<E: Copy>(&mut self, client: usize, context: &mut Context<E>) {
+        self.begun += 1;
+        self.clients[client].begun = context.now();
+        self.clients[client].stage = Stage::Idle;
+        context.queue.push(context.now(), Event::Driver(client as u32));
+    }
+
+    /// Work is done, or the lock was held long enough.
+    fn timer<D: Device>(
+        &mut self,
+        client: usize,
+        device: &mut D,
+        context: &mut Context<D::Event>,
+    ) -> Result<(), SimError> {
+        match self.clients[client].stage {
+            Stage::Idle => {
+                let (accesses, record) = self.transaction()?;
+                let of = &mut self.clients[client];
+                (of.accesses, of.record) = (accesses, record);
+                self.go_on(client, device, context)
+            }
+            Stage::Work => {
+                let of = &mut self.clients[client];
+                let Some(command) = of.accesses.pop_front() else { return Ok(()) };
+                of.stage = Stage::Access;
+                device.submit(client as Slot, command, context)
+            }
+            Stage::Insert => {
+                self.central.inserted += self.clients[client].record;
+                self.clients[client].stage = Stage::Durable(self.central.inserted);
+                self.central.waiting.push_back(client);
+                self.central.locked = false;
+                self.lock(context);
+                self.write_central(device, context)
+            }
+            Stage::Access | Stage::Durable(_) | Stage::Write | Stage::Flush => Ok(()),
+        }
+    }
+
+    /// The next access, or the commit.
+    fn go_on<D: Device>(
+        &mut self,
+        client: usize,
+        device: &mut D,
+        context: &mut Context<D::Event>,
+    ) -> Result<(), SimError> {
+        let of = &mut self.clients[client];
+        if !of.accesses.is_empty() {
+            of.stage = Stage::Work;
+            context.queue.push(context.now() + self.options.work_ps, Event::Driver(client as u32));
+            return Ok(());
+        }
+        if of.record == 0 {
+            self.ends(client, device, context);
+            return Ok(());
+        }
+        let record = of.record;
+        self.counts.commits += 1;
+        self.counts.log_bytes += record;
+        if record > self.share() {
+            return Err(SimError::config("log", format!("{record} bytes of a record do not fit into a log")));
+        }
+        match self.logging {
+            Logging::Central => {
+                self.central.queue.push_back(client);
+                self.lock(context);
+                Ok(())
+            }
+            Logging::Own => {
+                let (command, logged) = self.own_write(client);
+                self.clients[client].logged = logged;
+                self.clients[client].stage = Stage::Write;
+                self.submit_log(client, command, device, context)
+            }
+        }
+    }
+
+    /// A command is done.
+    fn done<D: Device>(
+        &mut self,
+        slot: usize,
+        device: &mut D,
+        context: &mut Context<D::Event>,
+    ) -> Result<(), SimError> {
+        let Some(client) = self.clients.get_mut(slot) else { return self.central_done(device, context) };
+        match client.stage {
+            Stage::Access => self.go_on(slot, device, context),
+            Stage::Write => {
+                client.stage = Stage::Flush;
+                device.submit(slot as Slot, self.flushes[slot], context)
+            }
+            Stage::Flush => {
+                self.ends(slot, device, context);
+                Ok(())
+            }
+            stage => Err(SimError::Conservation {
+                law: "a command that is done is one that its client waits for",
+                found: format!("client {slot} at {stage:?}"),
+            }),
+        }
+    }
+
+    /// A transaction has ended.
+    fn ends<D: Device>(&mut self, client: usize, device: &mut D, context: &mut Context<D::Event>) {
+        let now = context.now();
+        self.ended += 1;
+        if self.ended > self.options.warm_up {
+            self.latencies.add(now - self.clients[client].begun);
+        }
+        if self.ended == self.options.warm_up {
+            self.begin_measuring(device, now);
+        }
+        self.end = now;
+        self.begin(client, context);
+    }
+
+    fn begin_measuring<D: Device>(&mut self, device: &mut D, now: Time) {
+        device.begin_measuring();
+        self.start = now;
+        self.base = device.counts();
+        self.counts_base = self.counts;
+    }
+
+    fn finish<D: Device>(self, device: &D, total: u64) -> Result<(Measured, LogCounts), SimError> {
+        let under_way = self.clients.len() as u64;
+        if self.ended < total || self.begun != self.ended + under_way {
+            return Err(SimError::Conservation {
+                law: "every transaction ends, but for one under way of each client",
+                found: format!("{} begun, {} ended, of {total}", self.begun, self.ended),
+            });
+        }
+        device.check()?;
+        let time_ps = self.end - self.start;
+        let measured = self.latencies.count();
+        let seconds = time_ps as f64 * 1e-12;
+        let counts = self.counts.since(&self.counts_base);
+        let rate = |n: u64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
+        let measured = Measured {
+            issued: self.begun,
+            completed: self.ended,
+            measured,
+            time_ns: time_ps as f64 / 1e3,
+            requests_per_s: rate(measured),
+            bytes_per_s: rate(counts.log_bytes),
+            response: self.latencies.summary(),
+            counts: device.counts().since(&self.base),
+            time_ps,
+            most_outstanding: under_way,
+            ..Measured::default()
+        };
+        Ok((measured, counts))
+    }
+}
