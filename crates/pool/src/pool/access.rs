@@ -9,18 +9,18 @@ use crate::error::{PoolError, Result};
 use crate::region::WatchError;
 
 /// One segment's part of an access.
-struct Piece {
-    index: u32,
-    page: PageId,
+pub(super) struct Piece {
+    pub(super) index: u32,
+    pub(super) page: PageId,
     /// Byte in the mapped region.
-    offset: usize,
+    pub(super) offset: usize,
     /// Bytes of the caller's buffer.
-    range: std::ops::Range<usize>,
+    pub(super) range: std::ops::Range<usize>,
 }
 
 impl Pool {
-    fn pieces(&self, addr: Addr, len: usize) -> Result<impl Iterator<Item = Piece> + use<>> {
-        let (controller, _) = self.store(addr)?;
+    pub(super) fn pieces(&self, addr: Addr, len: usize) -> Result<impl Iterator<Item = Piece> + use<>> {
+        let (controller, _) = self.store_at(addr)?;
         addr.offset_by((len as u64).max(1) - 1)?;
         let cache = &self.inner.cache;
         let segment = cache.segment_bytes();
@@ -44,8 +44,8 @@ impl Pool {
         }))
     }
 
-    fn permit(&self, addr: Addr, page: PageId, access: Access) -> Result<()> {
-        let (_, store) = self.store(addr)?;
+    pub(super) fn permit(&self, addr: Addr, page: PageId, access: Access) -> Result<()> {
+        let (_, store) = self.store_at(addr)?;
         let status = store.status(page)?;
         let address = Addr::new(addr.controller(), page.0, 0)?;
         if !status.allocated() {
@@ -89,14 +89,19 @@ impl Pool {
     /// [`PoolError::Device`]. Bytes before the one at fault may have been written.
     pub fn write(&self, addr: Addr, from: &[u8]) -> Result<()> {
         let mut buffer = AlignedBuf::zeroed(self.inner.cache.segment_bytes());
+        self.write_with(addr, from, &mut buffer)
+    }
+
+    /// [`Pool::write`] with memory for a segment.
+    pub(super) fn write_with(&self, addr: Addr, from: &[u8], buffer: &mut [u8]) -> Result<()> {
         for piece in self.pieces(addr, from.len())? {
             self.permit(addr, piece.page, Access::Write)?;
             let cache = &self.inner.cache;
-            let guard = match cache.resident(piece.index, Access::Write, &mut buffer) {
+            let guard = match cache.resident(piece.index, Access::Write, buffer) {
                 Err(PoolError::NoSpace { .. }) => {
                     // Older tokens give way; then it works or the error is final.
                     cache.relieve(piece.index)?;
-                    cache.resident(piece.index, Access::Write, &mut buffer)?
+                    cache.resident(piece.index, Access::Write, buffer)?
                 }
                 other => other?,
             };
@@ -111,7 +116,7 @@ impl Pool {
     /// # Errors
     /// [`PoolError::Token`]; as [`Pool::read`], but for permissions, which are those of now.
     pub fn read_at(&self, token: Epoch, addr: Addr, to: &mut [u8]) -> Result<()> {
-        let (_, store) = self.store(addr)?;
+        let (_, store) = self.store_at(addr)?;
         let segment = self.inner.cache.segment_bytes();
         let mut buffer = AlignedBuf::zeroed(segment);
         for piece in self.pieces(addr, to.len())? {
