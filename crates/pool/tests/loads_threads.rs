@@ -122,7 +122,11 @@ impl One<'_> {
 fn run(seed: u64, mapping: Mapping) {
     // Threads sync more often than tokens are kept by default.
     let retention = Retention::KeepLast(10_000);
-    let scratch = Scratch::new(&CreateOptions { retention, ..CreateOptions::new(SEGMENTS * SEGMENT + MIB) });
+    let scratch = Scratch::new(&CreateOptions {
+        retention,
+        flash: Some(256 * MIB),
+        ..CreateOptions::new(SEGMENTS * SEGMENT + MIB)
+    });
     let threshold = ThresholdOptions { most: 3, epoch: 200, ..ThresholdOptions::default() };
     let loads = LoadOptions { buffer: Some(24 * SEGMENT), promotion: Some(threshold), depth: 4 };
     let options = OpenOptions::new(12 * MIB).mapping(mapping).loads(loads);
