@@ -82,8 +82,9 @@ impl OpenOptions {
 /// segments that are not in the DRAM cache, and when such a segment is promoted into it (FlatFlash, section 3.4).
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadOptions {
-    /// The most memory that the buffer may take, in bytes; `None` for a sixteenth of the DRAM. It is part of the DRAM
-    /// budget, is taken as it is needed, and is half of the budget at most.
+    /// The most memory that the buffer may take, in bytes; `None` for 25/64 of the DRAM, as in the paper. It is part of
+    /// the DRAM budget, is taken as it is needed, goes back while nobody loads by call, and is half of the budget at
+    /// most.
     pub buffer: Option<u64>,
     /// After how many loads a segment moves into the DRAM cache and is mapped; `None`: never. By default as in the
     /// paper's Algorithm 1.
@@ -94,12 +95,13 @@ pub struct LoadOptions {
 
 impl Default for LoadOptions {
     fn default() -> Self {
-        Self { buffer: None, promotion: Some(ThresholdOptions::default()), depth: 32 }
+        Self { buffer: None, promotion: Some(ThresholdOptions::default()), depth: 64 }
     }
 }
 
-/// The buffer's part of the frames, if it is not given: a part of the budget that costs pointers little.
-const BUFFER_SHARE: usize = 16;
+/// The buffer's part of the frames, if it is not given. FlatFlash's SSD-Cache has 0.125 % of the drive (section 5), and
+/// the drive is 512 times its DRAM (section 5.2): 0.64 : 1, 25 of 64 of both together.
+const BUFFER_SHARE: (usize, usize) = (25, 64);
 const MOST_DEPTH: u16 = 1024;
 
 impl LoadOptions {
@@ -119,7 +121,7 @@ impl LoadOptions {
                 return wrong("loads.promotion", problem);
             }
         }
-        let Some(bytes) = self.buffer else { return Ok(frames / BUFFER_SHARE) };
+        let Some(bytes) = self.buffer else { return Ok(frames * BUFFER_SHARE.0 / BUFFER_SHARE.1) };
         let slots = (bytes / segment as u64) as usize;
         if slots > frames / 2 {
             let most = Bytes((frames / 2 * segment) as u64);

@@ -560,7 +560,9 @@ impl Cache {
                 return;
             }
             let wanted = (state.frames() + self.headroom()).saturating_sub(self.limit());
-            let evicted = if wanted > 0 { self.evict(&mut state, wanted.min(256)) } else { 0 };
+            let shed = if wanted > 0 { state.buffer.shed_idle(wanted.min(256)) } else { 0 };
+            let evicted =
+                if wanted > shed { shed + self.evict(&mut state, (wanted - shed).min(256)) } else { shed };
             if evicted > 0 {
                 drop(state);
                 self.changed.notify_all();

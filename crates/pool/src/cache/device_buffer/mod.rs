@@ -12,7 +12,7 @@
 //! 2. A read of the device that is under way when its segment becomes resident, or while contents change, brings
 //!    nothing into the buffer and nothing to the caller: it is noted as stale, and repeated.
 //! 3. Slots with memory count as frames: they and the resident segments never exceed the cache's limit together.
-//!    A buffer that nobody uses takes none.
+//!    A buffer that nobody uses takes none, and gives back what it has when frames are wanted.
 //! 4. All of this happens under the cache's lock; device reads and checksums do not.
 
 mod gather;
@@ -69,6 +69,8 @@ pub(super) struct DeviceBuffer {
     /// `None`: nothing is promoted.
     threshold: Option<Threshold>,
     tickets: Vec<Ticket>,
+    /// Somebody has loaded by call since the write-back thread last looked.
+    in_use: bool,
     /// Threads that wait for a slot.
     waiting: usize,
     /// Where the next frame is looked for whose segment gives up its slot.
@@ -91,6 +93,7 @@ impl DeviceBuffer {
             slots: Slots::new(slots, segment)?,
             threshold: options.promotion.map(Threshold::new),
             tickets: Vec::new(),
+            in_use: false,
             waiting: 0,
             hand: 0,
         })
@@ -175,6 +178,11 @@ impl DeviceBuffer {
         })?;
         self.hand = (frame + 1) % frames;
         self.remove(frame)
+    }
+
+    /// Gives up to `n` slots back if nobody has loaded by call since this was last asked. Returns how many.
+    pub(super) fn shed_idle(&mut self, n: usize) -> usize {
+        if std::mem::take(&mut self.in_use) { 0 } else { (0..n).take_while(|_| self.shed()).count() }
     }
 
     /// Gives memory back; false if there is none that is not in use.

@@ -10,6 +10,10 @@ use io_uring::{IoUring, opcode, types};
 use super::Slot;
 use crate::device::Device;
 
+/// The part of the reads under way that is waited for, so that as many are started with one call: the system call, its
+/// wake-up and the device's doorbell cost as much for one as for several.
+const BATCH: usize = 8;
+
 /// A read that has ended.
 pub(super) struct Ended {
     /// As given to [`ReadQueue::start`].
@@ -79,10 +83,10 @@ impl ReadQueue {
                 self.free.push(ended.berth);
                 return Some(ended);
             }
-            let idle = self.is_idle();
-            let ring = self.ring.as_mut().filter(|_| !idle)?;
+            let under_way = self.under_way.len() - self.free.len();
+            let ring = self.ring.as_mut().filter(|_| under_way > 0)?;
             // Interrupted, or short of kernel memory for a moment: the reads are still under way.
-            if ring.submit_and_wait(1).is_err() {
+            if ring.submit_and_wait((under_way / BATCH).max(1)).is_err() {
                 std::thread::yield_now();
             }
             for entry in ring.completion() {
