@@ -1,5 +1,5 @@
-//! Threads that load and store the same segments in all the ways there are, with a tiny device buffer and a DRAM
-//! cache that holds an eighth, against a model.
+//! Threads that load and store the same segments in all the ways there are, with a tiny device buffer or one in which
+//! segments stay for long, and a DRAM cache that holds an eighth, against a model.
 //!
 //! Each word belongs to one thread, which knows exactly what it holds; the others know that it only grows between
 //! rollbacks. Words of all threads share segments, so that one thread's store decides what another's load must see.
@@ -31,6 +31,8 @@ struct One<'p> {
     pool: &'p Pool,
     words: Option<Words>,
     first: Addr,
+    /// Segments that are used often.
+    often: u64,
     /// By word: what it holds if it is this thread's, else the most that was seen there.
     known: Vec<u64>,
 }
@@ -52,8 +54,11 @@ impl One<'_> {
 
     /// A word: mostly of a few segments that are used often.
     fn any(&self, rng: &mut impl Rng) -> u64 {
-        let segment =
-            if rng.random_bool(0.5) { rng.random_range(0..40) } else { rng.random_range(0..SEGMENTS) };
+        let segment = if rng.random_bool(0.5) {
+            rng.random_range(0..self.often)
+        } else {
+            rng.random_range(0..SEGMENTS)
+        };
         segment * WORDS + rng.random_range(0..WORDS)
     }
 
@@ -128,7 +133,8 @@ fn run(seed: u64, mapping: Mapping) {
         ..CreateOptions::new(SEGMENTS * SEGMENT + MIB)
     });
     let threshold = ThresholdOptions { most: 3, epoch: 200, ..ThresholdOptions::default() };
-    let loads = LoadOptions { buffer: Some(24 * SEGMENT), promotion: Some(threshold), depth: 4 };
+    let (slots, often) = if seed % 2 == 0 { (24, 40) } else { (400, 800) };
+    let loads = LoadOptions { buffer: Some(slots * SEGMENT), promotion: Some(threshold), depth: 4 };
     let options = OpenOptions::new(12 * MIB).mapping(mapping).loads(loads);
     let pool = Pool::open(&[scratch.path()], &options).unwrap();
     let first = pool.alloc(SEGMENTS * SEGMENT, Lifetime::Permanent).unwrap();
@@ -138,7 +144,7 @@ fn run(seed: u64, mapping: Mapping) {
     let words = pool.is_mapped().then(|| pool.words(first, (SEGMENTS * SEGMENT / 8) as usize).unwrap());
     let known = vec![0; (SEGMENTS * WORDS) as usize];
     let mut all: Vec<One> = (0..THREADS)
-        .map(|thread| One { thread, pool: &pool, words: words.clone(), first, known: known.clone() })
+        .map(|thread| One { thread, pool: &pool, words: words.clone(), first, often, known: known.clone() })
         .collect();
     let mut rngs: Vec<_> = (0..THREADS).map(|thread| seeds::rng(seed * 1000 + thread)).collect();
     let mut then = vec![known; THREADS as usize];

@@ -179,7 +179,7 @@ impl Cache {
 
     /// Notes uses of a segment in the buffer, and promotes it when it has had enough.
     fn use_buffered(&self, state: &mut State, index: Index, frame: usize, uses: usize) {
-        state.buffer.in_use = true;
+        state.buffer.unused = 0;
         for _ in 0..uses {
             // Nobody waits for room: there is some by the next use.
             let room = state.frames() < self.limit();

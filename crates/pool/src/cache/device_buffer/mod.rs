@@ -39,6 +39,9 @@ const INTERVAL_BITS: u8 = 2;
 /// The least slots: one read goes on while another is handed to its caller.
 const LEAST_SLOTS: usize = 2;
 
+/// Frames wanted by others in which the smallest buffer must be of no use to be given back.
+const LEAST_IDLE: usize = 1024;
+
 /// A read of the device that is under way.
 pub(super) struct Cold {
     index: Index,
@@ -69,8 +72,8 @@ pub(super) struct DeviceBuffer {
     /// `None`: nothing is promoted.
     threshold: Option<Threshold>,
     tickets: Vec<Ticket>,
-    /// Somebody has loaded by call since the write-back thread last looked.
-    in_use: bool,
+    /// Frames that others wanted since somebody last loaded from here.
+    unused: usize,
     /// Threads that wait for a slot.
     waiting: usize,
     /// Where the next frame is looked for whose segment gives up its slot.
@@ -93,7 +96,7 @@ impl DeviceBuffer {
             slots: Slots::new(slots, segment)?,
             threshold: options.promotion.map(Threshold::new),
             tickets: Vec::new(),
-            in_use: false,
+            unused: 0,
             waiting: 0,
             hand: 0,
         })
@@ -180,9 +183,15 @@ impl DeviceBuffer {
         self.remove(frame)
     }
 
-    /// Gives up to `n` slots back if nobody has loaded by call since this was last asked. Returns how many.
+    /// Others want `n` frames. Gives so many slots back if nobody has loaded from here for as many frames as it
+    /// holds. Returns how many.
     pub(super) fn shed_idle(&mut self, n: usize) -> usize {
-        if std::mem::take(&mut self.in_use) { 0 } else { (0..n).take_while(|_| self.shed()).count() }
+        self.unused += n;
+        if self.unused <= self.held().max(LEAST_IDLE) {
+            0
+        } else {
+            (0..n).take_while(|_| self.shed()).count()
+        }
     }
 
     /// Gives memory back; false if there is none that is not in use.
