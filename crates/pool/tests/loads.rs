@@ -18,8 +18,8 @@ const PAGE: u64 = 1 << 16;
 const SEGMENT: u64 = 4096;
 /// Memory of a test's pool, far more than its DRAM cache holds.
 const DATA: u64 = 16 * MIB;
-/// Tables and buffers take 9 MiB of it.
-const DRAM: u64 = 12 * MIB;
+/// Of which tables and buffers take a half: some 500 frames.
+const DRAM: u64 = 5 * MIB;
 
 fn handles(devices: &[FaultyDevice]) -> Vec<Arc<dyn Device>> {
     devices.iter().map(|d| Arc::new(d.clone()) as Arc<dyn Device>).collect()
@@ -38,7 +38,7 @@ fn filled(segment: SegmentSize) -> (FaultyDevice, Addr) {
     let device = FaultyDevice::new(80 * MIB);
     let devices = handles(std::slice::from_ref(&device));
     Pool::create_on(devices.clone(), &CreateOptions { segment, ..CreateOptions::new(DATA + MIB) }).unwrap();
-    let pool = Pool::open_on(devices, &OpenOptions::new(3 * DRAM).mapping(Mapping::Off)).unwrap();
+    let pool = Pool::open_on(devices, &OpenOptions::new(4 * DRAM).mapping(Mapping::Off)).unwrap();
     let addr = pool.alloc(DATA, Lifetime::Permanent).unwrap();
     let bytes: Vec<u8> = (0..DATA / 8).flat_map(|n| word(n).to_ne_bytes()).collect();
     pool.write(addr, &bytes).unwrap();
@@ -163,7 +163,7 @@ fn a_load_sees_the_newest_store_when_the_segment_is_cold_again() {
 #[test]
 fn a_load_after_a_rollback_or_a_free_sees_what_is_there_now() {
     let (device, first) = filled(SegmentSize::K4);
-    let pool = open(&device, LoadOptions::default());
+    let pool = open(&device, LoadOptions { promotion: None, ..LoadOptions::default() });
     let token = pool.sync().unwrap();
     pool.write(at(first, 3), &[7; 8]).unwrap();
     pool.sync().unwrap();
@@ -316,8 +316,7 @@ fn a_gather_is_many_loads() {
                 depth: rng.random_range(1..50),
                 ..LoadOptions::default()
             };
-            // Some hundred frames.
-            let dram = OpenOptions { dram: 9 * MIB + 700 * segment.bytes(), ..options(loads) };
+            let dram = OpenOptions { dram: DRAM / SEGMENT * segment.bytes(), ..options(loads) };
             let pool = Pool::open_on(handles(std::slice::from_ref(&device)), &dram).unwrap();
             for len in [1, 8, 13, 5000, 20_000] {
                 let mut resident = [0; 8];

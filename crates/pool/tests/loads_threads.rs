@@ -135,7 +135,7 @@ fn run(seed: u64, mapping: Mapping) {
     let threshold = ThresholdOptions { most: 3, epoch: 200, ..ThresholdOptions::default() };
     let (slots, often) = if seed % 2 == 0 { (24, 40) } else { (400, 800) };
     let loads = LoadOptions { buffer: Some(slots * SEGMENT), promotion: Some(threshold), depth: 4 };
-    let options = OpenOptions::new(12 * MIB).mapping(mapping).loads(loads);
+    let options = OpenOptions::new(5 * MIB).mapping(mapping).loads(loads);
     let pool = Pool::open(&[scratch.path()], &options).unwrap();
     let first = pool.alloc(SEGMENTS * SEGMENT, Lifetime::Permanent).unwrap();
     // Written, so that a cold segment is on the device.
