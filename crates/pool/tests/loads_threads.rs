@@ -1,5 +1,5 @@
 //! Threads that load and store the same segments in all the ways there are, with a tiny device buffer or one in which
-//! segments stay for long, and a DRAM cache that holds an eighth, against a model.
+//! segments stay for long, and a DRAM cache that holds a sixth, against a model.
 //!
 //! Each word belongs to one thread, which knows exactly what it holds; the others know that it only grows between
 //! rollbacks. Words of all threads share segments, so that one thread's store decides what another's load must see.
@@ -133,9 +133,9 @@ fn run(seed: u64, mapping: Mapping) {
         ..CreateOptions::new(SEGMENTS * SEGMENT + MIB)
     });
     let threshold = ThresholdOptions { most: 3, epoch: 200, ..ThresholdOptions::default() };
-    let (slots, often) = if seed % 2 == 0 { (24, 40) } else { (400, 800) };
+    let (slots, often) = if seed.is_multiple_of(2) { (24, 40) } else { (400, 800) };
     let loads = LoadOptions { buffer: Some(slots * SEGMENT), promotion: Some(threshold), depth: 4 };
-    let options = OpenOptions::new(5 * MIB).mapping(mapping).loads(loads);
+    let options = OpenOptions::new(12 * MIB).mapping(mapping).loads(loads);
     let pool = Pool::open(&[scratch.path()], &options).unwrap();
     let first = pool.alloc(SEGMENTS * SEGMENT, Lifetime::Permanent).unwrap();
     // Written, so that a cold segment is on the device.
@@ -155,7 +155,7 @@ fn run(seed: u64, mapping: Mapping) {
             }
         });
         // Nobody is using the memory now.
-        if (seed + round) % 3 == 0 {
+        if (seed + round).is_multiple_of(3) {
             pool.rollback(token).unwrap();
             for (one, then) in all.iter_mut().zip(&then) {
                 one.known.clone_from(then);
