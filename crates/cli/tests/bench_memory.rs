@@ -12,7 +12,7 @@ use common::{deepram, folder};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-const PEERS: &str = "pager,pool,mmap,mmap-random,swap,plain";
+const PEERS: &str = "pager,pool,pool-load,pool-load-unpromoted,mmap,mmap-random,swap,plain";
 const DRAM: u64 = 16 << 20;
 /// Far more than any of it takes.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -22,6 +22,16 @@ pub enum PoolError {
         /// The device's own error.
         source: io::Error,
     },
+    /// A device failed to give a segment.
+    #[error("{device}: reading the segment at address {address} failed: {source}")]
+    Unreadable {
+        /// The device's name.
+        device: String,
+        /// Address of the segment in the pool.
+        address: Addr,
+        /// The device's own error.
+        source: io::Error,
+    },
     /// The file is no pool.
     #[error(
         "{device} is not a deepram pool: it does not start with the pool header (create one with `deepram pool create`)"

@@ -44,10 +44,11 @@ mod store;
 mod uffd;
 mod view;
 
+pub use deepram_core::migration::{Reset, ThresholdOptions, Trigger};
 pub use deepram_core::{Addr, AddrError, Bytes, Epoch, Retention, SegmentSize};
 pub use error::{PoolError, Result};
 pub use format::{FormatError, VERSION as FORMAT_VERSION};
-pub use options::{CreateOptions, Mapping, OpenOptions};
+pub use options::{CreateOptions, LoadOptions, Mapping, OpenOptions};
 pub use pool::{History, Info, Inspection, Lifetime, Permissions, Persist, Pool, Root};
 pub use region::WatchError;
 pub use stats::Stats;

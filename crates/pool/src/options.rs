@@ -1,6 +1,9 @@
 //! What a caller chooses when a pool is created or opened.
 
-use deepram_core::{Retention, SegmentSize};
+use deepram_core::migration::ThresholdOptions;
+use deepram_core::{Bytes, Retention, SegmentSize};
+
+use crate::error::{PoolError, Result};
 
 use crate::store::Sizing;
 
@@ -65,13 +68,15 @@ pub struct OpenOptions {
     pub mapping: Mapping,
     /// Address to map at instead of the pool's own; pointers kept in the pool are then wrong.
     pub base: Option<u64>,
+    /// How `load` and `gather` treat segments that are not in the DRAM cache.
+    pub loads: LoadOptions,
 }
 
 impl OpenOptions {
     /// Mapped, with so much DRAM.
     #[must_use]
     pub fn new(dram: u64) -> Self {
-        Self { dram, mapping: Mapping::default(), base: None }
+        Self { dram, mapping: Mapping::default(), base: None, loads: LoadOptions::default() }
     }
 
     /// The same with another mapping.
@@ -79,5 +84,68 @@ impl OpenOptions {
     pub fn mapping(mut self, mapping: Mapping) -> Self {
         self.mapping = mapping;
         self
+    }
+
+    /// The same with other loads by call.
+    #[must_use]
+    pub fn loads(mut self, loads: LoadOptions) -> Self {
+        self.loads = loads;
+        self
+    }
+}
+
+/// The device buffer, through which [`Pool::load`](crate::Pool::load) and [`Pool::gather`](crate::Pool::gather) read
+/// segments that are not in the DRAM cache, and when such a segment is promoted into it (FlatFlash, section 3.4).
+#[derive(Debug, Clone, PartialEq)]
+pub struct LoadOptions {
+    /// The most memory that the buffer may take, in bytes; `None` for 25/64 of the DRAM, as in the paper. It is part of
+    /// the DRAM budget, is taken as it is needed, goes back while nobody loads by call, and is half of the budget at
+    /// most.
+    pub buffer: Option<u64>,
+    /// After how many loads a segment moves into the DRAM cache and is mapped; `None`: never. By default as in the
+    /// paper's Algorithm 1.
+    pub promotion: Option<ThresholdOptions>,
+    /// Reads that one gather or scatter has under way at once: 1 to 1024.
+    pub depth: u16,
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        Self { buffer: None, promotion: Some(ThresholdOptions::default()), depth: 64 }
+    }
+}
+
+/// The buffer's part of the frames, if it is not given. FlatFlash's SSD-Cache has 0.125 % of the drive (section 5), and
+/// the drive is 512 times its DRAM (section 5.2): 0.64 : 1, 25 of 64 of both together.
+const BUFFER_SHARE: (usize, usize) = (25, 64);
+const MOST_DEPTH: u16 = 1024;
+
+impl LoadOptions {
+    /// Segments that the buffer holds at most, of so many frames.
+    pub(crate) fn slots(&self, frames: usize, segment: usize) -> Result<usize> {
+        let wrong = |option, problem| Err(PoolError::Option { option, problem });
+        if !(1..=MOST_DEPTH).contains(&self.depth) {
+            return wrong("loads.depth", format!("{} reads under way: 1 to {MOST_DEPTH}", self.depth));
+        }
+        if let Some(ThresholdOptions { low, high, most, epoch, .. }) = self.promotion {
+            let shares = (0.0..=1.0).contains(&low) && (low..=1.0).contains(&high);
+            if !shares || most == 0 || epoch == 0 {
+                let problem = format!(
+                    "low {low}, high {high}, most {most}, epoch {epoch}: 0 <= low <= high <= 1, and at least 1 each of \
+                     the others"
+                );
+                return wrong("loads.promotion", problem);
+            }
+        }
+        let Some(bytes) = self.buffer else { return Ok(frames * BUFFER_SHARE.0 / BUFFER_SHARE.1) };
+        let slots = (bytes / segment as u64) as usize;
+        if slots > frames / 2 {
+            let most = Bytes((frames / 2 * segment) as u64);
+            return wrong(
+                "loads.buffer",
+                format!("{} is more than half of the frames, {most}", Bytes(bytes)),
+            );
+        }
+        Ok(slots)
     }
 }

@@ -16,6 +16,10 @@ macro_rules! counters {
             pub resident_segments: u64,
             /// Of these, segments with stores that are not on flash.
             pub dirty_segments: u64,
+            /// Segments in the device buffer now.
+            pub buffered_segments: u64,
+            /// Loads by call of a segment after which it is promoted, as of now; 0 where none is.
+            pub promotion_threshold: u64,
             /// Bytes of DRAM in use: frames, tables and buffers.
             pub dram_bytes: u64,
             /// The budget that `dram_bytes` keeps to.
@@ -36,6 +40,8 @@ macro_rules! counters {
                     $((stringify!($name), self.$name),)+
                     ("resident_segments", self.resident_segments),
                     ("dirty_segments", self.dirty_segments),
+                    ("buffered_segments", self.buffered_segments),
+                    ("promotion_threshold", self.promotion_threshold),
                     ("dram_bytes", self.dram_bytes),
                     ("budget_bytes", self.budget_bytes),
                 ]
@@ -51,6 +57,16 @@ counters! {
     faults_write_protected,
     /// Segments brought into the DRAM cache.
     loads,
+    /// Segments that loads by call read from the devices into the device buffer, not into the DRAM cache.
+    cold_reads,
+    /// Parts of loads by call that the device buffer served.
+    buffer_hits,
+    /// Segments that left the device buffer for others.
+    buffer_evictions,
+    /// Segments that moved from the device buffer into the DRAM cache because of their uses; counted in `loads`, too.
+    promotions,
+    /// Reads for loads by call that were repeated, as their segment changed or became resident meanwhile.
+    stale_reads,
     /// Segments dropped from the DRAM cache.
     evictions,
     /// Segments written back before a sync asked for it.

@@ -86,7 +86,7 @@ impl Cache {
         state.dirty_count -= all.len();
         state.writing += all.len();
         all.sort_unstable();
-        self.protect_runs(&all);
+        self.protect_runs(&state, &all);
         let lines = self.stores.iter().map(|store| store.cut_lines()).collect();
         drop(state);
         let mut per_controller = vec![Vec::new(); self.stores.len()];
@@ -162,14 +162,16 @@ impl Cache {
         Ok(())
     }
 
-    /// Write-protects these segments, sorted, in few calls.
-    fn protect_runs(&self, sorted: &[Index]) {
+    /// Write-protects these segments, sorted, in few calls. What is dirty in between stays as it is: who stores to it
+    /// by call holds the lock that a fault would need.
+    fn protect_runs(&self, state: &State, sorted: &[Index]) {
+        let dirty = |index: Index| state.flags[index as usize] & DIRTY != 0;
         let mut rest = sorted;
         while let Some((&first, tail)) = rest.split_first() {
             let mut last = first;
             let mut taken = 0;
             for &index in tail {
-                if index - last > PROTECT_GAP {
+                if index - last > PROTECT_GAP || (last + 1..index).any(dirty) {
                     break;
                 }
                 last = index;
@@ -240,6 +242,9 @@ impl Cache {
             state.staged.remove(&index);
             state.flags[index as usize] = flags & !(WRITING | FROZEN);
             if flags & DIRTY == 0 && flags & RESIDENT != 0 {
+                // As every dirty segment. Fails only on a range that is not mapped, and the region always is.
+                let unprotected = self.region.unprotect(self.offset(index), self.segment_bytes);
+                debug_assert!(unprotected.is_ok(), "{unprotected:?}");
                 self.mark_dirty(&mut state, index);
             }
         }
@@ -255,7 +260,7 @@ impl Cache {
             let mut state = self.lock();
             open.retain(|&index| state.flags[index as usize] & (FROZEN | DIRTY) == 0);
             open.sort_unstable();
-            self.protect_runs(&open);
+            self.protect_runs(&state, &open);
             for (&item, buffer) in wanted.iter().zip(buffers) {
                 let index = segments[item];
                 if let Some(copy) = state.staged.remove(&index) {

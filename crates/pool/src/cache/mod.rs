@@ -18,10 +18,11 @@
 //!    whoever stores to it first copies it aside (`staged`).
 //! 4. All flag changes happen under one lock, and so do protection changes, except that a `LOADING`
 //!    segment belongs to the thread that loads it.
-//! 5. `resident` counts `LOADING` segments too and never exceeds `limit`.
+//! 5. `resident` counts `LOADING` segments too; with the slots of the device buffer it never exceeds `limit`.
 //!
 //! Lock order: a store's log, then this cache, then a store's tables.
 
+mod device_buffer;
 mod fault;
 mod flush;
 
@@ -33,12 +34,15 @@ use std::time::Duration;
 use deepram_core::cache::{Clock, Replacement};
 use deepram_core::{Addr, Bytes, PageId, Status};
 
+use self::device_buffer::{DeviceBuffer, Queues};
 use crate::buffer::AlignedBuf;
 use crate::error::{PoolError, Result};
+use crate::options::LoadOptions;
 use crate::region::Region;
-use crate::stats::{Counters, add};
+use crate::stats::{Counters, Stats, add};
 use crate::store::{Fetched, Store};
 
+pub(crate) use device_buffer::Part;
 pub(crate) use fault::Handlers;
 pub(crate) use flush::Cut;
 
@@ -76,6 +80,8 @@ pub(crate) struct Cache {
     work: Condvar,
     limit: AtomicUsize,
     budget: usize,
+    /// For reads of gathers.
+    queues: Queues,
 }
 
 pub(crate) struct State {
@@ -87,6 +93,8 @@ pub(crate) struct State {
     /// Segments that became dirty, oldest first. May name segments that are clean again, or twice.
     dirty: VecDeque<Index>,
     clock: Clock,
+    /// Segments that are loaded without being resident.
+    buffer: DeviceBuffer,
     staged: HashMap<Index, AlignedBuf>,
     /// Counts the times that contents changed other than by stores (rollback, free): a load that
     /// spans one must be repeated.
@@ -100,6 +108,11 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// Frames in use: by resident segments and by the device buffer.
+    fn frames(&self) -> usize {
+        self.resident + self.buffer.held()
+    }
+
     fn remember(&mut self, error: PoolError) {
         if self.damage.len() < MOST_DAMAGE {
             self.damage.push(error);
@@ -121,12 +134,16 @@ impl Cache {
         counters: Arc<Counters>,
         stride_pages: u32,
         budget: usize,
+        loads: &LoadOptions,
     ) -> Result<Self> {
         let size = stores[0].segment();
         let segment_bytes = size.bytes() as usize;
         let per_page = u32::from(size.per_page());
         let segments = stride_pages as usize * per_page as usize * stores.len();
         let most_frames = (budget / segment_bytes).min(segments);
+        let slots = loads.slots(most_frames, segment_bytes)?;
+        let buffer = DeviceBuffer::new(slots, segment_bytes, loads)
+            .map_err(|source| stores[0].device_error("mapping memory for the device buffer", source))?;
         let cache = Self {
             region,
             stores,
@@ -141,6 +158,7 @@ impl Cache {
                 writing: 0,
                 dirty: VecDeque::new(),
                 clock: Clock::new(most_frames),
+                buffer,
                 staged: HashMap::new(),
                 generation: 0,
                 refused: Vec::new(),
@@ -152,6 +170,7 @@ impl Cache {
             work: Condvar::new(),
             limit: AtomicUsize::new(0),
             budget,
+            queues: Queues::new(loads.depth),
         };
         cache.retune()?;
         Ok(cache)
@@ -160,7 +179,8 @@ impl Cache {
     /// DRAM that is not frames: tables, queues, this cache's own bookkeeping.
     fn overhead(&self, state: &State) -> usize {
         let stores: usize = self.stores.iter().map(|s| s.memory_bytes()).sum();
-        stores + state.flags.len() + state.clock.memory_bytes() + state.dirty.capacity() * size_of::<Index>()
+        let dirty = state.dirty.capacity() * size_of::<Index>();
+        stores + state.flags.len() + state.clock.memory_bytes() + state.buffer.memory_bytes() + dirty
     }
 
     /// Sets the number of frames to what the budget leaves beside tables and buffers.
@@ -227,12 +247,20 @@ impl Cache {
         store.address(page, segment)
     }
 
-    /// Frames in use, dirty segments, DRAM in use, budget.
-    pub(crate) fn usage(&self) -> (u64, u64, u64, u64) {
+    /// Adds what is in use now to a reading of the counters.
+    pub(crate) fn usage(&self, counters: Stats) -> Stats {
         let state = self.lock();
         let staged = state.staged.len() * self.segment_bytes;
-        let dram = state.resident * self.segment_bytes + staged + self.overhead(&state);
-        (state.resident as u64, state.dirty_count as u64, dram as u64, self.budget as u64)
+        let dram = state.frames() * self.segment_bytes + staged + self.overhead(&state);
+        Stats {
+            resident_segments: state.resident as u64,
+            dirty_segments: state.dirty_count as u64,
+            buffered_segments: state.buffer.len() as u64,
+            promotion_threshold: u64::from(state.buffer.threshold()),
+            dram_bytes: dram as u64,
+            budget_bytes: self.budget as u64,
+            ..counters
+        }
     }
 
     /// Damage met by mapped accesses since the last call.
@@ -281,15 +309,12 @@ impl Cache {
         access: Access,
         buffer: &mut [u8],
     ) -> Result<()> {
-        if state.resident >= self.limit() {
-            self.evict(&mut state, 1);
+        if state.frames() >= self.limit() && self.evict(&mut state, 1) == 0 {
+            // The buffer gives way before anybody waits.
+            state.buffer.shed();
         }
-        if state.resident >= self.limit() {
-            // Nothing comes free while write-back fails: an error is better than waiting for ever.
-            if let Some(why) = &state.stalled {
-                let source = std::io::Error::other(why.clone());
-                return Err(self.store_of(index).0.device_error("making room in the DRAM cache", source));
-            }
+        if state.frames() >= self.limit() {
+            self.stalled(&state, index)?;
             self.work.notify_one();
             drop(self.wait(state));
             return Ok(());
@@ -305,14 +330,22 @@ impl Cache {
         state.flags[index as usize] = LOADING;
         state.resident += 1;
         let (store, page, segment) = self.store_of(index);
+        let mut buffered = state.buffer.spoil(index);
         loop {
-            let generation = state.generation;
-            drop(state);
-            let fetched = store.fetch(page, segment, &mut buffer[..self.segment_bytes]);
-            state = self.lock();
-            if state.generation != generation {
-                continue;
-            }
+            let fetched = if let Some(slot) = buffered.take() {
+                buffer[..self.segment_bytes].copy_from_slice(slot.bytes());
+                state.buffer.recycle(slot);
+                Ok(Fetched::Data)
+            } else {
+                let generation = state.generation;
+                drop(state);
+                let fetched = store.fetch(page, segment, &mut buffer[..self.segment_bytes]);
+                state = self.lock();
+                if state.generation != generation {
+                    continue;
+                }
+                fetched
+            };
             let installed = fetched.and_then(|fetched| {
                 if fetched == Fetched::Zero {
                     buffer[..self.segment_bytes].fill(0);
@@ -335,12 +368,19 @@ impl Cache {
         if access == Access::Write {
             self.mark_dirty(&mut state, index);
         }
-        if state.resident + self.headroom() > self.limit() {
+        if state.frames() + self.headroom() > self.limit() {
             self.work.notify_one();
         }
         drop(state);
         self.changed.notify_all();
         Ok(())
+    }
+
+    /// Nothing comes free while write-back fails: an error is better than waiting for ever.
+    fn stalled(&self, state: &State, index: Index) -> Result<()> {
+        let Some(why) = &state.stalled else { return Ok(()) };
+        let source = std::io::Error::other(why.clone());
+        Err(self.store_of(index).0.device_error("making room in the DRAM cache", source))
     }
 
     /// Frames that the write-back thread keeps free ahead of need.
@@ -426,6 +466,7 @@ impl Cache {
         state.generation += 1;
         let mut dropped = Vec::new();
         for index in segments {
+            state.buffer.forget(index);
             let flags = state.flags[index as usize];
             // One that is being loaded will be loaded again: the generation has changed.
             if flags & LOADING != 0 || flags == 0 {
@@ -519,8 +560,10 @@ impl Cache {
             if state.stopping {
                 return;
             }
-            let wanted = (state.resident + self.headroom()).saturating_sub(self.limit());
-            let evicted = if wanted > 0 { self.evict(&mut state, wanted.min(256)) } else { 0 };
+            let wanted = (state.frames() + self.headroom()).saturating_sub(self.limit());
+            let shed = if wanted > 0 { state.buffer.shed_idle(wanted.min(256)) } else { 0 };
+            let evicted =
+                if wanted > shed { shed + self.evict(&mut state, (wanted - shed).min(256)) } else { shed };
             if evicted > 0 {
                 drop(state);
                 self.changed.notify_all();
@@ -555,7 +598,7 @@ impl Cache {
             if state.stopping {
                 return;
             }
-            if wanted == 0 && state.resident + self.headroom() > self.limit() {
+            if wanted == 0 && state.frames() + self.headroom() > self.limit() {
                 continue;
             }
             drop(self.work.wait_timeout(state, Duration::from_millis(200)));

@@ -9,7 +9,7 @@ use super::mapped::Mapped;
 use crate::buffer::AlignedBuf;
 use crate::device::{Device, FileDevice};
 use crate::pager::{PAGE, Pager, PagerOptions};
-use crate::{Pool, Words};
+use crate::{Addr, Pool, Result, Words};
 
 const WORD: usize = size_of::<AtomicU64>();
 
@@ -30,6 +30,29 @@ pub trait Memory: Send + Sync {
     /// Says that these words will be used soon, in this order, where there is a way to say so; a hint that is
     /// not heeded is no error.
     fn will_need(&self, _words: &[usize]) {}
+
+    /// Loads these words, in their order; `hints`: says first which, where there is a way to say so.
+    ///
+    /// # Errors
+    /// Those of the device, where they are not signals.
+    fn gather(&self, words: &[usize], to: &mut [u64], hints: bool) -> io::Result<()> {
+        if hints {
+            self.will_need(words);
+        }
+        let memory = self.words();
+        words.iter().zip(to).for_each(|(&word, to)| *to = memory[word].load(Relaxed));
+        Ok(())
+    }
+
+    /// The memory as one that is loaded by calls, if it is.
+    fn by_call(&self) -> Option<&ByCall> {
+        None
+    }
+
+    /// Counters of its own, with their names.
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
 
     /// Faults so far that had to read the device, where the kernel does not count them (as major faults).
     fn misses(&self) -> Option<u64> {
@@ -186,6 +209,75 @@ impl Memory for Pooled {
 
     fn misses(&self) -> Option<u64> {
         Some(self.pool.stats().faults_missing)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.pool.stats().entries()
+    }
+}
+
+/// The same memory, loaded by calls at byte grain: [`Pool::load`] and [`Pool::gather`].
+pub struct ByCall {
+    pooled: Pooled,
+    first: Addr,
+}
+
+impl ByCall {
+    /// These words, the first of which has this address.
+    #[must_use]
+    pub fn new(pooled: Pooled, first: Addr) -> Self {
+        Self { pooled, first }
+    }
+
+    /// Loads a word.
+    ///
+    /// # Errors
+    /// As [`Pool::load`].
+    #[inline]
+    pub fn load(&self, word: u64) -> Result<u64> {
+        let mut bytes = [0; WORD];
+        self.pooled.pool.load(self.address(word)?, &mut bytes)?;
+        Ok(u64::from_ne_bytes(bytes))
+    }
+
+    fn address(&self, word: u64) -> Result<Addr> {
+        Ok(self.first.offset_by(word * WORD as u64)?)
+    }
+}
+
+impl Memory for ByCall {
+    fn words(&self) -> &[AtomicU64] {
+        self.pooled.words()
+    }
+
+    fn fill(&self, word: fn(u64) -> u64) -> io::Result<()> {
+        self.pooled.fill(word)
+    }
+
+    fn gather(&self, words: &[usize], to: &mut [u64], _hints: bool) -> io::Result<()> {
+        let mut gather = || {
+            let addresses = words.iter().map(|&word| self.address(word as u64));
+            let mut bytes = vec![0; words.len() * WORD];
+            self.pooled.pool.gather(&addresses.collect::<Result<Vec<_>>>()?, WORD, &mut bytes)?;
+            for (to, bytes) in to.iter_mut().zip(bytes.chunks_exact(WORD)) {
+                *to = u64::from_ne_bytes(bytes.try_into().expect("a word's bytes"));
+            }
+            Ok(())
+        };
+        gather().map_err(|error: crate::PoolError| io::Error::other(error))
+    }
+
+    fn by_call(&self) -> Option<&ByCall> {
+        Some(self)
+    }
+
+    fn misses(&self) -> Option<u64> {
+        let stats = self.pooled.pool.stats();
+        Some(stats.cold_reads + stats.faults_missing)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.pooled.counters()
     }
 }
 

@@ -7,5 +7,5 @@ mod memory;
 mod swap;
 
 pub use checkpoint::{DirectFile, MappedFile};
-pub use memory::{Anonymous, Memory, Paged, Pooled, SharedFile};
+pub use memory::{Anonymous, ByCall, Memory, Paged, Pooled, SharedFile};
 pub use swap::SwapFile;

@@ -9,18 +9,18 @@ use crate::error::{PoolError, Result};
 use crate::region::WatchError;
 
 /// One segment's part of an access.
-struct Piece {
-    index: u32,
-    page: PageId,
+pub(super) struct Piece {
+    pub(super) index: u32,
+    pub(super) page: PageId,
     /// Byte in the mapped region.
-    offset: usize,
+    pub(super) offset: usize,
     /// Bytes of the caller's buffer.
-    range: std::ops::Range<usize>,
+    pub(super) range: std::ops::Range<usize>,
 }
 
 impl Pool {
-    fn pieces(&self, addr: Addr, len: usize) -> Result<impl Iterator<Item = Piece> + use<>> {
-        let (controller, _) = self.store(addr)?;
+    pub(super) fn pieces(&self, addr: Addr, len: usize) -> Result<impl Iterator<Item = Piece> + use<>> {
+        let (controller, _) = self.store_at(addr)?;
         addr.offset_by((len as u64).max(1) - 1)?;
         let cache = &self.inner.cache;
         let segment = cache.segment_bytes();
@@ -44,8 +44,8 @@ impl Pool {
         }))
     }
 
-    fn permit(&self, addr: Addr, page: PageId, access: Access) -> Result<()> {
-        let (_, store) = self.store(addr)?;
+    pub(super) fn permit(&self, addr: Addr, page: PageId, access: Access) -> Result<()> {
+        let (_, store) = self.store_at(addr)?;
         let status = store.status(page)?;
         let address = Addr::new(addr.controller(), page.0, 0)?;
         if !status.allocated() {
@@ -73,9 +73,14 @@ impl Pool {
     /// damaged bytes), [`PoolError::Device`]. The buffer's contents are undefined then.
     pub fn read(&self, addr: Addr, to: &mut [u8]) -> Result<()> {
         let mut buffer = AlignedBuf::zeroed(self.inner.cache.segment_bytes());
+        self.read_with(addr, to, &mut buffer)
+    }
+
+    /// [`Pool::read`] with memory for a segment.
+    pub(super) fn read_with(&self, addr: Addr, to: &mut [u8], buffer: &mut [u8]) -> Result<()> {
         for piece in self.pieces(addr, to.len())? {
             self.permit(addr, piece.page, Access::Read)?;
-            let guard = self.inner.cache.resident(piece.index, Access::Read, &mut buffer)?;
+            let guard = self.inner.cache.resident(piece.index, Access::Read, buffer)?;
             self.inner.cache.region.copy_out(piece.offset, &mut to[piece.range]);
             drop(guard);
         }
@@ -88,27 +93,32 @@ impl Pool {
     /// [`PoolError::NotAllocated`], [`PoolError::Permission`], [`PoolError::NoSpace`],
     /// [`PoolError::Device`]. Bytes before the one at fault may have been written.
     pub fn write(&self, addr: Addr, from: &[u8]) -> Result<()> {
+        let mut buffer = AlignedBuf::zeroed(self.inner.cache.segment_bytes());
+        self.write_with(addr, from, &mut buffer)
+    }
+
+    /// [`Pool::write`] with memory for a segment.
+    pub(super) fn write_with(&self, addr: Addr, from: &[u8], buffer: &mut [u8]) -> Result<()> {
         for piece in self.pieces(addr, from.len())? {
             self.permit(addr, piece.page, Access::Write)?;
-            self.put_piece(&piece, &from[piece.range.clone()])?;
+            self.put_piece(&piece, &from[piece.range.clone()], buffer)?;
         }
         Ok(())
     }
 
     /// Copies bytes into the pool, whatever the permissions.
-    pub(super) fn put(&self, addr: Addr, from: &[u8]) -> Result<()> {
+    pub(super) fn put(&self, addr: Addr, from: &[u8], buffer: &mut [u8]) -> Result<()> {
         self.pieces(addr, from.len())?
-            .try_for_each(|piece| self.put_piece(&piece, &from[piece.range.clone()]))
+            .try_for_each(|piece| self.put_piece(&piece, &from[piece.range.clone()], buffer))
     }
 
-    fn put_piece(&self, piece: &Piece, from: &[u8]) -> Result<()> {
-        let mut buffer = AlignedBuf::zeroed(self.inner.cache.segment_bytes());
+    fn put_piece(&self, piece: &Piece, from: &[u8], buffer: &mut [u8]) -> Result<()> {
         let cache = &self.inner.cache;
-        let guard = match cache.resident(piece.index, Access::Write, &mut buffer) {
+        let guard = match cache.resident(piece.index, Access::Write, buffer) {
             Err(PoolError::NoSpace { .. }) => {
                 // Older tokens give way; then it works or the error is final.
                 cache.relieve(piece.index)?;
-                cache.resident(piece.index, Access::Write, &mut buffer)?
+                cache.resident(piece.index, Access::Write, buffer)?
             }
             other => other?,
         };
@@ -122,7 +132,7 @@ impl Pool {
     /// # Errors
     /// [`PoolError::Token`]; as [`Pool::read`], but for permissions, which are those of now.
     pub fn read_at(&self, token: Epoch, addr: Addr, to: &mut [u8]) -> Result<()> {
-        let (_, store) = self.store(addr)?;
+        let (_, store) = self.store_at(addr)?;
         let segment = self.inner.cache.segment_bytes();
         let mut buffer = AlignedBuf::zeroed(segment);
         for piece in self.pieces(addr, to.len())? {

@@ -1,6 +1,7 @@
 //! A pool: its controllers, its cache, and the operations of the NVMM paper's software interface.
 
 mod access;
+mod grain;
 mod open;
 mod persist;
 mod roots;
@@ -128,7 +129,7 @@ struct Inner {
 }
 
 impl Pool {
-    fn store(&self, addr: Addr) -> Result<(u32, &Arc<Store>)> {
+    fn store_at(&self, addr: Addr) -> Result<(u32, &Arc<Store>)> {
         let controller = if addr.is_local() { 0 } else { addr.controller() };
         match self.inner.stores.get(controller as usize) {
             Some(store) if addr.page().0 < store.geometry().pages => Ok((controller, store)),
@@ -138,7 +139,7 @@ impl Pool {
 
     /// Pages touched by `len` bytes at `addr`, all allocated.
     fn pages(&self, addr: Addr, len: u64) -> Result<(u32, PageId, u32)> {
-        let (controller, store) = self.store(addr)?;
+        let (controller, store) = self.store_at(addr)?;
         let last = addr.offset_by(len.max(1) - 1)?;
         let first = addr.page();
         let count = last.page().0 - first.0 + 1;
@@ -461,14 +462,7 @@ impl Pool {
     /// Counters since the pool was opened, and the DRAM in use.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let (resident, dirty, dram, budget) = self.inner.cache.usage();
-        Stats {
-            resident_segments: resident,
-            dirty_segments: dirty,
-            dram_bytes: dram,
-            budget_bytes: budget,
-            ..self.inner.counters.read()
-        }
+        self.inner.cache.usage(self.inner.counters.read())
     }
 
     /// Why accesses through the mapped address failed since the last call: each of them raised a

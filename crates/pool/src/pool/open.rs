@@ -145,7 +145,9 @@ impl Pool {
         let buffers =
             if watched.is_some() { Handlers::memory_bytes(stores[0].segment().bytes() as usize) } else { 0 };
         let budget = (options.dram as usize).saturating_sub(buffers);
-        let cache = Arc::new(Cache::new(region, stores.clone(), Arc::clone(&counters), stride, budget)?);
+        let cache =
+            Cache::new(region, stores.clone(), Arc::clone(&counters), stride, budget, &options.loads)?;
+        let cache = Arc::new(cache);
         // All has gone well: from here on the devices change.
         for store in &stores {
             store.resume()?;

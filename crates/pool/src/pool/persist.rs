@@ -6,6 +6,7 @@ use deepram_core::units::PAGE_BYTES;
 use deepram_core::{Addr, PageId, Status};
 
 use super::Pool;
+use crate::buffer::AlignedBuf;
 use crate::error::{PoolError, Result};
 use crate::format::line::LINE;
 
@@ -102,7 +103,7 @@ impl Pool {
     /// As [`Pool::persist`]; an error of the device may be that of an earlier one.
     pub fn persist_async(&self, addr: Addr, len: u64) -> Result<Persist> {
         self.inner.cache.ensure_open()?;
-        let (controller, store) = self.store(addr)?;
+        let (controller, store) = self.store_at(addr)?;
         let end = addr.offset_by(len.max(1) - 1)?;
         for page in addr.page().0..=end.page().0 {
             let status = store.status(PageId(page))?;
@@ -118,8 +119,8 @@ impl Pool {
         let first = addr.within() / LINE as u64;
         let count = if len == 0 { 0 } else { end.within() / LINE as u64 - first + 1 };
         let start = Addr::new(addr.controller(), 0, 0)?;
-        let group = store.add_lines(first, count, &mut |line, bytes| {
-            self.read(start.offset_by(line * LINE as u64)?, bytes)
+        let group = store.add_lines(first, count, &mut |line, bytes, buffer| {
+            self.read_with(start.offset_by(line * LINE as u64)?, bytes, buffer)
         })?;
         Ok(Persist { controller, group })
     }
@@ -186,6 +187,7 @@ impl Pool {
     pub(super) fn replay_lines(&self) -> Result<()> {
         for (controller, store) in (0_u32..).zip(&self.inner.stores) {
             let mut guarded = BTreeSet::new();
+            let mut buffer = AlignedBuf::zeroed(self.inner.cache.segment_bytes());
             store.each_line(&mut |line, bytes| {
                 let page = PageId((line / PAGE_LINES) as u32);
                 if line / PAGE_LINES >= u64::from(store.geometry().pages) {
@@ -200,7 +202,7 @@ impl Pool {
                     guarded.insert(page);
                 }
                 let addr = Addr::new(controller, page.0, (line % PAGE_LINES * LINE as u64) as u32)?;
-                self.put(addr, bytes)
+                self.put(addr, bytes, &mut buffer)
             })?;
             // What is resident and dirty causes no fault that would look at permissions.
             for page in guarded {

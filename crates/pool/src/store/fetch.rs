@@ -18,6 +18,19 @@ pub(crate) enum Fetched {
     Zero,
 }
 
+/// Where the current version of a segment stands at this moment, for who reads the device by himself.
+pub(crate) enum Place {
+    /// Never written: zeros.
+    Nowhere,
+    /// In this slot, with this checksum.
+    At {
+        /// Number of the slot on the device.
+        slot: u64,
+        /// CRC of its bytes.
+        crc: u32,
+    },
+}
+
 /// Where a segment stands, as far as the tables know at this moment.
 enum Located {
     Nowhere,
@@ -67,6 +80,24 @@ impl Store {
                 }
             }
         }
+    }
+
+    /// Where the current version of a segment is to be read. It may have moved by the time it is read:
+    /// what [`Store::is_whole`] refuses is fetched.
+    pub(crate) fn place(&self, page: PageId, segment: u8) -> Result<Place> {
+        loop {
+            match self.locate(page, segment, None)? {
+                Located::Nowhere => return Ok(Place::Nowhere),
+                Located::Unknown(block) => self.load_summary(block)?,
+                Located::At { slot, record, .. } => return Ok(Place::At { slot, crc: record.crc }),
+            }
+        }
+    }
+
+    /// Whether a segment that was read at its [`Place`] is what was written there.
+    pub(crate) fn is_whole(&self, bytes: &[u8], crc: u32) -> bool {
+        add(&self.counters.bytes_read, bytes.len() as u64);
+        crc32c(bytes) == crc
     }
 
     fn locate(&self, page: PageId, segment: u8, at: Option<Epoch>) -> Result<Located> {

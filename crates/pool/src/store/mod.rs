@@ -41,7 +41,7 @@ use crate::stats::Counters;
 pub(crate) use append::{Commit, Stream, WriteItem};
 pub use check::{DamagedSegment, Report};
 pub(crate) use create::{Identity, Sizing};
-pub(crate) use fetch::Fetched;
+pub(crate) use fetch::{Fetched, Place};
 pub(crate) use lines::{Mark, RingRoot};
 pub(crate) use recover::Recovery;
 pub use sites::{Kind, Site};

@@ -57,6 +57,10 @@ pub(super) enum Peer {
     Pager,
     /// A mapped deepram pool, synced after the fill
     Pool,
+    /// The same pool read by calls at byte grain (load, gather), which promote what is used often
+    PoolLoad,
+    /// The same without promotion
+    PoolLoadUnpromoted,
     /// A shared mapping of a file
     Mmap,
     /// The same with MADV_RANDOM
@@ -72,6 +76,8 @@ impl Peer {
         match self {
             Self::Pager => "pager",
             Self::Pool => "pool",
+            Self::PoolLoad => "pool-load",
+            Self::PoolLoadUnpromoted => "pool-load-unpromoted",
             Self::Mmap => "mmap",
             Self::MmapRandom => "mmap-random",
             Self::Swap => "swap",
@@ -82,7 +88,9 @@ impl Peer {
     /// What its process may use of memory, where it is limited, and whether it may do without the limit.
     fn limit(self, size: u64, dram: u64) -> Option<(u64, bool)> {
         match self {
-            Self::Pager | Self::Pool => Some((dram + PROOF, true)),
+            Self::Pager | Self::Pool | Self::PoolLoad | Self::PoolLoadUnpromoted => {
+                Some((dram + PROOF, true))
+            }
             Self::Mmap | Self::MmapRandom | Self::Swap => Some((dram + size / PAGE_TABLES + PROGRAM, false)),
             Self::Plain => None,
         }

@@ -54,6 +54,8 @@ struct Row<'a> {
     over_swap: Option<Series>,
     over_mmap_random: Option<Series>,
     over_device: Option<Series>,
+    /// Of loads by call, over the same without promotion.
+    over_unpromoted: Option<Series>,
     note: Option<&'a str>,
     rounds: &'a [Done],
 }
@@ -111,13 +113,14 @@ pub(super) fn show(
         let entry = entries.iter().find(|entry| entry.peer == peer);
         entry.map(|entry| rates(workload, entry)).unwrap_or_default()
     };
-    let (swap, random) = (of(Peer::Swap), of(Peer::MmapRandom));
+    let (swap, random, unpromoted) = (of(Peer::Swap), of(Peer::MmapRandom), of(Peer::PoolLoadUnpromoted));
     let limit = match workload {
         Workload::Scan => device.sequential(),
         Workload::Gather => device.random(GATHER_DEPTH).to_vec(),
         Workload::Updates | Workload::Reads | Workload::Zipf => device.random(args.threads).to_vec(),
     };
-    let row = |entry| row(entry, workload, &swap, &random, &limit);
+    let others = Others { swap: &swap, random: &random, unpromoted: &unpromoted, limit: &limit };
+    let row = |entry| row(entry, workload, &others);
     let report = Report {
         workload,
         size_bytes: args.size.0,
@@ -140,9 +143,18 @@ fn absent(entries: &[Entry], reason: impl Fn(&Entry) -> Option<&str>) -> Vec<Abs
     entries.iter().filter_map(|entry| Some(Absent { peer: entry.peer, reason: reason(entry)? })).collect()
 }
 
+/// What a competitor is compared with, round by round.
+struct Others<'a> {
+    swap: &'a [f64],
+    random: &'a [f64],
+    unpromoted: &'a [f64],
+    limit: &'a [f64],
+}
+
 /// One competitor's row; what it is compared with, round by round.
-fn row<'a>(entry: &'a Entry, workload: Workload, swap: &[f64], random: &[f64], limit: &[f64]) -> Row<'a> {
+fn row<'a>(entry: &'a Entry, workload: Workload, others: &Others<'_>) -> Row<'a> {
     let own = rates(workload, entry);
+    let promoted = entry.peer == Peer::PoolLoad;
     let quantile = |what: &str, of: fn(&Quantiles) -> f64| {
         let values: Vec<f64> = entry.rounds.iter().filter_map(|done| done.latency.as_ref().map(of)).collect();
         (!values.is_empty()).then(|| Series::new(what, "us", values))
@@ -155,9 +167,12 @@ fn row<'a>(entry: &'a Entry, workload: Workload, swap: &[f64], random: &[f64], l
         p99_us: quantile("p99", |q| q.p99_us),
         p999_us: quantile("p99.9", |q| q.p999_us),
         peak_bytes: entry.rounds.iter().filter_map(|done| done.peak_bytes).max(),
-        over_swap: ratios("over swap", &own, swap),
-        over_mmap_random: ratios("over mmap-random", &own, random),
-        over_device: ratios("over the device", &own, limit),
+        over_swap: ratios("over swap", &own, others.swap),
+        over_mmap_random: ratios("over mmap-random", &own, others.random),
+        over_device: ratios("over the device", &own, others.limit),
+        over_unpromoted: promoted
+            .then(|| ratios("over pool-load-unpromoted", &own, others.unpromoted))
+            .flatten(),
         rate: Series::new(entry.peer.name(), unit(workload), own),
         note: entry.note.as_deref(),
         rounds: &entry.rounds,
@@ -225,6 +240,10 @@ fn text(report: &Report<'_>) -> String {
     // Writing to a string cannot fail.
     let _ = write!(text, "\n{}", table.render());
     for row in &report.peers {
+        if let Some(over) = &row.over_unpromoted {
+            let (median, min, max) = (number(over.median), number(over.min), number(over.max));
+            let _ = write!(text, "\npromotion: x {median} ({min} – {max})\n");
+        }
         if let Some(note) = row.note {
             let _ = write!(text, "\n{}: {note}\n", row.peer.name());
         }

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use deepram_pool::peer::Memory;
+use deepram_pool::peer::{ByCall, Memory};
 use deepram_trace::workload::{Permutation, Rng, Zipf};
 use serde::{Deserialize, Serialize};
 
@@ -74,71 +74,125 @@ fn numbers(seed: u64, thread: u32) -> Rng {
     Rng::new(seed.wrapping_add(u64::from(thread)), "bench memory")
 }
 
-pub(super) struct Uniform<'a> {
-    words: &'a [AtomicU64],
-    rng: Rng,
-    update: bool,
+/// Words that can be loaded one at a time.
+pub(super) trait Loads {
+    fn count(&self) -> u64;
+
+    /// What the word holds, or that it is not what it should be.
+    fn fits(&self, word: u64) -> bool;
 }
 
-impl<'a> Uniform<'a> {
-    pub(super) fn new(words: &'a [AtomicU64], seed: u64, thread: u32, update: bool) -> Self {
-        Self { words, rng: numbers(seed, thread), update }
+impl Loads for &[AtomicU64] {
+    #[inline]
+    fn count(&self) -> u64 {
+        self.len() as u64
+    }
+
+    #[inline]
+    fn fits(&self, word: u64) -> bool {
+        fits(word, self[word as usize].load(Relaxed))
     }
 }
 
-impl Work for Uniform<'_> {
+impl Loads for &ByCall {
+    #[inline]
+    fn count(&self) -> u64 {
+        self.words().len() as u64
+    }
+
+    #[inline]
+    fn fits(&self, word: u64) -> bool {
+        match self.load(word) {
+            Ok(found) => fits(word, found),
+            Err(error) => {
+                eprintln!("{error}");
+                false
+            }
+        }
+    }
+}
+
+pub(super) struct Uniform<L> {
+    words: L,
+    rng: Rng,
+}
+
+impl<L: Loads> Uniform<L> {
+    pub(super) fn new(words: L, seed: u64, thread: u32) -> Self {
+        Self { words, rng: numbers(seed, thread) }
+    }
+}
+
+impl<L: Loads> Work for Uniform<L> {
+    #[inline]
+    fn step(&mut self) -> u64 {
+        let at = self.rng.below(self.words.count());
+        u64::from(!self.words.fits(at))
+    }
+}
+
+pub(super) struct Updates<'a> {
+    words: &'a [AtomicU64],
+    rng: Rng,
+}
+
+impl<'a> Updates<'a> {
+    pub(super) fn new(words: &'a [AtomicU64], seed: u64, thread: u32) -> Self {
+        Self { words, rng: numbers(seed, thread) }
+    }
+}
+
+impl Work for Updates<'_> {
     #[inline]
     fn step(&mut self) -> u64 {
         let at = self.rng.below(self.words.len() as u64);
-        let word = &self.words[at as usize];
-        let found = if self.update { word.fetch_add(1, Relaxed) } else { word.load(Relaxed) };
-        u64::from(!fits(at, found))
+        u64::from(!fits(at, self.words[at as usize].fetch_add(1, Relaxed)))
     }
 }
 
-pub(super) struct Skewed<'a> {
-    words: &'a [AtomicU64],
+pub(super) struct Skewed<L> {
+    words: L,
     rng: Rng,
     zipf: Zipf,
     places: Permutation,
 }
 
-impl<'a> Skewed<'a> {
-    pub(super) fn new(words: &'a [AtomicU64], seed: u64, thread: u32) -> Self {
-        let pages = words.len() as u64 / PAGE_WORDS;
+impl<L: Loads> Skewed<L> {
+    pub(super) fn new(words: L, seed: u64, thread: u32) -> Self {
+        let pages = words.count() / PAGE_WORDS;
         let (zipf, places) = (Zipf::new(pages, THETA), Permutation::new(pages, seed));
         Self { words, rng: numbers(seed, thread), zipf, places }
     }
 }
 
-impl Work for Skewed<'_> {
+impl<L: Loads> Work for Skewed<L> {
     #[inline]
     fn step(&mut self) -> u64 {
         let page = self.places.at(self.zipf.sample(&mut self.rng));
         let at = page * PAGE_WORDS + self.rng.below(PAGE_WORDS);
-        u64::from(!fits(at, self.words[at as usize].load(Relaxed)))
+        u64::from(!self.words.fits(at))
     }
 }
 
 /// Each thread goes through its own part, again and again.
-pub(super) struct Scan<'a> {
-    words: &'a [AtomicU64],
+pub(super) struct Scan<L> {
+    words: L,
     /// Pages.
     first: u64,
     end: u64,
     next: u64,
 }
 
-impl<'a> Scan<'a> {
-    pub(super) fn new(words: &'a [AtomicU64], thread: u32, threads: u32) -> Self {
-        let pages = words.len() as u64 / PAGE_WORDS;
+impl<L: Loads> Scan<L> {
+    pub(super) fn new(words: L, thread: u32, threads: u32) -> Self {
+        let pages = words.count() / PAGE_WORDS;
         let border = |thread: u32| pages * u64::from(thread) / u64::from(threads);
         let (first, end) = (border(thread), border(thread + 1));
         Self { words, first, end, next: first }
     }
 }
 
-impl Work for Scan<'_> {
+impl<L: Loads> Work for Scan<L> {
     #[inline]
     fn step(&mut self) -> u64 {
         let at = self.next * PAGE_WORDS;
@@ -146,35 +200,35 @@ impl Work for Scan<'_> {
         if self.next == self.end {
             self.next = self.first;
         }
-        u64::from(!fits(at, self.words[at as usize].load(Relaxed)))
+        u64::from(!self.words.fits(at))
     }
 }
 
 pub(super) struct Gather<'a> {
     memory: &'a dyn Memory,
-    words: &'a [AtomicU64],
+    words: u64,
     rng: Rng,
     hints: bool,
     batch: Vec<usize>,
+    found: Vec<u64>,
 }
 
 impl<'a> Gather<'a> {
     pub(super) fn new(memory: &'a dyn Memory, seed: u64, thread: u32, hints: bool) -> Self {
-        let (words, rng) = (memory.words(), numbers(seed, thread));
-        Self { memory, words, rng, hints, batch: Vec::with_capacity(BATCH) }
+        let (words, rng) = (memory.words().len() as u64, numbers(seed, thread));
+        Self { memory, words, rng, hints, batch: Vec::with_capacity(BATCH), found: vec![0; BATCH] }
     }
 }
 
 impl Work for Gather<'_> {
     fn step(&mut self) -> u64 {
-        let words = self.words.len() as u64;
         self.batch.clear();
-        self.batch.extend((0..BATCH).map(|_| self.rng.below(words) as usize));
-        if self.hints {
-            self.memory.will_need(&self.batch);
+        self.batch.extend((0..BATCH).map(|_| self.rng.below(self.words) as usize));
+        if let Err(error) = self.memory.gather(&self.batch, &mut self.found, self.hints) {
+            eprintln!("{error}");
+            return BATCH as u64;
         }
-        let wrong = self.batch.iter().filter(|at| !fits(**at as u64, self.words[**at].load(Relaxed)));
-        wrong.count() as u64
+        self.batch.iter().zip(&self.found).filter(|(at, found)| !fits(**at as u64, **found)).count() as u64
     }
 }
 
@@ -226,8 +280,8 @@ mod tests {
         let words = memory.words();
         let all = |expected: bool| {
             let found = [
-                wrong(Uniform::new(words, 1, 0, false), 1000),
-                wrong(Uniform::new(words, 1, 0, true), 1000),
+                wrong(Uniform::new(words, 1, 0), 1000),
+                wrong(Updates::new(words, 1, 0), 1000),
                 wrong(Skewed::new(words, 1, 0), 1000),
                 wrong(Scan::new(words, 1, 2), 1000),
                 wrong(Gather::new(&memory, 1, 0, true), 2),
@@ -246,7 +300,7 @@ mod tests {
         let words = memory.words();
         let made = [20_000, 10_000];
         for (thread, made) in (0..).zip(made) {
-            assert_eq!(wrong(Uniform::new(words, 7, thread, true), made as usize), 0);
+            assert_eq!(wrong(Updates::new(words, 7, thread), made as usize), 0);
         }
         let (compared, bad) = compare_updates(words, 7, &made);
         assert!(compared > 1000 && bad == 0, "{compared} compared, {bad} wrong");

@@ -1,6 +1,7 @@
 //! The process that one competitor runs in: it goes into its memory cgroup, makes the memory, fills it, warms
 //! up, measures, checks, and says on its standard output what it found.
 
+use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -11,13 +12,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
 use deepram_pool::pager::PagerOptions;
-use deepram_pool::peer::{Anonymous, Memory, Paged, Pooled, SharedFile};
-use deepram_pool::{CreateOptions, Lifetime, Mapping, OpenOptions, Pool, PoolError};
+use deepram_pool::peer::{Anonymous, ByCall, Memory, Paged, Pooled, SharedFile};
+use deepram_pool::{Addr, CreateOptions, Lifetime, LoadOptions, Mapping, OpenOptions, Pool, PoolError};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
 use super::latency::{Latency, Quantiles};
-use super::work::{BATCH, Gather, Scan, Skewed, Uniform, Work, Workload, compare_updates, origin};
+use super::work::{
+    BATCH, Gather, Loads, Scan, Skewed, Uniform, Updates, Work, Workload, compare_updates, origin,
+};
 use super::{Peer, cgroup};
 use crate::output::emit_json;
 
@@ -83,6 +86,8 @@ pub(super) struct Done {
     /// Of single accesses; of batches where they are gathered.
     pub(super) latency: Option<Quantiles>,
     pub(super) words_compared: u64,
+    /// The pool's own counters at the end, filling and warming up included.
+    pub(super) counters: BTreeMap<String, u64>,
     /// The most memory that the group had in use, page cache included; the parent knows it.
     pub(super) peak_bytes: Option<u64>,
 }
@@ -126,14 +131,24 @@ fn memory(task: &Task) -> anyhow::Result<Result<Box<dyn Memory>, String>> {
                 Err(error) => return Err(error).context("the pager"),
             }
         }
-        Peer::Pool => Box::new(pool(&path, task.size, task.dram)?),
+        Peer::Pool => Box::new(pool(&path, task.size, OpenOptions::new(task.dram))?.0),
+        Peer::PoolLoad | Peer::PoolLoadUnpromoted => {
+            if task.workload == Workload::Updates {
+                return Ok(Err("there is no atomic update by call; --read has loads".into()));
+            }
+            let mut loads = LoadOptions::default();
+            if task.peer == Peer::PoolLoadUnpromoted {
+                loads.promotion = None;
+            }
+            let (pooled, first) = pool(&path, task.size, OpenOptions::new(task.dram).loads(loads))?;
+            Box::new(ByCall::new(pooled, first))
+        }
     }))
 }
 
-fn pool(path: &Path, size: u64, dram: u64) -> anyhow::Result<Pooled> {
+fn pool(path: &Path, size: u64, options: OpenOptions) -> anyhow::Result<(Pooled, Addr)> {
     // The first page holds the names.
     Pool::create(&[path], &CreateOptions::new(size + (1 << 20)))?;
-    let options = OpenOptions::new(dram);
     let pool = match Pool::open(&[path], &options) {
         // The bench's loads and stores are all its own.
         Err(PoolError::Watch(_)) => Pool::open(&[path], &options.mapping(Mapping::UserOnly))?,
@@ -141,7 +156,7 @@ fn pool(path: &Path, size: u64, dram: u64) -> anyhow::Result<Pooled> {
     };
     let addr = pool.alloc(size, Lifetime::Permanent)?;
     let words = pool.words(addr, usize::try_from(size / 8)?)?;
-    Ok(Pooled::new(pool, words))
+    Ok((Pooled::new(pool, words), addr))
 }
 
 /// What one thread did.
@@ -199,6 +214,7 @@ fn measure(task: &Task, memory: &dyn Memory) -> anyhow::Result<Done> {
         misses,
         latency: latency.quantiles(),
         words_compared,
+        counters: memory.counters().into_iter().map(|(name, n)| (name.to_owned(), n)).collect(),
         peak_bytes: None,
     })
 }
@@ -231,13 +247,20 @@ fn misses(memory: &dyn Memory) -> anyhow::Result<u64> {
 }
 
 fn one(task: &Task, memory: &dyn Memory, thread: u32, start: &Barrier) -> anyhow::Result<Thread> {
-    let (words, seed) = (memory.words(), task.seed);
+    match (task.workload, memory.by_call()) {
+        (Workload::Updates, _) => paced(task, Updates::new(memory.words(), task.seed, thread), start),
+        (Workload::Gather, _) => paced(task, Gather::new(memory, task.seed, thread, task.hints), start),
+        (_, None) => reading(task, memory.words(), thread, start),
+        (_, Some(calls)) => reading(task, calls, thread, start),
+    }
+}
+
+fn reading(task: &Task, words: impl Loads, thread: u32, start: &Barrier) -> anyhow::Result<Thread> {
+    let seed = task.seed;
     match task.workload {
-        Workload::Updates => paced(task, Uniform::new(words, seed, thread, true), start),
-        Workload::Reads => paced(task, Uniform::new(words, seed, thread, false), start),
         Workload::Zipf => paced(task, Skewed::new(words, seed, thread), start),
         Workload::Scan => paced(task, Scan::new(words, thread, task.threads), start),
-        Workload::Gather => paced(task, Gather::new(memory, seed, thread, task.hints), start),
+        _ => paced(task, Uniform::new(words, seed, thread), start),
     }
 }
 

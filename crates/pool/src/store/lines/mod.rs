@@ -62,11 +62,16 @@ pub(crate) struct Lines {
     led: AtomicBool,
 }
 
+/// Copies lines from this one on; may use memory for a segment.
+pub(crate) type Copy<'a> = &'a mut dyn FnMut(u64, &mut [u8], &mut [u8]) -> Result<()>;
+
 /// What whoever adds lines needs.
 #[derive(Default)]
 struct Order {
     /// Where lines are copied before they are added to a group.
     copies: Vec<u8>,
+    /// Memory for a segment, which copying may need.
+    segment: Option<AlignedBuf>,
     images: Images,
     /// Cuts before the images.
     cuts: u64,
@@ -199,12 +204,7 @@ impl Queue {
 impl Store {
     /// Adds lines from `first` on, which `copy` gives, to the log. Returns the number of the group
     /// that must be durable for all of them to be.
-    pub(crate) fn add_lines(
-        &self,
-        first: u64,
-        count: u64,
-        copy: &mut dyn FnMut(u64, &mut [u8]) -> Result<()>,
-    ) -> Result<u64> {
+    pub(crate) fn add_lines(&self, first: u64, count: u64, copy: Copy<'_>) -> Result<u64> {
         let mut order = self.lines.order.lock().unwrap_or_else(PoisonError::into_inner);
         order.copies.resize(CHUNK_LINES * LINE, 0);
         let mut group = 0;
@@ -217,14 +217,9 @@ impl Store {
         Ok(group)
     }
 
-    fn add_chunk(
-        &self,
-        order: &mut Order,
-        first: u64,
-        count: usize,
-        copy: &mut dyn FnMut(u64, &mut [u8]) -> Result<()>,
-    ) -> Result<u64> {
-        let Order { copies, images, cuts } = order;
+    fn add_chunk(&self, order: &mut Order, first: u64, count: usize, copy: Copy<'_>) -> Result<u64> {
+        let Order { copies, segment, images, cuts } = order;
+        let segment = segment.get_or_insert_with(|| AlignedBuf::zeroed(self.geometry.segment_bytes()));
         let copies = &mut copies[..count * LINE];
         loop {
             let now = self.lines.queue().cuts;
@@ -232,7 +227,7 @@ impl Store {
                 images.clear();
                 *cuts = now;
             }
-            copy(first, copies)?;
+            copy(first, copies, segment)?;
             let changed = || {
                 let lines = (first..).zip(copies.chunks_exact(LINE));
                 lines.filter(|(line, bytes)| images.differs(*line, bytes))
@@ -421,7 +416,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = store(&folder);
         let mut copies = 0;
-        let group = store.add_lines(100, 1, &mut |first, bytes| {
+        let group = store.add_lines(100, 1, &mut |first, bytes, _| {
             copies += 1;
             assert_eq!(first, 100);
             bytes.fill(copies);
@@ -442,7 +437,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = store(&folder);
         store.make_ring().unwrap();
-        let add = || store.add_lines(7, 1, &mut |_, _| Ok(())).unwrap();
+        let add = || store.add_lines(7, 1, &mut |_, _, _| Ok(())).unwrap();
         assert_eq!((add(), add()), (1, 1));
         assert_eq!(store.cut_lines(), 1);
         // Written first, for nothing may join it.

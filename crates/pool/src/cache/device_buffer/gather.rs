@@ -1,0 +1,152 @@
+//! Many loads at once: what is in memory first, then the device with its queue kept full.
+
+use super::super::Cache;
+use super::load::Served;
+use super::reads::{Ended, ReadQueue};
+use super::{Cold, Part};
+use crate::error::{PoolError, Result};
+use crate::store::{Fetched, Place};
+
+/// Segments that are looked up while the lock is held once.
+const LOOKUPS: usize = 32;
+
+/// A segment that is being read.
+struct Going<'p, 'a> {
+    cold: Cold,
+    parts: &'p mut [Part<'a>],
+    crc: u32,
+}
+
+/// One gather.
+struct Gather<'p, 'a> {
+    cache: &'p Cache,
+    queue: ReadQueue,
+    /// Segments to be read, each with all of its parts.
+    cold: Vec<&'p mut [Part<'a>]>,
+    /// By berth.
+    going: Vec<Option<Going<'p, 'a>>>,
+    /// Segments that are on their way into the DRAM cache, or changed while they were read.
+    late: Vec<&'p mut [Part<'a>]>,
+}
+
+impl Cache {
+    /// As [`Cache::load_cold`], for parts of any segments, sorted by segment, with several reads under way. On an
+    /// error some parts are filled.
+    pub(crate) fn gather_cold(&self, parts: &mut [Part<'_>]) -> Result<()> {
+        debug_assert!(parts.is_sorted_by_key(|part| part.index));
+        let (mut cold, mut late) = (Vec::new(), Vec::new());
+        let mut segments = parts.chunk_by_mut(|a, b| a.index == b.index).peekable();
+        while segments.peek().is_some() {
+            let mut state = self.lock();
+            if state.stopping {
+                return Err(PoolError::Closed);
+            }
+            for parts in segments.by_ref().take(LOOKUPS) {
+                match self.look_up(&mut state, parts) {
+                    Served::Done => {}
+                    Served::Loading => late.push(parts),
+                    Served::Cold => cold.push(parts),
+                }
+            }
+        }
+        if cold.len() == 1 {
+            // One read needs no queue.
+            late.append(&mut cold);
+        }
+        if !cold.is_empty() {
+            let queue = self.queues.take();
+            let mut gather = Gather { cache: self, queue, cold, going: Vec::new(), late };
+            let result = gather.run();
+            late = std::mem::take(&mut gather.late);
+            self.queues.give_back(gather.queue);
+            result?;
+        }
+        late.into_iter().try_for_each(|parts| self.load_cold(parts))
+    }
+}
+
+impl Gather<'_, '_> {
+    /// Reads all cold segments. No read is under way when it returns.
+    fn run(&mut self) -> Result<()> {
+        let mut result = Ok(());
+        loop {
+            if result.is_ok() {
+                result = self.refill();
+            }
+            let Some(ended) = self.queue.next() else {
+                match self.cold.pop().filter(|_| result.is_ok()) {
+                    // Others have all slots: this waits for one.
+                    Some(parts) => result = self.cache.load_cold(parts),
+                    None => return result,
+                }
+                continue;
+            };
+            let end = self.end(ended);
+            result = result.and(end);
+        }
+    }
+
+    /// Starts reads until the queue is full, or there is no slot for another one.
+    fn refill(&mut self) -> Result<()> {
+        while !self.cold.is_empty() {
+            let Some(berth) = self.queue.berth() else { return Ok(()) };
+            let Some(parts) = self.cold.pop() else { return Ok(()) };
+            let index = parts[0].index;
+            let mut state = self.cache.lock();
+            if state.stopping {
+                self.queue.leave(berth);
+                return Err(PoolError::Closed);
+            }
+            // Somebody else may have brought it in.
+            let served = self.cache.look_up(&mut state, parts);
+            if !matches!(served, Served::Cold) {
+                self.queue.leave(berth);
+                if matches!(served, Served::Loading) {
+                    self.late.push(parts);
+                }
+                continue;
+            }
+            let Some((cold, slot)) = self.cache.begin(&mut state, index) else {
+                self.queue.leave(berth);
+                self.cold.push(parts);
+                return Ok(());
+            };
+            drop(state);
+            let (store, page, segment) = self.cache.store_of(index);
+            let fetched = match store.place(page, segment) {
+                Ok(Place::At { slot: at, crc }) => {
+                    if self.going.len() <= berth {
+                        self.going.resize_with(berth + 1, || None);
+                    }
+                    self.going[berth] = Some(Going { cold, parts, crc });
+                    self.queue.start(berth, store.device(), store.geometry().offset(at), slot);
+                    continue;
+                }
+                Ok(Place::Nowhere) => Ok(Fetched::Zero),
+                Err(error) => Err(error),
+            };
+            self.queue.leave(berth);
+            if !self.cache.finish(&mut self.cache.lock(), cold, slot, fetched, parts)? {
+                self.late.push(parts);
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks what a read has brought.
+    fn end(&mut self, ended: Ended) -> Result<()> {
+        let Ended { berth, mut slot, result } = ended;
+        let Some(Going { cold, parts, crc }) = self.going[berth].take() else { return Ok(()) };
+        let (store, page, segment) = self.cache.store_of(cold.index());
+        let fetched = match result {
+            Ok(()) if store.is_whole(slot.bytes(), crc) => Ok(Fetched::Data),
+            // Reclamation may have moved it, or it is damaged: this finds out.
+            Ok(()) => store.fetch(page, segment, slot.bytes_mut()),
+            Err(source) => Err(store.device_error("reading a segment", source)),
+        };
+        if !self.cache.finish(&mut self.cache.lock(), cold, slot, fetched, parts)? {
+            self.late.push(parts);
+        }
+        Ok(())
+    }
+}
