@@ -15,6 +15,9 @@ use self::ways::{Bench, Step, WAYS, Way};
 use super::{Common, Scratch, device_written};
 use crate::output::Table;
 
+/// Between two measurements.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// Options of `deepram bench persist`.
 #[derive(Debug, Args)]
 pub(crate) struct PersistArgs {
@@ -94,22 +97,29 @@ pub(super) fn run(args: &PersistArgs) -> anyhow::Result<()> {
         Some((_, _, all)) => all.push(sample),
         None => samples.push((name.to_owned(), threads, vec![sample])),
     };
+    let mut order: Vec<&str> = names.into_iter().filter(|name| wanted(name)).collect();
     for _ in 0..args.common.repeats {
         for &threads in &args.threads {
-            for way in WAYS.iter().filter(|way| wanted(way.name)) {
-                note(way.name, threads, measure(way, &bench, threads, args)?);
-            }
-            for name in python::NAMES.into_iter().filter(|name| wanted(name)) {
-                match python::measure(name, args, &scratch, threads) {
-                    Ok(sample) => note(name, threads, sample),
-                    Err(why) => {
-                        let why = format!("{name}: {why:#}");
-                        if !left_out.contains(&why) {
-                            left_out.push(why);
+            for &name in &order {
+                let found = match WAYS.iter().find(|way| way.name == name) {
+                    Some(way) => measure(way, &bench, threads, args)?,
+                    None => match python::measure(name, args, &scratch, threads) {
+                        Ok(sample) => sample,
+                        Err(why) => {
+                            let why = format!("{name}: {why:#}");
+                            if !left_out.contains(&why) {
+                                left_out.push(why);
+                            }
+                            continue;
                         }
-                    }
-                }
+                    },
+                };
+                note(name, threads, found);
+                // What the device has still to do for one must not be the next one's.
+                std::thread::sleep(PAUSE);
             }
+            // Nor must the same one always come after the same other.
+            order.rotate_left(1);
         }
     }
     bench.close()?;
@@ -205,8 +215,9 @@ fn rows(samples: &[(String, usize, Vec<Sample>)]) -> Vec<Row> {
             samples: all.len(),
         }
     };
+    let place = |name: &str| WAYS.iter().position(|way| way.name == name).unwrap_or(WAYS.len());
     let mut rows: Vec<Row> = samples.iter().map(row).collect();
-    rows.sort_by_key(|row| row.threads);
+    rows.sort_by_key(|row| (row.threads, place(&row.way), row.way.clone()));
     rows
 }
 
