@@ -117,6 +117,44 @@ pub struct Claim {
     pub note: &'static str,
 }
 
+/// A measured magnitude, within a fifth.
+pub(crate) const fn magnitude(
+    id: &'static str,
+    experiment: &'static str,
+    place: &'static str,
+    what: &'static str,
+    (paper, expected): (&'static str, Expected),
+    figures: &'static [&'static str],
+) -> Claim {
+    Claim {
+        id,
+        experiment,
+        place,
+        what,
+        paper,
+        expected,
+        figures,
+        unit: "",
+        tolerance: Tolerance::Relative(0.2),
+        class: Class::Ratio,
+        guest: false,
+        ghost: false,
+        note: "",
+    }
+}
+
+/// A direction or an order.
+pub(crate) const fn trend(
+    id: &'static str,
+    experiment: &'static str,
+    place: &'static str,
+    what: &'static str,
+    expected: (&'static str, Expected),
+    figures: &'static [&'static str],
+) -> Claim {
+    magnitude(id, experiment, place, what, expected, figures).held_to(Class::Trend, Tolerance::None)
+}
+
 /// What became of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Verdict {
@@ -188,6 +226,26 @@ pub struct Judged {
 }
 
 impl Claim {
+    /// The same, but to come so close.
+    pub(crate) const fn held_to(self, class: Class, tolerance: Tolerance) -> Self {
+        Self { class, tolerance, ..self }
+    }
+
+    /// The same with figures in a unit.
+    pub(crate) const fn unit(self, unit: &'static str) -> Self {
+        Self { unit, ..self }
+    }
+
+    /// The same with a note.
+    pub(crate) const fn noted(self, note: &'static str) -> Self {
+        Self { note, ..self }
+    }
+
+    /// The same, but on hardware, programs or data that are not to be had.
+    pub(crate) const fn guest(self) -> Self {
+        Self { guest: true, ..self }
+    }
+
     /// Judges figures, in the order of [`Claim::figures`].
     #[must_use]
     pub fn judge(&self, ours: &[f64]) -> Judged {

@@ -1,9 +1,10 @@
 //! What the paper claims of the two case studies of persistence (facts.md section 6, row S1 sections 5.5 and 5.6).
 
-use crate::claim::{Claim, Class, Expected, Tolerance};
+use crate::claim::{Claim, Class, Expected, Tolerance, magnitude};
 
 const SPEED: &str = "section 5.5, Figure 13";
 const TABLE: &str = "Table 1";
+const RANGE: &str = "The claim has the paper's range; the least and the greatest of ours are judged by it.";
 
 /// One end of a range of which the paper names both.
 const fn within(
@@ -13,21 +14,7 @@ const fn within(
     (paper, low, high): (&'static str, f64, f64),
     figure: &'static [&'static str],
 ) -> Claim {
-    Claim {
-        id,
-        experiment: "filesystem",
-        place,
-        what,
-        paper,
-        expected: Expected::Range(low, high),
-        figures: figure,
-        unit: "",
-        tolerance: Tolerance::Relative(0.2),
-        class: Class::Ratio,
-        guest: true,
-        ghost: false,
-        note: "The claim has the paper's range; the least and the greatest of ours are judged by it.",
-    }
+    magnitude(id, "filesystem", place, what, (paper, Expected::Range(low, high)), figure).guest().noted(RANGE)
 }
 
 macro_rules! range {
@@ -101,35 +88,20 @@ const PLACE: &str = "section 5.6, Figure 14";
 const fn claim(
     id: &'static str,
     what: &'static str,
-    (paper, expected): (&'static str, Expected),
+    expected: (&'static str, Expected),
     figures: &'static [&'static str],
     note: &'static str,
 ) -> Claim {
-    Claim {
-        id,
-        experiment: "database",
-        place: PLACE,
-        what,
-        paper,
-        expected,
-        figures,
-        unit: "",
-        tolerance: Tolerance::Relative(0.2),
-        class: Class::Ratio,
-        guest: true,
-        ghost: false,
-        note,
-    }
+    magnitude(id, "database", PLACE, what, expected, figures).guest().noted(note)
 }
 
 const AVERAGE: &str = "Of 4, 8, 12 and 16 clients.";
-const RANGE: &str = "The claim has the paper's range; the least and the greatest of ours are judged by it.";
 
 /// What the paper claims of databases.
 pub(super) fn database() -> Vec<Claim> {
     let value = |paper, number| (paper, Expected::Value(number));
     let range = |paper, low, high| (paper, Expected::Range(low, high));
-    let trend = |claim: Claim| Claim { class: Class::Trend, tolerance: Tolerance::None, ..claim };
+    let trend = |claim: Claim| claim.held_to(Class::Trend, Tolerance::None);
     let lifetime = "Pages programmed for a transaction, at 16 clients.";
     let table = |claim: Claim| Claim { place: "Table 1", ..claim };
     vec![

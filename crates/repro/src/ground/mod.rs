@@ -10,7 +10,7 @@ use deepram_sim::ssd::Precondition;
 use deepram_sim::{RunOptions, System, SystemConfig};
 
 use crate::chart::{Axis, Bars, Chart, Drawing, Reference, Series};
-use crate::claim::{Claim, Class, Expected, Tolerance};
+use crate::claim::{Claim, Class, Expected, Tolerance, magnitude, trend};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, Outcome, Paper, Settings};
 use crate::run::Figures;
@@ -18,6 +18,7 @@ use crate::sensitivity::{Change, Headline, Parameter, Sensitivity};
 use crate::simulate;
 
 const PEERS: &str = "docs/simulator-peers.md, DiskSim 4.0 with the SSD extension";
+const QUEUEING: &str = "queueing; presets tlc and ddr4-2400";
 
 const fn disksim(
     id: &'static str,
@@ -25,45 +26,10 @@ const fn disksim(
     (paper, value): (&'static str, f64),
     figures: &'static [&'static str],
 ) -> Claim {
-    Claim {
-        id,
-        experiment: "disksim",
-        place: PEERS,
-        what,
-        paper,
-        expected: Expected::Value(value),
-        figures,
-        unit: "µs",
-        tolerance: Tolerance::Absolute(0.0005),
-        class: Class::Exact,
-        guest: false,
-        ghost: false,
-        note: "half of the last digit given",
-    }
-}
-
-const fn physics(
-    id: &'static str,
-    experiment: &'static str,
-    what: &'static str,
-    (paper, expected): (&'static str, Expected),
-    figures: &'static [&'static str],
-) -> Claim {
-    Claim {
-        id,
-        experiment,
-        place: "queueing; presets tlc and ddr4-2400",
-        what,
-        paper,
-        expected,
-        figures,
-        unit: "",
-        tolerance: Tolerance::None,
-        class: Class::Trend,
-        guest: false,
-        ghost: false,
-        note: "",
-    }
+    magnitude(id, "disksim", PEERS, what, (paper, Expected::Value(value)), figures)
+        .held_to(Class::Exact, Tolerance::Absolute(0.0005))
+        .unit("µs")
+        .noted("half of the last digit given")
 }
 
 /// What is claimed.
@@ -76,23 +42,26 @@ pub const CLAIMS: [Claim; 6] = [
     ),
     disksim("disksim-random", "Random reads, mean response", ("136.118 µs", 136.118), &["random_read_us"]),
     disksim("disksim-write", "Random writes, mean response", ("329.458 µs", 329.458), &["random_write_us"]),
-    physics(
+    trend(
         "depth-helps",
         "depth",
+        QUEUEING,
         "Reads a second of a drive at queue depths 1, 4, 16 and 64",
         ("rising", Expected::Rising),
         &["rate.d1", "rate.d4", "rate.d16", "rate.d64"],
     ),
-    physics(
+    trend(
         "depth-costs",
         "depth",
+        QUEUEING,
         "Their mean latency",
         ("rising", Expected::Rising),
         &["latency_us.d1", "latency_us.d4", "latency_us.d16", "latency_us.d64"],
     ),
-    physics(
+    trend(
         "dram-faster",
         "depth",
+        QUEUEING,
         "Latency of a drive's read over that of a DRAM line",
         ("above 100", Expected::AtLeast(100.0)),
         &["drive_over_dram"],

@@ -4,69 +4,22 @@
 //! Names of figures: `gups.speedup.t1.75us` is NVMM over the SSD system, user instructions per cycle, one thread,
 //! 75 µs of read latency; `t16` sixteen threads; `prefetch16` NVMM fetching the next sixteen blocks.
 
-use crate::claim::{Claim, Class, Expected, Tolerance};
-
-const PLUS_MINUS_20: Tolerance = Tolerance::Relative(0.2);
-const PLUS_MINUS_5: Tolerance = Tolerance::Relative(0.05);
+use crate::claim::{Claim, Class, Expected, Tolerance, magnitude, trend};
 
 const OVERHEAD: &str = "The Software Overhead of SSDs, table";
 const PERFORMANCE: &str = "Performance, Power, and Energy Comparisons";
 const LATENCY: &str = "Latency Sensitivity";
-
-/// A claim of the published text about a measured magnitude, on a full-system simulator that is not to be had.
-const fn magnitude(
-    id: &'static str,
-    experiment: &'static str,
-    place: &'static str,
-    what: &'static str,
-    (paper, expected): (&'static str, Expected),
-    figures: &'static [&'static str],
-) -> Claim {
-    Claim {
-        id,
-        experiment,
-        place,
-        what,
-        paper,
-        expected,
-        figures,
-        unit: "",
-        tolerance: PLUS_MINUS_20,
-        class: Class::Ratio,
-        guest: true,
-        ghost: false,
-        note: "",
-    }
-}
-
-/// One about a direction.
-const fn trend(
-    id: &'static str,
-    experiment: &'static str,
-    place: &'static str,
-    what: &'static str,
-    (paper, expected): (&'static str, Expected),
-    figures: &'static [&'static str],
-) -> Claim {
-    Claim {
-        tolerance: Tolerance::None,
-        class: Class::Trend,
-        ..magnitude(id, experiment, place, what, (paper, expected), figures)
-    }
-}
 
 /// A trend that only the text of the earlier draft has.
 const fn ghost(
     id: &'static str,
     experiment: &'static str,
     what: &'static str,
-    (paper, expected): (&'static str, Expected),
+    expected: (&'static str, Expected),
     figures: &'static [&'static str],
 ) -> Claim {
-    Claim {
-        ghost: true,
-        ..trend(id, experiment, "earlier draft, within the figures", what, (paper, expected), figures)
-    }
+    let place = "earlier draft, within the figures";
+    Claim { ghost: true, ..trend(id, experiment, place, what, expected, figures).guest() }
 }
 
 /// A number that the page table's description fixes.
@@ -78,13 +31,9 @@ const fn exact(
     figures: &'static [&'static str],
     unit: &'static str,
 ) -> Claim {
-    Claim {
-        tolerance: Tolerance::None,
-        class: Class::Exact,
-        guest: false,
-        unit,
-        ..magnitude(id, "page-table", place, what, (paper, Expected::Value(value)), figures)
-    }
+    magnitude(id, "page-table", place, what, (paper, Expected::Value(value)), figures)
+        .held_to(Class::Exact, Tolerance::None)
+        .unit(unit)
 }
 
 /// A cell of the software-overhead table.
@@ -95,21 +44,10 @@ const fn overhead(
     figures: &'static [&'static str],
     unit: &'static str,
 ) -> Claim {
-    Claim {
-        tolerance: PLUS_MINUS_5,
-        class: Class::Calibrated,
-        unit,
-        ..magnitude(id, "overhead", OVERHEAD, what, (paper, Expected::Value(value)), figures)
-    }
-}
-
-const fn noted(claim: Claim, note: &'static str) -> Claim {
-    Claim { note, ..claim }
-}
-
-/// In watts; and no hardware or guest beside the memory system matters.
-const fn of_memory(claim: Claim, unit: &'static str) -> Claim {
-    Claim { unit, guest: false, ..claim }
+    magnitude(id, "overhead", OVERHEAD, what, (paper, Expected::Value(value)), figures)
+        .held_to(Class::Calibrated, Tolerance::Relative(0.05))
+        .unit(unit)
+        .guest()
 }
 
 const MANY: &str = "sixteen threads; the text does not say whether NVMM prefetches here: read as not";
@@ -121,28 +59,25 @@ const FAR_BELOW: &str = "\"significantly lower\" is read as at most half";
 pub const CLAIMS: [Claim; 47] = [
     // Page table.
     exact("entry-size", "Page Table", "Size of a page-table entry", ("16 B", 16.0), &["entry.bytes"], "B"),
-    noted(
-        exact(
-            "bit-vector-examples",
-            "Use of the Bit Vector's Sub-Page Valid Bits",
-            "Examples of bit vectors that come out bit for bit: whole page, two worn flash pages, two dirty segments",
-            ("3 of 3", 3.0),
-            &["vector.examples_right"],
-            "",
-        ),
-        "placed by the code that the pool and the simulator use",
-    ),
-    noted(
-        exact(
-            "bit-vector-distances",
-            "Use of the Bit Vector's Sub-Page Valid Bits",
-            "Distances of segments 2 and 5 that one entry can hold, with the vectors of the list",
-            ("7 of 7", 7.0),
-            &["vector.distances_right"],
-            "",
-        ),
-        "all distances from 1 to 31 are tried: one more or fewer than the list would show",
-    ),
+    exact(
+        "bit-vector-examples",
+        "Use of the Bit Vector's Sub-Page Valid Bits",
+        "Examples of bit vectors that come out bit for bit: whole page, two worn flash pages, \
+         two dirty segments",
+        ("3 of 3", 3.0),
+        &["vector.examples_right"],
+        "",
+    )
+    .noted("placed by the code that the pool and the simulator use"),
+    exact(
+        "bit-vector-distances",
+        "Use of the Bit Vector's Sub-Page Valid Bits",
+        "Distances of segments 2 and 5 that one entry can hold, with the vectors of the list",
+        ("7 of 7", 7.0),
+        &["vector.distances_right"],
+        "",
+    )
+    .noted("all distances from 1 to 31 are tried: one more or fewer than the list would show"),
     // Software overhead.
     overhead("overhead-slc-total", "SLC: whole access, mean", ("85.4 µs", 85.4), &["slc.total_us"], "µs"),
     overhead(
@@ -182,7 +117,8 @@ pub const CLAIMS: [Claim; 47] = [
         "NVMM over the SSD system, mean of all workloads",
         ("1.5 to 2", Expected::Range(1.5, 2.0)),
         &["nvmm_over_ssd.mean"],
-    ),
+    )
+    .guest(),
     magnitude(
         "within-dram",
         "technology",
@@ -190,35 +126,30 @@ pub const CLAIMS: [Claim; 47] = [
         "All-DRAM over NVMM, mean of all workloads",
         ("at most 2", Expected::AtMost(2.0)),
         &["dram_over_nvmm.mean"],
-    ),
-    noted(
-        Claim {
-            unit: "%",
-            ..magnitude(
-                "slc-single",
-                "technology",
-                PERFORMANCE,
-                "NVMM with SLC, share of all-DRAM, realistic single-threaded workloads",
-                ("about 95 %", Expected::Value(95.0)),
-                &["slc.single_thread_percent"],
-            )
-        },
-        NEARLY,
-    ),
-    noted(
-        Claim {
-            unit: "%",
-            ..magnitude(
-                "slc-multi",
-                "technology",
-                PERFORMANCE,
-                "NVMM with SLC, share of all-DRAM, some realistic multi-threaded workloads",
-                ("80 %", Expected::Value(80.0)),
-                &["slc.multi_thread_percent"],
-            )
-        },
-        NEARLY,
-    ),
+    )
+    .guest(),
+    magnitude(
+        "slc-single",
+        "technology",
+        PERFORMANCE,
+        "NVMM with SLC, share of all-DRAM, realistic single-threaded workloads",
+        ("about 95 %", Expected::Value(95.0)),
+        &["slc.single_thread_percent"],
+    )
+    .guest()
+    .unit("%")
+    .noted(NEARLY),
+    magnitude(
+        "slc-multi",
+        "technology",
+        PERFORMANCE,
+        "NVMM with SLC, share of all-DRAM, some realistic multi-threaded workloads",
+        ("80 %", Expected::Value(80.0)),
+        &["slc.multi_thread_percent"],
+    )
+    .guest()
+    .unit("%")
+    .noted(NEARLY),
     // GUPS.
     magnitude(
         "gups-1",
@@ -227,7 +158,8 @@ pub const CLAIMS: [Claim; 47] = [
         "GUPS at 75 µs, one thread: NVMM over SSD",
         ("3", Expected::Value(3.0)),
         &["gups.speedup.t1.75us"],
-    ),
+    )
+    .guest(),
     magnitude(
         "gups-1-prefetch",
         "gups",
@@ -235,18 +167,18 @@ pub const CLAIMS: [Claim; 47] = [
         "GUPS at 75 µs, one thread, prefetching sixteen: NVMM over SSD",
         ("3.7", Expected::Value(3.7)),
         &["gups.speedup.t1.prefetch16.75us"],
-    ),
-    noted(
-        magnitude(
-            "gups-many",
-            "gups",
-            LATENCY,
-            "GUPS at 75 µs, many threads: NVMM over SSD",
-            ("4.7", Expected::Value(4.7)),
-            &["gups.speedup.t16.75us"],
-        ),
-        MANY,
-    ),
+    )
+    .guest(),
+    magnitude(
+        "gups-many",
+        "gups",
+        LATENCY,
+        "GUPS at 75 µs, many threads: NVMM over SSD",
+        ("4.7", Expected::Value(4.7)),
+        &["gups.speedup.t16.75us"],
+    )
+    .guest()
+    .noted(MANY),
     trend(
         "gups-prefetch-hurts",
         "gups",
@@ -254,7 +186,8 @@ pub const CLAIMS: [Claim; 47] = [
         "GUPS at 750 µs, one thread: NVMM with prefetch over without",
         ("below 1", Expected::AtMost(1.0)),
         &["gups.prefetch_gain.t1.750us"],
-    ),
+    )
+    .guest(),
     // MMAP.
     magnitude(
         "mmap-1",
@@ -263,7 +196,8 @@ pub const CLAIMS: [Claim; 47] = [
         "MMAP at 75 µs, one thread: NVMM over SSD",
         ("about 1", Expected::Value(1.0)),
         &["mmap.speedup.t1.75us"],
-    ),
+    )
+    .guest(),
     magnitude(
         "mmap-1-prefetch",
         "mmap",
@@ -271,7 +205,8 @@ pub const CLAIMS: [Claim; 47] = [
         "MMAP at 75 µs, one thread, prefetching sixteen: NVMM over SSD",
         ("1.6", Expected::Value(1.6)),
         &["mmap.speedup.t1.prefetch16.75us"],
-    ),
+    )
+    .guest(),
     magnitude(
         "mmap-many",
         "mmap",
@@ -279,7 +214,8 @@ pub const CLAIMS: [Claim; 47] = [
         "MMAP at 75 µs, many threads: NVMM over SSD",
         ("3", Expected::Value(3.0)),
         &["mmap.speedup.t16.75us"],
-    ),
+    )
+    .guest(),
     magnitude(
         "mmap-many-prefetch",
         "mmap",
@@ -287,7 +223,8 @@ pub const CLAIMS: [Claim; 47] = [
         "MMAP at 75 µs, many threads, prefetching sixteen: NVMM over SSD",
         ("7", Expected::Value(7.0)),
         &["mmap.speedup.t16.prefetch16.75us"],
-    ),
+    )
+    .guest(),
     trend(
         "mmap-crossover",
         "mmap",
@@ -295,7 +232,8 @@ pub const CLAIMS: [Claim; 47] = [
         "MMAP at 150 µs, one thread, no prefetch: the SSD is ahead",
         ("below 1", Expected::AtMost(1.0)),
         &["mmap.speedup.t1.150us"],
-    ),
+    )
+    .guest(),
     trend(
         "mmap-crossover-far",
         "mmap",
@@ -303,7 +241,8 @@ pub const CLAIMS: [Claim; 47] = [
         "MMAP at 750 µs, one thread, no prefetch: the SSD is ahead",
         ("below 1", Expected::AtMost(1.0)),
         &["mmap.speedup.t1.750us"],
-    ),
+    )
+    .guest(),
     ghost(
         "mmap-crossover-prefetch",
         "mmap",
@@ -377,105 +316,81 @@ pub const CLAIMS: [Claim; 47] = [
         &["dd_write.gain16"],
     ),
     // Power and energy.
-    noted(
-        of_memory(
-            trend(
-                "power-8g",
-                "power",
-                PERFORMANCE,
-                "Power of NVMM over all-DRAM, 8 GB",
-                ("about 1", Expected::Range(0.5, 2.0)),
-                &["nvmm_over_dram.8gb.power"],
-            ),
-            "",
-        ),
-        ROUGHLY,
-    ),
-    noted(
-        trend(
-            "energy-8g",
-            "power",
-            PERFORMANCE,
-            "Energy of NVMM over all-DRAM, 8 GB",
-            ("about 1", Expected::Range(0.5, 2.0)),
-            &["nvmm_over_dram.8gb.energy"],
-        ),
-        ROUGHLY,
-    ),
-    noted(
-        of_memory(
-            trend(
-                "power-1t",
-                "power",
-                PERFORMANCE,
-                "Power of NVMM over all-DRAM, 1 TB",
-                ("well below 1", Expected::AtMost(0.5)),
-                &["nvmm_over_dram.1tb.power"],
-            ),
-            "",
-        ),
-        FAR_BELOW,
-    ),
-    noted(
-        trend(
-            "energy-1t",
-            "power",
-            PERFORMANCE,
-            "Energy of NVMM over all-DRAM, 1 TB",
-            ("well below 1", Expected::AtMost(0.5)),
-            &["nvmm_over_dram.1tb.energy"],
-        ),
-        FAR_BELOW,
-    ),
-    noted(
-        of_memory(
-            trend(
-                "power-dram-1t",
-                "power",
-                PERFORMANCE,
-                "Power of 1 TB of DRAM, unused ranks in low-power modes",
-                ("below 100 W", Expected::AtMost(100.0)),
-                &["dram.1tb.power_w"],
-            ),
-            "W",
-        ),
-        "the paper gives 100 W as where it would be without these modes",
-    ),
-    of_memory(
-        trend(
-            "background-8g",
-            "power",
-            PERFORMANCE,
-            "Background and refresh, share of the power of 8 GB of DRAM",
-            ("small", Expected::AtMost(50.0)),
-            &["dram.8gb.background_percent"],
-        ),
-        "%",
-    ),
-    of_memory(
-        trend(
-            "background-1t",
-            "power",
-            PERFORMANCE,
-            "Background and refresh, share of the power of 1 TB of DRAM",
-            ("dominates", Expected::AtLeast(50.0)),
-            &["dram.1tb.background_percent"],
-        ),
-        "%",
-    ),
+    trend(
+        "power-8g",
+        "power",
+        PERFORMANCE,
+        "Power of NVMM over all-DRAM, 8 GB",
+        ("about 1", Expected::Range(0.5, 2.0)),
+        &["nvmm_over_dram.8gb.power"],
+    )
+    .noted(ROUGHLY),
+    trend(
+        "energy-8g",
+        "power",
+        PERFORMANCE,
+        "Energy of NVMM over all-DRAM, 8 GB",
+        ("about 1", Expected::Range(0.5, 2.0)),
+        &["nvmm_over_dram.8gb.energy"],
+    )
+    .guest()
+    .noted(ROUGHLY),
+    trend(
+        "power-1t",
+        "power",
+        PERFORMANCE,
+        "Power of NVMM over all-DRAM, 1 TB",
+        ("well below 1", Expected::AtMost(0.5)),
+        &["nvmm_over_dram.1tb.power"],
+    )
+    .noted(FAR_BELOW),
+    trend(
+        "energy-1t",
+        "power",
+        PERFORMANCE,
+        "Energy of NVMM over all-DRAM, 1 TB",
+        ("well below 1", Expected::AtMost(0.5)),
+        &["nvmm_over_dram.1tb.energy"],
+    )
+    .guest()
+    .noted(FAR_BELOW),
+    trend(
+        "power-dram-1t",
+        "power",
+        PERFORMANCE,
+        "Power of 1 TB of DRAM, unused ranks in low-power modes",
+        ("below 100 W", Expected::AtMost(100.0)),
+        &["dram.1tb.power_w"],
+    )
+    .unit("W")
+    .noted("the paper gives 100 W as where it would be without these modes"),
+    trend(
+        "background-8g",
+        "power",
+        PERFORMANCE,
+        "Background and refresh, share of the power of 8 GB of DRAM",
+        ("small", Expected::AtMost(50.0)),
+        &["dram.8gb.background_percent"],
+    )
+    .unit("%"),
+    trend(
+        "background-1t",
+        "power",
+        PERFORMANCE,
+        "Background and refresh, share of the power of 1 TB of DRAM",
+        ("dominates", Expected::AtLeast(50.0)),
+        &["dram.1tb.background_percent"],
+    )
+    .unit("%"),
     // Lifetime.
-    noted(
-        of_memory(
-            trend(
-                "wear-order",
-                "lifetime",
-                "NVMM's figure of the architecture, text below it",
-                "Time to half of one 8 Gb device, to all of it; to half of a thousand, to all of them",
-                ("2 and 3 days; 2 to 3 and 4 to 5 years", Expected::Rising),
-                &["one.half_days", "one.gone_days", "thousand.half_days", "thousand.gone_days"],
-            ),
-            "days",
-        ),
-        "a trend only: a thousand times two and three days are 5.5 and 8.2 years, not the paper's",
-    ),
+    trend(
+        "wear-order",
+        "lifetime",
+        "NVMM's figure of the architecture, text below it",
+        "Time to half of one 8 Gb device, to all of it; to half of a thousand, to all of them",
+        ("2 and 3 days; 2 to 3 and 4 to 5 years", Expected::Rising),
+        &["one.half_days", "one.gone_days", "thousand.half_days", "thousand.gone_days"],
+    )
+    .unit("days")
+    .noted("a trend only: a thousand times two and three days are 5.5 and 8.2 years, not the paper's"),
 ];

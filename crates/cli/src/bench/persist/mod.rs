@@ -29,6 +29,9 @@ pub(crate) struct PersistArgs {
     /// Threads, one measurement each
     #[arg(long, default_value = "1,4,16", value_delimiter = ',', value_name = "N,...")]
     threads: Vec<usize>,
+    /// Persists that each thread has under way in `persist-async`
+    #[arg(long, default_value_t = 64, value_name = "N")]
+    outstanding: usize,
     /// Seconds of each measurement
     #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
     seconds: f64,
@@ -84,10 +87,11 @@ pub(super) fn run(args: &PersistArgs) -> anyhow::Result<()> {
     }
     anyhow::ensure!(args.size.0 >= 1 << 20, "--size {}: at least 1M", args.size);
     anyhow::ensure!(args.threads.iter().all(|&n| (1..=256).contains(&n)), "--threads: 1 to 256 each");
+    anyhow::ensure!(args.outstanding > 0, "--outstanding: at least 1");
     anyhow::ensure!(args.seconds > 0.0 && args.seconds.is_finite(), "--seconds must be above 0");
     let wanted = |name: &str| args.ways.is_empty() || args.ways.iter().any(|way| way == name);
     let scratch = Scratch::new(&args.common.dir)?;
-    let bench = Bench::new(&scratch, args.size.0)?;
+    let bench = Bench::new(&scratch, args.size.0, args.outstanding)?;
     let mut left_out = Vec::new();
     let mut samples: Vec<(String, usize, Vec<Sample>)> = Vec::new();
     let mut note = |name: &str, threads: usize, sample: Sample| match samples

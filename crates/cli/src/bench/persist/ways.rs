@@ -17,8 +17,6 @@ use super::super::{Scratch, mix};
 const LINE: u64 = 64;
 /// Bytes of the transaction log.
 const LOG_BYTES: u64 = 1 << 20;
-/// Persists that a thread has under way in the asynchronous way.
-const OUTSTANDING: usize = 64;
 
 pub(super) const DSYNC_4K: &str = "dsync-4k";
 pub(super) const DSYNC_512: &str = "dsync-512";
@@ -53,12 +51,14 @@ pub(super) struct Bench {
     direct: DirectFile,
     buffered: File,
     folder: std::path::PathBuf,
+    /// Persists that a thread has under way in the asynchronous way.
+    outstanding: usize,
     /// Numbers the updates of all threads, so that no two rounds touch the same places in turn.
     updates: AtomicU64,
 }
 
 impl Bench {
-    pub(super) fn new(scratch: &Scratch, size: u64) -> anyhow::Result<Self> {
+    pub(super) fn new(scratch: &Scratch, size: u64, outstanding: usize) -> anyhow::Result<Self> {
         let size = size / (1 << 20) * (1 << 20);
         let file = scratch.file("pool");
         let memory = size + LOG_BYTES;
@@ -75,7 +75,17 @@ impl Bench {
         let buffered = File::options().read(true).write(true).open(&buffered_path)?;
         let folder = scratch.file("appended");
         std::fs::create_dir(&folder)?;
-        Ok(Self { pool, region, log, size, direct, buffered, folder, updates: AtomicU64::new(0) })
+        Ok(Self {
+            pool,
+            region,
+            log,
+            size,
+            direct,
+            buffered,
+            folder,
+            outstanding,
+            updates: AtomicU64::new(0),
+        })
     }
 
     pub(super) fn close(self) -> anyhow::Result<()> {
@@ -107,7 +117,7 @@ fn persist_async(bench: &Bench, _: usize) -> anyhow::Result<Step<'_>> {
     let words = bench.pool.words(bench.region, (bench.size / 8) as usize)?;
     let mut under_way = VecDeque::new();
     Ok(Box::new(move || {
-        if under_way.len() == OUTSTANDING
+        if under_way.len() == bench.outstanding
             && let Some(oldest) = under_way.pop_front()
         {
             bench.pool.wait(oldest)?;

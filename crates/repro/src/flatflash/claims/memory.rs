@@ -1,7 +1,7 @@
 //! Latency and GUPS: sections 5.1 and 5.2, and their rows of Table 1.
 
-use super::{PAGES, TABLE_1, magnitude, trend};
-use crate::claim::{Claim, Expected};
+use super::{PAGES, TABLE_1};
+use crate::claim::{Claim, Expected, magnitude, trend};
 
 use Expected::{AtLeast, Range, Rising, Value};
 
@@ -142,15 +142,13 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         ("1.6", Value(1.6)),
         &["gups.time.over_unified.mean"],
     ),
-    Claim {
-        note: PAGES,
-        ..magnitude(
-            "gups-lifetime",
-            "gups",
-            TABLE_1,
-            "GUPS, lifetime of the drive over UnifiedMMap's",
-            ("1.3", Value(1.3)),
-            &["gups.programs.over_unified"],
-        )
-    },
+    magnitude(
+        "gups-lifetime",
+        "gups",
+        TABLE_1,
+        "GUPS, lifetime of the drive over UnifiedMMap's",
+        ("1.3", Value(1.3)),
+        &["gups.programs.over_unified"],
+    )
+    .noted(PAGES),
 ];

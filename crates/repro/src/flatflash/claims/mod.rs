@@ -8,60 +8,13 @@ pub(super) mod memory;
 pub(super) mod programs;
 pub(super) mod tables;
 
-use crate::claim::{Claim, Class, Expected, Tolerance};
+use crate::claim::{Claim, Class, Expected, Tolerance, magnitude};
 
 const TABLE_1: &str = "Table 1";
 const PAGES: &str = "UnifiedMMap's pages programmed over FlatFlash's, of all settings together";
 const STAND_IN: &str =
     "a generated graph and a plain pull over its edges stand in for GraphChi and its graphs";
 const PAIRS: &str = "pairs in pages stand in for Redis";
-
-/// A measured magnitude, within a fifth.
-pub(super) const fn magnitude(
-    id: &'static str,
-    experiment: &'static str,
-    place: &'static str,
-    what: &'static str,
-    (paper, expected): (&'static str, Expected),
-    figures: &'static [&'static str],
-) -> Claim {
-    Claim {
-        id,
-        experiment,
-        place,
-        what,
-        paper,
-        expected,
-        figures,
-        unit: "",
-        tolerance: Tolerance::Relative(0.2),
-        class: Class::Ratio,
-        guest: false,
-        ghost: false,
-        note: "",
-    }
-}
-
-/// One that depends on programs and data that are not to be had; `note` says what stands in.
-const fn guest(claim: Claim, note: &'static str) -> Claim {
-    Claim { guest: true, note, ..claim }
-}
-
-/// A direction.
-pub(super) const fn trend(
-    id: &'static str,
-    experiment: &'static str,
-    place: &'static str,
-    what: &'static str,
-    (paper, expected): (&'static str, Expected),
-    figures: &'static [&'static str],
-) -> Claim {
-    Claim {
-        tolerance: Tolerance::None,
-        class: Class::Trend,
-        ..magnitude(id, experiment, place, what, (paper, expected), figures)
-    }
-}
 
 /// A cost of Table 2, to the digit given.
 const fn constant(
@@ -70,11 +23,8 @@ const fn constant(
     (paper, us): (&'static str, f64),
     figures: &'static [&'static str],
 ) -> Claim {
-    Claim {
-        unit: "µs",
-        tolerance: Tolerance::Absolute(0.05),
-        class: Class::Exact,
-        note: "half of the last digit given",
-        ..magnitude(id, "constants", "Table 2", what, (paper, Expected::Value(us)), figures)
-    }
+    magnitude(id, "constants", "Table 2", what, (paper, Expected::Value(us)), figures)
+        .held_to(Class::Exact, Tolerance::Absolute(0.05))
+        .unit("µs")
+        .noted("half of the last digit given")
 }

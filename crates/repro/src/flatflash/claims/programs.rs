@@ -1,7 +1,7 @@
 //! Graphs and the key-value store: sections 5.3 and 5.4, and their rows of Table 1.
 
-use super::{PAGES, PAIRS, STAND_IN, TABLE_1, guest, magnitude, trend};
-use crate::claim::{Claim, Expected};
+use super::{PAGES, PAIRS, STAND_IN, TABLE_1};
+use crate::claim::{Claim, Expected, magnitude, trend};
 
 use Expected::{Range, Rising, Value};
 
@@ -12,279 +12,254 @@ const TAIL: &str =
 
 /// The claims.
 pub(in super::super) const CLAIMS: &[Claim] = &[
-    guest(
-        magnitude(
-            "pagerank-unified-least",
-            "graph",
-            GRAPH,
-            "PageRank, UnifiedMMap over FlatFlash, over graphs and DRAM, least",
-            ("1.1 to 1.6", Range(1.1, 1.6)),
-            &["pagerank.time.over_unified.least"],
-        ),
-        STAND_IN,
-    ),
-    guest(
-        magnitude(
-            "pagerank-unified-most",
-            "graph",
-            GRAPH,
-            "PageRank, UnifiedMMap over FlatFlash, over graphs and DRAM, greatest",
-            ("1.1 to 1.6", Range(1.1, 1.6)),
-            &["pagerank.time.over_unified.most"],
-        ),
-        STAND_IN,
-    ),
-    guest(
-        magnitude(
-            "pagerank-stack-least",
-            "graph",
-            GRAPH,
-            "PageRank, TraditionalStack over FlatFlash, over graphs and DRAM, least",
-            ("1.2 to 3.3", Range(1.2, 3.3)),
-            &["pagerank.time.over_stack.least"],
-        ),
-        STAND_IN,
-    ),
-    guest(
-        magnitude(
-            "pagerank-stack-most",
-            "graph",
-            GRAPH,
-            "PageRank, TraditionalStack over FlatFlash, over graphs and DRAM, greatest",
-            ("1.2 to 3.3", Range(1.2, 3.3)),
-            &["pagerank.time.over_stack.most"],
-        ),
-        STAND_IN,
-    ),
-    guest(
-        trend(
-            "pagerank-dram",
-            "graph",
-            GRAPH,
-            "PageRank, speedup over UnifiedMMap with most and with least DRAM",
-            ("rising", Rising),
-            &["pagerank.dram4096mib.over_unified", "pagerank.dram512mib.over_unified"],
-        ),
-        STAND_IN,
-    ),
-    guest(
-        magnitude(
-            "pagerank-mean",
-            "graph",
-            TABLE_1,
-            "PageRank, mean speedup over UnifiedMMap",
-            ("1.3", Value(1.3)),
-            &["pagerank.time.over_unified.mean"],
-        ),
-        STAND_IN,
-    ),
-    guest(
-        magnitude(
-            "pagerank-lifetime",
-            "graph",
-            TABLE_1,
-            "PageRank, lifetime of the drive over UnifiedMMap's",
-            ("1.5", Value(1.5)),
-            &["pagerank.programs.over_unified"],
-        ),
-        PAGES,
-    ),
-    guest(
-        magnitude(
-            "cc-unified-least",
-            "graph",
-            GRAPH,
-            "Connected components, UnifiedMMap over FlatFlash, over graphs and DRAM, least",
-            ("1.1 to 2.3", Range(1.1, 2.3)),
-            &["cc.time.over_unified.least"],
-        ),
-        STAND_IN,
-    ),
-    guest(
-        magnitude(
-            "cc-unified-most",
-            "graph",
-            GRAPH,
-            "Connected components, UnifiedMMap over FlatFlash, over graphs and DRAM, greatest",
-            ("1.1 to 2.3", Range(1.1, 2.3)),
-            &["cc.time.over_unified.most"],
-        ),
-        STAND_IN,
-    ),
-    guest(
-        magnitude(
-            "cc-stack-least",
-            "graph",
-            GRAPH,
-            "Connected components, TraditionalStack over FlatFlash, over graphs and DRAM, least",
-            ("1.3 to 4.8", Range(1.3, 4.8)),
-            &["cc.time.over_stack.least"],
-        ),
-        STAND_IN,
-    ),
-    guest(
-        magnitude(
-            "cc-stack-most",
-            "graph",
-            GRAPH,
-            "Connected components, TraditionalStack over FlatFlash, over graphs and DRAM, greatest",
-            ("1.3 to 4.8", Range(1.3, 4.8)),
-            &["cc.time.over_stack.most"],
-        ),
-        STAND_IN,
-    ),
-    guest(
-        trend(
-            "cc-dram",
-            "graph",
-            GRAPH,
-            "Connected components, speedup over UnifiedMMap with most and with least DRAM",
-            ("rising", Rising),
-            &["cc.dram4096mib.over_unified", "cc.dram512mib.over_unified"],
-        ),
-        STAND_IN,
-    ),
-    guest(
-        magnitude(
-            "cc-mean",
-            "graph",
-            TABLE_1,
-            "Connected components, mean speedup over UnifiedMMap",
-            ("1.5", Value(1.5)),
-            &["cc.time.over_unified.mean"],
-        ),
-        STAND_IN,
-    ),
-    guest(
-        magnitude(
-            "cc-lifetime",
-            "graph",
-            TABLE_1,
-            "Connected components, lifetime of the drive over UnifiedMMap's",
-            ("1.9", Value(1.9)),
-            &["cc.programs.over_unified"],
-        ),
-        PAGES,
-    ),
-    guest(
-        magnitude(
-            "redis-mean-unified-least",
-            "redis",
-            REDIS,
-            "Mean latency, UnifiedMMap over FlatFlash, over workloads and working sets, least",
-            ("1.1 to 1.4", Range(1.1, 1.4)),
-            &["redis.mean.over_unified.least"],
-        ),
-        PAIRS,
-    ),
-    guest(
-        magnitude(
-            "redis-mean-unified-most",
-            "redis",
-            REDIS,
-            "Mean latency, UnifiedMMap over FlatFlash, over workloads and working sets, greatest",
-            ("1.1 to 1.4", Range(1.1, 1.4)),
-            &["redis.mean.over_unified.most"],
-        ),
-        PAIRS,
-    ),
-    guest(
-        magnitude(
-            "redis-mean-stack-least",
-            "redis",
-            REDIS,
-            "Mean latency, TraditionalStack over FlatFlash, over workloads and working sets, least",
-            ("1.2 to 3.2", Range(1.2, 3.2)),
-            &["redis.mean.over_stack.least"],
-        ),
-        PAIRS,
-    ),
-    guest(
-        magnitude(
-            "redis-mean-stack-most",
-            "redis",
-            REDIS,
-            "Mean latency, TraditionalStack over FlatFlash, over workloads and working sets, greatest",
-            ("1.2 to 3.2", Range(1.2, 3.2)),
-            &["redis.mean.over_stack.most"],
-        ),
-        PAIRS,
-    ),
-    guest(
-        magnitude(
-            "redis-tail-unified",
-            "redis",
-            REDIS,
-            "99th percentile, UnifiedMMap over FlatFlash, mean",
-            ("2.2", Value(2.2)),
-            &["redis.p99.over_unified.mean"],
-        ),
-        PAIRS,
-    ),
-    guest(
-        magnitude(
-            "redis-tail-stack",
-            "redis",
-            REDIS,
-            "99th percentile, TraditionalStack over FlatFlash, mean",
-            ("2.5", Value(2.5)),
-            &["redis.p99.over_stack.mean"],
-        ),
-        PAIRS,
-    ),
-    guest(
-        magnitude(
-            "redis-moved",
-            "redis",
-            REDIS,
-            "Pages moved, B, sixteen times the DRAM, TraditionalStack over FlatFlash",
-            ("3.9 M over 2.7 M", Value(3.9 / 2.7)),
-            &["ycsb-b.moved.x16.over_stack"],
-        ),
-        PAIRS,
-    ),
-    guest(
-        magnitude(
-            "ycsb-b-mean",
-            "redis",
-            TABLE_1,
-            "YCSB B, mean speedup over UnifiedMMap",
-            ("2.1", Value(2.1)),
-            &["ycsb-b.p99.over_unified.mean"],
-        ),
-        TAIL,
-    ),
-    guest(
-        magnitude(
-            "ycsb-b-lifetime",
-            "redis",
-            TABLE_1,
-            "YCSB B, lifetime of the drive over UnifiedMMap's",
-            ("1.3", Value(1.3)),
-            &["ycsb-b.programs.over_unified"],
-        ),
-        PAGES,
-    ),
-    guest(
-        magnitude(
-            "ycsb-d-mean",
-            "redis",
-            TABLE_1,
-            "YCSB D, mean speedup over UnifiedMMap",
-            ("2.2", Value(2.2)),
-            &["ycsb-d.p99.over_unified.mean"],
-        ),
-        TAIL,
-    ),
-    guest(
-        magnitude(
-            "ycsb-d-lifetime",
-            "redis",
-            TABLE_1,
-            "YCSB D, lifetime of the drive over UnifiedMMap's",
-            ("1.3", Value(1.3)),
-            &["ycsb-d.programs.over_unified"],
-        ),
-        PAGES,
-    ),
+    magnitude(
+        "pagerank-unified-least",
+        "graph",
+        GRAPH,
+        "PageRank, UnifiedMMap over FlatFlash, over graphs and DRAM, least",
+        ("1.1 to 1.6", Range(1.1, 1.6)),
+        &["pagerank.time.over_unified.least"],
+    )
+    .guest()
+    .noted(STAND_IN),
+    magnitude(
+        "pagerank-unified-most",
+        "graph",
+        GRAPH,
+        "PageRank, UnifiedMMap over FlatFlash, over graphs and DRAM, greatest",
+        ("1.1 to 1.6", Range(1.1, 1.6)),
+        &["pagerank.time.over_unified.most"],
+    )
+    .guest()
+    .noted(STAND_IN),
+    magnitude(
+        "pagerank-stack-least",
+        "graph",
+        GRAPH,
+        "PageRank, TraditionalStack over FlatFlash, over graphs and DRAM, least",
+        ("1.2 to 3.3", Range(1.2, 3.3)),
+        &["pagerank.time.over_stack.least"],
+    )
+    .guest()
+    .noted(STAND_IN),
+    magnitude(
+        "pagerank-stack-most",
+        "graph",
+        GRAPH,
+        "PageRank, TraditionalStack over FlatFlash, over graphs and DRAM, greatest",
+        ("1.2 to 3.3", Range(1.2, 3.3)),
+        &["pagerank.time.over_stack.most"],
+    )
+    .guest()
+    .noted(STAND_IN),
+    trend(
+        "pagerank-dram",
+        "graph",
+        GRAPH,
+        "PageRank, speedup over UnifiedMMap with most and with least DRAM",
+        ("rising", Rising),
+        &["pagerank.dram4096mib.over_unified", "pagerank.dram512mib.over_unified"],
+    )
+    .guest()
+    .noted(STAND_IN),
+    magnitude(
+        "pagerank-mean",
+        "graph",
+        TABLE_1,
+        "PageRank, mean speedup over UnifiedMMap",
+        ("1.3", Value(1.3)),
+        &["pagerank.time.over_unified.mean"],
+    )
+    .guest()
+    .noted(STAND_IN),
+    magnitude(
+        "pagerank-lifetime",
+        "graph",
+        TABLE_1,
+        "PageRank, lifetime of the drive over UnifiedMMap's",
+        ("1.5", Value(1.5)),
+        &["pagerank.programs.over_unified"],
+    )
+    .guest()
+    .noted(PAGES),
+    magnitude(
+        "cc-unified-least",
+        "graph",
+        GRAPH,
+        "Connected components, UnifiedMMap over FlatFlash, over graphs and DRAM, least",
+        ("1.1 to 2.3", Range(1.1, 2.3)),
+        &["cc.time.over_unified.least"],
+    )
+    .guest()
+    .noted(STAND_IN),
+    magnitude(
+        "cc-unified-most",
+        "graph",
+        GRAPH,
+        "Connected components, UnifiedMMap over FlatFlash, over graphs and DRAM, greatest",
+        ("1.1 to 2.3", Range(1.1, 2.3)),
+        &["cc.time.over_unified.most"],
+    )
+    .guest()
+    .noted(STAND_IN),
+    magnitude(
+        "cc-stack-least",
+        "graph",
+        GRAPH,
+        "Connected components, TraditionalStack over FlatFlash, over graphs and DRAM, least",
+        ("1.3 to 4.8", Range(1.3, 4.8)),
+        &["cc.time.over_stack.least"],
+    )
+    .guest()
+    .noted(STAND_IN),
+    magnitude(
+        "cc-stack-most",
+        "graph",
+        GRAPH,
+        "Connected components, TraditionalStack over FlatFlash, over graphs and DRAM, greatest",
+        ("1.3 to 4.8", Range(1.3, 4.8)),
+        &["cc.time.over_stack.most"],
+    )
+    .guest()
+    .noted(STAND_IN),
+    trend(
+        "cc-dram",
+        "graph",
+        GRAPH,
+        "Connected components, speedup over UnifiedMMap with most and with least DRAM",
+        ("rising", Rising),
+        &["cc.dram4096mib.over_unified", "cc.dram512mib.over_unified"],
+    )
+    .guest()
+    .noted(STAND_IN),
+    magnitude(
+        "cc-mean",
+        "graph",
+        TABLE_1,
+        "Connected components, mean speedup over UnifiedMMap",
+        ("1.5", Value(1.5)),
+        &["cc.time.over_unified.mean"],
+    )
+    .guest()
+    .noted(STAND_IN),
+    magnitude(
+        "cc-lifetime",
+        "graph",
+        TABLE_1,
+        "Connected components, lifetime of the drive over UnifiedMMap's",
+        ("1.9", Value(1.9)),
+        &["cc.programs.over_unified"],
+    )
+    .guest()
+    .noted(PAGES),
+    magnitude(
+        "redis-mean-unified-least",
+        "redis",
+        REDIS,
+        "Mean latency, UnifiedMMap over FlatFlash, over workloads and working sets, least",
+        ("1.1 to 1.4", Range(1.1, 1.4)),
+        &["redis.mean.over_unified.least"],
+    )
+    .guest()
+    .noted(PAIRS),
+    magnitude(
+        "redis-mean-unified-most",
+        "redis",
+        REDIS,
+        "Mean latency, UnifiedMMap over FlatFlash, over workloads and working sets, greatest",
+        ("1.1 to 1.4", Range(1.1, 1.4)),
+        &["redis.mean.over_unified.most"],
+    )
+    .guest()
+    .noted(PAIRS),
+    magnitude(
+        "redis-mean-stack-least",
+        "redis",
+        REDIS,
+        "Mean latency, TraditionalStack over FlatFlash, over workloads and working sets, least",
+        ("1.2 to 3.2", Range(1.2, 3.2)),
+        &["redis.mean.over_stack.least"],
+    )
+    .guest()
+    .noted(PAIRS),
+    magnitude(
+        "redis-mean-stack-most",
+        "redis",
+        REDIS,
+        "Mean latency, TraditionalStack over FlatFlash, over workloads and working sets, greatest",
+        ("1.2 to 3.2", Range(1.2, 3.2)),
+        &["redis.mean.over_stack.most"],
+    )
+    .guest()
+    .noted(PAIRS),
+    magnitude(
+        "redis-tail-unified",
+        "redis",
+        REDIS,
+        "99th percentile, UnifiedMMap over FlatFlash, mean",
+        ("2.2", Value(2.2)),
+        &["redis.p99.over_unified.mean"],
+    )
+    .guest()
+    .noted(PAIRS),
+    magnitude(
+        "redis-tail-stack",
+        "redis",
+        REDIS,
+        "99th percentile, TraditionalStack over FlatFlash, mean",
+        ("2.5", Value(2.5)),
+        &["redis.p99.over_stack.mean"],
+    )
+    .guest()
+    .noted(PAIRS),
+    magnitude(
+        "redis-moved",
+        "redis",
+        REDIS,
+        "Pages moved, B, sixteen times the DRAM, TraditionalStack over FlatFlash",
+        ("3.9 M over 2.7 M", Value(3.9 / 2.7)),
+        &["ycsb-b.moved.x16.over_stack"],
+    )
+    .guest()
+    .noted(PAIRS),
+    magnitude(
+        "ycsb-b-mean",
+        "redis",
+        TABLE_1,
+        "YCSB B, mean speedup over UnifiedMMap",
+        ("2.1", Value(2.1)),
+        &["ycsb-b.p99.over_unified.mean"],
+    )
+    .guest()
+    .noted(TAIL),
+    magnitude(
+        "ycsb-b-lifetime",
+        "redis",
+        TABLE_1,
+        "YCSB B, lifetime of the drive over UnifiedMMap's",
+        ("1.3", Value(1.3)),
+        &["ycsb-b.programs.over_unified"],
+    )
+    .guest()
+    .noted(PAGES),
+    magnitude(
+        "ycsb-d-mean",
+        "redis",
+        TABLE_1,
+        "YCSB D, mean speedup over UnifiedMMap",
+        ("2.2", Value(2.2)),
+        &["ycsb-d.p99.over_unified.mean"],
+    )
+    .guest()
+    .noted(TAIL),
+    magnitude(
+        "ycsb-d-lifetime",
+        "redis",
+        TABLE_1,
+        "YCSB D, lifetime of the drive over UnifiedMMap's",
+        ("1.3", Value(1.3)),
+        &["ycsb-d.programs.over_unified"],
+    )
+    .guest()
+    .noted(PAGES),
 ];

@@ -1,7 +1,7 @@
 //! Promotion (section 3.4), Table 2 and Table 3.
 
-use super::{PAIRS, STAND_IN, constant, guest, magnitude, trend};
-use crate::claim::{Claim, Class, Expected, Tolerance};
+use super::{PAIRS, STAND_IN, constant};
+use crate::claim::{Claim, Class, Expected, Tolerance, magnitude, trend};
 
 use Expected::{AtLeast, Value};
 
@@ -30,18 +30,15 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
     constant("cost-promote", "Page promoted", ("12.1 µs", 12.1), &["cost_us.promote"]),
     constant("cost-entry", "Page-table and TLB entry changed", ("1.4 µs", 1.4), &["cost_us.entry"]),
     constant("cost-walk", "Walk of the page table", ("0.7 µs", 0.7), &["cost_us.walk"]),
-    Claim {
-        tolerance: Tolerance::None,
-        class: Class::Exact,
-        ..magnitude(
-            "cost-identity",
-            "cost",
-            TABLE_3,
-            "Rows whose cost-effectiveness is the saving over the slowdown, to the digit given",
-            ("8 of 8", Value(8.0)),
-            &["cost.rows_right"],
-        )
-    },
+    magnitude(
+        "cost-identity",
+        "cost",
+        TABLE_3,
+        "Rows whose cost-effectiveness is the saving over the slowdown, to the digit given",
+        ("8 of 8", Value(8.0)),
+        &["cost.rows_right"],
+    )
+    .held_to(Class::Exact, Tolerance::None),
     magnitude(
         "slowdown-gups",
         "cost",
@@ -50,48 +47,44 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         ("8.9", Value(8.9)),
         &["slowdown.gups"],
     ),
-    guest(
-        magnitude(
-            "slowdown-pagerank",
-            "cost",
-            TABLE_3,
-            "PageRank, FlatFlash over DRAM alone",
-            ("11.0", Value(11.0)),
-            &["slowdown.pagerank"],
-        ),
-        STAND_IN,
-    ),
-    guest(
-        magnitude(
-            "slowdown-cc",
-            "cost",
-            TABLE_3,
-            "Connected components, FlatFlash over DRAM alone",
-            ("6.9", Value(6.9)),
-            &["slowdown.cc"],
-        ),
-        STAND_IN,
-    ),
-    guest(
-        magnitude(
-            "slowdown-ycsb-b",
-            "cost",
-            TABLE_3,
-            "YCSB B, FlatFlash over DRAM alone",
-            ("6.1", Value(6.1)),
-            &["slowdown.ycsb-b"],
-        ),
-        PAIRS,
-    ),
-    guest(
-        magnitude(
-            "slowdown-ycsb-d",
-            "cost",
-            TABLE_3,
-            "YCSB D, FlatFlash over DRAM alone",
-            ("5.5", Value(5.5)),
-            &["slowdown.ycsb-d"],
-        ),
-        PAIRS,
-    ),
+    magnitude(
+        "slowdown-pagerank",
+        "cost",
+        TABLE_3,
+        "PageRank, FlatFlash over DRAM alone",
+        ("11.0", Value(11.0)),
+        &["slowdown.pagerank"],
+    )
+    .guest()
+    .noted(STAND_IN),
+    magnitude(
+        "slowdown-cc",
+        "cost",
+        TABLE_3,
+        "Connected components, FlatFlash over DRAM alone",
+        ("6.9", Value(6.9)),
+        &["slowdown.cc"],
+    )
+    .guest()
+    .noted(STAND_IN),
+    magnitude(
+        "slowdown-ycsb-b",
+        "cost",
+        TABLE_3,
+        "YCSB B, FlatFlash over DRAM alone",
+        ("6.1", Value(6.1)),
+        &["slowdown.ycsb-b"],
+    )
+    .guest()
+    .noted(PAIRS),
+    magnitude(
+        "slowdown-ycsb-d",
+        "cost",
+        TABLE_3,
+        "YCSB D, FlatFlash over DRAM alone",
+        ("5.5", Value(5.5)),
+        &["slowdown.ycsb-d"],
+    )
+    .guest()
+    .noted(PAIRS),
 ];
