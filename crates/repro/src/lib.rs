@@ -65,29 +65,3 @@ pub fn paper(name: &str, settings: &Settings) -> Result<Paper, ReproError> {
         _ => Err(ReproError::Unknown { what: "paper", name: name.into(), known: PAPERS.join(", ") }),
     }
 }
-
-#[cfg(test)]
-mod scratch_dump {
-    #[test]
-    fn dump() {
-        let mut out = String::new();
-        let mut full = crate::Settings { quick: true, seed: 1 };
-        for quick in [true, false] {
-            full.quick = quick;
-            for paper in
-                [crate::ground::paper(&full), crate::nvmm::paper(&full), crate::flatflash::paper(&full)]
-            {
-                let paper = paper.unwrap();
-                out += &format!("{} {quick}\n{:#?}\n", paper.name, paper.claims);
-                for e in &paper.experiments {
-                    out += &format!("{} {}\n", e.id, e.about);
-                    for r in &e.runs {
-                        out += &format!("  {} {:?}\n", r.name, r.digest);
-                    }
-                }
-                out += &format!("{:?}\n", paper.sensitivity);
-            }
-        }
-        std::fs::write(std::env::var("DUMP").unwrap(), out).unwrap();
-    }
-}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use deepram_media::Registry;
 use serde_json::json;
 
-use super::machine::Base;
+use super::machine::{Bench, SLOWED};
 use super::{graph, gups, redis};
 use crate::chart::Table;
 use crate::error::ReproError;
@@ -89,12 +89,12 @@ pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Resul
         figures.set("rows_right", rows_right(&table()));
         Ok(figures)
     })];
-    let base = Base::default();
+    let bench = Bench { machines: &SLOWED, ..Bench::plain(settings, registry) };
     let (updates, graphs, pairs) =
-        (gups::Extent::slowed(settings), graph::Extent::slowed(settings), redis::Extent::slowed(settings));
-    runs.extend(gups::runs(settings, registry, &base, updates)?);
-    runs.extend(graph::runs(settings, registry, &base, graphs)?);
-    runs.extend(redis::runs(settings, registry, &base, pairs)?);
+        (gups::Extent::study(settings), graph::Extent::study(settings), redis::Extent::study(settings));
+    runs.extend(gups::runs(bench, updates)?);
+    runs.extend(graph::runs(bench, graphs)?);
+    runs.extend(redis::runs(bench, pairs)?);
     let about = format!(
         "The paper's own columns: the saving over the slowdown, rounded to a digit. Beside them our slowdowns against the \
          same machine with all data in DRAM (small runs; means over the ends of the sweeps of each experiment), and what \

@@ -5,14 +5,12 @@ use std::sync::Arc;
 
 use deepram_media::Registry;
 
-use super::machine::{
-    ALL, Base, GIB, MACHINES, Machine, Over, SLOWED, Setting, each, slowdown, totals, words,
-};
+use super::machine::{Bench, GIB, Over, SLOWED, Setting, each, slowdown, totals, words};
 use crate::chart::{Axis, Chart, Drawing, Reference, Series};
 use crate::curve::mean;
 use crate::error::ReproError;
 use crate::experiment::{Experiment, Finished, Outcome, Settings};
-use crate::run::Run;
+use crate::run::{Figures, Run};
 
 const ALGORITHMS: [&str; 2] = ["pagerank", "cc"];
 
@@ -45,24 +43,18 @@ pub(super) struct Extent {
     /// Of the stand-ins, the logarithm of the number of vertices.
     bits: u32,
     pub(super) threads: u32,
-    machines: &'static [(&'static str, Machine)],
 }
 
 impl Extent {
     fn new(settings: &Settings) -> Self {
         let study = Self::study(settings);
-        let full = Self { graphs: &GRAPHS, dram: &DRAM, bits: 15, machines: &MACHINES, ..study };
-        settings.pick(full, Self { machines: &MACHINES, ..study })
+        let full = Self { graphs: &GRAPHS, dram: &DRAM, bits: 15, ..study };
+        settings.pick(full, study)
     }
 
     /// What the study runs.
     pub(super) fn study(settings: &Settings) -> Self {
-        Self { graphs: &GRAPHS[..1], dram: &ENDS, bits: settings.pick(12, 10), threads: 1, machines: &ALL }
-    }
-
-    /// FlatFlash and all-DRAM.
-    pub(super) fn slowed(settings: &Settings) -> Self {
-        Self { machines: &SLOWED, ..Self::study(settings) }
+        Self { graphs: &GRAPHS[..1], dram: &ENDS, bits: settings.pick(12, 10), threads: 1 }
     }
 }
 
@@ -92,12 +84,7 @@ pub(super) fn slowed(finished: &Finished<'_>, extent: Extent, algorithm: &str) -
 }
 
 /// The runs.
-pub(super) fn runs(
-    settings: &Settings,
-    registry: &Arc<Registry>,
-    base: &Base,
-    extent: Extent,
-) -> Result<Vec<Run>, ReproError> {
+pub(super) fn runs(bench: Bench<'_>, extent: Extent) -> Result<Vec<Run>, ReproError> {
     let mut runs = Vec::new();
     for algorithm in ALGORITHMS {
         for graph in extent.graphs {
@@ -111,7 +98,7 @@ pub(super) fn runs(
             let bytes = bytes(vertices, ways * vertices * graph.edges_a_vertex);
             let warm_up = 2 * vertices + 2 * ways * vertices * graph.edges_a_vertex;
             for &dram in extent.dram {
-                for &(machine, kind) in extent.machines {
+                for &(machine, kind) in bench.machines {
                     let setting = Setting {
                         name: name(algorithm, graph.name, machine, dram),
                         machine: kind,
@@ -120,10 +107,10 @@ pub(super) fn runs(
                         scale: graph.vertices / vertices,
                         threads: extent.threads,
                         warm_up,
-                        base,
-                        seed: settings.seed,
+                        base: bench.base,
+                        seed: bench.settings.seed,
                     };
-                    runs.push(setting.workload(registry, &spec, bytes)?);
+                    runs.push(setting.workload(bench.registry, &spec, bytes)?);
                 }
             }
         }
@@ -132,11 +119,8 @@ pub(super) fn runs(
 }
 
 /// The figures of claims: times and pages programmed of the baselines over FlatFlash's.
-pub(super) fn figures(
-    finished: &Finished<'_>,
-    extent: Extent,
-    outcome: &mut Outcome,
-) -> Result<(), ReproError> {
+pub(super) fn figures(finished: &Finished<'_>, extent: Extent) -> Result<Figures, ReproError> {
+    let mut figures = Figures::new();
     for algorithm in ALGORITHMS {
         let all = |figure: &str| -> Result<Vec<[f64; 3]>, ReproError> {
             let settings =
@@ -148,23 +132,23 @@ pub(super) fn figures(
         };
         let mut over = Over::default();
         all("simulated_time_ns")?.into_iter().for_each(|times| over.push(times));
-        over.set(&mut outcome.figures, &format!("{algorithm}.time"));
+        over.set(&mut figures, &format!("{algorithm}.time"));
         for (at, dram) in extent.dram.iter().enumerate() {
             let speedups: Vec<f64> =
                 over.unified.iter().skip(at).step_by(extent.dram.len()).copied().collect();
             let mean = mean(&speedups).unwrap_or(f64::NAN);
-            outcome.figures.set(format!("{algorithm}.dram{}mib.over_unified", dram >> 20), mean);
+            figures.set(format!("{algorithm}.dram{}mib.over_unified", dram >> 20), mean);
         }
-        totals(&mut outcome.figures, &format!("{algorithm}.moved"), &all("counters.page_movements")?);
-        totals(&mut outcome.figures, &format!("{algorithm}.programs"), &all("flash.programs")?);
+        totals(&mut figures, &format!("{algorithm}.moved"), &all("counters.page_movements")?);
+        totals(&mut figures, &format!("{algorithm}.programs"), &all("flash.programs")?);
     }
-    Ok(())
+    Ok(figures)
 }
 
 /// The experiment.
 pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
     let extent = Extent::new(settings);
-    let runs = runs(settings, registry, &Base::default(), extent)?;
+    let runs = runs(Bench::plain(settings, registry), extent)?;
     let about = format!(
         "Stand-ins for the graphs of Twitter and Friendster: R-MAT graphs of {} vertices with as many edges a vertex, all \
          sizes of the machine in proportion. Not GraphChi: one thread pulls values along the edges of a compressed graph, \
@@ -176,8 +160,7 @@ pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Resul
         words(4 * GIB),
     );
     Ok(Experiment::new("graph", "Graph analytics", about, runs, move |finished| {
-        let mut outcome = Outcome::default();
-        figures(finished, extent, &mut outcome)?;
+        let mut outcome = Outcome { figures: figures(finished, extent)?, ..Outcome::default() };
         for algorithm in ALGORITHMS {
             outcome.charts.push(chart(finished, algorithm, extent)?);
         }

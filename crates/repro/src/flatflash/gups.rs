@@ -6,7 +6,7 @@ use std::sync::Arc;
 use deepram_media::Registry;
 
 use super::machine::{
-    ALL, Base, DRAM, GIB, MACHINES, Machine, Over, SLOWED, Setting, each, slowdown, totals, words,
+    Base, Bench, DRAM, GIB, MACHINES, Over, SLOWED, Setting, each, slowdown, totals, words,
 };
 use crate::chart::{Axis, Bars, Chart, Drawing, Reference, Series};
 use crate::error::ReproError;
@@ -32,7 +32,6 @@ pub(super) struct Extent {
     others: &'static [u32],
     scale: u64,
     pub(super) threads: u32,
-    machines: &'static [(&'static str, Machine)],
 }
 
 impl Extent {
@@ -43,7 +42,6 @@ impl Extent {
             others: &[1, 8],
             scale: settings.pick(8, 512),
             threads: THREADS,
-            machines: &MACHINES,
         }
     }
 
@@ -55,13 +53,7 @@ impl Extent {
             others: &[],
             scale: settings.pick(64, 512),
             threads: THREADS,
-            machines: &ALL,
         }
-    }
-
-    /// FlatFlash and all-DRAM.
-    pub(super) fn slowed(settings: &Settings) -> Self {
-        Self { machines: &SLOWED, ..Self::study(settings) }
     }
 
     /// Updates before the measured ones: four for each page of DRAM, so that every page has been replaced, and the
@@ -89,17 +81,12 @@ impl Point {
         format!("gups.{machine}.{}gib.t{threads}.x{times}", drive / GIB)
     }
 
-    fn runs(
-        self,
-        settings: &Settings,
-        registry: &Arc<Registry>,
-        base: &Base,
-        extent: Extent,
-    ) -> Result<Vec<Run>, ReproError> {
+    fn runs(self, bench: Bench<'_>, extent: Extent) -> Result<Vec<Run>, ReproError> {
         let table = TABLE / extent.scale;
         let warm_up = extent.warm_up();
         let spec = format!("gups:table={table}B,updates={}", warm_up + extent.updates());
-        let base = Base { buffer_times: Some(base.buffer_times.unwrap_or(1.0) * self.times), ..base.clone() };
+        let times = bench.base.buffer_times.unwrap_or(1.0) * self.times;
+        let base = Base { buffer_times: Some(times), ..bench.base.clone() };
         let run = |(machine, kind)| {
             let setting = Setting {
                 name: self.name(machine),
@@ -110,11 +97,11 @@ impl Point {
                 threads: self.threads,
                 warm_up: 2 * warm_up,
                 base: &base,
-                seed: settings.seed,
+                seed: bench.settings.seed,
             };
-            setting.workload(registry, &spec, table)
+            setting.workload(bench.registry, &spec, table)
         };
-        extent.machines.iter().copied().map(run).collect()
+        bench.machines.iter().copied().map(run).collect()
     }
 
     fn each(self, finished: &Finished<'_>, figure: &str) -> Result<[f64; 3], ReproError> {
@@ -135,15 +122,10 @@ impl Extent {
 }
 
 /// The runs.
-pub(super) fn runs(
-    settings: &Settings,
-    registry: &Arc<Registry>,
-    base: &Base,
-    extent: Extent,
-) -> Result<Vec<Run>, ReproError> {
+pub(super) fn runs(bench: Bench<'_>, extent: Extent) -> Result<Vec<Run>, ReproError> {
     let mut runs: Vec<Run> = Vec::new();
     for point in extent.points().concat() {
-        for run in point.runs(settings, registry, base, extent)? {
+        for run in point.runs(bench, extent)? {
             // The middle of the sweep is a size of the drive as well.
             if runs.iter().all(|other| other.name != run.name) {
                 runs.push(run);
@@ -154,29 +136,25 @@ pub(super) fn runs(
 }
 
 /// The figures of claims: times, page movements and pages programmed of the baselines over FlatFlash's.
-pub(super) fn figures(
-    finished: &Finished<'_>,
-    extent: Extent,
-    outcome: &mut Outcome,
-) -> Result<(), ReproError> {
+pub(super) fn figures(finished: &Finished<'_>, extent: Extent) -> Result<Figures, ReproError> {
+    let mut figures = Figures::new();
     let [drives, _, sweep] = extent.points();
-    let figures = &mut outcome.figures;
     let mut over = Over::default();
     for point in &drives {
         over.push(point.each(finished, "simulated_time_ns")?);
     }
-    over.set(figures, "gups.time");
+    over.set(&mut figures, "gups.time");
     for (what, figure) in [("moved", "counters.page_movements"), ("programs", "flash.programs")] {
         let all: Vec<_> =
             drives.iter().map(|point| point.each(finished, figure)).collect::<Result<_, _>>()?;
-        totals(figures, &format!("gups.{what}"), &all);
+        totals(&mut figures, &format!("gups.{what}"), &all);
     }
     for point in sweep {
         let [flat, unified, stack] = point.each(finished, "simulated_time_ns")?;
         figures.set(format!("gups.memory.x{}.over_unified", point.times), unified / flat);
         figures.set(format!("gups.memory.x{}.over_stack", point.times), stack / flat);
     }
-    Ok(())
+    Ok(figures)
 }
 
 /// How many times as long as with DRAM alone.
@@ -188,7 +166,7 @@ pub(super) fn slowed(finished: &Finished<'_>, extent: Extent) -> Result<f64, Rep
 /// The experiment.
 pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
     let extent = Extent::new(settings);
-    let runs = runs(settings, registry, &Base::default(), extent)?;
+    let runs = runs(Bench::plain(settings, registry), extent)?;
     let about = format!(
         "A table of {} behind {} of DRAM, drives of 128, 256 and 512 times the DRAM. {} updates are measured after {} \
          others. {THREADS} threads update (one a core: the paper says several, and no number), each one word at a time. \
@@ -199,8 +177,7 @@ pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Resul
         extent.warm_up(),
     );
     Ok(Experiment::new("gups", "GUPS", about, runs, move |finished| {
-        let mut outcome = Outcome::default();
-        figures(finished, extent, &mut outcome)?;
+        let mut outcome = Outcome { figures: figures(finished, extent)?, ..Outcome::default() };
         let [drives, others, sweep] = extent.points();
         outcome.charts.push(times(finished, &drives, extent)?);
         outcome.charts.push(movements(finished, &drives, extent)?);

@@ -7,11 +7,11 @@ use deepram_sim::processor::LINE_BYTES;
 use deepram_sim::rng::Stream;
 use deepram_trace::{Op, Request};
 
-use super::machine::{Base, DRAM, GIB, MACHINES, Over, Setting, each, load, words};
+use super::machine::{Bench, DRAM, GIB, MACHINES, Over, Setting, each, load, words};
 use crate::chart::{Axis, Chart, Drawing, Series};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, Finished, Outcome, Settings};
-use crate::run::Run;
+use crate::run::{Figures, Run};
 
 /// Pages that are used: two million.
 const PAGES: u64 = 2_000_000;
@@ -87,18 +87,13 @@ fn requests(
 }
 
 /// The runs.
-pub(super) fn runs(
-    settings: &Settings,
-    registry: &Arc<Registry>,
-    base: &Base,
-    extent: Extent,
-) -> Result<Vec<Run>, ReproError> {
-    let (pages, seed) = (PAGES / extent.scale, settings.seed);
+pub(super) fn runs(bench: Bench<'_>, extent: Extent) -> Result<Vec<Run>, ReproError> {
+    let (pages, seed) = (PAGES / extent.scale, bench.settings.seed);
     let mut runs = Vec::new();
     for &drive in extent.drives {
         let share = drive / extent.scale / 4096 / pages;
         for pattern in PATTERNS {
-            for (machine, kind) in MACHINES {
+            for &(machine, kind) in bench.machines {
                 let setting = Setting {
                     name: name(pattern, machine, drive),
                     machine: kind,
@@ -107,16 +102,15 @@ pub(super) fn runs(
                     scale: extent.scale,
                     threads: 1,
                     warm_up: pages,
-                    base,
+                    base: bench.base,
                     seed,
                 };
                 let random = pattern == PATTERNS[0];
                 let what = format!("{pattern}: {pages} pages of {share} each, {extent:?}");
                 let data = pages * share * 4096;
-                runs.push(
-                    setting
-                        .run(registry, &what, data, move || requests(pages, share, random, extent, seed))?,
-                );
+                runs.push(setting.run(bench.registry, &what, data, move || {
+                    requests(pages, share, random, extent, seed)
+                })?);
             }
         }
     }
@@ -124,25 +118,22 @@ pub(super) fn runs(
 }
 
 /// The figures of claims: latencies of the baselines over FlatFlash's.
-pub(super) fn figures(
-    finished: &Finished<'_>,
-    extent: Extent,
-    outcome: &mut Outcome,
-) -> Result<(), ReproError> {
+pub(super) fn figures(finished: &Finished<'_>, extent: Extent) -> Result<Figures, ReproError> {
+    let mut figures = Figures::new();
     for pattern in PATTERNS {
         let mut over = Over::default();
         for &drive in extent.drives {
             over.push(each(finished, "latency.mean_ns", |machine| name(pattern, machine, drive))?);
         }
-        over.set(&mut outcome.figures, pattern);
+        over.set(&mut figures, pattern);
     }
-    Ok(())
+    Ok(figures)
 }
 
 /// The experiment.
 pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
     let extent = Extent::new(settings);
-    let runs = runs(settings, registry, &Base::default(), extent)?;
+    let runs = runs(Bench::plain(settings, registry), extent)?;
     let about = format!(
         "{} pages, spread evenly over the whole drive, behind {} of DRAM; as many random accesses as there are pages \
          come first. One thread loads 64 bytes at a time, each load after the one before. The paper speaks of reads and \
@@ -152,8 +143,7 @@ pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Resul
         words(DRAM / extent.scale),
     );
     Ok(Experiment::new("latency", "Latency of 64 bytes", about, runs, move |finished| {
-        let mut outcome = Outcome::default();
-        figures(finished, extent, &mut outcome)?;
+        let mut outcome = Outcome { figures: figures(finished, extent)?, ..Outcome::default() };
         for pattern in PATTERNS {
             let mut series = MACHINES.map(|(machine, _)| Series::new(machine, Vec::new()));
             for &drive in extent.drives {

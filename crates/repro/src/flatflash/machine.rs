@@ -19,7 +19,7 @@ use deepram_trace::{ObjectPlacement, Op, Request, Workload};
 
 use crate::curve::mean;
 use crate::error::ReproError;
-use crate::experiment::Finished;
+use crate::experiment::{Finished, Settings};
 use crate::run::{Figures, Run};
 use crate::simulate;
 
@@ -78,6 +78,26 @@ pub(super) const ALL: [(&str, Machine); 4] = [MACHINES[0], MACHINES[1], MACHINES
 
 /// FlatFlash and all-DRAM, for slowdowns.
 pub(super) const SLOWED: [(&str, Machine); 2] = [("flatflash", Machine::FlatFlash), ("dram", Machine::Dram)];
+
+/// What the simulations of an experiment have in common, and the machines that each of them is of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bench<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) registry: &'a Arc<Registry>,
+    pub(super) base: &'a Base,
+    pub(super) machines: &'a [(&'static str, Machine)],
+}
+
+/// Nothing set anew.
+static PLAIN: Base =
+    Base { overrides: Vec::new(), flat: Vec::new(), stack: Vec::new(), buffer_times: None, cpu_times: None };
+
+impl<'a> Bench<'a> {
+    /// The three systems, nothing set anew.
+    pub(super) fn plain(settings: &'a Settings, registry: &'a Arc<Registry>) -> Self {
+        Self { settings, registry, base: &PLAIN, machines: &MACHINES }
+    }
+}
 
 /// One simulation.
 #[derive(Debug, Clone)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use deepram_media::Registry;
 
-use super::machine::Base;
+use super::machine::{Base, Bench, MACHINES};
 use super::{graph, latency, redis};
 use crate::chart::{Axis, Bars, Chart, Drawing, Reference};
 use crate::curve::geometric_mean;
@@ -30,10 +30,10 @@ const OTHERS: [(&str, &[&str]); 4] = [
 
 /// All patterns of access, on FlatFlash alone.
 fn patterns(settings: &Settings, registry: &Arc<Registry>, base: &Base) -> Result<Vec<Run>, ReproError> {
-    let mut runs = latency::runs(settings, registry, base, latency::Extent::study(settings))?;
-    runs.extend(redis::runs(settings, registry, base, redis::Extent::study(settings))?);
-    runs.extend(graph::runs(settings, registry, base, graph::Extent::study(settings))?);
-    runs.retain(|run| run.name.contains(".flatflash."));
+    let bench = Bench { settings, registry, base, machines: &MACHINES[..1] };
+    let mut runs = latency::runs(bench, latency::Extent::study(settings))?;
+    runs.extend(redis::runs(bench, redis::Extent::study(settings))?);
+    runs.extend(graph::runs(bench, graph::Extent::study(settings))?);
     Ok(runs)
 }
 

@@ -5,13 +5,11 @@ use std::sync::Arc;
 
 use deepram_media::Registry;
 
-use super::machine::{
-    ALL, Base, DRAM, GIB, MACHINES, Machine, Over, SLOWED, Setting, each, slowdown, totals, words,
-};
+use super::machine::{Bench, DRAM, GIB, MACHINES, Over, SLOWED, Setting, each, slowdown, totals, words};
 use crate::chart::{Axis, Chart, Drawing, Series};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, Finished, Outcome, Settings};
-use crate::run::Run;
+use crate::run::{Figures, Run};
 
 const WORKLOADS: [&str; 2] = ["ycsb-b", "ycsb-d"];
 /// Bytes of a pair.
@@ -34,24 +32,18 @@ pub(super) struct Extent {
     scale: u64,
     pub(super) threads: u32,
     pub(super) theta: f64,
-    machines: &'static [(&'static str, Machine)],
 }
 
 impl Extent {
     fn new(settings: &Settings) -> Self {
         let study = Self::study(settings);
-        let full = Self { sets: &SETS, scale: 64, machines: &MACHINES, ..study };
-        settings.pick(full, Self { machines: &MACHINES, ..study })
+        let full = Self { sets: &SETS, scale: 64, ..study };
+        settings.pick(full, study)
     }
 
     /// What the study runs.
     pub(super) fn study(settings: &Settings) -> Self {
-        Self { sets: &ENDS, scale: settings.pick(512, 8192), threads: CLIENTS, theta: 0.99, machines: &ALL }
-    }
-
-    /// FlatFlash and all-DRAM.
-    pub(super) fn slowed(settings: &Settings) -> Self {
-        Self { machines: &SLOWED, ..Self::study(settings) }
+        Self { sets: &ENDS, scale: settings.pick(512, 8192), threads: CLIENTS, theta: 0.99 }
     }
 
     /// Operations that are measured, after as many others: with them as many for each page of DRAM as in the paper.
@@ -65,12 +57,7 @@ fn name(workload: &str, machine: &str, set: u64) -> String {
 }
 
 /// The runs.
-pub(super) fn runs(
-    settings: &Settings,
-    registry: &Arc<Registry>,
-    base: &Base,
-    extent: Extent,
-) -> Result<Vec<Run>, ReproError> {
+pub(super) fn runs(bench: Bench<'_>, extent: Extent) -> Result<Vec<Run>, ReproError> {
     let mut runs = Vec::new();
     for workload in WORKLOADS {
         for &set in extent.sets {
@@ -82,7 +69,7 @@ pub(super) fn runs(
                 extent.theta,
                 2 * extent.operations(),
             );
-            for &(machine, kind) in extent.machines {
+            for &(machine, kind) in bench.machines {
                 let setting = Setting {
                     name: name(workload, machine, set),
                     machine: kind,
@@ -91,10 +78,10 @@ pub(super) fn runs(
                     scale: extent.scale,
                     threads: extent.threads,
                     warm_up: extent.operations(),
-                    base,
-                    seed: settings.seed,
+                    base: bench.base,
+                    seed: bench.settings.seed,
                 };
-                runs.push(setting.workload(registry, &spec, bytes)?);
+                runs.push(setting.workload(bench.registry, &spec, bytes)?);
             }
         }
     }
@@ -110,11 +97,8 @@ pub(super) fn slowed(finished: &Finished<'_>, extent: Extent, workload: &str) ->
 const LATENCIES: [(&str, &str); 2] = [("mean", "latency.mean_ns"), ("p99", "latency.p99_ns")];
 
 /// The figures of claims: latencies, page movements and pages programmed of the baselines over FlatFlash's.
-pub(super) fn figures(
-    finished: &Finished<'_>,
-    extent: Extent,
-    outcome: &mut Outcome,
-) -> Result<(), ReproError> {
+pub(super) fn figures(finished: &Finished<'_>, extent: Extent) -> Result<Figures, ReproError> {
+    let mut figures = Figures::new();
     let mut both = LATENCIES.map(|_| Over::default());
     for workload in WORKLOADS {
         for (measure, (what, figure)) in LATENCIES.iter().enumerate() {
@@ -124,25 +108,25 @@ pub(super) fn figures(
                 over.push(values);
                 both[measure].push(values);
             }
-            over.set(&mut outcome.figures, &format!("{workload}.{what}"));
+            over.set(&mut figures, &format!("{workload}.{what}"));
         }
         let of = |figure, set| each(finished, figure, |machine| name(workload, machine, set));
         let programs: Vec<_> =
             extent.sets.iter().map(|&set| of("flash.programs", set)).collect::<Result<_, _>>()?;
-        totals(&mut outcome.figures, &format!("{workload}.programs"), &programs);
+        totals(&mut figures, &format!("{workload}.programs"), &programs);
         let moved = of("counters.page_movements", NAMED)?;
-        totals(&mut outcome.figures, &format!("{workload}.moved.x{NAMED}"), &[moved]);
+        totals(&mut figures, &format!("{workload}.moved.x{NAMED}"), &[moved]);
     }
     for (over, (what, _)) in both.iter().zip(LATENCIES) {
-        over.set(&mut outcome.figures, &format!("redis.{what}"));
+        over.set(&mut figures, &format!("redis.{what}"));
     }
-    Ok(())
+    Ok(figures)
 }
 
 /// The experiment.
 pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
     let extent = Extent::new(settings);
-    let runs = runs(settings, registry, &Base::default(), extent)?;
+    let runs = runs(Bench::plain(settings, registry), extent)?;
     let about = format!(
         "Not Redis: {CLIENTS} clients read, overwrite (B) or insert (D) pairs of {PAIR} bytes that lie in pages, without \
          the store's index, its own work and the network, so that latency is that of the memory. Keys are Zipfian in both \
@@ -152,8 +136,7 @@ pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Resul
         extent.operations(),
     );
     Ok(Experiment::new("redis", "Key-value store", about, runs, move |finished| {
-        let mut outcome = Outcome::default();
-        figures(finished, extent, &mut outcome)?;
+        let mut outcome = Outcome { figures: figures(finished, extent)?, ..Outcome::default() };
         for workload in WORKLOADS {
             for (what, figure, unit, divisor) in [
                 ("Mean latency", "latency.mean_ns", "µs", 1e3),

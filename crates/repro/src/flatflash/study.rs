@@ -10,7 +10,7 @@ use std::sync::Arc;
 use deepram_media::Registry;
 use deepram_sim::SimError;
 
-use super::machine::Base;
+use super::machine::{ALL, Base, Bench};
 use super::{cost, graph, gups, latency, redis};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, Outcome, Settings};
@@ -146,16 +146,22 @@ impl Assumptions {
 
     fn experiment(self, settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
         let Self { base, latency, gups, graph, redis } = self;
-        let mut runs = latency::runs(settings, registry, &base, latency)?;
-        runs.extend(gups::runs(settings, registry, &base, gups)?);
-        runs.extend(graph::runs(settings, registry, &base, graph)?);
-        runs.extend(redis::runs(settings, registry, &base, redis)?);
+        let bench = Bench { base: &base, ..Bench::plain(settings, registry) };
+        let mut runs = latency::runs(bench, latency)?;
+        let bench = Bench { machines: &ALL, ..bench };
+        runs.extend(gups::runs(bench, gups)?);
+        runs.extend(graph::runs(bench, graph)?);
+        runs.extend(redis::runs(bench, redis)?);
         Ok(Experiment::new("sensitivity", "Sensitivity", "", runs, move |finished| {
             let mut outcome = Outcome::default();
-            latency::figures(finished, latency, &mut outcome)?;
-            gups::figures(finished, gups, &mut outcome)?;
-            graph::figures(finished, graph, &mut outcome)?;
-            redis::figures(finished, redis, &mut outcome)?;
+            for figures in [
+                latency::figures(finished, latency)?,
+                gups::figures(finished, gups)?,
+                graph::figures(finished, graph)?,
+                redis::figures(finished, redis)?,
+            ] {
+                outcome.figures.0.extend(figures.0);
+            }
             cost::slowdowns(finished, (gups, graph, redis), &mut outcome)?;
             Ok(outcome)
         }))
