@@ -62,6 +62,8 @@ const SLOT: usize = 256;
 const FIXED: usize = 24;
 /// Bytes of a transaction in one slot.
 const PIECE: usize = SLOT - FIXED;
+/// Sequences are below this.
+const END: u64 = 1 << 62;
 /// Slots that a transaction can have.
 const MOST_PIECES: usize = u16::MAX as usize;
 
@@ -161,14 +163,17 @@ impl TransactionLog {
         if number(&header[8..12]) != u64::from(crc32c_without(&header, 8)) {
             return Err(no_log("the header of the transaction log is damaged"));
         }
+        let low = number(&header[16..24]);
+        if low >= END {
+            return Err(no_log("the transaction log begins beyond sequence 2^62"));
+        }
         let slots = number(&header[12..16]) as u32;
         if u64::from(slots) * SLOT as u64 + HEADER as u64 > root.len {
             return Err(no_log("the transaction log is longer than its root says"));
         }
-        let log = Self::with(pool, name, root.addr, slots, number(&header[16..24]));
+        let log = Self::with(pool, name, root.addr, slots, low);
         let mut state = log.state();
         (state.free, state.taken) = (Vec::new(), BTreeMap::new());
-        let low = state.low;
         let mut pieces: BTreeMap<u64, Vec<Piece>> = BTreeMap::new();
         log.each_slot(&mut |slot, piece| match piece {
             // Of a transaction that is not complete the number is used up all the same.
@@ -357,7 +362,7 @@ fn piece(slot: u32, bytes: &[u8]) -> Option<Piece> {
     let len = number(&bytes[8..10]) as usize;
     let image = bytes.get(..FIXED + len)?;
     let sequence = number(&image[16..24]);
-    let valid = sequence > 0 && number(&image[..4]) == u64::from(crc32c_without(image, 0));
+    let valid = (1..END).contains(&sequence) && number(&image[..4]) == u64::from(crc32c_without(image, 0));
     valid.then(|| Piece {
         slot,
         sequence,

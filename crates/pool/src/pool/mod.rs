@@ -385,6 +385,7 @@ impl Pool {
         if result.is_err() {
             // The logs may say what the tables do not: nothing must go on behind that.
             logs.iter_mut().for_each(|log| log.doubt());
+            inner.stores.iter().for_each(|store| store.doubt_lines());
         }
         result?;
         for (store, (log, &lines)) in inner.stores.iter().zip(logs.iter_mut().zip(&lines)) {
@@ -481,7 +482,7 @@ impl Pool {
         self.inner.shut(true)
     }
 
-    /// Closes the pool as a crash would leave it: at its last token.
+    /// Closes the pool as a crash would leave it: at its last token, with what was persisted since.
     ///
     /// # Errors
     /// None at present; the signature leaves room.
@@ -505,6 +506,7 @@ impl Inner {
             let _ = keeper.join();
         }
         drop(self.handlers.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take());
+        self.stores.iter().for_each(|store| store.close_lines());
         // Whatever another handle has begun ends before the memory goes; later calls see that the
         // pool is closed.
         let logs: Vec<_> = self.stores.iter().map(|store| store.lock_log()).collect();

@@ -111,7 +111,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Opens a pool for loads and stores. After a crash it is at its last token.
+    /// Opens a pool for loads and stores. After a crash it is at its last token, with what was persisted since.
     ///
     /// # Errors
     /// [`PoolError::NotAPool`], [`PoolError::FutureVersion`], [`PoolError::Truncated`],

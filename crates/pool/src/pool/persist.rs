@@ -26,7 +26,7 @@ impl Pool {
     /// `create_pmem_region`): [`Pool::persist`] makes bytes of it durable without a sync. Closes the open
     /// epoch as [`Pool::sync`] does, for what is persisted stands on top of the last token.
     ///
-    /// The first region of a controller takes 8 MiB of its flash for the line log, or less on a small one.
+    /// The first region of a controller takes 16 MiB of its flash for the line log, or less on a small one.
     /// The region stays one until [`Pool::remove_pmem_region`], [`Pool::free`], or a rollback to before.
     ///
     /// # Errors
@@ -88,8 +88,8 @@ impl Pool {
     ///
     /// # Errors
     /// [`PoolError::PersistRegion`] outside a persist region; [`PoolError::NotAllocated`],
-    /// [`PoolError::Permission`] for memory that must not be read; [`PoolError::Device`],
-    /// [`PoolError::NoSpace`]: whether the bytes are durable is not known then, and a later persist
+    /// [`PoolError::Permission`] for memory that must not be read; [`PoolError::LineLogFull`]: a sync makes
+    /// room; [`PoolError::Closed`]; [`PoolError::Device`], [`PoolError::NoSpace`]. Whether the bytes are durable is not known then, and a later persist
     /// that succeeds makes them so.
     pub fn persist(&self, addr: Addr, len: u64) -> Result<()> {
         self.wait(self.persist_async(addr, len)?)
@@ -97,7 +97,7 @@ impl Pool {
 
     /// Begins to make bytes durable and returns before they are. What [`Pool::persist`] says holds when
     /// [`Pool::wait`] has returned for this persist, or for a later one on the same controller. Without a
-    /// wait it happens within about a second.
+    /// wait it happens within about a second, or later while write-back is busy or fails.
     ///
     /// # Errors
     /// As [`Pool::persist`]; an error of the device may be that of an earlier one.
@@ -130,13 +130,18 @@ impl Pool {
     /// # Errors
     /// As [`Pool::persist`].
     pub fn wait(&self, persist: Persist) -> Result<()> {
-        self.inner.stores[persist.controller as usize].wait_for_lines(persist.group)
+        let store = self.inner.stores.get(persist.controller as usize).ok_or_else(|| {
+            let problem = "it is of another pool".into();
+            PoolError::Option { option: "persist", problem }
+        })?;
+        store.wait_for_lines(persist.group)
     }
 
     /// Whether this persist is durable already.
     #[must_use]
     pub fn is_durable(&self, persist: Persist) -> bool {
-        self.inner.stores[persist.controller as usize].has_lines(persist.group)
+        let store = self.inner.stores.get(persist.controller as usize);
+        store.is_some_and(|store| store.has_lines(persist.group))
     }
 
     fn set_persist(&self, controller: u32, first: PageId, count: u32, persist: bool) -> Result<()> {
@@ -206,7 +211,11 @@ impl Pool {
             })?;
             // What is resident and dirty causes no fault that would look at permissions.
             for page in guarded {
-                self.inner.cache.set_access(controller, page, 1, store.status(page)?)?;
+                let status = store.status(page)?;
+                if !status.readable() && !status.writable() {
+                    self.clean_for_hiding(&mut store.lock_log(), controller, page, 1)?;
+                }
+                self.inner.cache.set_access(controller, page, 1, status)?;
             }
         }
         Ok(())

@@ -437,6 +437,9 @@ impl Store {
                 self.with_tables(|t| t.volume.drop_token(Epoch(token)))?;
                 while self.prune(4096)? {}
             }
+            Meta::Lines { group } if group >= COUNTERS_END => {
+                return Err(self.inconsistent("the log names a group of lines beyond 2^62".into()));
+            }
             Meta::Lines { group } => self.lines.note_retired(group),
             Meta::Commit { .. } | Meta::Rollback { .. } => {}
         }

@@ -2,7 +2,7 @@
 //! each line is written anew, behind the rest, or into a larger ring. Persists wait for that.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use deepram_core::BlockId;
 use deepram_core::units::PAGE_BYTES;
@@ -60,7 +60,7 @@ impl Seen {
 impl Store {
     /// Makes the ring that a first persist region needs.
     pub(crate) fn make_ring(&self) -> Result<()> {
-        let mut ring = self.lines.ring();
+        let mut ring = self.lines_ring()?;
         if ring.is_some() {
             return Ok(());
         }
@@ -71,21 +71,28 @@ impl Store {
         };
         let mut new = self.new_ring(blocks, 1);
         log.ring = Some(new.root(new.end(), self.lines.retired.load(Relaxed)));
-        self.checkpoint(&mut log).inspect_err(|_| log.ring = None)?;
+        if let Err(error) = self.checkpoint(&mut log) {
+            log.ring = None;
+            self.release_blocks(&new.blocks)?;
+            return Err(error);
+        }
         new.unsettled = false;
         *ring = Some(new);
+        Ok(())
+    }
+
+    /// Makes the device know the log as it is here.
+    pub(super) fn settle(&self, ring: &mut Ring) -> Result<()> {
+        let mut log = self.lock_log();
+        self.checkpoint(&mut log)?;
+        ring.unsettled = false;
+        self.lines.doubted.store(false, Release);
         Ok(())
     }
 
     /// Makes room for the next record.
     pub(super) fn gather(&self, ring: &mut Ring) -> Result<()> {
         let mut log = self.lock_log();
-        if ring.unsettled {
-            // The checkpoint that was to tell of it failed.
-            self.checkpoint(&mut log)?;
-            ring.unsettled = false;
-            return Ok(());
-        }
         let retired = self.lines.retired.load(Relaxed);
         let mut start = ring.start_after(retired);
         let many = ring.end().at - start.at > ring.capacity() / 4;

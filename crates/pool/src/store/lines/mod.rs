@@ -30,6 +30,7 @@ use std::time::{Duration, Instant};
 use super::{Result, Store};
 use crate::buffer::AlignedBuf;
 use crate::device::ALIGN;
+use crate::error::PoolError;
 use crate::format::line::{self, LINE};
 use crate::stats::add;
 pub(super) use gather::{ring_blocks, ring_bytes_for};
@@ -57,6 +58,10 @@ pub(crate) struct Lines {
     ring: Mutex<Option<Ring>>,
     /// The last commit has what groups up to this one say.
     retired: AtomicU64,
+    /// The pool is closed: others may have the device. Set while the ring is held.
+    closed: AtomicBool,
+    /// The log may say on the device what is not so: a checkpoint comes before the next record.
+    doubted: AtomicBool,
     /// What the queue says, for those who watch it without the lock.
     durable: AtomicU64,
     led: AtomicBool,
@@ -132,6 +137,8 @@ impl Default for Lines {
             changed: Condvar::new(),
             ring: Mutex::new(None),
             retired: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+            doubted: AtomicBool::new(false),
             durable: AtomicU64::new(0),
             led: AtomicBool::new(false),
         }
@@ -272,6 +279,7 @@ impl Store {
             queue.led = true;
             self.lines.led.store(true, Release);
             queue = self.await_company(queue);
+            // None is left if the group was never begun, as that of another pool.
             let Some(mut full) = queue.take() else {
                 queue.led = false;
                 self.lines.led.store(false, Release);
@@ -334,11 +342,14 @@ impl Store {
     }
 
     fn write_lines(&self, full: &mut Full) -> Result<()> {
-        let mut ring = self.lines.ring();
+        let mut ring = self.lines_ring()?;
         let Some(ring) = ring.as_mut() else {
             return Err(self.inconsistent("lines are persisted, but there is no line log".into()));
         };
         let bytes = self.record_len(full.lines);
+        if ring.unsettled || self.lines.doubted.load(Acquire) {
+            self.settle(ring)?;
+        }
         if !ring.has_room(bytes) {
             self.gather(ring)?;
         }
@@ -346,6 +357,23 @@ impl Store {
         add(&self.counters.lines_persisted, full.lines as u64);
         add(&self.counters.line_records, 1);
         Ok(())
+    }
+
+    /// The ring, unless the pool is closed.
+    fn lines_ring(&self) -> Result<MutexGuard<'_, Option<Ring>>> {
+        let ring = self.lines.ring();
+        if self.lines.closed.load(Acquire) { Err(PoolError::Closed) } else { Ok(ring) }
+    }
+
+    /// Lets nobody write a record any more; waits for one that is being written.
+    pub(crate) fn close_lines(&self) {
+        let _ring = self.lines.ring();
+        self.lines.closed.store(true, Release);
+    }
+
+    /// A rollback may be on the device that did not take place: what it retired counts still.
+    pub(crate) fn doubt_lines(&self) {
+        self.lines.doubted.store(true, Release);
     }
 
     /// Bytes that a record of so many lines takes on this device.

@@ -12,7 +12,7 @@ use deepram_core::ftl::State;
 use deepram_core::{BlockId, Bytes};
 
 use crate::buffer::AlignedBuf;
-use crate::device::SECTOR;
+use crate::device::{ALIGN, SECTOR};
 use crate::error::PoolError;
 use crate::format::codec::FormatError;
 use crate::format::header::COUNTERS_END;
@@ -98,7 +98,7 @@ impl Ring {
     /// is needed of the other can always be gathered there.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         let used = self.used_with((bytes / SECTOR) as u64);
-        !self.unsettled && self.is_aligned() && used <= self.capacity() / 2
+        self.is_aligned() && used <= self.capacity() / 2
     }
 
     /// Whether the device can write where the last record ends.
@@ -146,6 +146,13 @@ impl Ring {
     }
 }
 
+/// Remembers one record of every so many sectors.
+fn note_mark(marks: &mut VecDeque<(Mark, u64)>, step: u64, mark: Mark, group: u64) {
+    if marks.back().is_none_or(|(last, _)| last.at / step != mark.at / step) {
+        marks.push_back((mark, group));
+    }
+}
+
 /// Reads records, a block at a time.
 pub(super) struct Records<'a> {
     store: &'a Store,
@@ -181,16 +188,21 @@ impl<'a> Records<'a> {
     pub(super) fn at(&mut self, at: u64) -> Result<Option<(LineHeader, &[u8])>> {
         let (pool, controller) = (self.store.pool_mark(), self.store.identity.controller);
         let bytes = self.bytes(at)?;
-        let ours =
-            |h: &LineHeader| h.pool == pool && h.controller == controller && h.at == at && h.sectors > 0;
+        let ours = |h: &LineHeader| {
+            (h.pool, h.controller, h.at) == (pool, controller, at)
+                && h.sectors > 0
+                && h.number < COUNTERS_END
+                && h.group < COUNTERS_END
+        };
         let header = line::decode(bytes).ok().filter(ours);
         Ok(header.map(|header| (header, &bytes[..header.sectors as usize * SECTOR])))
     }
 
-    /// The place of the record of this number, which is here or at the start of the next block.
+    /// The place of the record of this number: here, at the start of the next block, or, if the pool was moved
+    /// to a device of larger sectors, at the next of those.
     fn find(&mut self, place: Mark) -> Result<Option<LineHeader>> {
         let next = (place.at / self.per_block + 1) * self.per_block;
-        for at in [place.at, next] {
+        for at in [place.at, place.at.next_multiple_of((ALIGN / SECTOR) as u64), next] {
             if let Some((header, _)) = self.at(at)?
                 && header.number == place.number
             {
@@ -271,10 +283,7 @@ impl Store {
         written.map_err(|source| self.device_error("writing the line log", source))?;
         add(&self.counters.bytes_written, bytes as u64);
         add(&self.counters.bytes_lines, bytes as u64);
-        let step = ring.per_block / MARKS;
-        if ring.marks.back().is_none_or(|(last, _)| last.at / step != mark.at / step) {
-            ring.marks.push_back((mark, group));
-        }
+        note_mark(&mut ring.marks, ring.per_block / MARKS, mark, group);
         ring.next += 1;
         ring.group = group;
         ring.head = mark.at + sectors;
@@ -310,10 +319,11 @@ impl Store {
         }
         let mut marks = VecDeque::new();
         let mut records = Records::new(self, &root.blocks);
+        let step = records.per_block / MARKS;
         let mut group = 0;
         let end = records.walk(root.start, &mut |header| {
             group = header.group;
-            marks.push_back((Mark { number: header.number, at: header.at }, group));
+            note_mark(&mut marks, step, Mark { number: header.number, at: header.at }, group);
             Ok(())
         })?;
         if end.number < root.end || records.is_damaged(root.start, end)? {
@@ -358,7 +368,9 @@ impl Store {
             Ok(())
         })?;
         for at in live {
-            let Some((header, record)) = records.at(at)? else { continue };
+            let Some((header, record)) = records.at(at)? else {
+                return Err(self.inconsistent(format!("the line log has lost its record at sector {at}")));
+            };
             for (line, bytes) in line::lines(record, header.lines) {
                 visit(line, bytes)?;
             }
