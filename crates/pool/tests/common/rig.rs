@@ -58,7 +58,7 @@ impl Shape {
     }
 
     pub fn device_bytes(&self) -> u64 {
-        self.flash.unwrap_or(4 * self.pages * PAGE + 16 * MIB)
+        self.flash.unwrap_or(4 * self.pages * PAGE + 20 * MIB)
     }
 
     /// The images of a new pool, and the world it is.
