@@ -25,12 +25,13 @@ test: tools ## Check everything: format, lints, tests, documentation
 	$(CARGO) test --locked --workspace
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --locked --workspace --no-deps
 
-bench: tools ## Measure checkpoints, openings, memory, cache policies, the simulator (docs/performance.md)
+bench: tools ## Measure checkpoints, openings, memory, persists, cache policies, the simulator (docs/performance.md)
 	@$(CARGO) run --release --locked --quiet -p deepram -- bench checkpoint $(ARGS)
 	@$(CARGO) run --release --locked --quiet -p deepram -- bench open
 	@for bench in gups zipf scan gather; do \
 		$(CARGO) run --release --locked --quiet -p deepram -- bench $$bench || exit; \
 	done
+	@$(CARGO) run --release --locked --quiet -p deepram -- bench persist
 	@$(CARGO) run --release --locked --quiet -p deepram -- bench caches
 	@$(CARGO) run --release --locked --quiet -p deepram -- bench sim-peers
 	@$(CARGO) run --release --locked --quiet -p deepram -- bench predict

@@ -1,7 +1,7 @@
 //! FlatFlash: a drive that the processor addresses line by line, with adaptive promotion of pages to DRAM, against
 //! two systems that page from the same drive, and all-DRAM.
 //!
-//! To add an experiment: its function to [`EXPERIMENTS`], its claims to [`CLAIMS`].
+//! To add an experiment: its function to `EXPERIMENTS`, its claims to `CLAIMS`.
 
 mod claims;
 mod constants;
