@@ -53,7 +53,7 @@ use deepram_core::units::PAGE_BYTES;
 use deepram_core::{Addr, Bytes};
 
 use crate::error::{PoolError, Result};
-use crate::format::codec::crc32c_without;
+use crate::format::codec::{Reader, Writer, crc32c_without};
 use crate::pool::{Lifetime, Persist, Pool};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"DRTXLOG1");
@@ -111,6 +111,9 @@ struct Piece {
     bytes: Vec<u8>,
 }
 
+/// Pieces by the sequence of their transaction.
+type Pieces = BTreeMap<u64, Vec<Piece>>;
+
 impl TransactionLog {
     /// Makes a log of `capacity` bytes under a root of this name. A sync, as
     /// [`Pool::create_pmem_region`] is.
@@ -152,38 +155,36 @@ impl TransactionLog {
     pub fn open(pool: &Pool, name: &str) -> Result<Self> {
         let root = pool.root(name)?;
         let no_log = |problem| PoolError::Root { name: name.into(), problem };
-        let mut header = [0; HEADER];
         if root.len < (HEADER + SLOT) as u64 {
             return Err(no_log("it is too short for a transaction log"));
         }
+        let mut header = [0; HEADER];
         pool.read(root.addr, &mut header)?;
-        if number(&header[..8]) != MAGIC {
+        let mut fields = Reader::new("transaction log", &header);
+        if fields.u64() != Ok(MAGIC) {
             return Err(no_log("it is no transaction log"));
         }
-        if number(&header[8..12]) != u64::from(crc32c_without(&header, 8)) {
+        if fields.u32() != Ok(crc32c_without(&header, 8)) {
             return Err(no_log("the header of the transaction log is damaged"));
         }
-        let low = number(&header[16..24]);
+        let (Ok(slots), Ok(low)) = (fields.u32(), fields.u64()) else {
+            return Err(no_log("the header of the transaction log is too short"));
+        };
         if low >= END {
             return Err(no_log("the transaction log begins beyond sequence 2^62"));
         }
-        let slots = number(&header[12..16]) as u32;
         if u64::from(slots) * SLOT as u64 + HEADER as u64 > root.len {
             return Err(no_log("the transaction log is longer than its root says"));
         }
         let log = Self::with(pool, name, root.addr, slots, low);
+        let (pieces, free) = log.scan(low)?;
         let mut state = log.state();
-        (state.free, state.taken) = (Vec::new(), BTreeMap::new());
-        let mut pieces: BTreeMap<u64, Vec<Piece>> = BTreeMap::new();
-        log.each_slot(&mut |slot, piece| match piece {
-            // Of a transaction that is not complete the number is used up all the same.
-            Some(piece) if piece.sequence >= low => pieces.entry(piece.sequence).or_default().push(piece),
-            _ => state.free.push(slot),
-        })?;
+        state.free = free;
+        // Of a transaction that is not complete the number is used up all the same.
         state.next = pieces.keys().last().map_or(low, |last| last + 1).max(1);
         for (sequence, pieces) in pieces {
             let slots = pieces.iter().map(|piece| piece.slot);
-            if records(pieces.iter()).is_some() {
+            if records(&pieces).is_some() {
                 state.taken.insert(sequence, slots.collect());
             } else {
                 state.free.extend(slots);
@@ -203,14 +204,14 @@ impl TransactionLog {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn header(&self, low: u64) -> [u8; HEADER] {
-        let mut header = [0; HEADER];
-        header[..8].copy_from_slice(&MAGIC.to_le_bytes());
-        header[12..16].copy_from_slice(&self.slots.to_le_bytes());
-        header[16..24].copy_from_slice(&low.to_le_bytes());
-        let crc = crc32c_without(&header, 8);
-        header[8..12].copy_from_slice(&crc.to_le_bytes());
-        header
+    fn header(&self, low: u64) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.u64(MAGIC);
+        w.u32(0);
+        w.u32(self.slots);
+        w.u64(low);
+        w.0.resize(HEADER, 0);
+        summed(w.0, 8)
     }
 
     fn slot_addr(&self, slot: u32) -> Result<Addr> {
@@ -233,15 +234,10 @@ impl TransactionLog {
     /// As [`Pool::read`].
     pub fn committed(&self) -> Result<Vec<Committed>> {
         let low = self.state().low;
-        let mut pieces: BTreeMap<u64, Vec<Piece>> = BTreeMap::new();
-        self.each_slot(&mut |_, piece| {
-            if let Some(piece) = piece.filter(|piece| piece.sequence >= low) {
-                pieces.entry(piece.sequence).or_default().push(piece);
-            }
-        })?;
-        let found = pieces.into_iter().filter_map(|(sequence, pieces)| {
-            records(pieces.iter()).map(|records| Committed { sequence, records })
-        });
+        let (pieces, _) = self.scan(low)?;
+        let found = pieces
+            .into_iter()
+            .filter_map(|(sequence, pieces)| Some(Committed { sequence, records: records(&pieces)? }));
         Ok(found.collect())
     }
 
@@ -262,18 +258,23 @@ impl TransactionLog {
         Ok(())
     }
 
-    fn each_slot(&self, visit: &mut dyn FnMut(u32, Option<Piece>)) -> Result<()> {
+    /// The pieces of each transaction from `low` on, and the slots that have none.
+    fn scan(&self, low: u64) -> Result<(Pieces, Vec<u32>)> {
         const TOGETHER: u32 = 256;
+        let (mut pieces, mut free) = (Pieces::new(), Vec::new());
         let mut bytes = vec![0; TOGETHER as usize * SLOT];
         for first in (0..self.slots).step_by(TOGETHER as usize) {
             let count = TOGETHER.min(self.slots - first);
             let bytes = &mut bytes[..count as usize * SLOT];
             self.pool.read(self.slot_addr(first)?, bytes)?;
             for (slot, bytes) in (first..).zip(bytes.chunks_exact(SLOT)) {
-                visit(slot, piece(slot, bytes));
+                match piece(slot, bytes).filter(|piece| piece.sequence >= low) {
+                    Some(piece) => pieces.entry(piece.sequence).or_default().push(piece),
+                    None => free.push(slot),
+                }
             }
         }
-        Ok(())
+        Ok((pieces, free))
     }
 
     /// Writes a transaction to slots of its own; returns its sequence and the persist of its last piece.
@@ -341,40 +342,40 @@ impl Transaction<'_> {
     }
 }
 
-/// A little-endian number of up to eight bytes.
-fn number(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |n, &byte| n << 8 | u64::from(byte))
+/// These bytes with their checksum at `at`.
+fn summed(mut bytes: Vec<u8>, at: usize) -> Vec<u8> {
+    let crc = crc32c_without(&bytes, at);
+    bytes[at..at + 4].copy_from_slice(&crc.to_le_bytes());
+    bytes
 }
 
 fn slot_image(sequence: u64, n: u16, pieces: u16, part: &[u8]) -> Vec<u8> {
-    let mut image = vec![0; FIXED];
-    image[4..6].copy_from_slice(&n.to_le_bytes());
-    image[6..8].copy_from_slice(&pieces.to_le_bytes());
-    image[8..10].copy_from_slice(&(part.len() as u16).to_le_bytes());
-    image[16..24].copy_from_slice(&sequence.to_le_bytes());
-    image.extend(part);
-    let crc = crc32c_without(&image, 0);
-    image[..4].copy_from_slice(&crc.to_le_bytes());
-    image
+    let mut w = Writer::default();
+    w.u32(0);
+    w.u16(n);
+    w.u16(pieces);
+    w.u16(part.len() as u16);
+    w.bytes(&[0; 6]);
+    w.u64(sequence);
+    debug_assert_eq!(w.0.len(), FIXED);
+    w.bytes(part);
+    summed(w.0, 0)
 }
 
 fn piece(slot: u32, bytes: &[u8]) -> Option<Piece> {
-    let len = number(&bytes[8..10]) as usize;
+    let mut fields = Reader::new("transaction slot", bytes);
+    let crc = fields.u32().ok()?;
+    let (number, pieces, len) = (fields.u16().ok()?, fields.u16().ok()?, usize::from(fields.u16().ok()?));
+    fields.take(6).ok()?;
+    let sequence = fields.u64().ok()?;
     let image = bytes.get(..FIXED + len)?;
-    let sequence = number(&image[16..24]);
-    let valid = (1..END).contains(&sequence) && number(&image[..4]) == u64::from(crc32c_without(image, 0));
-    valid.then(|| Piece {
-        slot,
-        sequence,
-        number: number(&image[4..6]) as u16,
-        pieces: number(&image[6..8]) as u16,
-        bytes: image[FIXED..].to_vec(),
-    })
+    let valid = (1..END).contains(&sequence) && crc == crc32c_without(image, 0);
+    valid.then(|| Piece { slot, sequence, number, pieces, bytes: image[FIXED..].to_vec() })
 }
 
 /// The records of a transaction if all its pieces are here.
-fn records<'a>(pieces: impl Iterator<Item = &'a Piece>) -> Option<Vec<Vec<u8>>> {
-    let mut pieces: Vec<&Piece> = pieces.collect();
+fn records(pieces: &[Piece]) -> Option<Vec<Vec<u8>>> {
+    let mut pieces: Vec<&Piece> = pieces.iter().collect();
     pieces.sort_by_key(|piece| piece.number);
     let whole = pieces.len() == usize::from(pieces.first()?.pieces)
         && (0..).zip(&pieces).all(|(n, piece)| piece.number == n);
@@ -384,10 +385,10 @@ fn records<'a>(pieces: impl Iterator<Item = &'a Piece>) -> Option<Vec<Vec<u8>>> 
     let bytes: Vec<u8> = pieces.iter().flat_map(|piece| &piece.bytes).copied().collect();
     let mut rest = &bytes[..];
     let mut records = Vec::new();
-    while !rest.is_empty() {
-        let len = number(rest.get(..4)?) as usize;
-        records.push(rest.get(4..)?.get(..len)?.to_vec());
-        rest = &rest[4 + len..];
+    while let Some((len, after)) = rest.split_first_chunk() {
+        let (record, after) = after.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        records.push(record.to_vec());
+        rest = after;
     }
-    Some(records)
+    rest.is_empty().then_some(records)
 }

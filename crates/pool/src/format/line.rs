@@ -13,8 +13,8 @@ const MAGIC: u32 = u32::from_le_bytes(*b"DRL1");
 const WHAT: &str = "line record";
 /// Bytes before the lines.
 const FIXED: usize = 48;
-/// A line's number, then its bytes.
-const ENTRY: usize = 8 + LINE;
+/// Bytes that a line takes: its number, then its bytes.
+pub(crate) const ENTRY: usize = 8 + LINE;
 
 /// The fixed part of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,11 +36,6 @@ pub(crate) struct LineHeader {
 /// Most lines in a record of so many bytes.
 pub(crate) const fn capacity(bytes: usize) -> usize {
     (bytes - FIXED) / ENTRY
-}
-
-/// Bytes that each line takes.
-pub(crate) const fn line_bytes() -> u64 {
-    ENTRY as u64
 }
 
 /// Bytes of a record of so many lines, before rounding up to sectors.

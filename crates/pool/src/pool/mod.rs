@@ -222,8 +222,15 @@ impl Pool {
     pub fn setperms(&self, addr: Addr, len: u64, permissions: Permissions) -> Result<()> {
         let (controller, first, count) = self.pages(addr, len)?;
         let store = &self.inner.stores[controller as usize];
-        if permissions.lifetime == Lifetime::Temporary {
-            self.no_persist_region(controller, first, count)?;
+        let is_region = |(.., status): &(PageId, u32, Status)| status.persist();
+        if permissions.lifetime == Lifetime::Temporary
+            && let Some((page, ..)) =
+                self.status_runs(controller, first, count)?.iter().find(|run| is_region(run))
+        {
+            let address = store.address(*page, 0);
+            let problem =
+                "part of a persist region, which cannot be temporary (remove_pmem_region comes first)";
+            return Err(PoolError::PersistRegion { address, problem });
         }
         let mut log = store.lock_log();
         self.inner.cache.ensure_open()?;
@@ -232,8 +239,8 @@ impl Pool {
         }
         // Under the cache's lock, so that no access is between its check and its store.
         let state = self.inner.cache.lock();
-        for (first, count, persist) in self.persist_runs(controller, first, count)? {
-            store.set_status(&mut log, first, count, permissions.status().with_persist(persist))?;
+        for (first, count, status) in self.status_runs(controller, first, count)? {
+            store.set_status(&mut log, first, count, permissions.status().with_persist(status.persist()))?;
         }
         self.inner.cache.set_access(controller, first, count, permissions.status())?;
         drop(state);

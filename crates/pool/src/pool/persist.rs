@@ -35,21 +35,19 @@ impl Pool {
     pub fn create_pmem_region(&self, addr: Addr, len: u64) -> Result<()> {
         let (controller, first, count) = self.pages(addr, len)?;
         let store = &self.inner.stores[controller as usize];
-        for page in pages(first, count) {
-            if !store.status(page)?.permanent() {
-                let address = store.address(page, 0);
-                let problem = "temporary memory cannot be a persist region: nothing of it outlives a crash";
-                return Err(PoolError::PersistRegion { address, problem });
-            }
+        let before = self.status_runs(controller, first, count)?;
+        if let Some((page, ..)) = before.iter().find(|(.., status)| !status.permanent()) {
+            let address = store.address(*page, 0);
+            let problem = "temporary memory cannot be a persist region: nothing of it outlives a crash";
+            return Err(PoolError::PersistRegion { address, problem });
         }
         store.make_ring()?;
-        let runs = self.persist_runs(controller, first, count)?;
         self.set_persist(controller, first, count, true)?;
         let synced = self.sync();
         if synced.is_err() {
             // A crash would find pages that are no region, and take no lines for them.
-            for (first, count, persist) in runs {
-                self.set_persist(controller, first, count, persist)?;
+            for (first, count, status) in before {
+                self.set_persist(controller, first, count, status.persist())?;
             }
         }
         synced.map(drop)
@@ -148,44 +146,31 @@ impl Pool {
         let store = &self.inner.stores[controller as usize];
         let mut log = store.lock_log();
         self.inner.cache.ensure_open()?;
-        for page in pages(first, count) {
-            let status = store.status(page)?;
+        for (first, count, status) in self.status_runs(controller, first, count)? {
             if status.persist() != persist {
-                store.set_status(&mut log, page, 1, status.with_persist(persist))?;
+                store.set_status(&mut log, first, count, status.with_persist(persist))?;
             }
         }
         Ok(())
     }
 
-    /// These pages in runs of those that are in a persist region and those that are not.
-    pub(super) fn persist_runs(
+    /// These pages in runs of one status.
+    pub(super) fn status_runs(
         &self,
         controller: u32,
         first: PageId,
         count: u32,
-    ) -> Result<Vec<(PageId, u32, bool)>> {
+    ) -> Result<Vec<(PageId, u32, Status)>> {
         let store = &self.inner.stores[controller as usize];
-        let mut runs: Vec<(PageId, u32, bool)> = Vec::new();
-        for page in pages(first, count) {
-            let persist = store.status(page)?.persist();
+        let mut runs: Vec<(PageId, u32, Status)> = Vec::new();
+        for page in (first.0..first.0 + count).map(PageId) {
+            let status = store.status(page)?;
             match runs.last_mut() {
-                Some((_, count, of)) if *of == persist => *count += 1,
-                _ => runs.push((page, 1, persist)),
+                Some((_, count, of)) if *of == status => *count += 1,
+                _ => runs.push((page, 1, status)),
             }
         }
         Ok(runs)
-    }
-
-    /// An error if one of these pages is in a persist region.
-    pub(super) fn no_persist_region(&self, controller: u32, first: PageId, count: u32) -> Result<()> {
-        let store = &self.inner.stores[controller as usize];
-        match pages(first, count).find(|&page| store.status(page).is_ok_and(Status::persist)) {
-            None => Ok(()),
-            Some(page) => Err(PoolError::PersistRegion {
-                address: store.address(page, 0),
-                problem: "part of a persist region, which cannot be temporary (remove_pmem_region comes first)",
-            }),
-        }
     }
 
     /// Stores what was persisted since the last token, as the crash or the abandonment left it.
@@ -220,8 +205,4 @@ impl Pool {
         }
         Ok(())
     }
-}
-
-fn pages(first: PageId, count: u32) -> impl Iterator<Item = PageId> {
-    (first.0..first.0 + count).map(PageId)
 }

@@ -38,7 +38,7 @@ pub(crate) fn ring_blocks(geometry: &Geometry) -> u32 {
 /// between two syncs: it grows by [`GROWTH`], beside the ring before.
 pub(crate) fn ring_bytes_for(pmem: u64) -> u64 {
     let first = if pmem > 0 { RING_BYTES } else { 0 };
-    first + pmem / LINE as u64 * line::line_bytes() * (GROWTH + GROWTH / 2)
+    first + pmem / LINE as u64 * line::ENTRY as u64 * (GROWTH + GROWTH / 2)
 }
 
 /// Lines that have been seen, by page.
@@ -69,23 +69,20 @@ impl Store {
             Err(PoolError::NoSpace { .. }) => self.take_blocks(&mut log, ring_blocks(&self.geometry))?,
             blocks => blocks?,
         };
-        let mut new = self.new_ring(blocks, 1);
+        let new = self.new_ring(blocks, 1);
         log.ring = Some(new.root(new.end(), self.lines.retired.load(Relaxed)));
         if let Err(error) = self.checkpoint(&mut log) {
             log.ring = None;
             self.release_blocks(&new.blocks)?;
             return Err(error);
         }
-        new.unsettled = false;
         *ring = Some(new);
         Ok(())
     }
 
     /// Makes the device know the log as it is here.
-    pub(super) fn settle(&self, ring: &mut Ring) -> Result<()> {
-        let mut log = self.lock_log();
-        self.checkpoint(&mut log)?;
-        ring.unsettled = false;
+    pub(super) fn settle(&self, log: &mut Log) -> Result<()> {
+        self.checkpoint(log)?;
         self.lines.doubted.store(false, Release);
         Ok(())
     }
@@ -103,8 +100,7 @@ impl Store {
         }
         log.ring = Some(ring.root(start, retired));
         // Until it is durable nothing from the old beginning on may be written over.
-        self.checkpoint(&mut log)?;
-        ring.unsettled = false;
+        self.settle(&mut log)?;
         ring.begin_at(start);
         Ok(())
     }
@@ -115,7 +111,7 @@ impl Store {
         let old = ring.blocks.clone();
         let mut records = Records::new(self, &old);
         let mut places = Vec::new();
-        records.walk(start, &mut |header| {
+        records.walk(start, &mut |header, _| {
             places.extend((header.group > retired).then_some(header.at));
             Ok(())
         })?;
@@ -133,13 +129,14 @@ impl Store {
                 Ok(blocks) => {
                     let mut larger = self.new_ring(blocks, ring.next);
                     let first = larger.end();
-                    let written = self.write_newest(&mut larger, ring.group(), &mut records, &places);
+                    let written = self.write_newest(&mut larger, ring.group, &mut records, &places);
                     if written.is_err() {
                         self.release_blocks(&larger.blocks)?;
                     }
                     written?;
                     self.release_blocks(&old)?;
                     *ring = larger;
+                    self.doubt_lines();
                     return Ok(first);
                 }
                 Err(PoolError::NoSpace { .. }) if sectors <= ring.free() => {}
@@ -148,7 +145,7 @@ impl Store {
             }
         }
         let first = ring.end();
-        let group = ring.group();
+        let group = ring.group;
         self.write_newest(ring, group, &mut records, &places)?;
         Ok(first)
     }

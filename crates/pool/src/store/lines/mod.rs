@@ -60,10 +60,11 @@ pub(crate) struct Lines {
     retired: AtomicU64,
     /// The pool is closed: others may have the device. Set while the ring is held.
     closed: AtomicBool,
-    /// The log may say on the device what is not so: a checkpoint comes before the next record.
+    /// The device may not know the log as it is, or know another: a checkpoint comes before the next record.
     doubted: AtomicBool,
-    /// What the queue says, for those who watch it without the lock.
+    /// Groups up to this one are durable. Changed under the queue's lock, as `led`; watched without it.
     durable: AtomicU64,
+    /// Somebody is writing, or about to.
     led: AtomicBool,
 }
 
@@ -94,10 +95,6 @@ struct Queue {
     /// A group that could not be written: it is tried again before any other.
     failed: Option<Full>,
     spare: Option<AlignedBuf>,
-    /// Groups up to this one are durable.
-    durable: u64,
-    /// Somebody is writing, or about to.
-    led: bool,
     /// Threads that wait for the open group, and for the one that is being written.
     waiting: usize,
     under_way: usize,
@@ -126,8 +123,6 @@ impl Default for Lines {
                 sealed: false,
                 failed: None,
                 spare: None,
-                durable: 0,
-                led: false,
                 waiting: 0,
                 under_way: 0,
                 expected: 0,
@@ -154,6 +149,14 @@ impl Lines {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn is_durable(&self, group: u64) -> bool {
+        self.durable.load(Acquire) >= group
+    }
+
+    fn is_led(&self) -> bool {
+        self.led.load(Acquire)
+    }
+
     /// A commit that is being replayed has what groups up to this one say.
     pub(super) fn note_retired(&self, group: u64) {
         self.retired.fetch_max(group, Relaxed);
@@ -162,7 +165,7 @@ impl Lines {
     /// DRAM of the buffers, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         let queue = self.queue();
-        let used = queue.led || queue.open.is_some() || queue.spare.is_some();
+        let used = self.is_led() || queue.open.is_some() || queue.spare.is_some();
         // One that is being filled, one on its way; copies and images.
         if used { 2 * RECORD_BYTES + CHUNK_LINES * LINE + images::MOST_BYTES } else { 0 }
     }
@@ -267,45 +270,39 @@ impl Store {
     /// The device's, or that there is no space: the group stays to be written, and is with the next
     /// persist that succeeds.
     pub(crate) fn wait_for_lines(&self, group: u64) -> Result<()> {
-        let mut queue = self.lines.queue();
-        if queue.durable < group {
+        let lines = &self.lines;
+        let mut queue = lines.queue();
+        if !lines.is_durable(group) {
             queue.join(group);
         }
-        while queue.durable < group {
-            if queue.led {
+        while !lines.is_durable(group) {
+            if lines.is_led() {
                 queue = self.watch_leader(queue, group);
                 continue;
             }
-            queue.led = true;
-            self.lines.led.store(true, Release);
+            lines.led.store(true, Release);
             queue = self.await_company(queue);
             // None is left if the group was never begun, as that of another pool.
             let Some(mut full) = queue.take() else {
-                queue.led = false;
-                self.lines.led.store(false, Release);
+                lines.led.store(false, Release);
                 break;
             };
             drop(queue);
             let begun = Instant::now();
             let written = self.write_lines(&mut full);
-            queue = self.lines.queue();
+            queue = lines.queue();
             queue.took = begun.elapsed();
-            queue.led = false;
-            self.lines.led.store(false, Release);
             // Those who waited for it will be back.
             queue.expected = queue.waiting + std::mem::take(&mut queue.under_way);
-            self.lines.changed.notify_all();
-            match written {
-                Ok(()) => {
-                    queue.durable = full.group;
-                    self.lines.durable.store(full.group, Release);
-                    queue.spare = Some(full.buffer);
-                }
-                Err(error) => {
-                    queue.failed = Some(full);
-                    return Err(error);
-                }
+            if written.is_ok() {
+                lines.durable.store(full.group, Release);
+                queue.spare = Some(full.buffer);
+            } else {
+                queue.failed = Some(full);
             }
+            lines.led.store(false, Release);
+            lines.changed.notify_all();
+            written?;
         }
         Ok(())
     }
@@ -316,17 +313,15 @@ impl Store {
         let until = Instant::now() + (2 * queue.took).min(WATCH);
         drop(queue);
         let lines = &self.lines;
-        while lines.durable.load(Acquire) < group && lines.led.load(Acquire) {
-            if Instant::now() > until {
-                let queue = lines.queue();
-                if !queue.led || queue.durable >= group {
-                    return queue;
-                }
-                return lines.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
-            }
+        let is_waiting = || !lines.is_durable(group) && lines.is_led();
+        while is_waiting() && Instant::now() <= until {
             std::thread::yield_now();
         }
-        lines.queue()
+        let queue = lines.queue();
+        if is_waiting() {
+            return lines.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        queue
     }
 
     /// Gives the threads that waited for the last group the time to join this one: a write of many costs as
@@ -347,8 +342,8 @@ impl Store {
             return Err(self.inconsistent("lines are persisted, but there is no line log".into()));
         };
         let bytes = self.record_len(full.lines);
-        if ring.unsettled || self.lines.doubted.load(Acquire) {
-            self.settle(ring)?;
+        if self.lines.doubted.load(Acquire) {
+            self.settle(&mut self.lock_log())?;
         }
         if !ring.has_room(bytes) {
             self.gather(ring)?;
@@ -371,7 +366,7 @@ impl Store {
         self.lines.closed.store(true, Release);
     }
 
-    /// A rollback may be on the device that did not take place: what it retired counts still.
+    /// A rollback may be on the device that did not take place, or a ring that it does not know be in use.
     pub(crate) fn doubt_lines(&self) {
         self.lines.doubted.store(true, Release);
     }
@@ -383,7 +378,7 @@ impl Store {
 
     /// Whether this group is durable.
     pub(crate) fn has_lines(&self, group: u64) -> bool {
-        self.lines.queue().durable >= group
+        self.lines.is_durable(group)
     }
 
     /// Flash that the line log takes, in bytes.

@@ -53,13 +53,11 @@ pub(super) struct Ring {
     /// Its number.
     pub(super) next: u64,
     /// The group of the last record.
-    group: u64,
+    pub(super) group: u64,
     /// Nothing before this place is needed.
     start: Mark,
     /// Some records since, in their order, with their groups.
     marks: VecDeque<(Mark, u64)>,
-    /// The device may not know yet that this is the ring: a checkpoint comes before the next record.
-    pub(super) unsettled: bool,
 }
 
 impl Ring {
@@ -73,7 +71,6 @@ impl Ring {
             group: 0,
             start,
             marks: VecDeque::new(),
-            unsettled: true,
         }
     }
 
@@ -109,11 +106,6 @@ impl Ring {
     /// Whether there is something in it that no commit has.
     pub(super) fn is_needed(&self, retired: u64) -> bool {
         self.group > retired
-    }
-
-    /// The group of the last record.
-    pub(super) fn group(&self) -> u64 {
-        self.group
     }
 
     /// Sectors that are not in use.
@@ -216,7 +208,7 @@ impl<'a> Records<'a> {
     pub(super) fn walk(
         &mut self,
         start: Mark,
-        visit: &mut dyn FnMut(&LineHeader) -> Result<()>,
+        visit: &mut dyn FnMut(&LineHeader, &[u8]) -> Result<()>,
     ) -> Result<Mark> {
         let capacity = self.blocks.len() as u64 * self.per_block;
         let mut place = start;
@@ -225,7 +217,8 @@ impl<'a> Records<'a> {
             if end - start.at > capacity {
                 break;
             }
-            visit(&header)?;
+            let record = &self.bytes(header.at)?[..header.sectors as usize * SECTOR];
+            visit(&header, record)?;
             place = Mark { number: place.number + 1, at: end };
         }
         Ok(place)
@@ -321,7 +314,7 @@ impl Store {
         let mut records = Records::new(self, &root.blocks);
         let step = records.per_block / MARKS;
         let mut group = 0;
-        let end = records.walk(root.start, &mut |header| {
+        let end = records.walk(root.start, &mut |header, _| {
             group = header.group;
             note_mark(&mut marks, step, Mark { number: header.number, at: header.at }, group);
             Ok(())
@@ -332,13 +325,14 @@ impl Store {
         let retired = root.retired.max(self.lines.retired.load(Relaxed));
         let mut ring = Ring::new(self, root.blocks, root.start);
         (ring.head, ring.next, ring.group) = (end.at, end.number, group);
-        (ring.marks, ring.unsettled) = (marks, false);
+        ring.marks = marks;
         ring.begin_at(ring.start_after(retired));
         {
             // A commit may have in it groups that were never written here.
             let mut queue = self.lines.queue();
-            queue.durable = group.max(retired);
-            queue.group = queue.durable + 1;
+            let durable = group.max(retired);
+            self.lines.durable.store(durable, Relaxed);
+            queue.group = durable + 1;
         }
         self.lines.retired.store(retired, Relaxed);
         log.ring = Some(ring.root(ring.start, retired));
@@ -361,20 +355,12 @@ impl Store {
     pub(crate) fn each_line(&self, visit: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
         let Some(root) = self.lock_log().ring.clone() else { return Ok(()) };
         let retired = self.lines.retired.load(Relaxed);
-        let mut records = Records::new(self, &root.blocks);
-        let mut live = Vec::new();
-        records.walk(root.start, &mut |header| {
-            live.extend((header.group > retired).then_some(header.at));
-            Ok(())
-        })?;
-        for at in live {
-            let Some((header, record)) = records.at(at)? else {
-                return Err(self.inconsistent(format!("the line log has lost its record at sector {at}")));
-            };
-            for (line, bytes) in line::lines(record, header.lines) {
-                visit(line, bytes)?;
+        Records::new(self, &root.blocks).walk(root.start, &mut |header, record| {
+            if header.group <= retired {
+                return Ok(());
             }
-        }
+            line::lines(record, header.lines).try_for_each(|(line, bytes)| visit(line, bytes))
+        })?;
         Ok(())
     }
 
@@ -385,7 +371,7 @@ impl Store {
         sites: &mut Vec<Site>,
     ) -> Result<()> {
         let Some(root) = &log.ring else { return Ok(()) };
-        Records::new(self, &root.blocks).walk(root.start, &mut |header| {
+        Records::new(self, &root.blocks).walk(root.start, &mut |header, _| {
             let start = self.ring_offset(&root.blocks, header.at) as usize;
             let len = header.sectors as usize * SECTOR;
             let (ranges, checksum_at) =
@@ -400,7 +386,7 @@ impl Store {
     pub(in crate::store) fn check_lines(&self, log: &super::super::Log, report: &mut Report) -> Result<()> {
         let Some(root) = &log.ring else { return Ok(()) };
         let mut records = Records::new(self, &root.blocks);
-        let end = records.walk(root.start, &mut |_| {
+        let end = records.walk(root.start, &mut |_, _| {
             report.records += 1;
             Ok(())
         })?;
