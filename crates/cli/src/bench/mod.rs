@@ -3,6 +3,7 @@
 
 mod caches;
 mod checkpoint;
+mod latency;
 mod memory;
 mod open;
 mod persist;

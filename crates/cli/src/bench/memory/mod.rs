@@ -11,7 +11,6 @@
 mod cgroup;
 mod device;
 mod interrupts;
-mod latency;
 mod report;
 mod work;
 mod worker;

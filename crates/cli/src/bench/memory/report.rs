@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
+use super::super::latency::Quantiles;
 use super::super::{Series, shown};
 use super::device::{Device, Rate};
-use super::latency::Quantiles;
 use super::work::Workload;
 use super::worker::Done;
 use super::{Entry, MemoryArgs, Peer};

@@ -17,7 +17,7 @@ use deepram_pool::{Addr, CreateOptions, Lifetime, LoadOptions, Mapping, OpenOpti
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
-use super::latency::{Latency, Quantiles};
+use super::super::latency::{Latency, Quantiles};
 use super::work::{
     BATCH, Gather, Loads, Scan, Skewed, Uniform, Updates, Work, Workload, compare_updates, origin,
 };

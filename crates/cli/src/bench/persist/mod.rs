@@ -12,7 +12,8 @@ use deepram_core::Bytes;
 use serde::Serialize;
 
 use self::ways::{Bench, Step, WAYS, Way};
-use super::{Common, Scratch, device_written};
+use super::latency::{Latency, Quantiles};
+use super::{Common, Scratch, Series, device_written};
 use crate::output::Table;
 
 /// Between two measurements.
@@ -47,10 +48,8 @@ pub(crate) struct PersistArgs {
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     per_s: f64,
-    p50_us: f64,
-    p99_us: f64,
-    p999_us: f64,
-    bytes_each: f64,
+    times: Quantiles,
+    bytes_each: Option<f64>,
 }
 
 /// Medians of one way at one number of threads.
@@ -148,17 +147,17 @@ fn measure(way: &Way, bench: &Bench, threads: usize, args: &PersistArgs) -> anyh
     let before = device_written(&args.common.dir);
     let start = Instant::now();
     let until = Duration::from_secs_f64(args.seconds);
-    let took: Vec<anyhow::Result<Vec<u32>>> = std::thread::scope(|scope| {
+    let took: Vec<anyhow::Result<Latency>> = std::thread::scope(|scope| {
         let running: Vec<_> = steps
             .iter_mut()
             .map(|step| {
                 scope.spawn(move || {
-                    let mut times = Vec::new();
+                    let mut times = Latency::new()?;
                     let mut last = start.elapsed();
                     while last < until {
                         step()?;
                         let now = start.elapsed();
-                        times.push((now - last).as_nanos().min(u128::from(u32::MAX)) as u32);
+                        times.add(now - last);
                         last = now;
                     }
                     Ok(times)
@@ -168,54 +167,44 @@ fn measure(way: &Way, bench: &Bench, threads: usize, args: &PersistArgs) -> anyh
         running.into_iter().map(|thread| thread.join().expect("a measuring thread does not panic")).collect()
     });
     let elapsed = start.elapsed();
-    let mut times = Vec::new();
+    let mut times = Latency::new()?;
     for one in took {
-        times.extend(one.with_context(|| way.name)?);
+        times.merge(&one.with_context(|| way.name)?)?;
     }
     let written = before.zip(device_written(&args.common.dir)).map(|(before, after)| after - before);
-    Ok(sample(&mut times, elapsed, written))
+    sample(&times, elapsed, written)
 }
 
-fn sample(times: &mut [u32], elapsed: Duration, written: Option<u64>) -> Sample {
-    times.sort_unstable();
-    let at = |q: f64| {
-        let n = (times.len() as f64 * q) as usize;
-        times.get(n.min(times.len().saturating_sub(1))).map_or(f64::NAN, |&ns| f64::from(ns) / 1e3)
-    };
-    Sample {
-        per_s: times.len() as f64 / elapsed.as_secs_f64(),
-        p50_us: at(0.5),
-        p99_us: at(0.99),
-        p999_us: at(0.999),
-        bytes_each: written.map_or(f64::NAN, |bytes| bytes as f64 / times.len().max(1) as f64),
-    }
+fn sample(times: &Latency, elapsed: Duration, written: Option<u64>) -> anyhow::Result<Sample> {
+    let count = times.count() as f64;
+    Ok(Sample {
+        per_s: count / elapsed.as_secs_f64(),
+        times: times.quantiles().context("no update was made in the time")?,
+        bytes_each: written.map(|bytes| bytes as f64 / count),
+    })
 }
 
 fn rows(samples: &[(String, usize, Vec<Sample>)]) -> Vec<Row> {
-    let median = |all: &[Sample], of: fn(&Sample) -> f64| {
-        let mut values: Vec<f64> = all.iter().map(of).collect();
-        values.sort_by(f64::total_cmp);
-        values[values.len() / 2]
-    };
+    let of = |all: &[Sample], value: fn(&Sample) -> f64| Series::new("", "", all.iter().map(value).collect());
     let rate = |name: &str, threads: usize| {
         let found = samples.iter().find(|(way, of, _)| way == name && *of == threads);
-        found.map(|(_, _, all)| median(all, |s| s.per_s))
+        found.map(|(_, _, all)| of(all, |s| s.per_s).median)
     };
     let row = |(way, threads, all): &(String, usize, Vec<Sample>)| {
-        let per_s = median(all, |s| s.per_s);
-        let rates = all.iter().map(|s| s.per_s);
+        let per_s = of(all, |s| s.per_s);
+        let bytes = Series::new("", "", all.iter().filter_map(|s| s.bytes_each).collect());
         Row {
             way: way.clone(),
             threads: *threads,
-            per_s,
-            per_s_min: rates.clone().fold(f64::INFINITY, f64::min),
-            per_s_max: rates.fold(0.0, f64::max),
-            p50_us: median(all, |s| s.p50_us),
-            p99_us: median(all, |s| s.p99_us),
-            p999_us: median(all, |s| s.p999_us),
-            device_bytes_each: Some(median(all, |s| s.bytes_each)).filter(|bytes| bytes.is_finite()),
-            over_dsync_4k: rate(ways::DSYNC_4K, *threads).map(|base| per_s / base),
-            over_dsync_512: rate(ways::DSYNC_512, *threads).map(|base| per_s / base),
+            per_s: per_s.median,
+            per_s_min: per_s.min,
+            per_s_max: per_s.max,
+            p50_us: of(all, |s| s.times.p50_us).median,
+            p99_us: of(all, |s| s.times.p99_us).median,
+            p999_us: of(all, |s| s.times.p999_us).median,
+            device_bytes_each: (bytes.samples > 0).then_some(bytes.median),
+            over_dsync_4k: rate(ways::DSYNC_4K, *threads).map(|base| per_s.median / base),
+            over_dsync_512: rate(ways::DSYNC_512, *threads).map(|base| per_s.median / base),
             samples: all.len(),
         }
     };

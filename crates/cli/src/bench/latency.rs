@@ -44,6 +44,11 @@ impl Latency {
         self.ns.add(&other.ns).context("adding histograms of latencies")
     }
 
+    /// How many.
+    pub(super) fn count(&self) -> u64 {
+        self.ns.len()
+    }
+
     /// `None` of nothing.
     pub(super) fn quantiles(&self) -> Option<Quantiles> {
         let max_us = self.longest.as_nanos() as f64 / 1e3;
