@@ -2,8 +2,10 @@
 
 mod cache_models;
 
-use cache_models::{Figure4, Model, PlainArc, PlainQueue, PlainS3Fifo, PlainSieve, Rule};
-use deepram_core::cache::{Access, Arc, Clock, Clock2, Fifo, Gclock, Key, Lru, Replacement, S3Fifo, Sieve};
+use cache_models::{Figure4, Model, PlainArc, PlainQueue, PlainS3Fifo, PlainSieve, PlainSweep, Rule};
+use deepram_core::cache::{
+    Access, Arc, Clock, Clock2, Fifo, Gclock, Key, Lru, Replacement, S3Fifo, Sieve, Sweep,
+};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
@@ -107,6 +109,13 @@ against_model! {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
+    #[test]
+    fn sweep_evicts_what_the_plain_list_does(steps in steps(), capacity in capacities()) {
+        same(&mut Sweep::<u32>::new(capacity), &mut PlainSweep::new(capacity), &steps, |key| key)?;
+        // Keys whose order is the numbers'.
+        same(&mut Sweep::<u64>::new(capacity), &mut PlainSweep::new(capacity), &steps, |key| u64::from(key) << 33)?;
+    }
+
     #[test]
     fn arc_does_what_figure_4_says(steps in steps(), capacity in capacities()) {
         // What the figure has no word for is left out: more keys than fit, victims without need.

@@ -7,11 +7,12 @@
 //! | [`Clock`] | sets a bit | the oldest without the bit; others lose it and stay | none |
 //! | [`Clock2`] | counts, up to 3 | the oldest with a count of 0; others lose one and stay | none |
 //! | [`Gclock`] | counts, up to 16 | the same | none |
+//! | [`Sweep`] | counts, up to 16 | the next by number with a count of 0 that is not new; others lose one and stay | none |
 //! | [`Sieve`] | sets a bit | as CLOCK, but those who stay keep their place in the order of age | none |
 //! | [`S3Fifo`] | counts, up to 3 | the oldest of a small queue of newcomers, mostly | 0.9 of the capacity |
 //! | [`Arc`] | moves to the list of keys used twice | the oldest of one of two lists; how long each is adapts | the capacity |
 //!
-//! Every policy but [`Clock`] stands on the same table of keys and lists (`nodes`), so that its
+//! Every policy but [`Clock`] and [`Sweep`] stands on the same table of keys and lists (`nodes`), so that its
 //! own file holds nothing but its decisions ([`Rules`]).
 
 mod index;
@@ -27,6 +28,7 @@ pub mod rrip;
 pub mod s3fifo;
 pub mod set_assoc;
 pub mod sieve;
+pub mod sweep;
 
 pub use arc::Arc;
 pub use clock::Clock;
@@ -38,6 +40,7 @@ pub use rrip::{HitPriority, Rrip};
 pub use s3fifo::S3Fifo;
 pub use set_assoc::SetAssociative;
 pub use sieve::Sieve;
+pub use sweep::Sweep;
 
 /// What identifies a page: `u32` for frames and densely numbered pages, `u64` for anything.
 pub trait Key: Copy + Eq + Default + Into<u64> {}

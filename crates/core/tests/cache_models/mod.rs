@@ -156,6 +156,64 @@ impl Model for PlainQueue {
     }
 }
 
+/// Keys in the order of their numbers, with count and arrival.
+pub(crate) struct PlainSweep {
+    capacity: usize,
+    list: Vec<(u32, u8, usize)>,
+    /// Keys below have been passed in this lap.
+    hand: u32,
+    inserted: usize,
+}
+
+impl PlainSweep {
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { capacity, list: Vec::new(), hand: 0, inserted: 0 }
+    }
+}
+
+impl Model for PlainSweep {
+    fn held(&self) -> Vec<u32> {
+        self.list.iter().map(|(key, ..)| *key).collect()
+    }
+
+    fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    fn hit(&mut self, key: u32) {
+        let held = self.list.iter_mut().find(|held| held.0 == key).unwrap();
+        held.1 = (held.1 + 1).min(16);
+    }
+
+    fn evict(&mut self, _: Past, eligible: &dyn Fn(u32) -> bool) -> Option<u32> {
+        let newest = self.list.len() / 8;
+        for lap in 0..17 {
+            for _ in 0..self.list.len() {
+                let at = self.list.iter().position(|held| held.0 >= self.hand).unwrap_or(0);
+                let (key, count, since) = self.list[at];
+                self.hand = key + 1;
+                if count > 0 {
+                    self.list[at].1 -= 1;
+                } else if (lap == 16 || self.inserted - since > newest) && eligible(key) {
+                    self.list.remove(at);
+                    return Some(key);
+                }
+            }
+        }
+        None
+    }
+
+    fn admit(&mut self, _: Past, key: u32) {
+        self.list.push((key, 0, self.inserted));
+        self.list.sort_unstable();
+        self.inserted += 1;
+    }
+
+    fn remove(&mut self, key: u32) {
+        self.list.retain(|held| held.0 != key);
+    }
+}
+
 pub(crate) struct PlainSieve {
     capacity: usize,
     list: List,

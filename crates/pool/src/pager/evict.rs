@@ -25,6 +25,8 @@ const DOUBT: u64 = 8;
 
 /// Pages of these that are kept from being used meanwhile: whoever wants one waits for all.
 const TOGETHER: usize = 32;
+/// Bytes between two dirty pages that one call may protect with them.
+const GAP: usize = 128 * PAGE;
 /// Threads that take pages out: one writes while the other goes on.
 pub(super) const EVICTORS: usize = 2;
 
@@ -243,7 +245,7 @@ impl Inner {
         let runs = runs_of(&pages);
         // Clean pages are protected already.
         let dirty: Vec<usize> = leavers.iter().filter(|l| l.slot.is_none()).map(|l| l.page).collect();
-        for (start, len) in runs_of(&dirty) {
+        for (start, len) in together(ground, &dirty) {
             // Fails only on a range that is not watched, and managed memory always is.
             let protected = ground.watch.protect(start, len);
             debug_assert!(protected.is_ok(), "{protected:?}");
@@ -369,6 +371,29 @@ impl Inner {
             self.frames.give(1);
         }
     }
+}
+
+/// Neighbouring pages as runs of bytes to protect; sorted. Pages between two of them that nobody can store to
+/// join them: each call interrupts every processor that runs the program.
+fn together(ground: &Ground, pages: &[usize]) -> Vec<(usize, usize)> {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for &page in pages {
+        match runs.last_mut() {
+            Some((start, len)) if page - (*start + *len) <= GAP && idle(ground, *start + *len, page) => {
+                *len = page + PAGE - *start;
+            }
+            _ => runs.push((page, PAGE)),
+        }
+    }
+    runs
+}
+
+/// Whether the memory is managed and none of its pages can be stored to. That may change at once; a page that
+/// is protected nevertheless has a fault served that changes nothing else.
+fn idle(ground: &Ground, start: usize, end: usize) -> bool {
+    let mut stored = false;
+    ground.layout.each(start, end, |_, page| stored |= page.place == Place::Dirty);
+    !stored && (start == end || ground.layout.within(start, end) == [(start, end)])
 }
 
 /// Copies a managed page that is in memory.

@@ -53,7 +53,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, mpsc};
 use std::time::Duration;
 
-use deepram_core::cache::{Clock2, Fifo, Gclock, Lru, Replacement, S3Fifo, Sieve};
+use deepram_core::cache::{Clock2, Fifo, Gclock, Lru, Replacement, S3Fifo, Sieve, Sweep};
 
 use self::ahead::Runs;
 use self::budget::Frames;
@@ -104,15 +104,25 @@ pub enum Policy {
     Sieve,
     /// The oldest, after as many rounds as it has come back, up to 3.
     Clock2,
-    /// The same, up to 16. Measured best (docs/performance.md).
-    #[default]
+    /// The same, up to 16.
     Gclock,
+    /// The next in the order of addresses, after as many rounds as it has come back, up to 16. Measured best
+    /// (docs/performance.md): pages that leave together are neighbours, which one call protects.
+    #[default]
+    Sweep,
 }
 
 impl Policy {
     /// All of them.
-    pub const ALL: [Policy; 6] =
-        [Policy::S3Fifo, Policy::Fifo, Policy::Lru, Policy::Sieve, Policy::Clock2, Policy::Gclock];
+    pub const ALL: [Policy; 7] = [
+        Policy::S3Fifo,
+        Policy::Fifo,
+        Policy::Lru,
+        Policy::Sieve,
+        Policy::Clock2,
+        Policy::Gclock,
+        Policy::Sweep,
+    ];
 
     /// Its name.
     #[must_use]
@@ -124,6 +134,7 @@ impl Policy {
             Policy::Sieve => "sieve",
             Policy::Clock2 => "clock2",
             Policy::Gclock => "gclock",
+            Policy::Sweep => "sweep",
         }
     }
 
@@ -135,6 +146,7 @@ impl Policy {
             Policy::Sieve => Box::new(Sieve::new(frames)),
             Policy::Clock2 => Box::new(Clock2::new(frames)),
             Policy::Gclock => Box::new(Gclock::new(frames)),
+            Policy::Sweep => Box::new(Sweep::new(frames)),
         }
     }
 }
