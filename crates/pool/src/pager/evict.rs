@@ -39,10 +39,29 @@ pub(super) struct Evictor {
 /// A page on its way out.
 struct Leaver {
     page: usize,
-    /// Where it is on the store, if it is clean.
-    slot: Option<Slot>,
-    frame: u32,
+    to: Way,
     hidden: bool,
+}
+
+/// Where a page goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Into this frame of the room, and on to the store from there.
+    Write(u32),
+    /// Into this frame of the room; it is on the store.
+    Wait(u32),
+    /// Nowhere: it is on the store, at this slot.
+    Leave(Slot),
+}
+
+impl Way {
+    /// Its frame in the room.
+    fn frame(self) -> Option<u32> {
+        match self {
+            Way::Write(frame) | Way::Wait(frame) => Some(frame),
+            Way::Leave(_) => None,
+        }
+    }
 }
 
 impl Inner {
@@ -135,16 +154,19 @@ impl Inner {
         };
         let share = (self.frames.limit() / ROOM_SHARE).min(used + vacant);
         let moves = count + count.min(share.saturating_sub(used));
-        let mut vacated = self.vacate(ground, (used + moves).saturating_sub(share));
         let parts: Vec<(usize, Option<&[usize]>)> = match chosen {
             Some(pages) => pages.chunks(TOGETHER).map(|part| (part.len(), Some(part))).collect(),
             None => (0..moves).step_by(TOGETHER).map(|at| (TOGETHER.min(moves - at), None)).collect(),
         };
         let mut leavers = Vec::with_capacity(moves);
+        let mut freed = 0;
         for (count, chosen) in parts {
+            let used = lock(&self.room).used();
+            freed += self.vacate(ground, (used + count).saturating_sub(share));
             let mut evictor = lock(&self.evictor);
             let part = self.choose(ground, count, chosen);
             self.carry_out(ground, &mut evictor, &part);
+            freed += part.iter().filter(|leaver| leaver.to.frame().is_none()).count();
             leavers.extend(part);
             drop(evictor);
             // Whoever this processor's faults are served for goes first, while frames last.
@@ -155,8 +177,8 @@ impl Inner {
         if !self.write_out(ground, &leavers, writes) {
             return false;
         }
-        vacated += self.vacate(ground, count.saturating_sub(vacated));
-        vacated > 0 || !leavers.is_empty()
+        freed += self.vacate(ground, count.saturating_sub(freed));
+        freed > 0 || !leavers.is_empty()
     }
 
     /// Has up to `count` of those that have waited longest leave the room. Returns how many.
@@ -177,6 +199,9 @@ impl Inner {
             room.leave(number);
             drop(room);
             chunk[at].place = Place::Stored(slot);
+            if chunk[at].ahead {
+                self.returns.departed();
+            }
             if std::mem::take(&mut chunk[at].trigger) {
                 add(&self.counters.windows_wasted, 1);
             }
@@ -215,19 +240,19 @@ impl Inner {
                 // Gone already, by another way.
                 _ => continue,
             };
-            let frame = if state.pinned {
-                None
-            } else {
-                lock(&self.room).admit(
-                    page,
-                    slot,
-                    if slot.is_some() { FrameState::Waiting } else { FrameState::Writing },
-                )
+            let room = |state| lock(&self.room).admit(page, slot, state);
+            let to = match slot {
+                _ if state.pinned => None,
+                Some(slot) if state.ahead && state.heat == 0 && !self.returns.worth_waiting() => {
+                    Some(Way::Leave(slot))
+                }
+                Some(_) => room(FrameState::Waiting).map(Way::Wait),
+                None => room(FrameState::Writing).map(Way::Write),
             };
-            match frame {
-                Some(frame) => {
+            match to {
+                Some(to) => {
                     state.place = Place::Leaving;
-                    leavers.push(Leaver { page, slot, frame, hidden: state.hidden });
+                    leavers.push(Leaver { page, to, hidden: state.hidden });
                 }
                 None => stay.push(page),
             }
@@ -244,7 +269,8 @@ impl Inner {
         let pages: Vec<usize> = leavers.iter().map(|leaver| leaver.page).collect();
         let runs = runs_of(&pages);
         // Clean pages are protected already.
-        let dirty: Vec<usize> = leavers.iter().filter(|l| l.slot.is_none()).map(|l| l.page).collect();
+        let dirty: Vec<usize> =
+            leavers.iter().filter(|l| matches!(l.to, Way::Write(_))).map(|l| l.page).collect();
         for (start, len) in together(ground, &dirty) {
             // Fails only on a range that is not watched, and managed memory always is.
             let protected = ground.watch.protect(start, len);
@@ -252,9 +278,10 @@ impl Inner {
         }
         {
             let room = lock(&self.room);
-            let frames: Vec<*mut u8> = leavers.iter().map(|leaver| room.bytes(leaver.frame)).collect();
+            let copies: Vec<(&Leaver, *mut u8)> =
+                leavers.iter().filter_map(|leaver| Some((leaver, room.bytes(leaver.to.frame()?)))).collect();
             drop(room);
-            for (leaver, frame) in leavers.iter().zip(frames) {
+            for (leaver, frame) in copies {
                 copy_page(leaver, frame);
             }
         }
@@ -267,7 +294,13 @@ impl Inner {
         for leaver in leavers {
             let Some((mut chunk, at)) = ground.layout.chunk(leaver.page) else { continue };
             let state = &mut chunk[at];
-            state.place = Place::Waiting(leaver.frame);
+            state.place = match leaver.to {
+                Way::Write(frame) | Way::Wait(frame) => Place::Waiting(frame),
+                Way::Leave(slot) => {
+                    self.frames.give(1);
+                    Place::Stored(slot)
+                }
+            };
             evictor.left += 1;
             if evictor.left.is_multiple_of(DOUBT) {
                 state.stored_to = false;
@@ -284,11 +317,12 @@ impl Inner {
         let mut dirty: Vec<(usize, u32, &[u8])> = Vec::new();
         {
             let room = lock(&self.room);
-            for leaver in leavers.iter().filter(|leaver| leaver.slot.is_none()) {
+            for leaver in leavers {
+                let Way::Write(frame) = leaver.to else { continue };
                 // SAFETY: a frame of the room that is being written: it is not given to anybody else, and
                 // nobody writes to it.
-                let bytes = unsafe { std::slice::from_raw_parts(room.bytes(leaver.frame), PAGE) };
-                dirty.push((leaver.page, leaver.frame, bytes));
+                let bytes = unsafe { std::slice::from_raw_parts(room.bytes(frame), PAGE) };
+                dirty.push((leaver.page, frame, bytes));
             }
         }
         add(&self.counters.left_dirty, dirty.len() as u64);

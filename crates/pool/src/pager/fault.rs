@@ -91,6 +91,7 @@ impl Inner {
                 state.stored_to |= write;
                 let writable = state.stored_to;
                 state.place = Place::Coming;
+                state.ahead = false;
                 drop(chunk);
                 self.served(page, FaultKind::Read, write);
                 self.reserve(ground, 1);
@@ -100,6 +101,9 @@ impl Inner {
                 let trigger = std::mem::take(&mut state.trigger);
                 state.stored_to |= write;
                 state.warm();
+                if std::mem::take(&mut state.ahead) {
+                    self.returns.returned();
+                }
                 let writable = state.stored_to;
                 state.place = Place::Coming;
                 drop(chunk);
@@ -149,6 +153,7 @@ impl Inner {
             let Some((mut chunk, at)) = ground.layout.chunk(page) else { continue };
             if let Place::Stored(slot) = chunk[at].place {
                 all.push(Coming { page, slot, writable: chunk[at].stored_to });
+                chunk[at].ahead = true;
                 chunk[at].place = Place::Coming;
             }
         }

@@ -14,6 +14,7 @@ use deepram_core::cache::Replacement;
 
 use super::jobs::Jobs;
 use super::ranges::{Layout, Place, lock};
+use super::returns::Returns;
 use super::sharing::{Sharing, Table};
 use super::{Ground, Inner, PAGE, Pager, Room, Spans, runs_of};
 use crate::uffd::{self, Uffd, WatchMode};
@@ -79,6 +80,7 @@ impl Forking<'_> {
             frames,
             dram: AtomicUsize::new(old.dram.load(Relaxed)),
             evictor: Mutex::default(),
+            returns: Returns::default(),
             work: (Mutex::new(false), Condvar::new()),
             writers: AtomicUsize::new(0),
             handlers: AtomicUsize::new(0),

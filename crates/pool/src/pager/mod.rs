@@ -35,6 +35,7 @@ mod ranges;
 mod reads;
 mod record;
 mod remap;
+mod returns;
 mod room;
 mod shared;
 mod sharing;
@@ -63,6 +64,7 @@ use self::jobs::Jobs;
 use self::ranges::{Layout, Place, lock};
 use self::reads::Reads;
 use self::record::Recorder;
+use self::returns::Returns;
 use self::room::Room;
 use self::sharing::Sharing;
 use self::stats::Counters;
@@ -231,6 +233,7 @@ struct Inner {
     /// Bytes: the budget.
     dram: AtomicUsize,
     evictor: Mutex<evict::Evictor>,
+    returns: Returns,
     /// The evictor has work.
     work: (Mutex<bool>, Condvar),
     /// Threads that wait for the ground to be at rest.
@@ -295,6 +298,7 @@ impl Pager {
             frames: Frames::new(frames, options.shared),
             dram: AtomicUsize::new(options.dram as usize),
             evictor: Mutex::default(),
+            returns: Returns::default(),
             work: (Mutex::new(false), Condvar::new()),
             writers: AtomicUsize::new(0),
             handlers: AtomicUsize::new(0),

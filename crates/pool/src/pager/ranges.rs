@@ -55,6 +55,8 @@ pub(super) struct Page {
     /// What is thought of its being used again: doubled when it comes back from the waiting room, halved when it
     /// leaves that for the store.
     pub(super) heat: u8,
+    /// It was read ahead of use.
+    pub(super) ahead: bool,
     /// It was read ahead of use, and its first use has the next pages read.
     pub(super) trigger: bool,
 }
