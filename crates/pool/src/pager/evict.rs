@@ -12,7 +12,7 @@ use super::{Ground, Inner, PAGE, ROOM_SHARE, runs_of};
 use crate::uffd;
 
 /// Pages that leave together: one large write.
-const BATCH: usize = 256;
+const BATCH: usize = 64;
 /// How often the evictor looks without being told to: other processes share the budget.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// How long it waits after a failed write.
