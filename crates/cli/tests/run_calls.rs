@@ -68,3 +68,14 @@ fn shared_memory_outlives_the_one_that_made_it() {
     let output = run(&options, &shared, &[&(48 * MIB).to_string(), "2", "first"]);
     assert!(output.status.success(), "{} {}", output.status, text(&output.stderr));
 }
+
+#[test]
+fn memory_that_is_not_paged_counts_against_the_budget() {
+    let Some(beside) = program("beside") else { return };
+    let options = ["--dram", "64MiB", "--store", "/var/tmp"];
+    let output = run(&options, &beside, &[&(96 * MIB).to_string(), &(32 * MIB).to_string()]);
+    assert!(output.status.success(), "{} {}", output.status, text(&output.stderr));
+    let there: usize = text(&output.stdout).trim().parse().expect("a number of pages");
+    // The library's own memory that is in no table, and what the kernel has not counted yet.
+    assert!(there * 4096 <= (64 + 6) * MIB, "{there} pages are in DRAM, {} may be", 64 * MIB / 4096);
+}

@@ -55,6 +55,7 @@ pub(crate) fn begin() {
     let path = |text: &[u8]| PathBuf::from(OsStr::from_bytes(text));
     let directory = variable(c"DEEPRAM_RUN_STORE").map_or_else(std::env::temp_dir, path);
     let mut options = PagerOptions::new(dram, directory);
+    options.whole = true;
     options.on_thread = Some(inside::for_good);
     options.on_descriptor = Some(descriptors::note);
     if let Some(name) = variable(c"DEEPRAM_RUN_POLICY") {

@@ -134,6 +134,8 @@ impl SharedBudget {
 pub(super) struct Frames {
     limit: AtomicUsize,
     used: AtomicUsize,
+    /// Of these, how many are no frames but memory that is not paged.
+    beside: AtomicUsize,
     shared: Option<(&'static SharedBudget, usize)>,
     /// Processes that share the budget, as far as was known when last looked.
     sharers: AtomicU32,
@@ -143,7 +145,8 @@ impl Frames {
     pub(super) fn new(limit: usize, shared: Option<&'static SharedBudget>) -> Self {
         // With too many processes the last ones have a budget of their own.
         let shared = shared.and_then(|budget| Some((budget, budget.join()?)));
-        Self { limit: AtomicUsize::new(limit), used: AtomicUsize::new(0), shared, sharers: AtomicU32::new(1) }
+        let [used, beside] = [const { AtomicUsize::new(0) }; 2];
+        Self { limit: AtomicUsize::new(limit), used, beside, shared, sharers: AtomicU32::new(1) }
     }
 
     /// Counts frames as used, whether there are any or not.
@@ -165,6 +168,22 @@ impl Frames {
             budget.frames[seat].fetch_sub(n as i64, Relaxed);
             budget.used.fetch_sub(n as i64, Relaxed);
         }
+    }
+
+    /// Counts so many pages that are not paged as used, instead of as many as before.
+    pub(super) fn set_beside(&self, pages: usize) {
+        let before = self.beside.swap(pages, Relaxed);
+        self.take(pages.saturating_sub(before));
+        self.give(before.saturating_sub(pages));
+    }
+
+    pub(super) fn beside(&self) -> usize {
+        self.beside.load(Relaxed)
+    }
+
+    /// Most frames of what is paged.
+    pub(super) fn most_paged(&self) -> usize {
+        self.limit().saturating_sub(self.beside())
     }
 
     pub(super) fn used(&self) -> usize {
@@ -206,7 +225,8 @@ impl Frames {
     /// Those of a forked child: as many, less those that it leaves to its parent; counted once more.
     pub(super) fn inherited(&self, left: usize) -> Self {
         let frames = Self::new(self.limit(), self.shared.map(|(budget, _)| budget));
-        frames.take(self.used().saturating_sub(left));
+        // What is beside them the child counts itself.
+        frames.take(self.used().saturating_sub(self.beside() + left));
         frames
     }
 }
@@ -233,6 +253,19 @@ mod tests {
         let frames = Frames::new(100, None);
         frames.take(90);
         assert_eq!((frames.excess(0), frames.excess(20)), (0, 10));
+    }
+
+    #[test]
+    fn memory_beside_the_paged_takes_frames_from_it() {
+        let budget = shared();
+        let frames = Frames::new(100, Some(budget));
+        frames.take(50);
+        frames.set_beside(40);
+        assert_eq!((frames.excess(20), frames.most_paged(), budget.read().used), (10, 60, 90));
+        frames.set_beside(10);
+        assert_eq!((frames.excess(20), frames.used(), budget.read().used), (0, 60, 60));
+        let child = frames.inherited(5);
+        assert_eq!((child.used(), child.beside(), budget.read().used), (45, 0, 105));
     }
 
     #[test]

@@ -106,6 +106,7 @@ impl Inner {
         let least = 256;
         let budget = self.dram.load(Relaxed);
         self.frames.set_limit((budget.saturating_sub(tables) / PAGE).max(least));
+        self.count_beside(tables);
     }
 
     /// Makes room for `count` pages on the fault path: the evictors were not fast enough. Without room after
@@ -152,7 +153,7 @@ impl Inner {
             let room = lock(&self.room);
             (room.used(), room.vacant())
         };
-        let share = (self.frames.limit() / ROOM_SHARE).min(used + vacant);
+        let share = (self.frames.most_paged() / ROOM_SHARE).min(used + vacant);
         let moves = count + count.min(share.saturating_sub(used));
         let parts: Vec<(usize, Option<&[usize]>)> = match chosen {
             Some(pages) => pages.chunks(TOGETHER).map(|part| (part.len(), Some(part))).collect(),

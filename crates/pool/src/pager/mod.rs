@@ -25,6 +25,7 @@
 //! Lock order: ground, evictor, chunk, room; ground, shared table; policy and runs by themselves.
 
 mod ahead;
+mod beside;
 mod budget;
 mod evict;
 mod fault;
@@ -172,6 +173,9 @@ impl FromStr for Policy {
 pub struct PagerOptions {
     /// DRAM in bytes: frames, waiting room, tables.
     pub dram: u64,
+    /// Whether `dram` is for all anonymous memory of the process (and of those that share the budget), paged or
+    /// not, as far as three quarters of it; if not, it is for what is paged alone.
+    pub whole: bool,
     /// Directory of the store, which is a file without a name in it.
     pub directory: PathBuf,
     /// Most bytes of the store.
@@ -201,6 +205,7 @@ impl PagerOptions {
     pub fn new(dram: u64, directory: impl Into<PathBuf>) -> Self {
         Self {
             dram,
+            whole: false,
             directory: directory.into(),
             store_limit: u64::MAX,
             policy: Policy::default(),

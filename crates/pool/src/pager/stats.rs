@@ -14,9 +14,10 @@ const LATENCIES: usize = 32 * STEPS as usize;
 /// Reads under way: 1 to 63, and all above.
 const DEPTHS: usize = 64;
 /// Figures that are no running totals: they end with their process.
-const GAUGES: [(&str, &str); 4] = [
+const GAUGES: [(&str, &str); 5] = [
     ("managed_bytes", " Bytes managed."),
     ("dram_bytes", " Bytes of DRAM in use."),
+    ("beside_bytes", " Bytes of these that are not paged."),
     ("budget_bytes", " Most bytes of DRAM that there may be."),
     ("store_bytes", " Bytes of the store's file."),
 ];
@@ -65,8 +66,11 @@ macro_rules! counters {
             $($(#[doc = $doc])+ pub $name: u64,)+
             /// Bytes managed.
             pub managed_bytes: u64,
-            /// Bytes of DRAM in use: frames in memory and in the waiting room, and tables.
+            /// Bytes of DRAM in use: frames in memory and in the waiting room, tables, and what is beside them
+            /// if the budget is for that too.
             pub dram_bytes: u64,
+            /// Bytes of these that are not paged.
+            pub beside_bytes: u64,
             /// Most of them that there may be.
             pub budget_bytes: u64,
             /// Bytes of the store's file.
@@ -102,7 +106,7 @@ macro_rules! counters {
                 let (fault_ns, latencies) = (row[COUNTERS], &row[COUNTERS + 1..][..LATENCIES]);
                 let at = COUNTERS + 1 + LATENCIES;
                 let (queue_depth_sum, depths) = (row[at], &row[at + 1..][..DEPTHS]);
-                let [managed_bytes, dram_bytes, budget_bytes, store_bytes] =
+                let [managed_bytes, dram_bytes, beside_bytes, budget_bytes, store_bytes] =
                     *row.last_chunk().expect("a row ends with the gauges");
                 let counted = |(n, count): (usize, &u64)| (*count > 0).then_some((n, *count));
                 let latencies = latencies.iter().enumerate().filter_map(counted);
@@ -111,6 +115,7 @@ macro_rules! counters {
                     $($name,)+
                     managed_bytes,
                     dram_bytes,
+                    beside_bytes,
                     budget_bytes,
                     store_bytes,
                     fault_latency: latencies.map(|(bucket, count)| (upper_end(bucket), count)).collect(),
@@ -123,7 +128,13 @@ macro_rules! counters {
             /// Every number with its name and what it is, in a fixed order.
             #[must_use]
             pub fn entries(&self) -> Vec<(&'static str, u64, &'static str)> {
-                let gauges = [self.managed_bytes, self.dram_bytes, self.budget_bytes, self.store_bytes];
+                let gauges = [
+                    self.managed_bytes,
+                    self.dram_bytes,
+                    self.beside_bytes,
+                    self.budget_bytes,
+                    self.store_bytes,
+                ];
                 let mut all = vec![$((stringify!($name), self.$name, concat!($($doc),+)),)+];
                 all.extend(GAUGES.iter().zip(gauges).map(|((name, about), value)| (*name, value, *about)));
                 all
@@ -239,7 +250,9 @@ impl Inner {
 
     fn gauges(&self, ground: &Ground) -> [u64; GAUGES.len()] {
         let dram = self.frames.used() * PAGE + self.table_bytes(ground);
-        [ground.layout.bytes() as u64, dram as u64, self.dram.load(Relaxed) as u64, ground.store.bytes()]
+        let beside = self.frames.beside() * PAGE;
+        let budget = self.dram.load(Relaxed);
+        [ground.layout.bytes() as u64, dram as u64, beside as u64, budget as u64, ground.store.bytes()]
     }
 
     fn row(&self, gauges: &[u64]) -> Row {
@@ -290,10 +303,10 @@ mod tests {
         counters.read_ends();
         (0..98).for_each(|_| counters.read_begins());
         let mut row = [0; SHOWN];
-        let all = counters.totals().chain([1, 2, 3, 4]);
+        let all = counters.totals().chain([1, 2, 3, 4, 5]);
         assert_eq!(row.iter_mut().zip(all).map(|(place, number)| *place = number).count(), SHOWN);
         let stats = PagerStats::of(&row);
-        assert_eq!((stats.faults_fresh, stats.failures, stats.store_bytes), (3, 5, 4));
+        assert_eq!((stats.faults_fresh, stats.failures, stats.store_bytes), (3, 5, 5));
         assert_eq!(stats.fault_time, Duration::from_micros(720));
         assert_eq!(stats.fault_latency.iter().map(|(_, count)| *count).collect::<Vec<_>>(), [2, 1]);
         assert_eq!((stats.queue_depth.len(), stats.queue_depth[2]), (64, (3, 2)), "3 twice");

@@ -142,7 +142,7 @@ pub(crate) struct MemoryArgs {
     /// Folder for the files, on the device to be measured
     #[arg(long, default_value = ".", value_name = "PATH")]
     dir: PathBuf,
-    /// Which page the pager takes out: s3fifo, fifo, lru, sieve, clock2 or gclock
+    /// Which page the pager takes out: s3fifo, fifo, lru, sieve, clock2, gclock or sweep
     #[arg(long, default_value = Policy::default().name(), value_name = "POLICY")]
     policy: String,
     /// Time the whole only: for data that fit, where reading the clock takes as long as the access

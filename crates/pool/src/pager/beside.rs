@@ -1,0 +1,42 @@
+//! Memory of the program that is not paged: stacks, small mappings, what was there before the pager. Where the
+//! budget is the whole program's, it takes frames from what is paged.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use super::sharing::Sharing;
+use super::{Inner, PAGE};
+
+/// This part of the frames stays with what is paged, whatever is beside it: with less it would only move.
+const LEAST_SHARE: usize = 4;
+
+impl Inner {
+    /// Counts what is beside the paged memory as used. `tables` are bytes of it that are in the budget already.
+    pub(super) fn count_beside(&self, tables: usize) {
+        static SAID: AtomicBool = AtomicBool::new(false);
+        if !self.options.whole {
+            return;
+        }
+        let Some(anonymous) = anonymous_pages() else { return };
+        let shared = Sharing::counted(&self.sharing.lock());
+        let paged = self.frames.used().saturating_sub(self.frames.beside() + shared);
+        let beside = anonymous.saturating_sub(paged + tables.div_ceil(PAGE));
+        let most = self.frames.limit() - self.frames.limit() / LEAST_SHARE;
+        if beside > most && !SAID.swap(true, Relaxed) {
+            eprintln!(
+                "deepram: memory that cannot be paged (stacks, small mappings) takes {} of the {} MiB of DRAM; the \
+                 program goes beyond them, as a quarter is kept for what is paged",
+                beside * PAGE >> 20,
+                self.dram.load(Relaxed) >> 20
+            );
+        }
+        self.frames.set_beside(beside.min(most));
+    }
+}
+
+/// Pages of this process that are neither a file's nor shared.
+fn anonymous_pages() -> Option<usize> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let mut numbers = text.split_ascii_whitespace().map_while(|number| number.parse::<usize>().ok());
+    let (resident, shared) = (numbers.nth(1)?, numbers.next()?);
+    Some(resident.saturating_sub(shared))
+}
