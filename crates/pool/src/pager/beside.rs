@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use super::ranges::lock;
 use super::sharing::Sharing;
 use super::{Inner, PAGE};
 
@@ -19,7 +20,8 @@ impl Inner {
         let Some(anonymous) = anonymous_pages() else { return };
         let shared = Sharing::counted(&self.sharing.lock());
         let paged = self.frames.used().saturating_sub(self.frames.beside() + shared);
-        let beside = anonymous.saturating_sub(paged + tables.div_ceil(PAGE));
+        let idle = lock(&self.room).idle();
+        let beside = anonymous.saturating_sub(paged + idle + tables.div_ceil(PAGE));
         let most = self.frames.limit() - self.frames.limit() / LEAST_SHARE;
         if beside > most && !SAID.swap(true, Relaxed) {
             eprintln!(

@@ -38,6 +38,8 @@ pub(super) struct Room {
     memory: *mut u8,
     frames: Vec<Frame>,
     free: Vec<u32>,
+    /// Frames that have ever been somebody's at once: so many have memory.
+    touched: usize,
     /// In the order of arrival; may name frames whose page has gone, or that are another's by now.
     queue: VecDeque<(u32, usize)>,
 }
@@ -62,6 +64,7 @@ impl Room {
             memory: ptr::with_exposed_provenance_mut(memory as usize),
             frames: vec![free; frames],
             free: (0..frames as u32).rev().collect(),
+            touched: 0,
             queue: VecDeque::with_capacity(frames),
         })
     }
@@ -69,6 +72,11 @@ impl Room {
     /// Frames that are somebody's.
     pub(super) fn used(&self) -> usize {
         self.frames.len() - self.free.len()
+    }
+
+    /// Frames that are nobody's and have memory all the same: the next ones to be taken.
+    pub(super) fn idle(&self) -> usize {
+        self.touched - self.used()
     }
 
     /// Whether any of them is being written.
@@ -84,6 +92,7 @@ impl Room {
     /// Lets a page in: its frame, whose bytes the caller fills. None if the room is full.
     pub(super) fn admit(&mut self, page: usize, slot: Option<Slot>, state: FrameState) -> Option<u32> {
         let number = self.free.pop()?;
+        self.touched = self.touched.max(self.used());
         self.frames[number as usize] = Frame { page, slot, state };
         self.queue.push_back((number, page));
         Some(number)
