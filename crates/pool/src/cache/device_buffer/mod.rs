@@ -17,8 +17,6 @@
 
 mod gather;
 mod load;
-mod reads;
-mod slots;
 
 use std::io;
 
@@ -26,12 +24,10 @@ use deepram_core::cache::{HitPriority, Rrip};
 use deepram_core::migration::Threshold;
 
 pub(crate) use load::Part;
-pub(super) use reads::Queues;
 
-pub(super) use self::slots::Slot;
-use self::slots::Slots;
 use super::Index;
 use crate::options::LoadOptions;
+use crate::slots::{Slot, Slots};
 
 /// Ways of a set, and bits of a predicted interval: facts.md, P13 and P21; the paper names neither.
 const WAYS: usize = 16;
@@ -69,13 +65,13 @@ pub(super) struct DeviceBuffer {
     /// The slot of each of `rrip`'s frames.
     frames: Vec<Option<Slot>>,
     slots: Slots,
+    /// The most slots, whatever the budget is now.
+    most: usize,
     /// `None`: nothing is promoted.
     threshold: Option<Threshold>,
     tickets: Vec<Ticket>,
     /// Frames that others wanted since somebody last loaded from here.
     unused: usize,
-    /// Threads that wait for a slot.
-    waiting: usize,
     /// Where the next frame is looked for whose segment gives up its slot.
     hand: usize,
 }
@@ -94,12 +90,18 @@ impl DeviceBuffer {
             rrip,
             frames,
             slots: Slots::new(slots, segment)?,
+            most: slots,
             threshold: options.promotion.map(Threshold::new),
             tickets: Vec::new(),
             unused: 0,
-            waiting: 0,
             hand: 0,
         })
+    }
+
+    /// There are so many frames from now on: of fewer than there were, the buffer takes at most half. The pool's own
+    /// bound stays.
+    pub(super) fn set_limit(&mut self, frames: usize) {
+        self.slots.set_most(self.most.min(frames / 2).max(LEAST_SLOTS));
     }
 
     /// Slots with memory behind them: what the buffer takes of the cache's frames.
@@ -157,6 +159,18 @@ impl DeviceBuffer {
         }
         let frame = self.rrip.find(index)?;
         self.remove(frame)
+    }
+
+    /// Whether it has the segment.
+    pub(super) fn holds(&self, index: Index) -> bool {
+        self.rrip.find(index).is_some()
+    }
+
+    /// Keeps a segment that has been read ahead of use, if there is memory for it: a frame is free for it.
+    pub(super) fn keep(&mut self, index: Index, bytes: &[u8]) {
+        let Some(mut slot) = self.slots.spare().or_else(|| self.slots.grow()) else { return };
+        slot.bytes_mut().copy_from_slice(bytes);
+        self.admit(index, slot);
     }
 
     /// The segment's contents have changed; the cache's generation tells the reads that are under way.
