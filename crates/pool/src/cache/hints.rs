@@ -8,6 +8,7 @@ use deepram_core::Bytes;
 
 use super::{Cache, Index, RESIDENT, State};
 use crate::error::{PoolError, Result};
+use crate::stats::add;
 
 /// Segments dropped while the lock is held once.
 const TOGETHER: usize = 32;
@@ -21,6 +22,7 @@ impl Cache {
         self.ensure_open()?;
         let taken = self.take_dirty(controller as u32, usize::MAX, &|index| segments.contains(&index));
         self.flush(&mut log, controller, &taken, None)?;
+        add(&self.counters.write_backs, taken.len() as u64);
         drop(log);
         for first in segments.clone().step_by(TOGETHER) {
             let part = first..segments.end.min(first + TOGETHER as Index);

@@ -275,9 +275,11 @@ impl Cache {
         store.address(page, segment)
     }
 
-    /// Adds what is in use now to a reading of the counters.
-    pub(crate) fn usage(&self, counters: Stats) -> Stats {
+    /// The counters, and what is in use now.
+    pub(crate) fn stats(&self) -> Stats {
+        // What they count happens under the lock, mostly: an access that has ended has been counted.
         let state = self.lock();
+        let counters = self.counters.read();
         let staged = state.staged.len() * self.segment_bytes;
         let dram = state.frames() * self.segment_bytes + staged + self.overhead(&state) + self.handlers;
         Stats {

@@ -473,7 +473,7 @@ impl Pool {
     /// Counters since the pool was opened, and the DRAM in use.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.inner.cache.usage(self.inner.counters.read())
+        self.inner.cache.stats()
     }
 
     /// Why accesses through the mapped address failed since the last call: each of them raised a
