@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use deepram_core::PageId;
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::{Access, Cache, Index, LOADING, State};
+use super::{Access, Cache, Index, State};
 use crate::ahead::Window;
 use crate::stats::add;
 use crate::store::{Fetched, Place};
@@ -158,8 +158,7 @@ impl Cache {
             // Loads by call that are reading it repeat that.
             let buffered = state.buffer.spoil(index);
             debug_assert!(buffered.is_none());
-            state.flags[index as usize] = LOADING;
-            state.resident += 1;
+            self.mark_loading(&mut state, index);
             true
         });
         self.tell(&mut state);
@@ -235,6 +234,7 @@ impl Cache {
                 let woken = self.wake(first);
                 debug_assert!(woken.is_ok(), "{woken:?}");
             } else if self.region.install(at(first), bytes, true).is_ok() {
+                state.loading -= part.len();
                 part.iter().for_each(|(index, _)| self.loaded(&mut state, *index));
                 self.announce(&state);
             } else {

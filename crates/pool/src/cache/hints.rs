@@ -42,6 +42,7 @@ impl Cache {
     /// Lets segments leave.
     pub(crate) fn unpin(&self, state: &mut State, segments: Range<Index>) {
         state.pinned.remove(segments.start as usize, segments.end as usize);
+        state.pinned_count = state.pinned.bytes();
     }
 
     /// Keeps segments resident once they are.
@@ -56,6 +57,7 @@ impl Cache {
             let problem = format!("{all} would be pinned in all, and half of the frames, {most}, may be");
             return Err(PoolError::Option { option: "pin", problem });
         }
+        state.pinned_count = wanted.bytes();
         state.pinned = wanted;
         Ok(())
     }
@@ -66,7 +68,7 @@ impl Cache {
         let budget = (bytes as usize).saturating_sub(self.handlers);
         let mut state = self.lock();
         let frames = self.frames_for(budget, &state)?;
-        let pinned = state.pinned.bytes();
+        let pinned = state.pinned_count;
         if pinned > frames / PINNED_SHARE {
             let pinned = Bytes((pinned * self.segment_bytes) as u64);
             let problem = format!("{}: half of its frames are fewer than the pinned {pinned}", Bytes(bytes));

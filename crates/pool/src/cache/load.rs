@@ -98,10 +98,15 @@ impl Cache {
             let cleared = self.discard(&[index]);
             debug_assert!(cleared.is_ok());
         }
-        state.flags[index as usize] = LOADING;
-        state.resident += 1;
+        self.mark_loading(state, index);
         self.tell(state);
         Ok(true)
+    }
+
+    pub(super) fn mark_loading(&self, state: &mut State, index: Index) {
+        state.flags[index as usize] = LOADING;
+        state.resident += 1;
+        state.loading += 1;
     }
 
     /// Ends a load that has just begun, if the device buffer has the segment; false if not. It leaves the buffer.
@@ -124,6 +129,7 @@ impl Cache {
             self.fail_load(state, index, access);
             return Err(self.store_of(index).0.device_error("UFFDIO_COPY", source));
         }
+        state.loading -= 1;
         self.loaded(state, index);
         if access == Access::Write {
             state.admitted -= 1;
@@ -144,6 +150,7 @@ impl Cache {
     pub(super) fn fail_load(&self, state: &mut State, index: Index, access: Access) {
         state.flags[index as usize] = 0;
         state.resident -= 1;
+        state.loading -= 1;
         if access == Access::Write {
             state.admitted -= 1;
         }

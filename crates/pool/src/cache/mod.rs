@@ -24,7 +24,7 @@
 //! 6. A fault on a `LOADING` segment is dropped: whoever loads it wakes who waits for it, also if that fails.
 //! 7. A handler with reads under way waits for nothing but their ends: what has to wait is an errand (fault.rs).
 //!
-//! What is where: faults and their threads in `fault.rs` and `handler.rs`, bringing segments in `load.rs`, reading ahead
+//! What is where: faults in `fault.rs`, their threads in `handler.rs` and `threads.rs`, bringing segments in `load.rs`, reading ahead
 //! and hints `ahead.rs` and `hints.rs`, frames and who leaves `room.rs`, write-back and cuts `flush.rs`.
 //!
 //! Lock order: a store's log, then this cache, then a store's tables.
@@ -37,6 +37,7 @@ mod handler;
 mod hints;
 mod load;
 mod room;
+mod threads;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -59,7 +60,7 @@ use crate::store::Store;
 
 pub(crate) use device_buffer::Part;
 pub(crate) use flush::Cut;
-pub(crate) use handler::{Handlers, Plan};
+pub(crate) use threads::{Handlers, Plan};
 
 const RESIDENT: u8 = 1;
 const DIRTY: u8 = 1 << 1;
@@ -118,7 +119,9 @@ pub(crate) struct State {
     writing: usize,
     /// Segments that became dirty, oldest first. May name segments that are clean again, or twice.
     dirty: VecDeque<Index>,
-    /// Segments that are being loaded to be stored to: dirty when they are there.
+    /// Segments that are being loaded.
+    loading: usize,
+    /// Those of them that are to be stored to: dirty when they are there.
     admitted: usize,
     policy: Policy,
     /// Segments that are loaded without being resident.
@@ -131,6 +134,7 @@ pub(crate) struct State {
     runs: Runs,
     /// Segments that stay, by their numbers.
     pinned: Spans,
+    pinned_count: usize,
     /// Threads that wait for a change.
     waiters: usize,
     /// The evictor knows that frames are wanted.
@@ -199,6 +203,7 @@ impl Cache {
                 dirty_count: 0,
                 writing: 0,
                 dirty: VecDeque::new(),
+                loading: 0,
                 admitted: 0,
                 policy: policy(options.policy, most_frames),
                 buffer,
@@ -206,6 +211,7 @@ impl Cache {
                 generation: 0,
                 runs: Runs::new((most_frames / WINDOW_SHARE).max(1)),
                 pinned: Spans::new(),
+                pinned_count: 0,
                 waiters: 0,
                 told: false,
                 starved: false,

@@ -15,6 +15,9 @@ use crate::stats::add;
 
 /// Segments dropped while the lock is held once.
 const TOGETHER: usize = 32;
+/// Segments that the evictor drops each time it is told: a wake-up for each would cost more, and a burst of many takes
+/// the processor from whoever faults.
+const BURST: usize = 256;
 /// How long the threads sleep if nobody tells them anything: tokens expire, tables grow.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// How long write-back waits after an error: the device needs a moment, or somebody to make room.
@@ -89,10 +92,10 @@ impl Cache {
         self.limit() / 2
     }
 
-    /// Tells the evictor, if few frames are left. Not at every load: each time costs a wake-up, so it makes room for
-    /// half of the headroom at a time.
+    /// Tells the evictor, if few frames are left. Not at every load: each time costs a wake-up.
     pub(super) fn tell(&self, state: &mut State) {
-        if !state.told && state.frames() + self.headroom() / 2 > self.limit() {
+        let burst = BURST.min(self.headroom() / 2);
+        if !state.told && state.frames() + self.headroom() > self.limit() + burst {
             state.told = true;
             self.work.notify_one();
         }
@@ -127,6 +130,10 @@ impl Cache {
 
     /// Drops up to `n` clean segments, as the policy chooses. Returns how many.
     pub(super) fn evict(&self, state: &mut State, n: usize) -> usize {
+        // A policy would look at all of them; one that is dirty and being written counts twice here, and is clean soon.
+        if state.resident <= state.dirty_count + state.writing + state.loading + state.pinned_count {
+            return 0;
+        }
         let mut victims = Vec::with_capacity(n);
         while victims.len() < n {
             let State { policy, flags, pinned, .. } = &mut *state;
@@ -161,7 +168,6 @@ impl Cache {
             let shed = if n > 0 { state.buffer.shed_idle(n) } else { 0 };
             let freed = if n > shed { shed + self.evict(&mut state, n - shed) } else { shed };
             if freed > 0 {
-                state.starved = false;
                 self.announce(&state);
                 drop(state);
                 // Whoever this processor's faults are served for goes first.
@@ -169,11 +175,12 @@ impl Cache {
                 state = self.lock();
                 continue;
             }
+            // Not told of more loads while there is nothing to drop, but of segments that have been written.
+            state.starved = wanted > 0;
+            state.told = wanted > 0;
             if wanted > 0 {
-                state.starved = true;
                 self.writing.notify_one();
             }
-            state.told = false;
             let slept = self.work.wait_timeout(state, PATIENCE);
             state = slept.unwrap_or_else(std::sync::PoisonError::into_inner).0;
         }

@@ -95,6 +95,7 @@ impl Cache {
         if flags & LOADING != 0 {
             return Served::Loading;
         }
+        state.buffer.unkeep(index);
         let Some((frame, bytes)) = state.buffer.find(index) else { return Served::Cold };
         fill(parts, bytes);
         state.buffer.rrip.touch(frame);
