@@ -48,9 +48,11 @@ impl Cache {
 
     /// Sets the number of frames to what the budget leaves beside tables and buffers.
     pub(crate) fn retune(&self) -> Result<()> {
-        let budget = self.budget.load(Relaxed);
-        let frames = self.frames_for(budget, &self.lock())?;
+        // Under the lock: the budget may be changing.
+        let state = self.lock();
+        let frames = self.frames_for(self.budget.load(Relaxed), &state)?;
         self.limit.store(frames, Relaxed);
+        drop(state);
         Ok(())
     }
 
