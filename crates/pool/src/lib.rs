@@ -25,6 +25,7 @@
 //! Start at [`Pool`]. How it works inside: `docs/ARCHITECTURE.md`; every byte on the device:
 //! `docs/internals/pool-format.md`.
 
+mod ahead;
 mod buffer;
 mod cache;
 pub mod device;
@@ -35,10 +36,12 @@ pub mod fuzzing;
 pub mod log;
 mod options;
 pub mod pager;
+mod patience;
 #[doc(hidden)]
 pub mod peer;
 mod pool;
 mod region;
+mod slots;
 mod stats;
 mod store;
 mod uffd;
@@ -48,7 +51,7 @@ pub use deepram_core::migration::{Reset, ThresholdOptions, Trigger};
 pub use deepram_core::{Addr, AddrError, Bytes, Epoch, Retention, SegmentSize};
 pub use error::{PoolError, Result};
 pub use format::{FormatError, VERSION as FORMAT_VERSION};
-pub use options::{CreateOptions, LoadOptions, Mapping, OpenOptions};
+pub use options::{CreateOptions, FaultOptions, LoadOptions, Mapping, OpenOptions};
 pub use pool::{History, Info, Inspection, Lifetime, Permissions, Persist, Pool, Root};
 pub use region::WatchError;
 pub use stats::Stats;

@@ -4,7 +4,7 @@ use deepram_core::migration::ThresholdOptions;
 use deepram_core::{Bytes, Retention, SegmentSize};
 
 use crate::error::{PoolError, Result};
-
+use crate::pager::Policy;
 use crate::store::Sizing;
 
 /// How a new pool is laid out.
@@ -70,13 +70,36 @@ pub struct OpenOptions {
     pub base: Option<u64>,
     /// How `load` and `gather` treat segments that are not in the DRAM cache.
     pub loads: LoadOptions,
+    /// How faults of the mapped address are served.
+    pub faults: FaultOptions,
+    /// Which segment leaves the DRAM cache; `None` for CLOCK with one bit (`deepram_core::cache::Clock`). The use of
+    /// a resident segment through a pointer is not seen: a policy learns of first stores and of accesses by call.
+    pub policy: Option<Policy>,
+}
+
+/// The threads that serve the faults of the mapped address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FaultOptions {
+    /// Threads; 0 for as many as are good for the machine, at most 256.
+    pub handlers: usize,
+    /// Whether each has many reads under way by io_uring, if the kernel allows it, or one.
+    pub ring: bool,
+    /// Whether segments are read ahead of use, where misses follow each other at equal distances.
+    pub ahead: bool,
+}
+
+impl Default for FaultOptions {
+    fn default() -> Self {
+        Self { handlers: 0, ring: true, ahead: true }
+    }
 }
 
 impl OpenOptions {
     /// Mapped, with so much DRAM.
     #[must_use]
     pub fn new(dram: u64) -> Self {
-        Self { dram, mapping: Mapping::default(), base: None, loads: LoadOptions::default() }
+        let (mapping, loads, faults) = Default::default();
+        Self { dram, mapping, base: None, loads, faults, policy: None }
     }
 
     /// The same with another mapping.
@@ -90,6 +113,20 @@ impl OpenOptions {
     #[must_use]
     pub fn loads(mut self, loads: LoadOptions) -> Self {
         self.loads = loads;
+        self
+    }
+
+    /// The same with faults served in another way.
+    #[must_use]
+    pub fn faults(mut self, faults: FaultOptions) -> Self {
+        self.faults = faults;
+        self
+    }
+
+    /// The same with another replacement policy.
+    #[must_use]
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = Some(policy);
         self
     }
 }

@@ -67,6 +67,10 @@ counters! {
     promotions,
     /// Reads for loads by call that were repeated, as their segment changed or became resident meanwhile.
     stale_reads,
+    /// Segments read before they were used: windows of runs, and what was announced.
+    read_ahead,
+    /// Windows of runs of misses that were read ahead.
+    windows,
     /// Segments dropped from the DRAM cache.
     evictions,
     /// Segments written back before a sync asked for it.

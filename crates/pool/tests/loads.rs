@@ -1,9 +1,11 @@
 //! Loads by call: they leave cold segments out of the DRAM cache until these are promoted, and always see the
 //! newest store. On devices in memory, without mapping; `loads_threads.rs` has threads and pointers.
 
+mod gate;
+
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
 use deepram_pool::device::Device;
 use deepram_pool::{
@@ -11,6 +13,7 @@ use deepram_pool::{
     SegmentSize, ThresholdOptions,
 };
 use deepram_testkit::{FaultyDevice, Op, seeds};
+use gate::Gated;
 use rand::RngExt;
 
 const MIB: u64 = 1 << 20;
@@ -180,64 +183,6 @@ fn a_load_after_a_rollback_or_a_free_sees_what_is_there_now() {
     assert!(matches!(pool.load(first, &mut byte), Err(PoolError::NotAllocated { .. })));
     assert_eq!(pool.alloc(PAGE, Lifetime::Permanent).unwrap(), first, "the lowest free page");
     assert_eq!(load(&pool, at(first, 3)), 0);
-}
-
-/// A device whose next read, once armed, is answered but not returned until it is let go.
-#[derive(Clone)]
-struct Gated {
-    device: FaultyDevice,
-    armed: Arc<AtomicBool>,
-    /// A read is held; it may go on.
-    held: Arc<(Mutex<(bool, bool)>, Condvar)>,
-}
-
-impl Gated {
-    fn new(device: &FaultyDevice) -> Self {
-        Self { device: device.clone(), armed: Arc::default(), held: Arc::default() }
-    }
-
-    fn until_held(&self) {
-        let (state, changed) = &*self.held;
-        drop(changed.wait_while(state.lock().unwrap(), |(held, _)| !*held).unwrap());
-    }
-
-    fn let_go(&self) {
-        self.held.0.lock().unwrap().1 = true;
-        self.held.1.notify_all();
-    }
-}
-
-impl Device for Gated {
-    fn len(&self) -> u64 {
-        self.device.len()
-    }
-
-    fn read(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.device.read(offset, buf)?;
-        if self.armed.swap(false, SeqCst) {
-            let (state, changed) = &*self.held;
-            state.lock().unwrap().0 = true;
-            changed.notify_all();
-            drop(changed.wait_while(state.lock().unwrap(), |(_, go)| !*go).unwrap());
-        }
-        Ok(())
-    }
-
-    fn write(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
-        self.device.write(offset, buf)
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.device.flush()
-    }
-
-    fn write_durable(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
-        self.device.write_durable(offset, buf)
-    }
-
-    fn name(&self) -> String {
-        self.device.name()
-    }
 }
 
 /// While a load has read the old bytes and not yet looked at the cache again, `change` happens. `gather` loads

@@ -1,98 +1,127 @@
-//! Serving the faults of the mapped address: a few threads, each of which takes one fault at a
-//! time from the userfaultfd, so that as many device reads are under way as threads are faulting
-//! (up to their number).
+//! Serving the faults of the mapped address. A handler takes a fault as far as it gets without waiting
+//! ([`Cache::begin_fault`]); what has to wait, for a frame, for room on flash, for a sync to copy what is frozen, is an errand
+//! of threads that do nothing else, so that no read under way waits behind it.
 
-use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use deepram_core::Status;
-use deepram_core::cache::Replacement;
-use rustix::event::{EventfdFlags, epoll, eventfd};
 
 use super::{Access, Cache, DIRTY, FROZEN, Index, LOADING, POISONED, RESIDENT};
-use crate::buffer::AlignedBuf;
+use crate::ahead::Window;
 use crate::error::PoolError;
 use crate::stats::add;
-use crate::uffd::{Fault, Uffd};
 
-/// Threads that serve faults: two for each processor, since most of their time is device time.
-fn handler_count() -> usize {
-    let processors = std::thread::available_parallelism().map_or(2, usize::from);
-    (processors * 2).clamp(4, 32)
+/// How far a fault got.
+pub(super) enum Begun {
+    /// Whoever waits goes on, or will by somebody else's doing.
+    Served,
+    /// It is loading now, and has to be read; the cache's generation at that moment.
+    Read(u64),
+    /// It has to wait.
+    Later,
 }
 
-/// The threads that serve faults. Dropping it stops and joins them.
-pub(crate) struct Handlers {
-    stop: OwnedFd,
-    threads: Vec<JoinHandle<()>>,
+/// Faults that have to wait for something.
+#[derive(Default)]
+pub(super) struct Errands {
+    queue: Mutex<Queue>,
+    ready: Condvar,
 }
 
-impl Handlers {
-    /// Bytes that the handlers' buffers take.
-    pub(crate) fn memory_bytes(segment: usize) -> usize {
-        handler_count() * segment
+#[derive(Default)]
+struct Queue {
+    faults: VecDeque<(Index, Access)>,
+    stopped: bool,
+}
+
+impl Errands {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn start(cache: &Arc<Cache>) -> io::Result<Self> {
-        let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
-        let mut handlers = Self { stop, threads: Vec::new() };
-        let Some(watch) = cache.region.watcher().map(Uffd::raw_fd) else { return Ok(handlers) };
-        for n in 0..handler_count() {
-            let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-            // SAFETY: the descriptor lives as long as the region, which `cache` keeps.
-            let watch = unsafe { BorrowedFd::borrow_raw(watch) };
-            // Exclusive: a fault wakes one idle handler, not all of them.
-            let flags = epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE;
-            epoll::add(&poll, watch, epoll::EventData::new_u64(FAULT), flags)?;
-            epoll::add(&poll, &handlers.stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN)?;
-            let cache = Arc::clone(cache);
-            let thread = std::thread::Builder::new()
-                .name(format!("deepram-fault-{n}"))
-                .spawn(move || serve(&cache, &poll))?;
-            handlers.threads.push(thread);
-        }
-        Ok(handlers)
+    pub(super) fn push(&self, index: Index, access: Access) {
+        self.lock().faults.push_back((index, access));
+        self.ready.notify_one();
     }
-}
 
-impl Drop for Handlers {
-    fn drop(&mut self) {
-        // Eight bytes into an eventfd always fit.
-        let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
+    /// Has the threads end. Who waits for what is left is told when the pool is shut.
+    pub(super) fn stop(&self) {
+        self.lock().stopped = true;
+        self.ready.notify_all();
     }
-}
 
-const FAULT: u64 = 0;
-const STOP: u64 = 1;
-
-fn serve(cache: &Cache, poll: &OwnedFd) {
-    let mut buffer = AlignedBuf::zeroed(cache.segment_bytes());
-    let empty = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(FAULT) };
-    let mut events = [empty; 2];
-    loop {
-        let n = match epoll::wait(poll, &mut events, None) {
-            Ok(n) => n,
-            Err(rustix::io::Errno::INTR) => continue,
-            Err(_) => return,
-        };
-        if events[..n].iter().any(|e| e.data.u64() == STOP) {
-            return;
-        }
-        while let Ok(Some((offset, fault))) = cache.region.next_fault() {
-            cache.serve(offset, fault, &mut buffer);
+    /// The next one; waits for it. `None` at the end.
+    fn next(&self) -> Option<(Index, Access)> {
+        let mut queue = self.lock();
+        loop {
+            if queue.stopped {
+                return None;
+            }
+            if let Some(fault) = queue.faults.pop_front() {
+                return Some(fault);
+            }
+            queue = self.ready.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
 
 impl Cache {
-    fn serve(&self, offset: usize, fault: Fault, buffer: &mut [u8]) {
-        let index = (offset / self.segment_bytes) as Index;
-        let access = if fault.write { Access::Write } else { Access::Read };
+    /// Body of a thread that does errands, with memory for a segment.
+    pub(super) fn run_errands(&self, buffer: &mut [u8]) {
+        while let Some((index, access)) = self.errands.next() {
+            self.serve(index, access, buffer);
+        }
+    }
+
+    /// Takes a fault as far as it gets without waiting, and says what is to be read ahead.
+    pub(super) fn begin_fault(
+        &self,
+        index: Index,
+        access: Access,
+    ) -> Result<(Begun, Option<Window>), PoolError> {
+        if !self.permit(index, access)? {
+            return Ok((Begun::Served, None));
+        }
+        let mut state = self.lock();
+        let flags = state.flags[index as usize];
+        // The end of the pool wakes the thread, which then gets its signal; a loader's install wakes it too: if it
+        // needs more, it faults again.
+        if state.stopping || flags & LOADING != 0 {
+            return Ok((Begun::Served, None));
+        }
+        if flags & RESIDENT == 0 {
+            match self.begin_load(&mut state, index, access) {
+                Ok(true) => {}
+                Ok(false) | Err(PoolError::NoSpace { .. }) => return Ok((Begun::Later, None)),
+                Err(error) => return Err(error),
+            }
+            add(&self.counters.faults_missing, 1);
+            let window = self.follow(&mut state, index);
+            let there = self.load_buffered(&mut state, index, access)?;
+            return Ok((if there { Begun::Served } else { Begun::Read(state.generation) }, window));
+        }
+        if access == Access::Read {
+            drop(state);
+            self.wake(index)?;
+            return Ok((Begun::Served, None));
+        }
+        let begun = match self.make_dirty(&mut state, index) {
+            Ok(true) => {
+                if flags & DIRTY == 0 || flags & FROZEN != 0 {
+                    add(&self.counters.faults_write_protected, 1);
+                }
+                state.policy.touch(index);
+                Begun::Served
+            }
+            Ok(false) | Err(PoolError::NoSpace { .. }) => Begun::Later,
+            Err(error) => return Err(error),
+        };
+        Ok((begun, None))
+    }
+
+    /// Serves a fault, however long that takes.
+    fn serve(&self, index: Index, access: Access, buffer: &mut [u8]) {
         let settled = match self.permit(index, access) {
             // What is dirty is written and older tokens give way before a store fails. Another thread may take
             // the room that comes of it; where there is none to be had, `relieve` says so.
@@ -132,7 +161,8 @@ impl Cache {
         Ok(allowed)
     }
 
-    fn wake(&self, index: Index) -> Result<(), PoolError> {
+    /// Lets who waits for a segment try again.
+    pub(super) fn wake(&self, index: Index) -> Result<(), PoolError> {
         self.region
             .wake(self.offset(index), self.segment_bytes)
             .map_err(|source| self.store_of(index).0.device_error("UFFDIO_WAKE", source))
@@ -141,19 +171,15 @@ impl Cache {
     fn settle(&self, index: Index, access: Access, buffer: &mut [u8]) -> Result<(), PoolError> {
         loop {
             let mut state = self.lock();
-            if state.stopping {
-                // The end of the pool wakes the thread, which then gets its signal.
-                return Ok(());
-            }
+            // As in `begin_fault`.
             let flags = state.flags[index as usize];
-            if flags & LOADING != 0 {
-                // The loader's install wakes the thread; if it needs more, it faults again.
+            if state.stopping || flags & LOADING != 0 {
                 return Ok(());
             }
             if flags & RESIDENT == 0 {
-                add(&self.counters.faults_missing, 1);
                 self.load(state, index, access, buffer)?;
                 if self.lock().flags[index as usize] & (RESIDENT | LOADING) != 0 {
+                    add(&self.counters.faults_missing, 1);
                     return Ok(());
                 }
                 continue;
@@ -162,21 +188,21 @@ impl Cache {
                 drop(state);
                 return self.wake(index);
             }
+            // Dirty and protected still: left so by a write-back that failed.
+            if !self.make_dirty(&mut state, index)? {
+                drop(self.wait(state));
+                continue;
+            }
             if flags & DIRTY == 0 || flags & FROZEN != 0 {
                 add(&self.counters.faults_write_protected, 1);
             }
-            // Dirty and protected still: left so by a write-back that failed.
-            match self.make_dirty(state, index)? {
-                Some(guard) => state = guard,
-                None => continue,
-            }
-            state.clock.touch(index);
+            state.policy.touch(index);
             return Ok(());
         }
     }
 
     /// A fault that cannot be served: the thread gets a signal, the pool remembers why.
-    fn refuse(&self, index: Index, error: PoolError) {
+    pub(super) fn refuse(&self, index: Index, error: PoolError) {
         let mut state = self.lock();
         let offset = self.offset(index);
         if let PoolError::NoSpace { .. } = error {

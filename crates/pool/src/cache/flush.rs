@@ -34,7 +34,7 @@ impl Cache {
         // Logs first, in order of controllers: the lock order.
         for (controller, store) in self.stores.iter().enumerate() {
             let mut log = store.lock_log();
-            let segments = self.take_dirty(controller as u32, WRITE_BACK);
+            let segments = self.take_dirty(controller as u32, WRITE_BACK, &|_| true);
             if segments.is_empty() {
                 continue;
             }
@@ -56,17 +56,17 @@ impl Cache {
             if store.admit(self.waiting() + 1).is_ok() {
                 return Ok(());
             }
-            let segments = self.take_dirty(controller as u32, usize::MAX);
+            let segments = self.take_dirty(controller as u32, usize::MAX, &|_| true);
             self.flush(&mut log, controller, &segments, None)?;
         }
         let mut log = store.lock_log();
         store.relieve(&mut log, self.waiting() + 1)
     }
 
-    /// Segments that are to be written.
+    /// Segments that are to be written, now or when they are there.
     fn waiting(&self) -> u64 {
         let state = self.lock();
-        (state.dirty_count + state.writing) as u64
+        (state.dirty_count + state.writing + state.admitted) as u64
     }
 
     /// The cut of a sync: every segment that is dirty now belongs to the epoch being closed, and
@@ -96,9 +96,9 @@ impl Cache {
         Cut { segments: per_controller, lines }
     }
 
-    /// Takes up to `n` dirty segments of a controller off the list, oldest first, sorted. They are
+    /// Takes up to `n` wanted dirty segments of a controller off the list, oldest first, sorted. They are
     /// protected when they are copied.
-    fn take_dirty(&self, controller: u32, n: usize) -> Vec<Index> {
+    pub(super) fn take_dirty(&self, controller: u32, n: usize, wanted: &dyn Fn(Index) -> bool) -> Vec<Index> {
         let mut state = self.lock();
         let mut taken = Vec::with_capacity(n.min(state.dirty_count));
         let mut seen = state.dirty.len();
@@ -115,7 +115,7 @@ impl Cache {
                 }
                 continue;
             }
-            if index / self.stride != controller {
+            if index / self.stride != controller || !wanted(index) {
                 others.push(index);
                 continue;
             }
@@ -138,7 +138,7 @@ impl Cache {
             if self.lock().dirty_count <= AHEAD {
                 break;
             }
-            let segments = self.take_dirty(controller as u32, usize::MAX);
+            let segments = self.take_dirty(controller as u32, usize::MAX, &|_| true);
             self.flush(log, controller, &segments, None)?;
         }
         Ok(())
@@ -156,7 +156,7 @@ impl Cache {
             segments.clone().any(|index| state.flags[index as usize] & DIRTY != 0)
         };
         while dirty() {
-            let taken = self.take_dirty(controller as u32, usize::MAX);
+            let taken = self.take_dirty(controller as u32, usize::MAX, &|_| true);
             self.flush(log, controller, &taken, None)?;
         }
         Ok(())
@@ -213,8 +213,10 @@ impl Cache {
                 written[item] = true;
                 state.flags[segments[item] as usize] &= !WRITING;
             }
-            drop(state);
-            self.changed.notify_all();
+            if state.starved {
+                self.work.notify_one();
+            }
+            self.announce(&state);
         };
         let result = match commit {
             None => store.append(log, Stream::User, &items, &mut fill, &mut publish),
@@ -248,8 +250,7 @@ impl Cache {
                 self.mark_dirty(&mut state, index);
             }
         }
-        drop(state);
-        self.changed.notify_all();
+        self.announce(&state);
     }
 
     /// Copies the contents of the wanted items: the staged copy where somebody has stored since
@@ -270,8 +271,8 @@ impl Cache {
                     state.flags[index as usize] &= !FROZEN;
                 }
             }
+            // Whoever waited to copy a segment aside finds it free, or room to stage.
+            self.announce(&state);
         }
-        // Whoever waited to copy a segment aside finds it free, or room to stage.
-        self.changed.notify_all();
     }
 }

@@ -10,9 +10,11 @@ use std::io;
 
 mod file;
 mod queue;
+mod reads;
 
 pub use file::FileDevice;
 pub(crate) use queue::WriteQueue;
+pub(crate) use reads::{Ended, Queues, ReadQueue};
 
 /// The unit in which a device tears: 512 bytes, the smallest logical block of any Linux device.
 pub const SECTOR: usize = 512;

@@ -27,7 +27,7 @@ impl Inner {
             eprintln!(
                 "deepram: memory that cannot be paged (stacks, small mappings) takes {} of the {} MiB of DRAM; the \
                  program goes beyond them, as a quarter is kept for what is paged",
-                beside * PAGE >> 20,
+                (beside * PAGE) >> 20,
                 self.dram.load(Relaxed) >> 20
             );
         }

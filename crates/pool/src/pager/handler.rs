@@ -23,6 +23,7 @@ use super::ranges::lock;
 use super::reads::{Berth, Done, Reads};
 use super::stats::add;
 use super::{BATCH, Ground, Inner, PAGE};
+use crate::patience::Patience;
 
 /// Stack of a handler: it needs little.
 const STACK: usize = 256 << 10;
@@ -30,12 +31,6 @@ const STACK: usize = 256 << 10;
 const FEW: usize = 4;
 /// Handlers where reads cannot be under way without a thread each, for each processor.
 const BLOCKING: usize = 4;
-/// How long a handler looks for the ends of reads without sleeping.
-const SPIN: Duration = Duration::from_micros(150);
-/// Between two looks somebody else had the processor if they are further apart than this.
-const LATE: Duration = Duration::from_micros(50);
-/// Sleeps before a crowded processor is tried again.
-const SLEEPS: u32 = 64;
 /// Between two questions for faults while reads are under way: asking takes a lock that faults need.
 const PERIOD: Duration = Duration::from_micros(4);
 /// Faults taken before reads that have ended are looked at.
@@ -190,37 +185,26 @@ impl<'a> Handler<'a> {
             epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(FAULT) };
         let mut events = [empty; 4];
         let mut stopping = false;
-        // Somebody else wants this processor: so many times more the handler sleeps rather than look.
-        let mut crowded = 0_u32;
-        let mut since = Instant::now();
-        let mut looked = since;
+        let mut patience = Patience::new();
         loop {
             if self.step() {
-                since = Instant::now();
-                looked = since;
+                patience.begin();
                 continue;
             }
             let idle = self.flights.is_empty();
             if stopping && idle {
                 return;
             }
-            if !idle && crowded == 0 && since.elapsed() < SPIN {
-                if looked.elapsed() > LATE {
-                    crowded = SLEEPS;
-                }
-                looked = Instant::now();
-                std::hint::spin_loop();
+            if !idle && patience.lasts() {
                 continue;
             }
-            crowded = crowded.saturating_sub(1);
             match epoll::wait(poll, &mut events, None) {
                 Ok(n) => stopping |= events[..n].iter().any(|event| event.data.u64() == STOP),
                 // A read has ended.
                 Err(rustix::io::Errno::INTR) => {}
                 Err(_) => return,
             }
-            since = Instant::now();
-            looked = since;
+            patience.begin();
         }
     }
 

@@ -207,6 +207,14 @@ impl Memory for Pooled {
         self.pool.sync().map(drop).map_err(io::Error::other)
     }
 
+    fn will_need(&self, words: &[usize]) {
+        let Some(first) = self.pool.address_of(self.words.as_ptr().cast()) else { return };
+        let at = |word: &usize| first.offset_by((word * WORD) as u64).ok();
+        let addresses: Vec<Addr> = words.iter().filter_map(at).collect();
+        // A hint that is not heeded is no error.
+        let _ = self.pool.will_need_pages(&addresses);
+    }
+
     fn misses(&self) -> Option<u64> {
         Some(self.pool.stats().faults_missing)
     }

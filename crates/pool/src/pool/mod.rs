@@ -2,6 +2,7 @@
 
 mod access;
 mod grain;
+mod hints;
 mod open;
 mod persist;
 mod roots;
@@ -124,7 +125,7 @@ struct Inner {
     counters: Arc<Counters>,
     /// Stop before the region goes; in this order.
     handlers: std::sync::Mutex<Option<Handlers>>,
-    keeper: std::sync::Mutex<Option<JoinHandle<()>>>,
+    keepers: std::sync::Mutex<Vec<JoinHandle<()>>>,
     closed: AtomicBool,
 }
 
@@ -207,7 +208,9 @@ impl Pool {
         let mut state = cache.lock();
         let index = cache.index_of(controller, first);
         store.delete(&mut log, first, count)?;
-        cache.forget(&mut state, index..index + count * cache.segments_per_page());
+        let segments = index..index + count * cache.segments_per_page();
+        cache.forget(&mut state, segments.clone());
+        cache.unpin(&mut state, segments);
         drop(state);
         cache.set_access(controller, first, count, Status::default())?;
         drop(log);
@@ -470,7 +473,7 @@ impl Pool {
     /// Counters since the pool was opened, and the DRAM in use.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.inner.cache.usage(self.inner.counters.read())
+        self.inner.cache.stats()
     }
 
     /// Why accesses through the mapped address failed since the last call: each of them raised a
@@ -508,10 +511,12 @@ fn bits(mask: u16, n: u32) -> impl Iterator<Item = u32> {
 impl Inner {
     fn stop_threads(&self) {
         self.cache.stop();
-        if let Some(keeper) = self.keeper.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take() {
+        let mut keepers = self.keepers.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        for keeper in keepers.drain(..) {
             // Its panic was reported by the runtime already.
             let _ = keeper.join();
         }
+        drop(keepers);
         drop(self.handlers.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take());
         self.stores.iter().for_each(|store| store.close_lines());
         // Whatever another handle has begun ends before the memory goes; later calls see that the

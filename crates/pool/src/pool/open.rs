@@ -10,7 +10,7 @@ use deepram_core::{Bytes, Epoch, SegmentSize};
 use uuid::Uuid;
 
 use super::{History, Info, Inner, Pool};
-use crate::cache::{Cache, Handlers};
+use crate::cache::{Cache, Handlers, Plan};
 use crate::device::{Device, FileDevice};
 use crate::error::{PoolError, Result};
 use crate::options::{CreateOptions, Mapping, OpenOptions};
@@ -142,11 +142,9 @@ impl Pool {
         if let Some(mode) = watched {
             region.watch(mode)?;
         }
-        let buffers =
-            if watched.is_some() { Handlers::memory_bytes(stores[0].segment().bytes() as usize) } else { 0 };
-        let budget = (options.dram as usize).saturating_sub(buffers);
-        let cache =
-            Cache::new(region, stores.clone(), Arc::clone(&counters), stride, budget, &options.loads)?;
+        let plan = Plan::new(&options.faults, &stores, options.dram)?;
+        let buffers = if watched.is_some() { plan.memory_bytes() } else { 0 };
+        let cache = Cache::new(region, stores.clone(), Arc::clone(&counters), stride, options, buffers)?;
         let cache = Arc::new(cache);
         // All has gone well: from here on the devices change.
         for store in &stores {
@@ -157,18 +155,22 @@ impl Pool {
             operation: "starting the pool's threads",
             source,
         };
-        let handlers = Handlers::start(&cache).map_err(spawn_error)?;
-        let keeper = {
+        let handlers = Handlers::start(&cache, &plan).map_err(spawn_error)?;
+        let keeper = |name: &str, body: fn(&Cache)| {
             let cache = Arc::clone(&cache);
-            let builder = std::thread::Builder::new().name("deepram-writeback".into());
-            builder.spawn(move || cache.keep_house()).map_err(spawn_error)?
+            let builder = std::thread::Builder::new().name(name.into());
+            builder.spawn(move || body(&cache)).map_err(spawn_error)
         };
+        let evictor = keeper("deepram-evict", Cache::keep_room)?;
+        let writer = keeper("deepram-writeback", Cache::keep_house);
+        let writer = writer.inspect_err(|_| cache.stop())?;
+        let keepers = vec![evictor, writer];
         let inner = Inner {
             cache,
             stores,
             counters,
             handlers: Mutex::new(Some(handlers)),
-            keeper: Mutex::new(Some(keeper)),
+            keepers: Mutex::new(keepers),
             closed: AtomicBool::new(false),
         };
         let pool = Self { inner: Arc::new(inner) };

@@ -1,5 +1,7 @@
 //! Reading: a segment, a table chunk, a block's records. Every byte is checked before it is used.
 
+use std::io;
+
 use deepram_core::{ChunkId, Epoch, PageId, Status};
 
 use super::{CHUNK_BYTES, Result, Store};
@@ -83,7 +85,7 @@ impl Store {
     }
 
     /// Where the current version of a segment is to be read. It may have moved by the time it is read:
-    /// what [`Store::is_whole`] refuses is fetched.
+    /// [`Store::arrived`] finds out.
     pub(crate) fn place(&self, page: PageId, segment: u8) -> Result<Place> {
         loop {
             match self.locate(page, segment, None)? {
@@ -94,10 +96,19 @@ impl Store {
         }
     }
 
-    /// Whether a segment that was read at its [`Place`] is what was written there.
-    pub(crate) fn is_whole(&self, bytes: &[u8], crc: u32) -> bool {
+    /// Checks what a read at a segment's [`Place`] has brought. If it is not what was written there, the segment was
+    /// moved, and is read where it is now, or it is damaged.
+    pub(crate) fn arrived(
+        &self,
+        page: PageId,
+        segment: u8,
+        crc: u32,
+        read: io::Result<()>,
+        bytes: &mut [u8],
+    ) -> Result<Fetched> {
+        read.map_err(|source| self.device_error("reading a segment", source))?;
         add(&self.counters.bytes_read, bytes.len() as u64);
-        crc32c(bytes) == crc
+        if crc32c(bytes) == crc { Ok(Fetched::Data) } else { self.fetch(page, segment, bytes) }
     }
 
     fn locate(&self, page: PageId, segment: u8, at: Option<Epoch>) -> Result<Located> {

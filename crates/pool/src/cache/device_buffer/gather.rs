@@ -2,8 +2,8 @@
 
 use super::super::Cache;
 use super::load::Served;
-use super::reads::{Ended, ReadQueue};
 use super::{Cold, Part};
+use crate::device::{Ended, ReadQueue};
 use crate::error::{PoolError, Result};
 use crate::store::{Fetched, Place};
 
@@ -138,12 +138,7 @@ impl Gather<'_, '_> {
         let Ended { berth, mut slot, result } = ended;
         let Some(Going { cold, parts, crc }) = self.going[berth].take() else { return Ok(()) };
         let (store, page, segment) = self.cache.store_of(cold.index());
-        let fetched = match result {
-            Ok(()) if store.is_whole(slot.bytes(), crc) => Ok(Fetched::Data),
-            // Reclamation may have moved it, or it is damaged: this finds out.
-            Ok(()) => store.fetch(page, segment, slot.bytes_mut()),
-            Err(source) => Err(store.device_error("reading a segment", source)),
-        };
+        let fetched = store.arrived(page, segment, crc, result, slot.bytes_mut());
         if !self.cache.finish(&mut self.cache.lock(), cold, slot, fetched, parts)? {
             self.late.push(parts);
         }

@@ -2,11 +2,10 @@
 
 use std::sync::MutexGuard;
 
-use deepram_core::cache::Replacement;
-
 use super::super::{Cache, Index, LOADING, RESIDENT, State};
-use super::{Cold, Slot};
+use super::Cold;
 use crate::error::{PoolError, Result};
+use crate::slots::Slot;
 use crate::stats::add;
 use crate::store::Fetched;
 
@@ -90,12 +89,13 @@ impl Cache {
             for part in parts {
                 self.region.copy_out(self.offset(index) + part.within, part.to);
             }
-            state.clock.touch(index);
+            state.policy.touch(index);
             return Served::Done;
         }
         if flags & LOADING != 0 {
             return Served::Loading;
         }
+        state.buffer.unkeep(index);
         let Some((frame, bytes)) = state.buffer.find(index) else { return Served::Cold };
         fill(parts, bytes);
         state.buffer.rrip.touch(frame);
@@ -123,17 +123,14 @@ impl Cache {
     /// Waits until there may be a slot: other reads have them all, or the DRAM cache is full of dirty segments.
     fn wait_for_slot<'a>(
         &'a self,
-        mut state: MutexGuard<'a, State>,
+        state: MutexGuard<'a, State>,
         index: Index,
     ) -> Result<MutexGuard<'a, State>> {
         if state.buffer.held() == 0 {
             self.stalled(&state, index)?;
-            self.work.notify_one();
+            return Ok(self.wait_for_frame(state));
         }
-        state.buffer.waiting += 1;
-        state = self.wait(state);
-        state.buffer.waiting -= 1;
-        Ok(state)
+        Ok(self.wait(state))
     }
 
     /// Ends a read of the device: takes the segment into the buffer and fills the parts. False if it was stale.
@@ -171,9 +168,7 @@ impl Cache {
                 Ok(true)
             }
         };
-        if state.buffer.waiting > 0 {
-            self.changed.notify_all();
-        }
+        self.announce(state);
         result
     }
 
@@ -188,7 +183,7 @@ impl Cache {
                 return self.promote(state, index);
             }
             if !room {
-                self.work.notify_one();
+                self.tell(state);
             }
         }
     }
@@ -203,15 +198,11 @@ impl Cache {
         if let Some(slot) = state.buffer.spoil(index) {
             state.buffer.recycle(slot);
         }
-        state.flags[index as usize] = RESIDENT;
         state.resident += 1;
-        state.clock.insert(index);
+        self.loaded(state, index);
         // It comes with more uses than one that a fault brings.
-        state.clock.touch(index);
-        add(&self.counters.loads, 1);
+        state.policy.touch(index);
         add(&self.counters.promotions, 1);
-        if state.frames() + self.headroom() > self.limit() {
-            self.work.notify_one();
-        }
+        self.tell(state);
     }
 }

@@ -13,12 +13,12 @@
 //!    nothing into the buffer and nothing to the caller: it is noted as stale, and repeated.
 //! 3. Slots with memory count as frames: they and the resident segments never exceed the cache's limit together.
 //!    A buffer that nobody uses takes none, and gives back what it has when frames are wanted.
-//! 4. All of this happens under the cache's lock; device reads and checksums do not.
+//! 4. The first segment of a window that is read ahead is kept beside the others, for a fault that will show that the
+//!    window is used (cache/ahead.rs).
+//! 5. All of this happens under the cache's lock; device reads and checksums do not.
 
 mod gather;
 mod load;
-mod reads;
-mod slots;
 
 use std::io;
 
@@ -26,12 +26,10 @@ use deepram_core::cache::{HitPriority, Rrip};
 use deepram_core::migration::Threshold;
 
 pub(crate) use load::Part;
-pub(super) use reads::Queues;
 
-pub(super) use self::slots::Slot;
-use self::slots::Slots;
 use super::Index;
 use crate::options::LoadOptions;
+use crate::slots::{Slot, Slots};
 
 /// Ways of a set, and bits of a predicted interval: facts.md, P13 and P21; the paper names neither.
 const WAYS: usize = 16;
@@ -39,6 +37,8 @@ const INTERVAL_BITS: u8 = 2;
 /// The least slots: one read goes on while another is handed to its caller.
 const LEAST_SLOTS: usize = 2;
 
+/// Segments read ahead that are kept for their use, at most: one for each run of misses that is followed.
+const MOST_KEPT: usize = 16;
 /// Frames wanted by others in which the smallest buffer must be of no use to be given back.
 const LEAST_IDLE: usize = 1024;
 
@@ -69,13 +69,15 @@ pub(super) struct DeviceBuffer {
     /// The slot of each of `rrip`'s frames.
     frames: Vec<Option<Slot>>,
     slots: Slots,
+    /// The most slots, whatever the budget is now.
+    most: usize,
     /// `None`: nothing is promoted.
     threshold: Option<Threshold>,
+    /// Segments read ahead whose use is to be seen, the oldest first; not in `rrip`.
+    kept: Vec<(Index, Slot)>,
     tickets: Vec<Ticket>,
     /// Frames that others wanted since somebody last loaded from here.
     unused: usize,
-    /// Threads that wait for a slot.
-    waiting: usize,
     /// Where the next frame is looked for whose segment gives up its slot.
     hand: usize,
 }
@@ -94,12 +96,19 @@ impl DeviceBuffer {
             rrip,
             frames,
             slots: Slots::new(slots, segment)?,
+            most: slots,
             threshold: options.promotion.map(Threshold::new),
+            kept: Vec::new(),
             tickets: Vec::new(),
             unused: 0,
-            waiting: 0,
             hand: 0,
         })
+    }
+
+    /// There are so many frames from now on: of fewer than there were, the buffer takes at most half. The pool's own
+    /// bound stays.
+    pub(super) fn set_limit(&mut self, frames: usize) {
+        self.slots.set_most(self.most.min(frames / 2).max(LEAST_SLOTS));
     }
 
     /// Slots with memory behind them: what the buffer takes of the cache's frames.
@@ -155,13 +164,45 @@ impl DeviceBuffer {
                 *ticket = Ticket::Stale;
             }
         }
+        if let Some(slot) = self.take_kept(index) {
+            return Some(slot);
+        }
         let frame = self.rrip.find(index)?;
         self.remove(frame)
     }
 
+    /// Whether it has the segment.
+    pub(super) fn holds(&self, index: Index) -> bool {
+        self.rrip.find(index).is_some() || self.kept.iter().any(|(kept, _)| *kept == index)
+    }
+
+    /// Keeps a segment that has been read ahead of use until it is used, or others are kept. A frame is free for it.
+    pub(super) fn keep(&mut self, index: Index, bytes: &[u8]) {
+        if self.kept.len() == MOST_KEPT {
+            let (_, slot) = self.kept.remove(0);
+            self.slots.give_back(slot);
+        }
+        let Some(mut slot) = self.slots.spare().or_else(|| self.slots.grow()) else { return };
+        slot.bytes_mut().copy_from_slice(bytes);
+        self.kept.push((index, slot));
+    }
+
+    fn take_kept(&mut self, index: Index) -> Option<Slot> {
+        let at = self.kept.iter().position(|(kept, _)| *kept == index)?;
+        Some(self.kept.remove(at).1)
+    }
+
+    /// A load by call wants a segment: it is one like any other from now on.
+    fn unkeep(&mut self, index: Index) {
+        if let Some(slot) = self.take_kept(index) {
+            self.admit(index, slot);
+        }
+    }
+
     /// The segment's contents have changed; the cache's generation tells the reads that are under way.
     pub(super) fn forget(&mut self, index: Index) {
-        if let Some(slot) = self.rrip.find(index).and_then(|frame| self.remove(frame)) {
+        let buffered = self.rrip.find(index).and_then(|frame| self.remove(frame));
+        if let Some(slot) = buffered.or_else(|| self.take_kept(index)) {
             self.slots.give_back(slot);
         }
     }
@@ -173,6 +214,9 @@ impl DeviceBuffer {
 
     /// A slot that another segment has, preferably one of the same set.
     fn steal(&mut self, index: Index) -> Option<Slot> {
+        if self.rrip.is_empty() {
+            return None;
+        }
         let frames = self.frames.len();
         let room = self.rrip.room(index, |_| true).filter(|room| room.held.is_some());
         let frame = room.map(|room| room.frame).or_else(|| {
@@ -187,9 +231,10 @@ impl DeviceBuffer {
     /// holds. Returns how many.
     pub(super) fn shed_idle(&mut self, n: usize) -> usize {
         self.unused += n;
-        if self.unused <= self.held().max(LEAST_IDLE) {
+        if self.unused <= self.held().max(LEAST_IDLE) || self.held() == self.kept.len() {
             0
         } else {
+            let n = n.min(self.held() - self.kept.len());
             (0..n).take_while(|_| self.shed()).count()
         }
     }
@@ -197,6 +242,7 @@ impl DeviceBuffer {
     /// Gives memory back; false if there is none that is not in use.
     pub(super) fn shed(&mut self) -> bool {
         let slot = self.slots.spare().or_else(|| self.steal(self.hand as Index));
+        let slot = slot.or_else(|| self.kept.pop().map(|(_, slot)| slot));
         slot.is_some_and(|slot| self.slots.shed(slot))
     }
 

@@ -3,23 +3,25 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use io_uring::{IoUring, opcode, types};
 
-use super::Slot;
-use crate::device::Device;
+use super::Device;
+use crate::slots::Slot;
 
 /// The part of the reads under way that is waited for, so that as many are started with one call: the system call, its
 /// wake-up and the device's doorbell cost as much for one as for several.
 const BATCH: usize = 8;
 
 /// A read that has ended.
-pub(super) struct Ended {
+pub(crate) struct Ended {
     /// As given to [`ReadQueue::start`].
-    pub(super) berth: usize,
-    pub(super) slot: Slot,
-    pub(super) result: io::Result<()>,
+    pub(crate) berth: usize,
+    /// With the bytes, if there is no error.
+    pub(crate) slot: Slot,
+    pub(crate) result: io::Result<()>,
 }
 
 struct Read {
@@ -29,38 +31,47 @@ struct Read {
 }
 
 /// A queue of reads. Each has a berth of its own while it is under way.
-pub(super) struct ReadQueue {
+pub(crate) struct ReadQueue {
     ring: Option<IoUring>,
     under_way: Vec<Option<Read>>,
     free: Vec<usize>,
+    /// Started, and not sent off yet.
+    pushed: usize,
     ended: VecDeque<Ended>,
 }
 
 impl ReadQueue {
-    fn new(depth: u16) -> Self {
-        let ring = IoUring::new(u32::from(depth)).ok();
+    /// A queue of so many reads; of one at a time if the kernel has no `ring`, or none is wanted.
+    pub(crate) fn new(depth: u16, ring: bool) -> Self {
+        let ring = if ring { IoUring::new(u32::from(depth)).ok() } else { None };
         let mut under_way = Vec::new();
         under_way.resize_with(usize::from(depth), || None);
-        Self { ring, under_way, free: (0..usize::from(depth)).rev().collect(), ended: VecDeque::new() }
+        let free = (0..usize::from(depth)).rev().collect();
+        Self { ring, under_way, free, pushed: 0, ended: VecDeque::new() }
+    }
+
+    /// Readable when a read has ended; `None` if they are read one at a time.
+    pub(crate) fn raw_fd(&self) -> Option<RawFd> {
+        self.ring.as_ref().map(AsRawFd::as_raw_fd)
     }
 
     /// A berth for [`ReadQueue::start`], if one is free; [`ReadQueue::leave`] or the read's end gives it back.
-    pub(super) fn berth(&mut self) -> Option<usize> {
+    pub(crate) fn berth(&mut self) -> Option<usize> {
         self.free.pop()
     }
 
     /// Gives back a berth in which nothing was started.
-    pub(super) fn leave(&mut self, berth: usize) {
+    pub(crate) fn leave(&mut self, berth: usize) {
         self.free.push(berth);
     }
 
     /// Whether nothing is under way, nor has ended unseen.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.free.len() == self.under_way.len()
     }
 
-    /// Starts to fill a slot from a device. [`ReadQueue::next`] sends it off.
-    pub(super) fn start(&mut self, berth: usize, device: &Arc<dyn Device>, offset: u64, mut slot: Slot) {
+    /// Starts to fill a slot from a device. [`ReadQueue::next`] or [`ReadQueue::poll`] sends it off.
+    pub(crate) fn start(&mut self, berth: usize, device: &Arc<dyn Device>, offset: u64, mut slot: Slot) {
         let (at, len) = (slot.bytes_mut().as_mut_ptr(), slot.bytes().len() as u32);
         let pushed = self.ring.as_mut().zip(device.queue_fd()).is_some_and(|(ring, fd)| {
             let entry = opcode::Read::new(types::Fd(fd), at, len).offset(offset).build();
@@ -69,6 +80,7 @@ impl ReadQueue {
             unsafe { ring.submission().push(&entry.user_data(berth as u64)) }.is_ok()
         });
         if pushed {
+            self.pushed += 1;
             self.under_way[berth] = Some(Read { device: Arc::clone(device), offset, slot });
         } else {
             let result = device.read(offset, slot.bytes_mut());
@@ -77,7 +89,7 @@ impl ReadQueue {
     }
 
     /// The next read that has ended; waits for one. `None` if there is none under way.
-    pub(super) fn next(&mut self) -> Option<Ended> {
+    pub(crate) fn next(&mut self) -> Option<Ended> {
         loop {
             if let Some(ended) = self.ended.pop_front() {
                 self.free.push(ended.berth);
@@ -86,20 +98,41 @@ impl ReadQueue {
             let under_way = self.under_way.len() - self.free.len();
             let ring = self.ring.as_mut().filter(|_| under_way > 0)?;
             // Interrupted, or short of kernel memory for a moment: the reads are still under way.
-            if ring.submit_and_wait((under_way / BATCH).max(1)).is_err() {
-                std::thread::yield_now();
+            match ring.submit_and_wait((under_way / BATCH).max(1)) {
+                Ok(sent) => self.pushed = self.pushed.saturating_sub(sent),
+                Err(_) => std::thread::yield_now(),
             }
-            for entry in ring.completion() {
-                let berth = entry.user_data() as usize;
-                let Some(mut read) = self.under_way.get_mut(berth).and_then(Option::take) else { continue };
-                let result = match usize::try_from(entry.result()) {
-                    Ok(n) if n == read.slot.bytes().len() => Ok(()),
-                    // A short read: the plain way reports what stops it.
-                    Ok(_) => read.device.read(read.offset, read.slot.bytes_mut()),
-                    Err(_) => Err(io::Error::from_raw_os_error(-entry.result())),
-                };
-                self.ended.push_back(Ended { berth, slot: read.slot, result });
+            self.collect();
+        }
+    }
+
+    /// The next read that has ended, if there is one already.
+    pub(crate) fn poll(&mut self) -> Option<Ended> {
+        if let Some(ring) = self.ring.as_mut() {
+            if self.pushed > 0 {
+                // As above; what is left is sent off the next time.
+                self.pushed = self.pushed.saturating_sub(ring.submit().unwrap_or(0));
             }
+            self.collect();
+        }
+        let ended = self.ended.pop_front()?;
+        self.free.push(ended.berth);
+        Some(ended)
+    }
+
+    /// Takes note of the reads that the kernel has ended.
+    fn collect(&mut self) {
+        let Some(ring) = &mut self.ring else { return };
+        for entry in ring.completion() {
+            let berth = entry.user_data() as usize;
+            let Some(mut read) = self.under_way.get_mut(berth).and_then(Option::take) else { continue };
+            let result = match usize::try_from(entry.result()) {
+                Ok(n) if n == read.slot.bytes().len() => Ok(()),
+                // A short read: the plain way reports what stops it.
+                Ok(_) => read.device.read(read.offset, read.slot.bytes_mut()),
+                Err(_) => Err(io::Error::from_raw_os_error(-entry.result())),
+            };
+            self.ended.push_back(Ended { berth, slot: read.slot, result });
         }
     }
 }
@@ -112,23 +145,25 @@ impl Drop for ReadQueue {
 }
 
 /// Queues that nobody is using: making one takes longer than a read.
-pub(in super::super) struct Queues {
+pub(crate) struct Queues {
     idle: Mutex<Vec<ReadQueue>>,
     depth: u16,
 }
 
 impl Queues {
-    pub(in super::super) fn new(depth: u16) -> Self {
+    /// For so many reads at a time each.
+    pub(crate) fn new(depth: u16) -> Self {
         Self { idle: Mutex::new(Vec::new()), depth }
     }
 
     /// A queue, to be given back when it is idle.
-    pub(super) fn take(&self) -> ReadQueue {
+    pub(crate) fn take(&self) -> ReadQueue {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        idle.unwrap_or_else(|| ReadQueue::new(self.depth))
+        idle.unwrap_or_else(|| ReadQueue::new(self.depth, true))
     }
 
-    pub(super) fn give_back(&self, queue: ReadQueue) {
+    /// Takes a queue back.
+    pub(crate) fn give_back(&self, queue: ReadQueue) {
         debug_assert!(queue.is_idle());
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         // As many threads as gather at once on most machines; the kernel has memory for each.

@@ -1,0 +1,290 @@
+//! The threads that serve faults, as event loops ([ADR 16](../../../../docs/adr/0016-handlers-as-event-loops.md)): each
+//! takes faults as they come, starts the reads that they need, and installs segments as reads end; none waits for one
+//! read before it starts the next.
+//!
+//! On machines with few processors there is one handler for each, which stays there and wakes at every fault: the one
+//! on the processor that the faulting thread has just left is first. While reads are under way a handler looks for
+//! their ends without sleeping ([`Patience`]). Where io_uring is refused there are more handlers, which read one segment
+//! at a time.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+
+use super::ahead::Run;
+use super::fault::Begun;
+use super::threads::Plan;
+use super::{Access, Cache, Index};
+use crate::buffer::AlignedBuf;
+use crate::device::{Ended, ReadQueue};
+use crate::error::Result;
+use crate::patience::Patience;
+use crate::slots::{Slot, Slots};
+use crate::store::{Fetched, Place};
+
+/// Between two questions for faults while reads are under way: asking takes a lock that faults need.
+const PERIOD: Duration = Duration::from_micros(4);
+/// Faults taken before reads that have ended are looked at.
+const TAKEN: usize = 16;
+/// What an event is about.
+pub(super) const FAULT: u64 = 0;
+pub(super) const STOP: u64 = 1;
+pub(super) const AHEAD: u64 = 2;
+pub(super) const READ: u64 = 3;
+
+/// A handler's queue and memory.
+pub(super) struct Reads {
+    pub(super) queue: ReadQueue,
+    singles: Slots,
+    runs: Slots,
+    /// Segments of the longest run.
+    run: usize,
+    /// Faults taken at once.
+    taken: usize,
+}
+
+impl Reads {
+    pub(super) fn new(plan: &Plan) -> io::Result<Self> {
+        let depth = (plan.singles + plan.runs()) as u16;
+        let queue = ReadQueue::new(depth, plan.ring);
+        Ok(Self {
+            queue,
+            singles: Slots::new(plan.singles, plan.segment)?,
+            runs: Slots::new(plan.runs(), plan.run * plan.segment)?,
+            run: plan.run,
+            taken: if plan.ring { TAKEN } else { 1 },
+        })
+    }
+
+    /// Memory for so many segments, and for what is read `ahead` only while faults have enough left.
+    fn slot(&mut self, segments: usize, ahead: bool) -> Option<Slot> {
+        if segments > 1 {
+            return self.runs.spare().or_else(|| self.runs.grow());
+        }
+        if ahead && self.singles.free() <= self.singles.most() / 3 {
+            return None;
+        }
+        self.singles.spare().or_else(|| self.singles.grow())
+    }
+
+    fn give_back(&mut self, slot: Slot, segments: usize) {
+        let slots = if segments > 1 { &mut self.runs } else { &mut self.singles };
+        slots.give_back(slot);
+    }
+}
+
+/// A read under way.
+enum Flight {
+    Fault(Fault),
+    Ahead(Run),
+}
+
+/// A segment that a fault waits for.
+#[derive(Clone, Copy)]
+struct Fault {
+    index: Index,
+    access: Access,
+    /// The cache's when it was asked where the segment is.
+    generation: u64,
+    /// CRC of its bytes.
+    crc: u32,
+}
+
+/// One handler.
+pub(super) struct Handler<'a> {
+    cache: &'a Cache,
+    reads: Reads,
+    /// By berth.
+    flights: Vec<Option<Flight>>,
+    /// What is to come ahead of use and has no memory yet; the last first.
+    waiting: Vec<Run>,
+    /// When faults were last asked for.
+    asked: Instant,
+    /// A segment of zeros.
+    zeros: AlignedBuf,
+}
+
+impl<'a> Handler<'a> {
+    pub(super) fn new(cache: &'a Cache, reads: Reads) -> Self {
+        let zeros = AlignedBuf::zeroed(cache.segment_bytes());
+        Self { cache, reads, flights: Vec::new(), waiting: Vec::new(), asked: Instant::now(), zeros }
+    }
+
+    /// Serves until told to stop.
+    pub(super) fn run(&mut self, poll: &OwnedFd) {
+        let empty =
+            epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(FAULT) };
+        let mut events = [empty; 4];
+        let mut stopping = false;
+        let mut patience = Patience::new();
+        loop {
+            if self.step(stopping) {
+                patience.begin();
+                continue;
+            }
+            let idle = self.is_idle();
+            if stopping && idle {
+                return;
+            }
+            if !idle && patience.lasts() {
+                continue;
+            }
+            match epoll::wait(poll, &mut events, None) {
+                Ok(n) => stopping |= events[..n].iter().any(|event| event.data.u64() == STOP),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return,
+            }
+            patience.begin();
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.reads.queue.is_idle()
+    }
+
+    /// Does what can be done now; whether that was anything.
+    fn step(&mut self, stopping: bool) -> bool {
+        let mut busy = false;
+        if self.is_idle() || self.asked.elapsed() >= PERIOD {
+            self.asked = Instant::now();
+            busy |= !stopping && self.take_faults();
+            busy |= self.take_ahead(stopping);
+        }
+        while let Some(ended) = self.reads.queue.poll() {
+            self.arrive(ended);
+            busy = true;
+        }
+        busy
+    }
+
+    fn take_faults(&mut self) -> bool {
+        for taken in 0..self.reads.taken {
+            let Some(slot) = self.reads.slot(1, false) else { return taken > 0 };
+            // An error means that the descriptor is unusable, and the end of all faults.
+            let Some((offset, fault)) = self.cache.region.next_fault().ok().flatten() else {
+                self.reads.give_back(slot, 1);
+                return taken > 0;
+            };
+            let index = (offset / self.cache.segment_bytes()) as Index;
+            let access = if fault.write { Access::Write } else { Access::Read };
+            let begun = match self.cache.begin_fault(index, access) {
+                Ok((begun, window)) => {
+                    if let Some(window) = window {
+                        self.cache.order(window);
+                    }
+                    begun
+                }
+                Err(error) => {
+                    self.cache.refuse(index, error);
+                    Begun::Served
+                }
+            };
+            match begun {
+                Begun::Read(generation) => self.read(Fault { index, access, generation, crc: 0 }, slot),
+                Begun::Served => self.reads.give_back(slot, 1),
+                Begun::Later => {
+                    self.reads.give_back(slot, 1);
+                    self.cache.errands.push(index, access);
+                }
+            }
+        }
+        true
+    }
+
+    fn take_ahead(&mut self, stopping: bool) -> bool {
+        let mut busy = false;
+        loop {
+            while let Some(run) = self.waiting.pop() {
+                let Some(mut slot) = self.reads.slot(run.coming.len(), true) else {
+                    self.waiting.push(run);
+                    return busy;
+                };
+                slot.shorten(run.coming.len() * self.cache.segment_bytes());
+                let first = run.coming[0];
+                self.start(first.index, first.slot, slot, Flight::Ahead(run));
+                busy = true;
+            }
+            let Some(piece) = self.cache.ahead.pop().filter(|_| !stopping) else { return busy };
+            self.waiting = self.cache.begin_ahead(piece, self.reads.run);
+            self.waiting.reverse();
+        }
+    }
+
+    fn start(&mut self, index: Index, at: u64, slot: Slot, flight: Flight) {
+        // There is a berth for each slot.
+        let Some(berth) = self.reads.queue.berth() else { unreachable!("as many berths as slots") };
+        if self.flights.len() <= berth {
+            self.flights.resize_with(berth + 1, || None);
+        }
+        self.flights[berth] = Some(flight);
+        let (store, ..) = self.cache.store_of(index);
+        self.reads.queue.start(berth, store.device(), store.geometry().offset(at), slot);
+    }
+
+    /// Starts to read what a fault waits for.
+    fn read(&mut self, mut fault: Fault, slot: Slot) {
+        let (store, page, segment) = self.cache.store_of(fault.index);
+        loop {
+            let fetched = match store.place(page, segment) {
+                Ok(Place::At { slot: at, crc }) => {
+                    fault.crc = crc;
+                    return self.start(fault.index, at, slot, Flight::Fault(fault));
+                }
+                Ok(Place::Nowhere) => Ok(Fetched::Zero),
+                Err(error) => Err(error),
+            };
+            match self.finish(fault, &slot, fetched) {
+                None => return self.reads.give_back(slot, 1),
+                Some(generation) => fault.generation = generation,
+            }
+        }
+    }
+
+    /// A read has ended: what it brought goes into memory.
+    fn arrive(&mut self, ended: Ended) {
+        let Ended { berth, mut slot, result } = ended;
+        match self.flights[berth].take() {
+            Some(Flight::Fault(mut fault)) => {
+                let (store, page, segment) = self.cache.store_of(fault.index);
+                let fetched = store.arrived(page, segment, fault.crc, result, slot.bytes_mut());
+                match self.finish(fault, &slot, fetched) {
+                    None => self.reads.give_back(slot, 1),
+                    Some(generation) => {
+                        fault.generation = generation;
+                        self.read(fault, slot);
+                    }
+                }
+            }
+            Some(Flight::Ahead(run)) => {
+                self.cache.came_ahead(&run, result, slot.bytes_mut());
+                self.reads.give_back(slot, run.coming.len());
+            }
+            None => unreachable!("a read without a flight"),
+        }
+    }
+
+    /// Ends a load with what was found; if contents have changed meanwhile, it is to be read again, and this is the
+    /// generation now.
+    fn finish(&self, fault: Fault, slot: &Slot, fetched: Result<Fetched>) -> Option<u64> {
+        let cache = self.cache;
+        let mut state = cache.lock();
+        if state.generation != fault.generation {
+            return Some(state.generation);
+        }
+        let ended = match fetched {
+            Ok(Fetched::Data) => cache.end_load(&mut state, fault.index, fault.access, slot.bytes()),
+            Ok(Fetched::Zero) => cache.end_load(&mut state, fault.index, fault.access, &self.zeros),
+            Err(error) => {
+                cache.fail_load(&mut state, fault.index, fault.access);
+                Err(error)
+            }
+        };
+        drop(state);
+        if let Err(error) = ended {
+            cache.refuse(fault.index, error);
+        }
+        None
+    }
+}

@@ -1,0 +1,66 @@
+//! A device whose reads can be held up.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex};
+
+use deepram_pool::device::Device;
+use deepram_testkit::FaultyDevice;
+
+/// A device whose next read, once armed, is answered but not returned until it is let go.
+#[derive(Clone)]
+pub(crate) struct Gated {
+    device: FaultyDevice,
+    pub(crate) armed: Arc<AtomicBool>,
+    /// A read is held; it may go on.
+    held: Arc<(Mutex<(bool, bool)>, Condvar)>,
+}
+
+impl Gated {
+    pub(crate) fn new(device: &FaultyDevice) -> Self {
+        Self { device: device.clone(), armed: Arc::default(), held: Arc::default() }
+    }
+
+    pub(crate) fn until_held(&self) {
+        let (state, changed) = &*self.held;
+        drop(changed.wait_while(state.lock().unwrap(), |(held, _)| !*held).unwrap());
+    }
+
+    pub(crate) fn let_go(&self) {
+        self.held.0.lock().unwrap().1 = true;
+        self.held.1.notify_all();
+    }
+}
+
+impl Device for Gated {
+    fn len(&self) -> u64 {
+        self.device.len()
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.device.read(offset, buf)?;
+        if self.armed.swap(false, SeqCst) {
+            let (state, changed) = &*self.held;
+            state.lock().unwrap().0 = true;
+            changed.notify_all();
+            drop(changed.wait_while(state.lock().unwrap(), |(_, go)| !*go).unwrap());
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.device.write(offset, buf)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.device.flush()
+    }
+
+    fn write_durable(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.device.write_durable(offset, buf)
+    }
+
+    fn name(&self) -> String {
+        self.device.name()
+    }
+}
