@@ -16,7 +16,7 @@
 //! 3. Software costs are options, to be measured on the machine: `deepram bench predict` does. The defaults are
 //!    what it found on the machine of the preset `virtual-ssd`.
 //! 4. As a program sees it: an access of several segments touches one after the other. DRAM for the tables of a
-//!    pool is not in the budget; syncs and reclamation are not simulated.
+//!    pool is not in the budget; syncs, reclamation and reading ahead of use are not simulated.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

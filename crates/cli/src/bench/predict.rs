@@ -1,5 +1,5 @@
 //! What the simulator predicts of this machine against what the pool does on it: HPCC RandomAccess
-//! and a scan, at three sizes of DRAM.
+//! and a scan, at three sizes of DRAM. Nothing is read ahead of use: the simulated pool does not.
 //!
 //! Everything the prediction rests on is measured in the same run: the device (as `deepram media measure`),
 //! an access to plain memory, a first store into a clean segment, the processor time of writing back, and a
@@ -18,7 +18,7 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use deepram_core::Bytes;
 use deepram_media::{File, Registry};
-use deepram_pool::{CreateOptions, Lifetime, OpenOptions, Pool, Words};
+use deepram_pool::{CreateOptions, FaultOptions, Lifetime, OpenOptions, Pool, Words};
 use deepram_sim::host::{HostOptions, drive};
 use deepram_sim::pager::{Pager, PagerOptions};
 use deepram_trace::{Op, Request};
@@ -148,10 +148,15 @@ fn create(path: &Path, data: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A pool as it is simulated: with so much DRAM, and reading nothing ahead of use.
+fn options(dram: u64) -> OpenOptions {
+    OpenOptions::new(dram).faults(FaultOptions { ahead: false, ..FaultOptions::default() })
+}
+
 /// A pool with every segment of the data on flash.
 fn fill(path: &Path, data: u64) -> anyhow::Result<()> {
     create(path, data)?;
-    let pool = Pool::open(&[path], &OpenOptions::new((data / 4).max(64 << 20)))?;
+    let pool = Pool::open(&[path], &options((data / 4).max(64 << 20)))?;
     let addr = pool.alloc(data, Lifetime::Permanent)?;
     pool.set_root("data", addr, data)?;
     let words = words(&pool, data)?;
@@ -178,7 +183,7 @@ fn costs(scratch: &Scratch, file: &File, data: u64) -> anyhow::Result<Costs> {
     drop(plain);
     let path = scratch.file("cost.pool");
     create(&path, 2 * TOUCHED * SEGMENT)?;
-    let pool = Pool::open(&[&path], &OpenOptions::new(4 * TOUCHED * SEGMENT))?;
+    let pool = Pool::open(&[&path], &options(4 * TOUCHED * SEGMENT))?;
     let bytes = TOUCHED * SEGMENT;
     let addr = pool.alloc(bytes, Lifetime::Permanent)?;
     pool.set_root("data", addr, bytes)?;
@@ -238,8 +243,8 @@ struct Ran {
 
 /// The pool at one size of DRAM.
 fn run_pool(path: &Path, data: u64, dram: u64, work: Work, args: &PredictArgs) -> anyhow::Result<Ran> {
-    let pool = Pool::open(&[path], &OpenOptions::new(dram))
-        .with_context(|| format!("with {} of DRAM", Bytes(dram)))?;
+    let pool =
+        Pool::open(&[path], &options(dram)).with_context(|| format!("with {} of DRAM", Bytes(dram)))?;
     let words = words(&pool, data)?;
     let access = |from: u64, to: u64| {
         for n in from..to {
