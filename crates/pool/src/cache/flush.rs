@@ -29,7 +29,7 @@ pub(crate) struct Cut {
 }
 
 impl Cache {
-    /// Writes the segments that have been dirty longest, so that they can be evicted.
+    /// Writes dirty segments, so that they can be evicted: all of them in turn, in the order of their addresses.
     pub(super) fn write_back(&self) -> Result<()> {
         // Logs first, in order of controllers: the lock order.
         for (controller, store) in self.stores.iter().enumerate() {
@@ -76,7 +76,8 @@ impl Cache {
         let mut state = self.lock();
         let mut all = Vec::with_capacity(state.dirty_count);
         let State { dirty, flags, .. } = &mut *state;
-        for index in dirty.drain(..) {
+        while let Some(index) = dirty.next(all.last().map_or(0, |last| last + 1)) {
+            dirty.remove(index);
             let f = &mut flags[index as usize];
             if *f & DIRTY != 0 {
                 *f = *f & !DIRTY | FROZEN | WRITING;
@@ -85,7 +86,6 @@ impl Cache {
         }
         state.dirty_count -= all.len();
         state.writing += all.len();
-        all.sort_unstable();
         self.protect_runs(&state, &all);
         let lines = self.stores.iter().map(|store| store.cut_lines()).collect();
         drop(state);
@@ -96,36 +96,34 @@ impl Cache {
         Cut { segments: per_controller, lines }
     }
 
-    /// Takes up to `n` wanted dirty segments of a controller off the list, oldest first, sorted. They are
+    /// Takes up to `n` wanted dirty segments of a controller, from where the last ones were taken on; sorted. They are
     /// protected when they are copied.
     pub(super) fn take_dirty(&self, controller: u32, n: usize, wanted: &dyn Fn(Index) -> bool) -> Vec<Index> {
         let mut state = self.lock();
         let mut taken = Vec::with_capacity(n.min(state.dirty_count));
-        let mut seen = state.dirty.len();
-        let mut others = Vec::new();
-        while taken.len() < n && seen > 0 {
-            let Some(index) = state.dirty.pop_front() else { break };
-            seen -= 1;
-            let flags = state.flags[index as usize];
-            if flags & DIRTY == 0 || flags & WRITING != 0 {
-                // Clean again; or listed twice. A dirty one that is being written cannot be
-                // here: whoever writes holds the log.
-                if flags & DIRTY != 0 {
-                    others.push(index);
+        let first = controller * self.stride;
+        let hand = state.hands[controller as usize].clamp(first, first + self.stride);
+        for (from, end) in [(hand, first + self.stride), (first, hand)] {
+            let mut at = from;
+            while taken.len() < n {
+                let Some(index) = state.dirty.next(at).filter(|index| *index < end) else { break };
+                at = index + 1;
+                let flags = state.flags[index as usize];
+                if flags & DIRTY == 0 {
+                    state.dirty.remove(index);
+                    continue;
                 }
-                continue;
+                // A dirty one that is being written cannot be here: whoever writes holds the log.
+                if flags & WRITING != 0 || !wanted(index) {
+                    continue;
+                }
+                state.dirty.remove(index);
+                state.flags[index as usize] = flags & !DIRTY | WRITING;
+                state.dirty_count -= 1;
+                state.writing += 1;
+                state.hands[controller as usize] = at;
+                taken.push(index);
             }
-            if index / self.stride != controller || !wanted(index) {
-                others.push(index);
-                continue;
-            }
-            state.flags[index as usize] = flags & !DIRTY | WRITING;
-            state.dirty_count -= 1;
-            state.writing += 1;
-            taken.push(index);
-        }
-        for index in others.into_iter().rev() {
-            state.dirty.push_front(index);
         }
         taken.sort_unstable();
         taken

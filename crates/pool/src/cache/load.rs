@@ -191,7 +191,7 @@ impl Cache {
 
     pub(super) fn mark_dirty(&self, state: &mut State, index: Index) {
         state.flags[index as usize] |= DIRTY;
-        state.dirty.push_back(index);
+        state.dirty.insert(index);
         state.dirty_count += 1;
         // Once: write-back looks again before it sleeps.
         if state.dirty_count == self.dirty_limit() + 1 {

@@ -31,6 +31,7 @@
 
 mod ahead;
 mod device_buffer;
+mod dirty;
 mod fault;
 mod flush;
 mod handler;
@@ -39,7 +40,7 @@ mod load;
 mod room;
 mod threads;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
@@ -47,6 +48,7 @@ use deepram_core::{Addr, PageId, Status};
 
 use self::ahead::Ahead;
 use self::device_buffer::DeviceBuffer;
+use self::dirty::DirtySet;
 use self::room::{Policy, policy};
 use crate::ahead::Runs;
 use crate::buffer::AlignedBuf;
@@ -117,8 +119,10 @@ pub(crate) struct State {
     dirty_count: usize,
     /// Segments on their way to flash: no longer dirty, not yet in the tables.
     writing: usize,
-    /// Segments that became dirty, oldest first. May name segments that are clean again, or twice.
-    dirty: VecDeque<Index>,
+    /// Segments that are dirty. May name some that are clean again.
+    dirty: DirtySet,
+    /// Where write-back goes on, by controller.
+    hands: Vec<Index>,
     /// Segments that are being loaded.
     loading: usize,
     /// Those of them that are to be stored to: dirty when they are there.
@@ -190,6 +194,7 @@ impl Cache {
             .map_err(|source| stores[0].device_error("mapping memory for the device buffer", source))?;
         let ahead = Ahead::new(options.faults.ahead)
             .map_err(|source| stores[0].device_error("making an eventfd", source))?;
+        let controllers = stores.len();
         let cache = Self {
             region,
             stores,
@@ -202,7 +207,8 @@ impl Cache {
                 resident: 0,
                 dirty_count: 0,
                 writing: 0,
-                dirty: VecDeque::new(),
+                dirty: DirtySet::new(segments),
+                hands: vec![0; controllers],
                 loading: 0,
                 admitted: 0,
                 policy: policy(options.policy, most_frames),
@@ -344,7 +350,7 @@ impl Cache {
 
     /// The segments that are dirty.
     pub(crate) fn dirty(&self, state: &State) -> Vec<Index> {
-        state.dirty.iter().copied().filter(|&index| state.flags[index as usize] & DIRTY != 0).collect()
+        state.dirty.iter().filter(|&index| state.flags[index as usize] & DIRTY != 0).collect()
     }
 
     /// Tells the write-back thread that there may be something to do.

@@ -43,8 +43,11 @@ impl Cache {
     /// DRAM that is not frames: tables, queues, this cache's own bookkeeping.
     pub(super) fn overhead(&self, state: &State) -> usize {
         let stores: usize = self.stores.iter().map(|s| s.memory_bytes()).sum();
-        let dirty = state.dirty.capacity() * size_of::<Index>();
-        stores + state.flags.len() + state.policy.memory_bytes() + state.buffer.memory_bytes() + dirty
+        stores
+            + state.flags.len()
+            + state.policy.memory_bytes()
+            + state.buffer.memory_bytes()
+            + state.dirty.memory_bytes()
     }
 
     /// Sets the number of frames to what the budget leaves beside tables and buffers.
