@@ -191,7 +191,7 @@ fn what_cannot_be_measured_is_said() {
     ];
     let run = deepram(folder.path(), &[&["bench", "scan", "--peers", "pool,plain"], &few[..]].concat());
     assert!(run.out.contains("plain ") && run.out.contains("pool failed: "), "{run:?}");
-    assert!(run.error(1).contains("budget of 7.98 MiB is too small"));
+    assert!(run.error(1).contains("budget of 8 MiB is too small"));
     let error = deepram(folder.path(), &["bench", "scan", "--dir", "nowhere"]).error(1);
     assert!(error.contains("nowhere"), "{error}");
     let error = deepram(folder.path(), &["bench", "memory-worker", "{}"]).error(1);
