@@ -25,6 +25,8 @@ const DOUBT: u64 = 8;
 
 /// Pages of these that are kept from being used meanwhile: whoever wants one waits for all.
 const TOGETHER: usize = 32;
+/// Frames of the room that may keep their memory while they are nobody's.
+const IDLE: usize = 256;
 /// Bytes between two dirty pages that one call may protect with them.
 const GAP: usize = 128 * PAGE;
 /// Threads that take pages out: one writes while the other goes on.
@@ -106,6 +108,12 @@ impl Inner {
         let least = 256;
         let budget = self.dram.load(Relaxed);
         self.frames.set_limit((budget.saturating_sub(tables) / PAGE).max(least));
+        {
+            let mut room = lock(&self.room);
+            if room.idle() > IDLE {
+                room.trim();
+            }
+        }
         self.count_beside(tables);
     }
 

@@ -10,6 +10,7 @@ use std::ptr;
 
 use super::PAGE;
 use super::ranges::Slot;
+use crate::uffd;
 
 /// A frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +78,18 @@ impl Room {
     /// Frames that are nobody's and have memory all the same: the next ones to be taken.
     pub(super) fn idle(&self) -> usize {
         self.touched - self.used()
+    }
+
+    /// Gives back the memory of frames that are nobody's.
+    pub(super) fn trim(&mut self) {
+        let mut free = self.free.clone();
+        free.sort_unstable();
+        let run = |run: &[u32]| (self.bytes(run[0]).addr(), run.len() * PAGE);
+        let runs: Vec<(usize, usize)> = free.chunk_by(|a, b| a + 1 == *b).map(run).collect();
+        // SAFETY: the room's own memory, of frames that nobody holds.
+        let dropped = unsafe { uffd::discard(&runs) };
+        debug_assert!(dropped.is_ok(), "{dropped:?}");
+        self.touched = self.used();
     }
 
     /// Whether any of them is being written.
