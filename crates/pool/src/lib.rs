@@ -33,14 +33,15 @@ mod error;
 mod format;
 #[doc(hidden)]
 pub mod fuzzing;
+mod jobs;
 pub mod log;
 mod options;
 pub mod pager;
-mod patience;
 #[doc(hidden)]
 pub mod peer;
 mod pool;
 mod region;
+mod serving;
 mod slots;
 mod stats;
 mod store;

@@ -6,7 +6,7 @@
 //! before `madvise` is not asked about its own work.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -84,8 +84,8 @@ impl Uffd {
     }
 
     /// The descriptor that becomes readable when a fault waits.
-    pub(crate) fn raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 
     /// Reports missing and write-protected pages of the range from now on.
@@ -100,7 +100,8 @@ impl Uffd {
         // SAFETY: an all-zero `uffd_msg` is a valid value of it.
         let mut message: raw::uffd_msg = unsafe { std::mem::zeroed() };
         // SAFETY: reads at most `size_of::<uffd_msg>()` bytes into `message`.
-        let n = unsafe { libc::read(self.raw_fd(), (&raw mut message).cast(), size_of::<raw::uffd_msg>()) };
+        let n =
+            unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut message).cast(), size_of::<raw::uffd_msg>()) };
         if n < 0 {
             let error = io::Error::last_os_error();
             return match error.kind() {

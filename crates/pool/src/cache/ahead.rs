@@ -4,14 +4,9 @@
 //! Nothing waits for it, and it makes nothing else wait: where there is no frame for it, it is not read; where it cannot
 //! be read, whoever uses it finds out.
 
-use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 
 use deepram_core::PageId;
-use rustix::event::{EventfdFlags, eventfd};
 
 use super::{Access, Cache, Index, State};
 use crate::ahead::Window;
@@ -47,57 +42,10 @@ pub(super) struct Coming {
     crc: u32,
 }
 
-/// The queue.
-pub(super) struct Ahead {
-    /// Whether runs of misses are followed.
-    follows: bool,
-    queue: Mutex<VecDeque<Piece>>,
-    /// Length of the queue.
-    waiting: AtomicUsize,
-    /// Readable while there is something to read.
-    ready: OwnedFd,
-}
-
-impl Ahead {
-    pub(super) fn new(follows: bool) -> io::Result<Self> {
-        let ready = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { follows, queue: Mutex::default(), waiting: AtomicUsize::new(0), ready })
-    }
-
-    /// Readable while there is something to read.
-    pub(super) fn ready(&self) -> BorrowedFd<'_> {
-        self.ready.as_fd()
-    }
-
-    fn push(&self, pieces: impl Iterator<Item = Piece>) {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        queue.extend(pieces);
-        self.waiting.store(queue.len(), Relaxed);
-        if !queue.is_empty() {
-            // Fails only at 2^64 - 1 pieces.
-            let _ = rustix::io::write(&self.ready, &1_u64.to_ne_bytes());
-        }
-    }
-
-    pub(super) fn pop(&self) -> Option<Piece> {
-        if self.waiting.load(Relaxed) == 0 {
-            return None;
-        }
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let piece = queue.pop_front();
-        self.waiting.store(queue.len(), Relaxed);
-        if queue.is_empty() {
-            // Not readable any more.
-            let _ = rustix::io::read(&self.ready, &mut [0; 8]);
-        }
-        piece
-    }
-}
-
 impl Cache {
     /// A segment was missed, or a trigger used: what is to be read beside it.
     pub(super) fn follow(&self, state: &mut State, index: Index) -> Option<Window> {
-        if !self.ahead.follows {
+        if !self.follows {
             return None;
         }
         let at = self.offset(index);

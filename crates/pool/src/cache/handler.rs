@@ -4,14 +4,11 @@
 //!
 //! On machines with few processors there is one handler for each, which stays there and wakes at every fault: the one
 //! on the processor that the faulting thread has just left is first. While reads are under way a handler looks for
-//! their ends without sleeping ([`Patience`]). Where io_uring is refused there are more handlers, which read one segment
+//! their ends without sleeping (`serving.rs`). Where io_uring is refused there are more handlers, which read one segment
 //! at a time.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
-
-use rustix::event::epoll;
 
 use super::ahead::Run;
 use super::fault::Begun;
@@ -20,7 +17,7 @@ use super::{Access, Cache, Index};
 use crate::buffer::AlignedBuf;
 use crate::device::{Ended, ReadQueue};
 use crate::error::Result;
-use crate::patience::Patience;
+use crate::serving::Serve;
 use crate::slots::{Slot, Slots};
 use crate::store::{Fetched, Place};
 
@@ -28,11 +25,6 @@ use crate::store::{Fetched, Place};
 const PERIOD: Duration = Duration::from_micros(4);
 /// Faults taken before reads that have ended are looked at.
 const TAKEN: usize = 16;
-/// What an event is about.
-pub(super) const FAULT: u64 = 0;
-pub(super) const STOP: u64 = 1;
-pub(super) const AHEAD: u64 = 2;
-pub(super) const READ: u64 = 3;
 
 /// A handler's queue and memory.
 pub(super) struct Reads {
@@ -110,53 +102,6 @@ impl<'a> Handler<'a> {
     pub(super) fn new(cache: &'a Cache, reads: Reads) -> Self {
         let zeros = AlignedBuf::zeroed(cache.segment_bytes());
         Self { cache, reads, flights: Vec::new(), waiting: Vec::new(), asked: Instant::now(), zeros }
-    }
-
-    /// Serves until told to stop.
-    pub(super) fn run(&mut self, poll: &OwnedFd) {
-        let empty =
-            epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(FAULT) };
-        let mut events = [empty; 4];
-        let mut stopping = false;
-        let mut patience = Patience::new();
-        loop {
-            if self.step(stopping) {
-                patience.begin();
-                continue;
-            }
-            let idle = self.is_idle();
-            if stopping && idle {
-                return;
-            }
-            if !idle && patience.lasts() {
-                continue;
-            }
-            match epoll::wait(poll, &mut events, None) {
-                Ok(n) => stopping |= events[..n].iter().any(|event| event.data.u64() == STOP),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(_) => return,
-            }
-            patience.begin();
-        }
-    }
-
-    fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.reads.queue.is_idle()
-    }
-
-    /// Does what can be done now; whether that was anything.
-    fn step(&mut self, stopping: bool) -> bool {
-        let mut busy = false;
-        if self.is_idle() || self.asked.elapsed() >= PERIOD {
-            self.asked = Instant::now();
-            busy |= !stopping && self.take_faults();
-            busy |= self.take_ahead(stopping);
-        }
-        while let Some(ended) = self.reads.queue.poll() {
-            self.arrive(ended);
-            busy = true;
-        }
-        busy
     }
 
     fn take_faults(&mut self) -> bool {
@@ -286,5 +231,25 @@ impl<'a> Handler<'a> {
             cache.refuse(fault.index, error);
         }
         None
+    }
+}
+
+impl Serve for Handler<'_> {
+    fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.reads.queue.is_idle()
+    }
+
+    fn step(&mut self, stopping: bool) -> bool {
+        let mut busy = false;
+        if self.is_idle() || self.asked.elapsed() >= PERIOD {
+            self.asked = Instant::now();
+            busy |= !stopping && self.take_faults();
+            busy |= self.take_ahead(stopping);
+        }
+        while let Some(ended) = self.reads.queue.poll() {
+            self.arrive(ended);
+            busy = true;
+        }
+        busy
     }
 }

@@ -46,7 +46,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use deepram_core::{Addr, PageId, Status};
 
-use self::ahead::Ahead;
+use self::ahead::Piece;
 use self::device_buffer::DeviceBuffer;
 use self::dirty::DirtySet;
 use self::room::{Policy, policy};
@@ -54,6 +54,7 @@ use crate::ahead::Runs;
 use crate::buffer::AlignedBuf;
 use crate::device::Queues;
 use crate::error::{PoolError, Result};
+use crate::jobs::Jobs;
 use crate::options::OpenOptions;
 use crate::pager::Spans;
 use crate::region::Region;
@@ -108,7 +109,9 @@ pub(crate) struct Cache {
     /// For reads of gathers.
     queues: Queues,
     /// What is to be read before it is used.
-    ahead: Ahead,
+    ahead: Jobs<Piece>,
+    /// Whether runs of misses are followed.
+    follows: bool,
     /// Faults that have to wait for something.
     errands: fault::Errands,
 }
@@ -192,8 +195,7 @@ impl Cache {
         let slots = loads.slots(most_frames, segment_bytes)?;
         let buffer = DeviceBuffer::new(slots, segment_bytes, loads)
             .map_err(|source| stores[0].device_error("mapping memory for the device buffer", source))?;
-        let ahead = Ahead::new(options.faults.ahead)
-            .map_err(|source| stores[0].device_error("making an eventfd", source))?;
+        let ahead = Jobs::new().map_err(|source| stores[0].device_error("making an eventfd", source))?;
         let controllers = stores.len();
         let cache = Self {
             region,
@@ -234,6 +236,7 @@ impl Cache {
             handlers,
             queues: Queues::new(loads.depth),
             ahead,
+            follows: options.faults.ahead,
             errands: fault::Errands::default(),
         };
         cache.retune()?;

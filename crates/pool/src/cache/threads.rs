@@ -1,24 +1,21 @@
 //! The threads that serve faults: how many, where, what each may have under way, and what they sleep on.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use rustix::event::{EventfdFlags, epoll, eventfd};
-use rustix::thread::CpuSet;
+use rustix::event::{EventfdFlags, eventfd};
 
 use super::Cache;
-use super::handler::{AHEAD, FAULT, Handler, READ, Reads, STOP};
+use super::handler::{Handler, Reads};
 use crate::buffer::AlignedBuf;
 use crate::device::ReadQueue;
 use crate::error::{PoolError, Result};
 use crate::options::FaultOptions;
+use crate::serving::{self, FEW};
 use crate::store::Store;
-use crate::uffd::Uffd;
 
-/// Up to so many processors each has its handler; all of them wake at a fault.
-const FEW: usize = 4;
 /// Handlers for each processor where each reads one segment at a time, and how many there are at least and at most.
 const BLOCKING: usize = 2;
 const BLOCKING_RANGE: (usize, usize) = (4, 32);
@@ -58,8 +55,8 @@ impl Plan {
         }
         let segment = stores[0].segment().bytes() as usize;
         let queued = stores.iter().all(|store| store.device().queue_fd().is_some());
-        let ring = queued && ReadQueue::new(1, options.ring).raw_fd().is_some();
-        let processors = processors();
+        let ring = queued && ReadQueue::new(1, options.ring).as_fd().is_some();
+        let processors = serving::processors();
         let count = match options.handlers {
             0 if ring => processors.len().min(FEW),
             0 => (processors.len() * BLOCKING).clamp(BLOCKING_RANGE.0, BLOCKING_RANGE.1),
@@ -85,13 +82,6 @@ impl Plan {
     }
 }
 
-/// Those that this process may run on.
-fn processors() -> Vec<usize> {
-    let allowed = rustix::thread::sched_getaffinity(None).unwrap_or_default();
-    let all: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|n| allowed.is_set(*n)).collect();
-    if all.is_empty() { vec![0, 1] } else { all }
-}
-
 /// The threads that serve faults. Dropping it stops and joins them.
 pub(crate) struct Handlers {
     cache: Arc<Cache>,
@@ -106,18 +96,15 @@ impl Handlers {
         let Some(watch) = cache.region.watcher() else { return Ok(handlers) };
         for n in 0..plan.count {
             let reads = Reads::new(plan)?;
-            let poll = handlers.interests(watch, plan.homes.is_empty(), &reads.queue)?;
+            let (jobs, ring) = (cache.ahead.ready(), reads.queue.as_fd());
+            let poll =
+                serving::interests(watch.as_fd(), plan.homes.is_empty(), jobs, handlers.stop.as_fd(), ring)?;
             let home = plan.homes.get(n).copied();
             let owned = Arc::clone(cache);
             let builder = std::thread::Builder::new().name(format!("deepram-fault-{n}"));
             handlers.threads.push(builder.spawn(move || {
-                if let Some(home) = home {
-                    let mut only = CpuSet::new();
-                    only.set(home);
-                    // Refused: it is then wherever the kernel puts it.
-                    let _ = rustix::thread::sched_setaffinity(None, &only);
-                }
-                Handler::new(&owned, reads).run(&poll);
+                home.into_iter().for_each(serving::stay_on);
+                serving::run(&mut Handler::new(&owned, reads), &poll);
             })?);
         }
         for n in 0..ERRANDS {
@@ -129,25 +116,6 @@ impl Handlers {
             })?);
         }
         Ok(handlers)
-    }
-
-    /// What a handler with these reads sleeps on. A fault wakes one of them if `once`, or all.
-    fn interests(&self, watch: &Uffd, once: bool, queue: &ReadQueue) -> io::Result<OwnedFd> {
-        use epoll::{EventData, EventFlags};
-        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        // SAFETY: the descriptor lives as long as the region, which the handler's cache keeps.
-        let watch = unsafe { BorrowedFd::borrow_raw(watch.raw_fd()) };
-        let exclusive = EventFlags::IN | EventFlags::EXCLUSIVE;
-        let fault = if once { exclusive } else { EventFlags::IN };
-        epoll::add(&poll, watch, EventData::new_u64(FAULT), fault)?;
-        epoll::add(&poll, self.cache.ahead.ready(), EventData::new_u64(AHEAD), exclusive)?;
-        epoll::add(&poll, self.stop.as_fd(), EventData::new_u64(STOP), EventFlags::IN)?;
-        if let Some(ring) = queue.raw_fd() {
-            // SAFETY: the ring lives as long as the handler, and so as this.
-            let ring = unsafe { BorrowedFd::borrow_raw(ring) };
-            epoll::add(&poll, ring, EventData::new_u64(READ), EventFlags::IN)?;
-        }
-        Ok(poll)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use io_uring::{IoUring, opcode, types};
@@ -51,8 +51,9 @@ impl ReadQueue {
     }
 
     /// Readable when a read has ended; `None` if they are read one at a time.
-    pub(crate) fn raw_fd(&self) -> Option<RawFd> {
-        self.ring.as_ref().map(AsRawFd::as_raw_fd)
+    pub(crate) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: open as long as the ring, which stays as long as it is borrowed.
+        self.ring.as_ref().map(|ring| unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) })
     }
 
     /// A berth for [`ReadQueue::start`], if one is free; [`ReadQueue::leave`] or the read's end gives it back.

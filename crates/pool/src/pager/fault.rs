@@ -2,12 +2,12 @@
 
 use std::io;
 
-use super::ahead::Window;
 use super::ranges::{Layout, Place, Slot, lock};
 use super::record::FaultKind;
 use super::room::FrameState;
 use super::stats::add;
 use super::{BATCH, Ground, Inner, PAGE};
+use crate::ahead::Window;
 use crate::uffd::Fault;
 
 /// Tries of a read that fails, before the program is ended.

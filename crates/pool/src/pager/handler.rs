@@ -7,28 +7,23 @@
 //! while; where others want its processor, it sleeps.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, RwLockReadGuard, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::event::epoll;
-use rustix::thread::CpuSet;
-
-use super::ahead::Window;
 use super::fault::Coming;
 use super::jobs::Job;
 use super::ranges::lock;
 use super::reads::{Berth, Done, Reads};
 use super::stats::add;
 use super::{BATCH, Ground, Inner, PAGE};
-use crate::patience::Patience;
+use crate::ahead::Window;
+use crate::serving::{self, FEW, Serve};
 
 /// Stack of a handler: it needs little.
 const STACK: usize = 256 << 10;
-/// Up to so many processors each has its handler; all of them wake at a fault.
-const FEW: usize = 4;
 /// Handlers where reads cannot be under way without a thread each, for each processor.
 const BLOCKING: usize = 4;
 /// Between two questions for faults while reads are under way: asking takes a lock that faults need.
@@ -41,14 +36,9 @@ pub(super) struct Handlers {
     threads: Vec<JoinHandle<()>>,
 }
 
-const FAULT: u64 = 0;
-const STOP: u64 = 1;
-const JOB: u64 = 2;
-const READ: u64 = 3;
-
 impl Handlers {
     pub(super) fn start(inner: &Arc<Inner>, begun: &mpsc::Sender<()>) -> io::Result<Self> {
-        let processors = processors();
+        let processors = serving::processors();
         let ring = inner.options.ring;
         let first = Reads::new(ring);
         let many = first.are_many();
@@ -69,15 +59,10 @@ impl Handlers {
                 .name(format!("deepram-page-{n}"))
                 .stack_size(STACK)
                 .spawn(move || {
-                    if let Some(home) = home {
-                        let mut only = CpuSet::new();
-                        only.set(home);
-                        // Refused: it is then wherever the kernel puts it.
-                        let _ = rustix::thread::sched_setaffinity(None, &only);
-                    }
+                    home.into_iter().for_each(serving::stay_on);
                     let mut handler = Handler::new(&inner, reads);
                     inner.begin_thread(&begun);
-                    handler.run(&poll);
+                    serving::run(&mut handler, &poll);
                 })?;
             threads.push(thread);
         }
@@ -96,13 +81,6 @@ impl Handlers {
     }
 }
 
-/// Those that this process may run on.
-fn processors() -> Vec<usize> {
-    let allowed = rustix::thread::sched_getaffinity(None).unwrap_or_default();
-    let all: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|n| allowed.is_set(*n)).collect();
-    if all.is_empty() { vec![0, 1] } else { all }
-}
-
 impl Inner {
     /// What every thread does first.
     pub(super) fn begin_thread(&self, begun: &mpsc::Sender<()>) {
@@ -113,23 +91,13 @@ impl Inner {
 
     /// What a handler with these reads sleeps on. A fault wakes one of them if `once`, or all.
     fn interests(&self, once: bool, reads: &Reads) -> io::Result<OwnedFd> {
-        use epoll::{EventData, EventFlags};
-        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        // SAFETY: the descriptor lives as long as the ground, which the handlers keep.
-        let watch = unsafe { BorrowedFd::borrow_raw(self.read().watch.raw_fd()) };
-        let exclusive = EventFlags::IN | EventFlags::EXCLUSIVE;
-        let fault = if once { exclusive } else { EventFlags::IN };
-        epoll::add(&poll, watch, EventData::new_u64(FAULT), fault)?;
-        epoll::add(&poll, self.jobs.ready(), EventData::new_u64(JOB), exclusive)?;
-        epoll::add(&poll, self.jobs.stopped(), EventData::new_u64(STOP), EventFlags::IN)?;
+        let ground = self.read();
+        let ring = reads.as_fd();
+        let poll =
+            serving::interests(ground.watch.as_fd(), once, self.jobs.ready(), self.jobs.stopped(), ring)?;
         let mut descriptors = lock(&self.descriptors);
         descriptors.push(poll.as_raw_fd());
-        if let Some(ring) = reads.raw_fd() {
-            descriptors.push(ring);
-            // SAFETY: the ring lives as long as the handler, and so as this.
-            let ring = unsafe { BorrowedFd::borrow_raw(ring) };
-            epoll::add(&poll, ring, EventData::new_u64(READ), EventFlags::IN)?;
-        }
+        descriptors.extend(ring.map(|ring| ring.as_raw_fd()));
         Ok(poll)
     }
 }
@@ -177,34 +145,6 @@ impl<'a> Handler<'a> {
             waiting: Vec::new(),
             asked: Instant::now(),
             zeros: vec![0; BATCH * PAGE].into_boxed_slice(),
-        }
-    }
-
-    fn run(&mut self, poll: &OwnedFd) {
-        let empty =
-            epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(FAULT) };
-        let mut events = [empty; 4];
-        let mut stopping = false;
-        let mut patience = Patience::new();
-        loop {
-            if self.step() {
-                patience.begin();
-                continue;
-            }
-            let idle = self.flights.is_empty();
-            if stopping && idle {
-                return;
-            }
-            if !idle && patience.lasts() {
-                continue;
-            }
-            match epoll::wait(poll, &mut events, None) {
-                Ok(n) => stopping |= events[..n].iter().any(|event| event.data.u64() == STOP),
-                // A read has ended.
-                Err(rustix::io::Errno::INTR) => {}
-                Err(_) => return,
-            }
-            patience.begin();
         }
     }
 
@@ -312,5 +252,15 @@ impl<'a> Handler<'a> {
             (Err(_), Cause::Ahead(_)) => inner.did_not_come(ground, &pages),
         }
         self.reads.give_back(berth);
+    }
+}
+
+impl Serve for Handler<'_> {
+    fn step(&mut self, _: bool) -> bool {
+        self.step()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.flights.is_empty()
     }
 }

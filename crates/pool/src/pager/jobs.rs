@@ -1,16 +1,13 @@
 //! What is to be read before it is used, for whichever handler comes first.
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::BATCH;
-use super::ahead::Window;
-use super::ranges::lock;
+use crate::ahead::Window;
+use crate::jobs;
 
 /// At most [`BATCH`] pages to be read.
 #[derive(Debug, Clone)]
@@ -21,58 +18,31 @@ pub(super) enum Job {
     Pages(Vec<usize>),
 }
 
-/// The queue.
+/// The queue, and the end of it.
 pub(super) struct Jobs {
-    queue: Mutex<VecDeque<Job>>,
-    /// Length of the queue.
-    waiting: AtomicUsize,
-    /// Readable while there are jobs.
-    ready: OwnedFd,
+    queue: jobs::Jobs<Job>,
     stop: OwnedFd,
 }
 
 impl Jobs {
     pub(super) fn new() -> io::Result<Self> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Ok(Self {
-            queue: Mutex::default(),
-            waiting: AtomicUsize::new(0),
-            ready: eventfd(0, flags)?,
-            stop: eventfd(0, flags)?,
-        })
-    }
-
-    fn push(&self, jobs: impl Iterator<Item = Job>) {
-        let mut queue = lock(&self.queue);
-        queue.extend(jobs);
-        self.waiting.store(queue.len(), Relaxed);
-        // Fails only at 2^64 - 1 jobs.
-        let _ = rustix::io::write(&self.ready, &1_u64.to_ne_bytes());
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { queue: jobs::Jobs::new()?, stop })
     }
 
     /// Has a window read, in pieces.
     pub(super) fn window(&self, window: Window) {
         let starts = (0..window.count).step_by(BATCH);
-        self.push(starts.map(|at| Job::Window(window, at..(at + BATCH).min(window.count))));
+        self.queue.push(starts.map(|at| Job::Window(window, at..(at + BATCH).min(window.count))));
     }
 
     /// Has these pages read.
     pub(super) fn pages(&self, pages: &[usize]) {
-        self.push(pages.chunks(BATCH).map(|pages| Job::Pages(pages.to_vec())));
+        self.queue.push(pages.chunks(BATCH).map(|pages| Job::Pages(pages.to_vec())));
     }
 
     pub(super) fn pop(&self) -> Option<Job> {
-        if self.waiting.load(Relaxed) == 0 {
-            return None;
-        }
-        let mut queue = lock(&self.queue);
-        let job = queue.pop_front();
-        self.waiting.store(queue.len(), Relaxed);
-        if queue.is_empty() {
-            // Not readable any more.
-            let _ = rustix::io::read(&self.ready, &mut [0; 8]);
-        }
-        job
+        self.queue.pop()
     }
 
     pub(super) fn stop(&self) {
@@ -82,7 +52,7 @@ impl Jobs {
 
     /// Readable while there are jobs.
     pub(super) fn ready(&self) -> BorrowedFd<'_> {
-        self.ready.as_fd()
+        self.queue.ready()
     }
 
     /// Readable when the pager stops.
@@ -91,6 +61,6 @@ impl Jobs {
     }
 
     pub(super) fn descriptors(&self) -> [i32; 2] {
-        [self.ready.as_raw_fd(), self.stop.as_raw_fd()]
+        [self.queue.ready().as_raw_fd(), self.stop.as_raw_fd()]
     }
 }

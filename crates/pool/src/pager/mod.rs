@@ -24,7 +24,6 @@
 //!
 //! Lock order: ground, evictor, chunk, room; ground, shared table; policy and runs by themselves.
 
-mod ahead;
 mod beside;
 mod budget;
 mod evict;
@@ -49,6 +48,7 @@ mod writes;
 mod tests;
 
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -57,7 +57,6 @@ use std::time::Duration;
 
 use deepram_core::cache::{Clock2, Fifo, Gclock, Lru, Replacement, S3Fifo, Sieve, Sweep};
 
-use self::ahead::Runs;
 use self::budget::Frames;
 use self::evict::EVICTORS;
 use self::handler::{Handler, Handlers};
@@ -72,6 +71,7 @@ use self::stats::Counters;
 use self::store::Store;
 use self::writes::Writes;
 
+use crate::ahead::Runs;
 use crate::uffd::{self, Uffd, WatchMode};
 
 pub use budget::SharedBudget;
@@ -467,7 +467,7 @@ impl Pager {
     pub fn descriptors(&self) -> Vec<i32> {
         let ground = self.inner.read();
         let mut all = ground.store.descriptors();
-        all.push(ground.watch.raw_fd());
+        all.push(ground.watch.as_fd().as_raw_fd());
         all.extend(self.inner.jobs.descriptors());
         all.extend(self.inner.sharing.descriptors());
         all.extend(lock(&self.inner.descriptors).iter());

@@ -4,7 +4,7 @@
 //! the device takes to answer (docs/performance.md).
 
 use std::collections::VecDeque;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 use io_uring::{IoUring, opcode, types};
 
@@ -73,8 +73,9 @@ impl Reads {
     }
 
     /// Readable when a read has ended.
-    pub(super) fn raw_fd(&self) -> Option<RawFd> {
-        self.ring.as_ref().map(AsRawFd::as_raw_fd)
+    pub(super) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: open as long as the ring, which stays as long as it is borrowed.
+        self.ring.as_ref().map(|ring| unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) })
     }
 
     /// Room for a page, or for up to [`BATCH`] of them; `ahead` of use, or for a fault.

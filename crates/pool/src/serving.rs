@@ -1,0 +1,132 @@
+//! What the threads that serve faults have in common, the pager's and the pool's: where they stay, what they sleep on,
+//! and how long they look for something before they do (docs/adr/0016).
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+use rustix::thread::CpuSet;
+
+/// Up to so many processors each has its handler; all of them wake at a fault.
+pub(crate) const FEW: usize = 4;
+/// How long a handler looks for the ends of reads without sleeping: a processor that has gone to sleep takes longer to
+/// wake than a device takes to answer.
+const SPIN: Duration = Duration::from_micros(150);
+/// Between two looks somebody else had the processor if they are further apart than this.
+const LATE: Duration = Duration::from_micros(50);
+/// Sleeps before a crowded processor is tried again.
+const SLEEPS: u32 = 64;
+
+/// What an event is about; only the end is asked for.
+const OTHER: u64 = 0;
+const STOP: u64 = 1;
+
+/// Processors that this process may run on.
+pub(crate) fn processors() -> Vec<usize> {
+    let allowed = rustix::thread::sched_getaffinity(None).unwrap_or_default();
+    let all: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|n| allowed.is_set(*n)).collect();
+    if all.is_empty() { vec![0, 1] } else { all }
+}
+
+/// Keeps the calling thread on a processor.
+pub(crate) fn stay_on(processor: usize) {
+    let mut only = CpuSet::new();
+    only.set(processor);
+    // Refused: it is then wherever the kernel puts it.
+    let _ = rustix::thread::sched_setaffinity(None, &only);
+}
+
+/// What a handler sleeps on: descriptors that stay open as long as it lives. A fault wakes one handler if `once`, or
+/// all; a job one.
+pub(crate) fn interests(
+    watch: BorrowedFd<'_>,
+    once: bool,
+    jobs: BorrowedFd<'_>,
+    stop: BorrowedFd<'_>,
+    ring: Option<BorrowedFd<'_>>,
+) -> io::Result<OwnedFd> {
+    use epoll::{EventData, EventFlags};
+    let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let other = EventData::new_u64(OTHER);
+    let exclusive = EventFlags::IN | EventFlags::EXCLUSIVE;
+    epoll::add(&poll, watch, other, if once { exclusive } else { EventFlags::IN })?;
+    epoll::add(&poll, jobs, other, exclusive)?;
+    epoll::add(&poll, stop, EventData::new_u64(STOP), EventFlags::IN)?;
+    if let Some(ring) = ring {
+        epoll::add(&poll, ring, other, EventFlags::IN)?;
+    }
+    Ok(poll)
+}
+
+/// A handler, seen from its thread.
+pub(crate) trait Serve {
+    /// Does what can be done now; whether that was anything. Nothing new is begun if `stopping`, as far as that matters.
+    fn step(&mut self, stopping: bool) -> bool;
+
+    /// Whether nothing is under way.
+    fn is_idle(&self) -> bool;
+}
+
+/// Body of a handler's thread: serves until told to stop and nothing is under way.
+pub(crate) fn run(handler: &mut impl Serve, poll: &OwnedFd) {
+    let empty = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(OTHER) };
+    let mut events = [empty; 4];
+    let mut stopping = false;
+    let mut patience = Patience::new();
+    loop {
+        if handler.step(stopping) {
+            patience.begin();
+            continue;
+        }
+        let idle = handler.is_idle();
+        if stopping && idle {
+            return;
+        }
+        if !idle && patience.lasts() {
+            continue;
+        }
+        match epoll::wait(poll, &mut events, None) {
+            Ok(n) => stopping |= events[..n].iter().any(|event| event.data.u64() == STOP),
+            // A read has ended.
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return,
+        }
+        patience.begin();
+    }
+}
+
+/// How long a thread looks for something without sleeping.
+struct Patience {
+    /// Somebody else wants this processor: so many times more the thread sleeps rather than look.
+    crowded: u32,
+    since: Instant,
+    looked: Instant,
+}
+
+impl Patience {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self { crowded: 0, since: now, looked: now }
+    }
+
+    /// Something was found, or the thread has slept.
+    fn begin(&mut self) {
+        self.since = Instant::now();
+        self.looked = self.since;
+    }
+
+    /// Nothing was found; whether to look again. If not, the thread sleeps.
+    fn lasts(&mut self) -> bool {
+        if self.crowded == 0 && self.since.elapsed() < SPIN {
+            if self.looked.elapsed() > LATE {
+                self.crowded = SLEEPS;
+            }
+            self.looked = Instant::now();
+            std::hint::spin_loop();
+            return true;
+        }
+        self.crowded = self.crowded.saturating_sub(1);
+        false
+    }
+}
