@@ -6,6 +6,7 @@
 //! Memory is that of an ordered tree, some 30 bytes a key.
 
 use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
 use core::ops::Bound::{Excluded, Unbounded};
 
 use super::{Key, Replacement};
@@ -33,6 +34,12 @@ struct Held {
     since: u32,
 }
 
+impl Held {
+    fn touch(&mut self) {
+        self.count = MOST.min(self.count + 1);
+    }
+}
+
 impl<K: Key + Ord> Sweep<K> {
     /// An empty set. [`Replacement::access`] keeps `capacity` keys in it.
     #[must_use]
@@ -43,16 +50,18 @@ impl<K: Key + Ord> Sweep<K> {
 
 impl<K: Key + Ord> Replacement<K> for Sweep<K> {
     fn insert(&mut self, key: K) {
-        if self.keys.contains_key(&key) {
-            return self.touch(key);
+        match self.keys.entry(key) {
+            Entry::Occupied(mut held) => held.get_mut().touch(),
+            Entry::Vacant(place) => {
+                place.insert(Held { count: 0, since: self.inserted });
+                self.inserted = self.inserted.wrapping_add(1);
+            }
         }
-        self.keys.insert(key, Held { count: 0, since: self.inserted });
-        self.inserted = self.inserted.wrapping_add(1);
     }
 
     fn touch(&mut self, key: K) {
         if let Some(held) = self.keys.get_mut(&key) {
-            held.count = MOST.min(held.count + 1);
+            held.touch();
         }
     }
 

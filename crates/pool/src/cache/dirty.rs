@@ -9,17 +9,19 @@ pub(super) struct DirtySet {
     words: Vec<u64>,
     /// A bit for each word that is not 0.
     summary: Vec<u64>,
+    len: usize,
 }
 
 impl DirtySet {
     /// An empty set of so many segments at most.
     pub(super) fn new(segments: usize) -> Self {
         let words = segments.div_ceil(64);
-        Self { words: vec![0; words], summary: vec![0; words.div_ceil(64)] }
+        Self { words: vec![0; words], summary: vec![0; words.div_ceil(64)], len: 0 }
     }
 
     pub(super) fn insert(&mut self, index: Index) {
         let (word, bit) = split(index as usize);
+        self.len += usize::from(self.words[word] & bit == 0);
         self.words[word] |= bit;
         let (of, bit) = split(word);
         self.summary[of] |= bit;
@@ -27,11 +29,16 @@ impl DirtySet {
 
     pub(super) fn remove(&mut self, index: Index) {
         let (word, bit) = split(index as usize);
+        self.len -= usize::from(self.words[word] & bit != 0);
         self.words[word] &= !bit;
         if self.words[word] == 0 {
             let (of, bit) = split(word);
             self.summary[of] &= !bit;
         }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
     }
 
     /// The first one that is not before `from`.
@@ -97,6 +104,7 @@ mod tests {
                 }
                 let from = which.index(segments + 1) as Index;
                 prop_assert_eq!(set.next(from), model.range(from..).next().copied());
+                prop_assert_eq!(set.len(), model.len());
             }
             prop_assert!(set.iter().eq(model.iter().copied()));
             for index in model {

@@ -7,7 +7,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use deepram_core::Status;
 
-use super::{Access, Cache, DIRTY, FROZEN, Index, LOADING, POISONED, RESIDENT};
+use super::{Access, Cache, DIRTY, FROZEN, Index, LOADING, POISONED, RESIDENT, State};
 use crate::ahead::Window;
 use crate::error::PoolError;
 use crate::stats::add;
@@ -101,23 +101,29 @@ impl Cache {
             let there = self.load_buffered(&mut state, index, access)?;
             return Ok((if there { Begun::Served } else { Begun::Read(state.generation) }, window));
         }
-        if access == Access::Read {
-            drop(state);
-            self.wake(index)?;
-            return Ok((Begun::Served, None));
-        }
-        let begun = match self.make_dirty(&mut state, index) {
-            Ok(true) => {
-                if flags & DIRTY == 0 || flags & FROZEN != 0 {
-                    add(&self.counters.faults_write_protected, 1);
-                }
-                state.policy.touch(index);
-                Begun::Served
-            }
+        let begun = match self.settle_resident(&mut state, index, access) {
+            Ok(true) => Begun::Served,
             Ok(false) | Err(PoolError::NoSpace { .. }) => Begun::Later,
             Err(error) => return Err(error),
         };
         Ok((begun, None))
+    }
+
+    /// Gives a fault on a resident segment what it needs. False if a store has to wait for a change.
+    fn settle_resident(&self, state: &mut State, index: Index, access: Access) -> Result<bool, PoolError> {
+        if access == Access::Read {
+            return self.wake(index).map(|()| true);
+        }
+        let flags = state.flags[index as usize];
+        // Dirty and protected still: left so by a write-back that failed.
+        if !self.make_dirty(state, index)? {
+            return Ok(false);
+        }
+        if flags & DIRTY == 0 || flags & FROZEN != 0 {
+            add(&self.counters.faults_write_protected, 1);
+        }
+        state.policy.touch(index);
+        Ok(true)
     }
 
     /// Serves a fault, however long that takes.
@@ -184,20 +190,10 @@ impl Cache {
                 }
                 continue;
             }
-            if access == Access::Read {
-                drop(state);
-                return self.wake(index);
+            if self.settle_resident(&mut state, index, access)? {
+                return Ok(());
             }
-            // Dirty and protected still: left so by a write-back that failed.
-            if !self.make_dirty(&mut state, index)? {
-                drop(self.wait(state));
-                continue;
-            }
-            if flags & DIRTY == 0 || flags & FROZEN != 0 {
-                add(&self.counters.faults_write_protected, 1);
-            }
-            state.policy.touch(index);
-            return Ok(());
+            drop(self.wait(state));
         }
     }
 

@@ -66,7 +66,7 @@ impl Cache {
     /// Segments that are to be written, now or when they are there.
     fn waiting(&self) -> u64 {
         let state = self.lock();
-        (state.dirty_count + state.writing + state.admitted) as u64
+        (state.dirty.len() + state.writing + state.admitted) as u64
     }
 
     /// The cut of a sync: every segment that is dirty now belongs to the epoch being closed, and
@@ -74,17 +74,14 @@ impl Cache {
     /// captured while one before it is not.
     pub(crate) fn cut(&self) -> Cut {
         let mut state = self.lock();
-        let mut all = Vec::with_capacity(state.dirty_count);
+        let mut all = Vec::with_capacity(state.dirty.len());
         let State { dirty, flags, .. } = &mut *state;
         while let Some(index) = dirty.next(all.last().map_or(0, |last| last + 1)) {
             dirty.remove(index);
             let f = &mut flags[index as usize];
-            if *f & DIRTY != 0 {
-                *f = *f & !DIRTY | FROZEN | WRITING;
-                all.push(index);
-            }
+            *f = *f & !DIRTY | FROZEN | WRITING;
+            all.push(index);
         }
-        state.dirty_count -= all.len();
         state.writing += all.len();
         self.protect_runs(&state, &all);
         let lines = self.stores.iter().map(|store| store.cut_lines()).collect();
@@ -100,7 +97,7 @@ impl Cache {
     /// protected when they are copied.
     pub(super) fn take_dirty(&self, controller: u32, n: usize, wanted: &dyn Fn(Index) -> bool) -> Vec<Index> {
         let mut state = self.lock();
-        let mut taken = Vec::with_capacity(n.min(state.dirty_count));
+        let mut taken = Vec::with_capacity(n.min(state.dirty.len()));
         let first = controller * self.stride;
         let hand = state.hands[controller as usize].clamp(first, first + self.stride);
         for (from, end) in [(hand, first + self.stride), (first, hand)] {
@@ -109,17 +106,12 @@ impl Cache {
                 let Some(index) = state.dirty.next(at).filter(|index| *index < end) else { break };
                 at = index + 1;
                 let flags = state.flags[index as usize];
-                if flags & DIRTY == 0 {
-                    state.dirty.remove(index);
-                    continue;
-                }
                 // A dirty one that is being written cannot be here: whoever writes holds the log.
                 if flags & WRITING != 0 || !wanted(index) {
                     continue;
                 }
                 state.dirty.remove(index);
                 state.flags[index as usize] = flags & !DIRTY | WRITING;
-                state.dirty_count -= 1;
                 state.writing += 1;
                 state.hands[controller as usize] = at;
                 taken.push(index);
@@ -133,7 +125,7 @@ impl Cache {
     /// stop stores for long. What is stored to meanwhile is dirty again.
     pub(crate) fn flush_ahead(&self, log: &mut MutexGuard<'_, Log>, controller: usize) -> Result<()> {
         for _ in 0..AHEAD_ROUNDS {
-            if self.lock().dirty_count <= AHEAD {
+            if self.lock().dirty.len() <= AHEAD {
                 break;
             }
             let segments = self.take_dirty(controller as u32, usize::MAX, &|_| true);

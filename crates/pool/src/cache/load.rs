@@ -161,7 +161,7 @@ impl Cache {
     fn admit(&self, state: &State, index: Index) -> Result<()> {
         let (store, ..) = self.store_of(index);
         // Dirty segments of other controllers count too: a little early beats too late.
-        store.admit((state.dirty_count + state.writing + state.admitted) as u64 + 1)
+        store.admit((state.dirty.len() + state.writing + state.admitted) as u64 + 1)
     }
 
     /// Turns a clean or frozen resident segment dirty. False if there is no room to copy it aside: a wait for a change
@@ -192,9 +192,8 @@ impl Cache {
     pub(super) fn mark_dirty(&self, state: &mut State, index: Index) {
         state.flags[index as usize] |= DIRTY;
         state.dirty.insert(index);
-        state.dirty_count += 1;
         // Once: write-back looks again before it sleeps.
-        if state.dirty_count == self.dirty_limit() + 1 {
+        if state.dirty.len() == self.dirty_limit() + 1 {
             self.writing.notify_one();
         }
     }

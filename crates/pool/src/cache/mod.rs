@@ -119,10 +119,9 @@ pub(crate) struct Cache {
 pub(crate) struct State {
     flags: Vec<u8>,
     resident: usize,
-    dirty_count: usize,
     /// Segments on their way to flash: no longer dirty, not yet in the tables.
     writing: usize,
-    /// Segments that are dirty. May name some that are clean again.
+    /// Those whose flags say `DIRTY`.
     dirty: DirtySet,
     /// Where write-back goes on, by controller.
     hands: Vec<Index>,
@@ -207,7 +206,6 @@ impl Cache {
             state: Mutex::new(State {
                 flags: vec![0; segments],
                 resident: 0,
-                dirty_count: 0,
                 writing: 0,
                 dirty: DirtySet::new(segments),
                 hands: vec![0; controllers],
@@ -299,7 +297,7 @@ impl Cache {
         let dram = state.frames() * self.segment_bytes + staged + self.overhead(&state) + self.handlers;
         Stats {
             resident_segments: state.resident as u64,
-            dirty_segments: state.dirty_count as u64,
+            dirty_segments: state.dirty.len() as u64,
             buffered_segments: state.buffer.len() as u64,
             promotion_threshold: u64::from(state.buffer.threshold()),
             dram_bytes: dram as u64,
@@ -325,7 +323,7 @@ impl Cache {
                 continue;
             }
             if flags & DIRTY != 0 {
-                state.dirty_count -= 1;
+                state.dirty.remove(index);
             }
             if flags & RESIDENT != 0 {
                 state.resident -= 1;
@@ -353,7 +351,7 @@ impl Cache {
 
     /// The segments that are dirty.
     pub(crate) fn dirty(&self, state: &State) -> Vec<Index> {
-        state.dirty.iter().filter(|&index| state.flags[index as usize] & DIRTY != 0).collect()
+        state.dirty.iter().collect()
     }
 
     /// Tells the write-back thread that there may be something to do.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use deepram_core::Bytes;
-use deepram_core::cache::{Clock, Clock2, Fifo, Gclock, Lru, Replacement, S3Fifo, Sieve, Sweep};
+use deepram_core::cache::{Clock, Replacement};
 
 use super::{Cache, Index, LEAST_FRAMES, RESIDENT, STAGING_SHARE, State};
 use crate::error::{PoolError, Result};
@@ -29,13 +29,7 @@ pub(super) type Policy = Box<dyn Replacement<Index> + Send>;
 pub(super) fn policy(which: Option<pager::Policy>, frames: usize) -> Policy {
     match which {
         None => Box::new(Clock::new(frames)),
-        Some(pager::Policy::S3Fifo) => Box::new(S3Fifo::new(frames)),
-        Some(pager::Policy::Fifo) => Box::new(Fifo::new(frames)),
-        Some(pager::Policy::Lru) => Box::new(Lru::new(frames)),
-        Some(pager::Policy::Sieve) => Box::new(Sieve::new(frames)),
-        Some(pager::Policy::Clock2) => Box::new(Clock2::new(frames)),
-        Some(pager::Policy::Gclock) => Box::new(Gclock::new(frames)),
-        Some(pager::Policy::Sweep) => Box::new(Sweep::new(frames)),
+        Some(policy) => policy.build(frames),
     }
 }
 
@@ -137,7 +131,7 @@ impl Cache {
     /// Drops up to `n` clean segments, as the policy chooses. Returns how many.
     pub(super) fn evict(&self, state: &mut State, n: usize) -> usize {
         // A policy would look at all of them; one that is dirty and being written counts twice here, and is clean soon.
-        if state.resident <= state.dirty_count + state.writing + state.loading + state.pinned_count {
+        if state.resident <= state.dirty.len() + state.writing + state.loading + state.pinned_count {
             return 0;
         }
         let mut victims = Vec::with_capacity(n);
@@ -194,7 +188,7 @@ impl Cache {
 
     /// Whether there is something to write back.
     fn is_behind(&self, state: &State) -> bool {
-        state.dirty_count > 0 && (state.starved || state.dirty_count > self.dirty_limit())
+        state.dirty.len() > 0 && (state.starved || state.dirty.len() > self.dirty_limit())
     }
 
     /// Body of the write-back thread: keeps segments clean and the stores in order until stopped.

@@ -55,7 +55,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, mpsc};
 use std::time::Duration;
 
-use deepram_core::cache::{Clock2, Fifo, Gclock, Lru, Replacement, S3Fifo, Sieve, Sweep};
+use deepram_core::cache::{Clock2, Fifo, Gclock, Key, Lru, Replacement, S3Fifo, Sieve, Sweep};
 
 use self::budget::Frames;
 use self::evict::EVICTORS;
@@ -141,7 +141,11 @@ impl Policy {
         }
     }
 
-    fn build(self, frames: usize) -> Box<dyn Replacement<u64> + Send> {
+    /// An empty one for so many frames.
+    pub(crate) fn build<K: Key + Ord + Send + 'static>(
+        self,
+        frames: usize,
+    ) -> Box<dyn Replacement<K> + Send> {
         match self {
             Policy::S3Fifo => Box::new(S3Fifo::new(frames)),
             Policy::Fifo => Box::new(Fifo::new(frames)),
