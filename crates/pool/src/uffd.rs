@@ -17,12 +17,19 @@ use linux_raw_sys::ioctl as raw_ioctl;
 const UFFDIO_POISON: u32 = 0xC020_AA08;
 /// Write-protect, rather than undo that; linux-raw-sys lacks this too.
 const WRITEPROTECT_MODE_WP: u64 = 1;
+/// `_IOWR(0xAA, 0x05, struct uffdio_move)`; here too.
+const UFFDIO_MOVE: u32 = 0xC028_AA05;
+/// Wakes nobody (`UFFDIO_MOVE_MODE_DONTWAKE`).
+const MOVE_MODE_DONTWAKE: u64 = 1;
+/// How often a transfer that cannot be just now is tried again.
+const TRANSFER_TRIES: u32 = 20;
 /// `_IO(0xAA, 0x00)` on `/dev/userfaultfd`.
 const USERFAULTFD_IOC_NEW: u32 = 0x0000_AA00;
 /// "The calling process" in place of a descriptor (`PIDFD_SELF_THREAD_GROUP`, Linux 6.14).
 const PIDFD_SELF: i64 = -10001;
 
 const _: () = assert!(size_of::<raw::uffdio_poison>() == 0x20, "the ioctl number holds the size");
+const _: () = assert!(size_of::<raw::uffdio_move>() == 0x28, "the ioctl number holds the size");
 
 /// A thread waits because of this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +76,8 @@ pub(crate) struct Uffd {
     fd: OwnedFd,
     /// Whether [`Uffd::poison`] works.
     poisons: bool,
+    /// Whether [`Uffd::transfer`] works.
+    transfers: bool,
 }
 
 impl Uffd {
@@ -76,11 +85,19 @@ impl Uffd {
     pub(crate) fn new(mode: WatchMode) -> Result<Self, Refusal> {
         let fd = open(mode).map_err(Refusal::Unavailable)?;
         let want = u64::from(raw::UFFD_FEATURE_PAGEFAULT_FLAG_WP);
-        let poison = u64::from(raw::UFFD_FEATURE_POISON);
-        // Tried on a throw-away descriptor: a failed handshake uses it up.
-        let poisons = open(mode).and_then(|fd| api(&fd, want | poison)).is_ok();
-        api(&fd, if poisons { want | poison } else { want }).map_err(|_| Refusal::Features)?;
-        Ok(Self { fd, poisons })
+        // Tried on throw-away descriptors: a failed handshake uses one up.
+        let has = |feature: u32| open(mode).and_then(|fd| api(&fd, want | u64::from(feature))).is_ok();
+        let (poison, transfer) = (raw::UFFD_FEATURE_POISON, raw::UFFD_FEATURE_MOVE);
+        let (poisons, transfers) = (has(poison), has(transfer));
+        let more = [(poisons, poison), (transfers, transfer)].into_iter().filter(|(has, _)| *has);
+        let features = more.fold(want, |features, (_, feature)| features | u64::from(feature));
+        api(&fd, features).map_err(|_| Refusal::Features)?;
+        Ok(Self { fd, poisons, transfers })
+    }
+
+    /// Whether the kernel moves frames from one place to another ([`Uffd::transfer`]; Linux 6.8).
+    pub(crate) fn transfers(&self) -> bool {
+        self.transfers
     }
 
     /// The descriptor that becomes readable when a fault waits.
@@ -141,6 +158,33 @@ impl Uffd {
         (done, Ok(()))
     }
 
+    /// Moves frames from one place to another, where none are, writable, at once with the last store to them; nobody is
+    /// woken. Whole huge pages move as such. Returns how many bytes have moved, with the error that stopped it if not
+    /// all: some other process may see the frames as well (`EBUSY`), or the program may not store to a place (`EINVAL`).
+    pub(crate) fn transfer(&self, to: usize, from: usize, len: usize) -> (usize, io::Result<()>) {
+        let (mut done, mut tries) = (0, 0);
+        while done < len {
+            let mut request = raw::uffdio_move {
+                dst: (to + done) as u64,
+                src: (from + done) as u64,
+                len: (len - done) as u64,
+                mode: MOVE_MODE_DONTWAKE,
+                move_: 0,
+            };
+            match self.ioctl(UFFDIO_MOVE, &mut request) {
+                Ok(()) => done = len,
+                Err(_) if request.move_ > 0 => done += request.move_ as usize,
+                // A frame that a transfer has just left, or that the kernel looks at, is so for a moment.
+                Err(error) if is_passing(&error) && tries < TRANSFER_TRIES => {
+                    tries += 1;
+                    std::thread::yield_now();
+                }
+                Err(error) => return (done, Err(error)),
+            }
+        }
+        (done, Ok(()))
+    }
+
     /// Makes later stores into the resident pages of the range wait.
     pub(crate) fn protect(&self, start: usize, len: usize) -> io::Result<()> {
         self.write_protect(start, len, WRITEPROTECT_MODE_WP)
@@ -182,6 +226,10 @@ impl Uffd {
     fn ioctl<T>(&self, request: u32, argument: &mut T) -> io::Result<()> {
         ioctl(&self.fd, request, argument)
     }
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY))
 }
 
 fn range(start: usize, len: usize) -> raw::uffdio_range {

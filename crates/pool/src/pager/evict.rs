@@ -4,7 +4,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use super::ranges::{Place, Slot, lock};
+use super::huge::chunk_of;
+use super::ranges::{CHUNK_BYTES, Place, Slot, lock};
 use super::room::{Frame, FrameState};
 use super::stats::add;
 use super::writes::{Run, Writes};
@@ -83,12 +84,13 @@ impl Inner {
         while !self.stopping.load(Relaxed) {
             if first && looked.is_none_or(|at| at.elapsed() >= PATIENCE) {
                 self.retune();
+                self.rest_stages();
                 self.show();
                 looked = Some(Instant::now());
             }
             let excess = self.frames.excess(self.headroom());
             // Many at a time, though one would do for now: each time costs wake-ups and a write.
-            if excess > 0 && self.evict(&self.read(), self.batch(), None, writes) {
+            if excess > 0 && self.evict(&self.read(), self.batch(), None, None, writes) {
                 continue;
             }
             let told = lock(&self.work.0);
@@ -126,7 +128,7 @@ impl Inner {
             if excess == 0 || self.overcommitted.load(Relaxed) || self.stopping.load(Relaxed) {
                 return;
             }
-            let moved = self.evict(ground, excess.min(BATCH), None, &mut writes);
+            let moved = self.evict(ground, excess.min(BATCH), None, None, &mut writes);
             if !moved {
                 // Whoever writes the pages that are in the way holds the ground already, and so comes to an end.
                 if !lock(&self.room).is_written() {
@@ -150,13 +152,26 @@ impl Inner {
         }
         let mut writes = Writes::new(self.options.ring);
         for batch in pages.chunks(BATCH) {
-            self.evict(&ground, batch.len(), Some(batch), &mut writes);
+            self.evict(&ground, batch.len(), Some(batch), None, &mut writes);
         }
     }
 
+    /// Has frames come free, or a huge page come into this stage. Whether anything came of it.
+    pub(super) fn evict_for(&self, ground: &Ground, stage: usize, writes: &mut Writes) -> bool {
+        self.evict(ground, self.batch(), None, Some(stage), writes)
+    }
+
     /// Has `count` frames come free: pages leave memory for the waiting room, those that have waited longest
-    /// leave that. More enter the room than leave it until it is full. Whether anything came of it.
-    fn evict(&self, ground: &Ground, count: usize, chosen: Option<&[usize]>, writes: &mut Writes) -> bool {
+    /// leave that. More enter the room than leave it until it is full. If a huge page's turn comes it leaves whole, and
+    /// no more pages than have left by then; through the `spare` stage, if there is one. Whether anything came of it.
+    fn evict(
+        &self,
+        ground: &Ground,
+        count: usize,
+        chosen: Option<&[usize]>,
+        spare: Option<usize>,
+        writes: &mut Writes,
+    ) -> bool {
         let (used, vacant) = {
             let room = lock(&self.room);
             (room.used(), room.vacant())
@@ -168,16 +183,20 @@ impl Inner {
             None => (0..moves).step_by(TOGETHER).map(|at| (TOGETHER.min(moves - at), None)).collect(),
         };
         let mut leavers = Vec::with_capacity(moves);
-        let mut freed = 0;
+        let (mut freed, mut huge) = (0, None);
         for (count, chosen) in parts {
             let used = lock(&self.room).used();
             freed += self.vacate(ground, (used + count).saturating_sub(share));
             let mut evictor = lock(&self.evictor);
-            let part = self.choose(ground, count, chosen);
+            let (part, chunk) = self.choose(ground, count, chosen);
             self.carry_out(ground, &mut evictor, &part);
             freed += part.iter().filter(|leaver| leaver.to.frame().is_none()).count();
             leavers.extend(part);
             drop(evictor);
+            huge = chunk;
+            if huge.is_some() {
+                break;
+            }
             // Whoever this processor's faults are served for goes first, while frames last.
             if self.frames.excess(self.headroom() / 2) == 0 {
                 std::thread::yield_now();
@@ -185,6 +204,10 @@ impl Inner {
         }
         if !self.write_out(ground, &leavers, writes) {
             return false;
+        }
+        if let Some(chunk) = huge {
+            self.leave_whole(ground, chunk, spare);
+            return !self.overcommitted.load(Relaxed);
         }
         freed += self.vacate(ground, count.saturating_sub(freed));
         freed > 0 || !leavers.is_empty()
@@ -221,20 +244,35 @@ impl Inner {
         vacated
     }
 
-    /// Chooses pages, marks them as leaving and gives each a frame in the room; sorted.
-    fn choose(&self, ground: &Ground, count: usize, chosen: Option<&[usize]>) -> Vec<Leaver> {
+    /// Chooses pages, marks them as leaving and gives each a frame in the room; sorted. If a chunk's turn comes, it is
+    /// the last.
+    fn choose(
+        &self,
+        ground: &Ground,
+        count: usize,
+        chosen: Option<&[usize]>,
+    ) -> (Vec<Leaver>, Option<usize>) {
+        let mut huge = None;
         let mut pages: Vec<usize> = match chosen {
             Some(pages) => {
-                let mut policy = lock(&self.policy);
-                pages.iter().for_each(|page| policy.remove((page / PAGE) as u64));
+                for page in pages {
+                    if let Some((mut chunk, at)) = ground.layout.chunk(*page)
+                        && matches!(chunk[at].place, Place::Clean(_) | Place::Dirty)
+                    {
+                        self.split(&mut chunk, page / CHUNK_BYTES * CHUNK_BYTES);
+                        lock(&self.policy).remove((page / PAGE) as u64);
+                    }
+                }
                 pages.to_vec()
             }
             None => {
                 let mut policy = lock(&self.policy);
-                (0..count)
-                    .map_while(|_| policy.victim(&mut |_| true))
-                    .map(|key| key as usize * PAGE)
-                    .collect()
+                let keys = (0..count).map_while(|_| policy.victim(&mut |_| true));
+                keys.map_while(|key| {
+                    huge = chunk_of(key);
+                    huge.is_none().then_some(key as usize * PAGE)
+                })
+                .collect()
             }
         };
         pages.sort_unstable();
@@ -270,7 +308,7 @@ impl Inner {
             let mut policy = lock(&self.policy);
             stay.iter().for_each(|page| policy.insert((page / PAGE) as u64));
         }
-        leavers
+        (leavers, huge)
     }
 
     /// Protects the pages, copies them into their frames, and takes them out of memory.
@@ -373,6 +411,13 @@ impl Inner {
             }
             return true;
         };
+        self.refused(&error);
+        self.bring_back(ground, &staying);
+        false
+    }
+
+    /// The store would not take what was to be written.
+    pub(super) fn refused(&self, error: &std::io::Error) {
         add(&self.counters.failures, 1);
         if !self.overcommitted.swap(true, Relaxed) {
             eprintln!(
@@ -380,8 +425,6 @@ impl Inner {
                  again"
             );
         }
-        self.bring_back(ground, &staying);
-        false
     }
 
     fn is_written(&self, ground: &Ground, number: u32, slot: Slot) {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::ranges::{Layout, Place, Slot, lock};
+use super::ranges::{CHUNK_PAGES, Layout, Place, Slot, lock};
 use super::record::FaultKind;
 use super::room::FrameState;
 use super::stats::add;
@@ -75,6 +75,21 @@ impl Inner {
             return nothing;
         }
         let Some((mut chunk, at)) = ground.layout.chunk(page) else { return nothing };
+        let first = page - at * PAGE;
+        if chunk.staged.is_some() {
+            let kind = if chunk[at].place == Place::Fresh { FaultKind::Fresh } else { FaultKind::Read };
+            self.served(page, kind, write);
+            self.fault_staged(ground, chunk, first, write);
+            return nothing;
+        }
+        if write && chunk.huge && matches!(chunk[at].place, Place::Clean(_)) {
+            let whole = self.store_to_huge(ground, &mut chunk, at, first);
+            if whole {
+                drop(chunk);
+                self.served(page, FaultKind::Stored, write);
+                return nothing;
+            }
+        }
         let state = &mut chunk[at];
         match state.place {
             Place::Fresh => {
@@ -85,6 +100,9 @@ impl Inner {
                 self.reserve(ground, count);
                 let installed = ground.install(page, &zeros[..count * PAGE], false);
                 self.settle(ground, page, (installed, count), |_| Place::Dirty, |_| Place::Fresh);
+                if at + count == CHUNK_PAGES {
+                    self.stage_fresh(ground, first);
+                }
                 nothing
             }
             Place::Stored(slot) => {
@@ -151,7 +169,9 @@ impl Inner {
                 continue;
             }
             let Some((mut chunk, at)) = ground.layout.chunk(page) else { continue };
-            if let Place::Stored(slot) = chunk[at].place {
+            if chunk.staged.is_none()
+                && let Place::Stored(slot) = chunk[at].place
+            {
                 all.push(Coming { page, slot, writable: chunk[at].stored_to });
                 chunk[at].ahead = true;
                 chunk[at].place = Place::Coming;

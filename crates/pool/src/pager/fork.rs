@@ -16,6 +16,7 @@ use super::jobs::Jobs;
 use super::ranges::{Layout, Place, lock};
 use super::returns::Returns;
 use super::sharing::{Sharing, Table};
+use super::stage::Stages;
 use super::{Ground, Inner, PAGE, Pager, Room, Spans, runs_of};
 use crate::uffd::{self, Uffd, WatchMode};
 
@@ -68,12 +69,15 @@ impl Forking<'_> {
         // Nobody holds these: who does holds the ground as well.
         let mut policy = std::mem::replace(&mut *lock(&old.policy), old.options.policy.build(1));
         let mut room = std::mem::replace(&mut *lock(&old.room), Room::new(1)?);
+        Inner::forget_huge(&layout, &mut *policy);
         let shed = shed(&layout, left_out, &mut *policy, &mut room)?;
-        let frames = old.frames.inherited(shed + Sharing::counted(&self.table));
+        let frames = old.frames.inherited(shed + Sharing::counted(&self.table) + old.stages.frames());
+        let stages = Stages::new(&watch, frames.limit(), old.options.huge);
         let inner = Arc::new(Inner {
             ground: RwLock::new(Ground { layout, watch, store }),
             policy: Mutex::new(policy),
             room: Mutex::new(room),
+            stages,
             runs: Mutex::default(),
             sharing: Sharing::inherited(self.table, left_out),
             jobs: Jobs::new()?,

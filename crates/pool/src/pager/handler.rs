@@ -181,14 +181,15 @@ impl<'a> Handler<'a> {
             };
             let begun = Instant::now();
             let served = inner.begin(ground, fault, &self.zeros);
+            if let Some(window) = served.window {
+                inner.order(window);
+                inner.stage_behind(ground, window);
+            }
             if let Some(coming) = served.read {
                 self.start(berth, Flight { pages: vec![coming], cause: Cause::Fault(begun) });
             } else {
                 self.reads.give_back(berth);
                 inner.counters.latency(begun.elapsed());
-            }
-            if let Some(window) = served.window {
-                inner.order(window);
             }
         }
         true
@@ -243,6 +244,7 @@ impl<'a> Handler<'a> {
             (Ok(()), Cause::Fault(begun)) => {
                 if let Some(window) = inner.came(ground, pages[0], bytes) {
                     inner.order(window);
+                    inner.stage_behind(ground, window);
                 }
                 inner.counters.latency(begun.elapsed());
             }

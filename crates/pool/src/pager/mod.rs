@@ -30,6 +30,7 @@ mod evict;
 mod fault;
 mod fork;
 mod handler;
+mod huge;
 mod jobs;
 mod ranges;
 mod reads;
@@ -40,6 +41,7 @@ mod room;
 mod shared;
 mod sharing;
 mod spans;
+mod stage;
 mod stats;
 mod store;
 mod writes;
@@ -60,6 +62,7 @@ use deepram_core::cache::{Clock2, Fifo, Gclock, Key, Lru, Replacement, S3Fifo, S
 use self::budget::Frames;
 use self::evict::EVICTORS;
 use self::handler::{Handler, Handlers};
+use self::huge::STAGERS;
 use self::jobs::Jobs;
 use self::ranges::{Layout, Place, lock};
 use self::reads::Reads;
@@ -67,6 +70,7 @@ use self::record::Recorder;
 use self::returns::Returns;
 use self::room::Room;
 use self::sharing::Sharing;
+use self::stage::Stages;
 use self::stats::Counters;
 use self::store::Store;
 use self::writes::Writes;
@@ -192,6 +196,9 @@ pub struct PagerOptions {
     pub ring: bool,
     /// Whether pages are read ahead of use.
     pub ahead: bool,
+    /// Whether memory that is used in order comes and leaves as huge pages, where the kernel can move them (Linux 6.8)
+    /// and the system does not forbid them; with less than 32 MiB of DRAM it does not.
+    pub huge: bool,
     /// A budget that several processes share, if they do; `dram` is then that of all of them.
     pub shared: Option<&'static SharedBudget>,
     /// A folder for the record of its faults, which [`FaultLog`] reads; none if they are not recorded. If the
@@ -216,6 +223,7 @@ impl PagerOptions {
             handlers: 0,
             ring: true,
             ahead: true,
+            huge: true,
             shared: None,
             record: None,
             on_thread: None,
@@ -235,6 +243,7 @@ struct Inner {
     ground: RwLock<Ground>,
     policy: Mutex<Box<dyn Replacement<u64> + Send>>,
     room: Mutex<Room>,
+    stages: Stages,
     runs: Mutex<Runs>,
     sharing: Sharing,
     jobs: Jobs,
@@ -269,7 +278,7 @@ pub struct Pager {
 /// The threads of a pager.
 struct Threads {
     handlers: Handlers,
-    evictors: Vec<std::thread::JoinHandle<()>>,
+    others: Vec<std::thread::JoinHandle<()>>,
 }
 
 /// Whether memory can be paged here at all.
@@ -293,14 +302,17 @@ impl Pager {
             ));
         }
         let frames = options.dram as usize / PAGE;
+        let watch = Uffd::new(WatchMode::All)?;
+        let stages = Stages::new(&watch, frames, options.huge && options.ahead);
         let inner = Arc::new(Inner {
             ground: RwLock::new(Ground {
                 layout: Layout::default(),
-                watch: Uffd::new(WatchMode::All)?,
+                watch,
                 store: Store::create(&options.directory, options.store_limit)?,
             }),
             policy: Mutex::new(options.policy.build(frames)),
             room: Mutex::new(Room::new(frames / ROOM_SHARE)?),
+            stages,
             runs: Mutex::default(),
             sharing: Sharing::default(),
             jobs: Jobs::new()?,
@@ -339,7 +351,8 @@ impl Pager {
             ));
         }
         let mut ground = self.inner.write();
-        // SAFETY: changes what faults bring, not contents. Huge pages would make one fault bring 2 MiB.
+        self.inner.drop_huge(&ground, start, start + len);
+        // SAFETY: changes what faults bring, not contents. The kernel's own huge pages would make one fault bring 2 MiB.
         unsafe { libc::syscall(libc::SYS_madvise, start, len, libc::MADV_NOHUGEPAGE) };
         ground.watch.register(start, len)?;
         ground.layout.add(start, start + len);
@@ -402,6 +415,7 @@ impl Pager {
     /// Calls `change`, which takes away or gives the program's own access to the range (`mprotect`).
     pub fn hide<T>(&self, start: usize, len: usize, hidden: bool, change: impl FnOnce() -> T) -> T {
         let ground = self.inner.write();
+        self.inner.make_small(&ground, start, start + len);
         for (from, to) in ground.layout.within(start, start + len) {
             ground.layout.every(from, to, |_, page| page.hidden = hidden);
         }
@@ -485,9 +499,9 @@ impl Drop for Pager {
         self.inner.stop();
         if let Some(threads) = lock(&self.threads).take() {
             threads.handlers.join();
-            for evictor in threads.evictors {
+            for thread in threads.others {
                 // Its panic was reported by the runtime already.
-                let _ = evictor.join();
+                let _ = thread.join();
             }
         }
     }
@@ -499,12 +513,12 @@ impl Inner {
     fn start(self: &Arc<Self>) -> io::Result<Threads> {
         let (begun, all) = mpsc::channel();
         let handlers = Handlers::start(self, &begun)?;
-        let mut evictors = Vec::with_capacity(EVICTORS);
+        let mut others = Vec::with_capacity(EVICTORS + STAGERS);
         for n in 0..EVICTORS {
             let (inner, begun) = (Arc::clone(self), begun.clone());
             let builder =
                 std::thread::Builder::new().name(format!("deepram-evict-{n}")).stack_size(256 << 10);
-            evictors.push(builder.spawn(move || {
+            others.push(builder.spawn(move || {
                 let mut writes = Writes::new(inner.options.ring);
                 lock(&inner.descriptors).extend(writes.raw_fd());
                 inner.begin_thread(&begun);
@@ -512,8 +526,18 @@ impl Inner {
                 inner.keep_house(n == 0, &mut writes);
             })?);
         }
+        for n in 0..if self.stages.any() { STAGERS } else { 0 } {
+            let (inner, begun) = (Arc::clone(self), begun.clone());
+            let builder =
+                std::thread::Builder::new().name(format!("deepram-stage-{n}")).stack_size(256 << 10);
+            others.push(builder.spawn(move || {
+                inner.begin_thread(&begun);
+                drop(begun);
+                inner.bring_chunks();
+            })?);
+        }
         drop(begun);
-        let mut left = handlers.count() + EVICTORS;
+        let mut left = handlers.count() + others.len();
         let mut handler = Handler::new(self, Reads::new(false));
         while left > 0 {
             match all.recv_timeout(Duration::from_micros(100)) {
@@ -522,13 +546,14 @@ impl Inner {
                 Err(error) => return Err(io::Error::other(error)),
             }
         }
-        Ok(Threads { handlers, evictors })
+        Ok(Threads { handlers, others })
     }
 
     fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         self.nudge();
         self.jobs.stop();
+        self.stages.stop();
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Ground> {
@@ -550,6 +575,7 @@ impl Inner {
 
     /// Forgets pages' contents; `gone`: their frames go with the mapping.
     fn forget(&self, ground: &mut Ground, start: usize, end: usize, gone: bool) {
+        self.drop_huge(ground, start, end);
         let mut resident = Vec::new();
         let mut room = lock(&self.room);
         let Ground { layout, store, .. } = &mut *ground;

@@ -1,15 +1,16 @@
 //! Which memory is managed, and what is known of each page of it.
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::PAGE;
 use super::spans::Spans;
 
-/// Pages whose states share a lock.
-const CHUNK_PAGES: usize = 512;
-const CHUNK_BYTES: usize = CHUNK_PAGES * PAGE;
+/// Pages whose states share a lock: those of a huge page.
+pub(super) const CHUNK_PAGES: usize = 512;
+pub(super) const CHUNK_BYTES: usize = CHUNK_PAGES * PAGE;
 
 /// Where a page's bytes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -77,7 +78,37 @@ impl Page {
 }
 
 /// Pages under one lock.
-pub(super) type Chunk = Vec<Page>;
+#[derive(Debug)]
+pub(super) struct Chunk {
+    pages: Vec<Page>,
+    /// All of them are in memory as one huge page, either all clean or all dirty, or on their way out as such. The
+    /// policy knows them by one key ([`super::huge::key`]).
+    pub(super) huge: bool,
+    /// All of them are to come together, through this stage: until then each is fresh, or each on the store.
+    pub(super) staged: Option<usize>,
+    /// A fault waits for the stage, and whether any that does is a store.
+    pub(super) awaited: Option<bool>,
+}
+
+impl Default for Chunk {
+    fn default() -> Self {
+        Self { pages: vec![Page::default(); CHUNK_PAGES], huge: false, staged: None, awaited: None }
+    }
+}
+
+impl Deref for Chunk {
+    type Target = [Page];
+
+    fn deref(&self) -> &[Page] {
+        &self.pages
+    }
+}
+
+impl DerefMut for Chunk {
+    fn deref_mut(&mut self) -> &mut [Page] {
+        &mut self.pages
+    }
+}
 
 /// Chunks by their number. A chunk is listed if any page of it is managed, and made when it is first asked
 /// for: programs reserve far more than they touch. Its pages that are not managed lie outside all spans.
@@ -141,7 +172,7 @@ impl Layout {
     pub(super) fn chunk(&self, address: usize) -> Option<(MutexGuard<'_, Chunk>, usize)> {
         let chunk = self.chunks.get(&(address / CHUNK_BYTES))?.get_or_init(|| {
             self.made.fetch_add(1, Relaxed);
-            Box::new(Mutex::new(vec![Page::default(); CHUNK_PAGES]))
+            Box::default()
         });
         Some((lock(chunk), address % CHUNK_BYTES / PAGE))
     }
@@ -149,6 +180,21 @@ impl Layout {
     /// The pages of the range that share a lock with the first: end of those.
     pub(super) fn chunk_end(address: usize) -> usize {
         (address / CHUNK_BYTES + 1) * CHUNK_BYTES
+    }
+
+    /// The chunks that the range touches and of which anything is known, with their addresses.
+    pub(super) fn chunks(
+        &self,
+        start: usize,
+        end: usize,
+    ) -> impl Iterator<Item = (usize, MutexGuard<'_, Chunk>)> {
+        let range = start / CHUNK_BYTES..end.div_ceil(CHUNK_BYTES).max(start / CHUNK_BYTES);
+        self.chunks.range(range).filter_map(|(n, chunk)| Some((n * CHUNK_BYTES, lock(chunk.get()?))))
+    }
+
+    /// Whether the whole chunk at this address is managed.
+    pub(super) fn is_whole(&self, chunk: usize) -> bool {
+        self.within(chunk, chunk + CHUNK_BYTES) == [(chunk, chunk + CHUNK_BYTES)]
     }
 
     /// Calls `f` with the address and state of each page of a managed range that anything is known of: all
@@ -180,7 +226,7 @@ impl Layout {
 
     /// Bytes of the tables.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.made.load(Relaxed) * CHUNK_PAGES * size_of::<Page>()
+        self.made.load(Relaxed) * (CHUNK_PAGES * size_of::<Page>() + size_of::<Mutex<Chunk>>())
     }
 }
 

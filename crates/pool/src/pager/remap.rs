@@ -12,6 +12,7 @@ impl Inner {
         len: usize,
         remap: impl FnOnce() -> Option<usize>,
     ) -> Option<usize> {
+        self.make_small(ground, from, from + len);
         let mut pages: Vec<(usize, Page)> = Vec::new();
         let spans = ground.layout.within(from, from + len);
         for &(start, end) in &spans {

@@ -160,6 +160,8 @@ counters! {
     windows_wasted,
     /// Windows read ahead.
     windows,
+    /// Chunks of 2 MiB that came into memory as huge pages.
+    huge,
     /// Pages that left memory.
     left,
     /// Of these, pages that were dirty.

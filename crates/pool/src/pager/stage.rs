@@ -1,0 +1,298 @@
+//! Stages: frames of 2 MiB beside the program's memory, through which chunks come into it and leave it as huge
+//! pages.
+//!
+//! A stage holds a huge page, or none. What comes is read into a page that a stage holds, and the page moves to its
+//! place (`UFFDIO_MOVE`), so that nothing is copied and one call does for 512 pages. What leaves moves into a stage
+//! that holds none, is written from there, and leaves the stage a page for what comes next.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::ranges::{CHUNK_BYTES, CHUNK_PAGES, lock};
+use crate::uffd::{self, Uffd};
+
+/// Most stages: two streams of reads with four chunks each under way or ready.
+const MOST: usize = 8;
+/// Chunks of the budget for each stage: what stages hold is no more than this part of it.
+const CHUNKS: usize = 8;
+/// Fewer are not worth it.
+const LEAST: usize = 2;
+/// What is ready and not used for so long makes way.
+const STALE: Duration = Duration::from_millis(50);
+
+/// A chunk that is to come through a stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Order {
+    pub(super) stage: usize,
+    /// Its address.
+    pub(super) chunk: usize,
+    number: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Nobody's.
+    Free,
+    /// A chunk's that is to be brought, by this order.
+    Ordered(u64),
+    /// Somebody works with it.
+    Busy,
+    /// The chunk's bytes are there; of bytes that were read, the sum of them.
+    Ready(u64),
+}
+
+#[derive(Debug)]
+struct Stage {
+    state: State,
+    /// Whether there is a page, counted as used.
+    holds: bool,
+    /// The chunk, if it is one's.
+    chunk: usize,
+    /// When its state became what it is.
+    since: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Desk {
+    stages: Vec<Stage>,
+    orders: VecDeque<Order>,
+    orders_ever: u64,
+    stopping: bool,
+}
+
+/// All stages of a pager.
+#[derive(Debug)]
+pub(super) struct Stages {
+    /// The mapping, and the first whole 2 MiB of it.
+    mapping: (usize, usize),
+    first: usize,
+    count: usize,
+    desk: Mutex<Desk>,
+    ordered: Condvar,
+    /// The stage through which chunks leave that nothing comes for.
+    exit: Mutex<()>,
+}
+
+impl Stages {
+    /// As many as are good for so many frames; none if they are not `wanted`, or cannot be had: then memory is paged
+    /// in pages of 4 KiB alone.
+    pub(super) fn new(watch: &Uffd, frames: usize, wanted: bool) -> Self {
+        let count = (frames / CHUNK_PAGES / CHUNKS).min(MOST);
+        let good = wanted && count >= LEAST && watch.transfers() && huge_pages_are_given();
+        let made = if good { map(watch, count).ok() } else { None };
+        let (mapping, first, count) = made.map_or(((0, 0), 0, 0), |(mapping, first)| (mapping, first, count));
+        let stage = || Stage { state: State::Free, holds: false, chunk: 0, since: Instant::now() };
+        let desk = Desk { stages: (0..count).map(|_| stage()).collect(), ..Desk::default() };
+        Self { mapping, first, count, desk: Mutex::new(desk), ordered: Condvar::new(), exit: Mutex::new(()) }
+    }
+
+    /// Whether there are any.
+    pub(super) fn any(&self) -> bool {
+        self.count > 0
+    }
+
+    /// Where a stage is.
+    pub(super) fn address(&self, stage: usize) -> usize {
+        assert!(stage <= self.count, "stage {stage} of {}", self.count);
+        self.first + stage * CHUNK_BYTES
+    }
+
+    /// Where the stage for what leaves is, to whoever holds its lock.
+    pub(super) fn exit(&self) -> (std::sync::MutexGuard<'_, ()>, usize) {
+        (lock(&self.exit), self.address(self.count))
+    }
+
+    /// Its number.
+    pub(super) fn exit_number(&self) -> usize {
+        self.count
+    }
+
+    /// A free stage, one that holds a page if there is one: the caller's from now on.
+    pub(super) fn claim(&self) -> Option<usize> {
+        let mut desk = lock(&self.desk);
+        let free = |stage: &Stage| stage.state == State::Free;
+        let with_page = desk.stages.iter().position(|stage| free(stage) && stage.holds);
+        let stage = with_page.or_else(|| desk.stages.iter().position(free))?;
+        desk.stages[stage].enter(State::Busy);
+        Some(stage)
+    }
+
+    /// The stage that has been ready and unused longest, and long, with its chunk.
+    pub(super) fn stale(&self) -> Option<(usize, usize)> {
+        let desk = lock(&self.desk);
+        let ready = desk
+            .stages
+            .iter()
+            .enumerate()
+            .filter(|(_, stage)| matches!(stage.state, State::Ready(_)) && stage.since.elapsed() > STALE);
+        ready.min_by_key(|(_, stage)| stage.since).map(|(n, stage)| (n, stage.chunk))
+    }
+
+    /// A free stage that has held a page for a while that nobody needed: the caller's from now on.
+    pub(super) fn claim_idle(&self) -> Option<usize> {
+        let mut desk = lock(&self.desk);
+        let idle = |stage: &Stage| stage.state == State::Free && stage.holds && stage.since.elapsed() > STALE;
+        let stage = desk.stages.iter().position(idle)?;
+        desk.stages[stage].enter(State::Busy);
+        Some(stage)
+    }
+
+    /// Has a chunk brought through a stage that is the caller's.
+    pub(super) fn order(&self, stage: usize, chunk: usize) {
+        let mut desk = lock(&self.desk);
+        desk.orders_ever += 1;
+        let number = desk.orders_ever;
+        desk.stages[stage].enter(State::Ordered(number));
+        desk.stages[stage].chunk = chunk;
+        desk.orders.push_back(Order { stage, chunk, number });
+        self.ordered.notify_one();
+    }
+
+    /// The next order, when there is one; none when the pager stops.
+    pub(super) fn next(&self) -> Option<Order> {
+        let desk = lock(&self.desk);
+        let waiting = |desk: &mut Desk| desk.orders.is_empty() && !desk.stopping;
+        let mut desk = self.ordered.wait_while(desk, waiting).unwrap_or_else(PoisonError::into_inner);
+        if desk.stopping { None } else { desk.orders.pop_front() }
+    }
+
+    pub(super) fn stop(&self) {
+        lock(&self.desk).stopping = true;
+        self.ordered.notify_all();
+    }
+
+    /// Begins an order: the stage is the caller's, unless the order was withdrawn.
+    pub(super) fn begin(&self, order: Order) -> bool {
+        let mut desk = lock(&self.desk);
+        let stage = &mut desk.stages[order.stage];
+        let valid = stage.state == State::Ordered(order.number);
+        if valid {
+            stage.enter(State::Busy);
+        }
+        valid
+    }
+
+    /// The chunk's bytes are in its stage.
+    pub(super) fn ready(&self, stage: usize, sum: u64) {
+        lock(&self.desk).stages[stage].enter(State::Ready(sum));
+    }
+
+    /// Takes a stage that is ready, for the caller: the sum of its bytes.
+    pub(super) fn take_ready(&self, stage: usize) -> Option<u64> {
+        let mut desk = lock(&self.desk);
+        let State::Ready(sum) = desk.stages[stage].state else { return None };
+        desk.stages[stage].enter(State::Busy);
+        Some(sum)
+    }
+
+    /// The stage is nobody's any more. An order for it that has not begun is withdrawn.
+    pub(super) fn release(&self, stage: usize) {
+        lock(&self.desk).stages[stage].enter(State::Free);
+    }
+
+    pub(super) fn holds(&self, stage: usize) -> bool {
+        lock(&self.desk).stages[stage].holds
+    }
+
+    pub(super) fn set_holds(&self, stage: usize, holds: bool) {
+        lock(&self.desk).stages[stage].holds = holds;
+    }
+
+    /// Frames that the stages hold.
+    pub(super) fn frames(&self) -> usize {
+        lock(&self.desk).stages.iter().filter(|stage| stage.holds).count() * CHUNK_PAGES
+    }
+
+    /// Gives a stage that is the caller's and holds none a page of zeros: a huge page, if the kernel has one.
+    pub(super) fn populate(&self, watch: &Uffd, stage: usize) -> io::Result<()> {
+        // A page that is missing from a stage would be a fault that nobody serves: it comes by way of memory that is not
+        // watched.
+        let nursery = self.first + (self.count + 1 + stage) * CHUNK_BYTES;
+        // SAFETY: memory of the stages, all of it, which is the caller's.
+        let result =
+            unsafe { libc::syscall(libc::SYS_madvise, nursery, CHUNK_BYTES, libc::MADV_POPULATE_WRITE) };
+        let populated = if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+        let moved = populated.and_then(|()| watch.transfer(self.address(stage), nursery, CHUNK_BYTES).1);
+        if moved.is_err() {
+            // SAFETY: as above; what is in either is nobody's.
+            let _ = unsafe { uffd::discard(&[(nursery, CHUNK_BYTES), (self.address(stage), CHUNK_BYTES)]) };
+        }
+        moved?;
+        self.set_holds(stage, true);
+        Ok(())
+    }
+
+    /// Gives back what a stage, the caller's, has of memory.
+    pub(super) fn drop_page(&self, stage: usize) {
+        // SAFETY: the stage is the caller's, and what it holds is nobody's.
+        let dropped = unsafe { uffd::discard(&[(self.address(stage), CHUNK_BYTES)]) };
+        debug_assert!(dropped.is_ok(), "{dropped:?}");
+        if stage < self.count {
+            self.set_holds(stage, false);
+        }
+    }
+}
+
+impl Stage {
+    fn enter(&mut self, state: State) {
+        self.state = state;
+        self.since = Instant::now();
+    }
+}
+
+impl Drop for Stages {
+    fn drop(&mut self) {
+        let (start, len) = self.mapping;
+        if len > 0 {
+            // SAFETY: mapped in `map` with this length, unmapped once; nobody has a stage any more.
+            unsafe { libc::syscall(libc::SYS_munmap, start, len) };
+        }
+    }
+}
+
+/// Memory for so many stages, one for what leaves, and as many again to get pages from: the mapping, and where stages
+/// begin. A forked child does not have it.
+fn map(watch: &Uffd, count: usize) -> io::Result<((usize, usize), usize)> {
+    let stages = (count + 1) * CHUNK_BYTES;
+    let bytes = stages + count * CHUNK_BYTES;
+    let len = bytes + CHUNK_BYTES;
+    // SAFETY: a new anonymous mapping. By number, for a library that stands before `mmap` itself.
+    let start = unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        libc::syscall(libc::SYS_mmap, 0, len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+    };
+    if start == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    let start = start as usize;
+    let first = start.next_multiple_of(CHUNK_BYTES);
+    let prepare = || {
+        for (at, len, advice) in [
+            (first, bytes, libc::MADV_DONTFORK),
+            (first, stages, libc::MADV_NOHUGEPAGE),
+            (first + stages, count * CHUNK_BYTES, libc::MADV_HUGEPAGE),
+        ] {
+            // SAFETY: memory of the new mapping, which nobody uses yet.
+            if unsafe { libc::syscall(libc::SYS_madvise, at, len, advice) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        watch.register(first, stages)
+    };
+    match prepare() {
+        Ok(()) => Ok(((start, len), first)),
+        Err(error) => {
+            // SAFETY: the new mapping, used no more.
+            unsafe { libc::syscall(libc::SYS_munmap, start, len) };
+            Err(error)
+        }
+    }
+}
+
+/// Whether the system gives huge pages to anybody, and not never.
+fn huge_pages_are_given() -> bool {
+    let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    enabled.is_ok_and(|enabled| !enabled.contains("[never]"))
+}
