@@ -15,7 +15,7 @@ use crc_fast::CrcAlgorithm;
 
 use super::ranges::{CHUNK_BYTES, CHUNK_PAGES, Chunk, Layout, Page, Place, Slot, lock};
 use super::room::{Frame, FrameState};
-use super::stage::Order;
+use super::stage::{Order, carry};
 use super::stats::add;
 use super::{Ground, Inner, PAGE};
 use crate::ahead::Window;
@@ -458,7 +458,8 @@ impl Inner {
     /// they are a huge page. The stage holds a page after this only if nothing has moved.
     fn move_in(&self, ground: &Ground, address: usize, stage: usize, protect: bool) -> (usize, bool) {
         let staged = self.stages.address(stage);
-        let (moved, _) = ground.watch.transfer(address, staged, CHUNK_BYTES);
+        // SAFETY: none of its pages is in memory: all are coming.
+        let (moved, _) = unsafe { carry(&ground.watch, address, staged) };
         if protect && moved > 0 {
             let protected = ground.watch.protect(address, moved);
             debug_assert!(protected.is_ok(), "{protected:?}");
@@ -547,7 +548,8 @@ impl Inner {
     /// Moves a chunk out of memory, and writes it if it is dirty. If that fails it is back in memory.
     fn leave_through(&self, ground: &Ground, address: usize, to: usize, from: &[Place]) -> Left {
         let dirty = from[0] == Place::Dirty;
-        let (moved, result) = ground.watch.transfer(to, address, CHUNK_BYTES);
+        // SAFETY: the stage is ours, and holds nothing.
+        let (moved, result) = unsafe { carry(&ground.watch, to, address) };
         let failed = match result {
             Ok(()) if !dirty => return Left::Stored(from.iter().filter_map(slot_of).collect()),
             Ok(()) => match self.write_chunk(ground, to) {

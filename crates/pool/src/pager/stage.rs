@@ -210,11 +210,14 @@ impl Stages {
         // A page that is missing from a stage would be a fault that nobody serves: it comes by way of memory that is not
         // watched.
         let nursery = self.first + (self.count + 1 + stage) * CHUNK_BYTES;
-        // SAFETY: memory of the stages, all of it, which is the caller's.
+        // SAFETY: memory of the stages, which is the caller's, and holds nothing.
+        let _ = unsafe { uffd::discard(&[(nursery, CHUNK_BYTES)]) };
+        // SAFETY: as above.
         let result =
             unsafe { libc::syscall(libc::SYS_madvise, nursery, CHUNK_BYTES, libc::MADV_POPULATE_WRITE) };
         let populated = if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
-        let moved = populated.and_then(|()| watch.transfer(self.address(stage), nursery, CHUNK_BYTES).1);
+        // SAFETY: nothing is in the stage.
+        let moved = populated.and_then(|()| unsafe { carry(watch, self.address(stage), nursery) }.1);
         if moved.is_err() {
             // SAFETY: as above; what is in either is nobody's.
             let _ = unsafe { uffd::discard(&[(nursery, CHUNK_BYTES), (self.address(stage), CHUNK_BYTES)]) };
@@ -250,6 +253,19 @@ impl Drop for Stages {
             unsafe { libc::syscall(libc::SYS_munmap, start, len) };
         }
     }
+}
+
+/// Moves a chunk's pages to where none are, as one huge page if they are one. Returns how many bytes have moved, and
+/// what stopped it.
+///
+/// # Safety
+/// Nothing is at `to`.
+pub(super) unsafe fn carry(watch: &Uffd, to: usize, from: usize) -> (usize, io::Result<()>) {
+    // A fault, even one that brought nothing, leaves a table of small pages behind, into which a huge page cannot move.
+    // Dropping nothing drops that (Linux 6.14); where it does not, 512 small pages move.
+    // SAFETY: the caller's promise.
+    let _ = unsafe { uffd::discard(&[(to, CHUNK_BYTES)]) };
+    watch.transfer(to, from, CHUNK_BYTES)
 }
 
 /// Memory for so many stages, one for what leaves, and as many again to get pages from: the mapping, and where stages
