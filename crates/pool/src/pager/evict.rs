@@ -18,6 +18,8 @@ const BATCH: usize = 64;
 const PATIENCE: Duration = Duration::from_millis(100);
 /// How long it waits after a failed write.
 const PAUSE: Duration = Duration::from_millis(50);
+/// How long it says nothing more about a store that fails again and again.
+const SILENCE: Duration = Duration::from_secs(60);
 /// How long a fault waits for pages that are being written.
 const MOMENT: Duration = Duration::from_micros(50);
 /// Every so many pages that leave, what is known of their being stored to is put in doubt: a page that is
@@ -270,7 +272,7 @@ impl Inner {
                 let keys = (0..count).map_while(|_| policy.victim(&mut |_| true));
                 keys.map_while(|key| {
                     huge = chunk_of(key);
-                    huge.is_none().then_some(key as usize * PAGE)
+                    huge.is_none().then(|| key as usize * PAGE)
                 })
                 .collect()
             }
@@ -419,7 +421,10 @@ impl Inner {
     /// The store would not take what was to be written.
     pub(super) fn refused(&self, error: &std::io::Error) {
         add(&self.counters.failures, 1);
-        if !self.overcommitted.swap(true, Relaxed) {
+        self.overcommitted.store(true, Relaxed);
+        let mut complained = lock(&self.complained);
+        if complained.is_none_or(|at| at.elapsed() >= SILENCE) {
+            *complained = Some(Instant::now());
             eprintln!(
                 "deepram: the memory store failed ({error}); memory stays in DRAM beyond its budget until it works \
                  again"

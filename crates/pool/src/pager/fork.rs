@@ -72,7 +72,8 @@ impl Forking<'_> {
         Inner::forget_huge(&layout, &mut *policy);
         let shed = shed(&layout, left_out, &mut *policy, &mut room)?;
         let frames = old.frames.inherited(shed + Sharing::counted(&self.table) + old.stages.frames());
-        let stages = Stages::new(&watch, frames.limit(), old.options.huge);
+        let stages =
+            Stages::new(&watch, old.dram.load(Relaxed) / PAGE, old.options.huge && old.options.ahead);
         let inner = Arc::new(Inner {
             ground: RwLock::new(Ground { layout, watch, store }),
             policy: Mutex::new(policy),
@@ -90,6 +91,7 @@ impl Forking<'_> {
             handlers: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             overcommitted: AtomicBool::new(false),
+            complained: Mutex::default(),
             counters: super::Counters::default(),
             record: super::Recorder::wanted(&old.options),
             descriptors: Mutex::new(vec![self.writer.as_raw_fd()]),

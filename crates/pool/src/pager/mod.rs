@@ -48,6 +48,8 @@ mod writes;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_huge;
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -55,7 +57,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use deepram_core::cache::{Clock2, Fifo, Gclock, Key, Lru, Replacement, S3Fifo, Sieve, Sweep};
 
@@ -259,8 +261,10 @@ struct Inner {
     /// Threads that serve faults.
     handlers: AtomicUsize,
     stopping: AtomicBool,
-    /// The store failed, and the pager said so.
+    /// The store failed when it was last written to.
     overcommitted: AtomicBool,
+    /// When the pager last said that it did.
+    complained: Mutex<Option<Instant>>,
     counters: Counters,
     record: Option<Recorder>,
     /// Those of the handlers, and the pipe that tells a parent that this process lives.
@@ -325,6 +329,7 @@ impl Pager {
             handlers: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             overcommitted: AtomicBool::new(false),
+            complained: Mutex::default(),
             counters: Counters::default(),
             record: Recorder::wanted(&options),
             descriptors: Mutex::default(),

@@ -6,12 +6,12 @@ use rand_chacha::ChaCha8Rng;
 
 /// Anonymous memory of the test's own.
 pub(super) struct Memory {
-    start: usize,
-    len: usize,
+    pub(super) start: usize,
+    pub(super) len: usize,
 }
 
 impl Memory {
-    fn new(len: usize) -> Self {
+    pub(super) fn new(len: usize) -> Self {
         // SAFETY: a new anonymous mapping.
         let start = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -26,18 +26,18 @@ impl Memory {
         std::ptr::with_exposed_provenance_mut(self.start + n * 8)
     }
 
-    fn get(&self, n: usize) -> u64 {
+    pub(super) fn get(&self, n: usize) -> u64 {
         // SAFETY: inside the mapping, which nobody else stores to.
         unsafe { self.word(n).read_volatile() }
     }
 
-    fn set(&self, n: usize, value: u64) {
+    pub(super) fn set(&self, n: usize, value: u64) {
         // SAFETY: as above.
         unsafe { self.word(n).write_volatile(value) }
     }
 }
 
-fn pager(dram: u64, change: impl FnOnce(&mut PagerOptions)) -> Option<Pager> {
+pub(super) fn pager(dram: u64, change: impl FnOnce(&mut PagerOptions)) -> Option<Pager> {
     let mut options = PagerOptions::new(dram, std::env::temp_dir());
     change(&mut options);
     match Pager::new(options) {
@@ -50,14 +50,14 @@ fn pager(dram: u64, change: impl FnOnce(&mut PagerOptions)) -> Option<Pager> {
     }
 }
 
-fn managed(pager: &Pager, len: usize) -> Memory {
+pub(super) fn managed(pager: &Pager, len: usize) -> Memory {
     let memory = Memory::new(len);
     // SAFETY: fresh memory, released before it is unmapped.
     unsafe { pager.manage(memory.start, len, true) }.unwrap();
     memory
 }
 
-fn unmap(pager: &Pager, memory: &Memory) {
+pub(super) fn unmap(pager: &Pager, memory: &Memory) {
     pager.release(memory.start, memory.len, || {
         // SAFETY: the test's own mapping, used no more.
         unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(memory.start), memory.len) }
