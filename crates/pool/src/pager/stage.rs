@@ -13,12 +13,14 @@ use std::time::{Duration, Instant};
 use super::ranges::{CHUNK_BYTES, CHUNK_PAGES, lock};
 use crate::uffd::{self, Uffd};
 
-/// Most stages: two streams of reads with four chunks each under way or ready.
-const MOST: usize = 8;
-/// Chunks of the budget for each stage: what stages hold is no more than this part of it.
-const CHUNKS: usize = 8;
-/// Fewer are not worth it.
+/// Most stages: four streams of reads with four chunks each under way or ready.
+const MOST: usize = 16;
+/// Fewest; where so many are too much of the budget there are none.
 const LEAST: usize = 2;
+/// Chunks of the budget for each stage beyond those.
+const CHUNKS: usize = 16;
+/// Chunks of the smallest budget that has stages.
+const SMALL: usize = 16;
 /// What is ready and not used for so long makes way.
 const STALE: Duration = Duration::from_millis(50);
 
@@ -79,8 +81,9 @@ impl Stages {
     /// As many as are good for so many frames; none if they are not `wanted`, or cannot be had: then memory is paged
     /// in pages of 4 KiB alone.
     pub(super) fn new(watch: &Uffd, frames: usize, wanted: bool) -> Self {
-        let count = (frames / CHUNK_PAGES / CHUNKS).min(MOST);
-        let good = wanted && count >= LEAST && watch.transfers() && huge_pages_are_given();
+        let chunks = frames / CHUNK_PAGES;
+        let count = (chunks / CHUNKS).clamp(LEAST, MOST);
+        let good = wanted && chunks >= SMALL && watch.transfers() && huge_pages_are_given();
         let made = if good { map(watch, count).ok() } else { None };
         let (mapping, first, count) = made.map_or(((0, 0), 0, 0), |(mapping, first)| (mapping, first, count));
         let stage = || Stage { state: State::Free, holds: false, chunk: 0, since: Instant::now() };
