@@ -107,7 +107,16 @@ impl Uffd {
 
     /// Reports missing and write-protected pages of the range from now on.
     pub(crate) fn register(&self, start: usize, len: usize) -> io::Result<()> {
-        let mode = u64::from(raw::UFFDIO_REGISTER_MODE_MISSING | raw::UFFDIO_REGISTER_MODE_WP);
+        self.register_for(start, len, raw::UFFDIO_REGISTER_MODE_MISSING | raw::UFFDIO_REGISTER_MODE_WP)
+    }
+
+    /// Reports missing pages of the range from now on.
+    pub(crate) fn register_missing(&self, start: usize, len: usize) -> io::Result<()> {
+        self.register_for(start, len, raw::UFFDIO_REGISTER_MODE_MISSING)
+    }
+
+    fn register_for(&self, start: usize, len: usize, mode: u32) -> io::Result<()> {
+        let mode = u64::from(mode);
         let mut request = raw::uffdio_register { range: range(start, len), mode, ioctls: 0 };
         self.ioctl(raw_ioctl::UFFDIO_REGISTER, &mut request)
     }

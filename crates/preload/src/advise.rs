@@ -58,8 +58,12 @@ pub extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_int) -> c_int 
             pager.cold(start, len_whole);
             others()
         }
-        // Paged in pages of 4 KiB, each process's its own.
-        libc::MADV_HUGEPAGE | libc::MADV_COLLAPSE | libc::MADV_MERGEABLE | libc::MADV_UNMERGEABLE => others(),
+        libc::MADV_HUGEPAGE | libc::MADV_NOHUGEPAGE => {
+            pager.prefer_huge(start, len_whole, advice == libc::MADV_HUGEPAGE);
+            others()
+        }
+        // The pager divides and joins pages itself, and each process's are its own.
+        libc::MADV_COLLAPSE | libc::MADV_MERGEABLE | libc::MADV_UNMERGEABLE => others(),
         // Populating is touching: the faults are served as the program's are.
         _ => plain(),
     }

@@ -194,6 +194,11 @@ impl Frames {
         self.limit.load(Relaxed)
     }
 
+    /// Frames that this process has if all that share the budget have as many.
+    pub(super) fn share(&self) -> usize {
+        self.most_paged() / self.sharers.load(Relaxed).max(1) as usize
+    }
+
     pub(super) fn set_limit(&self, limit: usize) {
         self.limit.store(limit, Relaxed);
     }

@@ -108,7 +108,9 @@ impl Inner {
 
     /// Sets the number of frames to what the budget leaves beside the tables.
     fn retune(&self) {
-        let tables = self.table_bytes(&self.read());
+        // Kept to the end: a fork finds no lock held.
+        let ground = self.read();
+        let tables = self.table_bytes(&ground);
         let least = 256;
         let budget = self.dram.load(Relaxed);
         self.frames.set_limit((budget.saturating_sub(tables) / PAGE).max(least));
@@ -133,7 +135,7 @@ impl Inner {
             let moved = self.evict(ground, excess.min(BATCH), None, None, &mut writes);
             if !moved {
                 // Whoever writes the pages that are in the way holds the ground already, and so comes to an end.
-                if !lock(&self.room).is_written() {
+                if !lock(&self.room).is_written() && self.chunks_leaving.load(Relaxed) == 0 {
                     return;
                 }
                 std::thread::sleep(MOMENT);
@@ -205,6 +207,7 @@ impl Inner {
             }
         }
         if !self.write_out(ground, &leavers, writes) {
+            huge.into_iter().for_each(|chunk| self.stays_huge(ground, chunk));
             return false;
         }
         if let Some(chunk) = huge {
@@ -279,9 +282,12 @@ impl Inner {
         };
         pages.sort_unstable();
         let mut leavers = Vec::with_capacity(pages.len());
-        let mut stay = Vec::new();
         for page in pages {
             let Some((mut chunk, at)) = ground.layout.chunk(page) else { continue };
+            // A part of a huge page since it was named: what names that is another key.
+            if chunk.huge {
+                continue;
+            }
             let state = &mut chunk[at];
             let slot = match state.place {
                 Place::Clean(slot) => Some(slot),
@@ -303,12 +309,9 @@ impl Inner {
                     state.place = Place::Leaving;
                     leavers.push(Leaver { page, to, hidden: state.hidden });
                 }
-                None => stay.push(page),
+                // Under the chunk's lock: the page is nothing else yet.
+                None => lock(&self.policy).insert((page / PAGE) as u64),
             }
-        }
-        if !stay.is_empty() {
-            let mut policy = lock(&self.policy);
-            stay.iter().for_each(|page| policy.insert((page / PAGE) as u64));
         }
         (leavers, huge)
     }

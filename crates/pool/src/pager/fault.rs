@@ -76,6 +76,12 @@ impl Inner {
         }
         let Some((mut chunk, at)) = ground.layout.chunk(page) else { return nothing };
         let first = page - at * PAGE;
+        if chunk[at].place == Place::Fresh && chunk.staged.is_none() && self.stages.any() {
+            drop(chunk);
+            self.stage_first(ground, first);
+            let Some((again, _)) = ground.layout.chunk(page) else { return nothing };
+            chunk = again;
+        }
         if chunk.staged.is_some() {
             let kind = if chunk[at].place == Place::Fresh { FaultKind::Fresh } else { FaultKind::Read };
             self.served(page, kind, write);
@@ -169,9 +175,14 @@ impl Inner {
                 continue;
             }
             let Some((mut chunk, at)) = ground.layout.chunk(page) else { continue };
-            if chunk.staged.is_none()
-                && let Place::Stored(slot) = chunk[at].place
-            {
+            if chunk.staged.is_some() {
+                // It is coming; what is to stay comes whether it is used or not.
+                if chunk[at].pinned {
+                    self.fault_staged(ground, chunk, page - at * PAGE, false);
+                }
+                continue;
+            }
+            if let Place::Stored(slot) = chunk[at].place {
                 all.push(Coming { page, slot, writable: chunk[at].stored_to });
                 chunk[at].ahead = true;
                 chunk[at].place = Place::Coming;

@@ -26,6 +26,8 @@ pub struct Forking<'a> {
     inner: &'a Arc<Inner>,
     ground: RwLockWriteGuard<'a, Ground>,
     table: MutexGuard<'a, Table>,
+    /// Frames that the stages hold, which the child does not have.
+    staged: usize,
     reader: OwnedFd,
     /// Whoever holds it may read the store; closed by `exec`, and when the process ends.
     writer: OwnedFd,
@@ -40,7 +42,15 @@ impl Pager {
         let (reader, writer) = io::pipe()?;
         let ground = self.inner.write();
         let table = self.inner.sharing.lock();
-        Ok(Forking { inner: &self.inner, ground, table, reader: reader.into(), writer: writer.into() })
+        let staged = self.inner.stages.frames();
+        Ok(Forking {
+            inner: &self.inner,
+            ground,
+            table,
+            staged,
+            reader: reader.into(),
+            writer: writer.into(),
+        })
     }
 }
 
@@ -61,6 +71,7 @@ impl Forking<'_> {
         let ground = &mut *self.ground;
         let store = ground.store.inherit(&old.options.directory)?;
         let layout = std::mem::take(&mut ground.layout);
+        let advice = std::mem::take(&mut ground.advice);
         let watch = Uffd::new(WatchMode::All)?;
         let there = layout.all().flat_map(|(start, end)| left_out.outside(start, end));
         for (start, end) in there {
@@ -71,11 +82,10 @@ impl Forking<'_> {
         let mut room = std::mem::replace(&mut *lock(&old.room), Room::new(1)?);
         Inner::forget_huge(&layout, &mut *policy);
         let shed = shed(&layout, left_out, &mut *policy, &mut room)?;
-        let frames = old.frames.inherited(shed + Sharing::counted(&self.table) + old.stages.frames());
-        let stages =
-            Stages::new(&watch, old.dram.load(Relaxed) / PAGE, old.options.huge && old.options.ahead);
+        let frames = old.frames.inherited(shed + Sharing::counted(&self.table) + self.staged);
+        let stages = Stages::new(&watch, old.dram.load(Relaxed) / PAGE, old.options.stages());
         let inner = Arc::new(Inner {
-            ground: RwLock::new(Ground { layout, watch, store }),
+            ground: RwLock::new(Ground { layout, watch, store, advice }),
             policy: Mutex::new(policy),
             room: Mutex::new(room),
             stages,
@@ -86,6 +96,7 @@ impl Forking<'_> {
             dram: AtomicUsize::new(old.dram.load(Relaxed)),
             evictor: Mutex::default(),
             returns: Returns::default(),
+            chunks_leaving: AtomicUsize::new(0),
             work: (Mutex::new(false), Condvar::new()),
             writers: AtomicUsize::new(0),
             handlers: AtomicUsize::new(0),

@@ -1,8 +1,9 @@
 //! The pager: memory of a process that is larger than the DRAM it may use, without a journal behind it.
 //!
 //! Managed memory is private anonymous memory at whatever address its owner has mapped it. A userfaultfd
-//! reports its missing pages; handler threads bring them in; one thread takes others out ahead of need. The
-//! store is a file without a name.
+//! reports its missing pages; handler threads bring them in; evictor threads take others out ahead of need. The
+//! store is a file without a name. What is used in order comes and leaves 2 MiB at a time as huge pages (`huge`), without
+//! the waiting room.
 //!
 //! ```text
 //!           first touch            leaves                 written and room wanted
@@ -15,14 +16,14 @@
 //! # What holds
 //! 1. A page that is clean is write-protected and as on the store. So the first store is seen, and a clean
 //!    page leaves without being written.
-//! 2. A page leaves only while stores to it wait: what goes into the waiting room is its last contents.
+//! 2. A page leaves only while stores to it wait, or at once by being moved: what goes is its last contents.
 //! 3. A fault reads one page, the one that it needs, and writes nothing: frames are free ahead of need.
 //! 4. Frames in memory and in the waiting room are at most the budget's, tables included. If the store
 //!    fails or is full, pages stay in memory beyond that, and the pager says so: nothing is lost.
 //! 5. A page's state changes under its chunk's lock. Who moves a page holds the ground for reading, so that
 //!    who holds it for writing (to map, unmap, fork) finds every page at rest.
 //!
-//! Lock order: ground, evictor, chunk, room; ground, shared table; policy and runs by themselves.
+//! Lock order: ground, evictor, chunk, room; chunk, policy; chunk, stages; ground, shared table; runs by themselves.
 
 mod beside;
 mod budget;
@@ -32,6 +33,7 @@ mod fork;
 mod handler;
 mod huge;
 mod jobs;
+mod moves;
 mod ranges;
 mod reads;
 mod record;
@@ -64,8 +66,9 @@ use deepram_core::cache::{Clock2, Fifo, Gclock, Key, Lru, Replacement, S3Fifo, S
 use self::budget::Frames;
 use self::evict::EVICTORS;
 use self::handler::{Handler, Handlers};
-use self::huge::STAGERS;
+use self::huge::Advice;
 use self::jobs::Jobs;
+use self::moves::STAGERS;
 use self::ranges::{Layout, Place, lock};
 use self::reads::Reads;
 use self::record::Recorder;
@@ -199,7 +202,7 @@ pub struct PagerOptions {
     /// Whether pages are read ahead of use.
     pub ahead: bool,
     /// Whether memory that is used in order comes and leaves as huge pages, where the kernel can move them (Linux 6.8)
-    /// and the system does not forbid them; with less than 32 MiB of DRAM it does not.
+    /// and the system does not forbid them; with less than 32 MiB of DRAM, and while faults are recorded, it does not.
     pub huge: bool,
     /// A budget that several processes share, if they do; `dram` is then that of all of them.
     pub shared: Option<&'static SharedBudget>,
@@ -232,6 +235,11 @@ impl PagerOptions {
             on_descriptor: None,
         }
     }
+
+    /// Whether there are to be huge pages. One fault for 2 MiB would be little to record.
+    fn stages(&self) -> bool {
+        self.huge && self.ahead && self.record.is_none()
+    }
 }
 
 /// What who moves pages needs to stand still.
@@ -239,6 +247,7 @@ struct Ground {
     layout: Layout,
     watch: Uffd,
     store: Store,
+    advice: Advice,
 }
 
 struct Inner {
@@ -254,6 +263,8 @@ struct Inner {
     dram: AtomicUsize,
     evictor: Mutex<evict::Evictor>,
     returns: Returns,
+    /// Chunks that are on their way out.
+    chunks_leaving: AtomicUsize,
     /// The evictor has work.
     work: (Mutex<bool>, Condvar),
     /// Threads that wait for the ground to be at rest.
@@ -307,12 +318,13 @@ impl Pager {
         }
         let frames = options.dram as usize / PAGE;
         let watch = Uffd::new(WatchMode::All)?;
-        let stages = Stages::new(&watch, frames, options.huge && options.ahead);
+        let stages = Stages::new(&watch, frames, options.stages());
         let inner = Arc::new(Inner {
             ground: RwLock::new(Ground {
                 layout: Layout::default(),
                 watch,
                 store: Store::create(&options.directory, options.store_limit)?,
+                advice: Advice::default(),
             }),
             policy: Mutex::new(options.policy.build(frames)),
             room: Mutex::new(Room::new(frames / ROOM_SHARE)?),
@@ -324,6 +336,7 @@ impl Pager {
             dram: AtomicUsize::new(options.dram as usize),
             evictor: Mutex::default(),
             returns: Returns::default(),
+            chunks_leaving: AtomicUsize::new(0),
             work: (Mutex::new(false), Condvar::new()),
             writers: AtomicUsize::new(0),
             handlers: AtomicUsize::new(0),
@@ -361,9 +374,9 @@ impl Pager {
         unsafe { libc::syscall(libc::SYS_madvise, start, len, libc::MADV_NOHUGEPAGE) };
         ground.watch.register(start, len)?;
         ground.layout.add(start, start + len);
-        drop(ground);
+        ground.advice.set(start, start + len, None);
         if !fresh {
-            self.inner.adopt(start, len)?;
+            self.inner.adopt(&ground, start, len)?;
         }
         Ok(())
     }
@@ -408,6 +421,7 @@ impl Pager {
         let mut ground = self.inner.write();
         self.inner.forget(&mut ground, start, start + len, true);
         ground.layout.remove(start, start + len);
+        ground.advice.set(start, start + len, None);
         unmap()
     }
 
@@ -444,6 +458,16 @@ impl Pager {
     pub fn will_need_pages(&self, addresses: &[usize]) {
         let pages: Vec<usize> = addresses.iter().map(|address| address / PAGE * PAGE).collect();
         self.inner.jobs.pages(&pages);
+    }
+
+    /// Whether what is managed in the range is to be huge pages from its first touch on (`MADV_HUGEPAGE`), or never
+    /// (`MADV_NOHUGEPAGE`); what is there stays as it is. Where nothing was said, what the system gives to all memory, and
+    /// what is used in order, is huge.
+    pub fn prefer_huge(&self, start: usize, len: usize, huge: bool) {
+        let mut ground = self.inner.write();
+        for (from, to) in ground.layout.within(start, start.saturating_add(len)) {
+            ground.advice.set(from, to, Some(huge));
+        }
     }
 
     /// Takes the range out of memory, dirty pages to the store first.
@@ -624,14 +648,13 @@ impl Inner {
     }
 
     /// Takes note of what is in memory already of a range that has just come under management.
-    fn adopt(&self, start: usize, len: usize) -> io::Result<()> {
+    fn adopt(&self, ground: &Ground, start: usize, len: usize) -> io::Result<()> {
         let mut there = vec![0u8; len / PAGE];
         // SAFETY: `there` has a byte for each page of the range.
         let result = unsafe { libc::syscall(libc::SYS_mincore, start, len, there.as_mut_ptr()) };
         if result != 0 {
             return Err(io::Error::last_os_error());
         }
-        let ground = self.read();
         let mut keys = Vec::new();
         ground.layout.every(start, start + len, |address, page| {
             if there[(address - start) / PAGE] & 1 == 1 && page.place == Place::Fresh {
@@ -639,7 +662,6 @@ impl Inner {
                 keys.push((address / PAGE) as u64);
             }
         });
-        drop(ground);
         self.frames.take(keys.len());
         let mut policy = lock(&self.policy);
         keys.into_iter().for_each(|key| policy.insert(key));

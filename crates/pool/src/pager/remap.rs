@@ -34,6 +34,8 @@ impl Inner {
         ground.layout.remove(to, to + len);
         // The contents go along: nothing is given up.
         ground.layout.remove(from, from + len);
+        ground.advice.set(from, from + len, None);
+        ground.advice.set(to, to + len, None);
         for (start, end) in spans {
             let start = start - from + to;
             let end = end - from + to;

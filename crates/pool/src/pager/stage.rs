@@ -21,8 +21,8 @@ const LEAST: usize = 2;
 const CHUNKS: usize = 16;
 /// Chunks of the smallest budget that has stages.
 const SMALL: usize = 16;
-/// What is ready and not used for so long makes way.
-const STALE: Duration = Duration::from_millis(50);
+/// The first Linux that keeps the write protection of zero pages when it divides a huge page.
+const LINUX: (u32, u32) = (6, 18);
 
 /// A chunk that is to come through a stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +71,8 @@ pub(super) struct Stages {
     mapping: (usize, usize),
     first: usize,
     count: usize,
+    /// The system gives huge pages to whoever touches fresh memory, not only to those who ask.
+    always: bool,
     desk: Mutex<Desk>,
     ordered: Condvar,
     /// The stage through which chunks leave that nothing comes for.
@@ -83,17 +85,30 @@ impl Stages {
     pub(super) fn new(watch: &Uffd, frames: usize, wanted: bool) -> Self {
         let chunks = frames / CHUNK_PAGES;
         let count = (chunks / CHUNKS).clamp(LEAST, MOST);
-        let good = wanted && chunks >= SMALL && watch.transfers() && huge_pages_are_given();
+        let given =
+            std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+        let good = wanted
+            && chunks >= SMALL
+            && watch.transfers()
+            && linux().is_some_and(|version| version >= LINUX)
+            && (given.contains("[always]") || given.contains("[madvise]"));
         let made = if good { map(watch, count).ok() } else { None };
         let (mapping, first, count) = made.map_or(((0, 0), 0, 0), |(mapping, first)| (mapping, first, count));
         let stage = || Stage { state: State::Free, holds: false, chunk: 0, since: Instant::now() };
         let desk = Desk { stages: (0..count).map(|_| stage()).collect(), ..Desk::default() };
-        Self { mapping, first, count, desk: Mutex::new(desk), ordered: Condvar::new(), exit: Mutex::new(()) }
+        let always = given.contains("[always]");
+        let (ordered, exit) = (Condvar::new(), Mutex::new(()));
+        Self { mapping, first, count, always, desk: Mutex::new(desk), ordered, exit }
     }
 
     /// Whether there are any.
     pub(super) fn any(&self) -> bool {
         self.count > 0
+    }
+
+    /// Whether the system gives huge pages to all fresh memory.
+    pub(super) fn always(&self) -> bool {
+        self.always && self.any()
     }
 
     /// Where a stage is.
@@ -122,21 +137,21 @@ impl Stages {
         Some(stage)
     }
 
-    /// The stage that has been ready and unused longest, and long, with its chunk.
-    pub(super) fn stale(&self) -> Option<(usize, usize)> {
+    /// The stage that has been ready and unused longest, and as long as that, with its chunk.
+    pub(super) fn stale(&self, age: Duration) -> Option<(usize, usize)> {
         let desk = lock(&self.desk);
         let ready = desk
             .stages
             .iter()
             .enumerate()
-            .filter(|(_, stage)| matches!(stage.state, State::Ready(_)) && stage.since.elapsed() > STALE);
+            .filter(|(_, stage)| matches!(stage.state, State::Ready(_)) && stage.since.elapsed() > age);
         ready.min_by_key(|(_, stage)| stage.since).map(|(n, stage)| (n, stage.chunk))
     }
 
-    /// A free stage that has held a page for a while that nobody needed: the caller's from now on.
-    pub(super) fn claim_idle(&self) -> Option<usize> {
+    /// A free stage that has held a page so long that nobody needed: the caller's from now on.
+    pub(super) fn claim_idle(&self, age: Duration) -> Option<usize> {
         let mut desk = lock(&self.desk);
-        let idle = |stage: &Stage| stage.state == State::Free && stage.holds && stage.since.elapsed() > STALE;
+        let idle = |stage: &Stage| stage.state == State::Free && stage.holds && stage.since.elapsed() > age;
         let stage = desk.stages.iter().position(idle)?;
         desk.stages[stage].enter(State::Busy);
         Some(stage)
@@ -271,6 +286,13 @@ pub(super) unsafe fn carry(watch: &Uffd, to: usize, from: usize) -> (usize, io::
     watch.transfer(to, from, CHUNK_BYTES)
 }
 
+/// The kernel's version.
+fn linux() -> Option<(u32, u32)> {
+    let name = rustix::system::uname();
+    let mut numbers = name.release().to_str().ok()?.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
 /// Memory for so many stages, one for what leaves, and as many again to get pages from: the mapping, and where stages
 /// begin. A forked child does not have it.
 fn map(watch: &Uffd, count: usize) -> io::Result<((usize, usize), usize)> {
@@ -298,7 +320,8 @@ fn map(watch: &Uffd, count: usize) -> io::Result<((usize, usize), usize)> {
                 return Err(io::Error::last_os_error());
             }
         }
-        watch.register(first, stages)
+        // Not for protection: what moves in from elsewhere may be marked as protected.
+        watch.register_missing(first, stages)
     };
     match prepare() {
         Ok(()) => Ok(((start, len), first)),
@@ -308,10 +331,4 @@ fn map(watch: &Uffd, count: usize) -> io::Result<((usize, usize), usize)> {
             Err(error)
         }
     }
-}
-
-/// Whether the system gives huge pages to anybody, and not never.
-fn huge_pages_are_given() -> bool {
-    let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
-    enabled.is_ok_and(|enabled| !enabled.contains("[never]"))
 }

@@ -202,7 +202,7 @@ fn stores_while_a_huge_page_comes_are_kept() {
     let Some(pager) = staged(|_| {}) else { return };
     let memory = managed(&pager, DATA);
     (0..PAGES).for_each(|page| memory.set(page * 512, page as u64));
-    huge::LINGERING.store(true, Ordering::Relaxed);
+    moves::LINGERING.store(true, Ordering::Relaxed);
     let (done, at) = (AtomicBool::new(false), AtomicUsize::new(0));
     let mut shadow = std::thread::scope(|scope| {
         let storing = scope.spawn(|| {
@@ -224,7 +224,7 @@ fn stores_while_a_huge_page_comes_are_kept() {
         done.store(true, Ordering::Relaxed);
         storing.join().unwrap()
     });
-    huge::LINGERING.store(false, Ordering::Relaxed);
+    moves::LINGERING.store(false, Ordering::Relaxed);
     assert!(shadow.iter().filter(|word| **word > 0).count() > 10, "few were stored to");
     // All leave and come back, twice.
     for round in 0..2 {
@@ -290,4 +290,49 @@ fn forked_processes_share_huge_pages_until_they_store() {
         }
     }
     unmap(&pager, &memory);
+}
+
+#[test]
+fn what_the_program_says_of_huge_pages_counts() {
+    let Some(pager) = staged(|_| {}) else { return };
+    let memory = managed(&pager, DATA);
+    // Out of order, a page of each chunk: by itself that brings small pages.
+    let chunks = [5, 2, 4, 1, 3];
+    let touch = |from: usize| {
+        for chunk in chunks {
+            let first = (memory.start.next_multiple_of(2 << 20) - memory.start) / PAGE;
+            memory.set(word(first + (from + chunk) * 512 + 77), 1);
+        }
+        pager.stats().huge
+    };
+    let plainly = touch(0);
+    assert_eq!(plainly, if pager.inner.stages.always() { chunks.len() as u64 } else { 0 });
+    pager.prefer_huge(memory.start, memory.len, true);
+    assert_eq!(touch(10) - plainly, chunks.len() as u64);
+    pager.prefer_huge(memory.start, memory.len, false);
+    let before = pager.stats().huge;
+    (PAGES / 2..PAGES).for_each(|page| memory.set(word(page), 1));
+    assert_eq!(pager.stats().huge, before);
+    unmap(&pager, &memory);
+}
+
+#[test]
+fn memory_that_cannot_be_moved_stays_within_the_budget() {
+    let Some(pager) = staged(|_| {}) else { return };
+    let memory = managed(&pager, DATA);
+    (0..PAGES).for_each(|page| memory.set(word(page), page as u64));
+    // Only memory that can be stored to moves.
+    // SAFETY: the test's own memory.
+    let result = unsafe { libc::mprotect(memory.start as *mut libc::c_void, DATA, libc::PROT_READ) };
+    assert_eq!(result, 0);
+    for page in (0..PAGES).chain(0..PAGES) {
+        assert_eq!(memory.get(word(page)), page as u64);
+        if page % 512 == 0 {
+            let used = pager.stats().dram_bytes;
+            assert!(used <= DRAM + (1 << 20), "{used} bytes at page {page}");
+        }
+    }
+    rest(&pager);
+    unmap(&pager, &memory);
+    assert_eq!(pager.inner.frames.used(), 0);
 }
