@@ -41,6 +41,7 @@ impl Pager {
     pub fn forking(&self) -> io::Result<Forking<'_>> {
         let (reader, writer) = io::pipe()?;
         let ground = self.inner.write();
+        self.inner.split_dirty(&ground);
         let table = self.inner.sharing.lock();
         let staged = self.inner.stages.frames();
         Ok(Forking {

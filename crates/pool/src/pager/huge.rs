@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::ranges::{CHUNK_BYTES, CHUNK_PAGES, Chunk, Layout, Page, Place, Slot, lock};
 use super::room::{Frame, FrameState};
+use super::stage::SMALL;
 use super::{Ground, Inner, PAGE, Spans};
 use crate::ahead::Window;
 use crate::uffd;
@@ -27,7 +28,7 @@ const ROOMY: usize = 4;
 const STALE: Duration = Duration::from_millis(50);
 const REST: Duration = Duration::from_secs(1);
 /// Stages hold at most this part of what the process has of the budget.
-const SHARE: usize = 6;
+const SHARE: usize = 8;
 /// Sets the keys of chunks apart from those of pages.
 const HUGE: u64 = 1 << 63;
 
@@ -156,7 +157,9 @@ impl Inner {
 
     /// Has a chunk staged, if it can be and there is a stage, or one that has been ready and unused for so long.
     fn stage(&self, ground: &Ground, address: usize, age: Duration) {
-        if !self.stages.any() || !ground.layout.is_whole(address) {
+        // Many processes may share the budget, and much may be beside what is paged.
+        let share = self.frames.share();
+        if !self.stages.any() || share < SMALL / 4 * 3 * CHUNK_PAGES || !ground.layout.is_whole(address) {
             return;
         }
         if !ground.advice.small.within(address, address + CHUNK_BYTES).is_empty() {
@@ -169,9 +172,7 @@ impl Inner {
         let Some(stage) = self.stages.claim().or_else(|| self.unstage_stale(ground, age)) else {
             return;
         };
-        // Many processes may share the budget.
-        let more = !self.stages.holds(stage);
-        if more && self.stages.frames() + CHUNK_PAGES > self.frames.share() / SHARE {
+        if !self.stages.holds(stage) && self.stages.frames() + CHUNK_PAGES > share / SHARE {
             return self.stages.release(stage);
         }
         if let Some((mut chunk, _)) = ground.layout.chunk(address)
@@ -287,6 +288,18 @@ impl Inner {
                 lock(&self.policy).remove(key(address));
             } else {
                 self.split(&mut chunk, address);
+            }
+        }
+    }
+
+    /// Before a fork: what parent and child will both have is divided. A huge page of which each has stored to a part
+    /// would stay in memory whole beside the copies of those parts. What is clean the child leaves to its parent.
+    pub(super) fn split_dirty(&self, ground: &Ground) {
+        for (start, end) in ground.layout.all() {
+            for (address, mut chunk) in ground.layout.chunks(start, end) {
+                if chunk[0].place == Place::Dirty {
+                    self.split(&mut chunk, address);
+                }
             }
         }
     }

@@ -201,8 +201,8 @@ pub struct PagerOptions {
     pub ring: bool,
     /// Whether pages are read ahead of use.
     pub ahead: bool,
-    /// Whether memory that is used in order comes and leaves as huge pages, where the kernel can move them (Linux 6.8)
-    /// and the system does not forbid them; with less than 32 MiB of DRAM, and while faults are recorded, it does not.
+    /// Whether memory that is used in order comes and leaves as huge pages, where the kernel can move them (Linux 6.18)
+    /// and the system does not forbid them; with less than 64 MiB of DRAM, and while faults are recorded, it does not.
     pub huge: bool,
     /// A budget that several processes share, if they do; `dram` is then that of all of them.
     pub shared: Option<&'static SharedBudget>,

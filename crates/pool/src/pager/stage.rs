@@ -19,8 +19,9 @@ const MOST: usize = 16;
 const LEAST: usize = 2;
 /// Chunks of the budget for each stage beyond those.
 const CHUNKS: usize = 16;
-/// Chunks of the smallest budget that has stages.
-const SMALL: usize = 16;
+/// Chunks of the smallest budget that has stages: with fewer, what leaves for a chunk is missed sooner than the chunk
+/// is used up.
+pub(super) const SMALL: usize = 32;
 /// The first Linux that keeps the write protection of zero pages when it divides a huge page.
 const LINUX: (u32, u32) = (6, 18);
 

@@ -5,15 +5,15 @@ use super::*;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-const DRAM: u64 = 32 << 20;
-const DATA: usize = 128 << 20;
+const DRAM: u64 = 64 << 20;
+const DATA: usize = 256 << 20;
 const PAGES: usize = DATA / PAGE;
 
 /// A pager with stages. None, and why, where the kernel has none to offer.
 fn staged(change: impl FnOnce(&mut PagerOptions)) -> Option<Pager> {
     let pager = pager(DRAM, change)?;
     if !pager.inner.stages.any() {
-        eprintln!("skipped: this kernel does not move huge pages (Linux 6.8), or the system gives none");
+        eprintln!("skipped: this kernel does not move huge pages (Linux 6.18), or the system gives none");
         return None;
     }
     Some(pager)
@@ -99,8 +99,8 @@ impl Player<'_> {
     fn play(&mut self) {
         self.step += 1;
         match self.random.random_range(0..100) {
-            0..25 => self.range(15_000).for_each(|page| self.store(page)),
-            25..55 => self.range(15_000).for_each(|page| self.check(page)),
+            0..25 => self.range(30_000).for_each(|page| self.store(page)),
+            25..55 => self.range(30_000).for_each(|page| self.check(page)),
             55..60 => self.range(6000).for_each(|page| {
                 self.check(page);
                 self.store(page);
@@ -241,7 +241,7 @@ fn stores_while_a_huge_page_comes_are_kept() {
 
 #[test]
 fn a_full_store_loses_no_huge_page() {
-    let Some(pager) = staged(|options| options.store_limit = 64 << 20) else { return };
+    let Some(pager) = staged(|options| options.store_limit = 128 << 20) else { return };
     let memory = managed(&pager, DATA);
     for round in 1..3 {
         (0..PAGES).for_each(|page| memory.set(word(page), page as u64 * round));
