@@ -230,6 +230,9 @@ impl Frames {
     /// Those of a forked child: as many, less those that it leaves to its parent; counted once more.
     pub(super) fn inherited(&self, left: usize) -> Self {
         let frames = Self::new(self.limit(), self.shared.map(|(budget, _)| budget));
+        if let Some((budget, _)) = frames.shared {
+            frames.sharers.store(budget.seats().count() as u32, Relaxed);
+        }
         // What is beside them the child counts itself.
         frames.take(self.used().saturating_sub(self.beside() + left));
         frames

@@ -30,6 +30,9 @@ const DOUBT: u64 = 8;
 const TOGETHER: usize = 32;
 /// Frames of the room that may keep their memory while they are nobody's.
 const IDLE: usize = 256;
+/// Part of the frames that make up the waiting room of a process that shares memory with one forked from it, or that was
+/// forked.
+const KIN_SHARE: usize = 32;
 /// Bytes between two dirty pages that one call may protect with them.
 const GAP: usize = 128 * PAGE;
 /// Threads that take pages out: one writes while the other goes on.
@@ -75,6 +78,12 @@ impl Inner {
         (self.frames.limit() / 64).clamp(64, 2048)
     }
 
+    /// Frames that the room may have. Copies of what a forked process has in memory as well take DRAM and free none, so
+    /// there are few of them.
+    fn room_share(&self) -> usize {
+        self.frames.share() / if self.kin.load(Relaxed) { KIN_SHARE } else { ROOM_SHARE }
+    }
+
     /// Pages that leave together.
     fn batch(&self) -> usize {
         BATCH.min(self.frames.limit() / 16).max(1)
@@ -114,6 +123,9 @@ impl Inner {
         let least = 256;
         let budget = self.dram.load(Relaxed);
         self.frames.set_limit((budget.saturating_sub(tables) / PAGE).max(least));
+        if !self.forked {
+            self.kin.store(ground.store.has_children(), Relaxed);
+        }
         {
             let mut room = lock(&self.room);
             if room.idle() > IDLE {
@@ -180,7 +192,7 @@ impl Inner {
             let room = lock(&self.room);
             (room.used(), room.vacant())
         };
-        let share = (self.frames.most_paged() / ROOM_SHARE).min(used + vacant);
+        let share = self.room_share().min(used + vacant);
         let moves = count + count.min(share.saturating_sub(used));
         let parts: Vec<(usize, Option<&[usize]>)> = match chosen {
             Some(pages) => pages.chunks(TOGETHER).map(|part| (part.len(), Some(part))).collect(),

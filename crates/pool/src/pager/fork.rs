@@ -59,6 +59,7 @@ impl Forking<'_> {
     /// In the parent, after the fork.
     pub fn parent(self) {
         self.ground.store.keep_for(self.reader);
+        self.inner.kin.store(true, Relaxed);
     }
 
     /// In the child, after the fork: its own pager. The parent's, which the child has inherited, must be
@@ -97,6 +98,8 @@ impl Forking<'_> {
             dram: AtomicUsize::new(old.dram.load(Relaxed)),
             evictor: Mutex::default(),
             returns: Returns::default(),
+            forked: true,
+            kin: AtomicBool::new(true),
             chunks_leaving: AtomicUsize::new(0),
             work: (Mutex::new(false), Condvar::new()),
             writers: AtomicUsize::new(0),

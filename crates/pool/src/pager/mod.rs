@@ -263,6 +263,10 @@ struct Inner {
     dram: AtomicUsize,
     evictor: Mutex<evict::Evictor>,
     returns: Returns,
+    /// It was forked from a process that is paged too.
+    forked: bool,
+    /// Memory is shared with processes forked from it, or from which it was forked.
+    kin: AtomicBool,
     /// Chunks that are on their way out.
     chunks_leaving: AtomicUsize,
     /// The evictor has work.
@@ -336,6 +340,8 @@ impl Pager {
             dram: AtomicUsize::new(options.dram as usize),
             evictor: Mutex::default(),
             returns: Returns::default(),
+            forked: false,
+            kin: AtomicBool::new(false),
             chunks_leaving: AtomicUsize::new(0),
             work: (Mutex::new(false), Condvar::new()),
             writers: AtomicUsize::new(0),

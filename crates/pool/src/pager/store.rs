@@ -99,6 +99,13 @@ impl Store {
         space.children.push(Child { ended, sees, kept: Vec::new() });
     }
 
+    /// Whether a child may still read what is kept for it.
+    pub(super) fn has_children(&self) -> bool {
+        let mut space = lock(&self.space);
+        space.settle();
+        !space.children.is_empty()
+    }
+
     /// A run of at most `most` free slots: the first, and how many. Runs follow each other through a stretch.
     pub(super) fn take(&self, most: u32) -> io::Result<(u32, u32)> {
         let mut space = lock(&self.space);

@@ -228,8 +228,8 @@ fn stores_while_a_huge_page_comes_are_kept() {
     assert!(shadow.iter().filter(|word| **word > 0).count() > 10, "few were stored to");
     // All leave and come back, twice.
     for round in 0..2 {
-        for page in 0..PAGES {
-            assert_eq!(memory.get(page * 512 + 1), shadow[page], "round {round} page {page}");
+        for (page, value) in shadow.iter().enumerate() {
+            assert_eq!(memory.get(page * 512 + 1), *value, "round {round} page {page}");
         }
         (1..PAGES).step_by(512).for_each(|page| {
             shadow[page] = 5;
@@ -285,11 +285,15 @@ fn forked_processes_share_huge_pages_until_they_store() {
             let mut status = 0;
             // SAFETY: waits for the child made above.
             assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            let used = pager.inner.frames.used();
+            assert!(used * PAGE <= DRAM as usize, "{used} frames");
             assert_eq!(libc::WEXITSTATUS(status), 0, "no pager, wrong, wrong after stores, no huge pages");
             assert_eq!(status, 0);
         }
     }
+    rest(&pager);
     unmap(&pager, &memory);
+    assert_eq!(pager.inner.frames.used(), 0);
 }
 
 #[test]
