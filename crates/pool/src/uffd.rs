@@ -85,14 +85,12 @@ impl Uffd {
     pub(crate) fn new(mode: WatchMode) -> Result<Self, Refusal> {
         let fd = open(mode).map_err(Refusal::Unavailable)?;
         let want = u64::from(raw::UFFD_FEATURE_PAGEFAULT_FLAG_WP);
-        // Tried on throw-away descriptors: a failed handshake uses one up.
-        let has = |feature: u32| open(mode).and_then(|fd| api(&fd, want | u64::from(feature))).is_ok();
-        let (poison, transfer) = (raw::UFFD_FEATURE_POISON, raw::UFFD_FEATURE_MOVE);
-        let (poisons, transfers) = (has(poison), has(transfer));
-        let more = [(poisons, poison), (transfers, transfer)].into_iter().filter(|(has, _)| *has);
-        let features = more.fold(want, |features, (_, feature)| features | u64::from(feature));
+        let (poison, transfer) = (u64::from(raw::UFFD_FEATURE_POISON), u64::from(raw::UFFD_FEATURE_MOVE));
+        // Asked on a throw-away descriptor: a handshake uses one up.
+        let offered = open(mode).and_then(|fd| api(&fd, 0)).unwrap_or(0);
+        let features = want | offered & (poison | transfer);
         api(&fd, features).map_err(|_| Refusal::Features)?;
-        Ok(Self { fd, poisons, transfers })
+        Ok(Self { fd, poisons: features & poison != 0, transfers: features & transfer != 0 })
     }
 
     /// Whether the kernel moves frames from one place to another ([`Uffd::transfer`]; Linux 6.8).
@@ -252,8 +250,11 @@ fn ioctl<T>(fd: &OwnedFd, request: u32, argument: &mut T) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-fn api(fd: &OwnedFd, features: u64) -> io::Result<()> {
-    ioctl(fd, raw_ioctl::UFFDIO_API, &mut raw::uffdio_api { api: 0xAA, features, ioctls: 0 })
+/// The handshake: the features that the kernel has.
+fn api(fd: &OwnedFd, features: u64) -> io::Result<u64> {
+    let mut request = raw::uffdio_api { api: 0xAA, features, ioctls: 0 };
+    ioctl(fd, raw_ioctl::UFFDIO_API, &mut request)?;
+    Ok(request.features)
 }
 
 fn open(mode: WatchMode) -> io::Result<OwnedFd> {

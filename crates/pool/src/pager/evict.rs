@@ -499,7 +499,7 @@ fn together(ground: &Ground, pages: &[usize]) -> Vec<(usize, usize)> {
 fn idle(ground: &Ground, start: usize, end: usize) -> bool {
     let mut stored = false;
     ground.layout.each(start, end, |_, page| stored |= page.place == Place::Dirty);
-    !stored && (start == end || ground.layout.within(start, end) == [(start, end)])
+    !stored && ground.layout.covers(start, end)
 }
 
 /// Copies a managed page that is in memory.

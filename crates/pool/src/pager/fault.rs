@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::ranges::{CHUNK_PAGES, Layout, Place, Slot, lock};
+use super::ranges::{CHUNK_BYTES, CHUNK_PAGES, Layout, Place, Slot, lock};
 use super::record::FaultKind;
 use super::room::FrameState;
 use super::stats::add;
@@ -65,6 +65,12 @@ impl Inner {
         self.jobs.window(window);
     }
 
+    /// Has a window read, and what follows a long one staged.
+    pub(super) fn follow(&self, ground: &Ground, window: Window) {
+        self.order(window);
+        self.stage_behind(ground, window);
+    }
+
     /// Serves a fault as far as that goes without a read. `zeros` are [`BATCH`] pages.
     pub(super) fn begin(&self, ground: &Ground, fault: Fault, zeros: &[u8]) -> Served {
         let (page, write) = (fault.address / PAGE * PAGE, fault.write);
@@ -76,7 +82,7 @@ impl Inner {
         }
         let Some((mut chunk, at)) = ground.layout.chunk(page) else { return nothing };
         let first = page - at * PAGE;
-        if chunk[at].place == Place::Fresh && chunk.staged.is_none() && self.stages.any() {
+        if chunk[at].place == Place::Fresh && self.gives_huge(ground, &chunk, first) {
             drop(chunk);
             self.stage_first(ground, first);
             let Some((again, _)) = ground.layout.chunk(page) else { return nothing };
@@ -107,7 +113,7 @@ impl Inner {
                 let installed = ground.install(page, &zeros[..count * PAGE], false);
                 self.settle(ground, page, (installed, count), |_| Place::Dirty, |_| Place::Fresh);
                 if at + count == CHUNK_PAGES {
-                    self.stage_fresh(ground, first);
+                    self.stage_fresh(ground, first, first + CHUNK_BYTES);
                 }
                 nothing
             }

@@ -7,17 +7,14 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, RwLockWriteGuard};
 
 use deepram_core::cache::Replacement;
 
-use super::jobs::Jobs;
 use super::ranges::{Layout, Place, lock};
-use super::returns::Returns;
 use super::sharing::{Sharing, Table};
-use super::stage::Stages;
-use super::{Ground, Inner, PAGE, Pager, Room, Spans, runs_of};
+use super::{Ground, Inner, PAGE, Pager, Parts, Room, Spans, runs_of};
 use crate::uffd::{self, Uffd, WatchMode};
 
 /// Everything at rest, from just before a fork to just after it. Either [`Forking::parent`] or
@@ -85,33 +82,17 @@ impl Forking<'_> {
         Inner::forget_huge(&layout, &mut *policy);
         let shed = shed(&layout, left_out, &mut *policy, &mut room)?;
         let frames = old.frames.inherited(shed + Sharing::counted(&self.table) + self.staged);
-        let stages = Stages::new(&watch, old.dram.load(Relaxed) / PAGE, old.options.stages());
-        let inner = Arc::new(Inner {
-            ground: RwLock::new(Ground { layout, watch, store, advice }),
-            policy: Mutex::new(policy),
-            room: Mutex::new(room),
-            stages,
-            runs: Mutex::default(),
+        let inner = Arc::new(Inner::new(Parts {
+            ground: Ground { layout, watch, store, advice },
+            policy,
+            room,
             sharing: Sharing::inherited(self.table, left_out),
-            jobs: Jobs::new()?,
             frames,
-            dram: AtomicUsize::new(old.dram.load(Relaxed)),
-            evictor: Mutex::default(),
-            returns: Returns::default(),
+            dram: old.dram.load(Relaxed),
             forked: true,
-            kin: AtomicBool::new(true),
-            chunks_leaving: AtomicUsize::new(0),
-            work: (Mutex::new(false), Condvar::new()),
-            writers: AtomicUsize::new(0),
-            handlers: AtomicUsize::new(0),
-            stopping: AtomicBool::new(false),
-            overcommitted: AtomicBool::new(false),
-            complained: Mutex::default(),
-            counters: super::Counters::default(),
-            record: super::Recorder::wanted(&old.options),
-            descriptors: Mutex::new(vec![self.writer.as_raw_fd()]),
+            descriptors: vec![self.writer.as_raw_fd()],
             options: old.options.clone(),
-        });
+        })?);
         {
             let mut ground = inner.write();
             for (start, end) in left_out.iter().chain(wiped.iter()) {

@@ -182,8 +182,7 @@ impl<'a> Handler<'a> {
             let begun = Instant::now();
             let served = inner.begin(ground, fault, &self.zeros);
             if let Some(window) = served.window {
-                inner.order(window);
-                inner.stage_behind(ground, window);
+                inner.follow(ground, window);
             }
             if let Some(coming) = served.read {
                 self.start(berth, Flight { pages: vec![coming], cause: Cause::Fault(begun) });
@@ -243,8 +242,7 @@ impl<'a> Handler<'a> {
         match (read, cause) {
             (Ok(()), Cause::Fault(begun)) => {
                 if let Some(window) = inner.came(ground, pages[0], bytes) {
-                    inner.order(window);
-                    inner.stage_behind(ground, window);
+                    inner.follow(ground, window);
                 }
                 inner.counters.latency(begun.elapsed());
             }

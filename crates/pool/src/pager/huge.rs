@@ -7,6 +7,8 @@
 use std::sync::MutexGuard;
 use std::time::Duration;
 
+use deepram_core::cache::Replacement;
+
 use super::ranges::{CHUNK_BYTES, CHUNK_PAGES, Chunk, Layout, Page, Place, Slot, lock};
 use super::room::{Frame, FrameState};
 use super::stage::SMALL;
@@ -116,38 +118,35 @@ impl Inner {
         }
     }
 
-    /// Fresh memory is touched: if it is to be a huge page, it is staged.
-    pub(super) fn stage_first(&self, ground: &Ground, chunk: usize) {
-        let asked = ground.advice.huge.within(chunk, chunk + CHUNK_BYTES) == [(chunk, chunk + CHUNK_BYTES)];
+    /// Whether fresh memory that is touched here is to be a huge page at once.
+    pub(super) fn gives_huge(&self, ground: &Ground, chunk: &Chunk, address: usize) -> bool {
+        let asked = || ground.advice.huge.covers(address, address + CHUNK_BYTES);
         // What the kernel would give room for is given only while there is much room.
         let roomy = || self.frames.excess(self.frames.limit() / ROOMY) == 0;
-        if !(asked && self.stages.any() || self.stages.always()) || !roomy() {
-            return;
-        }
-        let fresh =
-            |(chunk, _): (MutexGuard<'_, Chunk>, usize)| chunk.iter().all(|page| page.place == Place::Fresh);
-        if ground.layout.chunk(chunk).is_some_and(fresh) {
-            // Before what may be wanted.
-            self.stage(ground, chunk, Duration::ZERO);
-        }
+        let fresh = || chunk.iter().all(|page| page.place == Place::Fresh);
+        self.stages.any() && chunk.staged.is_none() && (self.stages.always() || asked()) && roomy() && fresh()
+    }
+
+    /// Has fresh memory that is touched staged, before what may be wanted.
+    pub(super) fn stage_first(&self, ground: &Ground, chunk: usize) {
+        self.stage(ground, chunk, Duration::ZERO);
     }
 
     /// A chunk comes into memory: what follows is staged, unless it is fresh memory touched out of order.
     pub(super) fn stage_next(&self, ground: &Ground, chunk: usize, fresh: bool) {
-        let touched =
-            |(chunk, _): (MutexGuard<'_, Chunk>, usize)| chunk.iter().all(|page| page.place != Place::Fresh);
-        if !fresh || ground.layout.chunk(chunk.saturating_sub(CHUNK_BYTES)).is_some_and(touched) {
+        if fresh {
+            self.stage_fresh(ground, chunk.saturating_sub(CHUNK_BYTES), chunk + CHUNK_BYTES);
+        } else {
             self.stage_from(ground, chunk + CHUNK_BYTES);
         }
     }
 
-    /// The end of a chunk was touched for the first time: if all of it is, a stream fills memory, and what follows is
-    /// staged.
-    pub(super) fn stage_fresh(&self, ground: &Ground, chunk: usize) {
+    /// If all of a chunk has been touched, a stream fills memory: what is from `next` on is staged.
+    pub(super) fn stage_fresh(&self, ground: &Ground, chunk: usize, next: usize) {
         let filled =
             |(chunk, _): (MutexGuard<'_, Chunk>, usize)| chunk.iter().all(|page| page.place != Place::Fresh);
         if self.stages.any() && ground.layout.chunk(chunk).is_some_and(filled) {
-            self.stage_from(ground, chunk + CHUNK_BYTES);
+            self.stage_from(ground, next);
         }
     }
 
@@ -159,7 +158,10 @@ impl Inner {
     fn stage(&self, ground: &Ground, address: usize, age: Duration) {
         // Many processes may share the budget, and much may be beside what is paged.
         let share = self.frames.share();
-        if !self.stages.any() || share < SMALL / 4 * 3 * CHUNK_PAGES || !ground.layout.is_whole(address) {
+        if !self.stages.any()
+            || share < SMALL / 4 * 3 * CHUNK_PAGES
+            || !ground.layout.covers(address, address + CHUNK_BYTES)
+        {
             return;
         }
         if !ground.advice.small.within(address, address + CHUNK_BYTES).is_empty() {
@@ -191,7 +193,7 @@ impl Inner {
         if !chunk.might_be_staged() {
             return false;
         }
-        if chunk.source().is_some() {
+        if chunk[0].place == Place::Fresh {
             return true;
         }
         let mut room = lock(&self.room);
@@ -295,25 +297,19 @@ impl Inner {
     /// Before a fork: what parent and child will both have is divided. A huge page of which each has stored to a part
     /// would stay in memory whole beside the copies of those parts. What is clean the child leaves to its parent.
     pub(super) fn split_dirty(&self, ground: &Ground) {
-        for (start, end) in ground.layout.all() {
-            for (address, mut chunk) in ground.layout.chunks(start, end) {
-                if chunk[0].place == Place::Dirty {
-                    self.split(&mut chunk, address);
-                }
+        for (address, mut chunk) in ground.layout.chunks(0, usize::MAX) {
+            if chunk[0].place == Place::Dirty {
+                self.split(&mut chunk, address);
             }
         }
     }
 
     /// Of a forked child, which has none of its parent's stages: chunks are pages.
-    pub(super) fn forget_huge(layout: &Layout, policy: &mut dyn deepram_core::cache::Replacement<u64>) {
-        let all: Vec<(usize, usize)> = layout.all().collect();
-        for (start, end) in all {
-            for (address, mut chunk) in layout.chunks(start, end) {
-                (chunk.staged, chunk.awaited) = (None, None);
-                if std::mem::take(&mut chunk.huge) {
-                    policy.remove(key(address));
-                    pages_of(address).for_each(|page| policy.insert((page / PAGE) as u64));
-                }
+    pub(super) fn forget_huge(layout: &Layout, policy: &mut dyn Replacement<u64>) {
+        for (address, mut chunk) in layout.chunks(0, usize::MAX) {
+            (chunk.staged, chunk.awaited) = (None, None);
+            if std::mem::take(&mut chunk.huge) {
+                name_pages(policy, address);
             }
         }
     }
@@ -323,11 +319,7 @@ impl Inner {
         if !std::mem::take(&mut chunk.huge) {
             return;
         }
-        {
-            let mut policy = lock(&self.policy);
-            policy.remove(key(address));
-            pages_of(address).for_each(|page| policy.insert((page / PAGE) as u64));
-        }
+        name_pages(&mut **lock(&self.policy), address);
         // Advice about a part of it has the kernel divide it. If it does not, as a forked child has it as well, its
         // memory comes free when all of it has left.
         // SAFETY: changes no contents.
@@ -389,6 +381,12 @@ fn runs_of_slots(slots: &[Slot]) -> Option<Vec<(Slot, usize)>> {
     let runs: Vec<(Slot, usize)> =
         slots.chunk_by(follow).map(|run| (run[0], run.len())).take(RUNS + 1).collect();
     (runs.len() <= RUNS).then_some(runs)
+}
+
+/// The policy knows a chunk by its pages instead of by its own key.
+fn name_pages(policy: &mut dyn Replacement<u64>, chunk: usize) {
+    policy.remove(key(chunk));
+    pages_of(chunk).for_each(|page| policy.insert((page / PAGE) as u64));
 }
 
 /// The pages of a chunk, by their addresses.

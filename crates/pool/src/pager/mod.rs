@@ -287,6 +287,19 @@ struct Inner {
     options: PagerOptions,
 }
 
+/// What a new pager and a forked process's differ in.
+struct Parts {
+    ground: Ground,
+    policy: Box<dyn Replacement<u64> + Send>,
+    room: Room,
+    sharing: Sharing,
+    frames: Frames,
+    dram: usize,
+    forked: bool,
+    descriptors: Vec<i32>,
+    options: PagerOptions,
+}
+
 /// A pager; see the module. Dropping it stops it, and leaves what is managed to the kernel: pages that are
 /// not in memory then read as zeros. So whoever has memory managed keeps the pager.
 pub struct Pager {
@@ -321,39 +334,22 @@ impl Pager {
             ));
         }
         let frames = options.dram as usize / PAGE;
-        let watch = Uffd::new(WatchMode::All)?;
-        let stages = Stages::new(&watch, frames, options.stages());
-        let inner = Arc::new(Inner {
-            ground: RwLock::new(Ground {
+        let inner = Arc::new(Inner::new(Parts {
+            ground: Ground {
                 layout: Layout::default(),
-                watch,
+                watch: Uffd::new(WatchMode::All)?,
                 store: Store::create(&options.directory, options.store_limit)?,
                 advice: Advice::default(),
-            }),
-            policy: Mutex::new(options.policy.build(frames)),
-            room: Mutex::new(Room::new(frames / ROOM_SHARE)?),
-            stages,
-            runs: Mutex::default(),
+            },
+            policy: options.policy.build(frames),
+            room: Room::new(frames / ROOM_SHARE)?,
             sharing: Sharing::default(),
-            jobs: Jobs::new()?,
             frames: Frames::new(frames, options.shared),
-            dram: AtomicUsize::new(options.dram as usize),
-            evictor: Mutex::default(),
-            returns: Returns::default(),
+            dram: options.dram as usize,
             forked: false,
-            kin: AtomicBool::new(false),
-            chunks_leaving: AtomicUsize::new(0),
-            work: (Mutex::new(false), Condvar::new()),
-            writers: AtomicUsize::new(0),
-            handlers: AtomicUsize::new(0),
-            stopping: AtomicBool::new(false),
-            overcommitted: AtomicBool::new(false),
-            complained: Mutex::default(),
-            counters: Counters::default(),
-            record: Recorder::wanted(&options),
-            descriptors: Mutex::default(),
+            descriptors: Vec::new(),
             options,
-        });
+        })?);
         let pager = Self { inner, threads: Mutex::new(None) };
         *lock(&pager.threads) = Some(pager.inner.start()?);
         Ok(pager)
@@ -543,6 +539,36 @@ impl Drop for Pager {
 }
 
 impl Inner {
+    fn new(parts: Parts) -> io::Result<Self> {
+        let Parts { ground, policy, room, sharing, frames, dram, forked, descriptors, options } = parts;
+        Ok(Self {
+            stages: Stages::new(&ground.watch, dram / PAGE, options.stages()),
+            ground: RwLock::new(ground),
+            policy: Mutex::new(policy),
+            room: Mutex::new(room),
+            runs: Mutex::default(),
+            sharing,
+            jobs: Jobs::new()?,
+            frames,
+            dram: AtomicUsize::new(dram),
+            evictor: Mutex::default(),
+            returns: Returns::default(),
+            forked,
+            kin: AtomicBool::new(forked),
+            chunks_leaving: AtomicUsize::new(0),
+            work: (Mutex::new(false), Condvar::new()),
+            writers: AtomicUsize::new(0),
+            handlers: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
+            overcommitted: AtomicBool::new(false),
+            complained: Mutex::default(),
+            counters: Counters::default(),
+            record: Recorder::wanted(&options),
+            descriptors: Mutex::new(descriptors),
+            options,
+        })
+    }
+
     /// Starts the threads, and serves faults until they have begun: a new thread's first steps are the C
     /// library's, which may use managed memory (the locale's tables).
     fn start(self: &Arc<Self>) -> io::Result<Threads> {

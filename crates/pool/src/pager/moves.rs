@@ -135,15 +135,12 @@ impl Inner {
         let whole = there == CHUNK_PAGES;
         let _ = ground.watch.wake(address, CHUNK_BYTES);
         // SAFETY: managed memory that is there and protected; who would unmap it waits for the ground.
-        let stored = whole && !writable && unsafe { sum_at(address) } != before;
-        if stored {
-            let unprotected = ground.watch.unprotect(address, CHUNK_BYTES);
-            debug_assert!(unprotected.is_ok(), "{unprotected:?}");
+        let doubtful = !writable && (!whole || unsafe { sum_at(address) } != before);
+        if doubtful {
+            let unprotected = ground.watch.unprotect(address, there * PAGE);
+            debug_assert!(unprotected.is_ok() || !whole, "{unprotected:?}");
         }
-        let dirty = writable || stored || !whole;
-        if dirty && !writable && !whole {
-            let _ = ground.watch.unprotect(address, there * PAGE);
-        }
+        let dirty = writable || doubtful;
         if dirty && !fresh {
             from[..there].iter().filter_map(slot_of).for_each(|slot| ground.store.give_up(slot));
         }
@@ -205,15 +202,14 @@ impl Inner {
 
     /// Has a chunk leave, into the stage `spare` if that is given, which is the caller's and holds no page, and holds its
     /// page afterwards. `false` if it does not leave: the store takes nothing, or it is 512 pages from now on.
-    pub(super) fn leave_whole(&self, ground: &Ground, address: usize, spare: Option<usize>) -> bool {
-        let Some((mut chunk, _)) = ground.layout.chunk(address) else { return false };
+    pub(super) fn leave_whole(&self, ground: &Ground, address: usize, spare: Option<usize>) {
+        let Some((mut chunk, _)) = ground.layout.chunk(address) else { return };
         if !chunk.huge {
-            return false;
+            return;
         }
         if chunk.iter().any(|page| page.pinned) {
-            lock(&self.policy).insert(key(address));
             self.split(&mut chunk, address);
-            return false;
+            return;
         }
         let from = chunk.places();
         let dirty = from[0] == Place::Dirty;
@@ -246,8 +242,8 @@ impl Inner {
         }
         drop(exit);
         self.chunks_leaving.fetch_sub(1, Relaxed);
-        let Some((mut chunk, _)) = ground.layout.chunk(address) else { return false };
-        match &left {
+        let Some((mut chunk, _)) = ground.layout.chunk(address) else { return };
+        match left {
             Left::Stored(slots) => {
                 chunk.set(|n| Place::Stored(slots[n]));
                 chunk.huge = false;
@@ -257,16 +253,14 @@ impl Inner {
                 }
             }
             Left::Here { writable } => {
-                chunk.set(|n| if *writable { Place::Dirty } else { from[n] });
+                chunk.set(|n| if writable { Place::Dirty } else { from[n] });
                 // Whatever stops it stops huge pages, not small ones.
-                lock(&self.policy).insert(key(address));
                 self.split(&mut chunk, address);
             }
         }
         chunk.iter_mut().for_each(|page| page.wanted = false);
         drop(chunk);
         let _ = ground.watch.wake(address, CHUNK_BYTES);
-        matches!(left, Left::Stored(_))
     }
 
     /// Moves a chunk out of memory, and writes it if it is dirty. If that fails it is back in memory.

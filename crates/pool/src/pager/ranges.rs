@@ -192,9 +192,9 @@ impl Layout {
         self.chunks.range(range).filter_map(|(n, chunk)| Some((n * CHUNK_BYTES, lock(chunk.get()?))))
     }
 
-    /// Whether the whole chunk at this address is managed.
-    pub(super) fn is_whole(&self, chunk: usize) -> bool {
-        self.within(chunk, chunk + CHUNK_BYTES) == [(chunk, chunk + CHUNK_BYTES)]
+    /// Whether all of the range is managed.
+    pub(super) fn covers(&self, start: usize, end: usize) -> bool {
+        self.spans.covers(start, end)
     }
 
     /// Calls `f` with the address and state of each page of a managed range that anything is known of: all

@@ -62,6 +62,12 @@ impl Spans {
         all.filter(|(s, e)| s < e).collect()
     }
 
+    /// Whether all of these addresses are in the set.
+    #[must_use]
+    pub fn covers(&self, start: usize, end: usize) -> bool {
+        start >= end || self.all.range(..=start).next_back().is_some_and(|(_, its_end)| end <= *its_end)
+    }
+
     /// What of these addresses is not in the set, as starts and ends, in order.
     #[must_use]
     pub fn outside(&self, start: usize, end: usize) -> Vec<(usize, usize)> {
@@ -124,6 +130,7 @@ mod tests {
                     spans.within(from, from + len).into_iter().flat_map(|(s, e)| s..e).collect();
                 let wanted: Vec<usize> = model.range(from..from + len).copied().collect();
                 prop_assert_eq!(within, wanted);
+                prop_assert_eq!(spans.covers(from, from + len), (from..from + len).all(|at| model.contains(&at)));
                 let outside: Vec<usize> =
                     spans.outside(from, from + len).into_iter().flat_map(|(s, e)| s..e).collect();
                 let wanted: Vec<usize> = (from..from + len).filter(|at| !model.contains(at)).collect();

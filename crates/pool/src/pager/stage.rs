@@ -86,18 +86,16 @@ impl Stages {
     pub(super) fn new(watch: &Uffd, frames: usize, wanted: bool) -> Self {
         let chunks = frames / CHUNK_PAGES;
         let count = (chunks / CHUNKS).clamp(LEAST, MOST);
-        let given =
-            std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
-        let good = wanted
-            && chunks >= SMALL
-            && watch.transfers()
-            && linux().is_some_and(|version| version >= LINUX)
-            && (given.contains("[always]") || given.contains("[madvise]"));
+        let may =
+            wanted && chunks >= SMALL && watch.transfers() && linux().is_some_and(|version| version >= LINUX);
+        let enabled = "/sys/kernel/mm/transparent_hugepage/enabled";
+        let given = if may { std::fs::read_to_string(enabled).unwrap_or_default() } else { String::new() };
+        let always = given.contains("[always]");
+        let good = always || given.contains("[madvise]");
         let made = if good { map(watch, count).ok() } else { None };
         let (mapping, first, count) = made.map_or(((0, 0), 0, 0), |(mapping, first)| (mapping, first, count));
         let stage = || Stage { state: State::Free, holds: false, chunk: 0, since: Instant::now() };
         let desk = Desk { stages: (0..count).map(|_| stage()).collect(), ..Desk::default() };
-        let always = given.contains("[always]");
         let (ordered, exit) = (Condvar::new(), Mutex::new(()));
         Self { mapping, first, count, always, desk: Mutex::new(desk), ordered, exit }
     }
