@@ -429,6 +429,8 @@ impl Inner {
             return true;
         };
         self.refused(&error);
+        #[cfg(test)]
+        self.linger();
         self.bring_back(ground, &staying);
         false
     }
@@ -465,7 +467,8 @@ impl Inner {
     fn bring_back(&self, ground: &Ground, pages: &[(usize, u32, &[u8])]) {
         for (page, number, bytes) in pages {
             let Some((mut chunk, at)) = ground.layout.chunk(*page) else { continue };
-            if chunk[at].place == Place::Waiting(*number) {
+            let waits = chunk[at].place == Place::Waiting(*number);
+            if waits {
                 let installed = ground.install(*page, bytes, false);
                 debug_assert_eq!(installed, 1, "a managed page can be installed");
                 chunk[at].place = Place::Dirty;
@@ -473,8 +476,15 @@ impl Inner {
                 lock(&self.policy).insert((page / PAGE) as u64);
             }
             drop(chunk);
-            lock(&self.room).leave(*number);
-            self.frames.give(1);
+            let mut room = lock(&self.room);
+            let frame = room.frame(*number);
+            if waits || frame.state == FrameState::Left {
+                room.leave(*number);
+                self.frames.give(1);
+            } else {
+                // It is coming back just now, from this frame: who brings it gives the frame up.
+                frame.state = FrameState::Waiting;
+            }
         }
     }
 }

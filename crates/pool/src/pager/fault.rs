@@ -251,6 +251,8 @@ impl Inner {
         // Not on the store yet: dirty, whatever becomes of the write.
         let writable = writable || slot.is_none();
         self.frames.take(1);
+        #[cfg(test)]
+        self.linger();
         let installed = ground.install(page, bytes, !writable);
         let mut room = lock(&self.room);
         let frame = room.frame(number);

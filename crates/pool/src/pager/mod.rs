@@ -285,6 +285,9 @@ struct Inner {
     /// Those of the handlers, and the pipe that tells a parent that this process lives.
     descriptors: Mutex<Vec<i32>>,
     options: PagerOptions,
+    /// Set by a test that wants others to come in between, where that is rare.
+    #[cfg(test)]
+    lingering: AtomicBool,
 }
 
 /// What a new pager and a forked process's differ in.
@@ -566,6 +569,8 @@ impl Inner {
             record: Recorder::wanted(&options),
             descriptors: Mutex::new(descriptors),
             options,
+            #[cfg(test)]
+            lingering: AtomicBool::new(false),
         })
     }
 
@@ -615,6 +620,13 @@ impl Inner {
         self.nudge();
         self.jobs.stop();
         self.stages.stop();
+    }
+
+    #[cfg(test)]
+    fn linger(&self) {
+        if self.lingering.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Ground> {

@@ -180,7 +180,7 @@ impl Inner {
         // SAFETY: none of its pages is in memory: all are coming.
         let (moved, _) = unsafe { carry(&ground.watch, address, staged) };
         #[cfg(test)]
-        linger();
+        self.linger();
         if protect && moved > 0 {
             let protected = ground.watch.protect(address, moved);
             debug_assert!(protected.is_ok(), "{protected:?}");
@@ -326,17 +326,6 @@ impl Inner {
         add(&self.counters.written, CHUNK_PAGES as u64);
         self.overcommitted.store(false, Relaxed);
         Ok(slots)
-    }
-}
-
-/// Set by a test that wants stores to come between a page's moving and its being protected.
-#[cfg(test)]
-pub(super) static LINGERING: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
-
-#[cfg(test)]
-fn linger() {
-    if LINGERING.load(Relaxed) {
-        std::thread::sleep(std::time::Duration::from_millis(2));
     }
 }
 

@@ -144,6 +144,7 @@ impl Room {
 
     /// Gives the frame up.
     pub(super) fn leave(&mut self, number: u32) {
+        debug_assert!(self.frames[number as usize].state != FrameState::Free, "frame {number} is free");
         self.frames[number as usize].state = FrameState::Free;
         self.free.push(number);
     }

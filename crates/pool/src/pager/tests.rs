@@ -228,6 +228,35 @@ fn a_full_store_loses_nothing() {
 }
 
 #[test]
+fn what_comes_back_while_a_full_store_refuses_it_is_kept() {
+    let Some(pager) = pager(4 << 20, |options| options.store_limit = 16 << 20) else { return };
+    let memory = managed(&pager, 32 << 20);
+    let pages = memory.len / PAGE;
+    (0..pages).for_each(|page| memory.set(page * 512 + page % 512, page as u64 + 1));
+    pager.inner.lingering.store(true, Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        for seed in 0..4 {
+            let memory = &memory;
+            scope.spawn(move || {
+                let mut random = ChaCha8Rng::seed_from_u64(seed);
+                let begun = Instant::now();
+                while begun.elapsed() < Duration::from_secs(3) {
+                    let page = random.random_range(0..pages);
+                    let found = memory.get(page * 512 + page % 512);
+                    assert_eq!(found, page as u64 + 1, "seed {seed} page {page}");
+                }
+            });
+        }
+    });
+    pager.inner.lingering.store(false, Ordering::Relaxed);
+    for page in 0..pages {
+        assert_eq!(memory.get(page * 512 + page % 512), page as u64 + 1, "page {page}");
+    }
+    assert!(pager.stats().failures > 0);
+    unmap(&pager, &memory);
+}
+
+#[test]
 fn memory_keeps_its_contents_where_it_is_moved_to() {
     let Some(pager) = pager(4 << 20, |_| {}) else { return };
     let memory = managed(&pager, 16 << 20);

@@ -202,7 +202,7 @@ fn stores_while_a_huge_page_comes_are_kept() {
     let Some(pager) = staged(|_| {}) else { return };
     let memory = managed(&pager, DATA);
     (0..PAGES).for_each(|page| memory.set(page * 512, page as u64));
-    moves::LINGERING.store(true, Ordering::Relaxed);
+    pager.inner.lingering.store(true, Ordering::Relaxed);
     let (done, at) = (AtomicBool::new(false), AtomicUsize::new(0));
     let mut shadow = std::thread::scope(|scope| {
         let storing = scope.spawn(|| {
@@ -224,7 +224,7 @@ fn stores_while_a_huge_page_comes_are_kept() {
         done.store(true, Ordering::Relaxed);
         storing.join().unwrap()
     });
-    moves::LINGERING.store(false, Ordering::Relaxed);
+    pager.inner.lingering.store(false, Ordering::Relaxed);
     assert!(shadow.iter().filter(|word| **word > 0).count() > 10, "few were stored to");
     // All leave and come back, twice.
     for round in 0..2 {
