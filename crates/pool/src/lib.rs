@@ -41,6 +41,7 @@ pub mod pager;
 pub mod peer;
 mod pool;
 mod region;
+mod ring;
 mod serving;
 mod slots;
 mod stats;

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use io_uring::{IoUring, opcode, types};
 
 use super::Device;
+use crate::ring;
 use crate::slots::Slot;
 
 /// The part of the reads under way that is waited for, so that as many are started with one call: the system call, its
@@ -43,7 +44,7 @@ pub(crate) struct ReadQueue {
 impl ReadQueue {
     /// A queue of so many reads; of one at a time if the kernel has no `ring`, or none is wanted.
     pub(crate) fn new(depth: u16, ring: bool) -> Self {
-        let ring = if ring { IoUring::new(u32::from(depth)).ok() } else { None };
+        let ring = if ring { ring::ring(u32::from(depth)) } else { None };
         let mut under_way = Vec::new();
         under_way.resize_with(usize::from(depth), || None);
         let free = (0..usize::from(depth)).rev().collect();
@@ -114,6 +115,7 @@ impl ReadQueue {
                 // As above; what is left is sent off the next time.
                 self.pushed = self.pushed.saturating_sub(ring.submit().unwrap_or(0));
             }
+            ring::take_in(ring);
             self.collect();
         }
         let ended = self.ended.pop_front()?;

@@ -12,6 +12,7 @@ use super::ranges::Slot;
 use super::store::Store;
 use super::{BATCH, PAGE};
 use crate::buffer::AlignedBuf;
+use crate::ring;
 
 /// Reads of one page that can be under way.
 const SINGLES: usize = 48;
@@ -50,7 +51,7 @@ pub(super) struct Reads {
 impl Reads {
     /// Reads by a ring of its own; one at a time if the kernel refuses one, or none is wanted.
     pub(super) fn new(ring: bool) -> Self {
-        let ring = if ring { IoUring::new((SINGLES + RUNS) as u32).ok() } else { None };
+        let ring = if ring { ring::ring((SINGLES + RUNS) as u32) } else { None };
         Self {
             ring,
             singles: AlignedBuf::zeroed(SINGLES * PAGE),
@@ -145,7 +146,9 @@ impl Reads {
         if let Some(done) = self.done.pop_front() {
             return Some(done);
         }
-        let entry = self.ring.as_mut()?.completion().next()?;
+        let ring = self.ring.as_mut()?;
+        ring::take_in(ring);
+        let entry = ring.completion().next()?;
         self.under_way -= 1;
         let berth = Berth(entry.user_data() as u16);
         let whole = u32::try_from(entry.result()) == Ok(self.lengths[usize::from(berth.0)]);
