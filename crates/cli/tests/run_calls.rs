@@ -79,3 +79,19 @@ fn memory_that_is_not_paged_counts_against_the_budget() {
     // The library's own memory that is in no table, and what the kernel has not counted yet.
     assert!(there * 4096 <= (64 + 6) * MIB, "{there} pages are in DRAM, {} may be", 64 * MIB / 4096);
 }
+
+#[test]
+fn a_thread_that_is_kept_on_a_processor_is_not_when_it_matters() {
+    let Some(places) = program("places") else { return };
+    let output = run(&["--dram", "16MiB", "--store", "/var/tmp"], &places, &[&(64 * MIB).to_string()]);
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{} {said}", output.status);
+    assert_eq!(text(&output.stdout), "0 wrong\n", "{said}");
+    let kept = said.lines().find_map(|line| line.strip_prefix("kept ")?.parse::<u32>().ok());
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    if processors == 1 || processors > 4 {
+        eprintln!("not shown: on {processors} processors nobody is kept");
+    } else {
+        assert!(kept.is_some_and(|kept| kept > 0), "never kept, so nothing was shown: {said}");
+    }
+}

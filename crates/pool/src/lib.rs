@@ -28,6 +28,7 @@
 mod ahead;
 mod buffer;
 mod cache;
+mod crew;
 pub mod device;
 mod error;
 mod format;

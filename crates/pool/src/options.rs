@@ -86,11 +86,15 @@ pub struct FaultOptions {
     pub ring: bool,
     /// Whether segments are read ahead of use, where misses follow each other at equal distances.
     pub ahead: bool,
+    /// Whether a thread that faults alone is kept on one processor while it does, that of the handler which serves it:
+    /// its faults take two thirds of the time so (`docs/adr/0022`). What it starts meanwhile would be kept there for good,
+    /// so whoever starts threads or processes does it within [`crate::Pool::unkept`].
+    pub keep: bool,
 }
 
 impl Default for FaultOptions {
     fn default() -> Self {
-        Self { handlers: 0, ring: true, ahead: true }
+        Self { handlers: 0, ring: true, ahead: true, keep: false }
     }
 }
 

@@ -37,11 +37,9 @@ pub(crate) fn stay_on(processor: usize) {
     let _ = rustix::thread::sched_setaffinity(None, &only);
 }
 
-/// What a handler sleeps on: descriptors that stay open as long as it lives. A fault wakes one handler if `once`, or
-/// all; a job one.
+/// What a handler sleeps on: descriptors that stay open as long as it lives. A job wakes one handler; whom a fault wakes
+/// a [`crate::crew::Crew`] says.
 pub(crate) fn interests(
-    watch: BorrowedFd<'_>,
-    once: bool,
     jobs: BorrowedFd<'_>,
     stop: BorrowedFd<'_>,
     ring: Option<BorrowedFd<'_>>,
@@ -50,13 +48,19 @@ pub(crate) fn interests(
     let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let other = EventData::new_u64(OTHER);
     let exclusive = EventFlags::IN | EventFlags::EXCLUSIVE;
-    epoll::add(&poll, watch, other, if once { exclusive } else { EventFlags::IN })?;
     epoll::add(&poll, jobs, other, exclusive)?;
     epoll::add(&poll, stop, EventData::new_u64(STOP), EventFlags::IN)?;
     if let Some(ring) = ring {
         epoll::add(&poll, ring, other, EventFlags::IN)?;
     }
     Ok(poll)
+}
+
+/// Has faults wake a handler: `once` if no other has been woken.
+pub(crate) fn add_faults(poll: &OwnedFd, watch: &OwnedFd, once: bool) -> rustix::io::Result<()> {
+    use epoll::{EventData, EventFlags};
+    let flags = if once { EventFlags::IN | EventFlags::EXCLUSIVE } else { EventFlags::IN };
+    epoll::add(poll, watch, EventData::new_u64(OTHER), flags)
 }
 
 /// A handler, seen from its thread.
@@ -66,6 +70,12 @@ pub(crate) trait Serve {
 
     /// Whether nothing is under way.
     fn is_idle(&self) -> bool;
+
+    /// Others want the processor.
+    fn is_crowded(&mut self);
+
+    /// Nothing is under way: the thread sleeps.
+    fn rest(&mut self);
 }
 
 /// Body of a handler's thread: serves until told to stop and nothing is under way.
@@ -83,8 +93,11 @@ pub(crate) fn run(handler: &mut impl Serve, poll: &OwnedFd) {
         if stopping && idle {
             return;
         }
-        if !idle && patience.lasts() {
+        if !idle && patience.lasts(|| handler.is_crowded()) {
             continue;
+        }
+        if idle {
+            handler.rest();
         }
         match epoll::wait(poll, &mut events, None) {
             Ok(n) => stopping |= events[..n].iter().any(|event| event.data.u64() == STOP),
@@ -117,10 +130,11 @@ impl Patience {
     }
 
     /// Nothing was found; whether to look again. If not, the thread sleeps.
-    fn lasts(&mut self) -> bool {
+    fn lasts(&mut self, crowded: impl FnOnce()) -> bool {
         if self.crowded == 0 && self.since.elapsed() < SPIN {
             if self.looked.elapsed() > LATE {
                 self.crowded = SLEEPS;
+                crowded();
             }
             self.looked = Instant::now();
             std::hint::spin_loop();

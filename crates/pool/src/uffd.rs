@@ -38,6 +38,8 @@ pub(crate) struct Fault {
     pub(crate) address: usize,
     /// The access was a store.
     pub(crate) write: bool,
+    /// The thread; 0 if the kernel does not say.
+    pub(crate) thread: i32,
 }
 
 /// Which faults must be served.
@@ -86,9 +88,10 @@ impl Uffd {
         let fd = open(mode).map_err(Refusal::Unavailable)?;
         let want = u64::from(raw::UFFD_FEATURE_PAGEFAULT_FLAG_WP);
         let (poison, transfer) = (u64::from(raw::UFFD_FEATURE_POISON), u64::from(raw::UFFD_FEATURE_MOVE));
+        let thread = u64::from(raw::UFFD_FEATURE_THREAD_ID);
         // Asked on a throw-away descriptor: a handshake uses one up.
         let offered = open(mode).and_then(|fd| api(&fd, 0)).unwrap_or(0);
-        let features = want | offered & (poison | transfer);
+        let features = want | offered & (poison | transfer | thread);
         api(&fd, features).map_err(|_| Refusal::Features)?;
         Ok(Self { fd, poisons: features & poison != 0, transfers: features & transfer != 0 })
     }
@@ -137,9 +140,11 @@ impl Uffd {
             return Ok(None);
         }
         // SAFETY: the kernel filled the `pagefault` member, as the event says.
-        let (address, flags) = unsafe { (message.arg.pagefault.address, message.arg.pagefault.flags) };
-        let write = flags & u64::from(raw::UFFD_PAGEFAULT_FLAG_WRITE) != 0;
-        Ok(Some(Fault { address: address as usize, write }))
+        let fault = unsafe { message.arg.pagefault };
+        // SAFETY: as above; zero where it does not say.
+        let thread = unsafe { fault.feat.ptid }.cast_signed();
+        let write = fault.flags & u64::from(raw::UFFD_PAGEFAULT_FLAG_WRITE) != 0;
+        Ok(Some(Fault { address: fault.address as usize, write, thread }))
     }
 
     /// Makes missing pages resident with these bytes, write-protected if `protect`, and wakes who waits.

@@ -162,7 +162,9 @@ fn run(seed: u64, faults: FaultOptions, policy: Option<Policy>) {
 #[test]
 fn threads_fault_while_syncs_rollbacks_frees_and_reclamation_go_on() {
     if mappable() {
-        seeds::each(3, |seed| run(seed, FaultOptions::default(), None));
+        seeds::each(4, |seed| {
+            run(seed, FaultOptions { keep: seed % 2 == 0, ..FaultOptions::default() }, None)
+        });
     }
 }
 

@@ -7,6 +7,7 @@
 //! | [`memory`] | `mmap`, `munmap`, `mremap`, `mprotect` |
 //! | [`advise`] | `madvise`, `mlock` |
 //! | [`threads`] | `pthread_create`: what the C library keeps of a thread stays in DRAM |
+//! | [`places`] | where a thread may run (`sched_setaffinity` and its family), and what inherits that: `posix_spawn`, `vfork`, `execve`, `system` and theirs |
 //! | [`descriptors`] | `close`, `close_range`, `dup2`: the pager's descriptors stay |
 //! | [`mod@fork`] | forks, so that the child gets a pager of its own |
 //!
@@ -25,6 +26,7 @@ pub mod malloc;
 mod marks;
 pub mod memory;
 mod next;
+pub mod places;
 mod setup;
 pub mod threads;
 

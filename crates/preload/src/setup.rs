@@ -4,7 +4,7 @@ use std::ffi::{CStr, OsStr};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use deepram_pool::pager::{Pager, PagerOptions, SharedBudget};
 
@@ -12,6 +12,8 @@ use crate::descriptors;
 use crate::inside::{self, Inside};
 
 static PAGER: AtomicPtr<Pager> = AtomicPtr::new(std::ptr::null_mut());
+/// Whose pager that is.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 /// The process's pager, once there is one.
 #[inline]
@@ -23,7 +25,13 @@ pub(crate) fn pager() -> Option<&'static Pager> {
 /// Makes this the process's pager, for good.
 pub(crate) fn install(pager: Pager) {
     descriptors::protect(&pager.descriptors());
+    PROCESS.store(std::process::id(), Ordering::Relaxed);
     PAGER.store(Box::into_raw(Box::new(pager)), Ordering::Release);
+}
+
+/// Whether this is the pager's process, not a child that uses its memory (`vfork`).
+pub(crate) fn is_here() -> bool {
+    PROCESS.load(Ordering::Relaxed) == std::process::id()
 }
 
 /// Says something to the user, once, without touching the program's streams.
@@ -56,6 +64,7 @@ pub(crate) fn begin() {
     let directory = variable(c"DEEPRAM_RUN_STORE").map_or_else(std::env::temp_dir, path);
     let mut options = PagerOptions::new(dram, directory);
     options.whole = true;
+    options.keep = true;
     options.on_thread = Some(inside::for_good);
     options.on_descriptor = Some(descriptors::note);
     if let Some(name) = variable(c"DEEPRAM_RUN_POLICY") {

@@ -7,6 +7,7 @@ use libc::{c_int, c_void, pthread_attr_t, pthread_t};
 
 use crate::inside::Inside;
 use crate::next;
+use crate::places::unkept;
 
 type Create = unsafe extern "C" fn(
     *mut pthread_t,
@@ -31,5 +32,7 @@ pub unsafe extern "C" fn pthread_create(
     let _inside = Inside::enter();
     let Some(next) = next::find(&NEXT, c"pthread_create") else { return libc::EAGAIN };
     // SAFETY: the C library's function of this name, with the caller's arguments.
-    unsafe { std::mem::transmute::<*mut c_void, Create>(next)(thread, attributes, start, argument) }
+    unkept(|| unsafe {
+        std::mem::transmute::<*mut c_void, Create>(next)(thread, attributes, start, argument)
+    })
 }

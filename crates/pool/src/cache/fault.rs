@@ -74,6 +74,11 @@ impl Cache {
         }
     }
 
+    /// Whether a fault finds its segment in DRAM, as far as can be told before it is served.
+    pub(super) fn is_resident(&self, index: Index) -> bool {
+        self.lock().flags[index as usize] & RESIDENT != 0
+    }
+
     /// Takes a fault as far as it gets without waiting, and says what is to be read ahead.
     pub(super) fn begin_fault(
         &self,

@@ -15,6 +15,7 @@ use super::fault::Begun;
 use super::threads::Plan;
 use super::{Access, Cache, Index};
 use crate::buffer::AlignedBuf;
+use crate::crew::Seat;
 use crate::device::{Ended, ReadQueue};
 use crate::error::Result;
 use crate::serving::Serve;
@@ -82,11 +83,14 @@ struct Fault {
     generation: u64,
     /// CRC of its bytes.
     crc: u32,
+    /// When it was taken.
+    begun: Instant,
 }
 
 /// One handler.
 pub(super) struct Handler<'a> {
     cache: &'a Cache,
+    seat: Seat<'a>,
     reads: Reads,
     /// By berth.
     flights: Vec<Option<Flight>>,
@@ -99,13 +103,17 @@ pub(super) struct Handler<'a> {
 }
 
 impl<'a> Handler<'a> {
-    pub(super) fn new(cache: &'a Cache, reads: Reads) -> Self {
+    pub(super) fn new(cache: &'a Cache, reads: Reads, seat: Seat<'a>) -> Self {
         let zeros = AlignedBuf::zeroed(cache.segment_bytes());
-        Self { cache, reads, flights: Vec::new(), waiting: Vec::new(), asked: Instant::now(), zeros }
+        let (flights, waiting) = (Vec::new(), Vec::new());
+        Self { cache, seat, reads, flights, waiting, asked: Instant::now(), zeros }
     }
 
     fn take_faults(&mut self) -> bool {
         for taken in 0..self.reads.taken {
+            if !self.seat.is_on_duty() {
+                return taken > 0;
+            }
             let Some(slot) = self.reads.slot(1, false) else { return taken > 0 };
             // An error means that the descriptor is unusable, and the end of all faults.
             let Some((offset, fault)) = self.cache.region.next_fault().ok().flatten() else {
@@ -114,6 +122,11 @@ impl<'a> Handler<'a> {
             };
             let index = (offset / self.cache.segment_bytes()) as Index;
             let access = if fault.write { Access::Write } else { Access::Read };
+            // A thread that waits for a read is kept while it is under way, others before they are woken.
+            let alone = self.seat.saw(fault.thread);
+            if alone && self.cache.is_resident(index) {
+                self.seat.keep(fault.thread);
+            }
             let begun = match self.cache.begin_fault(index, access) {
                 Ok((begun, window)) => {
                     if let Some(window) = window {
@@ -127,7 +140,15 @@ impl<'a> Handler<'a> {
                 }
             };
             match begun {
-                Begun::Read(generation) => self.read(Fault { index, access, generation, crc: 0 }, slot),
+                Begun::Read(generation) => {
+                    let loading = Fault { index, access, generation, crc: 0, begun: Instant::now() };
+                    self.read(loading, slot);
+                    if alone {
+                        // While the device is at work.
+                        self.reads.queue.submit();
+                        self.seat.keep(fault.thread);
+                    }
+                }
                 Begun::Served => self.reads.give_back(slot, 1),
                 Begun::Later => {
                     self.reads.give_back(slot, 1);
@@ -195,7 +216,10 @@ impl<'a> Handler<'a> {
                 let (store, page, segment) = self.cache.store_of(fault.index);
                 let fetched = store.arrived(page, segment, fault.crc, result, slot.bytes_mut());
                 match self.finish(fault, &slot, fetched) {
-                    None => self.reads.give_back(slot, 1),
+                    None => {
+                        self.seat.took(fault.begun.elapsed());
+                        self.reads.give_back(slot, 1);
+                    }
                     Some(generation) => {
                         fault.generation = generation;
                         self.read(fault, slot);
@@ -235,6 +259,14 @@ impl<'a> Handler<'a> {
 }
 
 impl Serve for Handler<'_> {
+    fn is_crowded(&mut self) {
+        self.seat.is_crowded();
+    }
+
+    fn rest(&mut self) {
+        self.seat.rest();
+    }
+
     fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.reads.queue.is_idle()
     }

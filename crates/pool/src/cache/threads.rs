@@ -10,6 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::Cache;
 use super::handler::{Handler, Reads};
 use crate::buffer::AlignedBuf;
+use crate::crew::{Crew, Member, Seat};
 use crate::device::ReadQueue;
 use crate::error::{PoolError, Result};
 use crate::options::FaultOptions;
@@ -36,6 +37,8 @@ pub(crate) struct Plan {
     count: usize,
     /// One for each of these processors; empty: anywhere.
     homes: Vec<usize>,
+    /// A thread that faults alone may be kept on one of them.
+    keep: bool,
     /// Many reads under way, or one.
     pub(super) ring: bool,
     /// Bytes of one.
@@ -67,7 +70,7 @@ impl Plan {
         let each = dram as usize / SHARE / count / 2 / segment;
         let singles = if ring { each.clamp(SINGLES.1, SINGLES.0) } else { 1 };
         let run = (each / RUNS).clamp(1, RUN_BYTES / segment);
-        Ok(Self { count, homes, ring, segment, singles, run })
+        Ok(Self { count, homes, keep: options.keep, ring, segment, singles, run })
     }
 
     /// Reads of runs under way.
@@ -87,24 +90,36 @@ pub(crate) struct Handlers {
     cache: Arc<Cache>,
     stop: OwnedFd,
     threads: Vec<JoinHandle<()>>,
+    crew: Option<Arc<Crew>>,
 }
 
 impl Handlers {
+    /// Who of them wakes at a fault.
+    pub(crate) fn crew(&self) -> Option<Arc<Crew>> {
+        self.crew.clone()
+    }
+
     pub(crate) fn start(cache: &Arc<Cache>, plan: &Plan) -> io::Result<Self> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
-        let mut handlers = Self { cache: Arc::clone(cache), stop, threads: Vec::new() };
+        let mut handlers = Self { cache: Arc::clone(cache), stop, threads: Vec::new(), crew: None };
         let Some(watch) = cache.region.watcher() else { return Ok(handlers) };
-        for n in 0..plan.count {
-            let reads = Reads::new(plan)?;
+        let reads = (0..plan.count).map(|_| Reads::new(plan)).collect::<io::Result<Vec<_>>>()?;
+        let members = reads.iter().enumerate().map(|(n, reads)| {
             let (jobs, ring) = (cache.ahead.ready(), reads.queue.as_fd());
-            let poll =
-                serving::interests(watch.as_fd(), plan.homes.is_empty(), jobs, handlers.stop.as_fd(), ring)?;
-            let home = plan.homes.get(n).copied();
-            let owned = Arc::clone(cache);
+            let poll = serving::interests(jobs, handlers.stop.as_fd(), ring)?;
+            Ok(Member { poll, home: plan.homes.get(n).copied() })
+        });
+        let members = members.collect::<io::Result<_>>()?;
+        let crew = Arc::new(Crew::new(members, watch.as_fd(), plan.keep)?);
+        handlers.crew = Some(Arc::clone(&crew));
+        for (n, reads) in reads.into_iter().enumerate() {
+            let (owned, crew) = (Arc::clone(cache), Arc::clone(&crew));
             let builder = std::thread::Builder::new().name(format!("deepram-fault-{n}"));
             handlers.threads.push(builder.spawn(move || {
-                home.into_iter().for_each(serving::stay_on);
-                serving::run(&mut Handler::new(&owned, reads), &poll);
+                let seat = Seat::new(&crew, n);
+                seat.begin();
+                let poll = seat.poll();
+                serving::run(&mut Handler::new(&owned, reads, seat), poll);
             })?);
         }
         for n in 0..ERRANDS {

@@ -108,13 +108,18 @@ impl ReadQueue {
         }
     }
 
+    /// Sends off what was started.
+    pub(crate) fn submit(&mut self) {
+        if let Some(ring) = self.ring.as_mut().filter(|_| self.pushed > 0) {
+            // As above; what is left is sent off the next time.
+            self.pushed = self.pushed.saturating_sub(ring.submit().unwrap_or(0));
+        }
+    }
+
     /// The next read that has ended, if there is one already.
     pub(crate) fn poll(&mut self) -> Option<Ended> {
+        self.submit();
         if let Some(ring) = self.ring.as_mut() {
-            if self.pushed > 0 {
-                // As above; what is left is sent off the next time.
-                self.pushed = self.pushed.saturating_sub(ring.submit().unwrap_or(0));
-            }
             ring::take_in(ring);
             self.collect();
         }

@@ -71,6 +71,14 @@ impl Inner {
         self.stage_behind(ground, window);
     }
 
+    /// Whether a fault has to wait for a read, as far as can be told before it is served.
+    pub(super) fn needs_read(&self, ground: &Ground, fault: Fault) -> bool {
+        ground.layout.contains(fault.address)
+            && ground.layout.chunk(fault.address).is_some_and(|(chunk, at)| {
+                chunk.staged.is_none() && matches!(chunk[at].place, Place::Stored(_))
+            })
+    }
+
     /// Serves a fault as far as that goes without a read. `zeros` are [`BATCH`] pages.
     pub(super) fn begin(&self, ground: &Ground, fault: Fault, zeros: &[u8]) -> Served {
         let (page, write) = (fault.address / PAGE * PAGE, fault.write);

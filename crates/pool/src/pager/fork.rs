@@ -15,12 +15,15 @@ use deepram_core::cache::Replacement;
 use super::ranges::{Layout, Place, lock};
 use super::sharing::{Sharing, Table};
 use super::{Ground, Inner, PAGE, Pager, Parts, Room, Spans, runs_of};
+use crate::crew::Crew;
 use crate::uffd::{self, Uffd, WatchMode};
 
 /// Everything at rest, from just before a fork to just after it. Either [`Forking::parent`] or
 /// [`Forking::child`] ends it; dropping it is what to do if the fork failed.
 pub struct Forking<'a> {
     inner: &'a Arc<Inner>,
+    /// The child is not to be kept where the thread that forks is.
+    unkept: Option<MutexGuard<'a, ()>>,
     ground: RwLockWriteGuard<'a, Ground>,
     table: MutexGuard<'a, Table>,
     /// Frames that the stages hold, which the child does not have.
@@ -37,12 +40,14 @@ impl Pager {
     /// There are no descriptors left for a pipe.
     pub fn forking(&self) -> io::Result<Forking<'_>> {
         let (reader, writer) = io::pipe()?;
+        let unkept = self.inner.crew.get().map(Crew::hold);
         let ground = self.inner.write();
         self.inner.split_dirty(&ground);
         let table = self.inner.sharing.lock();
         let staged = self.inner.stages.frames();
         Ok(Forking {
             inner: &self.inner,
+            unkept,
             ground,
             table,
             staged,
@@ -66,6 +71,8 @@ impl Forking<'_> {
     /// # Errors
     /// The kernel refuses another userfaultfd, or the directory another file.
     pub fn child(mut self, left_out: &Spans, wiped: &Spans) -> io::Result<Pager> {
+        // It is to start threads of its own.
+        self.unkept = None;
         let old = self.inner;
         let ground = &mut *self.ground;
         let store = ground.store.inherit(&old.options.directory)?;

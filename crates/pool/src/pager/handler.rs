@@ -7,7 +7,7 @@
 //! while; where others want its processor, it sleeps.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, RwLockReadGuard, mpsc};
 use std::thread::JoinHandle;
@@ -20,6 +20,7 @@ use super::reads::{Berth, Done, Reads};
 use super::stats::add;
 use super::{BATCH, Ground, Inner, PAGE};
 use crate::ahead::Window;
+use crate::crew::{Crew, Member, Seat};
 use crate::serving::{self, FEW, Serve};
 
 /// Stack of a handler: it needs little.
@@ -49,20 +50,32 @@ impl Handlers {
         };
         let each = many && count == processors.len();
         inner.handlers.store(count, Relaxed);
-        let mut threads = Vec::with_capacity(count);
         let all = std::iter::once(first).chain(std::iter::repeat_with(|| Reads::new(ring)));
-        for (n, reads) in all.take(count).enumerate() {
-            let poll = inner.interests(!each, &reads)?;
+        let all: Vec<Reads> = all.take(count).collect();
+        let home = |n: usize| each.then(|| processors[n]);
+        let members = all.iter().enumerate().map(|(n, reads)| {
+            let (jobs, stop) = (inner.jobs.ready(), inner.jobs.stopped());
+            Ok(Member { poll: serving::interests(jobs, stop, reads.as_fd())?, home: home(n) })
+        });
+        let members = members.collect::<io::Result<_>>()?;
+        let crew = Crew::new(members, inner.read().watch.as_fd(), inner.options.keep)?;
+        let rings = all.iter().filter_map(Reads::as_fd).map(|ring| ring.as_raw_fd());
+        lock(&inner.descriptors).extend(crew.descriptors().chain(rings));
+        // Once for each pager.
+        let _ = inner.crew.set(crew);
+        let mut threads = Vec::with_capacity(count);
+        for (n, reads) in all.into_iter().enumerate() {
             let (inner, begun) = (Arc::clone(inner), begun.clone());
-            let home = each.then(|| processors[n]);
             let thread = std::thread::Builder::new()
                 .name(format!("deepram-page-{n}"))
                 .stack_size(STACK)
                 .spawn(move || {
-                    home.into_iter().for_each(serving::stay_on);
-                    let mut handler = Handler::new(&inner, reads);
+                    let Some(seat) = inner.crew.get().map(|crew| Seat::new(crew, n)) else { return };
+                    seat.begin();
+                    let poll = seat.poll();
+                    let mut handler = Handler::new(&inner, reads, Some(seat));
                     inner.begin_thread(&begun);
-                    serving::run(&mut handler, &poll);
+                    serving::run(&mut handler, poll);
                 })?;
             threads.push(thread);
         }
@@ -88,18 +101,6 @@ impl Inner {
         // Nobody waits if the others could not be started.
         let _ = begun.send(());
     }
-
-    /// What a handler with these reads sleeps on. A fault wakes one of them if `once`, or all.
-    fn interests(&self, once: bool, reads: &Reads) -> io::Result<OwnedFd> {
-        let ground = self.read();
-        let ring = reads.as_fd();
-        let poll =
-            serving::interests(ground.watch.as_fd(), once, self.jobs.ready(), self.jobs.stopped(), ring)?;
-        let mut descriptors = lock(&self.descriptors);
-        descriptors.push(poll.as_raw_fd());
-        descriptors.extend(ring.map(|ring| ring.as_raw_fd()));
-        Ok(poll)
-    }
 }
 
 /// A read under way.
@@ -120,6 +121,7 @@ enum Cause {
 /// One handler.
 pub(super) struct Handler<'a> {
     inner: &'a Inner,
+    seat: Option<Seat<'a>>,
     /// Held while anything is under way.
     ground: Option<RwLockReadGuard<'a, Ground>>,
     reads: Reads,
@@ -136,9 +138,10 @@ impl<'a> Handler<'a> {
     /// Bytes of a handler's buffers.
     pub(super) const BYTES: usize = Reads::BYTES + BATCH * PAGE;
 
-    pub(super) fn new(inner: &'a Inner, reads: Reads) -> Self {
+    pub(super) fn new(inner: &'a Inner, reads: Reads, seat: Option<Seat<'a>>) -> Self {
         Self {
             inner,
+            seat,
             ground: None,
             reads,
             flights: Vec::new(),
@@ -171,6 +174,9 @@ impl<'a> Handler<'a> {
 
     fn take_faults(&mut self) -> bool {
         for taken in 0..TAKEN {
+            if self.seat.as_mut().is_some_and(|seat| !seat.is_on_duty()) {
+                return taken > 0;
+            }
             let Some(berth) = self.reads.berth(1, false) else { return true };
             let inner = self.inner;
             let ground = self.ground.get_or_insert_with(|| inner.read());
@@ -180,12 +186,22 @@ impl<'a> Handler<'a> {
                 return taken > 0;
             };
             let begun = Instant::now();
+            // A thread that waits for a read is kept while it is under way, others before they are woken.
+            let alone = self.seat.as_mut().is_some_and(|seat| seat.saw(fault.thread));
+            if alone && !inner.needs_read(ground, fault) {
+                self.seat.iter_mut().for_each(|seat| seat.keep(fault.thread));
+            }
             let served = inner.begin(ground, fault, &self.zeros);
             if let Some(window) = served.window {
                 inner.follow(ground, window);
             }
             if let Some(coming) = served.read {
                 self.start(berth, Flight { pages: vec![coming], cause: Cause::Fault(begun) });
+                if alone {
+                    // While the device is at work.
+                    self.reads.submit();
+                    self.seat.iter_mut().for_each(|seat| seat.keep(fault.thread));
+                }
             } else {
                 self.reads.give_back(berth);
                 inner.counters.latency(begun.elapsed());
@@ -241,7 +257,9 @@ impl<'a> Handler<'a> {
         add(&inner.counters.bytes_read, bytes.len() as u64);
         match (read, cause) {
             (Ok(()), Cause::Fault(begun)) => {
-                if let Some(window) = inner.came(ground, pages[0], bytes) {
+                let window = inner.came(ground, pages[0], bytes);
+                self.seat.iter().for_each(|seat| seat.took(begun.elapsed()));
+                if let Some(window) = window {
                     inner.follow(ground, window);
                 }
                 inner.counters.latency(begun.elapsed());
@@ -262,5 +280,13 @@ impl Serve for Handler<'_> {
 
     fn is_idle(&self) -> bool {
         self.flights.is_empty()
+    }
+
+    fn is_crowded(&mut self) {
+        self.seat.iter_mut().for_each(Seat::is_crowded);
+    }
+
+    fn rest(&mut self) {
+        self.seat.iter_mut().for_each(Seat::rest);
     }
 }

@@ -58,7 +58,9 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, mpsc};
+use std::sync::{
+    Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, mpsc,
+};
 use std::time::{Duration, Instant};
 
 use deepram_core::cache::{Clock2, Fifo, Gclock, Key, Lru, Replacement, S3Fifo, Sieve, Sweep};
@@ -81,6 +83,7 @@ use self::store::Store;
 use self::writes::Writes;
 
 use crate::ahead::Runs;
+use crate::crew::Crew;
 use crate::uffd::{self, Uffd, WatchMode};
 
 pub use budget::SharedBudget;
@@ -204,6 +207,10 @@ pub struct PagerOptions {
     /// Whether memory that is used in order comes and leaves as huge pages, where the kernel can move them (Linux 6.18)
     /// and the system does not forbid them; with less than 64 MiB of DRAM, and while faults are recorded, it does not.
     pub huge: bool,
+    /// Whether a thread that faults alone is kept on one processor while it does, that of the handler which serves it:
+    /// its faults take two thirds of the time so (`docs/adr/0022`). What it starts meanwhile would be kept there for good,
+    /// so whoever starts threads or processes does it within [`Pager::unkept`].
+    pub keep: bool,
     /// A budget that several processes share, if they do; `dram` is then that of all of them.
     pub shared: Option<&'static SharedBudget>,
     /// A folder for the record of its faults, which [`FaultLog`] reads; none if they are not recorded. If the
@@ -229,6 +236,7 @@ impl PagerOptions {
             ring: true,
             ahead: true,
             huge: true,
+            keep: false,
             shared: None,
             record: None,
             on_thread: None,
@@ -271,6 +279,8 @@ struct Inner {
     chunks_leaving: AtomicUsize,
     /// The evictor has work.
     work: (Mutex<bool>, Condvar),
+    /// Who of the handlers wakes at a fault; there from their start on.
+    crew: OnceLock<Crew>,
     /// Threads that wait for the ground to be at rest.
     writers: AtomicUsize,
     /// Threads that serve faults.
@@ -384,6 +394,15 @@ impl Pager {
             self.inner.adopt(&ground, start, len)?;
         }
         Ok(())
+    }
+
+    /// Calls `f`, which must not use what is managed, while every thread may run where the program lets it. With
+    /// [`PagerOptions::keep`] whoever starts threads or processes, or asks where a thread may run, does it so.
+    pub fn unkept<T>(&self, f: impl FnOnce() -> T) -> T {
+        match self.inner.crew.get() {
+            Some(crew) => crew.unkept(f),
+            None => f(),
+        }
     }
 
     /// Whether this address is managed.
@@ -560,6 +579,7 @@ impl Inner {
             kin: AtomicBool::new(forked),
             chunks_leaving: AtomicUsize::new(0),
             work: (Mutex::new(false), Condvar::new()),
+            crew: OnceLock::new(),
             writers: AtomicUsize::new(0),
             handlers: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
@@ -604,7 +624,7 @@ impl Inner {
         }
         drop(begun);
         let mut left = handlers.count() + others.len();
-        let mut handler = Handler::new(self, Reads::new(false));
+        let mut handler = Handler::new(self, Reads::new(false), None);
         while left > 0 {
             match all.recv_timeout(Duration::from_micros(100)) {
                 Ok(()) => left -= 1,

@@ -39,6 +39,7 @@ impl Memory {
 
 pub(super) fn pager(dram: u64, change: impl FnOnce(&mut PagerOptions)) -> Option<Pager> {
     let mut options = PagerOptions::new(dram, std::env::temp_dir());
+    options.keep = true;
     change(&mut options);
     match Pager::new(options) {
         Ok(pager) => Some(pager),
@@ -118,6 +119,44 @@ fn random_use_agrees_with_a_shadow_copy() {
     }
     unmap(&pager, &memory);
     assert_eq!(pager.inner.frames.used(), 0);
+}
+
+#[test]
+fn a_thread_that_faults_alone_is_kept_and_goes_free() {
+    let Some(pager) = pager(4 << 20, |_| {}) else { return };
+    let allowed = crate::serving::processors();
+    if allowed.len() == 1 || allowed.len() > crate::serving::FEW {
+        eprintln!("skipped: on {} processors nobody is kept", allowed.len());
+        return;
+    }
+    let memory = managed(&pager, 16 << 20);
+    let pages = memory.len / PAGE;
+    (0..pages).for_each(|page| memory.set(page * 512, page as u64));
+    let mut random = ChaCha8Rng::seed_from_u64(3);
+    let mut kept = 0;
+    for _ in 0..10 * pages {
+        let page = random.random_range(0..pages);
+        assert_eq!(memory.get(page * 512), page as u64);
+        let now = crate::serving::processors();
+        assert!(now == allowed || now.len() == 1, "{now:?} of {allowed:?}");
+        kept += usize::from(now.len() == 1);
+    }
+    assert!(kept > pages, "kept {kept} times");
+    let (mine, theirs) = pager.unkept(|| {
+        let theirs = std::thread::spawn(crate::serving::processors).join().unwrap();
+        (crate::serving::processors(), theirs)
+    });
+    assert_eq!((&mine, &theirs), (&allowed, &allowed));
+    // Where the program says so the thread runs, served from there.
+    for home in allowed.iter().rev() {
+        crate::serving::stay_on(*home);
+        for _ in 0..pages {
+            let page = random.random_range(0..pages);
+            assert_eq!(memory.get(page * 512), page as u64);
+            assert_eq!(crate::serving::processors(), [*home]);
+        }
+    }
+    unmap(&pager, &memory);
 }
 
 #[test]

@@ -44,6 +44,9 @@ pub trait Memory: Send + Sync {
         Ok(())
     }
 
+    /// Threads that are started now may run where the program lets them, whatever keeps the one that starts them.
+    fn settle(&self) {}
+
     /// The memory as one that is loaded by calls, if it is.
     fn by_call(&self) -> Option<&ByCall> {
         None
@@ -171,6 +174,10 @@ impl Memory for Paged {
         self.pager.will_need_pages(&addresses);
     }
 
+    fn settle(&self) {
+        self.pager.unkept(|| ());
+    }
+
     fn misses(&self) -> Option<u64> {
         Some(self.pager.stats().faults_read)
     }
@@ -213,6 +220,10 @@ impl Memory for Pooled {
         let addresses: Vec<Addr> = words.iter().filter_map(at).collect();
         // A hint that is not heeded is no error.
         let _ = self.pool.will_need_pages(&addresses);
+    }
+
+    fn settle(&self) {
+        self.pool.unkept(|| ());
     }
 
     fn misses(&self) -> Option<u64> {
@@ -273,6 +284,10 @@ impl Memory for ByCall {
             Ok(())
         };
         gather().map_err(|error: crate::PoolError| io::Error::other(error))
+    }
+
+    fn settle(&self) {
+        self.pooled.settle();
     }
 
     fn by_call(&self) -> Option<&ByCall> {

@@ -1,10 +1,12 @@
 //! Hints, and a budget that changes: as the pager has them, with a pool's addresses.
 
+use std::sync::PoisonError;
+
 use deepram_core::{Addr, PageId};
 
 use super::Pool;
 use crate::buffer::AlignedBuf;
-use crate::cache::Access;
+use crate::cache::{Access, Handlers};
 use crate::error::Result;
 
 impl Pool {
@@ -27,6 +29,18 @@ impl Pool {
     pub fn will_need(&self, addr: Addr, len: u64) -> Result<()> {
         let (_, segments) = self.segments(addr, len)?;
         self.order(segments)
+    }
+
+    /// Calls `f` while every thread may run where the program lets it. With [`crate::FaultOptions::keep`] whoever starts
+    /// threads or processes, or asks where a thread may run, does it so.
+    pub fn unkept<T>(&self, f: impl FnOnce() -> T) -> T {
+        let handlers = self.inner.handlers.lock().unwrap_or_else(PoisonError::into_inner);
+        let crew = handlers.as_ref().and_then(Handlers::crew);
+        drop(handlers);
+        match crew {
+            Some(crew) => crew.unkept(f),
+            None => f(),
+        }
     }
 
     /// [`Pool::will_need`] for the segments in which these addresses lie.

@@ -13,7 +13,9 @@ use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
 use deepram_pool::pager::PagerOptions;
 use deepram_pool::peer::{Anonymous, ByCall, Memory, Paged, Pooled, SharedFile};
-use deepram_pool::{Addr, CreateOptions, Lifetime, LoadOptions, Mapping, OpenOptions, Pool, PoolError};
+use deepram_pool::{
+    Addr, CreateOptions, FaultOptions, Lifetime, LoadOptions, Mapping, OpenOptions, Pool, PoolError,
+};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
@@ -120,6 +122,7 @@ fn memory(task: &Task) -> anyhow::Result<Result<Box<dyn Memory>, String>> {
         Peer::MmapRandom => Box::new(SharedFile::create(&path, bytes, true)?),
         Peer::Pager => {
             let mut options = PagerOptions::new(task.dram, &task.dir);
+            options.keep = true;
             options.policy = task.policy.parse()?;
             match Paged::new(bytes, options) {
                 Ok(paged) => Box::new(paged),
@@ -131,7 +134,10 @@ fn memory(task: &Task) -> anyhow::Result<Result<Box<dyn Memory>, String>> {
                 Err(error) => return Err(error).context("the pager"),
             }
         }
-        Peer::Pool => Box::new(pool(&path, task.size, OpenOptions::new(task.dram))?.0),
+        Peer::Pool => {
+            let faults = FaultOptions { keep: true, ..FaultOptions::default() };
+            Box::new(pool(&path, task.size, OpenOptions::new(task.dram).faults(faults))?.0)
+        }
         Peer::PoolLoad | Peer::PoolLoadUnpromoted => {
             if task.workload == Workload::Updates {
                 return Ok(Err("there is no atomic update by call; --read has loads".into()));
@@ -178,6 +184,7 @@ fn measure(task: &Task, memory: &dyn Memory) -> anyhow::Result<Done> {
     }
     let fill_s = began.elapsed().as_secs_f64();
     let start = Barrier::new(task.threads as usize + 1);
+    memory.settle();
     // Taken while all threads stand between warm-up and measurement.
     let (threads, misses) = std::thread::scope(|scope| -> anyhow::Result<(Vec<Thread>, u64)> {
         let start = &start;

@@ -1,0 +1,105 @@
+//! Where the program's threads may run. The pager keeps a thread that faults alone on one processor for as long as it
+//! does; who asks where a thread may run, says so, or starts something that inherits it is told, and hands on, what the
+//! program has said.
+
+use std::ffi::CStr;
+use std::sync::atomic::AtomicPtr;
+
+use libc::{
+    FILE, c_char, c_int, c_void, cpu_set_t, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t, pthread_t,
+    size_t,
+};
+
+use crate::inside::Inside;
+use crate::malloc::set_errno;
+use crate::{next, setup};
+
+/// Calls `f` while no thread is kept anywhere.
+pub(crate) fn unkept<T>(f: impl FnOnce() -> T) -> T {
+    match setup::pager() {
+        Some(pager) => pager.unkept(f),
+        None => f(),
+    }
+}
+
+/// Has no thread kept anywhere for now, for what takes long.
+fn settle() {
+    let _inside = Inside::enter();
+    unkept(|| ());
+}
+
+/// Functions of the C library that are called while no thread is kept anywhere (`unkept`; `become` if they end the
+/// program), or at once after that (`settle`); what they return if the C library has none.
+macro_rules! stand_before {
+    ($($how:ident $name:ident($($argument:ident: $type:ty),*) -> $result:ty, else $missing:expr;)*) => {$(
+        /// The C library's.
+        ///
+        /// # Safety
+        /// As of the C library's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+            static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+            type Function = unsafe extern "C" fn($($type),*) -> $result;
+            const NAME: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!("a name without zeros"),
+            };
+            let Some(next) = next::find(&NEXT, NAME) else {
+                set_errno(libc::ENOSYS);
+                return $missing;
+            };
+            // SAFETY: the C library's function of this name.
+            let next = unsafe { std::mem::transmute::<*mut c_void, Function>(next) };
+            // SAFETY: the caller's arguments.
+            stand_before!(@$how unsafe { next($($argument),*) })
+        }
+    )*};
+    (@unkept $call:expr) => { unkept(|| $call) };
+    (@become $call:expr) => {
+        // A child by `vfork` uses its parent's memory: it must not leave with anything of its parent's held.
+        if setup::is_here() { unkept(|| $call) } else { $call }
+    };
+    (@settle $call:expr) => {{
+        settle();
+        $call
+    }};
+}
+
+stand_before! {
+    unkept sched_getaffinity(pid: pid_t, len: size_t, set: *mut cpu_set_t) -> c_int, else -1;
+    unkept sched_setaffinity(pid: pid_t, len: size_t, set: *const cpu_set_t) -> c_int, else -1;
+    unkept pthread_getaffinity_np(thread: pthread_t, len: size_t, set: *mut cpu_set_t) -> c_int, else libc::ENOSYS;
+    unkept pthread_setaffinity_np(thread: pthread_t, len: size_t, set: *const cpu_set_t) -> c_int,
+        else libc::ENOSYS;
+    unkept posix_spawn(
+        pid: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t,
+        attributes: *const posix_spawnattr_t, argv: *const *mut c_char, envp: *const *mut c_char
+    ) -> c_int, else libc::ENOSYS;
+    unkept posix_spawnp(
+        pid: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t,
+        attributes: *const posix_spawnattr_t, argv: *const *mut c_char, envp: *const *mut c_char
+    ) -> c_int, else libc::ENOSYS;
+    settle system(command: *const c_char) -> c_int, else -1;
+    unkept popen(command: *const c_char, mode: *const c_char) -> *mut FILE, else std::ptr::null_mut();
+    become execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int, else -1;
+    become execv(path: *const c_char, argv: *const *const c_char) -> c_int, else -1;
+    become execvp(file: *const c_char, argv: *const *const c_char) -> c_int, else -1;
+    become execvpe(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int, else -1;
+}
+
+/// Where `vfork` goes on: the C library's.
+extern "C" fn settle_for_vfork() -> *mut c_void {
+    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+    settle();
+    next::find(&NEXT, c"vfork").unwrap_or(libc::fork as *mut c_void)
+}
+
+/// The C library's. It returns twice, and so to the caller at once.
+///
+/// # Safety
+/// As of the C library's.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vfork() -> pid_t {
+    std::arch::naked_asm!("sub rsp, 8", "call {settle}", "add rsp, 8", "jmp rax", settle = sym settle_for_vfork)
+}
