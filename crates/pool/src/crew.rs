@@ -305,13 +305,14 @@ impl<'a> Seat<'a> {
         self.crew.members[self.me].home.into_iter().for_each(serving::stay_on);
     }
 
-    /// Whether faults are this handler's matter now. Where the program wants a thread back, it has it.
+    /// Whether faults are this handler's matter now. Whom it keeps goes free if not, or if the program wants that.
     pub(crate) fn is_on_duty(&mut self) -> bool {
-        if self.crew.wanted.load(Relaxed) > 0 {
+        let leader = self.crew.leader.load(Relaxed);
+        let on_duty = leader == ALL || leader == self.me;
+        if !on_duty || self.crew.wanted.load(Relaxed) > 0 {
             self.kept = None;
         }
-        let leader = self.crew.leader.load(Relaxed);
-        leader == ALL || leader == self.me
+        on_duty
     }
 
     /// A fault of this thread is about to be served. Whether the thread faults alone and is to be kept here meanwhile.
