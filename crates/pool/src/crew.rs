@@ -7,11 +7,11 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use rustix::event::epoll;
 use rustix::thread::{CpuSet, Pid};
 
 use crate::serving;
@@ -55,7 +55,7 @@ pub(crate) struct Crew {
     lone: Mutex<Lone>,
     /// Held while a thread is kept on a processor.
     keeping: Mutex<()>,
-    /// Those who wait for that to be free.
+    /// Those who want nobody to be kept.
     wanted: AtomicUsize,
 }
 
@@ -201,10 +201,17 @@ impl Crew {
         let keeping = match self.keeping.try_lock() {
             Ok(keeping) => keeping,
             Err(TryLockError::Poisoned(error)) => error.into_inner(),
-            // The program wants threads where they belong, or this is another leader's still.
+            // A former leader's still, or asked for.
             Err(TryLockError::WouldBlock) => return None,
         };
+        if self.wanted.load(SeqCst) > 0 {
+            return None;
+        }
         let (pid, home) = (Pid::from_raw(thread)?, self.members[me].home?);
+        // The fault may be another process's that looks at this one's memory, or of a child that shares it.
+        if !is_ours(thread) {
+            return None;
+        }
         let mut here = CpuSet::new();
         here.set(home);
         let before = rustix::thread::sched_getaffinity(Some(pid)).ok().filter(|before| before.is_set(home));
@@ -229,17 +236,17 @@ impl Crew {
         f()
     }
 
-    /// Every thread is where the program lets it be until the result is dropped.
-    pub(crate) fn hold(&self) -> MutexGuard<'_, ()> {
-        self.wanted.fetch_add(1, Relaxed);
-        let held = lock(&self.keeping);
-        self.wanted.fetch_sub(1, Relaxed);
-        held
+    /// Every thread is where the program lets it be until the result is dropped. Several may hold this at once.
+    pub(crate) fn hold(&self) -> Unkept<'_> {
+        self.wanted.fetch_add(1, SeqCst);
+        // Whoever keeps a thread lets it go; who is about to sees the count.
+        drop(lock(&self.keeping));
+        Unkept(self)
     }
 
     /// This handler wakes at faults, and no other.
     fn lead(&self, leader: usize) {
-        // In this order no fault is missed.
+        // In this order no fault is missed: it wakes at those that wait already.
         self.set(leader, true);
         self.leader.store(leader, Relaxed);
         (0..self.members.len()).filter(|n| *n != leader).for_each(|n| self.set(n, false));
@@ -252,13 +259,19 @@ impl Crew {
     }
 
     fn set(&self, member: usize, wakes: bool) {
-        let poll = &self.members[member].poll;
-        // What is so already is refused.
-        let _ = if wakes {
-            serving::add_faults(poll, &self.watch, false)
-        } else {
-            epoll::delete(poll, &self.watch)
-        };
+        // Of what is there, and so not refused.
+        let set = serving::wake_at_faults(&self.members[member].poll, &self.watch, wakes);
+        debug_assert!(set.is_ok(), "{set:?}");
+    }
+}
+
+/// Nobody is kept, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Unkept<'a>(&'a Crew);
+
+impl Drop for Unkept<'_> {
+    fn drop(&mut self) {
+        self.0.wanted.fetch_sub(1, SeqCst);
     }
 }
 
@@ -354,6 +367,12 @@ impl<'a> Seat<'a> {
     pub(crate) fn rest(&mut self) {
         self.kept = None;
     }
+}
+
+/// Whether it is a thread of this process.
+fn is_ours(thread: i32) -> bool {
+    // SAFETY: signal 0 is sent to nobody.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, 0) == 0 }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -12,10 +12,11 @@ pub(crate) fn ring(entries: u32) -> Option<IoUring> {
     quiet.or_else(|_| IoUring::new(entries)).ok()
 }
 
-/// Takes in what has ended and not been interrupted for.
-pub(crate) fn take_in(ring: &mut IoUring) {
-    if ring.submission().taskrun() {
-        // On its way back from any call the thread does what the flag asks for. What an error leaves is seen the next time.
-        let _ = ring.submit();
+/// Takes in what has ended and not been interrupted for. Returns how many entries it has sent off besides.
+pub(crate) fn take_in(ring: &mut IoUring) -> usize {
+    if !ring.submission().taskrun() {
+        return 0;
     }
+    // On its way back from any call the thread does what the flag asks for. What an error leaves is seen the next time.
+    ring.submit().unwrap_or(0)
 }

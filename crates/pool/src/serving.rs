@@ -63,6 +63,13 @@ pub(crate) fn add_faults(poll: &OwnedFd, watch: &OwnedFd, once: bool) -> rustix:
     epoll::add(poll, watch, EventData::new_u64(OTHER), flags)
 }
 
+/// Has faults wake a handler that was added for them not `once`, or not any more. It wakes at those that wait.
+pub(crate) fn wake_at_faults(poll: &OwnedFd, watch: &OwnedFd, wakes: bool) -> rustix::io::Result<()> {
+    use epoll::{EventData, EventFlags};
+    let flags = if wakes { EventFlags::IN } else { EventFlags::empty() };
+    epoll::modify(poll, watch, EventData::new_u64(OTHER), flags)
+}
+
 /// A handler, seen from its thread.
 pub(crate) trait Serve {
     /// Does what can be done now; whether that was anything. Nothing new is begun if `stopping`, as far as that matters.

@@ -14,24 +14,25 @@ use crate::inside::Inside;
 use crate::malloc::set_errno;
 use crate::{next, setup};
 
-/// Calls `f` while no thread is kept anywhere.
+/// Calls `f` while no thread is kept anywhere. A child that uses its parent's memory (`vfork`), or has no pager of its own, is
+/// not: nor must it leave with anything of its parent's held.
 pub(crate) fn unkept<T>(f: impl FnOnce() -> T) -> T {
-    match setup::pager() {
+    match setup::pager().filter(|_| setup::is_here()) {
         Some(pager) => pager.unkept(f),
         None => f(),
     }
 }
 
-/// Has no thread kept anywhere for now, for what takes long.
-fn settle() {
+/// Has no thread kept anywhere for now.
+pub(crate) fn settle() {
     let _inside = Inside::enter();
     unkept(|| ());
 }
 
-/// Functions of the C library that are called while no thread is kept anywhere (`unkept`; `become` if they end the
-/// program), or at once after that (`settle`); what they return if the C library has none.
+/// Functions of the C library that are called while no thread is kept anywhere, and what they return if the C library has
+/// none.
 macro_rules! stand_before {
-    ($($how:ident $name:ident($($argument:ident: $type:ty),*) -> $result:ty, else $missing:expr;)*) => {$(
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty, else $missing:expr;)*) => {$(
         /// The C library's.
         ///
         /// # Safety
@@ -51,47 +52,43 @@ macro_rules! stand_before {
             // SAFETY: the C library's function of this name.
             let next = unsafe { std::mem::transmute::<*mut c_void, Function>(next) };
             // SAFETY: the caller's arguments.
-            stand_before!(@$how unsafe { next($($argument),*) })
+            unkept(|| unsafe { next($($argument),*) })
         }
     )*};
-    (@unkept $call:expr) => { unkept(|| $call) };
-    (@become $call:expr) => {
-        // A child by `vfork` uses its parent's memory: it must not leave with anything of its parent's held.
-        if setup::is_here() { unkept(|| $call) } else { $call }
-    };
-    (@settle $call:expr) => {{
-        settle();
-        $call
-    }};
 }
 
 stand_before! {
-    unkept sched_getaffinity(pid: pid_t, len: size_t, set: *mut cpu_set_t) -> c_int, else -1;
-    unkept sched_setaffinity(pid: pid_t, len: size_t, set: *const cpu_set_t) -> c_int, else -1;
-    unkept pthread_getaffinity_np(thread: pthread_t, len: size_t, set: *mut cpu_set_t) -> c_int, else libc::ENOSYS;
-    unkept pthread_setaffinity_np(thread: pthread_t, len: size_t, set: *const cpu_set_t) -> c_int,
+    sched_getaffinity(pid: pid_t, len: size_t, set: *mut cpu_set_t) -> c_int, else -1;
+    sched_setaffinity(pid: pid_t, len: size_t, set: *const cpu_set_t) -> c_int, else -1;
+    pthread_getaffinity_np(thread: pthread_t, len: size_t, set: *mut cpu_set_t) -> c_int, else libc::ENOSYS;
+    pthread_setaffinity_np(thread: pthread_t, len: size_t, set: *const cpu_set_t) -> c_int,
         else libc::ENOSYS;
-    unkept posix_spawn(
+    posix_spawn(
         pid: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t,
         attributes: *const posix_spawnattr_t, argv: *const *mut c_char, envp: *const *mut c_char
     ) -> c_int, else libc::ENOSYS;
-    unkept posix_spawnp(
+    posix_spawnp(
         pid: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t,
         attributes: *const posix_spawnattr_t, argv: *const *mut c_char, envp: *const *mut c_char
     ) -> c_int, else libc::ENOSYS;
-    settle system(command: *const c_char) -> c_int, else -1;
-    unkept popen(command: *const c_char, mode: *const c_char) -> *mut FILE, else std::ptr::null_mut();
-    become execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int, else -1;
-    become execv(path: *const c_char, argv: *const *const c_char) -> c_int, else -1;
-    become execvp(file: *const c_char, argv: *const *const c_char) -> c_int, else -1;
-    become execvpe(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int, else -1;
+    system(command: *const c_char) -> c_int, else -1;
+    popen(command: *const c_char, mode: *const c_char) -> *mut FILE, else std::ptr::null_mut();
+    thrd_create(thread: *mut c_void, start: *mut c_void, argument: *mut c_void) -> c_int, else 2;
+    timer_create(clock: c_int, event: *mut c_void, timer: *mut c_void) -> c_int, else -1;
+    pthread_getattr_np(thread: pthread_t, attributes: *mut c_void) -> c_int, else libc::ENOSYS;
+    fexecve(file: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int, else -1;
+    execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int, else -1;
+    execv(path: *const c_char, argv: *const *const c_char) -> c_int, else -1;
+    execvp(file: *const c_char, argv: *const *const c_char) -> c_int, else -1;
+    execvpe(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int, else -1;
 }
 
 /// Where `vfork` goes on: the C library's.
 extern "C" fn settle_for_vfork() -> *mut c_void {
     static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+    let next = next::find(&NEXT, c"vfork").unwrap_or(libc::fork as *mut c_void);
     settle();
-    next::find(&NEXT, c"vfork").unwrap_or(libc::fork as *mut c_void)
+    next
 }
 
 /// The C library's. It returns twice, and so to the caller at once.

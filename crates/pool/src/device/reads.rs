@@ -120,7 +120,7 @@ impl ReadQueue {
     pub(crate) fn poll(&mut self) -> Option<Ended> {
         self.submit();
         if let Some(ring) = self.ring.as_mut() {
-            ring::take_in(ring);
+            self.pushed = self.pushed.saturating_sub(ring::take_in(ring));
             self.collect();
         }
         let ended = self.ended.pop_front()?;

@@ -15,7 +15,7 @@ use deepram_core::cache::Replacement;
 use super::ranges::{Layout, Place, lock};
 use super::sharing::{Sharing, Table};
 use super::{Ground, Inner, PAGE, Pager, Parts, Room, Spans, runs_of};
-use crate::crew::Crew;
+use crate::crew::{Crew, Unkept};
 use crate::uffd::{self, Uffd, WatchMode};
 
 /// Everything at rest, from just before a fork to just after it. Either [`Forking::parent`] or
@@ -23,7 +23,7 @@ use crate::uffd::{self, Uffd, WatchMode};
 pub struct Forking<'a> {
     inner: &'a Arc<Inner>,
     /// The child is not to be kept where the thread that forks is.
-    unkept: Option<MutexGuard<'a, ()>>,
+    unkept: Option<Unkept<'a>>,
     ground: RwLockWriteGuard<'a, Ground>,
     table: MutexGuard<'a, Table>,
     /// Frames that the stages hold, which the child does not have.

@@ -179,7 +179,7 @@ impl<'a> Handler<'a> {
             }
             let Some(berth) = self.reads.berth(1, false) else { return true };
             let inner = self.inner;
-            let ground = self.ground.get_or_insert_with(|| inner.read());
+            let ground = self.ground.get_or_insert_with(|| enter(inner, &mut self.seat));
             // An error means that the descriptor is unusable, and the end of all faults.
             let Some(fault) = ground.watch.next().ok().flatten() else {
                 self.reads.give_back(berth);
@@ -223,7 +223,7 @@ impl<'a> Handler<'a> {
             }
             let Some(job) = self.inner.jobs.pop() else { return busy };
             let inner = self.inner;
-            let ground = self.ground.get_or_insert_with(|| inner.read());
+            let ground = self.ground.get_or_insert_with(|| enter(inner, &mut self.seat));
             let (pages, window) = match job {
                 Job::Window(window, which) => {
                     (inner.coming(ground, which.map(|n| window.page(n))), Some(window))
@@ -238,7 +238,7 @@ impl<'a> Handler<'a> {
 
     fn start(&mut self, berth: Berth, flight: Flight) {
         let inner = self.inner;
-        let ground = self.ground.get_or_insert_with(|| inner.read());
+        let ground = self.ground.get_or_insert_with(|| enter(inner, &mut self.seat));
         self.reads.start(&ground.store, flight.pages[0].slot, berth, flight.pages.len());
         self.flights.push((berth, flight));
         inner.counters.read_begins();
@@ -249,7 +249,7 @@ impl<'a> Handler<'a> {
         let Some(at) = self.flights.iter().position(|(of, _)| *of == berth) else { return };
         let (_, Flight { pages, cause }) = self.flights.swap_remove(at);
         let inner = self.inner;
-        let ground = self.ground.get_or_insert_with(|| inner.read());
+        let ground = self.ground.get_or_insert_with(|| enter(inner, &mut self.seat));
         let bytes = self.reads.bytes(berth, pages.len());
         inner.counters.read_ends();
         let read = if whole { Ok(()) } else { inner.read_again(ground, pages[0].slot, bytes) };
@@ -271,6 +271,14 @@ impl<'a> Handler<'a> {
         }
         self.reads.give_back(berth);
     }
+}
+
+/// The ground, for reading. Who waits for it keeps nobody: whoever holds it may want that.
+fn enter<'a>(inner: &'a Inner, seat: &mut Option<Seat<'a>>) -> RwLockReadGuard<'a, Ground> {
+    inner.ground.try_read().unwrap_or_else(|_| {
+        seat.iter_mut().for_each(Seat::rest);
+        inner.read()
+    })
 }
 
 impl Serve for Handler<'_> {

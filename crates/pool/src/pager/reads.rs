@@ -147,7 +147,7 @@ impl Reads {
             return Some(done);
         }
         let ring = self.ring.as_mut()?;
-        ring::take_in(ring);
+        self.pushed = self.pushed.saturating_sub(ring::take_in(ring));
         let entry = ring.completion().next()?;
         self.under_way -= 1;
         let berth = Berth(entry.user_data() as u16);
