@@ -200,7 +200,14 @@ static void step(struct worker *w)
         if (r->heap) break;
         r->patched = 1;
         if (munmap(at, len)) abort();
-        if (mmap(at, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != at) abort();
+        if (mmap(at, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) != at) {
+            /* Another thread's memory is there by now. */
+            if (errno != EEXIST) abort();
+            if (first && munmap(r->at, first * PAGE)) abort();
+            if (first + count < r->pages && munmap(at + len, (r->pages - first - count) * PAGE)) abort();
+            r->at = NULL;
+            break;
+        }
         memset(&r->shadow[first], 0, count * 8);
         break;
     case 10: /* over what is there */
