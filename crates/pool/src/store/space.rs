@@ -24,6 +24,8 @@ const LEAST_GAIN: u64 = 8;
 const PATIENCE: u32 = 24;
 /// Bytes of log after which a checkpoint is due: what an opening after a crash has to go through.
 const CHECKPOINT_BYTES: u64 = 256 << 20;
+/// Records that may wait for the next header while nothing is written.
+const PENDING: usize = 64;
 /// Pages pruned before the log is given to somebody else.
 const PRUNE_STEP: usize = 512;
 
@@ -258,7 +260,8 @@ impl Store {
         if expired.is_some() || more {
             return Ok(true);
         }
-        if log.since_checkpoint > CHECKPOINT_BYTES {
+        // Reclaiming takes all that is pending along, in one header: many tokens may have expired with nothing written since.
+        if log.since_checkpoint > CHECKPOINT_BYTES || log.pending.len() > PENDING {
             self.checkpoint(log)?;
             return self.level_wear(log);
         }
