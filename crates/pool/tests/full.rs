@@ -11,7 +11,7 @@ use common::step::{Runner, Step, Stopped};
 use common::survive::{assert_sound, images, reopen};
 use common::{MIB, PAGE, SIZES};
 use deepram_core::SegmentSize;
-use deepram_pool::{CreateOptions, Lifetime, Mapping, OpenOptions, Pool, PoolError};
+use deepram_pool::{CreateOptions, Lifetime, Mapping, OpenOptions, Permissions, Pool, PoolError};
 use deepram_testkit::{Crash, seeds};
 use rand::RngExt;
 
@@ -250,6 +250,37 @@ fn scattered_small_writes_fill_a_device_without_wedging_it() {
         runner.step(&Step::Sync).unwrap();
         verify(&runner, "scattered");
         assert!(segment != SegmentSize::K16 || full > 0, "the device never ran full");
+    }
+}
+
+#[test]
+fn metadata_that_fills_several_headers_goes_before_what_reclamation_moves() {
+    // Nothing is written while permissions change, so all of it waits when the next write has to reclaim.
+    for segment in SIZES {
+        let mut runner = start(cramped(segment));
+        let pages = runner.shape.pages * 2 / 5;
+        runner.step(&alloc(pages)).unwrap();
+        let changes = 2 * segment.bytes() as usize / 9;
+        let mut rng = seeds::rng(11);
+        for round in 0..12 {
+            let told = |Stopped(e): Stopped| panic!("{segment:?}, round {round}: {e}");
+            for _ in 0..changes {
+                let permissions = Permissions::read_write(Permanent);
+                let page = rng.random_range(0..pages as usize);
+                runner.step(&Step::Perms { page, permissions }).unwrap_or_else(told);
+            }
+            for _ in 0..pages / 4 {
+                let page = rng.random_range(0..pages as usize);
+                let step = Step::Write { page, at: 0, len: PAGE as usize / 2, value: round };
+                runner.step(&step).unwrap_or_else(told);
+            }
+            runner.step(&Step::Sync).unwrap_or_else(told);
+        }
+        assert!(runner.pool().stats().blocks_reclaimed > 0, "nothing had to be reclaimed");
+        verify(&runner, "reclaimed");
+        let shape = runner.shape;
+        let (gone, worlds) = runner.cut();
+        reopen(&shape, &devices(&images(&gone, Crash::DropAll)), &worlds, "reopened");
     }
 }
 

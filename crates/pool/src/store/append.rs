@@ -344,12 +344,13 @@ impl Store {
     fn start_batch(
         &self,
         log: &mut Log,
+        stream: Stream,
         items: &[WriteItem],
         left: &mut Vec<usize>,
         fill: Fill<'_>,
         commit: &[Meta],
     ) -> Result<Batch> {
-        let mut plan = self.plan_batch(log, Stream::User, items, left, commit)?;
+        let mut plan = self.plan_batch(log, stream, items, left, commit)?;
         self.fill_batch(&mut plan, fill);
         self.submit_batch(log, plan, items)
     }
@@ -545,7 +546,7 @@ impl Store {
         let metas: Vec<Meta> = lines.into_iter().chain([meta]).collect();
         let mut left: Vec<usize> = (0..items.len()).collect();
         let kept = log.pending.clone();
-        let batch = self.start_batch(log, items, &mut left, fill, &metas)?;
+        let batch = self.start_batch(log, Stream::User, items, &mut left, fill, &metas)?;
         debug_assert!(left.is_empty(), "the caller keeps to SMALL_SYNC and one header");
         if let Some(Err(source)) = batch.done {
             log.broken = true;
@@ -577,8 +578,10 @@ impl Store {
             && segments + usize::from(self.geometry.segment.per_page()) <= room
     }
 
-    /// Makes room in the next header: metadata that fills more than a part of it goes out alone.
-    pub(super) fn spill_pending(&self, log: &mut Log) -> Result<()> {
+    /// Makes room in the next header: metadata that fills more than a part of it goes out alone,
+    /// in as many batches as that takes. It keeps its order, and all of it is in the log before
+    /// what is written next, so that no block is filled anew before the log says why it could be.
+    pub(super) fn spill_pending(&self, log: &mut Log, stream: Stream) -> Result<()> {
         let limit = BatchHeader::meta_capacity(self.geometry.segment_bytes()) / 4;
         while log.pending.iter().map(|m| m.encoded_len()).sum::<usize>() > limit {
             let mut size = 0;
@@ -590,21 +593,27 @@ impl Store {
                     size <= limit
                 })
                 .count();
+            let all = log.pending.clone();
             let rest = log.pending.split_off(fits);
-            let kept = log.pending.clone();
-            let batch = self.start_batch(log, &[], &mut Vec::new(), &mut |_, _| {}, &[])?;
-            log.queue.drain();
-            let (batch, outcome) = self.outcome(log, &mut VecDeque::new(), batch);
-            if let Err(source) = outcome {
-                log.pending = kept;
-                log.pending.extend(rest);
-                self.abandon_heads(log);
-                return Err(self.device_error("writing metadata", source));
+            if let Err(error) = self.write_pending(log, stream) {
+                log.pending = all;
+                return Err(error);
             }
-            debug_assert!(batch.slots.is_empty());
             log.pending = rest;
         }
         Ok(())
+    }
+
+    /// Writes a batch of nothing but the metadata that waits.
+    fn write_pending(&self, log: &mut Log, stream: Stream) -> Result<()> {
+        let batch = self.start_batch(log, stream, &[], &mut Vec::new(), &mut |_, _| {}, &[])?;
+        log.queue.drain();
+        let (batch, outcome) = self.outcome(log, &mut VecDeque::new(), batch);
+        debug_assert!(batch.slots.is_empty());
+        outcome.map_err(|source| {
+            self.abandon_heads(log);
+            self.device_error("writing metadata", source)
+        })
     }
 
     /// Makes everything written so far durable, if it is not yet.

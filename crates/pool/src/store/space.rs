@@ -24,8 +24,6 @@ const LEAST_GAIN: u64 = 8;
 const PATIENCE: u32 = 24;
 /// Bytes of log after which a checkpoint is due: what an opening after a crash has to go through.
 const CHECKPOINT_BYTES: u64 = 256 << 20;
-/// Records that may wait for the next header while nothing is written.
-const PENDING: usize = 64;
 /// Pages pruned before the log is given to somebody else.
 const PRUNE_STEP: usize = 512;
 
@@ -125,7 +123,7 @@ impl Store {
     pub(super) fn ready(&self, log: &mut Log, stream: Stream, segments: usize) -> Result<()> {
         if stream == Stream::Reclaim {
             // Lives on the reserve; asking for more would ask for itself.
-            return Ok(());
+            return self.spill_pending(log, stream);
         }
         let blocks = self.blocks_for(segments as u64);
         self.make_free(log, blocks, true)?;
@@ -137,7 +135,7 @@ impl Store {
         if log.broken && log.pending.len() > 64 {
             self.checkpoint(log)?;
         }
-        self.spill_pending(log)
+        self.spill_pending(log, stream)
     }
 
     /// Makes sure that so many blocks are free beside those that writing needs.
@@ -260,8 +258,7 @@ impl Store {
         if expired.is_some() || more {
             return Ok(true);
         }
-        // Reclaiming takes all that is pending along, in one header: many tokens may have expired with nothing written since.
-        if log.since_checkpoint > CHECKPOINT_BYTES || log.pending.len() > PENDING {
+        if log.since_checkpoint > CHECKPOINT_BYTES {
             self.checkpoint(log)?;
             return self.level_wear(log);
         }
