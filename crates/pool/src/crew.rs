@@ -9,11 +9,12 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, Pid};
 
+use crate::lock::lock;
 use crate::serving;
 
 /// A thread faults alone if so many of the faults lately were its own: up from the one, until down to the other.
@@ -230,12 +231,6 @@ impl Crew {
         Some(Kept { thread, here, before, _keeping: keeping })
     }
 
-    /// Calls `f` while every thread is where the program lets it be.
-    pub(crate) fn unkept<T>(&self, f: impl FnOnce() -> T) -> T {
-        let _unkept = self.hold();
-        f()
-    }
-
     /// Every thread is where the program lets it be until the result is dropped. Several may hold this at once.
     pub(crate) fn hold(&self) -> Unkept<'_> {
         self.wanted.fetch_add(1, SeqCst);
@@ -337,9 +332,14 @@ impl<'a> Seat<'a> {
         alone
     }
 
+    /// Whether the thread is kept here already.
+    pub(crate) fn keeps(&self, thread: i32) -> bool {
+        self.kept.as_ref().is_some_and(|kept| kept.thread == thread)
+    }
+
     /// Keeps the thread, which waits, here.
     pub(crate) fn keep(&mut self, thread: i32) {
-        if self.kept.as_ref().is_none_or(|kept| kept.thread != thread) {
+        if !self.keeps(thread) {
             self.kept = None;
             self.kept = self.crew.keep(self.me, thread);
         }
@@ -373,10 +373,6 @@ impl<'a> Seat<'a> {
 fn is_ours(thread: i32) -> bool {
     // SAFETY: signal 0 is sent to nobody.
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, 0) == 0 }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

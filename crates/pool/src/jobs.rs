@@ -4,9 +4,11 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use rustix::event::{EventfdFlags, eventfd};
+
+use crate::lock::lock;
 
 /// The queue.
 pub(crate) struct Jobs<T> {
@@ -29,7 +31,7 @@ impl<T> Jobs<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<T>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.queue)
     }
 
     pub(crate) fn push(&self, jobs: impl Iterator<Item = T>) {

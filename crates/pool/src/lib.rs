@@ -35,6 +35,7 @@ mod format;
 #[doc(hidden)]
 pub mod fuzzing;
 mod jobs;
+mod lock;
 pub mod log;
 mod options;
 pub mod pager;

@@ -47,13 +47,14 @@
 //! transaction is committed if all its pieces are there with their checksums. What is not is free.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use deepram_core::units::PAGE_BYTES;
 use deepram_core::{Addr, Bytes};
 
 use crate::error::{PoolError, Result};
 use crate::format::codec::{Reader, Writer, crc32c_without};
+use crate::lock::lock;
 use crate::pool::{Lifetime, Persist, Pool};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"DRTXLOG1");
@@ -201,7 +202,7 @@ impl TransactionLog {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn header(&self, low: u64) -> Vec<u8> {

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll;
 use rustix::thread::CpuSet;
 
+use crate::crew::Seat;
+
 /// Up to so many processors each has its handler; all of them wake at a fault.
 pub(crate) const FEW: usize = 4;
 /// How long a handler looks for the ends of reads without sleeping: a processor that has gone to sleep takes longer to
@@ -71,22 +73,20 @@ pub(crate) fn wake_at_faults(poll: &OwnedFd, watch: &OwnedFd, wakes: bool) -> ru
 }
 
 /// A handler, seen from its thread.
-pub(crate) trait Serve {
+pub(crate) trait Serve<'a> {
     /// Does what can be done now; whether that was anything. Nothing new is begun if `stopping`, as far as that matters.
     fn step(&mut self, stopping: bool) -> bool;
 
     /// Whether nothing is under way.
     fn is_idle(&self) -> bool;
 
-    /// Others want the processor.
-    fn is_crowded(&mut self);
-
-    /// Nothing is under way: the thread sleeps.
-    fn rest(&mut self);
+    /// Its place among the handlers.
+    fn seat(&mut self) -> &mut Seat<'a>;
 }
 
 /// Body of a handler's thread: serves until told to stop and nothing is under way.
-pub(crate) fn run(handler: &mut impl Serve, poll: &OwnedFd) {
+pub(crate) fn run<'a>(handler: &mut impl Serve<'a>) {
+    let poll = handler.seat().poll();
     let empty = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(OTHER) };
     let mut events = [empty; 4];
     let mut stopping = false;
@@ -100,11 +100,11 @@ pub(crate) fn run(handler: &mut impl Serve, poll: &OwnedFd) {
         if stopping && idle {
             return;
         }
-        if !idle && patience.lasts(|| handler.is_crowded()) {
+        if !idle && patience.lasts(|| handler.seat().is_crowded()) {
             continue;
         }
         if idle {
-            handler.rest();
+            handler.seat().rest();
         }
         match epoll::wait(poll, &mut events, None) {
             Ok(n) => stopping |= events[..n].iter().any(|event| event.data.u64() == STOP),

@@ -10,7 +10,6 @@ use libc::{
     size_t,
 };
 
-use crate::inside::Inside;
 use crate::malloc::set_errno;
 use crate::{next, setup};
 
@@ -21,12 +20,6 @@ pub(crate) fn unkept<T>(f: impl FnOnce() -> T) -> T {
         Some(pager) => pager.unkept(f),
         None => f(),
     }
-}
-
-/// Has no thread kept anywhere for now.
-pub(crate) fn settle() {
-    let _inside = Inside::enter();
-    unkept(|| ());
 }
 
 /// Functions of the C library that are called while no thread is kept anywhere, and what they return if the C library has
@@ -87,7 +80,7 @@ stand_before! {
 extern "C" fn settle_for_vfork() -> *mut c_void {
     static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
     let next = next::find(&NEXT, c"vfork").unwrap_or(libc::fork as *mut c_void);
-    settle();
+    unkept(|| ());
     next
 }
 

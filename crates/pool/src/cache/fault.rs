@@ -10,6 +10,7 @@ use deepram_core::Status;
 use super::{Access, Cache, DIRTY, FROZEN, Index, LOADING, POISONED, RESIDENT, State};
 use crate::ahead::Window;
 use crate::error::PoolError;
+use crate::lock::lock;
 use crate::stats::add;
 
 /// How far a fault got.
@@ -37,7 +38,7 @@ struct Queue {
 
 impl Errands {
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.queue)
     }
 
     pub(super) fn push(&self, index: Index, access: Access) {

@@ -124,7 +124,7 @@ impl<'a> Handler<'a> {
             let access = if fault.write { Access::Write } else { Access::Read };
             // A thread that waits for a read is kept while it is under way, others before they are woken.
             let alone = self.seat.saw(fault.thread);
-            if alone && self.cache.is_resident(index) {
+            if alone && !self.seat.keeps(fault.thread) && self.cache.is_resident(index) {
                 self.seat.keep(fault.thread);
             }
             let begun = match self.cache.begin_fault(index, access) {
@@ -258,13 +258,9 @@ impl<'a> Handler<'a> {
     }
 }
 
-impl Serve for Handler<'_> {
-    fn is_crowded(&mut self) {
-        self.seat.is_crowded();
-    }
-
-    fn rest(&mut self) {
-        self.seat.rest();
+impl<'a> Serve<'a> for Handler<'a> {
+    fn seat(&mut self) -> &mut Seat<'a> {
+        &mut self.seat
     }
 
     fn is_idle(&self) -> bool {

@@ -55,6 +55,7 @@ use crate::buffer::AlignedBuf;
 use crate::device::Queues;
 use crate::error::{PoolError, Result};
 use crate::jobs::Jobs;
+use crate::lock::lock;
 use crate::options::OpenOptions;
 use crate::pager::Spans;
 use crate::region::Region;
@@ -242,8 +243,7 @@ impl Cache {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic under the lock would be a defect of ours; the data are as the last step left them.
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn wait<'a>(&self, mut guard: MutexGuard<'a, State>) -> MutexGuard<'a, State> {

@@ -118,8 +118,7 @@ impl Handlers {
             handlers.threads.push(builder.spawn(move || {
                 let seat = Seat::new(&crew, n);
                 seat.begin();
-                let poll = seat.poll();
-                serving::run(&mut Handler::new(&owned, reads, seat), poll);
+                serving::run(&mut Handler::new(&owned, reads, seat));
             })?);
         }
         for n in 0..ERRANDS {

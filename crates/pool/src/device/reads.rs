@@ -4,11 +4,12 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use io_uring::{IoUring, opcode, types};
 
 use super::Device;
+use crate::lock::lock;
 use crate::ring;
 use crate::slots::Slot;
 
@@ -166,14 +167,14 @@ impl Queues {
 
     /// A queue, to be given back when it is idle.
     pub(crate) fn take(&self) -> ReadQueue {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let idle = lock(&self.idle).pop();
         idle.unwrap_or_else(|| ReadQueue::new(self.depth, true))
     }
 
     /// Takes a queue back.
     pub(crate) fn give_back(&self, queue: ReadQueue) {
         debug_assert!(queue.is_idle());
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = lock(&self.idle);
         // As many threads as gather at once on most machines; the kernel has memory for each.
         if idle.len() < 64 {
             idle.push(queue);

@@ -3,9 +3,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use super::ranges::lock;
 use super::sharing::Sharing;
 use super::{Inner, PAGE};
+use crate::lock::lock;
 
 /// This part of the frames stays with what is paged, whatever is beside it: with less it would only move.
 const LEAST_SHARE: usize = 4;

@@ -5,11 +5,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::huge::chunk_of;
-use super::ranges::{CHUNK_BYTES, Place, Slot, lock};
+use super::ranges::{CHUNK_BYTES, Place, Slot};
 use super::room::{Frame, FrameState};
 use super::stats::add;
 use super::writes::{Run, Writes};
 use super::{Ground, Inner, PAGE, ROOM_SHARE, runs_of};
+use crate::lock::lock;
 use crate::uffd;
 
 /// Pages that leave together: one large write.

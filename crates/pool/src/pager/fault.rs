@@ -2,12 +2,13 @@
 
 use std::io;
 
-use super::ranges::{CHUNK_BYTES, CHUNK_PAGES, Layout, Place, Slot, lock};
+use super::ranges::{CHUNK_BYTES, CHUNK_PAGES, Layout, Place, Slot};
 use super::record::FaultKind;
 use super::room::FrameState;
 use super::stats::add;
 use super::{BATCH, Ground, Inner, PAGE};
 use crate::ahead::Window;
+use crate::lock::lock;
 use crate::uffd::Fault;
 
 /// Tries of a read that fails, before the program is ended.

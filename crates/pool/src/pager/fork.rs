@@ -12,10 +12,11 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLockWriteGuard};
 
 use deepram_core::cache::Replacement;
 
-use super::ranges::{Layout, Place, lock};
+use super::ranges::{Layout, Place};
 use super::sharing::{Sharing, Table};
 use super::{Ground, Inner, PAGE, Pager, Parts, Room, Spans, runs_of};
 use crate::crew::{Crew, Unkept};
+use crate::lock::lock;
 use crate::uffd::{self, Uffd, WatchMode};
 
 /// Everything at rest, from just before a fork to just after it. Either [`Forking::parent`] or

@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 
 use super::fault::Coming;
 use super::jobs::Job;
-use super::ranges::lock;
 use super::reads::{Berth, Done, Reads};
 use super::stats::add;
 use super::{BATCH, Ground, Inner, PAGE};
 use crate::ahead::Window;
 use crate::crew::{Crew, Member, Seat};
+use crate::lock::lock;
 use crate::serving::{self, FEW, Serve};
 
 /// Stack of a handler: it needs little.
@@ -70,12 +70,11 @@ impl Handlers {
                 .name(format!("deepram-page-{n}"))
                 .stack_size(STACK)
                 .spawn(move || {
-                    let Some(seat) = inner.crew.get().map(|crew| Seat::new(crew, n)) else { return };
+                    let seat = inner.seat(n);
                     seat.begin();
-                    let poll = seat.poll();
-                    let mut handler = Handler::new(&inner, reads, Some(seat));
+                    let mut handler = Handler::new(&inner, reads, seat);
                     inner.begin_thread(&begun);
-                    serving::run(&mut handler, poll);
+                    serving::run(&mut handler);
                 })?;
             threads.push(thread);
         }
@@ -95,6 +94,12 @@ impl Handlers {
 }
 
 impl Inner {
+    /// Place of the handler of this number. There from when the handlers start.
+    pub(super) fn seat(&self, n: usize) -> Seat<'_> {
+        let Some(crew) = self.crew.get() else { unreachable!("handlers come after their crew") };
+        Seat::new(crew, n)
+    }
+
     /// What every thread does first.
     pub(super) fn begin_thread(&self, begun: &mpsc::Sender<()>) {
         self.options.on_thread.iter().for_each(|begin| begin());
@@ -121,7 +126,7 @@ enum Cause {
 /// One handler.
 pub(super) struct Handler<'a> {
     inner: &'a Inner,
-    seat: Option<Seat<'a>>,
+    seat: Seat<'a>,
     /// Held while anything is under way.
     ground: Option<RwLockReadGuard<'a, Ground>>,
     reads: Reads,
@@ -138,7 +143,7 @@ impl<'a> Handler<'a> {
     /// Bytes of a handler's buffers.
     pub(super) const BYTES: usize = Reads::BYTES + BATCH * PAGE;
 
-    pub(super) fn new(inner: &'a Inner, reads: Reads, seat: Option<Seat<'a>>) -> Self {
+    pub(super) fn new(inner: &'a Inner, reads: Reads, seat: Seat<'a>) -> Self {
         Self {
             inner,
             seat,
@@ -174,7 +179,7 @@ impl<'a> Handler<'a> {
 
     fn take_faults(&mut self) -> bool {
         for taken in 0..TAKEN {
-            if self.seat.as_mut().is_some_and(|seat| !seat.is_on_duty()) {
+            if !self.seat.is_on_duty() {
                 return taken > 0;
             }
             let Some(berth) = self.reads.berth(1, false) else { return true };
@@ -187,9 +192,9 @@ impl<'a> Handler<'a> {
             };
             let begun = Instant::now();
             // A thread that waits for a read is kept while it is under way, others before they are woken.
-            let alone = self.seat.as_mut().is_some_and(|seat| seat.saw(fault.thread));
-            if alone && !inner.needs_read(ground, fault) {
-                self.seat.iter_mut().for_each(|seat| seat.keep(fault.thread));
+            let alone = self.seat.saw(fault.thread);
+            if alone && !self.seat.keeps(fault.thread) && !inner.needs_read(ground, fault) {
+                self.seat.keep(fault.thread);
             }
             let served = inner.begin(ground, fault, &self.zeros);
             if let Some(window) = served.window {
@@ -200,7 +205,7 @@ impl<'a> Handler<'a> {
                 if alone {
                     // While the device is at work.
                     self.reads.submit();
-                    self.seat.iter_mut().for_each(|seat| seat.keep(fault.thread));
+                    self.seat.keep(fault.thread);
                 }
             } else {
                 self.reads.give_back(berth);
@@ -258,7 +263,7 @@ impl<'a> Handler<'a> {
         match (read, cause) {
             (Ok(()), Cause::Fault(begun)) => {
                 let window = inner.came(ground, pages[0], bytes);
-                self.seat.iter().for_each(|seat| seat.took(begun.elapsed()));
+                self.seat.took(begun.elapsed());
                 if let Some(window) = window {
                     inner.follow(ground, window);
                 }
@@ -274,14 +279,14 @@ impl<'a> Handler<'a> {
 }
 
 /// The ground, for reading. Who waits for it keeps nobody: whoever holds it may want that.
-fn enter<'a>(inner: &'a Inner, seat: &mut Option<Seat<'a>>) -> RwLockReadGuard<'a, Ground> {
+fn enter<'a>(inner: &'a Inner, seat: &mut Seat<'_>) -> RwLockReadGuard<'a, Ground> {
     inner.ground.try_read().unwrap_or_else(|_| {
-        seat.iter_mut().for_each(Seat::rest);
+        seat.rest();
         inner.read()
     })
 }
 
-impl Serve for Handler<'_> {
+impl<'a> Serve<'a> for Handler<'a> {
     fn step(&mut self, _: bool) -> bool {
         self.step()
     }
@@ -290,11 +295,7 @@ impl Serve for Handler<'_> {
         self.flights.is_empty()
     }
 
-    fn is_crowded(&mut self) {
-        self.seat.iter_mut().for_each(Seat::is_crowded);
-    }
-
-    fn rest(&mut self) {
-        self.seat.iter_mut().for_each(Seat::rest);
+    fn seat(&mut self) -> &mut Seat<'a> {
+        &mut self.seat
     }
 }

@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use deepram_core::cache::Replacement;
 
-use super::ranges::{CHUNK_BYTES, CHUNK_PAGES, Chunk, Layout, Page, Place, Slot, lock};
+use super::ranges::{CHUNK_BYTES, CHUNK_PAGES, Chunk, Layout, Page, Place, Slot};
 use super::room::{Frame, FrameState};
 use super::stage::SMALL;
 use super::{Ground, Inner, PAGE, Spans};
 use crate::ahead::Window;
+use crate::lock::lock;
 use crate::uffd;
 
 /// Runs of neighbouring slots that a chunk may be made up of: with more, reading them is what takes long.

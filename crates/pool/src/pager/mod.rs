@@ -71,7 +71,7 @@ use self::handler::{Handler, Handlers};
 use self::huge::Advice;
 use self::jobs::Jobs;
 use self::moves::STAGERS;
-use self::ranges::{Layout, Place, lock};
+use self::ranges::{Layout, Place};
 use self::reads::Reads;
 use self::record::Recorder;
 use self::returns::Returns;
@@ -84,6 +84,7 @@ use self::writes::Writes;
 
 use crate::ahead::Runs;
 use crate::crew::Crew;
+use crate::lock::lock;
 use crate::uffd::{self, Uffd, WatchMode};
 
 pub use budget::SharedBudget;
@@ -396,13 +397,11 @@ impl Pager {
         Ok(())
     }
 
-    /// Calls `f`, which must not use what is managed, while every thread may run where the program lets it. With
-    /// [`PagerOptions::keep`] whoever starts threads or processes, or asks where a thread may run, does it so.
+    /// Calls `f` while every thread may run where the program lets it. With [`PagerOptions::keep`] whoever starts threads or
+    /// processes, or asks where a thread may run, does it so.
     pub fn unkept<T>(&self, f: impl FnOnce() -> T) -> T {
-        match self.inner.crew.get() {
-            Some(crew) => crew.unkept(f),
-            None => f(),
-        }
+        let _unkept = self.inner.crew.get().map(Crew::hold);
+        f()
     }
 
     /// Whether this address is managed.
@@ -624,7 +623,7 @@ impl Inner {
         }
         drop(begun);
         let mut left = handlers.count() + others.len();
-        let mut handler = Handler::new(self, Reads::new(false), None);
+        let mut handler = Handler::new(self, Reads::new(false), self.seat(0));
         while left > 0 {
             match all.recv_timeout(Duration::from_micros(100)) {
                 Ok(()) => left -= 1,

@@ -10,11 +10,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use crc_fast::CrcAlgorithm;
 
 use super::huge::{Source, key, pages_of};
-use super::ranges::{CHUNK_BYTES, CHUNK_PAGES, Chunk, Place, Slot, lock};
+use super::ranges::{CHUNK_BYTES, CHUNK_PAGES, Chunk, Place, Slot};
 use super::stage::{Order, carry};
 use super::stats::add;
 use super::writes::Writes;
 use super::{Ground, Inner, PAGE};
+use crate::lock::lock;
 use crate::uffd;
 
 /// Threads that bring chunks.

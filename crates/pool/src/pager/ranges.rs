@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use super::PAGE;
 use super::spans::Spans;
+use crate::lock::lock;
 
 /// Pages whose states share a lock: those of a huge page.
 pub(super) const CHUNK_PAGES: usize = 512;
@@ -228,11 +229,6 @@ impl Layout {
     pub(super) fn memory_bytes(&self) -> usize {
         self.made.load(Relaxed) * (CHUNK_PAGES * size_of::<Page>() + size_of::<Mutex<Chunk>>())
     }
-}
-
-/// A panic under a lock would be a defect of ours; states are as the last step left them.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -12,10 +12,10 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 
-use super::ranges::lock;
 use super::shared::now_ns;
 use super::stats::add;
 use super::{Inner, PAGE, PagerOptions};
+use crate::lock::lock;
 
 const MAGIC: [u8; 8] = *b"deepramF";
 const VERSION: u32 = 1;

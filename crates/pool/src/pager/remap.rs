@@ -1,7 +1,8 @@
 //! Memory that moves to another address.
 
-use super::ranges::{Page, Place, lock};
+use super::ranges::{Page, Place};
 use super::{Ground, Inner, PAGE, runs_of};
+use crate::lock::lock;
 
 impl Inner {
     /// Moves managed memory with its states; see [`super::Pager::remap`].

@@ -25,8 +25,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::ranges::lock;
 use super::{Inner, PAGE, Pager};
+use crate::lock::lock;
 
 /// What the hand passes at once. The kernel may cache up to so much in one piece, and drops no part of one.
 const WINDOW: usize = 512 * PAGE;

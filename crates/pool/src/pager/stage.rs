@@ -10,7 +10,8 @@ use std::io;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::ranges::{CHUNK_BYTES, CHUNK_PAGES, lock};
+use super::ranges::{CHUNK_BYTES, CHUNK_PAGES};
+use crate::lock::lock;
 use crate::uffd::{self, Uffd};
 
 /// Most stages: four streams of reads with four chunks each under way or ready.

@@ -19,7 +19,8 @@ use rustix::fs::FallocateFlags;
 use rustix::io::{pread, pwritev};
 
 use super::PAGE;
-use super::ranges::{Slot, lock};
+use super::ranges::Slot;
+use crate::lock::lock;
 
 /// Slots of a stretch: 16 MiB.
 const STRETCH: u32 = 4096;

@@ -1,13 +1,13 @@
 //! Hints, and a budget that changes: as the pager has them, with a pool's addresses.
 
-use std::sync::PoisonError;
-
 use deepram_core::{Addr, PageId};
 
 use super::Pool;
 use crate::buffer::AlignedBuf;
 use crate::cache::{Access, Handlers};
+use crate::crew::Crew;
 use crate::error::Result;
+use crate::lock::lock;
 
 impl Pool {
     /// Segments that `len` bytes at `addr` touch, all allocated, and their controller.
@@ -34,13 +34,11 @@ impl Pool {
     /// Calls `f` while every thread may run where the program lets it. With [`crate::FaultOptions::keep`] whoever starts
     /// threads or processes, or asks where a thread may run, does it so.
     pub fn unkept<T>(&self, f: impl FnOnce() -> T) -> T {
-        let handlers = self.inner.handlers.lock().unwrap_or_else(PoisonError::into_inner);
+        let handlers = lock(&self.inner.handlers);
         let crew = handlers.as_ref().and_then(Handlers::crew);
         drop(handlers);
-        match crew {
-            Some(crew) => crew.unkept(f),
-            None => f(),
-        }
+        let _unkept = crew.as_deref().map(Crew::hold);
+        f()
     }
 
     /// [`Pool::will_need`] for the segments in which these addresses lie.

@@ -18,6 +18,7 @@ use uuid::Uuid;
 
 use crate::cache::{Cache, Cut, Handlers};
 use crate::error::{PoolError, Result};
+use crate::lock::lock;
 use crate::stats::{Counters, Stats, add};
 use crate::store::{Commit, Log, Report, Store};
 
@@ -511,13 +512,13 @@ fn bits(mask: u16, n: u32) -> impl Iterator<Item = u32> {
 impl Inner {
     fn stop_threads(&self) {
         self.cache.stop();
-        let mut keepers = self.keepers.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut keepers = lock(&self.keepers);
         for keeper in keepers.drain(..) {
             // Its panic was reported by the runtime already.
             let _ = keeper.join();
         }
         drop(keepers);
-        drop(self.handlers.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take());
+        drop(lock(&self.handlers).take());
         self.stores.iter().for_each(|store| store.close_lines());
         // Whatever another handle has begun ends before the memory goes; later calls see that the
         // pool is closed.

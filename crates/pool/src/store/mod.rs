@@ -36,6 +36,7 @@ use crate::device::{Device, WriteQueue};
 use crate::error::{PoolError, Result};
 use crate::format::batch::{Meta, NextBlock};
 use crate::format::header::{Extent, Geometry};
+use crate::lock::lock;
 use crate::stats::Counters;
 
 pub(crate) use append::{Commit, Stream, WriteItem};
@@ -156,11 +157,11 @@ impl Store {
 
     /// Takes the writing end; waits for a sync or write-back that has it.
     pub(crate) fn lock_log(&self) -> MutexGuard<'_, Log> {
-        self.log.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        lock(&self.log)
     }
 
     fn lock_tables(&self) -> MutexGuard<'_, Tables> {
-        self.tables.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        lock(&self.tables)
     }
 
     pub(crate) fn device_error(&self, operation: &'static str, source: io::Error) -> PoolError {

@@ -12,7 +12,7 @@ use libc::{c_int, c_void, pid_t};
 use super::{before, child, parent_keeping_errno};
 use crate::malloc::set_errno;
 use crate::memory::pager;
-use crate::places::settle;
+use crate::places::unkept;
 use crate::{kernel, next, setup};
 
 type Body = extern "C" fn(*mut c_void) -> c_int;
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn clone(
     let next = unsafe { std::mem::transmute::<*mut c_void, Clone>(found) };
     let Some(body) = body.filter(|_| !stack.is_null()) else { return refuse(libc::EINVAL) };
     if flags & libc::CLONE_VM != 0 || pager().is_none() {
-        settle();
+        unkept(|| ());
         // SAFETY: the caller's arguments.
         return unsafe { next(body, stack, flags, argument, parent_tid, tls, child_tid) };
     }

@@ -32,6 +32,7 @@ use crate::buffer::AlignedBuf;
 use crate::device::ALIGN;
 use crate::error::PoolError;
 use crate::format::line::{self, LINE};
+use crate::lock::lock;
 use crate::stats::add;
 pub(super) use gather::{ring_blocks, ring_bytes_for};
 use images::Images;
@@ -142,11 +143,11 @@ impl Default for Lines {
 
 impl Lines {
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.queue)
     }
 
     fn ring(&self) -> MutexGuard<'_, Option<Ring>> {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.ring)
     }
 
     fn is_durable(&self, group: u64) -> bool {
@@ -215,7 +216,7 @@ impl Store {
     /// Adds lines from `first` on, which `copy` gives, to the log. Returns the number of the group
     /// that must be durable for all of them to be.
     pub(crate) fn add_lines(&self, first: u64, count: u64, copy: Copy<'_>) -> Result<u64> {
-        let mut order = self.lines.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut order = lock(&self.lines.order);
         order.copies.resize(CHUNK_LINES * LINE, 0);
         let mut group = 0;
         let mut done = 0;
