@@ -611,7 +611,7 @@ impl Inner {
                 inner.keep_house(n == 0, &mut writes);
             })?);
         }
-        for n in 0..if self.stages.any() { STAGERS } else { 0 } {
+        for n in 0..self.stages.count().min(STAGERS) {
             let (inner, begun) = (Arc::clone(self), begun.clone());
             let builder =
                 std::thread::Builder::new().name(format!("deepram-stage-{n}")).stack_size(256 << 10);

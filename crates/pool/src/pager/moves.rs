@@ -18,8 +18,9 @@ use super::{Ground, Inner, PAGE};
 use crate::lock::lock;
 use crate::uffd;
 
-/// Threads that bring chunks.
-pub(super) const STAGERS: usize = 3;
+/// Threads that bring chunks, at most: with each summing what it has read, fewer leave the device idle when several streams
+/// are read.
+pub(super) const STAGERS: usize = 8;
 /// Runs that are read while others wait for everything to be at rest.
 const FEW: usize = 2;
 /// Every so many chunks that leave, what is known of their being stored to is forgotten.

@@ -106,6 +106,11 @@ impl Stages {
         self.count > 0
     }
 
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
     /// Whether the system gives huge pages to all fresh memory.
     pub(super) fn always(&self) -> bool {
         self.always && self.any()
