@@ -580,7 +580,7 @@ impl Store {
 
     /// Makes room in the next header: metadata that fills more than a part of it goes out alone,
     /// in as many batches as that takes. It keeps its order, and all of it is in the log before
-    /// what is written next, so that no block is filled anew before the log says why it could be.
+    /// or with what is written next, so that no block is filled anew before the log says why it could be.
     pub(super) fn spill_pending(&self, log: &mut Log, stream: Stream) -> Result<()> {
         let limit = BatchHeader::meta_capacity(self.geometry.segment_bytes()) / 4;
         while log.pending.iter().map(|m| m.encoded_len()).sum::<usize>() > limit {
