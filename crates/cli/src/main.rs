@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod cgroups;
 mod cli;
 mod demo;
 mod docs;

@@ -60,6 +60,37 @@ fn statistics_are_told_in_three_forms() {
 }
 
 #[test]
+fn without_a_size_it_keeps_within_its_memory_cgroup() {
+    if deepram_pool::pager::available().is_err() {
+        eprintln!("skipped: memory cannot be paged here");
+        return;
+    }
+    assert!(library().is_file());
+    let name = format!("deepram-test-run-{}", std::process::id());
+    let versions = [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
+    let made = versions.iter().find_map(|(root, limit)| {
+        let group = Path::new(root).join(&name);
+        std::fs::create_dir(&group).ok()?;
+        let limited = std::fs::write(group.join(limit), (256 << 20).to_string());
+        limited.map_err(|_| std::fs::remove_dir(&group)).ok().map(|()| group)
+    });
+    let Some(group) = made else {
+        eprintln!("skipped: no memory cgroup can be made here");
+        return;
+    };
+    let script = "echo $$ > \"$0\" && exec \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).arg(group.join("cgroup.procs"));
+    let done = command.args([env!("CARGO_BIN_EXE_deepram"), "run", "--stats", "json", "--", "true"]).output();
+    std::fs::remove_dir(&group).expect("nobody is left in the group");
+    let done = done.expect("sh runs");
+    let all: serde_json::Value = serde_json::from_slice(&done.stderr).expect("one JSON object");
+    let budget = all["budget_bytes"].as_u64().expect("a budget");
+    assert!(budget <= 128 << 20, "half of what the group leaves: {budget}");
+    assert!(budget >= 96 << 20, "hardly anything of it was used: {budget}");
+}
+
+#[test]
 fn the_status_is_the_programs_own() {
     if deepram_pool::pager::available().is_err() {
         eprintln!("skipped: memory cannot be paged here");

@@ -16,11 +16,14 @@ use deepram_pool::pager::{self, Policy, SharedBudget};
 
 use super::reading::Source;
 use super::{Form, program};
+use crate::cgroups;
 
 /// How often what is shown is renewed, and processes are missed that have ended without a word.
 const RENEW: Duration = Duration::from_millis(500);
 /// How often the program is looked after.
 const LOOK: Duration = Duration::from_millis(10);
+/// Least DRAM to run a program with.
+const LEAST: u64 = 16 << 20;
 const LIBRARY: &str = "libdeepram_preload.so";
 /// What the library is asked for by; those not set here are not to come from a run outside.
 const OPTIONAL: [&str; 2] = ["DEEPRAM_RUN_LIMIT", "DEEPRAM_RUN_RECORD"];
@@ -28,7 +31,8 @@ const OPTIONAL: [&str; 2] = ["DEEPRAM_RUN_LIMIT", "DEEPRAM_RUN_RECORD"];
 /// What program is run, and how its memory is paged.
 #[derive(Debug, Args)]
 pub(crate) struct Paging {
-    /// DRAM for the program and all processes that it starts, together; half of what is free if not given
+    /// DRAM for the program and all processes that it starts, together; half of what is free if not
+    /// given, within the limits of cgroups
     #[arg(long, value_name = "SIZE")]
     dram: Option<Bytes>,
     /// Folder for the rest of its memory: a file system with direct I/O on a fast drive
@@ -74,8 +78,14 @@ impl Prepared {
             Some(dram) => dram.0,
             None => free_memory()? / 2,
         };
-        if dram < 16 << 20 {
-            bail!("--dram {dram} B is too little to run a program with: at least 16MiB");
+        if dram < LEAST {
+            match paging.dram {
+                Some(_) => bail!("--dram {dram} B is too little to run a program with: at least 16MiB"),
+                None => bail!(
+                    "half of what is free here, {dram} B, is too little to run a program with: free some, or give \
+                     --dram, at least 16MiB"
+                ),
+            }
         }
         if !paging.store.is_dir() {
             bail!("--store {}: no such folder", paging.store.display());
@@ -196,10 +206,11 @@ fn preloaded(library: &Path) -> OsString {
     all
 }
 
-/// Bytes that the machine could give to programs now.
+/// Bytes that this process could have now: what the machine has, as far as limits of cgroups allow.
 fn free_memory() -> anyhow::Result<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").context("reading /proc/meminfo")?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-    Ok(kib.context("/proc/meminfo tells no MemAvailable; give --dram")? << 10)
+    let machine = kib.context("/proc/meminfo tells no MemAvailable; give --dram")? << 10;
+    Ok(cgroups::left().map_or(machine, |left| left.min(machine)))
 }

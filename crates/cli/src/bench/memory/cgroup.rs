@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 
+use crate::cgroups::{mount_point, own_group};
+
 /// How long a group is waited for whose last process has just ended.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -111,50 +113,9 @@ fn parent() -> anyhow::Result<(PathBuf, &'static Names)> {
     bail!("no group under {} gives its children the memory controller", root.display())
 }
 
-/// Where a file system of this type is mounted, with this among its own options.
-fn mount_point(mountinfo: &str, kind: &str, option: Option<&str>) -> Option<PathBuf> {
-    mountinfo.lines().find_map(|line| {
-        let (place, what) = line.split_once(" - ")?;
-        let mut what = what.split(' ');
-        let options = what.clone().nth(2)?;
-        let fits = what.next() == Some(kind)
-            && option.is_none_or(|wanted| options.split(',').any(|option| option == wanted));
-        fits.then(|| place.split(' ').nth(4).map(PathBuf::from)).flatten()
-    })
-}
-
-/// The group of a process in the hierarchy of this controller (none: version 2), relative to its root.
-fn own_group(cgroup: &str, controller: &str) -> Option<PathBuf> {
-    cgroup.lines().find_map(|line| {
-        let mut parts = line.splitn(3, ':').skip(1);
-        let controllers = parts.next()?;
-        let path = parts.next()?.trim_start_matches('/');
-        controllers.split(',').any(|name| name == controller).then(|| PathBuf::from(path))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn both_versions_are_found_where_they_are_mounted() {
-        let mounts = "\
-24 1 0:20 / /proc rw - proc proc rw
-30 25 0:26 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct
-31 25 0:27 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory
-32 25 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
-";
-        let path = |path: &str| Some(PathBuf::from(path));
-        assert_eq!(mount_point(mounts, "cgroup", Some("memory")), path("/sys/fs/cgroup/memory"));
-        assert_eq!(mount_point(mounts, "cgroup", Some("pids")), None);
-        assert_eq!(mount_point(mounts, "cgroup2", None), path("/sys/fs/cgroup/unified"));
-        let own = "4:memory:/a/b\n2:cpu,cpuacct:/\n0::/user.slice\n";
-        assert_eq!(own_group(own, "memory"), path("a/b"));
-        assert_eq!(own_group(own, "cpuacct"), path(""));
-        assert_eq!(own_group(own, ""), path("user.slice"));
-        assert_eq!(own_group(own, "pids"), None);
-    }
 
     #[test]
     fn a_group_is_gone_when_it_is_dropped() {
