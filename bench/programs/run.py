@@ -46,7 +46,8 @@ def arguments():
     parser.add_argument("--rate", type=float, default=2000, help="requests a second to the servers (2000)")
     parser.add_argument("--seconds", type=float, default=8, help="how long a mix of requests goes on (8)")
     parser.add_argument("--beside", type=size,
-                        help="room in both groups for what is not paged: code, page cache, stacks (DRAM / 8 + 16MiB)")
+                        help="room in both groups for what is not paged: code, page cache, stacks (DRAM / 16 + 8MiB; sort, "
+                             "numpy and java: twice that)")
     parser.add_argument("--swap-limit", choices=["group", "dram"], default="group",
                         help="limit of the group that swaps: as deepram's group, or --dram alone")
     parser.add_argument("--deepram", type=Path, default=HERE.parent.parent / "target/release/deepram")
@@ -94,7 +95,8 @@ def once(program, work, kind):
 def every_way(program, settings, tools, folder):
     """All runs of a program, as rows."""
     dram = max(settings.dram // program.DIVIDE, LEAST)
-    group = dram + (settings.beside if settings.beside is not None else dram // 8 + (16 << 20))
+    beside = program.BESIDE * (dram // 16 + (8 << 20)) if settings.beside is None else settings.beside
+    group = dram + beside
     limits = {"dram": dram, "group": group, "swap_bytes": group if settings.swap_limit == "group" else dram}
     local = argparse.Namespace(**{**vars(settings), **limits})
     work = Work(local, tools, folder, dram, int(dram * settings.scale))

@@ -6,7 +6,7 @@ import sys
 from harness.tools import INPUTS
 from harness.work import job
 
-NAME, NEEDS, DIVIDE = "gcc", ["gcc"], 4
+NAME, NEEDS, DIVIDE, BESIDE = "gcc", ["gcc"], 4, 1
 MIB = 1 << 20
 
 

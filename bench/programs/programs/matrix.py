@@ -3,7 +3,7 @@
 from harness.tools import INPUTS
 from harness.work import job
 
-NAME, NEEDS, DIVIDE = "numpy", ["numpy"], 1
+NAME, NEEDS, DIVIDE, BESIDE = "numpy", ["numpy"], 1, 2
 
 
 def prepare(work):

@@ -5,7 +5,7 @@ import signal
 from harness.kv import Server
 from harness.work import Outcome
 
-NAME, NEEDS, DIVIDE = "memcached", ["memcached", "kvload"], 1
+NAME, NEEDS, DIVIDE, BESIDE = "memcached", ["memcached", "kvload"], 1, 1
 MIB = 1 << 20
 
 

@@ -9,7 +9,7 @@ import random
 
 from harness.work import job
 
-NAME, NEEDS, DIVIDE = "sort", ["sort"], 1
+NAME, NEEDS, DIVIDE, BESIDE = "sort", ["sort"], 1, 2
 
 
 def prepare(work):

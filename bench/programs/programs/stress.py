@@ -3,7 +3,7 @@
 from harness.ways import Failed
 from harness.work import Outcome
 
-NAME, NEEDS, DIVIDE = "stress-ng", ["stress-ng"], 1
+NAME, NEEDS, DIVIDE, BESIDE = "stress-ng", ["stress-ng"], 1, 1
 SECONDS = 20
 
 
