@@ -81,23 +81,25 @@ fn child_that_persists() {
     }
 }
 
-/// The last round that a child told of before it was killed, if any.
-fn run_and_kill(child: &str, path: &Path, after: Duration) -> Option<u64> {
+/// The last round that a child told of before it was killed, if any. The time until then counts from its start, or, if it
+/// is to have `begun`, from the first round that it tells of: that may take long on a slow machine.
+fn run_and_kill(child: &str, path: &Path, begun: bool, after: Duration) -> Option<u64> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", child, "--nocapture", "--test-threads=1"])
         .env("DEEPRAM_TEST_KILLED", path)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let output = BufReader::new(child.stdout.take().unwrap());
-    std::thread::sleep(after);
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let told = output.lines().map_while(Result::ok).filter_map(|line| {
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut told = lines.map_while(Result::ok).filter_map(|line| {
         let mut parts = line.split_whitespace();
         (parts.next() == Some("synced")).then(|| parts.next()?.parse().ok()).flatten()
     });
-    told.last()
+    let first = if begun { told.next() } else { None };
+    std::thread::sleep(after);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    told.last().or(first)
 }
 
 /// What the pool must hold, round by round, and the way back.
@@ -160,6 +162,7 @@ fn whatever_moment_a_process_is_killed_at_its_last_sync_is_there() {
             let told = run_and_kill(
                 "child_that_is_killed",
                 &scratch.path(),
+                kill % 2 == 0,
                 Duration::from_millis(rng.random_range(0..LONGEST_MS)),
             );
             let pool = Pool::open(&[scratch.path()], &options).unwrap();
@@ -190,7 +193,7 @@ fn whatever_moment_a_process_is_killed_at_its_last_sync_is_there() {
         eprintln!(
             "{KILLS} kills: {synced} after at least one sync, {further} with one sync more than was told"
         );
-        assert!(synced > KILLS as u64 / 4, "the children came to sync");
+        assert!(synced >= KILLS as u64 / 2, "the children came to sync");
     });
 }
 
@@ -213,7 +216,7 @@ fn whatever_moment_a_process_is_killed_at_what_it_persisted_is_there() {
         let mut further = 0;
         for kill in 0..KILLS / 4 {
             let after = Duration::from_millis(rng.random_range(0..LONGEST_MS));
-            let committed = run_and_kill("child_that_persists", &scratch.path(), after);
+            let committed = run_and_kill("child_that_persists", &scratch.path(), kill % 2 == 0, after);
             let told = committed.unwrap_or(last);
             let pool = Pool::open(&[scratch.path()], &options).unwrap();
             let mut bytes = vec![0; (LINES * 64) as usize];
@@ -245,6 +248,6 @@ fn whatever_moment_a_process_is_killed_at_what_it_persisted_is_there() {
             assert!(pool.check(&mut |_, _| {}).unwrap().is_sound(), "kill {kill}");
             pool.abandon().unwrap();
         }
-        assert!(further > KILLS as u64 / 16, "the children came to persist");
+        assert!(further >= KILLS as u64 / 8, "the children came to persist");
     });
 }
