@@ -3,33 +3,60 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The files of the two versions, and the names in `memory.stat` of the page cache that can be given up.
-struct Names {
-    limit: &'static str,
+/// What the files of a version are called.
+pub(crate) struct Names {
+    pub(crate) limit: &'static str,
     usage: &'static str,
+    pub(crate) peak: &'static str,
+    /// In `memory.stat`: page cache that can be given up.
     cache: [&'static str; 2],
+    /// What keeps a group from swapping: its file and what to write.
+    pub(crate) no_swap: (&'static str, &'static str),
 }
 
 const V1: Names = Names {
     limit: "memory.limit_in_bytes",
     usage: "memory.usage_in_bytes",
+    peak: "memory.max_usage_in_bytes",
     cache: ["total_inactive_file", "total_active_file"],
+    no_swap: ("memory.swappiness", "0"),
 };
-const V2: Names =
-    Names { limit: "memory.max", usage: "memory.current", cache: ["inactive_file", "active_file"] };
+const V2: Names = Names {
+    limit: "memory.max",
+    usage: "memory.current",
+    peak: "memory.peak",
+    cache: ["inactive_file", "active_file"],
+    no_swap: ("memory.swap.max", "0"),
+};
+
+/// Where the groups are that limit memory.
+pub(crate) struct Hierarchy {
+    pub(crate) root: PathBuf,
+    /// This process's group, where the mount shows it.
+    pub(crate) own: Option<PathBuf>,
+    pub(crate) names: &'static Names,
+    /// A group may hold processes and groups with limits (version 1).
+    pub(crate) mixed: bool,
+}
+
+/// The one that holds here, if there is any.
+pub(crate) fn hierarchy() -> Option<Hierarchy> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let (root, controller, names, mixed) = match mount_point(&mounts, "cgroup", Some("memory")) {
+        Some(root) => (root, "memory", &V1, true),
+        None => (mount_point(&mounts, "cgroup2", None)?, "", &V2, false),
+    };
+    // In a container the mount may be the group itself, by another path than the one that the kernel tells.
+    let own = own_group(&groups, controller).map(|path| root.join(path)).filter(|path| path.is_dir());
+    Some(Hierarchy { root, own, names, mixed })
+}
 
 /// Bytes that the limits of this process's groups leave it, page cache that can be given up included; none if no
 /// group is limited.
 pub(crate) fn left() -> Option<u64> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let (root, controller, names) = match mount_point(&mounts, "cgroup", Some("memory")) {
-        Some(root) => (root, "memory", &V1),
-        None => (mount_point(&mounts, "cgroup2", None)?, "", &V2),
-    };
-    // In a container the mount may be the group itself, by another path than the one that the kernel tells.
-    let group = own_group(&own, controller).map(|path| root.join(path)).filter(|path| path.is_dir());
-    left_below(&root, group.as_deref().unwrap_or(&root), names)
+    let Hierarchy { root, own, names, .. } = hierarchy()?;
+    left_below(&root, own.as_deref().unwrap_or(&root), names)
 }
 
 /// The least that is left by a group and those above it.
@@ -51,7 +78,7 @@ fn left_by(group: &Path, names: &Names) -> Option<u64> {
 }
 
 /// Where a file system of this type is mounted, with this among its own options.
-pub(crate) fn mount_point(mountinfo: &str, kind: &str, option: Option<&str>) -> Option<PathBuf> {
+fn mount_point(mountinfo: &str, kind: &str, option: Option<&str>) -> Option<PathBuf> {
     mountinfo.lines().find_map(|line| {
         let (place, what) = line.split_once(" - ")?;
         let mut what = what.split(' ');
@@ -63,7 +90,7 @@ pub(crate) fn mount_point(mountinfo: &str, kind: &str, option: Option<&str>) -> 
 }
 
 /// The group of a process in the hierarchy of this controller (none: version 2), relative to its root.
-pub(crate) fn own_group(cgroup: &str, controller: &str) -> Option<PathBuf> {
+fn own_group(cgroup: &str, controller: &str) -> Option<PathBuf> {
     cgroup.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
         let controllers = parts.next()?;

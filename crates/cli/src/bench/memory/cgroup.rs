@@ -7,25 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 
-use crate::cgroups::{mount_point, own_group};
+use crate::cgroups::{Hierarchy, Names, hierarchy};
 
 /// How long a group is waited for whose last process has just ended.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// The files of the two versions.
-struct Names {
-    limit: &'static str,
-    peak: &'static str,
-    /// What keeps a group from swapping: its file and what to write.
-    no_swap: (&'static str, &'static str),
-}
-
-const V1: Names = Names {
-    limit: "memory.limit_in_bytes",
-    peak: "memory.max_usage_in_bytes",
-    no_swap: ("memory.swappiness", "0"),
-};
-const V2: Names = Names { limit: "memory.max", peak: "memory.peak", no_swap: ("memory.swap.max", "0") };
 
 /// A memory cgroup.
 pub(super) struct Group {
@@ -93,21 +78,19 @@ pub(super) fn enter(group: &Path) -> anyhow::Result<()> {
 
 /// Where groups with a limit can be made.
 fn parent() -> anyhow::Result<(PathBuf, &'static Names)> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").context("/proc/self/mountinfo")?;
-    let own = fs::read_to_string("/proc/self/cgroup").context("/proc/self/cgroup")?;
-    if let Some(root) = mount_point(&mounts, "cgroup", Some("memory")) {
-        // A group may hold processes and groups: ours goes below our own, whose limits hold too.
-        let below = own_group(&own, "memory").map(|path| root.join(path)).filter(|path| path.is_dir());
-        return Ok((below.unwrap_or(root), &V1));
+    let Hierarchy { root, own, names, mixed } =
+        hierarchy().ok_or_else(|| anyhow!("no cgroups are mounted"))?;
+    if mixed {
+        // Below our own, whose limits hold too.
+        return Ok((own.unwrap_or(root), names));
     }
-    let root = mount_point(&mounts, "cgroup2", None).ok_or_else(|| anyhow!("no cgroups are mounted"))?;
-    // A group with processes gives its children no memory controller: ours goes beside our own, or at the top.
-    let beside = own_group(&own, "").and_then(|path| root.join(path).parent().map(Path::to_path_buf));
+    // A group with processes gives its children no memory controller: ours goes beside our own, or to the top.
+    let beside = own.and_then(|path| path.parent().map(Path::to_path_buf));
     let places = beside.into_iter().filter(|path| path.starts_with(&root)).chain([root.clone()]);
     for place in places {
         let control = fs::read_to_string(place.join("cgroup.subtree_control")).unwrap_or_default();
         if control.split_whitespace().any(|name| name == "memory") {
-            return Ok((place, &V2));
+            return Ok((place, names));
         }
     }
     bail!("no group under {} gives its children the memory controller", root.display())
