@@ -51,6 +51,16 @@ fn children_of_every_kind_see_the_memory() {
 }
 
 #[test]
+fn functions_on_stacks_that_are_paged_may_make_memory_calls_and_forks() {
+    agrees("stacks", "16MiB", &[&(64 * MIB).to_string(), "12"]);
+}
+
+#[test]
+fn signals_come_to_the_programs_own_threads_and_may_use_its_memory() {
+    agrees("signals", "16MiB", &[&(64 * MIB).to_string(), "600"]);
+}
+
+#[test]
 fn processes_share_memory_four_times_the_dram_within_the_budget() {
     let (Some(shared), true) = (program("shared"), can_share("/var/tmp")) else { return };
     let (dram, bytes) = (16 * MIB, 64 * MIB);

@@ -45,6 +45,7 @@ mod pool;
 mod region;
 mod ring;
 mod serving;
+pub mod signals;
 mod slots;
 mod stats;
 mod store;

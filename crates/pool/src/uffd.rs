@@ -116,6 +116,11 @@ impl Uffd {
         self.register_for(start, len, raw::UFFDIO_REGISTER_MODE_MISSING)
     }
 
+    /// Reports nothing of the range any more; who waits there tries again.
+    pub(crate) fn unregister(&self, start: usize, len: usize) -> io::Result<()> {
+        self.ioctl(raw_ioctl::UFFDIO_UNREGISTER, &mut range(start, len))
+    }
+
     fn register_for(&self, start: usize, len: usize, mode: u32) -> io::Result<()> {
         let mode = u64::from(mode);
         let mut request = raw::uffdio_register { range: range(start, len), mode, ioctls: 0 };

@@ -5,7 +5,7 @@
 use deepram_pool::pager::{PAGE, Pager};
 use libc::{c_int, c_uint, c_void, size_t};
 
-use crate::inside::Inside;
+use crate::inside::enter;
 use crate::kernel;
 use crate::malloc::set_errno;
 use crate::marks::marks;
@@ -20,12 +20,14 @@ fn others(pager: &Pager, start: usize, len: usize, mut call: impl FnMut(usize, u
 #[unsafe(no_mangle)]
 pub extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_int) -> c_int {
     let start = at.addr();
-    let plain = || kernel::madvise(start, len, advice);
-    let Some(pager) = pager() else { return plain() };
-    let _inside = Inside::enter();
-    if !is_range(start, len) {
-        return plain();
+    match pager().filter(|_| is_range(start, len)) {
+        Some(pager) => enter(move || advise_inside(pager, start, len, advice)),
+        None => kernel::madvise(start, len, advice),
     }
+}
+
+fn advise_inside(pager: &Pager, start: usize, len: usize, advice: c_int) -> c_int {
+    let plain = || kernel::madvise(start, len, advice);
     let (len_whole, end) = (whole(len), start + whole(len));
     if let libc::MADV_DONTFORK | libc::MADV_DOFORK | libc::MADV_WIPEONFORK | libc::MADV_KEEPONFORK = advice {
         let result = plain();
@@ -85,7 +87,7 @@ pub extern "C" fn mlock(at: *const c_void, len: size_t) -> c_int {
 /// The system's. With `MLOCK_ONFAULT` managed memory is brought in all the same.
 #[unsafe(no_mangle)]
 pub extern "C" fn mlock2(at: *const c_void, len: size_t, flags: c_uint) -> c_int {
-    lock(at.addr(), len, true, |start, len| kernel::mlock2(start, len, flags))
+    lock(at.addr(), len, true, move |start, len| kernel::mlock2(start, len, flags))
 }
 
 /// The system's.
@@ -112,15 +114,25 @@ pub extern "C" fn mlockall(flags: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn munlockall() -> c_int {
     if let Some(pager) = pager() {
-        let _inside = Inside::enter();
-        pager.pin(0, usize::MAX / PAGE * PAGE, false);
+        enter(|| pager.pin(0, usize::MAX / PAGE * PAGE, false));
     }
     kernel::munlockall()
 }
 
-fn lock(start: usize, len: usize, locked: bool, kernel: impl Fn(usize, usize) -> c_int) -> c_int {
-    let Some(pager) = pager() else { return kernel(start, len) };
-    let _inside = Inside::enter();
+fn lock(start: usize, len: usize, locked: bool, kernel: impl Fn(usize, usize) -> c_int + 'static) -> c_int {
+    match pager() {
+        Some(pager) => enter(move || lock_inside(pager, start, len, locked, kernel)),
+        None => kernel(start, len),
+    }
+}
+
+fn lock_inside(
+    pager: &Pager,
+    start: usize,
+    len: usize,
+    locked: bool,
+    kernel: impl Fn(usize, usize) -> c_int,
+) -> c_int {
     let first = start / PAGE * PAGE;
     let Some(len_whole) = (start - first).checked_add(len).map(whole) else { return kernel(start, len) };
     if !is_range(first, len_whole) || !pager.manages_any(first, len_whole) {

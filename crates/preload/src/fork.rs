@@ -1,15 +1,18 @@
 //! Forks: everything at rest, then a pager of its own for the child. By `fork`, by `_Fork`, which calls no
-//! handlers, and by `clone` where the child has memory of its own ([`copy`]).
+//! handlers, and by `clone` where the child has memory of its own ([`copy`]). The thread that forks is on a stack that is
+//! not paged meanwhile: nobody serves its faults.
 
 use std::sync::atomic::AtomicPtr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use deepram_pool::pager::Forking;
-use libc::{c_int, c_void, pid_t};
+use libc::{c_char, c_int, c_void, pid_t};
 
-use crate::inside::{self, Inside};
-use crate::malloc::set_errno;
+use crate::inside::{self, Inside, Quiet};
+use crate::malloc::{errno, set_errno};
 use crate::marks::{Marks, marks};
+use crate::next::stand_before;
+use crate::stacks::aside;
 use crate::{HEAP, heap, large, next, setup};
 
 pub mod copy;
@@ -21,6 +24,7 @@ struct Held {
     marks: MutexGuard<'static, Marks>,
     blocks: large::Held,
     _inside: Inside,
+    _quiet: Quiet,
 }
 
 static HELD: Mutex<Option<Sendable>> = Mutex::new(None);
@@ -41,7 +45,9 @@ pub(crate) fn watch() {
 
 extern "C" fn before() {
     let Some(pager) = setup::pager() else { return };
-    let inside = Inside::enter();
+    let (quiet, inside) = (Quiet::new(), Inside::new());
+    // Whoever has them may wait for a fault to be served.
+    let blocks = large::hold();
     let forking = match pager.forking() {
         Ok(forking) => Some(forking),
         Err(error) => {
@@ -51,9 +57,9 @@ extern "C" fn before() {
             None
         }
     };
-    let (marks, blocks) = (marks(), large::hold());
+    let marks = marks();
     // Nothing may be allocated from here on.
-    let held = Held { forking, heap: HEAP.hold(), marks, blocks, _inside: inside };
+    let held = Held { forking, heap: HEAP.hold(), marks, blocks, _inside: inside, _quiet: quiet };
     *HELD.lock().unwrap_or_else(PoisonError::into_inner) = Some(Sendable(held));
 }
 
@@ -62,7 +68,7 @@ fn take() -> Option<Held> {
 }
 
 extern "C" fn parent() {
-    let Some(Held { forking, heap, marks, blocks, _inside }) = take() else { return };
+    let Some(Held { _quiet, _inside, forking, heap, marks, blocks }) = take() else { return };
     drop((heap, marks, blocks));
     if let Some(forking) = forking {
         forking.parent();
@@ -70,7 +76,7 @@ extern "C" fn parent() {
 }
 
 extern "C" fn child() {
-    let Some(Held { forking, heap, mut marks, blocks, _inside }) = take() else { return };
+    let Some(Held { _quiet, _inside, forking, heap, mut marks, blocks }) = take() else { return };
     drop((heap, blocks));
     let Some(forking) = forking else { return };
     let left_out = std::mem::take(&mut marks.left_out);
@@ -98,21 +104,29 @@ pub extern "C" fn _Fork() -> pid_t {
         set_errno(libc::ENOSYS);
         return -1;
     };
-    before();
-    // SAFETY: the C library's function of this name.
-    let pid = unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> pid_t>(next)() };
-    if pid == 0 {
-        child()
-    } else {
-        parent_keeping_errno()
-    }
-    pid
+    aside(move || {
+        before();
+        // SAFETY: the C library's function of this name.
+        let pid = unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> pid_t>(next)() };
+        if pid == 0 {
+            child()
+        } else {
+            parent_keeping_errno()
+        }
+        pid
+    })
+}
+
+stand_before! {
+    aside;
+    fork() -> pid_t, else -1;
+    daemon(same_directory: c_int, same_files: c_int) -> c_int, else -1;
+    forkpty(terminal: *mut c_int, name: *mut c_char, settings: *const c_void, size: *const c_void) -> pid_t, else -1;
 }
 
 /// As [`parent`], between a call and who looks at its error.
 fn parent_keeping_errno() {
-    // SAFETY: the thread's own.
-    let errno: c_int = unsafe { *libc::__errno_location() };
+    let before = errno();
     parent();
-    set_errno(errno);
+    set_errno(before);
 }

@@ -1,12 +1,13 @@
 //! The library's own heap, in memory that is never paged.
 
 use std::alloc::{GlobalAlloc, Layout};
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dlmalloc::{Allocator, Dlmalloc};
 
+use crate::inside::Quiet;
 use crate::kernel;
 
 /// Address space of the heap: addresses in it are the library's own. Only what is used takes memory.
@@ -72,8 +73,9 @@ impl Heap {
         Self { inner: Mutex::new(Dlmalloc::new_with_allocator(Space)) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Dlmalloc<Space>> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Locked<'_> {
+        let quiet = Quiet::new();
+        Locked { heap: self.inner.lock().unwrap_or_else(PoisonError::into_inner), _quiet: quiet }
     }
 
     /// Keeps everybody out, across a fork.
@@ -96,10 +98,28 @@ impl Heap {
     }
 }
 
+/// The heap while a thread has it. Whoever serves faults needs it too: no signal's handler may come in between.
+struct Locked<'a> {
+    heap: MutexGuard<'a, Dlmalloc<Space>>,
+    _quiet: Quiet,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Dlmalloc<Space>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.heap
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.heap
+    }
+}
+
 /// A held heap; the thread that holds it is the only one that lets it go.
-pub(crate) struct Held(
-    #[expect(dead_code, reason = "dropped to let go")] MutexGuard<'static, Dlmalloc<Space>>,
-);
+pub(crate) struct Held(#[expect(dead_code, reason = "dropped to let go")] Locked<'static>);
 
 // SAFETY: all access is under the mutex.
 unsafe impl Sync for Heap {}

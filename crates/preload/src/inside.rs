@@ -1,21 +1,67 @@
 //! Whether a thread is at work for the library itself: then it must not touch managed memory, whose faults
-//! it may be the one to serve.
+//! it may be the one to serve, or to keep from being served.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use deepram_pool::signals::Blocked;
+use libc::{c_int, c_void};
+
+use crate::malloc::{errno, set_errno};
+use crate::stacks::aside;
 
 /// Threads of the pager are being started, and cannot say so yet: meanwhile everybody is inside.
 static STARTING: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
+    static QUIET: Cell<u32> = const { Cell::new(0) };
+}
+
+/// What a call gives.
+pub(crate) trait Outcome {
+    /// Whether `errno` says why it failed.
+    fn has_failed(&self) -> bool {
+        false
+    }
+}
+
+impl Outcome for () {}
+
+impl<T> Outcome for Option<T> {}
+
+impl Outcome for c_int {
+    fn has_failed(&self) -> bool {
+        *self < 0
+    }
+}
+
+impl Outcome for *mut c_void {
+    fn has_failed(&self) -> bool {
+        *self == libc::MAP_FAILED
+    }
+}
+
+/// Calls `body` inside: on a stack that is not paged, and with signals kept waiting, as their handlers may use any
+/// memory. What succeeds leaves `errno` as it is.
+pub(crate) fn enter<T: Outcome>(body: impl FnOnce() -> T + 'static) -> T {
+    aside(|| {
+        let _quiet = Quiet::new();
+        let _inside = Inside::new();
+        let before = errno();
+        let result = body();
+        if !result.has_failed() {
+            set_errno(before);
+        }
+        result
+    })
 }
 
 /// The thread is inside until this is dropped.
 pub(crate) struct Inside(());
 
 impl Inside {
-    pub(crate) fn enter() -> Self {
+    pub(crate) fn new() -> Self {
         DEPTH.set(DEPTH.get() + 1);
         Self(())
     }
@@ -27,6 +73,26 @@ impl Drop for Inside {
     }
 }
 
+/// The thread's signals wait until the last of these is dropped.
+pub(crate) struct Quiet {
+    _blocked: Option<Blocked>,
+}
+
+impl Quiet {
+    pub(crate) fn new() -> Self {
+        let depth = QUIET.get();
+        let blocked = (depth == 0).then(Blocked::all);
+        QUIET.set(depth + 1);
+        Self { _blocked: blocked }
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        QUIET.set(QUIET.get() - 1);
+    }
+}
+
 /// Calls what starts the pager's threads, and returns when they all have begun.
 pub(crate) fn starting<T>(start: impl FnOnce() -> T) -> T {
     STARTING.store(true, Relaxed);
@@ -35,9 +101,10 @@ pub(crate) fn starting<T>(start: impl FnOnce() -> T) -> T {
     result
 }
 
-/// The thread is one of the pager's for good.
+/// The thread is one of the pager's for good; its signals are blocked already.
 pub(crate) fn for_good() {
-    std::mem::forget(Inside::enter());
+    DEPTH.set(DEPTH.get() + 1);
+    QUIET.set(QUIET.get() + 1);
 }
 
 #[inline]

@@ -1,12 +1,29 @@
-//! The memory calls, by number: their names are taken by this library.
+//! The memory calls, without the C library: its functions' names are taken by this library.
 
 use libc::{c_int, c_void};
 
+use crate::malloc::set_errno;
+
 /// A call's result as the C library gives it: -1 and `errno`, or the value.
-fn call(number: libc::c_long, arguments: [usize; 6]) -> isize {
+pub(crate) fn call(number: libc::c_long, arguments: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = arguments;
-    // SAFETY: the callers pass on what the program asked for, or change memory of the library's own.
-    unsafe { libc::syscall(number, a, b, c, d, e, f) as isize }
+    let result: isize;
+    // SAFETY: the callers pass on what the program asked for, or change memory of the library's own. The kernel keeps
+    // all other registers.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack),
+        );
+    }
+    if (-4095..0).contains(&result) {
+        set_errno(-result as c_int);
+        return -1;
+    }
+    result
 }
 
 pub(crate) fn mmap(at: usize, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> *mut c_void {

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use deepram_pool::pager::PAGE;
 use libc::c_void;
 
-use crate::inside::Inside;
+use crate::inside::enter;
 use crate::memory;
 
 /// Blocks from this size on.
@@ -30,11 +30,10 @@ pub(crate) fn hold() -> Held {
 }
 
 fn note(start: usize, len: Option<usize>) -> Option<usize> {
-    let _inside = Inside::enter();
-    match len {
+    enter(move || match len {
         Some(len) => blocks().insert(start, len),
         None => blocks().remove(&start),
-    }
+    })
 }
 
 /// A block of zeros, or null.
@@ -54,7 +53,6 @@ pub(crate) fn len(at: *mut c_void) -> Option<usize> {
     if !at.addr().is_multiple_of(PAGE) {
         return None;
     }
-    let _inside = Inside::enter();
     blocks().get(&at.addr()).copied()
 }
 

@@ -10,10 +10,11 @@
 //! | [`places`] | where a thread may run (`sched_setaffinity` and its family), and what inherits that: `posix_spawn`, `vfork`, `execve`, `system` and theirs |
 //! | [`descriptors`] | `close`, `close_range`, `dup2`: the pager's descriptors stay |
 //! | [`mod@fork`] | forks, so that the child gets a pager of its own |
+//! | [`mod@syscall`] | all of these where a program makes the call by its number |
 //!
 //! The rule that everything here keeps: the pager's threads, and whoever is inside the library, use no
 //! managed memory. So the library has a heap of its own (`heap`), also for what the C library allocates
-//! on its behalf.
+//! on its behalf, stacks of its own (`stacks`), and keeps signals waiting meanwhile (`inside`).
 
 pub mod advise;
 pub mod descriptors;
@@ -28,6 +29,8 @@ pub mod memory;
 mod next;
 pub mod places;
 mod setup;
+mod stacks;
+pub mod syscall;
 pub mod threads;
 
 #[global_allocator]
@@ -49,8 +52,7 @@ static BEGIN: extern "C" fn() = begin;
 /// Called when the program ends in the ordinary way: its last counters.
 extern "C" fn end() {
     if let Some(pager) = setup::pager() {
-        let _inside = inside::Inside::enter();
-        pager.show();
+        inside::enter(|| pager.show());
     }
 }
 

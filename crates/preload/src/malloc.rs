@@ -5,7 +5,7 @@ use libc::{c_int, c_void, size_t};
 use libmimalloc_sys as mi;
 
 use crate::HEAP;
-use crate::inside::is_inside;
+use crate::inside::{enter, is_inside};
 use crate::large::{self, LARGE};
 
 /// What a block of the own heap begins with: its size, and how far the block begins before the address.
@@ -98,7 +98,7 @@ pub extern "C" fn calloc(count: size_t, size: size_t) -> *mut c_void {
 pub unsafe extern "C" fn free(at: *mut c_void) {
     if is_own(at) {
         // SAFETY: as above.
-        unsafe { own_free(at) }
+        enter(move || unsafe { own_free(at) })
     } else if !large::free(at) {
         // SAFETY: as above.
         unsafe { mi::mi_free(at) }
@@ -227,6 +227,11 @@ pub unsafe extern "C" fn malloc_usable_size(at: *mut c_void) -> size_t {
     }
     // SAFETY: as above.
     unsafe { mi::mi_usable_size(at) }
+}
+
+pub(crate) fn errno() -> c_int {
+    // SAFETY: the thread's own.
+    unsafe { *libc::__errno_location() }
 }
 
 pub(crate) fn set_errno(value: c_int) {

@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use deepram_pool::pager::{PAGE, Pager};
 use libc::{c_int, c_void, size_t};
 
-use crate::inside::{Inside, is_inside};
+use crate::inside::{enter, is_inside};
 use crate::malloc::set_errno;
 use crate::marks::marks;
+use crate::stacks::note_paged;
 use crate::{kernel, setup};
 
 /// Smaller mappings are not worth it.
@@ -34,6 +35,7 @@ pub(crate) fn is_range(start: usize, len: usize) -> bool {
 }
 
 fn manage(pager: &Pager, start: usize, len: usize) {
+    note_paged(start, len);
     // SAFETY: the mapping is new, private and anonymous, and its owner unmaps it through this library.
     if let Err(error) = unsafe { pager.manage(start, len, true) } {
         setup::complain(&format!("{len} bytes at {start:#x} are not paged: {error}"));
@@ -60,10 +62,22 @@ fn share(pager: &Pager, at: usize, len: usize, prot: c_int, flags: c_int) -> Opt
 }
 
 fn map(at: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> *mut c_void {
-    let plain = || kernel::mmap(at.addr(), len, prot, flags, fd, offset);
-    let Some(pager) = pager() else { return plain() };
-    let _inside = Inside::enter();
-    let start = at.addr();
+    match pager() {
+        Some(pager) => enter(move || map_inside(pager, at.addr(), len, prot, flags, fd, offset)),
+        None => kernel::mmap(at.addr(), len, prot, flags, fd, offset),
+    }
+}
+
+fn map_inside(
+    pager: &Pager,
+    start: usize,
+    len: usize,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+) -> *mut c_void {
+    let plain = || kernel::mmap(start, len, prot, flags, fd, offset);
     let fixed = flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) == libc::MAP_FIXED;
     let special = libc::MAP_HUGETLB | libc::MAP_GROWSDOWN | libc::MAP_STACK | libc::MAP_LOCKED;
     let anonymous = flags & libc::MAP_ANONYMOUS != 0 && flags & special == 0;
@@ -135,11 +149,13 @@ pub extern "C" fn mmap64(
 #[unsafe(no_mangle)]
 pub extern "C" fn munmap(at: *mut c_void, len: size_t) -> c_int {
     let start = at.addr();
-    let Some(pager) = pager() else { return kernel::munmap(start, len) };
-    let _inside = Inside::enter();
-    if !is_range(start, len) {
-        return kernel::munmap(start, len);
+    match pager().filter(|_| is_range(start, len)) {
+        Some(pager) => enter(move || unmap_inside(pager, start, len)),
+        None => kernel::munmap(start, len),
     }
+}
+
+fn unmap_inside(pager: &Pager, start: usize, len: usize) -> c_int {
     marks().forget(start, whole(len));
     let unmap = || pager.unshare(start, whole(len), || kernel::munmap(start, len));
     if pager.manages_any(start, whole(len)) { pager.release(start, whole(len), unmap) } else { unmap() }
@@ -154,13 +170,25 @@ pub extern "C" fn mremap(
     flags: c_int,
     to: *mut c_void,
 ) -> *mut c_void {
-    let start = at.addr();
-    let plain = || kernel::mremap(start, len, new_len, flags, to.addr());
-    let Some(pager) = pager() else { return plain() };
-    let _inside = Inside::enter();
+    let (start, to) = (at.addr(), to.addr());
+    match pager() {
+        Some(pager) => enter(move || remap_inside(pager, start, len, new_len, flags, to)),
+        None => kernel::mremap(start, len, new_len, flags, to),
+    }
+}
+
+fn remap_inside(
+    pager: &Pager,
+    start: usize,
+    len: usize,
+    new_len: usize,
+    flags: c_int,
+    to: usize,
+) -> *mut c_void {
+    let plain = || kernel::mremap(start, len, new_len, flags, to);
     // A target is given with these alone; otherwise the argument is anything.
     let placed = flags & libc::MREMAP_FIXED != 0;
-    if !is_range(start, len.max(1)) || !is_range(0, new_len) || (placed && !is_range(to.addr(), new_len)) {
+    if !is_range(start, len.max(1)) || !is_range(0, new_len) || (placed && !is_range(to, new_len)) {
         return plain();
     }
     let (old, new) = (whole(len), whole(new_len));
@@ -171,7 +199,7 @@ pub extern "C" fn mremap(
             set_errno(libc::EINVAL);
             return libc::MAP_FAILED;
         }
-        remap_private(pager, start, (old, new), flags, to.addr())
+        remap_private(pager, start, (old, new), flags, to)
     } else {
         let mut target = libc::MAP_FAILED;
         let mut remap = || {
@@ -181,7 +209,7 @@ pub extern "C" fn mremap(
             })
         };
         if placed {
-            pager.release(to.addr(), new, remap)
+            pager.release(to, new, remap)
         } else {
             remap()
         };
@@ -226,7 +254,10 @@ fn remap_private(
     let stays = if keep { pager.managed(start, old) } else { Vec::new() };
     let moved = pager.remap(start, old.min(new), || {
         target = kernel::mremap(start, old, new, flags, to);
-        (target != libc::MAP_FAILED).then(|| target.addr())
+        (target != libc::MAP_FAILED).then(|| {
+            note_paged(target.addr(), new);
+            target.addr()
+        })
     });
     let Some(at) = moved else { return target };
     if new > old {
@@ -256,15 +287,21 @@ pub extern "C" fn pkey_mprotect(at: *mut c_void, len: size_t, prot: c_int, key: 
 
 /// With -1 for a key, protection keys stay as they are.
 fn protect(start: usize, len: usize, prot: c_int, key: c_int) -> c_int {
-    let plain = || match key {
+    match pager().filter(|_| is_range(start, len)) {
+        Some(pager) => enter(move || protect_inside(pager, start, len, prot, key)),
+        None => protect_plain(start, len, prot, key),
+    }
+}
+
+fn protect_plain(start: usize, len: usize, prot: c_int, key: c_int) -> c_int {
+    match key {
         -1 => kernel::mprotect(start, len, prot),
         key => kernel::pkey_mprotect(start, len, prot, key),
-    };
-    let Some(pager) = pager() else { return plain() };
-    let _inside = Inside::enter();
-    if !is_range(start, len) {
-        return plain();
     }
+}
+
+fn protect_inside(pager: &Pager, start: usize, len: usize, prot: c_int, key: c_int) -> c_int {
+    let plain = || protect_plain(start, len, prot, key);
     let end = start + whole(len);
     let opened = match prot & libc::PROT_WRITE {
         0 => Vec::new(),

@@ -15,3 +15,32 @@ pub(crate) fn find(known: &AtomicPtr<c_void>, name: &CStr) -> Option<*mut c_void
     }
     (!found.is_null()).then_some(found)
 }
+
+/// Functions of the C library that are called by another one, and what they return if the C library has none.
+macro_rules! stand_before {
+    ($around:path; $($name:ident($($argument:ident: $type:ty),*) -> $result:ty, else $missing:expr;)*) => {$(
+        /// The C library's.
+        ///
+        /// # Safety
+        /// As of the C library's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+            static NEXT: std::sync::atomic::AtomicPtr<libc::c_void> =
+                std::sync::atomic::AtomicPtr::new(std::ptr::null_mut());
+            type Function = unsafe extern "C" fn($($type),*) -> $result;
+            const NAME: &std::ffi::CStr = match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!("a name without zeros"),
+            };
+            let Some(next) = $crate::next::find(&NEXT, NAME) else {
+                $crate::malloc::set_errno(libc::ENOSYS);
+                return $missing;
+            };
+            // SAFETY: the C library's function of this name.
+            let next = unsafe { std::mem::transmute::<*mut libc::c_void, Function>(next) };
+            // SAFETY: the caller's arguments.
+            $around(move || unsafe { next($($argument),*) })
+        }
+    )*};
+}
+pub(crate) use stand_before;

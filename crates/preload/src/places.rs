@@ -2,7 +2,6 @@
 //! does; who asks where a thread may run, says so, or starts something that inherits it is told, and hands on, what the
 //! program has said.
 
-use std::ffi::CStr;
 use std::sync::atomic::AtomicPtr;
 
 use libc::{
@@ -10,7 +9,7 @@ use libc::{
     size_t,
 };
 
-use crate::malloc::set_errno;
+use crate::next::stand_before;
 use crate::{next, setup};
 
 /// Calls `f` while no thread is kept anywhere. A child that uses its parent's memory (`vfork`), or has no pager of its own, is
@@ -22,35 +21,8 @@ pub(crate) fn unkept<T>(f: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Functions of the C library that are called while no thread is kept anywhere, and what they return if the C library has
-/// none.
-macro_rules! stand_before {
-    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty, else $missing:expr;)*) => {$(
-        /// The C library's.
-        ///
-        /// # Safety
-        /// As of the C library's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
-            static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-            type Function = unsafe extern "C" fn($($type),*) -> $result;
-            const NAME: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                Ok(name) => name,
-                Err(_) => panic!("a name without zeros"),
-            };
-            let Some(next) = next::find(&NEXT, NAME) else {
-                set_errno(libc::ENOSYS);
-                return $missing;
-            };
-            // SAFETY: the C library's function of this name.
-            let next = unsafe { std::mem::transmute::<*mut c_void, Function>(next) };
-            // SAFETY: the caller's arguments.
-            unkept(|| unsafe { next($($argument),*) })
-        }
-    )*};
-}
-
 stand_before! {
+    unkept;
     sched_getaffinity(pid: pid_t, len: size_t, set: *mut cpu_set_t) -> c_int, else -1;
     sched_setaffinity(pid: pid_t, len: size_t, set: *const cpu_set_t) -> c_int, else -1;
     pthread_getaffinity_np(thread: pthread_t, len: size_t, set: *mut cpu_set_t) -> c_int, else libc::ENOSYS;

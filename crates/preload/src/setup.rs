@@ -53,7 +53,7 @@ fn variable(name: &CStr) -> Option<&'static [u8]> {
 
 /// Reads the request and acts on it; called once, before the program's `main`.
 pub(crate) fn begin() {
-    let _inside = Inside::enter();
+    let _inside = Inside::new();
     let Some(dram) = variable(c"DEEPRAM_RUN_DRAM") else { return };
     let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<u64>().ok();
     let Some(dram) = number(dram) else {

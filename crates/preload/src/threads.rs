@@ -3,11 +3,15 @@
 
 use std::sync::atomic::AtomicPtr;
 
+use deepram_pool::pager::PAGE;
 use libc::{c_int, c_void, pthread_attr_t, pthread_t};
 
-use crate::inside::Inside;
+use crate::inside::{Inside, enter};
+use crate::memory::pager;
 use crate::next;
 use crate::places::unkept;
+use crate::setup;
+use crate::stacks::aside;
 
 type Create = unsafe extern "C" fn(
     *mut pthread_t,
@@ -29,10 +33,31 @@ pub unsafe extern "C" fn pthread_create(
     start: extern "C" fn(*mut c_void) -> *mut c_void,
     argument: *mut c_void,
 ) -> c_int {
-    let _inside = Inside::enter();
     let Some(next) = next::find(&NEXT, c"pthread_create") else { return libc::EAGAIN };
-    // SAFETY: the C library's function of this name, with the caller's arguments.
-    unkept(|| unsafe {
-        std::mem::transmute::<*mut c_void, Create>(next)(thread, attributes, start, argument)
+    if let (Some(pager), Some((at, len))) = (pager(), stack_of(attributes)) {
+        enter(move || {
+            if let Err(error) = pager.unmanage(at, len) {
+                setup::complain(&format!("a thread's stack, {len} bytes at {at:#x}, is paged: {error}"));
+            }
+        });
+    }
+    // The new thread has its maker's signals: they are not kept waiting.
+    aside(move || {
+        let _inside = Inside::new();
+        // SAFETY: the C library's function of this name, with the caller's arguments.
+        unkept(|| unsafe {
+            std::mem::transmute::<*mut c_void, Create>(next)(thread, attributes, start, argument)
+        })
     })
+}
+
+/// The stack that the program gives a thread, if it does: whole pages. What the C library keeps of the thread is there.
+fn stack_of(attributes: *const pthread_attr_t) -> Option<(usize, usize)> {
+    let (mut at, mut len) = (std::ptr::null_mut(), 0);
+    // SAFETY: the caller's attributes, unless there are none.
+    let failed = attributes.is_null()
+        || unsafe { libc::pthread_attr_getstack(attributes, &raw mut at, &raw mut len) } != 0;
+    let end = at.addr().checked_add(len)?;
+    let start = at.addr() / PAGE * PAGE;
+    (!failed && end > start).then(|| (start, end.next_multiple_of(PAGE) - start))
 }

@@ -109,6 +109,23 @@ int main(int argc, char **argv)
     end(child, "_Fork");
     check(1, "after _Fork");
 
+    child = (pid_t)syscall(SYS_fork);
+    if (child == 0) _exit(copy("fork by its number"));
+    end(child, "fork by its number");
+    check(1, "after fork by its number");
+
+    /* Numbers go to memory that is paged, and not there. */
+    pid_t *numbers = malloc(3 << 20);
+    memset(numbers, 1, 3 << 20);
+    store(1);
+    pid_t *own = numbers + (1 << 18), *theirs = numbers + (1 << 19);
+    int ask = CLONE_PARENT_SETTID | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID | SIGCHLD;
+    child = (pid_t)syscall(SYS_clone, ask, NULL, own, theirs, 0);
+    if (child == 0) _exit(*theirs == (pid_t)syscall(SYS_gettid) ? copy("clone by its number") : 1);
+    if (*own != child || *theirs != 0x01010101) fail("the numbers of clone by its number", 0);
+    end(child, "clone by its number");
+    check(1, "after clone by its number");
+
     child = vfork();
     if (child == 0) {
         execl("/bin/sh", "sh", "-c", "exit 5", NULL);

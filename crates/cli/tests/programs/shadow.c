@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -38,6 +39,18 @@ struct worker {
 };
 
 static unsigned long long seed;
+
+/* By its name or by its number, by turns. */
+static _Thread_local unsigned turn;
+#define BY_TURNS(call, number, ...) (turn++ % 2 ? (call)(__VA_ARGS__) : (__typeof__((call)(__VA_ARGS__)))syscall(number, __VA_ARGS__))
+#define mmap(...) BY_TURNS(mmap, SYS_mmap, __VA_ARGS__)
+#define munmap(...) BY_TURNS(munmap, SYS_munmap, __VA_ARGS__)
+#define mremap(...) BY_TURNS(mremap, SYS_mremap, __VA_ARGS__)
+#define mprotect(...) BY_TURNS(mprotect, SYS_mprotect, __VA_ARGS__)
+#define madvise(...) BY_TURNS(madvise, SYS_madvise, __VA_ARGS__)
+#define mlock(...) BY_TURNS(mlock, SYS_mlock, __VA_ARGS__)
+#define munlock(...) BY_TURNS(munlock, SYS_munlock, __VA_ARGS__)
+#define fork() (turn++ % 2 ? fork() : (pid_t)syscall(SYS_fork))
 
 static uint64_t next(struct worker *w)
 {

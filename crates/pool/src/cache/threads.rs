@@ -15,6 +15,7 @@ use crate::device::ReadQueue;
 use crate::error::{PoolError, Result};
 use crate::options::FaultOptions;
 use crate::serving::{self, FEW};
+use crate::signals::spawn;
 use crate::store::Store;
 
 /// Handlers for each processor where each reads one segment at a time, and how many there are at least and at most.
@@ -114,8 +115,7 @@ impl Handlers {
         handlers.crew = Some(Arc::clone(&crew));
         for (n, reads) in reads.into_iter().enumerate() {
             let (owned, crew) = (Arc::clone(cache), Arc::clone(&crew));
-            let builder = std::thread::Builder::new().name(format!("deepram-fault-{n}"));
-            handlers.threads.push(builder.spawn(move || {
+            handlers.threads.push(spawn(format!("deepram-fault-{n}"), None, move || {
                 let seat = Seat::new(&crew, n);
                 seat.begin();
                 serving::run(&mut Handler::new(&owned, reads, seat));
@@ -123,8 +123,7 @@ impl Handlers {
         }
         for n in 0..ERRANDS {
             let owned = Arc::clone(cache);
-            let builder = std::thread::Builder::new().name(format!("deepram-errand-{n}"));
-            handlers.threads.push(builder.spawn(move || {
+            handlers.threads.push(spawn(format!("deepram-errand-{n}"), None, move || {
                 let mut buffer = AlignedBuf::zeroed(owned.segment_bytes());
                 owned.run_errands(&mut buffer);
             })?);

@@ -17,14 +17,13 @@ use super::fault::Coming;
 use super::jobs::Job;
 use super::reads::{Berth, Done, Reads};
 use super::stats::add;
-use super::{BATCH, Ground, Inner, PAGE};
+use super::{BATCH, Ground, Inner, PAGE, STACK};
 use crate::ahead::Window;
 use crate::crew::{Crew, Member, Seat};
 use crate::lock::lock;
 use crate::serving::{self, FEW, Serve};
+use crate::signals::spawn;
 
-/// Stack of a handler: it needs little.
-const STACK: usize = 256 << 10;
 /// Handlers where reads cannot be under way without a thread each, for each processor.
 const BLOCKING: usize = 4;
 /// Between two questions for faults while reads are under way: asking takes a lock that faults need.
@@ -66,17 +65,13 @@ impl Handlers {
         let mut threads = Vec::with_capacity(count);
         for (n, reads) in all.into_iter().enumerate() {
             let (inner, begun) = (Arc::clone(inner), begun.clone());
-            let thread = std::thread::Builder::new()
-                .name(format!("deepram-page-{n}"))
-                .stack_size(STACK)
-                .spawn(move || {
-                    let seat = inner.seat(n);
-                    seat.begin();
-                    let mut handler = Handler::new(&inner, reads, seat);
-                    inner.begin_thread(&begun);
-                    serving::run(&mut handler);
-                })?;
-            threads.push(thread);
+            threads.push(spawn(format!("deepram-page-{n}"), Some(STACK), move || {
+                let seat = inner.seat(n);
+                seat.begin();
+                let mut handler = Handler::new(&inner, reads, seat);
+                inner.begin_thread(&begun);
+                serving::run(&mut handler);
+            })?);
         }
         Ok(Self { threads })
     }

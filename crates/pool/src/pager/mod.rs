@@ -46,6 +46,7 @@ mod spans;
 mod stage;
 mod stats;
 mod store;
+mod unmanage;
 mod writes;
 
 #[cfg(test)]
@@ -85,6 +86,7 @@ use self::writes::Writes;
 use crate::ahead::Runs;
 use crate::crew::Crew;
 use crate::lock::lock;
+use crate::signals::spawn;
 use crate::uffd::{self, Uffd, WatchMode};
 
 pub use budget::SharedBudget;
@@ -100,6 +102,9 @@ pub const PAGE: usize = 4096;
 
 /// Pages of one read ahead of use, and of one fault on fresh memory, at most.
 const BATCH: usize = 64;
+
+/// Stack of a thread of the pager: it needs little.
+const STACK: usize = 256 << 10;
 
 /// Part of the frames that make up the waiting room. A larger room tells more of what is used, and has more pages
 /// come back.
@@ -601,9 +606,7 @@ impl Inner {
         let mut others = Vec::with_capacity(EVICTORS + STAGERS);
         for n in 0..EVICTORS {
             let (inner, begun) = (Arc::clone(self), begun.clone());
-            let builder =
-                std::thread::Builder::new().name(format!("deepram-evict-{n}")).stack_size(256 << 10);
-            others.push(builder.spawn(move || {
+            others.push(spawn(format!("deepram-evict-{n}"), Some(STACK), move || {
                 let mut writes = Writes::new(inner.options.ring);
                 lock(&inner.descriptors).extend(writes.raw_fd());
                 inner.begin_thread(&begun);
@@ -613,9 +616,7 @@ impl Inner {
         }
         for n in 0..self.stages.count().min(STAGERS) {
             let (inner, begun) = (Arc::clone(self), begun.clone());
-            let builder =
-                std::thread::Builder::new().name(format!("deepram-stage-{n}")).stack_size(256 << 10);
-            others.push(builder.spawn(move || {
+            others.push(spawn(format!("deepram-stage-{n}"), Some(STACK), move || {
                 inner.begin_thread(&begun);
                 drop(begun);
                 inner.bring_chunks();

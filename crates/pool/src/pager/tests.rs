@@ -86,6 +86,28 @@ fn data_four_times_the_dram_keep_their_values() {
 }
 
 #[test]
+fn memory_that_is_managed_no_more_holds_what_it_held() {
+    let Some(pager) = pager(8 << 20, |_| {}) else { return };
+    let memory = managed(&pager, 32 << 20);
+    let words = memory.len / 8;
+    // Fresh at the end; before that on the store, in the waiting room, and in memory, of which some clean.
+    let fresh = words - (1 << 20) / 8;
+    let holds = |n: usize| if n < fresh { n as u64 ^ 0x5555 } else { 0 };
+    (0..fresh).for_each(|n| memory.set(n, holds(n)));
+    (0..words / 64).for_each(|n| assert_eq!(memory.get(n), holds(n)));
+    let (middle, quarter) = (memory.start + memory.len / 2, memory.len / 4);
+    for (start, len) in [(middle, quarter), (memory.start, memory.len)] {
+        pager.unmanage(start, len).expect("the kernel lets go");
+        assert!(!pager.manages_any(start, len));
+        let (first, end) = ((start - memory.start) / 8, (start - memory.start + len) / 8);
+        (first..end).for_each(|n| assert_eq!(memory.get(n), holds(n), "word {n}"));
+    }
+    assert_eq!(pager.inner.frames.used(), 0);
+    drop(pager);
+    (0..words).for_each(|n| memory.set(n, n as u64));
+}
+
+#[test]
 fn random_use_agrees_with_a_shadow_copy() {
     let seed = 7;
     let Some(pager) = pager(4 << 20, |_| {}) else { return };

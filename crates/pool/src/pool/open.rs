@@ -15,6 +15,7 @@ use crate::device::{Device, FileDevice};
 use crate::error::{PoolError, Result};
 use crate::options::{CreateOptions, Mapping, OpenOptions};
 use crate::region::Region;
+use crate::signals::spawn;
 use crate::stats::Counters;
 use crate::store::{Identity, Recovery, Report, Store};
 use crate::uffd::WatchMode;
@@ -158,8 +159,7 @@ impl Pool {
         let handlers = Handlers::start(&cache, &plan).map_err(spawn_error)?;
         let keeper = |name: &str, body: fn(&Cache)| {
             let cache = Arc::clone(&cache);
-            let builder = std::thread::Builder::new().name(name.into());
-            builder.spawn(move || body(&cache)).map_err(spawn_error)
+            spawn(name, None, move || body(&cache)).map_err(spawn_error)
         };
         let evictor = keeper("deepram-evict", Cache::keep_room)?;
         let writer = keeper("deepram-writeback", Cache::keep_house);

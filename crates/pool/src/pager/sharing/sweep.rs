@@ -17,8 +17,9 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
 use super::super::stats::add;
-use super::super::{Inner, PAGE};
+use super::super::{Inner, PAGE, STACK};
 use super::{DATA, Segment, Table, WINDOW};
+use crate::signals::spawn;
 
 /// Windows that are asked about together, when most of a large file is empty.
 const GROUP: usize = 64;
@@ -203,8 +204,7 @@ impl Inner {
             return Ok(());
         }
         let inner = Arc::clone(self);
-        let name = std::thread::Builder::new().name("deepram-share".into()).stack_size(256 << 10);
-        name.spawn(move || {
+        spawn("deepram-share", Some(STACK), move || {
             inner.options.on_thread.iter().for_each(|begin| begin());
             inner.sweep();
         })?;
