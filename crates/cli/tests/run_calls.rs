@@ -61,6 +61,21 @@ fn signals_come_to_the_programs_own_threads_and_may_use_its_memory() {
 }
 
 #[test]
+fn what_a_device_stores_to_memory_by_itself_is_kept() {
+    let Some(direct) = program("direct") else { return };
+    let file = tempfile::tempdir_in("/var/tmp").expect("a folder on a disk");
+    let file = file.path().join("data");
+    let arguments = [&(64 * MIB).to_string(), file.to_str().expect("a plain name"), "300", "3"];
+    let output = run(&["--dram", "16MiB", "--store", "/var/tmp"], &direct, &arguments);
+    if output.status.code() == Some(77) {
+        eprintln!("skipped: no direct I/O here ({})", text(&output.stderr));
+        return;
+    }
+    assert_eq!(text(&output.stdout), "right\n", "{}", text(&output.stderr));
+    assert!(output.status.success(), "{} {}", output.status, text(&output.stderr));
+}
+
+#[test]
 fn processes_share_memory_four_times_the_dram_within_the_budget() {
     let (Some(shared), true) = (program("shared"), can_share("/var/tmp")) else { return };
     let (dram, bytes) = (16 * MIB, 64 * MIB);

@@ -49,7 +49,8 @@ impl CreateOptions {
 /// Whether a pool is seen through ordinary pointers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mapping {
-    /// Mapped; opening fails where userfaultfd cannot be had.
+    /// Mapped; opening fails where userfaultfd cannot be had. Files opened for direct I/O (`O_DIRECT`) must not be read into
+    /// memory of the pool: what a device stores while the page leaves is lost.
     #[default]
     Full,
     /// Mapped for user code alone, which needs no privilege: a system call that is given memory

@@ -202,6 +202,18 @@ impl Uffd {
         (done, Ok(()))
     }
 
+    /// Moves one frame of this length, as [`Uffd::transfer`]; the kernel refuses with `EBUSY` where a device may store to it.
+    pub(crate) fn transfer_one(&self, to: usize, from: usize, len: usize) -> io::Result<()> {
+        loop {
+            let (dst, src, len) = (to as u64, from as u64, len as u64);
+            let mut request = raw::uffdio_move { dst, src, len, mode: MOVE_MODE_DONTWAKE, move_: 0 };
+            match self.ioctl(UFFDIO_MOVE, &mut request) {
+                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
+                result => return result,
+            }
+        }
+    }
+
     /// Makes later stores into the resident pages of the range wait.
     pub(crate) fn protect(&self, start: usize, len: usize) -> io::Result<()> {
         self.write_protect(start, len, WRITEPROTECT_MODE_WP)

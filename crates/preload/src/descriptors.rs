@@ -29,7 +29,7 @@ pub(crate) fn note(fd: i32, is_ours: bool) {
     };
 }
 
-fn ours(fd: c_int) -> bool {
+pub(crate) fn is_ours(fd: c_int) -> bool {
     let word = usize::try_from(fd).ok().and_then(|fd| OURS.get(fd / 64));
     word.is_some_and(|word| word.load(Relaxed) >> (fd % 64) & 1 == 1)
 }
@@ -37,7 +37,7 @@ fn ours(fd: c_int) -> bool {
 /// The system's.
 #[unsafe(no_mangle)]
 pub extern "C" fn close(fd: c_int) -> c_int {
-    if !crate::inside::is_inside() && ours(fd) {
+    if !crate::inside::is_inside() && is_ours(fd) {
         // As if it had never been there.
         set_errno(libc::EBADF);
         return -1;
@@ -91,7 +91,7 @@ pub extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
 /// The system's.
 #[unsafe(no_mangle)]
 pub extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
-    if ours(to) {
+    if is_ours(to) {
         set_errno(libc::EBUSY);
         return -1;
     }

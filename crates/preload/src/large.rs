@@ -58,10 +58,8 @@ pub(crate) fn len(at: *mut c_void) -> Option<usize> {
 
 /// Frees the block that begins here; `false` if there is none.
 pub(crate) fn free(at: *mut c_void) -> bool {
-    if !at.addr().is_multiple_of(PAGE) {
-        return false;
-    }
-    let Some(len) = note(at.addr(), None) else { return false };
+    // Asking costs less than entering, and most blocks are not large.
+    let Some(len) = len(at).and_then(|_| note(at.addr(), None)) else { return false };
     memory::munmap(at, len);
     true
 }

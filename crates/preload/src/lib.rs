@@ -9,6 +9,7 @@
 //! | [`threads`] | `pthread_create`: what the C library keeps of a thread stays in DRAM |
 //! | [`places`] | where a thread may run (`sched_setaffinity` and its family), and what inherits that: `posix_spawn`, `vfork`, `execve`, `system` and theirs |
 //! | [`descriptors`] | `close`, `close_range`, `dup2`: the pager's descriptors stay |
+//! | [`direct`] | `open` and its family: devices may store to memory by themselves |
 //! | [`mod@fork`] | forks, so that the child gets a pager of its own |
 //! | [`mod@syscall`] | all of these where a program makes the call by its number |
 //!
@@ -18,6 +19,7 @@
 
 pub mod advise;
 pub mod descriptors;
+pub mod direct;
 pub mod fork;
 mod heap;
 mod inside;
@@ -42,6 +44,7 @@ extern "C" fn begin() {
     setup::begin();
     if setup::pager().is_some() {
         fork::watch();
+        direct::note_inherited();
     }
 }
 

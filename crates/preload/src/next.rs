@@ -16,9 +16,10 @@ pub(crate) fn find(known: &AtomicPtr<c_void>, name: &CStr) -> Option<*mut c_void
     (!found.is_null()).then_some(found)
 }
 
-/// Functions of the C library that are called by another one, and what they return if the C library has none.
+/// Functions of the C library that are called by another one, what they return if the C library has none, and what is done
+/// first.
 macro_rules! stand_before {
-    ($around:path; $($name:ident($($argument:ident: $type:ty),*) -> $result:ty, else $missing:expr;)*) => {$(
+    ($around:path; $($name:ident($($argument:ident: $type:ty),*) -> $result:ty, else $missing:expr $(, first $first:expr)?;)*) => {$(
         /// The C library's.
         ///
         /// # Safety
@@ -32,6 +33,7 @@ macro_rules! stand_before {
                 Ok(name) => name,
                 Err(_) => panic!("a name without zeros"),
             };
+            $($first;)?
             let Some(next) = $crate::next::find(&NEXT, NAME) else {
                 $crate::malloc::set_errno(libc::ENOSYS);
                 return $missing;

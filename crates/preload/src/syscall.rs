@@ -1,12 +1,15 @@
 //! `syscall`: what this library stands before is the same where a program makes the call by its number.
 
-use libc::{c_int, c_long, c_void};
+use libc::{c_int, c_long, c_uint, c_void};
 
 use crate::fork::copy;
 use crate::malloc::set_errno;
 use crate::memory::pager;
 use crate::places::unkept;
-use crate::{advise, descriptors, kernel, memory, setup};
+use crate::{advise, descriptors, direct, kernel, memory, setup};
+
+/// `IORING_REGISTER_BUFFERS` and `IORING_REGISTER_BUFFERS2`.
+const BUFFERS: [c_uint; 2] = [0, 15];
 
 /// A call as it lies on the stack, and its result, if it is answered here.
 #[repr(C)]
@@ -76,6 +79,12 @@ extern "C" fn fail(error: c_int) {
     set_errno(error);
 }
 
+/// Does something, and leaves the call to the kernel.
+fn to_kernel_after(first: impl FnOnce()) -> c_int {
+    first();
+    0
+}
+
 fn pointer<T>(address: usize) -> *mut T {
     std::ptr::with_exposed_provenance_mut(address)
 }
@@ -130,6 +139,16 @@ extern "C" fn answer(call: *mut Call) -> c_int {
         libc::SYS_clone => {
             unkept(|| ());
             return 0;
+        }
+        libc::SYS_open => return to_kernel_after(|| direct::note(b as c_int)),
+        libc::SYS_openat => return to_kernel_after(|| direct::note(third)),
+        libc::SYS_openat2 if c != 0 && d >= size_of::<u64>() => {
+            // SAFETY: the promise of who calls: its flags are first.
+            return to_kernel_after(|| direct::note(unsafe { pointer::<u64>(c).read() } as c_int));
+        }
+        libc::SYS_fcntl => return to_kernel_after(|| direct::note_control(b as c_int, c)),
+        libc::SYS_io_uring_register if BUFFERS.contains(&(b as c_uint)) => {
+            return to_kernel_after(direct::expect);
         }
         _ => return 0,
     };

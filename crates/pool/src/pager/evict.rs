@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::huge::chunk_of;
+use super::pinned::Scratch;
 use super::ranges::{CHUNK_BYTES, Place, Slot};
 use super::room::{Frame, FrameState};
 use super::stats::add;
@@ -28,7 +29,7 @@ const MOMENT: Duration = Duration::from_micros(50);
 const DOUBT: u64 = 8;
 
 /// Pages of these that are kept from being used meanwhile: whoever wants one waits for all.
-const TOGETHER: usize = 32;
+pub(super) const TOGETHER: usize = 32;
 /// Frames of the room that may keep their memory while they are nobody's.
 const IDLE: usize = 256;
 /// Part of the frames that make up the waiting room of a process that shares memory with one forked from it, or that was
@@ -43,18 +44,25 @@ pub(super) const EVICTORS: usize = 2;
 #[derive(Debug, Default)]
 pub(super) struct Evictor {
     left: u64,
+    scratch: Option<Scratch>,
 }
 
 /// A page on its way out.
-struct Leaver {
-    page: usize,
-    to: Way,
+pub(super) struct Leaver {
+    pub(super) page: usize,
+    pub(super) to: Way,
     hidden: bool,
+}
+
+impl Leaver {
+    pub(super) fn is_dirty(&self) -> bool {
+        matches!(self.to, Way::Write(_))
+    }
 }
 
 /// Where a page goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+pub(super) enum Way {
     /// Into this frame of the room, and on to the store from there.
     Write(u32),
     /// Into this frame of the room; it is on the store.
@@ -65,7 +73,7 @@ enum Way {
 
 impl Way {
     /// Its frame in the room.
-    fn frame(self) -> Option<u32> {
+    pub(super) fn frame(self) -> Option<u32> {
         match self {
             Way::Write(frame) | Way::Wait(frame) => Some(frame),
             Way::Leave(_) => None,
@@ -133,7 +141,7 @@ impl Inner {
                 room.trim();
             }
         }
-        self.count_beside(tables);
+        self.count_beside(&ground, tables);
     }
 
     /// Makes room for `count` pages on the fault path: the evictors were not fast enough. Without room after
@@ -205,8 +213,8 @@ impl Inner {
             let used = lock(&self.room).used();
             freed += self.vacate(ground, (used + count).saturating_sub(share));
             let mut evictor = lock(&self.evictor);
-            let (part, chunk) = self.choose(ground, count, chosen);
-            self.carry_out(ground, &mut evictor, &part);
+            let (mut part, chunk) = self.choose(ground, count, chosen);
+            self.carry_out(ground, &mut evictor, &mut part);
             freed += part.iter().filter(|leaver| leaver.to.frame().is_none()).count();
             leavers.extend(part);
             drop(evictor);
@@ -329,13 +337,18 @@ impl Inner {
         (leavers, huge)
     }
 
-    /// Protects the pages, copies them into their frames, and takes them out of memory.
-    fn carry_out(&self, ground: &Ground, evictor: &mut Evictor, leavers: &[Leaver]) {
-        let pages: Vec<usize> = leavers.iter().map(|leaver| leaver.page).collect();
+    /// Protects the pages, copies them into their frames, and takes them out of memory; or moves them. Those that a device may be
+    /// storing to are taken off the list.
+    fn carry_out(&self, ground: &Ground, evictor: &mut Evictor, leavers: &mut Vec<Leaver>) {
+        let dirty = |leavers: &[Leaver]| leavers.iter().filter(|l| l.is_dirty()).map(|l| l.page).collect();
+        let moves = self.direct.load(Relaxed);
+        let dirty: Vec<usize> =
+            if moves { self.move_out(ground, &mut evictor.scratch, leavers) } else { dirty(leavers) };
+        let here =
+            |leaver: &&Leaver| !moves || !leaver.is_dirty() || dirty.binary_search(&leaver.page).is_ok();
+        let pages: Vec<usize> = leavers.iter().filter(here).map(|leaver| leaver.page).collect();
         let runs = runs_of(&pages);
         // Clean pages are protected already.
-        let dirty: Vec<usize> =
-            leavers.iter().filter(|l| matches!(l.to, Way::Write(_))).map(|l| l.page).collect();
         for (start, len) in together(ground, &dirty) {
             // Fails only on a range that is not watched, and managed memory always is.
             let protected = ground.watch.protect(start, len);
@@ -343,8 +356,11 @@ impl Inner {
         }
         {
             let room = lock(&self.room);
-            let copies: Vec<(&Leaver, *mut u8)> =
-                leavers.iter().filter_map(|leaver| Some((leaver, room.bytes(leaver.to.frame()?)))).collect();
+            let copies: Vec<(&Leaver, *mut u8)> = leavers
+                .iter()
+                .filter(here)
+                .filter_map(|leaver| Some((leaver, room.bytes(leaver.to.frame()?))))
+                .collect();
             drop(room);
             for (leaver, frame) in copies {
                 copy_page(leaver, frame);
@@ -356,7 +372,7 @@ impl Inner {
         debug_assert!(dropped.is_ok(), "{dropped:?}");
         add(&self.counters.left, leavers.len() as u64);
         // Frames in memory become frames of the room: their number stays.
-        for leaver in leavers {
+        for leaver in leavers.iter() {
             let Some((mut chunk, at)) = ground.layout.chunk(leaver.page) else { continue };
             let state = &mut chunk[at];
             state.place = match leaver.to {

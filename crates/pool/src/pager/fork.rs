@@ -98,6 +98,7 @@ impl Forking<'_> {
             frames,
             dram: old.dram.load(Relaxed),
             forked: true,
+            direct: old.direct.load(Relaxed),
             descriptors: vec![self.writer.as_raw_fd()],
             options: old.options.clone(),
         })?);

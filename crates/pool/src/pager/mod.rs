@@ -16,7 +16,8 @@
 //! # What holds
 //! 1. A page that is clean is write-protected and as on the store. So the first store is seen, and a clean
 //!    page leaves without being written.
-//! 2. A page leaves only while stores to it wait, or at once by being moved: what goes is its last contents.
+//! 2. A page leaves only while stores to it wait, or at once by being moved: what goes is its last contents. Where devices may
+//!    store to it (`pinned`), which nothing makes wait, it is moved.
 //! 3. A fault reads one page, the one that it needs, and writes nothing: frames are free ahead of need.
 //! 4. Frames in memory and in the waiting room are at most the budget's, tables included. If the store
 //!    fails or is full, pages stay in memory beyond that, and the pager says so: nothing is lost.
@@ -34,6 +35,7 @@ mod handler;
 mod huge;
 mod jobs;
 mod moves;
+mod pinned;
 mod ranges;
 mod reads;
 mod record;
@@ -294,6 +296,8 @@ struct Inner {
     stopping: AtomicBool,
     /// The store failed when it was last written to.
     overcommitted: AtomicBool,
+    /// Devices may store to memory by themselves.
+    direct: AtomicBool,
     /// When the pager last said that it did.
     complained: Mutex<Option<Instant>>,
     counters: Counters,
@@ -315,6 +319,7 @@ struct Parts {
     frames: Frames,
     dram: usize,
     forked: bool,
+    direct: bool,
     descriptors: Vec<i32>,
     options: PagerOptions,
 }
@@ -366,6 +371,7 @@ impl Pager {
             frames: Frames::new(frames, options.shared),
             dram: options.dram as usize,
             forked: false,
+            direct: false,
             descriptors: Vec::new(),
             options,
         })?);
@@ -566,7 +572,8 @@ impl Drop for Pager {
 
 impl Inner {
     fn new(parts: Parts) -> io::Result<Self> {
-        let Parts { ground, policy, room, sharing, frames, dram, forked, descriptors, options } = parts;
+        let Parts { ground, policy, room, sharing, frames, dram, forked, direct, descriptors, options } =
+            parts;
         Ok(Self {
             stages: Stages::new(&ground.watch, dram / PAGE, options.stages()),
             ground: RwLock::new(ground),
@@ -588,6 +595,7 @@ impl Inner {
             handlers: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             overcommitted: AtomicBool::new(false),
+            direct: AtomicBool::new(direct),
             complained: Mutex::default(),
             counters: Counters::default(),
             record: Recorder::wanted(&options),
