@@ -76,6 +76,52 @@ fn what_a_device_stores_to_memory_by_itself_is_kept() {
 }
 
 #[test]
+fn a_program_that_gives_up_rights_keeps_its_memory() {
+    let Some(rights) = program("rights") else { return };
+    let folder = tempfile::tempdir_in("/var/tmp").expect("a folder on a disk");
+    let folder = folder.path().to_str().expect("a plain name");
+    for (what, store) in [("user", "/var/tmp"), ("user", folder), ("root", "/var/tmp")] {
+        let arguments = [what, &(48 * MIB).to_string(), folder];
+        let output = run(&["--dram", "16MiB", "--store", store], &rights, &arguments);
+        let said = text(&output.stderr);
+        if output.status.code() == Some(77) {
+            eprintln!("skipped: rights can only be given up by root");
+            return;
+        }
+        assert_eq!(text(&output.stdout), "the child: 500\n", "{what}, store in {store}: {said}");
+        assert!(output.status.success(), "{what}, store in {store}: {} {said}", output.status);
+    }
+}
+
+#[test]
+fn low_numbers_of_descriptors_are_the_programs() {
+    let script =
+        "for n in 3 4 5 6 7 8 9; do eval \"exec $n</dev/null\" || exit 1; done; (exec 3<&4; echo all)";
+    let output = run(&["--dram", "16MiB"], Path::new("/bin/sh"), &["-c", script]);
+    assert_eq!(text(&output.stdout), "all\n", "{}", text(&output.stderr));
+    assert!(output.status.success(), "{} {}", output.status, text(&output.stderr));
+}
+
+#[test]
+fn limits_of_address_space_and_of_descriptors_are_kept_within() {
+    let Some(shadow) = program("shadow") else { return };
+    assert!(library().is_file());
+    for (limit, paged) in [("-v 2000000", true), ("-v 300000", true), ("-n 64", true), ("-n 16", false)] {
+        let script = format!("ulimit {limit}; exec \"$@\"");
+        let output = Command::new("sh")
+            .args(["-c", &script, "sh", "timeout", "-k", "5", "240", env!("CARGO_BIN_EXE_deepram")])
+            .args(["run", "--dram", "24MiB", "--"])
+            .arg(&shadow)
+            .args(["11", "1", "60"])
+            .output()
+            .expect("a shell runs");
+        let said = text(&output.stderr);
+        assert_eq!(text(&output.stdout), "right\n", "ulimit {limit}: {said}");
+        assert_eq!(said.contains("runs without"), !paged, "ulimit {limit}: {said}");
+    }
+}
+
+#[test]
 fn processes_share_memory_four_times_the_dram_within_the_budget() {
     let (Some(shared), true) = (program("shared"), can_share("/var/tmp")) else { return };
     let (dram, bytes) = (16 * MIB, 64 * MIB);

@@ -80,11 +80,30 @@ pub(crate) struct Uffd {
     poisons: bool,
     /// Whether [`Uffd::transfer`] works.
     transfers: bool,
+    /// What more can be made from, though the process has given up the right to.
+    device: Option<OwnedFd>,
 }
 
 impl Uffd {
     /// A new one, which watches nothing yet.
     pub(crate) fn new(mode: WatchMode) -> Result<Self, Refusal> {
+        Self::with(mode, None)
+    }
+
+    /// As [`Uffd::new`]; a forked process gets its own from this one ([`Uffd::again`]).
+    pub(crate) fn lasting(mode: WatchMode) -> Result<Self, Refusal> {
+        Self::with(mode, device().ok())
+    }
+
+    /// One for a forked process, which may have less rights by now.
+    pub(crate) fn again(&self, mode: WatchMode) -> Result<Self, Refusal> {
+        let device =
+            self.device.as_ref().map(OwnedFd::try_clone).transpose().map_err(Refusal::Unavailable)?;
+        Self::with(mode, device)
+    }
+
+    fn with(mode: WatchMode, device: Option<OwnedFd>) -> Result<Self, Refusal> {
+        let open = |mode| open(mode, device.as_ref());
         let fd = open(mode).map_err(Refusal::Unavailable)?;
         let want = u64::from(raw::UFFD_FEATURE_PAGEFAULT_FLAG_WP);
         let (poison, transfer) = (u64::from(raw::UFFD_FEATURE_POISON), u64::from(raw::UFFD_FEATURE_MOVE));
@@ -93,12 +112,18 @@ impl Uffd {
         let offered = open(mode).and_then(|fd| api(&fd, 0)).unwrap_or(0);
         let features = want | offered & (poison | transfer | thread);
         api(&fd, features).map_err(|_| Refusal::Features)?;
-        Ok(Self { fd, poisons: features & poison != 0, transfers: features & transfer != 0 })
+        let (poisons, transfers) = (features & poison != 0, features & transfer != 0);
+        Ok(Self { fd, poisons, transfers, device })
     }
 
     /// Whether the kernel moves frames from one place to another ([`Uffd::transfer`]; Linux 6.8).
     pub(crate) fn transfers(&self) -> bool {
         self.transfers
+    }
+
+    /// Its descriptors.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        [Some(self.fd.as_raw_fd()), self.device.as_ref().map(OwnedFd::as_raw_fd)].into_iter().flatten()
     }
 
     /// The descriptor that becomes readable when a fault waits.
@@ -279,7 +304,11 @@ fn api(fd: &OwnedFd, features: u64) -> io::Result<u64> {
     Ok(request.features)
 }
 
-fn open(mode: WatchMode) -> io::Result<OwnedFd> {
+fn device() -> io::Result<OwnedFd> {
+    Ok(std::fs::OpenOptions::new().read(true).write(true).open("/dev/userfaultfd")?.into())
+}
+
+fn open(mode: WatchMode, known: Option<&OwnedFd>) -> io::Result<OwnedFd> {
     let base = libc::O_CLOEXEC | libc::O_NONBLOCK;
     let user_only = raw::UFFD_USER_MODE_ONLY.cast_signed();
     let flags = if mode == WatchMode::UserOnly { base | user_only } else { base };
@@ -290,9 +319,8 @@ fn open(mode: WatchMode) -> io::Result<OwnedFd> {
         return Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) });
     }
     let refused = io::Error::last_os_error();
-    let Ok(device) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/userfaultfd") else {
-        return Err(refused);
-    };
+    let opened = if known.is_none() { device().ok() } else { None };
+    let Some(device) = known.or(opened.as_ref()) else { return Err(refused) };
     // SAFETY: this request takes its flags by value and returns a new descriptor.
     let fd = unsafe { libc::ioctl(device.as_raw_fd(), USERFAULTFD_IOC_NEW as _, base) };
     if fd < 0 {

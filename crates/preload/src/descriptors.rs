@@ -4,13 +4,50 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use libc::{c_int, c_uint};
 
-use crate::kernel;
+use crate::kernel::{self, limit};
 use crate::malloc::set_errno;
 
+/// Where the pager's begin, where there are as many: programs count on the low numbers, shells on most up to 255.
+const HIGH: u64 = 768;
+/// Descriptors that are left above it at least.
+const ROOM: u64 = 128;
+/// With fewer there are none left for the program.
+const LEAST: u64 = 48;
 /// Descriptors below this can be kept open: 64 for each word.
 const WORDS: usize = 1024;
 /// A bit for each: it is ours.
 static OURS: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
+
+/// Whether the process may have enough for the pager and itself.
+///
+/// # Errors
+/// What is missing.
+pub(crate) fn suffice() -> Result<(), String> {
+    match limit(libc::RLIMIT_NOFILE) {
+        most if most < LEAST => Err(format!("of descriptors there may be {most}, and {LEAST} are wanted")),
+        _ => Ok(()),
+    }
+}
+
+/// Calls what opens descriptors for the pager: they get high numbers. There is one thread alone.
+pub(crate) fn aloft<T>(open: impl FnOnce() -> T) -> T {
+    let high = HIGH.min(limit(libc::RLIMIT_NOFILE).saturating_sub(ROOM)) as c_int;
+    // All low numbers that are free are taken meanwhile.
+    let first = kernel::eventfd();
+    let mut low = Vec::new();
+    let mut next = first;
+    while (0..high).contains(&next) {
+        low.push(next);
+        // SAFETY: a further descriptor of the same, which is closed below.
+        next = unsafe { libc::fcntl(first, libc::F_DUPFD_CLOEXEC, next + 1) };
+    }
+    low.extend((next >= 0).then_some(next));
+    let result = open();
+    for run in low.chunk_by(|a, b| a + 1 == *b) {
+        kernel::close_range(run[0].cast_unsigned(), run[run.len() - 1].cast_unsigned(), 0);
+    }
+    result
+}
 
 /// From now on these, and no others, are kept open.
 pub(crate) fn protect(all: &[i32]) {

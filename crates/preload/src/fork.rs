@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use deepram_pool::pager::Forking;
 use libc::{c_char, c_int, c_void, pid_t};
 
+use crate::descriptors::aloft;
 use crate::inside::{self, Inside, Quiet};
 use crate::malloc::{errno, set_errno};
 use crate::marks::{Marks, marks};
@@ -85,7 +86,7 @@ extern "C" fn child() {
     }
     let wiped = marks.wiped.clone();
     drop(marks);
-    match inside::starting(|| forking.child(&left_out, &wiped)) {
+    match inside::starting(|| aloft(|| forking.child(&left_out, &wiped))) {
         Ok(pager) => setup::install(pager),
         Err(error) => {
             setup::complain(&format!("a forked child cannot page its memory ({error}); it ends here"));

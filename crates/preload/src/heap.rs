@@ -10,8 +10,12 @@ use dlmalloc::{Allocator, Dlmalloc};
 use crate::inside::Quiet;
 use crate::kernel;
 
-/// Address space of the heap: addresses in it are the library's own. Only what is used takes memory.
+/// Address space of the heap, at most: addresses in it are the library's own. Only what is used takes memory.
 const SPACE: usize = 64 << 30;
+/// And at least.
+const LEAST_SPACE: usize = 4 << 20;
+/// Part of the address space that the process may have, where that is limited.
+const SHARE: usize = 8;
 
 /// The heap; also the `GlobalAlloc` of this library.
 pub(crate) struct Heap {
@@ -23,20 +27,34 @@ struct Space;
 
 static START: AtomicUsize = AtomicUsize::new(0);
 static NEXT: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of the range.
+static LEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Reserves as much as there may be: the start, and the bytes.
+fn reserve() -> Option<(usize, usize)> {
+    let most = match kernel::limit(libc::RLIMIT_AS) {
+        libc::RLIM_INFINITY => SPACE,
+        bytes => usize::try_from(bytes).unwrap_or(SPACE) / SHARE,
+    };
+    let halves =
+        std::iter::successors(Some(SPACE), |len| Some(len / 2)).take_while(|len| *len >= LEAST_SPACE);
+    halves.filter(|len| *len <= most.max(LEAST_SPACE)).find_map(|len| Some((kernel::reserve(len)?, len)))
+}
 
 // SAFETY: each call gives out addresses of a private mapping of our own that nobody else has.
 unsafe impl Allocator for Space {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
         let failed = (std::ptr::null_mut(), 0, 0);
         if START.load(Relaxed) == 0 {
-            let Some(start) = kernel::reserve(SPACE) else { return failed };
+            let Some((start, len)) = reserve() else { return failed };
+            LEN.store(len, Relaxed);
             NEXT.store(start, Relaxed);
             START.store(start, Relaxed);
         }
         // The heap's lock is held.
         let size = size.next_multiple_of(1 << 16);
         let at = NEXT.load(Relaxed);
-        if at + size > START.load(Relaxed) + SPACE {
+        if at + size > START.load(Relaxed) + LEN.load(Relaxed) {
             return failed;
         }
         NEXT.store(at + size, Relaxed);
@@ -86,7 +104,7 @@ impl Heap {
     /// Whether the address is the library's own.
     pub(crate) fn owns(&self, address: usize) -> bool {
         let start = START.load(Relaxed);
-        let space: Range<usize> = start..start + SPACE;
+        let space: Range<usize> = start..start + LEN.load(Relaxed);
         start != 0 && space.contains(&address)
     }
 

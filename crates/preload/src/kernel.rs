@@ -88,6 +88,19 @@ pub(crate) fn set_thread_pointer(at: usize) {
     call(libc::SYS_arch_prctl, [SET_FS, at, 0, 0, 0, 0]);
 }
 
+/// A limit of the process; the most that there is if it has none.
+pub(crate) fn limit(of: libc::__rlimit_resource_t) -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: fills the structure.
+    unsafe { libc::getrlimit(of, &raw mut limit) };
+    limit.rlim_cur
+}
+
+/// A new descriptor, or -1.
+pub(crate) fn eventfd() -> c_int {
+    call(libc::SYS_eventfd2, [0, libc::EFD_CLOEXEC as usize, 0, 0, 0, 0]) as c_int
+}
+
 pub(crate) fn close(fd: c_int) -> c_int {
     call(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) as c_int
 }

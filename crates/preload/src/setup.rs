@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use deepram_pool::pager::{Pager, PagerOptions, SharedBudget};
 
-use crate::descriptors;
+use crate::descriptors::{self, aloft};
 use crate::inside::{self, Inside};
 
 static PAGER: AtomicPtr<Pager> = AtomicPtr::new(std::ptr::null_mut());
@@ -81,7 +81,9 @@ pub(crate) fn begin() {
     }
     options.shared = variable(c"DEEPRAM_RUN_SHARED").and_then(|text| shared(&path(text)));
     options.record = variable(c"DEEPRAM_RUN_RECORD").map(path);
-    match inside::starting(|| Pager::new(options)) {
+    let pager = descriptors::suffice()
+        .and_then(|()| inside::starting(|| aloft(|| Pager::new(options))).map_err(|error| error.to_string()));
+    match pager {
         Ok(pager) => install(pager),
         Err(error) => complain(&format!("memory cannot be paged here ({error}); the program runs without")),
     }

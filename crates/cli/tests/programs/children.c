@@ -162,6 +162,30 @@ int main(int argc, char **argv)
     printf(" %d\n", errno);
     check(1, "after clone");
 
+    /* One whose parent has ended, and that has closed all that it knows. */
+    store(1);
+    int ends[2];
+    if (pipe(ends)) return 3;
+    child = fork();
+    if (child == 0) {
+        if (fork() != 0) _exit(0);
+        dup2(ends[1], 0);
+        close_range(3, ~0u, 0);
+        char news = 1;
+        for (int round = 0; round < 20; round++) {
+            check(1, "orphan");
+            usleep(10000);
+        }
+        news = write(0, &news, 1) != 1;
+        _exit(news);
+    }
+    end(child, "parent of an orphan");
+    close(ends[1]);
+    for (uint64_t round = 5; round < 15; round++) store(round);
+    char news = 0;
+    printf("orphan: %d %d\n", (int)read(ends[0], &news, 1), news);
+    close(ends[0]);
+
     /* What a child does not get, and what it gets without contents. */
     size_t some = 2 << 20;
     apart = mmap(NULL, some, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

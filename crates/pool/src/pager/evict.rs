@@ -1,7 +1,8 @@
 //! Taking pages out: ahead of need, many at a time, written together.
 
+use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use super::huge::chunk_of;
@@ -340,32 +341,29 @@ impl Inner {
     /// Protects the pages, copies them into their frames, and takes them out of memory; or moves them. Those that a device may be
     /// storing to are taken off the list.
     fn carry_out(&self, ground: &Ground, evictor: &mut Evictor, leavers: &mut Vec<Leaver>) {
-        let dirty = |leavers: &[Leaver]| leavers.iter().filter(|l| l.is_dirty()).map(|l| l.page).collect();
         let moves = self.direct.load(Relaxed);
-        let dirty: Vec<usize> =
-            if moves { self.move_out(ground, &mut evictor.scratch, leavers) } else { dirty(leavers) };
+        // Those that are protected and copied.
+        let dirty: Vec<usize> = if moves {
+            self.move_out(ground, &mut evictor.scratch, leavers)
+        } else {
+            leavers.iter().filter(|leaver| leaver.is_dirty()).map(|leaver| leaver.page).collect()
+        };
         let here =
-            |leaver: &&Leaver| !moves || !leaver.is_dirty() || dirty.binary_search(&leaver.page).is_ok();
-        let pages: Vec<usize> = leavers.iter().filter(here).map(|leaver| leaver.page).collect();
-        let runs = runs_of(&pages);
+            |leaver: &Leaver| !moves || !leaver.is_dirty() || dirty.binary_search(&leaver.page).is_ok();
         // Clean pages are protected already.
         for (start, len) in together(ground, &dirty) {
             // Fails only on a range that is not watched, and managed memory always is.
             let protected = ground.watch.protect(start, len);
             debug_assert!(protected.is_ok(), "{protected:?}");
         }
-        {
-            let room = lock(&self.room);
-            let copies: Vec<(&Leaver, *mut u8)> = leavers
-                .iter()
-                .filter(here)
-                .filter_map(|leaver| Some((leaver, room.bytes(leaver.to.frame()?))))
-                .collect();
-            drop(room);
-            for (leaver, frame) in copies {
-                copy_page(leaver, frame);
-            }
-        }
+        leavers.retain(|leaver| {
+            let Some(number) = leaver.to.frame().filter(|_| here(leaver)) else { return true };
+            let frame = lock(&self.room).bytes(number);
+            copy_page(leaver, frame).inspect_err(unreadable).is_ok() || self.stays(ground, leaver)
+        });
+        let pages: Vec<usize> =
+            leavers.iter().filter(|leaver| here(leaver)).map(|leaver| leaver.page).collect();
+        let runs = runs_of(&pages);
         // SAFETY: managed memory whose contents are in the frames; nobody can have stored to it since they
         // were copied.
         let dropped = unsafe { uffd::discard(&runs) };
@@ -529,20 +527,31 @@ fn idle(ground: &Ground, start: usize, end: usize) -> bool {
     !stored && ground.layout.covers(start, end)
 }
 
+/// A page cannot be read.
+fn unreadable(error: &io::Error) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Relaxed) {
+        eprintln!(
+            "deepram: memory that the program has made unreadable stays in DRAM, as it cannot be read otherwise \
+             (/proc/self/mem: {error})"
+        );
+    }
+}
+
 /// Copies a managed page that is in memory.
-fn copy_page(leaver: &Leaver, to: *mut u8) {
+///
+/// # Errors
+/// The program has made it unreadable, and the kernel does not give it otherwise: to a process that has changed its user, or
+/// that sees no `/proc`.
+fn copy_page(leaver: &Leaver, to: *mut u8) -> io::Result<()> {
     if leaver.hidden {
         // The program has made the page unreadable for itself; the kernel reads it all the same.
         // SAFETY: the frame has a page's length, and its owner gave it to us.
         let to = unsafe { std::slice::from_raw_parts_mut(to, PAGE) };
-        let read = std::fs::File::open("/proc/self/mem")
-            .and_then(|memory| memory.read_exact_at(to, leaver.page as u64));
-        if let Err(error) = read {
-            super::fault::fail(leaver.page, &error);
-        }
-        return;
+        return std::fs::File::open("/proc/self/mem")?.read_exact_at(to, leaver.page as u64);
     }
     // SAFETY: the page is managed, in memory, readable, and write-protected, so that it does not change; the
     // frame is as large, and its owner gave it to us.
     unsafe { std::ptr::copy_nonoverlapping(std::ptr::with_exposed_provenance(leaver.page), to, PAGE) };
+    Ok(())
 }

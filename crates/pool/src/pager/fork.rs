@@ -6,7 +6,7 @@
 //! until the child has ended or become another program, which closes a pipe.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, RwLockWriteGuard};
 
@@ -14,10 +14,10 @@ use deepram_core::cache::Replacement;
 
 use super::ranges::{Layout, Place};
 use super::sharing::{Sharing, Table};
-use super::{Ground, Inner, PAGE, Pager, Parts, Room, Spans, runs_of};
+use super::{Ground, Inner, PAGE, Pager, Parts, Room, Spans, raised, runs_of};
 use crate::crew::{Crew, Unkept};
 use crate::lock::lock;
-use crate::uffd::{self, Uffd, WatchMode};
+use crate::uffd::{self, WatchMode};
 
 /// Everything at rest, from just before a fork to just after it. Either [`Forking::parent`] or
 /// [`Forking::child`] ends it; dropping it is what to do if the fork failed.
@@ -41,20 +41,13 @@ impl Pager {
     /// There are no descriptors left for a pipe.
     pub fn forking(&self) -> io::Result<Forking<'_>> {
         let (reader, writer) = io::pipe()?;
+        let (reader, writer) = (raised(reader.into()), raised(writer.into()));
         let unkept = self.inner.crew.get().map(Crew::hold);
         let ground = self.inner.write();
         self.inner.split_dirty(&ground);
         let table = self.inner.sharing.lock();
         let staged = self.inner.stages.frames();
-        Ok(Forking {
-            inner: &self.inner,
-            unkept,
-            ground,
-            table,
-            staged,
-            reader: reader.into(),
-            writer: writer.into(),
-        })
+        Ok(Forking { inner: &self.inner, unkept, ground, table, staged, reader, writer })
     }
 }
 
@@ -79,7 +72,11 @@ impl Forking<'_> {
         let store = ground.store.inherit(&old.options.directory)?;
         let layout = std::mem::take(&mut ground.layout);
         let advice = std::mem::take(&mut ground.advice);
-        let watch = Uffd::new(WatchMode::All)?;
+        let watch = ground.watch.again(WatchMode::All)?;
+        for fd in old.serving_descriptors(ground) {
+            // SAFETY: of the parent's threads, which are not here; nobody else in this process knows it.
+            drop(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
         let there = layout.all().flat_map(|(start, end)| left_out.outside(start, end));
         for (start, end) in there {
             watch.register(start, end - start)?;
@@ -99,7 +96,7 @@ impl Forking<'_> {
             dram: old.dram.load(Relaxed),
             forked: true,
             direct: old.direct.load(Relaxed),
-            descriptors: vec![self.writer.as_raw_fd()],
+            lifelines: old.lifelines.iter().copied().chain([self.writer.as_raw_fd()]).collect(),
             options: old.options.clone(),
         })?);
         {

@@ -57,7 +57,7 @@ mod tests;
 mod tests_huge;
 
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -302,8 +302,10 @@ struct Inner {
     complained: Mutex<Option<Instant>>,
     counters: Counters,
     record: Option<Recorder>,
-    /// Those of the handlers, and the pipe that tells a parent that this process lives.
+    /// Those of the handlers and evictors.
     descriptors: Mutex<Vec<i32>>,
+    /// Pipes that tell the processes whose stores this one reads that it lives.
+    lifelines: Vec<i32>,
     options: PagerOptions,
     /// Set by a test that wants others to come in between, where that is rare.
     #[cfg(test)]
@@ -320,7 +322,7 @@ struct Parts {
     dram: usize,
     forked: bool,
     direct: bool,
-    descriptors: Vec<i32>,
+    lifelines: Vec<i32>,
     options: PagerOptions,
 }
 
@@ -361,7 +363,7 @@ impl Pager {
         let inner = Arc::new(Inner::new(Parts {
             ground: Ground {
                 layout: Layout::default(),
-                watch: Uffd::new(WatchMode::All)?,
+                watch: Uffd::lasting(WatchMode::All)?,
                 store: Store::create(&options.directory, options.store_limit)?,
                 advice: Advice::default(),
             },
@@ -372,7 +374,7 @@ impl Pager {
             dram: options.dram as usize,
             forked: false,
             direct: false,
-            descriptors: Vec::new(),
+            lifelines: Vec::new(),
             options,
         })?);
         let pager = Self { inner, threads: Mutex::new(None) };
@@ -548,10 +550,9 @@ impl Pager {
     pub fn descriptors(&self) -> Vec<i32> {
         let ground = self.inner.read();
         let mut all = ground.store.descriptors();
-        all.push(ground.watch.as_fd().as_raw_fd());
-        all.extend(self.inner.jobs.descriptors());
+        all.extend(self.inner.serving_descriptors(&ground));
         all.extend(self.inner.sharing.descriptors());
-        all.extend(lock(&self.inner.descriptors).iter());
+        all.extend(&self.inner.lifelines);
         all.extend(self.inner.record.as_ref().map(Recorder::descriptor));
         all
     }
@@ -572,8 +573,7 @@ impl Drop for Pager {
 
 impl Inner {
     fn new(parts: Parts) -> io::Result<Self> {
-        let Parts { ground, policy, room, sharing, frames, dram, forked, direct, descriptors, options } =
-            parts;
+        let Parts { ground, policy, room, sharing, frames, dram, forked, direct, lifelines, options } = parts;
         Ok(Self {
             stages: Stages::new(&ground.watch, dram / PAGE, options.stages()),
             ground: RwLock::new(ground),
@@ -599,7 +599,8 @@ impl Inner {
             complained: Mutex::default(),
             counters: Counters::default(),
             record: Recorder::wanted(&options),
-            descriptors: Mutex::new(descriptors),
+            descriptors: Mutex::default(),
+            lifelines,
             options,
             #[cfg(test)]
             lingering: AtomicBool::new(false),
@@ -641,6 +642,14 @@ impl Inner {
             }
         }
         Ok(Threads { handlers, others })
+    }
+
+    /// Descriptors that its threads use.
+    fn serving_descriptors(&self, ground: &Ground) -> Vec<i32> {
+        let mut all: Vec<i32> = ground.watch.descriptors().collect();
+        all.extend(self.jobs.descriptors());
+        all.extend(lock(&self.descriptors).iter());
+        all
     }
 
     fn stop(&self) {
@@ -741,6 +750,14 @@ impl Inner {
         self.nudge();
         Ok(())
     }
+}
+
+/// Where descriptors go: programs may count on the low numbers.
+const HIGH: RawFd = 768;
+
+/// The same file by a high number, if there is one left.
+fn raised(low: OwnedFd) -> OwnedFd {
+    rustix::io::fcntl_dupfd_cloexec(&low, HIGH).unwrap_or(low)
 }
 
 /// Neighbouring pages, sorted, as ranges (start, length).

@@ -5,7 +5,7 @@
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::evict::{Leaver, TOGETHER};
+use super::evict::{Leaver, TOGETHER, Way};
 use super::ranges::Place;
 use super::{Ground, Inner, PAGE, Pager};
 use crate::lock::lock;
@@ -126,15 +126,22 @@ impl Inner {
         never
     }
 
-    /// A page that was to leave does not. `false`, for who takes it off a list.
-    fn stays(&self, ground: &Ground, leaver: &Leaver) -> bool {
+    /// A page that was to leave does not, and is as it was. `false`, for who takes it off a list.
+    pub(super) fn stays(&self, ground: &Ground, leaver: &Leaver) -> bool {
         let Some((mut chunk, at)) = ground.layout.chunk(leaver.page) else { return false };
         let state = &mut chunk[at];
-        state.place = Place::Dirty;
+        let mut room = lock(&self.room);
+        let slot = match leaver.to {
+            Way::Leave(slot) => Some(slot),
+            Way::Write(number) | Way::Wait(number) => {
+                let slot = room.frame(number).slot;
+                room.leave(number);
+                slot
+            }
+        };
+        drop(room);
+        state.place = slot.map_or(Place::Dirty, Place::Clean);
         let wanted = std::mem::take(&mut state.wanted);
-        if let Some(frame) = leaver.to.frame() {
-            lock(&self.room).leave(frame);
-        }
         lock(&self.policy).insert((leaver.page / PAGE) as u64);
         drop(chunk);
         if wanted {

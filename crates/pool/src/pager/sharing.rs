@@ -25,15 +25,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::{Inner, PAGE, Pager};
+use super::{Inner, PAGE, Pager, raised};
 use crate::lock::lock;
 
 /// What the hand passes at once. The kernel may cache up to so much in one piece, and drops no part of one.
 const WINDOW: usize = 512 * PAGE;
 /// Where in its file the memory begins; before it lies the page that processes talk by.
 const DATA: usize = WINDOW;
-/// Where descriptors go: programs may count on the low numbers.
-const HIGH: RawFd = 768;
 
 /// The part of a file that its processes talk by.
 #[repr(C)]
@@ -104,8 +102,7 @@ impl Segment {
             return refuse(io::ErrorKind::FileTooLarge, "the process may not have files of this size");
         }
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let low = rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)?;
-        let file = rustix::io::fcntl_dupfd_cloexec(&low, HIGH).unwrap_or(low);
+        let file = raised(rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)?);
         let about = rustix::fs::fstatfs(&file)?;
         // What is in memory anyway cannot leave it for there.
         if [0x0102_1994, 0x8584_58f6].contains(&(about.f_type as u64)) {

@@ -15,7 +15,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::io::{pread, pwritev};
 
 use super::PAGE;
@@ -74,14 +74,25 @@ impl Store {
         Ok(Self { files: vec![Arc::new(open(directory)?)], space: Mutex::default(), limit })
     }
 
-    /// That of a forked child: a file of its own, and the parent's to read from.
+    /// That of a forked child: a file of its own, and the parent's to read from. Where it may have no file, as it has given
+    /// up the right to or sees another file system, nothing can be written.
     pub(super) fn inherit(&self, directory: &Path) -> io::Result<Self> {
         if self.files.len() > usize::from(u8::MAX) {
             return Err(io::Error::other("processes are forked from each other more than 255 deep"));
         }
         let mut files = self.files.clone();
-        files.push(Arc::new(open(directory)?));
-        Ok(Self { files, space: Mutex::default(), limit: self.limit })
+        let (own, limit) = match open(directory) {
+            Ok(own) => (own, self.limit),
+            Err(error) => {
+                eprintln!(
+                    "deepram: {}: a forked process can have no file there ({error}); what it stores to stays in DRAM",
+                    directory.display()
+                );
+                (rustix::fs::memfd_create("deepram-none", MemfdFlags::CLOEXEC)?.into(), 0)
+            }
+        };
+        files.push(Arc::new(own));
+        Ok(Self { files, space: Mutex::default(), limit })
     }
 
     fn own(&self) -> &File {
