@@ -66,4 +66,8 @@ stand_before! {
     io_uring_register_buffers_tags(
         ring: *mut c_void, buffers: *const c_void, tags: *const c_void, count: c_uint
     ) -> c_int, else -libc::ENOSYS, first expect();
+    io_uring_register_buffers_sparse(ring: *mut c_void, count: c_uint) -> c_int, else -libc::ENOSYS, first expect();
+    io_uring_register_buffers_update_tag(
+        ring: *mut c_void, from: c_uint, buffers: *const c_void, tags: *const c_void, count: c_uint
+    ) -> c_int, else -libc::ENOSYS, first expect();
 }

@@ -9,11 +9,10 @@ use deepram_pool::pager::Forking;
 use libc::{c_char, c_int, c_void, pid_t};
 
 use crate::descriptors::aloft;
-use crate::inside::{self, Inside, Quiet};
+use crate::inside::{self, Inside, Quiet, apart};
 use crate::malloc::{errno, set_errno};
 use crate::marks::{Marks, marks};
 use crate::next::stand_before;
-use crate::stacks::aside;
 use crate::{HEAP, heap, large, next, setup};
 
 pub mod copy;
@@ -105,7 +104,7 @@ pub extern "C" fn _Fork() -> pid_t {
         set_errno(libc::ENOSYS);
         return -1;
     };
-    aside(move || {
+    apart(move || {
         before();
         // SAFETY: the C library's function of this name.
         let pid = unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> pid_t>(next)() };
@@ -119,7 +118,7 @@ pub extern "C" fn _Fork() -> pid_t {
 }
 
 stand_before! {
-    aside;
+    apart;
     fork() -> pid_t, else -1;
     daemon(same_directory: c_int, same_files: c_int) -> c_int, else -1;
     forkpty(terminal: *mut c_int, name: *mut c_char, settings: *const c_void, size: *const c_void) -> pid_t, else -1;

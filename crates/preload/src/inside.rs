@@ -42,11 +42,17 @@ impl Outcome for *mut c_void {
     }
 }
 
+/// Calls `body` on a stack that is not paged, with signals kept waiting for all of it: the kernel would take a stack for
+/// signals, if the caller is on that, for free.
+pub(crate) fn apart<T>(body: impl FnOnce() -> T + 'static) -> T {
+    let _quiet = Quiet::new();
+    aside(body)
+}
+
 /// Calls `body` inside: on a stack that is not paged, and with signals kept waiting, as their handlers may use any
 /// memory. What succeeds leaves `errno` as it is.
 pub(crate) fn enter<T: Outcome>(body: impl FnOnce() -> T + 'static) -> T {
-    aside(|| {
-        let _quiet = Quiet::new();
+    apart(|| {
         let _inside = Inside::new();
         let before = errno();
         let result = body();

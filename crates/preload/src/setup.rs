@@ -36,9 +36,13 @@ pub(crate) fn is_here() -> bool {
 
 /// Says something to the user, once, without touching the program's streams.
 pub(crate) fn complain(what: &str) {
-    let text = format!("deepram run: {what}\n");
+    // Without memory from anywhere: whoever says it may be on a stack that is paged.
+    let mut text = [0; 512];
+    let mut rest = &mut text[..];
+    let _ = writeln!(rest, "deepram run: {what}");
+    let len = 512 - rest.len();
     // There is nobody to tell if this fails.
-    let _ = std::io::stderr().write_all(text.as_bytes());
+    let _ = std::io::stderr().write_all(&text[..len]);
 }
 
 fn variable(name: &CStr) -> Option<&'static [u8]> {

@@ -6,10 +6,12 @@ use crate::fork::copy;
 use crate::malloc::set_errno;
 use crate::memory::pager;
 use crate::places::unkept;
-use crate::{advise, descriptors, direct, kernel, memory, setup};
+use crate::{advise, descriptors, direct, fork, kernel, memory, setup};
 
 /// `IORING_REGISTER_BUFFERS` and `IORING_REGISTER_BUFFERS2`.
 const BUFFERS: [c_uint; 2] = [0, 15];
+/// `IORING_REGISTER_USE_REGISTERED_RING`: says how the ring is named.
+const REGISTERED_RING: c_uint = 1 << 31;
 
 /// A call as it lies on the stack, and its result, if it is answered here.
 #[repr(C)]
@@ -119,7 +121,12 @@ extern "C" fn answer(call: *mut Call) -> c_int {
             unkept(to_kernel)
         }
         // A child that goes on in its parent's function can use its stack only if it has a copy.
-        libc::SYS_fork | libc::SYS_vfork if pager().is_some() => child_by_number(libc::SIGCHLD, [0; 4]),
+        // SAFETY: as of the call.
+        libc::SYS_fork | libc::SYS_vfork if pager().is_some() => unsafe { fork::fork() as isize },
+        // SAFETY: as of the call.
+        libc::SYS_clone if pager().is_some() && [a, b] == [libc::SIGCHLD as usize, 0] => unsafe {
+            fork::fork() as isize
+        },
         libc::SYS_clone if pager().is_some() && a as c_int & libc::CLONE_VM == 0 => {
             child_by_number(a as c_int, [b, c, d, e])
         }
@@ -147,7 +154,7 @@ extern "C" fn answer(call: *mut Call) -> c_int {
             return to_kernel_after(|| direct::note(unsafe { pointer::<u64>(c).read() } as c_int));
         }
         libc::SYS_fcntl => return to_kernel_after(|| direct::note_control(b as c_int, c)),
-        libc::SYS_io_uring_register if BUFFERS.contains(&(b as c_uint)) => {
+        libc::SYS_io_uring_register if BUFFERS.contains(&(b as c_uint & !REGISTERED_RING)) => {
             return to_kernel_after(direct::expect);
         }
         _ => return 0,

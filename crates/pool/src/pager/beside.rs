@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::sharing::Sharing;
-use super::{Ground, Inner, PAGE};
+use super::{Inner, PAGE};
 use crate::lock::lock;
 
 /// This part of the frames stays with what is paged, whatever is beside it: with less it would only move.
@@ -12,16 +12,12 @@ const LEAST_SHARE: usize = 4;
 
 impl Inner {
     /// Counts what is beside the paged memory as used. `tables` are bytes of it that are in the budget already.
-    pub(super) fn count_beside(&self, ground: &Ground, tables: usize) {
+    pub(super) fn count_beside(&self, tables: usize) {
         static SAID: AtomicBool = AtomicBool::new(false);
         if !self.options.whole {
             return;
         }
-        let Some((anonymous, pinned)) = memory_pages() else { return };
-        if pinned > 0 && !self.direct.load(Relaxed) {
-            // Where the kernel does not move pages this was said, or would have been, when the first was pinned.
-            self.direct.store(ground.watch.transfers(), Relaxed);
-        }
+        let Some(anonymous) = self.kernel.anonymous_pages() else { return };
         let shared = Sharing::counted(&self.sharing.lock());
         let paged = self.frames.used().saturating_sub(self.frames.beside() + shared);
         let idle = lock(&self.room).idle();
@@ -36,25 +32,5 @@ impl Inner {
             );
         }
         self.frames.set_beside(beside.min(most));
-    }
-}
-
-/// Pages of this process that are neither a file's nor shared, and those pinned for long, for devices to store to.
-fn memory_pages() -> Option<(usize, usize)> {
-    let text = std::fs::read_to_string("/proc/self/status").ok()?;
-    let of = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        Some(line.trim().strip_suffix("kB")?.trim_end().parse::<usize>().ok()? * 1024 / PAGE)
-    };
-    Some((of("RssAnon:")?, of("VmPin:")?))
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn the_kernel_tells_how_much_memory_a_process_has() {
-        let (anonymous, pinned) = super::memory_pages().expect("Linux tells");
-        assert!(anonymous > 0);
-        assert_eq!(pinned, 0);
     }
 }

@@ -1,7 +1,6 @@
 //! Taking pages out: ahead of need, many at a time, written together.
 
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -45,6 +44,8 @@ pub(super) const EVICTORS: usize = 2;
 #[derive(Debug, Default)]
 pub(super) struct Evictor {
     left: u64,
+    /// Pages in a row that were to leave and stayed.
+    stayed: usize,
     scratch: Option<Scratch>,
 }
 
@@ -142,7 +143,7 @@ impl Inner {
                 room.trim();
             }
         }
-        self.count_beside(&ground, tables);
+        self.count_beside(tables);
     }
 
     /// Makes room for `count` pages on the fault path: the evictors were not fast enough. Without room after
@@ -209,13 +210,15 @@ impl Inner {
             None => (0..moves).step_by(TOGETHER).map(|at| (TOGETHER.min(moves - at), None)).collect(),
         };
         let mut leavers = Vec::with_capacity(moves);
-        let (mut freed, mut huge) = (0, None);
+        let (mut freed, mut stayed, mut huge) = (0, 0, None);
         for (count, chosen) in parts {
             let used = lock(&self.room).used();
             freed += self.vacate(ground, (used + count).saturating_sub(share));
             let mut evictor = lock(&self.evictor);
             let (mut part, chunk) = self.choose(ground, count, chosen);
+            let chosen = part.len();
             self.carry_out(ground, &mut evictor, &mut part);
+            stayed += chosen - part.len();
             freed += part.iter().filter(|leaver| leaver.to.frame().is_none()).count();
             leavers.extend(part);
             drop(evictor);
@@ -237,7 +240,18 @@ impl Inner {
             return !self.overcommitted.load(Relaxed);
         }
         freed += self.vacate(ground, count.saturating_sub(freed));
-        freed > 0 || !leavers.is_empty()
+        freed > 0 || !leavers.is_empty() || self.others_may_leave(stayed)
+    }
+
+    /// Whether it is worth while to go on where so many pages were to leave, and all of them stayed: until all have had their turn.
+    fn others_may_leave(&self, stayed: usize) -> bool {
+        let mut evictor = lock(&self.evictor);
+        evictor.stayed += stayed;
+        let more = stayed > 0 && evictor.stayed < self.frames.limit();
+        if !more {
+            evictor.stayed = 0;
+        }
+        more
     }
 
     /// Has up to `count` of those that have waited longest leave the room. Returns how many.
@@ -359,7 +373,7 @@ impl Inner {
         leavers.retain(|leaver| {
             let Some(number) = leaver.to.frame().filter(|_| here(leaver)) else { return true };
             let frame = lock(&self.room).bytes(number);
-            copy_page(leaver, frame).inspect_err(unreadable).is_ok() || self.stays(ground, leaver)
+            self.copy_page(leaver, frame).inspect_err(unreadable).is_ok() || self.stays(ground, leaver)
         });
         let pages: Vec<usize> =
             leavers.iter().filter(|leaver| here(leaver)).map(|leaver| leaver.page).collect();
@@ -388,6 +402,23 @@ impl Inner {
                 let _ = ground.watch.wake(leaver.page, PAGE);
             }
         }
+    }
+
+    /// Copies a managed page that is in memory.
+    ///
+    /// # Errors
+    /// The program has made it unreadable, and the kernel does not give it otherwise: to a process forked from one that has changed its
+    /// user, or that sees no `/proc`.
+    fn copy_page(&self, leaver: &Leaver, to: *mut u8) -> io::Result<()> {
+        if leaver.hidden {
+            // The program has made the page unreadable for itself; the kernel reads it all the same.
+            // SAFETY: the frame has a page's length, and its owner gave it to us.
+            return self.kernel.read(unsafe { std::slice::from_raw_parts_mut(to, PAGE) }, leaver.page);
+        }
+        // SAFETY: the page is managed, in memory, readable, and write-protected, so that it does not change; the
+        // frame is as large, and its owner gave it to us.
+        unsafe { std::ptr::copy_nonoverlapping(std::ptr::with_exposed_provenance(leaver.page), to, PAGE) };
+        Ok(())
     }
 
     /// Writes the dirty ones, as few runs of slots as there are. `false` if the store would not take them all:
@@ -536,22 +567,4 @@ fn unreadable(error: &io::Error) {
              (/proc/self/mem: {error})"
         );
     }
-}
-
-/// Copies a managed page that is in memory.
-///
-/// # Errors
-/// The program has made it unreadable, and the kernel does not give it otherwise: to a process that has changed its user, or
-/// that sees no `/proc`.
-fn copy_page(leaver: &Leaver, to: *mut u8) -> io::Result<()> {
-    if leaver.hidden {
-        // The program has made the page unreadable for itself; the kernel reads it all the same.
-        // SAFETY: the frame has a page's length, and its owner gave it to us.
-        let to = unsafe { std::slice::from_raw_parts_mut(to, PAGE) };
-        return std::fs::File::open("/proc/self/mem")?.read_exact_at(to, leaver.page as u64);
-    }
-    // SAFETY: the page is managed, in memory, readable, and write-protected, so that it does not change; the
-    // frame is as large, and its owner gave it to us.
-    unsafe { std::ptr::copy_nonoverlapping(std::ptr::with_exposed_provenance(leaver.page), to, PAGE) };
-    Ok(())
 }

@@ -5,6 +5,7 @@
 //! staged. How chunks move is in [`super::moves`].
 
 use std::sync::MutexGuard;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use deepram_core::cache::Replacement;
@@ -119,13 +120,22 @@ impl Inner {
         }
     }
 
+    /// Whether there are huge pages. Where devices may store to memory (`pinned`) there are none.
+    fn may_be_huge(&self) -> bool {
+        self.stages.any() && !self.direct.load(Relaxed)
+    }
+
     /// Whether fresh memory that is touched here is to be a huge page at once.
     pub(super) fn gives_huge(&self, ground: &Ground, chunk: &Chunk, address: usize) -> bool {
         let asked = || ground.advice.huge.covers(address, address + CHUNK_BYTES);
         // What the kernel would give room for is given only while there is much room.
         let roomy = || self.frames.excess(self.frames.limit() / ROOMY) == 0;
         let fresh = || chunk.iter().all(|page| page.place == Place::Fresh);
-        self.stages.any() && chunk.staged.is_none() && (self.stages.always() || asked()) && roomy() && fresh()
+        self.may_be_huge()
+            && chunk.staged.is_none()
+            && (self.stages.always() || asked())
+            && roomy()
+            && fresh()
     }
 
     /// Has fresh memory that is touched staged, before what may be wanted.
@@ -146,7 +156,7 @@ impl Inner {
     pub(super) fn stage_fresh(&self, ground: &Ground, chunk: usize, next: usize) {
         let filled =
             |(chunk, _): (MutexGuard<'_, Chunk>, usize)| chunk.iter().all(|page| page.place != Place::Fresh);
-        if self.stages.any() && ground.layout.chunk(chunk).is_some_and(filled) {
+        if self.may_be_huge() && ground.layout.chunk(chunk).is_some_and(filled) {
             self.stage_from(ground, next);
         }
     }
@@ -159,7 +169,7 @@ impl Inner {
     fn stage(&self, ground: &Ground, address: usize, age: Duration) {
         // Many processes may share the budget, and much may be beside what is paged.
         let share = self.frames.share();
-        if !self.stages.any()
+        if !self.may_be_huge()
             || share < SMALL / 4 * 3 * CHUNK_PAGES
             || !ground.layout.covers(address, address + CHUNK_BYTES)
         {

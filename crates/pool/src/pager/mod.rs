@@ -34,6 +34,7 @@ mod fork;
 mod handler;
 mod huge;
 mod jobs;
+mod kernel;
 mod moves;
 mod pinned;
 mod ranges;
@@ -73,6 +74,7 @@ use self::evict::EVICTORS;
 use self::handler::{Handler, Handlers};
 use self::huge::Advice;
 use self::jobs::Jobs;
+use self::kernel::Kernel;
 use self::moves::STAGERS;
 use self::ranges::{Layout, Place};
 use self::reads::Reads;
@@ -302,6 +304,7 @@ struct Inner {
     complained: Mutex<Option<Instant>>,
     counters: Counters,
     record: Option<Recorder>,
+    kernel: Kernel,
     /// Those of the handlers and evictors.
     descriptors: Mutex<Vec<i32>>,
     /// Pipes that tell the processes whose stores this one reads that it lives.
@@ -599,6 +602,7 @@ impl Inner {
             complained: Mutex::default(),
             counters: Counters::default(),
             record: Recorder::wanted(&options),
+            kernel: Kernel::open(),
             descriptors: Mutex::default(),
             lifelines,
             options,
@@ -648,6 +652,7 @@ impl Inner {
     fn serving_descriptors(&self, ground: &Ground) -> Vec<i32> {
         let mut all: Vec<i32> = ground.watch.descriptors().collect();
         all.extend(self.jobs.descriptors());
+        all.extend(self.kernel.descriptors());
         all.extend(lock(&self.descriptors).iter());
         all
     }
@@ -754,10 +759,14 @@ impl Inner {
 
 /// Where descriptors go: programs may count on the low numbers.
 const HIGH: RawFd = 768;
+/// And so far below the limit, where that is less.
+const BELOW_LIMIT: u64 = 128;
 
 /// The same file by a high number, if there is one left.
 fn raised(low: OwnedFd) -> OwnedFd {
-    rustix::io::fcntl_dupfd_cloexec(&low, HIGH).unwrap_or(low)
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    let high = RawFd::try_from(limit.saturating_sub(BELOW_LIMIT)).unwrap_or(HIGH).min(HIGH);
+    rustix::io::fcntl_dupfd_cloexec(&low, high).unwrap_or(low)
 }
 
 /// Neighbouring pages, sorted, as ranges (start, length).

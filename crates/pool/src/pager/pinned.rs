@@ -15,17 +15,24 @@ const BYTES: usize = TOGETHER * PAGE;
 
 impl Pager {
     /// From now on devices may store to managed memory by themselves: direct reads (`O_DIRECT`), buffers registered with
-    /// io_uring. To be called before the first of them. Pages that leave then cost more, unless they are neighbours.
+    /// io_uring. To be called before the first of them. Pages that leave then cost more, and none are huge.
     ///
     /// # Errors
     /// The kernel cannot move pages (before Linux 6.8): what is read so may be lost.
     pub fn expect_direct(&self) -> io::Result<()> {
-        if !self.inner.read().watch.transfers() {
+        if self.inner.direct.load(Relaxed) {
+            return Ok(());
+        }
+        // Nobody takes pages out meanwhile.
+        let ground = self.inner.write();
+        if !ground.watch.transfers() {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 "this kernel cannot tell which pages a device stores to: Linux 6.8 or later can",
             ));
         }
+        // A part of a huge page that is pinned cannot be moved, nor told from one that can. Nothing is pinned yet.
+        self.inner.make_small(&ground, 0, usize::MAX);
         self.inner.direct.store(true, Relaxed);
         Ok(())
     }

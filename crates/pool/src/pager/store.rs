@@ -111,6 +111,11 @@ impl Store {
         space.children.push(Child { ended, sees, kept: Vec::new() });
     }
 
+    /// In a forked child, whose siblings are its parent's matter.
+    pub(super) fn forget_children(&self) {
+        lock(&self.space).children.clear();
+    }
+
     /// Whether a child may still read what is kept for it.
     pub(super) fn has_children(&self) -> bool {
         let mut space = lock(&self.space);

@@ -11,29 +11,29 @@ impl Pager {
     /// Pages this memory no longer, as far as it is managed: all that it holds comes into DRAM and stays.
     ///
     /// # Errors
-    /// The kernel refuses; what is still managed is as it was.
+    /// The kernel refuses; what it refuses for is managed as before.
     pub fn unmanage(&self, start: usize, len: usize) -> io::Result<()> {
         let mut ground = self.inner.write();
         let end = start.saturating_add(len);
         self.inner.make_small(&ground, start, end);
         for (from, to) in ground.layout.within(start, end) {
             self.inner.bring_all(&ground, from, to);
+            ground.layout.each(from, to, |_, page| {
+                if let Place::Clean(slot) = page.place {
+                    ground.store.give_up(slot);
+                    page.place = Place::Dirty;
+                }
+            });
             ground.watch.unprotect(from, to - from)?;
             ground.watch.unregister(from, to - from)?;
-            let mut there = 0;
-            {
-                let mut policy = lock(&self.inner.policy);
-                ground.layout.each(from, to, |address, page| {
-                    if let Place::Clean(slot) = page.place {
-                        ground.store.give_up(slot);
-                    }
-                    if matches!(page.place, Place::Clean(_) | Place::Dirty) {
-                        policy.remove((address / PAGE) as u64);
-                        there += 1;
-                    }
-                });
-            }
-            self.inner.frames.give(there);
+            let mut there = Vec::new();
+            ground.layout.each(from, to, |address, page| {
+                there.extend((page.place == Place::Dirty).then_some(address));
+            });
+            let mut policy = lock(&self.inner.policy);
+            there.iter().for_each(|address| policy.remove((address / PAGE) as u64));
+            drop(policy);
+            self.inner.frames.give(there.len());
             ground.layout.remove(from, to);
             ground.advice.set(from, to, None);
         }

@@ -10,10 +10,10 @@ use std::sync::atomic::AtomicPtr;
 use libc::{c_int, c_void, pid_t};
 
 use super::{before, child, parent_keeping_errno};
+use crate::inside::apart;
 use crate::malloc::set_errno;
 use crate::memory::pager;
 use crate::places::unkept;
-use crate::stacks::aside;
 use crate::{kernel, next, setup};
 
 type Body = extern "C" fn(*mut c_void) -> c_int;
@@ -44,6 +44,11 @@ struct Later {
 impl Later {
     /// Flags of all that.
     const ALL: c_int = libc::CLONE_CHILD_SETTID | libc::CLONE_CHILD_CLEARTID | libc::CLONE_SETTLS;
+
+    /// What the kernel does at once. Nor does the parent wait for the child (`CLONE_VFORK`): everybody would.
+    fn without(flags: c_int) -> c_int {
+        flags & !(Self::ALL | libc::CLONE_VFORK)
+    }
 
     fn now(&self) {
         if self.flags & libc::CLONE_CHILD_SETTID != 0 {
@@ -87,7 +92,7 @@ pub unsafe extern "C" fn clone(
         return unsafe { next(body, stack, flags, argument, parent_tid, tls, child_tid) };
     }
     let later = Later { flags, tls, child_tid };
-    aside(move || copied(next, body, stack, flags, argument, parent_tid, later))
+    apart(move || copied(next, body, stack, flags, argument, parent_tid, later))
 }
 
 fn refuse(error: c_int) -> c_int {
@@ -127,7 +132,7 @@ fn copied(
     // SAFETY: `begin` gets what it takes, on a stack that is its own; the kernel stores one number.
     let pid = unsafe {
         let to = &raw mut (*start).parent_tid;
-        next(begin, first, flags & !Later::ALL, start.cast(), to, std::ptr::null_mut::<c_void>(), to)
+        next(begin, first, Later::without(flags), start.cast(), to, std::ptr::null_mut::<c_void>(), to)
     };
     parent_keeping_errno();
     if pid >= 0 && flags & FOR_THE_PARENT != 0 {
@@ -152,11 +157,11 @@ pub(crate) unsafe fn by_number(
         return refuse(libc::EINVAL);
     }
     let later = Later { flags, tls, child_tid };
-    aside(move || {
+    apart(move || {
         let mut number: pid_t = 0;
         before();
         let arguments =
-            [(flags & !Later::ALL).cast_unsigned() as usize, 0, (&raw mut number).addr(), 0, 0, 0];
+            [Later::without(flags).cast_unsigned() as usize, 0, (&raw mut number).addr(), 0, 0, 0];
         let pid = kernel::call(libc::SYS_clone, arguments) as c_int;
         if pid == 0 {
             child();
