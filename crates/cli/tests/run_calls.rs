@@ -56,6 +56,23 @@ fn functions_on_stacks_that_are_paged_may_make_memory_calls_and_forks() {
 }
 
 #[test]
+fn libraries_that_were_there_first_may_use_memory_at_forks() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/atfork.c");
+    let folder = tempfile::tempdir().expect("a folder");
+    let built = folder.path().join("libatfork.so");
+    let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&built).arg(&source).status();
+    let Ok(compiled) = compiled else { return eprintln!("skipped: no C compiler") };
+    assert!(compiled.success() && library().is_file());
+    let output = Command::new("timeout")
+        .args(["-k", "5", "60", env!("CARGO_BIN_EXE_deepram"), "run", "--dram", "16MiB", "--"])
+        .args(["sh", "-c", "for n in 1 2 3; do (echo $n); done"])
+        .env("LD_PRELOAD", &built)
+        .output()
+        .expect("timeout runs");
+    assert_eq!(text(&output.stdout), "1\n2\n3\n", "{} {}", output.status, text(&output.stderr));
+}
+
+#[test]
 fn signals_come_to_the_programs_own_threads_and_may_use_its_memory() {
     agrees("signals", "16MiB", &[&(64 * MIB).to_string(), "600"]);
 }

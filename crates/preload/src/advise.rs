@@ -11,6 +11,10 @@ use crate::malloc::set_errno;
 use crate::marks::marks;
 use crate::memory::{is_range, pager, whole};
 
+const MADV_DONTNEED_LOCKED: c_int = 24;
+const MADV_GUARD_INSTALL: c_int = 102;
+const MADV_GUARD_REMOVE: c_int = 103;
+
 /// Has the kernel see to what of the range is not managed; its refusal, if any, is the result.
 fn others(pager: &Pager, start: usize, len: usize, mut call: impl FnMut(usize, usize) -> c_int) -> c_int {
     pager.unmanaged(start, len).into_iter().fold(0, |result, (from, to)| call(from, to - from).min(result))
@@ -47,7 +51,7 @@ fn advise_inside(pager: &Pager, start: usize, len: usize, advice: c_int) -> c_in
     }
     let others = || others(pager, start, len_whole, |from, len| kernel::madvise(from, len, advice));
     match advice {
-        libc::MADV_DONTNEED | libc::MADV_FREE => {
+        libc::MADV_DONTNEED | MADV_DONTNEED_LOCKED | libc::MADV_FREE => {
             let result = others();
             pager.drop_contents(start, len_whole);
             result
@@ -66,6 +70,11 @@ fn advise_inside(pager: &Pager, start: usize, len: usize, advice: c_int) -> c_in
         }
         // The pager divides and joins pages itself, and each process's are its own.
         libc::MADV_COLLAPSE | libc::MADV_MERGEABLE | libc::MADV_UNMERGEABLE => others(),
+        // As kernels before Linux 6.13.
+        MADV_GUARD_INSTALL | MADV_GUARD_REMOVE => {
+            set_errno(libc::EINVAL);
+            -1
+        }
         // Populating is touching: the faults are served as the program's are.
         _ => plain(),
     }

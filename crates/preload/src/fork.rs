@@ -2,7 +2,7 @@
 //! handlers, and by `clone` where the child has memory of its own ([`copy`]). The thread that forks is on a stack that is
 //! not paged meanwhile: nobody serves its faults.
 
-use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use deepram_pool::pager::Forking;
@@ -34,12 +34,47 @@ struct Sendable(Held);
 // SAFETY: put there and taken out by one thread, the one that forks.
 unsafe impl Send for Sendable {}
 
-/// Has forks seen to.
+type Register = unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int;
+type Handler = Option<unsafe extern "C" fn()>;
+
+/// Has forks seen to, before anybody else: handlers that were there first would run while everything is at rest.
 pub(crate) fn watch() {
+    static WATCHED: AtomicBool = AtomicBool::new(false);
+    if WATCHED.swap(true, Relaxed) {
+        return;
+    }
     // SAFETY: the functions stay as long as the library, which is never unloaded.
-    let failed = unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) };
-    if failed != 0 {
+    let failed = register().is_none_or(|register| unsafe {
+        register(Some(before), Some(parent), Some(child), std::ptr::null_mut()) != 0
+    });
+    if failed {
         setup::complain("forks cannot be followed: a forked child may not use paged memory");
+    }
+}
+
+fn register() -> Option<Register> {
+    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+    // SAFETY: the C library's function of this name.
+    next::find(&NEXT, c"__register_atfork")
+        .map(|found| unsafe { std::mem::transmute::<*mut c_void, Register>(found) })
+}
+
+/// The C library's: what `pthread_atfork` is made of. Libraries' own constructors call it before ours.
+///
+/// # Safety
+/// As of the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __register_atfork(
+    prepare: Handler,
+    parent: Handler,
+    child: Handler,
+    library: *mut c_void,
+) -> c_int {
+    watch();
+    match register() {
+        // SAFETY: the caller's.
+        Some(register) => unsafe { register(prepare, parent, child, library) },
+        None => libc::ENOSYS,
     }
 }
 

@@ -11,9 +11,21 @@ pub(crate) fn find(known: &AtomicPtr<c_void>, name: &CStr) -> Option<*mut c_void
     if found.is_null() {
         // SAFETY: looks a name up.
         found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+        if found.is_null() {
+            found = of_a_plugin(name);
+        }
         known.store(found, Relaxed);
     }
     (!found.is_null()).then_some(found)
+}
+
+/// The function in a library that was loaded for a plugin alone (`dlopen`), as far as any that is stood before may be.
+fn of_a_plugin(name: &CStr) -> *mut c_void {
+    // SAFETY: asks for a library that is loaded already, and looks a name up in it.
+    unsafe {
+        let library = libc::dlopen(c"liburing.so.2".as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY);
+        if library.is_null() { std::ptr::null_mut() } else { libc::dlsym(library, name.as_ptr()) }
+    }
 }
 
 /// Functions of the C library that are called by another one, what they return if the C library has none, and what is done

@@ -9,7 +9,9 @@ use libc::{
     size_t,
 };
 
+use crate::inside::Inside;
 use crate::next::stand_before;
+use crate::stacks::aside;
 use crate::{next, setup};
 
 /// Calls `f` while no thread is kept anywhere. A child that uses its parent's memory (`vfork`), or has no pager of its own, is
@@ -38,14 +40,34 @@ stand_before! {
     ) -> c_int, else libc::ENOSYS;
     system(command: *const c_char) -> c_int, else -1;
     popen(command: *const c_char, mode: *const c_char) -> *mut FILE, else std::ptr::null_mut();
-    thrd_create(thread: *mut c_void, start: *mut c_void, argument: *mut c_void) -> c_int, else 2;
-    timer_create(clock: c_int, event: *mut c_void, timer: *mut c_void) -> c_int, else -1;
     pthread_getattr_np(thread: pthread_t, attributes: *mut c_void) -> c_int, else libc::ENOSYS;
     fexecve(file: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int, else -1;
     execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int, else -1;
     execv(path: *const c_char, argv: *const *const c_char) -> c_int, else -1;
     execvp(file: *const c_char, argv: *const *const c_char) -> c_int, else -1;
     execvpe(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int, else -1;
+}
+
+/// As [`unkept`], for what starts threads: what the C library keeps of them is used inside, and so must not be paged.
+fn unkept_inside<T>(f: impl FnOnce() -> T + 'static) -> T {
+    aside(|| {
+        let _inside = Inside::new();
+        unkept(f)
+    })
+}
+
+stand_before! {
+    unkept_inside;
+    thrd_create(thread: *mut c_void, start: *mut c_void, argument: *mut c_void) -> c_int, else 2;
+    timer_create(clock: c_int, event: *mut c_void, timer: *mut c_void) -> c_int, else -1;
+    mq_notify(queue: c_int, event: *const c_void) -> c_int, else -1;
+    aio_read(of: *mut c_void) -> c_int, else -1;
+    aio_read64(of: *mut c_void) -> c_int, else -1;
+    aio_write(of: *mut c_void) -> c_int, else -1;
+    aio_write64(of: *mut c_void) -> c_int, else -1;
+    aio_fsync(how: c_int, of: *mut c_void) -> c_int, else -1;
+    aio_fsync64(how: c_int, of: *mut c_void) -> c_int, else -1;
+    getaddrinfo_a(mode: c_int, list: *mut c_void, count: c_int, event: *mut c_void) -> c_int, else libc::EAI_SYSTEM;
 }
 
 /// Where `vfork` goes on: the C library's.

@@ -112,7 +112,9 @@ impl Inner {
             }
             let excess = self.frames.excess(self.headroom());
             // Many at a time, though one would do for now: each time costs wake-ups and a write.
-            if excess > 0 && self.evict(&self.read(), self.batch(), None, None, writes) {
+            if excess > 0
+                && (self.evict(&self.read(), self.batch(), None, None, writes) || self.others_may_leave())
+            {
                 continue;
             }
             let told = lock(&self.work.0);
@@ -240,18 +242,19 @@ impl Inner {
             return !self.overcommitted.load(Relaxed);
         }
         freed += self.vacate(ground, count.saturating_sub(freed));
-        freed > 0 || !leavers.is_empty() || self.others_may_leave(stayed)
+        let moved = freed > 0 || !leavers.is_empty();
+        let mut evictor = lock(&self.evictor);
+        evictor.stayed = if moved { 0 } else { evictor.stayed + stayed };
+        moved
     }
 
-    /// Whether it is worth while to go on where so many pages were to leave, and all of them stayed: until all have had their turn.
-    fn others_may_leave(&self, stayed: usize) -> bool {
-        let mut evictor = lock(&self.evictor);
-        evictor.stayed += stayed;
-        let more = stayed > 0 && evictor.stayed < self.frames.limit();
-        if !more {
-            evictor.stayed = 0;
+    /// Whether it is worth while to go on where all that were to leave stayed: until all in memory have had their turn.
+    fn others_may_leave(&self) -> bool {
+        let stayed = &mut lock(&self.evictor).stayed;
+        if *stayed >= self.frames.limit() {
+            *stayed = 0;
         }
-        more
+        *stayed > 0
     }
 
     /// Has up to `count` of those that have waited longest leave the room. Returns how many.

@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLockWriteGuard};
 use deepram_core::cache::Replacement;
 
 use super::ranges::{Layout, Place};
-use super::record::Recorder;
 use super::sharing::{Sharing, Table};
 use super::{Ground, Inner, PAGE, Pager, Parts, Room, Spans, raised, runs_of};
 use crate::crew::{Crew, Unkept};
@@ -75,8 +74,7 @@ impl Forking<'_> {
         let advice = std::mem::take(&mut ground.advice);
         let watch = ground.watch.again(WatchMode::All)?;
         ground.store.forget_children();
-        let record = old.record.as_ref().map(Recorder::descriptor);
-        for fd in old.serving_descriptors(ground).into_iter().chain(record) {
+        for fd in old.serving_descriptors(ground) {
             // SAFETY: of the parent's threads, which are not here; nobody else in this process knows it.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
         }

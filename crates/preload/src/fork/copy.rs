@@ -14,6 +14,7 @@ use crate::inside::apart;
 use crate::malloc::set_errno;
 use crate::memory::pager;
 use crate::places::unkept;
+use crate::stacks::aside;
 use crate::{kernel, next, setup};
 
 type Body = extern "C" fn(*mut c_void) -> c_int;
@@ -92,7 +93,8 @@ pub unsafe extern "C" fn clone(
         return unsafe { next(body, stack, flags, argument, parent_tid, tls, child_tid) };
     }
     let later = Later { flags, tls, child_tid };
-    apart(move || copied(next, body, stack, flags, argument, parent_tid, later))
+    // Not with signals kept waiting for all of it: the child begins with a function of its own.
+    aside(move || copied(next, body, stack, flags, argument, parent_tid, later))
 }
 
 fn refuse(error: c_int) -> c_int {
