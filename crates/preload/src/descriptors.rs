@@ -2,15 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use deepram_pool::pager::first_descriptor;
 use libc::{c_int, c_uint};
 
 use crate::kernel::{self, limit};
 use crate::malloc::set_errno;
 
-/// Where the pager's begin, where there are as many: programs count on the low numbers, shells on most up to 255.
-const HIGH: u64 = 768;
-/// Descriptors that are left above it at least.
-const ROOM: u64 = 128;
 /// With fewer there are none left for the program.
 const LEAST: u64 = 48;
 /// Descriptors below this can be kept open: 64 for each word.
@@ -31,7 +28,7 @@ pub(crate) fn suffice() -> Result<(), String> {
 
 /// Calls what opens descriptors for the pager: they get high numbers. There is one thread alone.
 pub(crate) fn aloft<T>(open: impl FnOnce() -> T) -> T {
-    let high = HIGH.min(limit(libc::RLIMIT_NOFILE).saturating_sub(ROOM)) as c_int;
+    let high = first_descriptor();
     // All low numbers that are free are taken meanwhile.
     let first = kernel::eventfd();
     let mut low = Vec::new();

@@ -48,8 +48,9 @@ stand_before! {
     execvpe(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int, else -1;
 }
 
-/// As [`unkept`], for what starts threads: what the C library keeps of them is used inside, and so must not be paged.
-fn unkept_inside<T>(f: impl FnOnce() -> T + 'static) -> T {
+/// As [`unkept`], for what starts threads: what the C library keeps of them is used inside, and so must not be paged. A new
+/// thread has its maker's signals: they are not kept waiting.
+pub(crate) fn unkept_inside<T>(f: impl FnOnce() -> T + 'static) -> T {
     aside(|| {
         let _inside = Inside::new();
         unkept(f)

@@ -6,12 +6,11 @@ use std::sync::atomic::AtomicPtr;
 use deepram_pool::pager::PAGE;
 use libc::{c_int, c_void, pthread_attr_t, pthread_t};
 
-use crate::inside::{Inside, enter};
+use crate::inside::enter;
 use crate::memory::pager;
 use crate::next;
-use crate::places::unkept;
+use crate::places::unkept_inside;
 use crate::setup;
-use crate::stacks::aside;
 
 type Create = unsafe extern "C" fn(
     *mut pthread_t,
@@ -41,13 +40,9 @@ pub unsafe extern "C" fn pthread_create(
             }
         });
     }
-    // The new thread has its maker's signals: they are not kept waiting.
-    aside(move || {
-        let _inside = Inside::new();
-        // SAFETY: the C library's function of this name, with the caller's arguments.
-        unkept(|| unsafe {
-            std::mem::transmute::<*mut c_void, Create>(next)(thread, attributes, start, argument)
-        })
+    // SAFETY: the C library's function of this name, with the caller's arguments.
+    unkept_inside(move || unsafe {
+        std::mem::transmute::<*mut c_void, Create>(next)(thread, attributes, start, argument)
     })
 }
 

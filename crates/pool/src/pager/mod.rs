@@ -757,16 +757,21 @@ impl Inner {
     }
 }
 
-/// Where descriptors go: programs may count on the low numbers.
+/// Where descriptors go: programs count on the low numbers, shells on most up to 255.
 const HIGH: RawFd = 768;
 /// And so far below the limit, where that is less.
 const BELOW_LIMIT: u64 = 128;
 
+/// The lowest number that a descriptor of the pager's should have here.
+#[must_use]
+pub fn first_descriptor() -> RawFd {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    RawFd::try_from(limit.saturating_sub(BELOW_LIMIT)).unwrap_or(HIGH).min(HIGH)
+}
+
 /// The same file by a high number, if there is one left.
 fn raised(low: OwnedFd) -> OwnedFd {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
-    let high = RawFd::try_from(limit.saturating_sub(BELOW_LIMIT)).unwrap_or(HIGH).min(HIGH);
-    rustix::io::fcntl_dupfd_cloexec(&low, high).unwrap_or(low)
+    rustix::io::fcntl_dupfd_cloexec(&low, first_descriptor()).unwrap_or(low)
 }
 
 /// Neighbouring pages, sorted, as ranges (start, length).
