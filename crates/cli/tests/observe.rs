@@ -28,29 +28,36 @@ struct Running {
 impl Running {
     fn start(options: &[&str]) -> Option<Self> {
         let scan = program("scan")?;
+        let scan = scan.to_str().expect("UTF-8");
+        Some(Self::command(&[&["--dram", "16MiB"], options].concat(), &[scan, "32", "1", "wait"], 1))
+    }
+
+    /// `deepram run` of a command that is ready when this has been said so many times.
+    fn command(options: &[&str], command: &[&str], readies: usize) -> Self {
         assert!(library().is_file());
         let mut child = Command::new(DEEPRAM)
-            .args(["run", "--dram", "16MiB"])
+            .arg("run")
             .args(options)
             .arg("--")
-            .arg(scan)
-            .args(["32", "1", "wait"])
+            .args(command)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .expect("deepram runs");
-        let mut line = String::new();
         let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
-        output.read_line(&mut line).expect("the program says something");
-        let mut said = String::new();
-        if line != "ready\n" {
-            child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+        for _ in 0..readies {
+            let mut line = String::new();
+            output.read_line(&mut line).expect("the program says something");
+            let mut said = String::new();
+            if line != "ready\n" {
+                child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+            }
+            assert_eq!(line, "ready\n", "{said}");
         }
-        assert_eq!(line, "ready\n", "{said}");
         child.stdout = Some(output.into_inner());
         let (input, said) = (child.stdin.take(), child.stderr.take().expect("a pipe"));
-        Some(Self { child, input, said: BufReader::new(said) })
+        Self { child, input, said: BufReader::new(said) }
     }
 
     fn pid(&self) -> String {
@@ -232,6 +239,42 @@ fn top_shows_a_run_by_its_number_its_programs_or_its_address() {
         let output = deepram(&[&once[..], gone].concat());
         assert_eq!(output.status.code(), Some(1), "{gone:?}: {}", text(&output.stdout));
     }
+}
+
+/// Bytes of memory that are neither a file's nor shared.
+fn anonymous(pid: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("a number");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+}
+
+#[test]
+fn processes_with_numbers_of_their_own_share_the_budget() {
+    let Some(scan) = program("scan") else { return };
+    let apart = ["--pid", "--fork", "--mount-proc", "--kill-child"];
+    let possible = Command::new("unshare").args(apart).arg("true").output();
+    if !possible.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: no PID namespaces can be made here");
+        return;
+    }
+    let (scan, apart) = (format!("{} 64 1 wait <&3", scan.display()), apart.join(" "));
+    // Two that are number 1, each where it is, and one outside.
+    let script = format!("exec 3<&0; unshare {apart} {scan} & unshare {apart} {scan} & {scan}; wait");
+    let running = Running::command(&["--dram", "32MiB"], &["sh", "-c", &script], 3);
+    for _ in 0..3 {
+        let shown = json(&deepram(&["top", "--once", "--interval", "0.5", "--json", &running.pid()]));
+        let now = &shown["runs"][0]["now"];
+        let members = now["process_dram_bytes"].as_array().expect("a list");
+        let name = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let pids: Vec<_> = members.iter().map(|member| member[0].to_string()).collect();
+        let scans: Vec<_> = pids.iter().filter(|pid| name(pid) == "scan\n").collect();
+        assert_eq!(scans.len(), 3, "{now}");
+        let used: u64 = scans.iter().map(|pid| anonymous(pid)).sum();
+        assert!(used < 48 << 20, "{used} bytes: {now}");
+        assert!(now["dram_bytes"].as_u64() > Some(24 << 20), "{now}");
+    }
+    let said = running.end();
+    assert_eq!(said, "", "nothing to complain about");
 }
 
 /// A terminal with `deepram top` in it.

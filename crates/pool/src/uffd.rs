@@ -333,6 +333,12 @@ fn open(mode: WatchMode, known: Option<&OwnedFd>) -> io::Result<OwnedFd> {
 /// Whether the kernel drops many ranges in one call, as far as is known.
 static BATCHED: AtomicBool = AtomicBool::new(true);
 
+/// Whether all of the range is mapped.
+pub(crate) fn is_mapped(start: usize, len: usize) -> bool {
+    // SAFETY: begins nothing: what may be written to a file by and by is, in any case.
+    unsafe { libc::syscall(libc::SYS_msync, start, len, libc::MS_ASYNC) == 0 }
+}
+
 /// Drops the frames of these ranges (start, length); where they are watched they are missing afterwards.
 ///
 /// # Safety

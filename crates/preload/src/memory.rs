@@ -61,6 +61,11 @@ fn share(pager: &Pager, at: usize, len: usize, prot: c_int, flags: c_int) -> Opt
     }
 }
 
+/// None for what the kernel has refused.
+fn mapped(at: *mut c_void) -> Option<*mut c_void> {
+    (at != libc::MAP_FAILED).then_some(at)
+}
+
 fn map(at: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> *mut c_void {
     match pager() {
         Some(pager) => enter(move || map_inside(pager, at.addr(), len, prot, flags, fd, offset)),
@@ -92,23 +97,26 @@ fn map_inside(
     // Populating would bring everything in at once.
     let flags = if private || shared { flags & !libc::MAP_POPULATE } else { flags };
     let len_whole = whole(len);
+    let plain = || mapped(kernel::mmap(start, len, prot, flags, fd, offset));
     let place = || {
         let paged = if shared { share(pager, start, len, prot, flags) } else { None };
-        paged.unwrap_or_else(|| {
-            let plain = || kernel::mmap(start, len, prot, flags, fd, offset);
-            if fixed { pager.unshare(start, len_whole, plain) } else { plain() }
-        })
+        let placed = paged.or_else(|| if fixed { pager.unshare(start, len_whole, plain) } else { plain() });
+        placed.and_then(mapped)
     };
-    let (mut was_ours, mut result) = (false, std::ptr::null_mut());
+    let (was_ours, result);
     if fixed {
         let reserved = marks().reserved.within(start, start + len_whole);
         was_ours = !reserved.is_empty() || pager.manages_any(start, len_whole);
-        pager.release(start, len_whole, || result = place());
-        marks().forget(start, len_whole);
+        result = pager.release(start, len_whole, place);
+        if result.is_some() {
+            marks().forget(start, len_whole);
+        }
     } else {
+        was_ours = false;
         result = place();
     }
-    if result == libc::MAP_FAILED || !private || (len_whole < LEAST && !was_ours) {
+    let Some(result) = result else { return libc::MAP_FAILED };
+    if !private || (len_whole < LEAST && !was_ours) {
         return result;
     }
     if prot & libc::PROT_WRITE != 0 {
@@ -156,9 +164,21 @@ pub extern "C" fn munmap(at: *mut c_void, len: size_t) -> c_int {
 }
 
 fn unmap_inside(pager: &Pager, start: usize, len: usize) -> c_int {
-    marks().forget(start, whole(len));
-    let unmap = || pager.unshare(start, whole(len), || kernel::munmap(start, len));
-    if pager.manages_any(start, whole(len)) { pager.release(start, whole(len), unmap) } else { unmap() }
+    match release(pager, start, whole(len)) {
+        Some(()) => 0,
+        None => -1,
+    }
+}
+
+/// Unmaps the range, if the kernel does.
+fn release(pager: &Pager, start: usize, len: usize) -> Option<()> {
+    let unmap = || {
+        // Held until it is known: another thread may have the place the moment that it is free.
+        let mut marks = marks();
+        (kernel::munmap(start, len) == 0).then(|| marks.forget(start, len))
+    };
+    let unmap = || pager.unshare(start, len, unmap);
+    if pager.manages_any(start, len) { pager.release(start, len, unmap) } else { unmap() }
 }
 
 /// The system's.
@@ -205,7 +225,7 @@ fn remap_inside(
         let mut remap = || {
             pager.remap_shared(start, (old, new), keep, || {
                 target = plain();
-                (target != libc::MAP_FAILED).then(|| target.addr())
+                mapped(target).map(|target| target.addr())
             })
         };
         if placed {
@@ -230,11 +250,23 @@ fn remap_private(
 ) -> *mut c_void {
     let keep = flags & libc::MREMAP_DONTUNMAP != 0;
     if flags & libc::MREMAP_FIXED != 0 {
-        pager.release(to, new, || pager.unshare(to, new, || kernel::munmap(to, new)));
+        // What the kernel refuses before it takes anything away.
+        let (keeps_length, overlap) = (!keep || old == new, to < start + old && start < to + new);
+        if flags & libc::MREMAP_MAYMOVE == 0 || overlap || !keeps_length {
+            set_errno(libc::EINVAL);
+            return libc::MAP_FAILED;
+        }
+        if release(pager, to, new).is_none() {
+            return libc::MAP_FAILED;
+        }
     } else if !keep {
         let plain = || kernel::mremap(start, old, new, flags, to);
-        if new <= old {
-            return pager.release(start + new, old - new, plain);
+        if new == old {
+            return plain();
+        }
+        if new < old {
+            let shorter = pager.release(start + new, old - new, || mapped(plain()));
+            return shorter.unwrap_or(libc::MAP_FAILED);
         }
         // In place, if there is room behind.
         let grown = kernel::mremap(start, old, new, 0, 0);
@@ -248,13 +280,10 @@ fn remap_private(
     }
     // The kernel moves the pages and makes the mapping longer or shorter in one.
     let mut target = libc::MAP_FAILED;
-    if new < old {
-        pager.release(start + new, old - new, || ());
-    }
     let stays = if keep { pager.managed(start, old) } else { Vec::new() };
-    let moved = pager.remap(start, old.min(new), || {
+    let moved = pager.remap(start, (old, new), || {
         target = kernel::mremap(start, old, new, flags, to);
-        (target != libc::MAP_FAILED).then(|| {
+        mapped(target).map(|target| {
             note_paged(target.addr(), new);
             target.addr()
         })

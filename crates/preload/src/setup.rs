@@ -83,7 +83,7 @@ pub(crate) fn begin() {
     if let Some(limit) = variable(c"DEEPRAM_RUN_LIMIT").and_then(number) {
         options.store_limit = limit;
     }
-    options.shared = variable(c"DEEPRAM_RUN_SHARED").and_then(|text| shared(&path(text)));
+    options.shared = variable(c"DEEPRAM_RUN_SHARED").and_then(|text| aloft(|| shared(&path(text))));
     options.record = variable(c"DEEPRAM_RUN_RECORD").map(path);
     let pager = descriptors::suffice()
         .and_then(|()| inside::starting(|| aloft(|| Pager::new(options))).map_err(|error| error.to_string()));
@@ -96,14 +96,12 @@ pub(crate) fn begin() {
 /// The budget that all processes of a run share. Without it the process has one of its own, as large.
 fn shared(path: &Path) -> Option<&'static SharedBudget> {
     match SharedBudget::open(path) {
-        Ok(budget) => {
-            budget.forget_former();
-            Some(budget)
-        }
-        // The run has ended, and this process goes on without it.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Ok(budget) => Some(budget),
         Err(error) => {
-            complain(&format!("{}: {error}; this process pages by itself", path.display()));
+            let path = path.display();
+            complain(&format!(
+                "{path}: {error}; this process has a budget of its own, as large as the run's"
+            ));
             None
         }
     }

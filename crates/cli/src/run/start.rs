@@ -1,7 +1,6 @@
 //! Starting a program with the library that pages its memory, and waiting for it.
 
 use std::ffi::OsString;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -56,8 +55,6 @@ pub(crate) struct Paging {
 pub(crate) struct Prepared {
     command: Command,
     budget: &'static SharedBudget,
-    /// By which the program's processes find the budget.
-    _memory: OwnedFd,
     name: String,
 }
 
@@ -90,7 +87,8 @@ impl Prepared {
         if !paging.store.is_dir() {
             bail!("--store {}: no such folder", paging.store.display());
         }
-        let (budget, memory) = SharedBudget::create(dram).context("making room for the shared budget")?;
+        let budget = SharedBudget::create(dram).context("making room for the shared budget")?;
+        let inherited = budget.inherit().context("leaving the shared budget to the program")?;
         let mut command = Command::new(&program);
         command.args(&paging.command[1..]);
         for name in OPTIONAL {
@@ -100,7 +98,7 @@ impl Prepared {
         command.env("DEEPRAM_RUN_DRAM", dram.to_string());
         command.env("DEEPRAM_RUN_STORE", std::fs::canonicalize(&paging.store)?);
         command.env("DEEPRAM_RUN_POLICY", paging.policy.name());
-        command.env("DEEPRAM_RUN_SHARED", format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd()));
+        command.env("DEEPRAM_RUN_SHARED", format!("/proc/{}/fd/{}", std::process::id(), inherited));
         if let Some(limit) = paging.store_limit {
             command.env("DEEPRAM_RUN_LIMIT", limit.0.to_string());
         }
@@ -108,7 +106,7 @@ impl Prepared {
             command.env("DEEPRAM_RUN_RECORD", folder);
         }
         let words: Vec<_> = paging.command.iter().map(|word| word.to_string_lossy()).collect();
-        Ok(Self { command, budget, _memory: memory, name: words.join(" ") })
+        Ok(Self { command, budget, name: words.join(" ") })
     }
 
     /// Where readings of it come from, before, while and after it runs.

@@ -30,6 +30,10 @@ impl Run {
         }
         Ok(Reading::of(&self.view.read(), self.pid, self.command.clone()))
     }
+
+    fn has(&self, pid: u32) -> bool {
+        self.view.read().processes.iter().any(|(member, _)| *member == pid)
+    }
 }
 
 /// All runs of whoever asks, the one with the lowest number first.
@@ -37,7 +41,9 @@ impl Run {
 /// # Errors
 /// There is no /proc.
 pub(super) fn find() -> anyhow::Result<Vec<Run>> {
-    Ok(budgets()?.into_iter().filter_map(|(pid, path)| open(pid, path).ok()).collect())
+    let mut runs: Vec<_> = budgets()?.iter().filter_map(|holders| open(holders).ok()).collect();
+    runs.sort_unstable_by_key(|run| run.pid);
+    Ok(runs)
 }
 
 /// The run that this process is, or belongs to.
@@ -45,25 +51,39 @@ pub(super) fn find() -> anyhow::Result<Vec<Run>> {
 /// # Errors
 /// It is none, or may not be looked at, or is one of another version of deepram.
 pub(super) fn of(pid: u32) -> anyhow::Result<Run> {
-    let found = budgets()?;
-    if let Some(path) = found.get(&pid) {
-        return open(pid, path.clone());
+    let (mut runs, mut refused) = (Vec::new(), None);
+    for holders in budgets()? {
+        let held = holders.contains_key(&pid);
+        match open(&holders) {
+            Ok(run) if held || run.has(pid) => runs.push(run),
+            Err(error) if held => refused = Some(error),
+            _ => {}
+        }
     }
-    let runs = found.into_iter().filter_map(|(pid, path)| open(pid, path).ok());
-    let member = |run: &Run| run.view.read().processes.iter().any(|(member, _)| *member == pid);
-    runs.into_iter().find(member).with_context(|| {
-        format!("process {pid} is no `deepram run` that you may look at, nor a program's under one")
-    })
+    // Runs in runs have the outer ones' budgets as well.
+    match (runs.into_iter().max_by_key(|run| (run.pid == pid, run.view.read().began_ns)), refused) {
+        (Some(run), _) => Ok(run),
+        (None, Some(error)) => Err(error.context(format!("process {pid}"))),
+        (None, None) => {
+            bail!("process {pid} is no `deepram run` that you may look at, nor a program's under one")
+        }
+    }
 }
 
-fn open(pid: u32, path: PathBuf) -> anyhow::Result<Run> {
-    let view = BudgetView::open(&path).with_context(|| format!("process {pid}"))?;
-    Ok(Run { pid, command: command(pid), path, view })
+/// The processes that have a budget's file, with where.
+type Holders = BTreeMap<u32, PathBuf>;
+
+fn open(holders: &Holders) -> anyhow::Result<Run> {
+    let any = holders.values().next().context("nobody has it")?;
+    let view = BudgetView::open(any)?;
+    let pid = view.maker();
+    let path = holders.get(&pid).with_context(|| format!("the run of process {pid} has ended"))?;
+    Ok(Run { pid, command: command(pid), path: path.clone(), view })
 }
 
-/// The budgets, each with the process that has made it. A process that is just opening one has it as well.
-fn budgets() -> anyhow::Result<BTreeMap<u32, PathBuf>> {
-    let mut found: BTreeMap<(u64, u64), (u32, PathBuf)> = BTreeMap::new();
+/// The budgets: runs have them, and what they have started.
+fn budgets() -> anyhow::Result<Vec<Holders>> {
+    let mut found: BTreeMap<(u64, u64), Holders> = BTreeMap::new();
     for entry in std::fs::read_dir("/proc").context("reading /proc")? {
         let Ok(entry) = entry else { continue };
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
@@ -73,10 +93,7 @@ fn budgets() -> anyhow::Result<BTreeMap<u32, PathBuf>> {
         let Ok(descriptors) = std::fs::read_dir(entry.path().join("fd")) else { continue };
         for path in descriptors.flatten().map(|descriptor| descriptor.path()) {
             let Some(data) = is_budget(&path).then(|| path.metadata().ok()).flatten() else { continue };
-            let first = found.entry((data.dev(), data.ino())).or_insert_with(|| (pid, path.clone()));
-            if pid < first.0 {
-                *first = (pid, path);
-            }
+            found.entry((data.dev(), data.ino())).or_default().entry(pid).or_insert(path);
         }
     }
     Ok(found.into_values().collect())

@@ -269,6 +269,47 @@ static void shared(void)
     SAY("no bytes", (long)mmap(NULL, 0, RW, MAP_SHARED | MAP_ANONYMOUS, -1, 0) == -1);
 }
 
+/* What the kernel refuses leaves everything as it was. */
+static void refused(void)
+{
+    size_t len = 2 * MIB;
+    int pipes[2], flags = MAP_FIXED | MAP_PRIVATE;
+    if (pipe(pipes)) abort();
+    for (int n = 0; n < 2; n++) {
+        char *at = map(len, n ? MAP_SHARED : MAP_PRIVATE), *to = map(len, n ? MAP_SHARED : MAP_PRIVATE);
+        fill(at, len, 1);
+        fill(to, len, 2);
+        push();
+        SAY("no such descriptor", mmap(at, len, RW, flags, 9999, 0) == MAP_FAILED);
+        SAY("a pipe", mmap(at, len, RW, flags, pipes[0], 0) == MAP_FAILED);
+        SAY("onto itself", mremap(at, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, at + MIB) == MAP_FAILED);
+        SAY("may not move", mremap(at, len, len, MREMAP_FIXED, to) == MAP_FAILED);
+        SAY("to no page", mremap(at, len, MIB, MREMAP_MAYMOVE | MREMAP_FIXED, to + 1) == MAP_FAILED);
+        SAY("unmap no page", munmap(at + 1, MIB));
+        SAY("unmap nothing", munmap(at, 0));
+        push();
+        printf("nothing has changed: %s, %s\n", holds(at, len, 1), holds(to, len, 2));
+        int keep = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
+        if (!n) SAY("another length", mremap(at, len, MIB, keep, to) == MAP_FAILED);
+        SAY("shorter, elsewhere", mremap(at, len, MIB, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to);
+        push();
+        printf("half of it: %s; behind: %s\n", holds(to, MIB, 1), holds(to + MIB, MIB, 2 + MIB / PAGE));
+        munmap(to, len);
+    }
+    char *at = map(len, MAP_PRIVATE);
+    fill(at, len, 3);
+    SAY("sealed", syscall(462, at, len, 0));
+    if (!errno) {
+        push();
+        SAY("unmapped", munmap(at, len));
+        SAY("mapped over", mmap(at, MIB, RW, flags | MAP_ANONYMOUS, -1, 0) == MAP_FAILED);
+        SAY("moved", mremap(at, MIB, 2 * MIB, MREMAP_MAYMOVE) == MAP_FAILED);
+        SAY("shorter", mremap(at, len, MIB, 0) == MAP_FAILED);
+        push();
+        printf("contents are %s\n", holds(at, len, 3));
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) return 2;
@@ -283,5 +324,6 @@ int main(int argc, char **argv)
     protection();
     moved();
     shared();
+    refused();
     return 0;
 }

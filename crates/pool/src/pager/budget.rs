@@ -3,25 +3,28 @@
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
 
+use super::seats::SharedBudget;
 use super::shared::BudgetReading;
 use super::stats::{PagerStats, Row, SHOWN, TOTALS};
 
 /// Processes that can share a budget at once.
-const PROCESSES: usize = 512;
+pub(super) const PROCESSES: usize = 512;
 /// How often a reading is begun anew because a process is just leaving. One that is killed while it leaves
 /// must not stop all readings for good.
 const TRIES: usize = 100;
 
-/// A budget that processes share: it lies in memory that all of them map, zeroed at first. What is looked at
-/// often lies together, so that the rest takes no memory until it is used.
+/// What processes that share a budget know of each other, in memory that all of them map, zeroed at first. What is
+/// looked at often lies together, so that the rest takes no memory until it is used.
 #[derive(Debug)]
 #[repr(C)]
-pub struct SharedBudget {
+pub(super) struct BudgetMemory {
     /// What this memory is (`shared.rs`).
     pub(super) header: [AtomicU64; 3],
     /// Bytes.
     dram: AtomicU64,
     began_ns: AtomicU64,
+    /// The process that has made it, by its own number for itself.
+    maker: AtomicI32,
     /// Frames in use by all.
     used: AtomicI64,
     /// Most frames that were ever in use.
@@ -29,8 +32,8 @@ pub struct SharedBudget {
     /// Times that a seat began to be, and has been, given up: while they differ, totals are on the move.
     leaving: AtomicU64,
     left: AtomicU64,
-    /// Who has which seat; 0: nobody.
-    pids: [AtomicI32; PROCESSES],
+    /// Who has which seat, by its own number for itself; 0: nobody. Whether it lives its lock tells (`seats.rs`).
+    pub(super) pids: [AtomicI32; PROCESSES],
     /// Frames in use by each.
     frames: [AtomicI64; PROCESSES],
     /// Totals of processes that have ended.
@@ -38,19 +41,23 @@ pub struct SharedBudget {
     rows: [[AtomicU64; SHOWN]; PROCESSES],
 }
 
-impl SharedBudget {
+impl BudgetMemory {
     /// Sets what a new one is.
     pub(super) fn begin(&self, dram: u64, now_ns: u64) {
         self.dram.store(dram, Relaxed);
         self.began_ns.store(now_ns, Relaxed);
+        self.maker.store(std::process::id().cast_signed(), Relaxed);
     }
 
-    /// What is there now. Stores nothing.
-    #[must_use]
-    pub fn read(&self) -> BudgetReading {
+    pub(super) fn maker(&self) -> u32 {
+        self.maker.load(Relaxed).cast_unsigned()
+    }
+
+    /// What is there now, with processes by the numbers that the caller knows for who has a seat. Stores nothing.
+    pub(super) fn read(&self, number: impl Fn(usize) -> Option<u32>) -> BudgetReading {
         let row = (0..TRIES).find_map(|_| self.steady_sum()).unwrap_or_else(|| self.sum());
         let positive = |number: &AtomicI64| u64::try_from(number.load(Relaxed)).unwrap_or(0);
-        let pid = |seat: usize| self.pids[seat].load(Relaxed).cast_unsigned();
+        let pid = |seat: usize| number(seat).unwrap_or_else(|| self.pids[seat].load(Relaxed).cast_unsigned());
         BudgetReading {
             used: positive(&self.used),
             peak: positive(&self.peak),
@@ -62,7 +69,7 @@ impl SharedBudget {
     }
 
     /// Seats that are somebody's.
-    fn seats(&self) -> impl Iterator<Item = usize> {
+    pub(super) fn seats(&self) -> impl Iterator<Item = usize> {
         (0..PROCESSES).filter(|seat| self.pids[*seat].load(Relaxed) != 0)
     }
 
@@ -87,35 +94,23 @@ impl SharedBudget {
         sum
     }
 
-    /// Takes back what processes had that have ended without a word.
-    pub fn reap(&self) {
-        for seat in self.seats() {
-            let pid = self.pids[seat].load(Relaxed);
-            // SAFETY: signal 0 is sent to nobody.
-            let gone = pid != 0 && unsafe { libc::kill(pid, 0) } != 0;
-            if gone && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH) {
-                self.leave(seat, pid);
-            }
+    /// Frames in use by all.
+    pub(super) fn used(&self) -> i64 {
+        self.used.load(Relaxed)
+    }
+
+    /// Counts frames as used by who has the seat.
+    pub(super) fn take(&self, seat: usize, n: i64) {
+        self.frames[seat].fetch_add(n, Relaxed);
+        let now = self.used.fetch_add(n, Relaxed) + n;
+        if now > self.peak.load(Relaxed) {
+            self.peak.fetch_max(now, Relaxed);
         }
     }
 
-    /// Takes back what this process had before it became another program (`exec`).
-    pub fn forget_former(&self) {
-        let pid = std::process::id().cast_signed();
-        let former = self.seats().filter(|seat| self.pids[*seat].load(Relaxed) == pid);
-        former.for_each(|seat| self.leave(seat, pid));
-    }
-
-    fn join(&self) -> Option<usize> {
-        let pid = std::process::id().cast_signed();
-        self.reap();
-        let free = |seat: &usize| self.pids[*seat].compare_exchange(0, pid, Relaxed, Relaxed).is_ok();
-        (0..PROCESSES).find(free)
-    }
-
-    fn leave(&self, seat: usize, pid: i32) {
+    /// Takes back what the process on this seat had. Whoever calls has locked the seat.
+    pub(super) fn vacate(&self, seat: usize) {
         self.leaving.fetch_add(1, SeqCst);
-        // Whoever frees the seat accounts for what was on it; another may have been faster.
         let used = self.frames[seat].swap(0, Relaxed);
         self.used.fetch_sub(used, Relaxed);
         for (n, number) in self.rows[seat].iter().enumerate() {
@@ -124,7 +119,7 @@ impl SharedBudget {
                 ended.fetch_add(number, Relaxed);
             }
         }
-        let _ = self.pids[seat].compare_exchange(pid, 0, Relaxed, Relaxed);
+        self.pids[seat].store(0, Relaxed);
         self.left.fetch_add(1, SeqCst);
     }
 }
@@ -149,22 +144,28 @@ impl Frames {
         Self { limit: AtomicUsize::new(limit), used, beside, shared, sharers: AtomicU32::new(1) }
     }
 
+    /// The descriptors that it needs.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = i32> {
+        self.shared.into_iter().flat_map(|(budget, _)| budget.descriptors())
+    }
+
+    #[inline]
+    fn shared(&self) -> Option<(&'static BudgetMemory, usize)> {
+        self.shared.map(|(budget, seat)| (budget.memory(), seat))
+    }
+
     /// Counts frames as used, whether there are any or not.
     pub(super) fn take(&self, n: usize) {
         self.used.fetch_add(n, Relaxed);
-        if let Some((budget, seat)) = self.shared {
-            budget.frames[seat].fetch_add(n as i64, Relaxed);
-            let now = budget.used.fetch_add(n as i64, Relaxed) + n as i64;
-            if now > budget.peak.load(Relaxed) {
-                budget.peak.fetch_max(now, Relaxed);
-            }
+        if let Some((budget, seat)) = self.shared() {
+            budget.take(seat, n as i64);
         }
     }
 
     /// Counts them as free again.
     pub(super) fn give(&self, n: usize) {
         self.used.fetch_sub(n, Relaxed);
-        if let Some((budget, seat)) = self.shared {
+        if let Some((budget, seat)) = self.shared() {
             budget.frames[seat].fetch_sub(n as i64, Relaxed);
             budget.used.fetch_sub(n as i64, Relaxed);
         }
@@ -207,11 +208,11 @@ impl Frames {
     /// share the budget, one that has less than its part of it may keep what it has.
     pub(super) fn excess(&self, more: usize) -> usize {
         let (used, limit) = (self.used(), self.limit());
-        let Some((budget, _)) = self.shared else {
+        let Some((budget, _)) = self.shared() else {
             return (used + more).saturating_sub(limit);
         };
         let part = limit / self.sharers.load(Relaxed).max(1) as usize;
-        (budget.used.load(Relaxed).max(0) as usize + more)
+        (budget.used().max(0) as usize + more)
             .saturating_sub(limit)
             .min(used.saturating_sub(part.saturating_sub(more)))
     }
@@ -219,18 +220,18 @@ impl Frames {
     /// Shows the process's figures, and looks who else is there.
     pub(super) fn show(&self, row: &Row) {
         if let Some((budget, seat)) = self.shared {
-            for (shown, number) in budget.rows[seat].iter().zip(row) {
+            for (shown, number) in budget.memory().rows[seat].iter().zip(row) {
                 shown.store(*number, Relaxed);
             }
             budget.reap();
-            self.sharers.store(budget.seats().count() as u32, Relaxed);
+            self.sharers.store(budget.memory().seats().count() as u32, Relaxed);
         }
     }
 
     /// Those of a forked child: as many, less those that it leaves to its parent; counted once more.
     pub(super) fn inherited(&self, left: usize) -> Self {
-        let frames = Self::new(self.limit(), self.shared.map(|(budget, _)| budget));
-        if let Some((budget, _)) = frames.shared {
+        let frames = Self::new(self.limit(), self.shared.map(|(budget, _)| budget.in_child()));
+        if let Some((budget, _)) = frames.shared() {
             frames.sharers.store(budget.seats().count() as u32, Relaxed);
         }
         // What is beside them the child counts itself.
@@ -242,7 +243,7 @@ impl Frames {
 impl Drop for Frames {
     fn drop(&mut self) {
         if let Some((budget, seat)) = self.shared {
-            budget.leave(seat, std::process::id().cast_signed());
+            budget.leave(seat);
         }
     }
 }
@@ -252,8 +253,7 @@ mod tests {
     use super::*;
 
     fn shared() -> &'static SharedBudget {
-        // SAFETY: a budget is made of atomics, for which zeros are values.
-        Box::leak(Box::new(unsafe { std::mem::zeroed::<SharedBudget>() }))
+        SharedBudget::create(100 << 12).unwrap()
     }
 
     #[test]
@@ -272,8 +272,15 @@ mod tests {
         assert_eq!((frames.excess(20), frames.most_paged(), budget.read().used), (10, 60, 90));
         frames.set_beside(10);
         assert_eq!((frames.excess(20), frames.used(), budget.read().used), (0, 60, 60));
+    }
+
+    #[test]
+    fn a_child_counts_what_it_has_of_the_paged() {
+        let frames = Frames::new(100, None);
+        frames.take(50);
+        frames.set_beside(10);
         let child = frames.inherited(5);
-        assert_eq!((child.used(), child.beside(), budget.read().used), (45, 0, 105));
+        assert_eq!((child.used(), child.beside(), child.limit()), (45, 0, 100));
     }
 
     #[test]
@@ -303,36 +310,10 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_had_comes_back() {
-        let budget = shared();
-        let mut child = std::process::Command::new("true").spawn().unwrap();
-        let pid = child.id().cast_signed();
-        child.wait().unwrap();
-        budget.pids[0].store(pid, Relaxed);
-        budget.frames[0].store(50, Relaxed);
-        budget.used.store(50, Relaxed);
-        budget.reap();
-        assert_eq!((budget.read().used, budget.read().processes.len()), (0, 0));
-    }
-
-    #[test]
-    fn a_process_that_becomes_another_program_takes_nothing_with_it() {
-        let budget = shared();
-        let frames = Frames::new(100, Some(budget));
-        frames.take(30);
-        frames.show(&[1; SHOWN]);
-        // The former program's memory is gone without its destructors.
-        std::mem::forget(frames);
-        budget.forget_former();
-        let read = budget.read();
-        assert_eq!((read.used, read.processes.len(), read.stats.faults_fresh), (0, 0, 1));
-    }
-
-    #[test]
     fn one_killed_while_it_left_does_not_stop_readings() {
         let budget = shared();
-        budget.leaving.store(1, SeqCst);
-        budget.ended[0].store(9, Relaxed);
+        budget.memory().leaving.store(1, SeqCst);
+        budget.memory().ended[0].store(9, Relaxed);
         assert_eq!(budget.read().stats.faults_fresh, 9);
     }
 }

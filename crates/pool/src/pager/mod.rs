@@ -43,6 +43,7 @@ mod record;
 mod remap;
 mod returns;
 mod room;
+mod seats;
 mod shared;
 mod sharing;
 mod spans;
@@ -93,9 +94,9 @@ use crate::lock::lock;
 use crate::signals::spawn;
 use crate::uffd::{self, Uffd, WatchMode};
 
-pub use budget::SharedBudget;
 pub use fork::Forking;
 pub use record::{Fault, FaultKind, FaultLog};
+pub use seats::SharedBudget;
 pub use shared::{BUDGET_NAME, BudgetReading, BudgetView};
 pub use sharing::can_share;
 pub use spans::Spans;
@@ -455,13 +456,24 @@ impl Pager {
         gaps
     }
 
-    /// Forgets the range, and calls `unmap` before any other memory is managed there. Contents are lost.
-    pub fn release<T>(&self, start: usize, len: usize, unmap: impl FnOnce() -> T) -> T {
+    /// Calls `unmap` and forgets the range, before any other memory is managed there. Contents are lost, unless `unmap`
+    /// returns none: then the mappings stay as they are.
+    pub fn release<T>(&self, start: usize, len: usize, unmap: impl FnOnce() -> Option<T>) -> Option<T> {
         let mut ground = self.inner.write();
-        self.inner.forget(&mut ground, start, start + len, true);
-        ground.layout.remove(start, start + len);
-        ground.advice.set(start, start + len, None);
-        unmap()
+        let result = unmap();
+        let gone = match result {
+            Some(_) => vec![(start, start + len)],
+            // Some kernels unmap what was there before they refuse what was to be there instead.
+            None => {
+                let mut spans = ground.layout.within(start, start + len);
+                spans.retain(|(from, to)| !uffd::is_mapped(*from, to - from));
+                spans
+            }
+        };
+        for (from, to) in gone {
+            self.inner.part_with(&mut ground, from, to);
+        }
+        result
     }
 
     /// Forgets the contents of what is managed in the range: it reads as zeros (`MADV_DONTNEED`).
@@ -481,10 +493,20 @@ impl Pager {
     }
 
     /// Moves what is managed of a range to the place to which `remap` moves the mapping; it returns the new
-    /// start, or none if the mapping stays. What is managed at the new place is forgotten.
-    pub fn remap(&self, from: usize, len: usize, remap: impl FnOnce() -> Option<usize>) -> Option<usize> {
+    /// start, or none if the mapping stays. What is managed at the new place is forgotten, and so is what a mapping
+    /// that becomes shorter loses.
+    pub fn remap(
+        &self,
+        from: usize,
+        (len, new_len): (usize, usize),
+        remap: impl FnOnce() -> Option<usize>,
+    ) -> Option<usize> {
         let mut ground = self.inner.write();
-        self.inner.moved(&mut ground, from, len, remap)
+        let to = self.inner.moved(&mut ground, from, len.min(new_len), remap)?;
+        if new_len < len {
+            self.inner.part_with(&mut ground, from + new_len, from + len);
+        }
+        Some(to)
     }
 
     /// Brings what is stored of the range into memory, as far as frames allow, in the background.
@@ -556,6 +578,7 @@ impl Pager {
         all.extend(self.inner.serving_descriptors(&ground));
         all.extend(self.inner.sharing.descriptors());
         all.extend(&self.inner.lifelines);
+        all.extend(self.inner.frames.descriptors());
         all.extend(self.inner.record.as_ref().map(Recorder::descriptor));
         all
     }
@@ -731,6 +754,13 @@ impl Inner {
         }
         drop(policy);
         self.frames.give(resident.len());
+    }
+
+    /// Forgets all about the range, which is unmapped.
+    fn part_with(&self, ground: &mut Ground, start: usize, end: usize) {
+        self.forget(ground, start, end, true);
+        ground.layout.remove(start, end);
+        ground.advice.set(start, end, None);
     }
 
     /// Takes note of what is in memory already of a range that has just come under management.

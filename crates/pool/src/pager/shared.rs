@@ -6,22 +6,24 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::FdFlags;
 
-use super::PagerStats;
-use super::budget::SharedBudget;
+use super::budget::BudgetMemory;
+use super::seats::{self, SharedBudget};
 use super::stats::FINGERPRINT;
+use super::{PagerStats, raised};
 
 /// The name of the memory, as `/proc/PID/fd` shows it.
 pub const BUDGET_NAME: &str = "deepram-budget";
 
 /// What the memory begins with: `deepramB`, the figures, its size.
-const HEADER: [u64; 3] = [u64::from_le_bytes(*b"deepramB"), FINGERPRINT, size_of::<SharedBudget>() as u64];
+const HEADER: [u64; 3] = [u64::from_le_bytes(*b"deepramB"), FINGERPRINT, size_of::<BudgetMemory>() as u64];
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// What a run is doing, all of its processes together.
@@ -42,42 +44,70 @@ pub struct BudgetReading {
 }
 
 impl SharedBudget {
-    /// A new one of so many bytes of DRAM, in memory of its own, with the descriptor by which other processes
-    /// open it (`/proc/PID/fd/N`). It is mapped for as long as the process lives.
+    /// A new one of so many bytes of DRAM, in memory of its own, which other processes open by `/proc/PID/fd/N`, where N is
+    /// the first of its descriptors, or by that alone where they have inherited it. It lives as long as the process.
     ///
     /// # Errors
     /// The kernel refuses the memory.
-    pub fn create(dram: u64) -> io::Result<(&'static Self, OwnedFd)> {
+    pub fn create(dram: u64) -> io::Result<&'static Self> {
         let memory = rustix::fs::memfd_create(BUDGET_NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        rustix::fs::ftruncate(&memory, size_of::<Self>() as u64)?;
+        rustix::fs::ftruncate(&memory, size_of::<BudgetMemory>() as u64)?;
         rustix::fs::fcntl_add_seals(&memory, SEALS)?;
         // SAFETY: a new mapping of the whole of a file that keeps its size, never undone; a budget is made of
         // atomics, for which zeros are values.
-        let budget: &'static Self = unsafe { map(memory.as_fd(), true)?.as_ref() };
+        let budget: &'static BudgetMemory = unsafe { map(memory.as_fd(), true)?.as_ref() };
         budget.begin(dram, now_ns());
         for (place, value) in budget.header.iter().zip(HEADER) {
             place.store(value, Relaxed);
         }
-        Ok((budget, memory))
+        Self::new(budget, raised(memory))
     }
 
-    /// The budget that another process has created.
+    /// The budget that another process has created and tells by this path: the descriptor of that number where this process has
+    /// inherited it, or else what the path leads to.
     ///
     /// # Errors
-    /// The file cannot be opened and mapped, or holds no budget of this version.
+    /// Neither can be opened and mapped, or holds a budget of this version.
     pub fn open(path: &Path) -> io::Result<&'static Self> {
+        let number = path.file_name().and_then(|name| name.to_str()?.parse::<RawFd>().ok());
+        if let Some((budget, memory)) = number.and_then(inherited) {
+            return Self::new(budget, memory);
+        }
         let memory = File::options().read(true).write(true).open(path)?;
-        check_size(memory.as_fd())?;
-        // SAFETY: as in `create`; any bytes are values of atomics, and the size was checked and is sealed.
-        let budget: &'static Self = unsafe { map(memory.as_fd(), true)?.as_ref() };
-        check_header(budget)?;
-        Ok(budget)
+        let budget = check(memory.as_fd())?;
+        let memory = raised(memory.into());
+        rustix::io::fcntl_setfd(&memory, FdFlags::empty())?;
+        Self::new(budget, memory)
     }
+}
+
+/// What this number stands for, if that is a budget.
+fn inherited(number: RawFd) -> Option<(&'static BudgetMemory, OwnedFd)> {
+    if number < 0 {
+        return None;
+    }
+    // SAFETY: only used for calls that fail if the number stands for nothing.
+    let memory = unsafe { BorrowedFd::borrow_raw(number) };
+    let budget = check(memory).ok()?;
+    // SAFETY: a budget's descriptor is nobody's but this library's.
+    Some((budget, unsafe { OwnedFd::from_raw_fd(number) }))
+}
+
+/// Maps a budget to take part in.
+fn check(memory: BorrowedFd<'_>) -> io::Result<&'static BudgetMemory> {
+    check_size(memory)?;
+    // SAFETY: as in `create`; any bytes are values of atomics, and the size was checked and is sealed.
+    let budget: &'static BudgetMemory = unsafe { map(memory, true)?.as_ref() };
+    check_header(budget)?;
+    Ok(budget)
 }
 
 /// A look at the budget of another process, which it cannot change.
 #[derive(Debug)]
-pub struct BudgetView(NonNull<SharedBudget>);
+pub struct BudgetView {
+    memory: NonNull<BudgetMemory>,
+    file: File,
+}
 
 // SAFETY: all that is done through it is to load atomics.
 unsafe impl Send for BudgetView {}
@@ -88,9 +118,9 @@ impl BudgetView {
     /// # Errors
     /// The file cannot be opened and mapped, or holds no budget of this version.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let memory = File::open(path)?;
-        check_size(memory.as_fd())?;
-        let view = Self(map(memory.as_fd(), false)?);
+        let file = File::open(path)?;
+        check_size(file.as_fd())?;
+        let view = Self { memory: map(file.as_fd(), false)?, file };
         check_header(view.budget())?;
         Ok(view)
     }
@@ -98,20 +128,26 @@ impl BudgetView {
     /// What is there now.
     #[must_use]
     pub fn read(&self) -> BudgetReading {
-        self.budget().read()
+        self.budget().read(|seat| seats::holder(self.file.as_raw_fd(), seat))
     }
 
-    fn budget(&self) -> &SharedBudget {
+    /// The process that has made it, by its own number for itself.
+    #[must_use]
+    pub fn maker(&self) -> u32 {
+        self.budget().maker()
+    }
+
+    fn budget(&self) -> &BudgetMemory {
         // SAFETY: mapped until `self` is dropped, of a size that was checked and is sealed; atomics take any
         // bytes. It is only read: the mapping takes no stores.
-        unsafe { self.0.as_ref() }
+        unsafe { self.memory.as_ref() }
     }
 }
 
 impl Drop for BudgetView {
     fn drop(&mut self) {
         // SAFETY: mapped in `open` with this length, unmapped once; no reference outlives `self`.
-        unsafe { libc::syscall(libc::SYS_munmap, self.0.as_ptr(), size_of::<SharedBudget>()) };
+        unsafe { libc::syscall(libc::SYS_munmap, self.memory.as_ptr(), size_of::<BudgetMemory>()) };
     }
 }
 
@@ -127,23 +163,23 @@ fn stranger(why: &str) -> io::Error {
 
 fn check_size(memory: BorrowedFd<'_>) -> io::Result<()> {
     let size = rustix::fs::fstat(memory)?.st_size.cast_unsigned();
-    if size != size_of::<SharedBudget>() as u64 {
-        return Err(stranger(&format!("{size} bytes, not {}", size_of::<SharedBudget>())));
+    if size != size_of::<BudgetMemory>() as u64 {
+        return Err(stranger(&format!("{size} bytes, not {}", size_of::<BudgetMemory>())));
     }
     let sealed = rustix::fs::fcntl_get_seals(memory).is_ok_and(|seals| seals.contains(SEALS));
     if sealed { Ok(()) } else { Err(stranger("its size is not sealed")) }
 }
 
-fn check_header(budget: &SharedBudget) -> io::Result<()> {
+fn check_header(budget: &BudgetMemory) -> io::Result<()> {
     let found = budget.header.each_ref().map(|number| number.load(Relaxed));
     if found == HEADER { Ok(()) } else { Err(stranger("it begins with something else")) }
 }
 
 /// Maps the whole of the file. By number, for a library that stands before `mmap` itself.
-fn map(memory: BorrowedFd<'_>, writable: bool) -> io::Result<NonNull<SharedBudget>> {
+fn map(memory: BorrowedFd<'_>, writable: bool) -> io::Result<NonNull<BudgetMemory>> {
     let prot = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
     // All of them as wide as a register: of a narrower one the upper half would be left to chance.
-    let (at, len, offset) = (0_usize, size_of::<SharedBudget>(), 0_usize);
+    let (at, len, offset) = (0_usize, size_of::<BudgetMemory>(), 0_usize);
     let [prot, flags, fd] = [prot, libc::MAP_SHARED, memory.as_raw_fd()].map(i64::from);
     // SAFETY: a new mapping at a place of the kernel's choice.
     let at = unsafe { libc::syscall(libc::SYS_mmap, at, len, prot, flags, fd, offset) };
@@ -158,37 +194,55 @@ fn map(memory: BorrowedFd<'_>, writable: bool) -> io::Result<NonNull<SharedBudge
 mod tests {
     use super::*;
 
-    fn path(memory: &OwnedFd) -> std::path::PathBuf {
-        format!("/proc/self/fd/{}", memory.as_raw_fd()).into()
+    fn path(number: RawFd) -> std::path::PathBuf {
+        format!("/proc/self/fd/{number}").into()
     }
 
     #[test]
     fn a_view_shows_what_the_budget_holds() {
-        let (budget, memory) = SharedBudget::create(7 << 20).unwrap();
-        let view = BudgetView::open(&path(&memory)).unwrap();
+        let budget = SharedBudget::create(7 << 20).unwrap();
+        let [file, _] = budget.descriptors();
+        let view = BudgetView::open(&path(file)).unwrap();
         assert_eq!(view.read(), budget.read());
-        assert_eq!(view.read().dram, 7 << 20);
+        assert_eq!((view.read().dram, view.maker()), (7 << 20, std::process::id()));
         assert!(view.read().began_ns > 0);
-        assert!(SharedBudget::open(&path(&memory)).is_ok());
+    }
+
+    #[test]
+    fn a_budget_is_opened_by_its_number_and_otherwise_by_its_path() {
+        let budget = SharedBudget::create(7 << 20).unwrap();
+        let inherited = budget.inherit().unwrap();
+        let nowhere = format!("/nowhere/{inherited}");
+        assert_eq!(SharedBudget::open(nowhere.as_ref()).unwrap().descriptors()[0], inherited);
+        let link = tempfile::tempdir().unwrap();
+        let link = link.path().join("0");
+        std::os::unix::fs::symlink(path(inherited), &link).unwrap();
+        let opened = SharedBudget::open(&link).unwrap();
+        assert!(opened.descriptors()[0] >= crate::pager::first_descriptor());
+        assert_eq!(opened.read(), budget.read());
+        for nothing in ["/nowhere/0", "/nowhere/-1", "/nowhere/99999", "/nowhere/x", "/"] {
+            assert!(SharedBudget::open(nothing.as_ref()).is_err(), "{nothing}");
+        }
     }
 
     #[test]
     fn what_another_version_made_is_refused() {
-        let (budget, memory) = SharedBudget::create(7 << 20).unwrap();
-        for (word, right) in budget.header.iter().zip(HEADER) {
+        let budget = SharedBudget::create(7 << 20).unwrap();
+        let file = budget.descriptors()[0];
+        for (word, right) in budget.memory().header.iter().zip(HEADER) {
             word.store(right ^ 1, Relaxed);
-            for error in [BudgetView::open(&path(&memory)).err(), SharedBudget::open(&path(&memory)).err()] {
+            for error in [BudgetView::open(&path(file)).err(), SharedBudget::open(&path(file)).err()] {
                 assert_eq!(error.unwrap().kind(), io::ErrorKind::InvalidData);
             }
             word.store(right, Relaxed);
         }
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let other = rustix::fs::memfd_create(BUDGET_NAME, flags).unwrap();
-        for size in [0, 8, size_of::<SharedBudget>() as u64] {
+        for size in [0, 8, size_of::<BudgetMemory>() as u64] {
             rustix::fs::ftruncate(&other, size).unwrap();
-            assert!(BudgetView::open(&path(&other)).is_err(), "{size} bytes that may go away");
+            assert!(BudgetView::open(&path(other.as_raw_fd())).is_err(), "{size} bytes that may go away");
         }
         rustix::fs::fcntl_add_seals(&other, SEALS).unwrap();
-        assert!(BudgetView::open(&path(&other)).is_err(), "only zeros");
+        assert!(BudgetView::open(&path(other.as_raw_fd())).is_err(), "only zeros");
     }
 }

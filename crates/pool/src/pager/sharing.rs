@@ -272,14 +272,18 @@ impl Pager {
         Ok(Some(start))
     }
 
-    /// Calls `change`, which unmaps the range or maps something else there, and forgets what was shared in it.
-    pub fn unshare<T>(&self, start: usize, len: usize, change: impl FnOnce() -> T) -> T {
+    /// Calls `change`, which unmaps the range or maps something else there, and forgets what was shared in it; none
+    /// if it stays as it is.
+    pub fn unshare<T>(&self, start: usize, len: usize, change: impl FnOnce() -> Option<T>) -> Option<T> {
         if !self.shares_any() {
             return change();
         }
         let mut table = self.inner.sharing.lock();
-        let gone = table.remove(start, start.saturating_add(len));
         let result = change();
+        let gone = match result {
+            Some(_) => table.remove(start, start.saturating_add(len)),
+            None => Vec::new(),
+        };
         self.inner.noted(&mut table);
         drop(table);
         // Files are closed here at the latest, when the table is nobody's.
@@ -364,11 +368,12 @@ mod tests {
     }
 
     fn unmap(pager: &Pager, start: usize, len: usize) {
-        // SAFETY: what `map` mapped, used no more.
-        let result = pager.unshare(start, len, || unsafe {
-            libc::munmap(std::ptr::with_exposed_provenance_mut(start), len)
+        let unmapped = pager.unshare(start, len, || {
+            // SAFETY: what `map` mapped, used no more.
+            let result = unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(start), len) };
+            (result == 0).then_some(())
         });
-        assert_eq!(result, 0);
+        unmapped.expect("it is mapped");
     }
 
     fn words(start: usize, len: usize) -> &'static [AtomicU64] {

@@ -59,10 +59,12 @@ pub(super) fn managed(pager: &Pager, len: usize) -> Memory {
 }
 
 pub(super) fn unmap(pager: &Pager, memory: &Memory) {
-    pager.release(memory.start, memory.len, || {
+    let unmapped = pager.release(memory.start, memory.len, || {
         // SAFETY: the test's own mapping, used no more.
-        unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(memory.start), memory.len) }
+        let result = unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(memory.start), memory.len) };
+        (result == 0).then_some(())
     });
+    unmapped.expect("it is mapped");
 }
 
 #[test]
@@ -329,7 +331,7 @@ fn memory_keeps_its_contents_where_it_is_moved_to() {
         memory.get(page * 512);
     }
     let new = Memory::new(memory.len);
-    let moved = pager.remap(memory.start, memory.len, || {
+    let moved = pager.remap(memory.start, (memory.len, memory.len), || {
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         let (from, to) =
             (std::ptr::with_exposed_provenance_mut(memory.start), new.start as *mut libc::c_void);

@@ -186,7 +186,10 @@ impl Memory for Paged {
 impl Drop for Paged {
     fn drop(&mut self) {
         let (start, len) = (self.mapped.start(), self.mapped.len());
-        self.pager.release(start, len, || self.mapped.unmap());
+        self.pager.release(start, len, || {
+            self.mapped.unmap();
+            Some(())
+        });
     }
 }
 

@@ -1,0 +1,210 @@
+//! Who takes part in a shared budget.
+//!
+//! A process that does has a lock on a byte of the budget's file, its seat's. The kernel takes the lock away when the process
+//! ends, and when it becomes another program, as that closes a descriptor of the file; a child does not inherit it. So what others
+//! find unlocked is free, whichever number the process has, and in whichever namespace: a number alone may be another's, or
+//! nobody's here.
+
+use std::io;
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::budget::{BudgetMemory, PROCESSES};
+use super::shared::BudgetReading;
+use crate::lock::lock;
+
+/// A budget that processes share, as one of them has it.
+#[derive(Debug)]
+pub struct SharedBudget {
+    memory: &'static BudgetMemory,
+    /// Its file. What this process starts inherits it.
+    file: RawFd,
+    /// The same, and closed when the process becomes another program. Whoever closes any of a file's descriptors
+    /// loses all locks on it.
+    until_exec: RawFd,
+    /// Seats of this process. It would find them unlocked itself.
+    own: Mutex<[bool; PROCESSES]>,
+}
+
+impl SharedBudget {
+    /// It lives as long as the process, and so do its descriptors.
+    pub(super) fn new(memory: &'static BudgetMemory, file: OwnedFd) -> io::Result<&'static Self> {
+        let until_exec = rustix::io::fcntl_dupfd_cloexec(&file, file.as_raw_fd())?.into_raw_fd();
+        let file = file.into_raw_fd();
+        Ok(Box::leak(Box::new(Self { memory, file, until_exec, own: Mutex::new([false; PROCESSES]) })))
+    }
+
+    /// The same in a forked child, which has no seat yet.
+    pub(super) fn in_child(&self) -> &'static Self {
+        Box::leak(Box::new(Self { own: Mutex::new([false; PROCESSES]), ..*self }))
+    }
+
+    pub(super) fn memory(&self) -> &'static BudgetMemory {
+        self.memory
+    }
+
+    /// Its descriptors, the one that children inherit first.
+    pub(super) fn descriptors(&self) -> [RawFd; 2] {
+        [self.file, self.until_exec]
+    }
+
+    /// Lets what this process starts inherit the budget, and returns the descriptor's number.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn inherit(&self) -> io::Result<RawFd> {
+        // SAFETY: a descriptor of ours, which stays open.
+        let file = unsafe { std::os::fd::BorrowedFd::borrow_raw(self.file) };
+        rustix::io::fcntl_setfd(file, rustix::io::FdFlags::empty())?;
+        Ok(self.file)
+    }
+
+    /// What is there now. Stores nothing.
+    #[must_use]
+    pub fn read(&self) -> BudgetReading {
+        self.memory.read(|seat| holder(self.file, seat))
+    }
+
+    /// Takes back what processes had that have ended without a word.
+    pub fn reap(&self) {
+        let own = lock(&self.own);
+        for seat in self.memory.seats().filter(|seat| !own[*seat]) {
+            if set(self.file, seat, libc::F_WRLCK) {
+                // Another may have been faster.
+                if self.memory.pids[seat].load(Relaxed) != 0 {
+                    self.memory.vacate(seat);
+                }
+                set(self.file, seat, libc::F_UNLCK);
+            }
+        }
+    }
+
+    /// Takes a seat, unless all are taken.
+    pub(super) fn join(&self) -> Option<usize> {
+        self.reap();
+        let mut own = lock(&self.own);
+        let free = |seat: &usize| self.memory.pids[*seat].load(Relaxed) == 0;
+        let seat = (0..PROCESSES).filter(free).find(|seat| {
+            let locked = set(self.file, *seat, libc::F_WRLCK);
+            if locked && !free(seat) {
+                // It was taken and given up in between.
+                self.memory.vacate(*seat);
+            }
+            locked
+        })?;
+        own[seat] = true;
+        self.memory.pids[seat].store(std::process::id().cast_signed(), Relaxed);
+        Some(seat)
+    }
+
+    /// Leaves the seat.
+    pub(super) fn leave(&self, seat: usize) {
+        let mut own = lock(&self.own);
+        self.memory.vacate(seat);
+        own[seat] = false;
+        set(self.file, seat, libc::F_UNLCK);
+    }
+}
+
+fn byte(seat: usize, kind: i32) -> libc::flock {
+    let whence = libc::SEEK_SET as i16;
+    libc::flock { l_type: kind as i16, l_whence: whence, l_start: seat as i64, l_len: 1, l_pid: 0 }
+}
+
+/// Locks the seat or unlocks it, and returns whether that was possible.
+fn set(file: RawFd, seat: usize, kind: i32) -> bool {
+    let byte = byte(seat, kind);
+    // SAFETY: the call reads a lock that lives until it returns.
+    unsafe { libc::fcntl(file, libc::F_SETLK, &raw const byte) == 0 }
+}
+
+/// The process that has locked the seat, if it is another's and has a number here.
+pub(super) fn holder(file: RawFd, seat: usize) -> Option<u32> {
+    let mut byte = byte(seat, libc::F_WRLCK);
+    // SAFETY: the call reads and stores a lock that lives until it returns.
+    let told = unsafe { libc::fcntl(file, libc::F_GETLK, &raw mut byte) == 0 };
+    let locked = told && i32::from(byte.l_type) != libc::F_UNLCK;
+    u32::try_from(byte.l_pid).ok().filter(|pid| locked && *pid != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+
+    /// Another process that takes a seat and has 50 frames, and lives until its standard input ends.
+    fn other(budget: &SharedBudget) -> Child {
+        let test = "pager::seats::tests::takes_a_seat_for_another_test";
+        let path = format!("/proc/{}/fd/{}", std::process::id(), budget.inherit().unwrap());
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "--ignored", "--nocapture", test]).env("DEEPRAM_TEST_BUDGET", path);
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        while budget.memory.used() != 50 {
+            std::thread::yield_now();
+        }
+        child
+    }
+
+    #[test]
+    #[ignore = "run by the tests below, in a process of its own"]
+    fn takes_a_seat_for_another_test() {
+        let path = std::env::var_os("DEEPRAM_TEST_BUDGET").expect("the test that starts it sets it");
+        let budget = SharedBudget::open(path.as_ref()).unwrap();
+        let seat = budget.join().unwrap();
+        budget.memory.take(seat, 50);
+        io::copy(&mut io::stdin(), &mut io::sink()).unwrap();
+        budget.leave(seat);
+    }
+
+    #[test]
+    fn what_a_killed_process_had_comes_back_and_not_before() {
+        let budget = SharedBudget::create(100 << 12).unwrap();
+        let mut other = other(budget);
+        // Whatever number it has for itself.
+        budget.memory.pids[0].store(i32::MAX, Relaxed);
+        budget.reap();
+        assert_eq!(budget.read().processes, [(other.id(), 50)]);
+        other.kill().unwrap();
+        other.wait().unwrap();
+        budget.reap();
+        assert_eq!((budget.read().used, budget.read().processes.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_seat_is_one_processs_at_a_time() {
+        let budget = SharedBudget::create(100 << 12).unwrap();
+        let mut other = other(budget);
+        let seats = [budget.join().unwrap(), budget.join().unwrap()];
+        assert_eq!(seats, [1, 2]);
+        budget.reap();
+        assert_eq!(budget.read().processes.len(), 3, "one's own seats stay");
+        budget.leave(1);
+        drop(other.stdin.take());
+        assert!(other.wait().unwrap().success());
+        assert_eq!(budget.memory.seats().collect::<Vec<_>>(), [2]);
+        assert_eq!(budget.join(), Some(0));
+    }
+
+    #[test]
+    fn what_a_process_had_is_taken_back_when_it_is_another_program() {
+        let budget = SharedBudget::create(100 << 12).unwrap();
+        let seat = budget.join().unwrap();
+        budget.memory.take(seat, 30);
+        // The former program's memory is gone without its destructors, and so are its locks.
+        budget.in_child().reap();
+        assert_eq!((budget.read().used, budget.read().processes.len()), (0, 0));
+    }
+
+    #[test]
+    fn all_seats_can_be_taken() {
+        let budget = SharedBudget::create(100 << 12).unwrap();
+        for seat in 0..PROCESSES {
+            assert_eq!(budget.join(), Some(seat));
+        }
+        assert_eq!(budget.join(), None);
+        budget.leave(77);
+        assert_eq!(budget.join(), Some(77));
+    }
+}
