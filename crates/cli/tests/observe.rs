@@ -248,18 +248,24 @@ fn anonymous(pid: &str) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
 }
 
+/// What a shell says to have a command in a PID namespace of its own, if that can be.
+fn apart() -> Option<&'static str> {
+    let apart = "unshare --pid --fork --mount-proc --kill-child";
+    let possible = Command::new("sh").args(["-c", &format!("{apart} true")]).output();
+    if possible.is_ok_and(|output| output.status.success()) {
+        return Some(apart);
+    }
+    eprintln!("skipped: no PID namespaces can be made here");
+    None
+}
+
 #[test]
 fn processes_with_numbers_of_their_own_share_the_budget() {
     let Some(scan) = program("scan") else { return };
-    let apart = ["--pid", "--fork", "--mount-proc", "--kill-child"];
-    let possible = Command::new("unshare").args(apart).arg("true").output();
-    if !possible.is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: no PID namespaces can be made here");
-        return;
-    }
-    let (scan, apart) = (format!("{} 64 1 wait <&3", scan.display()), apart.join(" "));
+    let Some(apart) = apart() else { return };
+    let scan = format!("{} 64 1 wait <&3", scan.display());
     // Two that are number 1, each where it is, and one outside.
-    let script = format!("exec 3<&0; unshare {apart} {scan} & unshare {apart} {scan} & {scan}; wait");
+    let script = format!("exec 3<&0; {apart} {scan} & {apart} {scan} & {scan}; wait");
     let running = Running::command(&["--dram", "32MiB"], &["sh", "-c", &script], 3);
     for _ in 0..3 {
         let shown = json(&deepram(&["top", "--once", "--interval", "0.5", "--json", &running.pid()]));
@@ -275,6 +281,24 @@ fn processes_with_numbers_of_their_own_share_the_budget() {
     }
     let said = running.end();
     assert_eq!(said, "", "nothing to complain about");
+}
+
+#[test]
+fn a_run_in_a_namespace_of_its_own_is_seen_from_outside() {
+    let (Some(scan), Some(apart)) = (program("scan"), apart()) else { return };
+    let script = format!("{apart} {DEEPRAM} run --dram 16MiB -- {} 32 1 wait", scan.display());
+    let running = Running::command(&["--dram", "64MiB"], &["sh", "-c", &script], 1);
+    let shown = json(&deepram(&["top", "--once", "--interval", "0.2", "--json"]));
+    let runs = shown["runs"].as_array().expect("a list");
+    let command = format!("{} 32 1 wait", scan.display());
+    let inner = runs.iter().find(|run| run["command"] == command.as_str());
+    let inner = inner.unwrap_or_else(|| panic!("{shown}"));
+    let pid = inner["pid"].to_string();
+    let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).expect("it runs, by this number");
+    assert!(line.contains("run\0--dram\x0016MiB"), "{line:?}");
+    drop(running.end());
+    let shown = deepram(&["top", "--once", "--interval", "0.2", "--json", &pid]);
+    assert!(!shown.status.success(), "{}", text(&shown.stdout));
 }
 
 /// A terminal with `deepram top` in it.

@@ -139,6 +139,22 @@ fn limits_of_address_space_and_of_descriptors_are_kept_within() {
 }
 
 #[test]
+fn a_limit_set_within_a_run_leaves_its_budget_shared() {
+    let script = "ulimit -n 256; exec \"$@\"";
+    let output = run(&["--dram", "16MiB"], Path::new("/bin/sh"), &["-c", script, "sh", "/bin/echo", "all"]);
+    assert_eq!((text(&output.stdout), text(&output.stderr)), ("all\n".into(), String::new()));
+    assert!(output.status.success(), "{}", output.status);
+}
+
+#[test]
+fn memory_is_moved_in_one_while_others_map() {
+    let Some(onto) = program("onto") else { return };
+    let output = run(&["--dram", "24MiB"], &onto, &["800"]);
+    assert_eq!(text(&output.stdout), "right\n", "{}", text(&output.stderr));
+    assert!(output.status.success(), "{} {}", output.status, text(&output.stderr));
+}
+
+#[test]
 fn processes_share_memory_four_times_the_dram_within_the_budget() {
     let (Some(shared), true) = (program("shared"), can_share("/var/tmp")) else { return };
     let (dram, bytes) = (16 * MIB, 64 * MIB);

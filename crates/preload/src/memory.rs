@@ -205,38 +205,44 @@ fn remap_inside(
     flags: c_int,
     to: usize,
 ) -> *mut c_void {
-    let plain = || kernel::mremap(start, len, new_len, flags, to);
+    let keep = flags & libc::MREMAP_DONTUNMAP != 0;
+    let plain = || relocate(start, (len, new_len), flags, to);
     // A target is given with these alone; otherwise the argument is anything.
     let placed = flags & libc::MREMAP_FIXED != 0;
     if !is_range(start, len.max(1)) || !is_range(0, new_len) || (placed && !is_range(to, new_len)) {
         return plain();
     }
     let (old, new) = (whole(len), whole(new_len));
-    let keep = flags & libc::MREMAP_DONTUNMAP != 0;
-    let target = if pager.manages_any(start, old) {
+    if pager.manages_any(start, old) {
         // What the kernel refuses: it wants the same length, and to be free where it goes.
         if old == 0 || (keep && (old != new || flags & libc::MREMAP_MAYMOVE == 0)) {
             set_errno(libc::EINVAL);
             return libc::MAP_FAILED;
         }
-        remap_private(pager, start, (old, new), flags, to)
-    } else {
-        let mut target = libc::MAP_FAILED;
-        let mut remap = || {
-            pager.remap_shared(start, (old, new), keep, || {
-                target = plain();
-                mapped(target).map(|target| target.addr())
-            })
-        };
-        if placed {
-            pager.release(to, new, remap)
-        } else {
-            remap()
-        };
-        target
+        return remap_private(pager, start, (old, new), flags, to);
+    }
+    let mut target = libc::MAP_FAILED;
+    let mut remap = || {
+        pager.remap_shared(start, (old, new), keep, || {
+            target = plain();
+            mapped(target).map(|target| target.addr())
+        })
     };
+    if placed {
+        pager.release(to, new, remap)
+    } else {
+        remap()
+    };
+    target
+}
+
+/// The kernel's `mremap`, and marks go along before another thread can have the place that becomes free.
+fn relocate(start: usize, (len, new_len): (usize, usize), flags: c_int, to: usize) -> *mut c_void {
+    let mut marks = marks();
+    let target = kernel::mremap(start, len, new_len, flags, to);
     if target != libc::MAP_FAILED {
-        marks().moved(start, old, target.addr(), new, keep);
+        let keep = flags & libc::MREMAP_DONTUNMAP != 0;
+        marks.moved(start, whole(len), target.addr(), whole(new_len), keep);
     }
     target
 }
@@ -249,27 +255,18 @@ fn remap_private(
     to: usize,
 ) -> *mut c_void {
     let keep = flags & libc::MREMAP_DONTUNMAP != 0;
-    if flags & libc::MREMAP_FIXED != 0 {
-        // What the kernel refuses before it takes anything away.
-        let (keeps_length, overlap) = (!keep || old == new, to < start + old && start < to + new);
-        if flags & libc::MREMAP_MAYMOVE == 0 || overlap || !keeps_length {
-            set_errno(libc::EINVAL);
-            return libc::MAP_FAILED;
-        }
-        if release(pager, to, new).is_none() {
-            return libc::MAP_FAILED;
-        }
-    } else if !keep {
-        let plain = || kernel::mremap(start, old, new, flags, to);
+    let placed = flags & libc::MREMAP_FIXED != 0;
+    let plain = |flags| relocate(start, (old, new), flags, to);
+    if !placed && !keep {
         if new == old {
-            return plain();
+            return plain(flags);
         }
         if new < old {
-            let shorter = pager.release(start + new, old - new, || mapped(plain()));
+            let shorter = pager.release(start + new, old - new, || mapped(plain(flags)));
             return shorter.unwrap_or(libc::MAP_FAILED);
         }
         // In place, if there is room behind.
-        let grown = kernel::mremap(start, old, new, 0, 0);
+        let grown = plain(0);
         if grown != libc::MAP_FAILED {
             manage(pager, start + old, new - old);
             return grown;
@@ -278,16 +275,20 @@ fn remap_private(
             return grown;
         }
     }
-    // The kernel moves the pages and makes the mapping longer or shorter in one.
+    // The kernel moves the pages, makes the mapping longer or shorter, and takes what is in the way, all in one.
     let mut target = libc::MAP_FAILED;
     let stays = if keep { pager.managed(start, old) } else { Vec::new() };
-    let moved = pager.remap(start, (old, new), || {
-        target = kernel::mremap(start, old, new, flags, to);
+    let mut remap = || {
+        target = plain(flags);
         mapped(target).map(|target| {
             note_paged(target.addr(), new);
             target.addr()
         })
-    });
+    };
+    let moved = match placed {
+        true => pager.remap(start, (old, new), Some(to), || pager.unshare(to, new, remap)),
+        false => pager.remap(start, (old, new), None, &mut remap),
+    };
     let Some(at) = moved else { return target };
     if new > old {
         manage(pager, at + old, new - old);
@@ -340,7 +341,7 @@ fn protect_inside(pager: &Pager, start: usize, len: usize, prot: c_int, key: c_i
         return plain();
     }
     // Before anybody can touch it: what is watched from the start is known from the start.
-    for (from, to) in opened {
+    for (from, to) in opened.into_iter().flat_map(|(from, to)| pager.unmanaged(from, to - from)) {
         manage(pager, from, to - from);
     }
     // Until it is known what of it the pager may read: nothing.

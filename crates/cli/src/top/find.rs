@@ -13,8 +13,6 @@ use crate::run::Reading;
 pub(super) struct Run {
     pid: u32,
     command: String,
-    /// Its budget's descriptor.
-    path: PathBuf,
     view: BudgetView,
 }
 
@@ -25,9 +23,7 @@ impl Run {
     /// It has ended.
     pub(super) fn read(&self) -> anyhow::Result<Reading> {
         // The memory outlives its owner for as long as it is mapped here.
-        if !is_budget(&self.path) {
-            bail!("the run of process {} has ended", self.pid);
-        }
+        self.view.maker().with_context(|| format!("the run of process {} has ended", self.pid))?;
         Ok(Reading::of(&self.view.read(), self.pid, self.command.clone()))
     }
 
@@ -74,11 +70,12 @@ pub(super) fn of(pid: u32) -> anyhow::Result<Run> {
 type Holders = BTreeMap<u32, PathBuf>;
 
 fn open(holders: &Holders) -> anyhow::Result<Run> {
-    let any = holders.values().next().context("nobody has it")?;
-    let view = BudgetView::open(any)?;
-    let pid = view.maker();
-    let path = holders.get(&pid).with_context(|| format!("the run of process {pid} has ended"))?;
-    Ok(Run { pid, command: command(pid), path: path.clone(), view })
+    let (first, path) = holders.first_key_value().context("nobody has it")?;
+    let view = BudgetView::open(path)?;
+    let maker = view.maker().context("its run has ended")?;
+    // In another namespace than the run's, the first of its processes stands for it.
+    let pid = if holders.contains_key(&maker) { maker } else { *first };
+    Ok(Run { pid, command: command(pid), view })
 }
 
 /// The budgets: runs have them, and what they have started.

@@ -285,6 +285,7 @@ static void refused(void)
         SAY("onto itself", mremap(at, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, at + MIB) == MAP_FAILED);
         SAY("may not move", mremap(at, len, len, MREMAP_FIXED, to) == MAP_FAILED);
         SAY("to no page", mremap(at, len, MIB, MREMAP_MAYMOVE | MREMAP_FIXED, to + 1) == MAP_FAILED);
+        SAY("no such flag", mremap(at, len, len, MREMAP_MAYMOVE | MREMAP_FIXED | 64, to) == MAP_FAILED);
         SAY("unmap no page", munmap(at + 1, MIB));
         SAY("unmap nothing", munmap(at, 0));
         push();
@@ -296,8 +297,9 @@ static void refused(void)
         printf("half of it: %s; behind: %s\n", holds(to, MIB, 1), holds(to + MIB, MIB, 2 + MIB / PAGE));
         munmap(to, len);
     }
-    char *at = map(len, MAP_PRIVATE);
+    char *at = map(len, MAP_PRIVATE), *to = map(len, MAP_PRIVATE);
     fill(at, len, 3);
+    fill(to, len, 4);
     SAY("sealed", syscall(462, at, len, 0));
     if (!errno) {
         push();
@@ -305,6 +307,9 @@ static void refused(void)
         SAY("mapped over", mmap(at, MIB, RW, flags | MAP_ANONYMOUS, -1, 0) == MAP_FAILED);
         SAY("moved", mremap(at, MIB, 2 * MIB, MREMAP_MAYMOVE) == MAP_FAILED);
         SAY("shorter", mremap(at, len, MIB, 0) == MAP_FAILED);
+        SAY("onto another", mremap(at, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, to) == MAP_FAILED);
+        SAY("the other is there", msync(to, len, MS_ASYNC));
+        if (!errno) printf("and holds %s\n", holds(to, len, 4));
         push();
         printf("contents are %s\n", holds(at, len, 3));
     }

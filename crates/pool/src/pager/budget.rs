@@ -23,8 +23,6 @@ pub(super) struct BudgetMemory {
     /// Bytes.
     dram: AtomicU64,
     began_ns: AtomicU64,
-    /// The process that has made it, by its own number for itself.
-    maker: AtomicI32,
     /// Frames in use by all.
     used: AtomicI64,
     /// Most frames that were ever in use.
@@ -46,18 +44,16 @@ impl BudgetMemory {
     pub(super) fn begin(&self, dram: u64, now_ns: u64) {
         self.dram.store(dram, Relaxed);
         self.began_ns.store(now_ns, Relaxed);
-        self.maker.store(std::process::id().cast_signed(), Relaxed);
     }
 
-    pub(super) fn maker(&self) -> u32 {
-        self.maker.load(Relaxed).cast_unsigned()
-    }
-
-    /// What is there now, with processes by the numbers that the caller knows for who has a seat. Stores nothing.
+    /// What is there now, with processes by the numbers that the caller knows for who has a seat, if not 0. Stores nothing.
     pub(super) fn read(&self, number: impl Fn(usize) -> Option<u32>) -> BudgetReading {
         let row = (0..TRIES).find_map(|_| self.steady_sum()).unwrap_or_else(|| self.sum());
         let positive = |number: &AtomicI64| u64::try_from(number.load(Relaxed)).unwrap_or(0);
-        let pid = |seat: usize| number(seat).unwrap_or_else(|| self.pids[seat].load(Relaxed).cast_unsigned());
+        let pid = |seat: usize| match number(seat) {
+            None | Some(0) => self.pids[seat].load(Relaxed).cast_unsigned(),
+            Some(pid) => pid,
+        };
         BudgetReading {
             used: positive(&self.used),
             peak: positive(&self.peak),
@@ -124,6 +120,13 @@ impl BudgetMemory {
     }
 }
 
+/// What a process has of a shared budget.
+#[derive(Debug)]
+struct Share {
+    budget: &'static SharedBudget,
+    seat: AtomicUsize,
+}
+
 /// The frames of one process.
 #[derive(Debug)]
 pub(super) struct Frames {
@@ -131,7 +134,7 @@ pub(super) struct Frames {
     used: AtomicUsize,
     /// Of these, how many are no frames but memory that is not paged.
     beside: AtomicUsize,
-    shared: Option<(&'static SharedBudget, usize)>,
+    shared: Option<Share>,
     /// Processes that share the budget, as far as was known when last looked.
     sharers: AtomicU32,
 }
@@ -139,19 +142,19 @@ pub(super) struct Frames {
 impl Frames {
     pub(super) fn new(limit: usize, shared: Option<&'static SharedBudget>) -> Self {
         // With too many processes the last ones have a budget of their own.
-        let shared = shared.and_then(|budget| Some((budget, budget.join()?)));
+        let shared = shared.and_then(|budget| Some(Share { budget, seat: budget.join()?.into() }));
         let [used, beside] = [const { AtomicUsize::new(0) }; 2];
         Self { limit: AtomicUsize::new(limit), used, beside, shared, sharers: AtomicU32::new(1) }
     }
 
     /// The descriptors that it needs.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = i32> {
-        self.shared.into_iter().flat_map(|(budget, _)| budget.descriptors())
+        self.shared.iter().flat_map(|share| share.budget.descriptors())
     }
 
     #[inline]
     fn shared(&self) -> Option<(&'static BudgetMemory, usize)> {
-        self.shared.map(|(budget, seat)| (budget.memory(), seat))
+        self.shared.as_ref().map(|share| (share.budget.memory(), share.seat.load(Relaxed)))
     }
 
     /// Counts frames as used, whether there are any or not.
@@ -219,18 +222,26 @@ impl Frames {
 
     /// Shows the process's figures, and looks who else is there.
     pub(super) fn show(&self, row: &Row) {
-        if let Some((budget, seat)) = self.shared {
-            for (shown, number) in budget.memory().rows[seat].iter().zip(row) {
-                shown.store(*number, Relaxed);
+        let Some(Share { budget, seat }) = &self.shared else { return };
+        match budget.keep(seat.load(Relaxed)) {
+            Err(Some(new)) => {
+                seat.store(new, Relaxed);
+                budget.memory().take(new, self.used() as i64);
             }
-            budget.reap();
-            self.sharers.store(budget.memory().seats().count() as u32, Relaxed);
+            // It goes on as it did, and counts where it did, and tries again.
+            Ok(()) | Err(None) => {}
         }
+        let seat = seat.load(Relaxed);
+        for (shown, number) in budget.memory().rows[seat].iter().zip(row) {
+            shown.store(*number, Relaxed);
+        }
+        budget.reap_after(seat);
+        self.sharers.store(budget.memory().seats().count() as u32, Relaxed);
     }
 
     /// Those of a forked child: as many, less those that it leaves to its parent; counted once more.
     pub(super) fn inherited(&self, left: usize) -> Self {
-        let frames = Self::new(self.limit(), self.shared.map(|(budget, _)| budget.in_child()));
+        let frames = Self::new(self.limit(), self.shared.as_ref().map(|share| share.budget.in_child()));
         if let Some((budget, _)) = frames.shared() {
             frames.sharers.store(budget.seats().count() as u32, Relaxed);
         }
@@ -242,8 +253,8 @@ impl Frames {
 
 impl Drop for Frames {
     fn drop(&mut self) {
-        if let Some((budget, seat)) = self.shared {
-            budget.leave(seat);
+        if let Some(Share { budget, seat }) = &self.shared {
+            budget.leave(seat.load(Relaxed));
         }
     }
 }

@@ -461,17 +461,9 @@ impl Pager {
     pub fn release<T>(&self, start: usize, len: usize, unmap: impl FnOnce() -> Option<T>) -> Option<T> {
         let mut ground = self.inner.write();
         let result = unmap();
-        let gone = match result {
-            Some(_) => vec![(start, start + len)],
-            // Some kernels unmap what was there before they refuse what was to be there instead.
-            None => {
-                let mut spans = ground.layout.within(start, start + len);
-                spans.retain(|(from, to)| !uffd::is_mapped(*from, to - from));
-                spans
-            }
-        };
-        for (from, to) in gone {
-            self.inner.part_with(&mut ground, from, to);
+        match result {
+            Some(_) => self.inner.part_with(&mut ground, start, start + len),
+            None => self.inner.part_with_unmapped(&mut ground, start, start + len),
         }
         result
     }
@@ -493,20 +485,24 @@ impl Pager {
     }
 
     /// Moves what is managed of a range to the place to which `remap` moves the mapping; it returns the new
-    /// start, or none if the mapping stays. What is managed at the new place is forgotten, and so is what a mapping
-    /// that becomes shorter loses.
+    /// start, or none if the mapping stays. `to` is the new place if it is not the kernel's choice. What is managed there is
+    /// forgotten, and so is what a mapping that becomes shorter loses.
     pub fn remap(
         &self,
         from: usize,
         (len, new_len): (usize, usize),
+        to: Option<usize>,
         remap: impl FnOnce() -> Option<usize>,
     ) -> Option<usize> {
         let mut ground = self.inner.write();
-        let to = self.inner.moved(&mut ground, from, len.min(new_len), remap)?;
-        if new_len < len {
-            self.inner.part_with(&mut ground, from + new_len, from + len);
+        let moved = self.inner.moved(&mut ground, from, len.min(new_len), remap);
+        match (moved, to) {
+            (Some(to), _) if new_len > len => self.inner.part_with(&mut ground, to + len, to + new_len),
+            (Some(_), _) if new_len < len => self.inner.part_with(&mut ground, from + new_len, from + len),
+            (None, Some(to)) => self.inner.part_with_unmapped(&mut ground, to, to + new_len),
+            _ => {}
         }
-        Some(to)
+        moved
     }
 
     /// Brings what is stored of the range into memory, as far as frames allow, in the background.
@@ -761,6 +757,16 @@ impl Inner {
         self.forget(ground, start, end, true);
         ground.layout.remove(start, end);
         ground.advice.set(start, end, None);
+    }
+
+    /// The same for what is not mapped any more. Some kernels unmap what was there before they refuse what was to be there
+    /// instead.
+    fn part_with_unmapped(&self, ground: &mut Ground, start: usize, end: usize) {
+        for (from, to) in ground.layout.within(start, end) {
+            if !uffd::is_mapped(from, to - from) {
+                self.part_with(ground, from, to);
+            }
+        }
     }
 
     /// Takes note of what is in memory already of a range that has just come under management.

@@ -3,16 +3,21 @@
 //! A process that does has a lock on a byte of the budget's file, its seat's. The kernel takes the lock away when the process
 //! ends, and when it becomes another program, as that closes a descriptor of the file; a child does not inherit it. So what others
 //! find unlocked is free, whichever number the process has, and in whichever namespace: a number alone may be another's, or
-//! nobody's here.
+//! nobody's here. The kernel also takes it away when the process closes any descriptor of the file: so whoever has a seat locks
+//! it again now and then, and takes another if it is somebody else's by then.
 
 use std::io;
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::budget::{BudgetMemory, PROCESSES};
+use super::first_descriptor;
 use super::shared::BudgetReading;
 use crate::lock::lock;
+
+/// The byte that the maker has locked.
+pub(super) const MAKER: usize = PROCESSES;
 
 /// A budget that processes share, as one of them has it.
 #[derive(Debug)]
@@ -30,7 +35,8 @@ pub struct SharedBudget {
 impl SharedBudget {
     /// It lives as long as the process, and so do its descriptors.
     pub(super) fn new(memory: &'static BudgetMemory, file: OwnedFd) -> io::Result<&'static Self> {
-        let until_exec = rustix::io::fcntl_dupfd_cloexec(&file, file.as_raw_fd())?.into_raw_fd();
+        let duplicate = |from| rustix::io::fcntl_dupfd_cloexec(&file, from);
+        let until_exec = duplicate(first_descriptor()).or_else(|_| duplicate(0))?.into_raw_fd();
         let file = file.into_raw_fd();
         Ok(Box::leak(Box::new(Self { memory, file, until_exec, own: Mutex::new([false; PROCESSES]) })))
     }
@@ -38,6 +44,11 @@ impl SharedBudget {
     /// The same in a forked child, which has no seat yet.
     pub(super) fn in_child(&self) -> &'static Self {
         Box::leak(Box::new(Self { own: Mutex::new([false; PROCESSES]), ..*self }))
+    }
+
+    /// Shows that this process lives, which has made the budget.
+    pub(super) fn sign(&self) {
+        set(self.file, MAKER, libc::F_WRLCK);
     }
 
     pub(super) fn memory(&self) -> &'static BudgetMemory {
@@ -69,14 +80,24 @@ impl SharedBudget {
     /// Takes back what processes had that have ended without a word.
     pub fn reap(&self) {
         let own = lock(&self.own);
-        for seat in self.memory.seats().filter(|seat| !own[*seat]) {
-            if set(self.file, seat, libc::F_WRLCK) {
-                // Another may have been faster.
-                if self.memory.pids[seat].load(Relaxed) != 0 {
-                    self.memory.vacate(seat);
-                }
-                set(self.file, seat, libc::F_UNLCK);
+        self.memory.seats().filter(|seat| !own[*seat]).for_each(|seat| self.reap_seat(seat));
+    }
+
+    /// The same for the next seat after this one alone: as all do it, all are looked after, and each only once.
+    pub(super) fn reap_after(&self, seat: usize) {
+        let own = lock(&self.own);
+        let next = self.memory.seats().find(|other| *other > seat).or_else(|| self.memory.seats().next());
+        next.filter(|seat| !own[*seat]).inspect(|seat| self.reap_seat(*seat));
+    }
+
+    /// Empties the seat of another, if it is unlocked.
+    fn reap_seat(&self, seat: usize) {
+        if set(self.file, seat, libc::F_WRLCK) {
+            // Another may have been faster.
+            if self.memory.pids[seat].load(Relaxed) != 0 {
+                self.memory.vacate(seat);
             }
+            set(self.file, seat, libc::F_UNLCK);
         }
     }
 
@@ -85,25 +106,42 @@ impl SharedBudget {
         self.reap();
         let mut own = lock(&self.own);
         let free = |seat: &usize| self.memory.pids[*seat].load(Relaxed) == 0;
-        let seat = (0..PROCESSES).filter(free).find(|seat| {
-            let locked = set(self.file, *seat, libc::F_WRLCK);
-            if locked && !free(seat) {
-                // It was taken and given up in between.
-                self.memory.vacate(*seat);
-            }
-            locked
-        })?;
+        let seat = (0..PROCESSES).filter(free).find(|seat| set(self.file, *seat, libc::F_WRLCK))?;
+        self.sit(&mut own, seat);
+        Some(seat)
+    }
+
+    /// Makes the seat, which is locked, this process's. Whoever had it before may have left something.
+    fn sit(&self, own: &mut [bool; PROCESSES], seat: usize) {
+        self.memory.vacate(seat);
         own[seat] = true;
         self.memory.pids[seat].store(std::process::id().cast_signed(), Relaxed);
-        Some(seat)
+    }
+
+    /// Locks the seat again. If it was lost meanwhile: the seat that the process has now, with nothing in it, unless all are
+    /// taken.
+    pub(super) fn keep(&self, seat: usize) -> Result<(), Option<usize>> {
+        let mut own = lock(&self.own);
+        if !set(self.file, seat, libc::F_WRLCK) {
+            own[seat] = false;
+            drop(own);
+            return Err(self.join());
+        }
+        if self.memory.pids[seat].load(Relaxed) == std::process::id().cast_signed() {
+            return Ok(());
+        }
+        self.sit(&mut own, seat);
+        Err(Some(seat))
     }
 
     /// Leaves the seat.
     pub(super) fn leave(&self, seat: usize) {
         let mut own = lock(&self.own);
-        self.memory.vacate(seat);
-        own[seat] = false;
-        set(self.file, seat, libc::F_UNLCK);
+        // It may be another's by now.
+        if std::mem::take(&mut own[seat]) {
+            self.memory.vacate(seat);
+            set(self.file, seat, libc::F_UNLCK);
+        }
     }
 }
 
@@ -119,13 +157,13 @@ fn set(file: RawFd, seat: usize, kind: i32) -> bool {
     unsafe { libc::fcntl(file, libc::F_SETLK, &raw const byte) == 0 }
 }
 
-/// The process that has locked the seat, if it is another's and has a number here.
+/// The process that has locked the seat, if another has; 0 if it has no number here.
 pub(super) fn holder(file: RawFd, seat: usize) -> Option<u32> {
     let mut byte = byte(seat, libc::F_WRLCK);
     // SAFETY: the call reads and stores a lock that lives until it returns.
     let told = unsafe { libc::fcntl(file, libc::F_GETLK, &raw mut byte) == 0 };
     let locked = told && i32::from(byte.l_type) != libc::F_UNLCK;
-    u32::try_from(byte.l_pid).ok().filter(|pid| locked && *pid != 0)
+    locked.then(|| u32::try_from(byte.l_pid).unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -195,6 +233,40 @@ mod tests {
         // The former program's memory is gone without its destructors, and so are its locks.
         budget.in_child().reap();
         assert_eq!((budget.read().used, budget.read().processes.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_lost_seat_is_taken_again_or_another_if_it_is_somebodys() {
+        let budget = SharedBudget::create(100 << 12).unwrap();
+        let lose = || drop(std::fs::File::open(format!("/proc/self/fd/{}", budget.file)).unwrap());
+        let seat = budget.join().unwrap();
+        budget.memory.take(seat, 30);
+        assert_eq!(budget.keep(seat), Ok(()));
+        lose();
+        assert_eq!((budget.keep(seat), budget.memory.used()), (Ok(()), 30), "nobody had seen it");
+        lose();
+        budget.in_child().reap();
+        assert_eq!((budget.keep(seat), budget.memory.used()), (Err(Some(0)), 0));
+        lose();
+        budget.memory.pids[0].store(0, Relaxed);
+        let mut other = other(budget);
+        assert_eq!(budget.keep(seat), Err(Some(1)));
+        drop(other.stdin.take());
+        assert!(other.wait().unwrap().success());
+        assert_eq!(budget.memory.seats().collect::<Vec<_>>(), [1]);
+    }
+
+    #[test]
+    fn each_looks_after_the_next() {
+        let budget = SharedBudget::create(100 << 12).unwrap();
+        let mut other = other(budget);
+        let seats = [budget.join().unwrap(), budget.join().unwrap()];
+        other.kill().unwrap();
+        other.wait().unwrap();
+        budget.reap_after(seats[0]);
+        assert_eq!(budget.memory.seats().collect::<Vec<_>>(), [0, 1, 2], "that one is not its next");
+        budget.reap_after(seats[1]);
+        assert_eq!(budget.memory.seats().collect::<Vec<_>>(), [1, 2]);
     }
 
     #[test]

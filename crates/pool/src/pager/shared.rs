@@ -60,7 +60,9 @@ impl SharedBudget {
         for (place, value) in budget.header.iter().zip(HEADER) {
             place.store(value, Relaxed);
         }
-        Self::new(budget, raised(memory))
+        let new = Self::new(budget, raised(memory))?;
+        new.sign();
+        Ok(new)
     }
 
     /// The budget that another process has created and tells by this path: the descriptor of that number where this process has
@@ -75,10 +77,17 @@ impl SharedBudget {
         }
         let memory = File::options().read(true).write(true).open(path)?;
         let budget = check(memory.as_fd())?;
-        let memory = raised(memory.into());
-        rustix::io::fcntl_setfd(&memory, FdFlags::empty())?;
-        Self::new(budget, memory)
+        let placed = number.and_then(|number| placed(memory.as_fd(), number));
+        Self::new(budget, placed.unwrap_or_else(|| raised(memory.into())))
     }
+}
+
+/// The same file by this number, which what the process starts is told of; none if it is taken.
+fn placed(memory: BorrowedFd<'_>, number: RawFd) -> Option<OwnedFd> {
+    let placed = rustix::io::fcntl_dupfd_cloexec(memory, number).ok()?;
+    (placed.as_raw_fd() == number).then_some(())?;
+    rustix::io::fcntl_setfd(&placed, FdFlags::empty()).ok()?;
+    Some(placed)
 }
 
 /// What this number stands for, if that is a budget.
@@ -131,10 +140,10 @@ impl BudgetView {
         self.budget().read(|seat| seats::holder(self.file.as_raw_fd(), seat))
     }
 
-    /// The process that has made it, by its own number for itself.
+    /// The process that has made it, as long as it lives; 0 if it has no number here. None for the maker itself.
     #[must_use]
-    pub fn maker(&self) -> u32 {
-        self.budget().maker()
+    pub fn maker(&self) -> Option<u32> {
+        seats::holder(self.file.as_raw_fd(), seats::MAKER)
     }
 
     fn budget(&self) -> &BudgetMemory {
@@ -204,7 +213,7 @@ mod tests {
         let [file, _] = budget.descriptors();
         let view = BudgetView::open(&path(file)).unwrap();
         assert_eq!(view.read(), budget.read());
-        assert_eq!((view.read().dram, view.maker()), (7 << 20, std::process::id()));
+        assert_eq!(view.read().dram, 7 << 20);
         assert!(view.read().began_ns > 0);
     }
 

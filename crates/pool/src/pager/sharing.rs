@@ -27,6 +27,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::{Inner, PAGE, Pager, raised};
 use crate::lock::lock;
+use crate::uffd;
 
 /// What the hand passes at once. The kernel may cache up to so much in one piece, and drops no part of one.
 const WINDOW: usize = 512 * PAGE;
@@ -280,10 +281,12 @@ impl Pager {
         }
         let mut table = self.inner.sharing.lock();
         let result = change();
-        let gone = match result {
-            Some(_) => table.remove(start, start.saturating_add(len)),
-            None => Vec::new(),
-        };
+        let mut gone = table.remove(start, start.saturating_add(len));
+        if result.is_none() {
+            // Some kernels unmap what was there before they refuse what was to be there instead.
+            let stays = |(at, span): &mut (usize, Span)| uffd::is_mapped(*at, span.end - *at);
+            table.spans.extend(gone.extract_if(.., stays));
+        }
         self.inner.noted(&mut table);
         drop(table);
         // Files are closed here at the latest, when the table is nobody's.

@@ -331,7 +331,7 @@ fn memory_keeps_its_contents_where_it_is_moved_to() {
         memory.get(page * 512);
     }
     let new = Memory::new(memory.len);
-    let moved = pager.remap(memory.start, (memory.len, memory.len), || {
+    let moved = pager.remap(memory.start, (memory.len, memory.len), None, || {
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         let (from, to) =
             (std::ptr::with_exposed_provenance_mut(memory.start), new.start as *mut libc::c_void);

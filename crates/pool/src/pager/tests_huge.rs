@@ -161,7 +161,7 @@ impl Player<'_> {
     fn go_elsewhere(&mut self) {
         let new = Memory::new(DATA + (4 << 20));
         let to = new.start + self.random.random_range(0..512) * PAGE;
-        let moved = self.pager.remap(self.memory.start, (DATA, DATA), || {
+        let moved = self.pager.remap(self.memory.start, (DATA, DATA), None, || {
             let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
             let from = std::ptr::with_exposed_provenance_mut(self.memory.start);
             // SAFETY: both are the test's own mappings.
