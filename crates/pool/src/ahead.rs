@@ -7,6 +7,8 @@
 
 /// Runs followed at once.
 const RUNS: usize = 16;
+/// Bytes of a page, where pages are read in blocks.
+const PAGE: usize = 4096;
 /// Misses further apart, in bytes, belong to different runs: 64 pages of 4 KiB.
 const REACH: usize = 64 * 4096;
 /// Pages of the first window.
@@ -33,6 +35,8 @@ impl Window {
 struct Run {
     /// The last miss, or the first page behind the last window.
     at: usize,
+    /// First and last page that were read with the last miss.
+    block: (usize, usize),
     stride: isize,
     /// Misses in line.
     misses: u32,
@@ -62,6 +66,12 @@ impl Runs {
 
     /// A page was missed: what is to be read beside it.
     pub(crate) fn miss(&mut self, page: usize) -> Option<Window> {
+        self.miss_of(page, (page, page))
+    }
+
+    /// A page was missed, and is read with its neighbours, from the first of a block to the last. Misses of blocks that follow
+    /// each other are in line as if each page had been missed.
+    pub(crate) fn miss_of(&mut self, page: usize, block: (usize, usize)) -> Option<Window> {
         // The end of a window that was not read in time, or was evicted.
         if let Some(at) = self.runs.iter().rposition(|run| run.window > 0 && run.at == page) {
             let run = self.runs.remove(at);
@@ -72,17 +82,22 @@ impl Runs {
             run.window == 0 && apart != 0 && apart.unsigned_abs() <= REACH
         });
         let Some(at) = near else {
-            self.keep(Run { at: page, stride: 0, misses: 1, window: 0, trigger: 0 });
+            self.keep(Run { at: page, block, stride: 0, misses: 1, window: 0, trigger: 0 });
             return None;
         };
         let run = self.runs.remove(at);
-        let stride = page.wrapping_sub(run.at).cast_signed();
+        let page_bytes = PAGE.cast_signed();
+        let (stride, edge) = match run.block {
+            (first, last) if first != last && page == last.wrapping_add(PAGE) => (page_bytes, block.1),
+            (first, last) if first != last && page == first.wrapping_sub(PAGE) => (-page_bytes, block.0),
+            _ => (page.wrapping_sub(run.at).cast_signed(), page),
+        };
         let misses = if stride == run.stride { run.misses + 1 } else { 2 };
         if misses < 3 {
-            self.keep(Run { at: page, stride, misses, window: 0, trigger: 0 });
+            self.keep(Run { at: page, block, stride, misses, window: 0, trigger: 0 });
             return None;
         }
-        Some(self.open(page, stride, FIRST / 2))
+        Some(self.open(edge, stride, FIRST / 2))
     }
 
     /// A trigger was used: the next window.
@@ -103,7 +118,7 @@ impl Runs {
         let count = (last * 2).min(self.longest);
         let first = page.wrapping_add_signed(stride);
         let end = first.wrapping_add_signed(stride.wrapping_mul(count.cast_signed()));
-        self.keep(Run { at: end, stride, misses: 3, window: count, trigger: first });
+        self.keep(Run { at: end, block: (end, end), stride, misses: 3, window: count, trigger: first });
         Window { first, stride, count }
     }
 
@@ -118,8 +133,6 @@ impl Runs {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const PAGE: usize = 4096;
 
     fn at(page: usize) -> usize {
         page * PAGE
@@ -141,6 +154,22 @@ mod tests {
                 first += count;
                 count = (count * 2).min(LONGEST);
             }
+        }
+    }
+
+    #[test]
+    fn blocks_that_follow_each_other_are_in_line() {
+        for up in [true, false] {
+            let mut runs = Runs::default();
+            let block = |n: usize| {
+                if up { (at(8 * n), at(8 * n + 7)) } else { (at(8 * (90 - n)), at(8 * (90 - n) + 7)) }
+            };
+            let miss = |n: usize| if up { block(n).0 } else { block(n).1 };
+            assert_eq!(runs.miss_of(miss(0), block(0)), None);
+            assert_eq!(runs.miss_of(miss(1), block(1)), None);
+            let window = runs.miss_of(miss(2), block(2)).unwrap();
+            let (first, stride) = if up { (block(3).0, 1) } else { (block(3).1, -1) };
+            assert_eq!(window, Window { first, stride: stride * PAGE.cast_signed(), count: FIRST });
         }
     }
 

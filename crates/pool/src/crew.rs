@@ -296,11 +296,13 @@ pub(crate) struct Seat<'a> {
     crew: &'a Crew,
     me: usize,
     kept: Option<Kept<'a>>,
+    /// Who is kept has what it waited for, and the processor, as far as is known.
+    runs: bool,
 }
 
 impl<'a> Seat<'a> {
     pub(crate) fn new(crew: &'a Crew, me: usize) -> Self {
-        Self { crew, me, kept: None }
+        Self { crew, me, kept: None, runs: false }
     }
 
     /// What the handler sleeps on.
@@ -328,6 +330,8 @@ impl<'a> Seat<'a> {
         let alone = self.crew.saw(self.me, thread);
         if !alone {
             self.kept = None;
+        } else if self.keeps(thread) {
+            self.runs = false;
         }
         alone
     }
@@ -343,6 +347,24 @@ impl<'a> Seat<'a> {
             self.kept = None;
             self.kept = self.crew.keep(self.me, thread);
         }
+        self.runs = false;
+    }
+
+    /// The thread, or whoever is kept if none is named, has what it waited for.
+    pub(crate) fn woke(&mut self, thread: Option<i32>) {
+        self.runs |= thread.is_none_or(|thread| self.keeps(thread));
+    }
+
+    /// Whether this handler leads.
+    pub(crate) fn leads(&self) -> bool {
+        self.crew.leader.load(Relaxed) == self.me
+    }
+
+    /// Whether the processor is others' now, and who looks for reads' ends would only take it away: the kept thread's, which
+    /// has what it waited for; or anybody's where another handler leads, and reads here are none that a fault waits for.
+    pub(crate) fn lends(&self) -> bool {
+        let leader = self.crew.leader.load(Relaxed);
+        (self.runs && self.kept.is_some()) || (leader != ALL && leader != self.me)
     }
 
     /// What a fault waited for has been read, in this time.
@@ -354,7 +376,7 @@ impl<'a> Seat<'a> {
 
     /// Others want the processor.
     pub(crate) fn is_crowded(&mut self) {
-        if self.crew.leader.load(Relaxed) == self.me {
+        if self.leads() {
             let mut lone = lock(&self.crew.lone);
             if lone.crowded.replace(Instant::now()).is_some_and(|at| at.elapsed() < CROWDED) {
                 lone.best = None;

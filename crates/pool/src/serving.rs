@@ -100,7 +100,8 @@ pub(crate) fn run<'a>(handler: &mut impl Serve<'a>) {
         if stopping && idle {
             return;
         }
-        if !idle && patience.lasts(|| handler.seat().is_crowded()) {
+        let leads = handler.seat().leads();
+        if !idle && !handler.seat().lends() && patience.lasts(leads, || handler.seat().is_crowded()) {
             continue;
         }
         if idle {
@@ -122,24 +123,42 @@ struct Patience {
     crowded: u32,
     since: Instant,
     looked: Instant,
+    /// Times that the thread was made to leave its processor, before it began to look.
+    left: Option<i64>,
+}
+
+/// Times that the calling thread was made to leave its processor for another. A host that takes the processor away is none.
+fn times_left() -> i64 {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the call stores one structure, of which zeros are a value.
+    unsafe {
+        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
+        usage.assume_init().ru_nivcsw
+    }
 }
 
 impl Patience {
     fn new() -> Self {
         let now = Instant::now();
-        Self { crowded: 0, since: now, looked: now }
+        Self { crowded: 0, since: now, looked: now, left: None }
     }
 
     /// Something was found, or the thread has slept.
     fn begin(&mut self) {
         self.since = Instant::now();
         self.looked = self.since;
+        self.left = None;
     }
 
-    /// Nothing was found; whether to look again. If not, the thread sleeps.
-    fn lasts(&mut self, crowded: impl FnOnce()) -> bool {
+    /// Nothing was found; whether to look again. If not, the thread sleeps. Who `leads` sleeps for others of this machine
+    /// alone: a host that takes the processor away now and then has no use for that, and the thread that waits has.
+    fn lasts(&mut self, leads: bool, crowded: impl FnOnce()) -> bool {
         if self.crowded == 0 && self.since.elapsed() < SPIN {
-            if self.looked.elapsed() > LATE {
+            if leads && self.left.is_none() {
+                self.left = Some(times_left());
+            }
+            let late = self.looked.elapsed() > LATE;
+            if late && (!leads || self.left.is_none_or(|left| times_left() > left)) {
                 self.crowded = SLEEPS;
                 crowded();
             }

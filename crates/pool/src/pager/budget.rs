@@ -223,13 +223,10 @@ impl Frames {
     /// Shows the process's figures, and looks who else is there.
     pub(super) fn show(&self, row: &Row) {
         let Some(Share { budget, seat }) = &self.shared else { return };
-        match budget.keep(seat.load(Relaxed)) {
-            Err(Some(new)) => {
-                seat.store(new, Relaxed);
-                budget.memory().take(new, self.used() as i64);
-            }
-            // It goes on as it did, and counts where it did, and tries again.
-            Ok(()) | Err(None) => {}
+        // Without a seat it goes on as it did, and tries again.
+        if let Err(Some(new)) = budget.keep(seat.load(Relaxed)) {
+            seat.store(new, Relaxed);
+            budget.memory().take(new, self.used() as i64);
         }
         let seat = seat.load(Relaxed);
         for (shown, number) in budget.memory().rows[seat].iter().zip(row) {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::huge::chunk_of;
 use super::pinned::Scratch;
-use super::ranges::{CHUNK_BYTES, Place, Slot};
+use super::ranges::{CHUNK_BYTES, Place, Slot, Trigger};
 use super::room::{Frame, FrameState};
 use super::stats::add;
 use super::writes::{Run, Writes};
@@ -278,8 +278,11 @@ impl Inner {
             if chunk[at].ahead {
                 self.returns.departed();
             }
-            if std::mem::take(&mut chunk[at].trigger) {
+            if let Some(trigger) = chunk[at].trigger.take() {
                 add(&self.counters.windows_wasted, 1);
+                if trigger == Trigger::Probe {
+                    self.around.ended(frame.page, false);
+                }
             }
             chunk[at].cool();
             self.frames.give(1);

@@ -2,11 +2,11 @@
 
 use std::io;
 
-use super::ranges::{CHUNK_BYTES, CHUNK_PAGES, Layout, Place, Slot};
+use super::ranges::{CHUNK_BYTES, CHUNK_PAGES, Layout, Place, Slot, Trigger};
 use super::record::FaultKind;
 use super::room::FrameState;
 use super::stats::add;
-use super::{BATCH, Ground, Inner, PAGE};
+use super::{BATCH, Ground, Inner, PAGE, around};
 use crate::ahead::Window;
 use crate::lock::lock;
 use crate::uffd::Fault;
@@ -24,6 +24,15 @@ pub(super) struct Coming {
     pub(super) writable: bool,
 }
 
+/// Which of the pages that are read ahead of use is to be seen used.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Watched {
+    /// The first of this whole window, of which there may be a piece: it has the next one read.
+    Window(Window),
+    /// This one, of the neighbours of a page that was missed ([`around`]).
+    Probe(usize),
+}
+
 /// What became of a fault.
 #[derive(Debug, Default)]
 pub(super) struct Served {
@@ -31,6 +40,8 @@ pub(super) struct Served {
     pub(super) read: Option<Coming>,
     /// What is to be read ahead.
     pub(super) window: Option<Window>,
+    /// The page is on its way already, or must first have left.
+    pub(super) waits: bool,
 }
 
 impl Ground {
@@ -101,7 +112,7 @@ impl Inner {
             let kind = if chunk[at].place == Place::Fresh { FaultKind::Fresh } else { FaultKind::Read };
             self.served(page, kind, write);
             self.fault_staged(ground, chunk, first, write);
-            return nothing;
+            return Served { waits: true, ..nothing };
         }
         if write && chunk.huge && matches!(chunk[at].place, Place::Clean(_)) {
             let whole = self.store_to_huge(ground, &mut chunk, at, first);
@@ -134,10 +145,10 @@ impl Inner {
                 drop(chunk);
                 self.served(page, FaultKind::Read, write);
                 self.reserve(ground, 1);
-                Served { read: Some(Coming { page, slot, writable }), window: None }
+                Served { read: Some(Coming { page, slot, writable }), ..nothing }
             }
             Place::Waiting(number) => {
-                let trigger = std::mem::take(&mut state.trigger);
+                let trigger = state.trigger.take();
                 state.stored_to |= write;
                 state.warm();
                 if std::mem::take(&mut state.ahead) {
@@ -148,11 +159,13 @@ impl Inner {
                 drop(chunk);
                 self.served(page, FaultKind::Returned, write);
                 self.come_back(ground, page, number, writable);
-                if !trigger {
+                let Some(trigger) = trigger else { return nothing };
+                add(&self.counters.windows_used, 1);
+                if trigger == Trigger::Probe {
+                    self.around.ended(page, true);
                     return nothing;
                 }
-                add(&self.counters.windows_used, 1);
-                Served { read: None, window: lock(&self.runs).used(page) }
+                Served { window: lock(&self.runs).used(page), ..nothing }
             }
             Place::Clean(slot) if write => {
                 let unprotected = ground.watch.unprotect(page, PAGE);
@@ -171,15 +184,35 @@ impl Inner {
             }
             Place::Coming | Place::Leaving => {
                 state.wanted = true;
-                nothing
+                Served { waits: true, ..nothing }
             }
         }
     }
 
-    /// A page that a fault waits for has been read. Returns what is to be read ahead.
-    pub(super) fn came(&self, ground: &Ground, coming: Coming, bytes: &[u8]) -> Option<Window> {
+    /// A page that a fault waits for, of a block of so many, has been read. Returns what is to be read ahead.
+    pub(super) fn came(&self, ground: &Ground, coming: Coming, block: usize, bytes: &[u8]) -> Option<Window> {
         self.enter(ground, &[coming], bytes);
-        if self.options.ahead { lock(&self.runs).miss(coming.page) } else { None }
+        if !self.options.ahead {
+            return None;
+        }
+        let first = around::start(coming.page, block);
+        lock(&self.runs).miss_of(coming.page, (first, first + (block - 1) * PAGE))
+    }
+
+    /// How many pages the block of a missed one is of, and the others that are on the store: they are coming from now on.
+    pub(super) fn beside(&self, ground: &Ground, page: usize) -> (usize, Vec<Coming>) {
+        let block = if self.options.ahead { self.around.block(page) } else { 1 };
+        // Nobody is to wait for room that they take.
+        if block == 1 || self.frames.excess(block) > 0 {
+            return (1, Vec::new());
+        }
+        let first = around::start(page, block);
+        (block, self.coming(ground, (0..block).map(|n| first + n * PAGE).filter(|other| *other != page)))
+    }
+
+    /// The one of these neighbours of a missed page whose use is to be seen.
+    pub(super) fn probe(&self, pages: &[Coming]) -> Option<Watched> {
+        (!pages.is_empty()).then(|| Watched::Probe(pages[self.around.probe(pages.len())].page))
     }
 
     /// Those of these pages that are on the store alone: they are coming from now on. Sorted by address.
@@ -211,33 +244,45 @@ impl Inner {
         all
     }
 
-    /// Pages have been read ahead of use; neighbours are installed together. The first of a window that is to
-    /// be seen used goes to the waiting room.
-    pub(super) fn came_ahead(&self, ground: &Ground, pages: &[Coming], bytes: &[u8], window: Option<Window>) {
-        let triggers = |page| window.is_some_and(|window| self.triggers(page, window));
+    /// Pages have been read ahead of use; neighbours are installed together. The one that is to be seen used goes to the
+    /// waiting room. Returns whether anybody waited for one.
+    pub(super) fn came_ahead(
+        &self,
+        ground: &Ground,
+        pages: &[Coming],
+        bytes: &[u8],
+        watched: Option<Watched>,
+    ) -> bool {
+        let triggers = |page| watched.is_some_and(|watched| self.triggers(page, watched));
         let together = |a: &Coming, b: &Coming| {
             let same = a.writable == b.writable && b.page < Layout::chunk_end(a.page);
             a.page + PAGE == b.page && same && !triggers(a.page) && !triggers(b.page)
         };
         let mut rest = bytes;
+        let mut woke = false;
         for part in pages.chunk_by(together) {
             let here;
             (here, rest) = rest.split_at(part.len() * PAGE);
-            if !(triggers(part[0].page) && self.set_trigger(ground, part[0].page, part[0].slot, here)) {
-                self.enter(ground, part, here);
+            let trigger =
+                if let Some(Watched::Probe(_)) = watched { Trigger::Probe } else { Trigger::Window };
+            if !(triggers(part[0].page) && self.set_trigger(ground, part[0], trigger, here)) {
+                woke |= self.enter(ground, part, here);
+            } else if trigger == Trigger::Probe {
+                add(&self.counters.windows, 1);
             }
         }
+        woke
     }
 
-    /// Puts neighbouring pages that have been read into memory.
-    fn enter(&self, ground: &Ground, pages: &[Coming], bytes: &[u8]) {
+    /// Puts neighbouring pages that have been read into memory. Returns whether anybody has waited for one since it is coming.
+    fn enter(&self, ground: &Ground, pages: &[Coming], bytes: &[u8]) -> bool {
         let Coming { page, writable, .. } = pages[0];
         let installed = ground.install(page, bytes, !writable);
         if writable {
             pages[..installed].iter().for_each(|coming| ground.store.give_up(coming.slot));
         }
         let place = |n: usize| if writable { Place::Dirty } else { Place::Clean(pages[n].slot) };
-        self.settle(ground, page, (installed, pages.len()), place, |n| Place::Stored(pages[n].slot));
+        self.settle(ground, page, (installed, pages.len()), place, |n| Place::Stored(pages[n].slot))
     }
 
     /// Pages could not be read ahead of use: they stay on the store.
@@ -290,7 +335,7 @@ impl Inner {
     }
 
     /// Ends the coming of neighbouring pages of a chunk: so many of so many are at `place`, the others back
-    /// where they were `before`.
+    /// where they were `before`. Returns whether a fault for one of them came in between.
     fn settle(
         &self,
         ground: &Ground,
@@ -298,7 +343,8 @@ impl Inner {
         (came, count): (usize, usize),
         place: impl Fn(usize) -> Place,
         before: impl Fn(usize) -> Place,
-    ) {
+    ) -> bool {
+        let mut wanted = false;
         if let Some((mut chunk, at)) = ground.layout.chunk(page) {
             let mut policy = lock(&self.policy);
             for (n, state) in chunk[at..at + count].iter_mut().enumerate() {
@@ -311,6 +357,7 @@ impl Inner {
                 if std::mem::take(&mut state.wanted) {
                     // Its fault came in between, and may be about more than was done.
                     let _ = ground.watch.wake(page + n * PAGE, PAGE);
+                    wanted = true;
                 }
             }
         }
@@ -318,6 +365,7 @@ impl Inner {
             let _ = ground.watch.wake(page + came * PAGE, (count - came) * PAGE);
             self.frames.give(count - came);
         }
+        wanted
     }
 
     /// Reads what was not read whole, in the plain way, and says what stops it.
@@ -345,14 +393,17 @@ impl Inner {
         }
     }
 
-    /// Whether the page's use is to have the next window read: it is the first of a whole window, of which
-    /// this may be a piece.
-    fn triggers(&self, page: usize, window: Window) -> bool {
-        page == window.first && lock(&self.runs).awaits(page)
+    /// Whether the page's use is to be seen.
+    fn triggers(&self, page: usize, watched: Watched) -> bool {
+        match watched {
+            Watched::Window(window) => page == window.first && lock(&self.runs).awaits(page),
+            Watched::Probe(probe) => page == probe,
+        }
     }
 
     /// Puts a trigger into the waiting room; `false` if there is no room.
-    fn set_trigger(&self, ground: &Ground, page: usize, slot: Slot, bytes: &[u8]) -> bool {
+    fn set_trigger(&self, ground: &Ground, coming: Coming, trigger: Trigger, bytes: &[u8]) -> bool {
+        let Coming { page, slot, .. } = coming;
         let Some((mut chunk, at)) = ground.layout.chunk(page) else { return false };
         let mut room = lock(&self.room);
         let Some(number) = room.admit(page, Some(slot), FrameState::Waiting) else {
@@ -363,7 +414,7 @@ impl Inner {
         drop(room);
         let state = &mut chunk[at];
         state.place = Place::Waiting(number);
-        state.trigger = true;
+        state.trigger = Some(trigger);
         if std::mem::take(&mut state.wanted) {
             let _ = ground.watch.wake(page, PAGE);
         }

@@ -13,12 +13,11 @@ use std::sync::{Arc, RwLockReadGuard, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::fault::Coming;
+use super::fault::{Coming, Watched};
 use super::jobs::Job;
 use super::reads::{Berth, Done, Reads};
 use super::stats::add;
 use super::{BATCH, Ground, Inner, PAGE, STACK};
-use crate::ahead::Window;
 use crate::crew::{Crew, Member, Seat};
 use crate::lock::lock;
 use crate::serving::{self, FEW, Serve};
@@ -112,10 +111,10 @@ struct Flight {
 
 /// Why pages are read.
 enum Cause {
-    /// A fault, taken then.
-    Fault(Instant),
-    /// They were ordered ahead of use, as part of a window or by themselves.
-    Ahead(Option<Window>),
+    /// A fault of this thread, taken then, and of how many pages its block is.
+    Fault(i32, Instant, usize),
+    /// They are read ahead of use.
+    Ahead(Option<Watched>),
 }
 
 /// One handler.
@@ -127,7 +126,7 @@ pub(super) struct Handler<'a> {
     reads: Reads,
     flights: Vec<(Berth, Flight)>,
     /// Pages that are to come ahead of use and have no berth yet; the last first.
-    waiting: Vec<(Vec<Coming>, Option<Window>)>,
+    waiting: Vec<(Vec<Coming>, Option<Watched>)>,
     /// When faults and jobs were last asked for.
     asked: Instant,
     /// Bytes to install that come from nowhere.
@@ -196,7 +195,12 @@ impl<'a> Handler<'a> {
                 inner.follow(ground, window);
             }
             if let Some(coming) = served.read {
-                self.start(berth, Flight { pages: vec![coming], cause: Cause::Fault(begun) });
+                let (block, beside) = inner.beside(ground, coming.page);
+                self.start(
+                    berth,
+                    Flight { pages: vec![coming], cause: Cause::Fault(fault.thread, begun, block) },
+                );
+                self.wait(&beside, inner.probe(&beside));
                 if alone {
                     // While the device is at work.
                     self.reads.submit();
@@ -204,6 +208,9 @@ impl<'a> Handler<'a> {
                 }
             } else {
                 self.reads.give_back(berth);
+                if !served.waits {
+                    self.seat.woke(Some(fault.thread));
+                }
                 inner.counters.latency(begun.elapsed());
             }
         }
@@ -213,27 +220,32 @@ impl<'a> Handler<'a> {
     fn take_jobs(&mut self) -> bool {
         let mut busy = false;
         loop {
-            while let Some((pages, window)) = self.waiting.pop() {
+            while let Some((pages, watched)) = self.waiting.pop() {
                 let Some(berth) = self.reads.berth(pages.len(), true) else {
-                    self.waiting.push((pages, window));
+                    self.waiting.push((pages, watched));
                     return busy;
                 };
-                self.start(berth, Flight { pages, cause: Cause::Ahead(window) });
+                self.start(berth, Flight { pages, cause: Cause::Ahead(watched) });
                 busy = true;
             }
             let Some(job) = self.inner.jobs.pop() else { return busy };
             let inner = self.inner;
             let ground = self.ground.get_or_insert_with(|| enter(inner, &mut self.seat));
-            let (pages, window) = match job {
+            let (pages, watched) = match job {
                 Job::Window(window, which) => {
-                    (inner.coming(ground, which.map(|n| window.page(n))), Some(window))
+                    (inner.coming(ground, which.map(|n| window.page(n))), Some(Watched::Window(window)))
                 }
                 Job::Pages(pages) => (inner.coming(ground, pages.into_iter()), None),
             };
-            let follow =
-                |a: &Coming, b: &Coming| a.slot.file == b.slot.file && a.slot.number + 1 == b.slot.number;
-            self.waiting.extend(pages.chunk_by(follow).rev().map(|run| (run.to_vec(), window)));
+            self.wait(&pages, watched);
         }
+    }
+
+    /// These are to be read as berths allow, neighbours on the store together.
+    fn wait(&mut self, pages: &[Coming], watched: Option<Watched>) {
+        let follow =
+            |a: &Coming, b: &Coming| a.slot.file == b.slot.file && a.slot.number + 1 == b.slot.number;
+        self.waiting.extend(pages.chunk_by(follow).rev().map(|run| (run.to_vec(), watched)));
     }
 
     fn start(&mut self, berth: Berth, flight: Flight) {
@@ -256,16 +268,21 @@ impl<'a> Handler<'a> {
         add(&inner.counters.reads, 1);
         add(&inner.counters.bytes_read, bytes.len() as u64);
         match (read, cause) {
-            (Ok(()), Cause::Fault(begun)) => {
-                let window = inner.came(ground, pages[0], bytes);
+            (Ok(()), Cause::Fault(thread, begun, block)) => {
+                let window = inner.came(ground, pages[0], block, bytes);
+                self.seat.woke(Some(thread));
                 self.seat.took(begun.elapsed());
                 if let Some(window) = window {
                     inner.follow(ground, window);
                 }
                 inner.counters.latency(begun.elapsed());
             }
-            (Ok(()), Cause::Ahead(window)) => inner.came_ahead(ground, &pages, bytes, window),
-            (Err(error), Cause::Fault(_)) => super::fault::fail(pages[0].page, &error),
+            (Ok(()), Cause::Ahead(watched)) => {
+                if inner.came_ahead(ground, &pages, bytes, watched) {
+                    self.seat.woke(None);
+                }
+            }
+            (Err(error), Cause::Fault(..)) => super::fault::fail(pages[0].page, &error),
             // Whoever wants them reads them again, and is told then.
             (Err(_), Cause::Ahead(_)) => inner.did_not_come(ground, &pages),
         }

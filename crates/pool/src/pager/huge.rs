@@ -232,7 +232,7 @@ impl Inner {
             }
             freed += 1;
             page.place = Place::Stored(slots[n]);
-            page.trigger = false;
+            page.trigger = None;
         }
         drop(room);
         {

@@ -18,14 +18,16 @@
 //!    page leaves without being written.
 //! 2. A page leaves only while stores to it wait, or at once by being moved: what goes is its last contents. Where devices may
 //!    store to it (`pinned`), which nothing makes wait, it is moved.
-//! 3. A fault reads one page, the one that it needs, and writes nothing: frames are free ahead of need.
+//! 3. A fault waits for one page, the one that it needs, and for no write: frames are free ahead of need. Neighbours come with it
+//!    where they have been used lately (`around`), if there are frames for them.
 //! 4. Frames in memory and in the waiting room are at most the budget's, tables included. If the store
 //!    fails or is full, pages stay in memory beyond that, and the pager says so: nothing is lost.
 //! 5. A page's state changes under its chunk's lock. Who moves a page holds the ground for reading, so that
 //!    who holds it for writing (to map, unmap, fork) finds every page at rest.
 //!
-//! Lock order: ground, evictor, chunk, room; chunk, policy; chunk, stages; ground, shared table; runs by themselves.
+//! Lock order: ground, evictor, chunk, room; chunk, policy; chunk, stages; ground, shared table; runs, regions (`around`) by themselves.
 
+mod around;
 mod beside;
 mod budget;
 mod evict;
@@ -70,6 +72,7 @@ use std::time::{Duration, Instant};
 
 use deepram_core::cache::{Clock2, Fifo, Gclock, Key, Lru, Replacement, S3Fifo, Sieve, Sweep};
 
+use self::around::Around;
 use self::budget::Frames;
 use self::evict::EVICTORS;
 use self::handler::{Handler, Handlers};
@@ -275,6 +278,7 @@ struct Inner {
     room: Mutex<Room>,
     stages: Stages,
     runs: Mutex<Runs>,
+    around: Around,
     sharing: Sharing,
     jobs: Jobs,
     frames: Frames,
@@ -602,6 +606,7 @@ impl Inner {
             policy: Mutex::new(policy),
             room: Mutex::new(room),
             runs: Mutex::default(),
+            around: Around::default(),
             sharing,
             jobs: Jobs::new()?,
             frames,

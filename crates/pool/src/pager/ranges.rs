@@ -59,8 +59,17 @@ pub(super) struct Page {
     pub(super) heat: u8,
     /// It was read ahead of use.
     pub(super) ahead: bool,
-    /// It was read ahead of use, and its first use has the next pages read.
-    pub(super) trigger: bool,
+    /// It was read ahead of use, and waits in the room for its first use to be seen.
+    pub(super) trigger: Option<Trigger>,
+}
+
+/// Why the use of a page is to be seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trigger {
+    /// It has the next window read.
+    Window,
+    /// It tells whether neighbours of missed pages are used (`around.rs`).
+    Probe,
 }
 
 /// Most heat of a page.

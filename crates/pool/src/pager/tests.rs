@@ -236,6 +236,34 @@ fn a_scan_is_read_ahead_and_random_use_is_not() {
 }
 
 #[test]
+fn neighbours_come_with_a_missed_page_where_they_are_used() {
+    let Some(pager) = pager(8 << 20, |_| {}) else { return };
+    let memory = managed(&pager, 64 << 20);
+    let pages = memory.len / PAGE;
+    for page in 0..pages {
+        memory.set(page * 512, page as u64);
+    }
+    let mut random = ChaCha8Rng::seed_from_u64(1);
+    // Blocks of eight pages in no order, and in each no order either: nothing is in line.
+    let mut visit = |blocks: usize| {
+        let before = pager.stats().faults_read;
+        for _ in 0..blocks {
+            let block = random.random_range(0..pages / 8);
+            let turn = random.random_range(0..8);
+            for n in [0, 5, 2, 7, 4, 1, 6, 3] {
+                let page = block * 8 + (n ^ turn);
+                assert_eq!(memory.get(page * 512), page as u64);
+            }
+        }
+        pager.stats().faults_read - before
+    };
+    visit(2_000);
+    let faults = visit(1_000);
+    assert!(faults < 3_000, "{faults} of 8,000 pages were read on demand");
+    unmap(&pager, &memory);
+}
+
+#[test]
 fn pinned_pages_stay_and_hidden_ones_leave() {
     let Some(pager) = pager(8 << 20, |_| {}) else { return };
     let memory = managed(&pager, 32 << 20);

@@ -77,7 +77,7 @@ impl Inner {
                 _ => continue,
             }
             page.place = Place::Dirty;
-            (page.ahead, page.trigger) = (false, false);
+            (page.ahead, page.trigger) = (false, None);
             lock(&self.policy).insert((address / PAGE) as u64);
             let installed = ground.install(address, &bytes, false);
             debug_assert_eq!(installed, 1, "a managed page can be installed");
