@@ -5,12 +5,12 @@
 //! trigger: it is kept out of memory (in the pager's waiting room, in the pool's device buffer), so that its use is
 //! seen, and has the next window read, twice as long. A run whose trigger is not used reads nothing more.
 
+use crate::pager::PAGE;
+
 /// Runs followed at once.
 const RUNS: usize = 16;
-/// Bytes of a page, where pages are read in blocks.
-const PAGE: usize = 4096;
 /// Misses further apart, in bytes, belong to different runs: 64 pages of 4 KiB.
-const REACH: usize = 64 * 4096;
+const REACH: usize = 64 * PAGE;
 /// Pages of the first window.
 const FIRST: usize = 8;
 /// Pages of the longest window.

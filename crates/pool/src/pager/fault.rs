@@ -24,14 +24,9 @@ pub(super) struct Coming {
     pub(super) writable: bool,
 }
 
-/// Which of the pages that are read ahead of use is to be seen used.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Watched {
-    /// The first of this whole window, of which there may be a piece: it has the next one read.
-    Window(Window),
-    /// This one, of the neighbours of a page that was missed ([`around`]).
-    Probe(usize),
-}
+/// Which of the pages that are read ahead of use is to be seen used, and why: the first of a whole window, of which there may be a
+/// piece, or one of the neighbours of a page that was missed ([`around`]).
+pub(super) type Watched = (usize, Trigger);
 
 /// What became of a fault.
 #[derive(Debug, Default)]
@@ -212,7 +207,7 @@ impl Inner {
 
     /// The one of these neighbours of a missed page whose use is to be seen.
     pub(super) fn probe(&self, pages: &[Coming]) -> Option<Watched> {
-        (!pages.is_empty()).then(|| Watched::Probe(pages[self.around.probe(pages.len())].page))
+        (!pages.is_empty()).then(|| (pages[self.around.probe(pages.len())].page, Trigger::Probe))
     }
 
     /// Those of these pages that are on the store alone: they are coming from now on. Sorted by address.
@@ -253,22 +248,23 @@ impl Inner {
         bytes: &[u8],
         watched: Option<Watched>,
     ) -> bool {
-        let triggers = |page| watched.is_some_and(|watched| self.triggers(page, watched));
+        let trigger = |page| watched.filter(|of| self.triggers(page, *of)).map(|(_, trigger)| trigger);
         let together = |a: &Coming, b: &Coming| {
             let same = a.writable == b.writable && b.page < Layout::chunk_end(a.page);
-            a.page + PAGE == b.page && same && !triggers(a.page) && !triggers(b.page)
+            a.page + PAGE == b.page && same && trigger(a.page).is_none() && trigger(b.page).is_none()
         };
         let mut rest = bytes;
         let mut woke = false;
         for part in pages.chunk_by(together) {
             let here;
             (here, rest) = rest.split_at(part.len() * PAGE);
-            let trigger =
-                if let Some(Watched::Probe(_)) = watched { Trigger::Probe } else { Trigger::Window };
-            if !(triggers(part[0].page) && self.set_trigger(ground, part[0], trigger, here)) {
-                woke |= self.enter(ground, part, here);
-            } else if trigger == Trigger::Probe {
-                add(&self.counters.windows, 1);
+            match trigger(part[0].page) {
+                Some(trigger) if self.set_trigger(ground, part[0], trigger, here) => {
+                    if trigger == Trigger::Probe {
+                        add(&self.counters.windows, 1);
+                    }
+                }
+                _ => woke |= self.enter(ground, part, here),
             }
         }
         woke
@@ -393,12 +389,9 @@ impl Inner {
         }
     }
 
-    /// Whether the page's use is to be seen.
-    fn triggers(&self, page: usize, watched: Watched) -> bool {
-        match watched {
-            Watched::Window(window) => page == window.first && lock(&self.runs).awaits(page),
-            Watched::Probe(probe) => page == probe,
-        }
+    /// Whether the page's use is to be seen. A window's may have been already.
+    fn triggers(&self, page: usize, (watched, trigger): Watched) -> bool {
+        page == watched && (trigger == Trigger::Probe || lock(&self.runs).awaits(page))
     }
 
     /// Puts a trigger into the waiting room; `false` if there is no room.

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use super::fault::{Coming, Watched};
 use super::jobs::Job;
+use super::ranges::Trigger;
 use super::reads::{Berth, Done, Reads};
 use super::stats::add;
 use super::{BATCH, Ground, Inner, PAGE, STACK};
@@ -232,9 +233,10 @@ impl<'a> Handler<'a> {
             let inner = self.inner;
             let ground = self.ground.get_or_insert_with(|| enter(inner, &mut self.seat));
             let (pages, watched) = match job {
-                Job::Window(window, which) => {
-                    (inner.coming(ground, which.map(|n| window.page(n))), Some(Watched::Window(window)))
-                }
+                Job::Window(window, which) => (
+                    inner.coming(ground, which.map(|n| window.page(n))),
+                    Some((window.first, Trigger::Window)),
+                ),
                 Job::Pages(pages) => (inner.coming(ground, pages.into_iter()), None),
             };
             self.wait(&pages, watched);

@@ -58,6 +58,14 @@ pub(super) fn managed(pager: &Pager, len: usize) -> Memory {
     memory
 }
 
+/// Managed memory whose pages each begin with their number, and how many they are.
+fn numbered(pager: &Pager, len: usize) -> (Memory, usize) {
+    let memory = managed(pager, len);
+    let pages = len / PAGE;
+    (0..pages).for_each(|page| memory.set(page * 512, page as u64));
+    (memory, pages)
+}
+
 pub(super) fn unmap(pager: &Pager, memory: &Memory) {
     let unmapped = pager.release(memory.start, memory.len, || {
         // SAFETY: the test's own mapping, used no more.
@@ -153,9 +161,7 @@ fn a_thread_that_faults_alone_is_kept_and_goes_free() {
         eprintln!("skipped: on {} processors nobody is kept", allowed.len());
         return;
     }
-    let memory = managed(&pager, 16 << 20);
-    let pages = memory.len / PAGE;
-    (0..pages).for_each(|page| memory.set(page * 512, page as u64));
+    let (memory, pages) = numbered(&pager, 16 << 20);
     let mut random = ChaCha8Rng::seed_from_u64(3);
     let mut kept = 0;
     for _ in 0..10 * pages {
@@ -213,11 +219,7 @@ fn threads_use_the_same_memory_at_once() {
 #[test]
 fn a_scan_is_read_ahead_and_random_use_is_not() {
     let Some(pager) = pager(8 << 20, |_| {}) else { return };
-    let memory = managed(&pager, 64 << 20);
-    let pages = memory.len / PAGE;
-    for page in 0..pages {
-        memory.set(page * 512, page as u64);
-    }
+    let (memory, pages) = numbered(&pager, 64 << 20);
     let before = pager.stats();
     for page in 0..pages {
         assert_eq!(memory.get(page * 512), page as u64);
@@ -238,11 +240,7 @@ fn a_scan_is_read_ahead_and_random_use_is_not() {
 #[test]
 fn neighbours_come_with_a_missed_page_where_they_are_used() {
     let Some(pager) = pager(8 << 20, |_| {}) else { return };
-    let memory = managed(&pager, 64 << 20);
-    let pages = memory.len / PAGE;
-    for page in 0..pages {
-        memory.set(page * 512, page as u64);
-    }
+    let (memory, pages) = numbered(&pager, 64 << 20);
     let mut random = ChaCha8Rng::seed_from_u64(1);
     // Blocks of eight pages in no order, and in each no order either: nothing is in line.
     let mut visit = |blocks: usize| {
@@ -266,11 +264,7 @@ fn neighbours_come_with_a_missed_page_where_they_are_used() {
 #[test]
 fn pinned_pages_stay_and_hidden_ones_leave() {
     let Some(pager) = pager(8 << 20, |_| {}) else { return };
-    let memory = managed(&pager, 32 << 20);
-    let pages = memory.len / PAGE;
-    for page in 0..pages {
-        memory.set(page * 512, page as u64);
-    }
+    let (memory, pages) = numbered(&pager, 32 << 20);
     pager.pin(memory.start, 16 * PAGE, true);
     for page in 0..16 {
         memory.get(page * 512);
@@ -350,11 +344,7 @@ fn what_comes_back_while_a_full_store_refuses_it_is_kept() {
 #[test]
 fn memory_keeps_its_contents_where_it_is_moved_to() {
     let Some(pager) = pager(4 << 20, |_| {}) else { return };
-    let memory = managed(&pager, 16 << 20);
-    let pages = memory.len / PAGE;
-    for page in 0..pages {
-        memory.set(page * 512, page as u64);
-    }
+    let (memory, pages) = numbered(&pager, 16 << 20);
     for page in 0..300 {
         memory.get(page * 512);
     }
@@ -382,11 +372,7 @@ fn memory_keeps_its_contents_where_it_is_moved_to() {
 #[test]
 fn a_forked_child_sees_memory_as_at_the_fork() {
     let Some(pager) = pager(4 << 20, |_| {}) else { return };
-    let memory = managed(&pager, 16 << 20);
-    let pages = memory.len / PAGE;
-    for page in 0..pages {
-        memory.set(page * 512, page as u64);
-    }
+    let (memory, pages) = numbered(&pager, 16 << 20);
     let forking = pager.forking().unwrap();
     // SAFETY: the child below calls what the pager and this test define, and `_exit`.
     match unsafe { libc::fork() } {

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FallocateFlags;
 
-const PAGE: usize = 4096;
+use crate::pager::PAGE;
+
 /// Before any other swap there is: what is measured is this file.
 const FIRST: i32 = 0x8000 | 0x7fff;
 

@@ -53,35 +53,29 @@ fn go_on(seed: u64) -> Vec<Step> {
     steps
 }
 
-/// Runs steps until one meets the power cut. Any other error fails the test.
+/// Runs steps until one meets the power cut, and returns whether one did. Any other error fails the test.
 pub fn run(runner: &mut Runner, steps: &[Step], context: &str) -> bool {
-    for step in steps {
-        match runner.step(step) {
-            Ok(()) => {}
-            Err(Stopped(error)) if is_power_cut(&error) => return true,
-            Err(Stopped(error)) => panic!("{context}: {step:?}: {error}"),
-        }
+    steps.iter().any(|step| was_cut(runner.step(step), step, context))
+}
+
+fn was_cut(outcome: Result<(), Stopped>, step: &Step, context: &str) -> bool {
+    match outcome {
+        Ok(()) => false,
+        Err(Stopped(error)) if is_power_cut(&error) => true,
+        Err(Stopped(error)) => panic!("{context}: {step:?}: {error}"),
     }
-    false
 }
 
 /// The same on a device that may be full, as the cut found it or by these steps: then what the error says helps.
 fn run_where_full(runner: &mut Runner, steps: &[Step], context: &str) -> bool {
-    for step in steps {
-        match runner.step(step) {
-            Ok(()) => {}
-            Err(Stopped(error)) if is_power_cut(&error) => return true,
-            Err(Stopped(PoolError::NoSpace { .. })) => {
-                runner.settle();
-                let help = [Step::Free(0), Step::Free(0), Step::Sync, step.clone()];
-                if run(runner, &help, &format!("{context}, full at {step:?}")) {
-                    return true;
-                }
-            }
-            Err(Stopped(error)) => panic!("{context}: {step:?}: {error}"),
+    steps.iter().any(|step| match runner.step(step) {
+        Err(Stopped(PoolError::NoSpace { .. })) => {
+            runner.settle();
+            let help = [Step::Free(0), Step::Free(0), Step::Sync, step.clone()];
+            run(runner, &help, &format!("{context}, full at {step:?}"))
         }
-    }
-    false
+        outcome => was_cut(outcome, step, context),
+    })
 }
 
 /// What an image of a power cut must stand: an opening that finds the right world and no damage,
