@@ -185,6 +185,15 @@ fn memory_that_is_not_paged_counts_against_the_budget() {
 }
 
 #[test]
+fn many_small_mappings_and_those_that_grow_are_paged() {
+    let Some(small) = program("small") else { return };
+    let output = run(&["--dram", "32MiB", "--store", "/var/tmp"], &small, &[&(64 * MIB).to_string()]);
+    assert!(output.status.success(), "{} {}", output.status, text(&output.stderr));
+    let there: usize = text(&output.stdout).trim().parse().expect("a number of pages");
+    assert!(there * 4096 <= (32 + 6) * MIB, "{there} pages are in DRAM, {} may be", 32 * MIB / 4096);
+}
+
+#[test]
 fn a_thread_that_is_kept_on_a_processor_is_not_when_it_matters() {
     let Some(places) = program("places") else { return };
     let output = run(&["--dram", "16MiB", "--store", "/var/tmp"], &places, &[&(64 * MIB).to_string()]);

@@ -6,6 +6,8 @@ use deepram_pool::pager::Spans;
 
 /// See the fields. Whoever holds it must not wait for the pager.
 pub(crate) struct Marks {
+    /// Mappings that are too small to be paged, while there are few of them.
+    pub(crate) small: Spans,
     /// Reserved memory that nobody can use yet: paged from when it is opened.
     pub(crate) reserved: Spans,
     /// A forked child does not get it (`MADV_DONTFORK`).
@@ -17,6 +19,7 @@ pub(crate) struct Marks {
 }
 
 static MARKS: Mutex<Marks> = Mutex::new(Marks {
+    small: Spans::new(),
     reserved: Spans::new(),
     left_out: Spans::new(),
     wiped: Spans::new(),
@@ -28,8 +31,8 @@ pub(crate) fn marks() -> MutexGuard<'static, Marks> {
 }
 
 impl Marks {
-    fn all(&mut self) -> [&mut Spans; 4] {
-        [&mut self.reserved, &mut self.left_out, &mut self.wiped, &mut self.keyed]
+    fn all(&mut self) -> [&mut Spans; 5] {
+        [&mut self.small, &mut self.reserved, &mut self.left_out, &mut self.wiped, &mut self.keyed]
     }
 
     /// The range is unmapped, or mapped anew.

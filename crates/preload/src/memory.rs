@@ -15,8 +15,9 @@ use crate::marks::marks;
 use crate::stacks::note_paged;
 use crate::{kernel, setup};
 
-/// Smaller mappings are not worth it.
+/// Smaller mappings are not worth it, unless they add up to more than this part of the DRAM.
 const LEAST: usize = 256 << 10;
+const SMALL_SHARE: usize = 16;
 /// Shared ones are a file each.
 const LEAST_SHARED: usize = 1 << 20;
 
@@ -35,9 +36,13 @@ pub(crate) fn is_range(start: usize, len: usize) -> bool {
 }
 
 fn manage(pager: &Pager, start: usize, len: usize) {
+    manage_what(pager, start, len, true);
+}
+
+fn manage_what(pager: &Pager, start: usize, len: usize, fresh: bool) {
     note_paged(start, len);
-    // SAFETY: the mapping is new, private and anonymous, and its owner unmaps it through this library.
-    if let Err(error) = unsafe { pager.manage(start, len, true) } {
+    // SAFETY: the mapping is private and anonymous, and new where it is fresh; its owner unmaps it through this library.
+    if let Err(error) = unsafe { pager.manage(start, len, fresh) } {
         setup::complain(&format!("{len} bytes at {start:#x} are not paged: {error}"));
     }
 }
@@ -116,7 +121,7 @@ fn map_inside(
         result = place();
     }
     let Some(result) = result else { return libc::MAP_FAILED };
-    if !private || (len_whole < LEAST && !was_ours) {
+    if !private || (len_whole < LEAST && !was_ours && passes(pager, result.addr(), len_whole, prot)) {
         return result;
     }
     if prot & libc::PROT_WRITE != 0 {
@@ -125,6 +130,19 @@ fn map_inside(
         marks().reserved.insert(result.addr(), result.addr() + len_whole);
     }
     result
+}
+
+/// Whether a new small mapping stays as it is.
+fn passes(pager: &Pager, start: usize, len: usize, prot: c_int) -> bool {
+    if prot & libc::PROT_WRITE == 0 {
+        return true;
+    }
+    let mut marks = marks();
+    let few = marks.small.bytes() + len <= pager.dram() / SMALL_SHARE;
+    if few {
+        marks.small.insert(start, start + len);
+    }
+    few
 }
 
 /// The system's.
@@ -228,11 +246,21 @@ fn remap_inside(
             mapped(target).map(|target| target.addr())
         })
     };
-    if placed {
-        pager.release(to, new, remap)
-    } else {
-        remap()
-    };
+    let moved = if placed { pager.release(to, new, remap) } else { remap() };
+    if let Some(at) = moved
+        && new >= LEAST
+    {
+        // It was small, and is not any more.
+        let was_small = {
+            let small = &mut marks().small;
+            let covered = small.covers(at, at + new);
+            small.remove(at, at + new);
+            covered
+        };
+        if was_small {
+            manage_what(pager, at, new, false);
+        }
+    }
     target
 }
 
@@ -338,6 +366,9 @@ fn protect_inside(pager: &Pager, start: usize, len: usize, prot: c_int, key: c_i
         _ => marks().reserved.within(start, end),
     };
     if opened.is_empty() && !pager.manages_any(start, end - start) {
+        if key != -1 || prot != libc::PROT_READ | libc::PROT_WRITE {
+            marks().small.remove(start, end);
+        }
         return plain();
     }
     // Before anybody can touch it: what is watched from the start is known from the start.

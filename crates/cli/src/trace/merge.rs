@@ -1,7 +1,7 @@
 //! The records of a run's processes as one trace.
 //!
 //! Faults come in the order of time, in picoseconds after the first. A trace has offsets on a device, not addresses
-//! of processes: memory is taken in pieces of 256 KiB, the least that is paged, and every piece in which a fault
+//! of processes: memory is taken in pieces of 256 KiB, from which on every mapping is paged, and every piece in which a fault
 //! lay gets the next place, by process and address. So neighbours stay neighbours, processes are apart, and the
 //! offsets begin at 0 and go little further than the memory touched.
 

@@ -14,6 +14,9 @@ use crate::uffd::Fault;
 /// Tries of a read that fails, before the program is ended.
 const TRIES: usize = 3;
 
+/// What fresh pages are made of: in the program's file, and so in no budget.
+static ZEROS: [u8; BATCH * PAGE] = [0; BATCH * PAGE];
+
 /// A page that is on its way into memory: `Coming`, and counted as in use.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Coming {
@@ -86,8 +89,8 @@ impl Inner {
             })
     }
 
-    /// Serves a fault as far as that goes without a read. `zeros` are [`BATCH`] pages.
-    pub(super) fn begin(&self, ground: &Ground, fault: Fault, zeros: &[u8]) -> Served {
+    /// Serves a fault as far as that goes without a read.
+    pub(super) fn begin(&self, ground: &Ground, fault: Fault) -> Served {
         let (page, write) = (fault.address / PAGE * PAGE, fault.write);
         let nothing = Served::default();
         if !ground.layout.contains(page) {
@@ -125,7 +128,7 @@ impl Inner {
                 drop(chunk);
                 self.served(page, FaultKind::Fresh, write);
                 self.reserve(ground, count);
-                let installed = ground.install(page, &zeros[..count * PAGE], false);
+                let installed = ground.install(page, &ZEROS[..count * PAGE], false);
                 self.settle(ground, page, (installed, count), |_| Place::Dirty, |_| Place::Fresh);
                 if at + count == CHUNK_PAGES {
                     self.stage_fresh(ground, first, first + CHUNK_BYTES);

@@ -26,6 +26,8 @@ use crate::signals::spawn;
 
 /// Handlers where reads cannot be under way without a thread each, for each processor.
 const BLOCKING: usize = 4;
+/// Part of the DRAM that buffers for reads of several pages may take of each handler.
+const RUNS_SHARE: usize = 64;
 /// Between two questions for faults while reads are under way: asking takes a lock that faults need.
 const PERIOD: Duration = Duration::from_micros(4);
 /// Faults taken before reads that have ended are looked at.
@@ -40,7 +42,8 @@ impl Handlers {
     pub(super) fn start(inner: &Arc<Inner>, begun: &mpsc::Sender<()>) -> io::Result<Self> {
         let processors = serving::processors();
         let ring = inner.options.ring;
-        let first = Reads::new(ring);
+        let runs = inner.dram.load(Relaxed) / RUNS_SHARE / (BATCH * PAGE);
+        let first = Reads::new(ring, runs);
         let many = first.are_many();
         let count = match inner.options.handlers {
             0 if many => processors.len().min(FEW),
@@ -48,8 +51,8 @@ impl Handlers {
             count => count,
         };
         let each = many && count == processors.len();
-        inner.handlers.store(count, Relaxed);
-        let all = std::iter::once(first).chain(std::iter::repeat_with(|| Reads::new(ring)));
+        inner.buffers.store(count * first.most_bytes(), Relaxed);
+        let all = std::iter::once(first).chain(std::iter::repeat_with(|| Reads::new(ring, runs)));
         let all: Vec<Reads> = all.take(count).collect();
         let home = |n: usize| each.then(|| processors[n]);
         let members = all.iter().enumerate().map(|(n, reads)| {
@@ -130,14 +133,9 @@ pub(super) struct Handler<'a> {
     waiting: Vec<(Vec<Coming>, Option<Watched>)>,
     /// When faults and jobs were last asked for.
     asked: Instant,
-    /// Bytes to install that come from nowhere.
-    zeros: Box<[u8]>,
 }
 
 impl<'a> Handler<'a> {
-    /// Bytes of a handler's buffers.
-    pub(super) const BYTES: usize = Reads::BYTES + BATCH * PAGE;
-
     pub(super) fn new(inner: &'a Inner, reads: Reads, seat: Seat<'a>) -> Self {
         Self {
             inner,
@@ -147,7 +145,6 @@ impl<'a> Handler<'a> {
             flights: Vec::new(),
             waiting: Vec::new(),
             asked: Instant::now(),
-            zeros: vec![0; BATCH * PAGE].into_boxed_slice(),
         }
     }
 
@@ -191,7 +188,7 @@ impl<'a> Handler<'a> {
             if alone && !self.seat.keeps(fault.thread) && !inner.needs_read(ground, fault) {
                 self.seat.keep(fault.thread);
             }
-            let served = inner.begin(ground, fault, &self.zeros);
+            let served = inner.begin(ground, fault);
             if let Some(window) = served.window {
                 inner.follow(ground, window);
             }

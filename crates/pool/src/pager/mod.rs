@@ -298,8 +298,8 @@ struct Inner {
     crew: OnceLock<Crew>,
     /// Threads that wait for the ground to be at rest.
     writers: AtomicUsize,
-    /// Threads that serve faults.
-    handlers: AtomicUsize,
+    /// Most bytes of the handlers' buffers; there from their start on.
+    buffers: AtomicUsize,
     stopping: AtomicBool,
     /// The store failed when it was last written to.
     overcommitted: AtomicBool,
@@ -552,6 +552,12 @@ impl Pager {
         }
     }
 
+    /// The budget, in bytes.
+    #[must_use]
+    pub fn dram(&self) -> usize {
+        self.inner.dram.load(Ordering::Relaxed)
+    }
+
     /// Changes the budget, in bytes; takes effect as pages leave.
     pub fn set_dram(&self, bytes: u64) {
         self.inner.dram.store(bytes as usize, Ordering::Relaxed);
@@ -619,7 +625,7 @@ impl Inner {
             work: (Mutex::new(false), Condvar::new()),
             crew: OnceLock::new(),
             writers: AtomicUsize::new(0),
-            handlers: AtomicUsize::new(0),
+            buffers: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             overcommitted: AtomicBool::new(false),
             direct: AtomicBool::new(direct),
@@ -661,7 +667,7 @@ impl Inner {
         }
         drop(begun);
         let mut left = handlers.count() + others.len();
-        let mut handler = Handler::new(self, Reads::new(false), self.seat(0));
+        let mut handler = Handler::new(self, Reads::new(false, 1), self.seat(0));
         while left > 0 {
             match all.recv_timeout(Duration::from_micros(100)) {
                 Ok(()) => left -= 1,

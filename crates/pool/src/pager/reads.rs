@@ -18,7 +18,7 @@ use crate::ring;
 const SINGLES: usize = 48;
 /// Of these, kept for faults: what is read ahead of use leaves them.
 const KEPT: usize = 16;
-/// Reads of several pages that can be under way.
+/// Reads of several pages that can be under way, at most.
 const RUNS: usize = 4;
 /// How often a ring that refuses an entry is asked again before the plain way is taken.
 const TRIES: usize = 3;
@@ -41,6 +41,8 @@ pub(super) struct Reads {
     runs: [Option<AlignedBuf>; RUNS],
     free_singles: Vec<Berth>,
     free_runs: Vec<Berth>,
+    /// How many runs can be under way.
+    of_runs: usize,
     /// Bytes that each berth waits for.
     lengths: [u32; SINGLES + RUNS],
     pushed: usize,
@@ -49,16 +51,19 @@ pub(super) struct Reads {
 }
 
 impl Reads {
-    /// Reads by a ring of its own; one at a time if the kernel refuses one, or none is wanted.
-    pub(super) fn new(ring: bool) -> Self {
+    /// Reads by a ring of its own; one at a time if the kernel refuses one, or none is wanted. So many `runs` of pages can be under
+    /// way, if that is one at least and no more than [`RUNS`].
+    pub(super) fn new(ring: bool, runs: usize) -> Self {
+        let runs = runs.clamp(1, RUNS);
         let ring = if ring { ring::ring((SINGLES + RUNS) as u32) } else { None };
         Self {
             ring,
             singles: AlignedBuf::zeroed(SINGLES * PAGE),
             runs: [const { None }; RUNS],
             free_singles: (0..SINGLES as u16).rev().map(Berth).collect(),
-            free_runs: (SINGLES as u16..(SINGLES + RUNS) as u16).rev().map(Berth).collect(),
+            free_runs: (SINGLES as u16..(SINGLES + runs) as u16).rev().map(Berth).collect(),
             lengths: [0; SINGLES + RUNS],
+            of_runs: runs,
             pushed: 0,
             under_way: 0,
             done: VecDeque::new(),
@@ -66,7 +71,9 @@ impl Reads {
     }
 
     /// Bytes of buffers, once all have been used.
-    pub(super) const BYTES: usize = (SINGLES + RUNS * BATCH) * PAGE;
+    pub(super) fn most_bytes(&self) -> usize {
+        (SINGLES + self.of_runs * BATCH) * PAGE
+    }
 
     /// Whether several can be under way.
     pub(super) fn are_many(&self) -> bool {

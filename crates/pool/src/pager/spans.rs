@@ -7,13 +7,15 @@ use std::collections::BTreeMap;
 pub struct Spans {
     /// Start to end.
     all: BTreeMap<usize, usize>,
+    /// How many there are.
+    bytes: usize,
 }
 
 impl Spans {
     /// No addresses.
     #[must_use]
     pub const fn new() -> Self {
-        Self { all: BTreeMap::new() }
+        Self { all: BTreeMap::new(), bytes: 0 }
     }
 
     /// Adds what lies from `start` up to `end`.
@@ -22,6 +24,7 @@ impl Spans {
             return;
         }
         self.remove(start, end);
+        self.bytes += end - start;
         let (mut start, mut end) = (start, end);
         if let Some((&before, &its_end)) = self.all.range(..start).next_back()
             && its_end == start
@@ -39,6 +42,7 @@ impl Spans {
         if start >= end {
             return;
         }
+        self.bytes -= self.within(start, end).iter().map(|(from, to)| to - from).sum::<usize>();
         // Only the last one inside, or the one that holds all of it, can reach beyond the end.
         let last = self.all.range(..end).next_back().map(|(_, its_end)| *its_end);
         if let Some((_, its_end)) = self.all.range_mut(..start).next_back() {
@@ -96,7 +100,7 @@ impl Spans {
     /// How many addresses there are.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.iter().map(|(start, end)| end - start).sum()
+        self.bytes
     }
 }
 

@@ -267,7 +267,7 @@ impl Inner {
     /// Bytes of all tables and buffers.
     pub(super) fn table_bytes(&self, ground: &Ground) -> usize {
         let known = ground.layout.memory_bytes() + ground.store.memory_bytes();
-        let buffers = self.handlers.load(Relaxed) * super::Handler::BYTES;
+        let buffers = self.buffers.load(Relaxed);
         known + buffers + super::lock(&self.policy).memory_bytes() + super::lock(&self.room).memory_bytes()
     }
 }
