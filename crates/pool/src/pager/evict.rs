@@ -24,9 +24,6 @@ const PAUSE: Duration = Duration::from_millis(50);
 const SILENCE: Duration = Duration::from_secs(60);
 /// How long a fault waits for pages that are being written.
 const MOMENT: Duration = Duration::from_micros(50);
-/// Every so many pages that leave, what is known of their being stored to is put in doubt: a page that is
-/// not stored to any more is written-protected when it comes back, and clean from then on.
-const DOUBT: u64 = 8;
 
 /// Pages of these that are kept from being used meanwhile: whoever wants one waits for all.
 pub(super) const TOGETHER: usize = 32;
@@ -43,7 +40,6 @@ pub(super) const EVICTORS: usize = 2;
 /// What the one who takes pages out of memory owns meanwhile.
 #[derive(Debug, Default)]
 pub(super) struct Evictor {
-    left: u64,
     /// Pages in a row that were to leave and stayed.
     stayed: usize,
     scratch: Option<Scratch>,
@@ -348,6 +344,9 @@ impl Inner {
             };
             match to {
                 Some(to) => {
+                    if slot.is_some() && std::mem::take(&mut state.doubted) {
+                        self.doubts.was_right();
+                    }
                     state.place = Place::Leaving;
                     leavers.push(Leaver { page, to, hidden: state.hidden });
                 }
@@ -400,9 +399,8 @@ impl Inner {
                     Place::Stored(slot)
                 }
             };
-            evictor.left += 1;
-            if evictor.left.is_multiple_of(DOUBT) {
-                state.stored_to = false;
+            if state.stored_to && self.doubts.raise() {
+                (state.stored_to, state.doubted) = (false, true);
             }
             if std::mem::take(&mut state.wanted) {
                 let _ = ground.watch.wake(leaver.page, PAGE);

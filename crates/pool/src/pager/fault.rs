@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::ranges::{CHUNK_BYTES, CHUNK_PAGES, Layout, Place, Slot, Trigger};
+use super::ranges::{CHUNK_BYTES, CHUNK_PAGES, Layout, Page, Place, Slot, Trigger};
 use super::record::FaultKind;
 use super::room::FrameState;
 use super::stats::add;
@@ -136,7 +136,7 @@ impl Inner {
                 nothing
             }
             Place::Stored(slot) => {
-                state.stored_to |= write;
+                self.note(state, write);
                 let writable = state.stored_to;
                 state.place = Place::Coming;
                 state.ahead = false;
@@ -147,7 +147,7 @@ impl Inner {
             }
             Place::Waiting(number) => {
                 let trigger = state.trigger.take();
-                state.stored_to |= write;
+                self.note(state, write);
                 state.warm();
                 if std::mem::take(&mut state.ahead) {
                     self.returns.returned();
@@ -170,7 +170,7 @@ impl Inner {
                 debug_assert!(unprotected.is_ok(), "{unprotected:?}");
                 ground.store.give_up(slot);
                 state.place = Place::Dirty;
-                state.stored_to = true;
+                self.note(state, true);
                 self.served(page, FaultKind::Stored, write);
                 nothing
             }
@@ -184,6 +184,14 @@ impl Inner {
                 state.wanted = true;
                 Served { waits: true, ..nothing }
             }
+        }
+    }
+
+    /// A page that was on the store is used.
+    fn note(&self, page: &mut Page, write: bool) {
+        page.stored_to |= write;
+        if write && std::mem::take(&mut page.doubted) {
+            self.doubts.was_wrong();
         }
     }
 

@@ -30,6 +30,7 @@
 mod around;
 mod beside;
 mod budget;
+mod doubts;
 mod evict;
 mod fault;
 mod fork;
@@ -74,6 +75,7 @@ use deepram_core::cache::{Clock2, Fifo, Gclock, Key, Lru, Replacement, S3Fifo, S
 
 use self::around::Around;
 use self::budget::Frames;
+use self::doubts::Doubts;
 use self::evict::EVICTORS;
 use self::handler::{Handler, Handlers};
 use self::huge::Advice;
@@ -286,6 +288,7 @@ struct Inner {
     dram: AtomicUsize,
     evictor: Mutex<evict::Evictor>,
     returns: Returns,
+    doubts: Doubts,
     /// It was forked from a process that is paged too.
     forked: bool,
     /// Memory is shared with processes forked from it, or from which it was forked.
@@ -619,6 +622,7 @@ impl Inner {
             dram: AtomicUsize::new(dram),
             evictor: Mutex::default(),
             returns: Returns::default(),
+            doubts: Doubts::default(),
             forked,
             kin: AtomicBool::new(forked),
             chunks_leaving: AtomicUsize::new(0),

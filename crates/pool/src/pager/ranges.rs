@@ -50,6 +50,8 @@ pub(super) struct Page {
     /// It was stored to after it had been read from the store: so it will be again, and is installed writable.
     /// What is stored to in fresh memory says nothing: all of that is.
     pub(super) stored_to: bool,
+    /// Whether it will be is in doubt (`doubts.rs`).
+    pub(super) doubted: bool,
     /// It stays in memory.
     pub(super) pinned: bool,
     /// The program cannot read it (`PROT_NONE`), and so the pager cannot in the plain way.
