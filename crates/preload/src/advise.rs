@@ -47,6 +47,9 @@ fn advise_inside(pager: &Pager, start: usize, len: usize, advice: c_int) -> c_in
         return result;
     }
     if !pager.manages_any(start, len_whole) {
+        if let libc::MADV_MERGEABLE | MADV_GUARD_INSTALL = advice {
+            marks().small.remove(start, end);
+        }
         return plain();
     }
     let others = || others(pager, start, len_whole, |from, len| kernel::madvise(from, len, advice));
@@ -144,6 +147,10 @@ fn lock_inside(
 ) -> c_int {
     let first = start / PAGE * PAGE;
     let Some(len_whole) = (start - first).checked_add(len).map(whole) else { return kernel(start, len) };
+    if locked && is_range(first, len_whole) {
+        // What the kernel keeps in memory cannot leave.
+        marks().small.remove(first, first + len_whole);
+    }
     if !is_range(first, len_whole) || !pager.manages_any(first, len_whole) {
         return kernel(start, len);
     }

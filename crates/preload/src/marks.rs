@@ -6,7 +6,8 @@ use deepram_pool::pager::Spans;
 
 /// See the fields. Whoever holds it must not wait for the pager.
 pub(crate) struct Marks {
-    /// Mappings that are too small to be paged, while there are few of them.
+    /// Mappings that are too small to be paged, while there are few of them. They are, once they grow; so none is among them of which
+    /// the kernel was asked anything that rules that out.
     pub(crate) small: Spans,
     /// Reserved memory that nobody can use yet: paged from when it is opened.
     pub(crate) reserved: Spans,

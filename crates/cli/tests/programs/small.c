@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, SMALL = 8 * PAGE, ROUNDS = 5 };
+enum { PAGE = 4096, SMALL = 8 * PAGE, LOCKED = 256 * PAGE, ROUNDS = 5 };
 
 static char *map(size_t bytes) {
     char *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -32,9 +32,10 @@ int main(int count, char **arguments) {
     char **small = calloc(mappings, sizeof *small);
     if (!small)
         return 2;
-    /* All before any is used: what counts is what may be used. */
-    for (size_t n = 0; n < mappings; n++)
-        small[n] = map(SMALL);
+    /* What the kernel keeps in memory grows as well, and is not paged. */
+    char *locked = map(SMALL);
+    if (mlock(locked, SMALL) || (locked = mremap(locked, SMALL, LOCKED, MREMAP_MAYMOVE)) == MAP_FAILED)
+        return 2;
     char *growing = map(SMALL);
     use(growing, SMALL, -1, 0);
     growing = mremap(growing, SMALL, bytes, MREMAP_MAYMOVE);
@@ -42,7 +43,11 @@ int main(int count, char **arguments) {
         return 2;
     use(growing, SMALL, 0, 0);
     use(growing + SMALL, bytes - SMALL, -1, 0);
+    /* All before any is used: what counts is what may be used. */
+    for (size_t n = 0; n < mappings; n++)
+        small[n] = map(SMALL);
     for (int round = 0; round < ROUNDS; round++) {
+        use(locked, LOCKED, round - 1, round);
         for (size_t n = 0; n < mappings; n++)
             use(small[n], SMALL, round - 1, round);
         if (round > 0) {
