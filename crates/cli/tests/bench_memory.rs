@@ -117,6 +117,9 @@ fn random_updates_miss_as_often_as_the_limit_on_memory_makes_them_and_are_all_th
             assert!(peak > DRAM / 2 && peak <= DRAM + (16 << 20), "{peer}");
         }
     }
+    // What bounds them is the device that is written to as well.
+    let device = report["device"].as_array().unwrap();
+    assert_eq!(device.iter().filter(|rate| rate["written"] == true).count(), 1, "{device:?}");
 }
 
 #[test]

@@ -21,11 +21,20 @@ const DEPTHS: [u32; 3] = [1, 4, 32];
 /// A device that stands still is not waited for longer than this.
 const LONGEST: Duration = Duration::from_secs(10);
 
+/// Bytes of a write beside reads: as many pages as leave memory together.
+const WRITE: usize = 256 << 10;
+/// Bytes that reads beside writes may be ahead of them.
+const AHEAD: u64 = 2 << 20;
+/// Between two looks of whoever waits for the others.
+const MOMENT: Duration = Duration::from_micros(20);
+
 /// A figure: how it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct Way {
     bytes: usize,
     under_way: u32,
+    /// As many bytes are written beside, in order.
+    written: bool,
 }
 
 /// One figure, over the rounds.
@@ -47,11 +56,12 @@ pub(super) struct Device {
 }
 
 impl Device {
-    /// Writes a file of so many bytes to read.
+    /// Writes a file of so many bytes to read. With `updates` it is written as well, as it is for whoever stores to what it misses.
     pub(super) fn create(
         path: PathBuf,
         span: u64,
         threads: u32,
+        updates: bool,
         seed: u64,
         interrupts: &Interrupts,
     ) -> anyhow::Result<Self> {
@@ -59,9 +69,10 @@ impl Device {
         let mut depths: Vec<u32> = DEPTHS.into_iter().chain([threads]).collect();
         depths.sort_unstable();
         depths.dedup();
-        let random = depths.into_iter().map(|under_way| Way { bytes: BLOCK, under_way });
-        let large = [1, 4].map(|under_way| Way { bytes: LARGE, under_way });
-        let rates = random.chain(large).map(|way| (way, Vec::new())).collect();
+        let random = depths.into_iter().map(|under_way| Way { bytes: BLOCK, under_way, written: false });
+        let updated = updates.then_some(Way { bytes: BLOCK, under_way: threads, written: true });
+        let large = [1, 4].map(|under_way| Way { bytes: LARGE, under_way, written: false });
+        let rates = random.chain(updated).chain(large).map(|way| (way, Vec::new())).collect();
         Ok(Self { path, span, seed, rates })
     }
 
@@ -79,7 +90,10 @@ impl Device {
     pub(super) fn rates(&self) -> Vec<Rate> {
         let rate = |(way, values): &(Way, Vec<f64>)| {
             let (what, unit) = match way.bytes {
-                BLOCK => (format!("4 KiB random reads, {} under way", way.under_way), "k/s"),
+                BLOCK => {
+                    let beside = if way.written { ", as many bytes written" } else { "" };
+                    (format!("4 KiB random reads, {} under way{beside}", way.under_way), "k/s")
+                }
                 _ => (format!("1 MiB sequential reads, {} under way", way.under_way), "MB/s"),
             };
             Rate { way: *way, series: Series::new(what, unit, values.clone()) }
@@ -87,9 +101,9 @@ impl Device {
         self.rates.iter().map(rate).collect()
     }
 
-    /// Random reads with so many under way, in each round: thousand a second.
-    pub(super) fn random(&self, under_way: u32) -> &[f64] {
-        let way = Way { bytes: BLOCK, under_way };
+    /// Random reads with so many under way, in each round: thousand a second. With `written` as many bytes are written beside.
+    pub(super) fn random(&self, under_way: u32, written: bool) -> &[f64] {
+        let way = Way { bytes: BLOCK, under_way, written };
         self.rates.iter().find(|(have, _)| *have == way).map_or(&[], |(_, values)| values)
     }
 
@@ -101,29 +115,50 @@ impl Device {
     }
 
     fn measure(&self, way: Way, time: Duration) -> anyhow::Result<f64> {
-        let file = open(&self.path)?;
+        let file = open(&self.path, way.written)?;
         let places = self.span / way.bytes as u64;
         ensure!(places > 0, "{}: holds no {} bytes", self.path.display(), way.bytes);
-        let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+        let (next, written, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
         let start = Barrier::new(way.under_way as usize + 1);
         // Another place in each round: what the device keeps in a cache of its own is not read again at once.
         let round = self.rates.first().map_or(0, |(_, values)| values.len()) as u64;
         let reader = || -> std::io::Result<u64> {
             let mut memory = vec![0u8; way.bytes + BLOCK];
-            let skip = memory.as_ptr().align_offset(BLOCK);
-            let buffer = &mut memory[skip..skip + way.bytes];
+            let buffer = aligned(&mut memory);
             start.wait();
             let mut done = 0;
             while !stop.load(Relaxed) {
                 let n = next.fetch_add(1, Relaxed);
+                while way.written && n * BLOCK as u64 > written.load(Relaxed) + AHEAD && !stop.load(Relaxed) {
+                    std::thread::sleep(MOMENT);
+                }
                 let place = if way.bytes == BLOCK { mix(self.seed ^ round << 40 ^ n) } else { n };
                 file.read_exact_at(buffer, place % places * way.bytes as u64)?;
                 done += 1;
             }
             Ok(done)
         };
+        let writer = || -> std::io::Result<()> {
+            let mut memory = vec![0u8; WRITE + BLOCK];
+            let buffer = aligned(&mut memory);
+            for (index, word) in (0u64..).zip(buffer.chunks_exact_mut(8)) {
+                word.copy_from_slice(&mix(index).to_le_bytes());
+            }
+            let places = (self.span / WRITE as u64).max(1);
+            while !stop.load(Relaxed) {
+                let so_far = written.load(Relaxed);
+                if so_far >= next.load(Relaxed) * BLOCK as u64 {
+                    std::thread::sleep(MOMENT);
+                    continue;
+                }
+                file.write_all_at(buffer, so_far / WRITE as u64 % places * WRITE as u64)?;
+                written.fetch_add(WRITE as u64, Relaxed);
+            }
+            Ok(())
+        };
         let (done, elapsed) = std::thread::scope(|scope| -> anyhow::Result<(u64, Duration)> {
             let readers: Vec<_> = (0..way.under_way).map(|_| scope.spawn(reader)).collect();
+            let writing = way.written.then(|| scope.spawn(writer));
             start.wait();
             let began = Instant::now();
             std::thread::sleep(time);
@@ -137,6 +172,10 @@ impl Device {
                 let read = reader.join().map_err(|_| anyhow!("a reading thread failed"))?;
                 done += read.with_context(|| self.path.display().to_string())?;
             }
+            if let Some(writing) = writing {
+                let wrote = writing.join().map_err(|_| anyhow!("a writing thread failed"))?;
+                wrote.with_context(|| self.path.display().to_string())?;
+            }
             // What was under way at the end is counted, and so is the time it took.
             Ok((done, began.elapsed()))
         })?;
@@ -146,10 +185,17 @@ impl Device {
     }
 }
 
-fn open(path: &Path) -> anyhow::Result<File> {
+/// The part of the memory that begins where direct I/O wants it, a block shorter.
+fn aligned(memory: &mut [u8]) -> &mut [u8] {
+    let (skip, len) = (memory.as_ptr().align_offset(BLOCK), memory.len() - BLOCK);
+    &mut memory[skip..skip + len]
+}
+
+fn open(path: &Path, write: bool) -> anyhow::Result<File> {
     let direct = OFlags::DIRECT.bits().cast_signed();
     OpenOptions::new()
         .read(true)
+        .write(write)
         .custom_flags(direct)
         .open(path)
         .with_context(|| format!("{}: cannot be opened for direct I/O", path.display()))

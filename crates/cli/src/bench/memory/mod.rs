@@ -219,8 +219,9 @@ fn run(args: &MemoryArgs, workload: Workload) -> anyhow::Result<()> {
     let interrupts = Interrupts::watch()?;
     let scratch = Scratch::new(&args.dir).with_context(|| args.dir.display().to_string())?;
     let bar = progress("measuring the device");
+    let updates = workload == Workload::Updates;
     let mut device =
-        Device::create(scratch.file("device"), args.size.0, args.threads, args.seed, &interrupts)?;
+        Device::create(scratch.file("device"), args.size.0, args.threads, updates, args.seed, &interrupts)?;
     let mut entries: Vec<Entry> = args
         .peers
         .iter()

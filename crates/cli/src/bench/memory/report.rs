@@ -116,8 +116,9 @@ pub(super) fn show(
     let (swap, random, unpromoted) = (of(Peer::Swap), of(Peer::MmapRandom), of(Peer::PoolLoadUnpromoted));
     let limit = match workload {
         Workload::Scan => device.sequential(),
-        Workload::Gather => device.random(GATHER_DEPTH).to_vec(),
-        Workload::Updates | Workload::Reads | Workload::Zipf => device.random(args.threads).to_vec(),
+        Workload::Gather => device.random(GATHER_DEPTH, false).to_vec(),
+        Workload::Reads | Workload::Zipf => device.random(args.threads, false).to_vec(),
+        Workload::Updates => device.random(args.threads, true).to_vec(),
     };
     let others = Others { swap: &swap, random: &random, unpromoted: &unpromoted, limit: &limit };
     let row = |entry| row(entry, workload, &others);
