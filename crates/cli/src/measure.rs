@@ -15,7 +15,7 @@ use deepram_media::{MEASURED_DEPTH, MEASURED_SIZES, Registry};
 use rustix::fs::OFlags;
 use serde::Serialize;
 
-use crate::bench::mix;
+use crate::bench::{BLOCK, aligned, mix};
 use crate::output::{Table, emit_json, emit_text, progress};
 
 /// Options of `deepram media measure`.
@@ -83,7 +83,6 @@ impl Drop for Target {
     }
 }
 
-const BLOCK: u64 = 4096;
 /// Requests that a figure is the mean of, at least.
 const LEAST: u64 = 8;
 
@@ -159,10 +158,8 @@ impl Target {
             (AtomicU64::new(0), AtomicBool::new(false), Barrier::new(under_way as usize + 1));
         let places = self.span / bytes;
         let worker = |number: u64| -> std::io::Result<()> {
-            // Direct I/O wants memory at a multiple of the block.
-            let mut memory = vec![0u8; (bytes + BLOCK) as usize];
-            let skip = memory.as_ptr().align_offset(BLOCK as usize);
-            let buffer = &mut memory[skip..skip + bytes as usize];
+            let mut memory = vec![0u8; bytes as usize + BLOCK];
+            let buffer = aligned(&mut memory);
             for (index, word) in buffer.chunks_exact_mut(8).enumerate() {
                 word.copy_from_slice(&mix(number << 32 | index as u64).to_le_bytes());
             }
@@ -238,7 +235,7 @@ pub(crate) fn measure(args: &MeasureArgs) -> anyhow::Result<(Vec<Figure>, String
             }
         }
     }
-    figures.push(target.figure("durable_write_4k", true, true, BLOCK, 1, time)?);
+    figures.push(target.figure("durable_write_4k", true, true, BLOCK as u64, 1, time)?);
     let text = preset(args, &target, &figures);
     // What is written must be readable again.
     Registry::builtin()?.add("the preset measured", &text)?;

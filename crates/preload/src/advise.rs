@@ -147,11 +147,14 @@ fn lock_inside(
 ) -> c_int {
     let first = start / PAGE * PAGE;
     let Some(len_whole) = (start - first).checked_add(len).map(whole) else { return kernel(start, len) };
-    if locked && is_range(first, len_whole) {
+    if !is_range(first, len_whole) {
+        return kernel(start, len);
+    }
+    if locked {
         // What the kernel keeps in memory cannot leave.
         marks().small.remove(first, first + len_whole);
     }
-    if !is_range(first, len_whole) || !pager.manages_any(first, len_whole) {
+    if !pager.manages_any(first, len_whole) {
         return kernel(start, len);
     }
     let result = others(pager, first, len_whole, kernel);

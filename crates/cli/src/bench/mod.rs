@@ -154,6 +154,15 @@ fn device_written(dir: &std::path::Path) -> Option<u64> {
     Some(sectors * 512)
 }
 
+/// Bytes of a block: direct I/O wants whole ones, in memory at a multiple of it.
+pub(crate) const BLOCK: usize = 4096;
+
+/// The part of the memory that begins where direct I/O wants it, a block shorter.
+pub(crate) fn aligned(memory: &mut [u8]) -> &mut [u8] {
+    let (skip, len) = (memory.as_ptr().align_offset(BLOCK), memory.len() - BLOCK);
+    &mut memory[skip..skip + len]
+}
+
 /// A well-mixed number for each `n`: where benches and measurements put their accesses.
 pub(crate) fn mix(n: u64) -> u64 {
     let n = (n ^ (n >> 31)).wrapping_mul(0x9E37_79B9_7F4A_7C15);

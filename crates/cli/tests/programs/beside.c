@@ -1,21 +1,10 @@
 /* Uses memory that is paged and memory that is not, and says how many anonymous pages are in DRAM then.
  * Arguments: bytes of each; those that are not paged are mapped as stacks are. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
-enum { PAGE = 4096, STACK = 25 * PAGE, ROUNDS = 6 };
+#include "pages.h"
 
-static void use(volatile char *memory, size_t bytes, int round) {
-    for (size_t at = 0; at < bytes; at += PAGE) {
-        if (round > 0 && memory[at] != (char)(at / PAGE + round - 1)) {
-            fprintf(stderr, "page %zu is wrong in round %d\n", at / PAGE, round);
-            exit(1);
-        }
-        memory[at] = (char)(at / PAGE + round);
-    }
-}
+enum { STACK = 25 * PAGE, ROUNDS = 6 };
 
 int main(int count, char **arguments) {
     if (count != 3)
@@ -32,15 +21,10 @@ int main(int count, char **arguments) {
             return 2;
     }
     for (int round = 0; round < ROUNDS; round++) {
-        use(large, paged, round);
+        use(large, paged, round - 1, round);
         for (size_t n = 0; n < mappings; n++)
-            use(stacks[n], STACK, round);
+            use(stacks[n], STACK, round - 1, round);
         usleep(150000);
     }
-    long all, resident, shared;
-    FILE *file = fopen("/proc/self/statm", "r");
-    if (!file || fscanf(file, "%ld %ld %ld", &all, &resident, &shared) != 3)
-        return 2;
-    printf("%ld\n", resident - shared);
-    return 0;
+    return say_pages();
 }

@@ -1,28 +1,17 @@
 /* Uses memory that is mapped by 32 KiB, and some that is mapped small and grows. Says how many anonymous pages are in DRAM then.
  * Arguments: bytes of each. */
 #define _GNU_SOURCE
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
-enum { PAGE = 4096, SMALL = 8 * PAGE, LOCKED = 256 * PAGE, ROUNDS = 5 };
+#include "pages.h"
+
+enum { SMALL = 8 * PAGE, LOCKED = 256 * PAGE, ROUNDS = 5 };
 
 static char *map(size_t bytes) {
     char *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED)
         exit(2);
     return at;
-}
-
-static void use(volatile char *memory, size_t bytes, int before, int now) {
-    for (size_t at = 0; at < bytes; at += PAGE) {
-        if (before >= 0 && memory[at] != (char)(at / PAGE + before)) {
-            fprintf(stderr, "page %zu is wrong in round %d\n", at / PAGE, now);
-            exit(1);
-        }
-        memory[at] = (char)(at / PAGE + now);
-    }
 }
 
 int main(int count, char **arguments) {
@@ -63,10 +52,5 @@ int main(int count, char **arguments) {
         }
         usleep(150000);
     }
-    long all, resident, shared;
-    FILE *file = fopen("/proc/self/statm", "r");
-    if (!file || fscanf(file, "%ld %ld %ld", &all, &resident, &shared) != 3)
-        return 2;
-    printf("%ld\n", resident - shared);
-    return 0;
+    return say_pages();
 }

@@ -18,7 +18,7 @@ use super::jobs::Job;
 use super::ranges::Trigger;
 use super::reads::{Berth, Done, Reads};
 use super::stats::add;
-use super::{BATCH, Ground, Inner, PAGE, STACK};
+use super::{Ground, Inner, STACK};
 use crate::crew::{Crew, Member, Seat};
 use crate::lock::lock;
 use crate::serving::{self, FEW, Serve};
@@ -26,8 +26,6 @@ use crate::signals::spawn;
 
 /// Handlers where reads cannot be under way without a thread each, for each processor.
 const BLOCKING: usize = 4;
-/// Part of the DRAM that buffers for reads of several pages may take of each handler.
-const RUNS_SHARE: usize = 64;
 /// Between two questions for faults while reads are under way: asking takes a lock that faults need.
 const PERIOD: Duration = Duration::from_micros(4);
 /// Faults taken before reads that have ended are looked at.
@@ -42,7 +40,7 @@ impl Handlers {
     pub(super) fn start(inner: &Arc<Inner>, begun: &mpsc::Sender<()>) -> io::Result<Self> {
         let processors = serving::processors();
         let ring = inner.options.ring;
-        let runs = inner.dram.load(Relaxed) / RUNS_SHARE / (BATCH * PAGE);
+        let runs = Reads::runs(inner.dram.load(Relaxed));
         let first = Reads::new(ring, runs);
         let many = first.are_many();
         let count = match inner.options.handlers {
@@ -51,7 +49,7 @@ impl Handlers {
             count => count,
         };
         let each = many && count == processors.len();
-        inner.buffers.store(count * first.most_bytes(), Relaxed);
+        inner.buffers.store(count * Reads::most_bytes(runs), Relaxed);
         let all = std::iter::once(first).chain(std::iter::repeat_with(|| Reads::new(ring, runs)));
         let all: Vec<Reads> = all.take(count).collect();
         let home = |n: usize| each.then(|| processors[n]);

@@ -20,6 +20,8 @@ const SINGLES: usize = 48;
 const KEPT: usize = 16;
 /// Reads of several pages that can be under way, at most.
 const RUNS: usize = 4;
+/// Part of the DRAM that their buffers may take of each handler, if one fits there.
+const RUNS_SHARE: usize = 64;
 /// How often a ring that refuses an entry is asked again before the plain way is taken.
 const TRIES: usize = 3;
 
@@ -41,8 +43,6 @@ pub(super) struct Reads {
     runs: [Option<AlignedBuf>; RUNS],
     free_singles: Vec<Berth>,
     free_runs: Vec<Berth>,
-    /// How many runs can be under way.
-    of_runs: usize,
     /// Bytes that each berth waits for.
     lengths: [u32; SINGLES + RUNS],
     pushed: usize,
@@ -52,9 +52,8 @@ pub(super) struct Reads {
 
 impl Reads {
     /// Reads by a ring of its own; one at a time if the kernel refuses one, or none is wanted. So many `runs` of pages can be under
-    /// way, if that is one at least and no more than [`RUNS`].
+    /// way: see [`Reads::runs`].
     pub(super) fn new(ring: bool, runs: usize) -> Self {
-        let runs = runs.clamp(1, RUNS);
         let ring = if ring { ring::ring((SINGLES + RUNS) as u32) } else { None };
         Self {
             ring,
@@ -63,16 +62,20 @@ impl Reads {
             free_singles: (0..SINGLES as u16).rev().map(Berth).collect(),
             free_runs: (SINGLES as u16..(SINGLES + runs) as u16).rev().map(Berth).collect(),
             lengths: [0; SINGLES + RUNS],
-            of_runs: runs,
             pushed: 0,
             under_way: 0,
             done: VecDeque::new(),
         }
     }
 
-    /// Bytes of buffers, once all have been used.
-    pub(super) fn most_bytes(&self) -> usize {
-        (SINGLES + self.of_runs * BATCH) * PAGE
+    /// How many runs may be under way with so much DRAM.
+    pub(super) fn runs(dram: usize) -> usize {
+        (dram / RUNS_SHARE / (BATCH * PAGE)).clamp(1, RUNS)
+    }
+
+    /// Bytes of buffers for so many runs, once all have been used.
+    pub(super) fn most_bytes(runs: usize) -> usize {
+        (SINGLES + runs * BATCH) * PAGE
     }
 
     /// Whether several can be under way.

@@ -11,10 +11,9 @@ use anyhow::{Context, anyhow, ensure};
 use rustix::fs::OFlags;
 use serde::Serialize;
 
-use super::super::{Series, mix};
+use super::super::{BLOCK, Series, aligned, mix};
 use super::interrupts::Interrupts;
 
-const BLOCK: usize = 4096;
 const LARGE: usize = 1 << 20;
 /// Requests under way of random reads; that of the run's threads is added.
 const DEPTHS: [u32; 3] = [1, 4, 32];
@@ -183,12 +182,6 @@ impl Device {
         let per_second = done as f64 / elapsed.as_secs_f64();
         Ok(if way.bytes == BLOCK { per_second / 1e3 } else { per_second * way.bytes as f64 / 1e6 })
     }
-}
-
-/// The part of the memory that begins where direct I/O wants it, a block shorter.
-fn aligned(memory: &mut [u8]) -> &mut [u8] {
-    let (skip, len) = (memory.as_ptr().align_offset(BLOCK), memory.len() - BLOCK);
-    &mut memory[skip..skip + len]
 }
 
 fn open(path: &Path, write: bool) -> anyhow::Result<File> {
