@@ -36,6 +36,9 @@ bench: tools ## Measure checkpoints, openings, memory, persists, cache policies,
 	@$(CARGO) run --release --locked --quiet -p deepram -- bench sim-peers
 	@$(CARGO) run --release --locked --quiet -p deepram -- bench predict
 
+planted: tools ## Plant defects in a copy, one at a time, and show that the tests notice each (20 to 60 minutes)
+	@.ci/planted $(ARGS)
+
 man: tools ## Write the manual pages to target/man
 	@$(CARGO) run --release --locked --quiet -p deepram -- man --out $(TARGET)/man
 	@ls $(TARGET)/man
@@ -53,4 +56,4 @@ install: man ## Install the command, its library, manual and completions under P
 tools:
 	@.ci/tools
 
-.PHONY: help demo test bench man install tools
+.PHONY: help demo test bench planted man install tools

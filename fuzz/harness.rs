@@ -49,7 +49,7 @@ fn base(segment: SegmentSize, closed: bool) -> Base {
         pool.write(temporary, &[value; 10]).expect("writing");
         pool.sync().expect("syncing");
     }
-    let oldest = pool.history()[1].token;
+    let oldest = pool.history().unwrap()[1].token;
     pool.rollback(oldest).expect("rolling back");
     pool.free(addr, PAGE).expect("freeing");
     pool.write(addr.offset_by(PAGE).expect("inside"), &[9; 5000]).expect("writing");
@@ -180,12 +180,12 @@ pub(crate) fn run(bases: &[Base], input: &[u8]) -> bool {
     assert!(device.newest_image().first_difference(&image).is_none(), "an inspection writes nothing");
     let Ok(pool) = Pool::open_on(handle(&device), &options) else { return false };
     // Errors are as good as results from here on.
-    let _ = (pool.info(), pool.roots(), pool.check(&mut |_, _| {}));
+    let _ = (pool.info().unwrap(), pool.roots(), pool.check(&mut |_, _| {}));
     let mut bytes = vec![0; PAGE as usize];
     let pages: Vec<Addr> = (0..8).map(|n| Addr::from_raw(n * PAGE)).collect();
     for &addr in &pages {
         let _ = pool.read(addr, &mut bytes);
-        for token in pool.history().iter().take(4) {
+        for token in pool.history().unwrap().iter().take(4) {
             let _ = pool.read_at(token.token, addr, &mut bytes);
         }
     }
@@ -195,7 +195,7 @@ pub(crate) fn run(bases: &[Base], input: &[u8]) -> bool {
     }
     let _ = (pool.sync(), pool.compact(&mut |_, _| {}));
     let _ = (pool.free(pages[2], PAGE), pool.sync());
-    if let Some(oldest) = pool.history().first() {
+    if let Some(oldest) = pool.history().unwrap().first() {
         let _ = pool.rollback(oldest.token);
     }
     let _ = (pool.set_root("x", pages[1], 1), pool.check(&mut |_, _| {}), pool.close());

@@ -11,6 +11,7 @@ import platform
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -20,7 +21,7 @@ from harness import table
 from harness.group import Unavailable
 from harness.tools import Tools
 from harness.ways import Deepram, Failed, Swap, Way
-from harness.work import Work
+from harness.work import Work, difference
 from programs import ALL
 
 HERE = Path(__file__).resolve().parent
@@ -40,14 +41,14 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = [program.NAME for program in ALL]
     parser.add_argument("--only", action="append", choices=names, help="this program; may be given more than once")
-    parser.add_argument("--dram", type=size, default=128 << 20, help="DRAM for a program (128MiB)")
+    parser.add_argument("--dram", type=size, default=64 << 20, help="DRAM for a program (64MiB)")
     parser.add_argument("--scale", type=float, default=4, help="data of a program over DRAM (4)")
     parser.add_argument("--rounds", type=int, default=1, help="times under a limit (1)")
     parser.add_argument("--rate", type=float, default=2000, help="requests a second to the servers (2000)")
     parser.add_argument("--seconds", type=float, default=8, help="how long a mix of requests goes on (8)")
     parser.add_argument("--beside", type=size,
-                        help="room in both groups for what is not paged: code, page cache, stacks (DRAM / 16 + 8MiB; sort, "
-                             "numpy and java: twice that)")
+                        help="room in both groups for what is not paged: code, page cache, stacks (DRAM / 16 + 8MiB; "
+                             "some programs: two or four times that)")
     parser.add_argument("--swap-limit", choices=["group", "dram"], default="group",
                         help="limit of the group that swaps: as deepram's group, or --dram alone")
     parser.add_argument("--deepram", type=Path, default=HERE.parent.parent / "target/release/deepram")
@@ -60,8 +61,21 @@ def arguments():
     cache = os.environ.get("XDG_CACHE_HOME")
     parser.add_argument("--tools", type=Path, default=Path(cache) / "deepram-programs" if cache else HERE / ".cache",
                         help="folder for the programs that are fetched")
+    parser.add_argument("--table", type=Path, metavar="RESULT",
+                        help="only print what an earlier --json wrote, as Markdown")
+    parser.add_argument("--into", type=Path, metavar="PAGE",
+                        help="with --table: put it into this page, between the lines that mark its place")
     parser.add_argument("--setup", action="store_true", help="only fetch the programs, and say what is missing")
-    return parser.parse_args()
+    settings = parser.parse_args()
+    if settings.into and not settings.table:
+        parser.error("--into wants --table RESULT")
+    return settings
+
+
+def commit():
+    """The commit that is checked out, with "-dirty" if files differ from it; None outside a repository."""
+    done = subprocess.run(["git", "-C", HERE, "describe", "--always", "--dirty", "--exclude=*"], capture_output=True, text=True)
+    return done.stdout.strip() or None
 
 
 def say(text, end=False):
@@ -86,7 +100,7 @@ def once(program, work, kind):
                 program.check(work, other)
     except Unavailable as error:
         row["skipped"] = str(error)
-    except (Failed, OSError) as error:
+    except (Failed, OSError, subprocess.SubprocessError, ValueError) as error:
         row["failed"] = str(error)
     shutil.rmtree(folder, ignore_errors=True)
     return row
@@ -100,14 +114,18 @@ def every_way(program, settings, tools, folder):
     limits = {"dram": dram, "group": group, "swap_bytes": group if settings.swap_limit == "group" else dram}
     local = argparse.Namespace(**{**vars(settings), **limits})
     work = Work(local, tools, folder, dram, int(dram * settings.scale))
-    program.prepare(work)
+    try:
+        program.prepare(work)
+    except (Failed, OSError, subprocess.SubprocessError) as error:
+        return [{"program": program.NAME, "way": "plain", "failed": f"its input: {error}"}]
     rows = []
 
     def add(kind, number):
         say(f"{program.NAME}: {kind.name}{f', round {number + 1}' if settings.rounds > 1 else ''}")
         row = {**once(program, work, kind), "round": number}
         if rows and "output" in row and "output" in rows[0] and row["output"] != rows[0]["output"]:
-            row["failed"] = f"other output: {row['output']}, not {rows[0]['output']}"
+            row["failed"] = difference(row["tests"], rows[0]["tests"]) if row["tests"] else (
+                f"other output: {row['output']}, not {rows[0]['output']}")
         rows.append(row)
         return row
 
@@ -121,6 +139,8 @@ def every_way(program, settings, tools, folder):
 
 def main():
     settings = arguments()
+    if settings.table:
+        return table.from_file(settings.table, settings.into)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     signal.signal(signal.SIGHUP, lambda *_: sys.exit(129))
     tools = Tools(settings.tools, say)
@@ -137,7 +157,7 @@ def main():
     if not settings.deepram.exists():
         print(f"{settings.deepram}: not there; cargo build --release -p deepram -p deepram-preload", file=sys.stderr)
         return 2
-    rows, begun = [], time.monotonic()
+    rows, begun, load = [], time.monotonic(), os.getloadavg()
     for program in ALL:
         if settings.only and program.NAME not in settings.only:
             continue
@@ -149,10 +169,13 @@ def main():
                 rows += every_way(program, settings, tools, Path(folder))
         say("", end=True)
         table.lines(rows, program.NAME)
-    result = {"machine": {"processors": os.cpu_count(), "system": platform.platform(), "memory": table.memory()},
+    machine = {"processors": os.cpu_count(), "processor": table.processor(), "system": platform.platform(),
+               "memory": table.memory(), "load_average": load}
+    result = {"machine": machine, "commit": commit(), "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+              "versions": tools.versions(),
               "settings": {name: str(value) for name, value in vars(settings).items()},
               "seconds": round(time.monotonic() - begun, 1), "rows": rows}
-    table.summary(result)
+    print(table.markdown(result))
     if settings.json:
         settings.json.write_text(json.dumps(result, indent=1) + "\n")
     # What swap cannot do is a result, not an error.

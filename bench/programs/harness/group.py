@@ -117,14 +117,23 @@ class Group:
             self._waker.join()
         until = time.monotonic() + PATIENCE
         while self.path.exists():
-            for pid in (self.path / "cgroup.procs").read_text().split():
-                try:
-                    os.kill(int(pid), signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
+            # Programs may have made groups below: the innermost come first.
+            groups = [Path(path) for path, _, _ in os.walk(self.path, topdown=False)]
             try:
-                self.path.rmdir()
+                for group in groups:
+                    self._end(group)
+                    group.rmdir()
+            except FileNotFoundError:
+                pass  # A group that removed itself.
             except OSError as error:
                 if time.monotonic() > until:
                     raise RuntimeError(f"{self.path}: {error}; remove it with rmdir") from error
                 time.sleep(0.02)
+
+    @staticmethod
+    def _end(group):
+        for pid in (group / "cgroup.procs").read_text().split():
+            try:
+                os.kill(int(pid), signal.SIGKILL)
+            except ProcessLookupError:
+                pass

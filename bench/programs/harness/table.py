@@ -1,13 +1,26 @@
 """What was measured, for people."""
 
+import json
 import os
+import platform
+import re
 import statistics
+import sys
+from pathlib import Path
 
 MIB = 1 << 20
+#: Where a page has its table.
+BEGIN, END = "<!-- run.py --table: begin -->", "<!-- run.py --table: end -->"
 
 
 def memory():
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def processor():
+    """The processor's name."""
+    found = re.search(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return found.group(1) if found else platform.machine()
 
 
 def _row(row):
@@ -19,6 +32,8 @@ def _row(row):
     text = f"{row['program']:12} {row['way']:8} {row['seconds']:8.2f} s  {peak:>11}"
     if row["waits"]:
         text += f"  ({row['waits']} waits for memory)"
+    if row["tests"]:
+        text += f"  {len(row['tests'])} tests, {sum(one == 'ok' for one in row['tests'].values())} ok"
     for name, value in row["parts"].items():
         text += f"  {name} {value:.1f} s"
     for phase, value in row["latency"].items():
@@ -46,28 +61,58 @@ def _number(value, form=".1f"):
     return format(value, form) if value is not None else "–"
 
 
-def summary(result):
-    """Medians of all rounds, as Markdown."""
+def _same(own):
+    """Whether what came out under deepram was what came out without a limit; of a suite, how many tests."""
+    plain = [row for row in own if row["way"] == "plain"]
+    paged = [row for row in own if row["way"] == "deepram"]
+    if any("failed" in row for row in plain + paged):
+        return "**no**"
+    if not paged or any("skipped" in row for row in paged):
+        return "–"
+    tests = plain[0]["tests"]
+    return f"yes, {len(tests)} tests" if tests else "yes"
+
+
+def _conditions(result):
+    """A sentence on where, when and with what it was measured."""
+    machine, settings = result["machine"], result["settings"]
+    load = ", ".join(f"{one:.1f}" for one in machine["load_average"])
+    return (f"D = {int(settings['dram']) >> 20} MiB, data {settings['scale']} times as much; {settings['rounds']} rounds. "
+            f"{result['date']}, commit {result['commit']}, {machine['processors']} processors ({machine['processor']}), "
+            f"{machine['memory'] / 2**30:.0f} GiB, {machine['system']}; load average at the start {load}.")
+
+
+def markdown(result):
+    """Medians of all rounds, and the conditions, as Markdown."""
     rows = result["rows"]
     names = list(dict.fromkeys(row["program"] for row in rows))
-    print("\n| program | same output | plain s | deepram s | swap s | deepram / swap | deepram MiB | swap MiB |")
-    print("|---|---|---|---|---|---|---|---|")
+    out = [_conditions(result), "",
+           "| program | D MiB | same output | plain s | deepram s | swap s | deepram / swap | deepram MiB | swap MiB | limit MiB |",
+           "|---|---|---|---|---|---|---|---|---|---|"]
     for name in names:
         own = [row for row in rows if row["program"] == name]
         seconds = {way: _median(own, way, lambda row: row["seconds"]) for way in ("plain", "deepram", "swap")}
         peaks = {way: _median(own, way, lambda row: (row["peak"] or 0) / MIB) for way in ("deepram", "swap")}
-        paged = [row for row in own if row["way"] == "deepram"]
-        same = "–" if not paged or any("skipped" in row for row in paged) else (
-            "**no**" if any("failed" in row for row in paged) else "yes")
+        limit = next((row["limit"] / MIB for row in own if row.get("limit")), None)
         lost = seconds["swap"] is None and any("failed" in row for row in own if row["way"] == "swap")
-        print(f"| {name} | {same} | {_number(seconds['plain'])} | {_number(seconds['deepram'])} | "
-              f"{_number(seconds['swap']) if not lost else 'failed'} | {_ratio(seconds['deepram'], seconds['swap'])} | "
-              f"{_number(peaks['deepram'], '.0f')} | {_number(peaks['swap'], '.0f')} |")
+        cells = [name, _number(next((row["dram"] / MIB for row in own if "dram" in row), None), ".0f"), _same(own),
+                 _number(seconds["plain"]), _number(seconds["deepram"]), "failed" if lost else _number(seconds["swap"]),
+                 _ratio(seconds["deepram"], seconds["swap"]), _number(peaks["deepram"], ".0f"),
+                 _number(peaks["swap"], ".0f"), _number(limit, ".0f")]
+        out.append(f"| {' | '.join(cells)} |")
+    wrong = [f"- {row['program']}, {row['way']}: {' '.join(row[kind].split())}" for row in rows
+             for kind in ("failed", "skipped") if kind in row]
+    out += ["", "Failed or skipped:", "", *dict.fromkeys(wrong)] if wrong else []
+    return "\n".join(out + _latencies(result) + ["", f"{result['seconds']:.0f} s in all."])
+
+
+def _latencies(result):
+    rows = result["rows"]
     phases = [(row["program"], phase) for row in rows for phase in row.get("latency", {}) if row["way"] == "plain"]
-    if phases:
-        print(f"\nLatencies in µs at {result['settings']['rate']} requests a second, p50 / p99 / p99.9:\n")
-        print("| program | plain | deepram | swap | p99, deepram / swap |")
-        print("|---|---|---|---|---|")
+    if not phases:
+        return []
+    out = ["", f"Latencies in µs at {result['settings']['rate']} requests a second, p50 / p99 / p99.9:", "",
+           "| program | plain | deepram | swap | p99, deepram / swap |", "|---|---|---|---|---|"]
     for name, phase in dict.fromkeys(phases):
         own = [row for row in rows if row["program"] == name and phase in row.get("latency", {})]
         cells, p99 = [], {}
@@ -75,6 +120,24 @@ def summary(result):
             three = [_median(own, way, lambda row, key=key: row["latency"][phase][key])
                      for key in ("p50_us", "p99_us", "p999_us")]
             p99[way] = three[1]
-            cells.append(" / ".join(_number(value, ".0f") for value in three))
-        print(f"| {name}, {phase} | {' | '.join(cells)} | {_ratio(p99['deepram'], p99['swap'])} |")
-    print(f"\n{result['seconds']:.0f} s in all")
+            cells.append(" / ".join(_number(value, ",.0f") for value in three))
+        out.append(f"| {name}, {phase} | {' | '.join(cells)} | {_ratio(p99['deepram'], p99['swap'])} |")
+    return out
+
+
+def from_file(path, page):
+    """Prints a result that --json wrote, or puts it into a page, between its marks; the exit status."""
+    try:
+        text = markdown(json.loads(path.read_text()))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        print(f"{path}: not a result that --json wrote: {type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+    if page is None:
+        print(text)
+        return 0
+    old = page.read_text()
+    if old.count(BEGIN) != 1 or old.count(END) != 1 or old.index(END) < old.index(BEGIN):
+        print(f"{page}: a line `{BEGIN}` and after it a line `{END}` are wanted, once each", file=sys.stderr)
+        return 2
+    page.write_text(f"{old[:old.index(BEGIN)]}{BEGIN}\n\n{text}\n\n{old[old.index(END):]}")
+    return 0

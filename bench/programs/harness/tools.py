@@ -1,4 +1,7 @@
-"""Gets the programs: those on the PATH, or Debian's packages unpacked into a folder; nothing is installed."""
+"""Gets the programs: those on the PATH, or Debian's packages unpacked into a folder; nothing is installed.
+
+Suites of tests come from Debian's source packages (harness/suites.py), Python's libraries from PyPI.
+"""
 
 import os
 import shutil
@@ -6,15 +9,23 @@ import subprocess
 import sys
 from pathlib import Path
 
+from . import suites
+
 #: Programs and the packages that hold them.
-PACKAGES = {"redis-server": "redis-server", "memcached": "memcached", "sqlite3": "sqlite3", "stress-ng": "stress-ng"}
+PACKAGES = {"redis-server": "redis-server", "redis-cli": "redis-tools", "memcached": "memcached", "sqlite3": "sqlite3",
+            "stress-ng": "stress-ng", "fio": "fio", "node": "nodejs", "tclsh": "tcl"}
+#: Python's libraries in the virtual environment, and the packages of PyPI that hold them.
+LIBRARIES = {"numpy": "numpy", "pandas": "pandas", "polars": "polars", "duckdb": "duckdb", "sklearn": "scikit-learn",
+             "xgboost": "xgboost-cpu"}
 #: Programs that are not unpacked: where they are wanted they are part of the machine.
 NATIVE = {"gcc": "apt-get install gcc", "sort": "coreutils", "java": "apt-get install default-jdk-headless",
-          "javac": "apt-get install default-jdk-headless"}
+          "javac": "apt-get install default-jdk-headless", "git": "apt-get install git", "make": "apt-get install make",
+          "prove": "apt-get install perl", "setpriv": "apt-get install util-linux"}
 INPUTS = Path(__file__).resolve().parent.parent / "inputs"
 
 
-def _call(argv, **options):
+def call(argv, **options):
+    """Runs a command to its end; OSError, with what it said, if its status is not 0."""
     done = subprocess.run([str(word) for word in argv], capture_output=True, text=True, **options)
     if done.returncode:
         raise OSError(f"{' '.join(map(str, argv))}: {(done.stderr or done.stdout).strip()[-300:]}")
@@ -26,7 +37,7 @@ class Tools:
     def __init__(self, folder, say):
         self.folder, self._say = folder, say
         self.paths, self.missing = {}, {}
-        root = folder / "root"
+        self.root = root = folder / "root"
         self._searched = [root / "usr/bin", root / "usr/sbin"]
         self._libraries = [root / "usr/lib" / f"{os.uname().machine}-linux-gnu"]
 
@@ -40,12 +51,16 @@ class Tools:
         """Finds or fetches all; what cannot be had is in `missing`."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for name, package in PACKAGES.items():
-            self._try(name, lambda: self._find(name) or self._unpack(name, package))
+            self._try(name, lambda: self.find(name) or self._unpack(name, package))
         for name, how in NATIVE.items():
             path = shutil.which(name)
             self._note(name, path and Path(path), how)
         self._try("kvload", self._kvload)
-        self._try("numpy", self._numpy)
+        for module, package in LIBRARIES.items():
+            self._try(module, lambda: self._library(module, package))
+        self._try("postgres", lambda: self._postgres() or self._unpack_postgres())
+        for name, get in suites.ALL.items():
+            self._try(name, lambda: get(self))
 
     def _note(self, name, path, reason):
         if path:
@@ -59,42 +74,79 @@ class Tools:
         except OSError as error:
             self.missing[name] = f"{name}: {error}"
 
-    def _find(self, name):
+    def say(self, text):
+        self._say(text)
+
+    def find(self, name):
+        """The program on the PATH or among the unpacked ones; None if it is in neither."""
         path = shutil.which(name) or shutil.which(name, path=":".join(map(str, self._searched)))
         return path and Path(path)
 
     def _unpack(self, name, package):
-        """The package and what it needs and the machine lacks, unpacked below the folder."""
+        self.unpack(package)
+        return self.find(name)
+
+    def unpack(self, package):
+        """The package and what it needs and the machine lacks, unpacked below the folder; the folder's root."""
         archives = self.folder / "archives"
         (archives / "partial").mkdir(parents=True, exist_ok=True)
-        self._say(f"{name}: Debian's package {package}")
+        self._say(f"Debian's package {package}")
         if not shutil.which("apt-get"):
             raise OSError("no apt-get here; put the program on the PATH")
         fetch = ["apt-get", "install", "-y", "-q", "--no-install-recommends", "--download-only",
                  "-o", f"Dir::Cache::archives={archives}", package]
         try:
-            _call(fetch)
+            call(fetch)
         except OSError:
-            _call(["apt-get", "update", "-q"])
-            _call(fetch)
+            call(["apt-get", "update", "-q"])
+            call(fetch)
         for archive in archives.glob("*.deb"):
-            _call(["dpkg", "-x", archive, self.folder / "root"])
+            call(["dpkg", "-x", archive, self.root])
             archive.unlink()
-        return self._find(name)
+        return self.root
+
+    def _postgres(self):
+        """PostgreSQL's folder of programs, of the newest version."""
+        found = [path.parent for top in (Path("/"), self.root) for path in top.glob("usr/lib/postgresql/*/bin/pgbench")
+                 if (path.parent / "postgres").exists()]
+        return max(found, key=lambda path: float(path.parent.name), default=None)
+
+    def _unpack_postgres(self):
+        self.unpack("postgresql")
+        return self._postgres()
 
     def _kvload(self):
         source, program = INPUTS / "kvload.c", self.folder / "kvload"
         if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
             self._say("kvload: compiling")
-            _call(["gcc", "-O2", "-Wall", "-Wextra", "-o", program, source, "-lm"])
+            call(["gcc", "-O2", "-Wall", "-Wextra", "-o", program, source, "-lm"])
         return program
 
-    def _numpy(self):
-        """A Python that has NumPy, in a virtual environment."""
+    def _library(self, module, package):
+        """A Python that has the module, in a virtual environment."""
         python = self.folder / "venv/bin/python"
         if not python.exists():
-            self._say("numpy: a virtual environment")
-            _call([sys.executable, "-m", "venv", self.folder / "venv"])
-        if subprocess.run([python, "-c", "import numpy"], capture_output=True).returncode:
-            _call([python, "-m", "pip", "install", "-q", "numpy"])
+            self._say("a virtual environment")
+            call([sys.executable, "-m", "venv", self.folder / "venv"])
+        if subprocess.run([python, "-c", f"import {module}"], capture_output=True).returncode:
+            self._say(f"PyPI's package {package}")
+            call([python, "-m", "pip", "install", "-q", package])
         return python
+
+    def versions(self):
+        """Versions of what runs, by name; as each program says them in one line."""
+        found = {}
+        for name in ("redis-server", "memcached", "sqlite3", "stress-ng", "fio", "node", "git", "gcc", "java"):
+            if name in self.paths:
+                done = subprocess.run([self.paths[name], "--version"], capture_output=True, text=True,
+                                      env={**os.environ, **self.environment})
+                found[name] = ((done.stdout or done.stderr).splitlines() or ["?"])[0]
+        if "postgres" in self.paths:
+            found["postgres"] = self.paths["postgres"].parent.name
+        found["python"] = sys.version.split()[0]
+        python = self.folder / "venv/bin/python"
+        if python.exists():
+            done = subprocess.run([python, "-m", "pip", "freeze"], capture_output=True, text=True)
+            wanted = {package for package in LIBRARIES.values()}
+            found.update(line.split("==") for line in done.stdout.split() if line.split("==")[0] in wanted)
+        return found

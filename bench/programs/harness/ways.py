@@ -48,6 +48,10 @@ class Process:
             self.popen.wait()
 
 
+def _counters(line):
+    return line.startswith("{") and line.endswith("}")
+
+
 class Way:
     """One way, for one run; a context that leaves nothing behind."""
 
@@ -107,16 +111,28 @@ class Way:
         self.processes.append(process)
         return process
 
+    def finish(self, argv, limit, **options):
+        """Runs a program to its end: its status and seconds. What it said last is told if it takes too long."""
+        number = len(self.processes)
+        process = self.start(argv, **options)
+        try:
+            return process.wait(limit), process.seconds
+        except Failed as error:
+            said = (self.folder / f"out.{number}").read_text(errors="replace").strip()
+            raise Failed(f"{error}; last: {said[-300:]} {self.errors(number)[-300:]}") from error
+
     def run(self, argv, limit, **options):
         """Runs a program to its end: its standard output. Fails if its status is not 0."""
         number = len(self.processes)
-        status = self.start(argv, **options).wait(limit)
+        status, _ = self.finish(argv, limit, **options)
         if status:
             raise Failed(f"{argv[0]}: status {status}: {self.errors(number)[-400:]}")
         return (self.folder / f"out.{number}").read_bytes()
 
     def errors(self, number):
-        return (self.folder / f"err.{number}").read_text(errors="replace").strip()
+        """What a process said on its standard error, without deepram's counters."""
+        lines = (self.folder / f"err.{number}").read_text(errors="replace").splitlines()
+        return "\n".join(line for line in lines if not _counters(line)).strip()
 
 
 class Deepram(Way):
@@ -137,8 +153,8 @@ class Deepram(Way):
         """The counters of all that ran, of those that ended by themselves."""
         self.stats = {}
         for number in range(len(self.processes)):
-            for line in self.errors(number).splitlines():
-                if line.startswith("{") and line.endswith("}"):
+            for line in (self.folder / f"err.{number}").read_text(errors="replace").splitlines():
+                if _counters(line):
                     self.stats = json.loads(line)
 
 

@@ -31,6 +31,8 @@ class Outcome:
     latency: dict = field(default_factory=dict)
     #: Further times, by name.
     parts: dict = field(default_factory=dict)
+    #: Of a suite: the result of each test, by name.
+    tests: dict = field(default_factory=dict)
 
 
 def digest(*parts):
@@ -53,3 +55,15 @@ def job(way, argv, limit, files=(), **options):
     for file in files:
         file.unlink()
     return outcome
+
+
+def suite(tests, seconds):
+    """The outcome of a suite of tests: which passed, failed and were left out must be the same."""
+    return Outcome(digest(repr(sorted(tests.items())).encode()), seconds, tests=tests)
+
+
+def difference(tests, expected):
+    """In which tests two runs of a suite differ, in a line."""
+    names = [name for name in {**expected, **tests} if tests.get(name) != expected.get(name)]
+    told = [f"{name}: {tests.get(name, 'not run')}, not {expected.get(name, 'not run')}" for name in names[:8]]
+    return f"{len(names)} tests differ: " + "; ".join(told)

@@ -1,4 +1,4 @@
-"""GCC compiles one large C file. It takes 30 s to use half a gigabyte, so a quarter of the DRAM is its limit."""
+"""GCC compiles one large C file. It takes 30 s to use half a gigabyte, so half of the DRAM is its limit."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ import sys
 from harness.tools import INPUTS
 from harness.work import job
 
-NAME, NEEDS, DIVIDE, BESIDE = "gcc", ["gcc"], 4, 1
+NAME, NEEDS, DIVIDE, BESIDE = "gcc", ["gcc"], 2, 1
 MIB = 1 << 20
 
 

@@ -37,10 +37,14 @@ pub(crate) enum Command {
     ///
     /// The program's large memory is paged to a file by a library that is loaded into it and into all that it
     /// starts; the program is not changed. Together they keep to the DRAM given. The exit status is the
-    /// program's own, 128 and the signal's number if a signal ended it.
+    /// program's own, 128 and the signal's number if a signal ended it; 127 if there is no such program, 126 if it
+    /// cannot be executed.
     ///
     /// Example: deepram run --dram 512MiB --stats -- sort -S 2G big.txt
     Run(crate::run::RunArgs),
+    /// The process that becomes the program
+    #[command(hide = true)]
+    RunWithin(crate::run::WithinArgs),
     /// Show what programs under `deepram run` are doing, as it happens
     ///
     /// Those of this user, without having been asked for it; q or Ctrl-C ends.
@@ -160,6 +164,9 @@ pub(crate) enum PoolCommand {
         /// Address to map the pool at, a multiple of 64 KiB [default: one of our choice]
         #[arg(long, value_name = "ADDR", value_parser = address)]
         base: Option<u64>,
+        /// Overwrite a block device that holds a pool or a file system; one that is in use never is
+        #[arg(long)]
+        force: bool,
     },
     /// Show what a pool is; changes nothing
     Info {
@@ -182,10 +189,20 @@ pub(crate) enum PoolCommand {
         #[arg(long, value_name = "SIZE", default_value = "256M")]
         dram: Bytes,
     },
-    /// Read every structure and every segment, and check them; changes nothing
+    /// Read every structure and every segment, and check them; changes nothing without --repair
     Check {
         #[command(flatten)]
         pool: Target,
+        /// Repair what can be repaired first: write damaged copies anew, and where the log is damaged, give up what
+        /// follows the damage
+        #[arg(long)]
+        repair: bool,
+        /// Where the log is damaged, go back to this token; without it, to the last one before the damage
+        #[arg(long, value_name = "TOKEN", requires = "repair")]
+        at_token: Option<u64>,
+        /// DRAM that may be used for a repair
+        #[arg(long, value_name = "SIZE", default_value = "256M")]
+        dram: Bytes,
     },
     /// Empty sparsely filled blocks
     Compact {

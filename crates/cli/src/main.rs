@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {}", one_line(&error));
-            ExitCode::from(if is_usage(&error) { USAGE } else { FAILED })
+            ExitCode::from(exit_status(&error))
         }
     }
 }
@@ -50,6 +50,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Pool { command } => pool::run(command),
         Command::Sim(args) => sim::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::RunWithin(args) => run::within(&args),
         Command::Top(args) => top::run(&args),
         Command::Repro(args) => repro::run(&args),
         Command::Trace { command } => trace::run(command),
@@ -57,6 +58,14 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Bench { command } => bench::run(command),
         Command::Completions { shell } => docs::completions(shell),
         Command::Man { out } => docs::man(out.as_deref()),
+    }
+}
+
+fn exit_status(error: &anyhow::Error) -> u8 {
+    match error.downcast_ref::<run::CannotStart>() {
+        Some(cannot) => cannot.status,
+        None if is_usage(error) => USAGE,
+        None => FAILED,
     }
 }
 

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use deepram_core::Bytes;
 use deepram_pool::{
-    CreateOptions, Epoch, History, Info, Mapping, OpenOptions, Pool, Report, Retention, SegmentSize,
+    CreateOptions, Epoch, History, Info, Mapping, OpenOptions, Pool, PoolError, Report, Retention,
+    SegmentSize,
 };
 use serde::Serialize;
 
@@ -18,7 +19,7 @@ const LISTED: usize = 50;
 
 pub(crate) fn run(command: PoolCommand) -> anyhow::Result<()> {
     match command {
-        PoolCommand::Create { pool, size, flash, pmem, segment, keep, base } => {
+        PoolCommand::Create { pool, size, flash, pmem, segment, keep, base, force } => {
             let options = CreateOptions {
                 size: size.0,
                 flash: flash.map(|f| f.0),
@@ -26,6 +27,7 @@ pub(crate) fn run(command: PoolCommand) -> anyhow::Result<()> {
                 segment: SegmentSize::from(segment),
                 retention: Retention::KeepLast(keep),
                 base,
+                overwrite: force,
             };
             Pool::create(&pool.paths, &options)?;
             show_info(&pool, "created")
@@ -33,7 +35,8 @@ pub(crate) fn run(command: PoolCommand) -> anyhow::Result<()> {
         PoolCommand::Info { pool } => show_info(&pool, ""),
         PoolCommand::History { pool } => history(&pool),
         PoolCommand::Rollback { pool, token, dram } => rollback(&pool, Epoch(token), dram),
-        PoolCommand::Check { pool } => check(&pool),
+        PoolCommand::Check { pool, repair: false, .. } => check(&pool),
+        PoolCommand::Check { pool, at_token, dram, .. } => repair(&pool, at_token.map(Epoch), dram),
         PoolCommand::Compact { pool, dram } => compact(&pool, dram),
     }
 }
@@ -174,7 +177,7 @@ fn open(paths: &[PathBuf], dram: Bytes) -> anyhow::Result<Pool> {
 
 fn rollback(target: &Target, token: Epoch, dram: Bytes) -> anyhow::Result<()> {
     let pool = open(&target.paths, dram)?;
-    let before = pool.history();
+    let before = pool.history()?;
     let started = Instant::now();
     pool.rollback(token)?;
     let took = started.elapsed();
@@ -210,7 +213,49 @@ fn check(target: &Target) -> anyhow::Result<()> {
         bar.set_position(done);
     })?;
     bar.finish_and_clear();
-    show_report(target, &report, started.elapsed())?;
+    show_report(target, &report, None, started.elapsed())?;
+    verdict(target, &report)
+}
+
+/// What a repair did.
+#[derive(Serialize)]
+struct Repair {
+    /// The token that the pool went back to, where the log was damaged.
+    at_token: Option<u64>,
+    /// What was damaged there.
+    given_up: Option<String>,
+    copies_written: u64,
+}
+
+fn repair(target: &Target, at_token: Option<Epoch>, dram: Bytes) -> anyhow::Result<()> {
+    let started = Instant::now();
+    let damaged = match Pool::inspect(&target.paths) {
+        Ok(_) => None,
+        Err(error @ (PoolError::LogDamaged { kept, .. } | PoolError::LineLogDamaged { kept, .. })) => {
+            Some((kept, error))
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let at_token = at_token.or(damaged.as_ref().map(|(kept, _)| *kept));
+    let mut options = OpenOptions::new(dram.0).mapping(Mapping::Off);
+    options.at_token = at_token;
+    let pool = Pool::open(&target.paths, &options)?;
+    let copies_written = pool.mend()?;
+    let bar = progress("checking");
+    let report = pool.check(&mut |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    })?;
+    bar.finish_and_clear();
+    // Opening has made the repair durable. Closing would add a token of its own.
+    pool.abandon()?;
+    let given_up = damaged.map(|(_, error)| error.to_string());
+    let repair = Repair { at_token: at_token.map(|token| token.0), given_up, copies_written };
+    show_report(target, &report, Some(&repair), started.elapsed())?;
+    verdict(target, &report)
+}
+
+fn verdict(target: &Target, report: &Report) -> anyhow::Result<()> {
     if report.is_sound() {
         return Ok(());
     }
@@ -222,7 +267,12 @@ fn check(target: &Target) -> anyhow::Result<()> {
     )
 }
 
-fn show_report(target: &Target, report: &Report, took: Duration) -> anyhow::Result<()> {
+fn show_report(
+    target: &Target,
+    report: &Report,
+    repair: Option<&Repair>,
+    took: Duration,
+) -> anyhow::Result<()> {
     if target.json {
         let damaged: Vec<_> = report
             .damaged
@@ -242,6 +292,8 @@ fn show_report(target: &Target, report: &Report, took: Duration) -> anyhow::Resu
             "line_records_read": report.records,
             "damaged_segments": damaged,
             "problems": report.problems,
+            "damaged_copies": report.damaged_copies,
+            "repair": repair,
             "check_ns": took.as_nanos() as u64,
         }));
     }
@@ -250,8 +302,23 @@ fn show_report(target: &Target, report: &Report, took: Duration) -> anyhow::Resu
     } else {
         String::new()
     };
-    let mut text = format!("{} segments{lines} read in {}\n", count(report.segments), duration(took));
-    if report.is_sound() {
+    let mut text = String::new();
+    if let Some(Repair { at_token, given_up, copies_written }) = repair {
+        if let Some(given_up) = given_up {
+            text += &format!("{given_up}\n");
+        }
+        if let Some(token) = at_token {
+            text += &format!("the pool is at token {token}\n");
+        }
+        if *copies_written > 0 {
+            text += &format!("{} damaged copies written anew\n", count(*copies_written));
+        }
+    }
+    text += &format!("{} segments{lines} read in {}\n", count(report.segments), duration(took));
+    if report.damaged_copies > 0 {
+        let copies = count(report.damaged_copies);
+        text += &format!("{copies} batch headers have one damaged copy; --repair writes it anew\n");
+    } else if report.is_sound() {
         text += "sound: every structure and every segment is as it was written\n";
     }
     for problem in &report.problems {
@@ -271,7 +338,7 @@ fn show_report(target: &Target, report: &Report, took: Duration) -> anyhow::Resu
 
 fn compact(target: &Target, dram: Bytes) -> anyhow::Result<()> {
     let pool = open(&target.paths, dram)?;
-    let before = pool.info();
+    let before = pool.info()?;
     let bar = progress("compacting");
     let started = Instant::now();
     let freed = pool.compact(&mut |done, total| {

@@ -248,6 +248,11 @@ fn anonymous(pid: &str) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
 }
 
+/// What no process has in its command line but those of this test run.
+fn mark() -> String {
+    format!("mark-{}", std::process::id())
+}
+
 /// What a shell says to have a command in a PID namespace of its own, if that can be.
 fn apart() -> Option<&'static str> {
     let apart = "unshare --pid --fork --mount-proc --kill-child";
@@ -286,16 +291,17 @@ fn processes_with_numbers_of_their_own_share_the_budget() {
 #[test]
 fn a_run_in_a_namespace_of_its_own_is_seen_from_outside() {
     let (Some(scan), Some(apart)) = (program("scan"), apart()) else { return };
-    let script = format!("{apart} {DEEPRAM} run --dram 16MiB -- {} 32 1 wait", scan.display());
+    // Other runs of the same program may be going on: this one is told from them by a mark.
+    let command = format!("{} 32 1 wait {}", scan.display(), mark());
+    let script = format!("{apart} {DEEPRAM} run --dram 16MiB -- {command}");
     let running = Running::command(&["--dram", "64MiB"], &["sh", "-c", &script], 1);
     let shown = json(&deepram(&["top", "--once", "--interval", "0.2", "--json"]));
     let runs = shown["runs"].as_array().expect("a list");
-    let command = format!("{} 32 1 wait", scan.display());
     let inner = runs.iter().find(|run| run["command"] == command.as_str());
     let inner = inner.unwrap_or_else(|| panic!("{shown}"));
     let pid = inner["pid"].to_string();
     let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).expect("it runs, by this number");
-    assert!(line.contains("run\0--dram\x0016MiB"), "{line:?}");
+    assert!(line.contains("run\0--dram\x0016MiB") && line.contains(&mark()), "{line:?}");
     drop(running.end());
     let shown = deepram(&["top", "--once", "--interval", "0.2", "--json", &pid]);
     assert!(!shown.status.success(), "{}", text(&shown.stdout));

@@ -97,8 +97,7 @@ fn looking_changes_nothing() {
 fn a_check_finds_a_flipped_byte_and_fails() {
     let folder = folder();
     pool_with_tokens(folder.path());
-    // Damage to what was written last would be taken for a commit that never took place, as long
-    // as no checkpoint has followed.
+    // Damage to the newest commit would be mended as long as no checkpoint has followed.
     let options = deepram_pool::OpenOptions::new(32 << 20).mapping(Mapping::Off);
     Pool::open(&[folder.path().join("a.pool")], &options).unwrap().close().unwrap();
     let report = deepram(folder.path(), &["pool", "check", "a.pool", "--json"]).json();
@@ -114,6 +113,43 @@ fn a_check_finds_a_flipped_byte_and_fails() {
     let report: serde_json::Value = serde_json::from_str(&run.out).unwrap();
     assert_eq!(report["damaged_segments"][0]["offset_bytes"], at);
     assert!(run.err.contains("1 segments fail their checksum"), "{}", run.err);
+}
+
+#[test]
+fn a_repair_gives_up_what_follows_damage_to_the_log_and_says_so() {
+    let folder = folder();
+    let tokens = pool_with_tokens(folder.path());
+    let path = folder.path().join("a.pool");
+    let bytes = std::fs::read(&path).unwrap();
+    let last_one = bytes.chunks(4096).rposition(|s| s.iter().all(|&b| b == 1)).unwrap();
+    let behind = bytes.chunks(4096).skip(last_one).position(|s| s.starts_with(b"DRB1")).unwrap();
+    // The first batch of the second token.
+    let header = (last_one + behind) * 4096;
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    // One damaged bit is mended from the other copy.
+    file.write_all_at(&[bytes[header + 41] ^ 4], header as u64 + 41).unwrap();
+    let last = deepram(folder.path(), &["pool", "info", "a.pool", "--json"]).json()["last_token"].clone();
+    assert_eq!(last, *tokens.last().unwrap());
+    // A header that is lost in both copies is not.
+    file.write_all_at(&[0xA5; 4096], header as u64).unwrap();
+    for command in ["info", "check", "history"] {
+        let error = deepram(folder.path(), &["pool", command, "a.pool"]).error(1);
+        assert!(error.contains(&format!("tokens {} to {} are lost", tokens[1], tokens[3])), "{error}");
+        assert!(error.contains("--repair"), "{error}");
+    }
+    let usage = deepram(folder.path(), &["pool", "check", "a.pool", "--at-token", "2"]);
+    assert!(usage.status == 2 && usage.err.contains("--repair"), "{usage:?}");
+    let too_late = tokens[3].to_string();
+    let error =
+        deepram(folder.path(), &["pool", "check", "a.pool", "--repair", "--at-token", &too_late]).error(1);
+    assert!(error.contains(&too_late), "{error}");
+    let text = deepram(folder.path(), &["pool", "check", "a.pool", "--repair"]).good();
+    assert!(text.contains(&format!("the pool is at token {}", tokens[0])), "{text}");
+    assert!(text.contains("sound"), "{text}");
+    let info = deepram(folder.path(), &["pool", "info", "a.pool", "--json"]).json();
+    assert_eq!(info["last_token"], tokens[0]);
+    let report = deepram(folder.path(), &["pool", "check", "a.pool", "--json"]).json();
+    assert_eq!((&report["sound"], &report["damaged_copies"]), (&true.into(), &0.into()));
 }
 
 #[test]
@@ -177,4 +213,26 @@ fn manual_and_completions_know_every_command() {
         assert!(file.exists(), "{}", file.display());
     }
     assert!(folder.path().join("pages/deepram-pool-rollback.1").exists());
+}
+
+#[test]
+fn a_device_that_holds_a_pool_is_overwritten_with_force_alone() {
+    let folder = folder();
+    let image = folder.path().join("image");
+    std::fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+    let losetup = std::process::Command::new("losetup").args(["--find", "--show"]).arg(&image).output();
+    let Some(device) = losetup.ok().filter(|output| output.status.success()) else {
+        eprintln!("skipped: no loop device can be made here (losetup, as root)");
+        return;
+    };
+    let device = String::from_utf8(device.stdout).unwrap().trim().to_owned();
+    let create = |more: &[&str]| {
+        deepram(folder.path(), &[&["pool", "create", &device, "--size", "4M"], more].concat())
+    };
+    let (first, second, forced) = (create(&[]), create(&[]), create(&["--force"]));
+    let _ = std::process::Command::new("losetup").args(["--detach", &device]).status();
+    assert!(first.good().starts_with(&format!("created {device}")));
+    let error = second.error(1);
+    assert!(error.contains("a deepram pool") && error.contains("--force"), "{error}");
+    forced.good();
 }

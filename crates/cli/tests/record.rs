@@ -95,7 +95,7 @@ fn a_failure_leaves_nothing_behind() {
     }
     let folder = folder();
     let (status, said) = record(folder.path(), &[], &["no-such-program-here"]);
-    assert!(status == 1 && said.contains("no such program"), "{said}");
+    assert!(status == 127 && said.contains("no such program"), "{said}");
     let (status, said) = record(folder.path(), &["--dram", "1MiB"], &["/bin/true"]);
     assert!(status == 2 && said.contains("--dram"), "given twice: {said}");
     assert_eq!(files(folder.path()), Vec::<String>::new());

@@ -4,7 +4,12 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
 use crate::device::ALIGN;
+
+/// Buffers from this size on are mappings of their own: the allocator would keep what was freed, beyond the DRAM budget.
+const MAPPED: usize = 128 << 10;
 
 /// A byte buffer whose address and length are multiples of [`ALIGN`].
 pub(crate) struct AlignedBuf {
@@ -18,8 +23,15 @@ impl AlignedBuf {
     pub(crate) fn zeroed(len: usize) -> Self {
         let len = len.max(1).next_multiple_of(ALIGN);
         let layout = Self::layout(len);
-        // SAFETY: `layout` has a non-zero size.
-        let ptr = unsafe { alloc_zeroed(layout) };
+        let ptr = if len >= MAPPED {
+            let access = ProtFlags::READ | ProtFlags::WRITE;
+            // SAFETY: a new mapping at an address that the kernel chooses.
+            let mapped = unsafe { mmap_anonymous(std::ptr::null_mut(), len, access, MapFlags::PRIVATE) };
+            mapped.map_or(std::ptr::null_mut(), <*mut _>::cast)
+        } else {
+            // SAFETY: `layout` has a non-zero size.
+            unsafe { alloc_zeroed(layout) }
+        };
         let Some(ptr) = NonNull::new(ptr) else { handle_alloc_error(layout) };
         Self { ptr, len }
     }
@@ -47,8 +59,14 @@ impl DerefMut for AlignedBuf {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with the same layout, freed once.
-        unsafe { dealloc(self.ptr.as_ptr(), Self::layout(self.len)) }
+        if self.len >= MAPPED {
+            // SAFETY: mapped in `zeroed` with this length, and owned by `self`.
+            let unmapped = unsafe { munmap(self.ptr.as_ptr().cast(), self.len) };
+            unmapped.expect("a mapping of our own can be unmapped");
+        } else {
+            // SAFETY: allocated in `zeroed` with the same layout, freed once.
+            unsafe { dealloc(self.ptr.as_ptr(), Self::layout(self.len)) }
+        }
     }
 }
 

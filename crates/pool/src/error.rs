@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use deepram_core::{Addr, AddrError, Bytes, Epoch, VolumeError};
 
 use crate::format::FormatError;
+use crate::process::ForkedChild;
 use crate::region::WatchError;
 
 /// Any failure of a pool operation. Unless an error says otherwise the pool stays usable.
@@ -110,6 +111,33 @@ pub enum PoolError {
         needed: Bytes,
         /// Bytes available.
         available: Bytes,
+    },
+    /// A part of the log that was durable is damaged: tokens that were given out are lost.
+    #[error(
+        "{device}: batch {batch} of the log is damaged, which was durable: {}; token {kept} is the last that can be recovered: open the pool at it (`deepram pool check --repair` does), which gives up what came later",
+        lost_tokens(*kept, *lost)
+    )]
+    LogDamaged {
+        /// The device's name.
+        device: String,
+        /// Number of the damaged batch.
+        batch: u64,
+        /// The newest token found behind the damage.
+        lost: Option<Epoch>,
+        /// The last token before it.
+        kept: Epoch,
+    },
+    /// A record of the line log that was durable is damaged: persisted bytes are lost.
+    #[error(
+        "{device}: record {record} of the line log is damaged, which was durable: the bytes that it and later records persisted since token {kept} are lost; open the pool at that token (`deepram pool check --repair` does), which keeps the records before it"
+    )]
+    LineLogDamaged {
+        /// The device's name.
+        device: String,
+        /// Number of the damaged record.
+        record: u64,
+        /// The last token.
+        kept: Epoch,
     },
     /// More lines were persisted since the last token than the line log holds.
     #[error(
@@ -217,6 +245,24 @@ pub enum PoolError {
         /// The file.
         path: PathBuf,
     },
+    /// A device holds something that would be lost.
+    #[error(
+        "{device} holds {what}, which a new pool would destroy: give another device, or ask for that (`--force`, CreateOptions::overwrite)"
+    )]
+    Holds {
+        /// The device's name.
+        device: String,
+        /// What it holds, with an article.
+        what: String,
+    },
+    /// A block device is in use.
+    #[error(
+        "{} is in use: it is mounted, part of a volume or RAID, used for swapping, or open as a pool", path.display()
+    )]
+    InUse {
+        /// The block device.
+        path: PathBuf,
+    },
     /// Another process has the pool open.
     #[error("{} is open as a pool in another process", path.display())]
     Busy {
@@ -234,6 +280,15 @@ pub enum PoolError {
     /// The pool was closed through another handle.
     #[error("the pool is closed")]
     Closed,
+    /// The pool was opened by another process, from which this one was forked.
+    #[error(transparent)]
+    ForkedChild(#[from] ForkedChild),
+    /// The pool cannot go on: see the message.
+    #[error("the pool has stopped: {why}; close it and open it again: it is at its last token then")]
+    Stopped {
+        /// Why.
+        why: String,
+    },
     /// The pool was opened for reading only.
     #[error("the pool is open for reading only")]
     ReadOnly,
@@ -241,3 +296,11 @@ pub enum PoolError {
 
 /// The result of a pool operation.
 pub type Result<T> = std::result::Result<T, PoolError>;
+
+fn lost_tokens(kept: Epoch, lost: Option<Epoch>) -> String {
+    match lost {
+        Some(lost) if lost.0 > kept.0 + 1 => format!("tokens {} to {lost} are lost", kept.0 + 1),
+        Some(lost) if lost > kept => format!("token {lost} is lost"),
+        _ => format!("what followed token {kept} is lost"),
+    }
+}

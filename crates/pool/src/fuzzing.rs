@@ -47,7 +47,7 @@ impl Device for Bytes {
 pub fn sites(device: &[u8]) -> crate::Result<Vec<Site>> {
     let recovery = Recovery::read(Arc::new(Bytes(device.to_vec())), Arc::default())?;
     let open = recovery.newest();
-    recovery.finish(open, 1 << 20)?.sites()
+    recovery.finish(open, 1 << 20, false)?.sites()
 }
 
 /// The checksum that fits a site.

@@ -42,6 +42,7 @@ pub mod pager;
 #[doc(hidden)]
 pub mod peer;
 mod pool;
+mod process;
 mod region;
 mod ring;
 mod serving;
@@ -58,6 +59,7 @@ pub use error::{PoolError, Result};
 pub use format::{FormatError, VERSION as FORMAT_VERSION};
 pub use options::{CreateOptions, FaultOptions, LoadOptions, Mapping, OpenOptions};
 pub use pool::{History, Info, Inspection, Lifetime, Permissions, Persist, Pool, Root};
+pub use process::ForkedChild;
 pub use region::WatchError;
 pub use stats::Stats;
 pub use store::{DamagedSegment, Report};

@@ -179,7 +179,7 @@ impl TransactionLog {
         }
         let log = Self::with(pool, name, root.addr, slots, low);
         let (pieces, free) = log.scan(low)?;
-        let mut state = log.state();
+        let mut state = log.state()?;
         state.free = free;
         // Of a transaction that is not complete the number is used up all the same.
         state.next = pieces.keys().last().map_or(low, |last| last + 1).max(1);
@@ -201,8 +201,10 @@ impl TransactionLog {
         Self { pool: pool.clone(), name: name.into(), addr, slots, state: Mutex::new(state) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+    /// In a forked child another thread may have had the lock: the pool is asked first.
+    fn state(&self) -> Result<MutexGuard<'_, State>> {
+        self.pool.ensure_live()?;
+        Ok(lock(&self.state))
     }
 
     fn header(&self, low: u64) -> Vec<u8> {
@@ -225,8 +227,11 @@ impl TransactionLog {
     }
 
     /// What the next transaction's sequence will be.
-    pub fn next_sequence(&self) -> u64 {
-        self.state().next
+    ///
+    /// # Errors
+    /// [`PoolError::Closed`], [`PoolError::ForkedChild`].
+    pub fn next_sequence(&self) -> Result<u64> {
+        Ok(self.state()?.next)
     }
 
     /// The transactions that are committed and not truncated, in the order of their commits.
@@ -234,7 +239,7 @@ impl TransactionLog {
     /// # Errors
     /// As [`Pool::read`].
     pub fn committed(&self) -> Result<Vec<Committed>> {
-        let low = self.state().low;
+        let low = self.state()?.low;
         let (pieces, _) = self.scan(low)?;
         let found = pieces
             .into_iter()
@@ -247,7 +252,7 @@ impl TransactionLog {
     /// # Errors
     /// As [`Pool::persist`]: nothing is given up then.
     pub fn truncate(&self, below: u64) -> Result<()> {
-        let mut state = self.state();
+        let mut state = self.state()?;
         let low = below.max(state.low);
         self.pool.write(self.addr, &self.header(low))?;
         self.pool.persist(self.addr, HEADER as u64)?;
@@ -282,7 +287,7 @@ impl TransactionLog {
     fn write(&self, bytes: &[u8]) -> Result<(u64, Persist)> {
         let count = bytes.len().div_ceil(PIECE).max(1);
         let (sequence, slots) = {
-            let mut state = self.state();
+            let mut state = self.state()?;
             if count > MOST_PIECES || count > state.free.len() {
                 let (needed, free) = (count * SLOT, state.free.len() * SLOT);
                 return Err(PoolError::TransactionLogFull {

@@ -1,7 +1,7 @@
 //! What a caller chooses when a pool is created or opened.
 
 use deepram_core::migration::ThresholdOptions;
-use deepram_core::{Bytes, Retention, SegmentSize};
+use deepram_core::{Bytes, Epoch, Retention, SegmentSize};
 
 use crate::error::{PoolError, Result};
 use crate::pager::Policy;
@@ -25,6 +25,9 @@ pub struct CreateOptions {
     /// Address at which the pool is mapped; `None` for one of our choice, the same at every
     /// opening. A multiple of 64 KiB.
     pub base: Option<u64>,
+    /// Whether a block device may be overwritten that holds a pool, a known file system, or a part of a volume: its marks
+    /// are wiped then. What is mounted or in use in another way is never overwritten, and neither is a file.
+    pub overwrite: bool,
 }
 
 impl CreateOptions {
@@ -38,6 +41,7 @@ impl CreateOptions {
             segment: SegmentSize::K4,
             retention: Retention::KeepLast(8),
             base: None,
+            overwrite: false,
         }
     }
 
@@ -76,6 +80,10 @@ pub struct OpenOptions {
     /// Which segment leaves the DRAM cache; `None` for CLOCK with one bit (`deepram_core::cache::Clock`). The use of
     /// a resident segment through a pointer is not seen: a policy learns of first stores and of accesses by call.
     pub policy: Option<Policy>,
+    /// Opens the pool at this token and gives up whatever the log says after it: how to go on where the log is
+    /// damaged ([`PoolError::LogDamaged`], [`PoolError::LineLogDamaged`]). A commit of the token must be in the log, or
+    /// the token be that of the last checkpoint. Lines that were persisted are kept as far as they can be read.
+    pub at_token: Option<Epoch>,
 }
 
 /// The threads that serve the faults of the mapped address.
@@ -104,7 +112,7 @@ impl OpenOptions {
     #[must_use]
     pub fn new(dram: u64) -> Self {
         let (mapping, loads, faults) = Default::default();
-        Self { dram, mapping, base: None, loads, faults, policy: None }
+        Self { dram, mapping, base: None, loads, faults, policy: None, at_token: None }
     }
 
     /// The same with another mapping.
@@ -125,6 +133,13 @@ impl OpenOptions {
     #[must_use]
     pub fn faults(mut self, faults: FaultOptions) -> Self {
         self.faults = faults;
+        self
+    }
+
+    /// The same at this token, giving up whatever the log says after it.
+    #[must_use]
+    pub fn at_token(mut self, token: Epoch) -> Self {
+        self.at_token = Some(token);
         self
     }
 

@@ -366,8 +366,8 @@ fn a_new_pool_has_one_token_and_it_is_the_empty_state() {
         let world: World = world;
         let pool = shape.open(&devices(&base)).unwrap();
         world.verify(&pool).unwrap();
-        assert_eq!(pool.history().len(), 1);
-        let token = pool.history()[0].token;
+        assert_eq!(pool.history().unwrap().len(), 1);
+        let token = pool.history().unwrap()[0].token;
         let addr = pool.alloc(PAGE, Permanent).unwrap();
         pool.set_root("a", addr, 1).unwrap();
         pool.sync().unwrap();

@@ -232,6 +232,14 @@ fn threads_that_fault_one_segment_share_one_read_and_all_go_on() {
 
 /// While a handler has read the old bytes and not yet installed them, `change` happens. Returns what the fault brought.
 fn overtaken(change: impl Fn(&Pool, Addr, deepram_pool::Epoch)) -> u64 {
+    overtaken_by(|_, _, table| assert_ne!(table[0].load(Relaxed), u64::MAX), change)
+}
+
+/// The same for any reason to read: `read` is done while the device holds the next read up.
+fn overtaken_by(
+    read: impl Fn(&Pool, Addr, &Words) + Sync,
+    change: impl Fn(&Pool, Addr, deepram_pool::Epoch),
+) -> u64 {
     let device = FaultyDevice::new(80 * MIB);
     let handle: Vec<Arc<dyn Device>> = vec![Arc::new(device.clone())];
     Pool::create_on(handle, &CreateOptions::new(8 * MIB)).unwrap();
@@ -247,12 +255,13 @@ fn overtaken(change: impl Fn(&Pool, Addr, deepram_pool::Epoch)) -> u64 {
     pool.cold(first, 2 * MIB).unwrap();
     gate.armed.store(true, SeqCst);
     std::thread::scope(|scope| {
-        let faulting = scope.spawn(|| table[0].load(Relaxed));
+        let reading = scope.spawn(|| read(&pool, first, &table));
         gate.until_held();
         change(&pool, first, token);
         gate.let_go();
-        faulting.join().unwrap()
-    })
+        reading.join().unwrap();
+    });
+    table[0].load(Relaxed)
 }
 
 #[test]
@@ -273,6 +282,16 @@ fn a_fault_whose_contents_change_while_it_is_read_brings_the_new_ones() {
         pool.free(first.offset_by(2 * MIB).unwrap(), 1 << 16).unwrap();
     });
     assert_eq!(other, 2);
+}
+
+#[test]
+fn what_is_read_ahead_while_its_contents_change_is_read_again() {
+    if !mappable() {
+        return;
+    }
+    let announce = |pool: &Pool, first: Addr, _: &Words| pool.will_need(first, 1).unwrap();
+    assert_eq!(overtaken_by(announce, |_, _, _| {}), 2);
+    assert_eq!(overtaken_by(announce, |pool, _, token| pool.rollback(token).unwrap()), 1);
 }
 
 // -- Errors ------------------------------------------------------------------------------------

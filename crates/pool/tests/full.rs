@@ -150,7 +150,7 @@ fn older_tokens_give_way_before_a_write_fails() {
             }
             runner.step(&Step::Sync).unwrap_or_else(|Stopped(e)| panic!("{segment:?}, round {round}: {e}"));
         }
-        let kept = runner.pool().history().len();
+        let kept = runner.pool().history().unwrap().len();
         assert!((2..60).contains(&kept), "{kept} tokens are left of 61");
         verify(&runner, "tokens given way");
     }
@@ -163,7 +163,7 @@ fn a_rollback_and_a_dropped_token_make_room() {
         let pages = runner.shape.pages;
         runner.step(&alloc(pages)).unwrap();
         runner.step(&Step::Sync).unwrap();
-        let token = runner.pool().history().last().unwrap().token;
+        let token = runner.pool().history().unwrap().last().unwrap().token;
         let (error, _) = fill(&mut runner, 1, 1000);
         assert_no_space(&error);
         runner.pool().rollback(token).unwrap();
@@ -216,7 +216,7 @@ fn memory_is_rewritten_again_and_again_between_two_syncs() {
         };
         rewrite(0..1);
         rewrite(1..6);
-        assert!(runner.pool().history().len() >= 2, "the token before stays");
+        assert!(runner.pool().history().unwrap().len() >= 2, "the token before stays");
         verify(&runner, "rewritten");
     }
 }

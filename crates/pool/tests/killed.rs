@@ -180,7 +180,7 @@ fn whatever_moment_a_process_is_killed_at_its_last_sync_is_there() {
             expected.advance_to(found);
             expected.compare(&pool, "after a kill");
             if kill % 10 == 9 {
-                let tokens: Vec<Epoch> = pool.history().iter().map(|h| h.token).collect();
+                let tokens: Vec<Epoch> = pool.history().unwrap().iter().map(|h| h.token).collect();
                 if tokens.len() > 2 && expected.undo.len() > 1 && expected.step_back() {
                     pool.rollback(tokens[tokens.len() - 2]).unwrap();
                     expected.compare(&pool, "after a rollback");

@@ -243,7 +243,7 @@ fn a_read_that_a_store_and_its_write_back_overtake_is_repeated() {
 fn a_read_that_a_rollback_overtakes_is_repeated() {
     let rolled_back = overtaken(false, |pool, _| {
         // The word was written to once more before the last token.
-        let tokens = pool.history();
+        let tokens = pool.history().unwrap();
         pool.rollback(tokens[tokens.len() - 2].token).unwrap();
     });
     assert_eq!(rolled_back, (word(3), word(3)));

@@ -88,7 +88,7 @@ fn a_rollback_returns_to_each_token_in_turn() {
         assert_eq!(byte(&pool, addr.offset_by(n as u64 + 1).unwrap()), n as u8 + 1);
         assert_eq!(byte(&pool, addr.offset_by(n as u64 + 2).unwrap()), n as u8 + 1);
         assert_eq!(byte(&pool, addr), 0);
-        assert_eq!(pool.history().last().unwrap().token, *token);
+        assert_eq!(pool.history().unwrap().last().unwrap().token, *token);
     }
     // A rollback is durable.
     pool.abandon().unwrap();
@@ -237,12 +237,12 @@ fn old_tokens_go_as_retention_says_and_say_so() {
         })
         .collect();
     for _ in 0..400 {
-        if pool.history().len() <= 2 {
+        if pool.history().unwrap().len() <= 2 {
             break;
         }
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    assert_eq!(pool.history().iter().map(|h| h.token).collect::<Vec<_>>(), tokens[4..]);
+    assert_eq!(pool.history().unwrap().iter().map(|h| h.token).collect::<Vec<_>>(), tokens[4..]);
     let error = pool.rollback(tokens[0]).unwrap_err().to_string();
     assert!(error.contains("reclaimed") && error.contains(&tokens[4].to_string()), "{error}");
     let never = pool.rollback(Epoch(1000)).unwrap_err().to_string();

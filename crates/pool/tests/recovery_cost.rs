@@ -40,7 +40,7 @@ fn read_by_opening(size: u64, syncs: u64) -> u64 {
     let pool = Pool::open_on(devices(&device), &options).unwrap();
     // Where each of the two streams ends, the rest of a block and the one after are looked at: a
     // cost that does not grow beyond the largest block.
-    let ends = 4 * pool.info().block.0;
+    let ends = 4 * pool.info().unwrap().block.0;
     let read = device.stats().read_bytes;
     pool.abandon().unwrap();
     read.saturating_sub(ends)

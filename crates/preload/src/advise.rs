@@ -6,12 +6,26 @@ use deepram_pool::pager::{PAGE, Pager};
 use libc::{c_int, c_uint, c_void, size_t};
 
 use crate::inside::enter;
-use crate::kernel;
 use crate::malloc::set_errno;
 use crate::marks::marks;
-use crate::memory::{is_range, pager, whole};
+use crate::memory::{is_range, pager, pager_of, whole};
+use crate::{early, kernel};
 
 const MADV_DONTNEED_LOCKED: c_int = 24;
+/// What may be done to memory before there is a pager that it will have: it says nothing of later.
+const EARLY: [c_int; 11] = [
+    libc::MADV_DONTFORK,
+    libc::MADV_DOFORK,
+    libc::MADV_WIPEONFORK,
+    libc::MADV_KEEPONFORK,
+    libc::MADV_DONTNEED,
+    libc::MADV_FREE,
+    libc::MADV_WILLNEED,
+    libc::MADV_COLD,
+    libc::MADV_PAGEOUT,
+    libc::MADV_NORMAL,
+    libc::MADV_RANDOM,
+];
 const MADV_GUARD_INSTALL: c_int = 102;
 const MADV_GUARD_REMOVE: c_int = 103;
 
@@ -24,27 +38,47 @@ fn others(pager: &Pager, start: usize, len: usize, mut call: impl FnMut(usize, u
 #[unsafe(no_mangle)]
 pub extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_int) -> c_int {
     let start = at.addr();
-    match pager().filter(|_| is_range(start, len)) {
+    let pager =
+        if EARLY.contains(&advice) { pager().filter(|_| is_range(start, len)) } else { pager_of(start, len) };
+    match pager {
         Some(pager) => enter(move || advise_inside(pager, start, len, advice)),
-        None => kernel::madvise(start, len, advice),
+        None if early::is_on() && is_range(start, len) && is_for_forks(advice) => {
+            enter(move || advise_for_forks(start, len, advice))
+        }
+        None => {
+            if let libc::MADV_MERGEABLE | MADV_GUARD_INSTALL = advice {
+                early::keep(start, len);
+            }
+            kernel::madvise(start, len, advice)
+        }
     }
+}
+
+/// Whether it is about what a forked child gets.
+fn is_for_forks(advice: c_int) -> bool {
+    let for_forks = [libc::MADV_DONTFORK, libc::MADV_DOFORK, libc::MADV_WIPEONFORK, libc::MADV_KEEPONFORK];
+    for_forks.contains(&advice)
+}
+
+fn advise_for_forks(start: usize, len: usize, advice: c_int) -> c_int {
+    let result = kernel::madvise(start, len, advice);
+    if result == 0 {
+        let (mut marks, end) = (marks(), start + whole(len));
+        match advice {
+            libc::MADV_DONTFORK => marks.left_out.insert(start, end),
+            libc::MADV_DOFORK => marks.left_out.remove(start, end),
+            libc::MADV_WIPEONFORK => marks.wiped.insert(start, end),
+            _ => marks.wiped.remove(start, end),
+        }
+    }
+    result
 }
 
 fn advise_inside(pager: &Pager, start: usize, len: usize, advice: c_int) -> c_int {
     let plain = || kernel::madvise(start, len, advice);
     let (len_whole, end) = (whole(len), start + whole(len));
-    if let libc::MADV_DONTFORK | libc::MADV_DOFORK | libc::MADV_WIPEONFORK | libc::MADV_KEEPONFORK = advice {
-        let result = plain();
-        if result == 0 {
-            let mut marks = marks();
-            match advice {
-                libc::MADV_DONTFORK => marks.left_out.insert(start, end),
-                libc::MADV_DOFORK => marks.left_out.remove(start, end),
-                libc::MADV_WIPEONFORK => marks.wiped.insert(start, end),
-                _ => marks.wiped.remove(start, end),
-            }
-        }
-        return result;
+    if is_for_forks(advice) {
+        return advise_for_forks(start, len, advice);
     }
     if !pager.manages_any(start, len_whole) {
         if let libc::MADV_MERGEABLE | MADV_GUARD_INSTALL = advice {
@@ -111,7 +145,7 @@ pub extern "C" fn munlock(at: *const c_void, len: size_t) -> c_int {
 /// The system's. Locking everything would leave nothing to page: only later calls of `mlock` count.
 #[unsafe(no_mangle)]
 pub extern "C" fn mlockall(flags: c_int) -> c_int {
-    if pager().is_none() {
+    if !early::is_on() {
         return kernel::mlockall(flags);
     }
     let all = libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT;
@@ -132,9 +166,16 @@ pub extern "C" fn munlockall() -> c_int {
 }
 
 fn lock(start: usize, len: usize, locked: bool, kernel: impl Fn(usize, usize) -> c_int + 'static) -> c_int {
-    match pager() {
+    let first = start / PAGE * PAGE;
+    let whole = (start - first).checked_add(len).map(whole);
+    match whole.and_then(|whole| pager_of(first, whole)) {
         Some(pager) => enter(move || lock_inside(pager, start, len, locked, kernel)),
-        None => kernel(start, len),
+        None => {
+            if let (true, Some(whole)) = (locked, whole) {
+                early::keep(first, whole);
+            }
+            kernel(start, len)
+        }
     }
 }
 

@@ -4,18 +4,27 @@
 use libc::{c_char, c_int, c_uint, c_void};
 
 use crate::inside::enter;
-use crate::memory::pager;
 use crate::next::stand_before;
-use crate::setup;
+use crate::{early, setup};
 
 /// A device may store to memory from now on.
 pub(crate) fn expect() {
-    let Some(pager) = pager() else { return };
-    enter(move || {
-        if let Err(error) = pager.expect_direct() {
-            setup::complain(&format!("direct I/O into paged memory may be lost: {error}"));
-        }
-    });
+    if early::is_on() {
+        enter(expect_inside);
+    }
+}
+
+pub(crate) fn expect_inside() {
+    let Some(pager) = setup::pager() else { return early::expect_direct() };
+    if let Err(error) = pager.expect_direct() {
+        setup::complain(&format!("direct I/O into paged memory may be lost: {error}"));
+    }
+}
+
+fn note_inside(flags: c_int) {
+    if flags & libc::O_DIRECT != 0 {
+        expect_inside();
+    }
 }
 
 /// A file is opened with these flags, or given them.
@@ -32,7 +41,7 @@ pub(crate) fn note_control(command: c_int, argument: usize) {
     }
 }
 
-/// Descriptors that are open for that when the program begins.
+/// Descriptors that are open for that when the pager begins.
 pub(crate) fn note_inherited() {
     let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return };
     let numbers = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -40,7 +49,7 @@ pub(crate) fn note_inherited() {
         // SAFETY: asks for flags; a descriptor that is closed by now has none.
         let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
         if flags >= 0 && !crate::descriptors::is_ours(fd) {
-            note(flags);
+            note_inside(flags);
         }
     }
 }

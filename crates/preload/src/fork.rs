@@ -1,25 +1,29 @@
 //! Forks: everything at rest, then a pager of its own for the child. By `fork`, by `_Fork`, which calls no
 //! handlers, and by `clone` where the child has memory of its own ([`copy`]). The thread that forks is on a stack that is
-//! not paged meanwhile: nobody serves its faults.
+//! not paged meanwhile: nobody serves its faults. Everything is at rest for the system call alone (`dispatch.rs`): what the C library
+//! does before and after it may use memory, and so may threads for which it waits.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use deepram_pool::pager::Forking;
-use libc::{c_char, c_int, c_void, pid_t};
+use deepram_pool::pager::{Forking, Pager};
+use libc::{c_char, c_int, c_long, c_void, pid_t};
 
 use crate::descriptors::aloft;
-use crate::inside::{self, Inside, Quiet, apart};
+use crate::inside::{Inside, Quiet, apart};
 use crate::malloc::{errno, set_errno};
 use crate::marks::{Marks, marks};
 use crate::next::stand_before;
-use crate::{HEAP, heap, large, next, setup};
+use crate::stacks::aside;
+use crate::{HEAP, dispatch, early, heap, helpers, kernel, large, next, setup, users};
 
 pub mod copy;
 
 /// What is held from before a fork to after it.
 struct Held {
     forking: Option<Forking<'static>>,
+    _start: MutexGuard<'static, ()>,
+    dispatch: MutexGuard<'static, dispatch::Forking>,
     heap: heap::Held,
     marks: MutexGuard<'static, Marks>,
     blocks: large::Held,
@@ -45,7 +49,7 @@ pub(crate) fn watch() {
     }
     // SAFETY: the functions stay as long as the library, which is never unloaded.
     let failed = register().is_none_or(|register| unsafe {
-        register(Some(before), Some(parent), Some(child), std::ptr::null_mut()) != 0
+        register(Some(prepare), Some(after_in_parent), Some(after_in_child), std::ptr::null_mut()) != 0
     });
     if failed {
         setup::complain("forks cannot be followed: a forked child may not use paged memory");
@@ -78,13 +82,51 @@ pub unsafe extern "C" fn __register_atfork(
     }
 }
 
-extern "C" fn before() {
-    let Some(pager) = setup::pager() else { return };
+/// The C library is about to fork, and has no handlers to call any more.
+extern "C" fn prepare() {
+    // Where the kernel cannot tell of the moment of the fork, everything is at rest from here on.
+    if early::is_wanted() && !dispatch::begin() {
+        before();
+    }
+}
+
+extern "C" fn after_in_parent() {
+    if !dispatch::end() {
+        parent();
+    }
+}
+
+extern "C" fn after_in_child() {
+    if !dispatch::end() {
+        child();
+    }
+}
+
+/// The fork's system call, made with everything at rest; its result, in parent and child.
+pub(crate) fn at_clone(number: c_long, arguments: [usize; 6]) -> isize {
+    aside(move || {
+        before();
+        let pid = kernel::raw(number, arguments);
+        if pid == 0 {
+            child()
+        } else {
+            parent()
+        }
+        pid
+    })
+}
+
+fn before() {
+    if !early::is_wanted() {
+        return;
+    }
     let (quiet, inside) = (Quiet::new(), Inside::new());
+    // There is a pager, or none until the fork is over.
+    let start = setup::hold();
     // Whoever has them may wait for a fault to be served.
     let blocks = large::hold();
-    let forking = match pager.forking() {
-        Ok(forking) => Some(forking),
+    let forking = match setup::pager().map(Pager::forking).transpose() {
+        Ok(forking) => forking,
         Err(error) => {
             setup::complain(&format!(
                 "a fork cannot be followed ({error}): the child must not use its memory"
@@ -92,9 +134,18 @@ extern "C" fn before() {
             None
         }
     };
-    let marks = marks();
+    let (marks, dispatch) = (marks(), dispatch::hold());
     // Nothing may be allocated from here on.
-    let held = Held { forking, heap: HEAP.hold(), marks, blocks, _inside: inside, _quiet: quiet };
+    let held = Held {
+        forking,
+        dispatch,
+        heap: HEAP.hold(),
+        marks,
+        blocks,
+        _start: start,
+        _inside: inside,
+        _quiet: quiet,
+    };
     *HELD.lock().unwrap_or_else(PoisonError::into_inner) = Some(Sendable(held));
 }
 
@@ -102,25 +153,34 @@ fn take() -> Option<Held> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner).take().map(|held| held.0)
 }
 
-extern "C" fn parent() {
-    let Some(Held { _quiet, _inside, forking, heap, marks, blocks }) = take() else { return };
-    drop((heap, marks, blocks));
+fn parent() {
+    let Some(Held { _quiet, _inside, _start, forking, dispatch, heap, marks, blocks }) = take() else {
+        return;
+    };
+    drop((heap, dispatch, marks, blocks));
     if let Some(forking) = forking {
         forking.parent();
     }
 }
 
-extern "C" fn child() {
-    let Some(Held { _quiet, _inside, forking, heap, mut marks, blocks }) = take() else { return };
-    drop((heap, blocks));
-    let Some(forking) = forking else { return };
+fn child() {
+    let Some(Held { _quiet, _inside, _start, forking, mut dispatch, heap, mut marks, blocks }) = take()
+    else {
+        return;
+    };
+    dispatch.in_child();
+    helpers::forget();
+    users::forget();
+    drop((heap, dispatch, blocks));
+    setup::moved();
     let left_out = std::mem::take(&mut marks.left_out);
     for (start, end) in left_out.iter() {
         marks.forget(start, end - start);
     }
     let wiped = marks.wiped.clone();
     drop(marks);
-    match inside::starting(|| aloft(|| forking.child(&left_out, &wiped))) {
+    let Some(forking) = forking else { return };
+    match aloft(|| forking.child(&left_out, &wiped)) {
         Ok(pager) => setup::install(pager),
         Err(error) => {
             setup::complain(&format!("a forked child cannot page its memory ({error}); it ends here"));
@@ -140,13 +200,13 @@ pub extern "C" fn _Fork() -> pid_t {
         return -1;
     };
     apart(move || {
-        before();
+        prepare();
         // SAFETY: the C library's function of this name.
         let pid = unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> pid_t>(next)() };
         if pid == 0 {
-            child()
+            after_in_child()
         } else {
-            parent_keeping_errno()
+            keeping_errno(|| after_in_parent())
         }
         pid
     })
@@ -159,9 +219,9 @@ stand_before! {
     forkpty(terminal: *mut c_int, name: *mut c_char, settings: *const c_void, size: *const c_void) -> pid_t, else -1;
 }
 
-/// As [`parent`], between a call and who looks at its error.
-fn parent_keeping_errno() {
+/// Calls `f` between a call and the look at its error.
+fn keeping_errno(f: impl FnOnce()) {
     let before = errno();
-    parent();
+    f();
     set_errno(before);
 }

@@ -2,16 +2,12 @@
 //! it may be the one to serve, or to keep from being served.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use deepram_pool::signals::Blocked;
 use libc::{c_int, c_void};
 
 use crate::malloc::{errno, set_errno};
 use crate::stacks::aside;
-
-/// Threads of the pager are being started, and cannot say so yet: meanwhile everybody is inside.
-static STARTING: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
@@ -99,21 +95,13 @@ impl Drop for Quiet {
     }
 }
 
-/// Calls what starts the pager's threads, and returns when they all have begun.
-pub(crate) fn starting<T>(start: impl FnOnce() -> T) -> T {
-    STARTING.store(true, Relaxed);
-    let result = start();
-    STARTING.store(false, Relaxed);
-    result
-}
-
 /// The thread is one of the pager's for good; its signals are blocked already.
 pub(crate) fn for_good() {
-    DEPTH.set(DEPTH.get() + 1);
-    QUIET.set(QUIET.get() + 1);
+    DEPTH.set(1);
+    QUIET.set(1);
 }
 
 #[inline]
 pub(crate) fn is_inside() -> bool {
-    DEPTH.get() > 0 || STARTING.load(Relaxed)
+    DEPTH.get() > 0
 }

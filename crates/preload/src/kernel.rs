@@ -4,8 +4,8 @@ use libc::{c_int, c_void};
 
 use crate::malloc::set_errno;
 
-/// A call's result as the C library gives it: -1 and `errno`, or the value.
-pub(crate) fn call(number: libc::c_long, arguments: [usize; 6]) -> isize {
+/// A call's result as the kernel gives it: the value, or the number of an error below 0.
+pub(crate) fn raw(number: libc::c_long, arguments: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = arguments;
     let result: isize;
     // SAFETY: the callers pass on what the program asked for, or change memory of the library's own. The kernel keeps
@@ -19,6 +19,12 @@ pub(crate) fn call(number: libc::c_long, arguments: [usize; 6]) -> isize {
             options(nostack),
         );
     }
+    result
+}
+
+/// A call's result as the C library gives it: -1 and `errno`, or the value.
+pub(crate) fn call(number: libc::c_long, arguments: [usize; 6]) -> isize {
+    let result = raw(number, arguments);
     if (-4095..0).contains(&result) {
         set_errno(-result as c_int);
         return -1;
@@ -79,6 +85,41 @@ pub(crate) fn gettid() -> libc::pid_t {
 
 pub(crate) fn set_tid_address(at: usize) {
     call(libc::SYS_set_tid_address, [at, 0, 0, 0, 0, 0]);
+}
+
+/// `struct sigaction` of the kernel.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Action {
+    pub(crate) handler: usize,
+    pub(crate) flags: u64,
+    pub(crate) restorer: usize,
+    pub(crate) mask: u64,
+}
+
+/// What a signal does.
+pub(crate) fn action(signal: c_int) -> Action {
+    change_action(signal, 0)
+}
+
+/// Sets what a signal does, and returns what it did.
+pub(crate) fn set_action(signal: c_int, new: &Action) -> Action {
+    change_action(signal, std::ptr::from_ref(new).addr())
+}
+
+/// It fails only for numbers that are no signal's.
+fn change_action(signal: c_int, new: usize) -> Action {
+    let mut old = Action { handler: 0, flags: 0, restorer: 0, mask: 0 };
+    raw(libc::SYS_rt_sigaction, [signal as usize, new, (&raw mut old).addr(), size_of::<u64>(), 0, 0]);
+    old
+}
+
+/// Sets which signals of this thread wait, a bit for each, those of the C library as well, and returns which did.
+pub(crate) fn set_blocked(signals: u64) -> u64 {
+    let mut old = 0_u64;
+    let (new, to) = ((&raw const signals).addr(), (&raw mut old).addr());
+    raw(libc::SYS_rt_sigprocmask, [libc::SIG_SETMASK as usize, new, to, size_of::<u64>(), 0, 0]);
+    old
 }
 
 /// Where the thread finds what is its own.

@@ -7,6 +7,7 @@
 //! | [`memory`] | `mmap`, `munmap`, `mremap`, `mprotect` |
 //! | [`advise`] | `madvise`, `mlock` |
 //! | [`threads`] | `pthread_create`: what the C library keeps of a thread stays in DRAM |
+//! | [`users`] | `setuid` and its family: the pager's threads change with the program's |
 //! | [`places`] | where a thread may run (`sched_setaffinity` and its family), and what inherits that: `posix_spawn`, `vfork`, `execve`, `system` and theirs |
 //! | [`descriptors`] | `close`, `close_range`, `dup2`: the pager's descriptors stay |
 //! | [`direct`] | `open` and its family: devices may store to memory by themselves |
@@ -20,8 +21,11 @@
 pub mod advise;
 pub mod descriptors;
 pub mod direct;
+mod dispatch;
+mod early;
 pub mod fork;
 mod heap;
+mod helpers;
 mod inside;
 mod kernel;
 mod large;
@@ -34,6 +38,7 @@ mod setup;
 mod stacks;
 pub mod syscall;
 pub mod threads;
+pub mod users;
 
 #[global_allocator]
 static HEAP: heap::Heap = heap::Heap::new();
@@ -42,9 +47,8 @@ static HEAP: heap::Heap = heap::Heap::new();
 extern "C" fn begin() {
     malloc::prepare();
     setup::begin();
-    if setup::pager().is_some() {
+    if early::is_wanted() {
         fork::watch();
-        direct::note_inherited();
     }
 }
 

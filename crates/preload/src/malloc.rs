@@ -55,6 +55,15 @@ fn is_own(at: *mut c_void) -> bool {
     HEAP.owns(at.addr())
 }
 
+/// `mi_option_disallow_arena_alloc`.
+const NO_ARENAS: mi::mi_option_t = 26;
+
+/// Has mimalloc map what it needs, and no more, while there is no pager; or take it from large mappings.
+pub(crate) fn use_arenas(used: bool) {
+    // SAFETY: an option that may be changed at any time.
+    unsafe { mi::mi_option_set_enabled(NO_ARENAS, !used) }
+}
+
 /// Has mimalloc set itself up while there is one thread.
 pub(crate) fn prepare() {
     // SAFETY: a block that is freed at once.

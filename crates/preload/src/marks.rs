@@ -9,6 +9,8 @@ pub(crate) struct Marks {
     /// Mappings that are too small to be paged, while there are few of them. They are, once they grow; so none is among them of which
     /// the kernel was asked anything that rules that out.
     pub(crate) small: Spans,
+    /// Mappings that will be paged when the process gets its pager.
+    pub(crate) early: Spans,
     /// Reserved memory that nobody can use yet: paged from when it is opened.
     pub(crate) reserved: Spans,
     /// A forked child does not get it (`MADV_DONTFORK`).
@@ -21,6 +23,7 @@ pub(crate) struct Marks {
 
 static MARKS: Mutex<Marks> = Mutex::new(Marks {
     small: Spans::new(),
+    early: Spans::new(),
     reserved: Spans::new(),
     left_out: Spans::new(),
     wiped: Spans::new(),
@@ -32,8 +35,25 @@ pub(crate) fn marks() -> MutexGuard<'static, Marks> {
 }
 
 impl Marks {
-    fn all(&mut self) -> [&mut Spans; 5] {
-        [&mut self.small, &mut self.reserved, &mut self.left_out, &mut self.wiped, &mut self.keyed]
+    fn all(&mut self) -> [&mut Spans; 6] {
+        [
+            &mut self.small,
+            &mut self.early,
+            &mut self.reserved,
+            &mut self.left_out,
+            &mut self.wiped,
+            &mut self.keyed,
+        ]
+    }
+
+    /// Whether anything in the range is to be paged one day.
+    pub(crate) fn touches(&self, start: usize, end: usize) -> bool {
+        [&self.early, &self.reserved].into_iter().any(|spans| !spans.within(start, end).is_empty())
+    }
+
+    /// The same, or is known for anything else.
+    pub(crate) fn touches_any(&mut self, start: usize, end: usize) -> bool {
+        self.all().into_iter().any(|spans| !spans.within(start, end).is_empty())
     }
 
     /// The range is unmapped, or mapped anew.

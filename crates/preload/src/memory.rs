@@ -11,19 +11,32 @@ use libc::{c_int, c_void, size_t};
 
 use crate::inside::{enter, is_inside};
 use crate::malloc::set_errno;
-use crate::marks::marks;
+use crate::marks::{Marks, marks};
 use crate::stacks::note_paged;
-use crate::{kernel, setup};
+use crate::{early, kernel, setup};
 
 /// Smaller mappings are not worth it, unless they add up to more than this part of the DRAM.
-const LEAST: usize = 256 << 10;
-const SMALL_SHARE: usize = 16;
+pub(crate) const LEAST: usize = 256 << 10;
+pub(crate) const SMALL_SHARE: usize = 16;
 /// Shared ones are a file each.
 const LEAST_SHARED: usize = 1 << 20;
 
 /// The pager, unless the call is the library's own.
 pub(crate) fn pager() -> Option<&'static Pager> {
     if is_inside() { None } else { setup::pager() }
+}
+
+/// The pager, for a call that changes this range; it is started if the range is to be paged.
+pub(crate) fn pager_of(start: usize, len: usize) -> Option<&'static Pager> {
+    if !is_range(start, len) || is_inside() {
+        return None;
+    }
+    if setup::pager().is_none() && early::is_wanted() {
+        enter(move || {
+            early::touch(start, len);
+        });
+    }
+    setup::pager()
 }
 
 pub(crate) fn whole(len: usize) -> usize {
@@ -39,7 +52,7 @@ fn manage(pager: &Pager, start: usize, len: usize) {
     manage_what(pager, start, len, true);
 }
 
-fn manage_what(pager: &Pager, start: usize, len: usize, fresh: bool) {
+pub(crate) fn manage_what(pager: &Pager, start: usize, len: usize, fresh: bool) {
     note_paged(start, len);
     // SAFETY: the mapping is private and anonymous, and new where it is fresh; its owner unmaps it through this library.
     if let Err(error) = unsafe { pager.manage(start, len, fresh) } {
@@ -74,11 +87,38 @@ fn mapped(at: *mut c_void) -> Option<*mut c_void> {
 fn map(at: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> *mut c_void {
     match pager() {
         Some(pager) => enter(move || map_inside(pager, at.addr(), len, prot, flags, fd, offset)),
+        None if early::is_on() => enter(move || early::map(at.addr(), len, prot, flags, fd, offset)),
         None => kernel::mmap(at.addr(), len, prot, flags, fd, offset),
     }
 }
 
-fn map_inside(
+/// What a call of `mmap` asks for.
+pub(crate) struct Kind {
+    /// It takes the place of what is there.
+    pub(crate) fixed: bool,
+    /// Private memory that may be paged.
+    pub(crate) private: bool,
+    /// Shared memory that may be paged.
+    pub(crate) shared: bool,
+}
+
+impl Kind {
+    pub(crate) fn of(len: usize, prot: c_int, flags: c_int) -> Self {
+        let special = libc::MAP_HUGETLB | libc::MAP_GROWSDOWN | libc::MAP_STACK | libc::MAP_LOCKED;
+        let anonymous = flags & libc::MAP_ANONYMOUS != 0 && flags & special == 0;
+        let kind = flags & libc::MAP_TYPE;
+        Self {
+            fixed: flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) == libc::MAP_FIXED,
+            private: anonymous && kind == libc::MAP_PRIVATE,
+            shared: anonymous
+                && kind == libc::MAP_SHARED
+                && len >= LEAST_SHARED
+                && prot & libc::PROT_EXEC == 0,
+        }
+    }
+}
+
+pub(crate) fn map_inside(
     pager: &Pager,
     start: usize,
     len: usize,
@@ -88,14 +128,7 @@ fn map_inside(
     offset: i64,
 ) -> *mut c_void {
     let plain = || kernel::mmap(start, len, prot, flags, fd, offset);
-    let fixed = flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) == libc::MAP_FIXED;
-    let special = libc::MAP_HUGETLB | libc::MAP_GROWSDOWN | libc::MAP_STACK | libc::MAP_LOCKED;
-    let anonymous = flags & libc::MAP_ANONYMOUS != 0 && flags & special == 0;
-    let private = anonymous && flags & libc::MAP_TYPE == libc::MAP_PRIVATE;
-    let shared = anonymous
-        && flags & libc::MAP_TYPE == libc::MAP_SHARED
-        && len >= LEAST_SHARED
-        && prot & libc::PROT_EXEC == 0;
+    let Kind { fixed, private, shared } = Kind::of(len, prot, flags);
     if !(private || shared || fixed) || !is_range(0, len) || (fixed && !is_range(start, len)) {
         return plain();
     }
@@ -177,11 +210,12 @@ pub extern "C" fn munmap(at: *mut c_void, len: size_t) -> c_int {
     let start = at.addr();
     match pager().filter(|_| is_range(start, len)) {
         Some(pager) => enter(move || unmap_inside(pager, start, len)),
+        None if early::is_on() && is_range(start, len) => enter(move || early::unmap(start, len)),
         None => kernel::munmap(start, len),
     }
 }
 
-fn unmap_inside(pager: &Pager, start: usize, len: usize) -> c_int {
+pub(crate) fn unmap_inside(pager: &Pager, start: usize, len: usize) -> c_int {
     match release(pager, start, whole(len)) {
         Some(()) => 0,
         None => -1,
@@ -211,11 +245,12 @@ pub extern "C" fn mremap(
     let (start, to) = (at.addr(), to.addr());
     match pager() {
         Some(pager) => enter(move || remap_inside(pager, start, len, new_len, flags, to)),
+        None if early::is_on() => enter(move || early::remap(start, len, new_len, flags, to)),
         None => kernel::mremap(start, len, new_len, flags, to),
     }
 }
 
-fn remap_inside(
+pub(crate) fn remap_inside(
     pager: &Pager,
     start: usize,
     len: usize,
@@ -224,7 +259,7 @@ fn remap_inside(
     to: usize,
 ) -> *mut c_void {
     let keep = flags & libc::MREMAP_DONTUNMAP != 0;
-    let plain = || relocate(start, (len, new_len), flags, to);
+    let plain = || relocate(&mut marks(), start, (len, new_len), flags, to);
     // A target is given with these alone; otherwise the argument is anything.
     let placed = flags & libc::MREMAP_FIXED != 0;
     if !is_range(start, len.max(1)) || !is_range(0, new_len) || (placed && !is_range(to, new_len)) {
@@ -265,8 +300,13 @@ fn remap_inside(
 }
 
 /// The kernel's `mremap`, and marks go along before another thread can have the place that becomes free.
-fn relocate(start: usize, (len, new_len): (usize, usize), flags: c_int, to: usize) -> *mut c_void {
-    let mut marks = marks();
+pub(crate) fn relocate(
+    marks: &mut Marks,
+    start: usize,
+    (len, new_len): (usize, usize),
+    flags: c_int,
+    to: usize,
+) -> *mut c_void {
     let target = kernel::mremap(start, len, new_len, flags, to);
     if target != libc::MAP_FAILED {
         let keep = flags & libc::MREMAP_DONTUNMAP != 0;
@@ -284,7 +324,7 @@ fn remap_private(
 ) -> *mut c_void {
     let keep = flags & libc::MREMAP_DONTUNMAP != 0;
     let placed = flags & libc::MREMAP_FIXED != 0;
-    let plain = |flags| relocate(start, (old, new), flags, to);
+    let plain = |flags| relocate(&mut marks(), start, (old, new), flags, to);
     if !placed && !keep {
         if new == old {
             return plain(flags);
@@ -345,9 +385,14 @@ pub extern "C" fn pkey_mprotect(at: *mut c_void, len: size_t, prot: c_int, key: 
 
 /// With -1 for a key, protection keys stay as they are.
 fn protect(start: usize, len: usize, prot: c_int, key: c_int) -> c_int {
-    match pager().filter(|_| is_range(start, len)) {
+    match pager_of(start, len) {
         Some(pager) => enter(move || protect_inside(pager, start, len, prot, key)),
-        None => protect_plain(start, len, prot, key),
+        None => {
+            if key != -1 || prot != libc::PROT_READ | libc::PROT_WRITE {
+                early::keep(start, len);
+            }
+            protect_plain(start, len, prot, key)
+        }
     }
 }
 

@@ -5,11 +5,13 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use deepram_pool::pager::{Pager, PagerOptions, SharedBudget};
+use deepram_pool::pager::{Notice, Pager, PagerOptions, SharedBudget};
 
 use crate::descriptors::{self, aloft};
-use crate::inside::{self, Inside};
+use crate::inside::Inside;
+use crate::{early, helpers, malloc, memory};
 
 static PAGER: AtomicPtr<Pager> = AtomicPtr::new(std::ptr::null_mut());
 /// Whose pager that is.
@@ -59,38 +61,122 @@ fn variable(name: &CStr) -> Option<&'static [u8]> {
 pub(crate) fn begin() {
     let _inside = Inside::new();
     let Some(dram) = variable(c"DEEPRAM_RUN_DRAM") else { return };
+    if under_valgrind() {
+        complain(
+            "under Valgrind memory cannot be paged: it runs one thread at a time, and so nobody would serve a thread that waits \
+             for a page; run Valgrind without `deepram run`",
+        );
+        // SAFETY: nothing of the program has begun.
+        unsafe { libc::_exit(1) }
+    }
     let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<u64>().ok();
     let Some(dram) = number(dram) else {
-        complain("DEEPRAM_RUN_DRAM is no number of bytes; the program runs without paging");
-        return;
+        return unpaged(None, "DEEPRAM_RUN_DRAM is no number of bytes");
     };
     let path = |text: &[u8]| PathBuf::from(OsStr::from_bytes(text));
     let directory = variable(c"DEEPRAM_RUN_STORE").map_or_else(std::env::temp_dir, path);
     let mut options = PagerOptions::new(dram, directory);
     options.whole = true;
     options.keep = true;
-    options.on_thread = Some(inside::for_good);
+    options.spawn = Some(helpers::start);
+    options.look = Some(helpers::look);
     options.on_descriptor = Some(descriptors::note);
     if let Some(name) = variable(c"DEEPRAM_RUN_POLICY") {
         match String::from_utf8_lossy(name).parse() {
             Ok(policy) => options.policy = policy,
             Err(error) => {
-                complain(&format!("DEEPRAM_RUN_POLICY: {error}; the program runs without paging"));
-                return;
+                return unpaged(None, &format!("DEEPRAM_RUN_POLICY: {error}"));
             }
         }
     }
     if let Some(limit) = variable(c"DEEPRAM_RUN_LIMIT").and_then(number) {
         options.store_limit = limit;
     }
-    options.shared = variable(c"DEEPRAM_RUN_SHARED").and_then(|text| aloft(|| shared(&path(text))));
     options.record = variable(c"DEEPRAM_RUN_RECORD").map(path);
-    let pager = descriptors::suffice()
-        .and_then(|()| inside::starting(|| aloft(|| Pager::new(options))).map_err(|error| error.to_string()));
-    match pager {
-        Ok(pager) => install(pager),
-        Err(error) => complain(&format!("memory cannot be paged here ({error}); the program runs without")),
+    let shared = variable(c"DEEPRAM_RUN_SHARED").map(path);
+    if let Some(number) = shared.as_deref().and_then(SharedBudget::inherited_number) {
+        descriptors::note(number, true);
     }
+    if is_main()
+        && let Err(error) = descriptors::suffice()
+    {
+        return unpaged(None, &error);
+    }
+    *WANTED.lock().unwrap_or_else(PoisonError::into_inner) = Some((options, shared));
+    moved();
+    malloc::use_arenas(false);
+    early::begin(dram);
+}
+
+/// Whether this program is being run by Valgrind, which loads a library of its own into it.
+fn under_valgrind() -> bool {
+    const LIBRARY: &[u8] = b"vgpreload_";
+    variable(c"LD_PRELOAD").is_some_and(|all| all.windows(LIBRARY.len()).any(|part| part == LIBRARY))
+}
+
+/// Whether this process is the program of the run, and none that it has started.
+fn is_main() -> bool {
+    let main = variable(c"DEEPRAM_RUN_MAIN");
+    main.and_then(|text| std::str::from_utf8(text).ok()?.parse::<u32>().ok()) == Some(std::process::id())
+}
+
+/// Memory of this process cannot be paged. The program of the run ends then; other processes of the run go on, and the first of
+/// them says so.
+fn unpaged(budget: Option<&'static SharedBudget>, why: &str) {
+    if is_main() {
+        complain(&format!("the program's memory cannot be paged: {why}"));
+        // SAFETY: ends the process at once; nothing of it is used afterwards.
+        unsafe { libc::_exit(1) }
+    }
+    if budget.is_none_or(|budget| budget.is_news(Notice::Unpaged)) {
+        let process = std::process::id();
+        complain(&format!(
+            "memory of process {process} cannot be paged: {why}; it runs without, and others like it without a word"
+        ));
+    }
+}
+
+/// What the pager is made of, until it is made.
+static WANTED: Mutex<Option<(PagerOptions, Option<PathBuf>)>> = Mutex::new(None);
+/// Held while the pager is started, and across a fork.
+static START: Mutex<()> = Mutex::new(());
+
+/// Keeps the pager from being started.
+pub(crate) fn hold() -> MutexGuard<'static, ()> {
+    START.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The process's pager, which is started if there is none; none if it cannot be. Whoever calls is inside, and has no marks.
+pub(crate) fn start() -> Option<&'static Pager> {
+    let _one = hold();
+    if pager().is_some() {
+        return pager();
+    }
+    let (mut options, path) = WANTED.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+    // Also where there is no pager: what is said once a run is known there.
+    options.shared = path.as_deref().and_then(|path| aloft(|| shared(path)));
+    let budget = options.shared;
+    let new = descriptors::suffice()
+        .and_then(|()| aloft(|| Pager::new(options)).map_err(|error| error.to_string()));
+    malloc::use_arenas(true);
+    match new {
+        Ok(new) => early::hand_over(|early| {
+            for (start, end) in early {
+                memory::manage_what(&new, *start, end - start, false);
+            }
+            install(new);
+        }),
+        Err(error) => {
+            early::give_up();
+            unpaged(budget, &error);
+        }
+    }
+    pager()
+}
+
+/// The process is the one that has the pager: in a forked child as well.
+pub(crate) fn moved() {
+    PROCESS.store(std::process::id(), Ordering::Relaxed);
 }
 
 /// The budget that all processes of a run share. Without it the process has one of its own, as large.

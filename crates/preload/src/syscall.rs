@@ -4,9 +4,8 @@ use libc::{c_int, c_long, c_uint, c_void};
 
 use crate::fork::copy;
 use crate::malloc::set_errno;
-use crate::memory::pager;
 use crate::places::unkept;
-use crate::{advise, descriptors, direct, fork, kernel, memory, setup};
+use crate::{advise, descriptors, direct, early, fork, helpers, kernel, memory, setup};
 
 /// `IORING_REGISTER_BUFFERS` and `IORING_REGISTER_BUFFERS2`.
 const BUFFERS: [c_uint; 2] = [0, 15];
@@ -122,15 +121,15 @@ extern "C" fn answer(call: *mut Call) -> c_int {
         }
         // A child that goes on in its parent's function can use its stack only if it has a copy.
         // SAFETY: as of the call.
-        libc::SYS_fork | libc::SYS_vfork if pager().is_some() => unsafe { fork::fork() as isize },
+        libc::SYS_fork | libc::SYS_vfork if early::is_on() => unsafe { fork::fork() as isize },
         // SAFETY: as of the call.
-        libc::SYS_clone if pager().is_some() && [a, b] == [libc::SIGCHLD as usize, 0] => unsafe {
+        libc::SYS_clone if early::is_on() && [a, b] == [libc::SIGCHLD as usize, 0] => unsafe {
             fork::fork() as isize
         },
-        libc::SYS_clone if pager().is_some() && a as c_int & libc::CLONE_VM == 0 => {
+        libc::SYS_clone if early::is_on() && a as c_int & libc::CLONE_VM == 0 => {
             child_by_number(a as c_int, [b, c, d, e])
         }
-        libc::SYS_clone3 if pager().is_some() => {
+        libc::SYS_clone3 if early::is_on() => {
             // SAFETY: the promise of who calls: its flags are first.
             if b >= 8 && unsafe { pointer::<u64>(a).read() } & libc::CLONE_VM as u64 == 0 {
                 setup::complain(
@@ -147,6 +146,7 @@ extern "C" fn answer(call: *mut Call) -> c_int {
             unkept(|| ());
             return 0;
         }
+        libc::SYS_exit => return to_kernel_after(|| helpers::note_exit(a as c_int)),
         libc::SYS_open => return to_kernel_after(|| direct::note(b as c_int)),
         libc::SYS_openat => return to_kernel_after(|| direct::note(third)),
         libc::SYS_openat2 if c != 0 && d >= size_of::<u64>() => {

@@ -8,9 +8,9 @@ use libc::{c_int, c_void, pthread_attr_t, pthread_t};
 
 use crate::inside::enter;
 use crate::memory::pager;
-use crate::next;
 use crate::places::unkept_inside;
 use crate::setup;
+use crate::{early, next};
 
 type Create = unsafe extern "C" fn(
     *mut pthread_t,
@@ -39,6 +39,8 @@ pub unsafe extern "C" fn pthread_create(
                 setup::complain(&format!("a thread's stack, {len} bytes at {at:#x}, is paged: {error}"));
             }
         });
+    } else if let (true, Some((at, len))) = (early::is_on(), stack_of(attributes)) {
+        enter(move || early::leave_out(at, len));
     }
     // SAFETY: the C library's function of this name, with the caller's arguments.
     unkept_inside(move || unsafe {

@@ -8,10 +8,14 @@
 //! | failed operation | [`fail_nth`], [`fail_from`] | the error asked for | a failed write wrote nothing; a failed read changed nothing |
 //! | failed flush | the same, with [`Op::Flush`] | the error asked for | what was unflushed stays readable, but no later flush makes it durable, as on Linux |
 //! | short write | [`short_write`] | [`io::ErrorKind::WriteZero`] | its leading sectors, as an unflushed write |
+//! | short read | [`short_read`] | [`io::ErrorKind::UnexpectedEof`] | as it was |
 //! | full space | [`limit_space`] | [`io::ErrorKind::StorageFull`] | the leading pages that still fitted, as an unflushed write |
 //! | flipped bit on the medium | [`flip_bit`] | wrong bytes, no error | wrong until written again |
 //! | flipped bit on the way | [`flip_reads`] | wrong bytes, no error | right |
 //! | damage of any kind | [`overwrite`] | other bytes, no error | other bytes |
+//!
+//! Through a [`FaultyKernel`](crate::FaultyKernel) short transfers are told as such, without an error, as the
+//! kernel does.
 //!
 //! Not simulated: a sector that is itself torn, a write that lands elsewhere, a flush that lies.
 //! The media assumptions exclude the first; the others are states that [`overwrite`] can make.
@@ -24,6 +28,7 @@
 //! [`fail_nth`]: FaultyDevice::fail_nth
 //! [`fail_from`]: FaultyDevice::fail_from
 //! [`short_write`]: FaultyDevice::short_write
+//! [`short_read`]: FaultyDevice::short_read
 //! [`limit_space`]: FaultyDevice::limit_space
 //! [`flip_bit`]: FaultyDevice::flip_bit
 //! [`flip_reads`]: FaultyDevice::flip_reads
@@ -158,7 +163,7 @@ impl State {
     }
 
     /// Errors that mean a bug in the caller, as direct I/O reports them: EINVAL.
-    fn check_alignment(&self, offset: u64, buf: &[u8], unit: usize) -> io::Result<()> {
+    fn check_alignment(&self, offset: u64, buf: &[u8], unit: usize, memory: usize) -> io::Result<()> {
         let unaligned = |what: &str, value: u64, unit: usize| {
             let message = format!("{what} {value:#x} is not a multiple of {unit}");
             Err(io::Error::new(io::ErrorKind::InvalidInput, message))
@@ -170,8 +175,8 @@ impl State {
             return unaligned("length", buf.len() as u64, unit);
         }
         let address = buf.as_ptr().addr();
-        if !self.any_buffer && !buf.is_empty() && !address.is_multiple_of(ALIGN) {
-            return unaligned("buffer address", address as u64, ALIGN);
+        if !self.any_buffer && !buf.is_empty() && !address.is_multiple_of(memory) {
+            return unaligned("buffer address", address as u64, memory);
         }
         Ok(())
     }
@@ -203,8 +208,23 @@ impl State {
     }
 
     fn write(&mut self, offset: u64, buf: &[u8], durable: bool) -> io::Result<()> {
+        let unit = if durable { self.granule } else { ALIGN };
+        let (_, error) = self.write_some(offset, buf, durable, unit, false)?;
+        error.map_or(Ok(()), Err)
+    }
+
+    /// Writes as far as faults let it: the bytes written, and the error if that isn't all of it. For a `call` of the
+    /// kernel a short write that the power does not cut off has no error.
+    fn write_some(
+        &mut self,
+        offset: u64,
+        buf: &[u8],
+        durable: bool,
+        unit: usize,
+        call: bool,
+    ) -> io::Result<(usize, Option<io::Error>)> {
         self.check_power()?;
-        self.check_alignment(offset, buf, if durable { self.granule } else { ALIGN })?;
+        self.check_alignment(offset, buf, unit, if call { unit } else { ALIGN })?;
         if !self.newest.contains(offset, buf.len()) {
             let message =
                 format!("write of {} bytes at {offset} is beyond the end, {}", buf.len(), self.newest.len());
@@ -232,12 +252,15 @@ impl State {
             applied = applied.min(sectors.saturating_mul(SECTOR));
             error = Some(failure.error());
         }
+        if call && !cut && (1..buf.len()).contains(&applied) {
+            error = None;
+        }
 
         let buf = &buf[..applied];
         self.newest.write(offset, buf);
         if let Some(error) = error {
             self.push_unflushed(offset, buf);
-            return Err(error);
+            return Ok((applied, Some(error)));
         }
         if durable {
             self.durable.write(offset, buf);
@@ -248,7 +271,7 @@ impl State {
         }
         self.stats.writes += 1;
         self.stats.written_bytes += buf.len() as u64;
-        Ok(())
+        Ok((applied, None))
     }
 
     fn push_unflushed(&mut self, offset: u64, data: &[u8]) {
@@ -279,27 +302,58 @@ impl State {
     }
 
     fn read(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let (_, error) = self.read_some(offset, buf, ALIGN)?;
+        error.map_or(Ok(()), Err)
+    }
+
+    /// Reads as far as faults let it: the bytes read, and the error if that isn't all of them.
+    fn read_some(
+        &mut self,
+        offset: u64,
+        buf: &mut [u8],
+        unit: usize,
+    ) -> io::Result<(usize, Option<io::Error>)> {
         self.check_power()?;
-        self.check_alignment(offset, buf, ALIGN)?;
+        self.check_alignment(offset, buf, unit, unit)?;
         if !self.newest.contains(offset, buf.len()) {
             let message =
                 format!("read of {} bytes at {offset} is beyond the end, {}", buf.len(), self.newest.len());
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
         }
-        if let Some((failure, _)) = self.injected(Op::Read) {
-            return Err(failure.error());
-        }
+        let injected = self.injected(Op::Read);
+        let sectors = injected.map_or(usize::MAX, |(_, sectors)| sectors);
+        let read = buf.len().min(sectors.saturating_mul(SECTOR));
+        let buf = &mut buf[..read];
         self.newest.read(offset, buf);
         for &(at, bit) in &self.read_flips {
             if let Some(byte) = at.checked_sub(offset).and_then(|at| buf.get_mut(usize::try_from(at).ok()?)) {
                 *byte ^= 1 << bit;
             }
         }
+        if let Some((failure, _)) = injected {
+            return Ok((read, Some(failure.error())));
+        }
         self.stats.reads += 1;
         self.stats.read_bytes += buf.len() as u64;
-        Ok(())
+        Ok((read, None))
+    }
+
+    /// A result as a system call gives it: an error is its number.
+    fn as_call<T>(&self, result: io::Result<T>) -> Result<T, i32> {
+        result.map_err(|error| match error.raw_os_error() {
+            Some(errno) => errno,
+            None if self.off => POWER_CUT,
+            None if error.kind() == io::ErrorKind::InvalidInput => EINVAL,
+            None => EIO,
+        })
     }
 }
+
+/// The error number of whatever is asked of a device without power through a kernel: `ESHUTDOWN`, which nothing else
+/// gives here.
+pub const POWER_CUT: i32 = 108;
+const EIO: i32 = 5;
+const EINVAL: i32 = 22;
 
 fn power_cut() -> io::Error {
     io::Error::other("simulated power cut")
@@ -437,6 +491,15 @@ impl FaultyDevice {
         self.inject(Op::Write, n, false, failure, sectors);
     }
 
+    /// Of the `n`-th read from now fills only the first `sectors` sectors, then fails with
+    /// [`io::ErrorKind::UnexpectedEof`], once.
+    ///
+    /// # Panics
+    /// If `n` is 0.
+    pub fn short_read(&self, n: u64, sectors: usize) {
+        self.inject(Op::Read, n, false, io::ErrorKind::UnexpectedEof.into(), sectors);
+    }
+
     fn inject(&self, op: Op, n: u64, lasting: bool, error: Failure, sectors: usize) {
         assert!(n > 0, "faults count from 1, the next operation");
         self.state().injected.push(Injected { op, countdown: n, lasting, error, sectors });
@@ -550,6 +613,42 @@ impl FaultyDevice {
     /// (they may have changed the range).
     pub fn take_writes(&self) -> Vec<(u64, usize)> {
         std::mem::take(&mut self.state().recorded)
+    }
+
+    // -- as a kernel sees it ---------------------------------------------------------------
+
+    /// What `pwritev2` gives: bytes written, which may be fewer, or an error number.
+    pub(crate) fn pwrite(&self, offset: u64, buf: &[u8], durable: bool) -> Result<usize, i32> {
+        let mut state = self.state();
+        let unit = state.granule;
+        let written = state.write_some(offset, buf, durable, unit, true);
+        let told = written.and_then(|(bytes, error)| error.map_or(Ok(bytes), Err));
+        state.as_call(told)
+    }
+
+    /// What `pread` gives: bytes read, which may be fewer, or an error number.
+    pub(crate) fn pread(&self, offset: u64, buf: &mut [u8]) -> Result<usize, i32> {
+        let within = self.len.saturating_sub(offset).min(buf.len() as u64) as usize;
+        let mut state = self.state();
+        let unit = state.granule;
+        let told = match state.read_some(offset, &mut buf[..within], unit) {
+            Ok((bytes, Some(_))) if bytes > 0 => Ok(bytes),
+            Ok((bytes, error)) => error.map_or(Ok(bytes), Err),
+            Err(error) => Err(error),
+        };
+        state.as_call(told)
+    }
+
+    /// What `fdatasync` gives.
+    pub(crate) fn fdatasync(&self) -> Result<(), i32> {
+        let mut state = self.state();
+        let flushed = state.flush();
+        state.as_call(flushed)
+    }
+
+    /// The unit of transfers.
+    pub(crate) fn unit(&self) -> usize {
+        self.state().granule
     }
 
     fn moment(&self) -> Moment {

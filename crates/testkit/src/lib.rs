@@ -42,11 +42,13 @@ mod buf;
 mod crash;
 pub mod device;
 mod image;
+mod kernel;
 mod model;
 pub mod seeds;
 
 pub use buf::AlignedBuf;
 pub use crash::{Crash, CrashImages, EveryCrash};
-pub use device::{Failure, FaultyDevice, Op, Stats};
+pub use device::{Failure, FaultyDevice, Op, POWER_CUT, Stats};
 pub use image::{Image, PAGE};
+pub use kernel::FaultyKernel;
 pub use model::{Mismatch, Model};

@@ -310,7 +310,7 @@ impl Session<'_> {
         let started = Instant::now();
         let (pool, _) = worker::open(&self.file.path, self.args.dram.0)?;
         let recovery = started.elapsed();
-        let history = pool.history();
+        let history = pool.history()?;
         let newest = history.last().map_or(0, |t| t.token.0);
         let reported = worked.tokens.last().context("no token was reported")?;
         teller.reopened(recovery, newest, reported);
@@ -338,7 +338,7 @@ impl Session<'_> {
             let result = (|| {
                 let last = self.verify_state(&pool, &watch, newest, updates_of(newest), recovery, teller)?;
                 // Asked for now, since the pool gives old tokens up when it needs their room.
-                let history = pool.history();
+                let history = pool.history()?;
                 let earlier = history.iter().find(|t| worked.tokens.iter().any(|w| w.token == t.token.0));
                 let earlier = earlier.filter(|t| t.token.0 < newest).context("no earlier token is kept")?;
                 let started = Instant::now();

@@ -34,7 +34,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const PATHS: [(&str, Form, &str); 3] = [
     ("/metrics", Form::Prometheus, "text/plain; version=0.0.4; charset=utf-8"),
     ("/stats.json", Form::Json, "application/json"),
-    ("/stats", Form::Text, "text/plain; charset=utf-8"),
+    ("/stats", Form::Full, "text/plain; charset=utf-8"),
 ];
 
 /// Requests are answered; when this is dropped, a socket file is removed.

@@ -1,22 +1,26 @@
 //! `deepram run`: a program with more memory than there is DRAM for it.
 
 mod address;
+mod bound;
 mod histogram;
 mod listen;
 mod program;
 mod reading;
 mod report;
+mod signals;
 mod start;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 
 pub(crate) use address::Address;
+pub(crate) use bound::{WithinArgs, within};
+pub(crate) use program::CannotStart;
 pub(crate) use reading::Reading;
 #[cfg(test)]
 pub(crate) use reading::tests;
 pub(crate) use report::print;
-pub(crate) use start::{Paging, Prepared, exit_code};
+pub(crate) use start::{Paging, Prepared, exit_code, leave_outer};
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
@@ -37,8 +41,10 @@ pub(crate) struct RunArgs {
 /// How figures are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Form {
-    /// For people.
+    /// For people: the figures that matter most.
     Text,
+    /// For people: all figures.
+    Full,
     /// One object.
     Json,
     /// The text format of Prometheus.
@@ -47,6 +53,7 @@ pub(crate) enum Form {
 
 /// Ends the process with the program's status, as a shell tells it: 128 and the signal, if it was one.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
+    leave_outer()?;
     let code = status(args)?;
     std::process::exit(code)
 }

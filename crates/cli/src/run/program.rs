@@ -1,13 +1,46 @@
 //! The program that is to be run, and whether a library can be loaded into it.
 
 use std::ffi::OsStr;
-use std::io::Read;
+use std::fmt;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use object::read::elf::{ElfFile64, ProgramHeader};
+
+/// There is no such program, or it cannot be executed.
+#[derive(Debug)]
+pub(crate) struct CannotStart {
+    /// The exit status, as shells have it.
+    pub(crate) status: u8,
+    why: String,
+}
+
+impl CannotStart {
+    const NOT_FOUND: u8 = 127;
+    const NOT_EXECUTABLE: u8 = 126;
+
+    fn not_executable(why: String) -> anyhow::Error {
+        Self { status: Self::NOT_EXECUTABLE, why }.into()
+    }
+
+    /// What the kernel has said to starting the program at this path, or looking at it.
+    pub(super) fn of(error: &io::Error, path: &Path) -> Self {
+        let missing = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
+        let status = if missing { Self::NOT_FOUND } else { Self::NOT_EXECUTABLE };
+        Self { status, why: format!("{}: {error}", path.display()) }
+    }
+}
+
+impl fmt::Display for CannotStart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+impl std::error::Error for CannotStart {}
 
 /// A script's interpreter may be a script.
 const SCRIPTS: usize = 4;
@@ -22,7 +55,8 @@ pub(super) fn find(name: &OsStr) -> anyhow::Result<PathBuf> {
     } else {
         let all = std::env::var_os("PATH").unwrap_or_default();
         let found = std::env::split_paths(&all).map(|folder| folder.join(name)).find(|path| is_program(path));
-        found.with_context(|| format!("{}: no such program in PATH", name.display()))?
+        let why = || format!("{}: no such program in PATH", name.display());
+        found.ok_or_else(|| CannotStart { status: CannotStart::NOT_FOUND, why: why() })?
     };
     let mut what = path.clone();
     for _ in 0..SCRIPTS {
@@ -41,9 +75,9 @@ fn is_program(path: &Path) -> bool {
 /// What runs the program if it is a script; none if it is one that a library can be loaded into.
 fn interpreter(path: &Path) -> anyhow::Result<Option<PathBuf>> {
     let shown = path.display();
-    let data = path.metadata().with_context(|| format!("{shown}"))?;
+    let data = path.metadata().map_err(|error| CannotStart::of(&error, path))?;
     if !is_program(path) {
-        bail!("{shown} is no executable file");
+        return Err(CannotStart::not_executable(format!("{shown} is no executable file")));
     }
     let not_ours = rustix::process::geteuid().as_raw() != 0 || data.uid() != 0;
     if data.permissions().mode() & 0o6000 != 0 && not_ours {
@@ -51,7 +85,7 @@ fn interpreter(path: &Path) -> anyhow::Result<Option<PathBuf>> {
             "{shown} runs as another user or group (set-uid): the loader takes no library into such programs"
         );
     }
-    let mut file = std::fs::File::open(path).with_context(|| format!("{shown}"))?;
+    let mut file = std::fs::File::open(path).map_err(|error| CannotStart::of(&error, path))?;
     let mut bytes = Vec::new();
     file.by_ref().take(256).read_to_end(&mut bytes)?;
     if let Some(line) = bytes.strip_prefix(b"#!") {
@@ -67,7 +101,9 @@ fn interpreter(path: &Path) -> anyhow::Result<Option<PathBuf>> {
     }
     file.read_to_end(&mut bytes)?;
     let Ok(elf) = ElfFile64::<object::Endianness>::parse(&*bytes) else {
-        bail!("{shown} is neither a script nor a 64-bit ELF program");
+        return Err(CannotStart::not_executable(format!(
+            "{shown} is neither a script nor a 64-bit ELF program"
+        )));
     };
     let endian = elf.endian();
     let loaded = elf.elf_program_headers().iter().any(|part| part.p_type(endian) == object::elf::PT_INTERP);

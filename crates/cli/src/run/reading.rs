@@ -35,7 +35,7 @@ pub(crate) struct Reading {
     pub(crate) command: String,
     /// How long it has been running; of a difference, how long that is.
     pub(crate) time: Duration,
-    figures: BTreeMap<String, u64>,
+    pub(super) figures: BTreeMap<String, u64>,
     /// Times of faults, in nanoseconds.
     pub(crate) faults: Histogram,
     /// Reads under way when one was submitted, itself included.
@@ -55,6 +55,9 @@ pub(super) fn names() -> Vec<(&'static str, &'static str)> {
         ("dram_bytes", "Bytes of DRAM in use"),
         ("dram_peak_bytes", "Most bytes of DRAM in use at once"),
         ("budget_bytes", "Most bytes of DRAM that there may be"),
+        ("managed_peak_bytes", "Most bytes managed at once"),
+        ("beside_peak_bytes", "Most bytes of DRAM at once that were not paged"),
+        ("store_peak_bytes", "Most bytes of the store's files at once"),
         ("processes", "Processes whose memory is paged"),
     ]);
     all
@@ -75,6 +78,9 @@ impl Reading {
             ("dram_bytes", budget.used * PAGE as u64),
             ("dram_peak_bytes", budget.peak * PAGE as u64),
             ("budget_bytes", budget.dram),
+            ("managed_peak_bytes", budget.peaks.managed_bytes),
+            ("beside_peak_bytes", budget.peaks.beside_bytes),
+            ("store_peak_bytes", budget.peaks.store_bytes),
             ("processes", budget.processes.len() as u64),
         ] {
             figures.insert(name.into(), value);
@@ -217,6 +223,7 @@ pub(crate) mod tests {
             windows: 8,
             windows_used: 6,
             windows_wasted: 1,
+            left: 120,
             left_dirty: 100,
             bytes_written: 125 * PAGE as u64,
             fault_latency: [(1189, 10), (64_000, 30)].map(|(ns, n)| (Duration::from_nanos(ns), n)).to_vec(),
@@ -231,6 +238,7 @@ pub(crate) mod tests {
             dram: 1 << 20,
             processes: vec![(11, 3), (12, 4)],
             stats,
+            peaks: PagerStats { managed_bytes: 1 << 20, ..PagerStats::default() },
             ..BudgetReading::default()
         };
         let mut reading = Reading::of(&budget, 10, "a program".into());

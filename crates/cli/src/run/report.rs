@@ -16,6 +16,7 @@ use crate::output::duration;
 pub(super) fn render(reading: &Reading, form: Form) -> String {
     match form {
         Form::Text => text(reading),
+        Form::Full => full(reading),
         Form::Json => format!("{}\n", reading.json()),
         Form::Prometheus => prometheus(reading),
     }
@@ -26,19 +27,41 @@ pub(crate) fn print(reading: &Reading, form: Form) {
     let _ = std::io::stderr().write_all(render(reading, form).as_bytes());
 }
 
+/// The figures that matter most, by their names.
+const SHORT: [&str; 8] = [
+    "dram_peak_bytes",
+    "budget_bytes",
+    "managed_peak_bytes",
+    "store_peak_bytes",
+    "faults_read",
+    "faults_returned",
+    "bytes_read",
+    "bytes_written",
+];
+/// Figures that are 0 once all processes have ended.
+const NOW: [&str; 5] = ["managed_bytes", "dram_bytes", "beside_bytes", "store_bytes", "processes"];
+
+/// The figures that matter most.
 fn text(reading: &Reading) -> String {
-    let mut all: Vec<(String, String)> = Vec::new();
-    for (name, about) in names() {
-        let value = reading.figure(name);
-        let bytes = name.ends_with("_bytes") || name.starts_with("bytes_");
-        all.push((if bytes { Bytes(value).to_string() } else { value.to_string() }, about.into()));
+    let mut all: Vec<(String, String)> = vec![];
+    for name in SHORT {
+        all.extend(
+            names()
+                .iter()
+                .filter(|(named, _)| *named == name)
+                .map(|(name, about)| line(reading, name, about)),
+        );
     }
-    let shares = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (0.999, "p99.9"), (1.0, "max")];
-    for (share, name) in shares {
-        if let Some(ns) = reading.faults.at(share) {
-            all.push((duration(Duration::from_nanos(ns)), format!("Time to serve a fault, {name}")));
-        }
-    }
+    all.extend(times(reading, &[(0.5, "p50"), (0.99, "p99")]));
+    nothing(reading).into_iter().map(|line| format!("{line}\n")).chain(lines(&all)).collect()
+}
+
+/// All figures; what is there now as long as there are processes.
+fn full(reading: &Reading) -> String {
+    let ended = reading.figure("processes") == 0;
+    let named = names().into_iter().filter(|(name, _)| !(ended && NOW.contains(name)));
+    let mut all: Vec<_> = named.map(|(name, about)| line(reading, name, about)).collect();
+    all.extend(times(reading, &[(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (0.999, "p99.9"), (1.0, "max")]));
     if let Some(mean) = reading.depths.mean() {
         all.push((format!("{mean:.2}"), "Reads under way when one was submitted, mean".into()));
     }
@@ -50,7 +73,35 @@ fn text(reading: &Reading) -> String {
         all.push((format!("{:.1} %", used * 100.0), "Of the windows read ahead, used".into()));
         all.push((format!("{:.1} %", wasted * 100.0), "Of the windows read ahead, dropped unused".into()));
     }
-    all.iter().map(|(value, about)| format!("{value:>14}  {about}\n")).collect()
+    nothing(reading).into_iter().map(|line| format!("{line}\n")).chain(lines(&all)).collect()
+}
+
+/// Says so if nothing was paged.
+fn nothing(reading: &Reading) -> Option<&'static str> {
+    if reading.figure("managed_peak_bytes") == 0 {
+        Some("nothing was paged: no process of the run had memory that can be")
+    } else if reading.figure("left") == 0 {
+        Some("nothing left DRAM: all of the memory fitted")
+    } else {
+        None
+    }
+}
+
+fn line(reading: &Reading, name: &str, about: &str) -> (String, String) {
+    let value = reading.figure(name);
+    let bytes = name.ends_with("_bytes") || name.starts_with("bytes_");
+    (if bytes { Bytes(value).to_string() } else { value.to_string() }, about.into())
+}
+
+fn times<'a>(reading: &'a Reading, shares: &'a [(f64, &str)]) -> impl Iterator<Item = (String, String)> + 'a {
+    shares.iter().filter_map(|(share, name)| {
+        let ns = reading.faults.at(*share)?;
+        Some((duration(Duration::from_nanos(ns)), format!("Time to serve a fault, {name}")))
+    })
+}
+
+fn lines(all: &[(String, String)]) -> impl Iterator<Item = String> + '_ {
+    all.iter().map(|(value, about)| format!("{value:>14}  {about}\n"))
 }
 
 /// Upper ends of the fault times' buckets in nanoseconds: those of whole intervals, twice as long each.
@@ -121,8 +172,8 @@ mod tests {
     use crate::run::reading::tests::reading;
 
     #[test]
-    fn text_tells_the_tail_and_the_derived_figures() {
-        let text = text(&reading());
+    fn the_full_text_tells_the_tail_and_the_derived_figures() {
+        let text = full(&reading());
         for line in [
             "            10  Faults on pages never stored to",
             "       64.0 µs  Time to serve a fault, p50",
@@ -133,6 +184,36 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }
+    }
+
+    #[test]
+    fn the_short_text_has_ten_lines_and_peaks() {
+        let short = text(&reading());
+        assert_eq!(short.lines().count(), 10, "{short}");
+        assert!(short.contains("        36 KiB  Most bytes of DRAM in use at once\n"), "{short}");
+    }
+
+    #[test]
+    fn after_the_end_there_are_peaks_and_no_zeros() {
+        let mut reading = reading();
+        assert!(full(&reading).contains("  Bytes of DRAM in use\n"));
+        reading.processes.clear();
+        reading.figures.insert("processes".into(), 0);
+        let ended = full(&reading);
+        assert!(
+            !ended.contains("  Bytes of DRAM in use\n") && ended.contains("Most bytes managed at once"),
+            "{ended}"
+        );
+    }
+
+    #[test]
+    fn it_is_said_when_nothing_was_paged_or_nothing_left() {
+        let mut reading = reading();
+        let first = |reading: &Reading| text(reading).lines().next().map(str::to_owned);
+        reading.figures.insert("left".into(), 0);
+        assert_eq!(first(&reading).as_deref(), Some("nothing left DRAM: all of the memory fitted"));
+        reading.figures.insert("managed_peak_bytes".into(), 0);
+        assert!(first(&reading).is_some_and(|line| line.starts_with("nothing was paged")));
     }
 
     #[test]

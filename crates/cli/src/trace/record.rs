@@ -9,7 +9,7 @@ use clap::Args;
 
 use super::merge::merge;
 use crate::output::count;
-use crate::run::{Paging, Prepared, exit_code, print};
+use crate::run::{Paging, Prepared, exit_code, leave_outer, print};
 
 #[derive(Debug, Args)]
 pub(crate) struct RecordArgs {
@@ -22,6 +22,7 @@ pub(crate) struct RecordArgs {
 
 /// Ends the process with the program's status, once the trace is written.
 pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
+    leave_outer()?;
     let code = status(args)?;
     std::process::exit(code)
 }

@@ -136,12 +136,10 @@ impl Cache {
             return;
         }
         let mut state = self.lock();
-        segments.iter().for_each(|&index| self.fail_load(&mut state, index, Access::Read));
-        drop(state);
         for &index in segments {
-            // Whoever wants it meanwhile reads it. A range of the region can be woken.
-            let woken = self.wake(index);
-            debug_assert!(woken.is_ok(), "{woken:?}");
+            self.fail_load(&mut state, index, Access::Read);
+            // Whoever wants it meanwhile reads it.
+            self.wake_or_halt(&mut state, index);
         }
     }
 
@@ -178,9 +176,7 @@ impl Cache {
                 // Its use is to be seen.
                 self.fail_load(&mut state, first, Access::Read);
                 state.buffer.keep(first, bytes);
-                drop(state);
-                let woken = self.wake(first);
-                debug_assert!(woken.is_ok(), "{woken:?}");
+                self.wake_or_halt(&mut state, first);
             } else if self.region.install(at(first), bytes, true).is_ok() {
                 state.loading -= part.len();
                 part.iter().for_each(|(index, _)| self.loaded(&mut state, *index));
@@ -188,7 +184,7 @@ impl Cache {
             } else {
                 // Some of them may have been.
                 let discarded = self.region.discard(&[(at(first), bytes.len())]);
-                debug_assert!(discarded.is_ok(), "{discarded:?}");
+                self.must(&mut state, "madvise(MADV_DONTNEED)", first, discarded);
                 drop(state);
                 nothing.extend(part.iter().map(|(index, _)| *index));
             }

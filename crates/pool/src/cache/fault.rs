@@ -7,7 +7,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use deepram_core::Status;
 
-use super::{Access, Cache, DIRTY, FROZEN, Index, LOADING, POISONED, RESIDENT, State};
+use super::rights::is_refusal;
+use super::{Access, Cache, DIRTY, FROZEN, Index, LOADING, POISONED, RESIDENT, Right, State};
 use crate::ahead::Window;
 use crate::error::PoolError;
 use crate::lock::lock;
@@ -84,12 +85,14 @@ impl Cache {
     pub(super) fn begin_fault(
         &self,
         index: Index,
-        access: Access,
+        right: Right,
     ) -> Result<(Begun, Option<Window>), PoolError> {
+        let access = right.access;
         if !self.permit(index, access)? {
             return Ok((Begun::Served, None));
         }
         let mut state = self.lock();
+        self.confirm(&state, index, right)?;
         let flags = state.flags[index as usize];
         // The end of the pool wakes the thread, which then gets its signal; a loader's install wakes it too: if it
         // needs more, it faults again.
@@ -134,11 +137,12 @@ impl Cache {
 
     /// Serves a fault, however long that takes.
     fn serve(&self, index: Index, access: Access, buffer: &mut [u8]) {
+        let right = self.right(access);
         let settled = match self.permit(index, access) {
             // What is dirty is written and older tokens give way before a store fails. Another thread may take
             // the room that comes of it; where there is none to be had, `relieve` says so.
             Ok(true) => loop {
-                match self.settle(index, access, buffer) {
+                match self.settle(index, right, buffer) {
                     Err(PoolError::NoSpace { .. }) => {
                         if let Err(error) = self.relieve(index) {
                             break Err(error);
@@ -158,19 +162,20 @@ impl Cache {
     /// Whether the page allows the access. If not, its protection is set so that the thread gets
     /// SIGSEGV when it tries again.
     fn permit(&self, index: Index, access: Access) -> Result<bool, PoolError> {
+        if let Ok(()) = self.check(index, access) {
+            return Ok(true);
+        }
+        // Once more, so that what is shown is what the tables say.
+        let state = self.lock();
+        match self.check(index, access) {
+            Err(error) if is_refusal(&error) => {}
+            other => return other.map(|()| true),
+        }
         let (store, page, _) = self.store_of(index);
         let status = store.status(page)?;
-        let allowed = status.allocated()
-            && match access {
-                Access::Read => status.readable(),
-                Access::Write => status.writable(),
-            };
-        if !allowed {
-            let shown = if status.allocated() { status } else { Status::default() };
-            self.set_access(index / self.stride, page, 1, shown)?;
-            self.wake(index)?;
-        }
-        Ok(allowed)
+        let shown = if status.allocated() { status } else { Status::default() };
+        self.set_access(&state, index / self.stride, page, 1, shown)?;
+        self.wake(index).map(|()| false)
     }
 
     /// Lets who waits for a segment try again.
@@ -180,16 +185,18 @@ impl Cache {
             .map_err(|source| self.store_of(index).0.device_error("UFFDIO_WAKE", source))
     }
 
-    fn settle(&self, index: Index, access: Access, buffer: &mut [u8]) -> Result<(), PoolError> {
+    fn settle(&self, index: Index, right: Right, buffer: &mut [u8]) -> Result<(), PoolError> {
+        let access = right.access;
         loop {
             let mut state = self.lock();
+            self.confirm(&state, index, right)?;
             // As in `begin_fault`.
             let flags = state.flags[index as usize];
             if state.stopping || flags & LOADING != 0 {
                 return Ok(());
             }
             if flags & RESIDENT == 0 {
-                self.load(state, index, access, buffer)?;
+                self.load(state, index, right, buffer)?;
                 if self.lock().flags[index as usize] & (RESIDENT | LOADING) != 0 {
                     add(&self.counters.faults_missing, 1);
                     return Ok(());
@@ -203,41 +210,37 @@ impl Cache {
         }
     }
 
-    /// A fault that cannot be served: the thread gets a signal, the pool remembers why.
+    /// A fault that cannot be served: the thread gets a signal, the pool remembers why. If it has lost its right
+    /// meanwhile, it tries again and is told then.
     pub(super) fn refuse(&self, index: Index, error: PoolError) {
         let mut state = self.lock();
-        let offset = self.offset(index);
-        if let PoolError::NoSpace { .. } = error {
-            // Loads go on, stores raise SIGSEGV until there is room again.
-            let len = self.per_page as usize * self.segment_bytes;
-            let page = offset / len * len;
-            let first = index / self.per_page * self.per_page;
-            if self.region.set_access(page, len, true, false).is_ok() {
-                state.refused.push(first);
-            }
-            eprintln!("deepram: a store through the mapped address failed: {error}");
-            state.remember(error);
-            drop(state);
-            // A failure here leaves the thread waiting; the message above says why.
-            let _ = self.region.wake(offset, self.segment_bytes);
-            return;
+        if is_refusal(&error) {
+            return self.wake_or_halt(&mut state, index);
         }
         eprintln!("deepram: an access through the mapped address failed: {error}");
-        state.remember(error);
-        if state.flags[index as usize] == 0 {
-            state.flags[index as usize] = POISONED;
-            let poisoned = self.region.poison(offset, self.segment_bytes);
-            debug_assert!(poisoned.is_ok(), "{poisoned:?}");
+        if let PoolError::NoSpace { .. } = error {
+            // Loads go on, stores raise SIGSEGV until there is room again.
+            self.bar(&mut state, index);
+            state.remember(error);
+            return self.wake_or_halt(&mut state, index);
         }
+        match state.flags[index as usize] {
+            0 => {
+                state.flags[index as usize] = POISONED;
+                let poisoned = self.region.poison(self.offset(index), self.segment_bytes);
+                self.must(&mut state, "UFFDIO_POISON", index, poisoned);
+            }
+            // Its frame cannot be made to raise a signal, and without one the thread would wait for ever.
+            flags if flags & RESIDENT != 0 => self.halt(&mut state, &error.to_string()),
+            // Whoever loads it wakes the thread.
+            _ => {}
+        }
+        state.remember(error);
     }
 
-    /// Allows stores again where the full device had made pages read-only.
-    pub(crate) fn readmit(&self) {
-        let mut state = self.lock();
-        let len = self.per_page as usize * self.segment_bytes;
-        for first in std::mem::take(&mut state.refused) {
-            // If it stays read-only the next store faults and is judged anew.
-            let _ = self.region.set_access(self.offset(first), len, true, true);
-        }
+    /// Lets who waits for a segment try again; the pool stops where the kernel does not do so.
+    pub(super) fn wake_or_halt(&self, state: &mut State, index: Index) {
+        let woken = self.region.wake(self.offset(index), self.segment_bytes);
+        self.must(state, "UFFDIO_WAKE", index, woken);
     }
 }

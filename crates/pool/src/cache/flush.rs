@@ -72,7 +72,10 @@ impl Cache {
     /// The cut of a sync: every segment that is dirty now belongs to the epoch being closed, and
     /// no store gets into it any more. Stores wait for the cut to end, so that none after it is
     /// captured while one before it is not.
-    pub(crate) fn cut(&self) -> Cut {
+    ///
+    /// # Errors
+    /// The kernel's, if it does not protect a segment. Nothing is cut then.
+    pub(crate) fn cut(&self) -> Result<Cut> {
         let mut state = self.lock();
         let mut all = Vec::with_capacity(state.dirty.len());
         let State { dirty, flags, .. } = &mut *state;
@@ -83,14 +86,19 @@ impl Cache {
             all.push(index);
         }
         state.writing += all.len();
-        self.protect_runs(&state, &all);
+        if let Err(error) = self.protect_runs(&state, &all) {
+            // Stores to what is not protected would not be seen.
+            drop(state);
+            self.unfreeze(&all);
+            return Err(error);
+        }
         let lines = self.stores.iter().map(|store| store.cut_lines()).collect();
         drop(state);
         let mut per_controller = vec![Vec::new(); self.stores.len()];
         for index in all {
             per_controller[(index / self.stride) as usize].push(index);
         }
-        Cut { segments: per_controller, lines }
+        Ok(Cut { segments: per_controller, lines })
     }
 
     /// Takes up to `n` wanted dirty segments of a controller, from where the last ones were taken on; sorted. They are
@@ -154,7 +162,7 @@ impl Cache {
 
     /// Write-protects these segments, sorted, in few calls. What is dirty in between stays as it is: who stores to it
     /// by call holds the lock that a fault would need.
-    fn protect_runs(&self, state: &State, sorted: &[Index]) {
+    fn protect_runs(&self, state: &State, sorted: &[Index]) -> Result<()> {
         let dirty = |index: Index| state.flags[index as usize] & DIRTY != 0;
         let mut rest = sorted;
         while let Some((&first, tail)) = rest.split_first() {
@@ -169,10 +177,11 @@ impl Cache {
             }
             rest = &tail[taken..];
             let len = (last - first + 1) as usize * self.segment_bytes;
-            // Fails only on a range that is not mapped, and the region always is.
             let protected = self.region.protect(self.offset(first), len);
-            debug_assert!(protected.is_ok(), "{protected:?}");
+            let store = self.store_of(first).0;
+            protected.map_err(|source| store.device_error("UFFDIO_WRITEPROTECT", source))?;
         }
+        Ok(())
     }
 
     /// Writes segments taken by [`Cache::cut`] or `take_dirty`, few ones together with `commit` if
@@ -234,9 +243,9 @@ impl Cache {
             state.staged.remove(&index);
             state.flags[index as usize] = flags & !(WRITING | FROZEN);
             if flags & DIRTY == 0 && flags & RESIDENT != 0 {
-                // As every dirty segment. Fails only on a range that is not mapped, and the region always is.
+                // As every dirty segment.
                 let unprotected = self.region.unprotect(self.offset(index), self.segment_bytes);
-                debug_assert!(unprotected.is_ok(), "{unprotected:?}");
+                self.must(&mut state, "UFFDIO_WRITEPROTECT", index, unprotected);
                 self.mark_dirty(&mut state, index);
             }
         }
@@ -251,7 +260,10 @@ impl Cache {
             let mut state = self.lock();
             open.retain(|&index| state.flags[index as usize] & (FROZEN | DIRTY) == 0);
             open.sort_unstable();
-            self.protect_runs(&state, &open);
+            if self.protect_runs(&state, &open).is_err() {
+                // Stores to them would not be seen: they stay dirty, and are written again.
+                open.iter().for_each(|&index| self.mark_dirty(&mut state, index));
+            }
             for (&item, buffer) in wanted.iter().zip(buffers) {
                 let index = segments[item];
                 if let Some(copy) = state.staged.remove(&index) {

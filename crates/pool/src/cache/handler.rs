@@ -8,15 +8,16 @@
 //! at a time.
 
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::ahead::Run;
 use super::fault::Begun;
 use super::threads::Plan;
-use super::{Access, Cache, Index};
+use super::{Access, Cache, Index, Right};
 use crate::buffer::AlignedBuf;
 use crate::crew::Seat;
-use crate::device::{Ended, ReadQueue};
+use crate::device::{Device, Ended, ReadQueue};
 use crate::error::Result;
 use crate::serving::Serve;
 use crate::slots::{Slot, Slots};
@@ -39,9 +40,9 @@ pub(super) struct Reads {
 }
 
 impl Reads {
-    pub(super) fn new(plan: &Plan) -> io::Result<Self> {
+    pub(super) fn new(device: &Arc<dyn Device>, plan: &Plan) -> io::Result<Self> {
         let depth = (plan.singles + plan.runs()) as u16;
-        let queue = ReadQueue::new(depth, plan.ring);
+        let queue = ReadQueue::new(device, depth, plan.ring);
         Ok(Self {
             queue,
             singles: Slots::new(plan.singles, plan.segment)?,
@@ -78,7 +79,7 @@ enum Flight {
 #[derive(Clone, Copy)]
 struct Fault {
     index: Index,
-    access: Access,
+    right: Right,
     /// The cache's when it was asked where the segment is.
     generation: u64,
     /// CRC of its bytes.
@@ -122,12 +123,13 @@ impl<'a> Handler<'a> {
             };
             let index = (offset / self.cache.segment_bytes()) as Index;
             let access = if fault.write { Access::Write } else { Access::Read };
+            let right = self.cache.right(access);
             // A thread that waits for a read is kept while it is under way, others before they are woken.
             let alone = self.seat.saw(fault.thread);
             if alone && !self.seat.keeps(fault.thread) && self.cache.is_resident(index) {
                 self.seat.keep(fault.thread);
             }
-            let begun = match self.cache.begin_fault(index, access) {
+            let begun = match self.cache.begin_fault(index, right) {
                 Ok((begun, window)) => {
                     if let Some(window) = window {
                         self.cache.order(window);
@@ -141,7 +143,7 @@ impl<'a> Handler<'a> {
             };
             match begun {
                 Begun::Read(generation) => {
-                    let loading = Fault { index, access, generation, crc: 0, begun: Instant::now() };
+                    let loading = Fault { index, right, generation, crc: 0, begun: Instant::now() };
                     self.read(loading, slot);
                     if alone {
                         // While the device is at work.
@@ -239,14 +241,16 @@ impl<'a> Handler<'a> {
     fn finish(&self, fault: Fault, slot: &Slot, fetched: Result<Fetched>) -> Option<u64> {
         let cache = self.cache;
         let mut state = cache.lock();
-        if state.generation != fault.generation {
+        let confirmed = cache.confirm(&state, fault.index, fault.right);
+        if confirmed.is_ok() && state.generation != fault.generation {
             return Some(state.generation);
         }
-        let ended = match fetched {
-            Ok(Fetched::Data) => cache.end_load(&mut state, fault.index, fault.access, slot.bytes()),
-            Ok(Fetched::Zero) => cache.end_load(&mut state, fault.index, fault.access, &self.zeros),
+        let access = fault.right.access;
+        let ended = match confirmed.and(fetched) {
+            Ok(Fetched::Data) => cache.end_load(&mut state, fault.index, access, slot.bytes()),
+            Ok(Fetched::Zero) => cache.end_load(&mut state, fault.index, access, &self.zeros),
             Err(error) => {
-                cache.fail_load(&mut state, fault.index, fault.access);
+                cache.fail_load(&mut state, fault.index, access);
                 Err(error)
             }
         };

@@ -3,27 +3,27 @@
 
 use std::sync::MutexGuard;
 
-use super::{Access, Cache, DIRTY, FROZEN, Index, LOADING, POISONED, RESIDENT, State};
+use super::{Access, Cache, DIRTY, FROZEN, Index, LOADING, POISONED, RESIDENT, Right, State};
 use crate::buffer::AlignedBuf;
-use crate::error::{PoolError, Result};
+use crate::error::Result;
 use crate::stats::add;
 use crate::store::Fetched;
 
 impl Cache {
     /// Makes a segment resident and, for a write, dirty. The guard keeps it so.
     ///
-    /// The caller has checked the page's permissions.
+    /// The caller has checked the page's permissions after it took the right.
     pub(crate) fn resident(
         &self,
         index: Index,
-        access: Access,
+        right: Right,
         buffer: &mut [u8],
     ) -> Result<MutexGuard<'_, State>> {
+        let access = right.access;
         loop {
             let mut state = self.lock();
-            if state.stopping {
-                return Err(PoolError::Closed);
-            }
+            self.ensure_running(&state)?;
+            self.confirm(&state, index, right)?;
             let flags = state.flags[index as usize];
             if flags & LOADING != 0 {
                 drop(self.wait(state));
@@ -35,10 +35,14 @@ impl Cache {
                     drop(self.wait(state));
                     continue;
                 }
+                if access == Access::Write && !state.refused.is_empty() {
+                    self.readmit_page(&mut state, index);
+                    self.ensure_running(&state)?;
+                }
                 state.policy.touch(index);
                 return Ok(state);
             }
-            self.load(state, index, access, buffer)?;
+            self.load(state, index, right, buffer)?;
         }
     }
 
@@ -47,9 +51,10 @@ impl Cache {
         &'a self,
         mut state: MutexGuard<'a, State>,
         index: Index,
-        access: Access,
+        right: Right,
         buffer: &mut [u8],
     ) -> Result<()> {
+        let access = right.access;
         if !self.begin_load(&mut state, index, access)? {
             self.stalled(&state, index)?;
             drop(self.wait_for_frame(state));
@@ -65,9 +70,11 @@ impl Cache {
             drop(state);
             let fetched = store.fetch(page, segment, bytes);
             state = self.lock();
-            if state.generation != generation {
+            let confirmed = self.confirm(&state, index, right);
+            if confirmed.is_ok() && state.generation != generation {
                 continue;
             }
+            let fetched = confirmed.and(fetched);
             if matches!(fetched, Ok(Fetched::Zero)) {
                 bytes.fill(0);
             }
@@ -85,18 +92,19 @@ impl Cache {
     }
 
     /// Takes a frame for an absent segment, which is loading from now on. False if there is no frame to be had.
-    pub(super) fn begin_load(&self, state: &mut State, index: Index, access: Access) -> Result<bool> {
+    pub(crate) fn begin_load(&self, state: &mut State, index: Index, access: Access) -> Result<bool> {
         if !self.make_room(state, 1) {
             return Ok(false);
-        }
-        if access == Access::Write {
-            self.admit(state, index)?;
-            state.admitted += 1;
         }
         if state.flags[index as usize] & POISONED != 0 {
             // Another try: the damage may have been in the transfer.
             let cleared = self.discard(&[index]);
-            debug_assert!(cleared.is_ok());
+            cleared
+                .map_err(|source| self.store_of(index).0.device_error("madvise(MADV_DONTNEED)", source))?;
+        }
+        if access == Access::Write {
+            self.admit(state, index)?;
+            state.admitted += 1;
         }
         self.mark_loading(state, index);
         self.tell(state);

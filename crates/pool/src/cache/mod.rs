@@ -34,17 +34,19 @@ mod device_buffer;
 mod dirty;
 mod fault;
 mod flush;
+mod halt;
 mod handler;
 mod hints;
 mod load;
+mod rights;
 mod room;
 mod threads;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use deepram_core::{Addr, PageId, Status};
+use deepram_core::{Addr, PageId};
 
 use self::ahead::Piece;
 use self::device_buffer::DeviceBuffer;
@@ -55,7 +57,6 @@ use crate::buffer::AlignedBuf;
 use crate::device::Queues;
 use crate::error::{PoolError, Result};
 use crate::jobs::Jobs;
-use crate::lock::lock;
 use crate::options::OpenOptions;
 use crate::pager::Spans;
 use crate::region::Region;
@@ -64,6 +65,8 @@ use crate::store::Store;
 
 pub(crate) use device_buffer::Part;
 pub(crate) use flush::Cut;
+pub(crate) use halt::Alarm;
+pub(crate) use rights::{Right, refused};
 pub(crate) use threads::{Handlers, Plan};
 
 const RESIDENT: u8 = 1;
@@ -103,6 +106,8 @@ pub(crate) struct Cache {
     /// The write-back thread has work.
     writing: Condvar,
     limit: AtomicUsize,
+    /// Counts the times that rights were taken away, under the lock.
+    rights: AtomicU64,
     /// Bytes, without what the handlers have for themselves.
     budget: AtomicUsize,
     /// Bytes of the handlers.
@@ -154,6 +159,8 @@ pub(crate) struct State {
     /// Why the last write-back failed, until one succeeds.
     stalled: Option<String>,
     stopping: bool,
+    /// Why the pool has stopped.
+    halted: Option<String>,
 }
 
 impl State {
@@ -197,6 +204,7 @@ impl Cache {
             .map_err(|source| stores[0].device_error("mapping memory for the device buffer", source))?;
         let ahead = Jobs::new().map_err(|source| stores[0].device_error("making an eventfd", source))?;
         let controllers = stores.len();
+        let queues = Queues::new(stores[0].device(), loads.depth);
         let cache = Self {
             region,
             stores,
@@ -226,14 +234,16 @@ impl Cache {
                 damage: Vec::new(),
                 stalled: None,
                 stopping: false,
+                halted: None,
             }),
             changed: Condvar::new(),
             work: Condvar::new(),
             writing: Condvar::new(),
             limit: AtomicUsize::new(0),
+            rights: AtomicU64::new(0),
             budget: AtomicUsize::new(budget),
             handlers,
-            queues: Queues::new(loads.depth),
+            queues,
             ahead,
             follows: options.faults.ahead,
             errands: fault::Errands::default(),
@@ -243,14 +253,20 @@ impl Cache {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+        self.guard(self.state.lock())
     }
 
-    fn wait<'a>(&self, mut guard: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn wait<'a>(&'a self, mut guard: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         guard.waiters += 1;
-        let mut guard = self.changed.wait(guard).unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut guard = self.guard(self.changed.wait(guard));
         guard.waiters -= 1;
         guard
+    }
+
+    /// Threads that wait for a change.
+    #[cfg(test)]
+    pub(crate) fn waiters(&self) -> usize {
+        self.lock().waiters
     }
 
     /// Has those who wait for a change look again.
@@ -334,9 +350,10 @@ impl Cache {
             dropped.push(index);
         }
         dropped.sort_unstable();
-        // Fails only on a range that is not mapped, and the region always is.
-        let discarded = self.discard(&dropped);
-        debug_assert!(discarded.is_ok(), "{discarded:?}");
+        if let (Some(&first), discarded) = (dropped.first(), self.discard(&dropped)) {
+            // What is left there would be taken for new contents.
+            self.must(state, "madvise(MADV_DONTNEED)", first, discarded);
+        }
         self.announce(state);
     }
 
@@ -359,24 +376,6 @@ impl Cache {
         self.writing.notify_one();
     }
 
-    /// Sets what user code may do with a page through the mapped address.
-    pub(crate) fn set_access(
-        &self,
-        controller: u32,
-        first: PageId,
-        count: u32,
-        status: Status,
-    ) -> Result<()> {
-        if !self.region.is_watched() {
-            return Ok(());
-        }
-        let offset = self.offset(self.index_of(controller, first));
-        let len = count as usize * self.per_page as usize * self.segment_bytes;
-        self.region
-            .set_access(offset, len, status.readable(), status.writable())
-            .map_err(|source| self.stores[controller as usize].device_error("mprotect", source))
-    }
-
     /// Stops the evictor, write-back, and whoever waits.
     pub(crate) fn stop(&self) {
         self.lock().stopping = true;
@@ -388,17 +387,7 @@ impl Cache {
     /// Makes the mapped address unusable, when nobody copies from it or serves its faults any
     /// more: better a signal than a thread that waits for ever.
     pub(crate) fn shut(&self) {
-        if self.region.is_watched() {
-            let len = self.region.len();
-            let closed = self.region.set_access(0, len, false, false);
-            debug_assert!(closed.is_ok());
-            let woken = self.region.wake(0, len);
-            debug_assert!(woken.is_ok());
-        }
-    }
-
-    /// An error once the pool is being closed.
-    pub(crate) fn ensure_open(&self) -> Result<()> {
-        if self.lock().stopping { Err(PoolError::Closed) } else { Ok(()) }
+        let _state = self.lock();
+        self.close_mapping();
     }
 }

@@ -7,8 +7,8 @@ use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::Cache;
 use super::handler::{Handler, Reads};
+use super::{Alarm, Cache};
 use crate::buffer::AlignedBuf;
 use crate::crew::{Crew, Member, Seat};
 use crate::device::ReadQueue;
@@ -59,7 +59,7 @@ impl Plan {
         }
         let segment = stores[0].segment().bytes() as usize;
         let queued = stores.iter().all(|store| store.device().queue_fd().is_some());
-        let ring = queued && ReadQueue::new(1, options.ring).as_fd().is_some();
+        let ring = queued && ReadQueue::new(stores[0].device(), 1, options.ring).as_fd().is_some();
         let processors = serving::processors();
         let count = match options.handlers {
             0 if ring => processors.len().min(FEW),
@@ -104,7 +104,9 @@ impl Handlers {
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
         let mut handlers = Self { cache: Arc::clone(cache), stop, threads: Vec::new(), crew: None };
         let Some(watch) = cache.region.watcher() else { return Ok(handlers) };
-        let reads = (0..plan.count).map(|_| Reads::new(plan)).collect::<io::Result<Vec<_>>>()?;
+        let reads = (0..plan.count)
+            .map(|_| Reads::new(cache.stores[0].device(), plan))
+            .collect::<io::Result<Vec<_>>>()?;
         let members = reads.iter().enumerate().map(|(n, reads)| {
             let (jobs, ring) = (cache.ahead.ready(), reads.queue.as_fd());
             let poll = serving::interests(jobs, handlers.stop.as_fd(), ring)?;
@@ -116,6 +118,7 @@ impl Handlers {
         for (n, reads) in reads.into_iter().enumerate() {
             let (owned, crew) = (Arc::clone(cache), Arc::clone(&crew));
             handlers.threads.push(spawn(format!("deepram-fault-{n}"), None, move || {
+                let _alarm = Alarm(&owned);
                 let seat = Seat::new(&crew, n);
                 seat.begin();
                 serving::run(&mut Handler::new(&owned, reads, seat));
@@ -124,6 +127,7 @@ impl Handlers {
         for n in 0..ERRANDS {
             let owned = Arc::clone(cache);
             handlers.threads.push(spawn(format!("deepram-errand-{n}"), None, move || {
+                let _alarm = Alarm(&owned);
                 let mut buffer = AlignedBuf::zeroed(owned.segment_bytes());
                 owned.run_errands(&mut buffer);
             })?);

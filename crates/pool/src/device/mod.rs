@@ -9,8 +9,13 @@
 use std::io;
 
 mod file;
+#[doc(hidden)]
+pub mod inherited;
+#[doc(hidden)]
+pub mod kernel;
 mod queue;
 mod reads;
+pub(crate) mod signature;
 
 pub use file::FileDevice;
 pub(crate) use queue::WriteQueue;
@@ -58,7 +63,8 @@ pub trait Device: Send + Sync {
     /// earlier writes. One device command where the device has one (`RWF_DSYNC`).
     ///
     /// # Errors
-    /// As for [`Device::write`] and [`Device::flush`].
+    /// As for [`Device::write`] and [`Device::flush`]: what was written since the last flush is in an
+    /// unknown state too, for a lost write is reported once, to whichever call comes first.
     fn write_durable(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
         self.write(offset, buf)?;
         self.flush()
@@ -70,8 +76,22 @@ pub trait Device: Send + Sync {
         ALIGN
     }
 
+    /// Whether a write of this range may begin: asked before each that goes through the descriptor.
+    ///
+    /// # Errors
+    /// It leaves the device, or the process may not write there.
+    fn admits(&self, _offset: u64, _len: usize) -> io::Result<()> {
+        Ok(())
+    }
+
     /// The raw file descriptor through which writes can be queued (io_uring), if there is one.
     fn queue_fd(&self) -> Option<std::os::fd::RawFd> {
+        None
+    }
+
+    /// A queue for transfers of the files that [`Device::queue_fd`] names, if there is one.
+    #[doc(hidden)]
+    fn ring(&self, _entries: u32, _quiet: bool) -> Option<Box<dyn kernel::Ring>> {
         None
     }
 

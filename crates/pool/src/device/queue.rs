@@ -4,9 +4,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use io_uring::{IoUring, opcode, types};
-
 use super::Device;
+use super::kernel::{Bytes, Ring, Transfer};
 use crate::buffer::AlignedBuf;
 
 /// One write that has ended: `tag` as given to [`WriteQueue::write`].
@@ -26,7 +25,7 @@ struct InFlight {
 /// A queue of writes to one device. Buffers go in and come back through [`WriteQueue::buffer`].
 pub(crate) struct WriteQueue {
     device: Arc<dyn Device>,
-    ring: Option<IoUring>,
+    ring: Option<Box<dyn Ring>>,
     depth: usize,
     next_id: u64,
     in_flight: Vec<InFlight>,
@@ -37,7 +36,7 @@ pub(crate) struct WriteQueue {
 
 impl WriteQueue {
     pub(crate) fn new(device: Arc<dyn Device>, depth: usize, buffer_len: usize) -> Self {
-        let ring = device.queue_fd().and_then(|_| IoUring::new(depth as u32).ok());
+        let ring = device.queue_fd().and_then(|_| device.ring(depth as u32, false));
         Self {
             device,
             ring,
@@ -69,24 +68,31 @@ impl WriteQueue {
             self.completed.push_back(Completion { tag, result });
             return;
         };
+        if let Err(error) = self.device.admits(offset, len) {
+            self.spare.push(buffer);
+            self.completed.push_back(Completion { tag, result: Err(error) });
+            return;
+        }
         while self.in_flight.len() >= self.depth {
             self.wait(1);
         }
         let id = self.next_id;
         self.next_id += 1;
-        let entry = opcode::Write::new(types::Fd(fd), buffer.as_ptr(), len as u32)
-            .offset(offset)
-            .build()
-            .user_data(id);
-        self.in_flight.push(InFlight { id, tag, offset, len, buffer });
+        // SAFETY: the buffer goes to `in_flight` and is neither moved from its heap address, read mutably nor
+        // freed until the end of this transfer was taken in (`reap`, `drop`), or no transfer was begun.
+        let bytes = unsafe { std::slice::from_raw_parts(buffer.as_ptr(), len) };
         let ring = self.ring.as_mut().expect("checked above");
-        // SAFETY: the entry's buffer is owned by `in_flight` and is neither moved from its heap
-        // address, read mutably nor freed until the completion for `id` was seen (`wait`, `drop`).
-        let pushed = unsafe { ring.submission().push(&entry) };
-        if pushed.is_err() || ring.submit().is_err() {
+        if !ring.push(Transfer { fd, id, offset, bytes: Bytes::Out(bytes) }) {
             // Not reached with a ring as deep as the queue; the synchronous path is always right.
-            self.retreat(id);
+            let result = self.device.write(offset, &buffer[..len]);
+            self.spare.push(buffer);
+            self.completed.push_back(Completion { tag, result });
+            return;
         }
+        self.in_flight.push(InFlight { id, tag, offset, len, buffer });
+        // Interrupted, or short of kernel memory for a moment: `wait` submits it again. It must not be written in
+        // another way meanwhile, for the ring would write it once more at any later time.
+        let _ = ring.submit(0);
     }
 
     /// Outcomes so far, oldest first.
@@ -106,7 +112,7 @@ impl WriteQueue {
 
     fn wait(&mut self, want: usize) {
         let Some(ring) = self.ring.as_mut() else { return };
-        match ring.submit_and_wait(want) {
+        match ring.submit(want) {
             Ok(_) => {}
             // Interrupted, or short of kernel memory for a moment: the writes are still under way.
             Err(_) => std::thread::yield_now(),
@@ -116,8 +122,7 @@ impl WriteQueue {
 
     fn reap(&mut self) {
         let Some(ring) = self.ring.as_mut() else { return };
-        let done: Vec<(u64, i32)> =
-            ring.completion().map(|entry| (entry.user_data(), entry.result())).collect();
+        let done: Vec<(u64, i32)> = std::iter::from_fn(|| ring.ended()).collect();
         for (id, result) in done {
             let Some(index) = self.in_flight.iter().position(|w| w.id == id) else { continue };
             let write = self.in_flight.swap_remove(index);
@@ -134,19 +139,36 @@ impl WriteQueue {
             self.completed.push_back(Completion { tag: write.tag, result });
         }
     }
-
-    fn retreat(&mut self, id: u64) {
-        let Some(index) = self.in_flight.iter().position(|w| w.id == id) else { return };
-        let write = self.in_flight.swap_remove(index);
-        let result = self.device.write(write.offset, &write.buffer[..write.len]);
-        // The kernel may hold the submitted entry still: its buffer must outlive the process.
-        std::mem::forget(write.buffer);
-        self.completed.push_back(Completion { tag: write.tag, result });
-    }
 }
 
 impl Drop for WriteQueue {
     fn drop(&mut self) {
         self.drain();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{ALIGN, FileDevice};
+
+    #[test]
+    fn a_write_that_the_kernel_ends_with_an_error_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        drop(FileDevice::create(&path, 1 << 20).unwrap());
+        // Not open for writing: the ring takes the write, and it fails with EBADF.
+        let device: Arc<dyn Device> = Arc::new(FileDevice::open(&path, false).unwrap());
+        let mut queue = WriteQueue::new(device, 2, ALIGN);
+        for tag in 0..5 {
+            let buffer = queue.buffer();
+            queue.write(tag, 0, buffer, ALIGN);
+        }
+        queue.drain();
+        let mut ended: Vec<(u64, Option<i32>)> = std::iter::from_fn(|| queue.completed())
+            .map(|ended| (ended.tag, ended.result.err().and_then(|error| error.raw_os_error())))
+            .collect();
+        ended.sort_unstable();
+        assert_eq!(ended, [0, 1, 2, 3, 4].map(|tag| (tag, Some(9))));
     }
 }

@@ -1,8 +1,13 @@
 //! A log batch: one header segment, then the segments it describes, in consecutive slots of one
 //! block. The header is summary, table delta and checksum list at once; a commit is a batch with
 //! [`Meta::Commit`] in it. Byte layout: `docs/internals/pool-format.md`, section "Log batch".
+//!
+//! The header segment holds two copies of the header, one in each half, each with its own checksum: damage to
+//! one sector leaves a valid copy. A commit's header also holds the parity sector of the batch's segments, from
+//! which recovery rebuilds one sector of them (ADR 26).
 
-use super::codec::{FormatError, Reader, Writer, crc32c_without};
+use super::codec::{FormatError, Reader, Writer, crc32c, crc32c_without};
+use crate::device::SECTOR;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"DRB1");
 const CRC_AT: usize = 4;
@@ -11,6 +16,13 @@ const WHAT: &str = "batch header";
 const FIXED: usize = 76;
 /// Bytes of one slot record.
 const RECORD: usize = 12;
+/// Copies of the header in its segment.
+const COPIES: usize = 2;
+/// Bit of the flags byte: the copy ends with a parity sector.
+const HAS_PARITY: u8 = 1;
+
+/// XOR of the sectors of a batch's segments.
+pub(crate) type Parity = Box<[u8; SECTOR]>;
 
 /// What a slot of a batch holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,25 +95,34 @@ pub(crate) struct BatchHeader {
     pub(crate) generation: u64,
     pub(crate) metas: Vec<Meta>,
     pub(crate) slots: Vec<SlotRecord>,
+    /// Parity of the segments of a commit's batch.
+    pub(crate) parity: Option<Parity>,
 }
 
 impl BatchHeader {
-    /// Where a header's own checksum stands.
+    /// Where the checksum of a copy of the header stands in the copy.
     pub(crate) const CRC_AT: usize = CRC_AT;
 
-    /// Where the checksum of the `n`th slot after the header stands in it.
+    /// Where the checksum of the `n`th slot after the header stands in a copy of the header.
     pub(crate) fn checksum_at(&self, n: usize) -> usize {
         FIXED + self.metas.iter().map(|m| m.encoded_len()).sum::<usize>() + n * RECORD + RECORD - 4
     }
 
-    /// Most slot records beside `metas` bytes of metadata in a header of `segment` bytes.
-    pub(crate) fn capacity(segment: usize, metas: usize) -> usize {
-        segment.saturating_sub(FIXED + metas) / RECORD
+    /// Most slot records beside `metas` bytes of metadata in the header of a batch with segments of `segment` bytes;
+    /// the header of a commit has a parity sector, too.
+    pub(crate) fn capacity(segment: usize, metas: usize, commit: bool) -> usize {
+        let parity = if commit { SECTOR } else { 0 };
+        (segment / COPIES).saturating_sub(FIXED + parity + metas) / RECORD
     }
 
-    /// Most bytes of metadata in a header of `segment` bytes.
+    /// Most bytes of metadata in a commit's header of `segment` bytes.
     pub(crate) fn meta_capacity(segment: usize) -> usize {
-        segment - FIXED
+        segment / COPIES - FIXED - SECTOR
+    }
+
+    /// Where the copies of the header begin in its segment of `segment` bytes.
+    pub(crate) fn copies_at(segment: usize) -> [usize; COPIES] {
+        [0, segment / COPIES]
     }
 
     /// Whether this batch makes what came before it a state to recover to.
@@ -117,7 +138,7 @@ impl BatchHeader {
         w.u64(self.pool);
         w.u16(self.controller);
         w.u8(self.stream);
-        w.u8(0);
+        w.u8(if self.parity.is_some() { HAS_PARITY } else { 0 });
         w.u64(self.seq);
         w.u32(self.block);
         w.u16(self.index);
@@ -137,15 +158,41 @@ impl BatchHeader {
             w.u32(slot.stamp << 8 | slot.kind as u32);
             w.u32(slot.crc);
         }
-        assert!(w.0.len() <= out.len(), "the caller keeps to the capacity");
-        out[..w.0.len()].copy_from_slice(&w.0);
-        out[w.0.len()..].fill(0);
-        let crc = crc32c_without(out, CRC_AT);
-        out[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+        let parity = self.parity.as_ref().map_or(&[][..], |parity| &parity[..]);
+        let copy = out.len() / COPIES;
+        assert!(w.0.len() + parity.len() <= copy, "the caller keeps to the capacity");
+        w.0.resize(copy - parity.len(), 0);
+        w.bytes(parity);
+        let crc = crc32c_without(&w.0, CRC_AT);
+        w.0[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+        out.chunks_exact_mut(copy).for_each(|to| to.copy_from_slice(&w.0));
     }
 
-    /// Reads a header from one segment.
+    /// Reads the header from its segment: from the newer of the two copies where both are valid, for a write
+    /// that a power cut tore leaves one of an earlier use of the slot.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+        let [first, second] =
+            Self::copies_at(bytes.len()).map(|at| Self::decode_copy(&bytes[at..at + bytes.len() / COPIES]));
+        match (first, second) {
+            (Ok(first), Ok(second)) if second.age() > first.age() => Ok(second),
+            (Ok(header), _) | (Err(_), Ok(header)) => Ok(header),
+            (Err(error), Err(_)) => Err(error),
+        }
+    }
+
+    /// Orders the headers that a slot has held.
+    fn age(&self) -> (u64, u64) {
+        (self.block_sequence, self.seq)
+    }
+
+    /// Whether both copies in a header segment are the same; where they are not, one is damaged or was
+    /// not written.
+    pub(crate) fn has_both_copies(bytes: &[u8]) -> bool {
+        let (first, second) = bytes.split_at(bytes.len() / COPIES);
+        first == second
+    }
+
+    fn decode_copy(bytes: &[u8]) -> Result<Self, FormatError> {
         let mut r = Reader::new(WHAT, bytes);
         let magic = r.u32()?;
         if magic != MAGIC {
@@ -159,7 +206,7 @@ impl BatchHeader {
         let pool = r.u64()?;
         let controller = r.u16()?;
         let stream = r.u8()?;
-        r.u8()?;
+        let flags = r.u8()?;
         let seq = r.u64()?;
         let block = r.u32()?;
         let index = r.u16()?;
@@ -189,6 +236,14 @@ impl BatchHeader {
                 crc,
             });
         }
+        let parity = if flags & HAS_PARITY == 0 {
+            None
+        } else {
+            let (_, parity) = bytes.split_last_chunk().ok_or_else(|| {
+                r.field("flags", u64::from(flags), "a copy that holds no parity sector has none")
+            })?;
+            Some(Box::new(*parity))
+        };
         Ok(Self {
             pool,
             controller,
@@ -202,8 +257,42 @@ impl BatchHeader {
             generation,
             metas,
             slots,
+            parity,
         })
     }
+}
+
+/// The parity sector of a batch's segments, `body`: the XOR of all sectors.
+pub(crate) fn parity(body: &[u8]) -> Parity {
+    let mut parity = Box::new([0; SECTOR]);
+    for sector in body.chunks_exact(SECTOR) {
+        xor(&mut parity, sector);
+    }
+    parity
+}
+
+fn xor(into: &mut [u8; SECTOR], sector: &[u8]) {
+    into.iter_mut().zip(sector).for_each(|(a, b)| *a ^= b);
+}
+
+/// Rebuilds one sector of the segment at `damaged` bytes in `body` from the parity sector, so that the segment,
+/// of `len` bytes, has the checksum `crc`. Returns whether such a sector was found; `body` is as before where not.
+pub(crate) fn rebuild(body: &mut [u8], damaged: usize, len: usize, crc: u32, expected: &Parity) -> bool {
+    // What every sector would have to change by, if it were the only wrong one.
+    let mut difference = parity(body);
+    xor(&mut difference, &expected[..]);
+    let segment = &mut body[damaged..damaged + len];
+    for at in (0..len).step_by(SECTOR) {
+        let (mut rebuilt, before) = (*difference, at..at + SECTOR);
+        xor(&mut rebuilt, &segment[before.clone()]);
+        let original: [u8; SECTOR] = segment[before.clone()].try_into().expect("a sector");
+        segment[before.clone()].copy_from_slice(&rebuilt);
+        if crc32c(segment) == crc {
+            return true;
+        }
+        segment[before].copy_from_slice(&original);
+    }
+    false
 }
 
 impl Meta {
@@ -260,5 +349,77 @@ impl Meta {
             6 => Self::Lines { group: r.u64()? },
             other => return Err(r.field("metadata kind", u64::from(other), "1 to 6")),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEGMENT: usize = 4096;
+
+    fn header(seq: u64, slots: usize, parity: Option<Parity>) -> BatchHeader {
+        let record =
+            |n| SlotRecord { kind: SlotKind::Data, page: 9, segment: n as u8 % 16, stamp: 7, crc: n as u32 };
+        BatchHeader {
+            pool: 1,
+            controller: 2,
+            stream: 0,
+            seq,
+            block: 3,
+            index: 4,
+            block_sequence: 5,
+            next: NextBlock { block: 6, sequence: 7 },
+            flushed: 8,
+            generation: 9,
+            metas: vec![Meta::Commit { epoch: 10, wall_ns: 11 }, Meta::Lines { group: 12 }],
+            slots: (0..slots).map(record).collect(),
+            parity,
+        }
+    }
+
+    #[test]
+    fn either_copy_serves_and_the_newer_one_counts() {
+        let most = BatchHeader::capacity(SEGMENT, 26, true);
+        let (new, old) = (header(20, most, Some(Box::new([0xA5; SECTOR]))), header(19, 3, None));
+        let mut bytes = vec![0; SEGMENT];
+        new.encode(&mut bytes);
+        assert!(BatchHeader::has_both_copies(&bytes));
+        for bit in 0..SEGMENT * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(BatchHeader::decode(&bytes).as_ref(), Ok(&new), "bit {bit}");
+            assert!(!BatchHeader::has_both_copies(&bytes), "bit {bit}");
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        // A torn write leaves one copy of each.
+        let mut before = vec![0; SEGMENT];
+        old.encode(&mut before);
+        for [first, second] in [[&bytes, &before], [&before, &bytes]] {
+            let torn = [&first[..SEGMENT / 2], &second[SEGMENT / 2..]].concat();
+            assert_eq!(BatchHeader::decode(&torn).as_ref(), Ok(&new));
+        }
+        bytes[100] ^= 1;
+        bytes[SEGMENT - 1] ^= 1;
+        assert!(BatchHeader::decode(&bytes).is_err());
+    }
+
+    #[test]
+    fn one_wrong_sector_is_rebuilt_and_two_are_not() {
+        let body: Vec<u8> = (0..3 * SEGMENT).map(|n| (n * n / 77) as u8).collect();
+        let expected = parity(&body);
+        for sector in 0..body.len() / SECTOR {
+            let damaged = sector * SECTOR / SEGMENT * SEGMENT;
+            let crc = crc32c(&body[damaged..damaged + SEGMENT]);
+            let mut wrong = body.clone();
+            wrong[sector * SECTOR..][..SECTOR].fill(0);
+            assert!(rebuild(&mut wrong, damaged, SEGMENT, crc, &expected));
+            assert_eq!(wrong, body, "sector {sector}");
+            let other = (sector + 1) * SECTOR % body.len();
+            wrong[sector * SECTOR..][..SECTOR].fill(0);
+            wrong[other..][..SECTOR].fill(0);
+            let before = wrong.clone();
+            assert!(!rebuild(&mut wrong, damaged, SEGMENT, crc, &expected));
+            assert_eq!(wrong, before, "sectors {sector} and the next");
+        }
     }
 }

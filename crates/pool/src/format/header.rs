@@ -8,7 +8,7 @@ use super::codec::{FormatError, Reader, Writer, crc32c_without};
 use crate::device::ALIGN;
 
 /// The format that this code writes; it reads no other.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Bytes of one header copy.
 pub(crate) const HEADER_BYTES: usize = ALIGN;
@@ -17,7 +17,8 @@ pub(crate) const HEADER_OFFSETS: [u64; 2] = [0, 512 * 1024];
 /// Where the first block starts.
 pub(crate) const FIRST_BLOCK: u64 = 1024 * 1024;
 
-const MAGIC: [u8; 8] = *b"DEEPRAM\0";
+/// The first bytes of a header copy.
+pub(crate) const MAGIC: [u8; 8] = *b"DEEPRAM\0";
 const CRC_AT: usize = 12;
 const ROOT_CRC_AT: usize = 76;
 const MAX_EXTENTS: usize = 240;

@@ -1,4 +1,6 @@
-//! A record of the line log: lines of 64 bytes with their addresses, in whole sectors.
+//! A record of the line log: lines of 64 bytes with their addresses, in whole sectors. Each sector has a header and a
+//! checksum of its own, so that it is known of each whether it was written: a device writes a sector whole or not at
+//! all, and a sector that was not written holds an older record or zeros. Any other bytes are damage (ADR 26).
 //! Byte layout: `docs/internals/pool-format.md`, section "Line record".
 
 use super::codec::{FormatError, Reader, Writer, crc32c_without};
@@ -6,17 +8,19 @@ use crate::device::SECTOR;
 
 /// Bytes of a line.
 pub(crate) const LINE: usize = 64;
-/// Where a record's own checksum stands.
+/// Where a sector's checksum stands in it.
 pub(crate) const CRC_AT: usize = 4;
 
-const MAGIC: u32 = u32::from_le_bytes(*b"DRL1");
+const MAGIC: u32 = u32::from_le_bytes(*b"DRL2");
 const WHAT: &str = "line record";
-/// Bytes before the lines.
+/// Bytes of a sector before its lines.
 const FIXED: usize = 48;
 /// Bytes that a line takes: its number, then its bytes.
-pub(crate) const ENTRY: usize = 8 + LINE;
+const ENTRY: usize = 8 + LINE;
+/// Lines in a sector, at most.
+const LINES_PER_SECTOR: usize = (SECTOR - FIXED) / ENTRY;
 
-/// The fixed part of a record.
+/// What the sectors of a record have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LineHeader {
     /// First half of the pool's uuid.
@@ -24,7 +28,7 @@ pub(crate) struct LineHeader {
     pub(crate) controller: u16,
     pub(crate) lines: u16,
     /// Length in sectors of 512 bytes.
-    pub(crate) sectors: u32,
+    pub(crate) sectors: u16,
     /// One more than that of the record before.
     pub(crate) number: u64,
     /// The group of persists that its last line comes from: never less than in the record before.
@@ -33,73 +37,100 @@ pub(crate) struct LineHeader {
     pub(crate) at: u64,
 }
 
-/// Most lines in a record of so many bytes.
-pub(crate) const fn capacity(bytes: usize) -> usize {
-    (bytes - FIXED) / ENTRY
+/// One sector of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LineSector {
+    pub(crate) header: LineHeader,
+    /// Its number in the record.
+    pub(crate) nth: u16,
 }
 
-/// Bytes of a record of so many lines, before rounding up to sectors.
+impl LineSector {
+    /// Sectors of the ring from its making to this one.
+    pub(crate) fn at(&self) -> u64 {
+        self.header.at.saturating_add(u64::from(self.nth))
+    }
+}
+
+/// Most lines in a record of so many bytes.
+pub(crate) const fn capacity(bytes: usize) -> usize {
+    bytes / SECTOR * LINES_PER_SECTOR
+}
+
+/// Bytes of a record of so many lines.
 pub(crate) const fn record_bytes(lines: usize) -> usize {
-    FIXED + lines * ENTRY
+    lines.div_ceil(LINES_PER_SECTOR) * SECTOR
+}
+
+/// Where the `nth` line of a record begins in it.
+const fn line_at(nth: usize) -> usize {
+    nth / LINES_PER_SECTOR * SECTOR + FIXED + nth % LINES_PER_SECTOR * ENTRY
 }
 
 /// Puts a line in its place in a record that is being filled.
 pub(crate) fn put(record: &mut [u8], nth: usize, line: u64, bytes: &[u8]) {
-    let start = record_bytes(nth);
+    let start = line_at(nth);
     record[start..start + 8].copy_from_slice(&line.to_le_bytes());
     record[start + 8..start + ENTRY].copy_from_slice(bytes);
 }
 
 /// Completes a record whose lines are in place; `record` is all of its sectors.
 pub(crate) fn seal(record: &mut [u8], header: &LineHeader) {
-    debug_assert_eq!(record.len(), header.sectors as usize * SECTOR);
-    let mut w = Writer::default();
-    w.u32(MAGIC);
-    w.u32(0);
-    w.u64(header.pool);
-    w.u16(header.controller);
-    w.u16(header.lines);
-    w.u32(header.sectors);
-    w.u64(header.number);
-    w.u64(header.group);
-    w.u64(header.at);
-    debug_assert_eq!(w.0.len(), FIXED);
-    record[..FIXED].copy_from_slice(&w.0);
-    record[record_bytes(usize::from(header.lines))..].fill(0);
-    let crc = crc32c_without(record, CRC_AT);
-    record[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+    debug_assert_eq!(record.len(), usize::from(header.sectors) * SECTOR);
+    let mut left = usize::from(header.lines);
+    for (nth, sector) in (0_u16..).zip(record.chunks_exact_mut(SECTOR)) {
+        let mut w = Writer::default();
+        w.u32(MAGIC);
+        w.u32(0);
+        w.u64(header.pool);
+        w.u16(header.controller);
+        w.u16(header.lines);
+        w.u16(header.sectors);
+        w.u16(nth);
+        w.u64(header.number);
+        w.u64(header.group);
+        w.u64(header.at);
+        debug_assert_eq!(w.0.len(), FIXED);
+        sector[..FIXED].copy_from_slice(&w.0);
+        let lines = left.min(LINES_PER_SECTOR);
+        sector[FIXED + lines * ENTRY..].fill(0);
+        left -= lines;
+        let crc = crc32c_without(sector, CRC_AT);
+        sector[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+    }
 }
 
-/// Reads the record at the beginning of `bytes`, which may go on behind it.
-pub(crate) fn decode(bytes: &[u8]) -> Result<LineHeader, FormatError> {
+/// Reads the sector that `bytes` begin with.
+pub(crate) fn decode(bytes: &[u8]) -> Result<LineSector, FormatError> {
     let mut r = Reader::new(WHAT, bytes);
     let magic = r.u32()?;
     if magic != MAGIC {
-        return Err(r.field("magic", u64::from(magic), "expected \"DRL1\""));
+        return Err(r.field("magic", u64::from(magic), "expected \"DRL2\""));
     }
     let stored = r.u32()?;
     let pool = r.u64()?;
     let controller = r.u16()?;
     let lines = r.u16()?;
-    let sectors = r.u32()?;
+    let sectors = r.u16()?;
+    let nth = r.u16()?;
     let number = r.u64()?;
     let group = r.u64()?;
     let at = r.u64()?;
-    let need = (sectors as usize).saturating_mul(SECTOR);
-    if need > bytes.len() || need < record_bytes(usize::from(lines)) {
-        return Err(r.field("sectors", u64::from(sectors), "room for its lines, within the block"));
-    }
-    let computed = crc32c_without(&bytes[..need], CRC_AT);
+    r.take(SECTOR - FIXED)?;
+    let computed = crc32c_without(&bytes[..SECTOR], CRC_AT);
     if stored != computed {
         return Err(FormatError::Checksum { what: WHAT, stored, computed });
     }
-    Ok(LineHeader { pool, controller, lines, sectors, number, group, at })
+    if nth >= sectors || record_bytes(usize::from(lines)) > usize::from(sectors) * SECTOR {
+        return Err(r.field("sectors", u64::from(sectors), "room for its lines"));
+    }
+    Ok(LineSector { header: LineHeader { pool, controller, lines, sectors, number, group, at }, nth })
 }
 
 /// The lines of a record that was decoded: number and bytes of each, in the order of their persists.
 pub(crate) fn lines(record: &[u8], count: u16) -> impl DoubleEndedIterator<Item = (u64, &[u8])> {
-    record[FIXED..record_bytes(usize::from(count))].chunks_exact(ENTRY).map(|entry| {
-        let (number, bytes) = entry.split_at(8);
+    (0..usize::from(count)).map(|nth| {
+        let (number, bytes) = record[line_at(nth)..line_at(nth) + ENTRY].split_at(8);
         (u64::from_le_bytes(number.try_into().expect("eight bytes")), bytes)
     })
 }
@@ -109,8 +140,8 @@ mod tests {
     use super::*;
 
     fn sealed(count: u16) -> (Vec<u8>, LineHeader) {
-        let sectors = record_bytes(usize::from(count)).div_ceil(SECTOR) as u32;
-        let mut record = vec![0xEE; sectors as usize * SECTOR];
+        let sectors = (record_bytes(usize::from(count)) / SECTOR) as u16;
+        let mut record = vec![0xEE; usize::from(sectors) * SECTOR];
         for n in 0..usize::from(count) {
             put(&mut record, n, 1000 + n as u64, &[n as u8; LINE]);
         }
@@ -131,7 +162,9 @@ mod tests {
     fn what_was_put_in_is_read_back() {
         let (mut record, header) = sealed(9);
         record.extend([0xAA; 100]);
-        assert_eq!(decode(&record), Ok(header));
+        for nth in 0..2 {
+            assert_eq!(decode(&record[usize::from(nth) * SECTOR..]), Ok(LineSector { header, nth }));
+        }
         let found: Vec<(u64, Vec<u8>)> = lines(&record, 9).map(|(n, b)| (n, b.to_vec())).collect();
         let expected: Vec<_> = (0..9_u8).map(|n| (1000 + u64::from(n), vec![n; LINE])).collect();
         assert_eq!(found, expected);

@@ -3,27 +3,28 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use super::seats::Notice;
 use super::sharing::Sharing;
 use super::{Inner, PAGE};
-use crate::lock::lock;
 
 /// This part of the frames stays with what is paged, whatever is beside it: with less it would only move.
 const LEAST_SHARE: usize = 4;
 
 impl Inner {
-    /// Counts what is beside the paged memory as used. `tables` are bytes of it that are in the budget already.
-    pub(super) fn count_beside(&self, tables: usize) {
+    /// Counts what is beside the paged memory, and in no table, as used.
+    pub(super) fn count_beside(&self) {
         static SAID: AtomicBool = AtomicBool::new(false);
         if !self.options.whole {
             return;
         }
         let Some(anonymous) = self.kernel.anonymous_pages() else { return };
         let shared = Sharing::counted(&self.sharing.lock());
-        let paged = self.frames.used().saturating_sub(self.frames.beside() + shared);
-        let idle = lock(&self.room).idle();
-        let beside = anonymous.saturating_sub(paged + idle + tables.div_ceil(PAGE));
+        // Shared memory is not anonymous to the kernel.
+        let counted = self.frames.used().saturating_sub(self.frames.beside() + shared);
+        let beside = anonymous.saturating_sub(counted);
         let most = self.frames.limit() - self.frames.limit() / LEAST_SHARE;
-        if beside > most && !SAID.swap(true, Relaxed) {
+        let is_news = || self.options.shared.is_none_or(|budget| budget.is_news(Notice::Beside));
+        if beside > most && !SAID.swap(true, Relaxed) && is_news() {
             eprintln!(
                 "deepram: memory that cannot be paged (stacks, small mappings) takes {} of the {} MiB of DRAM; the \
                  program goes beyond them, as a quarter is kept for what is paged",

@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize}
 
 use super::seats::SharedBudget;
 use super::shared::BudgetReading;
-use super::stats::{PagerStats, Row, SHOWN, TOTALS};
+use super::stats::{GAUGES, PagerStats, Row, SHOWN, TOTALS};
 
 /// Processes that can share a budget at once.
 pub(super) const PROCESSES: usize = 512;
+/// Frames that there are for what is paged, whatever tables take.
+const LEAST: usize = 256;
 /// How often a reading is begun anew because a process is just leaving. One that is killed while it leaves
 /// must not stop all readings for good.
 const TRIES: usize = 100;
@@ -30,7 +32,12 @@ pub(super) struct BudgetMemory {
     /// Times that a seat began to be, and has been, given up: while they differ, totals are on the move.
     leaving: AtomicU64,
     left: AtomicU64,
-    /// Who has which seat, by its own number for itself; 0: nobody. Whether it lives its lock tells (`seats.rs`).
+    /// A bit for each [`super::seats::Notice`] that a process of the run has printed.
+    pub(super) noticed: AtomicU64,
+    /// Most that each gauge was for all processes together.
+    peaks: [AtomicU64; GAUGES.len()],
+    /// Who has which seat, by its own number for itself; 0: nobody. Whether it lives its lock tells (`seats.rs`). Negative: the
+    /// seat is not a process's but a reservation that the process of this number has made.
     pub(super) pids: [AtomicI32; PROCESSES],
     /// Frames in use by each.
     frames: [AtomicI64; PROCESSES],
@@ -51,7 +58,7 @@ impl BudgetMemory {
         let row = (0..TRIES).find_map(|_| self.steady_sum()).unwrap_or_else(|| self.sum());
         let positive = |number: &AtomicI64| u64::try_from(number.load(Relaxed)).unwrap_or(0);
         let pid = |seat: usize| match number(seat) {
-            None | Some(0) => self.pids[seat].load(Relaxed).cast_unsigned(),
+            None | Some(0) => self.pids[seat].load(Relaxed).unsigned_abs(),
             Some(pid) => pid,
         };
         BudgetReading {
@@ -61,12 +68,37 @@ impl BudgetMemory {
             began_ns: self.began_ns.load(Relaxed),
             processes: self.seats().map(|seat| (pid(seat), positive(&self.frames[seat]))).collect(),
             stats: PagerStats::of(&row),
+            peaks: PagerStats::of_peaks(self.peaks.each_ref().map(|peak| peak.load(Relaxed))),
         }
     }
 
     /// Seats that are somebody's.
     pub(super) fn seats(&self) -> impl Iterator<Item = usize> {
         (0..PROCESSES).filter(|seat| self.pids[*seat].load(Relaxed) != 0)
+    }
+
+    /// Bytes of DRAM that there may be.
+    pub(super) fn dram(&self) -> u64 {
+        self.dram.load(Relaxed)
+    }
+
+    /// Frames that are reserved, and how many processes share the others.
+    pub(super) fn reserved(&self) -> (usize, usize) {
+        self.seats().fold((0, 0), |(reserved, sharers), seat| {
+            if self.pids[seat].load(Relaxed) < 0 {
+                (reserved + self.frames[seat].load(Relaxed).max(0) as usize, sharers)
+            } else {
+                (reserved, sharers + 1)
+            }
+        })
+    }
+
+    /// Takes note of what all gauges together are now.
+    fn note_peaks(&self) {
+        for (n, peak) in self.peaks.iter().enumerate() {
+            let now = self.seats().map(|seat| self.rows[seat][TOTALS + n].load(Relaxed)).sum();
+            peak.fetch_max(now, Relaxed);
+        }
     }
 
     /// The sum of all rows, unless a seat was given up meanwhile.
@@ -134,17 +166,24 @@ pub(super) struct Frames {
     used: AtomicUsize,
     /// Of these, how many are no frames but memory that is not paged.
     beside: AtomicUsize,
+    /// And how many are frames of the room that no page is in.
+    idle: AtomicUsize,
+    /// And how many are pages of the pager's own tables.
+    tables: AtomicUsize,
     shared: Option<Share>,
     /// Processes that share the budget, as far as was known when last looked.
     sharers: AtomicU32,
+    /// Frames of the budget that nested runs have reserved, as far as was known then.
+    reserved: AtomicUsize,
 }
 
 impl Frames {
     pub(super) fn new(limit: usize, shared: Option<&'static SharedBudget>) -> Self {
         // With too many processes the last ones have a budget of their own.
         let shared = shared.and_then(|budget| Some(Share { budget, seat: budget.join()?.into() }));
-        let [used, beside] = [const { AtomicUsize::new(0) }; 2];
-        Self { limit: AtomicUsize::new(limit), used, beside, shared, sharers: AtomicU32::new(1) }
+        let [used, beside, idle, tables] = [const { AtomicUsize::new(0) }; 4];
+        let (sharers, reserved) = (AtomicU32::new(1), AtomicUsize::new(0));
+        Self { limit: AtomicUsize::new(limit), used, beside, idle, tables, shared, sharers, reserved }
     }
 
     /// The descriptors that it needs.
@@ -176,9 +215,31 @@ impl Frames {
 
     /// Counts so many pages that are not paged as used, instead of as many as before.
     pub(super) fn set_beside(&self, pages: usize) {
-        let before = self.beside.swap(pages, Relaxed);
-        self.take(pages.saturating_sub(before));
-        self.give(before.saturating_sub(pages));
+        self.change(&self.beside, pages);
+    }
+
+    /// Counts so many frames of the room as used though no page is in them, instead of as many as before: they have memory.
+    pub(super) fn set_idle(&self, frames: usize) {
+        self.change(&self.idle, frames);
+    }
+
+    /// Counts so many pages of tables as used, instead of as many as before: as far as they leave frames for what is paged.
+    pub(super) fn set_tables(&self, pages: usize) {
+        self.change(&self.tables, pages.min(self.limit().saturating_sub(LEAST)));
+    }
+
+    fn change(&self, part: &AtomicUsize, now: usize) {
+        let before = part.swap(now, Relaxed);
+        if now > before {
+            self.take(now - before);
+        } else if now < before {
+            self.give(before - now);
+        }
+    }
+
+    /// Frames that a page is in.
+    pub(super) fn paged(&self) -> usize {
+        self.used().saturating_sub(self.beside() + self.idle.load(Relaxed) + self.tables.load(Relaxed))
     }
 
     pub(super) fn beside(&self) -> usize {
@@ -187,7 +248,7 @@ impl Frames {
 
     /// Most frames of what is paged.
     pub(super) fn most_paged(&self) -> usize {
-        self.limit().saturating_sub(self.beside())
+        self.limit().saturating_sub(self.beside() + self.tables.load(Relaxed))
     }
 
     pub(super) fn used(&self) -> usize {
@@ -200,11 +261,12 @@ impl Frames {
 
     /// Frames that this process has if all that share the budget have as many.
     pub(super) fn share(&self) -> usize {
-        self.most_paged() / self.sharers.load(Relaxed).max(1) as usize
+        self.most_paged().saturating_sub(self.reserved.load(Relaxed))
+            / self.sharers.load(Relaxed).max(1) as usize
     }
 
     pub(super) fn set_limit(&self, limit: usize) {
-        self.limit.store(limit, Relaxed);
+        self.limit.store(limit.max(LEAST), Relaxed);
     }
 
     /// By how many frames this process is above what it may use, if `more` are to be free. Where processes
@@ -214,7 +276,8 @@ impl Frames {
         let Some((budget, _)) = self.shared() else {
             return (used + more).saturating_sub(limit);
         };
-        let part = limit / self.sharers.load(Relaxed).max(1) as usize;
+        let unreserved = limit.saturating_sub(self.reserved.load(Relaxed));
+        let part = unreserved / self.sharers.load(Relaxed).max(1) as usize;
         (budget.used().max(0) as usize + more)
             .saturating_sub(limit)
             .min(used.saturating_sub(part.saturating_sub(more)))
@@ -232,18 +295,25 @@ impl Frames {
         for (shown, number) in budget.memory().rows[seat].iter().zip(row) {
             shown.store(*number, Relaxed);
         }
+        budget.memory().note_peaks();
         budget.reap_after(seat);
-        self.sharers.store(budget.memory().seats().count() as u32, Relaxed);
+        self.look();
+    }
+
+    /// Looks who shares the budget.
+    fn look(&self) {
+        let Some((budget, _)) = self.shared() else { return };
+        let (reserved, sharers) = budget.reserved();
+        self.reserved.store(reserved, Relaxed);
+        self.sharers.store(sharers as u32, Relaxed);
     }
 
     /// Those of a forked child: as many, less those that it leaves to its parent; counted once more.
     pub(super) fn inherited(&self, left: usize) -> Self {
         let frames = Self::new(self.limit(), self.shared.as_ref().map(|share| share.budget.in_child()));
-        if let Some((budget, _)) = frames.shared() {
-            frames.sharers.store(budget.seats().count() as u32, Relaxed);
-        }
-        // What is beside them the child counts itself.
-        frames.take(self.used().saturating_sub(self.beside() + left));
+        frames.look();
+        // What is beside them, and what is idle, the child counts itself.
+        frames.take(self.paged().saturating_sub(left));
         frames
     }
 }
@@ -287,8 +357,25 @@ mod tests {
         let frames = Frames::new(100, None);
         frames.take(50);
         frames.set_beside(10);
+        frames.set_idle(7);
+        assert_eq!((frames.used(), frames.paged()), (67, 50));
+        frames.set_tables(5);
+        assert_eq!((frames.used(), frames.paged()), (67, 50), "of so few frames none is left for tables");
         let child = frames.inherited(5);
         assert_eq!((child.used(), child.beside(), child.limit()), (45, 0, 100));
+    }
+
+    #[test]
+    fn tables_of_all_processes_count_for_each() {
+        let budget = SharedBudget::create(1000 << 12).unwrap();
+        let (one, other) = (Frames::new(1000, Some(budget)), Frames::new(1000, Some(budget)));
+        one.take(800);
+        one.set_tables(90);
+        other.set_tables(130);
+        [&one, &other].iter().for_each(|frames| frames.show(&[0; SHOWN]));
+        assert_eq!((one.excess(0), one.paged(), budget.read().used), (20, 800, 1020));
+        other.set_tables(110);
+        assert_eq!((one.excess(0), other.most_paged()), (0, 890));
     }
 
     #[test]

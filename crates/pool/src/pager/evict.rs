@@ -27,8 +27,6 @@ const MOMENT: Duration = Duration::from_micros(50);
 
 /// Pages of these that are kept from being used meanwhile: whoever wants one waits for all.
 pub(super) const TOGETHER: usize = 32;
-/// Frames of the room that may keep their memory while they are nobody's.
-const IDLE: usize = 256;
 /// Part of the frames that make up the waiting room of a process that shares memory with one forked from it, or that was
 /// forked.
 const KIN_SHARE: usize = 32;
@@ -104,7 +102,11 @@ impl Inner {
                 self.retune();
                 self.rest_stages();
                 self.show();
+                self.options.look.iter().for_each(|look| look());
                 looked = Some(Instant::now());
+            }
+            if self.frames.excess(self.headroom()) > 0 {
+                self.trim_room();
             }
             let excess = self.frames.excess(self.headroom());
             // Many at a time, though one would do for now: each time costs wake-ups and a write.
@@ -124,30 +126,25 @@ impl Inner {
         }
     }
 
-    /// Sets the number of frames to what the budget leaves beside the tables.
+    /// Counts what is not paged: tables, the room's memory that is not used, what is beside.
     fn retune(&self) {
         // Kept to the end: a fork finds no lock held.
         let ground = self.read();
         let tables = self.table_bytes(&ground);
-        let least = 256;
-        let budget = self.dram.load(Relaxed);
-        self.frames.set_limit((budget.saturating_sub(tables) / PAGE).max(least));
+        self.frames.set_limit(self.dram.load(Relaxed) / PAGE);
+        self.frames.set_tables(tables.div_ceil(PAGE));
         if !self.forked {
             self.kin.store(ground.store.has_children(), Relaxed);
         }
-        {
-            let mut room = lock(&self.room);
-            if room.idle() > IDLE {
-                room.trim();
-            }
-        }
-        self.count_beside(tables);
+        self.trim_room();
+        self.count_beside();
     }
 
     /// Makes room for `count` pages on the fault path: the evictors were not fast enough. Without room after
     /// this nothing can leave: all of it is pinned, or the store fails.
     pub(super) fn make_room_now(&self, ground: &Ground, count: usize) {
         let mut writes = Writes::new(false);
+        self.trim_room();
         loop {
             let excess = self.frames.excess(count);
             if excess == 0 || self.overcommitted.load(Relaxed) || self.stopping.load(Relaxed) {
@@ -156,7 +153,7 @@ impl Inner {
             let moved = self.evict(ground, excess.min(BATCH), None, None, &mut writes);
             if !moved {
                 // Whoever writes the pages that are in the way holds the ground already, and so comes to an end.
-                if !lock(&self.room).is_written() && self.chunks_leaving.load(Relaxed) == 0 {
+                if !self.room().is_written() && self.chunks_leaving.load(Relaxed) == 0 {
                     return;
                 }
                 std::thread::sleep(MOMENT);
@@ -198,7 +195,7 @@ impl Inner {
         writes: &mut Writes,
     ) -> bool {
         let (used, vacant) = {
-            let room = lock(&self.room);
+            let room = self.room();
             (room.used(), room.vacant())
         };
         let share = self.room_share().min(used + vacant);
@@ -210,7 +207,7 @@ impl Inner {
         let mut leavers = Vec::with_capacity(moves);
         let (mut freed, mut stayed, mut huge) = (0, 0, None);
         for (count, chosen) in parts {
-            let used = lock(&self.room).used();
+            let used = self.room().used();
             freed += self.vacate(ground, (used + count).saturating_sub(share));
             let mut evictor = lock(&self.evictor);
             let (mut part, chunk) = self.choose(ground, count, chosen);
@@ -257,13 +254,13 @@ impl Inner {
     fn vacate(&self, ground: &Ground, count: usize) -> usize {
         let mut vacated = 0;
         while vacated < count {
-            let Some((number, frame)) = lock(&self.room).oldest() else { break };
+            let Some((number, frame)) = self.room().oldest() else { break };
             let Some((mut chunk, at)) = ground.layout.chunk(frame.page) else { continue };
             // Come back meanwhile: then the frame is somebody else's matter.
             if chunk[at].place != Place::Waiting(number) {
                 continue;
             }
-            let mut room = lock(&self.room);
+            let mut room = self.room();
             // The page may have come back and left again, for the same frame: what counts is how that is now.
             let Frame { state: FrameState::Waiting, slot: Some(slot), .. } = *room.frame(number) else {
                 continue;
@@ -333,7 +330,7 @@ impl Inner {
                 // Gone already, by another way.
                 _ => continue,
             };
-            let room = |state| lock(&self.room).admit(page, slot, state);
+            let room = |state| self.room().admit(page, slot, state);
             let to = match slot {
                 _ if state.pinned => None,
                 Some(slot) if state.ahead && state.heat == 0 && !self.returns.worth_waiting() => {
@@ -377,7 +374,7 @@ impl Inner {
         }
         leavers.retain(|leaver| {
             let Some(number) = leaver.to.frame().filter(|_| here(leaver)) else { return true };
-            let frame = lock(&self.room).bytes(number);
+            let frame = self.room().bytes(number);
             self.copy_page(leaver, frame).inspect_err(unreadable).is_ok() || self.stays(ground, leaver)
         });
         let pages: Vec<usize> =
@@ -430,7 +427,7 @@ impl Inner {
     fn write_out(&self, ground: &Ground, leavers: &[Leaver], writes: &mut Writes) -> bool {
         let mut dirty: Vec<(usize, u32, &[u8])> = Vec::new();
         {
-            let room = lock(&self.room);
+            let room = self.room();
             for leaver in leavers {
                 let Way::Write(frame) = leaver.to else { continue };
                 // SAFETY: a frame of the room that is being written: it is not given to anybody else, and
@@ -500,7 +497,7 @@ impl Inner {
     }
 
     fn is_written(&self, ground: &Ground, number: u32, slot: Slot) {
-        let mut room = lock(&self.room);
+        let mut room = self.room();
         let frame = room.frame(number);
         if frame.state == FrameState::Left {
             // Back in memory, and dirty there.
@@ -526,7 +523,7 @@ impl Inner {
                 lock(&self.policy).insert((page / PAGE) as u64);
             }
             drop(chunk);
-            let mut room = lock(&self.room);
+            let mut room = self.room();
             let frame = room.frame(*number);
             if waits || frame.state == FrameState::Left {
                 room.leave(*number);

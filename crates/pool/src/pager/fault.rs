@@ -303,7 +303,7 @@ impl Inner {
     /// From the waiting room into memory. The page is `Coming`, and so its frame is ours.
     fn come_back(&self, ground: &Ground, page: usize, number: u32, writable: bool) {
         let (bytes, slot) = {
-            let mut room = lock(&self.room);
+            let mut room = self.room();
             (room.bytes(number), room.frame(number).slot)
         };
         // SAFETY: a frame of the room, which is not given to anybody else before `leave` below; whoever
@@ -315,7 +315,7 @@ impl Inner {
         #[cfg(test)]
         self.linger();
         let installed = ground.install(page, bytes, !writable);
-        let mut room = lock(&self.room);
+        let mut room = self.room();
         let frame = room.frame(number);
         let written = frame.slot.filter(|_| slot.is_none());
         if frame.state == FrameState::Writing {
@@ -325,6 +325,13 @@ impl Inner {
             self.frames.give(1);
         }
         drop(room);
+        // The page has memory of its own now, and its frame may have kept its.
+        if self.frames.excess(0) > 0 {
+            self.trim_room();
+        }
+        if self.frames.excess(self.headroom()) > 0 {
+            self.nudge();
+        }
         if let Some(written) = written {
             // Just now, and too late: the page is dirty.
             ground.store.give_up(written);
@@ -409,7 +416,7 @@ impl Inner {
     fn set_trigger(&self, ground: &Ground, coming: Coming, trigger: Trigger, bytes: &[u8]) -> bool {
         let Coming { page, slot, .. } = coming;
         let Some((mut chunk, at)) = ground.layout.chunk(page) else { return false };
-        let mut room = lock(&self.room);
+        let mut room = self.room();
         let Some(number) = room.admit(page, Some(slot), FrameState::Waiting) else {
             return false;
         };

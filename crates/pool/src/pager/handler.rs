@@ -18,11 +18,10 @@ use super::jobs::Job;
 use super::ranges::Trigger;
 use super::reads::{Berth, Done, Reads};
 use super::stats::add;
-use super::{Ground, Inner, STACK};
+use super::{Ground, Inner};
 use crate::crew::{Crew, Member, Seat};
 use crate::lock::lock;
 use crate::serving::{self, FEW, Serve};
-use crate::signals::spawn;
 
 /// Handlers where reads cannot be under way without a thread each, for each processor.
 const BLOCKING: usize = 4;
@@ -33,7 +32,7 @@ const TAKEN: usize = 16;
 
 /// The threads.
 pub(super) struct Handlers {
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<Option<JoinHandle<()>>>,
 }
 
 impl Handlers {
@@ -65,12 +64,13 @@ impl Handlers {
         let _ = inner.crew.set(crew);
         let mut threads = Vec::with_capacity(count);
         for (n, reads) in all.into_iter().enumerate() {
-            let (inner, begun) = (Arc::clone(inner), begun.clone());
-            threads.push(spawn(format!("deepram-page-{n}"), Some(STACK), move || {
+            let (own, begun) = (Arc::clone(inner), begun.clone());
+            threads.push(inner.spawn(format!("deepram-page-{n}"), move || {
+                let inner = own;
                 let seat = inner.seat(n);
                 seat.begin();
                 let mut handler = Handler::new(&inner, reads, seat);
-                inner.begin_thread(&begun);
+                tell(&begun);
                 serving::run(&mut handler);
             })?);
         }
@@ -82,7 +82,7 @@ impl Handlers {
     }
 
     pub(super) fn join(self) {
-        for thread in self.threads {
+        for thread in self.threads.into_iter().flatten() {
             // Its panic was reported by the runtime already.
             let _ = thread.join();
         }
@@ -95,13 +95,12 @@ impl Inner {
         let Some(crew) = self.crew.get() else { unreachable!("handlers come after their crew") };
         Seat::new(crew, n)
     }
+}
 
-    /// What every thread does first.
-    pub(super) fn begin_thread(&self, begun: &mpsc::Sender<()>) {
-        self.options.on_thread.iter().for_each(|begin| begin());
-        // Nobody waits if the others could not be started.
-        let _ = begun.send(());
-    }
+/// Says that a thread of the pager has begun.
+pub(super) fn tell(begun: &mpsc::Sender<()>) {
+    // Nobody waits if the others could not be started.
+    let _ = begun.send(());
 }
 
 /// A read under way.

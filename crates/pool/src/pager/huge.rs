@@ -207,7 +207,7 @@ impl Inner {
         if chunk[0].place == Place::Fresh {
             return true;
         }
-        let mut room = lock(&self.room);
+        let mut room = self.room();
         let mut slots = Vec::with_capacity(CHUNK_PAGES);
         for page in chunk.iter() {
             slots.push(match page.place {

@@ -69,6 +69,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{
     Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, mpsc,
 };
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use deepram_core::cache::{Clock2, Fifo, Gclock, Key, Lru, Replacement, S3Fifo, Sieve, Sweep};
@@ -77,7 +78,7 @@ use self::around::Around;
 use self::budget::Frames;
 use self::doubts::Doubts;
 use self::evict::EVICTORS;
-use self::handler::{Handler, Handlers};
+use self::handler::{Handler, Handlers, tell};
 use self::huge::Advice;
 use self::jobs::Jobs;
 use self::kernel::Kernel;
@@ -101,9 +102,9 @@ use crate::uffd::{self, Uffd, WatchMode};
 
 pub use fork::Forking;
 pub use record::{Fault, FaultKind, FaultLog};
-pub use seats::SharedBudget;
+pub use seats::{Notice, SharedBudget};
 pub use shared::{BUDGET_NAME, BudgetReading, BudgetView};
-pub use sharing::can_share;
+pub use sharing::{can_share, is_in_memory};
 pub use spans::Spans;
 pub use stats::PagerStats;
 
@@ -200,6 +201,9 @@ impl FromStr for Policy {
     }
 }
 
+/// Starts a thread of this name, which takes no signals.
+pub type SpawnThread = fn(&str, Box<dyn FnOnce() + Send>) -> io::Result<()>;
+
 /// How a pager is made.
 #[derive(Debug, Clone)]
 pub struct PagerOptions {
@@ -232,8 +236,10 @@ pub struct PagerOptions {
     /// A folder for the record of its faults, which [`FaultLog`] reads; none if they are not recorded. If the
     /// folder takes no file, the pager says so on the standard error and works without.
     pub record: Option<PathBuf>,
-    /// Called first in every thread of the pager.
-    pub on_thread: Option<fn()>,
+    /// How threads are started, if not by the standard library. Dropping the pager does not wait for such threads.
+    pub spawn: Option<SpawnThread>,
+    /// Called ten times a second by a thread of the pager.
+    pub look: Option<fn()>,
     /// Told of a descriptor of shared memory when it is opened (`true`), and just before it is closed.
     pub on_descriptor: Option<fn(i32, bool)>,
 }
@@ -255,7 +261,8 @@ impl PagerOptions {
             keep: false,
             shared: None,
             record: None,
-            on_thread: None,
+            spawn: None,
+            look: None,
             on_descriptor: None,
         }
     }
@@ -347,7 +354,7 @@ pub struct Pager {
 /// The threads of a pager.
 struct Threads {
     handlers: Handlers,
-    others: Vec<std::thread::JoinHandle<()>>,
+    others: Vec<Option<JoinHandle<()>>>,
 }
 
 /// Whether memory can be paged here at all.
@@ -598,7 +605,7 @@ impl Drop for Pager {
         self.inner.stop();
         if let Some(threads) = lock(&self.threads).take() {
             threads.handlers.join();
-            for thread in threads.others {
+            for thread in threads.others.into_iter().flatten() {
                 // Its panic was reported by the runtime already.
                 let _ = thread.join();
             }
@@ -653,18 +660,18 @@ impl Inner {
         let mut others = Vec::with_capacity(EVICTORS + STAGERS);
         for n in 0..EVICTORS {
             let (inner, begun) = (Arc::clone(self), begun.clone());
-            others.push(spawn(format!("deepram-evict-{n}"), Some(STACK), move || {
+            others.push(self.spawn(format!("deepram-evict-{n}"), move || {
                 let mut writes = Writes::new(inner.options.ring);
                 lock(&inner.descriptors).extend(writes.raw_fd());
-                inner.begin_thread(&begun);
+                tell(&begun);
                 drop(begun);
                 inner.keep_house(n == 0, &mut writes);
             })?);
         }
         for n in 0..self.stages.count().min(STAGERS) {
             let (inner, begun) = (Arc::clone(self), begun.clone());
-            others.push(spawn(format!("deepram-stage-{n}"), Some(STACK), move || {
-                inner.begin_thread(&begun);
+            others.push(self.spawn(format!("deepram-stage-{n}"), move || {
+                tell(&begun);
                 drop(begun);
                 inner.bring_chunks();
             })?);
@@ -680,6 +687,18 @@ impl Inner {
             }
         }
         Ok(Threads { handlers, others })
+    }
+
+    /// Starts a thread of the pager; `None` where the options say how, and it cannot be waited for.
+    fn spawn(
+        &self,
+        name: impl Into<String>,
+        body: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Option<JoinHandle<()>>> {
+        match self.options.spawn {
+            Some(spawn) => spawn(&name.into(), Box::new(body)).map(|()| None),
+            None => spawn(name, Some(STACK), body).map(Some),
+        }
     }
 
     /// Descriptors that its threads use.
@@ -726,7 +745,7 @@ impl Inner {
     fn forget(&self, ground: &mut Ground, start: usize, end: usize, gone: bool) {
         self.drop_huge(ground, start, end);
         let mut resident = Vec::new();
-        let mut room = lock(&self.room);
+        let mut room = self.room();
         let Ground { layout, store, .. } = &mut *ground;
         for (from, to) in layout.within(start, end) {
             layout.each(from, to, |address, page| {

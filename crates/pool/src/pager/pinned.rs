@@ -115,7 +115,7 @@ impl Inner {
                     return true;
                 }
             }
-            let frame = lock(&self.room).bytes(number);
+            let frame = self.room().bytes(number);
             // SAFETY: the scratch page is ours and there; the frame is as large, and its owner gave it to us.
             unsafe {
                 std::ptr::copy_nonoverlapping(
@@ -137,7 +137,7 @@ impl Inner {
     pub(super) fn stays(&self, ground: &Ground, leaver: &Leaver) -> bool {
         let Some((mut chunk, at)) = ground.layout.chunk(leaver.page) else { return false };
         let state = &mut chunk[at];
-        let mut room = lock(&self.room);
+        let mut room = self.room();
         let slot = match leaver.to {
             Way::Leave(slot) => Some(slot),
             Way::Write(number) | Way::Wait(number) => {

@@ -48,7 +48,7 @@ impl Inner {
         let place = |address: usize| address - from + to;
         let mut clean = Vec::new();
         let mut policy = lock(&self.policy);
-        let mut room = lock(&self.room);
+        let mut room = self.room();
         for (address, page) in pages {
             let new = place(address);
             match page.place {

@@ -6,11 +6,18 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::ops::{Deref, DerefMut};
 use std::ptr;
+use std::sync::MutexGuard;
 
-use super::PAGE;
+use super::budget::Frames;
 use super::ranges::Slot;
+use super::{Inner, PAGE};
+use crate::lock::lock;
 use crate::uffd;
+
+/// Most frames that keep their memory while no page is in them.
+const IDLE: usize = 256;
 
 /// A frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +39,47 @@ pub(super) enum FrameState {
     Writing,
     /// Being written, though its page has gone back to memory.
     Left,
+}
+
+/// The room while a thread has it. What frames have memory though no page is in them counts against the budget.
+pub(super) struct RoomGuard<'a> {
+    room: MutexGuard<'a, Room>,
+    frames: &'a Frames,
+}
+
+impl Inner {
+    pub(super) fn room(&self) -> RoomGuard<'_> {
+        RoomGuard { room: lock(&self.room), frames: &self.frames }
+    }
+
+    /// Gives back memory of frames that no page is in, if there are more than the next pages that leave will take.
+    pub(super) fn trim_room(&self) {
+        let most = IDLE.min(self.headroom() / 2);
+        let mut room = self.room();
+        if room.idle() > most {
+            room.trim();
+        }
+    }
+}
+
+impl Deref for RoomGuard<'_> {
+    type Target = Room;
+
+    fn deref(&self) -> &Room {
+        &self.room
+    }
+}
+
+impl DerefMut for RoomGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Room {
+        &mut self.room
+    }
+}
+
+impl Drop for RoomGuard<'_> {
+    fn drop(&mut self) {
+        self.frames.set_idle(self.room.idle());
+    }
 }
 
 /// The frames, and who is in them.
@@ -82,13 +130,15 @@ impl Room {
 
     /// Gives back the memory of frames that are nobody's.
     pub(super) fn trim(&mut self) {
-        let mut free = self.free.clone();
+        // Those that have memory are the first to be taken.
+        let mut free = self.free.split_off(self.free.len() - self.idle());
         free.sort_unstable();
         let run = |run: &[u32]| (self.bytes(run[0]).addr(), run.len() * PAGE);
         let runs: Vec<(usize, usize)> = free.chunk_by(|a, b| a + 1 == *b).map(run).collect();
         // SAFETY: the room's own memory, of frames that nobody holds.
         let dropped = unsafe { uffd::discard(&runs) };
         debug_assert!(dropped.is_ok(), "{dropped:?}");
+        self.free.extend(free.into_iter().rev());
         self.touched = self.used();
     }
 

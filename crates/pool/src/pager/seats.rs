@@ -12,12 +12,23 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::budget::{BudgetMemory, PROCESSES};
-use super::first_descriptor;
 use super::shared::BudgetReading;
+use super::{PAGE, first_descriptor};
 use crate::lock::lock;
 
 /// The byte that the maker has locked.
 pub(super) const MAKER: usize = PROCESSES;
+
+/// What the processes of a run say once for all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notice {
+    /// A process runs without paging.
+    Unpaged,
+    /// Memory that cannot be paged takes more than there is for it.
+    Beside,
+    /// A process that the library is not in takes memory.
+    Escaped,
+}
 
 /// A budget that processes share, as one of them has it.
 #[derive(Debug)]
@@ -69,6 +80,33 @@ impl SharedBudget {
         let file = unsafe { std::os::fd::BorrowedFd::borrow_raw(self.file) };
         rustix::io::fcntl_setfd(file, rustix::io::FdFlags::empty())?;
         Ok(self.file)
+    }
+
+    /// Whether this process is the first of the run to say it: the others keep quiet.
+    pub fn is_news(&self, notice: Notice) -> bool {
+        let bit = 1 << notice as u64;
+        self.memory.noticed.fetch_or(bit, Relaxed) & bit == 0
+    }
+
+    /// Bytes of DRAM that there may be.
+    #[must_use]
+    pub fn dram(&self) -> u64 {
+        self.memory.dram()
+    }
+
+    /// Bytes of the budget that nobody has reserved.
+    #[must_use]
+    pub fn unreserved(&self) -> u64 {
+        self.dram().saturating_sub((self.memory.reserved().0 * PAGE) as u64)
+    }
+
+    /// Takes so many bytes away from the processes that share the budget, until this process ends: a run within this one has
+    /// them. Whether there was a seat for it.
+    pub fn reserve(&self, bytes: u64) -> bool {
+        let Some(seat) = self.join() else { return false };
+        self.memory.pids[seat].store(-std::process::id().cast_signed(), Relaxed);
+        self.memory.take(seat, (bytes / PAGE as u64) as i64);
+        true
     }
 
     /// What is there now. Stores nothing.
@@ -267,6 +305,28 @@ mod tests {
         assert_eq!(budget.memory.seats().collect::<Vec<_>>(), [0, 1, 2], "that one is not its next");
         budget.reap_after(seats[1]);
         assert_eq!(budget.memory.seats().collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn what_is_reserved_is_nobodys_part_until_its_maker_ends() {
+        let budget = SharedBudget::create(100 << 12).unwrap();
+        assert!(budget.reserve(40 << 12));
+        assert_eq!((budget.unreserved(), budget.memory.reserved()), (60 << 12, (40, 0)));
+        assert_eq!(budget.read().processes, [(std::process::id(), 40)]);
+        let frames = super::super::budget::Frames::new(100, Some(budget));
+        frames.take(70);
+        frames.show(&[0; super::super::stats::SHOWN]);
+        assert_eq!((frames.excess(0), frames.share()), (10, 60));
+        // As if it had ended: nobody else has a lock.
+        budget.in_child().reap();
+        assert_eq!(budget.unreserved(), 100 << 12);
+    }
+
+    #[test]
+    fn a_notice_is_news_once() {
+        let budget = SharedBudget::create(100 << 12).unwrap();
+        assert!(budget.is_news(Notice::Beside) && budget.is_news(Notice::Escaped));
+        assert!(!budget.in_child().is_news(Notice::Beside) && budget.is_news(Notice::Unpaged));
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub struct BudgetReading {
     pub processes: Vec<(u32, u64)>,
     /// Counters of all processes, those that have ended included; gauges of those that live.
     pub stats: PagerStats,
+    /// The most that each gauge was for all processes together; all else is 0.
+    pub peaks: PagerStats,
 }
 
 impl SharedBudget {
@@ -63,6 +65,14 @@ impl SharedBudget {
         let new = Self::new(budget, raised(memory))?;
         new.sign();
         Ok(new)
+    }
+
+    /// The descriptor by which this process has inherited the budget that is told by this path, if it has.
+    #[must_use]
+    pub fn inherited_number(path: &Path) -> Option<RawFd> {
+        let number: RawFd = path.file_name()?.to_str()?.parse().ok()?;
+        let named = rustix::fs::readlink(format!("/proc/self/fd/{number}"), Vec::new()).ok()?;
+        named.to_bytes().strip_prefix(b"/memfd:")?.starts_with(BUDGET_NAME.as_bytes()).then_some(number)
     }
 
     /// The budget that another process has created and tells by this path: the descriptor of that number where this process has

@@ -13,6 +13,7 @@
 //! 3. Only addresses in `spans` are unmapped for a while to see whether they are used; the table changes
 //!    under its lock together with the mapping itself.
 
+mod ahead;
 mod sweep;
 
 use std::collections::BTreeMap;
@@ -89,6 +90,20 @@ pub fn can_share(directory: &Path) -> io::Result<()> {
     Segment::create(directory, PAGE, u64::MAX, None).map(drop)
 }
 
+/// Whether the directory's files lie in memory (`tmpfs`, `ramfs`): what is written to them leaves no DRAM.
+///
+/// # Errors
+/// There is no such directory.
+pub fn is_in_memory(directory: &Path) -> io::Result<bool> {
+    Ok(is_memory(&rustix::fs::statfs(directory)?))
+}
+
+fn is_memory(about: &rustix::fs::StatFs) -> bool {
+    const TMPFS: u64 = 0x0102_1994;
+    const RAMFS: u64 = 0x8584_58f6;
+    [TMPFS, RAMFS].contains(&(about.f_type as u64))
+}
+
 impl Segment {
     fn create(
         directory: &Path,
@@ -106,7 +121,7 @@ impl Segment {
         let file = raised(rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)?);
         let about = rustix::fs::fstatfs(&file)?;
         // What is in memory anyway cannot leave it for there.
-        if [0x0102_1994, 0x8584_58f6].contains(&(about.f_type as u64)) {
+        if is_memory(&about) {
             return refuse(io::ErrorKind::Unsupported, "the store's directory is in memory");
         }
         let free = about.f_bavail.saturating_mul(about.f_bsize.cast_unsigned());
@@ -413,12 +428,12 @@ mod tests {
             sweep::cached(&table.segments[0].file, 0, DATA + len).unwrap()
         };
         until("shared memory stays beyond the budget", || there() * PAGE <= DRAM);
-        until("what is there is accounted for", || inner.frames.used() == there());
+        until("what is there is accounted for", || inner.frames.paged() == there());
         let other = pager.share(len, |_, _| None).unwrap();
         assert_eq!(other, None, "the mapping failed");
         unmap(&pager, start, len);
         assert!(!pager.shares_any());
-        assert_eq!(inner.frames.used(), 0);
+        assert_eq!(inner.frames.paged(), 0);
     }
 
     #[test]

@@ -14,7 +14,7 @@ const LATENCIES: usize = 32 * STEPS as usize;
 /// Reads under way: 1 to 63, and all above.
 const DEPTHS: usize = 64;
 /// Figures that are no running totals: they end with their process.
-const GAUGES: [(&str, &str); 5] = [
+pub(super) const GAUGES: [(&str, &str); 5] = [
     ("managed_bytes", " Bytes managed."),
     ("dram_bytes", " Bytes of DRAM in use."),
     ("beside_bytes", " Bytes of these that are not paged."),
@@ -123,6 +123,13 @@ macro_rules! counters {
                     queue_depth: depths.map(|(n, count)| (n as u64 + 1, count)).collect(),
                     queue_depth_sum,
                 }
+            }
+
+            /// A reading of these gauges alone.
+            pub(super) fn of_peaks(peaks: [u64; GAUGES.len()]) -> Self {
+                let mut row = [0; SHOWN];
+                row[TOTALS..].copy_from_slice(&peaks);
+                Self::of(&row)
             }
 
             /// Every number with its name and what it is, in a fixed order.
@@ -251,7 +258,7 @@ impl Inner {
     }
 
     fn gauges(&self, ground: &Ground) -> [u64; GAUGES.len()] {
-        let dram = self.frames.used() * PAGE + self.table_bytes(ground);
+        let dram = self.frames.used() * PAGE;
         let beside = self.frames.beside() * PAGE;
         let budget = self.dram.load(Relaxed);
         [ground.layout.bytes() as u64, dram as u64, beside as u64, budget as u64, ground.store.bytes()]
@@ -268,7 +275,7 @@ impl Inner {
     pub(super) fn table_bytes(&self, ground: &Ground) -> usize {
         let known = ground.layout.memory_bytes() + ground.store.memory_bytes();
         let buffers = self.buffers.load(Relaxed);
-        known + buffers + super::lock(&self.policy).memory_bytes() + super::lock(&self.room).memory_bytes()
+        known + buffers + super::lock(&self.policy).memory_bytes() + self.room().memory_bytes()
     }
 }
 

@@ -91,7 +91,7 @@ fn data_four_times_the_dram_keep_their_values() {
         assert!(stats.written > 4096 && stats.faults_read > 0, "{stats:?}");
         assert!(stats.dram_bytes <= (8 << 20) + (1 << 20), "{stats:?}");
         unmap(&pager, &memory);
-        assert_eq!(pager.inner.frames.used(), 0);
+        assert_eq!(pager.inner.frames.paged(), 0);
     }
 }
 
@@ -112,7 +112,7 @@ fn memory_that_is_managed_no_more_holds_what_it_held() {
         let (first, end) = ((start - memory.start) / 8, (start - memory.start + len) / 8);
         (first..end).for_each(|n| assert_eq!(memory.get(n), holds(n), "word {n}"));
     }
-    assert_eq!(pager.inner.frames.used(), 0);
+    assert_eq!(pager.inner.frames.paged(), 0);
     drop(pager);
     (0..words).for_each(|n| memory.set(n, n as u64));
 }
@@ -150,7 +150,7 @@ fn random_use_agrees_with_a_shadow_copy() {
         assert_eq!(memory.get(n), *value, "seed {seed} word {n}");
     }
     unmap(&pager, &memory);
-    assert_eq!(pager.inner.frames.used(), 0);
+    assert_eq!(pager.inner.frames.paged(), 0);
 }
 
 #[test]

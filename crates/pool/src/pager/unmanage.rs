@@ -66,7 +66,7 @@ impl Inner {
                     self.frames.take(1);
                 }
                 Place::Waiting(number) => {
-                    let mut room = lock(&self.room);
+                    let mut room = self.room();
                     // SAFETY: a frame of the room, whose page waits there: nobody stores to it.
                     bytes.copy_from_slice(unsafe { std::slice::from_raw_parts(room.bytes(number), PAGE) });
                     if let Some(slot) = room.frame(number).slot {

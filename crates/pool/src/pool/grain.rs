@@ -19,11 +19,12 @@ impl Pool {
     pub fn load(&self, addr: Addr, to: &mut [u8]) -> Result<()> {
         let mut rest = to;
         for piece in self.pieces(addr, rest.len())? {
-            self.permit(addr, piece.page, Access::Read)?;
+            let right = self.permit(piece.index, Access::Read)?;
             let (to, after) = rest.split_at_mut(piece.range.len());
             rest = after;
-            let within = piece.offset % self.inner.cache.segment_bytes();
-            self.inner.cache.load_cold(&mut [Part { index: piece.index, within, to }])?;
+            let cache = &self.live()?.cache;
+            let within = piece.offset % cache.segment_bytes();
+            cache.load_cold(&mut [Part { index: piece.index, within, to }], right)?;
         }
         Ok(())
     }
@@ -46,8 +47,10 @@ impl Pool {
     /// are undefined then.
     pub fn gather(&self, addresses: &[Addr], len: usize, to: &mut [u8]) -> Result<()> {
         fits(addresses, len, to.len())?;
+        let cache = &self.live()?.cache;
+        let right = cache.right(Access::Read);
         let mut parts = self.parts(addresses, len, Some(to), Access::Read)?;
-        self.inner.cache.gather_cold(&mut parts)
+        cache.gather_cold(&mut parts, right)
     }
 
     /// Copies `len` bytes to each address from `from`, in the order given, as [`Pool::store`] would. The segments
@@ -58,17 +61,18 @@ impl Pool {
     /// addresses may have been stored to then.
     pub fn scatter(&self, addresses: &[Addr], len: usize, from: &[u8]) -> Result<()> {
         fits(addresses, len, from.len())?;
+        let cache = &self.live()?.cache;
         if len == 0 {
             return Ok(());
         }
-        let cache = &self.inner.cache;
         let mut buffer = AlignedBuf::zeroed(cache.segment_bytes());
         // Only as many at once as stay in the device buffer until they are stored to.
         let batch = cache.buffer_slots() / 2;
         for (addresses, from) in addresses.chunks(batch).zip(from.chunks(batch * len)) {
+            let right = cache.right(Access::Write);
             let mut parts = self.parts(addresses, len, None, Access::Write)?;
             parts.dedup_by_key(|part| part.index);
-            cache.gather_cold(&mut parts)?;
+            cache.gather_cold(&mut parts, right)?;
             for (&addr, from) in addresses.iter().zip(from.chunks_exact(len)) {
                 self.write_with(addr, from, &mut buffer)?;
             }
@@ -84,7 +88,7 @@ impl Pool {
         to: Option<&'a mut [u8]>,
         access: Access,
     ) -> Result<Vec<Part<'a>>> {
-        let segment = self.inner.cache.segment_bytes();
+        let segment = self.live()?.cache.segment_bytes();
         let (mut parts, mut rest) = (Vec::with_capacity(addresses.len()), to.unwrap_or_default());
         let wanted = !rest.is_empty();
         let mut permitted = None;
@@ -92,7 +96,7 @@ impl Pool {
             for piece in self.pieces(addr, len)? {
                 let page = Some((addr.controller(), piece.page));
                 if permitted != page {
-                    self.permit(addr, piece.page, access)?;
+                    self.permit(piece.index, access)?;
                     permitted = page;
                 }
                 let n = if wanted { piece.range.len() } else { 0 };

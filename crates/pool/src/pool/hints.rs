@@ -4,7 +4,7 @@ use deepram_core::{Addr, PageId};
 
 use super::Pool;
 use crate::buffer::AlignedBuf;
-use crate::cache::{Access, Handlers};
+use crate::cache::{Access, Handlers, Right};
 use crate::crew::Crew;
 use crate::error::Result;
 use crate::lock::lock;
@@ -13,8 +13,9 @@ impl Pool {
     /// Segments that `len` bytes at `addr` touch, all allocated, and their controller.
     fn segments(&self, addr: Addr, len: u64) -> Result<(usize, std::ops::Range<u32>)> {
         let (controller, ..) = self.pages(addr, len)?;
-        let first = self.inner.cache.index_of(controller, PageId(0));
-        let segment = self.inner.cache.segment_bytes() as u64;
+        let cache = &self.live()?.cache;
+        let first = cache.index_of(controller, PageId(0));
+        let segment = cache.segment_bytes() as u64;
         let end = (addr.within() + len).div_ceil(segment);
         Ok((controller as usize, first + (addr.within() / segment) as u32..first + end as u32))
     }
@@ -34,9 +35,9 @@ impl Pool {
     /// Calls `f` while every thread may run where the program lets it. With [`crate::FaultOptions::keep`] whoever starts
     /// threads or processes, or asks where a thread may run, does it so.
     pub fn unkept<T>(&self, f: impl FnOnce() -> T) -> T {
-        let handlers = lock(&self.inner.handlers);
-        let crew = handlers.as_ref().and_then(Handlers::crew);
-        drop(handlers);
+        // In a forked child nobody is kept.
+        let crew =
+            self.owned().ok().and_then(|inner| lock(&inner.handlers).as_ref().and_then(Handlers::crew));
         let _unkept = crew.as_deref().map(Crew::hold);
         f()
     }
@@ -54,14 +55,14 @@ impl Pool {
     }
 
     fn order(&self, mut segments: impl Iterator<Item = u32>) -> Result<()> {
-        let cache = &self.inner.cache;
-        cache.ensure_open()?;
+        let cache = &self.live()?.cache;
         if self.is_mapped() {
             cache.order_segments(segments);
             return Ok(());
         }
         let mut buffer = AlignedBuf::zeroed(cache.segment_bytes());
-        segments.try_for_each(|index| cache.resident(index, Access::Read, &mut buffer).map(drop))
+        let right = Right::unchecked(Access::Read);
+        segments.try_for_each(|index| cache.resident(index, right, &mut buffer).map(drop))
     }
 
     /// Takes the range out of the DRAM cache; what is dirty of it is written first, which makes it neither durable nor
@@ -71,7 +72,7 @@ impl Pool {
     /// [`PoolError::NotAllocated`](crate::PoolError::NotAllocated), and those of write-back: nothing is lost then.
     pub fn cold(&self, addr: Addr, len: u64) -> Result<()> {
         let (controller, segments) = self.segments(addr, len)?;
-        self.inner.cache.cold(controller, segments)
+        self.live()?.cache.cold(controller, segments)
     }
 
     /// Keeps the range in the DRAM cache, where it is brought at once ([`Pool::will_need`]), or no longer. Freeing it
@@ -82,7 +83,7 @@ impl Pool {
     /// that were too much.
     pub fn pin(&self, addr: Addr, len: u64, pinned: bool) -> Result<()> {
         let (_, segments) = self.segments(addr, len)?;
-        let cache = &self.inner.cache;
+        let cache = &self.live()?.cache;
         if pinned {
             cache.pin(segments.clone())?;
             return self.order(segments);
@@ -99,7 +100,6 @@ impl Pool {
     /// [`PoolError::Budget`](crate::PoolError::Budget) if tables, buffers and the fewest frames do not fit;
     /// [`PoolError::Option`](crate::PoolError::Option) if what is pinned does not. Nothing changes then.
     pub fn set_dram(&self, bytes: u64) -> Result<()> {
-        self.inner.cache.ensure_open()?;
-        self.inner.cache.set_dram(bytes)
+        self.live()?.cache.set_dram(bytes)
     }
 }

@@ -2,13 +2,16 @@
 
 mod access;
 mod grain;
+mod handle;
 mod hints;
 mod open;
 mod persist;
 mod roots;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -18,13 +21,16 @@ use uuid::Uuid;
 
 use crate::cache::{Cache, Cut, Handlers};
 use crate::error::{PoolError, Result};
-use crate::lock::lock;
+use crate::process::Owner;
 use crate::stats::{Counters, Stats, add};
 use crate::store::{Commit, Log, Report, Store};
 
 pub use open::Inspection;
 pub use persist::Persist;
 pub use roots::Root;
+
+/// Pages whose status changes while the cache's lock is held once.
+const TOGETHER: u32 = 4096;
 
 /// Whether memory outlives the process that asked for it (NVMM, Software Interface).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,30 +116,45 @@ pub struct Info {
 /// Memory of a mapped pool may be used through pointers from [`Pool::pointer`] like any other, by
 /// several threads. Such pointers are valid until the pool is closed. A load or store that cannot
 /// be served raises SIGBUS (damaged data) or SIGSEGV (not allocated, no permission, device full);
-/// [`Pool::take_damage`] says why. A child process made by `fork` does not have the memory.
+/// [`Pool::take_damage`] says why.
+///
+/// # Forks
+/// A pool belongs to the process that opened it. In a child made by `fork` every call gives
+/// [`PoolError::ForkedChild`], the memory is not mapped (a load or store raises SIGSEGV), and dropping a
+/// handle does nothing; the parent notices none of it. The lock on the devices goes with the parent,
+/// also where the child lives on. The child may open the pool for itself when the parent has closed it
+/// or has ended.
 ///
 /// # Syncs and concurrent stores
 /// A sync captures every store that happened before the call. Of the stores that run at the same
 /// time it captures those before one moment, the same for all threads and pages.
 #[derive(Clone)]
 pub struct Pool {
-    inner: Arc<Inner>,
+    inner: handle::Guarded,
 }
 
 struct Inner {
+    /// Tells a persist of this opening from others.
+    id: u64,
+    owner: Owner,
     cache: Arc<Cache>,
     stores: Vec<Arc<Store>>,
     counters: Arc<Counters>,
     /// Stop before the region goes; in this order.
     handlers: std::sync::Mutex<Option<Handlers>>,
     keepers: std::sync::Mutex<Vec<JoinHandle<()>>>,
+    /// Some handle is closing the pool, or has.
+    closing: AtomicBool,
+    /// No operation begins any more. Set before the logs are taken for the last time.
     closed: AtomicBool,
+    /// One persist region is made or removed at a time.
+    regions: std::sync::Mutex<()>,
 }
 
 impl Pool {
     fn store_at(&self, addr: Addr) -> Result<(u32, &Arc<Store>)> {
         let controller = if addr.is_local() { 0 } else { addr.controller() };
-        match self.inner.stores.get(controller as usize) {
+        match self.live()?.stores.get(controller as usize) {
             Some(store) if addr.page().0 < store.geometry().pages => Ok((controller, store)),
             _ => Err(PoolError::NotAllocated { address: addr }),
         }
@@ -161,7 +182,7 @@ impl Pool {
     pub fn alloc(&self, len: u64, lifetime: Lifetime) -> Result<Addr> {
         let mut result =
             Err(PoolError::NoAddressSpace { needed: Bytes(len), controller: 0, total: Bytes(0) });
-        for controller in 0..self.inner.stores.len() as u32 {
+        for controller in 0..self.live()?.stores.len() as u32 {
             result = self.alloc_on(controller, len, lifetime);
             if !matches!(result, Err(PoolError::NoAddressSpace { .. })) {
                 break;
@@ -176,8 +197,9 @@ impl Pool {
     /// # Errors
     /// As [`Pool::alloc`]; [`PoolError::Option`] for a controller that is not there.
     pub fn alloc_on(&self, controller: u32, len: u64, lifetime: Lifetime) -> Result<Addr> {
-        let Some(store) = self.inner.stores.get(controller as usize) else {
-            let problem = format!("{controller} does not exist: the pool has {}", self.inner.stores.len());
+        let inner = self.live()?;
+        let Some(store) = inner.stores.get(controller as usize) else {
+            let problem = format!("{controller} does not exist: the pool has {}", inner.stores.len());
             return Err(PoolError::Option { option: "controller", problem });
         };
         if len == 0 {
@@ -188,10 +210,13 @@ impl Pool {
         }
         let count = u32::try_from(len.div_ceil(PAGE_BYTES)).unwrap_or(u32::MAX);
         let status = Permissions::read_write(lifetime).status();
-        let mut log = store.lock_log();
-        self.inner.cache.ensure_open()?;
-        let first = store.alloc(&mut log, count, status)?;
-        self.inner.cache.set_access(controller, first, count, status)?;
+        let mut log = inner.log(controller as usize)?;
+        let first = store.find_free(count)?;
+        if let Err(error) = self.give_status(&mut log, controller, &[(first, count, status)]) {
+            let done = (first.0..first.0 + count).take_while(|&page| store.is_allocated(PageId(page)));
+            self.take_away(&mut log, controller, first, done.count() as u32)?;
+            return Err(error);
+        }
         Ok(Addr::new(controller, first.0, 0)?)
     }
 
@@ -201,21 +226,64 @@ impl Pool {
     /// # Errors
     /// [`PoolError::NotAllocated`], naming the first page that is not; nothing is freed then.
     pub fn free(&self, addr: Addr, len: u64) -> Result<()> {
-        let (controller, first, count) = self.pages(addr, len)?;
-        let cache = &self.inner.cache;
-        let store = &self.inner.stores[controller as usize];
-        let mut log = store.lock_log();
-        cache.ensure_open()?;
-        let mut state = cache.lock();
-        let index = cache.index_of(controller, first);
-        store.delete(&mut log, first, count)?;
-        let segments = index..index + count * cache.segments_per_page();
-        cache.forget(&mut state, segments.clone());
-        cache.unpin(&mut state, segments);
-        drop(state);
-        cache.set_access(controller, first, count, Status::default())?;
+        let (controller, ..) = self.pages(addr, len)?;
+        let inner = self.live()?;
+        let mut log = inner.log(controller as usize)?;
+        // Another thread may have freed them. Nobody does now.
+        let (_, first, count) = self.pages(addr, len)?;
+        self.take_away(&mut log, controller, first, count)?;
         drop(log);
-        cache.readmit();
+        inner.cache.readmit();
+        Ok(())
+    }
+
+    /// Frees pages that are allocated. An access that is under way ends before, or meets an error.
+    fn take_away(&self, log: &mut Log, controller: u32, first: PageId, count: u32) -> Result<()> {
+        let inner = self.live()?;
+        let (cache, store) = (&inner.cache, &inner.stores[controller as usize]);
+        store.prepare(first.0..first.0 + count)?;
+        let mut state = cache.lock();
+        let hidden = cache.set_access(&state, controller, first, count, Status::default());
+        let result = hidden.and_then(|()| store.delete(log, first, count));
+        cache.rights_changed(&state);
+        if result.is_err() {
+            cache.show(&mut state, controller, first, count);
+        }
+        // Some of them may be gone even if not all are.
+        let pages: Vec<u32> =
+            (first.0..first.0 + count).filter(|&page| !store.is_allocated(PageId(page))).collect();
+        let runs: Vec<_> = pages
+            .chunk_by(|a, b| a + 1 == *b)
+            .map(|run| {
+                let first = cache.index_of(controller, PageId(run[0]));
+                first..first + run.len() as u32 * cache.segments_per_page()
+            })
+            .collect();
+        runs.iter().for_each(|run| cache.unpin(&mut state, run.clone()));
+        cache.forget(&mut state, runs.into_iter().flatten());
+        result
+    }
+
+    /// Gives pages a status in the tables and what goes with it in the mapping, a part of them at a time. On an error
+    /// some may have it.
+    fn give_status(&self, log: &mut Log, controller: u32, runs: &[(PageId, u32, Status)]) -> Result<()> {
+        let inner = self.live()?;
+        let (cache, store) = (&inner.cache, &inner.stores[controller as usize]);
+        for &(first, count, status) in runs {
+            for start in (0..count).step_by(TOGETHER as usize) {
+                let (first, count) = (PageId(first.0 + start), TOGETHER.min(count - start));
+                store.prepare(first.0..first.0 + count)?;
+                let mut state = cache.lock();
+                let given = store
+                    .set_status(log, first, count, status)
+                    .and_then(|()| cache.set_access(&state, controller, first, count, status));
+                cache.rights_changed(&state);
+                if given.is_err() {
+                    cache.show(&mut state, controller, first, count);
+                }
+                given?;
+            }
+        }
         Ok(())
     }
 
@@ -224,55 +292,45 @@ impl Pool {
     /// # Errors
     /// [`PoolError::NotAllocated`], naming the first page that is not; nothing is changed then.
     pub fn setperms(&self, addr: Addr, len: u64, permissions: Permissions) -> Result<()> {
-        let (controller, first, count) = self.pages(addr, len)?;
-        let store = &self.inner.stores[controller as usize];
-        let is_region = |(.., status): &(PageId, u32, Status)| status.persist();
+        let (controller, ..) = self.pages(addr, len)?;
+        let inner = self.live()?;
+        let store = &inner.stores[controller as usize];
+        let mut log = inner.log(controller as usize)?;
+        // Another thread may have freed them, or changed them. Nobody does now.
+        let (_, first, count) = self.pages(addr, len)?;
+        let before = self.status_runs(controller, first, count)?;
+        let is_region = |(.., status): &&(PageId, u32, Status)| status.persist();
         if permissions.lifetime == Lifetime::Temporary
-            && let Some((page, ..)) =
-                self.status_runs(controller, first, count)?.iter().find(|run| is_region(run))
+            && let Some((page, ..)) = before.iter().find(is_region)
         {
             let address = store.address(*page, 0);
             let problem =
                 "part of a persist region, which cannot be temporary (remove_pmem_region comes first)";
             return Err(PoolError::PersistRegion { address, problem });
         }
-        let mut log = store.lock_log();
-        self.inner.cache.ensure_open()?;
-        if !permissions.read && !permissions.write {
-            self.clean_for_hiding(&mut log, controller, first, count)?;
-        }
-        // Under the cache's lock, so that no access is between its check and its store.
-        let state = self.inner.cache.lock();
-        for (first, count, status) in self.status_runs(controller, first, count)? {
-            store.set_status(&mut log, first, count, permissions.status().with_persist(status.persist()))?;
-        }
-        self.inner.cache.set_access(controller, first, count, permissions.status())?;
-        drop(state);
-        Ok(())
-    }
-
-    /// Writes back what is dirty in pages that are about to become unreadable: it could not be
-    /// copied from there afterwards.
-    fn clean_for_hiding(
-        &self,
-        log: &mut std::sync::MutexGuard<'_, Log>,
-        controller: u32,
-        first: PageId,
-        count: u32,
-    ) -> Result<()> {
-        let cache = &self.inner.cache;
-        // Readable only, so that nothing becomes dirty again.
-        cache.set_access(controller, first, count, Status::new(true, true, false))?;
-        let index = cache.index_of(controller, first);
-        let segments = index..index + count * cache.segments_per_page();
-        let result = cache.clean(log, controller as usize, segments);
-        if result.is_err() {
-            let store = &self.inner.stores[controller as usize];
-            for page in first.0..first.0 + count {
-                cache.set_access(controller, PageId(page), 1, store.status(PageId(page))?)?;
+        let mut change = || {
+            let with = |status: Status| {
+                before
+                    .iter()
+                    .map(move |&(first, count, old)| (first, count, status.with_persist(old.persist())))
+            };
+            let status = permissions.status();
+            if !permissions.read && !permissions.write {
+                // What is dirty could not be copied from there afterwards: it is written first, and nothing becomes
+                // dirty again meanwhile.
+                let read_only: Vec<_> = with(Status::new(status.permanent(), true, false)).collect();
+                self.give_status(&mut log, controller, &read_only)?;
+                let index = inner.cache.index_of(controller, first);
+                let segments = index..index + count * inner.cache.segments_per_page();
+                inner.cache.clean(&mut log, controller as usize, segments)?;
             }
+            self.give_status(&mut log, controller, &with(status).collect::<Vec<_>>())
+        };
+        let changed = change();
+        if changed.is_err() {
+            self.give_status(&mut log, controller, &before)?;
         }
-        result
+        changed
     }
 
     /// What may be done with a page.
@@ -281,7 +339,7 @@ impl Pool {
     /// [`PoolError::NotAllocated`].
     pub fn permissions(&self, addr: Addr) -> Result<Permissions> {
         let (controller, first, _) = self.pages(addr, 1)?;
-        let status = self.inner.stores[controller as usize].status(first)?;
+        let status = self.live()?.stores[controller as usize].status(first)?;
         let lifetime = if status.permanent() { Lifetime::Permanent } else { Lifetime::Temporary };
         Ok(Permissions { read: status.readable(), write: status.writable(), lifetime })
     }
@@ -292,9 +350,8 @@ impl Pool {
     /// [`PoolError::NoSpace`], [`PoolError::Device`]: nothing has become durable then, nothing is
     /// lost, and a later sync may succeed.
     pub fn sync(&self) -> Result<Epoch> {
-        let inner = &self.inner;
-        let mut logs: Vec<_> = inner.stores.iter().map(|s| s.lock_log()).collect();
-        inner.cache.ensure_open()?;
+        let inner = self.live()?;
+        let mut logs = inner.logs()?;
         for (store, log) in inner.stores.iter().zip(&mut logs) {
             if store.needs_renumber() {
                 store.renumber(log)?;
@@ -305,7 +362,7 @@ impl Pool {
         for (controller, log) in logs.iter_mut().enumerate() {
             inner.cache.flush_ahead(log, controller)?;
         }
-        let cut = inner.cache.cut();
+        let cut = inner.cache.cut()?;
         let result = self.commit_cut(&mut logs, &cut, epoch, wall_ns);
         if result.is_err() && logs.len() > 1 {
             // One controller's commit may have gone out: its log must not go on behind that.
@@ -330,9 +387,10 @@ impl Pool {
         epoch: Epoch,
         wall_ns: u64,
     ) -> Result<()> {
-        let cache = &self.inner.cache;
+        let inner = self.live()?;
+        let cache = &inner.cache;
         let commit = |controller: usize| Commit::Epoch { epoch, wall_ns, lines: cut.lines[controller] };
-        if let ([store], [log], [segments]) = (&self.inner.stores[..], &mut logs[..], &cut.segments[..])
+        if let ([store], [log], [segments]) = (&inner.stores[..], &mut logs[..], &cut.segments[..])
             && store.is_small(log, segments.len())
         {
             return cache.flush(log, 0, segments, Some(commit(0)));
@@ -346,10 +404,10 @@ impl Pool {
             }
         }
         result?;
-        for (store, log) in self.inner.stores.iter().zip(logs.iter_mut()) {
+        for (store, log) in inner.stores.iter().zip(logs.iter_mut()) {
             store.flush_log(log)?;
         }
-        for (controller, (store, log)) in self.inner.stores.iter().zip(logs.iter_mut()).enumerate() {
+        for (controller, (store, log)) in inner.stores.iter().zip(logs.iter_mut()).enumerate() {
             store.commit(log, commit(controller), &[], &mut |_, _| {}, &mut |_| {})?;
         }
         Ok(())
@@ -363,10 +421,9 @@ impl Pool {
     /// [`PoolError::Token`] for a token that was never given or whose versions are reclaimed;
     /// [`PoolError::Device`]. The state is as before then.
     pub fn rollback(&self, token: Epoch) -> Result<()> {
-        let inner = &self.inner;
+        let inner = self.live()?;
         let cache = &inner.cache;
-        let mut logs: Vec<_> = inner.stores.iter().map(|s| s.lock_log()).collect();
-        cache.ensure_open()?;
+        let mut logs = inner.logs()?;
         for store in &inner.stores {
             store.changed_since(token)?;
         }
@@ -379,32 +436,33 @@ impl Pool {
             .zip(logs.iter_mut().zip(&lines))
             .map(|(store, (log, &lines))| store.commit_rollback(log, token, lines))
             .collect();
-        let mut forgotten = Vec::new();
-        let result = committed.and_then(|changes| {
-            inner.stores.iter().try_for_each(|store| store.rollback(token))?;
-            for (controller, (store, changes)) in (0..).zip(inner.stores.iter().zip(changes)) {
-                for (page, segments, status_changed) in changes {
-                    let first = cache.index_of(controller, page);
-                    forgotten.extend(bits(segments, cache.segments_per_page()).map(|n| first + n));
-                    if status_changed {
-                        cache.set_access(controller, page, 1, store.status(page)?)?;
-                    }
-                }
-            }
-            Ok(())
-        });
-        if result.is_err() {
+        if committed.is_err() {
             // The logs may say what the tables do not: nothing must go on behind that.
             logs.iter_mut().for_each(|log| log.doubt());
             inner.stores.iter().for_each(|store| store.doubt_lines());
         }
-        result?;
+        let changes = committed?;
+        if let Err(error) = inner.stores.iter().try_for_each(|store| store.rollback(token)) {
+            // Some tables may be at the token, and others not.
+            cache.halt(&mut state, &format!("a rollback that is on the devices failed here: {error}"));
+            return Err(error);
+        }
+        cache.rights_changed(&state);
+        // What is dirty is newer than any token.
+        let mut forgotten = cache.dirty(&state);
+        for (controller, changes) in (0..).zip(changes) {
+            for (page, segments, status_changed) in changes {
+                let first = cache.index_of(controller, page);
+                forgotten.extend(bits(segments, cache.segments_per_page()).map(|n| first + n));
+                if status_changed {
+                    cache.show(&mut state, controller, page, 1);
+                }
+            }
+        }
+        cache.forget(&mut state, forgotten);
         for (store, (log, &lines)) in inner.stores.iter().zip(logs.iter_mut().zip(&lines)) {
             store.retire_lines(log, lines);
         }
-        // What is dirty is newer than any token.
-        forgotten.extend(cache.dirty(&state));
-        cache.forget(&mut state, forgotten);
         drop(state);
         drop(logs);
         cache.readmit();
@@ -412,9 +470,11 @@ impl Pool {
     }
 
     /// The tokens that can be rolled back to, oldest first.
-    #[must_use]
-    pub fn history(&self) -> Vec<History> {
-        history(&self.inner.stores)
+    ///
+    /// # Errors
+    /// [`PoolError::Closed`], [`PoolError::ForkedChild`].
+    pub fn history(&self) -> Result<Vec<History>> {
+        Ok(history(&self.live()?.stores))
     }
 
     /// Gives a token up, so that the flash of its versions can be reclaimed.
@@ -422,20 +482,25 @@ impl Pool {
     /// # Errors
     /// [`PoolError::Token`]; [`PoolError::Volume`] for the last token, which a crash returns to.
     pub fn drop_token(&self, token: Epoch) -> Result<()> {
-        for store in &self.inner.stores {
+        let inner = self.live()?;
+        for (controller, store) in inner.stores.iter().enumerate() {
+            let mut log = inner.log(controller)?;
             store.changed_since(token)?;
-            store.drop_token(&mut store.lock_log(), token)?;
+            store.drop_token(&mut log, token)?;
         }
-        self.inner.cache.nudge();
+        inner.cache.nudge();
         Ok(())
     }
 
     /// Changes which tokens are kept from now on.
-    pub fn set_retention(&self, retention: Retention) {
-        for store in &self.inner.stores {
-            store.set_retention(retention);
-        }
-        self.inner.cache.nudge();
+    ///
+    /// # Errors
+    /// [`PoolError::Closed`], [`PoolError::ForkedChild`].
+    pub fn set_retention(&self, retention: Retention) -> Result<()> {
+        let inner = self.live()?;
+        inner.stores.iter().for_each(|store| store.set_retention(retention));
+        inner.cache.nudge();
+        Ok(())
     }
 
     /// Reads every structure and every segment, current or kept for a token, and checks it.
@@ -445,11 +510,27 @@ impl Pool {
     /// [`PoolError::Device`]. What is wrong with the pool is in the report, not an error.
     pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Report> {
         let mut report = Report::default();
-        for store in &self.inner.stores {
-            let mut log = store.lock_log();
+        let inner = self.live()?;
+        for (controller, store) in inner.stores.iter().enumerate() {
+            let mut log = inner.log(controller)?;
             store.check(&mut log, &mut report, progress)?;
         }
         Ok(report)
+    }
+
+    /// Writes anew the batch headers of which one of the two copies is damaged ([`Report::damaged_copies`]). Returns
+    /// how many. What opening can mend of the newest commit it has mended already.
+    ///
+    /// # Errors
+    /// [`PoolError::Device`].
+    pub fn mend(&self) -> Result<u64> {
+        let mut mended = 0;
+        let inner = self.live()?;
+        for (controller, store) in inner.stores.iter().enumerate() {
+            let _log = inner.log(controller)?;
+            mended += store.mend_headers()?;
+        }
+        Ok(mended)
     }
 
     /// Brings long version chains together and empties sparsely filled blocks, all that pays.
@@ -459,113 +540,40 @@ impl Pool {
     /// [`PoolError::Device`].
     pub fn compact(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<u64> {
         let mut freed = 0;
-        for store in &self.inner.stores {
-            freed += store.compact(&mut store.lock_log(), progress)?;
+        let inner = self.live()?;
+        for (controller, store) in inner.stores.iter().enumerate() {
+            let mut log = inner.log(controller)?;
+            freed += store.compact(&mut log, progress)?;
         }
         Ok(freed)
     }
 
     /// What the pool is.
-    #[must_use]
-    pub fn info(&self) -> Info {
-        open::info(&self.inner.stores)
+    ///
+    /// # Errors
+    /// [`PoolError::Closed`], [`PoolError::ForkedChild`].
+    pub fn info(&self) -> Result<Info> {
+        Ok(open::info(&self.live()?.stores))
     }
 
-    /// Counters since the pool was opened, and the DRAM in use.
+    /// Counters since the pool was opened, and the DRAM in use; those of a closed pool are as at its end. A forked
+    /// child sees the counters as they were at the fork, and no memory in use.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.inner.cache.stats()
+        self.owned().map_or_else(|_| self.anywhere().counters.read(), |inner| inner.cache.stats())
     }
 
     /// Why accesses through the mapped address failed since the last call: each of them raised a
-    /// signal. Errors of background write-back are here as well.
+    /// signal. Errors of background write-back are here as well. In a forked child: [`PoolError::ForkedChild`].
     #[must_use]
     pub fn take_damage(&self) -> Vec<PoolError> {
-        self.inner.cache.take_damage()
-    }
-
-    /// Syncs, frees temporary pages and closes the pool. Pointers into it are invalid afterwards,
-    /// and other handles give errors or read nothing.
-    ///
-    /// # Errors
-    /// As [`Pool::sync`]; the pool is closed all the same, at its last token.
-    pub fn close(self) -> Result<()> {
-        self.inner.shut(true)
-    }
-
-    /// Closes the pool as a crash would leave it: at its last token, with what was persisted since.
-    ///
-    /// # Errors
-    /// None at present; the signature leaves room.
-    pub fn abandon(self) -> Result<()> {
-        self.inner.closed.store(true, Ordering::SeqCst);
-        self.inner.stop_threads();
-        Ok(())
+        self.owned().map_or_else(|error| vec![error], |inner| inner.cache.take_damage())
     }
 }
 
 /// Numbers of the set bits below `n`.
 fn bits(mask: u16, n: u32) -> impl Iterator<Item = u32> {
     (0..n).filter(move |bit| mask >> bit & 1 == 1)
-}
-
-impl Inner {
-    fn stop_threads(&self) {
-        self.cache.stop();
-        let mut keepers = lock(&self.keepers);
-        for keeper in keepers.drain(..) {
-            // Its panic was reported by the runtime already.
-            let _ = keeper.join();
-        }
-        drop(keepers);
-        drop(lock(&self.handlers).take());
-        self.stores.iter().for_each(|store| store.close_lines());
-        // Whatever another handle has begun ends before the memory goes; later calls see that the
-        // pool is closed.
-        let logs: Vec<_> = self.stores.iter().map(|store| store.lock_log()).collect();
-        self.cache.shut();
-        drop(logs);
-        // Somebody may hold on to `Words`; the devices are free all the same.
-        self.stores.iter().for_each(|store| store.device().release());
-    }
-}
-
-impl Inner {
-    fn shut(self: &Arc<Self>, sync: bool) -> Result<()> {
-        if self.closed.swap(true, Ordering::SeqCst) {
-            return Ok(());
-        }
-        let pool = Pool { inner: Arc::clone(self) };
-        let result = if sync { pool.finish() } else { Ok(()) };
-        self.stop_threads();
-        result
-    }
-}
-
-impl Pool {
-    fn finish(&self) -> Result<()> {
-        for (controller, store) in (0..).zip(&self.inner.stores) {
-            for page in store.temporaries() {
-                let addr = Addr::new(controller, page, 0)?;
-                self.free(addr, PAGE_BYTES)?;
-            }
-        }
-        self.sync()?;
-        for store in &self.inner.stores {
-            store.close(&mut store.lock_log())?;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        // Without `close` there is nobody to give an error to: the pool stays at its last token,
-        // as after a crash.
-        if !self.closed.swap(true, Ordering::SeqCst) {
-            self.stop_threads();
-        }
-    }
 }
 
 /// The tokens that all controllers have.

@@ -2,19 +2,22 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 
 use deepram_core::units::PAGE_BYTES;
 use deepram_core::{Bytes, Epoch, SegmentSize};
 use uuid::Uuid;
 
+use super::handle::Guarded;
 use super::{History, Info, Inner, Pool};
-use crate::cache::{Cache, Handlers, Plan};
-use crate::device::{Device, FileDevice};
+use crate::cache::{Alarm, Cache, Handlers, Plan};
+use crate::device::{ALIGN, Device, FileDevice, signature};
 use crate::error::{PoolError, Result};
 use crate::options::{CreateOptions, Mapping, OpenOptions};
-use crate::region::Region;
+use crate::process::Owner;
+use crate::region::{Region, WatchError};
 use crate::signals::spawn;
 use crate::stats::Counters;
 use crate::store::{Identity, Recovery, Report, Store};
@@ -27,6 +30,8 @@ const BASES: std::ops::Range<u64> = 0x2000_0000_0000..0x5000_0000_0000;
 const LEAST_STEP: u64 = 1 << 30;
 /// The part of the budget that block summaries may take.
 const SUMMARY_SHARE: u64 = 16;
+/// Openings of pools by this process, and by those it was forked from.
+static OPENINGS: AtomicU64 = AtomicU64::new(0);
 /// The most controllers of a pool.
 const MAX_CONTROLLERS: usize = 1024;
 
@@ -34,13 +39,15 @@ impl Pool {
     /// Creates a pool on new files (or block devices), one controller each, and leaves it closed.
     ///
     /// # Errors
-    /// [`PoolError::Exists`]; [`PoolError::Device`], for a full file system among others (files
+    /// [`PoolError::Exists`] for a file that is there; [`PoolError::InUse`], [`PoolError::Holds`] for a block device, to
+    /// which nothing was written then; [`PoolError::Device`], for a full file system among others (files
     /// already made are removed); [`PoolError::Option`].
     pub fn create<P: AsRef<Path>>(paths: &[P], options: &CreateOptions) -> Result<()> {
         let mut made: Vec<&Path> = Vec::new();
         let result = (|| {
             let sizing = options.sizing();
-            let need = sizing.geometry()?.device_bytes();
+            // A file is longer than what is ever written: one that was truncated does not grow back to its length.
+            let need = sizing.geometry()?.device_bytes() + ALIGN as u64;
             let mut devices: Vec<Arc<dyn Device>> = Vec::new();
             for path in paths {
                 let path = path.as_ref();
@@ -48,6 +55,7 @@ impl Pool {
                 let device = FileDevice::create(path, need).map_err(|source| match source.kind() {
                     io::ErrorKind::AlreadyExists => PoolError::Exists { path: path.to_owned() },
                     io::ErrorKind::WouldBlock => PoolError::Busy { path: path.to_owned() },
+                    io::ErrorKind::ResourceBusy => PoolError::InUse { path: path.to_owned() },
                     io::ErrorKind::StorageFull => {
                         let (needed, available) = (Bytes(need), Bytes(available(path)));
                         PoolError::NoSpace { device: path.display().to_string(), needed, available }
@@ -77,7 +85,8 @@ impl Pool {
     /// Creates a pool on any devices, large enough for [`CreateOptions::size`] each.
     ///
     /// # Errors
-    /// [`PoolError::Device`], [`PoolError::Option`], [`PoolError::NoSpace`].
+    /// [`PoolError::Device`], [`PoolError::Option`], [`PoolError::NoSpace`]; [`PoolError::Holds`] unless
+    /// [`CreateOptions::overwrite`] is set: nothing was written then.
     pub fn create_on(devices: Vec<Arc<dyn Device>>, options: &CreateOptions) -> Result<()> {
         if devices.is_empty() || devices.len() > MAX_CONTROLLERS {
             let problem = format!("{} given, a pool has 1 to {MAX_CONTROLLERS}", devices.len());
@@ -95,8 +104,15 @@ impl Pool {
             let problem = format!("{base:#x} is not a multiple of 64 KiB");
             return Err(PoolError::Option { option: "base", problem });
         }
+        if options.base.is_some() {
+            // As every opening will.
+            Region::map(Some(base as usize), span as usize).map_err(|error| {
+                let problem = format!("{} at {base:#x} cannot be mapped: {error}", Bytes(span));
+                PoolError::Option { option: "base", problem }
+            })?;
+        }
         let controllers = devices.len() as u16;
-        for (controller, device) in (0..).zip(devices) {
+        for device in &devices {
             if device.len() < geometry.device_bytes() {
                 return Err(PoolError::NoSpace {
                     device: device.name(),
@@ -104,6 +120,9 @@ impl Pool {
                     available: Bytes(device.len()),
                 });
             }
+        }
+        overwrite(&devices, options.overwrite)?;
+        for (controller, device) in (0..).zip(devices) {
             let identity = Identity { uuid, controller, controllers, base };
             let counters = Arc::new(Counters::default());
             let summaries = 1 << 20;
@@ -127,8 +146,10 @@ impl Pool {
     /// # Errors
     /// As [`Pool::open`].
     pub fn open_on(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Self> {
+        let owner = Owner::here()
+            .map_err(|source| WatchError::System { what: "madvise(MADV_WIPEONFORK)", source })?;
         let counters = Arc::new(Counters::default());
-        let (stores, _) = recover(devices, options.dram / SUMMARY_SHARE, &counters)?;
+        let (stores, _) = recover(devices, options.dram / SUMMARY_SHARE, options.at_token, &counters)?;
         let stride = stores.iter().map(|s| s.geometry().pages).max().unwrap_or(1);
         check_segments(stride, stores.len(), stores[0].segment())?;
         let len = u64::from(stride) * PAGE_BYTES * stores.len() as u64;
@@ -159,21 +180,29 @@ impl Pool {
         let handlers = Handlers::start(&cache, &plan).map_err(spawn_error)?;
         let keeper = |name: &str, body: fn(&Cache)| {
             let cache = Arc::clone(&cache);
-            spawn(name, None, move || body(&cache)).map_err(spawn_error)
+            spawn(name, None, move || {
+                let _alarm = Alarm(&cache);
+                body(&cache);
+            })
+            .map_err(spawn_error)
         };
         let evictor = keeper("deepram-evict", Cache::keep_room)?;
         let writer = keeper("deepram-writeback", Cache::keep_house);
         let writer = writer.inspect_err(|_| cache.stop())?;
         let keepers = vec![evictor, writer];
         let inner = Inner {
+            id: OPENINGS.fetch_add(1, Relaxed),
+            owner,
             cache,
             stores,
             counters,
             handlers: Mutex::new(Some(handlers)),
             keepers: Mutex::new(keepers),
+            closing: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            regions: Mutex::default(),
         };
-        let pool = Self { inner: Arc::new(inner) };
+        let pool = Self { inner: Guarded::new(inner) };
         pool.replay_lines()?;
         Ok(pool)
     }
@@ -203,7 +232,7 @@ impl Inspection {
     /// As [`Pool::open`].
     pub fn of(devices: Vec<Arc<dyn Device>>) -> Result<Self> {
         let counters = Arc::new(Counters::default());
-        let (stores, (clean, batches)) = recover(devices, 16 << 20, &counters)?;
+        let (stores, (clean, batches)) = recover(devices, 16 << 20, None, &counters)?;
         Ok(Self { stores, clean, batches })
     }
 
@@ -232,12 +261,35 @@ impl Inspection {
     }
 }
 
+/// Finds out what the devices hold, and wipes the marks of it if they `may` be overwritten.
+fn overwrite(devices: &[Arc<dyn Device>], may: bool) -> Result<()> {
+    let failed = |device: &Arc<dyn Device>, operation| {
+        let device = device.name();
+        move |source| PoolError::Device { device, operation, source }
+    };
+    let mut found = Vec::new();
+    for device in devices {
+        let signatures = signature::find(&**device).map_err(failed(device, "looking for what it holds"))?;
+        let mut names: Vec<&str> = signatures.iter().map(|found| found.what).collect();
+        names.dedup();
+        if !may && !names.is_empty() {
+            return Err(PoolError::Holds { device: device.name(), what: names.join(" and ") });
+        }
+        found.push(signatures);
+    }
+    for (device, signatures) in devices.iter().zip(found).filter(|(_, found)| !found.is_empty()) {
+        signature::wipe(&**device, &signatures).map_err(failed(device, "wiping what it held"))?;
+    }
+    Ok(())
+}
+
 fn open_devices<P: AsRef<Path>>(paths: &[P], writable: bool) -> Result<Vec<Arc<dyn Device>>> {
     let mut devices: Vec<Arc<dyn Device>> = Vec::new();
     for path in paths {
         let path = path.as_ref();
         let device = FileDevice::open(path, writable).map_err(|source| match source.kind() {
             io::ErrorKind::WouldBlock => PoolError::Busy { path: path.to_owned() },
+            io::ErrorKind::ResourceBusy => PoolError::InUse { path: path.to_owned() },
             _ => PoolError::Device { device: path.display().to_string(), operation: "opening", source },
         })?;
         devices.push(Arc::new(device));
@@ -261,8 +313,14 @@ fn check_segments(pages: u32, controllers: usize, segment: SegmentSize) -> Resul
 
 type Recovered = (Vec<Arc<Store>>, (bool, usize));
 
-/// Reads all controllers and brings them to the newest state that all of them have.
-fn recover(devices: Vec<Arc<dyn Device>>, summary_bytes: u64, counters: &Arc<Counters>) -> Result<Recovered> {
+/// Reads all controllers and brings them to the newest state that all of them have, or, at the caller's wish, to
+/// that of a token, giving up the log from there on.
+fn recover(
+    devices: Vec<Arc<dyn Device>>,
+    summary_bytes: u64,
+    at_token: Option<Epoch>,
+    counters: &Arc<Counters>,
+) -> Result<Recovered> {
     let mut found = Vec::new();
     for device in devices {
         found.push(Recovery::read(device, Arc::clone(counters))?);
@@ -302,10 +360,47 @@ fn recover(devices: Vec<Arc<dyn Device>>, summary_bytes: u64, counters: &Arc<Cou
     }
     let clean = found.iter().all(Recovery::was_clean);
     let batches = found.iter().map(Recovery::batches).sum();
-    let open = found.iter().map(Recovery::newest).min().unwrap_or(Epoch(0));
+    let open = match at_token {
+        None => newest(&found)?,
+        Some(token) => opened_after(&found, token)?,
+    };
     let each = summary_bytes as usize / found.len();
-    let stores = found.into_iter().map(|r| Ok(Arc::new(r.finish(open, each)?))).collect::<Result<_>>()?;
+    let salvage = at_token.is_some();
+    let stores =
+        found.into_iter().map(|r| Ok(Arc::new(r.finish(open, each, salvage)?))).collect::<Result<_>>()?;
     Ok((stores, (clean, batches)))
+}
+
+/// The epoch that is open in the newest state that all controllers have.
+///
+/// # Errors
+/// [`PoolError::LogDamaged`], if a later state was durable.
+fn newest(found: &[Recovery]) -> Result<Epoch> {
+    let open = found.iter().map(Recovery::newest).min().unwrap_or(Epoch(0));
+    let kept = found.iter().find_map(|r| r.token_before(open)).unwrap_or(Epoch(0));
+    let damaged = found.iter().filter_map(|r| Some((r, r.damage()?))).min_by_key(|(r, _)| r.newest());
+    if let Some((recovery, damage)) = damaged {
+        let (batch, lost) = (damage.batch, damage.lost);
+        return Err(PoolError::LogDamaged { device: recovery.name(), batch, lost, kept });
+    }
+    // A sync commits on every controller before the next one begins.
+    let ahead = found.iter().find(|r| r.newest().0 > open.0 + 1);
+    let behind = found.iter().find(|r| r.newest() == open);
+    if let (Some(ahead), Some(behind)) = (ahead, behind) {
+        let (batch, lost) = (behind.next_batch(), ahead.token_before(ahead.newest()));
+        return Err(PoolError::LogDamaged { device: behind.name(), batch, lost, kept });
+    }
+    Ok(open)
+}
+
+/// The epoch that is open in the newest state of this token.
+fn opened_after(found: &[Recovery], token: Epoch) -> Result<Epoch> {
+    let states = found.iter().map(|r| r.opened_after(token)).collect::<Option<Vec<_>>>();
+    states.and_then(|states| states.into_iter().min()).ok_or_else(|| {
+        let why =
+            "the log since the last checkpoint has no such state; open the pool, then roll it back".into();
+        PoolError::Token { token, why }
+    })
 }
 
 pub(super) fn info(stores: &[Arc<Store>]) -> Info {

@@ -5,10 +5,12 @@ use std::collections::BTreeSet;
 use deepram_core::units::PAGE_BYTES;
 use deepram_core::{Addr, PageId, Status};
 
-use super::Pool;
+use super::{Inner, Pool};
 use crate::buffer::AlignedBuf;
 use crate::error::{PoolError, Result};
 use crate::format::line::LINE;
+use crate::lock::lock;
+use crate::store::Store;
 
 /// Lines of a page.
 const PAGE_LINES: u64 = PAGE_BYTES / LINE as u64;
@@ -17,8 +19,18 @@ const PAGE_LINES: u64 = PAGE_BYTES / LINE as u64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "the lines are durable only when Pool::wait has returned"]
 pub struct Persist {
+    /// The opening of a pool that it belongs to.
+    pool: u64,
     controller: u32,
     group: u64,
+}
+
+impl Inner {
+    /// The controller of a persist that this opening began.
+    fn store_of(&self, persist: Persist) -> Option<&Store> {
+        let store = self.stores.get(persist.controller as usize);
+        store.filter(|_| persist.pool == self.id).map(AsRef::as_ref)
+    }
 }
 
 impl Pool {
@@ -34,20 +46,22 @@ impl Pool {
     /// [`PoolError::NoSpace`], [`PoolError::Device`]. Nothing is a region then that was none before.
     pub fn create_pmem_region(&self, addr: Addr, len: u64) -> Result<()> {
         let (controller, first, count) = self.pages(addr, len)?;
-        let store = &self.inner.stores[controller as usize];
-        let before = self.status_runs(controller, first, count)?;
-        if let Some((page, ..)) = before.iter().find(|(.., status)| !status.permanent()) {
-            let address = store.address(*page, 0);
-            let problem = "temporary memory cannot be a persist region: nothing of it outlives a crash";
-            return Err(PoolError::PersistRegion { address, problem });
-        }
-        store.make_ring()?;
-        self.set_persist(controller, first, count, true)?;
+        let inner = self.live()?;
+        let _one = lock(&inner.regions);
+        // Before the ring takes its space.
+        self.ensure_permanent(controller, first, count)?;
+        inner.stores[controller as usize].make_ring()?;
+        let changed = self.set_persist(addr, len, true)?;
         let synced = self.sync();
         if synced.is_err() {
             // A crash would find pages that are no region, and take no lines for them.
-            for (first, count, status) in before {
-                self.set_persist(controller, first, count, status.persist())?;
+            for page in changed {
+                let start = Addr::new(controller, page.0, 0)?;
+                match self.set_persist(start, 1, false) {
+                    // By another thread, meanwhile: then it is no region either.
+                    Err(PoolError::NotAllocated { .. }) => {}
+                    done => drop(done?),
+                }
             }
         }
         synced.map(drop)
@@ -58,8 +72,8 @@ impl Pool {
     /// # Errors
     /// [`PoolError::NotAllocated`]; [`PoolError::Device`].
     pub fn remove_pmem_region(&self, addr: Addr, len: u64) -> Result<()> {
-        let (controller, first, count) = self.pages(addr, len)?;
-        self.set_persist(controller, first, count, false)
+        let _one = lock(&self.live()?.regions);
+        self.set_persist(addr, len, false).map(drop)
     }
 
     /// Whether the page at `addr` is part of a persist region.
@@ -68,7 +82,7 @@ impl Pool {
     /// [`PoolError::NotAllocated`].
     pub fn is_pmem_region(&self, addr: Addr) -> Result<bool> {
         let (controller, first, _) = self.pages(addr, 1)?;
-        Ok(self.inner.stores[controller as usize].status(first)?.persist())
+        Ok(self.live()?.stores[controller as usize].status(first)?.persist())
     }
 
     /// Makes `len` bytes at `addr`, part of a persist region, durable: after a crash the pool has them as
@@ -100,11 +114,12 @@ impl Pool {
     /// # Errors
     /// As [`Pool::persist`]; an error of the device may be that of an earlier one.
     pub fn persist_async(&self, addr: Addr, len: u64) -> Result<Persist> {
-        self.inner.cache.ensure_open()?;
+        self.live()?.cache.ensure_open()?;
         let (controller, store) = self.store_at(addr)?;
         let end = addr.offset_by(len.max(1) - 1)?;
         for page in addr.page().0..=end.page().0 {
-            let status = store.status(PageId(page))?;
+            // Page 0 is the pool's own.
+            let status = if page == 0 { Status::default() } else { store.status(PageId(page))? };
             if !status.persist() {
                 let address = Addr::new(addr.controller(), page, 0)?;
                 if !status.allocated() {
@@ -120,7 +135,7 @@ impl Pool {
         let group = store.add_lines(first, count, &mut |line, bytes, buffer| {
             self.read_with(start.offset_by(line * LINE as u64)?, bytes, buffer)
         })?;
-        Ok(Persist { controller, group })
+        Ok(Persist { pool: self.anywhere().id, controller, group })
     }
 
     /// Returns when this persist, and every earlier one on its controller, is durable.
@@ -128,30 +143,46 @@ impl Pool {
     /// # Errors
     /// As [`Pool::persist`].
     pub fn wait(&self, persist: Persist) -> Result<()> {
-        let store = self.inner.stores.get(persist.controller as usize).ok_or_else(|| {
-            let problem = "it is of another pool".into();
-            PoolError::Option { option: "persist", problem }
-        })?;
+        let inner = self.live()?;
+        let Some(store) = inner.store_of(persist) else {
+            let problem = "it was begun by another pool, or by an earlier opening of this one".into();
+            return Err(PoolError::Option { option: "persist", problem });
+        };
         store.wait_for_lines(persist.group)
     }
 
-    /// Whether this persist is durable already.
+    /// Whether this persist is durable already. Of one that another pool began, that is not known here: `false`.
     #[must_use]
     pub fn is_durable(&self, persist: Persist) -> bool {
-        let store = self.inner.stores.get(persist.controller as usize);
-        store.is_some_and(|store| store.has_lines(persist.group))
+        self.anywhere().store_of(persist).is_some_and(|store| store.has_lines(persist.group))
     }
 
-    fn set_persist(&self, controller: u32, first: PageId, count: u32, persist: bool) -> Result<()> {
-        let store = &self.inner.stores[controller as usize];
-        let mut log = store.lock_log();
-        self.inner.cache.ensure_open()?;
-        for (first, count, status) in self.status_runs(controller, first, count)? {
-            if status.persist() != persist {
-                store.set_status(&mut log, first, count, status.with_persist(persist))?;
-            }
+    fn ensure_permanent(&self, controller: u32, first: PageId, count: u32) -> Result<()> {
+        let runs = self.status_runs(controller, first, count)?;
+        let Some((page, ..)) = runs.iter().find(|(.., status)| !status.permanent()) else { return Ok(()) };
+        let address = self.live()?.stores[controller as usize].address(*page, 0);
+        let problem = "temporary memory cannot be a persist region: nothing of it outlives a crash";
+        Err(PoolError::PersistRegion { address, problem })
+    }
+
+    /// Makes pages part of a persist region or not. Returns those that have changed.
+    fn set_persist(&self, addr: Addr, len: u64, persist: bool) -> Result<Vec<PageId>> {
+        let (controller, ..) = self.pages(addr, len)?;
+        let inner = self.live()?;
+        let store = &inner.stores[controller as usize];
+        let mut log = inner.log(controller as usize)?;
+        // Another thread may have freed or changed them. Nobody does now.
+        let (_, first, count) = self.pages(addr, len)?;
+        if persist {
+            self.ensure_permanent(controller, first, count)?;
         }
-        Ok(())
+        let before = self.status_runs(controller, first, count)?;
+        let mut changed = Vec::new();
+        for (first, count, status) in before.into_iter().filter(|(.., status)| status.persist() != persist) {
+            store.set_status(&mut log, first, count, status.with_persist(persist))?;
+            changed.extend((first.0..first.0 + count).map(PageId));
+        }
+        Ok(changed)
     }
 
     /// These pages in runs of one status.
@@ -161,7 +192,7 @@ impl Pool {
         first: PageId,
         count: u32,
     ) -> Result<Vec<(PageId, u32, Status)>> {
-        let store = &self.inner.stores[controller as usize];
+        let store = &self.live()?.stores[controller as usize];
         let mut runs: Vec<(PageId, u32, Status)> = Vec::new();
         for page in (first.0..first.0 + count).map(PageId) {
             let status = store.status(page)?;
@@ -175,9 +206,10 @@ impl Pool {
 
     /// Stores what was persisted since the last token, as the crash or the abandonment left it.
     pub(super) fn replay_lines(&self) -> Result<()> {
-        for (controller, store) in (0_u32..).zip(&self.inner.stores) {
+        let inner = self.live()?;
+        for (controller, store) in (0_u32..).zip(&inner.stores) {
             let mut guarded = BTreeSet::new();
-            let mut buffer = AlignedBuf::zeroed(self.inner.cache.segment_bytes());
+            let mut buffer = AlignedBuf::zeroed(inner.cache.segment_bytes());
             store.each_line(&mut |line, bytes| {
                 let page = PageId((line / PAGE_LINES) as u32);
                 if line / PAGE_LINES >= u64::from(store.geometry().pages) {
@@ -196,11 +228,16 @@ impl Pool {
             })?;
             // What is resident and dirty causes no fault that would look at permissions.
             for page in guarded {
+                let cache = &inner.cache;
                 let status = store.status(page)?;
                 if !status.readable() && !status.writable() {
-                    self.clean_for_hiding(&mut store.lock_log(), controller, page, 1)?;
+                    // What is dirty could not be copied from there afterwards.
+                    let index = cache.index_of(controller, page);
+                    let segments = index..index + cache.segments_per_page();
+                    let mut log = inner.log(controller as usize)?;
+                    cache.clean(&mut log, controller as usize, segments)?;
                 }
-                self.inner.cache.set_access(controller, page, 1, status)?;
+                cache.set_access(&cache.lock(), controller, page, 1, status)?;
             }
         }
         Ok(())

@@ -6,9 +6,11 @@
 //! 0 length of name, 0 = free │ 1..112 name │ 112 address u64 │ 120 length u64
 //! ```
 
-use deepram_core::Addr;
+use deepram_core::{Addr, Epoch};
 
 use super::Pool;
+use crate::buffer::AlignedBuf;
+use crate::cache::{Access, Right};
 use crate::error::{PoolError, Result};
 
 const RECORD: usize = 128;
@@ -59,9 +61,39 @@ impl Root {
 
 impl Pool {
     fn root_records(&self) -> Result<Vec<Option<Root>>> {
+        let cache = &self.live()?.cache;
         let mut page = vec![0; RECORD * RECORDS];
-        self.read(Addr::from_raw(0), &mut page)?;
+        let mut buffer = AlignedBuf::zeroed(cache.segment_bytes());
+        for piece in self.own_pieces(Addr::from_raw(0), page.len())? {
+            let guard = cache.resident(piece.index, Right::unchecked(Access::Read), &mut buffer)?;
+            cache.region.copy_out(piece.offset, &mut page[piece.range]);
+            drop(guard);
+        }
         Ok(page.chunks_exact(RECORD).map(Root::decode).collect())
+    }
+
+    /// All roots as they were at a token, without rolling back.
+    ///
+    /// # Errors
+    /// As [`Pool::read_at`].
+    pub fn roots_at(&self, token: Epoch) -> Result<Vec<Root>> {
+        let cache = &self.live()?.cache;
+        let mut found = Vec::new();
+        let mut buffer = AlignedBuf::zeroed(cache.segment_bytes());
+        // A segment holds whole records.
+        for piece in self.own_pieces(Addr::from_raw(0), RECORD * RECORDS)? {
+            let (store, page, segment) = cache.store_of(piece.index);
+            store.read_at(token, page, segment, &mut buffer)?;
+            found.extend(buffer[..piece.range.len()].chunks_exact(RECORD).filter_map(Root::decode));
+        }
+        Ok(found)
+    }
+
+    fn write_record(&self, place: usize, record: &[u8; RECORD]) -> Result<()> {
+        let right = Right::unchecked(Access::Write);
+        let mut buffer = AlignedBuf::zeroed(self.live()?.cache.segment_bytes());
+        self.own_pieces(Addr::from_raw((place * RECORD) as u64), RECORD)?
+            .try_for_each(|piece| self.put_piece(&piece, &record[piece.range.clone()], right, &mut buffer))
     }
 
     /// All roots, in the order in which they were first set.
@@ -100,7 +132,7 @@ impl Pool {
             return Err(root_error(name, "all 512 roots are taken: remove one first"));
         };
         let root = Root { name: name.to_owned(), addr, len };
-        self.write(Addr::from_raw((place * RECORD) as u64), &root.encode())
+        self.write_record(place, &root.encode())
     }
 
     /// Forgets a name; the memory stays.
@@ -113,7 +145,7 @@ impl Pool {
         let Some(place) = place else {
             return Err(root_error(name, "there is no such root"));
         };
-        self.write(Addr::from_raw((place * RECORD) as u64), &[0; RECORD])
+        self.write_record(place, &[0; RECORD])
     }
 }
 

@@ -9,7 +9,7 @@ use deepram_core::{BlockId, Epoch, PageId, Slot, Stamp};
 
 use super::{Head, Log, Result, Store};
 use crate::buffer::AlignedBuf;
-use crate::format::batch::{BatchHeader, Meta, NextBlock, SlotKind, SlotRecord};
+use crate::format::batch::{self, BatchHeader, Meta, NextBlock, SlotKind, SlotRecord};
 use crate::format::codec::crc32c;
 use crate::format::header::Geometry;
 use crate::stats::add;
@@ -22,6 +22,8 @@ pub(super) const BUFFERS: usize = QUEUE_DEPTH + FILL_AHEAD + 1;
 const MAX_BATCH_BYTES: usize = 1 << 20;
 /// A sync of at most so many segments goes out with its commit as one durable write.
 const SMALL_SYNC: usize = 64;
+/// Bytes that a commit's own metadata take in its header, at most.
+const COMMIT_METAS: usize = 26;
 /// Up to so many segments are gathered by the thread that writes them: another would not pay.
 const SERIAL: usize = 512;
 /// Batches that the gathering thread is ahead.
@@ -30,6 +32,18 @@ const FILL_AHEAD: usize = 2;
 const ROUND: usize = 8192;
 /// How often a batch is tried on another block before its error is given to the caller.
 const TRIES: usize = 3;
+
+/// Slots of the longest batch whose header holds as much metadata as [`Store::spill_pending`] leaves.
+pub(super) fn batch_slots(geometry: &Geometry) -> usize {
+    let segment = geometry.segment_bytes();
+    let header = BatchHeader::capacity(segment, pending_limit(segment), false) + 1;
+    header.min(buffer_bytes(geometry) / segment)
+}
+
+/// Bytes of metadata that wait for the next batch, at most.
+fn pending_limit(segment: usize) -> usize {
+    BatchHeader::meta_capacity(segment) / 4
+}
 
 /// Bytes of a write buffer.
 pub(super) fn buffer_bytes(geometry: &Geometry) -> usize {
@@ -96,6 +110,8 @@ impl Store {
         fill: Fill<'_>,
         published: Published<'_>,
     ) -> Result<()> {
+        self.ensure_sound()?;
+        self.heed_failures(log);
         let mut rest: Vec<usize> = (0..items.len()).collect();
         let mut failures = 0;
         while !rest.is_empty() {
@@ -124,7 +140,7 @@ impl Store {
                 // The blocks being filled are suspect, or hold what the tables do not name: go on
                 // in others.
                 log.broken = true;
-                self.abandon_heads(log);
+                self.abandon_heads(log)?;
             }
             result?;
             rest.splice(0..0, left);
@@ -267,9 +283,11 @@ impl Store {
         metas.extend(commit);
         let meta_len = metas.iter().map(|m| m.encoded_len()).sum();
         let room = usize::from(self.geometry.slots_per_block - head.index) - 1;
-        let most = room
-            .min(buffer_bytes(&self.geometry) / segment - 1)
-            .min(BatchHeader::capacity(segment, meta_len));
+        let most = room.min(buffer_bytes(&self.geometry) / segment - 1).min(BatchHeader::capacity(
+            segment,
+            meta_len,
+            !commit.is_empty(),
+        ));
         let placed = self.arrange(head, most, items, left);
         let advanced = Head { index: head.index + 1 + placed.len() as u16, ..head };
         log.heads[stream as usize] = Some(advanced);
@@ -307,7 +325,7 @@ impl Store {
             .zip(buffer[segment..len].chunks_exact(segment))
             .map(|(slot, bytes)| slot.map_or(SlotRecord::PAD, |item| record(&items[item], bytes)))
             .collect();
-        let header = BatchHeader {
+        let mut header = BatchHeader {
             pool: self.pool_mark(),
             controller: self.identity.controller,
             stream: stream as u8,
@@ -320,12 +338,16 @@ impl Store {
             generation: log.generation,
             metas,
             slots: records.clone(),
+            parity: None,
         };
+        if header.is_commit() && !placed.is_empty() {
+            header.parity = Some(batch::parity(&buffer[segment..len]));
+        }
         header.encode(&mut buffer[..segment]);
         let slot = u64::from(head.block) * u64::from(self.geometry.slots_per_block) + u64::from(head.index);
         let offset = self.geometry.offset(slot);
         let done = if header.is_commit() {
-            let result = self.device.write_durable(offset, &buffer[..len]);
+            let result = self.write_durable(offset, &buffer[..len]);
             log.queue.give_back(buffer);
             Some(result)
         } else {
@@ -471,7 +493,7 @@ impl Store {
         let (block, sequence) = match head {
             Some(full) => {
                 let closed = tables.volume.blocks_mut().close(BlockId(full.block));
-                debug_assert!(closed.is_ok());
+                closed.map_err(|error| self.inconsistent(error.to_string()))?;
                 tables.summaries.close(full.block);
                 (full.next.block, full.next.sequence)
             }
@@ -498,7 +520,7 @@ impl Store {
     }
 
     /// Leaves the blocks being filled as they are and goes on in others.
-    pub(super) fn abandon_heads(&self, log: &mut Log) {
+    pub(super) fn abandon_heads(&self, log: &mut Log) -> Result<()> {
         let mut tables = self.lock_tables();
         let heads: Vec<Head> = log.heads.iter_mut().filter_map(Option::take).collect();
         for head in heads {
@@ -511,9 +533,10 @@ impl Store {
                     tables.summaries.close(block);
                     tables.volume.blocks_mut().close(BlockId(block))
                 };
-                debug_assert!(left.is_ok());
+                left.map_err(|error| self.inconsistent(error.to_string()))?;
             }
         }
+        Ok(())
     }
 
     // -- Commit ------------------------------------------------------------------------------
@@ -528,7 +551,9 @@ impl Store {
         fill: Fill<'_>,
         published: Published<'_>,
     ) -> Result<()> {
+        self.ensure_sound()?;
         self.ready(log, Stream::User, items.len() + 1)?;
+        self.heed_failures(log);
         if log.broken {
             self.checkpoint(log)?;
         }
@@ -545,17 +570,17 @@ impl Store {
         let lines = log.ring.as_ref().map(|_| Meta::Lines { group: lines });
         let metas: Vec<Meta> = lines.into_iter().chain([meta]).collect();
         let mut left: Vec<usize> = (0..items.len()).collect();
-        let kept = log.pending.clone();
         let batch = self.start_batch(log, Stream::User, items, &mut left, fill, &metas)?;
         debug_assert!(left.is_empty(), "the caller keeps to SMALL_SYNC and one header");
         if let Some(Err(source)) = batch.done {
+            // What was pending is in the tables: the checkpoint that comes before the next commit has it.
             log.broken = true;
-            // What was pending takes effect with the next batch that succeeds.
-            log.pending = kept;
-            self.abandon_heads(log);
+            self.heed_failures(log);
+            self.abandon_heads(log)?;
             return Err(self.device_error("writing a commit", source));
         }
         log.flushed = batch.tag;
+        log.newest_commit = batch.tag;
         let result = self.publish(log, &batch, items, published);
         if result.is_err() {
             // The commit is on flash, the epoch stays open: only a checkpoint can go on from here.
@@ -572,17 +597,16 @@ impl Store {
             None => usize::from(self.geometry.slots_per_block) - 2,
         };
         // Placement may leave gaps at the start of a block; one page's worth covers them.
-        segments <= SMALL_SYNC
-            && metas <= 1024
-            && !log.broken
-            && segments + usize::from(self.geometry.segment.per_page()) <= room
+        let with_gaps = segments + usize::from(self.geometry.segment.per_page());
+        let header = BatchHeader::capacity(self.geometry.segment_bytes(), metas + COMMIT_METAS, true);
+        segments <= SMALL_SYNC && !log.broken && with_gaps <= room.min(header)
     }
 
     /// Makes room in the next header: metadata that fills more than a part of it goes out alone,
     /// in as many batches as that takes. It keeps its order, and all of it is in the log before
     /// or with what is written next, so that no block is filled anew before the log says why it could be.
     pub(super) fn spill_pending(&self, log: &mut Log, stream: Stream) -> Result<()> {
-        let limit = BatchHeader::meta_capacity(self.geometry.segment_bytes()) / 4;
+        let limit = pending_limit(self.geometry.segment_bytes());
         while log.pending.iter().map(|m| m.encoded_len()).sum::<usize>() > limit {
             let mut size = 0;
             let fits = log
@@ -605,36 +629,15 @@ impl Store {
     }
 
     /// Writes a batch of nothing but the metadata that waits.
-    fn write_pending(&self, log: &mut Log, stream: Stream) -> Result<()> {
+    pub(super) fn write_pending(&self, log: &mut Log, stream: Stream) -> Result<()> {
         let batch = self.start_batch(log, stream, &[], &mut Vec::new(), &mut |_, _| {}, &[])?;
         log.queue.drain();
         let (batch, outcome) = self.outcome(log, &mut VecDeque::new(), batch);
         debug_assert!(batch.slots.is_empty());
-        outcome.map_err(|source| {
-            self.abandon_heads(log);
-            self.device_error("writing metadata", source)
+        outcome.or_else(|source| {
+            self.abandon_heads(log)?;
+            Err(self.device_error("writing metadata", source))
         })
-    }
-
-    /// Makes everything written so far durable, if it is not yet.
-    pub(crate) fn flush_log(&self, log: &mut Log) -> Result<()> {
-        if log.flushed + 1 < log.seq { self.flush_device(log) } else { Ok(()) }
-    }
-
-    pub(super) fn flush_device(&self, log: &mut Log) -> Result<()> {
-        log.queue.drain();
-        if let Err(source) = self.device.flush() {
-            log.broken = true;
-            let mut doubtful = std::mem::take(&mut log.unflushed);
-            log.suspect.append(&mut doubtful);
-            return Err(self.device_error("flushing", source));
-        }
-        log.unflushed.clear();
-        // Of a broken log no batch may say that those before it are on flash.
-        if !log.broken {
-            log.flushed = log.seq - 1;
-        }
-        Ok(())
     }
 }
 

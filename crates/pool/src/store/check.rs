@@ -1,11 +1,12 @@
 //! Checking everything, and compacting everything that pays.
 
-use deepram_core::{Addr, ChunkId, Epoch, PageId, Slot};
+use deepram_core::ftl::State;
+use deepram_core::{Addr, BlockId, ChunkId, Epoch, PageId, Slot};
 
 use super::{Log, Result, Store};
 use crate::buffer::AlignedBuf;
 use crate::error::PoolError;
-use crate::format::batch::SlotKind;
+use crate::format::batch::{BatchHeader, SlotKind};
 use crate::format::codec::crc32c;
 
 /// Blocks with a larger live share than this are left alone by a compaction.
@@ -35,6 +36,8 @@ pub struct Report {
     pub damaged: Vec<DamagedSegment>,
     /// Structures that are damaged or contradict each other.
     pub problems: Vec<String>,
+    /// Batch headers of which one copy is damaged and the other serves: nothing is lost.
+    pub damaged_copies: u64,
 }
 
 impl Report {
@@ -87,8 +90,7 @@ impl Store {
     }
 
     fn check_block(&self, block: u32, report: &mut Report, done: &mut u64) -> Result<()> {
-        use deepram_core::ftl::State;
-        let info = self.lock_tables().volume.blocks().info(deepram_core::BlockId(block));
+        let info = self.lock_tables().volume.blocks().info(BlockId(block));
         if info.live == 0 || !matches!(info.state, State::Open(_) | State::Closed) {
             return Ok(());
         }
@@ -99,6 +101,10 @@ impl Store {
             report.problems.push(error.to_string());
             return Ok(());
         }
+        self.each_header(block, info.used, info.sequence, &mut |_, bytes| {
+            report.damaged_copies += u64::from(!BatchHeader::has_both_copies(bytes));
+            Ok(())
+        })?;
         let records = self.lock_tables().summaries.records(block);
         let mut buffer = AlignedBuf::zeroed(self.geometry.segment_bytes());
         let first = u64::from(block) * u64::from(self.geometry.slots_per_block);
@@ -138,6 +144,27 @@ impl Store {
             report.problems.push(self.records_missing(block, confirmed, live).to_string());
         }
         Ok(())
+    }
+
+    /// Writes anew, in their places, the batch headers of which one copy is damaged. Returns how many.
+    pub(crate) fn mend_headers(&self) -> Result<u64> {
+        let mut mended = 0;
+        for block in 0..self.geometry.blocks {
+            let info = self.lock_tables().volume.blocks().info(BlockId(block));
+            if info.live == 0 || !matches!(info.state, State::Open(_) | State::Closed) {
+                continue;
+            }
+            self.each_header(block, info.used, info.sequence, &mut |header, bytes| {
+                if !BatchHeader::has_both_copies(bytes) {
+                    header.encode(bytes);
+                    let first = u64::from(block) * u64::from(self.geometry.slots_per_block);
+                    self.write_mended_slot(first + u64::from(header.index), bytes)?;
+                    mended += 1;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(mended)
     }
 
     /// Empties blocks, the emptiest first, until the rest are nearly full. Returns how many blocks

@@ -39,6 +39,7 @@ impl Store {
     }
 
     pub(super) fn checkpoint_as(&self, log: &mut Log, clean: bool) -> Result<()> {
+        self.ensure_sound()?;
         log.queue.drain();
         self.rescue(log)?;
         self.thin_out(log)?;
@@ -64,6 +65,7 @@ impl Store {
 
     /// Writes anew what is live in blocks whose flush failed.
     fn rescue(&self, log: &mut Log) -> Result<()> {
+        self.heed_failures(log);
         if !log.suspect.is_empty() {
             // Where that still fails there is no point in moving anything.
             self.flush_device(log)?;
@@ -227,10 +229,10 @@ impl Store {
         let copies = [header.generation % 2, (header.generation + 1) % 2];
         let [first, second] = copies.map(|copy| HEADER_OFFSETS[copy as usize]);
         // One after the other, so that a valid copy stands at any moment.
-        self.write_header(&header, first)?;
+        self.write_header(log, &header, first)?;
         // The checkpoint counts with one copy. Without the second, damage to that one would not be
         // survived; the next checkpoint tries again.
-        let _ = self.write_header(&header, second);
+        let _ = self.write_header(log, &header, second);
         log.generation += 1;
         log.since_checkpoint = 0;
         log.flushed = log.seq - 1;
@@ -246,12 +248,12 @@ impl Store {
         Ok(())
     }
 
-    fn write_header(&self, header: &Header, offset: u64) -> Result<()> {
+    fn write_header(&self, log: &mut Log, header: &Header, offset: u64) -> Result<()> {
         let mut buffer = AlignedBuf::zeroed(crate::format::header::HEADER_BYTES);
         buffer.copy_from_slice(&header.encode());
-        self.device
-            .write_durable(offset, &buffer)
-            .map_err(|source| self.device_error("writing the pool header", source))?;
+        let written = self.write_durable(offset, &buffer);
+        self.heed_failures(log);
+        written.map_err(|source| self.device_error("writing the pool header", source))?;
         add(&self.counters.bytes_written, buffer.len() as u64);
         add(&self.counters.bytes_tables, buffer.len() as u64);
         Ok(())

@@ -60,6 +60,11 @@ impl Sizing {
                 ),
             });
         }
+        if self.pmem > self.size {
+            let (pmem, size) = (Bytes(self.pmem), Bytes(self.size));
+            let problem = format!("{pmem} is more than the memory of a controller, {size}");
+            return Err(PoolError::Option { option: "pmem", problem });
+        }
         // Page 0 holds the roots.
         let pages = (pages + 1).min(most) as u32;
         let segment = self.segment.bytes();
@@ -182,17 +187,23 @@ impl Store {
                 block_sequence: 0,
                 pending: Vec::new(),
                 broken: false,
+                failed_flushes: 0,
                 fresh: BTreeSet::new(),
                 unflushed: BTreeSet::new(),
                 suspect: BTreeSet::new(),
                 stuck: BTreeSet::new(),
                 since_checkpoint: 0,
+                newest_commit: 0,
+                idle_since: 0,
+                mended: Vec::new(),
+                lost_lines: None,
                 generation: 0,
                 incarnation: 0,
                 root: Vec::new(),
                 ring: None,
             }),
             lines: super::lines::Lines::default(),
+            flushes: super::durable::Flushes::default(),
             room: AtomicI64::new(0),
             counters,
         };

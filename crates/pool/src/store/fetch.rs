@@ -154,6 +154,14 @@ impl Store {
         self.with_tables(|t| t.volume.status(page))
     }
 
+    /// A page's status at a token.
+    pub(crate) fn status_at(&self, token: Epoch, page: PageId) -> Result<Status> {
+        if page.0 >= self.geometry.pages {
+            return Ok(Status::default());
+        }
+        self.with_tables(|t| t.volume.status_at(token, page))
+    }
+
     pub(super) fn read_slot(&self, slot: u64, buffer: &mut [u8]) -> Result<()> {
         self.device
             .read(self.geometry.offset(slot), buffer)
@@ -211,17 +219,35 @@ impl Store {
         Ok(())
     }
 
-    /// Walks the batch headers of a block's first `used` slots. What is between them is passed
-    /// over: a batch whose write failed, or whose header is damaged. Whoever needs a segment of
-    /// it will find that it has no record.
+    /// The records in the batch headers of a block's first `used` slots.
     pub(super) fn read_records(
         &self,
         block: u32,
         used: u16,
         sequence: u64,
     ) -> Result<Box<[Option<SlotRecord>]>> {
+        let mut records = vec![None; usize::from(self.geometry.slots_per_block)].into_boxed_slice();
+        self.each_header(block, used, sequence, &mut |header, _| {
+            let first = usize::from(header.index) + 1;
+            for (to, record) in records[first..].iter_mut().zip(&header.slots) {
+                *to = Some(*record);
+            }
+            Ok(())
+        })?;
+        Ok(records)
+    }
+
+    /// Walks the batch headers of a block's first `used` slots, each with the bytes of its segment. Slots between
+    /// batches are passed over: a batch whose write failed, or whose header is damaged in both copies. A segment
+    /// of it will be found to have no record.
+    pub(super) fn each_header(
+        &self,
+        block: u32,
+        used: u16,
+        sequence: u64,
+        visit: &mut dyn FnMut(&BatchHeader, &mut AlignedBuf) -> Result<()>,
+    ) -> Result<()> {
         let slots = self.geometry.slots_per_block;
-        let mut records = vec![None; usize::from(slots)].into_boxed_slice();
         let mut buffer = AlignedBuf::zeroed(self.geometry.segment_bytes());
         let mut at = 0_u16;
         while at < used {
@@ -236,12 +262,10 @@ impl Store {
                 at += 1;
                 continue;
             };
-            for (n, record) in header.slots.iter().enumerate() {
-                records[usize::from(at) + 1 + n] = Some(*record);
-            }
+            visit(&header, &mut buffer)?;
             at += 1 + header.slots.len() as u16;
         }
-        Ok(records)
+        Ok(())
     }
 
     /// Reads and checks a segment whose slot is known, while the log is held: it cannot move.

@@ -15,8 +15,10 @@ mod append;
 mod check;
 mod checkpoint;
 mod create;
+mod durable;
 mod fetch;
 mod lines;
+mod log_end;
 mod ops;
 mod reclaim;
 mod recover;
@@ -59,6 +61,7 @@ pub(crate) struct Store {
     tables: Mutex<Tables>,
     log: Mutex<Log>,
     lines: lines::Lines,
+    flushes: durable::Flushes,
     /// Slots that may yet be filled with new segments; see `space.rs`.
     room: AtomicI64,
     counters: Arc<Counters>,
@@ -97,6 +100,8 @@ pub(crate) struct Log {
     block_sequence: u64,
     pending: Vec<Meta>,
     broken: bool,
+    /// Flushes and durable writes whose failure the log has taken note of.
+    failed_flushes: u64,
     /// Blocks opened for a stream in which no write has succeeded yet: nothing refers to them.
     fresh: BTreeSet<u32>,
     /// Blocks written since the last flush that succeeded.
@@ -108,6 +113,14 @@ pub(crate) struct Log {
     stuck: BTreeSet<u32>,
     /// Bytes of log since the last checkpoint.
     since_checkpoint: u64,
+    /// Number of the last commit's batch.
+    newest_commit: u64,
+    /// Number of the newest batch when [`Store::confirm_commit`] was called last.
+    idle_since: u64,
+    /// Slots that recovery found damaged and rebuilt.
+    mended: Vec<recover::MendedSlot>,
+    /// Places in the line log's ring between which recovery gave up damaged records.
+    lost_lines: Option<(u64, u64)>,
     generation: u64,
     incarnation: u32,
     root: Vec<Extent>,

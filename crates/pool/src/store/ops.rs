@@ -9,22 +9,18 @@ use crate::error::PoolError;
 use crate::format::batch::Meta;
 
 impl Store {
-    /// Allocates `count` pages in a row with one status.
-    pub(crate) fn alloc(&self, log: &mut Log, count: u32, status: Status) -> Result<PageId> {
-        let first = self.lock_tables().volume.find_free(count);
-        let Some(first) = first else {
-            return Err(PoolError::NoAddressSpace {
-                needed: Bytes(u64::from(count) << 16),
-                controller: u32::from(self.identity.controller),
-                total: Bytes(u64::from(self.geometry.pages) << 16),
-            });
-        };
-        if let Err(error) = self.set_status(log, first, count, status) {
-            let done = (first.0..first.0 + count).take_while(|&page| self.is_allocated(PageId(page))).count();
-            self.delete(log, first, done as u32)?;
-            return Err(error);
-        }
-        Ok(first)
+    /// The first of `count` pages in a row that are free.
+    pub(crate) fn find_free(&self, count: u32) -> Result<PageId> {
+        self.lock_tables().volume.find_free(count).ok_or_else(|| PoolError::NoAddressSpace {
+            needed: Bytes(u64::from(count) << 16),
+            controller: u32::from(self.identity.controller),
+            total: Bytes(u64::from(self.geometry.pages) << 16),
+        })
+    }
+
+    /// Reads what of the tables is needed to change these pages.
+    pub(crate) fn prepare(&self, mut pages: std::ops::Range<u32>) -> Result<()> {
+        pages.try_for_each(|page| self.with_tables(|t| t.volume.coalesce_plan(PageId(page))).map(drop))
     }
 
     /// Changes pages in a row and notes for the log how many were changed. What must be read for
@@ -36,9 +32,7 @@ impl Store {
         mut change: impl FnMut(PageId) -> Result<()>,
         meta: impl Fn(u32) -> Meta,
     ) -> Result<()> {
-        for page in pages.clone() {
-            self.with_tables(|t| t.volume.coalesce_plan(PageId(page)))?;
-        }
+        self.prepare(pages.clone())?;
         let mut done = 0;
         let result = pages.map(PageId).try_for_each(|page| {
             change(page)?;

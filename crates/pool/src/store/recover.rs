@@ -1,7 +1,8 @@
 //! Opening: the newest header, its root record, the log since.
 //!
-//! What is current after a crash is the state of the last commit in the log such that every batch
-//! up to it is there and intact, or the checkpoint's last token. Everything later is given up.
+//! The state after a crash is that of the last commit in the log such that every batch up to it is there and
+//! intact, or the checkpoint's last token. Everything later is given up. Where the log ends, either a power cut
+//! interrupted a write, or a batch that was durable is damaged: `log_end.rs` tells which (ADR 26).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,12 +11,12 @@ use deepram_core::ftl::State;
 use deepram_core::{BlockId, ChunkId, Epoch, PageId, SegmentSize, Status, Volume};
 
 use super::create::Identity;
-use super::{Store, Stream, mark};
+use super::{Store, Stream};
 use crate::buffer::AlignedBuf;
 use crate::device::Device;
 use crate::error::{PoolError, Result};
 use crate::format::VERSION;
-use crate::format::batch::{BatchHeader, Meta, NextBlock, SlotKind};
+use crate::format::batch::{BatchHeader, Meta, SlotKind};
 use crate::format::codec::{FormatError, crc32c};
 use crate::format::header::{COUNTERS_END, Geometry, HEADER_BYTES, HEADER_OFFSETS, Header, Parsed};
 use crate::format::root::Root;
@@ -23,14 +24,35 @@ use crate::stats::{Counters, add};
 
 /// A controller as far as it has been read, before it is decided which state to return to.
 pub(crate) struct Recovery {
-    device: Arc<dyn Device>,
-    header: Header,
-    root: Root,
+    pub(super) device: Arc<dyn Device>,
+    pub(super) header: Header,
+    pub(super) root: Root,
     /// Batches since the checkpoint, consecutive, up to the last good commit.
-    batches: Vec<BatchHeader>,
+    pub(super) batches: Vec<BatchHeader>,
     /// The highest number seen, counting those that are given up.
-    last_seq: u64,
+    pub(super) last_seq: u64,
+    /// A batch that was durable and cannot be read: the log goes on behind it.
+    pub(super) damage: Option<LogDamage>,
+    /// Slots to be written anew before anything else is: a damaged sector is rebuilt, or a copy of a header.
+    pub(super) mended: Vec<MendedSlot>,
     counters: Arc<Counters>,
+}
+
+/// A durable batch that recovery did not find.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LogDamage {
+    /// Its number.
+    pub(crate) batch: u64,
+    /// The newest token that a batch behind it makes, as far as those can be found.
+    pub(crate) lost: Option<Epoch>,
+}
+
+/// A slot whose bytes on the device differ from what was written there.
+pub(crate) struct MendedSlot {
+    /// The batch that it is part of.
+    pub(crate) batch: u64,
+    pub(crate) slot: u64,
+    pub(crate) bytes: AlignedBuf,
 }
 
 impl Recovery {
@@ -50,7 +72,9 @@ impl Recovery {
             device: device.name(),
             what: format!("the root record: {what}"),
         })?;
-        let mut recovery = Self { device, header, root, batches: Vec::new(), last_seq: 0, counters };
+        let (batches, mended) = (Vec::new(), Vec::new());
+        let mut recovery =
+            Self { device, header, root, batches, last_seq: 0, damage: None, mended, counters };
         recovery.read_log(other_damaged)?;
         Ok(recovery)
     }
@@ -82,149 +106,40 @@ impl Recovery {
         newest.unwrap_or(self.root.snapshot.open)
     }
 
+    /// The epoch that is open in the newest state in the log that is the state of `token`.
+    pub(crate) fn opened_after(&self, token: Epoch) -> Option<Epoch> {
+        self.states().filter(|state| state.token == token).map(|state| state.open).last()
+    }
+
+    /// The token of the state in which `open` is the open epoch.
+    pub(crate) fn token_before(&self, open: Epoch) -> Option<Epoch> {
+        self.states().filter(|state| state.open == open).map(|state| state.token).last()
+    }
+
+    /// The states that this device can be opened in: the checkpoint's, then that of each commit.
+    fn states(&self) -> impl Iterator<Item = CommittedState> {
+        let snapshot = &self.root.snapshot;
+        let first =
+            snapshot.tokens.last().map(|last| CommittedState { token: last.epoch, open: snapshot.open });
+        first.into_iter().chain(self.batches.iter().filter_map(state))
+    }
+
+    /// Number of the batch behind the last that counts.
+    pub(crate) fn next_batch(&self) -> u64 {
+        self.batches.last().map_or(self.root.seq, |batch| batch.seq + 1)
+    }
+
+    /// What is damaged of the log that was durable.
+    pub(crate) fn damage(&self) -> Option<&LogDamage> {
+        self.damage.as_ref()
+    }
+
     /// Batches that would be replayed.
     pub(crate) fn batches(&self) -> usize {
         self.batches.len()
     }
 
-    fn read_log(&mut self, other_damaged: bool) -> Result<()> {
-        self.last_seq = self.root.seq.saturating_sub(1);
-        let mut found = Vec::new();
-        let mut beyond = Vec::new();
-        for stream in 0..self.root.heads.len() {
-            self.read_stream(stream as u8, other_damaged, &mut found, &mut beyond)?;
-        }
-        found.sort_by_key(|batch| batch.seq);
-        self.last_seq = found.last().map_or(self.last_seq, |b| b.seq.max(self.last_seq));
-        let run = (self.root.seq..).zip(&found).take_while(|(seq, batch)| batch.seq == *seq).count();
-        self.refuse_damage(self.root.seq + run as u64, found[run..].iter().chain(&beyond))?;
-        // The last commit counts beneath which nothing is incomplete. What was flushed before it
-        // was written cannot be: should it be damaged, reading it will say so.
-        let mut good = 0;
-        for n in (0..run).rev().filter(|&n| found[n].is_commit()) {
-            let mut whole = true;
-            for batch in found[..=n].iter().rev().take_while(|b| b.seq > found[n].flushed) {
-                whole = whole && self.is_whole(batch)?;
-            }
-            if whole {
-                good = n + 1;
-                break;
-            }
-        }
-        found.truncate(good);
-        self.batches = found;
-        Ok(())
-    }
-
-    /// A batch that is not there is where the log ends after a power cut, unless a later one says
-    /// that it was flushed: then it is damaged, and what it held must not be lost in silence.
-    fn refuse_damage<'a>(
-        &self,
-        missing: u64,
-        mut later: impl Iterator<Item = &'a BatchHeader>,
-    ) -> Result<()> {
-        if later.all(|batch| batch.seq <= missing || batch.flushed < missing) {
-            return Ok(());
-        }
-        let expected = "there and intact, for it was flushed before a later one was written";
-        Err(PoolError::DamagedPool {
-            device: self.device.name(),
-            what: "the log",
-            source: FormatError::Field { what: "log", field: "batch", value: missing, expected },
-        })
-    }
-
-    /// Batches of a stream in the rest of a block, after one that cannot be read.
-    fn read_ahead(
-        &self,
-        stream: u8,
-        place: NextBlock,
-        from: u16,
-        beyond: &mut Vec<BatchHeader>,
-    ) -> Result<()> {
-        let geometry = &self.header.geometry;
-        if place.block >= geometry.blocks || from >= geometry.slots_per_block {
-            return Ok(());
-        }
-        let segment = geometry.segment_bytes();
-        let mut buffer = AlignedBuf::zeroed(usize::from(geometry.slots_per_block - from) * segment);
-        let first = u64::from(place.block) * u64::from(geometry.slots_per_block) + u64::from(from);
-        self.read_slot(first, &mut buffer)?;
-        for (index, bytes) in (from..).zip(buffer.chunks_exact(segment)) {
-            if let Ok(batch) = BatchHeader::decode(bytes)
-                && self.is_ours(&batch)
-                && (batch.stream, batch.block, batch.index) == (stream, place.block, index)
-                && batch.block_sequence == place.sequence
-            {
-                beyond.push(batch);
-            }
-        }
-        Ok(())
-    }
-
-    fn is_ours(&self, batch: &BatchHeader) -> bool {
-        batch.pool == mark(self.header.uuid) && batch.controller == self.header.controller
-    }
-
-    /// Follows a stream from where the checkpoint left it until a batch is not there.
-    /// What of it stands behind that goes to `beyond`.
-    fn read_stream(
-        &self,
-        stream: u8,
-        other_damaged: bool,
-        found: &mut Vec<BatchHeader>,
-        beyond: &mut Vec<BatchHeader>,
-    ) -> Result<()> {
-        let geometry = &self.header.geometry;
-        let slots = geometry.slots_per_block;
-        let Some(head) = self.root.heads[usize::from(stream)] else { return Ok(()) };
-        let (mut block, mut index, mut sequence, mut next) =
-            (head.block, head.index, head.sequence, head.next);
-        let mut buffer = AlignedBuf::zeroed(geometry.segment_bytes());
-        let mut last_seq = self.root.seq.saturating_sub(1);
-        loop {
-            if index + 2 > slots {
-                NextBlock { block, sequence } = next;
-                index = 0;
-            }
-            if block >= geometry.blocks {
-                return Ok(());
-            }
-            let slot = u64::from(block) * u64::from(slots) + u64::from(index);
-            self.read_slot(slot, &mut buffer)?;
-            let Ok(batch) = BatchHeader::decode(&buffer) else {
-                self.read_ahead(stream, NextBlock { block, sequence }, index + 1, beyond)?;
-                return self.read_ahead(stream, next, 0, beyond);
-            };
-            let ours = self.is_ours(&batch);
-            let expected = ours
-                && batch.stream == stream
-                && batch.block == block
-                && batch.index == index
-                && batch.block_sequence == sequence
-                && batch.seq > last_seq
-                && batch.seq < COUNTERS_END
-                && usize::from(index) + 1 + batch.slots.len() <= usize::from(slots);
-            if !expected {
-                if ours && other_damaged && batch.generation > self.header.generation {
-                    // The damaged header copy was the newer one, and the log has gone on from it.
-                    let (stored, computed) = (0, 0);
-                    return Err(PoolError::DamagedPool {
-                        device: self.device.name(),
-                        what: "the newer header copy, and what the older one names has been written over",
-                        source: FormatError::Checksum { what: "pool header", stored, computed },
-                    });
-                }
-                return Ok(());
-            }
-            last_seq = batch.seq;
-            index += 1 + batch.slots.len() as u16;
-            next = batch.next;
-            found.push(batch);
-        }
-    }
-
-    fn read_slot(&self, slot: u64, buffer: &mut [u8]) -> Result<()> {
+    pub(super) fn read_slot(&self, slot: u64, buffer: &mut [u8]) -> Result<()> {
         add(&self.counters.bytes_read, buffer.len() as u64);
         self.device.read(self.header.geometry.offset(slot), buffer).map_err(|source| PoolError::Device {
             device: self.device.name(),
@@ -233,26 +148,9 @@ impl Recovery {
         })
     }
 
-    /// Whether every segment of a batch is as its record says.
-    fn is_whole(&self, batch: &BatchHeader) -> Result<bool> {
-        let segment = self.header.geometry.segment_bytes();
-        let first = u64::from(batch.block) * u64::from(self.header.geometry.slots_per_block)
-            + u64::from(batch.index)
-            + 1;
-        let mut buffer = AlignedBuf::zeroed(segment);
-        for (slot, record) in (first..).zip(&batch.slots) {
-            if record.kind != SlotKind::Pad {
-                self.read_slot(slot, &mut buffer)?;
-                if crc32c(&buffer) != record.crc {
-                    return Ok(false);
-                }
-            }
-        }
-        Ok(true)
-    }
-
-    /// Builds the controller in the state in which `open` is the open epoch.
-    pub(crate) fn finish(self, open: Epoch, summary_bytes: usize) -> Result<Store> {
+    /// Builds the controller in the state in which `open` is the open epoch. With `salvage`, a line log that is
+    /// damaged ends before the damage.
+    pub(crate) fn finish(self, open: Epoch, summary_bytes: usize, salvage: bool) -> Result<Store> {
         let geometry = self.header.geometry;
         let config = geometry.volume_config(self.root.retention);
         let chunks: Vec<ChunkId> = self.root.directory.iter().map(|(chunk, _)| *chunk).collect();
@@ -319,8 +217,9 @@ impl Recovery {
         log.root.clone_from(&self.header.root);
         log.meta = self.root.meta;
         if let Some(ring) = self.root.ring {
-            store.recover_lines(&mut log, ring)?;
+            store.recover_lines(&mut log, ring, salvage)?;
         }
+        log.mended = self.mended;
         drop(log);
         {
             let mut tables = store.lock_tables();
@@ -328,7 +227,7 @@ impl Recovery {
             let open: Vec<BlockId> = open_blocks(&tables.volume).collect();
             for block in open {
                 let closed = tables.volume.blocks_mut().close(block);
-                debug_assert!(closed.is_ok());
+                closed.map_err(|error| store.inconsistent(error.to_string()))?;
             }
         }
         store.update_room();
@@ -341,13 +240,26 @@ fn open_blocks(volume: &Volume) -> impl Iterator<Item = BlockId> {
     infos.filter(|(_, info)| matches!(info.state, State::Open(_))).map(|(block, _)| BlockId(block))
 }
 
-/// The epoch that is open after a commit.
-fn opens(batch: &BatchHeader) -> Option<Epoch> {
-    batch.metas.iter().find_map(|meta| match meta {
-        Meta::Commit { epoch, .. } => Some(Epoch(epoch.saturating_add(1))),
-        Meta::Rollback { open, .. } => Some(Epoch(*open)),
+/// What a commit makes current: the state of a token, and the epoch that is open then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct CommittedState {
+    pub(super) token: Epoch,
+    pub(super) open: Epoch,
+}
+
+pub(super) fn state(batch: &BatchHeader) -> Option<CommittedState> {
+    batch.metas.iter().find_map(|meta| match *meta {
+        Meta::Commit { epoch, .. } => {
+            Some(CommittedState { token: Epoch(epoch), open: Epoch(epoch.saturating_add(1)) })
+        }
+        Meta::Rollback { token, open } => Some(CommittedState { token: Epoch(token), open: Epoch(open) }),
         _ => None,
     })
+}
+
+/// The epoch that is open after a commit.
+fn opens(batch: &BatchHeader) -> Option<Epoch> {
+    state(batch).map(|state| state.open)
 }
 
 impl Store {
@@ -458,6 +370,8 @@ impl Store {
     /// Makes a recovered controller ready for writing: from here on the device changes.
     pub(crate) fn resume(&self) -> Result<()> {
         let mut log = self.lock_log();
+        self.write_mended(&mut log)?;
+        self.erase_lost_lines(&mut log)?;
         log.incarnation = log.incarnation.wrapping_add(1);
         log.block_sequence = u64::from(log.incarnation) << 32;
         for page in self.temporaries() {

@@ -83,13 +83,20 @@ impl Store {
                 if live.contains(&slot) {
                     kind = Kind::Batch;
                     let range = self.slot_range(slot);
-                    let checksum_at = vec![header_range.start + batch.checksum_at(n)];
+                    let copies = BatchHeader::copies_at(header_range.len());
+                    let checksum_at =
+                        copies.map(|copy| header_range.start + copy + batch.checksum_at(n)).into();
                     sites.push(Site { kind: Kind::Data, len: range.len(), ranges: vec![range], checksum_at });
                 }
             }
-            let checksum_at = vec![header_range.start + BatchHeader::CRC_AT];
-            let len = header_range.len();
-            sites.push(Site { kind, ranges: vec![header_range], len, checksum_at });
+            let copies = BatchHeader::copies_at(header_range.len());
+            let len = header_range.len() / copies.len();
+            sites.extend(copies.map(|copy| {
+                let start = header_range.start + copy;
+                let (ranges, checksum_at) =
+                    (std::iter::once(start..start + len).collect(), vec![start + BatchHeader::CRC_AT]);
+                Site { kind, ranges, len, checksum_at }
+            }));
             at += 1 + batch.slots.len() as u16;
         }
         Ok(())

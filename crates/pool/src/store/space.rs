@@ -42,7 +42,7 @@ pub(super) fn table_blocks(geometry: &Geometry) -> u32 {
 /// Segments that a block holds when it is filled by full batches.
 pub(super) fn segments_per_block(geometry: &Geometry) -> u64 {
     let slots = u64::from(geometry.slots_per_block);
-    let batch = super::append::buffer_bytes(geometry) as u64 / geometry.segment.bytes();
+    let batch = super::append::batch_slots(geometry) as u64;
     slots - slots.div_ceil(batch) - 1
 }
 
@@ -262,6 +262,7 @@ impl Store {
             self.checkpoint(log)?;
             return self.level_wear(log);
         }
+        self.confirm_commit(log)?;
         let (free, dead) = self.free_and_dead();
         let low = self.blocks_for(0) + self.geometry.blocks / 32;
         if free >= low {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use deepram_core::SegmentSize;
 use deepram_pool::device::Device;
 use deepram_pool::{CreateOptions, Mapping, OpenOptions, Pool, PoolError, Result, Retention};
-use deepram_testkit::{FaultyDevice, Image};
+use deepram_testkit::{FaultyDevice, FaultyKernel, Image};
 
 use super::world::World;
 use super::{MIB, PAGE};
@@ -75,8 +75,9 @@ impl Shape {
     }
 }
 
+/// The devices as the pool has them: files, with their queues, on a kernel that hands all faults on.
 pub fn handles(devices: &[FaultyDevice]) -> Vec<Arc<dyn Device>> {
-    devices.iter().map(|d| Arc::new(d.clone()) as Arc<dyn Device>).collect()
+    FaultyKernel::file_devices(devices)
 }
 
 pub fn devices(images: &[Image]) -> Vec<FaultyDevice> {

@@ -197,7 +197,7 @@ impl Runner {
                 self.world.sync(token.0);
             }
             Step::Rollback(back) => {
-                let history = self.pool().history();
+                let history = self.pool().history().unwrap();
                 let token = history[history.len() - 1 - back % history.len()].token;
                 if self.world.is_forgotten(token.0) {
                     return Ok(());
@@ -215,7 +215,7 @@ impl Runner {
                 }
             }
             Step::DropToken(pick) => {
-                let history = self.pool().history();
+                let history = self.pool().history().unwrap();
                 let token = history[pick % history.len()].token;
                 if token.0 != self.world.last_token() {
                     // First, for the crash may come with it half done.

@@ -1,7 +1,7 @@
 //! After a power cut: reopen, compare, check, go on, cut again.
 
 use deepram_pool::{Lifetime, Pool, PoolError};
-use deepram_testkit::{Crash, FaultyDevice, Image, seeds};
+use deepram_testkit::{Crash, FaultyDevice, Image, POWER_CUT, seeds};
 use rand::RngExt;
 
 use super::rig::{Shape, devices};
@@ -27,7 +27,7 @@ pub fn images(devices: &[FaultyDevice], crash: Crash) -> Vec<Image> {
 }
 
 pub fn is_power_cut(error: &PoolError) -> bool {
-    error.to_string().contains("simulated power cut")
+    matches!(error, PoolError::Device { source, .. } if source.raw_os_error() == Some(POWER_CUT))
 }
 
 /// Opens a pool after a power cut and compares it with what it may be.

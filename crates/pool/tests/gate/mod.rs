@@ -1,4 +1,4 @@
-//! A device whose reads can be held up.
+//! A device whose reads and writes can be held up.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -7,23 +7,42 @@ use std::sync::{Arc, Condvar, Mutex};
 use deepram_pool::device::Device;
 use deepram_testkit::FaultyDevice;
 
-/// A device whose next read, once armed, is answered but not returned until it is let go.
+/// Bytes of a batch with many segments.
+const BATCH: usize = 128 << 10;
+
+/// A device whose next read, or write of a log batch, once armed, is answered but not returned until it is let go.
 #[derive(Clone)]
 pub(crate) struct Gated {
     device: FaultyDevice,
     pub(crate) armed: Arc<AtomicBool>,
-    /// A read is held; it may go on.
+    pub(crate) armed_write: Arc<AtomicBool>,
+    /// A transfer is held; it may go on.
     held: Arc<(Mutex<(bool, bool)>, Condvar)>,
 }
 
 impl Gated {
     pub(crate) fn new(device: &FaultyDevice) -> Self {
-        Self { device: device.clone(), armed: Arc::default(), held: Arc::default() }
+        Self {
+            device: device.clone(),
+            armed: Arc::default(),
+            armed_write: Arc::default(),
+            held: Arc::default(),
+        }
     }
 
     pub(crate) fn until_held(&self) {
         let (state, changed) = &*self.held;
         drop(changed.wait_while(state.lock().unwrap(), |(held, _)| !*held).unwrap());
+    }
+
+    /// Holds this transfer, if one is to be held.
+    fn pass(&self, armed: &AtomicBool) {
+        if armed.swap(false, SeqCst) {
+            let (state, changed) = &*self.held;
+            state.lock().unwrap().0 = true;
+            changed.notify_all();
+            drop(changed.wait_while(state.lock().unwrap(), |(_, go)| !*go).unwrap());
+        }
     }
 
     pub(crate) fn let_go(&self) {
@@ -39,17 +58,16 @@ impl Device for Gated {
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.device.read(offset, buf)?;
-        if self.armed.swap(false, SeqCst) {
-            let (state, changed) = &*self.held;
-            state.lock().unwrap().0 = true;
-            changed.notify_all();
-            drop(changed.wait_while(state.lock().unwrap(), |(_, go)| !*go).unwrap());
-        }
+        self.pass(&self.armed);
         Ok(())
     }
 
     fn write(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
-        self.device.write(offset, buf)
+        self.device.write(offset, buf)?;
+        if buf.starts_with(b"DRB") && buf.len() >= BATCH {
+            self.pass(&self.armed_write);
+        }
+        Ok(())
     }
 
     fn flush(&self) -> io::Result<()> {

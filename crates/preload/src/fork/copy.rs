@@ -9,13 +9,12 @@ use std::sync::atomic::AtomicPtr;
 
 use libc::{c_int, c_void, pid_t};
 
-use super::{before, child, parent_keeping_errno};
+use super::{before, child, keeping_errno, parent};
 use crate::inside::apart;
 use crate::malloc::set_errno;
-use crate::memory::pager;
 use crate::places::unkept;
 use crate::stacks::aside;
-use crate::{kernel, next, setup};
+use crate::{early, kernel, next, setup};
 
 type Body = extern "C" fn(*mut c_void) -> c_int;
 type Clone = unsafe extern "C" fn(Body, *mut c_void, c_int, *mut c_void, ...) -> c_int;
@@ -87,7 +86,7 @@ pub unsafe extern "C" fn clone(
     // SAFETY: the C library's function of this name.
     let next = unsafe { std::mem::transmute::<*mut c_void, Clone>(found) };
     let Some(body) = body.filter(|_| !stack.is_null()) else { return refuse(libc::EINVAL) };
-    if flags & libc::CLONE_VM != 0 || pager().is_none() {
+    if flags & libc::CLONE_VM != 0 || !early::is_on() {
         unkept(|| ());
         // SAFETY: the caller's arguments.
         return unsafe { next(body, stack, flags, argument, parent_tid, tls, child_tid) };
@@ -136,7 +135,7 @@ fn copied(
         let to = &raw mut (*start).parent_tid;
         next(begin, first, Later::without(flags), start.cast(), to, std::ptr::null_mut::<c_void>(), to)
     };
-    parent_keeping_errno();
+    keeping_errno(parent);
     if pid >= 0 && flags & FOR_THE_PARENT != 0 {
         // SAFETY: the caller's promise.
         unsafe { parent_tid.write((*start).parent_tid) };
@@ -170,7 +169,7 @@ pub(crate) unsafe fn by_number(
             later.now();
             return 0;
         }
-        parent_keeping_errno();
+        keeping_errno(parent);
         if pid > 0 && flags & FOR_THE_PARENT != 0 {
             // SAFETY: the caller's promise.
             unsafe { parent_tid.write(number) };

@@ -8,7 +8,6 @@
 //! Nothing is left behind, also after an error or a signal: processes, groups, swap files and data go when what
 //! stands for them is dropped.
 
-mod cgroup;
 mod device;
 mod interrupts;
 mod report;
@@ -32,6 +31,7 @@ use self::interrupts::Interrupts;
 use self::work::Workload;
 use self::worker::{Done, Outcome, Span, Task};
 use super::Scratch;
+use crate::cgroups::Group;
 use crate::output::progress;
 
 pub(crate) use worker::{WorkerArgs, run as worker};
@@ -268,8 +268,8 @@ fn compete(
     let peer = entry.peer;
     let mut group = None;
     if let Some((bytes, may_do_without)) = peer.limit(args.size.0, args.dram.0) {
-        let name = format!("deepram-bench-{}-{}", std::process::id(), peer.name());
-        match cgroup::Group::create(&name, bytes, peer == Peer::Swap) {
+        let name = format!("bench-{}-{}", std::process::id(), peer.name());
+        match Group::create(&name, bytes, peer == Peer::Swap) {
             Ok(made) => group = Some(made),
             Err(error) if may_do_without => entry.note = Some(format!("not limited: {error:#}")),
             Err(error) => return Ok(Outcome::Skipped(format!("{error:#}"))),
@@ -303,11 +303,11 @@ fn compete(
         policy: args.policy.clone(),
         dir: std::fs::canonicalize(dir)?,
         parent: std::process::id(),
-        group: group.as_ref().map(|group| group.path().to_path_buf()),
+        group: group.as_ref().map(|group| group.place()),
     };
     let mut outcome = work_out(&task, interrupts)?;
     if let Outcome::Done(done) = &mut outcome {
-        done.peak_bytes = group.as_ref().and_then(cgroup::Group::peak);
+        done.peak_bytes = group.as_ref().and_then(Group::peak);
     }
     // With the process gone nothing is swapped out, and this is quick.
     swap.map(SwapFile::off).transpose().context("turning swap off")?;

@@ -20,10 +20,10 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
 use super::super::latency::{Latency, Quantiles};
+use super::Peer;
 use super::work::{
     BATCH, Gather, Loads, Scan, Skewed, Uniform, Updates, Work, Workload, compare_updates, origin,
 };
-use super::{Peer, cgroup};
 use crate::output::emit_json;
 
 /// Accesses between two looks at the clock where single ones are not timed.
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<()> {
         bail!("this command is for `deepram bench` to start, which is not there any more");
     }
     if let Some(group) = &task.group {
-        cgroup::enter(group)?;
+        crate::cgroups::enter(group)?;
     }
     let outcome = match memory(&task)? {
         Ok(memory) => Outcome::Done(measure(&task, &*memory)?),

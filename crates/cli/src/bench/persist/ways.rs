@@ -135,7 +135,9 @@ fn transaction(bench: &Bench, _: usize) -> anyhow::Result<Step<'_>> {
             match transaction.commit() {
                 Ok(_) => return Ok(()),
                 // As an application does when it has put what was logged where it belongs.
-                Err(PoolError::TransactionLogFull { .. }) => bench.log.truncate(bench.log.next_sequence())?,
+                Err(PoolError::TransactionLogFull { .. }) => {
+                    bench.log.truncate(bench.log.next_sequence()?)?
+                }
                 Err(error) => return Err(error.into()),
             }
         }

@@ -1,10 +1,10 @@
 //! Many loads at once: what is in memory first, then the device with its queue kept full.
 
-use super::super::Cache;
+use super::super::{Cache, Right};
 use super::load::Served;
 use super::{Cold, Part};
 use crate::device::{Ended, ReadQueue};
-use crate::error::{PoolError, Result};
+use crate::error::Result;
 use crate::store::{Fetched, Place};
 
 /// Segments that are looked up while the lock is held once.
@@ -20,6 +20,7 @@ struct Going<'p, 'a> {
 /// One gather.
 struct Gather<'p, 'a> {
     cache: &'p Cache,
+    right: Right,
     queue: ReadQueue,
     /// Segments to be read, each with all of its parts.
     cold: Vec<&'p mut [Part<'a>]>,
@@ -32,17 +33,14 @@ struct Gather<'p, 'a> {
 impl Cache {
     /// As [`Cache::load_cold`], for parts of any segments, sorted by segment, with several reads under way. On an
     /// error some parts are filled.
-    pub(crate) fn gather_cold(&self, parts: &mut [Part<'_>]) -> Result<()> {
+    pub(crate) fn gather_cold(&self, parts: &mut [Part<'_>], right: Right) -> Result<()> {
         debug_assert!(parts.is_sorted_by_key(|part| part.index));
         let (mut cold, mut late) = (Vec::new(), Vec::new());
         let mut segments = parts.chunk_by_mut(|a, b| a.index == b.index).peekable();
         while segments.peek().is_some() {
             let mut state = self.lock();
-            if state.stopping {
-                return Err(PoolError::Closed);
-            }
             for parts in segments.by_ref().take(LOOKUPS) {
-                match self.look_up(&mut state, parts) {
+                match self.look_up(&mut state, parts, right)? {
                     Served::Done => {}
                     Served::Loading => late.push(parts),
                     Served::Cold => cold.push(parts),
@@ -55,13 +53,13 @@ impl Cache {
         }
         if !cold.is_empty() {
             let queue = self.queues.take();
-            let mut gather = Gather { cache: self, queue, cold, going: Vec::new(), late };
+            let mut gather = Gather { cache: self, right, queue, cold, going: Vec::new(), late };
             let result = gather.run();
             late = std::mem::take(&mut gather.late);
             self.queues.give_back(gather.queue);
             result?;
         }
-        late.into_iter().try_for_each(|parts| self.load_cold(parts))
+        late.into_iter().try_for_each(|parts| self.load_cold(parts, right))
     }
 }
 
@@ -76,7 +74,7 @@ impl Gather<'_, '_> {
             let Some(ended) = self.queue.next() else {
                 match self.cold.pop().filter(|_| result.is_ok()) {
                     // Others have all slots: this waits for one.
-                    Some(parts) => result = self.cache.load_cold(parts),
+                    Some(parts) => result = self.cache.load_cold(parts, self.right),
                     None => return result,
                 }
                 continue;
@@ -93,12 +91,14 @@ impl Gather<'_, '_> {
             let Some(parts) = self.cold.pop() else { return Ok(()) };
             let index = parts[0].index;
             let mut state = self.cache.lock();
-            if state.stopping {
-                self.queue.leave(berth);
-                return Err(PoolError::Closed);
-            }
             // Somebody else may have brought it in.
-            let served = self.cache.look_up(&mut state, parts);
+            let served = match self.cache.look_up(&mut state, parts, self.right) {
+                Ok(served) => served,
+                Err(error) => {
+                    self.queue.leave(berth);
+                    return Err(error);
+                }
+            };
             if !matches!(served, Served::Cold) {
                 self.queue.leave(berth);
                 if matches!(served, Served::Loading) {
@@ -126,7 +126,7 @@ impl Gather<'_, '_> {
                 Err(error) => Err(error),
             };
             self.queue.leave(berth);
-            if !self.cache.finish(&mut self.cache.lock(), cold, slot, fetched, parts)? {
+            if !self.cache.finish(&mut self.cache.lock(), cold, slot, fetched, parts, self.right)? {
                 self.late.push(parts);
             }
         }
@@ -139,7 +139,7 @@ impl Gather<'_, '_> {
         let Some(Going { cold, parts, crc }) = self.going[berth].take() else { return Ok(()) };
         let (store, page, segment) = self.cache.store_of(cold.index());
         let fetched = store.arrived(page, segment, crc, result, slot.bytes_mut());
-        if !self.cache.finish(&mut self.cache.lock(), cold, slot, fetched, parts)? {
+        if !self.cache.finish(&mut self.cache.lock(), cold, slot, fetched, parts, self.right)? {
             self.late.push(parts);
         }
         Ok(())

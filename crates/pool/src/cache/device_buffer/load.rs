@@ -2,7 +2,8 @@
 
 use std::sync::MutexGuard;
 
-use super::super::{Cache, Index, LOADING, RESIDENT, State};
+use super::super::rights::is_refusal;
+use super::super::{Cache, Index, LOADING, RESIDENT, Right, State};
 use super::Cold;
 use crate::error::{PoolError, Result};
 use crate::slots::Slot;
@@ -51,15 +52,12 @@ impl Cache {
 
     /// Copies parts of one segment, which stays out of the DRAM cache if it is not there, until it is promoted.
     ///
-    /// The caller has checked the page's permissions.
-    pub(crate) fn load_cold(&self, parts: &mut [Part<'_>]) -> Result<()> {
+    /// The caller has checked the page's permissions after it took the right.
+    pub(crate) fn load_cold(&self, parts: &mut [Part<'_>], right: Right) -> Result<()> {
         let Some(&Part { index, .. }) = parts.first() else { return Ok(()) };
         let mut state = self.lock();
         loop {
-            if state.stopping {
-                return Err(PoolError::Closed);
-            }
-            match self.look_up(&mut state, parts) {
+            match self.look_up(&mut state, parts, right)? {
                 Served::Done => return Ok(()),
                 Served::Loading => {
                     state = self.wait(state);
@@ -75,33 +73,35 @@ impl Cache {
             let (store, page, segment) = self.store_of(index);
             let fetched = store.fetch(page, segment, slot.bytes_mut());
             state = self.lock();
-            if self.finish(&mut state, cold, slot, fetched, parts)? {
+            if self.finish(&mut state, cold, slot, fetched, parts, right)? {
                 return Ok(());
             }
         }
     }
 
     /// Fills parts of a segment that is in memory.
-    pub(super) fn look_up(&self, state: &mut State, parts: &mut [Part<'_>]) -> Served {
+    pub(super) fn look_up(&self, state: &mut State, parts: &mut [Part<'_>], right: Right) -> Result<Served> {
         let index = parts[0].index;
+        self.ensure_running(state)?;
+        self.confirm(state, index, right)?;
         let flags = state.flags[index as usize];
         if flags & RESIDENT != 0 {
             for part in parts {
                 self.region.copy_out(self.offset(index) + part.within, part.to);
             }
             state.policy.touch(index);
-            return Served::Done;
+            return Ok(Served::Done);
         }
         if flags & LOADING != 0 {
-            return Served::Loading;
+            return Ok(Served::Loading);
         }
         state.buffer.unkeep(index);
-        let Some((frame, bytes)) = state.buffer.find(index) else { return Served::Cold };
+        let Some((frame, bytes)) = state.buffer.find(index) else { return Ok(Served::Cold) };
         fill(parts, bytes);
         state.buffer.rrip.touch(frame);
         add(&self.counters.buffer_hits, parts.len() as u64);
         self.use_buffered(state, index, frame, parts.len());
-        Served::Done
+        Ok(Served::Done)
     }
 
     /// Begins a read of the device: with a slot to read into, if there is one to be had.
@@ -141,9 +141,15 @@ impl Cache {
         slot: Slot,
         fetched: Result<Fetched>,
         parts: &mut [Part<'_>],
+        right: Right,
     ) -> Result<bool> {
         let current = state.buffer.end(&cold, state.generation);
-        let result = match fetched {
+        let confirmed = self.confirm(state, cold.index, right);
+        let result = match confirmed.and(fetched) {
+            Err(error) if is_refusal(&error) => {
+                state.buffer.recycle(slot);
+                Err(error)
+            }
             _ if !current => {
                 state.buffer.recycle(slot);
                 add(&self.counters.stale_reads, 1);

@@ -17,12 +17,12 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
 use super::super::stats::add;
-use super::super::{Inner, PAGE, STACK};
+use super::super::{Inner, PAGE};
+use super::ahead::Ahead;
 use super::{DATA, Segment, Table, WINDOW};
-use crate::signals::spawn;
 
 /// Windows that are asked about together, when most of a large file is empty.
-const GROUP: usize = 64;
+pub(super) const GROUP: usize = 64;
 /// Most pages that are dropped before they are counted again.
 const BATCH: usize = 4096;
 /// Pages a second that may arrive, when nothing holds them up: 1 GiB/s.
@@ -39,6 +39,7 @@ struct Clock {
     passed: VecDeque<u64>,
     /// How far this process has followed the hand.
     followed: u64,
+    ahead: Ahead,
 }
 
 /// `struct cachestat` of the kernel.
@@ -66,18 +67,18 @@ pub(super) fn cached(file: &OwnedFd, offset: usize, len: usize) -> io::Result<us
 }
 
 impl Segment {
-    fn windows(&self) -> u64 {
+    pub(super) fn windows(&self) -> u64 {
         self.len.div_ceil(WINDOW) as u64
     }
 
     /// Where a window lies in the file; the hand counts on over laps.
-    fn place(&self, window: u64, count: u64) -> (usize, usize) {
+    pub(super) fn place(&self, window: u64, count: u64) -> (usize, usize) {
         let start = (window % self.windows()) as usize * WINDOW;
         (DATA + start, (count as usize * WINDOW).min(self.len - start))
     }
 
     /// Pages of windows that are in DRAM.
-    fn cached(&self, window: u64, count: u64) -> usize {
+    pub(super) fn cached(&self, window: u64, count: u64) -> usize {
         let (offset, len) = self.place(window, count);
         // It was asked before, when the file was made.
         cached(&self.file, offset, len).unwrap_or(0)
@@ -204,10 +205,7 @@ impl Inner {
             return Ok(());
         }
         let inner = Arc::clone(self);
-        spawn("deepram-share", Some(STACK), move || {
-            inner.options.on_thread.iter().for_each(|begin| begin());
-            inner.sweep();
-        })?;
+        self.spawn("deepram-share", move || inner.sweep())?;
         table.swept = true;
         Ok(())
     }
@@ -219,7 +217,12 @@ impl Inner {
         while !self.stopping.load(Relaxed) {
             let begun = Instant::now();
             let mut busy = self.follow_all(&mut clocks);
-            busy |= self.count(&clocks);
+            if self.count(&clocks) {
+                busy = true;
+                // Read by the process that accounts for it, so that only one does.
+                let counted = clocks.iter_mut().filter(|clock| clock.segment.counted.load(Relaxed) > 0);
+                counted.for_each(|clock| clock.ahead.look(&clock.segment));
+            }
             let excess = self.frames.excess(2 * self.headroom()).min(BATCH);
             let counted = super::Sharing::counted(&self.sharing.lock());
             let mut freed = 0;
@@ -250,7 +253,8 @@ impl Inner {
         for segment in &table.segments {
             if !clocks.iter().any(|clock| Arc::ptr_eq(segment, &clock.segment)) {
                 let followed = segment.control.hand.load(SeqCst);
-                clocks.push(Clock { segment: Arc::clone(segment), passed: VecDeque::new(), followed });
+                let (segment, passed, ahead) = (Arc::clone(segment), VecDeque::new(), Ahead::default());
+                clocks.push(Clock { segment, passed, followed, ahead });
             }
         }
         let mut moved = false;

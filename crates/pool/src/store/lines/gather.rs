@@ -38,7 +38,8 @@ pub(crate) fn ring_blocks(geometry: &Geometry) -> u32 {
 /// between two syncs: it grows by [`GROWTH`], beside the ring before.
 pub(crate) fn ring_bytes_for(pmem: u64) -> u64 {
     let first = if pmem > 0 { RING_BYTES } else { 0 };
-    first + pmem / LINE as u64 * line::ENTRY as u64 * (GROWTH + GROWTH / 2)
+    let lines = (pmem / LINE as u64) as usize;
+    first + line::record_bytes(lines) as u64 * (GROWTH + GROWTH / 2)
 }
 
 /// Lines that have been seen, by page.
@@ -210,6 +211,7 @@ impl Store {
     /// Takes blocks for a ring, with their space on the device.
     fn take_blocks(&self, log: &mut Log, count: u32) -> Result<Vec<u32>> {
         let bytes = self.geometry.block_bytes();
+        self.heed_failures(log);
         self.admit(u64::from(count) * u64::from(self.geometry.slots_per_block))?;
         self.make_blocks_free(log, count)?;
         let mut blocks = Vec::new();
@@ -232,10 +234,10 @@ impl Store {
             (0..bytes).step_by(zeros.len()).try_for_each(|at| self.device.write(first + at, &zeros))
         });
         add(&self.counters.bytes_written, bytes * u64::from(count));
-        let flushed = written.and_then(|()| self.device.flush());
-        if let Err(source) = flushed {
+        let written = written.map_err(|source| self.device_error("making room for the line log", source));
+        if let Err(error) = written.and_then(|()| self.flush_device(log)) {
             self.release_blocks(&blocks)?;
-            return Err(self.device_error("making room for the line log", source));
+            return Err(error);
         }
         if blocks.len() < count as usize {
             self.release_blocks(&blocks)?;

@@ -49,6 +49,9 @@ const COMPANY_SHARE: u32 = 3;
 /// How long a thread watches a write of another before it sleeps, at most.
 const WATCH: Duration = Duration::from_micros(500);
 
+/// How long it sleeps at most before it looks whether the other one is there still.
+const PATIENCE: Duration = Duration::from_millis(200);
+
 /// The line log of a controller.
 pub(crate) struct Lines {
     order: Mutex<Order>,
@@ -148,6 +151,11 @@ impl Lines {
 
     fn ring(&self) -> MutexGuard<'_, Option<Ring>> {
         lock(&self.ring)
+    }
+
+    /// Whether a panic has left something half changed.
+    pub(super) fn is_poisoned(&self) -> bool {
+        self.order.is_poisoned() || self.queue.is_poisoned() || self.ring.is_poisoned()
     }
 
     fn is_durable(&self, group: u64) -> bool {
@@ -277,6 +285,8 @@ impl Store {
             queue.join(group);
         }
         while !lines.is_durable(group) {
+            // One that writes may have ended in a panic.
+            self.ensure_sound()?;
             if lines.is_led() {
                 queue = self.watch_leader(queue, group);
                 continue;
@@ -320,7 +330,8 @@ impl Store {
         }
         let queue = lines.queue();
         if is_waiting() {
-            return lines.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            let waited = lines.changed.wait_timeout(queue, PATIENCE);
+            return waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         queue
     }
@@ -358,6 +369,7 @@ impl Store {
     /// The ring, unless the pool is closed.
     fn lines_ring(&self) -> Result<MutexGuard<'_, Option<Ring>>> {
         let ring = self.lines.ring();
+        self.ensure_sound()?;
         if self.lines.closed.load(Acquire) { Err(PoolError::Closed) } else { Ok(ring) }
     }
 

@@ -9,14 +9,13 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::{Kind, Report, Result, Site, Store};
 use deepram_core::ftl::State;
-use deepram_core::{BlockId, Bytes};
+use deepram_core::{BlockId, Bytes, Epoch};
 
 use crate::buffer::AlignedBuf;
 use crate::device::{ALIGN, SECTOR};
 use crate::error::PoolError;
-use crate::format::codec::FormatError;
 use crate::format::header::COUNTERS_END;
-use crate::format::line::{self, LineHeader};
+use crate::format::line::{self, LineHeader, LineSector};
 use crate::stats::add;
 
 /// Marks in each block: how exactly the beginning of the log can be moved.
@@ -176,67 +175,132 @@ impl<'a> Records<'a> {
         Ok(&self.buffer[(at % self.per_block) as usize * SECTOR..])
     }
 
-    /// The record at this place, if there is one of ours.
-    pub(super) fn at(&mut self, at: u64) -> Result<Option<(LineHeader, &[u8])>> {
+    /// What the sector at this place is.
+    fn sector(&mut self, at: u64) -> Result<Sector> {
         let (pool, controller) = (self.store.pool_mark(), self.store.identity.controller);
-        let bytes = self.bytes(at)?;
-        let ours = |h: &LineHeader| {
-            (h.pool, h.controller, h.at) == (pool, controller, at)
-                && h.sectors > 0
-                && h.number < COUNTERS_END
-                && h.group < COUNTERS_END
+        let capacity = self.blocks.len() as u64 * self.per_block;
+        let bytes = &self.bytes(at)?[..SECTOR];
+        let decoded = line::decode(bytes).ok().filter(|sector| {
+            let header = &sector.header;
+            (header.pool, header.controller) == (pool, controller)
+                && header.number < COUNTERS_END
+                && header.group < COUNTERS_END
+        });
+        Ok(match decoded {
+            Some(sector) if sector.at() == at => Sector::Written(sector),
+            Some(sector) if sector.at() < at && (at - sector.at()).is_multiple_of(capacity) => Sector::Older,
+            None if bytes.iter().all(|&byte| byte == 0) => Sector::Older,
+            _ => Sector::Damaged,
+        })
+    }
+
+    /// What stands at this place, where a record may begin.
+    fn find_at(&mut self, at: u64) -> Result<Found> {
+        let header = match self.sector(at)? {
+            Sector::Written(sector) if sector.nth == 0 => sector.header,
+            Sector::Written(_) | Sector::Older => return Ok(Found::Nothing),
+            Sector::Damaged => return Ok(Found::Damaged),
         };
-        let header = line::decode(bytes).ok().filter(ours);
-        Ok(header.map(|header| (header, &bytes[..header.sectors as usize * SECTOR])))
+        let sectors = u64::from(header.sectors);
+        if at % self.per_block + sectors > self.per_block {
+            return Ok(Found::Damaged);
+        }
+        let mut whole = true;
+        for nth in 1..sectors {
+            match self.sector(at + nth)? {
+                Sector::Written(sector) if sector.header == header && u64::from(sector.nth) == nth => {}
+                Sector::Damaged => return Ok(Found::Damaged),
+                // A power cut came while it was written.
+                Sector::Written(_) | Sector::Older => whole = false,
+            }
+        }
+        Ok(if whole { Found::Record(header) } else { Found::Nothing })
+    }
+
+    /// The record at this place, if there is a whole one.
+    pub(super) fn at(&mut self, at: u64) -> Result<Option<(LineHeader, &[u8])>> {
+        let Found::Record(header) = self.find_at(at)? else { return Ok(None) };
+        Ok(Some((header, &self.bytes(at)?[..usize::from(header.sectors) * SECTOR])))
     }
 
     /// The place of the record of this number: here, at the start of the next block, or, if the pool was moved
     /// to a device of larger sectors, at the next of those.
-    fn find(&mut self, place: Mark) -> Result<Option<LineHeader>> {
+    fn find(&mut self, place: Mark) -> Result<Found> {
         let next = (place.at / self.per_block + 1) * self.per_block;
+        let granule = (self.store.device.granule() / SECTOR) as u64;
+        let mut damaged = false;
         for at in [place.at, place.at.next_multiple_of((ALIGN / SECTOR) as u64), next] {
-            if let Some((header, _)) = self.at(at)?
-                && header.number == place.number
-            {
-                return Ok(Some(header));
+            match self.find_at(at)? {
+                Found::Record(header) if header.number == place.number => return Ok(Found::Record(header)),
+                Found::Damaged => {
+                    damaged |= [place.at, place.at.next_multiple_of(granule), next].contains(&at);
+                }
+                Found::Record(_) | Found::Nothing => {}
             }
         }
-        Ok(None)
+        Ok(if damaged { Found::Damaged } else { Found::Nothing })
     }
 
-    /// Goes through the records from `start` on, in their order. Returns where the log ends.
+    /// Goes through the records from `start` on, in their order. Returns where the log ends, and whether the
+    /// record there is damaged.
     pub(super) fn walk(
         &mut self,
         start: Mark,
         visit: &mut dyn FnMut(&LineHeader, &[u8]) -> Result<()>,
-    ) -> Result<Mark> {
+    ) -> Result<(Mark, bool)> {
         let capacity = self.blocks.len() as u64 * self.per_block;
         let mut place = start;
-        while let Some(header) = self.find(place)? {
+        loop {
+            let header = match self.find(place)? {
+                Found::Record(header) => header,
+                Found::Nothing => return Ok((place, false)),
+                Found::Damaged => return Ok((place, place.at < start.at + capacity)),
+            };
             let end = header.at + u64::from(header.sectors);
             if end - start.at > capacity {
-                break;
+                return Ok((place, false));
             }
-            let record = &self.bytes(header.at)?[..header.sectors as usize * SECTOR];
+            let record = &self.bytes(header.at)?[..usize::from(header.sectors) * SECTOR];
             visit(&header, record)?;
             place = Mark { number: place.number + 1, at: end };
         }
-        Ok(place)
     }
 
-    /// Whether a record stands behind the end of the log: then the one that should be there is damaged,
-    /// for records are written one after the other.
-    fn is_damaged(&mut self, start: Mark, end: Mark) -> Result<bool> {
+    /// Whether a record stands behind the end of the log: then the one that should be there is lost, for
+    /// records are written one after the other.
+    fn goes_on(&mut self, start: Mark, end: Mark) -> Result<bool> {
         let capacity = self.blocks.len() as u64 * self.per_block;
         for at in end.at..start.at + capacity {
-            if let Some((header, _)) = self.at(at)?
-                && header.number >= end.number
-            {
-                return Ok(true);
+            match self.sector(at)? {
+                Sector::Written(sector) if sector.header.number > end.number => return Ok(true),
+                Sector::Written(sector) if sector.nth == 0 && sector.header.number == end.number => {
+                    if let Found::Record(_) = self.find_at(at)? {
+                        return Ok(true);
+                    }
+                }
+                _ => {}
             }
         }
         Ok(false)
     }
+}
+
+/// What a sector of the ring holds.
+enum Sector {
+    /// A part of the record that belongs here.
+    Written(LineSector),
+    /// A record that stood here before, or nothing yet.
+    Older,
+    /// Neither: a device writes a sector whole or not at all.
+    Damaged,
+}
+
+/// What stands where a record may begin.
+enum Found {
+    Record(LineHeader),
+    /// No record, or one whose write a power cut interrupted.
+    Nothing,
+    Damaged,
 }
 
 impl Store {
@@ -265,14 +329,14 @@ impl Store {
             pool: self.pool_mark(),
             controller: self.identity.controller,
             lines: lines as u16,
-            sectors: sectors as u32,
+            sectors: sectors as u16,
             number: mark.number,
             group,
             at: mark.at,
         };
         line::seal(&mut buffer[..bytes], &header);
         let offset = self.ring_offset(&ring.blocks, mark.at);
-        let written = self.device.write_durable(offset, &buffer[..bytes]);
+        let written = self.write_durable(offset, &buffer[..bytes]);
         written.map_err(|source| self.device_error("writing the line log", source))?;
         add(&self.counters.bytes_written, bytes as u64);
         add(&self.counters.bytes_lines, bytes as u64);
@@ -296,8 +360,14 @@ impl Store {
         Ring::new(self, blocks, Mark { number, at: 0 })
     }
 
-    /// Finds the end of the line log that a root record tells of. Nothing is written.
-    pub(in crate::store) fn recover_lines(&self, log: &mut super::super::Log, root: RingRoot) -> Result<()> {
+    /// Finds the end of the line log that a root record tells of. Nothing is written. With `salvage`, a damaged
+    /// log ends before the damage.
+    pub(in crate::store) fn recover_lines(
+        &self,
+        log: &mut super::super::Log,
+        root: RingRoot,
+        salvage: bool,
+    ) -> Result<()> {
         let wrong = |what: &str| Err(self.inconsistent(format!("the line log {what}")));
         let distinct: BTreeSet<u32> = root.blocks.iter().copied().collect();
         let is_ours = |block: &u32| {
@@ -314,13 +384,16 @@ impl Store {
         let mut records = Records::new(self, &root.blocks);
         let step = records.per_block / MARKS;
         let mut group = 0;
-        let end = records.walk(root.start, &mut |header, _| {
+        let (end, damaged) = records.walk(root.start, &mut |header, _| {
             group = header.group;
             note_mark(&mut marks, step, Mark { number: header.number, at: header.at }, group);
             Ok(())
         })?;
-        if end.number < root.end || records.is_damaged(root.start, end)? {
-            return Err(self.lines_damaged(end.number));
+        if damaged || end.number < root.end || records.goes_on(root.start, end)? {
+            if !salvage {
+                return Err(self.lines_damaged(end.number));
+            }
+            log.lost_lines = Some((root.start.at, end.at));
         }
         let retired = root.retired.max(self.lines.retired.load(Relaxed));
         let mut ring = Ring::new(self, root.blocks, root.start);
@@ -345,10 +418,30 @@ impl Store {
         self.inconsistent(format!("the line log names line {line}, which does not exist"))
     }
 
-    fn lines_damaged(&self, number: u64) -> PoolError {
-        let expected = "there and intact, for it was durable when later ones were written";
-        let source = FormatError::Field { what: "line log", field: "record", value: number, expected };
-        PoolError::DamagedPool { device: self.device.name(), what: "the line log", source }
+    fn lines_damaged(&self, record: u64) -> PoolError {
+        let kept = self.tokens().last().map_or(Epoch(0), |token| token.epoch);
+        PoolError::LineLogDamaged { device: self.device.name(), record, kept }
+    }
+
+    /// Overwrites with zeros the records of a damaged line log that [`Store::recover_lines`] gave up, so that
+    /// no later opening takes them for damage.
+    pub(in crate::store) fn erase_lost_lines(&self, log: &mut super::super::Log) -> Result<()> {
+        let (Some((start, end)), Some(root)) = (log.lost_lines, &log.ring) else { return Ok(()) };
+        let per_block = self.geometry.block_bytes() / SECTOR as u64;
+        let behind = start + root.blocks.len() as u64 * per_block;
+        let mut buffer = AlignedBuf::zeroed(self.geometry.block_bytes() as usize);
+        for nth in end / per_block..=behind / per_block {
+            let first = nth * per_block;
+            let offset = self.ring_offset(&root.blocks, first);
+            let read = self.device.read(offset, &mut buffer);
+            read.map_err(|source| self.device_error("reading the line log", source))?;
+            let lost = end.max(first) - first..behind.min(first + per_block).max(first) - first;
+            buffer[lost.start as usize * SECTOR..lost.end as usize * SECTOR].fill(0);
+            let written = self.device.write(offset, &buffer);
+            written.map_err(|source| self.device_error("erasing lost records of the line log", source))?;
+        }
+        log.lost_lines = None;
+        self.flush_device(log)
     }
 
     /// Gives every line that was persisted since the last commit, in the order of the persists.
@@ -373,10 +466,12 @@ impl Store {
         let Some(root) = &log.ring else { return Ok(()) };
         Records::new(self, &root.blocks).walk(root.start, &mut |header, _| {
             let start = self.ring_offset(&root.blocks, header.at) as usize;
-            let len = header.sectors as usize * SECTOR;
-            let (ranges, checksum_at) =
-                (std::iter::once(start..start + len).collect(), vec![start + line::CRC_AT]);
-            sites.push(Site { kind: Kind::Line, ranges, len, checksum_at });
+            sites.extend((0..usize::from(header.sectors)).map(|nth| {
+                let start = start + nth * SECTOR;
+                let (ranges, checksum_at) =
+                    (std::iter::once(start..start + SECTOR).collect(), vec![start + line::CRC_AT]);
+                Site { kind: Kind::Line, ranges, len: SECTOR, checksum_at }
+            }));
             Ok(())
         })?;
         Ok(())
@@ -386,11 +481,11 @@ impl Store {
     pub(in crate::store) fn check_lines(&self, log: &super::super::Log, report: &mut Report) -> Result<()> {
         let Some(root) = &log.ring else { return Ok(()) };
         let mut records = Records::new(self, &root.blocks);
-        let end = records.walk(root.start, &mut |_, _| {
+        let (end, damaged) = records.walk(root.start, &mut |_, _| {
             report.records += 1;
             Ok(())
         })?;
-        if end.number < root.end {
+        if damaged || end.number < root.end {
             report.problems.push(self.lines_damaged(end.number).to_string());
         }
         Ok(())

@@ -1,23 +1,30 @@
-//! Memory cgroups, of version 1 or 2: where they are, and what their limits leave this process.
+//! Memory cgroups, of version 1 or 2: where they are, what their limits leave this process, and groups of our own.
+
+mod group;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+pub(crate) use group::{Group, enter};
+
 /// What the files of a version are called.
-pub(crate) struct Names {
-    pub(crate) limit: &'static str,
+struct Names {
+    limit: &'static str,
     usage: &'static str,
-    pub(crate) peak: &'static str,
+    peak: &'static str,
+    /// Tells how many processes the kernel has ended.
+    events: &'static str,
     /// In `memory.stat`: page cache that can be given up.
     cache: [&'static str; 2],
     /// What keeps a group from swapping: its file and what to write.
-    pub(crate) no_swap: (&'static str, &'static str),
+    no_swap: (&'static str, &'static str),
 }
 
 const V1: Names = Names {
     limit: "memory.limit_in_bytes",
     usage: "memory.usage_in_bytes",
     peak: "memory.max_usage_in_bytes",
+    events: "memory.oom_control",
     cache: ["total_inactive_file", "total_active_file"],
     no_swap: ("memory.swappiness", "0"),
 };
@@ -25,22 +32,23 @@ const V2: Names = Names {
     limit: "memory.max",
     usage: "memory.current",
     peak: "memory.peak",
+    events: "memory.events",
     cache: ["inactive_file", "active_file"],
     no_swap: ("memory.swap.max", "0"),
 };
 
 /// Where the groups are that limit memory.
-pub(crate) struct Hierarchy {
-    pub(crate) root: PathBuf,
+struct Hierarchy {
+    root: PathBuf,
     /// This process's group, where the mount shows it.
-    pub(crate) own: Option<PathBuf>,
-    pub(crate) names: &'static Names,
+    own: Option<PathBuf>,
+    names: &'static Names,
     /// A group may hold processes and groups with limits (version 1).
-    pub(crate) mixed: bool,
+    mixed: bool,
 }
 
 /// The one that holds here, if there is any.
-pub(crate) fn hierarchy() -> Option<Hierarchy> {
+fn hierarchy() -> Option<Hierarchy> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let (root, controller, names, mixed) = match mount_point(&mounts, "cgroup", Some("memory")) {

@@ -1,0 +1,28 @@
+"""CPython's own tests of threads, processes, mappings, signals and sockets, in little memory."""
+
+import sys
+
+from harness.tools import INPUTS
+from harness.ways import Failed
+from harness.work import suite
+
+NAME, NEEDS, DIVIDE, BESIDE = "cpython-tests", ["cpython-tests"], 4, 2
+MODULES = ["test_mmap", "test_threading", "multiprocessing_fork", "test_subprocess", "test_signal", "test_socket"]
+
+
+def prepare(work):
+    pass
+
+
+def run(work, way):
+    results = way.folder / "results"
+    argv = [sys.executable, INPUTS / "cpython_tests.py", results, work.settings.patience / 2, *MODULES]
+    status, seconds = way.finish(argv, work.settings.patience, env={"PYTHONPATH": str(work.path("cpython-tests")),
+                                                                    "TMPDIR": str(way.folder)})
+    tests = {}
+    for line in results.read_text().splitlines():
+        result, name = line.split(" ", 1)
+        tests[name] = "not ended" if result == "begun" else result
+    if status:
+        raise Failed(f"cpython-tests: status {status}: {way.errors(0)[-400:]}")
+    return suite(tests, seconds)

@@ -1,0 +1,36 @@
+"""fio with verification: large buffers in memory that is paged, filled and checked by direct and by buffered requests."""
+
+import json
+
+from harness.ways import Failed
+from harness.work import Outcome
+
+NAME, NEEDS, DIVIDE, BESIDE = "fio", ["fio"], 1, 2
+#: Engine, direct: a request's buffer is read and written by the kernel, by its threads, or by copying.
+JOBS = [("libaio", 1), ("io_uring", 1), ("psync", 0)]
+DEPTH = 16
+
+
+def prepare(work):
+    pass
+
+
+def run(work, way):
+    seconds, parts, told = 0.0, {}, []
+    for engine, direct in JOBS:
+        # The buffers together are the data; what psync has, one buffer for each thread, is less.
+        block = max(1 << 20, work.data // 2 // DEPTH >> 12 << 12)
+        argv = [work.path("fio"), "--name=verified", f"--ioengine={engine}", f"--direct={direct}", "--rw=randwrite",
+                f"--bs={block}", f"--iodepth={DEPTH}", f"--size={block * DEPTH * 2}", f"--directory={way.folder}",
+                "--verify=crc32c", "--do_verify=1", "--verify_fatal=1", "--randseed=18", "--output-format=json"]
+        out = way.run([str(word) for word in argv], work.settings.patience, env=work.tools.environment)
+        # Notes of fio's come before its report.
+        report = json.loads(out[out.index(b"{"):])["jobs"][0]
+        if report["error"]:
+            raise Failed(f"fio {engine}: error {report['error']}")
+        told.append(f"{engine}: {report['write']['io_bytes']} written, {report['read']['io_bytes']} verified")
+        parts[engine] = way.processes[-1].seconds
+        seconds += parts[engine]
+        for file in way.folder.glob("verified.*"):
+            file.unlink()
+    return Outcome("; ".join(told), seconds, parts=parts)

@@ -1,0 +1,38 @@
+"""git gc of a history whose objects and deltas are larger than DRAM, on two threads."""
+
+import subprocess
+import sys
+
+from harness.tools import INPUTS
+from harness.work import Outcome, digest
+
+NAME, NEEDS, DIVIDE, BESIDE = "git-gc", ["git"], 1, 2
+#: Bytes of an object, and how many versions git compares each with: all of these are in memory, with an index, by thread.
+OBJECT, WINDOW, THREADS = 1 << 20, 24, 2
+OPTIONS = ["-c", f"pack.window={WINDOW}", "-c", f"pack.threads={THREADS}", "-c", "gc.auto=0", "-c", "core.bigFileThreshold=1g"]
+
+
+def prepare(work):
+    repository = work.folder / "history.git"
+    subprocess.run([work.path("git"), "init", "-q", "--bare", "-b", "main", repository], check=True)
+    # An object takes as much again for its index.
+    size = max(64 << 10, min(work.data // (2 * WINDOW * THREADS), 8 * OBJECT))
+    objects = 3 * WINDOW
+    stream = subprocess.Popen([sys.executable, INPUTS / "history.py", str(objects), str(size)], stdout=subprocess.PIPE)
+    subprocess.run([work.path("git"), *OPTIONS, "-C", repository, "fast-import", "--quiet", "--depth=0"],
+                   stdin=stream.stdout, check=True)
+    if stream.wait():
+        raise OSError("history.py failed")
+
+
+def run(work, way):
+    git, repository = work.path("git"), way.folder / "history.git"
+    subprocess.run(["cp", "-a", work.folder / "history.git", repository], check=True)
+    way.run([git, *OPTIONS, "-C", repository, "gc", "--quiet", "--prune=now", "--aggressive"], work.settings.patience)
+    seconds = way.processes[-1].seconds
+    # What is in the pack, without a limit: every object is read, and its name is the checksum of what it holds.
+    subprocess.run([git, "-C", repository, "fsck", "--full", "--strict"], check=True, capture_output=True)
+    objects = subprocess.run([git, "-C", repository, "cat-file", "--batch-all-objects", "--batch-check"], check=True,
+                             capture_output=True).stdout
+    packs = len(list((repository / "objects/pack").glob("*.pack")))
+    return Outcome(f"{packs} pack, {digest(objects)}", seconds)

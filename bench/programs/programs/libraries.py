@@ -1,0 +1,35 @@
+"""Python's and Node's data programs: one script each, on so many bytes of data, with checksums on its standard output."""
+
+from harness.tools import INPUTS
+from harness.work import job
+
+#: Sums run in the same order each time; libraries see two processors wherever they run.
+THREADS = {"POLARS_MAX_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "1"}
+
+
+class Script:
+    """A script of inputs/, run by the tool that has its library."""
+
+    DIVIDE = 1
+
+    def __init__(self, name, tool, script, beside, options=(), env=None):
+        self.NAME, self.NEEDS, self.BESIDE = name, [tool], beside
+        self._script, self._options, self._env = script, options, {**THREADS, **(env or {})}
+
+    def prepare(self, work):
+        pass
+
+    def run(self, work, way):
+        argv = [work.path(self.NEEDS[0]), *self._options, INPUTS / self._script, work.data]
+        return job(way, argv, work.settings.patience, env=self._env)
+
+
+#: Name, tool, script, room beside the DRAM: their libraries are 60 to 200 MiB of code.
+ALL = [
+    Script("pandas", "pandas", "pandas_frames.py", 2),
+    Script("polars", "polars", "polars_frames.py", 4),
+    Script("duckdb", "duckdb", "duckdb_queries.py", 4),
+    Script("scikit-learn", "sklearn", "sklearn_models.py", 4),
+    Script("xgboost", "xgboost", "xgboost_model.py", 4, env={"OMP_NUM_THREADS": "2"}),
+    Script("node", "node", "heap.js", 4, options=["--max-old-space-size=8192"]),
+]

@@ -1,0 +1,41 @@
+"""Redis' own tests: a part that forks, saves, loads and has large values, two servers at once, in little memory."""
+
+import re
+import shutil
+
+from harness.ways import Failed
+from harness.work import suite
+
+NAME, NEEDS, DIVIDE, BESIDE = "redis-tests", ["redis-tests", "redis-server", "redis-cli", "tclsh"], 4, 2
+UNITS = ["unit/dump", "unit/type/string", "unit/type/list", "unit/type/set", "unit/type/zset", "unit/type/hash",
+         "unit/expire", "unit/other", "unit/aofrw", "integration/rdb", "integration/aof", "integration/dismiss-mem"]
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+TIMES = re.compile(r"\(\d+ ms\)$")
+
+
+def prepare(work):
+    pass
+
+
+def run(work, way):
+    source, folder = work.path("redis-tests"), way.folder / "redis"
+    for name in ("tests", "src", "utils"):
+        shutil.copytree(source / name, folder / name, symlinks=True)
+    shutil.copy(source / "redis.conf", folder)
+    units = [word for unit in UNITS for word in ("--single", unit)]
+    argv = [work.path("tclsh"), "tests/test_helper.tcl", "--clients", 2, "--no-latency",
+            "--timeout", int(work.settings.patience - 20), *units]
+    status, seconds = way.finish(argv, work.settings.patience, cwd=folder, env=work.tools.environment)
+    said = COLOUR.sub("", (way.folder / "out.0").read_text(errors="replace"))
+    tests = {}
+    # Failures are told again at the end, with the unit behind the name.
+    for line in said.split("The following tests failed:")[0].splitlines():
+        found = re.match(r"\[(ok|err|exception|ignore|skip|TIMEOUT)\]: (.*)", line)
+        if found:
+            name = TIMES.sub("", re.sub(r" in tests/\S+\.tcl$", "", found.group(2))).strip()
+            while name in tests:
+                name += "'"  # Names are not unique: the same test runs for several encodings.
+            tests[name] = found.group(1)
+    if "The End" not in said and "The following tests failed" not in said:
+        raise Failed(f"redis-tests: status {status}, not at the end: {said[-300:]} {way.errors(0)[-200:]}")
+    return suite(tests, seconds)

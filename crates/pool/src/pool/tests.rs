@@ -1,0 +1,161 @@
+//! What only the inside of a pool can bring about: a device that became full in time, panics in the wrong place.
+
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use deepram_core::{Addr, Epoch};
+
+use super::{Lifetime, Permissions, Pool};
+use crate::cache::Access;
+use crate::error::{PoolError, Result};
+use crate::options::{CreateOptions, Mapping, OpenOptions};
+use crate::region::WatchError;
+
+const MIB: u64 = 1 << 20;
+const PAGE: u64 = 1 << 16;
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A pool with a page, and the token of the sync after it; `None` where it cannot be mapped.
+fn pool(folder: &tempfile::TempDir, mapping: Mapping) -> Option<(Pool, Addr, Epoch)> {
+    let path = folder.path().join("pool");
+    Pool::create(&[&path], &CreateOptions::new(MIB)).unwrap();
+    let pool = match Pool::open(&[&path], &OpenOptions::new(16 * MIB).mapping(mapping)) {
+        Err(PoolError::Watch(WatchError::Unavailable { source })) => {
+            eprintln!("skipped: userfaultfd is not available here ({source})");
+            return None;
+        }
+        pool => pool.unwrap(),
+    };
+    let addr = pool.alloc(PAGE, Lifetime::Permanent).unwrap();
+    pool.write(addr, b"synced").unwrap();
+    let token = pool.sync().unwrap();
+    Some((pool, addr, token))
+}
+
+/// What user code may do at an address, as the kernel says.
+fn protection(at: usize) -> String {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let of = maps.lines().find(|line| {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-')).unwrap();
+        let number = |text| usize::from_str_radix(text, 16).unwrap();
+        (number(range.0)..number(range.1)).contains(&at)
+    });
+    of.expect("the region is mapped").split(' ').nth(1).unwrap().to_owned()
+}
+
+#[test]
+fn pages_that_a_full_device_made_read_only_become_what_their_permissions_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((pool, addr, _)) = pool(&folder, Mapping::Full) else { return };
+    let cache = &pool.owned().unwrap().cache;
+    let at = pool.pointer(addr, 8).unwrap().addr();
+    let index = cache.index_of(0, addr.page());
+    let set = |read, write| {
+        pool.setperms(addr, PAGE, Permissions { read, write, lifetime: Lifetime::Permanent }).unwrap();
+    };
+    set(true, true);
+    assert_eq!(protection(at), "rw-p");
+    cache.bar(&mut cache.lock(), index);
+    assert_eq!(protection(at), "r--p");
+    set(true, false);
+    cache.readmit();
+    assert_eq!(protection(at), "r--p", "a read-only page became writable");
+    set(true, true);
+    cache.bar(&mut cache.lock(), index);
+    set(false, false);
+    cache.readmit();
+    assert_eq!(protection(at), "---p", "a hidden page became writable");
+    // There is none to be stored to by the mapping, but a call may find room.
+    set(true, true);
+    cache.bar(&mut cache.lock(), index);
+    pool.write(addr, b"by call").unwrap();
+    assert_eq!(protection(at), "rw-p");
+    pool.close().unwrap();
+}
+
+/// Panics in another thread, with what `hold` takes.
+fn panic_with<T>(hold: impl FnOnce() -> T + Send) {
+    std::thread::scope(|scope| {
+        let panicking = scope.spawn(|| {
+            let _held = hold();
+            panic!("on purpose");
+        });
+        assert!(panicking.join().is_err());
+    });
+}
+
+fn is_stopped<T>(result: Result<T>) -> bool {
+    matches!(result, Err(PoolError::Stopped { .. }))
+}
+
+/// Every call that changes something, or makes it durable, returns the error; the token is there afterwards.
+fn everything_stops(folder: &tempfile::TempDir, pool: Pool, addr: Addr, token: Epoch) {
+    let (done, ended) = channel();
+    let thread = std::thread::spawn(move || {
+        let all = Permissions::read_write(Lifetime::Permanent);
+        assert!(is_stopped(pool.sync()), "sync");
+        assert!(is_stopped(pool.alloc(PAGE, Lifetime::Permanent)), "alloc");
+        assert!(is_stopped(pool.free(addr, PAGE)), "free");
+        assert!(is_stopped(pool.setperms(addr, PAGE, all)), "setperms");
+        assert!(is_stopped(pool.rollback(token)), "rollback");
+        assert!(is_stopped(pool.create_pmem_region(addr, PAGE)), "create_pmem_region");
+        assert!(is_stopped(pool.persist(addr, 8)), "persist");
+        assert!(is_stopped(pool.cold(addr, PAGE)), "cold");
+        assert!(is_stopped(pool.write(addr, b"lost")), "write");
+        assert!(is_stopped(pool.read(addr, &mut [0; 8])), "read");
+        assert!(is_stopped(pool.load(addr, &mut [0; 8])), "load");
+        assert!(is_stopped(pool.gather(&[addr], 8, &mut [0; 8])), "gather");
+        assert!(is_stopped(pool.close()), "close");
+        done.send(()).unwrap();
+    });
+    let in_time = ended.recv_timeout(PATIENCE);
+    if thread.is_finished() || in_time.is_ok() {
+        thread.join().unwrap();
+    }
+    in_time.expect("a call hangs");
+    let options = OpenOptions::new(16 * MIB).mapping(Mapping::Off);
+    let pool = Pool::open(&[folder.path().join("pool")], &options).unwrap();
+    assert_eq!(pool.history().unwrap().last().unwrap().token, token);
+    let mut bytes = [0; 6];
+    pool.read(addr, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"synced");
+}
+
+#[test]
+fn a_panic_that_leaves_the_cache_half_changed_stops_the_pool() {
+    for mapping in [Mapping::Off, Mapping::Full] {
+        let folder = tempfile::tempdir().unwrap();
+        let Some((pool, addr, token)) = pool(&folder, mapping) else { return };
+        panic_with(|| pool.owned().unwrap().cache.lock());
+        everything_stops(&folder, pool, addr, token);
+    }
+}
+
+#[test]
+fn a_panic_that_leaves_the_log_half_changed_stops_the_pool() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((pool, addr, token)) = pool(&folder, Mapping::Off) else { return };
+    panic_with(|| pool.owned().unwrap().stores[0].lock_log());
+    everything_stops(&folder, pool, addr, token);
+}
+
+#[test]
+fn threads_that_wait_for_a_change_are_told_when_a_panic_stops_the_pool() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((pool, addr, token)) = pool(&folder, Mapping::Off) else { return };
+    let cache = &pool.owned().unwrap().cache;
+    pool.cold(addr, PAGE).unwrap();
+    // A load that nobody ends.
+    let index = cache.index_of(0, addr.page());
+    assert!(cache.begin_load(&mut cache.lock(), index, Access::Read).unwrap());
+    let (done, ended) = channel();
+    let waiting = pool.clone();
+    std::thread::spawn(move || done.send(is_stopped(waiting.read(addr, &mut [0; 8]))).unwrap());
+    while cache.waiters() == 0 {
+        std::thread::yield_now();
+    }
+    panic_with(|| pool.owned().unwrap().cache.lock());
+    assert!(ended.recv_timeout(PATIENCE).expect("the reader hangs"));
+    everything_stops(&folder, pool, addr, token);
+}
