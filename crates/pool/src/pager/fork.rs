@@ -27,6 +27,8 @@ pub struct Forking<'a> {
     unkept: Option<Unkept<'a>>,
     ground: RwLockWriteGuard<'a, Ground>,
     table: MutexGuard<'a, Table>,
+    /// An evictor trims the room without the ground.
+    room: MutexGuard<'a, Room>,
     /// Frames that the stages hold, which the child does not have.
     staged: usize,
     reader: OwnedFd,
@@ -46,8 +48,9 @@ impl Pager {
         let ground = self.inner.write();
         self.inner.split_dirty(&ground);
         let table = self.inner.sharing.lock();
+        let room = lock(&self.inner.room);
         let staged = self.inner.stages.frames();
-        Ok(Forking { inner: &self.inner, unkept, ground, table, staged, reader, writer })
+        Ok(Forking { inner: &self.inner, unkept, ground, table, room, staged, reader, writer })
     }
 }
 
@@ -82,9 +85,9 @@ impl Forking<'_> {
         for (start, end) in there {
             watch.register(start, end - start)?;
         }
-        // Nobody holds these: who does holds the ground as well.
+        // No thread holds the policy: it would hold the ground as well.
         let mut policy = std::mem::replace(&mut *lock(&old.policy), old.options.policy.build(1));
-        let mut room = std::mem::replace(&mut *lock(&old.room), Room::new(1)?);
+        let mut room = std::mem::replace(&mut *self.room, Room::new(1)?);
         Inner::forget_huge(&layout, &mut *policy);
         let shed = shed(&layout, left_out, &mut *policy, &mut room)?;
         let frames = old.frames.inherited(shed + Sharing::counted(&self.table) + self.staged);

@@ -369,6 +369,28 @@ fn memory_keeps_its_contents_where_it_is_moved_to() {
     unmap(&pager, &new);
 }
 
+/// An evictor trims the room while it holds nothing else: a child forked then would wait for it for ever.
+#[test]
+fn a_fork_waits_for_the_thread_that_has_the_room() {
+    let Some(pager) = pager(4 << 20, |_| {}) else { return };
+    let released = AtomicBool::new(false);
+    let (taken, is_taken) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let (pager, released) = (&pager, &released);
+        scope.spawn(move || {
+            let room = pager.inner.room();
+            taken.send(()).unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+            released.store(true, Ordering::Relaxed);
+            drop(room);
+        });
+        is_taken.recv().unwrap();
+        let forking = pager.forking().unwrap();
+        assert!(released.load(Ordering::Relaxed), "the fork has begun while the room is held");
+        drop(forking);
+    });
+}
+
 #[test]
 fn a_forked_child_sees_memory_as_at_the_fork() {
     let Some(pager) = pager(4 << 20, |_| {}) else { return };
