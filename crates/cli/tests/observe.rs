@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::Duration;
 
-use paged::{library, program, text};
+use paged::{library, program, text, within};
 use serde_json::Value;
 
 const DEEPRAM: &str = env!("CARGO_BIN_EXE_deepram");
@@ -100,7 +100,7 @@ fn get<S: Read + Write>(stream: S, path: &str) -> String {
 }
 
 fn deepram(arguments: &[&str]) -> Output {
-    Command::new("timeout").args(["-k", "5", "60", DEEPRAM]).args(arguments).output().expect("timeout runs")
+    within(60, DEEPRAM).args(arguments).output().expect("timeout runs")
 }
 
 fn json(output: &Output) -> Value {

@@ -6,16 +6,12 @@ mod paged;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use paged::{library, program, text};
+use paged::{library, program, text, within};
 
 fn run(options: &[&str], program: &Path, arguments: &[&str]) -> Output {
     assert!(library().is_file());
-    let mut command = Command::new("timeout");
-    command
-        .args(["-k", "5", "240", env!("CARGO_BIN_EXE_deepram"), "run"])
-        .args(options)
-        .arg("--")
-        .arg(program);
+    let mut command = within(240, env!("CARGO_BIN_EXE_deepram"));
+    command.arg("run").args(options).arg("--").arg(program);
     command.args(arguments).output().expect("timeout runs")
 }
 
@@ -80,8 +76,8 @@ fn without_a_size_it_keeps_within_its_memory_cgroup() {
         return;
     };
     let script = "echo $$ > \"$0\" && exec \"$@\"";
-    let mut command = Command::new("timeout");
-    command.args(["-k", "5", "240", "sh", "-c", script]).arg(group.join("cgroup.procs"));
+    let mut command = within(240, "sh");
+    command.args(["-c", script]).arg(group.join("cgroup.procs"));
     let done = command.args([env!("CARGO_BIN_EXE_deepram"), "run", "--stats", "json", "--", "true"]).output();
     // The last process may be on its way out still.
     let tries = std::iter::repeat_with(|| std::fs::remove_dir(&group)).take(100);

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use paged::{library, program, text};
+use paged::{library, program, text, within};
 use serde_json::Value;
 
 const DEEPRAM: &str = env!("CARGO_BIN_EXE_deepram");
@@ -15,8 +15,8 @@ const DEEPRAM: &str = env!("CARGO_BIN_EXE_deepram");
 /// `deepram` in a process that cannot hang.
 fn deepram(arguments: &[&str]) -> Command {
     assert!(library().is_file());
-    let mut command = Command::new("timeout");
-    command.args(["-k", "5", "120", DEEPRAM]).args(arguments);
+    let mut command = within(120, DEEPRAM);
+    command.args(arguments);
     command
 }
 
@@ -235,8 +235,8 @@ fn where_there_are_no_groups_the_first_process_that_escapes_is_named_and_no_othe
     }
     assert!(library().is_file());
     let script = format!("{0} 100 3000 & {0} 100 3000; wait; {1} 100", unpaged.display(), hog.display());
-    let mut command = Command::new("timeout");
-    command.args(["-k", "5", "120", "unshare"]).args(apart).args([DEEPRAM, "run", "--dram", "32MiB", "--"]);
+    let mut command = within(120, "unshare");
+    command.args(apart).args([DEEPRAM, "run", "--dram", "32MiB", "--"]);
     let output = command.args(["sh", "-c", &script]).output().expect("timeout runs");
     let said = text(&output.stderr);
     assert_eq!(text(&output.stdout), "has 1\nhas 1\nhas 1\n", "{said}");
@@ -250,8 +250,8 @@ fn a_program_that_cannot_be_paged_is_not_begun() {
     let hog = hog.to_str().expect("UTF-8");
     let limited = |script: &str| {
         assert!(library().is_file());
-        let mut command = Command::new("timeout");
-        command.args(["-k", "5", "120", "sh", "-c", script, DEEPRAM, hog]).output().expect("timeout runs")
+        let mut command = within(120, "sh");
+        command.args(["-c", script, DEEPRAM, hog]).output().expect("timeout runs")
     };
     let output = limited("ulimit -n 16; exec \"$0\" run --dram 64MiB -- \"$1\" 1");
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()));

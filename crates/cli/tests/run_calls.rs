@@ -6,14 +6,14 @@ mod paged;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use paged::{library, program, text};
+use paged::{library, program, text, within};
 
 const MIB: usize = 1 << 20;
 
 fn run(options: &[&str], program: &Path, arguments: &[&str]) -> Output {
     assert!(library().is_file());
-    let mut command = Command::new("timeout");
-    command.args(["-k", "5", "240", env!("CARGO_BIN_EXE_deepram"), "run"]);
+    let mut command = within(240, env!("CARGO_BIN_EXE_deepram"));
+    command.arg("run");
     command.args(options).arg("--").arg(program).args(arguments);
     command.output().expect("timeout runs")
 }
@@ -21,7 +21,7 @@ fn run(options: &[&str], program: &Path, arguments: &[&str]) -> Output {
 /// Runs a program without and with paging, and compares what it says.
 fn agrees(name: &str, dram: &str, arguments: &[&str]) {
     let Some(built) = program(name) else { return };
-    let plain = Command::new("timeout").args(["-k", "5", "240"]).arg(&built).args(arguments).output();
+    let plain = within(240, &built).args(arguments).output();
     let plain = plain.expect("timeout runs");
     assert!(plain.status.success(), "without paging: {} {}", plain.status, text(&plain.stderr));
     let paged = run(&["--dram", dram], &built, arguments);
@@ -62,7 +62,7 @@ fn a_process_ends_with_the_last_of_its_own_threads() {
     let Some(ends) = program("ends") else { return };
     for how in ["main", "alone", "fork", "call", "raw", "signal"] {
         let bytes = (32 * MIB).to_string();
-        let plain = Command::new("timeout").args(["-k", "1", "60"]).arg(&ends).args([how, &bytes]).output();
+        let plain = within(60, &ends).args([how, &bytes]).output();
         let plain = plain.expect("timeout runs");
         let paged = run(&["--dram", "16MiB"], &ends, &[how, &bytes]);
         let said = text(&paged.stderr);
@@ -84,8 +84,8 @@ fn libraries_that_were_there_first_may_use_memory_at_forks() {
     let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&built).arg(&source).status();
     let Ok(compiled) = compiled else { return eprintln!("skipped: no C compiler") };
     assert!(compiled.success() && library().is_file());
-    let output = Command::new("timeout")
-        .args(["-k", "5", "60", env!("CARGO_BIN_EXE_deepram"), "run", "--dram", "16MiB", "--"])
+    let output = within(60, env!("CARGO_BIN_EXE_deepram"))
+        .args(["run", "--dram", "16MiB", "--"])
         .args(["sh", "-c", "for n in 1 2 3; do (echo $n); done"])
         .env("LD_PRELOAD", &built)
         .output()
@@ -164,8 +164,8 @@ fn limits_of_address_space_and_of_descriptors_are_kept_within() {
     assert!(library().is_file());
     for limit in ["-v 2000000", "-v 300000", "-n 64"] {
         let script = format!("ulimit {limit}; exec \"$@\"");
-        let output = Command::new("sh")
-            .args(["-c", &script, "sh", "timeout", "-k", "5", "240", env!("CARGO_BIN_EXE_deepram")])
+        let output = within(240, "sh")
+            .args(["-c", &script, "sh", env!("CARGO_BIN_EXE_deepram")])
             .args(["run", "--dram", "24MiB", "--"])
             .arg(&shadow)
             .args(["11", "1", "60"])

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each file of tests uses a part of it")]
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -19,6 +20,14 @@ pub(crate) fn library() -> &'static Path {
         assert!(build.status().expect("cargo runs").success(), "the library cannot be built");
         folder.join("libdeepram_preload.so")
     })
+}
+
+/// A command that is killed after so many seconds with every process of its group: a child that is left behind would keep the
+/// command's output open for ever.
+pub(crate) fn within(seconds: u32, program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["-s", "KILL", &seconds.to_string()]).arg(program);
+    command
 }
 
 /// A program of `tests/programs`, compiled; none, said so, where there is no compiler or no paging.
