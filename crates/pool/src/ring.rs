@@ -3,6 +3,9 @@
 //! A completion that arrives at another processor than the one that looks for it interrupts that one, which on a virtual
 //! machine takes longer than the looking. These rings say by a flag that there is something to take in.
 
+use std::io;
+use std::time::Duration;
+
 use io_uring::IoUring;
 
 /// A ring of so many entries, if the kernel allows any.
@@ -10,6 +13,16 @@ pub(crate) fn ring(entries: u32) -> Option<IoUring> {
     // Linux 5.19.
     let quiet = IoUring::builder().setup_coop_taskrun().setup_taskrun_flag().build(entries);
     quiet.or_else(|_| IoUring::new(entries)).ok()
+}
+
+/// How often a ring is asked again that has nothing under way and starts nothing, as the kernel is short of memory.
+pub(crate) const TRIES: usize = 100;
+/// The pause before that.
+pub(crate) const PAUSE: Duration = Duration::from_micros(100);
+
+/// Whether a ring that has refused to start something may start it later.
+pub(crate) fn is_passing(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY | libc::EINTR))
 }
 
 /// Takes in what has ended and not been interrupted for. Returns how many entries it has sent off besides.

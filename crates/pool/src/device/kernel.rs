@@ -1,6 +1,7 @@
 //! The calls of the operating system that [`super::FileDevice`] and the queues make, one method for each. [`Linux`]
 //! passes them on; tests put a kernel beneath the same code that loses, shortens and fails them.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -11,7 +12,7 @@ use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::inherited::OwnFile;
-use crate::ring;
+use crate::ring::{self, PAUSE, TRIES, is_passing};
 
 /// The result of a call: its error is the number that the kernel gives.
 pub type Call<T> = Result<T, Errno>;
@@ -222,13 +223,34 @@ impl Kernel for Linux {
     }
 
     fn ring(&self, entries: u32, quiet: bool) -> Option<Box<dyn Ring>> {
-        let ring = if quiet { ring::ring(entries) } else { IoUring::new(entries).ok() };
-        Some(Box::new(ring?))
+        let ring = if quiet { ring::ring(entries) } else { IoUring::new(entries).ok() }?;
+        Some(Box::new(OwnRing { ring, unsent: VecDeque::new(), under_way: 0, refused: false }))
     }
 }
 
-impl Ring for IoUring {
+/// A ring of this kernel. If the kernel starts nothing any more, what it has not started ends without a byte transferred: whoever
+/// wants it goes on in the plain way.
+struct OwnRing {
+    ring: IoUring,
+    /// What was pushed and not started, in that order.
+    unsent: VecDeque<u64>,
+    /// What was started and has not ended.
+    under_way: usize,
+    refused: bool,
+}
+
+impl OwnRing {
+    fn sent(&mut self, count: usize) -> usize {
+        self.under_way += self.unsent.drain(..count.min(self.unsent.len())).count();
+        count
+    }
+}
+
+impl Ring for OwnRing {
     fn push(&mut self, transfer: Transfer) -> bool {
+        if self.refused {
+            return false;
+        }
         let fd = types::Fd(transfer.fd);
         let entry: squeue::Entry = match transfer.bytes {
             Bytes::Out(bytes) => {
@@ -240,23 +262,51 @@ impl Ring for IoUring {
         };
         // SAFETY: the memory lives as long as its type says; the maker of the transfer keeps everybody else from it
         // until its end has been taken in.
-        unsafe { self.submission().push(&entry.user_data(transfer.id)) }.is_ok()
+        let pushed = unsafe { self.ring.submission().push(&entry.user_data(transfer.id)) }.is_ok();
+        self.unsent.extend(pushed.then_some(transfer.id));
+        pushed
     }
 
     fn submit(&mut self, want: usize) -> io::Result<usize> {
-        self.submit_and_wait(want)
+        for _ in 0..TRIES {
+            if self.refused {
+                // What was started ends by itself.
+                if want > 0 && self.unsent.is_empty() {
+                    std::thread::sleep(PAUSE);
+                }
+                return Ok(0);
+            }
+            match self.ring.submit_and_wait(want) {
+                Ok(count) => return Ok(self.sent(count)),
+                Err(error) if !is_passing(&error) => self.refused = true,
+                // The end of what is under way is the next time.
+                Err(error) if self.under_way > 0 => return Err(error),
+                Err(_) => std::thread::sleep(PAUSE),
+            }
+        }
+        self.refused = true;
+        Ok(0)
     }
 
     fn take_in(&mut self) -> usize {
-        ring::take_in(self)
+        if self.refused {
+            return 0;
+        }
+        let count = ring::take_in(&mut self.ring);
+        self.sent(count)
     }
 
     fn ended(&mut self) -> Option<(u64, i32)> {
-        self.completion().next().map(|entry| (entry.user_data(), entry.result()))
+        if let Some(entry) = self.ring.completion().next() {
+            self.under_way -= 1;
+            return Some((entry.user_data(), entry.result()));
+        }
+        // The ring must not start it later.
+        if self.refused { self.unsent.pop_front().map(|id| (id, 0)) } else { None }
     }
 
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: open as long as the ring, which stays as long as it is borrowed.
-        unsafe { BorrowedFd::borrow_raw(self.as_raw_fd()) }
+        unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
     }
 }
