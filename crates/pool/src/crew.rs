@@ -5,6 +5,7 @@
 //! go on where nothing runs, away from the leader. Each handler leads for some faults; the one whose reads ended soonest leads
 //! from then on. As soon as the leader finds no fault of the thread, the thread is where the program lets it be again.
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicUsize;
@@ -43,8 +44,10 @@ pub(crate) struct Member {
     pub(crate) home: Option<usize>,
 }
 
+/// What becomes of whoever would wait for ever, as a call that tells handlers of faults has failed.
+pub(crate) type OnFailure = Box<dyn Fn(&'static str, &io::Error) + Send + Sync>;
+
 /// The handlers of one pager or pool.
-#[derive(Debug)]
 pub(crate) struct Crew {
     members: Vec<Member>,
     /// A duplicate of the descriptor of the faults.
@@ -58,6 +61,13 @@ pub(crate) struct Crew {
     keeping: Mutex<()>,
     /// Those who want nobody to be kept.
     wanted: AtomicUsize,
+    on_failure: OnFailure,
+}
+
+impl fmt::Debug for Crew {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Crew").field("members", &self.members).finish_non_exhaustive()
+    }
 }
 
 /// What is known of a thread that faults alone.
@@ -119,7 +129,12 @@ impl Trial {
 impl Crew {
     /// Of these handlers, for the faults of this descriptor. All wake for now; or one does, if they stay nowhere. No thread
     /// is ever kept if there are to be no `leaders`.
-    pub(crate) fn new(members: Vec<Member>, watch: BorrowedFd<'_>, leaders: bool) -> io::Result<Self> {
+    pub(crate) fn new(
+        members: Vec<Member>,
+        watch: BorrowedFd<'_>,
+        leaders: bool,
+        on_failure: OnFailure,
+    ) -> io::Result<Self> {
         let watch = watch.try_clone_to_owned()?;
         for Member { poll, home } in &members {
             serving::add_faults(poll, &watch, home.is_none())?;
@@ -133,6 +148,7 @@ impl Crew {
             lone: Mutex::default(),
             keeping: Mutex::default(),
             wanted: AtomicUsize::new(0),
+            on_failure,
         })
     }
 
@@ -254,9 +270,9 @@ impl Crew {
     }
 
     fn set(&self, member: usize, wakes: bool) {
-        // Of what is there, and so not refused.
-        let set = serving::wake_at_faults(&self.members[member].poll, &self.watch, wakes);
-        debug_assert!(set.is_ok(), "{set:?}");
+        if let Err(error) = serving::wake_at_faults(&self.members[member].poll, &self.watch, wakes) {
+            (self.on_failure)("epoll_ctl of the userfaultfd", &error.into());
+        }
     }
 }
 
@@ -383,6 +399,11 @@ impl<'a> Seat<'a> {
                 self.crew.wake_all(&mut lone);
             }
         }
+    }
+
+    /// A call that tells handlers of faults has failed.
+    pub(crate) fn failed(&self, call: &'static str, error: &io::Error) {
+        (self.crew.on_failure)(call, error);
     }
 
     /// There is nothing to do.

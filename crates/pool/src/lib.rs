@@ -37,6 +37,7 @@ pub mod fuzzing;
 mod jobs;
 mod lock;
 pub mod log;
+pub mod message;
 mod options;
 pub mod pager;
 #[doc(hidden)]

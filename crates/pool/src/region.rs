@@ -171,6 +171,11 @@ impl Region {
         self.watch.as_ref().map_or(Ok(()), |watch| watch.wake(self.address(offset), len))
     }
 
+    /// Has nothing reported any more; who waits tries again.
+    pub(crate) fn unwatch(&self) -> io::Result<()> {
+        self.watch.as_ref().map_or(Ok(()), |watch| watch.unregister(self.address(0), self.len))
+    }
+
     /// Makes every access to the missing range raise SIGBUS, until [`Region::discard`].
     /// Where the kernel cannot (before Linux 6.6) accesses raise SIGSEGV instead.
     pub(crate) fn poison(&self, offset: usize, len: usize) -> io::Result<()> {

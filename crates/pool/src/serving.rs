@@ -111,7 +111,10 @@ pub(crate) fn run<'a>(handler: &mut impl Serve<'a>) {
             Ok(n) => stopping |= events[..n].iter().any(|event| event.data.u64() == STOP),
             // A read has ended.
             Err(rustix::io::Errno::INTR) => {}
-            Err(_) => return,
+            Err(error) => {
+                handler.seat().failed("epoll_wait", &error.into());
+                return;
+            }
         }
         patience.begin();
     }

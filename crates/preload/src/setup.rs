@@ -1,12 +1,12 @@
 //! What `deepram run` asks of the processes that it starts, and the pager made of it.
 
 use std::ffi::{CStr, OsStr};
-use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use deepram_pool::message::write_line;
 use deepram_pool::pager::{Notice, Pager, PagerOptions, SharedBudget};
 
 use crate::descriptors::{self, aloft};
@@ -38,13 +38,7 @@ pub(crate) fn is_here() -> bool {
 
 /// Says something to the user, once, without touching the program's streams.
 pub(crate) fn complain(what: &str) {
-    // Without memory from anywhere: whoever says it may be on a stack that is paged.
-    let mut text = [0; 512];
-    let mut rest = &mut text[..];
-    let _ = writeln!(rest, "deepram run: {what}");
-    let len = 512 - rest.len();
-    // There is nobody to tell if this fails.
-    let _ = std::io::stderr().write_all(&text[..len]);
+    write_line(format_args!("deepram run: {what}"));
 }
 
 fn variable(name: &CStr) -> Option<&'static [u8]> {

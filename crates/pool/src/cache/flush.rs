@@ -258,6 +258,10 @@ impl Cache {
         for (wanted, buffers) in wanted.chunks(COPY_BATCH).zip(buffers.chunks_mut(COPY_BATCH)) {
             let mut open: Vec<Index> = wanted.iter().map(|&item| segments[item]).collect();
             let mut state = self.lock();
+            if state.halted.is_some() {
+                // The frames cannot be read any more, and the stores write nothing.
+                return;
+            }
             open.retain(|&index| state.flags[index as usize] & (FROZEN | DIRTY) == 0);
             open.sort_unstable();
             if self.protect_runs(&state, &open).is_err() {

@@ -30,6 +30,7 @@ impl Cache {
         }
         eprintln!("deepram: the pool has stopped: {why}");
         state.halted = Some(why.to_owned());
+        self.stores.iter().for_each(|store| store.stop(why));
         state.stopping = true;
         self.work.notify_all();
         self.writing.notify_all();
@@ -75,21 +76,25 @@ impl Cache {
         }
     }
 
-    /// Makes the mapped address unusable: better a signal than a thread that waits for ever. Nobody copies from it
-    /// any more: the cache's lock is held.
+    /// Makes the mapped address unusable: better a signal than a thread that waits for ever. Whoever copies from it holds the cache's
+    /// lock, and looks whether the pool has stopped.
     pub(super) fn close_mapping(&self) {
         if !self.region.is_watched() {
             return;
         }
-        let len = self.region.len();
-        for (call, done) in [
-            ("mprotect", self.region.set_access(0, len, false, false)),
-            ("UFFDIO_WAKE", self.region.wake(0, len)),
-        ] {
-            if let Err(error) = done {
-                let base = self.region.base().addr();
-                eprintln!("deepram: {call} at {base:#x}, to close the pool's mapping: {error}");
-            }
+        let (base, len) = (self.region.base().addr(), self.region.len());
+        let tell = |call, error: &io::Error| {
+            eprintln!("deepram: {call} at {base:#x}, to close the pool's mapping: {error}");
+        };
+        let closed =
+            self.region.set_access(0, len, false, false).inspect_err(|error| tell("mprotect", error));
+        let woken = self.region.wake(0, len).inspect_err(|error| tell("UFFDIO_WAKE", error));
+        // Missing pages of an open mapping would read as zeros.
+        if closed.is_ok()
+            && woken.is_err()
+            && let Err(error) = self.region.unwatch()
+        {
+            tell("UFFDIO_UNREGISTER", &error);
         }
     }
 }

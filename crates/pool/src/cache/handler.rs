@@ -116,8 +116,11 @@ impl<'a> Handler<'a> {
                 return taken > 0;
             }
             let Some(slot) = self.reads.slot(1, false) else { return taken > 0 };
-            // An error means that the descriptor is unusable, and the end of all faults.
-            let Some((offset, fault)) = self.cache.region.next_fault().ok().flatten() else {
+            let next = self.cache.region.next_fault().unwrap_or_else(|error| {
+                self.seat.failed("read of the userfaultfd", &error);
+                None
+            });
+            let Some((offset, fault)) = next else {
                 self.reads.give_back(slot, 1);
                 return taken > 0;
             };

@@ -147,9 +147,9 @@ impl Cache {
     /// Drops these clean segments, which the policy has forgotten. Returns how many.
     pub(super) fn drop_clean(&self, state: &mut State, mut victims: Vec<Index>) -> usize {
         victims.sort_unstable();
-        if self.discard(&victims).is_err() {
-            // They stay: frames too many are better than bytes lost.
-            victims.drain(..).for_each(|index| state.policy.insert(index));
+        if let (Some(&first), discarded) = (victims.first(), self.discard(&victims)) {
+            // Whether they are there is not known.
+            self.must(state, "madvise(MADV_DONTNEED)", first, discarded);
         }
         for &index in &victims {
             state.flags[index as usize] = 0;

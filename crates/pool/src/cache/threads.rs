@@ -113,7 +113,11 @@ impl Handlers {
             Ok(Member { poll, home: plan.homes.get(n).copied() })
         });
         let members = members.collect::<io::Result<_>>()?;
-        let crew = Arc::new(Crew::new(members, watch.as_fd(), plan.keep)?);
+        let owned = Arc::clone(cache);
+        let on_failure = Box::new(move |call, error: &io::Error| {
+            owned.halt(&mut owned.lock(), &format!("{call}: {error}"));
+        });
+        let crew = Arc::new(Crew::new(members, watch.as_fd(), plan.keep, on_failure)?);
         handlers.crew = Some(Arc::clone(&crew));
         for (n, reads) in reads.into_iter().enumerate() {
             let (owned, crew) = (Arc::clone(cache), Arc::clone(&crew));

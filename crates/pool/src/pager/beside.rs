@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use super::seats::Notice;
 use super::sharing::Sharing;
 use super::{Inner, PAGE};
+use crate::message::write_line;
 
 /// This part of the frames stays with what is paged, whatever is beside it: with less it would only move.
 const LEAST_SHARE: usize = 4;
@@ -25,12 +26,12 @@ impl Inner {
         let most = self.frames.limit() - self.frames.limit() / LEAST_SHARE;
         let is_news = || self.options.shared.is_none_or(|budget| budget.is_news(Notice::Beside));
         if beside > most && !SAID.swap(true, Relaxed) && is_news() {
-            eprintln!(
+            write_line(format_args!(
                 "deepram: memory that cannot be paged (stacks, small mappings) takes {} of the {} MiB of DRAM; the \
                  program goes beyond them, as a quarter is kept for what is paged",
                 (beside * PAGE) >> 20,
                 self.dram.load(Relaxed) >> 20
-            );
+            ));
         }
         self.frames.set_beside(beside.min(most));
     }

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use super::fatal::discard;
 use super::huge::chunk_of;
 use super::pinned::Scratch;
 use super::ranges::{CHUNK_BYTES, Place, Slot, Trigger};
@@ -12,7 +13,7 @@ use super::stats::add;
 use super::writes::{Run, Writes};
 use super::{Ground, Inner, PAGE, ROOM_SHARE, runs_of};
 use crate::lock::lock;
-use crate::uffd;
+use crate::message::write_line;
 
 /// Pages that leave together: one large write.
 const BATCH: usize = 64;
@@ -368,9 +369,8 @@ impl Inner {
             |leaver: &Leaver| !moves || !leaver.is_dirty() || dirty.binary_search(&leaver.page).is_ok();
         // Clean pages are protected already.
         for (start, len) in together(ground, &dirty) {
-            // Fails only on a range that is not watched, and managed memory always is.
-            let protected = ground.watch.protect(start, len);
-            debug_assert!(protected.is_ok(), "{protected:?}");
+            let gone = ground.protect(start, len);
+            leavers.retain(|leaver| !gone.contains(&leaver.page) || self.forget_leaver(ground, leaver));
         }
         leavers.retain(|leaver| {
             let Some(number) = leaver.to.frame().filter(|_| here(leaver)) else { return true };
@@ -382,8 +382,7 @@ impl Inner {
         let runs = runs_of(&pages);
         // SAFETY: managed memory whose contents are in the frames; nobody can have stored to it since they
         // were copied.
-        let dropped = unsafe { uffd::discard(&runs) };
-        debug_assert!(dropped.is_ok(), "{dropped:?}");
+        unsafe { discard(&runs) };
         add(&self.counters.left, leavers.len() as u64);
         // Frames in memory become frames of the room: their number stays.
         for leaver in leavers.iter() {
@@ -400,9 +399,29 @@ impl Inner {
                 (state.stored_to, state.doubted) = (false, true);
             }
             if std::mem::take(&mut state.wanted) {
-                let _ = ground.watch.wake(leaver.page, PAGE);
+                ground.wake(leaver.page, PAGE);
             }
         }
+    }
+
+    /// A page that was to leave is not the pager's any more. `false`, for who takes it off a list.
+    fn forget_leaver(&self, ground: &Ground, leaver: &Leaver) -> bool {
+        let Some((mut chunk, at)) = ground.layout.chunk(leaver.page) else { return false };
+        let slot = match leaver.to {
+            Way::Leave(slot) => Some(slot),
+            Way::Write(number) | Way::Wait(number) => {
+                let mut room = self.room();
+                room.leave(number);
+                room.frame(number).slot
+            }
+        };
+        slot.into_iter().for_each(|slot| ground.store.give_up(slot));
+        chunk[at].place = Place::Fresh;
+        self.frames.give(1);
+        if std::mem::take(&mut chunk[at].wanted) {
+            ground.wake(leaver.page, PAGE);
+        }
+        false
     }
 
     /// Copies a managed page that is in memory.
@@ -489,10 +508,10 @@ impl Inner {
         let mut complained = lock(&self.complained);
         if complained.is_none_or(|at| at.elapsed() >= SILENCE) {
             *complained = Some(Instant::now());
-            eprintln!(
+            write_line(format_args!(
                 "deepram: the memory store failed ({error}); memory stays in DRAM beyond its budget until it works \
                  again"
-            );
+            ));
         }
     }
 
@@ -516,11 +535,13 @@ impl Inner {
             let Some((mut chunk, at)) = ground.layout.chunk(*page) else { continue };
             let waits = chunk[at].place == Place::Waiting(*number);
             if waits {
-                let installed = ground.install(*page, bytes, false);
-                debug_assert_eq!(installed, 1, "a managed page can be installed");
-                chunk[at].place = Place::Dirty;
-                self.frames.take(1);
-                lock(&self.policy).insert((page / PAGE) as u64);
+                // What is not mapped any more is forgotten.
+                chunk[at].place = Place::Fresh;
+                if ground.install(*page, bytes, false) == 1 {
+                    chunk[at].place = Place::Dirty;
+                    self.frames.take(1);
+                    lock(&self.policy).insert((page / PAGE) as u64);
+                }
             }
             drop(chunk);
             let mut room = self.room();
@@ -563,9 +584,9 @@ fn idle(ground: &Ground, start: usize, end: usize) -> bool {
 fn unreadable(error: &io::Error) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if !SAID.swap(true, Relaxed) {
-        eprintln!(
+        write_line(format_args!(
             "deepram: memory that the program has made unreadable stays in DRAM, as it cannot be read otherwise \
              (/proc/self/mem: {error})"
-        );
+        ));
     }
 }

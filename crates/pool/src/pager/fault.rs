@@ -42,32 +42,6 @@ pub(super) struct Served {
     pub(super) waits: bool,
 }
 
-impl Ground {
-    /// Makes missing pages resident with these bytes, write-protected if `protect`, and wakes who waits.
-    /// Pages that are there already stay as they are. The range may be made up of several mappings. Returns
-    /// how many pages are there now: fewer than asked for where a mapping has gone behind our back.
-    pub(super) fn install(&self, start: usize, bytes: &[u8], protect: bool) -> usize {
-        let (mut done, mut most) = (0, bytes.len());
-        while done < bytes.len() {
-            let end = bytes.len().min(done + most);
-            let (n, result) = self.watch.copy(start + done, &bytes[done..end], protect);
-            done += n;
-            match result.map_err(|error| error.raw_os_error()) {
-                Ok(()) => {}
-                Err(Some(libc::EEXIST)) => {
-                    // Whoever waits for it need not.
-                    let _ = self.watch.wake(start + done, PAGE);
-                    done += PAGE;
-                }
-                // One request is one mapping's.
-                Err(Some(libc::ENOENT)) if end - done > PAGE => most = PAGE,
-                Err(_) => break,
-            }
-        }
-        done / PAGE
-    }
-}
-
 impl Inner {
     /// Has a window read.
     pub(super) fn order(&self, window: Window) {
@@ -95,7 +69,7 @@ impl Inner {
         let nothing = Served::default();
         if !ground.layout.contains(page) {
             // Unmapped meanwhile: the thread gets its signal.
-            let _ = ground.watch.wake(page, PAGE);
+            ground.wake(page, PAGE);
             return nothing;
         }
         let Some((mut chunk, at)) = ground.layout.chunk(page) else { return nothing };
@@ -166,8 +140,7 @@ impl Inner {
                 Served { window: lock(&self.runs).used(page), ..nothing }
             }
             Place::Clean(slot) if write => {
-                let unprotected = ground.watch.unprotect(page, PAGE);
-                debug_assert!(unprotected.is_ok(), "{unprotected:?}");
+                ground.unprotect(page, PAGE);
                 ground.store.give_up(slot);
                 state.place = Place::Dirty;
                 self.note(state, true);
@@ -176,8 +149,11 @@ impl Inner {
             }
             Place::Clean(_) | Place::Dirty => {
                 // Served for another thread meanwhile, or protected beside a page that was.
-                let _ =
-                    if write { ground.watch.unprotect(page, PAGE) } else { ground.watch.wake(page, PAGE) };
+                if write {
+                    ground.unprotect(page, PAGE)
+                } else {
+                    ground.wake(page, PAGE)
+                }
                 nothing
             }
             Place::Coming | Place::Leaving => {
@@ -370,13 +346,13 @@ impl Inner {
                 }
                 if std::mem::take(&mut state.wanted) {
                     // Its fault came in between, and may be about more than was done.
-                    let _ = ground.watch.wake(page + n * PAGE, PAGE);
+                    ground.wake(page + n * PAGE, PAGE);
                     wanted = true;
                 }
             }
         }
         if came < count {
-            let _ = ground.watch.wake(page + came * PAGE, (count - came) * PAGE);
+            ground.wake(page + came * PAGE, (count - came) * PAGE);
             self.frames.give(count - came);
         }
         wanted
@@ -427,7 +403,7 @@ impl Inner {
         state.place = Place::Waiting(number);
         state.trigger = Some(trigger);
         if std::mem::take(&mut state.wanted) {
-            let _ = ground.watch.wake(page, PAGE);
+            ground.wake(page, PAGE);
         }
         true
     }
@@ -450,10 +426,4 @@ fn fresh_window(chunk: &[super::ranges::Page], at: usize, page: usize, layout: &
     let end = layout.within(page, page + BATCH * PAGE).first().map_or(page, |(_, end)| *end);
     let most = ((end - page) / PAGE).clamp(1, touched.max(1));
     chunk[at..].iter().take(most).take_while(|page| page.place == Place::Fresh).count().max(1)
-}
-
-/// A page that cannot be had: the thread that waits must not go on with other bytes.
-pub(super) fn fail(page: usize, error: &io::Error) -> ! {
-    eprintln!("deepram: the memory at {page:#x} is lost ({error}); the program cannot go on");
-    std::process::abort()
 }

@@ -13,14 +13,16 @@ use std::sync::{Arc, RwLockReadGuard, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::fatal::{call_failed, fatal};
 use super::fault::{Coming, Watched};
 use super::jobs::Job;
 use super::ranges::Trigger;
 use super::reads::{Berth, Done, Reads};
 use super::stats::add;
-use super::{Ground, Inner};
+use super::{Ground, Inner, PAGE};
 use crate::crew::{Crew, Member, Seat};
 use crate::lock::lock;
+use crate::message::Cause as Why;
 use crate::serving::{self, FEW, Serve};
 
 /// Handlers where reads cannot be under way without a thread each, for each processor.
@@ -57,7 +59,8 @@ impl Handlers {
             Ok(Member { poll: serving::interests(jobs, stop, reads.as_fd())?, home: home(n) })
         });
         let members = members.collect::<io::Result<_>>()?;
-        let crew = Crew::new(members, inner.read().watch.as_fd(), inner.options.keep)?;
+        let on_failure = Box::new(|call, error: &_| fatal(format_args!("{call} failed ({})", Why(error))));
+        let crew = Crew::new(members, inner.read().watch.as_fd(), inner.options.keep, on_failure)?;
         let rings = all.iter().filter_map(Reads::as_fd).map(|ring| ring.as_raw_fd());
         lock(&inner.descriptors).extend(crew.descriptors().chain(rings));
         // Once for each pager.
@@ -174,8 +177,11 @@ impl<'a> Handler<'a> {
             let Some(berth) = self.reads.berth(1, false) else { return true };
             let inner = self.inner;
             let ground = self.ground.get_or_insert_with(|| enter(inner, &mut self.seat));
-            // An error means that the descriptor is unusable, and the end of all faults.
-            let Some(fault) = ground.watch.next().ok().flatten() else {
+            let next = ground.watch.next().unwrap_or_else(|error| {
+                self.seat.failed("read of the userfaultfd", &error);
+                None
+            });
+            let Some(fault) = next else {
                 self.reads.give_back(berth);
                 return taken > 0;
             };
@@ -278,7 +284,7 @@ impl<'a> Handler<'a> {
                     self.seat.woke(None);
                 }
             }
-            (Err(error), Cause::Fault(..)) => super::fault::fail(pages[0].page, &error),
+            (Err(error), Cause::Fault(..)) => call_failed("pread", pages[0].page, PAGE, &error),
             // Whoever wants them reads them again, and is told then.
             (Err(_), Cause::Ahead(_)) => inner.did_not_come(ground, &pages),
         }

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use deepram_core::cache::Replacement;
 
+use super::fatal::discard;
 use super::ranges::{CHUNK_BYTES, CHUNK_PAGES, Chunk, Layout, Page, Place, Slot};
 use super::room::{Frame, FrameState};
 use super::stage::SMALL;
 use super::{Ground, Inner, PAGE, Spans};
 use crate::ahead::Window;
 use crate::lock::lock;
-use crate::uffd;
 
 /// Runs of neighbouring slots that a chunk may be made up of: with more, reading them is what takes long.
 const RUNS: usize = 16;
@@ -240,8 +240,7 @@ impl Inner {
             there.iter().for_each(|page| policy.remove((page / PAGE) as u64));
         }
         // SAFETY: managed memory that is protected, and whose contents are on the store.
-        let dropped = unsafe { uffd::discard(&super::runs_of(&there)) };
-        debug_assert!(dropped.is_ok(), "{dropped:?}");
+        unsafe { discard(&super::runs_of(&there)) };
         self.frames.give(freed);
         true
     }
@@ -263,7 +262,7 @@ impl Inner {
         let Some(stage) = chunk.staged.take() else { return };
         self.stages.release(stage);
         if chunk.awaited.take().is_some() {
-            let _ = ground.watch.wake(address, CHUNK_BYTES);
+            ground.wake(address, CHUNK_BYTES);
         }
     }
 
@@ -358,8 +357,7 @@ impl Inner {
             self.split(chunk, address);
             return false;
         }
-        let unprotected = ground.watch.unprotect(address, CHUNK_BYTES);
-        debug_assert!(unprotected.is_ok(), "{unprotected:?}");
+        ground.unprotect(address, CHUNK_BYTES);
         for page in chunk.iter_mut() {
             if let Place::Clean(slot) = page.place {
                 ground.store.give_up(slot);

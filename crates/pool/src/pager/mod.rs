@@ -32,6 +32,7 @@ mod beside;
 mod budget;
 mod doubts;
 mod evict;
+mod fatal;
 mod fault;
 mod fork;
 mod handler;
@@ -78,6 +79,7 @@ use self::around::Around;
 use self::budget::Frames;
 use self::doubts::Doubts;
 use self::evict::EVICTORS;
+use self::fatal::{Alarm, discard, fatal};
 use self::handler::{Handler, Handlers, tell};
 use self::huge::Advice;
 use self::jobs::Jobs;
@@ -695,6 +697,10 @@ impl Inner {
         name: impl Into<String>,
         body: impl FnOnce() + Send + 'static,
     ) -> io::Result<Option<JoinHandle<()>>> {
+        let body = || {
+            let _alarm = Alarm;
+            body();
+        };
         match self.options.spawn {
             Some(spawn) => spawn(&name.into(), Box::new(body)).map(|()| None),
             None => spawn(name, Some(STACK), body).map(Some),
@@ -765,7 +771,7 @@ impl Inner {
                         self.frames.give(1);
                     }
                     // Nothing moves while the ground is held for writing.
-                    Place::Coming | Place::Leaving => debug_assert!(false, "{page:?} at {address:#x}"),
+                    Place::Coming | Place::Leaving => fatal(format_args!("{page:?} moves at {address:#x}")),
                 }
                 *page = ranges::Page { pinned: page.pinned, hidden: page.hidden, ..ranges::Page::default() };
             });
@@ -775,8 +781,7 @@ impl Inner {
             let spans: Vec<_> =
                 layout.within(start, end).iter().map(|(from, to)| (*from, to - from)).collect();
             // SAFETY: managed memory, whose owner wants its contents dropped.
-            let dropped = unsafe { uffd::discard(&spans) };
-            debug_assert!(dropped.is_ok(), "{dropped:?}");
+            unsafe { discard(&spans) };
         }
         let mut policy = lock(&self.policy);
         for address in &resident {

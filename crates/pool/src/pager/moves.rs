@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crc_fast::CrcAlgorithm;
 
+use super::fatal::{call_failed, discard};
 use super::huge::{Source, key, pages_of};
 use super::ranges::{CHUNK_BYTES, CHUNK_PAGES, Chunk, Place, Slot};
 use super::stage::{Order, carry};
@@ -16,7 +17,6 @@ use super::stats::add;
 use super::writes::Writes;
 use super::{Ground, Inner, PAGE};
 use crate::lock::lock;
-use crate::uffd;
 
 /// Threads that bring chunks, at most: with each summing what it has read, fewer leave the device idle when several streams
 /// are read.
@@ -135,12 +135,11 @@ impl Inner {
 
         let (there, huge) = self.move_in(ground, address, stage, !writable);
         let whole = there == CHUNK_PAGES;
-        let _ = ground.watch.wake(address, CHUNK_BYTES);
+        ground.wake(address, CHUNK_BYTES);
         // SAFETY: managed memory that is there and protected; who would unmap it waits for the ground.
         let doubtful = !writable && (!whole || unsafe { sum_at(address) } != before);
         if doubtful {
-            let unprotected = ground.watch.unprotect(address, there * PAGE);
-            debug_assert!(unprotected.is_ok() || !whole, "{unprotected:?}");
+            ground.unprotect(address, there * PAGE);
         }
         let dirty = writable || doubtful;
         if dirty && !fresh {
@@ -172,7 +171,7 @@ impl Inner {
             self.frames.give(CHUNK_PAGES - there);
         }
         // Faults that came in between.
-        let _ = ground.watch.wake(address, CHUNK_BYTES);
+        ground.wake(address, CHUNK_BYTES);
     }
 
     /// Moves a stage's page to its place in memory; copies what cannot be moved. Returns how many pages are there, and whether
@@ -184,8 +183,7 @@ impl Inner {
         #[cfg(test)]
         self.linger();
         if protect && moved > 0 {
-            let protected = ground.watch.protect(address, moved);
-            debug_assert!(protected.is_ok(), "{protected:?}");
+            ground.protect(address, moved);
         }
         if moved == CHUNK_BYTES {
             self.stages.set_holds(stage, false);
@@ -227,8 +225,7 @@ impl Inner {
             Some(to) => self.leave_through(ground, address, to, &from, most),
             None => {
                 // SAFETY: managed memory that is protected, and whose contents are on the store.
-                let dropped = unsafe { uffd::discard(&[(address, CHUNK_BYTES)]) };
-                debug_assert!(dropped.is_ok(), "{dropped:?}");
+                unsafe { discard(&[(address, CHUNK_BYTES)]) };
                 Left::Stored(from.iter().filter_map(slot_of).collect())
             }
         };
@@ -262,7 +259,7 @@ impl Inner {
         }
         chunk.iter_mut().for_each(|page| page.wanted = false);
         drop(chunk);
-        let _ = ground.watch.wake(address, CHUNK_BYTES);
+        ground.wake(address, CHUNK_BYTES);
     }
 
     /// Moves a chunk out of memory, and writes it if it is dirty. If that fails it is back in memory.
@@ -287,15 +284,13 @@ impl Inner {
                     std::slice::from_raw_parts(rest, moved - back)
                 };
                 if ground.install(address + back, rest, false) * PAGE < moved - back {
-                    super::fault::fail(address + back, &error);
+                    call_failed("UFFDIO_MOVE", address + back, moved - back, &error);
                 }
                 // SAFETY: as above; what it holds is a copy by now.
-                let dropped = unsafe { uffd::discard(&[(to, CHUNK_BYTES)]) };
-                debug_assert!(dropped.is_ok(), "{dropped:?}");
+                unsafe { discard(&[(to, CHUNK_BYTES)]) };
             }
             // What has moved is not protected any more.
-            let unprotected = ground.watch.unprotect(address, CHUNK_BYTES);
-            debug_assert!(unprotected.is_ok(), "{unprotected:?}");
+            ground.unprotect(address, CHUNK_BYTES);
             from.iter().filter_map(slot_of).for_each(|slot| ground.store.give_up(slot));
         }
         if let Some(error) = failed {

@@ -6,10 +6,11 @@ use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::evict::{Leaver, TOGETHER, Way};
+use super::fatal::discard;
 use super::ranges::Place;
 use super::{Ground, Inner, PAGE, Pager};
 use crate::lock::lock;
-use crate::uffd::{self, Uffd};
+use crate::uffd::Uffd;
 
 const BYTES: usize = TOGETHER * PAGE;
 
@@ -107,7 +108,7 @@ impl Inner {
         let (mut moved, mut never) = (0, Vec::new());
         leavers.retain(|leaver| {
             let Some(number) = leaver.to.frame().filter(|_| leaver.is_dirty()) else { return true };
-            match move_page(&ground.watch, scratch.page(moved), leaver.page) {
+            match move_page(ground, scratch.page(moved), leaver.page) {
                 Moved::Gone => {}
                 Moved::Stays => return self.stays(ground, leaver),
                 Moved::Never => {
@@ -128,8 +129,7 @@ impl Inner {
             true
         });
         // SAFETY: ours; what is there has been copied.
-        let dropped = unsafe { uffd::discard(&[(scratch.start, moved.max(1) * PAGE)]) };
-        debug_assert!(dropped.is_ok(), "{dropped:?}");
+        unsafe { discard(&[(scratch.start, moved.max(1) * PAGE)]) };
         never
     }
 
@@ -152,13 +152,13 @@ impl Inner {
         lock(&self.policy).insert((leaver.page / PAGE) as u64);
         drop(chunk);
         if wanted {
-            let _ = ground.watch.wake(leaver.page, PAGE);
+            ground.wake(leaver.page, PAGE);
         }
         false
     }
 }
 
-fn move_page(watch: &Uffd, to: usize, from: usize) -> Moved {
+fn move_page(ground: &Ground, to: usize, from: usize) -> Moved {
     let moved = |result: io::Result<()>| match result.map_err(|error| error.raw_os_error()) {
         Ok(()) => Some(Moved::Gone),
         Err(Some(libc::EBUSY)) => None,
@@ -167,11 +167,10 @@ fn move_page(watch: &Uffd, to: usize, from: usize) -> Moved {
     let again = || {
         // What a forked process has as well does not move either: it becomes this process's own by being stored to. What a device
         // stores to is that already.
-        let unprotected = watch.unprotect(from, PAGE);
-        debug_assert!(unprotected.is_ok(), "{unprotected:?}");
+        ground.unprotect(from, PAGE);
         // SAFETY: changes no contents. The page is there and not protected, so that nobody has to serve this.
         unsafe { libc::syscall(libc::SYS_madvise, from, PAGE, libc::MADV_POPULATE_WRITE) };
-        moved(watch.transfer_one(to, from, PAGE))
+        moved(ground.watch.transfer_one(to, from, PAGE))
     };
-    moved(watch.transfer_one(to, from, PAGE)).or_else(again).unwrap_or(Moved::Stays)
+    moved(ground.watch.transfer_one(to, from, PAGE)).or_else(again).unwrap_or(Moved::Stays)
 }

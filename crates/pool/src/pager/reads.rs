@@ -12,7 +12,7 @@ use super::ranges::Slot;
 use super::store::Store;
 use super::{BATCH, PAGE};
 use crate::buffer::AlignedBuf;
-use crate::ring;
+use crate::ring::{self, PAUSE, TRIES, is_passing};
 
 /// Reads of one page that can be under way.
 const SINGLES: usize = 48;
@@ -22,8 +22,6 @@ const KEPT: usize = 16;
 const RUNS: usize = 4;
 /// Part of the DRAM that their buffers may take of each handler, if one fits there.
 const RUNS_SHARE: usize = 64;
-/// How often a ring that refuses an entry is asked again before the plain way is taken.
-const TRIES: usize = 3;
 
 /// Where a read goes to; its buffer is the reader's own until it is given back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +43,10 @@ pub(super) struct Reads {
     free_runs: Vec<Berth>,
     /// Bytes that each berth waits for.
     lengths: [u32; SINGLES + RUNS],
-    pushed: usize,
+    /// Those that the ring has not been told of, as they were started.
+    unsent: VecDeque<Berth>,
+    /// The kernel does not let the ring be used any more. Its descriptor stays.
+    refused: bool,
     under_way: usize,
     done: VecDeque<Done>,
 }
@@ -62,7 +63,8 @@ impl Reads {
             free_singles: (0..SINGLES as u16).rev().map(Berth).collect(),
             free_runs: (SINGLES as u16..(SINGLES + runs) as u16).rev().map(Berth).collect(),
             lengths: [0; SINGLES + RUNS],
-            pushed: 0,
+            unsent: VecDeque::new(),
+            refused: false,
             under_way: 0,
             done: VecDeque::new(),
         }
@@ -126,7 +128,7 @@ impl Reads {
         let (fd, offset) = store.place(slot);
         let entry = opcode::Read::new(types::Fd(fd), at, len).offset(offset).build();
         let entry = entry.user_data(u64::from(berth.0));
-        let pushed = match &mut self.ring {
+        let pushed = match self.ring.as_mut().filter(|_| !self.refused) {
             // SAFETY: the buffer is this value's own, at a stable address, and nobody is given it, nor is it
             // freed, before the read has ended (`bytes` is asked for only by who started it; `drop` leaks it).
             // The descriptor is the store's, which lives as long as the pager.
@@ -134,7 +136,7 @@ impl Reads {
             None => false,
         };
         if pushed {
-            self.pushed += 1;
+            self.unsent.push_back(berth);
             self.under_way += 1;
         } else {
             let whole = store.read(slot, self.bytes(berth, pages)).is_ok();
@@ -142,13 +144,32 @@ impl Reads {
         }
     }
 
-    /// Sends off what was started.
+    /// Sends off what was started. What the kernel refuses to start has ended then, and not whole.
     pub(super) fn submit(&mut self) {
-        for _ in 0..TRIES {
-            let Some(ring) = self.ring.as_mut().filter(|_| self.pushed > 0) else { return };
-            // Short of kernel memory for a moment, or interrupted: what is left is sent off the next time.
-            self.pushed = self.pushed.saturating_sub(ring.submit().unwrap_or(0));
+        let mut tries = 0;
+        while let Some(ring) = self.ring.as_mut().filter(|_| !self.unsent.is_empty()) {
+            match ring.submit() {
+                Ok(sent) if sent > 0 => self.sent(sent),
+                // The end of what is under way is the next time.
+                result if result.as_ref().err().is_none_or(is_passing) && tries < TRIES => {
+                    if self.under_way > self.unsent.len() {
+                        return;
+                    }
+                    tries += 1;
+                    std::thread::sleep(PAUSE);
+                }
+                _ => {
+                    // What the ring has not started it must not start later.
+                    self.refused = true;
+                    self.under_way -= self.unsent.len();
+                    self.done.extend(self.unsent.drain(..).map(|berth| Done { berth, whole: false }));
+                }
+            }
         }
+    }
+
+    fn sent(&mut self, count: usize) {
+        self.unsent.drain(..count.min(self.unsent.len()));
     }
 
     /// The next one that has ended.
@@ -157,8 +178,10 @@ impl Reads {
             return Some(done);
         }
         let ring = self.ring.as_mut()?;
-        self.pushed = self.pushed.saturating_sub(ring::take_in(ring));
-        let entry = ring.completion().next()?;
+        let sent = if self.refused { 0 } else { ring::take_in(ring) };
+        let entry = ring.completion().next();
+        self.sent(sent);
+        let entry = entry?;
         self.under_way -= 1;
         let berth = Berth(entry.user_data() as u16);
         let whole = u32::try_from(entry.result()) == Ok(self.lengths[usize::from(berth.0)]);

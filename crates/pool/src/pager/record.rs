@@ -16,6 +16,7 @@ use super::shared::now_ns;
 use super::stats::add;
 use super::{Inner, PAGE, PagerOptions};
 use crate::lock::lock;
+use crate::message::write_line;
 
 const MAGIC: [u8; 8] = *b"deepramF";
 const VERSION: u32 = 1;
@@ -95,7 +96,9 @@ impl Recorder {
         if let Err(error) = &result
             && error.kind() != io::ErrorKind::NotFound
         {
-            eprintln!("deepram: page faults cannot be recorded ({error}); the program goes on");
+            write_line(format_args!(
+                "deepram: page faults cannot be recorded ({error}); the program goes on"
+            ));
         }
         // The folder is gone: nobody wants the record any more.
         result.ok()
@@ -157,7 +160,9 @@ impl Gathered {
         let gone = rustix::fs::fstat(&*file).is_ok_and(|stat| stat.st_nlink == 0);
         let result = if gone { Ok(()) } else { file.write_all(&self.bytes) };
         if let Err(error) = &result {
-            eprintln!("deepram: page faults cannot be recorded any more ({error}); the program goes on");
+            write_line(format_args!(
+                "deepram: page faults cannot be recorded any more ({error}); the program goes on"
+            ));
         }
         if gone || result.is_err() {
             self.file = None;

@@ -1,5 +1,6 @@
 //! Memory that moves to another address.
 
+use super::fatal::call_failed;
 use super::ranges::{Page, Place};
 use super::{Ground, Inner, PAGE, runs_of};
 use crate::lock::lock;
@@ -41,7 +42,7 @@ impl Inner {
             let start = start - from + to;
             let end = end - from + to;
             if let Err(error) = ground.watch.register(start, end - start) {
-                super::fault::fail(start, &error);
+                call_failed("UFFDIO_REGISTER", start, end - start, &error);
             }
             ground.layout.add(start, end);
         }
@@ -66,9 +67,7 @@ impl Inner {
         }
         // Protection does not move along.
         for (start, len) in runs_of(&clean) {
-            if let Err(error) = ground.watch.protect(start, len) {
-                super::fault::fail(start, &error);
-            }
+            ground.protect(start, len);
         }
         mark(to, len, libc::MADV_DODUMP);
         Some(to)

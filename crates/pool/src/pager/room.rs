@@ -11,10 +11,10 @@ use std::ptr;
 use std::sync::MutexGuard;
 
 use super::budget::Frames;
+use super::fatal::discard;
 use super::ranges::Slot;
 use super::{Inner, PAGE};
 use crate::lock::lock;
-use crate::uffd;
 
 /// Most frames that keep their memory while no page is in them.
 const IDLE: usize = 256;
@@ -136,8 +136,7 @@ impl Room {
         let run = |run: &[u32]| (self.bytes(run[0]).addr(), run.len() * PAGE);
         let runs: Vec<(usize, usize)> = free.chunk_by(|a, b| a + 1 == *b).map(run).collect();
         // SAFETY: the room's own memory, of frames that nobody holds.
-        let dropped = unsafe { uffd::discard(&runs) };
-        debug_assert!(dropped.is_ok(), "{dropped:?}");
+        unsafe { discard(&runs) };
         self.free.extend(free.into_iter().rev());
         self.touched = self.used();
     }

@@ -10,9 +10,10 @@ use std::io;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::fatal::discard;
 use super::ranges::{CHUNK_BYTES, CHUNK_PAGES};
 use crate::lock::lock;
-use crate::uffd::{self, Uffd};
+use crate::uffd::Uffd;
 
 /// Most stages: four streams of reads with four chunks each under way or ready.
 const MOST: usize = 16;
@@ -234,7 +235,7 @@ impl Stages {
         // watched.
         let nursery = self.first + (self.count + 1 + stage) * CHUNK_BYTES;
         // SAFETY: memory of the stages, which is the caller's, and holds nothing.
-        let _ = unsafe { uffd::discard(&[(nursery, CHUNK_BYTES)]) };
+        unsafe { discard(&[(nursery, CHUNK_BYTES)]) };
         // SAFETY: as above.
         let result =
             unsafe { libc::syscall(libc::SYS_madvise, nursery, CHUNK_BYTES, libc::MADV_POPULATE_WRITE) };
@@ -243,7 +244,7 @@ impl Stages {
         let moved = populated.and_then(|()| unsafe { carry(watch, self.address(stage), nursery) }.1);
         if moved.is_err() {
             // SAFETY: as above; what is in either is nobody's.
-            let _ = unsafe { uffd::discard(&[(nursery, CHUNK_BYTES), (self.address(stage), CHUNK_BYTES)]) };
+            unsafe { discard(&[(nursery, CHUNK_BYTES), (self.address(stage), CHUNK_BYTES)]) };
         }
         moved?;
         self.set_holds(stage, true);
@@ -253,8 +254,7 @@ impl Stages {
     /// Gives back what a stage, the caller's, has of memory.
     pub(super) fn drop_page(&self, stage: usize) {
         // SAFETY: the stage is the caller's, and what it holds is nobody's.
-        let dropped = unsafe { uffd::discard(&[(self.address(stage), CHUNK_BYTES)]) };
-        debug_assert!(dropped.is_ok(), "{dropped:?}");
+        unsafe { discard(&[(self.address(stage), CHUNK_BYTES)]) };
         if stage < self.count {
             self.set_holds(stage, false);
         }
@@ -287,7 +287,7 @@ pub(super) unsafe fn carry(watch: &Uffd, to: usize, from: usize) -> (usize, io::
     // A fault, even one that brought nothing, leaves a table of small pages behind, into which a huge page cannot move.
     // Dropping nothing drops that (Linux 6.14); where it does not, 512 small pages move.
     // SAFETY: the caller's promise.
-    let _ = unsafe { uffd::discard(&[(to, CHUNK_BYTES)]) };
+    unsafe { discard(&[(to, CHUNK_BYTES)]) };
     watch.transfer(to, from, CHUNK_BYTES)
 }
 

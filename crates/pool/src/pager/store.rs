@@ -21,6 +21,7 @@ use rustix::io::{pread, pwritev};
 use super::PAGE;
 use super::ranges::Slot;
 use crate::lock::lock;
+use crate::message::write_line;
 
 /// Slots of a stretch: 16 MiB.
 const STRETCH: u32 = 4096;
@@ -84,10 +85,10 @@ impl Store {
         let (own, limit) = match open(directory) {
             Ok(own) => (own, self.limit),
             Err(error) => {
-                eprintln!(
+                write_line(format_args!(
                     "deepram: {}: a forked process can have no file there ({error}); what it stores to stays in DRAM",
                     directory.display()
-                );
+                ));
                 (rustix::fs::memfd_create("deepram-none", MemfdFlags::CLOEXEC)?.into(), 0)
             }
         };

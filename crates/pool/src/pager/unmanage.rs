@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::fatal::{call_failed, fatal};
 use super::ranges::Place;
 use super::{Ground, Inner, PAGE, Pager};
 use crate::buffer::AlignedBuf;
@@ -49,7 +50,7 @@ impl Inner {
             Place::Stored(_) | Place::Waiting(_) => out.push(address),
             Place::Fresh | Place::Clean(_) | Place::Dirty => {}
             // Nothing moves while the ground is held for writing.
-            Place::Coming | Place::Leaving => debug_assert!(false, "{page:?} at {address:#x}"),
+            Place::Coming | Place::Leaving => fatal(format_args!("{page:?} moves at {address:#x}")),
         });
         let mut bytes = AlignedBuf::zeroed(PAGE);
         for address in out {
@@ -60,7 +61,7 @@ impl Inner {
                     let read = ground.store.read(slot, &mut bytes);
                     let read = read.or_else(|_| self.read_again(ground, slot, &mut bytes));
                     if let Err(error) = read {
-                        super::fault::fail(address, &error);
+                        call_failed("pread", address, PAGE, &error);
                     }
                     ground.store.give_up(slot);
                     self.frames.take(1);
@@ -79,8 +80,8 @@ impl Inner {
             page.place = Place::Dirty;
             (page.ahead, page.trigger) = (false, None);
             lock(&self.policy).insert((address / PAGE) as u64);
-            let installed = ground.install(address, &bytes, false);
-            debug_assert_eq!(installed, 1, "a managed page can be installed");
+            // What is not mapped any more the caller meets at once.
+            ground.install(address, &bytes, false);
         }
     }
 }

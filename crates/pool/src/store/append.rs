@@ -317,6 +317,8 @@ impl Store {
 
     /// Takes the checksums of a filled batch and starts or, for a commit, carries out its write.
     fn submit_batch(&self, log: &mut Log, plan: Plan, items: &[WriteItem]) -> Result<Batch> {
+        // If not, it may not have been filled.
+        self.ensure_sound()?;
         let segment = self.geometry.segment_bytes();
         let Plan { stream, seq, head, metas, placed, mut buffer } = plan;
         let len = (1 + placed.len()) * segment;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicI64;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use deepram_core::page_table::MAX_STAMP;
 use deepram_core::{Bytes, Epoch, PageId, Retention, SegmentSize, Status, Volume, VolumeConfig};
@@ -204,6 +204,7 @@ impl Store {
             }),
             lines: super::lines::Lines::default(),
             flushes: super::durable::Flushes::default(),
+            stopped: OnceLock::new(),
             room: AtomicI64::new(0),
             counters,
         };

@@ -54,11 +54,19 @@ impl Flushes {
 }
 
 impl Store {
-    /// An error once a panic has left what a lock of the store protects: nothing may be written from that.
+    /// Nothing is written from now on, also not by who has begun: the memory that it would be copied from cannot be had.
+    pub(crate) fn stop(&self, why: &str) {
+        self.stopped.get_or_init(|| why.to_owned());
+    }
+
+    /// An error once the store is stopped, or a panic has left what one of its locks protects: nothing may be written from that.
     ///
     /// # Errors
     /// [`PoolError::Stopped`].
     pub(crate) fn ensure_sound(&self) -> Result<()> {
+        if let Some(why) = self.stopped.get() {
+            return Err(PoolError::Stopped { why: why.clone() });
+        }
         if self.log.is_poisoned() || self.tables.is_poisoned() || self.lines.is_poisoned() {
             let why =
                 format!("a thread panicked while it changed the tables or logs of {}", self.device.name());

@@ -29,7 +29,7 @@ mod summary;
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::AtomicI64;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use deepram_core::{Addr, ChunkId, Epoch, PageId, SegmentSize, Volume, VolumeError};
 use uuid::Uuid;
@@ -62,6 +62,8 @@ pub(crate) struct Store {
     log: Mutex<Log>,
     lines: lines::Lines,
     flushes: durable::Flushes,
+    /// Why nothing is written any more, if so.
+    stopped: OnceLock<String>,
     /// Slots that may yet be filled with new segments; see `space.rs`.
     room: AtomicI64,
     counters: Arc<Counters>,

@@ -20,6 +20,7 @@ use super::super::stats::add;
 use super::super::{Inner, PAGE};
 use super::ahead::Ahead;
 use super::{DATA, Segment, Table, WINDOW};
+use crate::message::write_line;
 
 /// Windows that are asked about together, when most of a large file is empty.
 pub(super) const GROUP: usize = 64;
@@ -183,9 +184,9 @@ impl Clock {
             if let Err(error) = self.segment.write(window, all) {
                 add(&inner.counters.failures, 1);
                 self.segment.failed.store(true, Relaxed);
-                eprintln!(
+                write_line(format_args!(
                     "deepram: shared memory cannot be written ({error}); it stays in DRAM beyond the budget"
-                );
+                ));
                 break;
             }
             let (offset, len) = self.segment.place(window, 1);
