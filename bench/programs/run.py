@@ -47,8 +47,8 @@ def arguments():
     parser.add_argument("--rate", type=float, default=2000, help="requests a second to the servers (2000)")
     parser.add_argument("--seconds", type=float, default=8, help="how long a mix of requests goes on (8)")
     parser.add_argument("--beside", type=size,
-                        help="room in both groups for what is not paged: code, page cache, stacks (DRAM / 16 + 8MiB; "
-                             "some programs: two or four times that)")
+                        help="room in both groups for what is not paged: code, page cache, page tables (DRAM / 16 and "
+                             "8MiB, 20MiB or 100MiB, by program)")
     parser.add_argument("--swap-limit", choices=["group", "dram"], default="group",
                         help="limit of the group that swaps: as deepram's group, or --dram alone")
     parser.add_argument("--deepram", type=Path, default=HERE.parent.parent / "target/release/deepram")
@@ -108,9 +108,8 @@ def once(program, work, kind):
 
 def every_way(program, settings, tools, folder):
     """All runs of a program, as rows."""
-    dram = max(settings.dram // program.DIVIDE, LEAST)
-    beside = program.BESIDE * (dram // 16 + (8 << 20)) if settings.beside is None else settings.beside
-    group = dram + beside
+    dram = max(int(settings.dram * program.DRAM), LEAST)
+    group = dram + (dram // 16 + (program.ROOM << 20) if settings.beside is None else settings.beside)
     limits = {"dram": dram, "group": group, "swap_bytes": group if settings.swap_limit == "group" else dram}
     local = argparse.Namespace(**{**vars(settings), **limits})
     work = Work(local, tools, folder, dram, int(dram * settings.scale))

@@ -39,7 +39,7 @@ class Tools:
         self.paths, self.missing = {}, {}
         self.root = root = folder / "root"
         self._searched = [root / "usr/bin", root / "usr/sbin"]
-        self._libraries = [root / "usr/lib" / f"{os.uname().machine}-linux-gnu"]
+        self._libraries = [root / lib / f"{os.uname().machine}-linux-gnu" for lib in ("usr/lib", "lib")]
 
     #: What the environment of unpacked programs must have.
     @property

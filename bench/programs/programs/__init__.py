@@ -1,8 +1,8 @@
 """The programs. Each has
 
 - NAME, and NEEDS: the tools that it takes;
-- DIVIDE: what the DRAM is divided by for it, where a program cannot use four times as much in reasonable time, and for suites of tests;
-- BESIDE: 1, or more where it needs that many times as much room beside its DRAM: much code, or page cache that has to be written back;
+- DRAM: its DRAM over `--dram`: less than 1 where a program cannot use as much in reasonable time, and for suites of tests;
+- ROOM: MiB in both groups for what is not anonymous memory: code, page cache that has to be written back;
 - prepare(work): makes its input once, without a limit;
 - run(work, way): runs it, and returns an Outcome.
 """

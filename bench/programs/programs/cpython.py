@@ -6,7 +6,7 @@ from harness.tools import INPUTS
 from harness.ways import Failed
 from harness.work import suite
 
-NAME, NEEDS, DIVIDE, BESIDE = "cpython-tests", ["cpython-tests"], 4, 2
+NAME, NEEDS, DRAM, ROOM = "cpython-tests", ["cpython-tests"], 1 / 4, 20
 MODULES = ["test_mmap", "test_threading", "multiprocessing_fork", "test_subprocess", "test_signal", "test_socket"]
 
 

@@ -5,7 +5,7 @@ import json
 from harness.ways import Failed
 from harness.work import Outcome
 
-NAME, NEEDS, DIVIDE, BESIDE = "fio", ["fio"], 1, 2
+NAME, NEEDS, DRAM, ROOM = "fio", ["fio"], 1, 20
 #: Engine, direct: a request's buffer is read and written by the kernel, by its threads, or by copying.
 JOBS = [("libaio", 1), ("io_uring", 1), ("psync", 0)]
 DEPTH = 16

@@ -6,7 +6,7 @@ import sys
 from harness.tools import INPUTS
 from harness.work import job
 
-NAME, NEEDS, DIVIDE, BESIDE = "gcc", ["gcc"], 2, 1
+NAME, NEEDS, DRAM, ROOM = "gcc", ["gcc"], 1 / 2, 8
 MIB = 1 << 20
 
 

@@ -6,7 +6,7 @@ import sys
 from harness.tools import INPUTS
 from harness.work import Outcome, digest
 
-NAME, NEEDS, DIVIDE, BESIDE = "git-gc", ["git"], 1, 2
+NAME, NEEDS, DRAM, ROOM = "git-gc", ["git"], 1, 20
 #: Bytes of an object, and how many versions git compares each with: all of these are in memory, with an index, by thread.
 OBJECT, WINDOW, THREADS = 1 << 20, 24, 2
 OPTIONS = ["-c", f"pack.window={WINDOW}", "-c", f"pack.threads={THREADS}", "-c", "gc.auto=0", "-c", "core.bigFileThreshold=1g"]

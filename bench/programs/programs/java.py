@@ -11,7 +11,7 @@ MIB = 1 << 20
 class Collected:
     """The program under one collector."""
 
-    NEEDS, DIVIDE, BESIDE = ["java", "javac"], 1, 2
+    NEEDS, DRAM, ROOM = ["java", "javac"], 1, 20
 
     def __init__(self, name, option):
         self.NAME, self._option = name, option

@@ -10,10 +10,10 @@ THREADS = {"POLARS_MAX_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THRE
 class Script:
     """A script of inputs/, run by the tool that has its library."""
 
-    DIVIDE = 1
+    DRAM, ROOM = 2, 100
 
-    def __init__(self, name, tool, script, beside, options=(), env=None):
-        self.NAME, self.NEEDS, self.BESIDE = name, [tool], beside
+    def __init__(self, name, tool, script, options=(), env=None):
+        self.NAME, self.NEEDS = name, [tool]
         self._script, self._options, self._env = script, options, {**THREADS, **(env or {})}
 
     def prepare(self, work):
@@ -24,12 +24,12 @@ class Script:
         return job(way, argv, work.settings.patience, env=self._env)
 
 
-#: Name, tool, script, room beside the DRAM: their libraries are 60 to 200 MiB of code.
+#: Name, tool, script. Their libraries are 60 to 200 MiB of code, and take as much DRAM before there are data.
 ALL = [
-    Script("pandas", "pandas", "pandas_frames.py", 2),
-    Script("polars", "polars", "polars_frames.py", 4),
-    Script("duckdb", "duckdb", "duckdb_queries.py", 4),
-    Script("scikit-learn", "sklearn", "sklearn_models.py", 4),
-    Script("xgboost", "xgboost", "xgboost_model.py", 4, env={"OMP_NUM_THREADS": "2"}),
-    Script("node", "node", "heap.js", 4, options=["--max-old-space-size=8192"]),
+    Script("pandas", "pandas", "pandas_frames.py"),
+    Script("polars", "polars", "polars_frames.py"),
+    Script("duckdb", "duckdb", "duckdb_queries.py"),
+    Script("scikit-learn", "sklearn", "sklearn_models.py"),
+    Script("xgboost", "xgboost", "xgboost_model.py", env={"OMP_NUM_THREADS": "2"}),
+    Script("node", "node", "heap.js", options=["--max-old-space-size=8192"]),
 ]

@@ -4,7 +4,7 @@ import shutil
 
 from harness.work import job
 
-NAME, NEEDS, DIVIDE, BESIDE = "make", ["memcached-tests", "make", "gcc"], 2, 2
+NAME, NEEDS, DRAM, ROOM = "make", ["memcached-tests", "make", "gcc"], 1 / 2, 20
 
 
 def prepare(work):

@@ -3,7 +3,7 @@
 from harness.tools import INPUTS
 from harness.work import job
 
-NAME, NEEDS, DIVIDE, BESIDE = "numpy", ["numpy"], 1, 2
+NAME, NEEDS, DRAM, ROOM = "numpy", ["numpy"], 1, 20
 
 
 def prepare(work):

@@ -5,7 +5,7 @@ import signal
 from harness.kv import Server
 from harness.work import Outcome
 
-NAME, NEEDS, DIVIDE, BESIDE = "memcached", ["memcached", "kvload"], 1, 1
+NAME, NEEDS, DRAM, ROOM = "memcached", ["memcached", "kvload"], 1, 8
 MIB = 1 << 20
 
 

@@ -6,7 +6,7 @@ import shutil
 from harness.ways import Failed
 from harness.work import suite
 
-NAME, NEEDS, DIVIDE, BESIDE = "memcached-tests", ["memcached-tests", "prove"], 4, 2
+NAME, NEEDS, DRAM, ROOM = "memcached-tests", ["memcached-tests", "prove"], 1 / 4, 20
 #: They sleep for most of a minute and more.
 LEFT_OUT = {"binary-extstore.t", "chunked-extstore.t", "error-extstore.t", "extstore-buckets.t", "extstore-jbod.t"}
 

@@ -9,7 +9,7 @@ import time
 from harness.ways import Failed
 from harness.work import Outcome, digest
 
-NAME, NEEDS, DIVIDE, BESIDE = "postgres", ["postgres", "setpriv"], 1, 4
+NAME, NEEDS, DRAM, ROOM = "postgres", ["postgres", "setpriv"], 1, 100
 MIB = 1 << 20
 #: A user that is not root: PostgreSQL refuses to be root.
 USER = 65534

@@ -11,7 +11,7 @@ from harness.kv import Server
 from harness.ways import Failed
 from harness.work import Outcome
 
-NAME, NEEDS, DIVIDE, BESIDE = "redis", ["redis-server", "kvload"], 1, 1
+NAME, NEEDS, DRAM, ROOM = "redis", ["redis-server", "kvload"], 1, 8
 
 
 def prepare(work):

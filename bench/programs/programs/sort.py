@@ -9,7 +9,7 @@ import random
 
 from harness.work import job
 
-NAME, NEEDS, DIVIDE, BESIDE = "sort", ["sort"], 1, 2
+NAME, NEEDS, DRAM, ROOM = "sort", ["sort"], 1, 20
 
 
 def prepare(work):

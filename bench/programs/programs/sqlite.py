@@ -6,7 +6,7 @@ import sys
 from harness.tools import INPUTS
 from harness.work import job
 
-NAME, NEEDS, DIVIDE, BESIDE = "sqlite", ["sqlite3"], 1, 1
+NAME, NEEDS, DRAM, ROOM = "sqlite", ["sqlite3"], 1, 8
 
 
 def prepare(work):

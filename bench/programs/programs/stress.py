@@ -3,7 +3,7 @@
 from harness.ways import Failed
 from harness.work import Outcome
 
-NAME, NEEDS, DIVIDE, BESIDE = "stress-ng", ["stress-ng"], 1, 1
+NAME, NEEDS, DRAM, ROOM = "stress-ng", ["stress-ng"], 1, 8
 SECONDS = 20
 
 
