@@ -39,7 +39,9 @@ class Tools:
         self.paths, self.missing = {}, {}
         self.root = root = folder / "root"
         self._searched = [root / "usr/bin", root / "usr/sbin"]
-        self._libraries = [root / lib / f"{os.uname().machine}-linux-gnu" for lib in ("usr/lib", "lib")]
+        common = [root / lib / f"{os.uname().machine}-linux-gnu" for lib in ("usr/lib", "lib")]
+        # fio's package finds its libraries there by their absolute path.
+        self._libraries = [*common, common[0] / "ceph"]
 
     #: What the environment of unpacked programs must have.
     @property

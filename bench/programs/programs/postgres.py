@@ -11,7 +11,7 @@ from harness.work import Outcome, digest
 
 NAME, NEEDS, DRAM, ROOM = "postgres", ["postgres", "setpriv"], 1, 100
 MIB = 1 << 20
-#: A user that is not root: PostgreSQL refuses to be root.
+#: A user that is not root: PostgreSQL refuses to be root. It keeps the capability that userfaultfd asks for.
 USER = 65534
 TRANSACTIONS = 800
 QUERY = """SET work_mem = '{memory}MB'; SET max_parallel_workers_per_gather = 0;
@@ -23,7 +23,8 @@ SELECT sum(r) FROM (SELECT aid * (row_number() OVER (ORDER BY md5(aid::text)) % 
 
 
 def _as_user(work, argv):
-    drop = [] if os.getuid() else [work.path("setpriv"), f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
+    drop = [] if os.getuid() else [work.path("setpriv"), f"--reuid={USER}", f"--regid={USER}", "--clear-groups",
+                                     "--inh-caps=+sys_ptrace", "--ambient-caps=+sys_ptrace"]
     return [str(word) for word in [*drop, *argv]]
 
 
