@@ -14,6 +14,19 @@ import sys
 import types
 import unittest
 
+#: Parts of the names of tests that are left out: they wait for ever where a machine has only a half of vsock, or send
+#: signals or wait for a signal for half a minute.
+LEFT_OUT = ("VSOCK", "StressTest", "test_siginterrupt_off")
+
+
+def chosen(tests):
+    """The tests of a suite, without those that are left out."""
+    for test in tests:
+        if isinstance(test, unittest.TestSuite):
+            yield unittest.TestSuite(chosen(test))
+        elif not any(part in test.id() for part in LEFT_OUT):
+            yield test
+
 
 class Result(unittest.TestResult):
     """Writes every result at once, so that a crash or a hang leaves what was before it."""
@@ -79,7 +92,7 @@ def one(name, out):
     else:
         module = importlib.import_module(f"test.{name}")
     set_up = getattr(module, "setUpModule", None)
-    tests = unittest.defaultTestLoader.loadTestsFromModule(module)
+    tests = unittest.TestSuite(chosen(unittest.defaultTestLoader.loadTestsFromModule(module)))
     # The suite calls setUpModule itself where classes name the module; the generated ones name another.
     if set_up and name == "multiprocessing_fork":
         set_up()

@@ -6,7 +6,7 @@ from harness.tools import INPUTS
 from harness.ways import Failed
 from harness.work import suite
 
-NAME, NEEDS, DRAM, ROOM = "cpython-tests", ["cpython-tests"], 1 / 4, 20
+NAME, NEEDS, DRAM, ROOM = "cpython-tests", ["cpython-tests"], 1 / 2, 20
 MODULES = ["test_mmap", "test_threading", "multiprocessing_fork", "test_subprocess", "test_signal", "test_socket"]
 
 
@@ -16,8 +16,9 @@ def prepare(work):
 
 def run(work, way):
     results = way.folder / "results"
-    argv = [sys.executable, INPUTS / "cpython_tests.py", results, work.settings.patience / 2, *MODULES]
-    status, seconds = way.finish(argv, work.settings.patience, env={"PYTHONPATH": str(work.path("cpython-tests")),
+    limit = work.settings.patience / 2
+    argv = [sys.executable, INPUTS / "cpython_tests.py", results, limit, *MODULES]
+    status, seconds = way.finish(argv, limit * len(MODULES), env={"PYTHONPATH": str(work.path("cpython-tests")),
                                                                     "TMPDIR": str(way.folder)})
     tests = {}
     for line in results.read_text().splitlines():

@@ -6,7 +6,7 @@ import shutil
 from harness.ways import Failed
 from harness.work import suite
 
-NAME, NEEDS, DRAM, ROOM = "redis-tests", ["redis-tests", "redis-server", "redis-cli", "tclsh"], 1 / 4, 20
+NAME, NEEDS, DRAM, ROOM = "redis-tests", ["redis-tests", "redis-server", "redis-cli", "tclsh"], 1, 20
 UNITS = ["unit/dump", "unit/type/string", "unit/type/list", "unit/type/set", "unit/type/zset", "unit/type/hash",
          "unit/expire", "unit/other", "unit/aofrw", "integration/rdb", "integration/aof", "integration/dismiss-mem"]
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
