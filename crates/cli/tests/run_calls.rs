@@ -159,6 +159,13 @@ fn low_numbers_of_descriptors_are_the_programs() {
 }
 
 #[test]
+fn descriptors_of_other_threads_stay_theirs_while_the_pager_starts() {
+    for how in ["alone", "several"] {
+        agrees("descriptors", "64MiB", &[how, &(12 * MIB).to_string(), "60"]);
+    }
+}
+
+#[test]
 fn limits_of_address_space_and_of_descriptors_are_kept_within() {
     let Some(shadow) = program("shadow") else { return };
     assert!(library().is_file());

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, Pid};
 
+use crate::descriptors::Low;
 use crate::lock::lock;
 use crate::serving;
 
@@ -135,7 +136,7 @@ impl Crew {
         leaders: bool,
         on_failure: OnFailure,
     ) -> io::Result<Self> {
-        let watch = watch.try_clone_to_owned()?;
+        let watch = Low::hold().duplicate(watch)?;
         for Member { poll, home } in &members {
             serving::add_faults(poll, &watch, home.is_none())?;
         }

@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::descriptors::raised;
 use crate::lock::lock;
 
 /// The queue.
@@ -21,7 +22,7 @@ pub(crate) struct Jobs<T> {
 
 impl<T> Jobs<T> {
     pub(crate) fn new() -> io::Result<Self> {
-        let ready = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let ready = raised(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))?;
         Ok(Self { queue: Mutex::default(), waiting: AtomicUsize::new(0), ready })
     }
 

@@ -29,6 +29,7 @@ mod ahead;
 mod buffer;
 mod cache;
 mod crew;
+pub mod descriptors;
 pub mod device;
 mod error;
 mod format;

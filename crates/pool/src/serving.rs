@@ -9,6 +9,7 @@ use rustix::event::epoll;
 use rustix::thread::CpuSet;
 
 use crate::crew::Seat;
+use crate::descriptors::raised;
 
 /// Up to so many processors each has its handler; all of them wake at a fault.
 pub(crate) const FEW: usize = 4;
@@ -47,7 +48,7 @@ pub(crate) fn interests(
     ring: Option<BorrowedFd<'_>>,
 ) -> io::Result<OwnedFd> {
     use epoll::{EventData, EventFlags};
-    let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let poll = raised(|| epoll::create(epoll::CreateFlags::CLOEXEC))?;
     let other = EventData::new_u64(OTHER);
     let exclusive = EventFlags::IN | EventFlags::EXCLUSIVE;
     epoll::add(&poll, jobs, other, exclusive)?;

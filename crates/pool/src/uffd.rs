@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use linux_raw_sys::general as raw;
 use linux_raw_sys::ioctl as raw_ioctl;
 
+use crate::descriptors::{Low, raised};
+
 /// `_IOWR(0xAA, 0x08, struct uffdio_poison)`; linux-raw-sys has the structure but not the number.
 const UFFDIO_POISON: u32 = 0xC020_AA08;
 /// Write-protect, rather than undo that; linux-raw-sys lacks this too.
@@ -92,17 +94,18 @@ impl Uffd {
 
     /// As [`Uffd::new`]; a forked process gets its own from this one ([`Uffd::again`]).
     pub(crate) fn lasting(mode: WatchMode) -> Result<Self, Refusal> {
-        Self::with(mode, device().ok())
+        Self::with(mode, raised(device).ok())
     }
 
     /// One for a forked process, which may have less rights by now.
     pub(crate) fn again(&self, mode: WatchMode) -> Result<Self, Refusal> {
-        let device =
-            self.device.as_ref().map(OwnedFd::try_clone).transpose().map_err(Refusal::Unavailable)?;
-        Self::with(mode, device)
+        let copy = |device: &OwnedFd| Low::hold().duplicate(device.as_fd());
+        let device = self.device.as_ref().map(copy).transpose();
+        Self::with(mode, device.map_err(|error| Refusal::Unavailable(error.into()))?)
     }
 
     fn with(mode: WatchMode, device: Option<OwnedFd>) -> Result<Self, Refusal> {
+        let low = Low::hold();
         let open = |mode| open(mode, device.as_ref());
         let fd = open(mode).map_err(Refusal::Unavailable)?;
         let want = u64::from(raw::UFFD_FEATURE_PAGEFAULT_FLAG_WP);
@@ -113,7 +116,7 @@ impl Uffd {
         let features = want | offered & (poison | transfer | thread);
         api(&fd, features).map_err(|_| Refusal::Features)?;
         let (poisons, transfers) = (features & poison != 0, features & transfer != 0);
-        Ok(Self { fd, poisons, transfers, device })
+        Ok(Self { fd: low.raise(fd), poisons, transfers, device })
     }
 
     /// Whether the kernel moves frames from one place to another ([`Uffd::transfer`]; Linux 6.8).

@@ -1,20 +1,17 @@
 //! Descriptors that the pager needs: programs that close everything they do not know must not close these.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 
-use deepram_pool::pager::first_descriptor;
-use libc::{c_int, c_uint};
+use deepram_pool::descriptors::{all_own, free_numbers, is_own};
+use libc::{c_char, c_int, c_uint};
 
+use crate::inside::{apart, is_inside};
 use crate::kernel::{self, limit};
 use crate::malloc::set_errno;
+use crate::{early, next, setup};
 
 /// With fewer there are none left for the program.
 const LEAST: u64 = 48;
-/// Descriptors below this can be kept open: 64 for each word.
-const WORDS: usize = 1024;
-/// A bit for each: it is ours.
-static OURS: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
-
 /// Whether the process may have enough for the pager and itself.
 ///
 /// # Errors
@@ -26,57 +23,54 @@ pub(crate) fn suffice() -> Result<(), String> {
     }
 }
 
-/// Calls what opens descriptors for the pager: they get high numbers. There is one thread alone.
-pub(crate) fn aloft<T>(open: impl FnOnce() -> T) -> T {
-    let high = first_descriptor();
-    // All low numbers that are free are taken meanwhile.
-    let first = kernel::eventfd();
-    let mut low = Vec::new();
-    let mut next = first;
-    while (0..high).contains(&next) {
-        low.push(next);
-        // SAFETY: a further descriptor of the same, which is closed below.
-        next = unsafe { libc::fcntl(first, libc::F_DUPFD_CLOEXEC, next + 1) };
-    }
-    low.extend((next >= 0).then_some(next));
-    let result = open();
-    for run in low.chunk_by(|a, b| a + 1 == *b) {
-        kernel::close_range(run[0].cast_unsigned(), run[run.len() - 1].cast_unsigned(), 0);
-    }
-    result
+/// The program has made threads that the C library does not know.
+static UNKNOWN_THREADS: AtomicBool = AtomicBool::new(false);
+
+/// Threads that share descriptors are made without the C library's knowledge.
+pub(crate) fn expect_threads() {
+    UNKNOWN_THREADS.store(true, Relaxed);
 }
 
-/// From now on these, and no others, are kept open.
-pub(crate) fn protect(all: &[i32]) {
-    OURS.iter().for_each(|word| word.store(0, Relaxed));
-    all.iter().for_each(|fd| note(*fd, true));
+/// Whether the program has several threads, as far as is known.
+fn has_threads() -> bool {
+    static KNOWN: AtomicPtr<libc::c_void> = AtomicPtr::new(std::ptr::null_mut());
+    // SAFETY: a variable of the C library (glibc 2.32), which any thread may read. Without it there may be some.
+    let alone = next::find(&KNOWN, c"__libc_single_threaded")
+        .is_some_and(|known| unsafe { known.cast::<c_char>().read_volatile() } != 0);
+    !alone || UNKNOWN_THREADS.load(Relaxed)
 }
 
-/// A descriptor is ours from now on, or no longer.
-pub(crate) fn note(fd: i32, is_ours: bool) {
-    let Some(word) = usize::try_from(fd).ok().and_then(|fd| OURS.get(fd / 64)) else { return };
-    let bit = 1 << (fd % 64);
-    if is_ours {
-        word.fetch_or(bit, Relaxed)
-    } else {
-        word.fetch_and(!bit, Relaxed)
-    };
+/// Whether a number that is free may become the pager's at any time. A thread that is alone opens for the pager itself; a child that
+/// uses the memory (`vfork`) has descriptors of its own, and might end with the lock.
+fn may_change() -> bool {
+    !is_inside() && early::is_wanted() && has_threads() && setup::is_here()
 }
 
-pub(crate) fn is_ours(fd: c_int) -> bool {
-    let word = usize::try_from(fd).ok().and_then(|fd| OURS.get(fd / 64));
-    word.is_some_and(|word| word.load(Relaxed) >> (fd % 64) & 1 == 1)
+/// Calls `body` while none does.
+fn at_rest<T>(body: impl FnOnce() -> T + 'static) -> T {
+    // The thread must not wait for a page of its stack, nor a handler of a signal leave it by a jump.
+    apart(|| {
+        let _numbers = free_numbers();
+        body()
+    })
+}
+
+fn is_open(fd: c_int) -> bool {
+    kernel::raw(libc::SYS_fcntl, [fd as usize, libc::F_GETFD as usize, 0, 0, 0, 0]) >= 0
 }
 
 /// The system's.
 #[unsafe(no_mangle)]
 pub extern "C" fn close(fd: c_int) -> c_int {
-    if !crate::inside::is_inside() && is_ours(fd) {
-        // As if it had never been there.
-        set_errno(libc::EBADF);
-        return -1;
+    // What is open is the program's and stays so: closing it may take any time, so that is not done at rest.
+    let may_close =
+        is_inside() || if may_change() { at_rest(move || !is_own(fd) && is_open(fd)) } else { !is_own(fd) };
+    if may_close {
+        return kernel::close(fd);
     }
-    kernel::close(fd)
+    // As if it had never been there.
+    set_errno(libc::EBADF);
+    -1
 }
 
 /// The system's.
@@ -85,23 +79,20 @@ pub extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_in
     if first > last {
         return kernel::close_range(first, last, flags);
     }
+    if may_change() { at_rest(move || close_all(first, last, flags)) } else { close_all(first, last, flags) }
+}
+
+/// All but the pager's own.
+fn close_all(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     let mut from = first;
-    for (n, word) in OURS.iter().enumerate() {
-        let mut bits = word.load(Relaxed);
-        while bits != 0 {
-            let fd = n as c_uint * 64 + bits.trailing_zeros();
-            bits &= bits - 1;
-            if !(from..=last).contains(&fd) {
-                continue;
+    for fd in all_own().filter(|fd| (first..=last).contains(fd)) {
+        if fd > from {
+            let result = kernel::close_range(from, fd - 1, flags);
+            if result != 0 {
+                return result;
             }
-            if fd > from {
-                let result = kernel::close_range(from, fd - 1, flags);
-                if result != 0 {
-                    return result;
-                }
-            }
-            from = fd + 1;
         }
+        from = fd + 1;
     }
     if from <= last { kernel::close_range(from, last, flags) } else { 0 }
 }
@@ -125,7 +116,13 @@ pub extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
 /// The system's.
 #[unsafe(no_mangle)]
 pub extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
-    if is_ours(to) {
+    // Onto a free number at rest; what is open is closed, which may take any time.
+    let done = may_change()
+        .then(|| at_rest(move || (!is_own(to) && !is_open(to)).then(|| kernel::dup3(from, to, flags))));
+    if let Some(Some(done)) = done {
+        return done;
+    }
+    if is_own(to) {
         set_errno(libc::EBUSY);
         return -1;
     }

@@ -1,6 +1,7 @@
 //! What lets a device store to the program's memory by itself: files opened for direct I/O (`O_DIRECT`), and buffers
 //! registered with io_uring. The pager must know before the first of them.
 
+use deepram_pool::descriptors::{Low, is_own};
 use libc::{c_char, c_int, c_uint, c_void};
 
 use crate::inside::enter;
@@ -43,12 +44,15 @@ pub(crate) fn note_control(command: c_int, argument: usize) {
 
 /// Descriptors that are open for that when the pager begins.
 pub(crate) fn note_inherited() {
+    let low = Low::hold();
     let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return };
-    let numbers = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let numbers: Vec<c_int> =
+        open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+    drop(low);
     for fd in numbers {
         // SAFETY: asks for flags; a descriptor that is closed by now has none.
         let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-        if flags >= 0 && !crate::descriptors::is_ours(fd) {
+        if flags >= 0 && !is_own(fd) {
             note_inside(flags);
         }
     }

@@ -6,10 +6,10 @@
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use deepram_pool::descriptors::Low;
 use deepram_pool::pager::{Forking, Pager};
 use libc::{c_char, c_int, c_long, c_void, pid_t};
 
-use crate::descriptors::aloft;
 use crate::inside::{Inside, Quiet, apart};
 use crate::malloc::{errno, set_errno};
 use crate::marks::{Marks, marks};
@@ -24,6 +24,7 @@ struct Held {
     forking: Option<Forking<'static>>,
     _start: MutexGuard<'static, ()>,
     dispatch: MutexGuard<'static, dispatch::Forking>,
+    low: Low,
     heap: heap::Held,
     marks: MutexGuard<'static, Marks>,
     blocks: large::Held,
@@ -139,6 +140,7 @@ fn before() {
     let held = Held {
         forking,
         dispatch,
+        low: Low::hold(),
         heap: HEAP.hold(),
         marks,
         blocks,
@@ -154,24 +156,24 @@ fn take() -> Option<Held> {
 }
 
 fn parent() {
-    let Some(Held { _quiet, _inside, _start, forking, dispatch, heap, marks, blocks }) = take() else {
+    let Some(Held { _quiet, _inside, _start, forking, dispatch, low, heap, marks, blocks }) = take() else {
         return;
     };
-    drop((heap, dispatch, marks, blocks));
+    drop((heap, low, dispatch, marks, blocks));
     if let Some(forking) = forking {
         forking.parent();
     }
 }
 
 fn child() {
-    let Some(Held { _quiet, _inside, _start, forking, mut dispatch, heap, mut marks, blocks }) = take()
+    let Some(Held { _quiet, _inside, _start, forking, mut dispatch, low, heap, mut marks, blocks }) = take()
     else {
         return;
     };
     dispatch.in_child();
     helpers::forget();
     users::forget();
-    drop((heap, dispatch, blocks));
+    drop((heap, low, dispatch, blocks));
     setup::moved();
     let left_out = std::mem::take(&mut marks.left_out);
     for (start, end) in left_out.iter() {
@@ -180,7 +182,7 @@ fn child() {
     let wiped = marks.wiped.clone();
     drop(marks);
     let Some(forking) = forking else { return };
-    match aloft(|| forking.child(&left_out, &wiped)) {
+    match forking.child(&left_out, &wiped) {
         Ok(pager) => setup::install(pager),
         Err(error) => {
             setup::complain(&format!("a forked child cannot page its memory ({error}); it ends here"));

@@ -7,6 +7,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering::Relaxed};
 
+use deepram_pool::descriptors::Low;
+
 use crate::{inside, kernel, next, users};
 
 /// Most threads of a process.
@@ -60,6 +62,7 @@ pub(crate) fn look() {
     if there || io::Error::last_os_error().raw_os_error() != Some(libc::ENOENT) {
         return;
     }
+    let _low = Low::hold();
     let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return };
     // The kernel's for a ring run nothing of the program, and end when nobody else is left.
     let is_thread = |path: PathBuf| {

@@ -137,11 +137,6 @@ pub(crate) fn limit(of: libc::__rlimit_resource_t) -> u64 {
     limit.rlim_cur
 }
 
-/// A new descriptor, or -1.
-pub(crate) fn eventfd() -> c_int {
-    call(libc::SYS_eventfd2, [0, libc::EFD_CLOEXEC as usize, 0, 0, 0, 0]) as c_int
-}
-
 pub(crate) fn close(fd: c_int) -> c_int {
     call(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) as c_int
 }

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use deepram_pool::descriptors::{keep_only, note};
 use deepram_pool::message::write_line;
 use deepram_pool::pager::{Notice, Pager, PagerOptions, SharedBudget};
 
-use crate::descriptors::{self, aloft};
 use crate::inside::Inside;
-use crate::{early, helpers, malloc, memory};
+use crate::{descriptors, early, helpers, malloc, memory};
 
 static PAGER: AtomicPtr<Pager> = AtomicPtr::new(std::ptr::null_mut());
 /// Whose pager that is.
@@ -26,7 +26,7 @@ pub(crate) fn pager() -> Option<&'static Pager> {
 
 /// Makes this the process's pager, for good.
 pub(crate) fn install(pager: Pager) {
-    descriptors::protect(&pager.descriptors());
+    keep_only(&pager.descriptors());
     PROCESS.store(std::process::id(), Ordering::Relaxed);
     PAGER.store(Box::into_raw(Box::new(pager)), Ordering::Release);
 }
@@ -74,7 +74,6 @@ pub(crate) fn begin() {
     options.keep = true;
     options.spawn = Some(helpers::start);
     options.look = Some(helpers::look);
-    options.on_descriptor = Some(descriptors::note);
     if let Some(name) = variable(c"DEEPRAM_RUN_POLICY") {
         match String::from_utf8_lossy(name).parse() {
             Ok(policy) => options.policy = policy,
@@ -89,7 +88,7 @@ pub(crate) fn begin() {
     options.record = variable(c"DEEPRAM_RUN_RECORD").map(path);
     let shared = variable(c"DEEPRAM_RUN_SHARED").map(path);
     if let Some(number) = shared.as_deref().and_then(SharedBudget::inherited_number) {
-        descriptors::note(number, true);
+        note(number, true);
     }
     if is_main()
         && let Err(error) = descriptors::suffice()
@@ -148,10 +147,9 @@ pub(crate) fn start() -> Option<&'static Pager> {
     }
     let (mut options, path) = WANTED.lock().unwrap_or_else(PoisonError::into_inner).take()?;
     // Also where there is no pager: what is said once a run is known there.
-    options.shared = path.as_deref().and_then(|path| aloft(|| shared(path)));
+    options.shared = path.as_deref().and_then(shared);
     let budget = options.shared;
-    let new = descriptors::suffice()
-        .and_then(|()| aloft(|| Pager::new(options)).map_err(|error| error.to_string()));
+    let new = descriptors::suffice().and_then(|()| Pager::new(options).map_err(|error| error.to_string()));
     malloc::use_arenas(true);
     match new {
         Ok(new) => early::hand_over(|early| {
@@ -162,6 +160,7 @@ pub(crate) fn start() -> Option<&'static Pager> {
         }),
         Err(error) => {
             early::give_up();
+            keep_only(&budget.map_or(Vec::new(), |budget| budget.descriptors().to_vec()));
             unpaged(budget, &error);
         }
     }

@@ -223,7 +223,7 @@ impl Kernel for Linux {
     }
 
     fn ring(&self, entries: u32, quiet: bool) -> Option<Box<dyn Ring>> {
-        let ring = if quiet { ring::ring(entries) } else { IoUring::new(entries).ok() }?;
+        let ring = if quiet { ring::ring(entries) } else { ring::plain(entries).ok() }?;
         Some(Box::new(OwnRing { ring, unsent: VecDeque::new(), under_way: 0, refused: false }))
     }
 }

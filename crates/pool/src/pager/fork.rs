@@ -14,8 +14,9 @@ use deepram_core::cache::Replacement;
 
 use super::ranges::{Layout, Place};
 use super::sharing::{Sharing, Table};
-use super::{Ground, Inner, PAGE, Pager, Parts, Room, Spans, raised, runs_of};
+use super::{Ground, Inner, PAGE, Pager, Parts, Room, Spans, runs_of};
 use crate::crew::{Crew, Unkept};
+use crate::descriptors::{Low, Own};
 use crate::lock::lock;
 use crate::uffd::{self, WatchMode};
 
@@ -31,9 +32,9 @@ pub struct Forking<'a> {
     room: MutexGuard<'a, Room>,
     /// Frames that the stages hold, which the child does not have.
     staged: usize,
-    reader: OwnedFd,
+    reader: Own,
     /// Whoever holds it may read the store; closed by `exec`, and when the process ends.
-    writer: OwnedFd,
+    writer: Own,
 }
 
 impl Pager {
@@ -42,8 +43,10 @@ impl Pager {
     /// # Errors
     /// There are no descriptors left for a pipe.
     pub fn forking(&self) -> io::Result<Forking<'_>> {
+        let low = Low::hold();
         let (reader, writer) = io::pipe()?;
-        let (reader, writer) = (raised(reader.into()), raised(writer.into()));
+        let [reader, writer] = [OwnedFd::from(reader), writer.into()].map(|fd| Own::from(low.raise(fd)));
+        drop(low);
         let unkept = self.inner.crew.get().map(Crew::hold);
         let ground = self.inner.write();
         self.inner.split_dirty(&ground);

@@ -7,6 +7,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::BATCH;
 use crate::ahead::Window;
+use crate::descriptors::raised;
 use crate::jobs;
 
 /// At most [`BATCH`] pages to be read.
@@ -26,7 +27,7 @@ pub(super) struct Jobs {
 
 impl Jobs {
     pub(super) fn new() -> io::Result<Self> {
-        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let stop = raised(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))?;
         Ok(Self { queue: jobs::Jobs::new()?, stop })
     }
 

@@ -6,6 +6,8 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 
+use crate::descriptors::raised;
+
 /// The files, as far as there are any.
 #[derive(Debug)]
 pub(super) struct Kernel {
@@ -15,7 +17,7 @@ pub(super) struct Kernel {
 
 impl Kernel {
     pub(super) fn open() -> Self {
-        let open = |name| File::open(name).ok();
+        let open = |name| raised(|| File::open(name)).ok().map(File::from);
         Self { sizes: open("/proc/self/statm"), memory: open("/proc/self/mem") }
     }
 

@@ -63,7 +63,6 @@ mod tests;
 mod tests_huge;
 
 use std::io;
-use std::os::fd::{OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -242,8 +241,6 @@ pub struct PagerOptions {
     pub spawn: Option<SpawnThread>,
     /// Called ten times a second by a thread of the pager.
     pub look: Option<fn()>,
-    /// Told of a descriptor of shared memory when it is opened (`true`), and just before it is closed.
-    pub on_descriptor: Option<fn(i32, bool)>,
 }
 
 impl PagerOptions {
@@ -265,7 +262,6 @@ impl PagerOptions {
             record: None,
             spawn: None,
             look: None,
-            on_descriptor: None,
         }
     }
 
@@ -830,23 +826,6 @@ impl Inner {
         self.nudge();
         Ok(())
     }
-}
-
-/// Where descriptors go: programs count on the low numbers, shells on most up to 255.
-const HIGH: RawFd = 768;
-/// And so far below the limit, where that is less.
-const BELOW_LIMIT: u64 = 128;
-
-/// The lowest number that a descriptor of the pager's should have here.
-#[must_use]
-pub fn first_descriptor() -> RawFd {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
-    RawFd::try_from(limit.saturating_sub(BELOW_LIMIT)).unwrap_or(HIGH).min(HIGH)
-}
-
-/// The same file by a high number, if there is one left.
-fn raised(low: OwnedFd) -> OwnedFd {
-    rustix::io::fcntl_dupfd_cloexec(&low, first_descriptor()).unwrap_or(low)
 }
 
 /// Neighbouring pages, sorted, as ranges (start, length).

@@ -15,6 +15,7 @@ use std::sync::{Mutex, MutexGuard};
 use super::shared::now_ns;
 use super::stats::add;
 use super::{Inner, PAGE, PagerOptions};
+use crate::descriptors::raised;
 use crate::lock::lock;
 use crate::message::write_line;
 
@@ -110,9 +111,9 @@ impl Recorder {
         let (name, mut file) = (0..FILES)
             .find_map(|n| {
                 let name = folder.join(format!("{pid}-{n}"));
-                match File::create_new(&name) {
+                match raised(|| File::create_new(&name)) {
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
-                    result => Some(result.map(|file| (name, file))),
+                    result => Some(result.map(|file| (name, File::from(file)))),
                 }
             })
             .unwrap_or_else(|| Err(io::ErrorKind::AlreadyExists.into()))?;

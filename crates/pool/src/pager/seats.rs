@@ -7,13 +7,14 @@
 //! it again now and then, and takes another if it is somebody else's by then.
 
 use std::io;
-use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::PAGE;
 use super::budget::{BudgetMemory, PROCESSES};
 use super::shared::BudgetReading;
-use super::{PAGE, first_descriptor};
+use crate::descriptors::Low;
 use crate::lock::lock;
 
 /// The byte that the maker has locked.
@@ -46,8 +47,7 @@ pub struct SharedBudget {
 impl SharedBudget {
     /// It lives as long as the process, and so do its descriptors.
     pub(super) fn new(memory: &'static BudgetMemory, file: OwnedFd) -> io::Result<&'static Self> {
-        let duplicate = |from| rustix::io::fcntl_dupfd_cloexec(&file, from);
-        let until_exec = duplicate(first_descriptor()).or_else(|_| duplicate(0))?.into_raw_fd();
+        let until_exec = Low::hold().duplicate(file.as_fd())?.into_raw_fd();
         let file = file.into_raw_fd();
         Ok(Box::leak(Box::new(Self { memory, file, until_exec, own: Mutex::new([false; PROCESSES]) })))
     }
@@ -67,7 +67,8 @@ impl SharedBudget {
     }
 
     /// Its descriptors, the one that children inherit first.
-    pub(super) fn descriptors(&self) -> [RawFd; 2] {
+    #[must_use]
+    pub fn descriptors(&self) -> [RawFd; 2] {
         [self.file, self.until_exec]
     }
 

@@ -14,10 +14,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::FdFlags;
 
+use super::PagerStats;
 use super::budget::BudgetMemory;
 use super::seats::{self, SharedBudget};
 use super::stats::FINGERPRINT;
-use super::{PagerStats, raised};
+use crate::descriptors::{self, Low, raised};
 
 /// The name of the memory, as `/proc/PID/fd` shows it.
 pub const BUDGET_NAME: &str = "deepram-budget";
@@ -52,7 +53,8 @@ impl SharedBudget {
     /// # Errors
     /// The kernel refuses the memory.
     pub fn create(dram: u64) -> io::Result<&'static Self> {
-        let memory = rustix::fs::memfd_create(BUDGET_NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let memory = raised(|| rustix::fs::memfd_create(BUDGET_NAME, flags))?;
         rustix::fs::ftruncate(&memory, size_of::<BudgetMemory>() as u64)?;
         rustix::fs::fcntl_add_seals(&memory, SEALS)?;
         // SAFETY: a new mapping of the whole of a file that keeps its size, never undone; a budget is made of
@@ -62,7 +64,7 @@ impl SharedBudget {
         for (place, value) in budget.header.iter().zip(HEADER) {
             place.store(value, Relaxed);
         }
-        let new = Self::new(budget, raised(memory))?;
+        let new = Self::new(budget, memory)?;
         new.sign();
         Ok(new)
     }
@@ -85,10 +87,18 @@ impl SharedBudget {
         if let Some((budget, memory)) = number.and_then(inherited) {
             return Self::new(budget, memory);
         }
+        let low = Low::hold();
         let memory = File::options().read(true).write(true).open(path)?;
         let budget = check(memory.as_fd())?;
-        let placed = number.and_then(|number| placed(memory.as_fd(), number));
-        Self::new(budget, placed.unwrap_or_else(|| raised(memory.into())))
+        let memory = match number.and_then(|number| placed(memory.as_fd(), number)) {
+            Some(placed) => {
+                drop(memory);
+                placed
+            }
+            None => low.raise(memory),
+        };
+        drop(low);
+        Self::new(budget, memory)
     }
 }
 
@@ -97,6 +107,7 @@ fn placed(memory: BorrowedFd<'_>, number: RawFd) -> Option<OwnedFd> {
     let placed = rustix::io::fcntl_dupfd_cloexec(memory, number).ok()?;
     (placed.as_raw_fd() == number).then_some(())?;
     rustix::io::fcntl_setfd(&placed, FdFlags::empty()).ok()?;
+    descriptors::note(number, true);
     Some(placed)
 }
 
@@ -237,7 +248,7 @@ mod tests {
         let link = link.path().join("0");
         std::os::unix::fs::symlink(path(inherited), &link).unwrap();
         let opened = SharedBudget::open(&link).unwrap();
-        assert!(opened.descriptors()[0] >= crate::pager::first_descriptor());
+        assert!(opened.descriptors()[0] >= descriptors::first());
         assert_eq!(opened.read(), budget.read());
         for nothing in ["/nowhere/0", "/nowhere/-1", "/nowhere/99999", "/nowhere/x", "/"] {
             assert!(SharedBudget::open(nothing.as_ref()).is_err(), "{nothing}");

@@ -26,7 +26,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::{Inner, PAGE, Pager, raised};
+use super::{Inner, PAGE, Pager};
+use crate::descriptors::{Own, raised};
 use crate::lock::lock;
 use crate::uffd;
 
@@ -44,7 +45,7 @@ struct Control {
 
 /// A file, and what this process knows of it.
 struct Segment {
-    file: OwnedFd,
+    file: Own,
     /// The file's first page.
     control: &'static Control,
     /// Bytes of memory.
@@ -53,7 +54,6 @@ struct Segment {
     counted: AtomicUsize,
     /// Its disk failed: what is in memory stays there.
     failed: AtomicBool,
-    on_descriptor: Option<fn(RawFd, bool)>,
 }
 
 /// Where a part of a file is mapped.
@@ -87,7 +87,7 @@ pub(super) struct Sharing {
 /// The kernel does not tell what it caches of a file (Linux 6.5), or the file system does not give space
 /// ahead, or is in memory itself.
 pub fn can_share(directory: &Path) -> io::Result<()> {
-    Segment::create(directory, PAGE, u64::MAX, None).map(drop)
+    Segment::create(directory, PAGE, u64::MAX).map(drop)
 }
 
 /// Whether the directory's files lie in memory (`tmpfs`, `ramfs`): what is written to them leaves no DRAM.
@@ -105,12 +105,7 @@ fn is_memory(about: &rustix::fs::StatFs) -> bool {
 }
 
 impl Segment {
-    fn create(
-        directory: &Path,
-        len: usize,
-        limit: u64,
-        on_descriptor: Option<fn(RawFd, bool)>,
-    ) -> io::Result<Self> {
+    fn create(directory: &Path, len: usize, limit: u64) -> io::Result<Self> {
         let size = DATA as u64 + len as u64;
         let refuse = |kind, why: &str| Err(io::Error::new(kind, why));
         let most = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
@@ -118,7 +113,7 @@ impl Segment {
             return refuse(io::ErrorKind::FileTooLarge, "the process may not have files of this size");
         }
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let file = raised(rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)?);
+        let file = Own::from(raised(|| rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR))?);
         let about = rustix::fs::fstatfs(&file)?;
         // What is in memory anyway cannot leave it for there.
         if is_memory(&about) {
@@ -142,11 +137,8 @@ impl Segment {
             let at = rustix::mm::mmap(std::ptr::null_mut(), PAGE, both, MapFlags::SHARED, &file, 0)?;
             &*at.cast::<Control>().cast_const()
         };
-        if let Some(note) = on_descriptor {
-            note(file.as_raw_fd(), true);
-        }
         let (counted, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let segment = Self { file, control, len, counted, failed, on_descriptor };
+        let segment = Self { file, control, len, counted, failed };
         // The maker accounts for it from the first page on; nobody else can hold the lock yet.
         segment.accounts();
         Ok(segment)
@@ -155,10 +147,10 @@ impl Segment {
     /// The same file, in a forked child; whatever else there is of `self` must be forgotten.
     fn twin(&self) -> Self {
         // SAFETY: `self` is forgotten, and so the descriptor is the new one's alone.
-        let file = unsafe { OwnedFd::from_raw_fd(self.file.as_raw_fd()) };
-        let &Self { control, len, on_descriptor, .. } = self;
+        let file = Own::from(unsafe { OwnedFd::from_raw_fd(self.file.as_raw_fd()) });
+        let &Self { control, len, .. } = self;
         let failed = AtomicBool::new(self.failed.load(Relaxed));
-        Self { file, control, len, counted: AtomicUsize::new(0), failed, on_descriptor }
+        Self { file, control, len, counted: AtomicUsize::new(0), failed }
     }
 
     /// Whether this process is the one that accounts for it.
@@ -172,9 +164,6 @@ impl Drop for Segment {
         let at = std::ptr::from_ref(self.control).cast_mut().cast();
         // SAFETY: the mapping that `create` made; the reference ends here. Fails only if it is gone.
         let _ = unsafe { rustix::mm::munmap(at, PAGE) };
-        if let Some(note) = self.on_descriptor {
-            note(self.file.as_raw_fd(), false);
-        }
     }
 }
 
@@ -274,7 +263,7 @@ impl Pager {
         let options = &self.inner.options;
         let held: u64 = self.inner.sharing.lock().segments.iter().map(|segment| segment.len as u64).sum();
         let limit = options.store_limit.saturating_sub(held);
-        let segment = Arc::new(Segment::create(&options.directory, len, limit, options.on_descriptor)?);
+        let segment = Arc::new(Segment::create(&options.directory, len, limit)?);
         let mut table = self.inner.sharing.lock();
         let Some(start) = map(segment.file.as_raw_fd(), DATA) else { return Ok(None) };
         // The kernel would read 128 KiB and more for each page missed, which a tight budget drops unused.

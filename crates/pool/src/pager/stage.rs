@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::fatal::discard;
 use super::ranges::{CHUNK_BYTES, CHUNK_PAGES};
+use crate::descriptors::Low;
 use crate::lock::lock;
 use crate::uffd::Uffd;
 
@@ -91,7 +92,8 @@ impl Stages {
         let may =
             wanted && chunks >= SMALL && watch.transfers() && linux().is_some_and(|version| version >= LINUX);
         let enabled = "/sys/kernel/mm/transparent_hugepage/enabled";
-        let given = if may { std::fs::read_to_string(enabled).unwrap_or_default() } else { String::new() };
+        let read = |_low| std::fs::read_to_string(enabled).unwrap_or_default();
+        let given = if may { read(Low::hold()) } else { String::new() };
         let always = given.contains("[always]");
         let good = always || given.contains("[madvise]");
         let made = if good { map(watch, count).ok() } else { None };

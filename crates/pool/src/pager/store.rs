@@ -10,7 +10,7 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -20,6 +20,7 @@ use rustix::io::{pread, pwritev};
 
 use super::PAGE;
 use super::ranges::Slot;
+use crate::descriptors::{Own, raised};
 use crate::lock::lock;
 use crate::message::write_line;
 
@@ -55,7 +56,7 @@ struct Stretch {
 #[derive(Debug)]
 struct Child {
     /// Readable (end of file) when the child and all it forked have ended or become other programs.
-    ended: OwnedFd,
+    ended: Own,
     /// The slots it may read.
     sees: Vec<[u64; WORDS]>,
     /// Slots of these that have been given up here meanwhile.
@@ -89,7 +90,7 @@ impl Store {
                     "deepram: {}: a forked process can have no file there ({error}); what it stores to stays in DRAM",
                     directory.display()
                 ));
-                (rustix::fs::memfd_create("deepram-none", MemfdFlags::CLOEXEC)?.into(), 0)
+                (raised(|| rustix::fs::memfd_create("deepram-none", MemfdFlags::CLOEXEC))?.into(), 0)
             }
         };
         files.push(Arc::new(own));
@@ -106,7 +107,7 @@ impl Store {
     }
 
     /// Keeps what is on the store for a child, until the pipe's other ends are closed.
-    pub(super) fn keep_for(&self, ended: OwnedFd) {
+    pub(super) fn keep_for(&self, ended: Own) {
         let mut space = lock(&self.space);
         let sees = space.stretches.iter().map(|stretch| stretch.taken).collect();
         space.children.push(Child { ended, sees, kept: Vec::new() });
@@ -221,7 +222,9 @@ impl Store {
 
     /// Descriptors in use.
     pub(super) fn descriptors(&self) -> Vec<i32> {
-        self.files.iter().map(|file| file.as_raw_fd()).collect()
+        let space = lock(&self.space);
+        let pipes = space.children.iter().map(|child| child.ended.as_raw_fd());
+        self.files.iter().map(|file| file.as_raw_fd()).chain(pipes).collect()
     }
 
     /// Bytes of the own file.
@@ -299,7 +302,7 @@ impl Stretch {
     }
 }
 
-fn has_ended(pipe: &OwnedFd) -> bool {
+fn has_ended(pipe: &Own) -> bool {
     let mut fds = [rustix::event::PollFd::new(pipe, rustix::event::PollFlags::IN)];
     let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
     matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(n) if n > 0)
@@ -308,7 +311,9 @@ fn has_ended(pipe: &OwnedFd) -> bool {
 fn open(directory: &Path) -> io::Result<File> {
     let mut options = std::fs::OpenOptions::new();
     options.read(true).write(true);
-    let unnamed = |flags: i32| options.clone().custom_flags(libc::O_TMPFILE | flags).open(directory);
+    let unnamed = |flags: i32| {
+        raised(|| options.clone().custom_flags(libc::O_TMPFILE | flags).open(directory)).map(File::from)
+    };
     match unnamed(libc::O_DIRECT) {
         // A file system without direct transfers: its own cache is then beside ours.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => unnamed(0),
@@ -361,7 +366,7 @@ mod tests {
         let store = Store::create(directory.path(), u64::from(STRETCH) * PAGE as u64).unwrap();
         let (first, _) = store.take(2).unwrap();
         let (reader, writer) = io::pipe().unwrap();
-        store.keep_for(reader.into());
+        store.keep_for(std::os::fd::OwnedFd::from(reader).into());
         store.give_up(Slot { file: 0, number: first });
         let mut left = STRETCH - 2;
         while left > 0 {

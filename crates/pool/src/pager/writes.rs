@@ -7,7 +7,7 @@ use io_uring::{IoUring, opcode, types};
 
 use super::PAGE;
 use super::store::Store;
-use crate::ring::{PAUSE, TRIES, is_passing};
+use crate::ring::{self, PAUSE, TRIES, is_passing};
 
 /// Writes under way at once.
 const DEPTH: usize = 64;
@@ -28,7 +28,7 @@ pub(super) struct Writes {
 impl Writes {
     /// By a ring of its own, if the kernel allows it.
     pub(super) fn new(ring: bool) -> Self {
-        Self { ring: if ring { IoUring::new(DEPTH as u32).ok() } else { None }, refused: false }
+        Self { ring: if ring { ring::plain(DEPTH as u32).ok() } else { None }, refused: false }
     }
 
     /// The ring's descriptor.

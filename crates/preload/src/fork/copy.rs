@@ -14,7 +14,7 @@ use crate::inside::apart;
 use crate::malloc::set_errno;
 use crate::places::unkept;
 use crate::stacks::aside;
-use crate::{early, kernel, next, setup};
+use crate::{descriptors, early, kernel, next, setup};
 
 type Body = extern "C" fn(*mut c_void) -> c_int;
 type Clone = unsafe extern "C" fn(Body, *mut c_void, c_int, *mut c_void, ...) -> c_int;
@@ -86,6 +86,9 @@ pub unsafe extern "C" fn clone(
     // SAFETY: the C library's function of this name.
     let next = unsafe { std::mem::transmute::<*mut c_void, Clone>(found) };
     let Some(body) = body.filter(|_| !stack.is_null()) else { return refuse(libc::EINVAL) };
+    if flags & libc::CLONE_FILES != 0 {
+        descriptors::expect_threads();
+    }
     if flags & libc::CLONE_VM != 0 || !early::is_on() {
         unkept(|| ());
         // SAFETY: the caller's arguments.

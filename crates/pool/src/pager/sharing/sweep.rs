@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
@@ -20,6 +20,7 @@ use super::super::stats::add;
 use super::super::{Inner, PAGE};
 use super::ahead::Ahead;
 use super::{DATA, Segment, Table, WINDOW};
+use crate::descriptors::Own;
 use crate::message::write_line;
 
 /// Windows that are asked about together, when most of a large file is empty.
@@ -58,7 +59,7 @@ struct CacheStat {
 const SYS_CACHESTAT: libc::c_long = 451;
 
 /// Pages of a part of a file that are in DRAM.
-pub(super) fn cached(file: &OwnedFd, offset: usize, len: usize) -> io::Result<usize> {
+pub(super) fn cached(file: &Own, offset: usize, len: usize) -> io::Result<usize> {
     let range = [offset as u64, len as u64];
     let mut counts = CacheStat::default();
     // SAFETY: the range and the counts are of the call's types and outlive it.
