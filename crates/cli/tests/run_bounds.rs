@@ -244,6 +244,15 @@ fn where_there_are_no_groups_the_first_process_that_escapes_is_named_and_no_othe
     assert!(said.contains("(hog-static) takes 100") && said.contains("no memory cgroup"), "{said}");
 }
 
+/// One instruction may need several pages at once: whichever comes must stay until the others are there.
+#[test]
+fn a_store_across_two_pages_ends_though_what_is_not_paged_takes_all_dram() {
+    let Some(across) = program("across") else { return };
+    let across = across.to_str().expect("UTF-8");
+    let output = run(&["--dram", "16MiB", "--", across, "4", "16", "2000"]);
+    assert_eq!(text(&output.stdout), "4 right\n", "{} {}", output.status, text(&output.stderr));
+}
+
 #[test]
 fn a_program_that_cannot_be_paged_is_not_begun() {
     let Some(hog) = program("hog") else { return };

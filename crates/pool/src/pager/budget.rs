@@ -11,6 +11,9 @@ use super::stats::{GAUGES, PagerStats, Row, SHOWN, TOTALS};
 pub(super) const PROCESSES: usize = 512;
 /// Frames that there are for what is paged, whatever tables take.
 const LEAST: usize = 256;
+/// Pages that a process keeps even though all DRAM is taken by what is not paged: one instruction of each of its threads may
+/// need several pages at once, and would never end if each that comes drove out another.
+const FLOOR: usize = 64;
 /// How often a reading is begun anew because a process is just leaving. One that is killed while it leaves
 /// must not stop all readings for good.
 const TRIES: usize = 100;
@@ -269,18 +272,19 @@ impl Frames {
         self.limit.store(limit.max(LEAST), Relaxed);
     }
 
-    /// By how many frames this process is above what it may use, if `more` are to be free. Where processes
+    /// By how many frames this process is above what it may use, if `more` are to be free; [`FLOOR`] pages stay. Where processes
     /// share the budget, one that has less than its part of it may keep what it has.
     pub(super) fn excess(&self, more: usize) -> usize {
-        let (used, limit) = (self.used(), self.limit());
+        let (used, limit, may_leave) = (self.used(), self.limit(), self.paged().saturating_sub(FLOOR));
         let Some((budget, _)) = self.shared() else {
-            return (used + more).saturating_sub(limit);
+            return (used + more).saturating_sub(limit).min(may_leave);
         };
         let unreserved = limit.saturating_sub(self.reserved.load(Relaxed));
         let part = unreserved / self.sharers.load(Relaxed).max(1) as usize;
         (budget.used().max(0) as usize + more)
             .saturating_sub(limit)
             .min(used.saturating_sub(part.saturating_sub(more)))
+            .min(may_leave)
     }
 
     /// Shows the process's figures, and looks who else is there.
