@@ -347,13 +347,26 @@ mod tests {
 
     #[test]
     fn memory_beside_the_paged_takes_frames_from_it() {
-        let budget = shared();
-        let frames = Frames::new(100, Some(budget));
-        frames.take(50);
-        frames.set_beside(40);
-        assert_eq!((frames.excess(20), frames.most_paged(), budget.read().used), (10, 60, 90));
-        frames.set_beside(10);
-        assert_eq!((frames.excess(20), frames.used(), budget.read().used), (0, 60, 60));
+        let budget = SharedBudget::create(1000 << 12).unwrap();
+        let frames = Frames::new(1000, Some(budget));
+        frames.take(500);
+        frames.set_beside(400);
+        assert_eq!((frames.excess(200), frames.most_paged(), budget.read().used), (100, 600, 900));
+        frames.set_beside(100);
+        assert_eq!((frames.excess(200), frames.used(), budget.read().used), (0, 600, 600));
+    }
+
+    #[test]
+    fn a_few_pages_stay_though_all_dram_is_taken_by_what_is_not_paged() {
+        for frames in
+            [Frames::new(1000, None), Frames::new(1000, Some(SharedBudget::create(1000 << 12).unwrap()))]
+        {
+            frames.take(FLOOR + 3);
+            frames.set_beside(2000);
+            assert_eq!(frames.excess(1), 3);
+            frames.give(3);
+            assert_eq!(frames.excess(1), 0);
+        }
     }
 
     #[test]

@@ -310,17 +310,17 @@ mod tests {
 
     #[test]
     fn what_is_reserved_is_nobodys_part_until_its_maker_ends() {
-        let budget = SharedBudget::create(100 << 12).unwrap();
-        assert!(budget.reserve(40 << 12));
-        assert_eq!((budget.unreserved(), budget.memory.reserved()), (60 << 12, (40, 0)));
-        assert_eq!(budget.read().processes, [(std::process::id(), 40)]);
-        let frames = super::super::budget::Frames::new(100, Some(budget));
-        frames.take(70);
+        let budget = SharedBudget::create(1000 << 12).unwrap();
+        assert!(budget.reserve(400 << 12));
+        assert_eq!((budget.unreserved(), budget.memory.reserved()), (600 << 12, (400, 0)));
+        assert_eq!(budget.read().processes, [(std::process::id(), 400)]);
+        let frames = super::super::budget::Frames::new(1000, Some(budget));
+        frames.take(700);
         frames.show(&[0; super::super::stats::SHOWN]);
-        assert_eq!((frames.excess(0), frames.share()), (10, 60));
+        assert_eq!((frames.excess(0), frames.share()), (100, 600));
         // As if it had ended: nobody else has a lock.
         budget.in_child().reap();
-        assert_eq!(budget.unreserved(), 100 << 12);
+        assert_eq!(budget.unreserved(), 1000 << 12);
     }
 
     #[test]
