@@ -27,8 +27,8 @@ use crate::message::write_line;
 pub(super) const GROUP: usize = 64;
 /// Most pages that are dropped before they are counted again.
 const BATCH: usize = 4096;
-/// Pages a second that may arrive, when nothing holds them up: 1 GiB/s.
-const ARRIVING: u64 = 1 << 18;
+/// Pages a second that may arrive, when nothing holds them up: 4 GiB/s.
+const ARRIVING: u64 = 1 << 20;
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(100);
 /// Longest pause where there is little room, but nothing happens.
@@ -195,6 +195,7 @@ impl Clock {
             // Advice: what could not be dropped is counted as being there.
             let _ = rustix::fs::fadvise(&self.segment.file, offset as u64, len, rustix::fs::Advice::DontNeed);
             freed += before.saturating_sub(self.segment.cached(window, 1));
+            self.ahead.follow(&self.segment, inner.frames.limit());
         }
         freed
     }
@@ -244,7 +245,23 @@ impl Inner {
             let room = self.frames.limit().saturating_sub(self.frames.used()) as u64;
             let filled = Duration::from_micros(room.saturating_mul(1_000_000) / ARRIVING);
             let rest = if excess > 0 { Duration::ZERO } else { begun.elapsed() * 20 };
-            std::thread::sleep(filled.max(idle).max(rest).min(LONGEST));
+            self.follow_streams(&mut clocks, filled.max(idle).max(rest).min(LONGEST));
+        }
+    }
+
+    /// Waits, and reads ahead of streams meanwhile.
+    fn follow_streams(&self, clocks: &mut [Clock], pause: Duration) {
+        let end = Instant::now() + pause;
+        while !self.stopping.load(Relaxed) {
+            let soonest = clocks
+                .iter_mut()
+                .filter_map(|clock| clock.ahead.follow(&clock.segment, self.frames.limit()))
+                .min();
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            std::thread::sleep(soonest.map_or(left, |soonest| soonest.max(SHORTEST).min(left)));
         }
     }
 
