@@ -156,7 +156,7 @@ def main():
     if not settings.deepram.exists():
         print(f"{settings.deepram}: not there; cargo build --release -p deepram -p deepram-preload", file=sys.stderr)
         return 2
-    rows, begun, load = [], time.monotonic(), os.getloadavg()
+    rows, begun, load, checked_out = [], time.monotonic(), os.getloadavg(), commit()
     for program in ALL:
         if settings.only and program.NAME not in settings.only:
             continue
@@ -170,7 +170,7 @@ def main():
         table.lines(rows, program.NAME)
     machine = {"processors": os.cpu_count(), "processor": table.processor(), "system": platform.platform(),
                "memory": table.memory(), "load_average": load}
-    result = {"machine": machine, "commit": commit(), "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+    result = {"machine": machine, "commit": checked_out, "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
               "versions": tools.versions(),
               "settings": {name: str(value) for name, value in vars(settings).items()},
               "seconds": round(time.monotonic() - begun, 1), "rows": rows}
