@@ -49,8 +49,9 @@ def arguments():
     parser.add_argument("--beside", type=size,
                         help="room in both groups for what is not paged: code, page cache, page tables (DRAM / 16 and "
                              "8MiB, 20MiB or 100MiB, by program)")
-    parser.add_argument("--swap-limit", choices=["group", "dram"], default="group",
-                        help="limit of the group that swaps: as deepram's group, or --dram alone")
+    parser.add_argument("--swap-limit", choices=["peak", "group", "dram"], default="peak",
+                        help="limit of the group that swaps: the most that was charged to deepram's group, the limit of "
+                             "deepram's group, or --dram alone (peak)")
     parser.add_argument("--deepram", type=Path, default=HERE.parent.parent / "target/release/deepram")
     parser.add_argument("--deepram-option", dest="deepram_options", action="append", default=[],
                         help="a further option of `deepram run`, such as --deepram-option=--policy=lru")
@@ -110,7 +111,7 @@ def every_way(program, settings, tools, folder):
     """All runs of a program, as rows."""
     dram = max(int(settings.dram * program.DRAM), LEAST)
     group = dram + (dram // 16 + (program.ROOM << 20) if settings.beside is None else settings.beside)
-    limits = {"dram": dram, "group": group, "swap_bytes": group if settings.swap_limit == "group" else dram}
+    limits = {"dram": dram, "group": group, "swap_bytes": dram if settings.swap_limit == "dram" else group}
     local = argparse.Namespace(**{**vars(settings), **limits})
     work = Work(local, tools, folder, dram, int(dram * settings.scale))
     try:
@@ -130,7 +131,9 @@ def every_way(program, settings, tools, folder):
 
     add(Way, 0)
     for number in range(settings.rounds):
-        add(Deepram, number)
+        peak = add(Deepram, number).get("peak")
+        if settings.swap_limit == "peak" and peak:
+            local.swap_bytes = min(peak, group)
         if not settings.no_swap:
             add(Swap, number)
     return rows

@@ -40,6 +40,11 @@ pub mod syscall;
 pub mod threads;
 pub mod users;
 
+// The unwinder of panics comes with the library: the loader would need a tenth of a millisecond of each process for
+// `libgcc_s.so`. The name of the linker's own archive.
+#[link(name = "gcc_eh", kind = "static", modifiers = "-bundle,+whole-archive")]
+unsafe extern "C" {}
+
 #[global_allocator]
 static HEAP: heap::Heap = heap::Heap::new();
 

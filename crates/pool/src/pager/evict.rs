@@ -1,7 +1,9 @@
 //! Taking pages out: ahead of need, many at a time, written together.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::fatal::discard;
@@ -96,9 +98,13 @@ impl Inner {
     }
 
     /// Body of an evictor thread. The `first` also looks after what changes slowly.
-    pub(super) fn keep_house(&self, first: bool, writes: &mut Writes) {
+    pub(super) fn keep_house(self: &Arc<Self>, first: bool, writes: &mut Writes) {
         let mut looked: Option<Instant> = None;
+        let mut stagers = Vec::new();
         while !self.stopping.load(Relaxed) {
+            if first {
+                stagers.extend(self.start_stagers());
+            }
             if first && looked.is_none_or(|at| at.elapsed() >= PATIENCE) {
                 self.retune();
                 self.rest_stages();
@@ -121,10 +127,12 @@ impl Inner {
             let (mut told, _) = self
                 .work
                 .1
-                .wait_timeout_while(told, pause, |told| !*told)
+                .wait_timeout_while(told, pause, |told| !(*told || first && self.wants_stagers()))
                 .unwrap_or_else(std::sync::PoisonError::into_inner);
             *told = false;
         }
+        // A panic was reported by the runtime already.
+        stagers.into_iter().flatten().for_each(|thread: JoinHandle<()>| drop(thread.join()));
     }
 
     /// Counts what is not paged: tables, the room's memory that is not used, what is beside.

@@ -193,6 +193,9 @@ impl Inner {
         {
             chunk.staged = Some(stage);
             self.stages.order(stage, address);
+            if !self.stagers.load(Relaxed) {
+                self.nudge();
+            }
         } else {
             self.stages.release(stage);
         }

@@ -83,7 +83,6 @@ use self::handler::{Handler, Handlers, tell};
 use self::huge::Advice;
 use self::jobs::Jobs;
 use self::kernel::Kernel;
-use self::moves::STAGERS;
 use self::ranges::{Layout, Place};
 use self::reads::Reads;
 use self::record::Recorder;
@@ -304,6 +303,8 @@ struct Inner {
     work: (Mutex<bool>, Condvar),
     /// Who of the handlers wakes at a fault; there from their start on.
     crew: OnceLock<Crew>,
+    /// There are threads that bring chunks.
+    stagers: AtomicBool,
     /// Threads that wait for the ground to be at rest.
     writers: AtomicUsize,
     /// Most bytes of the handlers' buffers; there from their start on.
@@ -633,6 +634,7 @@ impl Inner {
             chunks_leaving: AtomicUsize::new(0),
             work: (Mutex::new(false), Condvar::new()),
             crew: OnceLock::new(),
+            stagers: AtomicBool::new(false),
             writers: AtomicUsize::new(0),
             buffers: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
@@ -655,7 +657,7 @@ impl Inner {
     fn start(self: &Arc<Self>) -> io::Result<Threads> {
         let (begun, all) = mpsc::channel();
         let handlers = Handlers::start(self, &begun)?;
-        let mut others = Vec::with_capacity(EVICTORS + STAGERS);
+        let mut others = Vec::with_capacity(EVICTORS);
         for n in 0..EVICTORS {
             let (inner, begun) = (Arc::clone(self), begun.clone());
             others.push(self.spawn(format!("deepram-evict-{n}"), move || {
@@ -664,14 +666,6 @@ impl Inner {
                 tell(&begun);
                 drop(begun);
                 inner.keep_house(n == 0, &mut writes);
-            })?);
-        }
-        for n in 0..self.stages.count().min(STAGERS) {
-            let (inner, begun) = (Arc::clone(self), begun.clone());
-            others.push(self.spawn(format!("deepram-stage-{n}"), move || {
-                tell(&begun);
-                drop(begun);
-                inner.bring_chunks();
             })?);
         }
         drop(begun);

@@ -4,8 +4,9 @@
 //! after: if the sums differ, the chunk counts as dirty.
 
 use std::io;
-use std::sync::MutexGuard;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, MutexGuard};
+use std::thread::JoinHandle;
 
 use crc_fast::CrcAlgorithm;
 
@@ -20,13 +21,40 @@ use crate::lock::lock;
 
 /// Threads that bring chunks, at most: with each summing what it has read, fewer leave the device idle when several streams
 /// are read.
-pub(super) const STAGERS: usize = 8;
+const STAGERS: usize = 8;
 /// Runs that are read while others wait for everything to be at rest.
 const FEW: usize = 2;
 /// Every so many chunks that leave, what is known of their being stored to is forgotten.
 const DOUBT: u64 = 8;
 
 impl Inner {
+    /// Starts the threads that bring chunks, when the first is ordered: most processes never order one, and each thread is a
+    /// part of what a fork costs. Where the kernel makes no threads the caller brings what is ordered.
+    pub(super) fn start_stagers(self: &Arc<Self>) -> Vec<Option<JoinHandle<()>>> {
+        if !self.wants_stagers() {
+            return Vec::new();
+        }
+        // A fork waits until they are started.
+        let ground = self.read();
+        let start = |n| {
+            let inner = Arc::clone(self);
+            self.spawn(format!("deepram-stage-{n}"), move || inner.bring_chunks()).ok()
+        };
+        let started: Vec<_> = (0..self.stages.count().min(STAGERS)).map_while(start).collect();
+        self.stagers.store(!started.is_empty(), Relaxed);
+        while !self.stagers.load(Relaxed)
+            && let Some(order) = self.stages.try_next()
+        {
+            self.bring(&ground, order);
+        }
+        started
+    }
+
+    /// Whether a chunk is ordered that no thread brings.
+    pub(super) fn wants_stagers(&self) -> bool {
+        !self.stagers.load(Relaxed) && self.stages.has_orders()
+    }
+
     /// Body of a thread that brings chunks.
     pub(super) fn bring_chunks(&self) {
         while let Some(order) = self.stages.next() {

@@ -184,6 +184,16 @@ impl Stages {
         if desk.stopping { None } else { desk.orders.pop_front() }
     }
 
+    /// The next order, if there is one.
+    pub(super) fn try_next(&self) -> Option<Order> {
+        lock(&self.desk).orders.pop_front()
+    }
+
+    /// Whether there are orders that nobody has begun.
+    pub(super) fn has_orders(&self) -> bool {
+        !lock(&self.desk).orders.is_empty()
+    }
+
     pub(super) fn stop(&self) {
         lock(&self.desk).stopping = true;
         self.ordered.notify_all();

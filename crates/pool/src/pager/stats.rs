@@ -220,9 +220,17 @@ impl Counters {
     }
 }
 
+/// The quarters of a doubling that a time exceeds 1 us by. Without `log2`, for which each process would load the library of
+/// mathematics.
 fn bucket(time: Duration) -> usize {
-    let us = time.as_nanos() as f64 / 1e3;
-    ((us.max(1.0).log2() * f64::from(STEPS)) as usize).min(LATENCIES - 1)
+    const QUARTERS: [f64; STEPS as usize - 1] =
+        [1.189_207_115_002_721, std::f64::consts::SQRT_2, 1.681_792_830_507_429];
+    let us = (time.as_nanos() as f64 / 1e3).max(1.0);
+    let doublings = us.to_bits() >> (f64::MANTISSA_DIGITS - 1);
+    let fraction = us / f64::from_bits(doublings << (f64::MANTISSA_DIGITS - 1));
+    let quarters = QUARTERS.iter().filter(|quarter| fraction >= **quarter).count();
+    let doublings = doublings as usize - (f64::MAX_EXP as usize - 1);
+    (doublings * STEPS as usize + quarters).min(LATENCIES - 1)
 }
 
 fn upper_end(bucket: usize) -> Duration {
@@ -291,6 +299,12 @@ mod tests {
             assert!(time <= upper_end(n), "{us}");
             assert!(n == 0 || time >= upper_end(n - 1), "{us}");
         }
+        for n in 0..LATENCIES - 1 {
+            let end = upper_end(n);
+            assert_eq!(bucket(end - Duration::from_nanos(1)), n);
+            assert_eq!(bucket(end + Duration::from_nanos(1)), n + 1);
+        }
+        assert_eq!((bucket(Duration::ZERO), bucket(Duration::MAX)), (0, LATENCIES - 1));
         let stats = PagerStats {
             fault_latency: vec![(Duration::from_micros(10), 90), (Duration::from_micros(100), 10)],
             ..PagerStats::default()
