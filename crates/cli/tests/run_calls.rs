@@ -201,6 +201,11 @@ fn memory_is_moved_in_one_while_others_map() {
 }
 
 #[test]
+fn threads_that_are_started_without_the_library_may_make_memory_calls() {
+    agrees("outside", "16MiB", &["32", "100"]);
+}
+
+#[test]
 fn processes_share_memory_four_times_the_dram_within_the_budget() {
     let (Some(shared), true) = (program("shared"), can_share("/var/tmp")) else { return };
     let (dram, bytes) = (16 * MIB, 64 * MIB);

@@ -3,7 +3,6 @@
 //! of the thread that forks (`PR_SET_SYSCALL_USER_DISPATCH`, Linux 5.11): everything is at rest from the call `clone` on, in
 //! parent and child, and faults are served until then.
 
-use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libc::{c_int, c_void, siginfo_t, ucontext_t};
@@ -11,26 +10,20 @@ use libc::{c_int, c_void, siginfo_t, ucontext_t};
 use crate::fork;
 use crate::kernel::{self, Action};
 use crate::malloc::{errno, set_errno};
+use crate::thread_state::thread_state;
 
 /// Of `prctl`.
 const SET_DISPATCH: usize = 59;
 const ON: usize = 1;
 const OFF: usize = 0;
 /// Values of the byte that the kernel looks at.
-const LET_THROUGH: u8 = 0;
+pub(crate) const LET_THROUGH: u8 = 0;
 const SEND: u8 = 1;
 /// `SYS_USER_DISPATCH`: why a signal was sent.
 const DISPATCHED: c_int = 2;
 /// From `restore` on, so many bytes of code may make system calls at any time.
 const RESTORER: usize = 16;
 const RESTORE: u64 = 0x0400_0000;
-
-thread_local! {
-    /// What the kernel does with this thread's system calls.
-    static SELECTOR: Cell<u8> = const { Cell::new(LET_THROUGH) };
-    /// The signals that waited before, while the thread forks.
-    static BEFORE: Cell<Option<u64>> = const { Cell::new(None) };
-}
 
 /// Threads that fork, and what the signal did before the first of them.
 #[derive(Debug)]
@@ -73,7 +66,7 @@ impl Forking {
     /// In the child, where no other thread is.
     pub(crate) fn in_child(&mut self) {
         self.threads = 1;
-        if BEFORE.get().is_none() {
+        if !thread_state().forks.get() {
             self.ends();
         }
     }
@@ -86,22 +79,28 @@ pub(crate) fn begin() -> bool {
     // A handler of the program's would return by a call that goes elsewhere.
     let before = kernel::set_blocked(u64::MAX);
     hold().begins();
-    let selector = SELECTOR.with(|selector| selector.as_ptr().expose_provenance());
+    let state = thread_state();
+    let selector = state.selector.as_ptr().expose_provenance();
     if kernel::raw(libc::SYS_prctl, [SET_DISPATCH, ON, restorer(), RESTORER, selector, 0]) != 0 {
         hold().ends();
         kernel::set_blocked(before);
         return false;
     }
-    BEFORE.set(Some(before));
+    state.signals.set(before);
+    state.forks.set(true);
     kernel::set_blocked(!signal);
-    SELECTOR.set(SEND);
+    state.selector.set(SEND);
     true
 }
 
 /// In parent and child, after the fork, or where it failed; whether [`begin`] came before.
 pub(crate) fn end() -> bool {
-    SELECTOR.set(LET_THROUGH);
-    let Some(before) = BEFORE.take() else { return false };
+    let state = thread_state();
+    state.selector.set(LET_THROUGH);
+    if !state.forks.replace(false) {
+        return false;
+    }
+    let before = state.signals.get();
     kernel::set_blocked(u64::MAX);
     // In the child it is so already.
     kernel::raw(libc::SYS_prctl, [SET_DISPATCH, OFF, 0, 0, 0, 0]);
@@ -116,7 +115,7 @@ extern "C" fn answer(signal: c_int, info: *mut siginfo_t, context: *mut c_void) 
     if unsafe { (*info).si_code } != DISPATCHED {
         return pass_on(signal, info, context);
     }
-    SELECTOR.set(LET_THROUGH);
+    thread_state().selector.set(LET_THROUGH);
     let before = errno();
     // SAFETY: as above; nobody else has it.
     let registers = unsafe { &mut (*context.cast::<ucontext_t>()).uc_mcontext.gregs };
@@ -132,7 +131,7 @@ extern "C" fn answer(signal: c_int, info: *mut siginfo_t, context: *mut c_void) 
     registers[libc::REG_RAX as usize] = result as i64;
     set_errno(before);
     if !forks {
-        SELECTOR.set(SEND);
+        thread_state().selector.set(SEND);
     }
 }
 

@@ -1,18 +1,12 @@
 //! Whether a thread is at work for the library itself: then it must not touch managed memory, whose faults
 //! it may be the one to serve, or to keep from being served.
 
-use std::cell::Cell;
-
 use deepram_pool::signals::Blocked;
 use libc::{c_int, c_void};
 
 use crate::malloc::{errno, set_errno};
 use crate::stacks::aside;
-
-thread_local! {
-    static DEPTH: Cell<u32> = const { Cell::new(0) };
-    static QUIET: Cell<u32> = const { Cell::new(0) };
-}
+use crate::thread_state::thread_state;
 
 /// What a call gives.
 pub(crate) trait Outcome {
@@ -64,14 +58,16 @@ pub(crate) struct Inside(());
 
 impl Inside {
     pub(crate) fn new() -> Self {
-        DEPTH.set(DEPTH.get() + 1);
+        let inside = &thread_state().inside;
+        inside.set(inside.get() + 1);
         Self(())
     }
 }
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        DEPTH.set(DEPTH.get() - 1);
+        let inside = &thread_state().inside;
+        inside.set(inside.get() - 1);
     }
 }
 
@@ -82,26 +78,28 @@ pub(crate) struct Quiet {
 
 impl Quiet {
     pub(crate) fn new() -> Self {
-        let depth = QUIET.get();
+        let quiet = &thread_state().quiet;
+        let depth = quiet.get();
         let blocked = (depth == 0).then(Blocked::all);
-        QUIET.set(depth + 1);
+        quiet.set(depth + 1);
         Self { _blocked: blocked }
     }
 }
 
 impl Drop for Quiet {
     fn drop(&mut self) {
-        QUIET.set(QUIET.get() - 1);
+        let quiet = &thread_state().quiet;
+        quiet.set(quiet.get() - 1);
     }
 }
 
 /// The thread is one of the pager's for good; its signals are blocked already.
 pub(crate) fn for_good() {
-    DEPTH.set(1);
-    QUIET.set(1);
+    thread_state().inside.set(1);
+    thread_state().quiet.set(1);
 }
 
 #[inline]
 pub(crate) fn is_inside() -> bool {
-    DEPTH.get() > 0
+    thread_state().inside.get() > 0
 }

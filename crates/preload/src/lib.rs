@@ -37,6 +37,7 @@ pub mod places;
 mod setup;
 mod stacks;
 pub mod syscall;
+mod thread_state;
 pub mod threads;
 pub mod users;
 
