@@ -35,6 +35,8 @@ pub(super) struct BudgetMemory {
     /// Times that a seat began to be, and has been, given up: while they differ, totals are on the move.
     leaving: AtomicU64,
     left: AtomicU64,
+    /// Times that a seat was taken, or became a reservation.
+    pub(super) joined: AtomicU64,
     /// A bit for each [`super::seats::Notice`] that a process of the run has printed.
     pub(super) noticed: AtomicU64,
     /// Most that each gauge was for all processes together.
@@ -83,6 +85,11 @@ impl BudgetMemory {
     /// Bytes of DRAM that there may be.
     pub(super) fn dram(&self) -> u64 {
         self.dram.load(Relaxed)
+    }
+
+    /// How often the seats have changed.
+    fn changes(&self) -> u64 {
+        self.joined.load(SeqCst).wrapping_add(self.left.load(SeqCst))
     }
 
     /// Frames that are reserved, and how many processes share the others.
@@ -178,6 +185,8 @@ pub(super) struct Frames {
     sharers: AtomicU32,
     /// Frames of the budget that nested runs have reserved, as far as was known then.
     reserved: AtomicUsize,
+    /// Changes of the seats ([`BudgetMemory::changes`]) by then.
+    changes: AtomicU64,
 }
 
 impl Frames {
@@ -185,8 +194,9 @@ impl Frames {
         // With too many processes the last ones have a budget of their own.
         let shared = shared.and_then(|budget| Some(Share { budget, seat: budget.join()?.into() }));
         let [used, beside, idle, tables] = [const { AtomicUsize::new(0) }; 4];
-        let (sharers, reserved) = (AtomicU32::new(1), AtomicUsize::new(0));
-        Self { limit: AtomicUsize::new(limit), used, beside, idle, tables, shared, sharers, reserved }
+        let (sharers, reserved, changes) = (AtomicU32::new(1), AtomicUsize::new(0), AtomicU64::new(0));
+        let limit = AtomicUsize::new(limit);
+        Self { limit, used, beside, idle, tables, shared, sharers, reserved, changes }
     }
 
     /// The descriptors that it needs.
@@ -279,6 +289,9 @@ impl Frames {
         let Some((budget, _)) = self.shared() else {
             return (used + more).saturating_sub(limit).min(may_leave);
         };
+        if self.changes.load(Relaxed) != budget.changes() {
+            self.look();
+        }
         let unreserved = limit.saturating_sub(self.reserved.load(Relaxed));
         let part = unreserved / self.sharers.load(Relaxed).max(1) as usize;
         (budget.used().max(0) as usize + more)
@@ -307,6 +320,7 @@ impl Frames {
     /// Looks who shares the budget.
     fn look(&self) {
         let Some((budget, _)) = self.shared() else { return };
+        self.changes.store(budget.changes(), Relaxed);
         let (reserved, sharers) = budget.reserved();
         self.reserved.store(reserved, Relaxed);
         self.sharers.store(sharers as u32, Relaxed);
@@ -419,6 +433,21 @@ mod tests {
         assert_eq!((one.stats.fault_latency.len(), one.stats.queue_depth.len()), (128, 64));
         drop(small);
         assert_eq!(budget.read().used, 0);
+    }
+
+    #[test]
+    fn a_process_that_joins_has_its_part_at_once() {
+        let budget = SharedBudget::create(1000 << 12).unwrap();
+        let first = Frames::new(1000, Some(budget));
+        first.show(&[0; SHOWN]);
+        first.take(990);
+        let second = Frames::new(1000, Some(budget));
+        second.take(100);
+        assert_eq!((first.excess(0), second.excess(0)), (90, 0));
+        assert!(budget.reserve(100 << 12));
+        assert_eq!(first.excess(0), 190);
+        drop(second);
+        assert_eq!((first.excess(0), first.share()), (90, 900));
     }
 
     #[test]

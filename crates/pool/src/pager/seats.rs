@@ -9,7 +9,7 @@
 use std::io;
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Mutex;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::PAGE;
 use super::budget::{BudgetMemory, PROCESSES};
@@ -107,6 +107,7 @@ impl SharedBudget {
         let Some(seat) = self.join() else { return false };
         self.memory.pids[seat].store(-std::process::id().cast_signed(), Relaxed);
         self.memory.take(seat, (bytes / PAGE as u64) as i64);
+        self.memory.joined.fetch_add(1, SeqCst);
         true
     }
 
@@ -155,6 +156,7 @@ impl SharedBudget {
         self.memory.vacate(seat);
         own[seat] = true;
         self.memory.pids[seat].store(std::process::id().cast_signed(), Relaxed);
+        self.memory.joined.fetch_add(1, SeqCst);
     }
 
     /// Locks the seat again. If it was lost meanwhile: the seat that the process has now, with nothing in it, unless all are
