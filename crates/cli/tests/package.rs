@@ -49,7 +49,9 @@ fn every_crate_is_packaged_with_all_that_it_includes() {
             .current_dir(root()),
     );
     let packages = target.path().join("package");
-    let crates = files(&packages).into_iter().filter(|path| path.extension().is_some_and(|e| e == "crate"));
+    // Deeper down are copies, which cargo makes for itself.
+    let made = files(&packages).into_iter().filter(|path| path.parent() == Some(&packages));
+    let crates = made.filter(|path| path.extension().is_some_and(|e| e == "crate"));
     let mut names = Vec::new();
     for file in crates {
         good(Command::new("tar").arg("xzf").arg(&file).arg("-C").arg(&packages));
@@ -143,7 +145,7 @@ fn the_debian_package_works_where_it_is_unpacked() {
     for (part, content) in [
         ("man/man1/deepram.1.gz", ".TH deepram 1"),
         ("man/man1/deepram-run.1.gz", ".TH deepram-run 1"),
-        ("doc/deepram/changelog.gz", concat!("## ", env!("CARGO_PKG_VERSION"))),
+        ("doc/deepram/changelog.gz", concat!("## [", env!("CARGO_PKG_VERSION"), "] - ")),
         ("doc/deepram/changelog.Debian.gz", concat!("deepram (", env!("CARGO_PKG_VERSION"), "-1) ")),
     ] {
         let unpacked = good(Command::new("gzip").args(["-dc"]).arg(share.join(part)));
@@ -154,7 +156,10 @@ fn the_debian_package_works_where_it_is_unpacked() {
     let version = good(Command::new(&command).arg("--version"));
     assert_eq!(version.trim_end(), concat!("deepram ", env!("CARGO_PKG_VERSION")));
     let sections = good(Command::new("objdump").arg("-h").arg(&command));
-    assert!(!sections.contains(".debug_"), "the command is not stripped:\n{sections}");
+    assert!(
+        ![".debug_info", ".debug_line"].iter().any(|name| sections.contains(name)),
+        "the command has debug sections:\n{sections}"
+    );
     // The command finds its own library, and nothing else's: no other is beside it.
     let Some(shadow) = program("shadow") else { return };
     let mut run = within(240, &command);
