@@ -43,17 +43,20 @@ man: tools ## Write the manual pages to target/man
 	@$(CARGO) run --release --locked --quiet -p deepram -- man --out $(TARGET)/man
 	@ls $(TARGET)/man
 
-install: man ## Install the command, its library, manual and completions under PREFIX
-	@$(CARGO) build --release --locked --quiet -p deepram-preload
-	install -Dm755 $(TARGET)/release/deepram $(DESTDIR)$(PREFIX)/bin/deepram
-	install -Dm755 $(TARGET)/release/libdeepram_preload.so $(DESTDIR)$(PREFIX)/lib/deepram/libdeepram_preload.so
-	install -d $(DESTDIR)$(PREFIX)/share/man/man1
-	install -m644 $(TARGET)/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
-	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
-	$(TARGET)/release/deepram completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/deepram
+package: tools ## Package every crate for a registry, and build each from its package (minutes)
+	$(CARGO) package --locked --workspace --exclude deepram-testkit $(ARGS)
+
+release: tools
+	@$(CARGO) build --release --locked --quiet -p deepram -p deepram-preload
+
+install: release ## Install the command, its library, manual and completions under PREFIX
+	.ci/layout $(TARGET)/release $(DESTDIR)$(PREFIX)
+
+deb: release ## Make a Debian package of the command in target
+	.ci/deb $(TARGET)/release $(TARGET)
 
 # What a fresh Debian machine with a Rust toolchain lacks.
 tools:
 	@.ci/tools
 
-.PHONY: help demo test bench planted man install tools
+.PHONY: help demo test bench planted man package release install deb tools

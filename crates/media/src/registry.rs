@@ -13,19 +13,19 @@ use crate::sheet::{Figure, Row, Sheet};
 
 /// The files of `presets/`, embedded so that nothing is needed at run time.
 const BUILTIN: &[(&str, &str)] = &[
-    ("presets/dram.toml", include_str!("../../../presets/dram.toml")),
-    ("presets/pcm.toml", include_str!("../../../presets/pcm.toml")),
-    ("presets/nand.toml", include_str!("../../../presets/nand.toml")),
-    ("presets/array.toml", include_str!("../../../presets/array.toml")),
-    ("presets/disk.toml", include_str!("../../../presets/disk.toml")),
-    ("presets/file.toml", include_str!("../../../presets/file.toml")),
-    ("presets/link.toml", include_str!("../../../presets/link.toml")),
-    ("presets/pmem.toml", include_str!("../../../presets/pmem.toml")),
-    ("presets/processor.toml", include_str!("../../../presets/processor.toml")),
-    ("presets/ssd.toml", include_str!("../../../presets/ssd.toml")),
-    ("presets/software.toml", include_str!("../../../presets/software.toml")),
-    ("presets/nvmm.toml", include_str!("../../../presets/nvmm.toml")),
-    ("presets/hierarchy.toml", include_str!("../../../presets/hierarchy.toml")),
+    ("presets/dram.toml", include_str!("../presets/dram.toml")),
+    ("presets/pcm.toml", include_str!("../presets/pcm.toml")),
+    ("presets/nand.toml", include_str!("../presets/nand.toml")),
+    ("presets/array.toml", include_str!("../presets/array.toml")),
+    ("presets/disk.toml", include_str!("../presets/disk.toml")),
+    ("presets/file.toml", include_str!("../presets/file.toml")),
+    ("presets/link.toml", include_str!("../presets/link.toml")),
+    ("presets/pmem.toml", include_str!("../presets/pmem.toml")),
+    ("presets/processor.toml", include_str!("../presets/processor.toml")),
+    ("presets/ssd.toml", include_str!("../presets/ssd.toml")),
+    ("presets/software.toml", include_str!("../presets/software.toml")),
+    ("presets/nvmm.toml", include_str!("../presets/nvmm.toml")),
+    ("presets/hierarchy.toml", include_str!("../presets/hierarchy.toml")),
 ];
 
 /// A chain of bases is shorter than this.

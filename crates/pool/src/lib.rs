@@ -66,8 +66,3 @@ pub use region::WatchError;
 pub use stats::Stats;
 pub use store::{DamagedSegment, Report};
 pub use view::Words;
-
-/// Compiles the examples of the README with the documentation tests.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;

@@ -52,3 +52,9 @@ pub use device::{Failure, FaultyDevice, Op, POWER_CUT, Stats};
 pub use image::{Image, PAGE};
 pub use kernel::FaultyKernel;
 pub use model::{Mismatch, Model};
+
+/// Compiles the examples of the README with the documentation tests. Here, because this crate is not published: a package
+/// holds no file from outside of its crate.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
