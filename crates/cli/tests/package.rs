@@ -61,7 +61,7 @@ fn every_crate_is_packaged_with_all_that_it_includes() {
             assert!(unpacked.join(part).is_file(), "{name} has no {part}");
         }
         let manifest = fs::read_to_string(unpacked.join("Cargo.toml")).expect("a manifest");
-        for key in ["description", "license", "repository", "keywords", "categories", "rust-version"] {
+        for key in ["description", "license", "keywords", "categories", "rust-version"] {
             assert!(manifest.contains(&format!("\n{key} = ")), "{name} has no {key}");
         }
         assert!(!manifest.contains("testkit"), "{name} depends on a crate that is not published");
