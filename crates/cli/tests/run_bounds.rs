@@ -102,8 +102,10 @@ struct Running {
 impl Running {
     fn start(arguments: &[&str]) -> Self {
         assert!(library().is_file());
-        let mut command = Command::new(DEEPRAM);
-        command.arg("run").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
+        // Whatever the tests were started from ignores: the run would have its program ignore that too.
+        let mut command = Command::new("env");
+        command.args(["--default-signal", DEEPRAM, "run"]).args(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut run = command.spawn().expect("deepram runs");
         let mut output = BufReader::new(run.stdout.take().expect("a pipe"));
         let mut line = String::new();
@@ -341,6 +343,15 @@ fn what_cannot_be_started_has_the_status_that_shells_give_it() {
     let said = text(&little.stderr);
     assert!(said.contains("'1000k'") && said.contains("at least 16MiB"), "{said}");
     assert!(text(&run(&["--help"]).stdout).contains("at least 16MiB"));
+}
+
+#[test]
+fn what_a_run_is_to_ignore_its_program_ignores() {
+    assert!(library().is_file());
+    let script = format!("{DEEPRAM} run --dram 16MiB -- sh -c 'kill -INT $$; kill -HUP $$; echo goes on'");
+    let mut command = Command::new("env");
+    let output = command.args(["--ignore-signal=INT,HUP", "sh", "-c", &script]).output().expect("env runs");
+    assert_eq!(text(&output.stdout), "goes on\n", "{} {}", output.status, text(&output.stderr));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::process::Child;
 
+use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
@@ -15,13 +16,16 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Takes all of them from now on.
+    /// Takes all of them from now on, but for those that this process ignores (`nohup`): the program is to ignore them too, and
+    /// would not if they had a handler here.
     ///
     /// # Errors
     /// The kernel refuses.
     pub(super) fn watch() -> anyhow::Result<Self> {
         let all = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
-        Ok(Self { came: SignalsInfo::new(all)? })
+        let status = std::fs::read_to_string("/proc/self/status").context("/proc/self/status")?;
+        let ignored = ignored(&status).context("/proc/self/status: no line SigIgn")?;
+        Ok(Self { came: SignalsInfo::new(all.iter().filter(|signal| ignored & 1 << (**signal - 1) == 0))? })
     }
 
     /// Sends the program what has come since.
@@ -37,6 +41,12 @@ impl Signals {
             let _ = kill_process(pid, signal);
         }
     }
+}
+
+/// A bit for each signal that is ignored, of what the kernel says of a process.
+fn ignored(status: &str) -> Option<u64> {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+    u64::from_str_radix(mask.trim(), 16).ok()
 }
 
 /// Whether the program has not had it from the terminal already.

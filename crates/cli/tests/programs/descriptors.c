@@ -91,7 +91,8 @@ static void *uses(void *argument) {
 /* What a thread may do that alone uses descriptors. */
 static void *uses_alone(void *argument) {
     struct file mine = make(), other = make();
-    int low = other.fd + 1;
+    /* The number that was free first may have been the pager's for a moment when the first file was made. */
+    int low = (mine.fd > other.fd ? mine.fd : other.fd) + 1;
     for (int n = 0, left = AFTER; left > 0; n++) {
         left -= grown;
         int to = low + n % 3;
