@@ -1,6 +1,6 @@
 //! A hostile pool: a sound image in which bytes are changed and the checksums then made to fit, so
 //! that every parser sees what it would never see of a merely damaged one. Shared by the fuzz
-//! target and by `crates/pool/tests/hostile.rs`.
+//! target and by `crates/pool/tests/it/hostile.rs`.
 //!
 //! Whatever the bytes are, opening gives a pool or an error, and so does using the pool: no panic,
 //! no hang, no memory beyond what the device's size explains.

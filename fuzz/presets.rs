@@ -1,7 +1,7 @@
 //! Preset files, overrides and units as functions that take any bytes: an error, or something that can
 //! be shown, digested and computed with; never a panic.
 //!
-//! Shared by the fuzz targets and by `crates/media/tests/hostile.rs`.
+//! Shared by the fuzz targets and by `crates/media/tests/it/hostile.rs`.
 
 use std::sync::LazyLock;
 

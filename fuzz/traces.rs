@@ -2,7 +2,7 @@
 //! bounded memory. What a reader accepts must moreover come back unchanged from our own format, and
 //! what a workload's text says must be what its printed form says.
 //!
-//! Shared by the fuzz targets and by `crates/trace/tests/mutations.rs`.
+//! Shared by the fuzz targets and by `crates/trace/tests/it/mutations.rs`.
 
 use std::io::{Cursor, Write};
 

@@ -1,0 +1,19 @@
+//! Tests of the `deepram` command as a user runs it.
+
+mod architecture;
+mod bench_memory;
+mod common;
+mod demo;
+mod digests;
+mod docs;
+mod hostile;
+mod measure;
+mod observe;
+mod package;
+mod pool;
+mod record;
+mod repro;
+mod run;
+mod run_bounds;
+mod run_calls;
+mod sim_flatflash;

@@ -1,0 +1,79 @@
+//! `deepram media measure` on a real file, and what is predicted from it.
+
+use crate::common::{deepram, folder};
+
+#[test]
+fn a_folder_is_measured_into_a_preset_that_can_be_shown_and_nothing_else_is_left() {
+    let folder = folder();
+    let arguments =
+        ["media", "measure", ".", "--span", "64MiB", "--seconds", "0.02", "--out", "here.toml", "--json"];
+    let figures = deepram(folder.path(), &arguments).json();
+    let figures = figures.as_array().unwrap();
+    assert_eq!(figures.len(), 17);
+    assert!(figures.iter().all(|figure| figure["time_us"].as_f64().unwrap() > 0.0));
+    let left: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["here.toml"]);
+    let shown = deepram(folder.path(), &["media", "show", "file.measured", "--config", "here.toml"]).good();
+    assert!(shown.contains("read_width") && shown.contains("MiB"), "{shown}");
+}
+
+#[test]
+fn what_exists_is_not_overwritten_unasked_and_what_cannot_be_measured_is_said() {
+    let folder = folder();
+    let file = folder.path().join("data");
+    std::fs::write(&file, vec![7u8; 64 << 20]).unwrap();
+    for (arguments, text) in [
+        (&["data"][..], "give --overwrite"),
+        (&["nowhere"], "nowhere"),
+        (&["data", "--span", "1MiB"], "at least 64 MiB"),
+        (&["data", "--name", "No Name"], "lower-case"),
+        (&["data", "--seconds", "0"], "--seconds 0"),
+        (&["/dev/null"], "neither a folder, a file nor a block device"),
+    ] {
+        let error = deepram(folder.path(), &[&["media", "measure"], arguments].concat()).error(1);
+        assert!(error.contains(text), "{arguments:?}: {error}");
+    }
+    assert!(std::fs::read(&file).unwrap().iter().all(|byte| *byte == 7));
+}
+
+#[test]
+fn what_is_predicted_misses_as_often_as_the_pool_does() {
+    let folder = folder();
+    let arguments =
+        ["bench", "predict", "--data", "64MiB", "--updates", "4000", "--seconds", "0.02", "--json"];
+    let result = deepram(folder.path(), &arguments).json();
+    let rows = result["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 6);
+    for row in rows {
+        // Times are the machine's; how often the device is asked is the policy's, which both share.
+        let (predicted, measured) =
+            (row["predicted_misses"].as_f64().unwrap(), row["measured_misses"].as_f64().unwrap());
+        assert!((predicted - measured).abs() < 0.05, "{row}");
+        assert!(row["predicted_per_s"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "the bench left something behind");
+}
+
+#[test]
+fn durable_updates_are_counted_for_everybody_that_takes_part() {
+    let folder = folder();
+    let arguments = ["bench", "persist", "--threads", "1,3", "--seconds", "0.05", "--repeats", "1", "--json"];
+    let result = deepram(folder.path(), &arguments).json();
+    let rows = result["rows"].as_array().unwrap();
+    for way in ["persist", "persist-async", "transaction-log", "dsync-512", "dsync-4k", "append-fdatasync"] {
+        let mine: Vec<_> = rows.iter().filter(|row| row["way"] == way).collect();
+        assert_eq!(mine.len(), 2, "{way}: {result}");
+        for row in mine {
+            assert!(row["per_s"].as_f64().unwrap() > 0.0 && row["p99_us"].as_f64().unwrap() > 0.0, "{row}");
+        }
+    }
+    // Whoever cannot take part is named.
+    let left_out = result["left_out"].to_string();
+    for peer in ["sqlite-wal-full", "lmdb"] {
+        assert!(rows.iter().any(|row| row["way"] == peer) || left_out.contains(peer), "{peer}: {result}");
+    }
+    assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "the bench left something behind");
+    let error = deepram(folder.path(), &["bench", "persist", "--ways", "none"]).error(1);
+    assert!(error.contains("persist-async"), "{error}");
+}

@@ -1,0 +1,105 @@
+//! `deepram trace record`: the page faults of a program as a trace, and what reads it.
+
+use std::path::Path;
+
+use crate::common::{deepram, folder};
+use crate::common::paged::{library, program};
+use serde_json::Value;
+
+/// Records the program; its exit status, and what was said.
+fn record(folder: &Path, options: &[&str], command: &[&str]) -> (i32, String) {
+    assert!(library().is_file());
+    let start = ["trace", "record", "--dram", "16MiB", "--out", "x.trace"];
+    let run = deepram(folder, &[&start[..], options, &["--"], command].concat());
+    (run.status, run.err)
+}
+
+fn files(folder: &Path) -> Vec<String> {
+    let names =
+        std::fs::read_dir(folder).expect("it is there").map(|entry| entry.expect("a file").file_name());
+    let mut names: Vec<_> = names.map(|name| name.to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// All faults that the statistics at the end count.
+fn counted(said: &str) -> u64 {
+    let line =
+        said.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("no statistics: {said}"));
+    let all: Value = serde_json::from_str(line).expect("JSON");
+    ["faults_fresh", "faults_read", "faults_returned", "faults_stored"]
+        .map(|name| all[name].as_u64().expect("a number"))
+        .iter()
+        .sum()
+}
+
+#[test]
+fn every_fault_that_is_counted_is_in_the_trace_and_the_simulator_takes_it() {
+    let Some(scan) = program("scan") else { return };
+    let folder = folder();
+    let scan = scan.to_str().expect("UTF-8");
+    let (status, said) = record(folder.path(), &["--stats", "json"], &[scan, "24", "1"]);
+    assert_eq!(status, 0, "{said}");
+    let info = deepram(folder.path(), &["trace", "info", "x.trace", "--json"]).json();
+    assert_eq!(info["records"].as_u64(), Some(counted(&said)), "{said}\n{info}");
+    assert!(said.contains("page faults are in x.trace\n"), "all of them: {said}");
+    assert_eq!((&info["size_min_bytes"], &info["size_max_bytes"]), (&4096.into(), &4096.into()));
+    // Most pages come along with others; offsets go no further than what was touched.
+    let footprint = info["footprint_bytes"].as_u64().expect("a number");
+    assert!((256 << 10..64 << 20).contains(&footprint), "{footprint}");
+    assert_eq!(info["out_of_order"], 0);
+    let ratio = info["write_ratio"].as_f64().expect("a number");
+    assert!(ratio > 0.0 && ratio < 1.0, "{info}");
+    let simulated = ["sim", "ssd-paging", "--trace", "x.trace", "--dram", "16MiB", "--json"];
+    let result = deepram(folder.path(), &simulated).json();
+    assert!(result.is_object(), "{result}");
+    assert_eq!(files(folder.path()), ["x.trace"], "nothing else is left");
+}
+
+#[test]
+fn processes_of_a_program_are_in_one_trace() {
+    let Some(scan) = program("scan") else { return };
+    let folder = folder();
+    let scan = scan.to_str().expect("UTF-8");
+    let script = "\"$0\" 8 1 & \"$0\" 8 1 & \"$0\" 8 1; wait; exit 7";
+    let (status, said) = record(folder.path(), &["--stats", "json"], &["/bin/sh", "-c", script, scan]);
+    assert_eq!(status, 7, "{said}");
+    let info = deepram(folder.path(), &["trace", "info", "x.trace", "--json"]).json();
+    assert_eq!(info["records"].as_u64(), Some(counted(&said)), "{said}");
+    assert_eq!(info["out_of_order"], 0);
+}
+
+#[test]
+fn what_a_killed_process_has_written_is_kept() {
+    let Some(scan) = program("scan") else { return };
+    let folder = folder();
+    let scan = scan.to_str().expect("UTF-8");
+    // It goes on for ever; a second is enough for ten times that it writes out what it has.
+    let script = "\"$0\" 24 1000000000 & sleep 1; kill -9 $!; wait $!; exit 3";
+    let (status, said) = record(folder.path(), &[], &["/bin/sh", "-c", script, scan]);
+    assert_eq!(status, 3, "{said}");
+    let info = deepram(folder.path(), &["trace", "info", "x.trace", "--json"]).json();
+    assert!(info["records"].as_u64() > Some(100), "{info}");
+    assert_eq!(files(folder.path()), ["x.trace"]);
+}
+
+#[test]
+fn a_failure_leaves_nothing_behind() {
+    if deepram_pool::pager::available().is_err() {
+        eprintln!("skipped: memory cannot be paged here");
+        return;
+    }
+    let folder = folder();
+    let (status, said) = record(folder.path(), &[], &["no-such-program-here"]);
+    assert!(status == 127 && said.contains("no such program"), "{said}");
+    let (status, said) = record(folder.path(), &["--dram", "1MiB"], &["/bin/true"]);
+    assert!(status == 2 && said.contains("--dram"), "given twice: {said}");
+    assert_eq!(files(folder.path()), Vec::<String>::new());
+    std::fs::write(folder.path().join("x.trace"), "mine").expect("written");
+    let (status, said) = record(folder.path(), &[], &["/bin/true"]);
+    assert!(status == 1 && said.contains("is there already"), "{said}");
+    assert_eq!(std::fs::read(folder.path().join("x.trace")).expect("it is there"), b"mine");
+    let nowhere = ["trace", "record", "--out", "no/such/x.trace", "--", "/bin/true"];
+    let run = deepram(folder.path(), &nowhere);
+    assert!(run.status == 1 && run.err.contains("no/such/x.trace"), "{run:?}");
+}

@@ -1,0 +1,149 @@
+//! `deepram run`: programs whose memory is paged do what they do without.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::common::paged::{library, program, text, within};
+
+fn run(options: &[&str], program: &Path, arguments: &[&str]) -> Output {
+    assert!(library().is_file());
+    let mut command = within(240, env!("CARGO_BIN_EXE_deepram"));
+    command.arg("run").args(options).arg("--").arg(program);
+    command.args(arguments).output().expect("timeout runs")
+}
+
+#[test]
+fn every_memory_call_at_random_agrees_with_a_shadow_copy() {
+    let Some(shadow) = program("shadow") else { return };
+    for seed in 1..=6 {
+        let output = run(&["--dram", "24MiB"], &shadow, &[&seed.to_string(), "3", "250"]);
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "seed {seed}: {} {said}", output.status);
+        assert_eq!(text(&output.stdout), "right\n", "seed {seed}");
+    }
+}
+
+#[test]
+fn one_thread_for_long_agrees_as_well() {
+    let Some(shadow) = program("shadow") else { return };
+    for seed in [11, 12] {
+        let output = run(&["--dram", "24MiB"], &shadow, &[&seed.to_string(), "1", "1500"]);
+        assert!(output.status.success(), "seed {seed}: {} {}", output.status, text(&output.stderr));
+    }
+}
+
+#[test]
+fn statistics_are_told_in_three_forms() {
+    let Some(shadow) = program("shadow") else { return };
+    let arguments = ["3", "1", "100"];
+    let json = run(&["--dram", "24MiB", "--stats", "json"], &shadow, &arguments);
+    let all: serde_json::Value = serde_json::from_slice(&json.stderr).expect("one JSON object");
+    let figure = |name: &str| all[name].as_u64().unwrap_or_else(|| panic!("{name} is missing: {all}"));
+    assert!(figure("faults_fresh") > 0 && figure("left") > 0, "{all}");
+    assert_eq!(figure("budget_bytes"), 24 << 20);
+    assert_eq!(figure("processes"), 0, "nobody is left");
+    assert_eq!(figure("dram_bytes"), 0, "nothing is left");
+    let prometheus = text(&run(&["--dram", "24MiB", "--stats", "prometheus"], &shadow, &arguments).stderr);
+    for line in prometheus.lines().filter(|line| !line.starts_with('#')) {
+        let (name, value) = line.split_once(' ').expect("name and value");
+        assert!(name.starts_with("deepram_") && value.parse::<u64>().is_ok(), "{line}");
+    }
+    let plain = text(&run(&["--dram", "24MiB", "--stats"], &shadow, &arguments).stderr);
+    assert_eq!(plain.lines().count(), 10, "{plain}");
+    assert!(plain.contains("Faults on pages that had to be read"), "{plain}");
+}
+
+#[test]
+fn without_a_size_it_keeps_within_its_memory_cgroup() {
+    if deepram_pool::pager::available().is_err() {
+        eprintln!("skipped: memory cannot be paged here");
+        return;
+    }
+    assert!(library().is_file());
+    let name = format!("deepram-test-run-{}", std::process::id());
+    let versions = [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
+    let made = versions.iter().find_map(|(root, limit)| {
+        let group = Path::new(root).join(&name);
+        std::fs::create_dir(&group).ok()?;
+        let limited = std::fs::write(group.join(limit), (256 << 20).to_string());
+        limited.map_err(|_| std::fs::remove_dir(&group)).ok().map(|()| group)
+    });
+    let Some(group) = made else {
+        eprintln!("skipped: no memory cgroup can be made here");
+        return;
+    };
+    let script = "echo $$ > \"$0\" && exec \"$@\"";
+    let mut command = within(240, "sh");
+    command.args(["-c", script]).arg(group.join("cgroup.procs"));
+    let done = command.args([env!("CARGO_BIN_EXE_deepram"), "run", "--stats", "json", "--", "true"]).output();
+    // The last process may be on its way out still.
+    let tries = std::iter::repeat_with(|| std::fs::remove_dir(&group)).take(100);
+    let gone = tries.inspect(|_| std::thread::sleep(std::time::Duration::from_millis(20))).any(|r| r.is_ok());
+    assert!(gone, "nobody is left in the group");
+    let done = done.expect("sh runs");
+    let all: serde_json::Value = serde_json::from_slice(&done.stderr).expect("one JSON object");
+    let budget = all["budget_bytes"].as_u64().expect("a budget");
+    assert!(budget <= 128 << 20, "half of what the group leaves: {budget}");
+    assert!(budget >= 96 << 20, "hardly anything of it was used: {budget}");
+}
+
+#[test]
+fn the_status_is_the_programs_own() {
+    if deepram_pool::pager::available().is_err() {
+        eprintln!("skipped: memory cannot be paged here");
+        return;
+    }
+    let shell = Path::new("/bin/sh");
+    for (script, status) in [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137)] {
+        assert_eq!(run(&[], shell, &["-c", script]).status.code(), Some(status), "{script}");
+    }
+    let twice = run(&[], shell, &["-c", "echo $(echo a | cat) b"]);
+    assert_eq!(text(&twice.stdout), "a b\n");
+}
+
+#[test]
+fn what_cannot_be_run_is_said() {
+    if deepram_pool::pager::available().is_err() {
+        eprintln!("skipped: memory cannot be paged here");
+        return;
+    }
+    let missing = run(&[], Path::new("no-such-program-here"), &[]);
+    assert!(text(&missing.stderr).contains("no such program in PATH"), "{}", text(&missing.stderr));
+    let folder = run(&["--store", "/no/such/folder"], Path::new("/bin/true"), &[]);
+    assert!(text(&folder.stderr).contains("no such folder"), "{}", text(&folder.stderr));
+    let little = run(&["--dram", "1MiB"], Path::new("/bin/true"), &[]);
+    assert!(text(&little.stderr).contains("at least 16MiB"), "{}", text(&little.stderr));
+    let persist = run(&["--persist", "x"], Path::new("/bin/true"), &[]);
+    assert!(text(&persist.stderr).contains("not there yet"), "{}", text(&persist.stderr));
+    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-program");
+    std::fs::write(&data, "\x7fELF and nothing else").expect("the folder can be written");
+    let broken = run(&[], &data, &[]);
+    assert!(text(&broken.stderr).contains("no executable file"), "{}", text(&broken.stderr));
+}
+
+#[test]
+fn a_statically_linked_program_is_refused() {
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static.c");
+    let built = source.with_extension("");
+    std::fs::write(&source, "int main(void) { return 0; }").expect("the folder can be written");
+    let compiled = Command::new("cc").args(["-static", "-o"]).arg(&built).arg(&source).output();
+    if !compiled.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: nothing can be linked statically here");
+        return;
+    }
+    let refused = text(&run(&[], &built, &[]).stderr);
+    assert!(refused.contains("statically linked"), "{refused}");
+}
+
+#[test]
+fn twenty_runs_leave_nothing_behind() {
+    let Some(shadow) = program("shadow") else { return };
+    let store = tempfile::tempdir_in("/var/tmp").expect("a folder");
+    let folder = store.path().to_str().expect("UTF-8");
+    for seed in 0..20 {
+        let output =
+            run(&["--dram", "16MiB", "--store", folder], &shadow, &[&(seed + 100).to_string(), "2", "40"]);
+        assert!(output.status.success(), "seed {seed}: {}", text(&output.stderr));
+    }
+    assert_eq!(std::fs::read_dir(store.path()).expect("it is there").count(), 0);
+}

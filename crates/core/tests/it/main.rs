@@ -1,0 +1,16 @@
+//! Tests of the mechanisms through their public interface: closed forms, reference models, enumerated small cases.
+
+mod blocks;
+mod cache;
+mod cache_models;
+mod clock;
+mod core_stands_alone;
+mod look_aside;
+mod mapping;
+mod placement;
+mod rig;
+mod rrip;
+mod threshold;
+mod volume;
+mod volume_hostile;
+mod volume_model;

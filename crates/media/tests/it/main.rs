@@ -1,0 +1,7 @@
+//! Tests of the device models and their presets.
+
+mod closed_forms;
+mod hostile;
+mod peers;
+mod presets;
+mod registry;

@@ -1,0 +1,212 @@
+//! What is read before it is used, what is said of future use, and a budget that changes; in both ways of serving
+//! faults (`faulting.rs`).
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use deepram_pool::{Addr, FaultOptions, Lifetime, Mapping, OpenOptions, Pool, PoolError};
+use crate::filled::{SEGMENT, WORDS, expected, filled, ways, word_of};
+use crate::scratch::{MIB, mappable, mix};
+
+#[test]
+fn a_scan_is_read_ahead_and_random_use_is_not() {
+    if !mappable() {
+        return;
+    }
+    for faults in ways() {
+        let options = OpenOptions::new(24 * MIB).faults(faults);
+        let bytes = 64 * MIB;
+        let segments = bytes / SEGMENT;
+        let (_scratch, pool, _, table) = filled(bytes, &options);
+        // Random use: nothing is read that is not used.
+        for n in 0..3000 {
+            let segment = mix(n) % segments;
+            assert_eq!(word_of(&table, segment), expected(segment));
+        }
+        let random = pool.stats();
+        assert!(random.read_ahead * 50 < random.faults_missing, "{random:?}");
+        // In order, backwards, and in strides.
+        for stride in [1, 3, -1_i64] {
+            let before = pool.stats();
+            let count = segments / stride.unsigned_abs();
+            for n in 0..count {
+                let segment = if stride > 0 { n * stride.unsigned_abs() } else { count - 1 - n };
+                assert_eq!(word_of(&table, segment), expected(segment));
+            }
+            let stats = pool.stats();
+            let (faults, ahead) =
+                (stats.faults_missing - before.faults_missing, stats.read_ahead - before.read_ahead);
+            // A thread that is faster than the device meets some that are still being read.
+            assert!(ahead > count / 2, "stride {stride}: {ahead} of {count} read ahead, {faults} faults");
+            assert!(ahead < count * 5 / 4, "stride {stride}: {ahead} read ahead for {count} uses");
+        }
+        assert!(pool.stats().dram_bytes <= pool.stats().budget_bytes, "{:?}", pool.stats());
+        drop(table);
+        pool.close().unwrap();
+    }
+}
+
+#[test]
+fn a_run_that_ends_reads_no_further_and_none_is_followed_where_that_is_off() {
+    if !mappable() {
+        return;
+    }
+    for ahead in [true, false] {
+        let options = OpenOptions::new(32 * MIB).faults(FaultOptions { ahead, ..FaultOptions::default() });
+        let (_scratch, pool, _, table) = filled(16 * MIB, &options);
+        // Short runs, far apart: each opens one window at most, of eight segments.
+        for run in 0..30 {
+            (0..3).for_each(|n| assert_eq!(word_of(&table, run * 130 + n), expected(run * 130 + n)));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        let stats = pool.stats();
+        assert!(stats.windows <= 30 && stats.read_ahead <= 30 * 8, "{stats:?}");
+        assert_eq!(stats.windows > 0, ahead);
+        assert!(ahead || stats.read_ahead == 0, "{stats:?}");
+        drop(table);
+        pool.close().unwrap();
+    }
+}
+
+/// Waits for something that happens in the background.
+fn until(what: &str, done: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn what_is_announced_comes_what_is_cold_leaves_and_what_is_pinned_stays() {
+    if !mappable() {
+        return;
+    }
+    for faults in ways() {
+        let options = OpenOptions::new(24 * MIB).faults(FaultOptions { ahead: false, ..faults });
+        let (_scratch, pool, first, table) = filled(64 * MIB, &options);
+        let part = |from: u64| first.offset_by(from * SEGMENT).unwrap();
+        let faults_of = |segments: std::ops::Range<u64>| {
+            let before = pool.stats().faults_missing;
+            segments.for_each(|n| assert_eq!(word_of(&table, n), expected(n)));
+            pool.stats().faults_missing - before
+        };
+        // Announced: by range, and one by one.
+        pool.will_need(part(100), 200 * SEGMENT).unwrap();
+        let apart: Vec<Addr> = (0..100).map(|n| part(1000 + n * 7)).collect();
+        pool.will_need_pages(&apart).unwrap();
+        until("300 segments", || pool.stats().loads >= 300);
+        assert_eq!(pool.stats().read_ahead, 300);
+        assert_eq!(faults_of(100..300), 0);
+        let before = pool.stats().faults_missing;
+        (0..100).for_each(|n| assert_eq!(word_of(&table, 1000 + n * 7), expected(1000 + n * 7)));
+        assert_eq!(pool.stats().faults_missing, before);
+        // Not needed any more; what was stored is not lost.
+        (100..150).for_each(|n| table[(n * WORDS + 9) as usize].store(n, Relaxed));
+        let resident = pool.stats().resident_segments;
+        pool.cold(part(100), 200 * SEGMENT).unwrap();
+        assert_eq!(pool.stats().resident_segments, resident - 200);
+        assert_eq!(pool.stats().dirty_segments, 0);
+        assert_eq!(faults_of(100..300), 200);
+        (100..150).for_each(|n| assert_eq!(table[(n * WORDS + 9) as usize].load(Relaxed), n));
+        // Pinned: a scan of far more than fits leaves it.
+        pool.pin(part(0), 500 * SEGMENT, true).unwrap();
+        until("500 segments", || faults_of(0..500) == 0);
+        faults_of(500..64 * MIB / SEGMENT);
+        assert_eq!(faults_of(0..500), 0);
+        pool.cold(part(0), 500 * SEGMENT).unwrap();
+        assert_eq!(faults_of(0..500), 0);
+        pool.pin(part(0), 500 * SEGMENT, false).unwrap();
+        pool.cold(part(0), 500 * SEGMENT).unwrap();
+        assert_eq!(faults_of(0..500), 500);
+        // Too much, and nothing at all.
+        let error = pool.pin(first, 64 * MIB, true).unwrap_err();
+        assert!(matches!(error, PoolError::Option { option: "pin", .. }), "{error}");
+        let beyond = first.offset_by(64 * MIB).unwrap();
+        for result in [pool.will_need(beyond, 1), pool.cold(beyond, 1), pool.pin(beyond, 1, true)] {
+            assert!(matches!(result, Err(PoolError::NotAllocated { .. })), "{result:?}");
+        }
+        // What is freed is not pinned, whoever has the pages next.
+        pool.pin(first, 2 * MIB, true).unwrap();
+        drop(table);
+        pool.free(first, 64 * MIB).unwrap();
+        let again = pool.alloc(64 * MIB, Lifetime::Permanent).unwrap();
+        assert_eq!(again, first);
+        pool.pin(first.offset_by(2 * MIB).unwrap(), pool.stats().budget_bytes / 4, true).unwrap();
+        pool.close().unwrap();
+    }
+}
+
+#[test]
+fn the_budget_holds_as_it_changes() {
+    if !mappable() {
+        return;
+    }
+    for faults in ways() {
+        let (_scratch, pool, first, table) = filled(64 * MIB, &OpenOptions::new(40 * MIB).faults(faults));
+        let holds = || {
+            let stats = pool.stats();
+            stats.dram_bytes <= stats.budget_bytes
+        };
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let (table, stop) = (&table, &stop);
+                scope.spawn(move || {
+                    for n in 0.. {
+                        let segment = mix(n << 3 | thread) % (64 * MIB / SEGMENT);
+                        if thread == 0 {
+                            table[(segment * WORDS + 511) as usize].fetch_add(0, Relaxed);
+                        }
+                        assert_eq!(word_of(table, segment), expected(segment));
+                        if stop.load(Relaxed) {
+                            break;
+                        }
+                    }
+                });
+            }
+            for dram in [16, 40, 20, 14, 60, 24].into_iter().chain([16; 3]) {
+                pool.set_dram(dram * MIB).unwrap();
+                assert_eq!(pool.stats().budget_bytes, dram * MIB);
+                // What is dirty leaves once it is written.
+                until("the new budget", holds);
+                let begun = Instant::now();
+                while begun.elapsed() < Duration::from_millis(60) {
+                    assert!(holds(), "{:?}", pool.stats());
+                }
+            }
+            stop.store(true, Relaxed);
+        });
+        let used = pool.stats().dram_bytes;
+        pool.set_dram(80 * MIB).unwrap();
+        (0..64 * MIB / SEGMENT).for_each(|n| assert_eq!(word_of(&table, n), expected(n)));
+        assert!(pool.stats().dram_bytes > used + 30 * MIB, "more is used when there is more");
+        let error = pool.set_dram(4 * MIB).unwrap_err();
+        assert!(matches!(error, PoolError::Budget { .. }), "{error}");
+        pool.pin(first, 20 * MIB, true).unwrap();
+        let error = pool.set_dram(24 * MIB).unwrap_err();
+        assert!(matches!(error, PoolError::Option { option: "dram", .. }), "{error}");
+        assert_eq!(pool.stats().budget_bytes, 80 * MIB, "nothing has changed");
+        drop(table);
+        pool.close().unwrap();
+    }
+}
+
+#[test]
+fn a_pool_that_is_not_mapped_takes_hints_too() {
+    if !mappable() {
+        return;
+    }
+    let (scratch, pool, first, table) = filled(4 * MIB, &OpenOptions::new(32 * MIB));
+    drop(table);
+    pool.close().unwrap();
+    let options = OpenOptions::new(32 * MIB).mapping(Mapping::Off);
+    let pool = Pool::open(&[scratch.path()], &options).unwrap();
+    pool.will_need(first, MIB).unwrap();
+    assert_eq!(pool.stats().resident_segments, MIB / SEGMENT);
+    pool.cold(first, MIB / 2).unwrap();
+    assert_eq!(pool.stats().resident_segments, MIB / 2 / SEGMENT);
+    let mut word = [0; 8];
+    pool.read(first, &mut word).unwrap();
+    assert_eq!(u64::from_ne_bytes(word), expected(0));
+}

@@ -1,0 +1,17 @@
+//! Tests of the simulated systems: closed forms, reference models, conservation, peers' figures.
+
+mod cache;
+mod clients;
+mod closed_forms;
+mod conservation;
+mod flatflash;
+mod measuring;
+mod metadata;
+mod nvmm;
+mod pager;
+mod paging;
+mod peers;
+mod presets;
+mod processor;
+mod systems;
+mod write_amplification;

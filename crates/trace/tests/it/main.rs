@@ -1,0 +1,9 @@
+//! Tests of trace formats and workload generators.
+
+mod docs;
+mod formats;
+mod metadata;
+mod mutations;
+mod real_traces;
+mod roundtrip;
+mod workloads;
