@@ -32,6 +32,7 @@ mod operations;
 mod own_process;
 mod page_zero;
 mod persist;
+mod planted;
 mod races;
 mod recovery_cost;
 mod refused;

@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "each file of tests uses a part of it")]
 
+pub(crate) mod paged;
+pub(crate) mod prometheus;
+
 use std::path::Path;
 use std::process::{Command, Output};
 
