@@ -249,7 +249,9 @@ fn every_key_of_a_simulation_is_listed() {
         let words: Vec<&str> = ["sim"].into_iter().chain(arguments.split_whitespace()).chain(["--json"]).collect();
         let mut found = BTreeSet::new();
         keys(&deepram(folder().path(), &words).json(), "", &mut found);
-        let missing: Vec<&String> = found.iter().filter(|key| !listed.contains(*key)).collect();
+        // The phases of the operating system share a row.
+        let phase = |key: &str| key.starts_with("software_") && listed.contains("software_PHASE_ns");
+        let missing: Vec<&String> = found.iter().filter(|key| !listed.contains(*key) && !phase(key)).collect();
         assert!(missing.is_empty(), "{arguments}: metrics.md lacks {missing:?}");
     }
 }
