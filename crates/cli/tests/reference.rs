@@ -87,6 +87,27 @@ fn every_source_file_that_the_documentation_names_exists() {
     assert_eq!(missing, Vec::<String>::new());
 }
 
+#[test]
+fn every_type_and_function_that_the_documentation_names_exists() {
+    let mut words = BTreeSet::new();
+    for path in files(&root().join("crates"), &["rs"]) {
+        let text = std::fs::read_to_string(&path).expect("reading a source");
+        words.extend(text.split(|c: char| !(c.is_alphanumeric() || c == '_')).map(str::to_owned));
+    }
+    let mut missing = Vec::new();
+    for page in files(&root().join("docs"), &["md"]) {
+        let text = std::fs::read_to_string(&page).expect("reading a page");
+        for name in quoted(&text) {
+            let path = name.split('(').next().unwrap_or_default();
+            let is_item = path.contains("::") && path.chars().all(|c| c.is_ascii_alphanumeric() || "_:".contains(c));
+            if is_item && !path.split("::").all(|word| words.contains(word)) {
+                missing.push(format!("{}: {name}", page.display()));
+            }
+        }
+    }
+    assert_eq!(missing, Vec::<String>::new());
+}
+
 /// The rows of the tables of papers.md: mechanism, file, command, status. Tables of figures have no section.
 fn papers() -> Vec<[String; 4]> {
     let text = page("reference/papers.md");
