@@ -43,7 +43,8 @@ fn tables() -> Vec<String> {
 
 fn formats() -> String {
     let mut text =
-        "| name | other names | written | address unit | record | source |\n|---|---|---|---|---|---|\n".to_owned();
+        "| name | other names | written | address unit | record | source |\n|---|---|---|---|---|---|\n"
+            .to_owned();
     for f in FORMATS {
         let aliases: Vec<String> = f.aliases.iter().map(|alias| format!("`{alias}`")).collect();
         let written = if f.writable { "yes" } else { "no" };
@@ -110,9 +111,13 @@ fn the_page_and_the_code_list_the_same_trace_formats() {
     let head = table.lines().next().expect("a table has a head");
     if std::env::var_os("UPDATE_DOCS").is_some() {
         let (before, after) = text.split_once(head).expect("the page has the table");
-        let after: String = after[1..].split_inclusive('\n').skip_while(|line| line.starts_with('|')).collect();
+        let after: String =
+            after[1..].split_inclusive('\n').skip_while(|line| line.starts_with('|')).collect();
         std::fs::write(&page, format!("{before}{table}{after}")).expect("writing the page");
     }
     let text = std::fs::read_to_string(&page).expect("reading the page");
-    assert!(text.contains(&format!("{table}\n")), "docs/reference/trace-formats.md lacks (UPDATE_DOCS=1 writes it):\n{table}");
+    assert!(
+        text.contains(&format!("{table}\n")),
+        "docs/reference/trace-formats.md lacks (UPDATE_DOCS=1 writes it):\n{table}"
+    );
 }
