@@ -23,7 +23,7 @@ fn the_peers_have_the_published_geometry() {
     let s8 = ssd("mqsim-s8");
     assert_eq!(s8.raw_bytes(), Bytes(8 << 30));
     assert_eq!((s8.planes(), s8.nand.blocks_per_plane, s8.nand.pages_per_block), (16, 512, 128));
-    assert_eq!((s8.victim, def.victim), (Victim::Greedy, Victim::GreedyOfRandom));
+    assert_eq!((s8.victim, def.victim), (VictimChoice::Greedy, VictimChoice::GreedyOfRandom));
     // 15% of 8 GiB in whole 8 KiB pages.
     assert_eq!(s8.host_bytes(), Bytes((1_048_576.0f64 * 0.85).floor() as u64 * 8192));
     assert_eq!(ssd("hybrid").raw_bytes(), Bytes(512 << 30));

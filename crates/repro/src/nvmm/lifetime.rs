@@ -79,7 +79,7 @@ fn device_seconds(endurance: u64) -> f64 {
 /// The experiment.
 pub(super) fn experiment(_: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
     let sheet = registry
-        .sheet_with("nand.slc", &[])
+        .resolve_with("nand.slc", &[])
         .and_then(|sheet| Ok((sheet.model::<Nand>()?, sheet.digest())))
         .map_err(|error| ReproError::Config { what: "lifetime".into(), source: Box::new(error.into()) })?;
     let (nand, digest) = sheet;
