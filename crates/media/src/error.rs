@@ -1,4 +1,4 @@
-//! Errors in presets, user files and overrides. Each names the location, the fault and the valid form.
+//! Errors in presets, user files and overrides. Each names the location, the problem and the valid form.
 
 use std::fmt;
 
@@ -52,7 +52,7 @@ pub enum MediaError {
     UnknownPreset {
         /// The location of the name, if it is in a file or an override.
         at: Option<SourceLocation>,
-        /// The fault.
+        /// The problem.
         message: String,
         /// The nearest existing name, if one is near enough.
         suggestion: Option<String>,
@@ -88,7 +88,7 @@ pub enum MediaError {
         at: SourceLocation,
         /// The full key of the figure.
         key: String,
-        /// The fault and the valid form.
+        /// The problem and the valid form.
         message: String,
     },
     /// A stated value differs from the value that follows from the other figures.

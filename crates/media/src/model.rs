@@ -24,7 +24,7 @@ pub struct KeySpec {
 pub struct InvalidFigure {
     /// The key, without the part's name.
     pub key: &'static str,
-    /// The fault and the valid range.
+    /// The problem and the valid range.
     pub message: String,
 }
 
