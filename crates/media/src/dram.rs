@@ -92,7 +92,7 @@ kind! {
         /// channels x ranks x banks x rows x row size
         capacity: Bytes = |d| d.total_capacity().0 as f64,
         /// channels x bus width x rate
-        bandwidth: Bandwidth = |d| d.peak_bandwidth(),
+        bandwidth: Bandwidth = |d| d.peak_bandwidth().0,
         /// burst over rate
         burst_time: Picos = |d| d.burst_span().0 as f64,
         /// t_ras + t_rp
@@ -203,9 +203,9 @@ impl Dram {
         capacity.0.div_ceil(self.rank_capacity().0)
     }
 
-    /// Peak bandwidth of all channels, in bytes a second.
-    pub fn peak_bandwidth(&self) -> f64 {
-        self.channels as f64 * self.bus_width as f64 / 8.0 * self.rate.0 as f64
+    /// Peak bandwidth of all channels.
+    pub fn peak_bandwidth(&self) -> Bandwidth {
+        Bandwidth(self.channels as f64 * self.bus_width as f64 / 8.0 * self.rate.0 as f64)
     }
 
     /// Size of a burst.

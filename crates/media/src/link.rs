@@ -34,7 +34,7 @@ kind! {
     }
     derived {
         /// lanes x width x rate x data bits / coded bits x payload / 8, or block over block time
-        bandwidth: Bandwidth = |l| l.bytes_per_second(),
+        bandwidth: Bandwidth = |l| l.payload_bandwidth().0,
     }
 }
 
@@ -80,10 +80,10 @@ impl Link {
         Ok(())
     }
 
-    /// Payload bandwidth, in bytes a second.
-    pub fn bytes_per_second(&self) -> f64 {
+    /// Payload bandwidth.
+    pub fn payload_bandwidth(&self) -> Bandwidth {
         let payload = self.payload.map_or(1.0, |payload| payload.0);
-        match (self.block, self.block_time) {
+        Bandwidth(match (self.block, self.block_time) {
             (Some(block), Some(time)) => block.0 as f64 * 1e12 / time.0 as f64 * payload,
             _ => {
                 let wires = self.lanes.unwrap_or(1) as f64 * self.width.unwrap_or(1) as f64;
@@ -91,7 +91,7 @@ impl Link {
                 let code = self.data_bits.unwrap_or(1) as f64 / self.coded_bits.unwrap_or(1) as f64;
                 wires * rate * code / 8.0 * payload
             }
-        }
+        })
     }
 
     /// Time for which `bytes` occupy the link, without its latency, to the nearest picosecond; a partial

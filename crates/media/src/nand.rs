@@ -100,7 +100,7 @@ kind! {
         /// dies x planes x blocks x pages x page
         capacity: Bytes = |n| n.package_capacity().0 as f64,
         /// bus rate x bus width, or bus width over bus cycle
-        bandwidth: Bandwidth = |n| n.bus_bandwidth(),
+        bandwidth: Bandwidth = |n| n.bus_bandwidth().0,
         /// bytes of a page on the bus over the bandwidth
         page_transfer: Picos = |n| n.page_transfer().0 as f64,
         /// supply x read current
@@ -175,13 +175,13 @@ impl Nand {
         Bytes(self.page.0 + self.spare_on_bus.0)
     }
 
-    /// Bus bandwidth, in bytes a second.
-    pub fn bus_bandwidth(&self) -> f64 {
+    /// Bus bandwidth.
+    pub fn bus_bandwidth(&self) -> Bandwidth {
         let bytes = self.bus_width as f64 / 8.0;
-        match self.bus_cycle {
+        Bandwidth(match self.bus_cycle {
             Some(cycle) if cycle.0 > 0 => bytes * 1e12 / cycle.0 as f64,
             _ => bytes * self.bus_rate.0 as f64,
-        }
+        })
     }
 
     /// Bus time of `bytes`, rounded up to whole transfers and then to the nearest picosecond.

@@ -119,19 +119,19 @@ impl Pmem {
         first + line.times(lines - 1) + module_line.times(bytes.0 / self.module_line.0)
     }
 
-    /// Read bandwidth of all modules in random accesses of `bytes`, in bytes a second: the media
+    /// Read bandwidth of all modules in random accesses of `bytes`: the media
     /// transfer whole module lines, of which only `bytes` are used.
-    pub fn read_bandwidth(&self, bytes: Bytes) -> f64 {
-        self.module_read.0 * self.modules as f64 * self.used_share(bytes)
+    pub fn read_bandwidth(&self, bytes: Bytes) -> Bandwidth {
+        Bandwidth(self.module_read.0 * self.modules as f64 * self.used_share(bytes))
     }
 
-    /// Write bandwidth of all modules in random writes of `bytes`, in bytes a second.
-    pub fn write_bandwidth(&self, method: WriteMethod, bytes: Bytes) -> f64 {
+    /// Write bandwidth of all modules in random writes of `bytes`.
+    pub fn write_bandwidth(&self, method: WriteMethod, bytes: Bytes) -> Bandwidth {
         let module = match method {
             WriteMethod::NtStore => self.module_ntstore,
             WriteMethod::Clwb => self.module_clwb,
         };
-        module.0 * self.modules as f64 * self.used_share(bytes)
+        Bandwidth(module.0 * self.modules as f64 * self.used_share(bytes))
     }
 
     /// Share of the module lines' bytes that an aligned access of `bytes` uses.

@@ -139,7 +139,7 @@ kind! {
         /// data pages of all blocks x (1 - over-provisioning), in whole pages
         host_capacity: Bytes = |s| s.host_bytes().0 as f64,
         /// channels x bus bandwidth
-        bus_bandwidth: Bandwidth = |s| s.channels as f64 * s.nand.bus_bandwidth(),
+        bus_bandwidth: Bandwidth = |s| s.channels as f64 * s.nand.bus_bandwidth().0,
         /// link transfer of a page + controller + single read
         read_latency: Picos = |s| s.idle_read().0 as f64,
         /// link transfer of a page + controller + single program

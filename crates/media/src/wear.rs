@@ -3,6 +3,8 @@
 
 use deepram_core::units::Bytes;
 
+use crate::value::Bandwidth;
+
 /// Bytes that can be written to a medium before it is worn out, with perfect wear levelling.
 pub fn total_writes(capacity: Bytes, endurance: u64) -> f64 {
     capacity.0 as f64 * endurance as f64
@@ -13,11 +15,11 @@ pub fn total_writes(capacity: Bytes, endurance: u64) -> f64 {
 pub fn lifetime_seconds(
     capacity: Bytes,
     endurance: u64,
-    host_bytes_per_second: f64,
+    host_bandwidth: Bandwidth,
     write_amplification: f64,
     evenness: f64,
 ) -> f64 {
-    let medium = host_bytes_per_second * write_amplification;
+    let medium = host_bandwidth.0 * write_amplification;
     if medium > 0.0 { total_writes(capacity, endurance) * evenness / medium } else { f64::INFINITY }
 }
 

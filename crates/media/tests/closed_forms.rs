@@ -179,7 +179,7 @@ fn pcie_doubles_with_each_generation_and_each_lane_doubling() {
             let per_lane = [0.25e9, 0.5e9, 8e9 / 8.0, 2e9, 4e9][generation - 1];
             let code = if generation < 3 { 1.0 } else { 128.0 / 130.0 };
             let expected = per_lane * code * lanes as f64;
-            assert!((link.bytes_per_second() - expected).abs() < 1.0);
+            assert!((link.payload_bandwidth().0 - expected).abs() < 1.0);
         }
     }
 }
@@ -266,9 +266,9 @@ fn pcm_and_flash_wear_evenly_at_the_published_split() {
 fn lifetime_is_what_the_medium_bears_over_what_is_written_to_it() {
     // 1 GiB x 1000 cycles at 1 MiB/s doubled: 512,000 s; half of that with uneven wear.
     let mib = 1024.0 * 1024.0;
-    assert_eq!(lifetime_seconds(Bytes(1 << 30), 1000, mib, 2.0, 1.0), 512_000.0);
-    assert_eq!(lifetime_seconds(Bytes(1 << 30), 1000, mib, 2.0, 0.5), 256_000.0);
-    assert_eq!(lifetime_seconds(Bytes(1 << 30), 1000, 0.0, 2.0, 1.0), f64::INFINITY);
+    assert_eq!(lifetime_seconds(Bytes(1 << 30), 1000, Bandwidth(mib), 2.0, 1.0), 512_000.0);
+    assert_eq!(lifetime_seconds(Bytes(1 << 30), 1000, Bandwidth(mib), 2.0, 0.5), 256_000.0);
+    assert_eq!(lifetime_seconds(Bytes(1 << 30), 1000, Bandwidth(0.0), 2.0, 1.0), f64::INFINITY);
     assert_eq!(endurance_ratio((Bytes(1), 1), (Bytes(0), 1)), 0.0);
     assert_eq!(ssd_writes(512, 0.0), 512.0);
 }

@@ -272,7 +272,7 @@ fn flash(
     let rate = counts.erases as f64 * nand.block_bytes().0 as f64 / Picos(time_ps).seconds();
     let lifetime = || {
         let raw = deepram_media::Bytes(raw_bytes);
-        lifetime_seconds(raw, nand.endurance, rate, 1.0, 1.0) / (365.25 * 86_400.0)
+        lifetime_seconds(raw, nand.endurance, deepram_media::Bandwidth(rate), 1.0, 1.0) / (365.25 * 86_400.0)
     };
     result.wear = Some(Wear {
         mean_erases: mean,
