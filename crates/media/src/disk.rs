@@ -3,7 +3,7 @@
 use deepram_core::units::{Bytes, Picos};
 
 use crate::energy::{Energy, power_energy};
-use crate::model::{InvalidFigure, kind};
+use crate::model::{InvalidFigure, check_price, kind};
 use crate::value::{Bandwidth, Price, Rpm, Watts, Year};
 
 kind! {
@@ -49,10 +49,7 @@ impl Disk {
         if self.sustained.0 < 1.0 {
             return Err(InvalidFigure::new("sustained", "must be at least 1 B/s"));
         }
-        if self.price.is_some() != self.price_year.is_some() {
-            return Err(InvalidFigure::new("price_year", "a price needs its year, and a year its price"));
-        }
-        Ok(())
+        check_price(self.price, self.price_year)
     }
 
     /// The mean rotational latency: half a revolution.

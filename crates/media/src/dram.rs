@@ -7,7 +7,7 @@
 use deepram_core::units::{Bytes, Picos};
 
 use crate::energy::Energy;
-use crate::model::{InvalidFigure, kind};
+use crate::model::{InvalidFigure, check_price, kind};
 use crate::value::{Amperes, Bandwidth, Price, TransferRate, Volts, Watts, Year};
 
 kind! {
@@ -172,10 +172,7 @@ impl Dram {
         if total.is_none_or(|bytes| bytes > 1 << 60) {
             return Err(InvalidFigure::new("rows", "the memory would exceed 2^60 bytes"));
         }
-        if self.price.is_some() != self.price_year.is_some() {
-            return Err(InvalidFigure::new("price_year", "a price needs its year, and a year its price"));
-        }
-        Ok(())
+        check_price(self.price, self.price_year)
     }
 
     /// Size of a row across the devices of a rank.

@@ -142,10 +142,8 @@ const PAGE: u64 = 4096;
 
 impl Hierarchy {
     pub(crate) fn check(&self) -> Result<(), InvalidFigure> {
-        let raw = [self.channels, self.packages_per_channel]
-            .iter()
-            .try_fold(self.nand.package_capacity().0, |bytes, n| bytes.checked_mul(*n));
-        if raw.is_none_or(|bytes| bytes == 0 || bytes > 1 << 43) {
+        let raw = self.nand.capacity_of(self.channels, self.packages_per_channel);
+        if raw.is_none_or(|Bytes(bytes)| bytes == 0 || bytes > 1 << 43) {
             return Err(InvalidFigure::new(
                 "channels",
                 "the capacity of all packages must be 1 byte to 8 TiB",

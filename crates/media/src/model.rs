@@ -3,6 +3,7 @@
 use crate::dimension::Dimension;
 use crate::error::MediaError;
 use crate::resolved::ResolvedPreset;
+use crate::value::{Price, Year};
 
 /// A key of a kind of preset.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +33,14 @@ impl InvalidFigure {
     pub(crate) fn new(key: &'static str, message: impl Into<String>) -> Self {
         Self { key, message: message.into() }
     }
+}
+
+/// Checks that a preset states a price and its year together, or neither.
+pub(crate) fn check_price(price: Option<Price>, year: Option<Year>) -> Result<(), InvalidFigure> {
+    if price.is_some() == year.is_some() {
+        return Ok(());
+    }
+    Err(InvalidFigure::new("price_year", "a price needs its year, and a year its price"))
 }
 
 /// The typed model of a kind of preset.

@@ -7,7 +7,7 @@
 use deepram_core::units::{Bytes, Picos};
 
 use crate::energy::{Energy, current_energy};
-use crate::model::{InvalidFigure, kind, words};
+use crate::model::{InvalidFigure, check_price, kind, words};
 use crate::value::{Amperes, Bandwidth, Price, TransferRate, Volts, Watts, Year};
 
 words! {
@@ -154,10 +154,7 @@ impl Nand {
                 ));
             }
         }
-        if self.price.is_some() != self.price_year.is_some() {
-            return Err(InvalidFigure::new("price_year", "a price needs its year, and a year its price"));
-        }
-        Ok(())
+        check_price(self.price, self.price_year)
     }
 
     /// Data bytes of a block.
@@ -168,6 +165,11 @@ impl Nand {
     /// Data bytes of a package.
     pub fn package_capacity(&self) -> Bytes {
         Bytes(self.block_bytes().0 * self.blocks_per_plane * self.planes * self.dies)
+    }
+
+    /// Capacity of `channels` channels of `packages` packages each; `None` if it exceeds 2^64 bytes.
+    pub fn capacity_of(&self, channels: u64, packages: u64) -> Option<Bytes> {
+        self.package_capacity().0.checked_mul(channels)?.checked_mul(packages).map(Bytes)
     }
 
     /// Bytes of a page that the bus transfers.

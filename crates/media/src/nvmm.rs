@@ -70,10 +70,8 @@ kind! {
 
 impl Nvmm {
     pub(crate) fn check(&self) -> Result<(), InvalidFigure> {
-        let raw = [self.channels, self.packages_per_channel]
-            .iter()
-            .try_fold(self.nand.package_capacity().0, |bytes, n| bytes.checked_mul(*n));
-        if raw.is_none_or(|bytes| bytes == 0 || bytes > 1 << 50) {
+        let raw = self.nand.capacity_of(self.channels, self.packages_per_channel);
+        if raw.is_none_or(|Bytes(bytes)| bytes == 0 || bytes > 1 << 50) {
             return Err(InvalidFigure::new(
                 "channels",
                 "the capacity of all packages must be 1 to 2^50 bytes",

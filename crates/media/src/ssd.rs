@@ -149,10 +149,8 @@ kind! {
 
 impl Ssd {
     pub(crate) fn check(&self) -> Result<(), InvalidFigure> {
-        let raw = [self.channels, self.packages_per_channel]
-            .iter()
-            .try_fold(self.nand.package_capacity().0, |bytes, n| bytes.checked_mul(*n));
-        if raw.is_none_or(|bytes| bytes > 1 << 60) {
+        let raw = self.nand.capacity_of(self.channels, self.packages_per_channel);
+        if raw.is_none_or(|Bytes(bytes)| bytes > 1 << 60) {
             return Err(InvalidFigure::new("channels", "the device would exceed 2^60 bytes"));
         }
         if self.over_provisioning.0 >= 1.0 {
