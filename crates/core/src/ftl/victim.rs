@@ -9,16 +9,14 @@
 use super::blocks::Blocks;
 use crate::units::BlockId;
 
+/// A filter of victims: true for a block that the caller allows to be reclaimed.
+pub type Eligible<'a> = dyn FnMut(BlockId) -> bool + 'a;
+
 /// Chooses a victim among the closed blocks.
 pub trait VictimPolicy {
     /// The victim at time `now` (of the clock of [`super::BlockInfo::sequence`]) among the blocks for
     /// which `eligible` is true; `None` if reclamation would free nothing.
-    fn pick(
-        &mut self,
-        blocks: &Blocks,
-        now: u64,
-        eligible: &mut dyn FnMut(BlockId) -> bool,
-    ) -> Option<BlockId>;
+    fn pick(&mut self, blocks: &Blocks, now: u64, eligible: &mut Eligible<'_>) -> Option<BlockId>;
 }
 
 /// An `eligible` argument of [`VictimPolicy::pick`] that accepts every block.
@@ -48,12 +46,7 @@ pub struct Greedy {
 }
 
 impl VictimPolicy for Greedy {
-    fn pick(
-        &mut self,
-        blocks: &Blocks,
-        _now: u64,
-        eligible: &mut dyn FnMut(BlockId) -> bool,
-    ) -> Option<BlockId> {
+    fn pick(&mut self, blocks: &Blocks, _now: u64, eligible: &mut Eligible<'_>) -> Option<BlockId> {
         // Fast path: the minimum over all candidates is nearly always eligible.
         let candidates = blocks.candidates();
         let fewest = candidates.iter().copied().min()?;
@@ -88,12 +81,7 @@ pub struct GreedyOfRandom<F> {
 }
 
 impl<F: FnMut(u32) -> u32> VictimPolicy for GreedyOfRandom<F> {
-    fn pick(
-        &mut self,
-        blocks: &Blocks,
-        now: u64,
-        eligible: &mut dyn FnMut(BlockId) -> bool,
-    ) -> Option<BlockId> {
+    fn pick(&mut self, blocks: &Blocks, now: u64, eligible: &mut Eligible<'_>) -> Option<BlockId> {
         let count = blocks.len();
         let candidates = blocks.candidates();
         let mut best: Option<(u16, BlockId)> = None;
@@ -130,12 +118,7 @@ impl<F: FnMut(u32) -> u32> VictimPolicy for GreedyOfRandom<F> {
 pub struct CostBenefit;
 
 impl VictimPolicy for CostBenefit {
-    fn pick(
-        &mut self,
-        blocks: &Blocks,
-        now: u64,
-        eligible: &mut dyn FnMut(BlockId) -> bool,
-    ) -> Option<BlockId> {
+    fn pick(&mut self, blocks: &Blocks, now: u64, eligible: &mut Eligible<'_>) -> Option<BlockId> {
         let mut best: Option<(u128, u16, BlockId)> = None;
         for (live, block) in blocks.reclaimable() {
             if !frees_space(blocks, live, block) || !eligible(block) {
