@@ -198,7 +198,7 @@ mod tests {
     fn a_vector_of_32_bits_gives_2_4_and_8_places() {
         let all = [SegmentSize::K4, SegmentSize::K8, SegmentSize::K16];
         assert_eq!(all.map(SegmentSize::per_page), [16, 8, 4]);
-        assert_eq!(all.map(SegmentSize::places), [2, 4, 8]);
+        assert_eq!(all.map(SegmentSize::positions), [2, 4, 8]);
         for size in all {
             assert_eq!(SegmentSize::from_bytes(size.bytes()), Some(size));
         }

@@ -304,5 +304,5 @@ fn an_entry_follows_its_lines_and_a_full_buffer_defers() {
     let mut wide = Plb::new(Plb::ENTRIES, 64);
     wide.begin(0, 0).unwrap();
     assert!((0..64).all(|line| wide.inbound(0, line) == Ok(InboundLine::Copy(0))));
-    assert_eq!(wide.finish(0).unwrap().copied, u64::MAX);
+    assert_eq!(wide.finish(0).unwrap().copied_lines, u64::MAX);
 }

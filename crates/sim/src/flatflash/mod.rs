@@ -159,10 +159,10 @@ impl FlatMemory {
             PromotionAlgorithm::Literal => (PromotionTrigger::Exactly, EpochReset::AccessCount),
         };
         let threshold = ThresholdOptions {
-            low: preset.low_ratio.0,
-            high: preset.high_ratio.0,
-            most: preset.max_threshold as u8,
-            epoch: preset.reset_epoch,
+            low_ratio: preset.low_ratio.0,
+            high_ratio: preset.high_ratio.0,
+            max_threshold: preset.max_threshold as u8,
+            reset_epoch: preset.reset_epoch,
             trigger,
             reset,
         };

@@ -162,7 +162,7 @@ pub struct ParallelSsd {
     pub(super) random: Stream,
     pub(super) counts: FlashCounts,
     pub(super) page_programs_asked: u64,
-    pub(super) victim: Victim,
+    pub(super) victim: VictimChoice,
 }
 
 impl ParallelSsd {

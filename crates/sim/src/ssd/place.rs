@@ -11,7 +11,7 @@ use crate::host::Context;
 
 /// The planes that consecutive logical pages belong to, over one round of all planes: of channels,
 /// packages, dies and planes, the place whose letter stands first changes fastest.
-pub(super) fn spread_order(spread: Spread, [c, w, d, p]: [u32; 4]) -> Vec<u32> {
+pub(super) fn spread_order(spread: AllocationOrder, [c, w, d, p]: [u32; 4]) -> Vec<u32> {
     let order: [usize; 4] = match spread {
         AllocationOrder::Cwdp => [0, 1, 2, 3],
         AllocationOrder::Cwpd => [0, 1, 3, 2],

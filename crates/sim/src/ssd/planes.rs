@@ -252,7 +252,7 @@ impl Planes {
     }
 
     /// Chooses the block of a plane to reclaim, and holds it; `None` if none would gain anything.
-    pub(crate) fn victim(&mut self, plane: u32, policy: Victim, random: &mut Stream) -> Option<u32> {
+    pub(crate) fn victim(&mut self, plane: u32, policy: VictimChoice, random: &mut Stream) -> Option<u32> {
         let now = self.sequence;
         let state = &mut self.planes[plane as usize];
         let blocks = &state.blocks;
