@@ -123,7 +123,7 @@ impl DeviceBuffer {
 
     /// Uses after which a segment is promoted now; 0 if none is.
     pub(super) fn threshold(&self) -> u8 {
-        self.threshold.as_ref().map_or(0, Threshold::current)
+        self.threshold.as_ref().map_or(0, PromotionThreshold::current)
     }
 
     /// Bytes of bookkeeping.
