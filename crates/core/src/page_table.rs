@@ -465,7 +465,7 @@ impl PageTable {
             return Err("its bit vector gives a segment two slots");
         }
         if entry.is_tombstone() && !entry.vector().is_empty() {
-            return Err("it has segments although its page is not allocated");
+            return Err("it holds segments of a page that is not allocated");
         }
         let last = entry.vector().iter(self.size).last().map_or(0, |(_, distance)| u64::from(distance));
         if entry.start().0 + last >= self.slots {

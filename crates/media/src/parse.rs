@@ -51,7 +51,7 @@ pub(crate) fn parse_presets(file: &str, text: &str) -> Result<Vec<ParsedPreset>,
     if text.len() > MAX_FILE {
         return Err(MediaError::Toml {
             at: reader.at(0),
-            message: format!("the file exceeds the size limit of a preset file, {MAX_FILE} bytes"),
+            message: format!("the file is longer than the limit of a preset file, {MAX_FILE} bytes"),
         });
     }
     let table = DeTable::parse(text).map_err(|error| MediaError::Toml {

@@ -161,7 +161,7 @@ fn overrides_are_checked_as_presets_are() {
     assert!(error("victim=greedyy").contains("expected one of greedy, greedy-of-random"));
     assert_eq!(
         error("over_provisioning=1"),
-        "--set:1: `ssd.mqsim-def.over_provisioning`: leaves the host nothing"
+        "--set:1: `ssd.mqsim-def.over_provisioning`: must be less than 1, or no capacity is left for the host"
     );
     assert_eq!(
         error("over_provisioning=107%"),

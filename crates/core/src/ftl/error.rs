@@ -65,25 +65,21 @@ impl fmt::Display for BlocksError {
                 write!(f, "{blocks} blocks are too many: a volume has at most {}", u32::MAX)
             }
             Self::NoSuchBlock { block, blocks } => {
-                write!(f, "block {} does not exist: the volume has blocks 0 to below {blocks}", block.0)
+                write!(f, "there is no block {}: the volume has blocks 0 to below {blocks}", block.0)
             }
             Self::WrongState { block, state, expected } => {
                 write!(f, "block {} is {state:?}: it must be {expected}", block.0)
             }
             Self::WrongCount { block, live, used, limit } => write!(
                 f,
-                "block {} would have {live} live of {used} used slots; required is 0 <= live <= used <= {limit}",
+                "block {} would have {live} live of {used} used slots: it must be 0 <= live <= used <= {limit}",
                 block.0
             ),
             Self::StillLive { block, live } => {
                 write!(f, "block {} still has {live} live slots: move them away first", block.0)
             }
             Self::NoSuchSlot { block, index, slots } => {
-                write!(
-                    f,
-                    "slot {index} of block {} does not exist: the block has slots 0 to below {slots}",
-                    block.0
-                )
+                write!(f, "block {} has no slot {index}: its slots are 0 to below {slots}", block.0)
             }
         }
     }
