@@ -12,6 +12,7 @@ mod observe;
 mod package;
 mod pool;
 mod record;
+mod reference;
 mod repro;
 mod run;
 mod run_bounds;
