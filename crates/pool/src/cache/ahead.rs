@@ -1,8 +1,8 @@
-//! What is read before it is used: windows of runs of misses, and what a program says that it will need. Handlers read
-//! it, in runs of neighbouring slots, while they serve faults.
+//! Readahead: windows of sequential or strided misses, and segments that a program announces (`will_need`). Handlers
+//! read these segments, in runs of neighbouring slots, while they serve page faults.
 //!
-//! Nothing waits for it, and it makes nothing else wait: where there is no frame for it, it is not read; where it cannot
-//! be read, whoever uses it finds out.
+//! No thread waits for readahead, and readahead delays no thread: a segment is skipped if no frame is free, and a
+//! read error shows when a program accesses the segment.
 
 use std::io;
 
@@ -13,22 +13,22 @@ use crate::ahead::Window;
 use crate::stats::add;
 use crate::store::{Fetched, Place};
 
-/// Segments of one piece of work.
+/// Segments in one readahead job.
 const BATCH: usize = 64;
-/// Segments installed while the lock is held once.
+/// Segments installed under one hold of the lock.
 const TOGETHER: usize = 16;
 
-/// At most [`BATCH`] segments to be read.
+/// A unit of readahead work: at most [`BATCH`] segments to be read.
 pub(super) struct Piece {
     segments: Vec<Index>,
-    /// The window that they are of, if they are of one.
+    /// The readahead window of the segments, if they belong to one.
     window: Option<Window>,
 }
 
-/// Segments that are loading, at neighbouring slots.
+/// Segments being filled from neighbouring slots, with one read.
 pub(super) struct Run {
     pub(super) coming: Vec<Coming>,
-    /// The cache's when they began to load.
+    /// The cache's generation when the fill began.
     generation: u64,
     window: Option<Window>,
 }
@@ -36,14 +36,15 @@ pub(super) struct Run {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Coming {
     pub(super) index: Index,
-    /// Where it is read from.
+    /// Slot on the device that holds the segment.
     pub(super) slot: u64,
-    /// CRC of its bytes.
+    /// CRC of the segment's bytes.
     crc: u32,
 }
 
 impl Cache {
-    /// A segment was missed, or a trigger used: what is to be read beside it.
+    /// Records a miss, or the use of a window's trigger segment. Returns the readahead window that should be read
+    /// now.
     pub(super) fn follow(&self, state: &mut State, index: Index) -> Option<Window> {
         if !self.follows {
             return None;
@@ -52,7 +53,7 @@ impl Cache {
         state.runs.used(at).or_else(|| state.runs.miss(at))
     }
 
-    /// Has a window read.
+    /// Queues a readahead window.
     pub(super) fn order(&self, window: Window) {
         add(&self.counters.windows, 1);
         let segments = self.segments();
@@ -65,7 +66,7 @@ impl Cache {
         self.ahead.push(all.chunks(BATCH).map(piece));
     }
 
-    /// Has these segments read, as many as there are frames for.
+    /// Queues these segments for readahead, limited by the number of frames.
     pub(crate) fn order_segments(&self, all: impl Iterator<Item = Index>) {
         let mut all = all.take(self.limit() - self.headroom()).peekable();
         let piece = std::iter::from_fn(|| {
@@ -75,16 +76,16 @@ impl Cache {
         self.ahead.push(piece);
     }
 
-    /// Segments of the mapped range.
+    /// Number of segments in the mapped range.
     fn segments(&self) -> usize {
         self.region.len() / self.segment_bytes
     }
 
-    /// Begins to load what is absent of a piece, as far as there are frames, and says where it is to be read, in runs of
-    /// at most so many segments.
+    /// Begins to fill the absent segments of a job, as far as frames are free. Returns the reads to make, in runs of
+    /// at most `most` neighbouring segments.
     pub(super) fn begin_ahead(&self, piece: Piece, most: usize) -> Vec<Run> {
         let Piece { mut segments, window } = piece;
-        // Not what is not there, or may not be read: whoever tries is told.
+        // Skip pages that are not allocated or not readable: the access of a program will report that.
         let mut page: Option<((u32, PageId), bool)> = None;
         segments.retain(|&index| {
             let (store, number, _) = self.store_of(index);
@@ -103,7 +104,7 @@ impl Cache {
             if stopping || !absent || !self.make_room(&mut state, 1) {
                 return false;
             }
-            // Loads by call that are reading it repeat that.
+            // Loads by call that are reading the segment will repeat the read.
             let buffered = state.buffer.spoil(index);
             debug_assert!(buffered.is_none());
             self.mark_loading(&mut state, index);
@@ -117,7 +118,7 @@ impl Cache {
             let (store, page, segment) = self.store_of(index);
             match store.place(page, segment) {
                 Ok(Place::At { slot, crc }) => coming.push(Coming { index, slot, crc }),
-                // Never written, which needs no reading; or an error that is told to who uses it.
+                // A segment that was never written needs no read. An error shows when a program accesses the segment.
                 Ok(Place::Nowhere) | Err(_) => nothing.push(index),
             }
         }
@@ -130,7 +131,7 @@ impl Cache {
         runs.map(|run| Run { coming: run.to_vec(), generation, window }).collect()
     }
 
-    /// Segments that are loading ahead of use stay absent.
+    /// Cancels the fill of these segments: they stay absent.
     fn leave(&self, segments: &[Index]) {
         if segments.is_empty() {
             return;
@@ -138,12 +139,12 @@ impl Cache {
         let mut state = self.lock();
         for &index in segments {
             self.fail_load(&mut state, index, Access::Read);
-            // Whoever wants it meanwhile reads it.
+            // A thread that faulted on the segment meanwhile faults again and reads it.
             self.wake_or_halt(&mut state, index);
         }
     }
 
-    /// A run has been read: what arrived whole goes into memory, neighbours together.
+    /// Ends the read of a run: installs the segments that passed their checksum, neighbours together.
     pub(super) fn came_ahead(&self, run: &Run, read: io::Result<()>, bytes: &mut [u8]) {
         let mut whole = Vec::with_capacity(run.coming.len());
         let mut nothing = Vec::new();
@@ -153,7 +154,7 @@ impl Cache {
                 let (store, page, segment) = self.store_of(coming.index);
                 match store.arrived(page, segment, coming.crc, Ok(()), bytes) {
                     Ok(Fetched::Data) => whole.push((coming.index, n)),
-                    // Whoever wants it reads it again, and is told then.
+                    // A thread that needs the segment reads it again, and gets the error then.
                     Ok(Fetched::Zero) | Err(_) => nothing.push(coming.index),
                 }
             }
@@ -173,7 +174,7 @@ impl Cache {
                 drop(state);
                 nothing.extend(part.iter().map(|(index, _)| *index));
             } else if Some(at(first)) == trigger && state.runs.awaits(at(first)) {
-                // Its use is to be seen.
+                // The trigger segment stays out of the cache, so that its use causes a page fault.
                 self.fail_load(&mut state, first, Access::Read);
                 state.buffer.keep(first, bytes);
                 self.wake_or_halt(&mut state, first);
@@ -182,7 +183,7 @@ impl Cache {
                 part.iter().for_each(|(index, _)| self.loaded(&mut state, *index));
                 self.announce(&state);
             } else {
-                // Some of them may have been.
+                // A part of the range may have been installed.
                 let discarded = self.region.discard(&[(at(first), bytes.len())]);
                 self.must(&mut state, "madvise(MADV_DONTNEED)", first, discarded);
                 drop(state);

@@ -1,6 +1,6 @@
-//! Serving the faults of the mapped address. A handler takes a fault as far as it gets without waiting
-//! ([`Cache::begin_fault`]); what has to wait, for a frame, for room on flash, for a sync to copy what is frozen, is an errand
-//! of threads that do nothing else, so that no read under way waits behind it.
+//! Page faults on the mapped memory. A handler serves a fault as far as possible without waiting
+//! ([`Cache::begin_fault`]). A fault that must wait (for a frame, for room on flash, or for a sync to copy a frozen
+//! segment) becomes a deferred fault, which a separate thread serves, so that no read in flight waits behind it.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,17 +14,17 @@ use crate::error::PoolError;
 use crate::lock::lock;
 use crate::stats::add;
 
-/// How far a fault got.
+/// Progress of a page fault.
 pub(super) enum Begun {
-    /// Whoever waits goes on, or will by somebody else's doing.
+    /// The faulting thread runs again, or another thread will wake it.
     Served,
-    /// It is loading now, and has to be read; the cache's generation at that moment.
+    /// The segment is being filled and must be read. The value is the cache's generation at that moment.
     Read(u64),
-    /// It has to wait.
+    /// The fault must wait: it becomes a deferred fault.
     Later,
 }
 
-/// Faults that have to wait for something.
+/// The queue of deferred faults.
 #[derive(Default)]
 pub(super) struct Errands {
     queue: Mutex<Queue>,
@@ -47,13 +47,13 @@ impl Errands {
         self.ready.notify_one();
     }
 
-    /// Has the threads end. Who waits for what is left is told when the pool is shut.
+    /// Ends the threads. Threads whose faults are still queued get their signal when the mapping is closed.
     pub(super) fn stop(&self) {
         self.lock().stopped = true;
         self.ready.notify_all();
     }
 
-    /// The next one; waits for it. `None` at the end.
+    /// Waits for the next deferred fault; `None` at the end.
     fn next(&self) -> Option<(Index, Access)> {
         let mut queue = self.lock();
         loop {
@@ -69,19 +69,19 @@ impl Errands {
 }
 
 impl Cache {
-    /// Body of a thread that does errands, with memory for a segment.
+    /// Body of a thread that serves deferred faults, with a buffer of one segment.
     pub(super) fn run_errands(&self, buffer: &mut [u8]) {
         while let Some((index, access)) = self.errands.next() {
             self.serve(index, access, buffer);
         }
     }
 
-    /// Whether a fault finds its segment in DRAM, as far as can be told before it is served.
+    /// Returns whether a segment is resident, as far as is known before the fault is served.
     pub(super) fn is_resident(&self, index: Index) -> bool {
         self.lock().flags[index as usize] & RESIDENT != 0
     }
 
-    /// Takes a fault as far as it gets without waiting, and says what is to be read ahead.
+    /// Serves a fault as far as possible without waiting, and returns the readahead window that it starts.
     pub(super) fn begin_fault(
         &self,
         index: Index,
@@ -94,8 +94,8 @@ impl Cache {
         let mut state = self.lock();
         self.confirm(&state, index, right)?;
         let flags = state.flags[index as usize];
-        // The end of the pool wakes the thread, which then gets its signal; a loader's install wakes it too: if it
-        // needs more, it faults again.
+        // If the pool is ending, closing the mapping wakes the thread, which then gets its signal. If the segment is
+        // being filled, its installation wakes the thread, which faults again if it needs more.
         if state.stopping || flags & LOADING != 0 {
             return Ok((Begun::Served, None));
         }
@@ -118,13 +118,13 @@ impl Cache {
         Ok((begun, None))
     }
 
-    /// Gives a fault on a resident segment what it needs. False if a store has to wait for a change.
+    /// Serves a fault on a resident segment. Returns false if a store has to wait for another thread.
     fn settle_resident(&self, state: &mut State, index: Index, access: Access) -> Result<bool, PoolError> {
         if access == Access::Read {
             return self.wake(index).map(|()| true);
         }
         let flags = state.flags[index as usize];
-        // Dirty and protected still: left so by a write-back that failed.
+        // The segment is dirty and still write-protected: a failed write-back left it so.
         if !self.make_dirty(state, index)? {
             return Ok(false);
         }
@@ -135,12 +135,12 @@ impl Cache {
         Ok(true)
     }
 
-    /// Serves a fault, however long that takes.
+    /// Serves a fault and waits as long as necessary.
     fn serve(&self, index: Index, access: Access, buffer: &mut [u8]) {
         let right = self.right(access);
         let settled = match self.permit(index, access) {
-            // What is dirty is written and older tokens give way before a store fails. Another thread may take
-            // the room that comes of it; where there is none to be had, `relieve` says so.
+            // Before a store fails, dirty segments are written back and older tokens are given up. Another thread may
+            // take the room that this makes; if no more room can be made, `make_flash_room` returns an error.
             Ok(true) => loop {
                 match self.settle(index, right, buffer) {
                     Err(PoolError::NoSpace { .. }) => {
@@ -159,13 +159,13 @@ impl Cache {
         }
     }
 
-    /// Whether the page allows the access. If not, its protection is set so that the thread gets
-    /// SIGSEGV when it tries again.
+    /// Returns whether the page's permissions allow the access. If not, sets the protection of the page so that the
+    /// thread gets SIGSEGV when it retries.
     fn permit(&self, index: Index, access: Access) -> Result<bool, PoolError> {
         if let Ok(()) = self.check(index, access) {
             return Ok(true);
         }
-        // Once more, so that what is shown is what the tables say.
+        // Check again under the lock, so that the protection matches the tables.
         let state = self.lock();
         match self.check(index, access) {
             Err(error) if is_refusal(&error) => {}
@@ -178,7 +178,7 @@ impl Cache {
         self.wake(index).map(|()| false)
     }
 
-    /// Lets who waits for a segment try again.
+    /// Wakes the threads that wait for a segment, so that they retry.
     pub(super) fn wake(&self, index: Index) -> Result<(), PoolError> {
         self.region
             .wake(self.offset(index), self.segment_bytes)
@@ -210,8 +210,8 @@ impl Cache {
         }
     }
 
-    /// A fault that cannot be served: the thread gets a signal, the pool remembers why. If it has lost its right
-    /// meanwhile, it tries again and is told then.
+    /// Fails a page fault: the thread gets a signal, and the pool records the reason. If the thread has lost its
+    /// permission meanwhile, it retries and gets its signal then.
     pub(super) fn refuse(&self, index: Index, error: PoolError) {
         let mut state = self.lock();
         if is_refusal(&error) {
@@ -219,7 +219,7 @@ impl Cache {
         }
         eprintln!("deepram: an access through the mapped address failed: {error}");
         if let PoolError::NoSpace { .. } = error {
-            // Loads go on, stores raise SIGSEGV until there is room again.
+            // Loads continue; stores raise SIGSEGV until flash has room again.
             self.bar(&mut state, index);
             state.remember(error);
             return self.wake_or_halt(&mut state, index);
@@ -230,15 +230,15 @@ impl Cache {
                 let poisoned = self.region.poison(self.offset(index), self.segment_bytes);
                 self.must(&mut state, "UFFDIO_POISON", index, poisoned);
             }
-            // Its frame cannot be made to raise a signal, and without one the thread would wait for ever.
+            // The frame cannot be made to raise a signal, and without a signal the thread would wait for ever.
             flags if flags & RESIDENT != 0 => self.halt(&mut state, &error.to_string()),
-            // Whoever loads it wakes the thread.
+            // The thread that fills the segment wakes this one.
             _ => {}
         }
         state.remember(error);
     }
 
-    /// Lets who waits for a segment try again; the pool stops where the kernel does not do so.
+    /// Wakes the threads that wait for a segment, so that they retry; stops the pool if the kernel refuses.
     pub(super) fn wake_or_halt(&self, state: &mut State, index: Index) {
         let woken = self.region.wake(self.offset(index), self.segment_bytes);
         self.must(state, "UFFDIO_WAKE", index, woken);

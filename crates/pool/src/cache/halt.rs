@@ -1,6 +1,6 @@
-//! Stopping the pool where it cannot go on: what it holds is not known to be right, or faults cannot be served any
-//! more. Every later call returns [`PoolError::Stopped`], and nothing becomes durable; on the devices the pool is at
-//! its last token.
+//! Fail-stop: the pool stops when its state in memory is not known to be right, or when page faults can no longer be
+//! served. Every later call returns [`PoolError::Stopped`], and nothing more becomes durable; on the devices the pool
+//! is at its last token.
 
 use std::io;
 use std::sync::{LockResult, MutexGuard};
@@ -9,7 +9,7 @@ use std::thread::panicking;
 use super::{Cache, Index, State};
 use crate::error::{PoolError, Result};
 
-/// Stops the pool if the thread that holds it panics.
+/// Stops the pool if the thread that holds this guard panics.
 pub(crate) struct Alarm<'a>(pub(crate) &'a Cache);
 
 impl Drop for Alarm<'_> {
@@ -22,8 +22,8 @@ impl Drop for Alarm<'_> {
 }
 
 impl Cache {
-    /// Stops the pool, and tells why on standard error. Threads that use the mapped address get SIGSEGV instead of
-    /// waiting for what nobody does.
+    /// Stops the pool. Threads that use the mapped memory get SIGSEGV instead of waiting for a fault that no handler
+    /// will serve.
     pub(crate) fn halt(&self, state: &mut State, why: &str) {
         if state.halted.is_some() {
             return;
@@ -38,7 +38,7 @@ impl Cache {
         self.close_mapping();
     }
 
-    /// The guard of the cache's lock; the pool stops if a panic has left it.
+    /// Returns the guard of the cache's lock. Stops the pool if a thread panicked while it held the lock.
     pub(super) fn guard<'a>(&'a self, taken: LockResult<MutexGuard<'a, State>>) -> MutexGuard<'a, State> {
         taken.unwrap_or_else(|poisoned| {
             let mut state = poisoned.into_inner();
@@ -47,7 +47,7 @@ impl Cache {
         })
     }
 
-    /// Why there is no access any more, if the pool is stopping.
+    /// Returns an error if the pool is being closed or has stopped.
     pub(super) fn ensure_running(&self, state: &State) -> Result<()> {
         match &state.halted {
             Some(why) => Err(PoolError::Stopped { why: why.clone() }),
@@ -56,7 +56,7 @@ impl Cache {
         }
     }
 
-    /// An error once the pool is being closed, or has stopped.
+    /// Returns an error if the pool is being closed, or has stopped, or if one of its stores has stopped.
     pub(crate) fn ensure_open(&self) -> Result<()> {
         let mut state = self.lock();
         if let Err(PoolError::Stopped { why }) = self.stores.iter().try_for_each(|store| store.ensure_sound())
@@ -66,7 +66,7 @@ impl Cache {
         self.ensure_running(&state)
     }
 
-    /// Stops the pool where the kernel refuses what nothing can go on without.
+    /// Stops the pool if the kernel refused a call that it cannot work without.
     pub(super) fn must(&self, state: &mut State, call: &str, index: Index, done: io::Result<()>) {
         if let Err(error) = done {
             self.halt(
@@ -76,8 +76,8 @@ impl Cache {
         }
     }
 
-    /// Makes the mapped address unusable: better a signal than a thread that waits for ever. Whoever copies from it holds the cache's
-    /// lock, and looks whether the pool has stopped.
+    /// Makes the mapped memory inaccessible: a signal is better than a thread that waits for ever. Code that copies
+    /// from the mapping holds the cache's lock and checks whether the pool has stopped.
     pub(super) fn close_mapping(&self) {
         if !self.region.is_watched() {
             return;
@@ -89,7 +89,7 @@ impl Cache {
         let closed =
             self.region.set_access(0, len, false, false).inspect_err(|error| tell("mprotect", error));
         let woken = self.region.wake(0, len).inspect_err(|error| tell("UFFDIO_WAKE", error));
-        // Missing pages of an open mapping would read as zeros.
+        // Absent pages of an open mapping would read as zeros.
         if closed.is_ok()
             && woken.is_err()
             && let Err(error) = self.region.unwatch()

@@ -1,11 +1,11 @@
-//! The threads that serve faults, as event loops ([ADR 16](../../../../docs/adr/0016-handlers-as-event-loops.md)): each
-//! takes faults as they come, starts the reads that they need, and installs segments as reads end; none waits for one
-//! read before it starts the next.
+//! The handler threads, as event loops ([ADR 16](../../../../docs/adr/0016-handlers-as-event-loops.md)). A handler
+//! takes page faults as they arrive, starts the reads that they need, and installs segments as reads complete. It
+//! never waits for one read before it starts the next.
 //!
-//! On machines with few processors there is one handler for each, which stays there and wakes at every fault: the one
-//! on the processor that the faulting thread has just left is first. While reads are under way a handler looks for
-//! their ends without sleeping (`serving.rs`). Where io_uring is refused there are more handlers, which read one segment
-//! at a time.
+//! On a machine with few processors there is one handler for each processor, bound to it, and all handlers sleep on
+//! the userfaultfd: the one on the processor that the faulting thread has just left runs first. While reads are in
+//! flight a handler polls for their completion (`event_loop.rs`). Where io_uring is unavailable there are more
+//! handlers, and each reads one segment at a time.
 
 use std::io;
 use std::sync::Arc;
@@ -23,19 +23,19 @@ use crate::serving::Serve;
 use crate::slots::{Slot, Slots};
 use crate::store::{Fetched, Place};
 
-/// Between two questions for faults while reads are under way: asking takes a lock that faults need.
+/// Time between two polls of the userfaultfd while reads are in flight: a poll takes a lock that page faults need.
 const PERIOD: Duration = Duration::from_micros(4);
-/// Faults taken before reads that have ended are looked at.
+/// Number of faults taken before the handler looks at completed reads.
 const TAKEN: usize = 16;
 
-/// A handler's queue and memory.
+/// The read queue and the buffers of a handler.
 pub(super) struct Reads {
     pub(super) queue: ReadQueue,
     singles: Slots,
     runs: Slots,
-    /// Segments of the longest run.
+    /// Segments in the longest run.
     run: usize,
-    /// Faults taken at once.
+    /// Number of faults taken in one pass.
     taken: usize,
 }
 
@@ -52,7 +52,8 @@ impl Reads {
         })
     }
 
-    /// Memory for so many segments, and for what is read `ahead` only while faults have enough left.
+    /// Returns a buffer for `segments` segments. Readahead gets a buffer only while enough of them are left for
+    /// faults.
     fn slot(&mut self, segments: usize, ahead: bool) -> Option<Slot> {
         if segments > 1 {
             return self.runs.spare().or_else(|| self.runs.grow());
@@ -69,35 +70,35 @@ impl Reads {
     }
 }
 
-/// A read under way.
+/// The purpose of a read in flight.
 enum Flight {
     Fault(Fault),
     Ahead(Run),
 }
 
-/// A segment that a fault waits for.
+/// A segment that a page fault waits for.
 #[derive(Clone, Copy)]
 struct Fault {
     index: Index,
     right: Right,
-    /// The cache's when it was asked where the segment is.
+    /// The cache's generation when the slot of the segment was looked up.
     generation: u64,
-    /// CRC of its bytes.
+    /// CRC of the segment's bytes.
     crc: u32,
-    /// When it was taken.
+    /// Time at which the handler took the fault.
     begun: Instant,
 }
 
-/// One handler.
+/// A handler.
 pub(super) struct Handler<'a> {
     cache: &'a Cache,
     seat: Seat<'a>,
     reads: Reads,
-    /// By berth.
+    /// The reads in flight, by request number.
     flights: Vec<Option<Flight>>,
-    /// What is to come ahead of use and has no memory yet; the last first.
+    /// Readahead runs that have no buffer yet, in reverse order.
     waiting: Vec<Run>,
-    /// When faults were last asked for.
+    /// Time of the last poll of the userfaultfd.
     asked: Instant,
     /// A segment of zeros.
     zeros: AlignedBuf,
@@ -127,7 +128,8 @@ impl<'a> Handler<'a> {
             let index = (offset / self.cache.segment_bytes()) as Index;
             let access = if fault.write { Access::Write } else { Access::Read };
             let right = self.cache.right(access);
-            // A thread that waits for a read is kept while it is under way, others before they are woken.
+            // A faulting thread is moved to this processor while its read is in flight, or, if no read is needed,
+            // before it is woken.
             let alone = self.seat.saw(fault.thread);
             if alone && !self.seat.keeps(fault.thread) && self.cache.is_resident(index) {
                 self.seat.keep(fault.thread);
@@ -149,7 +151,7 @@ impl<'a> Handler<'a> {
                     let loading = Fault { index, right, generation, crc: 0, begun: Instant::now() };
                     self.read(loading, slot);
                     if alone {
-                        // While the device is at work.
+                        // The thread is moved while the device reads.
                         self.reads.queue.submit();
                         self.seat.keep(fault.thread);
                     }
@@ -184,7 +186,7 @@ impl<'a> Handler<'a> {
     }
 
     fn start(&mut self, index: Index, at: u64, slot: Slot, flight: Flight) {
-        // There is a berth for each slot.
+        // The queue has a request for each buffer.
         let Some(berth) = self.reads.queue.berth() else { unreachable!("as many berths as slots") };
         if self.flights.len() <= berth {
             self.flights.resize_with(berth + 1, || None);
@@ -194,7 +196,7 @@ impl<'a> Handler<'a> {
         self.reads.queue.start(berth, store.device(), store.geometry().offset(at), slot);
     }
 
-    /// Starts to read what a fault waits for.
+    /// Starts the read that a fault waits for.
     fn read(&mut self, mut fault: Fault, slot: Slot) {
         let (store, page, segment) = self.cache.store_of(fault.index);
         loop {
@@ -213,7 +215,7 @@ impl<'a> Handler<'a> {
         }
     }
 
-    /// A read has ended: what it brought goes into memory.
+    /// Handles a completed read: installs its bytes.
     fn arrive(&mut self, ended: Ended) {
         let Ended { berth, mut slot, result } = ended;
         match self.flights[berth].take() {
@@ -239,8 +241,8 @@ impl<'a> Handler<'a> {
         }
     }
 
-    /// Ends a load with what was found; if contents have changed meanwhile, it is to be read again, and this is the
-    /// generation now.
+    /// Ends a fill with the result of the read. If contents have changed during the read, returns the current
+    /// generation, and the segment must be read again.
     fn finish(&self, fault: Fault, slot: &Slot, fetched: Result<Fetched>) -> Option<u64> {
         let cache = self.cache;
         let mut state = cache.lock();

@@ -1,5 +1,4 @@
-//! What a program may say of its future: what it will need, what it will not, what has to stay; and how much memory it
-//! grants.
+//! Hints of a program (`will_need`, `cold`, `pin`) and changes of the DRAM budget.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,13 +9,13 @@ use super::{Cache, Index, RESIDENT, State};
 use crate::error::{PoolError, Result};
 use crate::stats::add;
 
-/// Segments dropped while the lock is held once.
+/// Segments dropped under one hold of the lock.
 const TOGETHER: usize = 32;
-/// The part of the frames that may be pinned: faults need the others.
+/// Part of the frames that may be pinned; page faults need the others.
 const PINNED_SHARE: usize = 2;
 
 impl Cache {
-    /// Takes clean segments of a range out of the DRAM cache, after those that are dirty have been written.
+    /// Evicts the segments of a range, after the dirty ones have been written back.
     pub(crate) fn cold(&self, controller: usize, segments: Range<Index>) -> Result<()> {
         let mut log = self.stores[controller].lock_log();
         self.ensure_open()?;
@@ -39,13 +38,13 @@ impl Cache {
         Ok(())
     }
 
-    /// Lets segments leave.
+    /// Allows these segments to be evicted.
     pub(crate) fn unpin(&self, state: &mut State, segments: Range<Index>) {
         state.pinned.remove(segments.start as usize, segments.end as usize);
         state.pinned_count = state.pinned.bytes();
     }
 
-    /// Keeps segments resident once they are.
+    /// Keeps these segments resident from the time they become resident.
     pub(crate) fn pin(&self, segments: Range<Index>) -> Result<()> {
         let mut state = self.lock();
         let mut wanted = state.pinned.clone();
@@ -62,8 +61,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Changes the budget. If it becomes smaller, segments leave before this returns, as far as they are clean; write-back
-    /// sees to the others.
+    /// Changes the DRAM budget. If the budget shrinks, the call evicts clean segments before it returns; write-back
+    /// makes the others clean later.
     pub(crate) fn set_dram(&self, bytes: u64) -> Result<()> {
         let budget = (bytes as usize).saturating_sub(self.handlers);
         let mut state = self.lock();
@@ -87,7 +86,7 @@ impl Cache {
         }
         state.told = true;
         self.work.notify_one();
-        // There may be more room as well.
+        // A larger budget may have made frames available.
         self.announce(&state);
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! Bringing segments into the DRAM cache: what a call does in its own thread, and the steps that handlers take one
-//! at a time, with many reads under way.
+//! Filling the DRAM cache: a call fills in its own thread, and a handler fills step by step, with many reads in
+//! flight.
 
 use std::sync::MutexGuard;
 
@@ -10,9 +10,9 @@ use crate::stats::add;
 use crate::store::Fetched;
 
 impl Cache {
-    /// Makes a segment resident and, for a write, dirty. The guard keeps it so.
+    /// Makes a segment resident and, for a write, dirty. The segment stays so as long as the returned guard lives.
     ///
-    /// The caller has checked the page's permissions after it took the right.
+    /// The caller has checked the page's permissions after it took the permit.
     pub(crate) fn resident(
         &self,
         index: Index,
@@ -46,7 +46,7 @@ impl Cache {
         }
     }
 
-    /// Brings an absent segment in. Returns without error also where another thread was faster.
+    /// Fills an absent segment. Also returns `Ok` if another thread was faster.
     pub(super) fn load<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -83,7 +83,7 @@ impl Cache {
                 Err(error) => {
                     self.fail_load(&mut state, index, access);
                     drop(state);
-                    // A fault that was dropped because of this load comes again.
+                    // A thread whose fault was dropped because of this fill must fault again.
                     self.wake(index)?;
                     Err(error)
                 }
@@ -91,13 +91,14 @@ impl Cache {
         }
     }
 
-    /// Takes a frame for an absent segment, which is loading from now on. False if there is no frame to be had.
+    /// Takes a frame for an absent segment and marks the segment as being filled. Returns false if no frame is
+    /// available.
     pub(crate) fn begin_load(&self, state: &mut State, index: Index, access: Access) -> Result<bool> {
         if !self.make_room(state, 1) {
             return Ok(false);
         }
         if state.flags[index as usize] & POISONED != 0 {
-            // Another try: the damage may have been in the transfer.
+            // Try the read again: the bytes may have been damaged in transfer.
             let cleared = self.discard(&[index]);
             cleared
                 .map_err(|source| self.store_of(index).0.device_error("madvise(MADV_DONTNEED)", source))?;
@@ -117,7 +118,8 @@ impl Cache {
         state.loading += 1;
     }
 
-    /// Ends a load that has just begun, if the device buffer has the segment; false if not. It leaves the buffer.
+    /// Ends a fill that has just begun with the segment's bytes from the device buffer, if it has them, and removes
+    /// them there. Returns false if not.
     pub(super) fn load_buffered(&self, state: &mut State, index: Index, access: Access) -> Result<bool> {
         let Some(slot) = state.buffer.spoil(index) else { return Ok(false) };
         let result = self.end_load(state, index, access, slot.bytes());
@@ -125,7 +127,8 @@ impl Cache {
         result.map(|()| true)
     }
 
-    /// Ends a load: installs what was read, and so wakes who waits for it. On an error the segment is absent.
+    /// Ends a fill: installs the bytes, which wakes the threads that wait for the segment. On an error the segment is
+    /// absent.
     pub(super) fn end_load(
         &self,
         state: &mut State,
@@ -147,14 +150,14 @@ impl Cache {
         Ok(())
     }
 
-    /// A segment has been installed.
+    /// Marks an installed segment as resident.
     pub(super) fn loaded(&self, state: &mut State, index: Index) {
         add(&self.counters.loads, 1);
         state.flags[index as usize] = RESIDENT;
         state.policy.insert(index);
     }
 
-    /// Ends a load that brought nothing. The caller wakes who waits for the segment.
+    /// Ends a fill without a result. The caller wakes the threads that wait for the segment.
     pub(super) fn fail_load(&self, state: &mut State, index: Index, access: Access) {
         state.flags[index as usize] = 0;
         state.resident -= 1;
@@ -165,15 +168,15 @@ impl Cache {
         self.announce(state);
     }
 
-    /// Whether one more segment may become dirty: there must be room on flash for it.
+    /// Checks that flash has room for one more dirty segment.
     fn admit(&self, state: &State, index: Index) -> Result<()> {
         let (store, ..) = self.store_of(index);
-        // Dirty segments of other controllers count too: a little early beats too late.
+        // Dirty segments of other controllers count too: an early refusal is better than a late one.
         store.admit((state.dirty.len() + state.writing + state.admitted) as u64 + 1)
     }
 
-    /// Turns a clean or frozen resident segment dirty. False if there is no room to copy it aside: a wait for a change
-    /// helps.
+    /// Makes a clean or frozen resident segment dirty. Returns false if no frame is free for a staged copy; the
+    /// caller then waits for a change.
     pub(super) fn make_dirty(&self, state: &mut State, index: Index) -> Result<bool> {
         if state.flags[index as usize] & DIRTY == 0 {
             self.admit(state, index)?;
@@ -200,7 +203,7 @@ impl Cache {
     pub(super) fn mark_dirty(&self, state: &mut State, index: Index) {
         state.flags[index as usize] |= DIRTY;
         state.dirty.insert(index);
-        // Once: write-back looks again before it sleeps.
+        // Notify once, when the limit is crossed: write-back checks the limit again before it sleeps.
         if state.dirty.len() == self.dirty_limit() + 1 {
             self.writing.notify_one();
         }

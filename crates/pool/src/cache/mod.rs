@@ -1,4 +1,4 @@
-//! The DRAM cache: which segments are resident, which of them are dirty, and who may change that.
+//! The DRAM cache: which segments are resident and which are dirty, and the rules for changing that.
 //!
 //! # States of a segment, and the transitions between them
 //! ```text
@@ -8,26 +8,29 @@
 //!      └──────────────┘ │  └── published ── WRITING ◄────────┤ write-back (flush.rs)
 //!          evict        │                                    │
 //!                       └── copied ── FROZEN + WRITING ◄─────┘ cut of a sync
-//! ```
 //! # Invariants
-//! 1. A clean resident segment is write-protected, so the first store into it is seen; its bytes
-//!    are those on flash. Dirty segments are found by that, never by scanning memory.
-//! 2. A segment leaves the cache only when clean and not `WRITING`: what is on flash is published
-//!    in the tables before the frame goes.
-//! 3. `FROZEN`: part of an epoch that is being closed and not yet copied. Its bytes do not change:
-//!    whoever stores to it first copies it aside (`staged`).
-//! 4. All changes of flags, protection and frames happen under one lock. A `LOADING` segment belongs to who loads
-//!    it: nobody else changes its contents, but for [`Cache::forget`], which raises the generation, so that it is
-//!    loaded again. Its place on the device is asked for after the flag is set.
-//! 5. `resident` counts `LOADING` segments too; with the slots of the device buffer it never exceeds `limit`, unless
-//!    the budget has just become smaller: then nothing is brought in until it does not.
-//! 6. A fault on a `LOADING` segment is dropped: whoever loads it wakes who waits for it, also if that fails.
-//! 7. A handler with reads under way waits for nothing but their ends: what has to wait is an errand (fault.rs).
+//! 1. A clean resident segment is write-protected, so that its first store causes a page fault, and its bytes are
+//!    those on flash. The fault is how the cache finds dirty segments; it never scans memory.
+//! 2. A segment leaves the cache only when it is clean and not `WRITING`: its bytes on flash are published in the
+//!    tables before its frame is dropped.
+//! 3. `FROZEN` marks a segment of an epoch that is being closed, until the segment is copied. Its bytes do not
+//!    change: a thread that stores to it copies it first (`staged`).
+//! 4. All changes of flags, protection and frames happen under one lock. A `FILLING` segment belongs to the thread
+//!    that fills it. No other thread changes its contents except [`Cache::invalidate`], which increments the
+//!    generation, so that the segment is read again. The filling thread looks up the segment's slot after it has set
+//!    the flag.
+//! 5. `resident` includes `FILLING` segments. Together with the slots of the device buffer, it never exceeds `limit`.
+//!    Only a shrinking budget can put it above; then no segment is brought in until it is below again.
+//! 6. A page fault on a `FILLING` segment is dropped: the filling thread wakes the threads that wait for the segment,
+//!    also if the fill fails.
+//! 7. A handler with reads in flight waits for nothing but their completion: a fault that has to wait is deferred
+//!    (`fault.rs`).
 //!
-//! What is where: faults in `fault.rs`, their threads in `handler.rs` and `threads.rs`, bringing segments in `load.rs`, reading ahead
-//! and hints `ahead.rs` and `hints.rs`, frames and who leaves `room.rs`, write-back and cuts `flush.rs`.
+//! Page faults are in `fault.rs`, the handler threads in `handler.rs` and `threads.rs`, filling in `fill.rs`,
+//! readahead and hints in `readahead.rs` and `hints.rs`, frames and eviction in `eviction.rs`, write-back and cuts in
+//! `flush.rs`.
 //!
-//! Lock order: a store's log, then this cache, then a store's tables.
+//! Lock order: the log of a store, then this cache, then the tables of a store.
 
 mod ahead;
 mod device_buffer;
@@ -76,17 +79,17 @@ const WRITING: u8 = 1 << 3;
 const FROZEN: u8 = 1 << 4;
 const POISONED: u8 = 1 << 5;
 
-/// Segments set aside for copies of frozen segments, as a part of the frames.
+/// Largest number of staged copies of frozen segments, as a part of the frames.
 const STAGING_SHARE: usize = 16;
-/// The fewest frames with which loading, writing back and staging can go on at once.
+/// The fewest frames with which filling, write-back and staging can make progress at the same time.
 pub(crate) const LEAST_FRAMES: usize = 256;
 
-/// The longest window read ahead, as a part of the frames.
+/// Longest readahead window, as a part of the frames.
 const WINDOW_SHARE: usize = 32;
-/// Most errors remembered until somebody asks for them.
+/// Largest number of errors kept for `take_errors`.
 const MOST_DAMAGE: usize = 64;
 
-/// One segment of the pool: controller and segment in one number, as the mapped region is laid out.
+/// A segment of the pool: controller and segment in one number, in the order of the mapped region.
 pub(crate) type Index = u32;
 
 pub(crate) struct Cache {
@@ -95,65 +98,64 @@ pub(crate) struct Cache {
     pub(crate) counters: Arc<Counters>,
     segment_bytes: usize,
     per_page: u32,
-    /// Segments between the first ones of two controllers.
+    /// Segments between the first segments of two controllers.
     stride: u32,
     state: Mutex<State>,
-    /// Something that a waiter may wait for has happened: a load ended, a frame came free, a
-    /// frozen segment was copied.
+    /// Notified when a fill ends, a frame becomes free, or a frozen segment is copied.
     changed: Condvar,
-    /// The evictor has work.
+    /// Notified when the evictor has work.
     work: Condvar,
-    /// The write-back thread has work.
+    /// Notified when the write-back thread has work.
     writing: Condvar,
     limit: AtomicUsize,
-    /// Counts the times that rights were taken away, under the lock.
+    /// Number of times that permissions were taken away; changes under the lock.
     rights: AtomicU64,
-    /// Bytes, without what the handlers have for themselves.
+    /// DRAM budget without the handlers' buffers, in bytes.
     budget: AtomicUsize,
-    /// Bytes of the handlers.
+    /// Size of the handlers' buffers, in bytes.
     handlers: usize,
-    /// For reads of gathers.
+    /// Read queues of gathers.
     queues: Queues,
-    /// What is to be read before it is used.
+    /// Readahead jobs.
     ahead: Jobs<Piece>,
-    /// Whether runs of misses are followed.
+    /// Whether sequences of misses start readahead.
     follows: bool,
-    /// Faults that have to wait for something.
+    /// Page faults that have to wait.
     errands: fault::Errands,
 }
 
 pub(crate) struct State {
     flags: Vec<u8>,
     resident: usize,
-    /// Segments on their way to flash: no longer dirty, not yet in the tables.
+    /// Segments being written to flash: no longer dirty, not yet in the tables.
     writing: usize,
-    /// Those whose flags say `DIRTY`.
+    /// The segments with the flag `DIRTY`.
     dirty: DirtySet,
-    /// Where write-back goes on, by controller.
+    /// Write-back cursors, by controller.
     hands: Vec<Index>,
-    /// Segments that are being loaded.
+    /// Segments being filled.
     loading: usize,
-    /// Those of them that are to be stored to: dirty when they are there.
+    /// Segments being filled for a store: they become dirty when they are resident.
     admitted: usize,
     policy: Policy,
-    /// Segments that are loaded without being resident.
+    /// Segments loaded by call, which are not resident.
     buffer: DeviceBuffer,
     staged: HashMap<Index, AlignedBuf>,
-    /// Counts the times that contents changed other than by stores (rollback, free): a load that
-    /// spans one must be repeated.
+    /// Number of times that contents changed other than by stores (rollback, free). A fill during which it changes
+    /// must read again.
     generation: u64,
-    /// Runs of misses.
+    /// Detects sequences of misses.
     runs: Runs,
-    /// Segments that stay, by their numbers.
+    /// Pinned segments, by number.
     pinned: Spans,
     pinned_count: usize,
     /// Threads that wait for a change.
     waiters: usize,
-    /// The evictor knows that frames are wanted.
+    /// The evictor has been notified that frames are needed.
     told: bool,
-    /// Frames are wanted, and all that there are are dirty.
+    /// Frames are needed, and no clean segment is left to evict.
     starved: bool,
-    /// Pages made read-only because the device is full.
+    /// Segments whose pages are read-only because the device is full.
     refused: Vec<Index>,
     damage: Vec<PoolError>,
     /// Why the last write-back failed, until one succeeds.
@@ -164,7 +166,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Frames in use: by resident segments and by the device buffer.
+    /// Returns the number of frames in use, by resident segments and by the device buffer.
     fn frames(&self) -> usize {
         self.resident + self.buffer.held()
     }
@@ -176,7 +178,7 @@ impl State {
     }
 }
 
-/// What an access wants.
+/// Whether an access reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
@@ -263,13 +265,13 @@ impl Cache {
         guard
     }
 
-    /// Threads that wait for a change.
+    /// Returns the number of threads that wait for a change.
     #[cfg(test)]
     pub(crate) fn waiters(&self) -> usize {
         self.lock().waiters
     }
 
-    /// Has those who wait for a change look again.
+    /// Wakes the threads that wait for a change.
     fn announce(&self, state: &State) {
         if state.waiters > 0 {
             self.changed.notify_all();
@@ -282,7 +284,7 @@ impl Cache {
         (store, PageId(within / self.per_page), (within % self.per_page) as u8)
     }
 
-    /// The first segment of a page.
+    /// Returns the first segment of a page.
     pub(crate) fn index_of(&self, controller: u32, page: PageId) -> Index {
         controller * self.stride + page.0 * self.per_page
     }
@@ -304,9 +306,9 @@ impl Cache {
         store.address(page, segment)
     }
 
-    /// The counters, and what is in use now.
+    /// Returns the counters and the DRAM in use.
     pub(crate) fn stats(&self) -> Stats {
-        // What they count happens under the lock, mostly: an access that has ended has been counted.
+        // Most counters change under the lock, so a finished access has been counted.
         let state = self.lock();
         let counters = self.counters.read();
         let staged = state.staged.len() * self.segment_bytes;
@@ -322,19 +324,19 @@ impl Cache {
         }
     }
 
-    /// Damage met by mapped accesses since the last call.
+    /// Returns and clears the errors of accesses through the mapped memory.
     pub(crate) fn take_damage(&self) -> Vec<PoolError> {
         std::mem::take(&mut self.lock().damage)
     }
 
-    /// Forgets these segments: their contents have changed beneath the cache.
+    /// Drops these segments, because their contents on flash have changed.
     pub(crate) fn forget(&self, state: &mut State, segments: impl IntoIterator<Item = Index>) {
         state.generation += 1;
         let mut dropped = Vec::new();
         for index in segments {
             state.buffer.forget(index);
             let flags = state.flags[index as usize];
-            // One that is being loaded will be loaded again: the generation has changed.
+            // A segment that is being filled will be read again, because the generation has changed.
             if flags & LOADING != 0 || flags == 0 {
                 continue;
             }
@@ -351,7 +353,7 @@ impl Cache {
         }
         dropped.sort_unstable();
         if let (Some(&first), discarded) = (dropped.first(), self.discard(&dropped)) {
-            // What is left there would be taken for new contents.
+            // Bytes left in a frame would be taken for the new contents.
             self.must(state, "madvise(MADV_DONTNEED)", first, discarded);
         }
         self.announce(state);
@@ -366,17 +368,17 @@ impl Cache {
         self.region.discard(&runs)
     }
 
-    /// The segments that are dirty.
+    /// Returns the dirty segments.
     pub(crate) fn dirty(&self, state: &State) -> Vec<Index> {
         state.dirty.iter().collect()
     }
 
-    /// Tells the write-back thread that there may be something to do.
+    /// Wakes the write-back thread to check for work.
     pub(crate) fn nudge(&self) {
         self.writing.notify_one();
     }
 
-    /// Stops the evictor, write-back, and whoever waits.
+    /// Stops the evictor and write-back, and wakes all waiting threads.
     pub(crate) fn stop(&self) {
         self.lock().stopping = true;
         self.work.notify_all();
@@ -384,8 +386,8 @@ impl Cache {
         self.changed.notify_all();
     }
 
-    /// Makes the mapped address unusable, when nobody copies from it or serves its faults any
-    /// more: better a signal than a thread that waits for ever.
+    /// Makes the mapped memory inaccessible after the last copy and the last served fault: a signal is better than a
+    /// thread that waits for ever.
     pub(crate) fn shut(&self) {
         let _state = self.lock();
         self.close_mapping();

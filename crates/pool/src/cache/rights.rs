@@ -1,10 +1,10 @@
-//! What may be done with pages: how an access finds that out, and how it is kept from changing in the middle of one.
+//! Page permissions: how an access checks them, and how a change during an access is detected.
 //!
-//! An access asks the tables without the cache's lock, for they may have to be read for that. Who takes a right away
-//! does so under the lock, and counts it ([`Cache::rights_changed`]). So an access that holds the lock and finds the
-//! count as it was before it asked goes on ([`Cache::confirm`]); one that does not asks again. What the mapping lets
-//! user code do changes under the lock too, together with the tables: a copy by call never meets memory that is
-//! protected against it.
+//! An access checks the permissions in the tables without the cache's lock, because that may require reading the
+//! tables from flash. A change that takes permissions away happens under the lock and increments a version
+//! ([`Cache::permissions_changed`]). An access that holds the lock and finds the version unchanged since before its
+//! check may go on; otherwise it checks again ([`Cache::revalidate`]). The protection of the mapping changes under
+//! the same lock, together with the tables, so a copy by call never meets memory that is protected against it.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -13,36 +13,36 @@ use deepram_core::{PageId, Status};
 use super::{Access, Cache, Index, State};
 use crate::error::{PoolError, Result};
 
-/// What an access wants, and when permissions for it were asked for.
+/// An access whose permissions were checked, with the version of the permissions before the check.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Right {
     pub(super) access: Access,
-    /// The count of changes before they were; `None`: they do not matter.
+    /// Version of the permissions before the check; `None`: the access needs no permission.
     seen: Option<u64>,
 }
 
 impl Right {
-    /// Of an access that may do this, whatever the permissions are.
+    /// Makes a permit for an access that needs no permission.
     pub(crate) fn unchecked(access: Access) -> Self {
         Self { access, seen: None }
     }
 }
 
-/// Whether an error says that an access is not allowed.
+/// Returns whether an error says that an access is forbidden.
 pub(super) fn is_refusal(error: &PoolError) -> bool {
     matches!(error, PoolError::NotAllocated { .. } | PoolError::Permission { .. })
 }
 
 impl Cache {
-    /// What an access holds on to. Taken before permissions are looked at.
+    /// Makes a permit with the current version of the permissions. Take it before the permissions are checked.
     pub(crate) fn right(&self, access: Access) -> Right {
         Right { access, seen: Some(self.rights.load(SeqCst)) }
     }
 
-    /// Whether a segment's page allows an access at this moment.
+    /// Checks that a segment's page allows an access now.
     ///
     /// # Errors
-    /// [`PoolError::NotAllocated`], [`PoolError::Permission`]; those of reading the tables.
+    /// [`PoolError::NotAllocated`], [`PoolError::Permission`]; the errors of reading the tables.
     pub(crate) fn check(&self, index: Index, access: Access) -> Result<()> {
         let (store, page, _) = self.store_of(index);
         let status = store.status(page)?;
@@ -57,10 +57,11 @@ impl Cache {
         if allowed { Ok(()) } else { Err(refused(address, what, status)) }
     }
 
-    /// Whether an access whose permissions have been looked at still has them. Asked whenever the lock has been taken.
+    /// Checks the permissions again if they have changed since the permit was made. Call this each time the lock has
+    /// been taken.
     ///
     /// # Errors
-    /// As [`Cache::check`].
+    /// The errors of [`Cache::check`].
     pub(super) fn confirm(&self, _state: &State, index: Index, right: Right) -> Result<()> {
         match right.seen {
             Some(seen) if seen != self.rights.load(SeqCst) => self.check(index, right.access),
@@ -68,12 +69,12 @@ impl Cache {
         }
     }
 
-    /// A right has been taken away in the tables: accesses under way ask again.
+    /// Records that permissions were taken away in the tables, so that accesses in progress check again.
     pub(crate) fn rights_changed(&self, _state: &State) {
         self.rights.fetch_add(1, SeqCst);
     }
 
-    /// Sets what user code may do with pages through the mapped address.
+    /// Sets the protection of pages in the mapping.
     pub(crate) fn set_access(
         &self,
         _state: &State,
@@ -92,7 +93,8 @@ impl Cache {
             .map_err(|source| self.stores[controller as usize].device_error("mprotect", source))
     }
 
-    /// Brings what user code may do with pages in line with the tables. Stops the pool where that cannot be done.
+    /// Sets the protection of pages in the mapping to their status in the tables. Stops the pool if the kernel
+    /// refuses.
     pub(crate) fn show(&self, state: &mut State, controller: u32, first: PageId, count: u32) {
         for page in (first.0..first.0 + count).map(PageId) {
             let status = self.stores[controller as usize].status(page);
@@ -103,7 +105,8 @@ impl Cache {
         }
     }
 
-    /// Makes a page of a full device read-only for user code, so that stores raise SIGSEGV, until [`Cache::readmit`].
+    /// Makes the page of a segment read-only in the mapping because the device is full. Stores raise SIGSEGV until
+    /// [`Cache::restore_write_access`].
     pub(crate) fn bar(&self, state: &mut State, index: Index) {
         let (store, page, _) = self.store_of(index);
         let shown = store.status(page).and_then(|status| {
@@ -116,7 +119,7 @@ impl Cache {
         }
     }
 
-    /// Allows stores again where the full device had made pages read-only, if their permissions do.
+    /// Makes pages writable again that a full device had made read-only, if their permissions allow it.
     pub(crate) fn readmit(&self) {
         let mut state = self.lock();
         for first in std::mem::take(&mut state.refused) {
@@ -124,7 +127,7 @@ impl Cache {
         }
     }
 
-    /// The same for the page of one segment, which is going to be stored to by call.
+    /// Does the same for the page of one segment, before a write by call.
     pub(super) fn readmit_page(&self, state: &mut State, index: Index) {
         let first = index / self.per_page * self.per_page;
         if let Some(at) = state.refused.iter().position(|refused| *refused == first) {
@@ -139,7 +142,7 @@ impl Cache {
     }
 }
 
-/// What is wrong with an access to a page of this status.
+/// Returns the error of a forbidden access to a page with this status.
 pub(crate) fn refused(address: deepram_core::Addr, what: &'static str, status: Status) -> PoolError {
     let permissions = match (status.readable(), status.writable()) {
         (true, false) => "read-only",

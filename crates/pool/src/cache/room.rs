@@ -1,5 +1,5 @@
-//! Frames: how many there are, and the two threads that see to it that some are free. The evictor drops clean
-//! segments ahead of need; write-back makes dirty ones clean, and goes on with it while the evictor drops others.
+//! Frames and eviction. Two threads keep frames free: the evictor drops clean segments ahead of need, and write-back
+//! makes dirty segments clean at the same time.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{MutexGuard, PoisonError};
@@ -13,17 +13,17 @@ use crate::error::{PoolError, Result};
 use crate::pager;
 use crate::stats::add;
 
-/// Segments dropped while the lock is held once.
+/// Segments dropped under one hold of the lock.
 const TOGETHER: usize = 32;
-/// Segments that the evictor drops each time it is told: a wake-up for each would cost more, and a burst of many takes
-/// the processor from whoever faults.
+/// Segments that the evictor drops after each notification. A wake-up for each segment would cost more, and a longer
+/// burst would take the processor from faulting threads.
 const BURST: usize = 256;
-/// How long the threads sleep if nobody tells them anything: tokens expire, tables grow.
+/// Longest sleep of the two threads without a notification: tokens expire and tables grow.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// How long write-back waits after an error: the device needs a moment, or somebody to make room.
+/// Time that write-back waits after an error, so that the device can recover or a program can make room.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Who says which segment leaves.
+/// The replacement policy.
 pub(super) type Policy = Box<dyn Replacement<Index> + Send>;
 
 pub(super) fn policy(which: Option<pager::Policy>, frames: usize) -> Policy {
@@ -34,7 +34,7 @@ pub(super) fn policy(which: Option<pager::Policy>, frames: usize) -> Policy {
 }
 
 impl Cache {
-    /// DRAM that is not frames: tables, queues, this cache's own bookkeeping.
+    /// Returns the DRAM that is not frames: tables, queues and the cache's own bookkeeping, in bytes.
     pub(super) fn overhead(&self, state: &State) -> usize {
         let stores: usize = self.stores.iter().map(|s| s.memory_bytes()).sum();
         stores
@@ -44,9 +44,9 @@ impl Cache {
             + state.dirty.memory_bytes()
     }
 
-    /// Sets the number of frames to what the budget leaves beside tables and buffers.
+    /// Sets the number of frames to the part of the budget that tables and buffers leave.
     pub(crate) fn retune(&self) -> Result<()> {
-        // Under the lock: the budget may be changing.
+        // Holds the lock because the budget may be changing.
         let state = self.lock();
         let frames = self.frames_for(self.budget.load(Relaxed), &state)?;
         self.limit.store(frames, Relaxed);
@@ -54,11 +54,11 @@ impl Cache {
         Ok(())
     }
 
-    /// Frames that so many bytes leave beside tables and buffers.
+    /// Returns the number of frames that a budget leaves beside tables and buffers.
     pub(super) fn frames_for(&self, budget: usize, state: &State) -> Result<usize> {
         let overhead = self.overhead(state);
         let left = budget.saturating_sub(overhead);
-        // Staged copies live beside the frames.
+        // Staged copies need memory beside the frames.
         let frames = left / self.segment_bytes;
         let frames = frames - frames / STAGING_SHARE;
         if frames < LEAST_FRAMES {
@@ -81,18 +81,18 @@ impl Cache {
         self.limit() / STAGING_SHARE
     }
 
-    /// Frames that the evictor keeps free ahead of need.
+    /// Returns the number of frames that the evictor keeps free ahead of need.
     pub(super) fn headroom(&self) -> usize {
         (self.limit() / 32).clamp(16, 4096)
     }
 
-    /// Most dirty segments before write-back starts on its own. The other half is clean, and can be dropped while
-    /// those are written.
+    /// Returns the number of dirty segments above which write-back starts on its own. The other half of the frames is
+    /// clean and can be evicted while the dirty ones are written.
     pub(super) fn dirty_limit(&self) -> usize {
         self.limit() / 2
     }
 
-    /// Tells the evictor, if few frames are left. Not at every load: each time costs a wake-up.
+    /// Notifies the evictor if few frames are free. Not at every fill, since each wake-up has a cost.
     pub(super) fn tell(&self, state: &mut State) {
         let burst = BURST.min(self.headroom() / 2);
         if !state.told && state.frames() + self.headroom() > self.limit() + burst {
@@ -101,25 +101,27 @@ impl Cache {
         }
     }
 
-    /// Nothing comes free while write-back fails: an error is better than waiting for ever.
+    /// Returns an error if write-back has failed: no frame will become free, and an error is better than waiting for
+    /// ever.
     pub(super) fn stalled(&self, state: &State, index: Index) -> Result<()> {
         let Some(why) = &state.stalled else { return Ok(()) };
         let source = std::io::Error::other(why.clone());
         Err(self.store_of(index).0.device_error("making room in the DRAM cache", source))
     }
 
-    /// Waits until there may be a frame.
+    /// Waits until a frame may be free.
     pub(super) fn wait_for_frame<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         state.told = true;
         self.work.notify_one();
         self.wait(state)
     }
 
-    /// Whether there is room for `n` segments more, for which clean ones are dropped at once if need be.
+    /// Returns whether `n` more frames are available, after evicting clean segments if necessary.
     pub(super) fn make_room(&self, state: &mut State, n: usize) -> bool {
         let wanted = |state: &State| (state.frames() + n).saturating_sub(self.limit());
         while wanted(state) > 0 {
-            // More than one, as the evictor is behind. The device buffer gives way before anybody waits.
+            // Evict more than one, because the evictor is behind. The device buffer gives memory back before any
+            // thread waits.
             let count = wanted(state).clamp(4, TOGETHER);
             if self.evict(state, count) == 0 && !state.buffer.shed() {
                 return false;
@@ -128,9 +130,10 @@ impl Cache {
         true
     }
 
-    /// Drops up to `n` clean segments, as the policy chooses. Returns how many.
+    /// Evicts up to `n` clean segments that the policy chooses. Returns their number.
     pub(super) fn evict(&self, state: &mut State, n: usize) -> usize {
-        // A policy would look at all of them; one that is dirty and being written counts twice here, and is clean soon.
+        // The policy would search all segments in vain. A segment that is dirty and being written counts twice here,
+        // but will be clean soon.
         if state.resident <= state.dirty.len() + state.writing + state.loading + state.pinned_count {
             return 0;
         }
@@ -144,11 +147,11 @@ impl Cache {
         self.drop_clean(state, victims)
     }
 
-    /// Drops these clean segments, which the policy has forgotten. Returns how many.
+    /// Drops these clean segments, which the policy no longer holds. Returns their number.
     pub(super) fn drop_clean(&self, state: &mut State, mut victims: Vec<Index>) -> usize {
         victims.sort_unstable();
         if let (Some(&first), discarded) = (victims.first(), self.discard(&victims)) {
-            // Whether they are there is not known.
+            // It is unknown whether the frames are still there.
             self.must(state, "madvise(MADV_DONTNEED)", first, discarded);
         }
         for &index in &victims {
@@ -159,7 +162,7 @@ impl Cache {
         victims.len()
     }
 
-    /// Body of the evictor: keeps frames free until stopped.
+    /// Body of the evictor thread: keeps frames free until the cache stops.
     pub(crate) fn keep_room(&self) {
         let mut state = self.lock();
         while !state.stopping {
@@ -170,12 +173,12 @@ impl Cache {
             if freed > 0 {
                 self.announce(&state);
                 drop(state);
-                // Whoever this processor's faults are served for goes first.
+                // Let the thread run first whose faults are served on this processor.
                 std::thread::yield_now();
                 state = self.lock();
                 continue;
             }
-            // Not told of more loads while there is nothing to drop, but of segments that have been written.
+            // While no clean segment is left, fills do not notify the evictor, but completed write-backs do.
             state.starved = wanted > 0;
             state.told = wanted > 0;
             if wanted > 0 {
@@ -188,12 +191,12 @@ impl Cache {
         }
     }
 
-    /// Whether there is something to write back.
+    /// Returns whether write-back has work.
     fn is_behind(&self, state: &State) -> bool {
         state.dirty.len() > 0 && (state.starved || state.dirty.len() > self.dirty_limit())
     }
 
-    /// Body of the write-back thread: keeps segments clean and the stores in order until stopped.
+    /// Body of the write-back thread: keeps segments clean and maintains the stores until the cache stops.
     pub(crate) fn keep_house(&self) {
         loop {
             let state = self.lock();
@@ -206,7 +209,7 @@ impl Cache {
                 let result = self.write_back();
                 let mut state = self.lock();
                 state.stalled = result.as_ref().err().map(ToString::to_string);
-                // What is clean now can be dropped.
+                // The written segments are clean and can be evicted.
                 self.work.notify_one();
                 if let Err(error) = result {
                     state.remember(error);
@@ -217,7 +220,7 @@ impl Cache {
                     continue;
                 }
             }
-            // Under constant load it is never idle, but the tables grow and tokens expire all the same.
+            // Under constant load this thread is never idle, but tables grow and tokens expire all the same.
             let busy = self.tend();
             let state = self.lock();
             if !busy && !state.stopping && !self.is_behind(&state) {
@@ -226,10 +229,10 @@ impl Cache {
         }
     }
 
-    /// A piece of the work that need not wait for anybody; whether there is more at hand.
+    /// Does a piece of background maintenance. Returns whether more is waiting.
     fn tend(&self) -> bool {
         let busy = self.stores.iter().any(|store| store.tend());
-        // Where the tables leave too few frames, those there were stay.
+        // If the tables leave too few frames, the number of frames stays.
         drop(self.retune());
         busy
     }

@@ -1,4 +1,4 @@
-//! The threads that serve faults: how many, where, what each may have under way, and what they sleep on.
+//! The threads that serve page faults: their number, processors, queue depths and buffers, and how they sleep.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,40 +18,40 @@ use crate::serving::{self, FEW};
 use crate::signals::spawn;
 use crate::store::Store;
 
-/// Handlers for each processor where each reads one segment at a time, and how many there are at least and at most.
+/// Handlers for each processor where each handler reads one segment at a time; their least and largest number.
 const BLOCKING: usize = 2;
 const BLOCKING_RANGE: (usize, usize) = (4, 32);
-/// Threads for what has to wait.
+/// Threads that serve deferred faults.
 const ERRANDS: usize = 4;
-/// The most handlers that may be asked for.
+/// Largest number of handlers that an option may ask for.
 const MOST: usize = 256;
-/// The part of the budget that reads under way may take.
+/// Part of the DRAM budget that reads in flight may take.
 const SHARE: usize = 32;
-/// Reads of one segment that a handler has under way at most, and at least.
+/// Reads of one segment that a handler keeps in flight: largest and least number.
 const SINGLES: (usize, usize) = (48, 4);
-/// Reads of several segments that a handler has under way, and the bytes of one at most.
+/// Reads of several segments that a handler keeps in flight, and the largest size of one in bytes.
 const RUNS: usize = 4;
 const RUN_BYTES: usize = 256 << 10;
 
-/// How many handlers there are, and what each may have under way.
+/// The number of handlers and their read depths.
 pub(crate) struct Plan {
     count: usize,
-    /// One for each of these processors; empty: anywhere.
+    /// The processors of the handlers, one for each; empty: any processor.
     homes: Vec<usize>,
-    /// A thread that faults alone may be kept on one of them.
+    /// Whether a thread that faults alone is moved to the processor of its handler.
     keep: bool,
-    /// Many reads under way, or one.
+    /// Whether a handler keeps many reads in flight, or one.
     pub(super) ring: bool,
-    /// Bytes of one.
+    /// Size of a segment, in bytes.
     pub(super) segment: usize,
-    /// Reads of one segment under way.
+    /// Reads of one segment in flight.
     pub(super) singles: usize,
     /// Segments of the longest run.
     pub(super) run: usize,
 }
 
 impl Plan {
-    /// For a pool on these devices with so much DRAM.
+    /// Plans the handlers of a pool on these devices with a DRAM budget of `dram` bytes.
     pub(crate) fn new(options: &FaultOptions, stores: &[Arc<Store>], dram: u64) -> Result<Self> {
         if options.handlers > MOST {
             let problem = format!("{} threads: at most {MOST}, or 0", options.handlers);
@@ -67,26 +67,26 @@ impl Plan {
             count => count,
         };
         let homes = if ring && count == processors.len() { processors } else { Vec::new() };
-        // Half of it for faults, half for runs.
+        // Half of the memory for faults, half for runs.
         let each = dram as usize / SHARE / count / 2 / segment;
         let singles = if ring { each.clamp(SINGLES.1, SINGLES.0) } else { 1 };
         let run = (each / RUNS).clamp(1, RUN_BYTES / segment);
         Ok(Self { count, homes, keep: options.keep, ring, segment, singles, run })
     }
 
-    /// Reads of runs under way.
+    /// Reads of runs in flight.
     pub(super) fn runs(&self) -> usize {
         if self.ring { RUNS } else { 1 }
     }
 
-    /// Bytes that the handlers' buffers take.
+    /// Size of the handlers' buffers, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let segments = self.singles + self.runs() * self.run + 1;
         (self.count * segments + ERRANDS) * self.segment
     }
 }
 
-/// The threads that serve faults. Dropping it stops and joins them.
+/// The threads that serve page faults. Dropping it stops and joins them.
 pub(crate) struct Handlers {
     cache: Arc<Cache>,
     stop: OwnedFd,
@@ -95,7 +95,7 @@ pub(crate) struct Handlers {
 }
 
 impl Handlers {
-    /// Who of them wakes at a fault.
+    /// Returns the object that chooses which handler wakes on a fault.
     pub(crate) fn crew(&self) -> Option<Arc<Crew>> {
         self.crew.clone()
     }
@@ -142,11 +142,11 @@ impl Handlers {
 
 impl Drop for Handlers {
     fn drop(&mut self) {
-        // Eight bytes into an eventfd always fit.
+        // Eight bytes always fit into an eventfd.
         let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
         self.cache.errands.stop();
         for thread in self.threads.drain(..) {
-            // Its panic was reported by the runtime already.
+            // The runtime has already reported a panic of this thread.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Loads and stores by call: with errors instead of signals, and without userfaultfd.
+//! Reads and writes by call: they return errors instead of raising signals, and need no userfaultfd.
 
 use deepram_core::{Addr, Epoch, PageId};
 
@@ -8,21 +8,21 @@ use crate::cache::{Access, Right, refused};
 use crate::error::{PoolError, Result};
 use crate::region::WatchError;
 
-/// One segment's part of an access.
+/// The part of an access that lies in one segment.
 pub(super) struct Piece {
     pub(super) index: u32,
     pub(super) page: PageId,
-    /// Byte in the mapped region.
+    /// Offset in the mapped region, in bytes.
     pub(super) offset: usize,
-    /// Bytes of the caller's buffer.
+    /// Range in the caller's buffer.
     pub(super) range: std::ops::Range<usize>,
 }
 
 impl Pool {
-    /// The parts of an access that a program makes. Page 0 is the pool's own.
+    /// Splits an access by a program into its segments. Page 0 belongs to the pool.
     ///
     /// # Errors
-    /// [`PoolError::NotAllocated`] for page 0, or beyond the pool; [`PoolError::Address`].
+    /// [`PoolError::NotAllocated`] for page 0 and for addresses beyond the pool; [`PoolError::Address`].
     pub(super) fn pieces(&self, addr: Addr, len: usize) -> Result<impl Iterator<Item = Piece> + use<>> {
         if addr.page() == PageId(0) && len > 0 {
             return Err(PoolError::NotAllocated { address: addr });
@@ -30,7 +30,7 @@ impl Pool {
         self.own_pieces(addr, len)
     }
 
-    /// The parts of an access to any page.
+    /// Splits an access into its segments. The access may include page 0.
     pub(super) fn own_pieces(&self, addr: Addr, len: usize) -> Result<impl Iterator<Item = Piece> + use<>> {
         let (controller, _) = self.store_at(addr)?;
         addr.offset_by((len as u64).max(1) - 1)?;
@@ -56,7 +56,8 @@ impl Pool {
         }))
     }
 
-    /// Finds out whether an access to a segment is allowed, and gives what the cache keeps it so by.
+    /// Checks that a segment may be accessed, and returns a permit with which the cache detects a later change of the
+    /// permissions.
     pub(super) fn permit(&self, index: u32, access: Access) -> Result<Right> {
         let cache = &self.live()?.cache;
         let right = cache.right(access);
@@ -64,17 +65,18 @@ impl Pool {
         Ok(right)
     }
 
-    /// Copies bytes out of the pool. Memory that was never written reads as zeros.
+    /// Copies bytes out of the pool into `to`, and brings their segments into the DRAM cache. Memory that was never
+    /// written reads as zeros. Use [`Pool::load`] for bytes that the program will not use again soon.
     ///
     /// # Errors
-    /// [`PoolError::NotAllocated`], [`PoolError::Permission`], [`PoolError::Damaged`] (never
-    /// damaged bytes), [`PoolError::Device`]. The buffer's contents are undefined then.
+    /// [`PoolError::NotAllocated`], [`PoolError::Permission`], [`PoolError::Damaged`] (damaged bytes are never
+    /// returned as data), [`PoolError::Device`]. On an error the contents of `to` are undefined.
     pub fn read(&self, addr: Addr, to: &mut [u8]) -> Result<()> {
         let mut buffer = AlignedBuf::zeroed(self.live()?.cache.segment_bytes());
         self.read_with(addr, to, &mut buffer)
     }
 
-    /// [`Pool::read`] with memory for a segment.
+    /// [`Pool::read`] with a buffer of one segment.
     pub(super) fn read_with(&self, addr: Addr, to: &mut [u8], buffer: &mut [u8]) -> Result<()> {
         for piece in self.pieces(addr, to.len())? {
             let right = self.permit(piece.index, Access::Read)?;
@@ -86,17 +88,17 @@ impl Pool {
         Ok(())
     }
 
-    /// Copies bytes into the pool. Durable after the next [`Pool::sync`].
+    /// Copies bytes into the pool. They become durable at the next [`Pool::sync`].
     ///
     /// # Errors
-    /// [`PoolError::NotAllocated`], [`PoolError::Permission`], [`PoolError::NoSpace`],
-    /// [`PoolError::Device`]. Bytes before the one at fault may have been written.
+    /// [`PoolError::NotAllocated`], [`PoolError::Permission`], [`PoolError::NoSpace`], [`PoolError::Device`]. On an
+    /// error the bytes before the failing one may have been written.
     pub fn write(&self, addr: Addr, from: &[u8]) -> Result<()> {
         let mut buffer = AlignedBuf::zeroed(self.live()?.cache.segment_bytes());
         self.write_with(addr, from, &mut buffer)
     }
 
-    /// [`Pool::write`] with memory for a segment.
+    /// [`Pool::write`] with a buffer of one segment.
     pub(super) fn write_with(&self, addr: Addr, from: &[u8], buffer: &mut [u8]) -> Result<()> {
         for piece in self.pieces(addr, from.len())? {
             let right = self.permit(piece.index, Access::Write)?;
@@ -105,7 +107,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Copies bytes into the pool, whatever the permissions.
+    /// Copies bytes into the pool without a check of permissions.
     pub(super) fn put(&self, addr: Addr, from: &[u8], buffer: &mut [u8]) -> Result<()> {
         let right = Right::unchecked(Access::Write);
         self.pieces(addr, from.len())?
@@ -122,7 +124,8 @@ impl Pool {
         let cache = &self.live()?.cache;
         let guard = match cache.resident(piece.index, right, buffer) {
             Err(PoolError::NoSpace { .. }) => {
-                // Older tokens give way; then it works or the error is final.
+                // Make room by write-back and by giving up older tokens. If the second attempt fails too, its error
+                // is final.
                 cache.relieve(piece.index)?;
                 cache.resident(piece.index, right, buffer)?
             }
@@ -133,11 +136,11 @@ impl Pool {
         Ok(())
     }
 
-    /// Copies bytes as they were at a token, without rolling back.
+    /// Copies bytes out of the pool as they were at a token, without a rollback.
     ///
     /// # Errors
-    /// [`PoolError::Token`]; as [`Pool::read`]. Permissions are those of now, or of the token for a page that has
-    /// been freed since; what the token has is not there if it was not allocated then.
+    /// [`PoolError::Token`] and the errors of [`Pool::read`]. The permissions of now apply, or those at the token for
+    /// a page that has been freed since. A page that was not allocated at the token is [`PoolError::NotAllocated`].
     pub fn read_at(&self, token: Epoch, addr: Addr, to: &mut [u8]) -> Result<()> {
         let (_, store) = self.store_at(addr)?;
         let cache = &self.live()?.cache;
@@ -162,17 +165,17 @@ impl Pool {
         Ok(())
     }
 
-    /// Whether the pool is mapped, so that [`Pool::pointer`] works.
+    /// Returns whether the pool is mapped, so that [`Pool::pointer`] works.
     #[must_use]
     pub fn is_mapped(&self) -> bool {
         self.anywhere().cache.region.is_watched()
     }
 
-    /// The pointer to `len` allocated bytes at `addr`. The same at every opening, so that memory
-    /// of the pool may hold pointers into itself.
+    /// Returns the pointer to `len` allocated bytes at `addr`. The pointer is the same at every opening, so that
+    /// memory of the pool may hold pointers into the pool.
     ///
     /// # Errors
-    /// [`PoolError::NotAllocated`]; [`PoolError::Watch`] for a pool that was opened unmapped.
+    /// [`PoolError::NotAllocated`]; [`PoolError::Watch`] if the pool was opened without mapping.
     pub fn pointer(&self, addr: Addr, len: u64) -> Result<*mut u8> {
         let cache = &self.live()?.cache;
         let region = &cache.region;
@@ -185,7 +188,7 @@ impl Pool {
         Ok(region.base().wrapping_add(start + addr.within() as usize))
     }
 
-    /// The pool address of a pointer into the mapped range; `None` outside it.
+    /// Returns the pool address of a pointer into the mapped memory; `None` for any other pointer.
     #[must_use]
     pub fn address_of(&self, pointer: *const u8) -> Option<Addr> {
         let cache = &self.anywhere().cache;

@@ -1,5 +1,5 @@
-//! Loads and stores by call at byte grain: a load leaves a cold segment out of the DRAM cache (`docs/adr/0017`),
-//! and many at once keep the device's queue full.
+//! Byte-granular loads and stores by call. A load does not bring a cold segment into the DRAM cache
+//! (`docs/adr/0017`), and a gather keeps the device's queue full.
 
 use deepram_core::Addr;
 
@@ -9,13 +9,13 @@ use crate::cache::{Access, Part};
 use crate::error::{PoolError, Result};
 
 impl Pool {
-    /// Copies bytes out of the pool, without bringing segments that are not in the DRAM cache into it: these are read
-    /// into the device buffer, and move into the DRAM cache when they have been loaded often enough
-    /// ([`LoadOptions`](crate::LoadOptions)). A call is one use of each segment that it touches. For bytes that will
-    /// be used again soon there is [`Pool::read`].
+    /// Copies bytes out of the pool without bringing absent segments into the DRAM cache: the pool reads them into
+    /// the device buffer, and promotes them into the DRAM cache after enough loads
+    /// ([`LoadOptions`](crate::LoadOptions)). One call counts as one use of each segment that it touches. Use
+    /// [`Pool::read`] for bytes that will be used again soon.
     ///
     /// # Errors
-    /// As [`Pool::read`], with [`PoolError::Unreadable`] in place of [`PoolError::Device`].
+    /// The errors of [`Pool::read`], with [`PoolError::Unreadable`] in place of [`PoolError::Device`].
     pub fn load(&self, addr: Addr, to: &mut [u8]) -> Result<()> {
         let mut rest = to;
         for piece in self.pieces(addr, rest.len())? {
@@ -29,22 +29,23 @@ impl Pool {
         Ok(())
     }
 
-    /// Copies bytes into the pool; durable after the next [`Pool::sync`]. As [`Pool::write`], by the name that goes
-    /// with [`Pool::load`]: what is stored to is in the DRAM cache, for until it is written it is nowhere else.
+    /// Copies bytes into the pool; they become durable at the next [`Pool::sync`]. The counterpart of [`Pool::load`];
+    /// it does the same as [`Pool::write`]. The segment enters the DRAM cache, because until write-back the DRAM
+    /// cache holds the only copy of the new bytes.
     ///
     /// # Errors
-    /// As [`Pool::write`].
+    /// The errors of [`Pool::write`].
     pub fn store(&self, addr: Addr, from: &[u8]) -> Result<()> {
         self.write(addr, from)
     }
 
-    /// Copies `len` bytes from each address, one after the other, into `to`, as [`Pool::load`] would, with as many
-    /// reads of the devices under way as [`LoadOptions::depth`](crate::LoadOptions::depth) says. Segments that several
-    /// addresses lie in are read once.
+    /// Copies `len` bytes from each address into `to`, one after the other, as [`Pool::load`] does. The call keeps
+    /// [`LoadOptions::depth`](crate::LoadOptions::depth) device reads in flight, and reads a segment once if several
+    /// addresses lie in it.
     ///
     /// # Errors
-    /// As [`Pool::load`]; [`PoolError::Option`] if `to` has not `len` bytes for each address. The contents of `to`
-    /// are undefined then.
+    /// The errors of [`Pool::load`]; [`PoolError::Option`] if the length of `to` is not `len` bytes for each address.
+    /// On an error the contents of `to` are undefined.
     pub fn gather(&self, addresses: &[Addr], len: usize, to: &mut [u8]) -> Result<()> {
         fits(addresses, len, to.len())?;
         let cache = &self.live()?.cache;
@@ -53,12 +54,12 @@ impl Pool {
         cache.gather_cold(&mut parts, right)
     }
 
-    /// Copies `len` bytes to each address from `from`, in the order given, as [`Pool::store`] would. The segments
-    /// that are not in memory are read first, as by [`Pool::gather`].
+    /// Copies `len` bytes of `from` to each address, in the given order, as [`Pool::store`] does. The call first
+    /// reads the absent segments, as [`Pool::gather`] does.
     ///
     /// # Errors
-    /// As [`Pool::store`]; [`PoolError::Option`] if `from` has not `len` bytes for each address. Some of the
-    /// addresses may have been stored to then.
+    /// The errors of [`Pool::store`]; [`PoolError::Option`] if the length of `from` is not `len` bytes for each
+    /// address. On an error some of the addresses may have been stored to.
     pub fn scatter(&self, addresses: &[Addr], len: usize, from: &[u8]) -> Result<()> {
         fits(addresses, len, from.len())?;
         let cache = &self.live()?.cache;
@@ -66,7 +67,7 @@ impl Pool {
             return Ok(());
         }
         let mut buffer = AlignedBuf::zeroed(cache.segment_bytes());
-        // Only as many at once as stay in the device buffer until they are stored to.
+        // A batch is small enough for the device buffer to hold all of its segments until they are stored to.
         let batch = cache.buffer_slots() / 2;
         for (addresses, from) in addresses.chunks(batch).zip(from.chunks(batch * len)) {
             let right = cache.right(Access::Write);
@@ -80,7 +81,8 @@ impl Pool {
         Ok(())
     }
 
-    /// What is wanted of each segment, sorted by segment; without `to`, nothing but that it is there.
+    /// Splits the accesses into parts of one segment each, sorted by segment. Without `to`, the parts are empty and
+    /// only require the segments to be in memory.
     fn parts<'a>(
         &self,
         addresses: &[Addr],

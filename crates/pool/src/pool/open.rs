@@ -23,30 +23,31 @@ use crate::stats::Counters;
 use crate::store::{Identity, Recovery, Report, Store};
 use crate::uffd::WatchMode;
 
-/// Where pools are mapped if the caller does not say: a part of the address space (48 TiB) that
-/// neither the kernel nor a sanitiser uses by itself.
+/// Addresses at which pools are mapped by default: a range of 48 TiB that neither the kernel nor a sanitizer uses by
+/// itself.
 const BASES: std::ops::Range<u64> = 0x2000_0000_0000..0x5000_0000_0000;
-/// Pools are placed at multiples of their size in it, and at least so far apart.
+/// Smallest distance between the default addresses of two pools, which are multiples of the pool's size.
 const LEAST_STEP: u64 = 1 << 30;
-/// The part of the budget that block summaries may take.
+/// Part of the DRAM budget that block summaries may take.
 const SUMMARY_SHARE: u64 = 16;
-/// Openings of pools by this process, and by those it was forked from.
+/// Number of pools opened by this process and by the processes that it was forked from.
 static OPENINGS: AtomicU64 = AtomicU64::new(0);
-/// The most controllers of a pool.
+/// Largest number of controllers of a pool.
 const MAX_CONTROLLERS: usize = 1024;
 
 impl Pool {
-    /// Creates a pool on new files (or block devices), one controller each, and leaves it closed.
+    /// Creates a pool on new files or block devices, one controller on each, and leaves the pool closed.
     ///
     /// # Errors
-    /// [`PoolError::Exists`] for a file that is there; [`PoolError::InUse`], [`PoolError::Holds`] for a block device, to
-    /// which nothing was written then; [`PoolError::Device`], for a full file system among others (files
-    /// already made are removed); [`PoolError::Option`].
+    /// [`PoolError::Exists`] for a file that exists; [`PoolError::InUse`] and [`PoolError::Holds`] for a block
+    /// device, which is then unchanged; [`PoolError::Device`], for example for a full file system (the files already
+    /// made are removed); [`PoolError::Option`].
     pub fn create<P: AsRef<Path>>(paths: &[P], options: &CreateOptions) -> Result<()> {
         let mut made: Vec<&Path> = Vec::new();
         let result = (|| {
             let sizing = options.sizing();
-            // A file is longer than what is ever written: one that was truncated does not grow back to its length.
+            // The file is longer than anything that is ever written, so no write can extend a truncated file to its
+            // full length.
             let need = sizing.geometry()?.device_bytes() + ALIGN as u64;
             let mut devices: Vec<Arc<dyn Device>> = Vec::new();
             for path in paths {
@@ -75,18 +76,18 @@ impl Pool {
         })();
         if result.is_err() {
             for path in made {
-                // The error at hand is the one to tell.
+                // The caller gets the first error.
                 let _ = std::fs::remove_file(path);
             }
         }
         result
     }
 
-    /// Creates a pool on any devices, large enough for [`CreateOptions::size`] each.
+    /// Creates a pool on devices of any kind, each large enough for [`CreateOptions::size`].
     ///
     /// # Errors
     /// [`PoolError::Device`], [`PoolError::Option`], [`PoolError::NoSpace`]; [`PoolError::Holds`] unless
-    /// [`CreateOptions::overwrite`] is set: nothing was written then.
+    /// [`CreateOptions::overwrite`] is set, which leaves the device unchanged.
     pub fn create_on(devices: Vec<Arc<dyn Device>>, options: &CreateOptions) -> Result<()> {
         if devices.is_empty() || devices.len() > MAX_CONTROLLERS {
             let problem = format!("{} given, a pool has 1 to {MAX_CONTROLLERS}", devices.len());
@@ -105,7 +106,7 @@ impl Pool {
             return Err(PoolError::Option { option: "base", problem });
         }
         if options.base.is_some() {
-            // As every opening will.
+            // Every opening will map the pool at this address, so creation checks that this works.
             Region::map(Some(base as usize), span as usize).map_err(|error| {
                 let problem = format!("{} at {base:#x} cannot be mapped: {error}", Bytes(span));
                 PoolError::Option { option: "base", problem }
@@ -131,20 +132,20 @@ impl Pool {
         Ok(())
     }
 
-    /// Opens a pool for loads and stores. After a crash it is at its last token, with what was persisted since.
+    /// Opens a pool. After a crash the pool is at its last token, with the bytes persisted since.
     ///
     /// # Errors
-    /// [`PoolError::NotAPool`], [`PoolError::FutureVersion`], [`PoolError::Truncated`],
-    /// [`PoolError::DamagedPool`], [`PoolError::Inconsistent`], [`PoolError::Mismatch`],
-    /// [`PoolError::Busy`], [`PoolError::Budget`], [`PoolError::Watch`], [`PoolError::Device`].
+    /// [`PoolError::NotAPool`], [`PoolError::FutureVersion`], [`PoolError::Truncated`], [`PoolError::DamagedPool`],
+    /// [`PoolError::Inconsistent`], [`PoolError::Mismatch`], [`PoolError::Busy`], [`PoolError::Budget`],
+    /// [`PoolError::Watch`], [`PoolError::Device`].
     pub fn open<P: AsRef<Path>>(paths: &[P], options: &OpenOptions) -> Result<Self> {
         Self::open_on(open_devices(paths, true)?, options)
     }
 
-    /// Opens the pool on any devices.
+    /// Opens a pool on devices of any kind.
     ///
     /// # Errors
-    /// As [`Pool::open`].
+    /// The errors of [`Pool::open`].
     pub fn open_on(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Self> {
         let owner = Owner::here()
             .map_err(|source| WatchError::System { what: "madvise(MADV_WIPEONFORK)", source })?;
@@ -159,7 +160,7 @@ impl Pool {
             Mapping::UserOnly => Some(WatchMode::UserOnly),
             Mapping::Off => None,
         };
-        // Nobody has pointers into an unmapped pool: any address will do.
+        // No pointer refers to an unmapped pool, so it may have any address.
         let mut region = Region::map(watched.map(|_| base), len as usize)?;
         if let Some(mode) = watched {
             region.watch(mode)?;
@@ -168,7 +169,7 @@ impl Pool {
         let buffers = if watched.is_some() { plan.memory_bytes() } else { 0 };
         let cache = Cache::new(region, stores.clone(), Arc::clone(&counters), stride, options, buffers)?;
         let cache = Arc::new(cache);
-        // All has gone well: from here on the devices change.
+        // All checks have passed. The devices change from here on.
         for store in &stores {
             store.resume()?;
         }
@@ -207,48 +208,48 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Reads what can be known of a pool without changing it.
+    /// Reads the state of a pool without opening or changing it.
     ///
     /// # Errors
-    /// As [`Pool::open`].
+    /// The errors of [`Pool::open`].
     pub fn inspect<P: AsRef<Path>>(paths: &[P]) -> Result<Inspection> {
         Inspection::of(open_devices(paths, false)?)
     }
 }
 
-/// A pool seen from outside: read, not opened. The device is not changed.
+/// A read-only view of a pool that is not open. The devices are not changed.
 pub struct Inspection {
     stores: Vec<Arc<Store>>,
-    /// The pool was closed in order.
+    /// Whether the pool was closed by [`Pool::close`].
     pub clean: bool,
-    /// Log batches that an opening would replay.
+    /// Batches of the log that an opening would replay.
     pub batches: usize,
 }
 
 impl Inspection {
-    /// Inspects the pool on any devices.
+    /// Inspects a pool on devices of any kind.
     ///
     /// # Errors
-    /// As [`Pool::open`].
+    /// The errors of [`Pool::open`].
     pub fn of(devices: Vec<Arc<dyn Device>>) -> Result<Self> {
         let counters = Arc::new(Counters::default());
         let (stores, (clean, batches)) = recover(devices, 16 << 20, None, &counters)?;
         Ok(Self { stores, clean, batches })
     }
 
-    /// What the pool is.
+    /// Returns the properties of the pool.
     #[must_use]
     pub fn info(&self) -> Info {
         info(&self.stores)
     }
 
-    /// The tokens that can be rolled back to, oldest first.
+    /// Returns the tokens that a rollback can return to, oldest first.
     #[must_use]
     pub fn history(&self) -> Vec<History> {
         super::history(&self.stores)
     }
 
-    /// As [`Pool::check`].
+    /// Checks the pool as [`Pool::check`] does.
     ///
     /// # Errors
     /// [`PoolError::Device`].
@@ -261,7 +262,7 @@ impl Inspection {
     }
 }
 
-/// Finds out what the devices hold, and wipes the marks of it if they `may` be overwritten.
+/// Finds signatures of existing content on the devices, and wipes them if `may` allows an overwrite.
 fn overwrite(devices: &[Arc<dyn Device>], may: bool) -> Result<()> {
     let failed = |device: &Arc<dyn Device>, operation| {
         let device = device.name();
@@ -297,7 +298,7 @@ fn open_devices<P: AsRef<Path>>(paths: &[P], writable: bool) -> Result<Vec<Arc<d
     Ok(devices)
 }
 
-/// The cache numbers a pool's segments in 32 bits.
+/// Checks that the segments of the pool can be numbered in 32 bits, as the cache does.
 fn check_segments(pages: u32, controllers: usize, segment: SegmentSize) -> Result<()> {
     let segments = u64::from(pages) * u64::from(segment.per_page()) * controllers as u64;
     if u32::try_from(segments).is_ok() {
@@ -313,8 +314,8 @@ fn check_segments(pages: u32, controllers: usize, segment: SegmentSize) -> Resul
 
 type Recovered = (Vec<Arc<Store>>, (bool, usize));
 
-/// Reads all controllers and brings them to the newest state that all of them have, or, at the caller's wish, to
-/// that of a token, giving up the log from there on.
+/// Reads all controllers and recovers the newest state that all of them have. With `at_token`, recovers the state of
+/// that token and discards the log after it.
 fn recover(
     devices: Vec<Arc<dyn Device>>,
     summary_bytes: u64,
@@ -371,10 +372,10 @@ fn recover(
     Ok((stores, (clean, batches)))
 }
 
-/// The epoch that is open in the newest state that all controllers have.
+/// Returns the open epoch of the newest state that all controllers have.
 ///
 /// # Errors
-/// [`PoolError::LogDamaged`], if a later state was durable.
+/// [`PoolError::LogDamaged`] if a later state was durable.
 fn newest(found: &[Recovery]) -> Result<Epoch> {
     let open = found.iter().map(Recovery::newest).min().unwrap_or(Epoch(0));
     let kept = found.iter().find_map(|r| r.token_before(open)).unwrap_or(Epoch(0));
@@ -383,7 +384,7 @@ fn newest(found: &[Recovery]) -> Result<Epoch> {
         let (batch, lost) = (damage.batch, damage.lost);
         return Err(PoolError::LogDamaged { device: recovery.name(), batch, lost, kept });
     }
-    // A sync commits on every controller before the next one begins.
+    // A sync commits on every controller before the next sync begins.
     let ahead = found.iter().find(|r| r.newest().0 > open.0 + 1);
     let behind = found.iter().find(|r| r.newest() == open);
     if let (Some(ahead), Some(behind)) = (ahead, behind) {
@@ -393,7 +394,7 @@ fn newest(found: &[Recovery]) -> Result<Epoch> {
     Ok(open)
 }
 
-/// The epoch that is open in the newest state of this token.
+/// Returns the open epoch of the newest state that follows this token.
 fn opened_after(found: &[Recovery], token: Epoch) -> Result<Epoch> {
     let states = found.iter().map(|r| r.opened_after(token)).collect::<Option<Vec<_>>>();
     states.and_then(|states| states.into_iter().min()).ok_or_else(|| {
@@ -411,7 +412,7 @@ pub(super) fn info(stores: &[Arc<Store>]) -> Info {
         uuid: stores[0].identity().uuid,
         devices: stores.iter().map(|s| s.device().name()).collect(),
         size: sum(&|s| (u64::from(s.geometry().pages) - 1) * PAGE_BYTES),
-        // Page 0 of each controller is the pool's own.
+        // Page 0 of each controller belongs to the pool.
         allocated: sum(&|s| u64::from(s.allocated_pages().saturating_sub(1)) * PAGE_BYTES),
         flash: sum(&|s| s.geometry().device_bytes()),
         flash_used: sum(&|s| s.usage().0 * segment),
@@ -425,7 +426,7 @@ pub(super) fn info(stores: &[Arc<Store>]) -> Info {
     }
 }
 
-/// Bytes free in the file system that `path` would be in.
+/// Bytes free in the file system of `path`.
 fn available(path: &Path) -> u64 {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     rustix::fs::statvfs(folder).map_or(0, |s| s.f_bavail * s.f_frsize)

@@ -1,4 +1,5 @@
-//! Many loads at once: what is in memory first, then the device with its queue kept full.
+//! Gathers: many loads by call at once. Segments in memory are served first, then the device is read with a full
+//! queue.
 
 use super::super::{Cache, Right};
 use super::load::Served;
@@ -7,7 +8,7 @@ use crate::device::{Ended, ReadQueue};
 use crate::error::Result;
 use crate::store::{Fetched, Place};
 
-/// Segments that are looked up while the lock is held once.
+/// Segments looked up under one hold of the lock.
 const LOOKUPS: usize = 32;
 
 /// A segment that is being read.
@@ -17,22 +18,23 @@ struct Going<'p, 'a> {
     crc: u32,
 }
 
-/// One gather.
+/// A gather in progress.
 struct Gather<'p, 'a> {
     cache: &'p Cache,
     right: Right,
     queue: ReadQueue,
-    /// Segments to be read, each with all of its parts.
+    /// The segments to be read, each with all of its parts.
     cold: Vec<&'p mut [Part<'a>]>,
-    /// By berth.
+    /// The reads in flight, by request number.
     going: Vec<Option<Going<'p, 'a>>>,
-    /// Segments that are on their way into the DRAM cache, or changed while they were read.
+    /// Segments that another thread is filling, or that changed while they were read. They are loaded one by one at
+    /// the end.
     late: Vec<&'p mut [Part<'a>]>,
 }
 
 impl Cache {
-    /// As [`Cache::load_cold`], for parts of any segments, sorted by segment, with several reads under way. On an
-    /// error some parts are filled.
+    /// Does the same as [`Cache::load_cold`] for parts of any segments, sorted by segment, with several reads in
+    /// flight. On an error some parts are filled.
     pub(crate) fn gather_cold(&self, parts: &mut [Part<'_>], right: Right) -> Result<()> {
         debug_assert!(parts.is_sorted_by_key(|part| part.index));
         let (mut cold, mut late) = (Vec::new(), Vec::new());
@@ -48,7 +50,7 @@ impl Cache {
             }
         }
         if cold.len() == 1 {
-            // One read needs no queue.
+            // A single read needs no queue.
             late.append(&mut cold);
         }
         if !cold.is_empty() {
@@ -64,7 +66,7 @@ impl Cache {
 }
 
 impl Gather<'_, '_> {
-    /// Reads all cold segments. No read is under way when it returns.
+    /// Reads all cold segments. No read is in flight when it returns.
     fn run(&mut self) -> Result<()> {
         let mut result = Ok(());
         loop {
@@ -73,7 +75,7 @@ impl Gather<'_, '_> {
             }
             let Some(ended) = self.queue.next() else {
                 match self.cold.pop().filter(|_| result.is_ok()) {
-                    // Others have all slots: this waits for one.
+                    // Other threads hold all slots: this waits for one.
                     Some(parts) => result = self.cache.load_cold(parts, self.right),
                     None => return result,
                 }
@@ -84,14 +86,14 @@ impl Gather<'_, '_> {
         }
     }
 
-    /// Starts reads until the queue is full, or there is no slot for another one.
+    /// Starts reads until the queue is full or no slot is left.
     fn refill(&mut self) -> Result<()> {
         while !self.cold.is_empty() {
             let Some(berth) = self.queue.berth() else { return Ok(()) };
             let Some(parts) = self.cold.pop() else { return Ok(()) };
             let index = parts[0].index;
             let mut state = self.cache.lock();
-            // Somebody else may have brought it in.
+            // Another thread may have brought the segment in.
             let served = match self.cache.look_up(&mut state, parts, self.right) {
                 Ok(served) => served,
                 Err(error) => {
@@ -133,7 +135,7 @@ impl Gather<'_, '_> {
         Ok(())
     }
 
-    /// Checks what a read has brought.
+    /// Checks the result of a read.
     fn end(&mut self, ended: Ended) -> Result<()> {
         let Ended { berth, mut slot, result } = ended;
         let Some(Going { cold, parts, crc }) = self.going[berth].take() else { return Ok(()) };

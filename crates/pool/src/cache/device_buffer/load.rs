@@ -1,4 +1,4 @@
-//! Loads by call, one segment at a time, and what they have in common with gathers.
+//! Loads by call, one segment at a time, and the steps that they share with gathers.
 
 use std::sync::MutexGuard;
 
@@ -10,21 +10,21 @@ use crate::slots::Slot;
 use crate::stats::add;
 use crate::store::Fetched;
 
-/// Bytes of one segment that somebody wants.
+/// Destination of some bytes of one segment.
 pub(crate) struct Part<'a> {
     pub(crate) index: Index,
-    /// First byte in the segment.
+    /// Offset of the first byte in the segment.
     pub(crate) within: usize,
     pub(crate) to: &'a mut [u8],
 }
 
-/// Where a segment is.
+/// Result of looking a segment up.
 pub(super) enum Served {
-    /// In memory, and the parts are filled.
+    /// The segment is in memory, and the parts are filled.
     Done,
-    /// Somebody is bringing it into the DRAM cache.
+    /// Another thread is bringing the segment into the DRAM cache.
     Loading,
-    /// On the device.
+    /// The segment must be read from the device.
     Cold,
 }
 
@@ -34,7 +34,7 @@ fn fill(parts: &mut [Part<'_>], bytes: &[u8]) {
     }
 }
 
-/// The error of a read with the address of its segment, where it does not name one already.
+/// Adds the address of the segment to a read error that does not have one.
 fn named(cache: &Cache, index: Index, error: PoolError) -> PoolError {
     match error {
         PoolError::Device { device, source, .. } => {
@@ -45,14 +45,14 @@ fn named(cache: &Cache, index: Index, error: PoolError) -> PoolError {
 }
 
 impl Cache {
-    /// Segments that the device buffer holds at most, those that are being read included; at least 2.
+    /// Returns the largest number of segments in the device buffer, including those being read; at least 2.
     pub(crate) fn buffer_slots(&self) -> usize {
         self.lock().buffer.slots.most()
     }
 
-    /// Copies parts of one segment, which stays out of the DRAM cache if it is not there, until it is promoted.
+    /// Copies parts of one segment. A segment outside the DRAM cache stays outside until it is promoted.
     ///
-    /// The caller has checked the page's permissions after it took the right.
+    /// The caller has checked the page's permissions after it took the permit.
     pub(crate) fn load_cold(&self, parts: &mut [Part<'_>], right: Right) -> Result<()> {
         let Some(&Part { index, .. }) = parts.first() else { return Ok(()) };
         let mut state = self.lock();
@@ -104,7 +104,7 @@ impl Cache {
         Ok(Served::Done)
     }
 
-    /// Begins a read of the device: with a slot to read into, if there is one to be had.
+    /// Begins a device read, if a slot is available to read into.
     pub(super) fn begin(&self, state: &mut State, index: Index) -> Option<(Cold, Slot)> {
         let slot = match state.buffer.slots.spare() {
             Some(slot) => slot,
@@ -120,7 +120,7 @@ impl Cache {
         Some((state.buffer.begin(index, state.generation), slot))
     }
 
-    /// Waits until there may be a slot: other reads have them all, or the DRAM cache is full of dirty segments.
+    /// Waits until a slot may be free: other reads hold all slots, or the DRAM cache is full of dirty segments.
     fn wait_for_slot<'a>(
         &'a self,
         state: MutexGuard<'a, State>,
@@ -133,7 +133,8 @@ impl Cache {
         Ok(self.wait(state))
     }
 
-    /// Ends a read of the device: takes the segment into the buffer and fills the parts. False if it was stale.
+    /// Ends a device read: inserts the segment into the buffer and fills the parts. Returns false if the read was
+    /// stale.
     pub(super) fn finish(
         &self,
         state: &mut State,
@@ -159,7 +160,7 @@ impl Cache {
                 state.buffer.recycle(slot);
                 Err(named(self, cold.index, error))
             }
-            // Needs no reading, so no buffering.
+            // A segment of zeros needs no reading, so it is not buffered.
             Ok(Fetched::Zero) => {
                 state.buffer.recycle(slot);
                 parts.iter_mut().for_each(|part| part.to.fill(0));
@@ -178,11 +179,11 @@ impl Cache {
         result
     }
 
-    /// Notes uses of a segment in the buffer, and promotes it when it has had enough.
+    /// Counts uses of a buffered segment, and promotes the segment at the threshold.
     fn use_buffered(&self, state: &mut State, index: Index, frame: usize, uses: usize) {
         state.buffer.unused = 0;
         for _ in 0..uses {
-            // Nobody waits for room: there is some by the next use.
+            // Promotion waits for no frame: one will be free by the next use.
             let room = state.frames() < self.limit();
             let may = room && state.flags[index as usize] == 0;
             if state.buffer.used(frame, may) {
@@ -194,10 +195,10 @@ impl Cache {
         }
     }
 
-    /// Moves a segment from the buffer into the DRAM cache, and so into the mapping.
+    /// Promotes a segment from the buffer into the DRAM cache, and so into the mapping.
     fn promote(&self, state: &mut State, index: Index) {
         let Some((_, bytes)) = state.buffer.find(index) else { return };
-        // Where the kernel has no page for it now, it stays in the buffer.
+        // If the kernel has no page for it now, the segment stays in the buffer.
         if self.region.install(self.offset(index), bytes, true).is_err() {
             return;
         }
@@ -206,7 +207,7 @@ impl Cache {
         }
         state.resident += 1;
         self.loaded(state, index);
-        // It comes with more uses than one that a fault brings.
+        // The segment starts with more uses than one that a page fault brings in.
         state.policy.touch(index);
         add(&self.counters.promotions, 1);
         self.tell(state);
