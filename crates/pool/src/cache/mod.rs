@@ -2,12 +2,14 @@
 //!
 //! # States of a segment, and the transitions between them
 //! ```text
-//!            load                      first store (make_dirty)
+//!            fill                      first store (make_dirty)
 //!   absent ────────► clean ──────────────────────────────► dirty
-//!      ▲  (LOADING)   │ ▲  ▲                                 │
+//!      ▲  (FILLING)   │ ▲  ▲                                 │
 //!      └──────────────┘ │  └── published ── WRITING ◄────────┤ write-back (flush.rs)
 //!          evict        │                                    │
 //!                       └── copied ── FROZEN + WRITING ◄─────┘ cut of a sync
+//! ```
+//!
 //! # Invariants
 //! 1. A clean resident segment is write-protected, so that its first store causes a page fault, and its bytes are
 //!    those on flash. The fault is how the cache finds dirty segments; it never scans memory.

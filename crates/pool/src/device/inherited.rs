@@ -1,5 +1,5 @@
-//! Files that go with the process that opened them. A lock on a file lasts as long as any process has the descriptor: a
-//! child made by `fork` closes its copy at once.
+//! Files that a forked child closes at once. A lock on a file lasts as long as any process has the descriptor, so the
+//! lock must not survive in a child of the process that opened the file.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -12,19 +12,19 @@ use crate::process::Owner;
 
 const NONE: RawFd = -1;
 
-/// A place for a descriptor. Places are never freed, but used again.
+/// A list entry for a descriptor. Entries are never freed, but reused.
 #[derive(Debug)]
 struct Place {
     fd: AtomicI32,
     next: Option<&'static Place>,
 }
 
-/// The places, in a list that only grows: a child reads it without a lock, which another thread of its parent could have
-/// held.
+/// The list of entries, which only grows: a child reads it without a lock, because another thread of its parent could
+/// have held that lock.
 static FIRST: AtomicPtr<Place> = AtomicPtr::new(ptr::null_mut());
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// An open file of this process. In a forked child it is closed, and dropping it does nothing.
+/// An open file of this process. In a forked child the file is closed, and dropping this value does nothing.
 #[derive(Debug)]
 pub struct OwnFile {
     fd: ManuallyDrop<OwnedFd>,
@@ -33,15 +33,15 @@ pub struct OwnFile {
 }
 
 impl OwnFile {
-    /// The file behind this descriptor.
+    /// Takes ownership of a descriptor.
     ///
     /// # Errors
-    /// There is no memory for what forks need.
+    /// No memory is available for the fork handler.
     pub(super) fn new(fd: OwnedFd) -> io::Result<Self> {
         let owner = Owner::here()?;
         if !REGISTERED.load(Acquire) {
-            // Two threads may both do it: the second call finds nothing left to close.
-            // SAFETY: the handler calls nothing that a child of a process with threads must not call.
+            // Two threads may both register the handler: its second call finds nothing left to close.
+            // SAFETY: the handler only calls functions that a forked child of a process with threads may call.
             let failed = unsafe { libc::pthread_atfork(None, None, Some(close_all)) };
             if failed != 0 {
                 return Err(io::Error::from_raw_os_error(failed));
@@ -53,11 +53,11 @@ impl OwnFile {
         Ok(Self { fd: ManuallyDrop::new(fd), place: taken.unwrap_or_else(|| add(raw)), owner })
     }
 
-    /// Gives the file up: the descriptor stays open, but can neither be read nor written. Refused only where there is no
-    /// descriptor left, and then the file stays open until this is dropped.
+    /// Releases the file: the descriptor stays open, but can neither be read nor written. If no descriptor is free
+    /// for that, the file stays open until this value is dropped.
     pub(super) fn detach(&self) {
         if let Ok(nothing) = std::fs::File::open("/dev/null") {
-            // SAFETY: the number stays open and owned by `self`; what it stands for is replaced at once.
+            // SAFETY: the number stays open and owned by `self`; the file that it refers to is replaced atomically.
             unsafe { libc::dup3(nothing.as_raw_fd(), self.fd.as_raw_fd(), libc::O_CLOEXEC) };
         }
     }
@@ -72,19 +72,19 @@ impl AsFd for OwnFile {
 impl Drop for OwnFile {
     fn drop(&mut self) {
         if !self.owner.is_here() {
-            // Closed already: the number may be another file's.
+            // The descriptor is closed already, and its number may refer to another file.
             return;
         }
-        // In this order no child that is made meanwhile is left with a copy, nor closes another file.
+        // In this order, a child that is forked meanwhile neither keeps a copy nor closes another file.
         self.detach();
         self.place.fd.store(NONE, Release);
-        // SAFETY: dropped once, here, and not used any more.
+        // SAFETY: dropped only here, and not used any more.
         unsafe { ManuallyDrop::drop(&mut self.fd) };
     }
 }
 
 fn first() -> Option<&'static Place> {
-    // SAFETY: null, or a place, which is never freed nor changed but for its number.
+    // SAFETY: null, or an entry that is never freed and of which only the number changes.
     unsafe { FIRST.load(Acquire).as_ref() }
 }
 
@@ -98,20 +98,20 @@ fn add(fd: RawFd) -> &'static Place {
         let before = next.map_or(ptr::null_mut(), |place| ptr::from_ref(place).cast_mut());
         let place = Box::into_raw(Box::new(Place { fd: AtomicI32::new(fd), next }));
         match FIRST.compare_exchange(before, place, AcqRel, Acquire) {
-            // SAFETY: just made, and never freed.
+            // SAFETY: made above and never freed.
             Ok(_) => return unsafe { &*place },
-            // SAFETY: just made, and nobody else knows it.
+            // SAFETY: made above, and no other thread has seen it.
             Err(_) => drop(unsafe { Box::from_raw(place) }),
         }
     }
 }
 
-/// In a child, whose only thread this is.
+/// Closes the parent's files in a forked child, which has only this thread.
 extern "C" fn close_all() {
     for place in places() {
         let fd = place.fd.swap(NONE, AcqRel);
         if fd != NONE {
-            // SAFETY: the child's copy, which nothing in the child uses ([`Owner`]).
+            // SAFETY: the child's copy of the descriptor, which the child does not use ([`Owner`]).
             unsafe { libc::close(fd) };
         }
     }

@@ -1,5 +1,5 @@
-//! The root record: everything of a controller that is not in table chunks or segments, as of a
-//! checkpoint. Byte layout: `docs/internals/pool-format.md`, section "Root record".
+//! The root record: the state of a controller at a checkpoint, except table chunks and segments. Byte layout:
+//! `docs/internals/pool-format.md`, section "Root record".
 
 use deepram_core::ftl::{BlockInfo, State};
 use deepram_core::{ChunkId, Epoch, Retention, Stamp, TokenInfo, VolumeSnapshot};
@@ -10,21 +10,21 @@ use crate::store::{Head, Home, Mark, RingRoot};
 
 const WHAT: &str = "root record";
 
-/// One checkpoint.
+/// The content of a root record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Root {
     pub(crate) snapshot: VolumeSnapshot,
     pub(crate) retention: Retention,
-    /// Worn slots: block, index.
+    /// Worn slots, as block and slot in the block.
     pub(crate) bad: Vec<(u32, u16)>,
     pub(crate) directory: Vec<(ChunkId, Home)>,
     pub(crate) temporary: Vec<u32>,
     /// Number of the first batch that is not part of the checkpoint.
     pub(crate) seq: u64,
     pub(crate) block_sequence: u64,
-    /// Where each stream goes on.
+    /// Position at which each stream goes on.
     pub(crate) heads: Vec<Option<Head>>,
-    /// Where table chunks go on.
+    /// Position of the next table chunk: block and slot.
     pub(crate) meta: Option<(u32, u16)>,
     /// The line log, if there is one.
     pub(crate) ring: Option<RingRoot>,

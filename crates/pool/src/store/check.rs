@@ -1,4 +1,4 @@
-//! Checking everything, and compacting everything that pays.
+//! Checking and compacting a controller.
 
 use deepram_core::ftl::State;
 use deepram_core::{Addr, BlockId, ChunkId, Epoch, PageId, Slot};
@@ -9,39 +9,39 @@ use crate::error::PoolError;
 use crate::format::batch::{BatchHeader, SlotKind};
 use crate::format::codec::crc32c;
 
-/// Blocks with a larger live share than this are left alone by a compaction.
+/// A compaction leaves blocks alone whose live share is above this.
 const COMPACT_SHARE: f64 = 0.9;
 
-/// A segment whose bytes are not what was written.
+/// A segment whose bytes differ from those that were written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DamagedSegment {
-    /// The device.
+    /// Name of the device.
     pub device: String,
-    /// Its address in the pool.
+    /// Address of the segment in the pool.
     pub address: Addr,
-    /// The epoch that wrote it.
+    /// The epoch in which the segment was written.
     pub epoch: Epoch,
-    /// Where on the device.
+    /// Offset on the device, in bytes.
     pub offset: u64,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     /// Segments read and compared with their checksums.
     pub segments: u64,
-    /// Records of the line log read and compared with theirs.
+    /// Records of the line log read and compared with their checksums.
     pub records: u64,
-    /// Those that failed.
+    /// Segments that failed their checksum.
     pub damaged: Vec<DamagedSegment>,
-    /// Structures that are damaged or contradict each other.
+    /// Damaged structures, and structures that contradict each other.
     pub problems: Vec<String>,
-    /// Batch headers of which one copy is damaged and the other serves: nothing is lost.
+    /// Batch headers with one damaged copy and one intact copy. No data is lost.
     pub damaged_copies: u64,
 }
 
 impl Report {
-    /// Whether nothing is wrong.
+    /// Returns whether the check found neither damaged segments nor problems.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.damaged.is_empty() && self.problems.is_empty()
@@ -49,7 +49,7 @@ impl Report {
 }
 
 impl Store {
-    /// Loads every table chunk, checks the tables against themselves, reads every live segment.
+    /// Loads every table chunk, checks the consistency of the tables, and reads every live segment.
     pub(crate) fn check(
         &self,
         log: &mut Log,
@@ -119,7 +119,7 @@ impl Store {
             let stamp = match self.with_tables(|t| t.volume.is_live(page, record.segment, Slot(slot))) {
                 Ok(Some(stamp)) => stamp,
                 Ok(None) => continue,
-                // In a chunk that is damaged, as the report says already.
+                // The chunk is damaged, and the report already says so.
                 Err(error) => {
                     self.device_errors_pass(&error)?;
                     unknown = true;
@@ -146,7 +146,7 @@ impl Store {
         Ok(())
     }
 
-    /// Writes anew, in their places, the batch headers of which one copy is damaged. Returns how many.
+    /// Rewrites, in place, the batch headers of which one copy is damaged. Returns their number.
     pub(crate) fn mend_headers(&self) -> Result<u64> {
         let mut mended = 0;
         for block in 0..self.geometry.blocks {
@@ -167,8 +167,8 @@ impl Store {
         Ok(mended)
     }
 
-    /// Empties blocks, the emptiest first, until the rest are nearly full. Returns how many blocks
-    /// came free by it.
+    /// Empties blocks, in the order of their live share, until the others are nearly full. Returns the number of
+    /// blocks that became free.
     pub(crate) fn compact(&self, log: &mut Log, progress: &mut dyn FnMut(u64, u64)) -> Result<u64> {
         let chunks: Vec<ChunkId> = self.lock_tables().volume.table().unloaded().collect();
         for chunk in chunks {

@@ -1,4 +1,4 @@
-//! Reading: a segment, a table chunk, a block's records. Every byte is checked before it is used.
+//! Reading segments, table chunks and the slot records of blocks. Every byte is checked before it is used.
 
 use std::io;
 
@@ -11,29 +11,29 @@ use crate::format::batch::{BatchHeader, SlotRecord};
 use crate::format::codec::{FormatError, crc32c};
 use crate::stats::add;
 
-/// What a fetch found.
+/// Result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fetched {
     /// The segment's bytes are in the buffer.
     Data,
-    /// The segment was never written: it reads as zeros. The buffer is untouched.
+    /// The segment was never written and reads as zeros. The buffer is unchanged.
     Zero,
 }
 
-/// Where the current version of a segment stands at this moment, for who reads the device by himself.
+/// Location of the current version of a segment, for a caller that reads the device itself.
 pub(crate) enum Place {
-    /// Never written: zeros.
+    /// The segment was never written and reads as zeros.
     Nowhere,
-    /// In this slot, with this checksum.
+    /// The segment is in a slot.
     At {
         /// Number of the slot on the device.
         slot: u64,
-        /// CRC of its bytes.
+        /// CRC of the slot's bytes.
         crc: u32,
     },
 }
 
-/// Where a segment stands, as far as the tables know at this moment.
+/// Location of a segment, as far as the tables in memory know.
 enum Located {
     Nowhere,
     At {
@@ -41,17 +41,17 @@ enum Located {
         stamp_epoch: Epoch,
         record: SlotRecord,
     },
-    /// The records of this block must be read first.
+    /// The slot records of this block must be read first.
     Unknown(u32),
 }
 
 impl Store {
-    /// The current version of a segment, checked.
+    /// Reads and checks the current version of a segment.
     pub(crate) fn fetch(&self, page: PageId, segment: u8, buffer: &mut [u8]) -> Result<Fetched> {
         self.fetch_with(page, segment, buffer, None)
     }
 
-    /// The version of a segment that a token sees, checked.
+    /// Reads and checks the version of a segment that a token sees.
     pub(crate) fn fetch_at(
         &self,
         token: Epoch,
@@ -76,16 +76,16 @@ impl Store {
                     if crc32c(buffer) == record.crc {
                         return Ok(Fetched::Data);
                     }
-                    // Reclamation may have moved it while it was read: then it stands elsewhere
-                    // now. If not, it is damaged.
+                    // Reclamation may have moved the segment during the read; then its slot has changed. If not, the
+                    // segment is damaged.
                     failed = Some(slot);
                 }
             }
         }
     }
 
-    /// Where the current version of a segment is to be read. It may have moved by the time it is read:
-    /// [`Store::arrived`] finds out.
+    /// Returns the location of the current version of a segment. Reclamation may move the segment before the caller
+    /// has read it; [`Store::verify_read`] detects that.
     pub(crate) fn place(&self, page: PageId, segment: u8) -> Result<Place> {
         loop {
             match self.locate(page, segment, None)? {
@@ -96,8 +96,8 @@ impl Store {
         }
     }
 
-    /// Checks what a read at a segment's [`Place`] has brought. If it is not what was written there, the segment was
-    /// moved, and is read where it is now, or it is damaged.
+    /// Checks the result of a read at a [`SlotLocation`]. On a mismatch, reads the segment at its new location if it
+    /// was moved; otherwise it is damaged.
     pub(crate) fn arrived(
         &self,
         page: PageId,
@@ -131,7 +131,7 @@ impl Store {
             };
             Ok(Ok(Located::At { slot, stamp_epoch, record }))
         })?;
-        // The header that should name the segment is damaged: so its checksum is lost.
+        // The batch header that should describe the segment is damaged, so the segment's checksum is lost.
         located.map_err(|(slot, epoch)| self.damaged(page, segment, epoch, slot))
     }
 
@@ -146,7 +146,7 @@ impl Store {
         }
     }
 
-    /// A page's status now.
+    /// Returns the current status of a page.
     pub(crate) fn status(&self, page: PageId) -> Result<Status> {
         if page.0 >= self.geometry.pages {
             return Ok(Status::default());
@@ -154,7 +154,7 @@ impl Store {
         self.with_tables(|t| t.volume.status(page))
     }
 
-    /// A page's status at a token.
+    /// Returns the status of a page at a token.
     pub(crate) fn status_at(&self, token: Epoch, page: PageId) -> Result<Status> {
         if page.0 >= self.geometry.pages {
             return Ok(Status::default());
@@ -170,7 +170,7 @@ impl Store {
         Ok(())
     }
 
-    /// Reads a table chunk into the tables, unless somebody else has meanwhile.
+    /// Reads a table chunk into the tables, unless another thread has done so meanwhile.
     pub(super) fn load_chunk(&self, chunk: ChunkId) -> Result<()> {
         let mut buffer = AlignedBuf::zeroed(CHUNK_BYTES);
         let mut failed = None;
@@ -203,7 +203,7 @@ impl Store {
         }
     }
 
-    /// Reads a block's records from its batch headers.
+    /// Reads the slot records of a block from its batch headers.
     pub(super) fn load_summary(&self, block: u32) -> Result<()> {
         let (used, sequence) = {
             let tables = self.lock_tables();
@@ -219,7 +219,7 @@ impl Store {
         Ok(())
     }
 
-    /// The records in the batch headers of a block's first `used` slots.
+    /// Returns the records in the batch headers of a block's first `used` slots.
     pub(super) fn read_records(
         &self,
         block: u32,
@@ -237,9 +237,9 @@ impl Store {
         Ok(records)
     }
 
-    /// Walks the batch headers of a block's first `used` slots, each with the bytes of its segment. Slots between
-    /// batches are passed over: a batch whose write failed, or whose header is damaged in both copies. A segment
-    /// of it will be found to have no record.
+    /// Visits the batch headers of a block's first `used` slots, with the bytes of each header's segment. Slots
+    /// between batches are skipped: they belong to a batch whose write failed, or whose header is damaged in both
+    /// copies. A live segment in such a batch is later found to have no record.
     pub(super) fn each_header(
         &self,
         block: u32,
@@ -268,7 +268,7 @@ impl Store {
         Ok(())
     }
 
-    /// Reads and checks a segment whose slot is known, while the log is held: it cannot move.
+    /// Reads and checks a segment at a known slot. The caller holds the log, so the segment cannot move.
     pub(super) fn read_known(&self, page: PageId, segment: u8, slot: u64, buffer: &mut [u8]) -> Result<()> {
         let slots = u64::from(self.geometry.slots_per_block);
         let (block, index) = ((slot / slots) as u32, (slot % slots) as u16);

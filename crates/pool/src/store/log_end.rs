@@ -1,10 +1,10 @@
-//! Finding the end of the log, and telling a write that a power cut interrupted from damage.
+//! Finds the end of the log, and distinguishes a write that a power cut interrupted from damage.
 //!
-//! A batch that is not found ends the log, unless a later batch says that it was flushed: then it was durable,
-//! and it is damaged. Later batches are looked for behind the end in the same block, in the block that the
-//! stream goes on in, and in the blocks that the log would have opened next. The newest commit has no later batch,
-//! for a while (`Store::confirm_commit`): until then its header's two copies and its parity sector stand in, from which
-//! one damaged sector of it is rebuilt (ADR 26).
+//! The log ends at a missing batch, unless a later batch says that the missing one was flushed: then it was durable
+//! and is damaged. Recovery looks for later batches after the end in the same block, in the block in which the stream
+//! goes on, and in the blocks that the log would have opened next. For a while the newest commit has no later batch
+//! (`Store::confirm_commit`); until then, the two copies of its header and its parity sector allow recovery to
+//! rebuild one damaged sector of it (ADR 26).
 
 use std::collections::BTreeSet;
 
@@ -20,20 +20,20 @@ use crate::format::codec::{FormatError, crc32c};
 use crate::format::header::COUNTERS_END;
 use crate::stats::add;
 
-/// Blocks looked into for batches behind the end of the log, beside those that its batches name.
+/// Blocks searched for batches after the end of the log, in addition to the blocks that its batches name.
 const LIKELY_BLOCKS: usize = 64;
 
 /// The batches of a log.
 #[derive(Default)]
 struct Batches {
-    /// Those that follow each other in their stream.
+    /// Batches that follow each other in their stream.
     found: Vec<BatchHeader>,
-    /// Those that stand behind the end of a stream.
+    /// Batches after the end of a stream.
     beyond: Vec<BatchHeader>,
 }
 
 impl Recovery {
-    /// Reads the log since the checkpoint up to the last commit that is whole.
+    /// Reads the log since the checkpoint, up to the last intact commit.
     pub(super) fn read_log(&mut self, other_damaged: bool) -> Result<()> {
         let mut batches = Batches::default();
         let mut ends = Vec::new();
@@ -53,8 +53,8 @@ impl Recovery {
             self.damage = Some(LogDamage { batch: missing, lost });
         }
         self.last_seq = found.iter().chain(&beyond).map(|b| b.seq).fold(before, u64::max);
-        // Earlier commits are whole, for each batch is flushed before the commit after it is written. Should
-        // one of their segments be damaged, reading it will say so.
+        // Earlier commits are complete, because each batch is flushed before the commit that follows it. If one of
+        // their segments is damaged, reading that segment returns the error.
         let mut good = 0;
         for n in (0..run).rev().filter(|&n| found[n].is_commit()) {
             let durable = flushed(found[n + 1..].iter().chain(&beyond)) >= found[n].seq;
@@ -70,8 +70,8 @@ impl Recovery {
         Ok(())
     }
 
-    /// Follows a stream from where the checkpoint left it until a batch is not there. Returns the blocks in
-    /// which the batches behind its end may be.
+    /// Follows a stream from its position in the checkpoint to the first missing batch. Returns the blocks that may
+    /// hold batches after that.
     fn read_stream(
         &mut self,
         stream: u8,
@@ -133,7 +133,7 @@ impl Recovery {
         }
     }
 
-    /// Looks for batches behind the end of the log in the slots of a block from `from` on.
+    /// Searches the slots of a block, from `from` on, for batches after the end of the log.
     fn read_ahead(&self, block: u32, from: u16, beyond: &mut Vec<BatchHeader>) -> Result<()> {
         let geometry = &self.header.geometry;
         if block >= geometry.blocks || from >= geometry.slots_per_block {
@@ -148,7 +148,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// Looks for batches behind the end of the log in the blocks that the log would have opened next: those that
+    /// Searches for batches after the end of the log in the blocks that the log would have opened next: those that
     /// were free at the checkpoint, the least worn first, as [`deepram_core::ftl::Blocks`] chooses them.
     fn read_likely_blocks(&self, ends: &[NextBlock], batches: &mut Batches) -> Result<()> {
         let used = batches.found.iter().map(|batch| batch.block).chain(ends.iter().map(|end| end.block));
@@ -170,7 +170,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// Adds to the batches behind the end of the log all others in their blocks and in the blocks that their streams go on in.
+    /// Adds the other batches in the blocks of these batches, and in the blocks in which their streams go on.
     fn follow(&self, beyond: &mut Vec<BatchHeader>) -> Result<()> {
         let mut read = BTreeSet::new();
         let mut blocks: Vec<u32> = beyond.drain(..).map(|batch| batch.block).collect();
@@ -184,7 +184,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// The header in this slot, if it is one that was written since the checkpoint.
+    /// Decodes the header in this slot if it was written since the checkpoint.
     fn decode_later(&self, block: u32, index: u16, bytes: &[u8]) -> Option<BatchHeader> {
         let batch = BatchHeader::decode(bytes).ok()?;
         let later = self.is_ours(&batch)
@@ -198,7 +198,7 @@ impl Recovery {
         batch.pool == mark(self.header.uuid) && batch.controller == self.header.controller
     }
 
-    /// Whether every segment of a commit's batch is as its record says, or can be rebuilt.
+    /// Returns whether every segment of a commit's batch matches its record, or can be rebuilt.
     fn is_whole(&mut self, batch: &BatchHeader) -> Result<bool> {
         if batch.slots.is_empty() {
             return Ok(true);
@@ -212,7 +212,7 @@ impl Recovery {
         let mut damaged = Vec::new();
         for (n, (record, bytes)) in batch.slots.iter().zip(body.chunks_exact_mut(segment)).enumerate() {
             match record.kind {
-                // As it was written, whatever a torn write has left there.
+                // The segment as it was written, whatever a torn write has left in the slot.
                 SlotKind::Pad => bytes.fill(0),
                 _ if crc32c(bytes) != record.crc => damaged.push(n),
                 _ => {}
@@ -233,20 +233,20 @@ impl Recovery {
     }
 }
 
-/// All batches up to this number were durable when these were written.
+/// Returns the highest batch number that was durable when these batches were written.
 fn flushed<'a>(later: impl Iterator<Item = &'a BatchHeader>) -> u64 {
     later.map(|batch| batch.flushed.min(batch.seq.saturating_sub(1))).max().unwrap_or(0)
 }
 
 impl Store {
-    /// Writes the slots anew that recovery mended.
+    /// Rewrites the slots that recovery repaired.
     pub(super) fn write_mended(&self, log: &mut Log) -> Result<()> {
         let mended = std::mem::take(&mut log.mended);
         mended.iter().try_for_each(|mended| self.write_mended_slot(mended.slot, &mended.bytes))
     }
 
-    /// Writes a slot anew in its place. All of its sectors but the damaged ones hold these bytes already, so that a
-    /// power cut leaves it no worse.
+    /// Rewrites a slot in place. Its intact sectors already hold these bytes, so a power cut during the write cannot
+    /// make the slot worse.
     pub(super) fn write_mended_slot(&self, slot: u64, bytes: &[u8]) -> Result<()> {
         let written = self.write_durable(self.geometry.offset(slot), bytes);
         written.map_err(|source| self.device_error("writing a mended segment", source))?;
@@ -254,9 +254,9 @@ impl Store {
         Ok(())
     }
 
-    /// Writes an empty batch behind a commit that has been the newest batch since the last call: it says that
-    /// the commit is durable, so that a later opening knows damage to the commit from a write that was
-    /// interrupted. Called in the background when the log has been idle.
+    /// Writes an empty batch after a commit that has been the newest batch since the last call. The empty batch
+    /// proves that the commit is durable, so that a later opening can distinguish damage to the commit from an
+    /// interrupted write. Called in the background when the log is idle.
     pub(super) fn confirm_commit(&self, log: &mut Log) -> Result<()> {
         let newest = log.seq - 1;
         if log.broken || log.newest_commit != newest {

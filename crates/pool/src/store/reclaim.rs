@@ -1,5 +1,5 @@
-//! Reclamation: live segments leave a block so that it can be filled anew; chains that have grown
-//! long are brought together.
+//! Reclamation (GC): moves live segments out of a block so that the block can be reused, and coalesces long version
+//! chains.
 
 use deepram_core::ftl::{CostBenefit, VictimPolicy};
 use deepram_core::{BlockId, PageId, Stamp};
@@ -12,9 +12,9 @@ use crate::format::batch::{SlotKind, SlotRecord};
 use crate::format::codec::crc32c;
 use crate::stats::add;
 
-/// Spread of block uses beyond which a cold, little-worn block is emptied to be worn like the rest.
+/// Difference in block uses above which a cold, little-worn block is emptied, so that it wears like the others.
 const WEAR_SPREAD: u32 = 256;
-/// Live segments this close together are read in one transfer, with the dead ones between them.
+/// Live segments at most this many slots apart are read in one transfer, with the dead segments between them.
 const READ_GAP: u16 = 4;
 
 struct Mover {
@@ -25,7 +25,7 @@ struct Mover {
 }
 
 impl Store {
-    /// Empties one block. `false`: there is none worth it.
+    /// Empties one block. Returns `false` if no block is worth it.
     pub(super) fn reclaim_one(&self, log: &mut Log) -> Result<bool> {
         let Some(victim) = self.victim(log) else { return Ok(false) };
         self.reclaim(log, victim)
@@ -34,7 +34,7 @@ impl Store {
     fn reclaim(&self, log: &mut Log, victim: BlockId) -> Result<bool> {
         match self.empty(log, victim) {
             Ok(()) => add(&self.counters.blocks_reclaimed, 1),
-            // Damaged segments can be read by nobody, but are not thrown away either.
+            // A damaged segment cannot be read, but its block must not be discarded.
             Err(
                 PoolError::Damaged { .. } | PoolError::DamagedPool { .. } | PoolError::Inconsistent { .. },
             ) => {
@@ -45,7 +45,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Moves the live segments of a block elsewhere.
+    /// Moves the live segments of a block to other blocks.
     pub(super) fn empty(&self, log: &mut Log, victim: BlockId) -> Result<()> {
         if !self.lock_tables().summaries.knows(victim.0) {
             self.load_summary(victim.0)?;
@@ -81,7 +81,7 @@ impl Store {
         CostBenefit.pick(blocks, log.block_sequence, &mut eligible)
     }
 
-    /// Empties the block that has been used least, if others have been used much more often.
+    /// Empties the least used block if other blocks have been used much more often.
     pub(super) fn level_wear(&self, log: &mut Log) -> Result<bool> {
         let worn = self.lock_tables().volume.blocks().wear_victim(WEAR_SPREAD);
         match worn.filter(|block| !log.stuck.contains(&block.0)) {
@@ -90,26 +90,26 @@ impl Store {
         }
     }
 
-    /// Live share of the emptiest block.
+    /// Returns the live share of the emptiest block.
     pub(super) fn best_victim_share(&self) -> f64 {
         let tables = self.lock_tables();
         let best = tables.volume.blocks().reclaimable().map(|(live, _)| live).min();
         best.map_or(1.0, |live| f64::from(live) / f64::from(self.geometry.slots_per_block))
     }
 
-    /// Some batch header of a block is damaged.
+    /// Makes the error for a block with a damaged batch header, in which some live segments have no record.
     pub(super) fn records_missing(&self, block: u32, have: usize, live: usize) -> PoolError {
         self.inconsistent(format!(
             "block {block} holds {live} live segments, its batch headers name {have} of them: one is damaged"
         ))
     }
 
-    /// The live slots of a block whose records are known.
+    /// Returns the live slots of a block whose records are in memory.
     pub(super) fn live_slots_in(&self, block: BlockId) -> Result<Vec<u64>> {
         Ok(self.live_in(block)?.iter().map(|mover| mover.slot).collect())
     }
 
-    /// The live segments of a block, by page and segment.
+    /// Returns the live segments of a block, by page and segment.
     fn live_in(&self, block: BlockId) -> Result<Vec<Mover>> {
         let records = self.lock_tables().summaries.records(block.0);
         let first = u64::from(block.0) * u64::from(self.geometry.slots_per_block);
@@ -131,7 +131,7 @@ impl Store {
         Ok(movers)
     }
 
-    /// Reads the movers' segments to their places in `data`.
+    /// Reads the segments to be moved into `data`.
     fn read_movers(&self, block: BlockId, movers: &[Mover], data: &mut [u8]) -> Result<()> {
         let segment = self.geometry.segment_bytes();
         let first = u64::from(block.0) * u64::from(self.geometry.slots_per_block);
@@ -157,9 +157,8 @@ impl Store {
         Ok(())
     }
 
-    /// Writes the segments of the page with the longest chain together, so that the chain is one
-    /// entry for each state that tokens see (NVMM: longest chains first). `false`: no chain can
-    /// become shorter.
+    /// Rewrites the segments of the page with the longest version chain together, so that the chain has one entry for
+    /// each state that a token sees (NVMM: longest chains first). Returns `false` if no chain can become shorter.
     pub(super) fn coalesce_longest(&self, log: &mut Log) -> Result<bool> {
         let longest = self.lock_tables().volume.longest_chain();
         let Some((page, length)) = longest.filter(|(_, length)| *length > 1) else { return Ok(false) };

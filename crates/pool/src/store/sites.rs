@@ -1,4 +1,4 @@
-//! Where the checksums of a controller stand; see [`crate::fuzzing`].
+//! Finds the checksums of a controller and the bytes that they cover; see [`crate::fuzzing`].
 
 use std::ops::Range;
 
@@ -9,14 +9,14 @@ use crate::error::PoolError;
 use crate::format::batch::BatchHeader;
 use crate::format::header::{HEADER_BYTES, HEADER_OFFSETS, Header};
 
-/// What a checksum covers.
+/// The structure that a checksum covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// A live segment.
     Data,
     /// The header of a batch with live segments.
     Batch,
-    /// The header of one without: needed only while it is part of the log to be replayed.
+    /// The header of a batch without live segments: needed only while it is part of the log to be replayed.
     Bare,
     /// A record of the line log.
     Line,
@@ -28,21 +28,21 @@ pub enum Kind {
     Header,
 }
 
-/// Bytes of a device and the place of their checksum.
+/// Bytes of a device that a checksum covers, and the position of the checksum.
 #[derive(Debug, Clone)]
 pub struct Site {
-    /// What it is.
+    /// The covered structure.
     pub kind: Kind,
-    /// The bytes covered, in order.
+    /// The covered byte ranges, in order.
     pub ranges: Vec<Range<usize>>,
-    /// How many of them.
+    /// Total length of the covered bytes.
     pub len: usize,
-    /// Where the checksum stands, in every copy.
+    /// Offset of the checksum on the device, for every copy.
     pub checksum_at: Vec<usize>,
 }
 
 impl Store {
-    /// All of them, innermost first.
+    /// Returns all checksums, innermost first.
     pub(crate) fn sites(&self) -> Result<Vec<Site>> {
         let log = self.lock_log();
         let mut sites = Vec::new();
@@ -120,7 +120,7 @@ impl Store {
             entry.extend(home.crc.to_le_bytes());
             let Some(at) = record.windows(entry.len()).position(|bytes| bytes == entry) else { continue };
             let crc_at = at + entry.len() - 4;
-            // One that two slots share is left out.
+            // An entry that spans two slots is left out.
             if crc_at / segment == (crc_at + 3) / segment {
                 let checksum_at =
                     vec![self.slot_range(root_slots[crc_at / segment]).start + crc_at % segment];

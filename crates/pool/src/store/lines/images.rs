@@ -1,36 +1,35 @@
-//! What was last persisted of a stretch of memory since the last cut, so that lines that have not changed
-//! since are not written again.
+//! Shadow copies of recently persisted memory since the last cut, so that a persist omits unchanged lines.
 
 use std::collections::HashMap;
 
 use super::LINE;
 
-/// Lines of an image.
+/// Lines in a shadow copy.
 const LINES: u64 = 64;
 const BYTES: usize = LINES as usize * LINE;
-/// Images kept, at most. Without one, lines are written whether they have changed or not.
+/// Largest number of shadow copies. Lines without a shadow copy are written whether they have changed or not.
 const MOST: usize = 256;
 
-/// DRAM that images may come to take, in bytes.
+/// Largest size of all shadow copies in DRAM, in bytes.
 pub(super) const MOST_BYTES: usize = MOST * (BYTES + 64);
 
 struct Image {
     bytes: Box<[u8; BYTES]>,
-    /// Which lines are known.
+    /// The lines that the shadow copy holds, one bit for each.
     known: u64,
 }
 
-/// Images by the number of their stretch.
+/// Shadow copies, by the number of the aligned range of [`LINES`] lines that they cover.
 #[derive(Default)]
 pub(super) struct Images(HashMap<u64, Image>);
 
 impl Images {
-    /// Forgets everything: a commit has taken over what memory holds, which may be newer than the images.
+    /// Drops all shadow copies: a commit covers the current memory, which may be newer than them.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// Whether the line may differ from what was last persisted of it.
+    /// Returns whether the line may differ from its last persisted version.
     pub(super) fn differs(&self, line: u64, bytes: &[u8]) -> bool {
         let (n, at) = place(line);
         self.0
@@ -38,8 +37,8 @@ impl Images {
             .is_none_or(|image| image.known >> (at / LINE) & 1 == 0 || image.bytes[at..at + LINE] != *bytes)
     }
 
-    /// The line is being persisted. A new image is made if it is one of `several`: of single lines the caller
-    /// knows that they have changed.
+    /// Records a line that is being persisted. A new shadow copy is made only if the line is one of `several`: a
+    /// caller that persists a single line knows that it has changed.
     pub(super) fn note(&mut self, line: u64, bytes: &[u8], several: bool) {
         let (n, at) = place(line);
         if several && !self.0.contains_key(&n) {
@@ -55,7 +54,7 @@ impl Images {
     }
 }
 
-/// Number of the stretch that a line is in, and its first byte there.
+/// Returns the number of the range that holds a line, and the line's first byte in it.
 fn place(line: u64) -> (u64, usize) {
     (line / LINES, (line % LINES) as usize * LINE)
 }
