@@ -56,7 +56,7 @@ pub trait Kernel: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// The errors of the system call.
     fn unlink(&self, path: &Path) -> Call<()>;
-    /// `fstat`; a block device has the length that `BLKGETSIZE64` reports.
+    /// `fstat`; the length of a block device is the offset of its end.
     ///
     /// # Errors
     /// The errors of the system calls.
@@ -107,8 +107,8 @@ pub trait Kernel: fmt::Debug + Send + Sync + 'static {
     fn pwritev2(&self, file: &Self::File, buf: &[u8], offset: u64, flags: ReadWriteFlags) -> Call<usize>;
     /// Returns the descriptor by which a [`Ring`] refers to the file.
     fn fd(&self, file: &Self::File) -> RawFd;
-    /// Makes a queue of `entries` transfers, if the kernel allows one. A `quiet` queue sends no interrupts to other
-    /// threads; see [`Ring::take_in`].
+    /// Makes a queue of `entries` transfers, if the kernel allows one. Completions on a `quiet` queue do not interrupt other
+    /// processors; see [`Ring::take_in`].
     fn ring(&self, entries: u32, quiet: bool) -> Option<Box<dyn Ring>>;
 }
 
