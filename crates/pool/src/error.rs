@@ -43,7 +43,7 @@ pub enum PoolError {
     },
     /// The pool has the format of another version of deepram.
     #[error(
-        "{device} has pool format {found}, this deepram reads format {known}: open it with the deepram that made it"
+        "{device} has pool format {found}, but this deepram reads format {known}: open the pool with the deepram that made it"
     )]
     FutureVersion {
         /// Name of the device.
@@ -54,7 +54,7 @@ pub enum PoolError {
         known: u32,
     },
     /// The device is shorter than the pool's header says.
-    #[error("{device} is truncated: the pool needs {needed}, the device has {have}")]
+    #[error("{device} is truncated: the pool needs {needed}, but the device has {have}")]
     Truncated {
         /// Name of the device.
         device: String,
@@ -102,7 +102,7 @@ pub enum PoolError {
     Mismatch(String),
     /// The live data and the kept tokens fill the device.
     #[error(
-        "{device} is full: {needed} are needed, {available} are available; free pages, drop tokens, or sync (which gives up the versions of older tokens)"
+        "{device} is full: {needed} are needed, {available} are available; free pages, drop tokens, or sync, which gives up the versions of older tokens"
     )]
     NoSpace {
         /// Name of the device.
@@ -114,7 +114,7 @@ pub enum PoolError {
     },
     /// A durable part of the log is damaged: tokens that syncs returned are lost.
     #[error(
-        "{device}: batch {batch} of the log is damaged, which was durable: {}; token {kept} is the last that can be recovered: open the pool at it (`deepram pool check --repair` does), which gives up what came later",
+        "{device}: batch {batch} of the log is damaged although it was durable: {}; the last token that can be recovered is {kept}: open the pool at this token (`deepram pool check --repair` does that), which discards everything after it",
         lost_tokens(*kept, *lost)
     )]
     LogDamaged {
@@ -129,7 +129,7 @@ pub enum PoolError {
     },
     /// A durable record of the line log is damaged: persisted bytes are lost.
     #[error(
-        "{device}: record {record} of the line log is damaged, which was durable: the bytes that it and later records persisted since token {kept} are lost; open the pool at that token (`deepram pool check --repair` does), which keeps the records before it"
+        "{device}: record {record} of the line log is damaged although it was durable: the bytes that this and later records persisted since token {kept} are lost; open the pool at that token (`deepram pool check --repair` does that), which keeps the earlier records"
     )]
     LineLogDamaged {
         /// Name of the device.
@@ -141,7 +141,7 @@ pub enum PoolError {
     },
     /// More lines were persisted since the last token than the line log can hold.
     #[error(
-        "{device}: the line log of {ring} is full, {lines} lines wait to be kept: sync, which puts all that was persisted into pages, or create the pool with more flash"
+        "{device}: the line log of {ring} is full, and {lines} lines wait to be written: sync, which moves all persisted bytes into pages, or create the pool with more flash"
     )]
     LineLogFull {
         /// Name of the device.
@@ -163,7 +163,7 @@ pub enum PoolError {
     },
     /// No contiguous range of free pages is long enough.
     #[error(
-        "no {needed} of contiguous address space is free on controller {controller}, which has {total} in all"
+        "controller {controller} has no {needed} of contiguous free address space ({total} in total)"
     )]
     NoAddressSpace {
         /// Bytes needed.
@@ -188,7 +188,7 @@ pub enum PoolError {
         address: Addr,
     },
     /// The permissions of the page forbid the access.
-    #[error("{address} may not be {what}: its page is {permissions}")]
+    #[error("{address} cannot be {what}: its page is {permissions}")]
     Permission {
         /// The address.
         address: Addr,
@@ -201,7 +201,7 @@ pub enum PoolError {
     #[error(transparent)]
     Address(#[from] AddrError),
     /// The pool has no state for this token.
-    #[error("token {token} cannot be rolled back to: {why}")]
+    #[error("the state of token {token} is not available: {why}")]
     Token {
         /// The token.
         token: Epoch,
@@ -213,7 +213,7 @@ pub enum PoolError {
     Watch(#[from] WatchError),
     /// The DRAM budget is too small.
     #[error(
-        "a DRAM budget of {given} is too small for this pool: its tables and buffers take {tables}, the least is {least}"
+        "a DRAM budget of {given} is too small for this pool: its tables and buffers take {tables}, and the least budget is {least}"
     )]
     Budget {
         /// The budget.
@@ -247,7 +247,7 @@ pub enum PoolError {
     },
     /// A new pool would destroy the content of the device.
     #[error(
-        "{device} holds {what}, which a new pool would destroy: give another device, or ask for that (`--force`, CreateOptions::overwrite)"
+        "{device} holds {what}, which a new pool would destroy: choose another device, or allow the overwrite (`--force`, CreateOptions::overwrite)"
     )]
     Holds {
         /// Name of the device.
@@ -285,7 +285,7 @@ pub enum PoolError {
     ForkedChild(#[from] ForkedChild),
     /// The pool has stopped for the reason in the message: its state in memory is not known to be right, or page
     /// faults cannot be handled.
-    #[error("the pool has stopped: {why}; close it and open it again: it is at its last token then")]
+    #[error("the pool has stopped: {why}; close it and open it again, which returns to its last token")]
     Stopped {
         /// The reason.
         why: String,
@@ -302,6 +302,6 @@ fn lost_tokens(kept: Epoch, lost: Option<Epoch>) -> String {
     match lost {
         Some(lost) if lost.0 > kept.0 + 1 => format!("tokens {} to {lost} are lost", kept.0 + 1),
         Some(lost) if lost > kept => format!("token {lost} is lost"),
-        _ => format!("what followed token {kept} is lost"),
+        _ => format!("everything after token {kept} is lost"),
     }
 }

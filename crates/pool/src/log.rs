@@ -26,14 +26,14 @@
 //! The log is a persist region with a root of the log's name. It begins with a header of 64 bytes, followed by slots
 //! of 256 bytes. A transaction takes as many slots as it needs, in any place. Numbers are little-endian.
 //!
-//! | header, at | bytes | what |
+//! | offset in the header | bytes | content |
 //! |---:|---:|---|
 //! | 0 | 8 | `DRTXLOG1` |
 //! | 8 | 4 | CRC-32C of these 64 bytes, with these four as zeros |
 //! | 12 | 4 | number of slots |
 //! | 16 | 8 | transactions below this sequence are truncated |
 //!
-//! | slot, at | bytes | what |
+//! | offset in a slot | bytes | content |
 //! |---:|---:|---|
 //! | 0 | 4 | CRC-32C of the slot up to the end of its bytes, with these four as zeros |
 //! | 4 | 2 | number of this piece in its transaction |
@@ -130,7 +130,7 @@ impl TransactionLog {
             return Err(PoolError::Option { option: "capacity", problem });
         };
         if pool.roots()?.iter().any(|root| root.name == name) {
-            let problem = "there is a root of this name";
+            let problem = "a root of this name exists already";
             return Err(PoolError::Root { name: name.into(), problem });
         }
         let addr = pool.alloc(capacity, Lifetime::Permanent)?;
@@ -163,7 +163,7 @@ impl TransactionLog {
         pool.read(root.addr, &mut header)?;
         let mut fields = Reader::new("transaction log", &header);
         if fields.u64() != Ok(MAGIC) {
-            return Err(no_log("it is no transaction log"));
+            return Err(no_log("it is not a transaction log"));
         }
         if fields.u32() != Ok(crc32c_without(&header, 8)) {
             return Err(no_log("the header of the transaction log is damaged"));

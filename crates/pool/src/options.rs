@@ -189,14 +189,14 @@ impl LoadOptions {
     pub(crate) fn slots(&self, frames: usize, segment: usize) -> Result<usize> {
         let wrong = |option, problem| Err(PoolError::Option { option, problem });
         if !(1..=MOST_DEPTH).contains(&self.depth) {
-            return wrong("loads.depth", format!("{} reads under way: 1 to {MOST_DEPTH}", self.depth));
+            return wrong("loads.depth", format!("{} reads in flight: the number must be 1 to {MOST_DEPTH}", self.depth));
         }
         if let Some(ThresholdOptions { low, high, most, epoch, .. }) = self.promotion {
             let shares = (0.0..=1.0).contains(&low) && (low..=1.0).contains(&high);
             if !shares || most == 0 || epoch == 0 {
                 let problem = format!(
-                    "low {low}, high {high}, most {most}, epoch {epoch}: 0 <= low <= high <= 1, and at least 1 each of \
-                     the others"
+                    "low {low}, high {high}, most {most}, epoch {epoch}: must have 0 <= low <= high <= 1, and most and epoch \
+                     at least 1"
                 );
                 return wrong("loads.promotion", problem);
             }
@@ -207,7 +207,7 @@ impl LoadOptions {
             let most = Bytes((frames / 2 * segment) as u64);
             return wrong(
                 "loads.buffer",
-                format!("{} is more than half of the frames, {most}", Bytes(bytes)),
+                format!("{} is more than half of the frames, which is {most}", Bytes(bytes)),
             );
         }
         Ok(slots)

@@ -66,12 +66,12 @@ impl Pool {
     /// The errors of [`Pool::pointer`]; [`PoolError::Option`] if `addr` is not a multiple of 8.
     pub fn words(&self, addr: Addr, len: usize) -> Result<Words> {
         if !addr.raw().is_multiple_of(WORD) {
-            let problem = format!("{addr} is not a multiple of 8, as words are");
+            let problem = format!("{addr} is not a multiple of 8, the size of a word");
             return Err(PoolError::Option { option: "address", problem });
         }
         let bytes = (len as u64).checked_mul(WORD).ok_or_else(|| PoolError::Option {
             option: "length",
-            problem: format!("{len} words are more than there are addresses"),
+            problem: format!("{len} words exceed the address space"),
         })?;
         let pointer = self.pointer(addr, bytes)?;
         let first = NonNull::new(pointer.cast()).ok_or(PoolError::NotAllocated { address: addr })?;

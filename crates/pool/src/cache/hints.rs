@@ -53,7 +53,7 @@ impl Cache {
         if wanted.bytes() > most {
             let bytes = |segments: usize| Bytes((segments * self.segment_bytes) as u64);
             let (all, most) = (bytes(wanted.bytes()), bytes(most));
-            let problem = format!("{all} would be pinned in all, and half of the frames, {most}, may be");
+            let problem = format!("{all} would be pinned in total, but at most half of the frames, {most}, may be pinned");
             return Err(PoolError::Option { option: "pin", problem });
         }
         state.pinned_count = wanted.bytes();
@@ -70,7 +70,7 @@ impl Cache {
         let pinned = state.pinned_count;
         if pinned > frames / PINNED_SHARE {
             let pinned = Bytes((pinned * self.segment_bytes) as u64);
-            let problem = format!("{}: half of its frames are fewer than the pinned {pinned}", Bytes(bytes));
+            let problem = format!("{} is too small: half of its frames hold less than the pinned {pinned}", Bytes(bytes));
             return Err(PoolError::Option { option: "dram", problem });
         }
         self.budget.store(budget, Relaxed);

@@ -100,7 +100,7 @@ impl Cache {
             let status = self.stores[controller as usize].status(page);
             let shown = status.and_then(|status| self.set_access(state, controller, page, 1, status));
             if let Err(error) = shown {
-                return self.halt(state, &format!("the protection of memory cannot be set: {error}"));
+                return self.halt(state, &format!("the kernel refused to change the protection of memory: {error}"));
             }
         }
     }
@@ -115,7 +115,7 @@ impl Cache {
         });
         match shown {
             Ok(()) => state.refused.push(index / self.per_page * self.per_page),
-            Err(error) => self.halt(state, &format!("the protection of memory cannot be set: {error}")),
+            Err(error) => self.halt(state, &format!("the kernel refused to change the protection of memory: {error}")),
         }
     }
 

@@ -54,7 +54,7 @@ impl Plan {
     /// Plans the handlers of a pool on these devices with a DRAM budget of `dram` bytes.
     pub(crate) fn new(options: &FaultOptions, stores: &[Arc<Store>], dram: u64) -> Result<Self> {
         if options.handlers > MOST {
-            let problem = format!("{} threads: at most {MOST}, or 0", options.handlers);
+            let problem = format!("{} handlers are too many: the number must be 0 to {MOST}", options.handlers);
             return Err(PoolError::Option { option: "faults.handlers", problem });
         }
         let segment = stores[0].segment().bytes() as usize;

@@ -93,7 +93,7 @@ impl<K: Kernel> FileDevice<K> {
         if device.len < len / ALIGN as u64 * ALIGN as u64 {
             return Err(io::Error::new(
                 io::ErrorKind::StorageFull,
-                format!("{} holds {} bytes, {len} are needed", path.display(), device.len),
+                format!("{} has {} bytes, but {len} are needed", path.display(), device.len),
             ));
         }
         Ok(device)
@@ -178,7 +178,7 @@ impl<K: Kernel> FileDevice<K> {
         let Some(Found { len, links, .. }) = self.before else { return Ok(()) };
         let found = self.kernel.stat(&self.file)?;
         if found.links == 0 && links > 0 {
-            let problem = "the file was removed while it was open: what it holds is lost when it is closed";
+            let problem = "the file was removed while it was open: its data is lost when it is closed";
             return Err(io::Error::new(io::ErrorKind::NotFound, problem));
         }
         if found.len < len {

@@ -195,7 +195,7 @@ impl BatchHeader {
         let mut r = Reader::new(WHAT, bytes);
         let magic = r.u32()?;
         if magic != MAGIC {
-            return Err(r.field("magic", u64::from(magic), "expected \"DRB1\""));
+            return Err(r.field("magic", u64::from(magic), "\"DRB1\""));
         }
         let stored = r.u32()?;
         let computed = crc32c_without(bytes, CRC_AT);
@@ -239,7 +239,7 @@ impl BatchHeader {
             None
         } else {
             let (_, parity) = bytes.split_last_chunk().ok_or_else(|| {
-                r.field("flags", u64::from(flags), "a copy that holds no parity sector has none")
+                r.field("flags", u64::from(flags), "no parity flag in a copy without a parity sector")
             })?;
             Some(Box::new(*parity))
         };

@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
     /// The bytes end too early.
-    #[error("{what} ends after {have} bytes, {need} are needed")]
+    #[error("{what} ends after {have} bytes, but {need} are needed")]
     Truncated {
         /// The structure.
         what: &'static str,
@@ -24,7 +24,7 @@ pub enum FormatError {
         computed: u32,
     },
     /// A field has an invalid value.
-    #[error("{what}: {field} is {value}, {expected}")]
+    #[error("{what}: {field} is {value}, expected {expected}")]
     Field {
         /// The structure.
         what: &'static str,

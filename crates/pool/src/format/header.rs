@@ -181,7 +181,7 @@ impl Header {
         let controller = r.u16()?;
         let controllers = r.u16()?;
         if controllers == 0 || controller >= controllers {
-            return Err(r.field("controller", u64::from(controller), "less than the number of controllers"));
+            return Err(r.field("controller", u64::from(controller), "a value below the number of controllers"));
         }
         let segment = r.u32()?;
         let segment = SegmentSize::from_bytes(u64::from(segment))
@@ -212,13 +212,13 @@ impl Header {
             let extent = Extent { slot: r.u64()?, slots: r.u32()? };
             let end = extent.slot.checked_add(u64::from(extent.slots));
             if end.is_none_or(|end| end > total) {
-                return Err(r.field("root extent", extent.slot, "inside the device"));
+                return Err(r.field("root extent", extent.slot, "a slot of the device"));
             }
             room += u64::from(extent.slots) * segment.bytes();
             root.push(extent);
         }
         if root_len > room {
-            return Err(r.field("root length", root_len, "no longer than its extents"));
+            return Err(r.field("root length", root_len, "at most the length of its extents"));
         }
         Ok(Ok(Self {
             generation,

@@ -105,7 +105,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<LineSector, FormatError> {
     let mut r = Reader::new(WHAT, bytes);
     let magic = r.u32()?;
     if magic != MAGIC {
-        return Err(r.field("magic", u64::from(magic), "expected \"DRL2\""));
+        return Err(r.field("magic", u64::from(magic), "\"DRL2\""));
     }
     let stored = r.u32()?;
     let pool = r.u64()?;
@@ -122,7 +122,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<LineSector, FormatError> {
         return Err(FormatError::Checksum { what: WHAT, stored, computed });
     }
     if nth >= sectors || record_bytes(usize::from(lines)) > usize::from(sectors) * SECTOR {
-        return Err(r.field("sectors", u64::from(sectors), "room for its lines"));
+        return Err(r.field("sectors", u64::from(sectors), "as many as its lines need"));
     }
     Ok(LineSector { header: LineHeader { pool, controller, lines, sectors, number, group, at }, nth })
 }

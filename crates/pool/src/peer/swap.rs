@@ -33,7 +33,7 @@ impl SwapFile {
         let mut swap = Self { path: path.to_owned(), on: false };
         let pages =
             u32::try_from(bytes / PAGE as u64).ok().filter(|pages| *pages >= 10).ok_or_else(|| {
-                let text = format!("{bytes} bytes make no swap file: 40 KiB to 16 TiB do");
+                let text = format!("a swap file has 40 KiB to 16 TiB, not {bytes} bytes");
                 io::Error::new(io::ErrorKind::InvalidInput, text)
             })?;
         // Reserved but unwritten space would suffice, but not on every file system.

@@ -116,6 +116,6 @@ fn fits(addresses: &[Addr], len: usize, have: usize) -> Result<()> {
     if addresses.len().checked_mul(len) == Some(have) {
         return Ok(());
     }
-    let problem = format!("{have} bytes for {} addresses of {len} bytes each", addresses.len());
+    let problem = format!("{have} bytes were given for {} addresses of {len} bytes each", addresses.len());
     Err(PoolError::Option { option: "length", problem })
 }

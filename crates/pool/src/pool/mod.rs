@@ -198,7 +198,7 @@ impl Pool {
     pub fn alloc_on(&self, controller: u32, len: u64, lifetime: Lifetime) -> Result<Addr> {
         let inner = self.live()?;
         let Some(store) = inner.stores.get(controller as usize) else {
-            let problem = format!("{controller} does not exist: the pool has {}", inner.stores.len());
+            let problem = format!("{controller} does not exist: the number of controllers is {}", inner.stores.len());
             return Err(PoolError::Option { option: "controller", problem });
         };
         if len == 0 {
@@ -303,7 +303,7 @@ impl Pool {
         {
             let address = store.address(*page, 0);
             let problem =
-                "part of a persist region, which cannot be temporary (remove_pmem_region comes first)";
+                "part of a persist region, which cannot be temporary (call remove_pmem_region first)";
             return Err(PoolError::PersistRegion { address, problem });
         }
         let mut change = || {
@@ -442,7 +442,7 @@ impl Pool {
         let changes = committed?;
         if let Err(error) = inner.stores.iter().try_for_each(|store| store.rollback(token)) {
             // Some tables may be in the state of the token, others not.
-            cache.halt(&mut state, &format!("a rollback that is on the devices failed here: {error}"));
+            cache.halt(&mut state, &format!("a rollback is on the devices but failed in memory: {error}"));
             return Err(error);
         }
         cache.rights_changed(&state);

@@ -90,7 +90,7 @@ impl Pool {
     /// [`CreateOptions::overwrite`] is set, which leaves the device unchanged.
     pub fn create_on(devices: Vec<Arc<dyn Device>>, options: &CreateOptions) -> Result<()> {
         if devices.is_empty() || devices.len() > MAX_CONTROLLERS {
-            let problem = format!("{} given, a pool has 1 to {MAX_CONTROLLERS}", devices.len());
+            let problem = format!("{} devices were given, but a pool has 1 to {MAX_CONTROLLERS}", devices.len());
             return Err(PoolError::Option { option: "devices", problem });
         }
         let uuid = Uuid::new_v4();
@@ -270,7 +270,7 @@ fn overwrite(devices: &[Arc<dyn Device>], may: bool) -> Result<()> {
     };
     let mut found = Vec::new();
     for device in devices {
-        let signatures = signature::find(&**device).map_err(failed(device, "looking for what it holds"))?;
+        let signatures = signature::find(&**device).map_err(failed(device, "looking for existing content"))?;
         let mut names: Vec<&str> = signatures.iter().map(|found| found.what).collect();
         names.dedup();
         if !may && !names.is_empty() {
@@ -279,7 +279,7 @@ fn overwrite(devices: &[Arc<dyn Device>], may: bool) -> Result<()> {
         found.push(signatures);
     }
     for (device, signatures) in devices.iter().zip(found).filter(|(_, found)| !found.is_empty()) {
-        signature::wipe(&**device, &signatures).map_err(failed(device, "wiping what it held"))?;
+        signature::wipe(&**device, &signatures).map_err(failed(device, "wiping existing content"))?;
     }
     Ok(())
 }
@@ -306,7 +306,7 @@ fn check_segments(pages: u32, controllers: usize, segment: SegmentSize) -> Resul
     }
     let (each, all) = (Bytes(u64::from(pages) * PAGE_BYTES), Bytes(segment.bytes() << 32));
     let problem = format!(
-        "{each} on each of {controllers} controllers is too much: with segments of {} a pool has less than {all}",
+        "{each} on each of {controllers} controllers is too much: with segments of {} a pool must be smaller than {all}",
         Bytes(segment.bytes()),
     );
     Err(PoolError::Option { option: "size", problem })
@@ -328,7 +328,7 @@ fn recover(
     }
     found.sort_by_key(|r| r.identity().controller);
     let Some(first) = found.first() else {
-        return Err(PoolError::Mismatch("none was given".into()));
+        return Err(PoolError::Mismatch("no device was given".into()));
     };
     let identity = first.identity();
     let named = |n: usize| found[n].name();
@@ -351,7 +351,7 @@ fn recover(
         if usize::from(other.controller) != n {
             let count = identity.controllers;
             return Err(PoolError::Mismatch(format!(
-                "the pool has {count} devices; the one of controller {n} is missing, or another is given twice"
+                "the pool has {count} devices; the device of controller {n} is missing, or another device is given twice"
             )));
         }
     }
@@ -399,7 +399,7 @@ fn opened_after(found: &[Recovery], token: Epoch) -> Result<Epoch> {
     let states = found.iter().map(|r| r.opened_after(token)).collect::<Option<Vec<_>>>();
     states.and_then(|states| states.into_iter().min()).ok_or_else(|| {
         let why =
-            "the log since the last checkpoint has no such state; open the pool, then roll it back".into();
+            "the log since the last checkpoint does not contain this state; open the pool, then roll it back".into();
         PoolError::Token { token, why }
     })
 }

@@ -127,7 +127,7 @@ impl Pool {
                 if !status.allocated() {
                     return Err(PoolError::NotAllocated { address });
                 }
-                let problem = "not part of a persist region (make it one with create_pmem_region)";
+                let problem = "not part of a persist region (create one with create_pmem_region)";
                 return Err(PoolError::PersistRegion { address, problem });
             }
         }
@@ -147,7 +147,7 @@ impl Pool {
     pub fn wait(&self, persist: Persist) -> Result<()> {
         let inner = self.live()?;
         let Some(store) = inner.store_of(persist) else {
-            let problem = "it was begun by another pool, or by an earlier opening of this one".into();
+            let problem = "another pool, or an earlier opening of this pool, began it".into();
             return Err(PoolError::Option { option: "persist", problem });
         };
         store.wait_for_lines(persist.group)
@@ -164,7 +164,7 @@ impl Pool {
         let runs = self.status_runs(controller, first, count)?;
         let Some((page, ..)) = runs.iter().find(|(.., status)| !status.permanent()) else { return Ok(()) };
         let address = self.live()?.stores[controller as usize].address(*page, 0);
-        let problem = "temporary memory cannot be a persist region: nothing of it outlives a crash";
+        let problem = "temporary memory cannot be part of a persist region, because it does not outlive a crash";
         Err(PoolError::PersistRegion { address, problem })
     }
 

@@ -112,7 +112,7 @@ impl Pool {
         self.roots()?
             .into_iter()
             .find(|r| r.name == name)
-            .ok_or_else(|| root_error(name, "there is no such root"))
+            .ok_or_else(|| root_error(name, "no such root exists"))
     }
 
     /// Gives a range of memory a name, or points an existing name to it. Durable at the next sync.
@@ -122,7 +122,7 @@ impl Pool {
     /// [`PoolError::NotAllocated`] if the range is not allocated; the errors of [`Pool::write`].
     pub fn set_root(&self, name: &str, addr: Addr, len: u64) -> Result<()> {
         if name.is_empty() || name.len() > NAME_BYTES {
-            return Err(root_error(name, "a name has 1 to 111 bytes"));
+            return Err(root_error(name, "a name must have 1 to 111 bytes"));
         }
         self.pages(addr, len)?;
         let records = self.root_records()?;
@@ -143,7 +143,7 @@ impl Pool {
         let records = self.root_records()?;
         let place = records.iter().position(|r| r.as_ref().is_some_and(|r| r.name == name));
         let Some(place) = place else {
-            return Err(root_error(name, "there is no such root"));
+            return Err(root_error(name, "no such root exists"));
         };
         self.write_record(place, &[0; RECORD])
     }

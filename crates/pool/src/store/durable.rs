@@ -112,7 +112,7 @@ impl Store {
         self.heed_failures(log);
         flushed.map_err(|source| self.device_error("flushing", source))?;
         if log.failed_flushes != known {
-            let operation = "flushing what an earlier flush or durable write left in doubt";
+            let operation = "flushing data that an earlier flush or durable write left in doubt";
             return Err(self.device_error(operation, self.flushes.last_failure()));
         }
         log.unflushed.clear();

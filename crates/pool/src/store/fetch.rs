@@ -176,7 +176,7 @@ impl Store {
         let mut failed = None;
         loop {
             let Some(home) = self.chunk_home(chunk) else {
-                return Err(self.inconsistent(format!("table chunk {} has no place on the device", chunk.0)));
+                return Err(self.inconsistent(format!("table chunk {} has no location on the device", chunk.0)));
             };
             self.read_slot(home.slot, &mut buffer)?;
             let computed = crc32c(&buffer[..CHUNK_BYTES]);

@@ -113,7 +113,7 @@ impl Recovery {
                     let (stored, computed) = (0, 0);
                     return Err(PoolError::DamagedPool {
                         device: self.device.name(),
-                        what: "the newer header copy, and what the older one names has been written over",
+                        what: "the newer header copy, and the data of the older copy has been overwritten",
                         source: FormatError::Checksum { what: "pool header", stored, computed },
                     });
                 }
@@ -249,7 +249,7 @@ impl Store {
     /// make the slot worse.
     pub(super) fn write_mended_slot(&self, slot: u64, bytes: &[u8]) -> Result<()> {
         let written = self.write_durable(self.geometry.offset(slot), bytes);
-        written.map_err(|source| self.device_error("writing a mended segment", source))?;
+        written.map_err(|source| self.device_error("rewriting a repaired segment", source))?;
         add(&self.counters.bytes_written, bytes.len() as u64);
         Ok(())
     }

@@ -100,7 +100,7 @@ impl Store {
     /// Makes the error for a block with a damaged batch header, in which some live segments have no record.
     pub(super) fn records_missing(&self, block: u32, have: usize, live: usize) -> PoolError {
         self.inconsistent(format!(
-            "block {block} holds {live} live segments, its batch headers name {have} of them: one is damaged"
+            "block {block} holds {live} live segments, but its batch headers describe only {have} of them: a header is damaged"
         ))
     }
 

@@ -192,7 +192,7 @@ impl Recovery {
         }
         if store.open_epoch() > open {
             return Err(wrong(format!(
-                "it has gone on to epoch {}, another device of the pool only to {open}",
+                "its open epoch is {}, but that of another device of the pool is only {open}",
                 store.open_epoch()
             )));
         }
@@ -204,7 +204,7 @@ impl Recovery {
             store.replay(batch)?;
         }
         if store.open_epoch() != open {
-            return Err(wrong(format!("its log ends at epoch {}, not at {open}", store.open_epoch())));
+            return Err(wrong(format!("its log ends at epoch {} instead of {open}", store.open_epoch())));
         }
         store.discard_open()?;
         let mut log = store.lock_log();
@@ -286,7 +286,7 @@ impl Store {
         for record in batch.slots.iter().filter(|r| r.kind != SlotKind::Pad) {
             if record.page >= self.geometry.pages || record.segment >= per_page {
                 return Err(self.inconsistent(format!(
-                    "batch {} names segment {} of page {}, which do not exist",
+                    "batch {} describes segment {} of page {}, which does not exist",
                     batch.seq, record.segment, record.page
                 )));
             }
@@ -300,7 +300,7 @@ impl Store {
                     let closed = self.close_epoch(wall_ns)?;
                     if closed != Epoch(epoch) {
                         return Err(self.inconsistent(format!(
-                            "batch {} commits epoch {epoch}, {closed} is open",
+                            "batch {} commits epoch {epoch}, but the open epoch was {closed}",
                             batch.seq
                         )));
                     }
@@ -326,13 +326,13 @@ impl Store {
         let range = |first: u32, count: u32| {
             let end = first.checked_add(count).filter(|&end| end <= self.geometry.pages);
             end.map(|end| first..end).ok_or_else(|| {
-                self.inconsistent(format!("the log names pages from {first}, {count} of them"))
+                self.inconsistent(format!("the log changes {count} pages from page {first}, beyond the last page"))
             })
         };
         match meta {
             Meta::Status { first, count, status } => {
                 let Some(status) = Status::from_bits(status) else {
-                    return Err(self.inconsistent(format!("the log has page status {status:#x}")));
+                    return Err(self.inconsistent(format!("the log contains the invalid page status {status:#x}")));
                 };
                 for page in range(first, count)? {
                     self.with_tables(|t| t.volume.set_status(PageId(page), status))?;
@@ -350,7 +350,7 @@ impl Store {
                 while self.prune(4096)? {}
             }
             Meta::Lines { group } if group >= COUNTERS_END => {
-                return Err(self.inconsistent("the log names a group of lines beyond 2^62".into()));
+                return Err(self.inconsistent("the log refers to a group of lines beyond 2^62".into()));
             }
             Meta::Lines { group } => self.lines.note_retired(group),
             Meta::Commit { .. } | Meta::Rollback { .. } => {}
@@ -427,12 +427,12 @@ fn check_root(root: &Root, header: &Header) -> std::result::Result<(), &'static 
         return Err("a counter is beyond 2^62");
     }
     if root.heads.len() != Stream::COUNT {
-        return Err("there is not one place to go on from for each stream");
+        return Err("the number of stream positions is wrong");
     }
     let heads = root.heads.iter().flatten();
     let mut places = heads.flat_map(|h| [(h.block, h.index), (h.next.block, 0)]).chain(root.meta);
     if places.any(|(block, index)| block >= blocks || index > slots_per_block) {
-        return Err("a place to go on from lies beyond the device");
+        return Err("a stream position lies beyond the device");
     }
     Ok(())
 }

@@ -352,7 +352,7 @@ impl Store {
     fn write_lines(&self, full: &mut Full) -> Result<()> {
         let mut ring = self.lines_ring()?;
         let Some(ring) = ring.as_mut() else {
-            return Err(self.inconsistent("lines are persisted, but there is no line log".into()));
+            return Err(self.inconsistent("lines were persisted, but no line log exists".into()));
         };
         let bytes = self.record_len(full.lines);
         if self.lines.doubted.load(Acquire) {

@@ -375,7 +375,7 @@ impl Store {
             info.state == State::Sealed && info.live == self.geometry.slots_per_block
         };
         if root.blocks.is_empty() || distinct.len() != root.blocks.len() || !root.blocks.iter().all(is_ours) {
-            return wrong("names blocks that are not its own");
+            return wrong("refers to blocks that it does not own");
         }
         if [root.start.number, root.start.at, root.retired, root.end].iter().any(|&n| n >= COUNTERS_END) {
             return wrong("has a counter beyond 2^62");
@@ -415,7 +415,7 @@ impl Store {
 
     /// Makes the error for a line outside the pool.
     pub(crate) fn foreign_line(&self, line: u64) -> PoolError {
-        self.inconsistent(format!("the line log names line {line}, which does not exist"))
+        self.inconsistent(format!("the line log contains line {line}, which does not exist"))
     }
 
     fn lines_damaged(&self, record: u64) -> PoolError {
