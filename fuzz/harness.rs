@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use deepram_pool::device::Device;
-use deepram_pool::fuzzing::{Kind, Site, checksum, sites};
+use deepram_pool::fuzzing::{ChecksumKind, ChecksumSite, checksum, sites};
 use deepram_pool::{
     Addr, CreateOptions, Inspection, Lifetime, Mapping, OpenOptions, Pool, Retention, SegmentSize,
 };
@@ -16,13 +16,13 @@ use deepram_testkit::{FaultyDevice, Image};
 
 const MIB: u64 = 1 << 20;
 const PAGE: u64 = 1 << 16;
-const KINDS: [Kind; 7] =
-    [Kind::Header, Kind::Root, Kind::Chunk, Kind::Batch, Kind::Bare, Kind::Data, Kind::Line];
+const KINDS: [ChecksumKind; 7] =
+    [ChecksumKind::Header, ChecksumKind::Root, ChecksumKind::Chunk, ChecksumKind::Batch, ChecksumKind::EmptyBatch, ChecksumKind::Data, ChecksumKind::Line];
 
 /// A sound pool to start from.
 pub(crate) struct Base {
     pub(crate) image: Image,
-    pub(crate) sites: Vec<Site>,
+    pub(crate) sites: Vec<ChecksumSite>,
     options: OpenOptions,
 }
 
@@ -114,7 +114,7 @@ fn patch(image: &mut Image, base: &Base, input: &mut Input<'_>) {
     // The most important structures are also the rarest, so the kind is chosen first, then one structure of that
     // kind.
     let kind = KINDS[usize::from(input.byte()) % KINDS.len()];
-    let of_kind: Vec<&Site> = base.sites.iter().filter(|site| site.kind == kind).collect();
+    let of_kind: Vec<&ChecksumSite> = base.sites.iter().filter(|site| site.kind == kind).collect();
     let Some(site) = of_kind.get(input.word() % of_kind.len().max(1)) else { return };
     let range = site.ranges[0].clone();
     let how = input.byte();

@@ -9,7 +9,7 @@ use crate::device::Device;
 use crate::format::codec::crc32c;
 use crate::store::Recovery;
 
-pub use crate::store::{Kind, Site};
+pub use crate::store::{ChecksumKind, ChecksumSite};
 
 /// The bytes of a device, read-only.
 struct Bytes(Vec<u8>);
@@ -44,7 +44,7 @@ impl Device for Bytes {
 ///
 /// # Errors
 /// The errors of opening the pool.
-pub fn sites(device: &[u8]) -> crate::Result<Vec<Site>> {
+pub fn sites(device: &[u8]) -> crate::Result<Vec<ChecksumSite>> {
     let recovery = Recovery::read(Arc::new(Bytes(device.to_vec())), Arc::default())?;
     let open = recovery.newest();
     recovery.finish(open, 1 << 20, false)?.sites()
@@ -52,7 +52,7 @@ pub fn sites(device: &[u8]) -> crate::Result<Vec<Site>> {
 
 /// Computes the checksum of a site.
 #[must_use]
-pub fn checksum(site: &Site, read: &dyn Fn(Range<usize>) -> Vec<u8>) -> u32 {
+pub fn checksum(site: &ChecksumSite, read: &dyn Fn(Range<usize>) -> Vec<u8>) -> u32 {
     let mut bytes = Vec::new();
     for range in &site.ranges {
         let mut part = read(range.clone());

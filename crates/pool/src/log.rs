@@ -76,10 +76,10 @@ pub struct TransactionLog {
     name: String,
     addr: Addr,
     slots: u32,
-    state: Mutex<State>,
+    state: Mutex<LogState>,
 }
 
-struct State {
+struct LogState {
     free: Vec<u32>,
     /// The slots of each transaction that is not truncated.
     taken: BTreeMap<u64, Vec<u32>>,
@@ -197,12 +197,12 @@ impl TransactionLog {
 
     fn with(pool: &Pool, name: &str, addr: Addr, slots: u32, low: u64) -> Self {
         // Slots are popped from the end, so the first slots are used first.
-        let state = State { free: (0..slots).rev().collect(), taken: BTreeMap::new(), next: low.max(1), low };
+        let state = LogState { free: (0..slots).rev().collect(), taken: BTreeMap::new(), next: low.max(1), low };
         Self { pool: pool.clone(), name: name.into(), addr, slots, state: Mutex::new(state) }
     }
 
     /// In a forked child another thread of the parent may have held the lock, so the check of the pool comes first.
-    fn state(&self) -> Result<MutexGuard<'_, State>> {
+    fn state(&self) -> Result<MutexGuard<'_, LogState>> {
         self.pool.ensure_live()?;
         Ok(lock(&self.state))
     }
@@ -214,7 +214,7 @@ impl TransactionLog {
         w.u32(self.slots);
         w.u64(low);
         w.0.resize(HEADER, 0);
-        summed(w.0, 8)
+        with_checksum(w.0, 8)
     }
 
     fn slot_addr(&self, slot: u32) -> Result<Addr> {
@@ -348,7 +348,7 @@ impl Transaction<'_> {
 }
 
 /// Returns the bytes with their checksum at `at`.
-fn summed(mut bytes: Vec<u8>, at: usize) -> Vec<u8> {
+fn with_checksum(mut bytes: Vec<u8>, at: usize) -> Vec<u8> {
     let crc = crc32c_without(&bytes, at);
     bytes[at..at + 4].copy_from_slice(&crc.to_le_bytes());
     bytes
@@ -364,7 +364,7 @@ fn slot_image(sequence: u64, n: u16, pieces: u16, part: &[u8]) -> Vec<u8> {
     w.u64(sequence);
     debug_assert_eq!(w.0.len(), FIXED);
     w.bytes(part);
-    summed(w.0, 0)
+    with_checksum(w.0, 0)
 }
 
 fn piece(slot: u32, bytes: &[u8]) -> Option<Piece> {

@@ -96,19 +96,19 @@ pub struct FaultOptions {
     pub handlers: usize,
     /// Whether each handler keeps many reads in flight with io_uring, where the kernel allows it. Otherwise each
     /// handler reads one segment at a time.
-    pub ring: bool,
+    pub io_uring: bool,
     /// Whether the pool reads segments ahead when page faults follow each other at equal distances.
-    pub ahead: bool,
+    pub readahead: bool,
     /// Whether a thread that faults alone runs on the processor of the handler that serves its faults, as long as it
     /// faults alone. Its page faults then take two thirds of the time (`docs/adr/0022`). A thread or process that it
     /// starts in that time inherits the processor affinity for good, so a program starts them inside
-    /// [`crate::Pool::unkept`].
-    pub keep: bool,
+    /// [`crate::Pool::without_pinning`].
+    pub pin_lone_thread: bool,
 }
 
 impl Default for FaultOptions {
     fn default() -> Self {
-        Self { handlers: 0, ring: true, ahead: true, keep: false }
+        Self { handlers: 0, io_uring: true, readahead: true, pin_lone_thread: false }
     }
 }
 

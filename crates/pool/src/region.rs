@@ -172,7 +172,7 @@ impl Region {
     }
 
     /// Stops reporting page faults; waiting threads retry their access.
-    pub(crate) fn unwatch(&self) -> io::Result<()> {
+    pub(crate) fn unregister(&self) -> io::Result<()> {
         self.watch.as_ref().map_or(Ok(()), |watch| watch.unregister(self.address(0), self.len))
     }
 
@@ -181,7 +181,7 @@ impl Region {
     pub(crate) fn poison(&self, offset: usize, len: usize) -> io::Result<()> {
         let Some(watch) = &self.watch else { return Ok(()) };
         if !watch.poison(self.address(offset), len)? {
-            self.set_access(offset, len, false, false)?;
+            self.set_protection(offset, len, false, false)?;
         }
         self.wake(offset, len)
     }
@@ -194,7 +194,7 @@ impl Region {
     }
 
     /// Sets the protection of the range (`mprotect`).
-    pub(crate) fn set_access(&self, offset: usize, len: usize, read: bool, write: bool) -> io::Result<()> {
+    pub(crate) fn set_protection(&self, offset: usize, len: usize, read: bool, write: bool) -> io::Result<()> {
         let mut prot = libc::PROT_NONE;
         if read || write {
             // x86 has no write-only pages.
@@ -228,7 +228,7 @@ impl Region {
         }
         let mut done = 0;
         while done < to.len() {
-            let (start, within, n) = piece(offset + done, to.len() - done);
+            let (start, within, n) = split_at_word(offset + done, to.len() - done);
             let word = self.word(start).load(Relaxed).to_ne_bytes();
             to[done..done + n].copy_from_slice(&word[within..within + n]);
             done += n;
@@ -247,7 +247,7 @@ impl Region {
         }
         let mut done = 0;
         while done < from.len() {
-            let (start, within, n) = piece(offset + done, from.len() - done);
+            let (start, within, n) = split_at_word(offset + done, from.len() - done);
             let part = &from[done..done + n];
             // The update always succeeds, because the closure always returns a value.
             let _ = self.word(start).fetch_update(Relaxed, Relaxed, |old| {
@@ -280,7 +280,7 @@ impl Drop for Region {
 
 /// Splits an access of `len` bytes at `offset` at the next word boundary. Returns the offset of the first word, the
 /// position of the first byte in it, and the number of bytes.
-fn piece(offset: usize, len: usize) -> (usize, usize, usize) {
+fn split_at_word(offset: usize, len: usize) -> (usize, usize, usize) {
     let within = offset % WORD;
     (offset - within, within, len.min(WORD - within))
 }

@@ -56,7 +56,7 @@ counters! {
     /// Page faults of the first store to a clean resident segment of the mapped memory.
     faults_write_protected,
     /// Segments brought into the DRAM cache.
-    loads,
+    fills,
     /// Segments that loads by call read from the devices into the device buffer instead of the DRAM cache.
     cold_reads,
     /// Parts of loads by call that hit in the device buffer.
@@ -68,9 +68,9 @@ counters! {
     /// Reads for loads by call that were repeated because their segment changed or became resident during the read.
     stale_reads,
     /// Segments read ahead: in readahead windows, and for `will_need`.
-    read_ahead,
+    readahead_segments,
     /// Readahead windows.
-    windows,
+    readahead_windows,
     /// Segments evicted from the DRAM cache.
     evictions,
     /// Segments written back in the background, before a sync.
@@ -96,7 +96,7 @@ counters! {
     /// Records written to the line log, each in one durable write for a group of persists.
     line_records,
     /// Compactions of the line log.
-    line_gathers,
+    line_log_compactions,
     /// Blocks reclaimed.
     blocks_reclaimed,
     /// Checkpoints written.

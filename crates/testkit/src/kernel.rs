@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use deepram_pool::device::kernel::{Bytes, Call, Found, Kernel, Kind, Ring, Transfer};
+use deepram_pool::device::kernel::{TransferBuffer, SysResult, FileKind, FileStat, Kernel, Ring, Transfer};
 use deepram_pool::device::{Device, FileDevice};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -73,7 +73,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn call<T>(result: Result<T, i32>) -> Call<T> {
+fn call<T>(result: Result<T, i32>) -> SysResult<T> {
     result.map_err(Errno::from_raw_os_error)
 }
 
@@ -151,27 +151,27 @@ impl FaultyKernel {
             return -Errno::BADF.raw_os_error();
         };
         let done = match transfer.bytes {
-            Bytes::Out(bytes) => device.pwrite(transfer.offset, bytes, false),
-            Bytes::In(bytes) => device.pread(transfer.offset, bytes),
+            TransferBuffer::Out(bytes) => device.pwrite(transfer.offset, bytes, false),
+            TransferBuffer::In(bytes) => device.pread(transfer.offset, bytes),
         };
         done.map_or_else(|errno| -errno, |bytes| bytes as i32)
     }
 }
 
 impl FaultyFile {
-    fn device(&self) -> Call<FaultyDevice> {
+    fn device(&self) -> SysResult<FaultyDevice> {
         let inode = locked(self.inode.as_ref().ok_or(Errno::ISDIR)?);
         inode.device.clone().ok_or(Errno::INVAL)
     }
 
-    fn set_len(&self, len: u64) -> Call<()> {
+    fn set_len(&self, len: u64) -> SysResult<()> {
         let mut inode = locked(self.inode.as_ref().ok_or(Errno::ISDIR)?);
         inode.device = Some(FaultyDevice::new(len));
         inode.is_durable = false;
         Ok(())
     }
 
-    fn sync(&self) -> Call<()> {
+    fn sync(&self) -> SysResult<()> {
         let mut inode = locked(self.inode.as_ref().ok_or(Errno::ISDIR)?);
         if let Some(device) = &inode.device {
             call(device.fdatasync())?;
@@ -194,7 +194,7 @@ impl Drop for FaultyFile {
 impl Kernel for FaultyKernel {
     type File = FaultyFile;
 
-    fn open(&self, path: &Path, flags: OFlags, _mode: Mode) -> Call<FaultyFile> {
+    fn open(&self, path: &Path, flags: OFlags, _mode: Mode) -> SysResult<FaultyFile> {
         let mut state = self.state();
         let inode = if flags.contains(OFlags::DIRECTORY) {
             None
@@ -218,22 +218,22 @@ impl Kernel for FaultyKernel {
         Ok(FaultyFile { kernel: self.clone(), fd, inode, writable: flags.contains(OFlags::RDWR) })
     }
 
-    fn unlink(&self, path: &Path) -> Call<()> {
+    fn unlink(&self, path: &Path) -> SysResult<()> {
         self.state().files.remove(path).map(drop).ok_or(Errno::NOENT)
     }
 
-    fn stat(&self, file: &FaultyFile) -> Call<Found> {
+    fn stat(&self, file: &FaultyFile) -> SysResult<FileStat> {
         let mode = Mode::RUSR | Mode::WUSR;
         let Some(inode) = &file.inode else {
-            return Ok(Found { kind: Kind::Other, len: 0, links: 1, mode });
+            return Ok(FileStat { kind: FileKind::Other, len: 0, links: 1, mode });
         };
         let named = |entry: &Entry| Arc::ptr_eq(&entry.inode, inode);
         let links = self.state().files.values().filter(|entry| named(entry)).count() as u64;
         let len = locked(inode).device.as_ref().map_or(0, FaultyDevice::len);
-        Ok(Found { kind: Kind::Regular, len, links, mode })
+        Ok(FileStat { kind: FileKind::Regular, len, links, mode })
     }
 
-    fn fchmod(&self, _file: &FaultyFile, _mode: Mode) -> Call<()> {
+    fn fchmod(&self, _file: &FaultyFile, _mode: Mode) -> SysResult<()> {
         Ok(())
     }
 
@@ -245,7 +245,7 @@ impl Kernel for FaultyKernel {
         file.device().ok().map(|device| device.unit())
     }
 
-    fn flock(&self, file: &FaultyFile, operation: FlockOperation) -> Call<()> {
+    fn flock(&self, file: &FaultyFile, operation: FlockOperation) -> SysResult<()> {
         let mut inode = locked(file.inode.as_ref().ok_or(Errno::ISDIR)?);
         match operation {
             FlockOperation::NonBlockingLockExclusive if inode.locked_by.is_none_or(|by| by == file.fd) => {
@@ -261,15 +261,15 @@ impl Kernel for FaultyKernel {
         }
     }
 
-    fn fallocate(&self, file: &FaultyFile, len: u64) -> Call<()> {
+    fn fallocate(&self, file: &FaultyFile, len: u64) -> SysResult<()> {
         file.set_len(len)
     }
 
-    fn ftruncate(&self, file: &FaultyFile, len: u64) -> Call<()> {
+    fn ftruncate(&self, file: &FaultyFile, len: u64) -> SysResult<()> {
         file.set_len(len)
     }
 
-    fn fsync(&self, file: &FaultyFile) -> Call<()> {
+    fn fsync(&self, file: &FaultyFile) -> SysResult<()> {
         let mut state = self.state();
         if let Some(n) = &mut state.failing_fsync {
             *n -= 1;
@@ -286,15 +286,15 @@ impl Kernel for FaultyKernel {
         file.sync()
     }
 
-    fn fdatasync(&self, file: &FaultyFile) -> Call<()> {
+    fn fdatasync(&self, file: &FaultyFile) -> SysResult<()> {
         file.sync()
     }
 
-    fn pread(&self, file: &FaultyFile, buf: &mut [u8], offset: u64) -> Call<usize> {
+    fn pread(&self, file: &FaultyFile, buf: &mut [u8], offset: u64) -> SysResult<usize> {
         call(file.device()?.pread(offset, buf))
     }
 
-    fn pwritev2(&self, file: &FaultyFile, buf: &[u8], offset: u64, flags: ReadWriteFlags) -> Call<usize> {
+    fn pwritev2(&self, file: &FaultyFile, buf: &[u8], offset: u64, flags: ReadWriteFlags) -> SysResult<usize> {
         let durable = flags.contains(ReadWriteFlags::DSYNC);
         if !file.writable {
             return Err(Errno::BADF);

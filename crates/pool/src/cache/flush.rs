@@ -2,7 +2,7 @@
 
 use std::sync::MutexGuard;
 
-use super::{Cache, DIRTY, FROZEN, Index, RESIDENT, State, WRITING};
+use super::{Cache, DIRTY, FROZEN, Index, RESIDENT, CacheState, WRITING};
 use crate::error::Result;
 use crate::stats::add;
 use crate::store::{Commit, Log, Stream, WriteItem};
@@ -14,9 +14,9 @@ const WRITE_BACK: usize = 2048;
 const PROTECT_GAP: u32 = 64;
 /// If more segments than this are dirty, a sync writes them before its cut: protecting a segment takes about a
 /// microsecond, and the cut should stop stores for less than a millisecond.
-const AHEAD: usize = 256;
+const FLUSH_AHEAD_LIMIT: usize = 256;
 /// Number of such rounds against threads that keep storing.
-const AHEAD_ROUNDS: usize = 2;
+const FLUSH_AHEAD_ROUNDS: usize = 2;
 /// Segments copied under one hold of the lock.
 const COPY_BATCH: usize = 16;
 
@@ -46,25 +46,25 @@ impl Cache {
     }
 
     /// Makes room on flash for one more dirty segment: writes dirty segments, then gives up old tokens.
-    pub(crate) fn relieve(&self, index: Index) -> Result<()> {
+    pub(crate) fn make_flash_room(&self, index: Index) -> Result<()> {
         let (store, ..) = self.store_of(index);
         // A segment that was stored to again since the last sync frees as much room as it takes, but counts as one
         // more until it is written. The logs are locked one after the other, in order of controllers.
         for controller in 0..self.stores.len() {
             let mut log = self.stores[controller].lock_log();
             // The previous holder of the log may have made the room already.
-            if store.admit(self.waiting() + 1).is_ok() {
+            if store.admit(self.unwritten() + 1).is_ok() {
                 return Ok(());
             }
             let segments = self.take_dirty(controller as u32, usize::MAX, &|_| true);
             self.flush(&mut log, controller, &segments, None)?;
         }
         let mut log = store.lock_log();
-        store.relieve(&mut log, self.waiting() + 1)
+        store.drop_old_tokens(&mut log, self.unwritten() + 1)
     }
 
     /// Returns the number of segments that must still be written, including those being filled for a store.
-    fn waiting(&self) -> u64 {
+    fn unwritten(&self) -> u64 {
         let state = self.lock();
         (state.dirty.len() + state.writing + state.admitted) as u64
     }
@@ -78,7 +78,7 @@ impl Cache {
     pub(crate) fn cut(&self) -> Result<Cut> {
         let mut state = self.lock();
         let mut all = Vec::with_capacity(state.dirty.len());
-        let State { dirty, flags, .. } = &mut *state;
+        let CacheState { dirty, flags, .. } = &mut *state;
         while let Some(index) = dirty.next(all.last().map_or(0, |last| last + 1)) {
             dirty.remove(index);
             let f = &mut flags[index as usize];
@@ -89,7 +89,7 @@ impl Cache {
         if let Err(error) = self.protect_runs(&state, &all) {
             // Stores to unprotected segments would go unnoticed.
             drop(state);
-            self.unfreeze(&all);
+            self.restore_dirty(&all);
             return Err(error);
         }
         let lines = self.stores.iter().map(|store| store.cut_lines()).collect();
@@ -107,7 +107,7 @@ impl Cache {
         let mut state = self.lock();
         let mut taken = Vec::with_capacity(n.min(state.dirty.len()));
         let first = controller * self.stride;
-        let hand = state.hands[controller as usize].clamp(first, first + self.stride);
+        let hand = state.write_back_cursors[controller as usize].clamp(first, first + self.stride);
         for (from, end) in [(hand, first + self.stride), (first, hand)] {
             let mut at = from;
             while taken.len() < n {
@@ -121,7 +121,7 @@ impl Cache {
                 state.dirty.remove(index);
                 state.flags[index as usize] = flags & !DIRTY | WRITING;
                 state.writing += 1;
-                state.hands[controller as usize] = at;
+                state.write_back_cursors[controller as usize] = at;
                 taken.push(index);
             }
         }
@@ -132,8 +132,8 @@ impl Cache {
     /// Writes dirty segments without stopping any thread, if there are so many that the cut of a sync would stop
     /// stores for long. A segment that is stored to meanwhile becomes dirty again.
     pub(crate) fn flush_ahead(&self, log: &mut MutexGuard<'_, Log>, controller: usize) -> Result<()> {
-        for _ in 0..AHEAD_ROUNDS {
-            if self.lock().dirty.len() <= AHEAD {
+        for _ in 0..FLUSH_AHEAD_ROUNDS {
+            if self.lock().dirty.len() <= FLUSH_AHEAD_LIMIT {
                 break;
             }
             let segments = self.take_dirty(controller as u32, usize::MAX, &|_| true);
@@ -162,7 +162,7 @@ impl Cache {
 
     /// Write-protects these segments, sorted, in few calls. A dirty segment in between may keep its state: a store by
     /// call holds the lock, which a page fault would need.
-    fn protect_runs(&self, state: &State, sorted: &[Index]) -> Result<()> {
+    fn protect_runs(&self, state: &CacheState, sorted: &[Index]) -> Result<()> {
         let dirty = |index: Index| state.flags[index as usize] & DIRTY != 0;
         let mut rest = sorted;
         while let Some((&first, tail)) = rest.split_first() {
@@ -204,7 +204,7 @@ impl Cache {
             })
             .collect();
         let mut written = vec![false; segments.len()];
-        let mut fill = |wanted: &[usize], buffers: &mut [&mut [u8]]| self.capture(segments, wanted, buffers);
+        let mut fill = |wanted: &[usize], buffers: &mut [&mut [u8]]| self.copy_contents(segments, wanted, buffers);
         let mut publish = |published: &[usize]| {
             let mut state = self.lock();
             state.writing -= published.len();
@@ -213,9 +213,9 @@ impl Cache {
                 state.flags[segments[item] as usize] &= !WRITING;
             }
             if state.starved {
-                self.work.notify_one();
+                self.evictor_work.notify_one();
             }
-            self.announce(&state);
+            self.notify_waiters(&state);
         };
         let result = match commit {
             None => store.append(log, Stream::User, &items, &mut fill, &mut publish),
@@ -228,13 +228,13 @@ impl Cache {
                 .filter(|(_, written)| !**written)
                 .map(|(&index, _)| index)
                 .collect();
-            self.unfreeze(&left);
+            self.restore_dirty(&left);
         }
         result
     }
 
     /// Makes taken segments dirty again, because they will not be written.
-    pub(crate) fn unfreeze(&self, segments: &[Index]) {
+    pub(crate) fn restore_dirty(&self, segments: &[Index]) {
         let mut state = self.lock();
         state.writing -= segments.len();
         for &index in segments {
@@ -245,16 +245,16 @@ impl Cache {
             if flags & DIRTY == 0 && flags & RESIDENT != 0 {
                 // A dirty segment is never write-protected.
                 let unprotected = self.region.unprotect(self.offset(index), self.segment_bytes);
-                self.must(&mut state, "UFFDIO_WRITEPROTECT", index, unprotected);
+                self.halt_on_error(&mut state, "UFFDIO_WRITEPROTECT", index, unprotected);
                 self.mark_dirty(&mut state, index);
             }
         }
-        self.announce(&state);
+        self.notify_waiters(&state);
     }
 
     /// Copies the contents of the wanted items: from the staged copy if a thread has stored to the segment since the
     /// cut, else from the frame.
-    fn capture(&self, segments: &[Index], wanted: &[usize], buffers: &mut [&mut [u8]]) {
+    fn copy_contents(&self, segments: &[Index], wanted: &[usize], buffers: &mut [&mut [u8]]) {
         for (wanted, buffers) in wanted.chunks(COPY_BATCH).zip(buffers.chunks_mut(COPY_BATCH)) {
             let mut open: Vec<Index> = wanted.iter().map(|&item| segments[item]).collect();
             let mut state = self.lock();
@@ -278,7 +278,7 @@ impl Cache {
                 }
             }
             // Threads that waited to copy a frozen segment find it released, or find room for a staged copy.
-            self.announce(&state);
+            self.notify_waiters(&state);
         }
     }
 }

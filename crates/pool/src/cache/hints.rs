@@ -5,26 +5,26 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use deepram_core::Bytes;
 
-use super::{Cache, Index, RESIDENT, State};
+use super::{Cache, Index, RESIDENT, CacheState};
 use crate::error::{PoolError, Result};
 use crate::stats::add;
 
 /// Segments dropped under one hold of the lock.
-const TOGETHER: usize = 32;
+const SEGMENTS_PER_LOCK: usize = 32;
 /// Part of the frames that may be pinned; page faults need the others.
 const PINNED_SHARE: usize = 2;
 
 impl Cache {
     /// Evicts the segments of a range, after the dirty ones have been written back.
-    pub(crate) fn cold(&self, controller: usize, segments: Range<Index>) -> Result<()> {
+    pub(crate) fn evict_range(&self, controller: usize, segments: Range<Index>) -> Result<()> {
         let mut log = self.stores[controller].lock_log();
         self.ensure_open()?;
         let taken = self.take_dirty(controller as u32, usize::MAX, &|index| segments.contains(&index));
         self.flush(&mut log, controller, &taken, None)?;
         add(&self.counters.write_backs, taken.len() as u64);
         drop(log);
-        for first in segments.clone().step_by(TOGETHER) {
-            let part = first..segments.end.min(first + TOGETHER as Index);
+        for first in segments.clone().step_by(SEGMENTS_PER_LOCK) {
+            let part = first..segments.end.min(first + SEGMENTS_PER_LOCK as Index);
             let mut state = self.lock();
             let leaves = |index: &Index| {
                 state.flags[*index as usize] == RESIDENT && !state.pinned.contains(*index as usize)
@@ -32,14 +32,14 @@ impl Cache {
             let victims: Vec<Index> = part.filter(leaves).collect();
             victims.iter().for_each(|&index| state.policy.remove(index));
             if self.drop_clean(&mut state, victims) > 0 {
-                self.announce(&state);
+                self.notify_waiters(&state);
             }
         }
         Ok(())
     }
 
     /// Allows these segments to be evicted.
-    pub(crate) fn unpin(&self, state: &mut State, segments: Range<Index>) {
+    pub(crate) fn unpin(&self, state: &mut CacheState, segments: Range<Index>) {
         state.pinned.remove(segments.start as usize, segments.end as usize);
         state.pinned_count = state.pinned.bytes();
     }
@@ -77,17 +77,17 @@ impl Cache {
         self.limit.store(frames, Relaxed);
         state.buffer.set_limit(frames);
         while state.frames() > self.limit() {
-            let n = (state.frames() - self.limit()).min(TOGETHER);
+            let n = (state.frames() - self.limit()).min(SEGMENTS_PER_LOCK);
             if self.evict(&mut state, n) == 0 && !state.buffer.shed() {
                 break;
             }
             drop(state);
             state = self.lock();
         }
-        state.told = true;
-        self.work.notify_one();
+        state.evictor_notified = true;
+        self.evictor_work.notify_one();
         // A larger budget may have made frames available.
-        self.announce(&state);
+        self.notify_waiters(&state);
         Ok(())
     }
 }

@@ -34,17 +34,17 @@
 //!
 //! Lock order: the log of a store, then this cache, then the tables of a store.
 
-mod ahead;
 mod device_buffer;
 mod dirty;
+mod eviction;
+mod fail_stop;
 mod fault;
+mod fill;
 mod flush;
-mod halt;
 mod handler;
 mod hints;
-mod load;
-mod rights;
-mod room;
+mod permissions;
+mod readahead;
 mod threads;
 
 use std::collections::HashMap;
@@ -53,13 +53,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use deepram_core::{Addr, PageId};
 
-use self::ahead::Piece;
 use self::device_buffer::DeviceBuffer;
 use self::dirty::DirtySet;
-use self::room::{Policy, policy};
+use self::eviction::{Policy, policy};
+use self::readahead::ReadaheadJob;
 use crate::ahead::Runs;
 use crate::buffer::AlignedBuf;
-use crate::device::Queues;
+use crate::device::ReadQueues;
 use crate::error::{PoolError, Result};
 use crate::jobs::Jobs;
 use crate::options::OpenOptions;
@@ -69,14 +69,14 @@ use crate::stats::{Counters, Stats};
 use crate::store::Store;
 
 pub(crate) use device_buffer::Part;
+pub(crate) use fail_stop::PanicGuard;
 pub(crate) use flush::Cut;
-pub(crate) use halt::Alarm;
-pub(crate) use rights::{Right, refused};
-pub(crate) use threads::{Handlers, Plan};
+pub(crate) use permissions::{Permit, permission_error};
+pub(crate) use threads::{HandlerPlan, Handlers};
 
 const RESIDENT: u8 = 1;
 const DIRTY: u8 = 1 << 1;
-const LOADING: u8 = 1 << 2;
+const FILLING: u8 = 1 << 2;
 const WRITING: u8 = 1 << 3;
 const FROZEN: u8 = 1 << 4;
 const POISONED: u8 = 1 << 5;
@@ -89,7 +89,7 @@ pub(crate) const LEAST_FRAMES: usize = 256;
 /// Longest readahead window, as a part of the frames.
 const WINDOW_SHARE: usize = 32;
 /// Largest number of errors kept for `take_errors`.
-const MOST_DAMAGE: usize = 64;
+const MAX_ERRORS: usize = 64;
 
 /// A segment of the pool: controller and segment in one number, in the order of the mapped region.
 pub(crate) type Index = u32;
@@ -102,31 +102,31 @@ pub(crate) struct Cache {
     per_page: u32,
     /// Segments between the first segments of two controllers.
     stride: u32,
-    state: Mutex<State>,
+    state: Mutex<CacheState>,
     /// Notified when a fill ends, a frame becomes free, or a frozen segment is copied.
     changed: Condvar,
     /// Notified when the evictor has work.
-    work: Condvar,
+    evictor_work: Condvar,
     /// Notified when the write-back thread has work.
-    writing: Condvar,
+    write_back_work: Condvar,
     limit: AtomicUsize,
     /// Number of times that permissions were taken away; changes under the lock.
-    rights: AtomicU64,
+    permission_version: AtomicU64,
     /// DRAM budget without the handlers' buffers, in bytes.
     budget: AtomicUsize,
     /// Size of the handlers' buffers, in bytes.
     handlers: usize,
     /// Read queues of gathers.
-    queues: Queues,
+    queues: ReadQueues,
     /// Readahead jobs.
-    ahead: Jobs<Piece>,
+    readahead_jobs: Jobs<ReadaheadJob>,
     /// Whether sequences of misses start readahead.
-    follows: bool,
+    readahead_enabled: bool,
     /// Page faults that have to wait.
-    errands: fault::Errands,
+    deferred_faults: fault::DeferredFaults,
 }
 
-pub(crate) struct State {
+pub(crate) struct CacheState {
     flags: Vec<u8>,
     resident: usize,
     /// Segments being written to flash: no longer dirty, not yet in the tables.
@@ -134,9 +134,9 @@ pub(crate) struct State {
     /// The segments with the flag `DIRTY`.
     dirty: DirtySet,
     /// Write-back cursors, by controller.
-    hands: Vec<Index>,
+    write_back_cursors: Vec<Index>,
     /// Segments being filled.
-    loading: usize,
+    filling: usize,
     /// Segments being filled for a store: they become dirty when they are resident.
     admitted: usize,
     policy: Policy,
@@ -147,42 +147,42 @@ pub(crate) struct State {
     /// must read again.
     generation: u64,
     /// Detects sequences of misses.
-    runs: Runs,
+    streams: Runs,
     /// Pinned segments, by number.
     pinned: Spans,
     pinned_count: usize,
     /// Threads that wait for a change.
     waiters: usize,
     /// The evictor has been notified that frames are needed.
-    told: bool,
+    evictor_notified: bool,
     /// Frames are needed, and no clean segment is left to evict.
     starved: bool,
     /// Segments whose pages are read-only because the device is full.
-    refused: Vec<Index>,
-    damage: Vec<PoolError>,
+    read_only_segments: Vec<Index>,
+    errors: Vec<PoolError>,
     /// Why the last write-back failed, until one succeeds.
-    stalled: Option<String>,
+    write_back_error: Option<String>,
     stopping: bool,
     /// Why the pool has stopped.
     halted: Option<String>,
 }
 
-impl State {
+impl CacheState {
     /// Returns the number of frames in use, by resident segments and by the device buffer.
     fn frames(&self) -> usize {
         self.resident + self.buffer.held()
     }
 
-    fn remember(&mut self, error: PoolError) {
-        if self.damage.len() < MOST_DAMAGE {
-            self.damage.push(error);
+    fn record_error(&mut self, error: PoolError) {
+        if self.errors.len() < MAX_ERRORS {
+            self.errors.push(error);
         }
     }
 }
 
 /// Whether an access reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum AccessKind {
     Read,
     Write,
 }
@@ -206,9 +206,9 @@ impl Cache {
         let slots = loads.slots(most_frames, segment_bytes)?;
         let buffer = DeviceBuffer::new(slots, segment_bytes, loads)
             .map_err(|source| stores[0].device_error("mapping memory for the device buffer", source))?;
-        let ahead = Jobs::new().map_err(|source| stores[0].device_error("making an eventfd", source))?;
+        let readahead_jobs = Jobs::new().map_err(|source| stores[0].device_error("making an eventfd", source))?;
         let controllers = stores.len();
-        let queues = Queues::new(stores[0].device(), loads.depth);
+        let queues = ReadQueues::new(stores[0].device(), loads.depth);
         let cache = Self {
             region,
             stores,
@@ -216,53 +216,53 @@ impl Cache {
             segment_bytes,
             per_page,
             stride: stride_pages * per_page,
-            state: Mutex::new(State {
+            state: Mutex::new(CacheState {
                 flags: vec![0; segments],
                 resident: 0,
                 writing: 0,
                 dirty: DirtySet::new(segments),
-                hands: vec![0; controllers],
-                loading: 0,
+                write_back_cursors: vec![0; controllers],
+                filling: 0,
                 admitted: 0,
                 policy: policy(options.policy, most_frames),
                 buffer,
                 staged: HashMap::new(),
                 generation: 0,
-                runs: Runs::new((most_frames / WINDOW_SHARE).max(1)),
+                streams: Runs::new((most_frames / WINDOW_SHARE).max(1)),
                 pinned: Spans::new(),
                 pinned_count: 0,
                 waiters: 0,
-                told: false,
+                evictor_notified: false,
                 starved: false,
-                refused: Vec::new(),
-                damage: Vec::new(),
-                stalled: None,
+                read_only_segments: Vec::new(),
+                errors: Vec::new(),
+                write_back_error: None,
                 stopping: false,
                 halted: None,
             }),
             changed: Condvar::new(),
-            work: Condvar::new(),
-            writing: Condvar::new(),
+            evictor_work: Condvar::new(),
+            write_back_work: Condvar::new(),
             limit: AtomicUsize::new(0),
-            rights: AtomicU64::new(0),
+            permission_version: AtomicU64::new(0),
             budget: AtomicUsize::new(budget),
             handlers,
             queues,
-            ahead,
-            follows: options.faults.ahead,
-            errands: fault::Errands::default(),
+            readahead_jobs,
+            readahead_enabled: options.faults.readahead,
+            deferred_faults: fault::DeferredFaults::default(),
         };
-        cache.retune()?;
+        cache.update_frame_limit()?;
         Ok(cache)
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.guard(self.state.lock())
+    pub(crate) fn lock(&self) -> MutexGuard<'_, CacheState> {
+        self.lock_or_halt(self.state.lock())
     }
 
-    fn wait<'a>(&'a self, mut guard: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn wait<'a>(&'a self, mut guard: MutexGuard<'a, CacheState>) -> MutexGuard<'a, CacheState> {
         guard.waiters += 1;
-        let mut guard = self.guard(self.changed.wait(guard));
+        let mut guard = self.lock_or_halt(self.changed.wait(guard));
         guard.waiters -= 1;
         guard
     }
@@ -274,7 +274,7 @@ impl Cache {
     }
 
     /// Wakes the threads that wait for a change.
-    fn announce(&self, state: &State) {
+    fn notify_waiters(&self, state: &CacheState) {
         if state.waiters > 0 {
             self.changed.notify_all();
         }
@@ -327,19 +327,19 @@ impl Cache {
     }
 
     /// Returns and clears the errors of accesses through the mapped memory.
-    pub(crate) fn take_damage(&self) -> Vec<PoolError> {
-        std::mem::take(&mut self.lock().damage)
+    pub(crate) fn take_errors(&self) -> Vec<PoolError> {
+        std::mem::take(&mut self.lock().errors)
     }
 
     /// Drops these segments, because their contents on flash have changed.
-    pub(crate) fn forget(&self, state: &mut State, segments: impl IntoIterator<Item = Index>) {
+    pub(crate) fn invalidate(&self, state: &mut CacheState, segments: impl IntoIterator<Item = Index>) {
         state.generation += 1;
         let mut dropped = Vec::new();
         for index in segments {
-            state.buffer.forget(index);
+            state.buffer.invalidate(index);
             let flags = state.flags[index as usize];
             // A segment that is being filled will be read again, because the generation has changed.
-            if flags & LOADING != 0 || flags == 0 {
+            if flags & FILLING != 0 || flags == 0 {
                 continue;
             }
             if flags & DIRTY != 0 {
@@ -356,9 +356,9 @@ impl Cache {
         dropped.sort_unstable();
         if let (Some(&first), discarded) = (dropped.first(), self.discard(&dropped)) {
             // Bytes left in a frame would be taken for the new contents.
-            self.must(state, "madvise(MADV_DONTNEED)", first, discarded);
+            self.halt_on_error(state, "madvise(MADV_DONTNEED)", first, discarded);
         }
-        self.announce(state);
+        self.notify_waiters(state);
     }
 
     /// Drops the frames of these segments, sorted.
@@ -371,26 +371,26 @@ impl Cache {
     }
 
     /// Returns the dirty segments.
-    pub(crate) fn dirty(&self, state: &State) -> Vec<Index> {
+    pub(crate) fn dirty(&self, state: &CacheState) -> Vec<Index> {
         state.dirty.iter().collect()
     }
 
     /// Wakes the write-back thread to check for work.
-    pub(crate) fn nudge(&self) {
-        self.writing.notify_one();
+    pub(crate) fn notify_write_back(&self) {
+        self.write_back_work.notify_one();
     }
 
     /// Stops the evictor and write-back, and wakes all waiting threads.
     pub(crate) fn stop(&self) {
         self.lock().stopping = true;
-        self.work.notify_all();
-        self.writing.notify_all();
+        self.evictor_work.notify_all();
+        self.write_back_work.notify_all();
         self.changed.notify_all();
     }
 
     /// Makes the mapped memory inaccessible after the last copy and the last served fault: a signal is better than a
     /// thread that waits for ever.
-    pub(crate) fn shut(&self) {
+    pub(crate) fn close(&self) {
         let _state = self.lock();
         self.close_mapping();
     }

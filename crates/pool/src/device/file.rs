@@ -10,7 +10,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use rustix::process::{Resource, getrlimit};
 
-use super::kernel::{Call, Found, Kernel, Kind, Linux, Ring};
+use super::kernel::{SysResult, FileKind, FileStat, Kernel, Linux, Ring};
 use super::{ALIGN, Device, SECTOR};
 use crate::process::Owner;
 
@@ -38,7 +38,7 @@ pub struct FileDevice<K: Kernel = Linux> {
     path: PathBuf,
     len: u64,
     /// State of a regular file when it was opened; `None` for a block device.
-    before: Option<Found>,
+    opened_as: Option<FileStat>,
     direct: bool,
     granule: usize,
 }
@@ -78,7 +78,7 @@ impl<K: Kernel> FileDevice<K> {
             Self::open_in(kernel, path, true)?
         } else {
             let len = len / ALIGN as u64 * ALIGN as u64;
-            allowed(len)?;
+            check_size_limit(len)?;
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
             let (file, direct) = open_direct(&kernel, path, flags)?;
             let mut device = Self::with(kernel, file, path, len, None, direct)?;
@@ -87,7 +87,7 @@ impl<K: Kernel> FileDevice<K> {
                 let _ = device.kernel.unlink(path);
                 return Err(error);
             }
-            device.before = Some(device.kernel.stat(&device.file)?);
+            device.opened_as = Some(device.kernel.stat(&device.file)?);
             device
         };
         if device.len < len / ALIGN as u64 * ALIGN as u64 {
@@ -113,19 +113,19 @@ impl<K: Kernel> FileDevice<K> {
         let claims = writable && is_block(path);
         let access = if writable { OFlags::RDWR } else { OFlags::RDONLY };
         let access = if claims { access | OFlags::EXCL } else { access };
-        let (file, direct) = patiently(Errno::BUSY, || open_direct(&kernel, path, access))?;
+        let (file, direct) = retry_while(Errno::BUSY, || open_direct(&kernel, path, access))?;
         let found = kernel.stat(&file)?;
-        let before = match found.kind {
-            Kind::Regular => Some(found),
-            Kind::Block if claims == writable => None,
+        let opened_as = match found.kind {
+            FileKind::Regular => Some(found),
+            FileKind::Block if claims == writable => None,
             // The path may have become a block device since the check above, and is then not claimed.
-            Kind::Block | Kind::Other => return Err(foreign()),
+            FileKind::Block | FileKind::Other => return Err(foreign()),
         };
-        if before.is_some() && writable {
-            allowed(found.len)?;
+        if opened_as.is_some() && writable {
+            check_size_limit(found.len)?;
         }
         let len = found.len / ALIGN as u64 * ALIGN as u64;
-        let device = Self::with(kernel, file, path, len, before, direct)?;
+        let device = Self::with(kernel, file, path, len, opened_as, direct)?;
         device.lock()?;
         Ok(device)
     }
@@ -135,12 +135,12 @@ impl<K: Kernel> FileDevice<K> {
         file: K::File,
         path: &Path,
         len: u64,
-        before: Option<Found>,
+        opened_as: Option<FileStat>,
         direct: bool,
     ) -> io::Result<Self> {
         let granule = granule(&kernel, &file, direct);
         let (owner, path) = (Owner::here()?, path.to_owned());
-        Ok(Self { kernel, file, owner, path, len, before, direct, granule })
+        Ok(Self { kernel, file, owner, path, len, opened_as, direct, granule })
     }
 
     /// Returns whether transfers bypass the page cache.
@@ -169,13 +169,13 @@ impl<K: Kernel> FileDevice<K> {
 
     fn lock(&self) -> io::Result<()> {
         let exclusively = FlockOperation::NonBlockingLockExclusive;
-        Ok(patiently(Errno::WOULDBLOCK, || self.kernel.flock(&self.file, exclusively))?)
+        Ok(retry_while(Errno::WOULDBLOCK, || self.kernel.flock(&self.file, exclusively))?)
     }
 
     /// Checks that a file that had a name still has one and has not become shorter; otherwise its data is not
     /// durable.
-    fn present(&self) -> io::Result<()> {
-        let Some(Found { len, links, .. }) = self.before else { return Ok(()) };
+    fn check_present(&self) -> io::Result<()> {
+        let Some(FileStat { len, links, .. }) = self.opened_as else { return Ok(()) };
         let found = self.kernel.stat(&self.file)?;
         if found.links == 0 && links > 0 {
             let problem = "the file was removed while it was open: its data is lost when it is closed";
@@ -222,7 +222,7 @@ fn is_block(path: &Path) -> bool {
 }
 
 /// Returns an error for a file larger than the process may write: the kernel would end the process by SIGXFSZ.
-fn allowed(len: u64) -> io::Result<()> {
+fn check_size_limit(len: u64) -> io::Result<()> {
     match getrlimit(Resource::Fsize).current {
         Some(most) if len > most => {
             let problem =
@@ -234,7 +234,7 @@ fn allowed(len: u64) -> io::Result<()> {
 }
 
 /// Repeats an attempt for [`LOCK_PATIENCE`] while it fails with this error.
-fn patiently<T>(error: Errno, mut attempt: impl FnMut() -> Call<T>) -> Call<T> {
+fn retry_while<T>(error: Errno, mut attempt: impl FnMut() -> SysResult<T>) -> SysResult<T> {
     let until = Instant::now() + LOCK_PATIENCE;
     loop {
         match attempt() {
@@ -245,7 +245,7 @@ fn patiently<T>(error: Errno, mut attempt: impl FnMut() -> Call<T>) -> Call<T> {
 }
 
 /// Opens with `O_DIRECT`, or without it if the file system refuses.
-fn open_direct<K: Kernel>(kernel: &K, path: &Path, flags: OFlags) -> Call<(K::File, bool)> {
+fn open_direct<K: Kernel>(kernel: &K, path: &Path, flags: OFlags) -> SysResult<(K::File, bool)> {
     match kernel.open(path, flags | OFlags::DIRECT, MODE) {
         Ok(file) => Ok((file, true)),
         // The refused attempt may have created the file.
@@ -292,7 +292,7 @@ impl<K: Kernel> Device for FileDevice<K> {
     fn flush(&self) -> io::Result<()> {
         self.bounds(0, 0)?;
         self.kernel.fdatasync(&self.file)?;
-        self.present()
+        self.check_present()
     }
 
     fn write_durable(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
@@ -301,13 +301,13 @@ impl<K: Kernel> Device for FileDevice<K> {
                 self.write(offset, buf)?;
                 self.flush()
             }
-            result => result.and_then(|()| self.present()),
+            result => result.and_then(|()| self.check_present()),
         }
     }
 
     fn admits(&self, offset: u64, len: usize) -> io::Result<()> {
         self.bounds(offset, len)?;
-        if self.before.is_some() { allowed(offset + len as u64) } else { Ok(()) }
+        if self.opened_as.is_some() { check_size_limit(offset + len as u64) } else { Ok(()) }
     }
 
     fn granule(&self) -> usize {

@@ -11,15 +11,15 @@ use io_uring::{IoUring, opcode, squeue, types};
 use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use super::inherited::OwnFile;
+use super::close_on_fork::ProcessFile;
 use crate::ring::{self, PAUSE, TRIES, is_passing};
 
 /// Result of a system call; the error is its errno.
-pub type Call<T> = Result<T, Errno>;
+pub type SysResult<T> = Result<T, Errno>;
 
 /// Type of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum FileKind {
     /// A regular file.
     Regular,
     /// A block device.
@@ -30,9 +30,9 @@ pub enum Kind {
 
 /// Attributes of an open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
+pub struct FileStat {
     /// Type of the file.
-    pub kind: Kind,
+    pub kind: FileKind,
     /// Length in bytes.
     pub len: u64,
     /// Number of names (hard links).
@@ -50,61 +50,61 @@ pub trait Kernel: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// The errors of the system call, as in every other method.
-    fn open(&self, path: &Path, flags: OFlags, mode: Mode) -> Call<Self::File>;
+    fn open(&self, path: &Path, flags: OFlags, mode: Mode) -> SysResult<Self::File>;
     /// `unlink`.
     ///
     /// # Errors
     /// The errors of the system call.
-    fn unlink(&self, path: &Path) -> Call<()>;
+    fn unlink(&self, path: &Path) -> SysResult<()>;
     /// `fstat`; the length of a block device is the offset of its end.
     ///
     /// # Errors
     /// The errors of the system calls.
-    fn stat(&self, file: &Self::File) -> Call<Found>;
+    fn stat(&self, file: &Self::File) -> SysResult<FileStat>;
     /// Returns the unit of direct transfers in bytes, if the kernel reports one.
     fn direct_unit(&self, file: &Self::File) -> Option<usize>;
     /// `flock`.
     ///
     /// # Errors
     /// The errors of the system call.
-    fn flock(&self, file: &Self::File, operation: FlockOperation) -> Call<()>;
+    fn flock(&self, file: &Self::File, operation: FlockOperation) -> SysResult<()>;
     /// `fchmod`.
     ///
     /// # Errors
     /// The errors of the system call.
-    fn fchmod(&self, file: &Self::File, mode: Mode) -> Call<()>;
+    fn fchmod(&self, file: &Self::File, mode: Mode) -> SysResult<()>;
     /// Releases the file, with its locks and claims: the descriptor stays open, but transfers through it fail.
     fn detach(&self, file: &Self::File);
     /// `fallocate` of `len` bytes from the beginning.
     ///
     /// # Errors
     /// The errors of the system call.
-    fn fallocate(&self, file: &Self::File, len: u64) -> Call<()>;
+    fn fallocate(&self, file: &Self::File, len: u64) -> SysResult<()>;
     /// `ftruncate`.
     ///
     /// # Errors
     /// The errors of the system call.
-    fn ftruncate(&self, file: &Self::File, len: u64) -> Call<()>;
+    fn ftruncate(&self, file: &Self::File, len: u64) -> SysResult<()>;
     /// `fsync`, also of a directory.
     ///
     /// # Errors
     /// The errors of the system call.
-    fn fsync(&self, file: &Self::File) -> Call<()>;
+    fn fsync(&self, file: &Self::File) -> SysResult<()>;
     /// `fdatasync`.
     ///
     /// # Errors
     /// The errors of the system call.
-    fn fdatasync(&self, file: &Self::File) -> Call<()>;
+    fn fdatasync(&self, file: &Self::File) -> SysResult<()>;
     /// `pread`: may read less than requested.
     ///
     /// # Errors
     /// The errors of the system call.
-    fn pread(&self, file: &Self::File, buf: &mut [u8], offset: u64) -> Call<usize>;
+    fn pread(&self, file: &Self::File, buf: &mut [u8], offset: u64) -> SysResult<usize>;
     /// `pwritev2` of one buffer: may write less than requested.
     ///
     /// # Errors
     /// The errors of the system call.
-    fn pwritev2(&self, file: &Self::File, buf: &[u8], offset: u64, flags: ReadWriteFlags) -> Call<usize>;
+    fn pwritev2(&self, file: &Self::File, buf: &[u8], offset: u64, flags: ReadWriteFlags) -> SysResult<usize>;
     /// Returns the descriptor by which a [`Ring`] refers to the file.
     fn fd(&self, file: &Self::File) -> RawFd;
     /// Makes a queue of `entries` transfers, if the kernel allows one. Completions on a `quiet` queue do not interrupt other
@@ -122,12 +122,12 @@ pub struct Transfer {
     /// Offset in the file, in bytes.
     pub offset: u64,
     /// The buffer. The ring owns it until the completion has been taken.
-    pub bytes: Bytes,
+    pub bytes: TransferBuffer,
 }
 
 /// The buffer of a transfer, with its direction.
 #[derive(Debug)]
-pub enum Bytes {
+pub enum TransferBuffer {
     /// Bytes to be written to the file.
     Out(&'static [u8]),
     /// Bytes to be filled from the file.
@@ -158,82 +158,82 @@ pub trait Ring: Send {
 pub struct Linux;
 
 impl Kernel for Linux {
-    type File = OwnFile;
+    type File = ProcessFile;
 
-    fn open(&self, path: &Path, flags: OFlags, mode: Mode) -> Call<OwnFile> {
+    fn open(&self, path: &Path, flags: OFlags, mode: Mode) -> SysResult<ProcessFile> {
         let fd: OwnedFd = rustix::fs::open(path, flags | OFlags::CLOEXEC, mode)?;
-        OwnFile::new(fd).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOMEM))
+        ProcessFile::new(fd).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOMEM))
     }
 
-    fn unlink(&self, path: &Path) -> Call<()> {
+    fn unlink(&self, path: &Path) -> SysResult<()> {
         rustix::fs::unlink(path)
     }
 
-    fn stat(&self, file: &OwnFile) -> Call<Found> {
+    fn stat(&self, file: &ProcessFile) -> SysResult<FileStat> {
         let found = rustix::fs::fstat(file)?;
         let (kind, len) = match FileType::from_raw_mode(found.st_mode) {
-            FileType::RegularFile => (Kind::Regular, found.st_size.cast_unsigned()),
-            FileType::BlockDevice => (Kind::Block, rustix::fs::seek(file, SeekFrom::End(0))?),
-            _ => (Kind::Other, 0),
+            FileType::RegularFile => (FileKind::Regular, found.st_size.cast_unsigned()),
+            FileType::BlockDevice => (FileKind::Block, rustix::fs::seek(file, SeekFrom::End(0))?),
+            _ => (FileKind::Other, 0),
         };
-        Ok(Found { kind, len, links: found.st_nlink, mode: Mode::from_raw_mode(found.st_mode) })
+        Ok(FileStat { kind, len, links: found.st_nlink, mode: Mode::from_raw_mode(found.st_mode) })
     }
 
-    fn direct_unit(&self, file: &OwnFile) -> Option<usize> {
+    fn direct_unit(&self, file: &ProcessFile) -> Option<usize> {
         let found = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
         let named = found.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
         named.then_some(found.stx_dio_offset_align as usize)
     }
 
-    fn flock(&self, file: &OwnFile, operation: FlockOperation) -> Call<()> {
+    fn flock(&self, file: &ProcessFile, operation: FlockOperation) -> SysResult<()> {
         rustix::fs::flock(file, operation)
     }
 
-    fn fchmod(&self, file: &OwnFile, mode: Mode) -> Call<()> {
+    fn fchmod(&self, file: &ProcessFile, mode: Mode) -> SysResult<()> {
         rustix::fs::fchmod(file, mode)
     }
 
-    fn detach(&self, file: &OwnFile) {
+    fn detach(&self, file: &ProcessFile) {
         file.detach();
     }
 
-    fn fallocate(&self, file: &OwnFile, len: u64) -> Call<()> {
+    fn fallocate(&self, file: &ProcessFile, len: u64) -> SysResult<()> {
         rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len)
     }
 
-    fn ftruncate(&self, file: &OwnFile, len: u64) -> Call<()> {
+    fn ftruncate(&self, file: &ProcessFile, len: u64) -> SysResult<()> {
         rustix::fs::ftruncate(file, len)
     }
 
-    fn fsync(&self, file: &OwnFile) -> Call<()> {
+    fn fsync(&self, file: &ProcessFile) -> SysResult<()> {
         rustix::fs::fsync(file)
     }
 
-    fn fdatasync(&self, file: &OwnFile) -> Call<()> {
+    fn fdatasync(&self, file: &ProcessFile) -> SysResult<()> {
         rustix::fs::fdatasync(file)
     }
 
-    fn pread(&self, file: &OwnFile, buf: &mut [u8], offset: u64) -> Call<usize> {
+    fn pread(&self, file: &ProcessFile, buf: &mut [u8], offset: u64) -> SysResult<usize> {
         rustix::io::pread(file, buf, offset)
     }
 
-    fn pwritev2(&self, file: &OwnFile, buf: &[u8], offset: u64, flags: ReadWriteFlags) -> Call<usize> {
+    fn pwritev2(&self, file: &ProcessFile, buf: &[u8], offset: u64, flags: ReadWriteFlags) -> SysResult<usize> {
         rustix::io::pwritev2(file.as_fd(), &[IoSlice::new(buf)], offset, flags)
     }
 
-    fn fd(&self, file: &OwnFile) -> RawFd {
+    fn fd(&self, file: &ProcessFile) -> RawFd {
         file.as_fd().as_raw_fd()
     }
 
     fn ring(&self, entries: u32, quiet: bool) -> Option<Box<dyn Ring>> {
         let ring = if quiet { ring::ring(entries) } else { ring::plain(entries).ok() }?;
-        Some(Box::new(OwnRing { ring, unsent: VecDeque::new(), under_way: 0, refused: false }))
+        Some(Box::new(LinuxRing { ring, unsent: VecDeque::new(), under_way: 0, refused: false }))
     }
 }
 
 /// An io_uring. If the kernel refuses further submissions, the unstarted transfers complete with zero bytes, and the
 /// caller continues with plain system calls.
-struct OwnRing {
+struct LinuxRing {
     ring: IoUring,
     /// Added transfers that were not started, in order.
     unsent: VecDeque<u64>,
@@ -242,24 +242,24 @@ struct OwnRing {
     refused: bool,
 }
 
-impl OwnRing {
+impl LinuxRing {
     fn sent(&mut self, count: usize) -> usize {
         self.under_way += self.unsent.drain(..count.min(self.unsent.len())).count();
         count
     }
 }
 
-impl Ring for OwnRing {
+impl Ring for LinuxRing {
     fn push(&mut self, transfer: Transfer) -> bool {
         if self.refused {
             return false;
         }
         let fd = types::Fd(transfer.fd);
         let entry: squeue::Entry = match transfer.bytes {
-            Bytes::Out(bytes) => {
+            TransferBuffer::Out(bytes) => {
                 opcode::Write::new(fd, bytes.as_ptr(), bytes.len() as u32).offset(transfer.offset).build()
             }
-            Bytes::In(bytes) => {
+            TransferBuffer::In(bytes) => {
                 opcode::Read::new(fd, bytes.as_mut_ptr(), bytes.len() as u32).offset(transfer.offset).build()
             }
         };

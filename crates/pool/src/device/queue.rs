@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::Device;
-use super::kernel::{Bytes, Ring, Transfer};
+use super::kernel::{TransferBuffer, Ring, Transfer};
 use crate::buffer::AlignedBuf;
 
 /// A completed write, with the `tag` given to [`WriteQueue::write`].
@@ -83,7 +83,7 @@ impl WriteQueue {
         // completion of this transfer has been taken (`reap`, `drop`), or no transfer was started.
         let bytes = unsafe { std::slice::from_raw_parts(buffer.as_ptr(), len) };
         let ring = self.ring.as_mut().expect("checked above");
-        if !ring.push(Transfer { fd, id, offset, bytes: Bytes::Out(bytes) }) {
+        if !ring.push(Transfer { fd, id, offset, bytes: TransferBuffer::Out(bytes) }) {
             // Not reached if the ring is as deep as the queue; the synchronous path is always correct.
             let result = self.device.write(offset, &buffer[..len]);
             self.spare.push(buffer);

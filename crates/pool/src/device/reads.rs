@@ -7,18 +7,18 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
 use super::Device;
-use super::kernel::{Bytes, Ring, Transfer};
+use super::kernel::{TransferBuffer, Ring, Transfer};
 use crate::lock::lock;
 use crate::slots::Slot;
 
 /// A wait for completions waits for one part in this many of the reads in flight, so that one call starts that many
 /// new reads: the system call, its wake-up and the device's doorbell cost as much for one read as for several.
-const BATCH: usize = 8;
+const WAIT_SHARE: usize = 8;
 
 /// A completed read.
-pub(crate) struct Ended {
+pub(crate) struct CompletedRead {
     /// The request number given to [`ReadQueue::start`].
-    pub(crate) berth: usize,
+    pub(crate) request: usize,
     /// The buffer, with the bytes if there is no error.
     pub(crate) slot: Slot,
     pub(crate) result: io::Result<()>,
@@ -33,11 +33,11 @@ struct Read {
 /// A queue of reads. Each read in flight has its own request number.
 pub(crate) struct ReadQueue {
     ring: Option<Box<dyn Ring>>,
-    under_way: Vec<Option<Read>>,
+    in_flight: Vec<Option<Read>>,
     free: Vec<usize>,
     /// Reads started but not yet submitted.
     pushed: usize,
-    ended: VecDeque<Ended>,
+    ended: VecDeque<CompletedRead>,
 }
 
 impl ReadQueue {
@@ -45,10 +45,10 @@ impl ReadQueue {
     /// false or the device has no ring.
     pub(crate) fn new(device: &Arc<dyn Device>, depth: u16, ring: bool) -> Self {
         let ring = if ring { device.ring(u32::from(depth), true) } else { None };
-        let mut under_way = Vec::new();
-        under_way.resize_with(usize::from(depth), || None);
+        let mut in_flight = Vec::new();
+        in_flight.resize_with(usize::from(depth), || None);
         let free = (0..usize::from(depth)).rev().collect();
-        Self { ring, under_way, free, pushed: 0, ended: VecDeque::new() }
+        Self { ring, in_flight, free, pushed: 0, ended: VecDeque::new() }
     }
 
     /// Returns a descriptor that is readable when a read has completed; `None` if the queue reads one at a time.
@@ -56,52 +56,52 @@ impl ReadQueue {
         self.ring.as_ref().map(|ring| ring.as_fd())
     }
 
-    /// Returns a free request number for [`ReadQueue::start`], if there is one; [`ReadQueue::leave`] or the
+    /// Returns a free request number for [`ReadQueue::start`], if there is one; [`ReadQueue::release_request`] or the
     /// completion of the read frees it.
-    pub(crate) fn berth(&mut self) -> Option<usize> {
+    pub(crate) fn request(&mut self) -> Option<usize> {
         self.free.pop()
     }
 
     /// Frees a request number with which no read was started.
-    pub(crate) fn leave(&mut self, berth: usize) {
-        self.free.push(berth);
+    pub(crate) fn release_request(&mut self, request: usize) {
+        self.free.push(request);
     }
 
     /// Returns whether no read is in flight and no completion is waiting.
     pub(crate) fn is_idle(&self) -> bool {
-        self.free.len() == self.under_way.len()
+        self.free.len() == self.in_flight.len()
     }
 
     /// Starts to fill a buffer from a device. [`ReadQueue::next`] or [`ReadQueue::poll`] submits the read.
-    pub(crate) fn start(&mut self, berth: usize, device: &Arc<dyn Device>, offset: u64, mut slot: Slot) {
+    pub(crate) fn start(&mut self, request: usize, device: &Arc<dyn Device>, offset: u64, mut slot: Slot) {
         let (at, len) = (slot.bytes_mut().as_mut_ptr(), slot.bytes().len());
         let pushed = self.ring.as_mut().zip(device.queue_fd()).is_some_and(|(ring, fd)| {
-            // SAFETY: the buffer stays in `under_way`, where no code accesses it, until the read has completed
+            // SAFETY: the buffer stays in `in_flight`, where no code accesses it, until the read has completed
             // (`next`, `drop`), and its memory does not move with it. The descriptor belongs to a device that is kept
             // with it.
             let bytes = unsafe { std::slice::from_raw_parts_mut(at, len) };
-            ring.push(Transfer { fd, id: berth as u64, offset, bytes: Bytes::In(bytes) })
+            ring.push(Transfer { fd, id: request as u64, offset, bytes: TransferBuffer::In(bytes) })
         });
         if pushed {
             self.pushed += 1;
-            self.under_way[berth] = Some(Read { device: Arc::clone(device), offset, slot });
+            self.in_flight[request] = Some(Read { device: Arc::clone(device), offset, slot });
         } else {
             let result = device.read(offset, slot.bytes_mut());
-            self.ended.push_back(Ended { berth, slot, result });
+            self.ended.push_back(CompletedRead { request, slot, result });
         }
     }
 
     /// Waits for the next completed read; `None` if no read is in flight.
-    pub(crate) fn next(&mut self) -> Option<Ended> {
+    pub(crate) fn next(&mut self) -> Option<CompletedRead> {
         loop {
             if let Some(ended) = self.ended.pop_front() {
-                self.free.push(ended.berth);
+                self.free.push(ended.request);
                 return Some(ended);
             }
-            let under_way = self.under_way.len() - self.free.len();
-            let ring = self.ring.as_mut().filter(|_| under_way > 0)?;
+            let in_flight = self.in_flight.len() - self.free.len();
+            let ring = self.ring.as_mut().filter(|_| in_flight > 0)?;
             // Interrupted, or temporarily out of kernel memory: the reads are still in flight.
-            match ring.submit((under_way / BATCH).max(1)) {
+            match ring.submit((in_flight / WAIT_SHARE).max(1)) {
                 Ok(sent) => self.pushed = self.pushed.saturating_sub(sent),
                 Err(_) => std::thread::yield_now(),
             }
@@ -118,30 +118,30 @@ impl ReadQueue {
     }
 
     /// Returns the next completed read without waiting.
-    pub(crate) fn poll(&mut self) -> Option<Ended> {
+    pub(crate) fn poll(&mut self) -> Option<CompletedRead> {
         self.submit();
         if let Some(ring) = self.ring.as_mut() {
             self.pushed = self.pushed.saturating_sub(ring.take_in());
             self.collect();
         }
         let ended = self.ended.pop_front()?;
-        self.free.push(ended.berth);
+        self.free.push(ended.request);
         Some(ended)
     }
 
     /// Collects the completions of the ring.
     fn collect(&mut self) {
         let Some(ring) = &mut self.ring else { return };
-        while let Some((berth, result)) = ring.ended() {
-            let berth = berth as usize;
-            let Some(mut read) = self.under_way.get_mut(berth).and_then(Option::take) else { continue };
+        while let Some((request, result)) = ring.ended() {
+            let request = request as usize;
+            let Some(mut read) = self.in_flight.get_mut(request).and_then(Option::take) else { continue };
             let result = match usize::try_from(result) {
                 Ok(n) if n == read.slot.bytes().len() => Ok(()),
                 // A short read: a plain read finishes it and reports any error.
                 Ok(_) => read.device.read(read.offset, read.slot.bytes_mut()),
                 Err(_) => Err(io::Error::from_raw_os_error(-result)),
             };
-            self.ended.push_back(Ended { berth, slot: read.slot, result });
+            self.ended.push_back(CompletedRead { request, slot: read.slot, result });
         }
     }
 }
@@ -154,13 +154,13 @@ impl Drop for ReadQueue {
 }
 
 /// A pool of idle read queues, because making a queue takes longer than a read.
-pub(crate) struct Queues {
+pub(crate) struct ReadQueues {
     idle: Mutex<Vec<ReadQueue>>,
     device: Arc<dyn Device>,
     depth: u16,
 }
 
-impl Queues {
+impl ReadQueues {
     /// Makes a pool of queues with `depth` reads each, from this device and others of its kind.
     pub(crate) fn new(device: &Arc<dyn Device>, depth: u16) -> Self {
         Self { idle: Mutex::new(Vec::new()), device: Arc::clone(device), depth }
@@ -197,8 +197,8 @@ mod tests {
         let mut slots = Slots::new(1, 2 * ALIGN).unwrap();
         let mut queue = ReadQueue::new(&device, 2, true);
         let mut read = |offset: u64| {
-            let (berth, slot) = (queue.berth().unwrap(), slots.spare().or_else(|| slots.grow()).unwrap());
-            queue.start(berth, &device, offset, slot);
+            let (request, slot) = (queue.request().unwrap(), slots.spare().or_else(|| slots.grow()).unwrap());
+            queue.start(request, &device, offset, slot);
             let ended = queue.next().unwrap();
             slots.give_back(ended.slot);
             ended.result.map_err(|error| (error.kind(), error.raw_os_error()))

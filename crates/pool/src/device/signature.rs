@@ -12,7 +12,7 @@ const WINDOW: u64 = 1 << 20;
 const KIB: u64 = 1 << 10;
 
 /// A known signature: what it identifies, its offset from the start, its bytes.
-type Mark = (&'static str, u64, &'static [u8]);
+type KnownSignature = (&'static str, u64, &'static [u8]);
 
 const POOL: &str = "a deepram pool";
 const RAID: &str = "a Linux RAID member";
@@ -25,7 +25,7 @@ const ZFS: &str = "a ZFS device";
 const UBERBLOCK: [&[u8]; 2] = [b"\x0C\xB1\xBA\0\0\0\0\0", b"\0\0\0\0\0\xBA\xB1\x0C"];
 const ZFS_LABEL: u64 = 256 * KIB;
 
-const MARKS: [Mark; 53] = [
+const KNOWN: [KnownSignature; 53] = [
     (POOL, HEADER_OFFSETS[0], &MAGIC),
     (POOL, HEADER_OFFSETS[1], &MAGIC),
     ("an ext2, ext3 or ext4 file system", 0x438, b"\x53\xEF"),
@@ -119,28 +119,28 @@ pub(crate) fn find(device: &dyn Device) -> io::Result<Vec<Signature>> {
     let head = Window::read(device, 0, len.min(WINDOW))?;
     let tail = Window::read(device, len.saturating_sub(WINDOW), len)?;
     let mut found = Vec::new();
-    let mut look = |what, offset, magic: &[u8]| {
+    let mut search = |what, offset, magic: &[u8]| {
         if head.has(offset, magic) || tail.has(offset, magic) {
             found.push(Signature { what, offset });
         }
     };
-    MARKS.iter().for_each(|&(what, offset, magic)| look(what, offset, magic));
+    KNOWN.iter().for_each(|&(what, offset, magic)| search(what, offset, magic));
     // Signatures relative to the end: older RAID formats, the second partition table.
     for offset in [
         (len / (64 * KIB)).checked_sub(1).map(|n| n * 64 * KIB),
         (len / 4096).checked_sub(2).map(|n| n * 4096),
     ] {
-        offset.into_iter().for_each(|offset| look(RAID, offset, RAID_MAGIC));
+        offset.into_iter().for_each(|offset| search(RAID, offset, RAID_MAGIC));
     }
     for unit in [512, 4096] {
-        len.checked_sub(unit).into_iter().for_each(|offset| look(PARTITIONS, offset, GPT));
+        len.checked_sub(unit).into_iter().for_each(|offset| search(PARTITIONS, offset, GPT));
     }
     // ZFS has four labels, two at each end, with uberblocks in their second half.
     let end = len / ZFS_LABEL * ZFS_LABEL;
     let labels = [Some(0), Some(ZFS_LABEL), end.checked_sub(2 * ZFS_LABEL), end.checked_sub(ZFS_LABEL)];
     for label in labels.into_iter().flatten() {
         for offset in (label + ZFS_LABEL / 2..label + ZFS_LABEL).step_by(KIB as usize) {
-            UBERBLOCK.iter().for_each(|magic| look(ZFS, offset, magic));
+            UBERBLOCK.iter().for_each(|magic| search(ZFS, offset, magic));
         }
     }
     Ok(found)
@@ -200,7 +200,7 @@ mod tests {
     fn every_mark_is_found_and_wiped() {
         // This length is not a multiple of the alignments of the signatures at the end.
         let len = (3 << 20) + 12 * KIB;
-        let mut marks = MARKS.to_vec();
+        let mut marks = KNOWN.to_vec();
         for offset in [len / 65536 * 65536 - 65536, (len / 512 - 16) / 8 * 8 * 512] {
             marks.push((RAID, offset, RAID_MAGIC));
         }

@@ -6,7 +6,7 @@ use deepram_core::{ChunkId, Epoch, Retention, Stamp, TokenInfo, VolumeSnapshot};
 
 use super::batch::NextBlock;
 use super::codec::{FormatError, Reader, Writer};
-use crate::store::{Head, Home, Mark, RingRoot};
+use crate::store::{Head, ChunkLocation, RecordPosition, RingRoot};
 
 const WHAT: &str = "root record";
 
@@ -17,7 +17,7 @@ pub(crate) struct Root {
     pub(crate) retention: Retention,
     /// Worn slots, as block and slot in the block.
     pub(crate) bad: Vec<(u32, u16)>,
-    pub(crate) directory: Vec<(ChunkId, Home)>,
+    pub(crate) directory: Vec<(ChunkId, ChunkLocation)>,
     pub(crate) temporary: Vec<u32>,
     /// Number of the first batch that is not part of the checkpoint.
     pub(crate) seq: u64,
@@ -186,7 +186,7 @@ impl Root {
         let upper_counts = (0..r.count(2)?).map(|_| r.u16()).collect::<Result<_, _>>()?;
         let bad = (0..r.count(6)?).map(|_| Ok((r.u32()?, r.u16()?))).collect::<Result<_, _>>()?;
         let directory = (0..r.count(16)?)
-            .map(|_| Ok((ChunkId(r.u32()?), Home { slot: r.u64()?, crc: r.u32()? })))
+            .map(|_| Ok((ChunkId(r.u32()?), ChunkLocation { slot: r.u64()?, crc: r.u32()? })))
             .collect::<Result<_, _>>()?;
         let temporary = read_numbers(&mut r)?;
         let mut heads = Vec::new();
@@ -209,7 +209,7 @@ impl Root {
             0 => None,
             _ => Some(RingRoot {
                 blocks: read_numbers(&mut r)?,
-                start: Mark { number: r.u64()?, at: r.u64()? },
+                start: RecordPosition { number: r.u64()?, at: r.u64()? },
                 retired: r.u64()?,
                 end: r.u64()?,
             }),

@@ -45,7 +45,7 @@ pub trait Memory: Send + Sync {
 
     /// Ends the binding of the calling thread to a handler's processor, so that threads that it starts next may run
     /// on any processor of the program.
-    fn settle(&self) {}
+    fn end_pinning(&self) {}
 
     /// Returns the memory as one that is loaded by calls, if it is.
     fn by_call(&self) -> Option<&ByCall> {
@@ -175,7 +175,7 @@ impl Memory for Paged {
         self.pager.will_need_pages(&addresses);
     }
 
-    fn settle(&self) {
+    fn end_pinning(&self) {
         self.pager.unkept(|| ());
     }
 
@@ -226,8 +226,8 @@ impl Memory for Pooled {
         let _ = self.pool.will_need_pages(&addresses);
     }
 
-    fn settle(&self) {
-        self.pool.unkept(|| ());
+    fn end_pinning(&self) {
+        self.pool.without_pinning(|| ());
     }
 
     fn misses(&self) -> Option<u64> {
@@ -290,8 +290,8 @@ impl Memory for ByCall {
         gather().map_err(|error: crate::PoolError| io::Error::other(error))
     }
 
-    fn settle(&self) {
-        self.pooled.settle();
+    fn end_pinning(&self) {
+        self.pooled.end_pinning();
     }
 
     fn by_call(&self) -> Option<&ByCall> {

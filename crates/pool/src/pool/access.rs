@@ -4,12 +4,12 @@ use deepram_core::{Addr, Epoch, PageId};
 
 use super::Pool;
 use crate::buffer::AlignedBuf;
-use crate::cache::{Access, Right, refused};
+use crate::cache::{AccessKind, Permit, permission_error};
 use crate::error::{PoolError, Result};
 use crate::region::WatchError;
 
 /// The part of an access that lies in one segment.
-pub(super) struct Piece {
+pub(super) struct SegmentPart {
     pub(super) index: u32,
     pub(super) page: PageId,
     /// Offset in the mapped region, in bytes.
@@ -23,15 +23,15 @@ impl Pool {
     ///
     /// # Errors
     /// [`PoolError::NotAllocated`] for page 0 and for addresses beyond the pool; [`PoolError::Address`].
-    pub(super) fn pieces(&self, addr: Addr, len: usize) -> Result<impl Iterator<Item = Piece> + use<>> {
+    pub(super) fn segment_parts(&self, addr: Addr, len: usize) -> Result<impl Iterator<Item = SegmentPart> + use<>> {
         if addr.page() == PageId(0) && len > 0 {
             return Err(PoolError::NotAllocated { address: addr });
         }
-        self.own_pieces(addr, len)
+        self.segment_parts_unchecked(addr, len)
     }
 
     /// Splits an access into its segments. The access may include page 0.
-    pub(super) fn own_pieces(&self, addr: Addr, len: usize) -> Result<impl Iterator<Item = Piece> + use<>> {
+    pub(super) fn segment_parts_unchecked(&self, addr: Addr, len: usize) -> Result<impl Iterator<Item = SegmentPart> + use<>> {
         let (controller, _) = self.store_at(addr)?;
         addr.offset_by((len as u64).max(1) - 1)?;
         let cache = &self.live()?.cache;
@@ -44,25 +44,25 @@ impl Pool {
             (done < len).then(|| {
                 let at = within + done;
                 let n = (segment - at % segment).min(len - done);
-                let piece = Piece {
+                let part = SegmentPart {
                     index: ((start + at) / segment) as u32,
                     page: PageId((at / segment) as u32 / page_segments),
                     offset: start + at,
                     range: done..done + n,
                 };
                 done += n;
-                piece
+                part
             })
         }))
     }
 
     /// Checks that a segment may be accessed, and returns a permit with which the cache detects a later change of the
     /// permissions.
-    pub(super) fn permit(&self, index: u32, access: Access) -> Result<Right> {
+    pub(super) fn permit(&self, index: u32, access: AccessKind) -> Result<Permit> {
         let cache = &self.live()?.cache;
-        let right = cache.right(access);
-        cache.check(index, access)?;
-        Ok(right)
+        let permit = cache.permit(access);
+        cache.check_access(index, access)?;
+        Ok(permit)
     }
 
     /// Copies bytes out of the pool into `to`, and brings their segments into the DRAM cache. Memory that was never
@@ -78,11 +78,11 @@ impl Pool {
 
     /// [`Pool::read`] with a buffer of one segment.
     pub(super) fn read_with(&self, addr: Addr, to: &mut [u8], buffer: &mut [u8]) -> Result<()> {
-        for piece in self.pieces(addr, to.len())? {
-            let right = self.permit(piece.index, Access::Read)?;
+        for part in self.segment_parts(addr, to.len())? {
+            let permit = self.permit(part.index, AccessKind::Read)?;
             let cache = &self.live()?.cache;
-            let guard = cache.resident(piece.index, right, buffer)?;
-            cache.region.copy_out(piece.offset, &mut to[piece.range]);
+            let guard = cache.ensure_resident(part.index, permit, buffer)?;
+            cache.region.copy_out(part.offset, &mut to[part.range]);
             drop(guard);
         }
         Ok(())
@@ -100,38 +100,38 @@ impl Pool {
 
     /// [`Pool::write`] with a buffer of one segment.
     pub(super) fn write_with(&self, addr: Addr, from: &[u8], buffer: &mut [u8]) -> Result<()> {
-        for piece in self.pieces(addr, from.len())? {
-            let right = self.permit(piece.index, Access::Write)?;
-            self.put_piece(&piece, &from[piece.range.clone()], right, buffer)?;
+        for part in self.segment_parts(addr, from.len())? {
+            let permit = self.permit(part.index, AccessKind::Write)?;
+            self.write_part(&part, &from[part.range.clone()], permit, buffer)?;
         }
         Ok(())
     }
 
     /// Copies bytes into the pool without a check of permissions.
-    pub(super) fn put(&self, addr: Addr, from: &[u8], buffer: &mut [u8]) -> Result<()> {
-        let right = Right::unchecked(Access::Write);
-        self.pieces(addr, from.len())?
-            .try_for_each(|piece| self.put_piece(&piece, &from[piece.range.clone()], right, buffer))
+    pub(super) fn write_unchecked(&self, addr: Addr, from: &[u8], buffer: &mut [u8]) -> Result<()> {
+        let permit = Permit::unchecked(AccessKind::Write);
+        self.segment_parts(addr, from.len())?
+            .try_for_each(|part| self.write_part(&part, &from[part.range.clone()], permit, buffer))
     }
 
-    pub(super) fn put_piece(
+    pub(super) fn write_part(
         &self,
-        piece: &Piece,
+        part: &SegmentPart,
         from: &[u8],
-        right: Right,
+        permit: Permit,
         buffer: &mut [u8],
     ) -> Result<()> {
         let cache = &self.live()?.cache;
-        let guard = match cache.resident(piece.index, right, buffer) {
+        let guard = match cache.ensure_resident(part.index, permit, buffer) {
             Err(PoolError::NoSpace { .. }) => {
                 // Make room by write-back and by giving up older tokens. If the second attempt fails too, its error
                 // is final.
-                cache.relieve(piece.index)?;
-                cache.resident(piece.index, right, buffer)?
+                cache.make_flash_room(part.index)?;
+                cache.ensure_resident(part.index, permit, buffer)?
             }
             other => other?,
         };
-        cache.region.copy_in(piece.offset, from);
+        cache.region.copy_in(part.offset, from);
         drop(guard);
         Ok(())
     }
@@ -146,8 +146,8 @@ impl Pool {
         let cache = &self.live()?.cache;
         let segment = cache.segment_bytes();
         let mut buffer = AlignedBuf::zeroed(segment);
-        for piece in self.pieces(addr, to.len())? {
-            let (_, page, number) = cache.store_of(piece.index);
+        for part in self.segment_parts(addr, to.len())? {
+            let (_, page, number) = cache.store_of(part.index);
             let then = store.status_at(token, page)?;
             let now = store.status(page)?;
             let status = if now.allocated() { now } else { then };
@@ -156,11 +156,11 @@ impl Pool {
                 return Err(PoolError::NotAllocated { address });
             }
             if !status.readable() {
-                return Err(refused(address, "read", status));
+                return Err(permission_error(address, "read", status));
             }
             store.read_at(token, page, number, &mut buffer)?;
-            let from = piece.offset % segment;
-            to[piece.range.clone()].copy_from_slice(&buffer[from..from + piece.range.len()]);
+            let from = part.offset % segment;
+            to[part.range.clone()].copy_from_slice(&buffer[from..from + part.range.len()]);
         }
         Ok(())
     }
@@ -168,7 +168,7 @@ impl Pool {
     /// Returns whether the pool is mapped, so that [`Pool::pointer`] works.
     #[must_use]
     pub fn is_mapped(&self) -> bool {
-        self.anywhere().cache.region.is_watched()
+        self.unchecked().cache.region.is_watched()
     }
 
     /// Returns the pointer to `len` allocated bytes at `addr`. The pointer is the same at every opening, so that
@@ -191,7 +191,7 @@ impl Pool {
     /// Returns the pool address of a pointer into the mapped memory; `None` for any other pointer.
     #[must_use]
     pub fn address_of(&self, pointer: *const u8) -> Option<Addr> {
-        let cache = &self.anywhere().cache;
+        let cache = &self.unchecked().cache;
         let region = &cache.region;
         let offset = pointer.addr().checked_sub(region.base().addr()).filter(|&o| o < region.len())?;
         let segment = cache.segment_bytes();

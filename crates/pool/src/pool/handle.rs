@@ -13,21 +13,21 @@ use crate::lock::lock;
 use crate::store::Log;
 
 /// The state that all handles of a pool share.
-pub(super) struct Guarded(Arc<Inner>);
+pub(super) struct SharedInner(Arc<Inner>);
 
-impl Guarded {
+impl SharedInner {
     pub(super) fn new(inner: Inner) -> Self {
         Self(Arc::new(inner))
     }
 }
 
-impl Clone for Guarded {
+impl Clone for SharedInner {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl Drop for Guarded {
+impl Drop for SharedInner {
     fn drop(&mut self) {
         if !self.0.owner.is_here() {
             // A forked child has no threads to join, another thread of the parent may hold a lock, and the memory and
@@ -66,7 +66,7 @@ impl Pool {
     }
 
     /// Returns the state in any process. The caller must not take a lock, nor access memory of the pool or a device.
-    pub(super) fn anywhere(&self) -> &Inner {
+    pub(super) fn unchecked(&self) -> &Inner {
         &self.inner.0
     }
 }
@@ -94,16 +94,16 @@ impl Inner {
     fn end(&self) {
         self.closed.store(true, Release);
         self.cache.stop();
-        for keeper in lock(&self.keepers).drain(..) {
+        for background_thread in lock(&self.background_threads).drain(..) {
             // The runtime has already reported a panic of this thread.
-            let _ = keeper.join();
+            let _ = background_thread.join();
         }
         drop(lock(&self.handlers).take());
         self.stores.iter().for_each(|store| store.close_lines());
         // Operations that other handles have begun end before the mapping is closed; later calls find the pool
         // closed.
         let logs: Vec<_> = self.stores.iter().map(|store| store.lock_log()).collect();
-        self.cache.shut();
+        self.cache.close();
         drop(logs);
         // `Words` may still keep the memory mapped; the devices are released in any case.
         self.stores.iter().for_each(|store| store.device().release());

@@ -4,7 +4,7 @@ use deepram_core::{Addr, PageId};
 
 use super::Pool;
 use crate::buffer::AlignedBuf;
-use crate::cache::{Access, Handlers, Right};
+use crate::cache::{AccessKind, Handlers, Permit};
 use crate::crew::Crew;
 use crate::error::Result;
 use crate::lock::lock;
@@ -29,16 +29,16 @@ impl Pool {
     /// [`Pool::read`].
     pub fn will_need(&self, addr: Addr, len: u64) -> Result<()> {
         let (_, segments) = self.segments(addr, len)?;
-        self.order(segments)
+        self.prefetch(segments)
     }
 
-    /// Calls `f` while no thread is bound to a handler's processor. With [`crate::FaultOptions::keep`], a program
+    /// Calls `f` while no thread is bound to a handler's processor. With [`crate::FaultOptions::pin_lone_thread`], a program
     /// starts threads and processes, and reads the processor affinity of a thread, inside such a call.
-    pub fn unkept<T>(&self, f: impl FnOnce() -> T) -> T {
+    pub fn without_pinning<T>(&self, f: impl FnOnce() -> T) -> T {
         // In a forked child no thread is bound.
         let crew =
             self.owned().ok().and_then(|inner| lock(&inner.handlers).as_ref().and_then(Handlers::crew));
-        let _unkept = crew.as_deref().map(Crew::hold);
+        let _suspended = crew.as_deref().map(Crew::hold);
         f()
     }
 
@@ -51,18 +51,18 @@ impl Pool {
         for &addr in addresses {
             all.extend(self.segments(addr, 1)?.1);
         }
-        self.order(all.into_iter())
+        self.prefetch(all.into_iter())
     }
 
-    fn order(&self, mut segments: impl Iterator<Item = u32>) -> Result<()> {
+    fn prefetch(&self, mut segments: impl Iterator<Item = u32>) -> Result<()> {
         let cache = &self.live()?.cache;
         if self.is_mapped() {
-            cache.order_segments(segments);
+            cache.queue_segments(segments);
             return Ok(());
         }
         let mut buffer = AlignedBuf::zeroed(cache.segment_bytes());
-        let right = Right::unchecked(Access::Read);
-        segments.try_for_each(|index| cache.resident(index, right, &mut buffer).map(drop))
+        let permit = Permit::unchecked(AccessKind::Read);
+        segments.try_for_each(|index| cache.ensure_resident(index, permit, &mut buffer).map(drop))
     }
 
     /// Evicts the range from the DRAM cache. Dirty segments are written back first, which makes them neither durable
@@ -72,9 +72,9 @@ impl Pool {
     /// # Errors
     /// [`PoolError::NotAllocated`](crate::PoolError::NotAllocated) and the errors of write-back. On an error no data
     /// is lost.
-    pub fn cold(&self, addr: Addr, len: u64) -> Result<()> {
+    pub fn evict_range(&self, addr: Addr, len: u64) -> Result<()> {
         let (controller, segments) = self.segments(addr, len)?;
-        self.live()?.cache.cold(controller, segments)
+        self.live()?.cache.evict_range(controller, segments)
     }
 
     /// Pins the range in the DRAM cache and reads it at once ([`Pool::will_need`]), or unpins it. Freeing the range
@@ -88,7 +88,7 @@ impl Pool {
         let cache = &self.live()?.cache;
         if pinned {
             cache.pin(segments.clone())?;
-            return self.order(segments);
+            return self.prefetch(segments);
         }
         cache.unpin(&mut cache.lock(), segments);
         Ok(())

@@ -1,7 +1,7 @@
 //! The pool: its controllers, its DRAM cache, and the operations of the NVMM paper's software interface.
 
 mod access;
-mod grain;
+mod byte_access;
 mod handle;
 mod hints;
 mod open;
@@ -30,7 +30,7 @@ pub use persist::Persist;
 pub use roots::Root;
 
 /// Pages whose status changes under one hold of the cache lock.
-const TOGETHER: u32 = 4096;
+const PAGES_PER_LOCK: u32 = 4096;
 
 /// Whether allocated memory outlives the process that allocated it (NVMM paper, "Software Interface").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,7 +129,7 @@ pub struct Info {
 /// sync captures those before one moment, which is the same for all threads and pages.
 #[derive(Clone)]
 pub struct Pool {
-    inner: handle::Guarded,
+    inner: handle::SharedInner,
 }
 
 struct Inner {
@@ -141,7 +141,7 @@ struct Inner {
     counters: Arc<Counters>,
     /// Handlers stop before the evictor and write-back threads, and both stop before the region is unmapped.
     handlers: std::sync::Mutex<Option<Handlers>>,
-    keepers: std::sync::Mutex<Vec<JoinHandle<()>>>,
+    background_threads: std::sync::Mutex<Vec<JoinHandle<()>>>,
     /// Set when a handle begins to close the pool.
     closing: AtomicBool,
     /// Set when no operation may begin any more; set before the logs are locked for the last time.
@@ -211,9 +211,9 @@ impl Pool {
         let status = Permissions::read_write(lifetime).status();
         let mut log = inner.log(controller as usize)?;
         let first = store.find_free(count)?;
-        if let Err(error) = self.give_status(&mut log, controller, &[(first, count, status)]) {
+        if let Err(error) = self.set_status(&mut log, controller, &[(first, count, status)]) {
             let done = (first.0..first.0 + count).take_while(|&page| store.is_allocated(PageId(page)));
-            self.take_away(&mut log, controller, first, done.count() as u32)?;
+            self.free_pages(&mut log, controller, first, done.count() as u32)?;
             return Err(error);
         }
         Ok(Addr::new(controller, first.0, 0)?)
@@ -229,23 +229,23 @@ impl Pool {
         let mut log = inner.log(controller as usize)?;
         // Another thread may have freed the pages. The log is locked now, so no other thread can.
         let (_, first, count) = self.pages(addr, len)?;
-        self.take_away(&mut log, controller, first, count)?;
+        self.free_pages(&mut log, controller, first, count)?;
         drop(log);
-        inner.cache.readmit();
+        inner.cache.restore_write_access();
         Ok(())
     }
 
     /// Frees allocated pages. An access in progress ends before the pages are freed, or returns an error.
-    fn take_away(&self, log: &mut Log, controller: u32, first: PageId, count: u32) -> Result<()> {
+    fn free_pages(&self, log: &mut Log, controller: u32, first: PageId, count: u32) -> Result<()> {
         let inner = self.live()?;
         let (cache, store) = (&inner.cache, &inner.stores[controller as usize]);
         store.prepare(first.0..first.0 + count)?;
         let mut state = cache.lock();
-        let hidden = cache.set_access(&state, controller, first, count, Status::default());
+        let hidden = cache.set_protection(&state, controller, first, count, Status::default());
         let result = hidden.and_then(|()| store.delete(log, first, count));
-        cache.rights_changed(&state);
+        cache.permissions_changed(&state);
         if result.is_err() {
-            cache.show(&mut state, controller, first, count);
+            cache.apply_protection(&mut state, controller, first, count);
         }
         // On an error, some of the pages may be freed.
         let pages: Vec<u32> =
@@ -258,26 +258,26 @@ impl Pool {
             })
             .collect();
         runs.iter().for_each(|run| cache.unpin(&mut state, run.clone()));
-        cache.forget(&mut state, runs.into_iter().flatten());
+        cache.invalidate(&mut state, runs.into_iter().flatten());
         result
     }
 
     /// Sets the status of pages in the tables and their protection in the mapping, a part of the pages at a time. On
     /// an error some pages may have the new status.
-    fn give_status(&self, log: &mut Log, controller: u32, runs: &[(PageId, u32, Status)]) -> Result<()> {
+    fn set_status(&self, log: &mut Log, controller: u32, runs: &[(PageId, u32, Status)]) -> Result<()> {
         let inner = self.live()?;
         let (cache, store) = (&inner.cache, &inner.stores[controller as usize]);
         for &(first, count, status) in runs {
-            for start in (0..count).step_by(TOGETHER as usize) {
-                let (first, count) = (PageId(first.0 + start), TOGETHER.min(count - start));
+            for start in (0..count).step_by(PAGES_PER_LOCK as usize) {
+                let (first, count) = (PageId(first.0 + start), PAGES_PER_LOCK.min(count - start));
                 store.prepare(first.0..first.0 + count)?;
                 let mut state = cache.lock();
                 let given = store
                     .set_status(log, first, count, status)
-                    .and_then(|()| cache.set_access(&state, controller, first, count, status));
-                cache.rights_changed(&state);
+                    .and_then(|()| cache.set_protection(&state, controller, first, count, status));
+                cache.permissions_changed(&state);
                 if given.is_err() {
-                    cache.show(&mut state, controller, first, count);
+                    cache.apply_protection(&mut state, controller, first, count);
                 }
                 given?;
             }
@@ -317,16 +317,16 @@ impl Pool {
                 // Write-back cannot copy segments from unreadable pages. So the pages become read-only first, and
                 // their dirty segments are written while no store can make a segment dirty again.
                 let read_only: Vec<_> = with(Status::new(status.permanent(), true, false)).collect();
-                self.give_status(&mut log, controller, &read_only)?;
+                self.set_status(&mut log, controller, &read_only)?;
                 let index = inner.cache.index_of(controller, first);
                 let segments = index..index + count * inner.cache.segments_per_page();
                 inner.cache.clean(&mut log, controller as usize, segments)?;
             }
-            self.give_status(&mut log, controller, &with(status).collect::<Vec<_>>())
+            self.set_status(&mut log, controller, &with(status).collect::<Vec<_>>())
         };
         let changed = change();
         if changed.is_err() {
-            self.give_status(&mut log, controller, &before)?;
+            self.set_status(&mut log, controller, &before)?;
         }
         changed
     }
@@ -364,7 +364,7 @@ impl Pool {
         let result = self.commit_cut(&mut logs, &cut, epoch, wall_ns);
         if result.is_err() && logs.len() > 1 {
             // The commit of one controller may be on its device: its log must not continue after that commit.
-            logs.iter_mut().for_each(|log| log.doubt());
+            logs.iter_mut().for_each(|log| log.mark_broken());
         }
         result?;
         for (store, (log, &lines)) in inner.stores.iter().zip(logs.iter_mut().zip(&cut.lines)) {
@@ -373,8 +373,8 @@ impl Pool {
         }
         drop(logs);
         add(&inner.counters.syncs, 1);
-        inner.cache.readmit();
-        inner.cache.nudge();
+        inner.cache.restore_write_access();
+        inner.cache.notify_write_back();
         Ok(epoch)
     }
 
@@ -389,7 +389,7 @@ impl Pool {
         let cache = &inner.cache;
         let commit = |controller: usize| Commit::Epoch { epoch, wall_ns, lines: cut.lines[controller] };
         if let ([store], [log], [segments]) = (&inner.stores[..], &mut logs[..], &cut.segments[..])
-            && store.is_small(log, segments.len())
+            && store.fits_one_batch(log, segments.len())
         {
             return cache.flush(log, 0, segments, Some(commit(0)));
         }
@@ -398,7 +398,7 @@ impl Pool {
             if result.is_ok() {
                 result = cache.flush(log, controller, segments, None);
             } else {
-                cache.unfreeze(segments);
+                cache.restore_dirty(segments);
             }
         }
         result?;
@@ -436,8 +436,8 @@ impl Pool {
             .collect();
         if committed.is_err() {
             // A log may hold a rollback that the tables do not have: it must not continue after that.
-            logs.iter_mut().for_each(|log| log.doubt());
-            inner.stores.iter().for_each(|store| store.doubt_lines());
+            logs.iter_mut().for_each(|log| log.mark_broken());
+            inner.stores.iter().for_each(|store| store.require_line_checkpoint());
         }
         let changes = committed?;
         if let Err(error) = inner.stores.iter().try_for_each(|store| store.rollback(token)) {
@@ -445,7 +445,7 @@ impl Pool {
             cache.halt(&mut state, &format!("a rollback is on the devices but failed in memory: {error}"));
             return Err(error);
         }
-        cache.rights_changed(&state);
+        cache.permissions_changed(&state);
         // Dirty segments are newer than any token.
         let mut forgotten = cache.dirty(&state);
         for (controller, changes) in (0..).zip(changes) {
@@ -453,17 +453,17 @@ impl Pool {
                 let first = cache.index_of(controller, page);
                 forgotten.extend(bits(segments, cache.segments_per_page()).map(|n| first + n));
                 if status_changed {
-                    cache.show(&mut state, controller, page, 1);
+                    cache.apply_protection(&mut state, controller, page, 1);
                 }
             }
         }
-        cache.forget(&mut state, forgotten);
+        cache.invalidate(&mut state, forgotten);
         for (store, (log, &lines)) in inner.stores.iter().zip(logs.iter_mut().zip(&lines)) {
             store.retire_lines(log, lines);
         }
         drop(state);
         drop(logs);
-        cache.readmit();
+        cache.restore_write_access();
         Ok(())
     }
 
@@ -486,7 +486,7 @@ impl Pool {
             store.changed_since(token)?;
             store.drop_token(&mut log, token)?;
         }
-        inner.cache.nudge();
+        inner.cache.notify_write_back();
         Ok(())
     }
 
@@ -497,7 +497,7 @@ impl Pool {
     pub fn set_retention(&self, retention: Retention) -> Result<()> {
         let inner = self.live()?;
         inner.stores.iter().for_each(|store| store.set_retention(retention));
-        inner.cache.nudge();
+        inner.cache.notify_write_back();
         Ok(())
     }
 
@@ -521,14 +521,14 @@ impl Pool {
     ///
     /// # Errors
     /// [`PoolError::Device`].
-    pub fn mend(&self) -> Result<u64> {
-        let mut mended = 0;
+    pub fn repair_headers(&self) -> Result<u64> {
+        let mut repaired = 0;
         let inner = self.live()?;
         for (controller, store) in inner.stores.iter().enumerate() {
             let _log = inner.log(controller)?;
-            mended += store.mend_headers()?;
+            repaired += store.repair_headers()?;
         }
-        Ok(mended)
+        Ok(repaired)
     }
 
     /// Coalesces long version chains and empties sparsely filled blocks, where the gain exceeds the cost. Returns the
@@ -558,15 +558,15 @@ impl Pool {
     /// keep their last values. A forked child sees the counters as they were at the fork, and no memory in use.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.owned().map_or_else(|_| self.anywhere().counters.read(), |inner| inner.cache.stats())
+        self.owned().map_or_else(|_| self.unchecked().counters.read(), |inner| inner.cache.stats())
     }
 
     /// Returns and clears the reasons why accesses through the mapped memory failed; each such access raised a
     /// signal. Errors of background write-back are included. In a forked child the only entry is
     /// [`PoolError::ForkedChild`].
     #[must_use]
-    pub fn take_damage(&self) -> Vec<PoolError> {
-        self.owned().map_or_else(|error| vec![error], |inner| inner.cache.take_damage())
+    pub fn take_errors(&self) -> Vec<PoolError> {
+        self.owned().map_or_else(|error| vec![error], |inner| inner.cache.take_errors())
     }
 }
 

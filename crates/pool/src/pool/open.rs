@@ -10,9 +10,9 @@ use deepram_core::units::PAGE_BYTES;
 use deepram_core::{Bytes, Epoch, SegmentSize};
 use uuid::Uuid;
 
-use super::handle::Guarded;
+use super::handle::SharedInner;
 use super::{History, Info, Inner, Pool};
-use crate::cache::{Alarm, Cache, Handlers, Plan};
+use crate::cache::{PanicGuard, Cache, Handlers, HandlerPlan};
 use crate::device::{ALIGN, Device, FileDevice, signature};
 use crate::error::{PoolError, Result};
 use crate::options::{CreateOptions, Mapping, OpenOptions};
@@ -165,7 +165,7 @@ impl Pool {
         if let Some(mode) = watched {
             region.watch(mode)?;
         }
-        let plan = Plan::new(&options.faults, &stores, options.dram)?;
+        let plan = HandlerPlan::new(&options.faults, &stores, options.dram)?;
         let buffers = if watched.is_some() { plan.memory_bytes() } else { 0 };
         let cache = Cache::new(region, stores.clone(), Arc::clone(&counters), stride, options, buffers)?;
         let cache = Arc::new(cache);
@@ -179,18 +179,18 @@ impl Pool {
             source,
         };
         let handlers = Handlers::start(&cache, &plan).map_err(spawn_error)?;
-        let keeper = |name: &str, body: fn(&Cache)| {
+        let background_thread = |name: &str, body: fn(&Cache)| {
             let cache = Arc::clone(&cache);
             spawn(name, None, move || {
-                let _alarm = Alarm(&cache);
+                let _guard = PanicGuard(&cache);
                 body(&cache);
             })
             .map_err(spawn_error)
         };
-        let evictor = keeper("deepram-evict", Cache::keep_room)?;
-        let writer = keeper("deepram-writeback", Cache::keep_house);
+        let evictor = background_thread("deepram-evict", Cache::run_evictor)?;
+        let writer = background_thread("deepram-writeback", Cache::run_writeback);
         let writer = writer.inspect_err(|_| cache.stop())?;
-        let keepers = vec![evictor, writer];
+        let background_threads = vec![evictor, writer];
         let inner = Inner {
             id: OPENINGS.fetch_add(1, Relaxed),
             owner,
@@ -198,12 +198,12 @@ impl Pool {
             stores,
             counters,
             handlers: Mutex::new(Some(handlers)),
-            keepers: Mutex::new(keepers),
+            background_threads: Mutex::new(background_threads),
             closing: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             regions: Mutex::default(),
         };
-        let pool = Self { inner: Guarded::new(inner) };
+        let pool = Self { inner: SharedInner::new(inner) };
         pool.replay_lines()?;
         Ok(pool)
     }

@@ -137,7 +137,7 @@ impl Pool {
         let group = store.add_lines(first, count, &mut |line, bytes, buffer| {
             self.read_with(start.offset_by(line * LINE as u64)?, bytes, buffer)
         })?;
-        Ok(Persist { pool: self.anywhere().id, controller, group })
+        Ok(Persist { pool: self.unchecked().id, controller, group })
     }
 
     /// Waits until this persist, and every earlier persist on its controller, is durable.
@@ -157,7 +157,7 @@ impl Pool {
     /// since its state is unknown here.
     #[must_use]
     pub fn is_durable(&self, persist: Persist) -> bool {
-        self.anywhere().store_of(persist).is_some_and(|store| store.has_lines(persist.group))
+        self.unchecked().store_of(persist).is_some_and(|store| store.is_group_durable(persist.group))
     }
 
     fn ensure_permanent(&self, controller: u32, first: PageId, count: u32) -> Result<()> {
@@ -216,7 +216,7 @@ impl Pool {
             store.each_line(&mut |line, bytes| {
                 let page = PageId((line / PAGE_LINES) as u32);
                 if line / PAGE_LINES >= u64::from(store.geometry().pages) {
-                    return Err(store.foreign_line(line));
+                    return Err(store.unknown_line_error(line));
                 }
                 // The page was freed, or was taken out of its region, by the token before the persist.
                 let status = store.status(page)?;
@@ -227,7 +227,7 @@ impl Pool {
                     guarded.insert(page);
                 }
                 let addr = Addr::new(controller, page.0, (line % PAGE_LINES * LINE as u64) as u32)?;
-                self.put(addr, bytes, &mut buffer)
+                self.write_unchecked(addr, bytes, &mut buffer)
             })?;
             // A store to a resident dirty segment causes no page fault that would check permissions.
             for page in guarded {
@@ -240,7 +240,7 @@ impl Pool {
                     let mut log = inner.log(controller as usize)?;
                     cache.clean(&mut log, controller as usize, segments)?;
                 }
-                cache.set_access(&cache.lock(), controller, page, 1, status)?;
+                cache.set_protection(&cache.lock(), controller, page, 1, status)?;
             }
         }
         Ok(())

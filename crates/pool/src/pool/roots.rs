@@ -10,7 +10,7 @@ use deepram_core::{Addr, Epoch};
 
 use super::Pool;
 use crate::buffer::AlignedBuf;
-use crate::cache::{Access, Right};
+use crate::cache::{AccessKind, Permit};
 use crate::error::{PoolError, Result};
 
 const RECORD: usize = 128;
@@ -64,9 +64,9 @@ impl Pool {
         let cache = &self.live()?.cache;
         let mut page = vec![0; RECORD * RECORDS];
         let mut buffer = AlignedBuf::zeroed(cache.segment_bytes());
-        for piece in self.own_pieces(Addr::from_raw(0), page.len())? {
-            let guard = cache.resident(piece.index, Right::unchecked(Access::Read), &mut buffer)?;
-            cache.region.copy_out(piece.offset, &mut page[piece.range]);
+        for part in self.segment_parts_unchecked(Addr::from_raw(0), page.len())? {
+            let guard = cache.ensure_resident(part.index, Permit::unchecked(AccessKind::Read), &mut buffer)?;
+            cache.region.copy_out(part.offset, &mut page[part.range]);
             drop(guard);
         }
         Ok(page.chunks_exact(RECORD).map(Root::decode).collect())
@@ -81,19 +81,19 @@ impl Pool {
         let mut found = Vec::new();
         let mut buffer = AlignedBuf::zeroed(cache.segment_bytes());
         // A segment holds a whole number of records.
-        for piece in self.own_pieces(Addr::from_raw(0), RECORD * RECORDS)? {
-            let (store, page, segment) = cache.store_of(piece.index);
+        for part in self.segment_parts_unchecked(Addr::from_raw(0), RECORD * RECORDS)? {
+            let (store, page, segment) = cache.store_of(part.index);
             store.read_at(token, page, segment, &mut buffer)?;
-            found.extend(buffer[..piece.range.len()].chunks_exact(RECORD).filter_map(Root::decode));
+            found.extend(buffer[..part.range.len()].chunks_exact(RECORD).filter_map(Root::decode));
         }
         Ok(found)
     }
 
     fn write_record(&self, place: usize, record: &[u8; RECORD]) -> Result<()> {
-        let right = Right::unchecked(Access::Write);
+        let permit = Permit::unchecked(AccessKind::Write);
         let mut buffer = AlignedBuf::zeroed(self.live()?.cache.segment_bytes());
-        self.own_pieces(Addr::from_raw((place * RECORD) as u64), RECORD)?
-            .try_for_each(|piece| self.put_piece(&piece, &record[piece.range.clone()], right, &mut buffer))
+        self.segment_parts_unchecked(Addr::from_raw((place * RECORD) as u64), RECORD)?
+            .try_for_each(|part| self.write_part(&part, &record[part.range.clone()], permit, &mut buffer))
     }
 
     /// Returns all roots, in the order in which they were first set.

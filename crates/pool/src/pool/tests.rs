@@ -7,7 +7,7 @@ use std::time::Duration;
 use deepram_core::{Addr, Epoch};
 
 use super::{Lifetime, Permissions, Pool};
-use crate::cache::Access;
+use crate::cache::AccessKind;
 use crate::error::{PoolError, Result};
 use crate::options::{CreateOptions, Mapping, OpenOptions};
 use crate::region::WatchError;
@@ -58,19 +58,19 @@ fn pages_that_a_full_device_made_read_only_become_what_their_permissions_say() {
     };
     set(true, true);
     assert_eq!(protection(at), "rw-p");
-    cache.bar(&mut cache.lock(), index);
+    cache.make_page_read_only(&mut cache.lock(), index);
     assert_eq!(protection(at), "r--p");
     set(true, false);
-    cache.readmit();
+    cache.restore_write_access();
     assert_eq!(protection(at), "r--p", "a read-only page became writable");
     set(true, true);
-    cache.bar(&mut cache.lock(), index);
+    cache.make_page_read_only(&mut cache.lock(), index);
     set(false, false);
-    cache.readmit();
+    cache.restore_write_access();
     assert_eq!(protection(at), "---p", "a hidden page became writable");
     // A store through the mapping would fail, but a write by call may find room on flash.
     set(true, true);
-    cache.bar(&mut cache.lock(), index);
+    cache.make_page_read_only(&mut cache.lock(), index);
     pool.write(addr, b"by call").unwrap();
     assert_eq!(protection(at), "rw-p");
     pool.close().unwrap();
@@ -104,7 +104,7 @@ fn everything_stops(folder: &tempfile::TempDir, pool: Pool, addr: Addr, token: E
         assert!(is_stopped(pool.rollback(token)), "rollback");
         assert!(is_stopped(pool.create_pmem_region(addr, PAGE)), "create_pmem_region");
         assert!(is_stopped(pool.persist(addr, 8)), "persist");
-        assert!(is_stopped(pool.cold(addr, PAGE)), "cold");
+        assert!(is_stopped(pool.evict_range(addr, PAGE)), "evict_range");
         assert!(is_stopped(pool.write(addr, b"lost")), "write");
         assert!(is_stopped(pool.read(addr, &mut [0; 8])), "read");
         assert!(is_stopped(pool.load(addr, &mut [0; 8])), "load");
@@ -148,10 +148,10 @@ fn threads_that_wait_for_a_change_are_told_when_a_panic_stops_the_pool() {
     let folder = tempfile::tempdir().unwrap();
     let Some((pool, addr, token)) = pool(&folder, Mapping::Off) else { return };
     let cache = &pool.owned().unwrap().cache;
-    pool.cold(addr, PAGE).unwrap();
+    pool.evict_range(addr, PAGE).unwrap();
     // No thread ever ends this fill.
     let index = cache.index_of(0, addr.page());
-    assert!(cache.begin_load(&mut cache.lock(), index, Access::Read).unwrap());
+    assert!(cache.begin_fill(&mut cache.lock(), index, AccessKind::Read).unwrap());
     let (done, ended) = channel();
     let waiting = pool.clone();
     std::thread::spawn(move || done.send(is_stopped(waiting.read(addr, &mut [0; 8]))).unwrap());

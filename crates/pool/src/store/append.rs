@@ -25,13 +25,13 @@ const SMALL_SYNC: usize = 64;
 /// Largest size of a commit's own metadata in its header, in bytes.
 const COMMIT_METAS: usize = 26;
 /// Up to this many segments are filled by the thread that writes them: a second thread would not pay off.
-const SERIAL: usize = 512;
+const SERIAL_SEGMENTS: usize = 512;
 /// Batches that the filling thread works ahead.
 const FILL_AHEAD: usize = 2;
 /// Largest number of segments between two checks of the free space.
-const ROUND: usize = 8192;
+const ROUND_SEGMENTS: usize = 8192;
 /// Number of attempts to write a batch, each in another block, before the caller gets the error.
-const TRIES: usize = 3;
+const WRITE_ATTEMPTS: usize = 3;
 
 /// Returns the slots of the longest batch whose header holds as much metadata as [`Store::spill_pending`] leaves.
 pub(super) fn batch_slots(geometry: &Geometry) -> usize {
@@ -78,7 +78,7 @@ pub(crate) type Fill<'a> = &'a mut (dyn FnMut(&[usize], &mut [&mut [u8]]) + Send
 pub(crate) type Published<'a> = &'a mut dyn FnMut(&[usize]);
 
 /// A batch with a position in the log, before its write.
-struct Plan {
+struct BatchPlan {
     stream: Stream,
     seq: u64,
     head: Head,
@@ -89,7 +89,7 @@ struct Plan {
 }
 
 /// A batch whose write is in flight.
-struct Batch {
+struct BatchInFlight {
     tag: u64,
     head: Head,
     /// Item number and record of each slot after the header.
@@ -111,21 +111,21 @@ impl Store {
         published: Published<'_>,
     ) -> Result<()> {
         self.ensure_sound()?;
-        self.heed_failures(log);
+        self.note_failed_flushes(log);
         let mut rest: Vec<usize> = (0..items.len()).collect();
         let mut failures = 0;
         while !rest.is_empty() {
             // Making room may write a checkpoint, which must not overtake batches in flight. So room is made before
             // each round, and a round uses no more than that.
-            let mut left: Vec<usize> = rest.drain(..rest.len().min(ROUND)).collect();
-            self.ready(log, stream, left.len())?;
-            let mut under_way = VecDeque::new();
+            let mut left: Vec<usize> = rest.drain(..rest.len().min(ROUND_SEGMENTS)).collect();
+            self.prepare_append(log, stream, left.len())?;
+            let mut in_flight = VecDeque::new();
             let mut result =
-                self.append_round(log, stream, items, &mut left, &mut under_way, fill, published);
+                self.append_round(log, stream, items, &mut left, &mut in_flight, fill, published);
             log.queue.drain();
             let mut failed = None;
-            while let Some(batch) = under_way.pop_front() {
-                let (batch, outcome) = self.outcome(log, &mut under_way, batch);
+            while let Some(batch) = in_flight.pop_front() {
+                let (batch, outcome) = self.outcome(log, &mut in_flight, batch);
                 match outcome {
                     // This batch stays on flash without entering the tables; see below.
                     Ok(()) if result.is_err() => {}
@@ -146,7 +146,7 @@ impl Store {
             rest.splice(0..0, left);
             if let Some(source) = failed {
                 failures += 1;
-                if failures == TRIES {
+                if failures == WRITE_ATTEMPTS {
                     return Err(self.device_error("writing segments", source));
                 }
                 rest.sort_unstable();
@@ -155,7 +155,7 @@ impl Store {
         Ok(())
     }
 
-    /// Makes one pass over `left`; unpublished batches stay in `under_way`. In a large pass another thread fills the
+    /// Makes one pass over `left`; unpublished batches stay in `in_flight`. In a large pass another thread fills the
     /// batches while this thread places, submits and publishes them.
     #[expect(clippy::too_many_arguments, reason = "one pass of `append`, split off for its length")]
     fn append_round(
@@ -164,24 +164,24 @@ impl Store {
         stream: Stream,
         items: &[WriteItem],
         left: &mut Vec<usize>,
-        under_way: &mut VecDeque<Batch>,
+        in_flight: &mut VecDeque<BatchInFlight>,
         fill: Fill<'_>,
         published: Published<'_>,
     ) -> Result<()> {
-        if left.len() <= SERIAL {
+        if left.len() <= SERIAL_SEGMENTS {
             while !left.is_empty() {
                 let mut plan = self.plan_batch(log, stream, items, left, &[])?;
                 self.fill_batch(&mut plan, fill);
-                under_way.push_back(self.submit_batch(log, plan, items)?);
-                if !self.publish_done(log, under_way, items, published)? {
+                in_flight.push_back(self.submit_batch(log, plan, items)?);
+                if !self.publish_done(log, in_flight, items, published)? {
                     break;
                 }
             }
             return Ok(());
         }
         std::thread::scope(|scope| {
-            let (to_fill, plans) = mpsc::channel::<Plan>();
-            let (to_submit, filled) = mpsc::channel::<Plan>();
+            let (to_fill, plans) = mpsc::channel::<BatchPlan>();
+            let (to_submit, filled) = mpsc::channel::<BatchPlan>();
             scope.spawn(move || {
                 for mut plan in plans {
                     self.fill_batch(&mut plan, fill);
@@ -211,8 +211,8 @@ impl Store {
                     log.queue.give_back(plan.buffer);
                     continue;
                 }
-                under_way.push_back(self.submit_batch(log, plan, items)?);
-                if !self.publish_done(log, under_way, items, published)? {
+                in_flight.push_back(self.submit_batch(log, plan, items)?);
+                if !self.publish_done(log, in_flight, items, published)? {
                     // Nothing new is submitted after a failure; `result` stays `Ok`, so that the caller tries again.
                     while let Some(plan) = (ahead > 0).then(|| filled.recv().ok()).flatten() {
                         ahead -= 1;
@@ -230,28 +230,28 @@ impl Store {
     fn publish_done(
         &self,
         log: &mut Log,
-        under_way: &mut VecDeque<Batch>,
+        in_flight: &mut VecDeque<BatchInFlight>,
         items: &[WriteItem],
         published: Published<'_>,
     ) -> Result<bool> {
         while let Some(completion) = log.queue.completed() {
-            if let Some(batch) = under_way.iter_mut().find(|b| b.tag == completion.tag) {
+            if let Some(batch) = in_flight.iter_mut().find(|b| b.tag == completion.tag) {
                 batch.done = Some(completion.result);
             }
         }
-        while under_way.front().is_some_and(|b| matches!(b.done, Some(Ok(())))) {
-            let Some(batch) = under_way.pop_front() else { break };
+        while in_flight.front().is_some_and(|b| matches!(b.done, Some(Ok(())))) {
+            let Some(batch) = in_flight.pop_front() else { break };
             self.publish(log, &batch, items, published)?;
         }
-        Ok(!under_way.iter().any(|b| matches!(b.done, Some(Err(_)))))
+        Ok(!in_flight.iter().any(|b| matches!(b.done, Some(Err(_)))))
     }
 
     fn outcome(
         &self,
         log: &mut Log,
-        others: &mut VecDeque<Batch>,
-        mut batch: Batch,
-    ) -> (Batch, std::io::Result<()>) {
+        others: &mut VecDeque<BatchInFlight>,
+        mut batch: BatchInFlight,
+    ) -> (BatchInFlight, std::io::Result<()>) {
         while let Some(completion) = log.queue.completed() {
             if completion.tag == batch.tag {
                 batch.done = Some(completion.result);
@@ -276,7 +276,7 @@ impl Store {
         items: &[WriteItem],
         left: &mut Vec<usize>,
         commit: &[Meta],
-    ) -> Result<Plan> {
+    ) -> Result<BatchPlan> {
         let segment = self.geometry.segment_bytes();
         let head = self.head(log, stream)?;
         let mut metas = std::mem::take(&mut log.pending);
@@ -288,17 +288,17 @@ impl Store {
             meta_len,
             !commit.is_empty(),
         ));
-        let placed = self.arrange(head, most, items, left);
+        let placed = self.choose_slots(head, most, items, left);
         let advanced = Head { index: head.index + 1 + placed.len() as u16, ..head };
         log.heads[stream as usize] = Some(advanced);
         self.note_used(advanced)?;
         let seq = log.seq;
         log.seq += 1;
-        Ok(Plan { stream, seq, head, metas, placed, buffer: log.queue.buffer() })
+        Ok(BatchPlan { stream, seq, head, metas, placed, buffer: log.queue.buffer() })
     }
 
     /// Fills the buffer of a batch with the contents of its items.
-    fn fill_batch(&self, plan: &mut Plan, fill: Fill<'_>) {
+    fn fill_batch(&self, plan: &mut BatchPlan, fill: Fill<'_>) {
         let segment = self.geometry.segment_bytes();
         let body = &mut plan.buffer[segment..(1 + plan.placed.len()) * segment];
         let mut wanted = Vec::with_capacity(plan.placed.len());
@@ -316,11 +316,11 @@ impl Store {
     }
 
     /// Computes the checksums of a filled batch and starts its write; a commit is written synchronously.
-    fn submit_batch(&self, log: &mut Log, plan: Plan, items: &[WriteItem]) -> Result<Batch> {
+    fn submit_batch(&self, log: &mut Log, plan: BatchPlan, items: &[WriteItem]) -> Result<BatchInFlight> {
         // If the store has stopped, the buffer may not have been filled.
         self.ensure_sound()?;
         let segment = self.geometry.segment_bytes();
-        let Plan { stream, seq, head, metas, placed, mut buffer } = plan;
+        let BatchPlan { stream, seq, head, metas, placed, mut buffer } = plan;
         let len = (1 + placed.len()) * segment;
         let records: Vec<SlotRecord> = placed
             .iter()
@@ -328,7 +328,7 @@ impl Store {
             .map(|(slot, bytes)| slot.map_or(SlotRecord::PAD, |item| record(&items[item], bytes)))
             .collect();
         let mut header = BatchHeader {
-            pool: self.pool_mark(),
+            pool: self.uuid_prefix(),
             controller: self.identity.controller,
             stream: stream as u8,
             seq,
@@ -361,7 +361,7 @@ impl Store {
         add(&self.counters.bytes_written, len as u64);
         add(&self.counters.bytes_tables, segment as u64);
         let slots = placed.into_iter().zip(records).collect();
-        Ok(Batch { tag: seq, head, slots, bytes: len as u64, done })
+        Ok(BatchInFlight { tag: seq, head, slots, bytes: len as u64, done })
     }
 
     /// Plans, fills and submits one batch.
@@ -373,7 +373,7 @@ impl Store {
         left: &mut Vec<usize>,
         fill: Fill<'_>,
         commit: &[Meta],
-    ) -> Result<Batch> {
+    ) -> Result<BatchInFlight> {
         let mut plan = self.plan_batch(log, stream, items, left, commit)?;
         self.fill_batch(&mut plan, fill);
         self.submit_batch(log, plan, items)
@@ -381,7 +381,7 @@ impl Store {
 
     /// Chooses slots after the header for as many items of `left` as fit into `most` slots, and removes these items
     /// from `left`.
-    fn arrange(
+    fn choose_slots(
         &self,
         head: Head,
         most: usize,
@@ -429,7 +429,7 @@ impl Store {
     fn publish(
         &self,
         log: &mut Log,
-        batch: &Batch,
+        batch: &BatchInFlight,
         items: &[WriteItem],
         published: Published<'_>,
     ) -> Result<()> {
@@ -553,8 +553,8 @@ impl Store {
         published: Published<'_>,
     ) -> Result<()> {
         self.ensure_sound()?;
-        self.ready(log, Stream::User, items.len() + 1)?;
-        self.heed_failures(log);
+        self.prepare_append(log, Stream::User, items.len() + 1)?;
+        self.note_failed_flushes(log);
         if log.broken {
             self.checkpoint(log)?;
         }
@@ -574,9 +574,10 @@ impl Store {
         let batch = self.start_batch(log, Stream::User, items, &mut left, fill, &metas)?;
         debug_assert!(left.is_empty(), "the caller keeps to SMALL_SYNC and one header");
         if let Some(Err(source)) = batch.done {
-            // What was pending is in the tables: the checkpoint that comes before the next commit has it.
+            // The pending changes are in the tables: the checkpoint before the next
+            // commit includes them.
             log.broken = true;
-            self.heed_failures(log);
+            self.note_failed_flushes(log);
             self.abandon_heads(log)?;
             return Err(self.device_error("writing a commit", source));
         }
@@ -591,7 +592,7 @@ impl Store {
     }
 
     /// Returns whether this many segments, with the pending metadata, fit into one batch with a commit.
-    pub(crate) fn is_small(&self, log: &Log, segments: usize) -> bool {
+    pub(crate) fn fits_one_batch(&self, log: &Log, segments: usize) -> bool {
         let metas: usize = log.pending.iter().map(|m| m.encoded_len()).sum();
         let room = match log.heads[Stream::User as usize] {
             Some(head) => usize::from(self.geometry.slots_per_block - head.index).saturating_sub(2),

@@ -60,7 +60,7 @@ impl Store {
         let mut tables_whole = true;
         for chunk in chunks {
             if let Err(error) = self.load_chunk(chunk) {
-                self.device_errors_pass(&error)?;
+                self.return_device_error(&error)?;
                 report.problems.push(error.to_string());
                 tables_whole = false;
             }
@@ -80,7 +80,7 @@ impl Store {
         Ok(())
     }
 
-    fn device_errors_pass(&self, error: &PoolError) -> Result<()> {
+    fn return_device_error(&self, error: &PoolError) -> Result<()> {
         match error {
             PoolError::Device { operation, source, .. } => {
                 Err(self.device_error(operation, std::io::Error::new(source.kind(), source.to_string())))
@@ -97,7 +97,7 @@ impl Store {
         if !self.lock_tables().summaries.knows(block)
             && let Err(error) = self.load_summary(block)
         {
-            self.device_errors_pass(&error)?;
+            self.return_device_error(&error)?;
             report.problems.push(error.to_string());
             return Ok(());
         }
@@ -121,7 +121,7 @@ impl Store {
                 Ok(None) => continue,
                 // The chunk is damaged, and the report already says so.
                 Err(error) => {
-                    self.device_errors_pass(&error)?;
+                    self.return_device_error(&error)?;
                     unknown = true;
                     continue;
                 }
@@ -147,8 +147,8 @@ impl Store {
     }
 
     /// Rewrites, in place, the batch headers of which one copy is damaged. Returns their number.
-    pub(crate) fn mend_headers(&self) -> Result<u64> {
-        let mut mended = 0;
+    pub(crate) fn repair_headers(&self) -> Result<u64> {
+        let mut repaired = 0;
         for block in 0..self.geometry.blocks {
             let info = self.lock_tables().volume.blocks().info(BlockId(block));
             if info.live == 0 || !matches!(info.state, State::Open(_) | State::Closed) {
@@ -158,13 +158,13 @@ impl Store {
                 if !BatchHeader::has_both_copies(bytes) {
                     header.encode(bytes);
                     let first = u64::from(block) * u64::from(self.geometry.slots_per_block);
-                    self.write_mended_slot(first + u64::from(header.index), bytes)?;
-                    mended += 1;
+                    self.rewrite_slot(first + u64::from(header.index), bytes)?;
+                    repaired += 1;
                 }
                 Ok(())
             })?;
         }
-        Ok(mended)
+        Ok(repaired)
     }
 
     /// Empties blocks, in the order of their live share, until the others are nearly full. Returns the number of

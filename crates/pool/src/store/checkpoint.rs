@@ -3,7 +3,7 @@
 
 use deepram_core::{BlockId, ChunkId};
 
-use super::{CHUNK_BYTES, Home, Log, Result, Store, Tables};
+use super::{CHUNK_BYTES, ChunkLocation, Log, Result, Store, Tables};
 use crate::buffer::AlignedBuf;
 use crate::format::codec::crc32c;
 use crate::format::header::{Extent, HEADER_OFFSETS, Header};
@@ -15,17 +15,17 @@ const SPARSE_SHARE: u16 = 4;
 
 /// The new locations of the tables in a checkpoint, and their previous locations.
 #[derive(Default)]
-struct Moves {
+struct TableMoves {
     meta: Option<(u32, u16)>,
     root: Vec<Extent>,
-    chunks: Vec<(ChunkId, Option<Home>, u64)>,
+    chunks: Vec<(ChunkId, Option<ChunkLocation>, u64)>,
     root_slots: Vec<u64>,
     opened: Vec<u32>,
     may_count: bool,
 }
 
 /// Location of a written root record.
-struct RootPlace {
+struct RootLocation {
     extents: Vec<Extent>,
     len: u64,
     crc: u32,
@@ -41,13 +41,13 @@ impl Store {
     pub(super) fn checkpoint_as(&self, log: &mut Log, clean: bool) -> Result<()> {
         self.ensure_sound()?;
         log.queue.drain();
-        self.rescue(log)?;
-        self.thin_out(log)?;
+        self.rewrite_suspect_blocks(log)?;
+        self.mark_sparse_chunks(log)?;
         // The root record says where each stream goes on: recovery would not find blocks that were opened later. If
         // there is no room to open them, no batch may rely on this checkpoint.
         let heads = self.open_heads(log);
         let pending = std::mem::take(&mut log.pending);
-        let mut moves = Moves { meta: log.meta, root: log.root.clone(), ..Moves::default() };
+        let mut moves = TableMoves { meta: log.meta, root: log.root.clone(), ..TableMoves::default() };
         let result = self.write_tables(log, &mut moves).and_then(|root| {
             // From here on the new header may be valid on the device, whatever the result of the write is.
             moves.may_count = true;
@@ -58,14 +58,14 @@ impl Store {
         } else {
             log.pending = pending;
             log.broken = true;
-            self.undo(log, moves)?;
+            self.undo_checkpoint(log, moves)?;
         }
         result
     }
 
     /// Rewrites the live segments of blocks whose flush failed.
-    fn rescue(&self, log: &mut Log) -> Result<()> {
-        self.heed_failures(log);
+    fn rewrite_suspect_blocks(&self, log: &mut Log) -> Result<()> {
+        self.note_failed_flushes(log);
         if !log.suspect.is_empty() {
             // If the flush still fails, moving segments is pointless.
             self.flush_device(log)?;
@@ -79,7 +79,7 @@ impl Store {
 
     /// Restores the locations of the tables after a failed checkpoint. If the header of that checkpoint may have
     /// reached the device, the new locations stay allocated too.
-    fn undo(&self, log: &mut Log, moves: Moves) -> Result<()> {
+    fn undo_checkpoint(&self, log: &mut Log, moves: TableMoves) -> Result<()> {
         let mut tables = self.lock_tables();
         let tables = &mut *tables;
         for &(chunk, ..) in &moves.chunks {
@@ -123,7 +123,7 @@ impl Store {
 
     /// Marks the chunks in sparsely used blocks of tables as dirty, so that they are rewritten and such blocks become
     /// free.
-    fn thin_out(&self, log: &Log) -> Result<()> {
+    fn mark_sparse_chunks(&self, log: &Log) -> Result<()> {
         let slots = u64::from(self.geometry.slots_per_block);
         let sparse: Vec<ChunkId> = {
             let tables = self.lock_tables();
@@ -131,7 +131,7 @@ impl Store {
             let current = log.meta.map(|(block, _)| block);
             (0..)
                 .zip(&tables.directory)
-                .filter_map(|(chunk, home)| home.map(|home| (ChunkId(chunk), (home.slot / slots) as u32)))
+                .filter_map(|(chunk, location)| location.map(|location| (ChunkId(chunk), (location.slot / slots) as u32)))
                 .filter(|&(_, block)| {
                     let live = blocks.info(BlockId(block)).live;
                     Some(block) != current && live < self.geometry.slots_per_block / SPARSE_SHARE
@@ -149,7 +149,7 @@ impl Store {
     }
 
     /// Writes the tables and the root record to new locations, and records these in `moves`.
-    fn write_tables(&self, log: &mut Log, moves: &mut Moves) -> Result<RootPlace> {
+    fn write_tables(&self, log: &mut Log, moves: &mut TableMoves) -> Result<RootLocation> {
         let segment = self.geometry.segment_bytes();
         let mut tables = self.lock_tables();
         let dirty = tables.volume.dirty_chunks();
@@ -162,8 +162,8 @@ impl Store {
         for chunk in dirty {
             let Some(bytes) = tables.volume.table().bytes(chunk) else { continue };
             let slot = self.take_meta_slot(log, &mut tables, &mut moves.opened)?;
-            let home = Home { slot, crc: crc32c(&bytes) };
-            let old = tables.directory[chunk.0 as usize].replace(home);
+            let location = ChunkLocation { slot, crc: crc32c(&bytes) };
+            let old = tables.directory[chunk.0 as usize].replace(location);
             moves.chunks.push((chunk, old, slot));
             if let Some(old) = old {
                 self.release_slot(&mut tables, old.slot)?;
@@ -208,11 +208,11 @@ impl Store {
             }
         })?;
         self.flush_device(log)?;
-        Ok(RootPlace { extents, len: record.len() as u64, crc: crc32c(&record) })
+        Ok(RootLocation { extents, len: record.len() as u64, crc: crc32c(&record) })
     }
 
     /// Writes the header that makes the written tables current.
-    fn finish_checkpoint(&self, log: &mut Log, root: RootPlace, clean: bool) -> Result<()> {
+    fn finish_checkpoint(&self, log: &mut Log, root: RootLocation, clean: bool) -> Result<()> {
         let header = Header {
             generation: log.generation + 1,
             uuid: self.identity.uuid,
@@ -252,7 +252,7 @@ impl Store {
         let mut buffer = AlignedBuf::zeroed(crate::format::header::HEADER_BYTES);
         buffer.copy_from_slice(&header.encode());
         let written = self.write_durable(offset, &buffer);
-        self.heed_failures(log);
+        self.note_failed_flushes(log);
         written.map_err(|source| self.device_error("writing the pool header", source))?;
         add(&self.counters.bytes_written, buffer.len() as u64);
         add(&self.counters.bytes_tables, buffer.len() as u64);
@@ -261,7 +261,7 @@ impl Store {
 
     fn root(&self, log: &Log, tables: &Tables) -> Root {
         let chunks =
-            (0..).zip(&tables.directory).filter_map(|(chunk, home)| home.map(|h| (ChunkId(chunk), h)));
+            (0..).zip(&tables.directory).filter_map(|(chunk, location)| location.map(|h| (ChunkId(chunk), h)));
         Root {
             snapshot: tables.volume.snapshot(),
             retention: tables.volume.config().retention,

@@ -9,7 +9,7 @@ use deepram_core::{Bytes, Epoch, PageId, Retention, SegmentSize, Status, Volume,
 use uuid::Uuid;
 
 use super::append::{QUEUE_DEPTH, buffer_bytes};
-use super::summary::Summaries;
+use super::block_summaries::BlockSummaries;
 use super::{Log, Store, Stream, Tables};
 use crate::device::{Device, WriteQueue};
 use crate::error::{PoolError, Result};
@@ -174,7 +174,7 @@ impl Store {
             tables: Mutex::new(Tables {
                 volume,
                 directory,
-                summaries: Summaries::new(geometry.blocks, geometry.slots_per_block, summary_bytes),
+                summaries: BlockSummaries::new(geometry.blocks, geometry.slots_per_block, summary_bytes),
                 temporary: BTreeSet::new(),
                 root_slots: 0,
             }),
@@ -191,11 +191,11 @@ impl Store {
                 fresh: BTreeSet::new(),
                 unflushed: BTreeSet::new(),
                 suspect: BTreeSet::new(),
-                stuck: BTreeSet::new(),
+                damaged_blocks: BTreeSet::new(),
                 since_checkpoint: 0,
                 newest_commit: 0,
                 idle_since: 0,
-                mended: Vec::new(),
+                repaired: Vec::new(),
                 lost_lines: None,
                 generation: 0,
                 incarnation: 0,
@@ -203,7 +203,7 @@ impl Store {
                 ring: None,
             }),
             lines: super::lines::Lines::default(),
-            flushes: super::durable::Flushes::default(),
+            flushes: super::durability::FlushTracker::default(),
             stopped: OnceLock::new(),
             room: AtomicI64::new(0),
             counters,

@@ -21,11 +21,11 @@ pub(crate) enum Fetched {
 }
 
 /// Location of the current version of a segment, for a caller that reads the device itself.
-pub(crate) enum Place {
+pub(crate) enum SlotLocation {
     /// The segment was never written and reads as zeros.
-    Nowhere,
+    Unwritten,
     /// The segment is in a slot.
-    At {
+    Slot {
         /// Number of the slot on the device.
         slot: u64,
         /// CRC of the slot's bytes.
@@ -34,15 +34,15 @@ pub(crate) enum Place {
 }
 
 /// Location of a segment, as far as the tables in memory know.
-enum Located {
-    Nowhere,
-    At {
+enum TableLookup {
+    Unwritten,
+    Slot {
         slot: u64,
         stamp_epoch: Epoch,
         record: SlotRecord,
     },
     /// The slot records of this block must be read first.
-    Unknown(u32),
+    SummaryMissing(u32),
 }
 
 impl Store {
@@ -66,9 +66,9 @@ impl Store {
         let mut failed = None;
         loop {
             match self.locate(page, segment, at)? {
-                Located::Nowhere => return Ok(Fetched::Zero),
-                Located::Unknown(block) => self.load_summary(block)?,
-                Located::At { slot, stamp_epoch, record } => {
+                TableLookup::Unwritten => return Ok(Fetched::Zero),
+                TableLookup::SummaryMissing(block) => self.load_summary(block)?,
+                TableLookup::Slot { slot, stamp_epoch, record } => {
                     if failed == Some(slot) {
                         return Err(self.damaged(page, segment, stamp_epoch, slot));
                     }
@@ -86,19 +86,19 @@ impl Store {
 
     /// Returns the location of the current version of a segment. Reclamation may move the segment before the caller
     /// has read it; [`Store::verify_read`] detects that.
-    pub(crate) fn place(&self, page: PageId, segment: u8) -> Result<Place> {
+    pub(crate) fn locate_slot(&self, page: PageId, segment: u8) -> Result<SlotLocation> {
         loop {
             match self.locate(page, segment, None)? {
-                Located::Nowhere => return Ok(Place::Nowhere),
-                Located::Unknown(block) => self.load_summary(block)?,
-                Located::At { slot, record, .. } => return Ok(Place::At { slot, crc: record.crc }),
+                TableLookup::Unwritten => return Ok(SlotLocation::Unwritten),
+                TableLookup::SummaryMissing(block) => self.load_summary(block)?,
+                TableLookup::Slot { slot, record, .. } => return Ok(SlotLocation::Slot { slot, crc: record.crc }),
             }
         }
     }
 
     /// Checks the result of a read at a [`SlotLocation`]. On a mismatch, reads the segment at its new location if it
     /// was moved; otherwise it is damaged.
-    pub(crate) fn arrived(
+    pub(crate) fn verify_read(
         &self,
         page: PageId,
         segment: u8,
@@ -111,25 +111,25 @@ impl Store {
         if crc32c(bytes) == crc { Ok(Fetched::Data) } else { self.fetch(page, segment, bytes) }
     }
 
-    fn locate(&self, page: PageId, segment: u8, at: Option<Epoch>) -> Result<Located> {
+    fn locate(&self, page: PageId, segment: u8, at: Option<Epoch>) -> Result<TableLookup> {
         let slots = u64::from(self.geometry.slots_per_block);
         let located = self.with_tables(|t| {
             let version = match at {
                 None => t.volume.lookup(page, segment)?,
                 Some(token) => t.volume.lookup_at(token, page, segment)?,
             };
-            let Some(version) = version else { return Ok(Ok(Located::Nowhere)) };
+            let Some(version) = version else { return Ok(Ok(TableLookup::Unwritten)) };
             let slot = version.slot.0;
             let (block, index) = ((slot / slots) as u32, (slot % slots) as u16);
             if !t.summaries.knows(block) {
-                return Ok(Ok(Located::Unknown(block)));
+                return Ok(Ok(TableLookup::SummaryMissing(block)));
             }
             let stamp_epoch = t.volume.epoch_of(version.stamp);
             let record = t.summaries.get(block, index);
             let Some(record) = record.filter(|r| r.page == page.0 && r.segment == segment) else {
                 return Ok(Err((slot, stamp_epoch)));
             };
-            Ok(Ok(Located::At { slot, stamp_epoch, record }))
+            Ok(Ok(TableLookup::Slot { slot, stamp_epoch, record }))
         })?;
         // The batch header that should describe the segment is damaged, so the segment's checksum is lost.
         located.map_err(|(slot, epoch)| self.damaged(page, segment, epoch, slot))
@@ -175,16 +175,16 @@ impl Store {
         let mut buffer = AlignedBuf::zeroed(CHUNK_BYTES);
         let mut failed = None;
         loop {
-            let Some(home) = self.chunk_home(chunk) else {
+            let Some(location) = self.chunk_location(chunk) else {
                 return Err(self.inconsistent(format!("table chunk {} has no location on the device", chunk.0)));
             };
-            self.read_slot(home.slot, &mut buffer)?;
+            self.read_slot(location.slot, &mut buffer)?;
             let computed = crc32c(&buffer[..CHUNK_BYTES]);
             let mut tables = self.lock_tables();
             if tables.volume.is_loaded(chunk) {
                 return Ok(());
             }
-            if computed == home.crc {
+            if computed == location.crc {
                 let bytes = buffer[..CHUNK_BYTES].try_into().expect("the length of a chunk");
                 return tables
                     .volume
@@ -192,14 +192,14 @@ impl Store {
                     .map_err(|problem| self.inconsistent(format!("table chunk {}: {problem}", chunk.0)));
             }
             drop(tables);
-            if failed == Some(home) {
+            if failed == Some(location) {
                 return Err(PoolError::DamagedPool {
                     device: self.device.name(),
                     what: "a chunk of the page table",
-                    source: FormatError::Checksum { what: "table chunk", stored: home.crc, computed },
+                    source: FormatError::Checksum { what: "table chunk", stored: location.crc, computed },
                 });
             }
-            failed = Some(home);
+            failed = Some(location);
         }
     }
 
@@ -254,7 +254,7 @@ impl Store {
             self.read_slot(u64::from(block) * u64::from(slots) + u64::from(at), &mut buffer)?;
             let ours = |header: &BatchHeader| {
                 let fits = usize::from(at) + 1 + header.slots.len() <= usize::from(slots);
-                (header.pool, header.controller) == (self.pool_mark(), self.identity.controller)
+                (header.pool, header.controller) == (self.uuid_prefix(), self.identity.controller)
                     && (header.block, header.index, header.block_sequence) == (block, at, sequence)
                     && fits
             };

@@ -11,19 +11,19 @@
 //! Lock order: log, then (the cache, in between), then tables. No device transfer takes place under the tables' lock.
 
 mod append;
+mod block_summaries;
 mod check;
 mod checkpoint;
+mod checksum_sites;
 mod create;
-mod durable;
+mod durability;
 mod fetch;
 mod lines;
 mod log_end;
-mod ops;
+mod pages_and_epochs;
 mod reclaim;
 mod recover;
-mod sites;
 mod space;
-mod summary;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -41,13 +41,13 @@ use crate::lock::lock;
 use crate::stats::Counters;
 
 pub(crate) use append::{Commit, Stream, WriteItem};
+use block_summaries::BlockSummaries;
 pub use check::{DamagedSegment, Report};
+pub use checksum_sites::{ChecksumKind, ChecksumSite};
 pub(crate) use create::{Identity, Sizing};
-pub(crate) use fetch::{Fetched, Place};
-pub(crate) use lines::{Mark, RingRoot};
+pub(crate) use fetch::{Fetched, SlotLocation};
+pub(crate) use lines::{RecordPosition, RingRoot};
 pub(crate) use recover::Recovery;
-pub use sites::{Kind, Site};
-use summary::Summaries;
 
 /// Bytes in a table chunk: 256 entries of 16 bytes.
 pub(crate) const CHUNK_BYTES: usize = 4096;
@@ -60,7 +60,7 @@ pub(crate) struct Store {
     tables: Mutex<Tables>,
     log: Mutex<Log>,
     lines: lines::Lines,
-    flushes: durable::Flushes,
+    flushes: durability::FlushTracker,
     /// The reason why the store has stopped, if it has.
     stopped: OnceLock<String>,
     /// Slots that can still be filled with new segments; see `space.rs`.
@@ -72,8 +72,8 @@ pub(crate) struct Store {
 struct Tables {
     volume: Volume,
     /// Location of each table chunk on flash, by chunk number.
-    directory: Vec<Option<Home>>,
-    summaries: Summaries,
+    directory: Vec<Option<ChunkLocation>>,
+    summaries: BlockSummaries,
     /// Temporary pages, which are freed when the pool closes or is next opened.
     temporary: BTreeSet<u32>,
     /// Slots of the root record.
@@ -82,7 +82,7 @@ struct Tables {
 
 /// Slot and checksum of a table chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Home {
+pub(crate) struct ChunkLocation {
     pub(crate) slot: u64,
     pub(crate) crc: u32,
 }
@@ -111,7 +111,7 @@ pub(crate) struct Log {
     /// once), so the live segments in these blocks must be rewritten.
     suspect: BTreeSet<u32>,
     /// Blocks with damaged segments. They are not reclaimed, so that no data is discarded.
-    stuck: BTreeSet<u32>,
+    damaged_blocks: BTreeSet<u32>,
     /// Bytes of log since the last checkpoint.
     since_checkpoint: u64,
     /// Number of the last commit's batch.
@@ -119,7 +119,7 @@ pub(crate) struct Log {
     /// Number of the newest batch at the last call of [`Store::confirm_commit`].
     idle_since: u64,
     /// Damaged slots that recovery has rebuilt.
-    mended: Vec<recover::MendedSlot>,
+    repaired: Vec<recover::RepairedSlot>,
     /// Positions in the line log's ring between which recovery has given up damaged records.
     lost_lines: Option<(u64, u64)>,
     generation: u64,
@@ -140,7 +140,7 @@ pub(crate) struct Head {
 
 impl Log {
     /// Marks the log as broken: it may not match the tables, and only a checkpoint can go on from it.
-    pub(crate) fn doubt(&mut self) {
+    pub(crate) fn mark_broken(&mut self) {
         self.broken = true;
     }
 }
@@ -228,20 +228,20 @@ impl Store {
         tables.volume.memory_bytes()
             + self.lines.memory_bytes()
             + tables.summaries.memory_bytes()
-            + tables.directory.capacity() * size_of::<Option<Home>>()
+            + tables.directory.capacity() * size_of::<Option<ChunkLocation>>()
             + buffers
     }
 
-    fn chunk_home(&self, chunk: ChunkId) -> Option<Home> {
+    fn chunk_location(&self, chunk: ChunkId) -> Option<ChunkLocation> {
         self.lock_tables().directory.get(chunk.0 as usize).copied().flatten()
     }
 
     /// Returns the first half of the pool's uuid, which every batch carries.
-    fn pool_mark(&self) -> u64 {
-        mark(self.identity.uuid)
+    fn uuid_prefix(&self) -> u64 {
+        uuid_prefix(self.identity.uuid)
     }
 }
 
-fn mark(uuid: Uuid) -> u64 {
+fn uuid_prefix(uuid: Uuid) -> u64 {
     uuid.as_u64_pair().0
 }

@@ -17,7 +17,7 @@ const WEAR_SPREAD: u32 = 256;
 /// Live segments at most this many slots apart are read in one transfer, with the dead segments between them.
 const READ_GAP: u16 = 4;
 
-struct Mover {
+struct SegmentToMove {
     item: WriteItem,
     slot: u64,
     index: u16,
@@ -38,7 +38,7 @@ impl Store {
             Err(
                 PoolError::Damaged { .. } | PoolError::DamagedPool { .. } | PoolError::Inconsistent { .. },
             ) => {
-                log.stuck.insert(victim.0);
+                log.damaged_blocks.insert(victim.0);
             }
             Err(error) => return Err(error),
         }
@@ -50,22 +50,22 @@ impl Store {
         if !self.lock_tables().summaries.knows(victim.0) {
             self.load_summary(victim.0)?;
         }
-        let movers = self.live_in(victim)?;
+        let segments_to_move = self.live_in(victim)?;
         let live = usize::from(self.lock_tables().volume.blocks().info(victim).live);
-        if movers.len() != live {
-            return Err(self.records_missing(victim.0, movers.len(), live));
+        if segments_to_move.len() != live {
+            return Err(self.records_missing(victim.0, segments_to_move.len(), live));
         }
         let mut data = AlignedBuf::zeroed(self.geometry.block_bytes() as usize);
-        self.read_movers(victim, &movers, &mut data)?;
+        self.read_segments(victim, &segments_to_move, &mut data)?;
         let segment = self.geometry.segment_bytes();
-        let items: Vec<WriteItem> = movers.iter().map(|m| m.item).collect();
+        let items: Vec<WriteItem> = segments_to_move.iter().map(|m| m.item).collect();
         self.append(
             log,
             Stream::Reclaim,
             &items,
             &mut |wanted, buffers| {
                 for (&item, buffer) in wanted.iter().zip(buffers) {
-                    let at = usize::from(movers[item].index) * segment;
+                    let at = usize::from(segments_to_move[item].index) * segment;
                     buffer.copy_from_slice(&data[at..at + segment]);
                 }
             },
@@ -77,14 +77,14 @@ impl Store {
         let tables = self.lock_tables();
         let blocks = tables.volume.blocks();
         let most = worth_moving(&self.geometry);
-        let mut eligible = |block: BlockId| blocks.info(block).live <= most && !log.stuck.contains(&block.0);
+        let mut eligible = |block: BlockId| blocks.info(block).live <= most && !log.damaged_blocks.contains(&block.0);
         CostBenefit.pick(blocks, log.block_sequence, &mut eligible)
     }
 
     /// Empties the least used block if other blocks have been used much more often.
     pub(super) fn level_wear(&self, log: &mut Log) -> Result<bool> {
         let worn = self.lock_tables().volume.blocks().wear_victim(WEAR_SPREAD);
-        match worn.filter(|block| !log.stuck.contains(&block.0)) {
+        match worn.filter(|block| !log.damaged_blocks.contains(&block.0)) {
             Some(block) if self.can_move(log)? => self.reclaim(log, block),
             _ => Ok(false),
         }
@@ -110,10 +110,10 @@ impl Store {
     }
 
     /// Returns the live segments of a block, by page and segment.
-    fn live_in(&self, block: BlockId) -> Result<Vec<Mover>> {
+    fn live_in(&self, block: BlockId) -> Result<Vec<SegmentToMove>> {
         let records = self.lock_tables().summaries.records(block.0);
         let first = u64::from(block.0) * u64::from(self.geometry.slots_per_block);
-        let mut movers = Vec::new();
+        let mut segments_to_move = Vec::new();
         for (index, record) in records {
             if record.kind == SlotKind::Pad {
                 continue;
@@ -124,25 +124,25 @@ impl Store {
             let stamp = self.with_tables(|t| t.volume.is_live(page, segment, deepram_core::Slot(slot)))?;
             if let Some(stamp) = stamp {
                 let item = WriteItem { page, segment, stamp: stamp.0, moved: true };
-                movers.push(Mover { item, slot, index, crc });
+                segments_to_move.push(SegmentToMove { item, slot, index, crc });
             }
         }
-        movers.sort_by_key(|m| (m.item.page, m.item.stamp, m.item.segment));
-        Ok(movers)
+        segments_to_move.sort_by_key(|m| (m.item.page, m.item.stamp, m.item.segment));
+        Ok(segments_to_move)
     }
 
     /// Reads the segments to be moved into `data`.
-    fn read_movers(&self, block: BlockId, movers: &[Mover], data: &mut [u8]) -> Result<()> {
+    fn read_segments(&self, block: BlockId, segments_to_move: &[SegmentToMove], data: &mut [u8]) -> Result<()> {
         let segment = self.geometry.segment_bytes();
         let first = u64::from(block.0) * u64::from(self.geometry.slots_per_block);
-        let mut indices: Vec<u16> = movers.iter().map(|m| m.index).collect();
+        let mut indices: Vec<u16> = segments_to_move.iter().map(|m| m.index).collect();
         indices.sort_unstable();
         for run in indices.chunk_by(|a, b| b - a <= READ_GAP) {
             let (start, end) = (run[0], run[run.len() - 1] + 1);
             let target = &mut data[usize::from(start) * segment..usize::from(end) * segment];
             self.read_slot(first + u64::from(start), target)?;
         }
-        for mover in movers {
+        for mover in segments_to_move {
             let at = usize::from(mover.index) * segment;
             let bytes = &mut data[at..at + segment];
             if crc32c(bytes) != mover.crc {

@@ -34,7 +34,7 @@ pub(crate) struct Recovery {
     /// A durable batch that cannot be read although the log goes on after it.
     pub(super) damage: Option<LogDamage>,
     /// Slots to be rewritten before any other write: recovery has rebuilt a sector, or a copy of a header.
-    pub(super) mended: Vec<MendedSlot>,
+    pub(super) repaired: Vec<RepairedSlot>,
     counters: Arc<Counters>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct LogDamage {
 }
 
 /// A slot whose bytes on the device differ from those that were written.
-pub(crate) struct MendedSlot {
+pub(crate) struct RepairedSlot {
     /// Number of the batch to which the slot belongs.
     pub(crate) batch: u64,
     pub(crate) slot: u64,
@@ -72,9 +72,9 @@ impl Recovery {
             device: device.name(),
             what: format!("the root record: {what}"),
         })?;
-        let (batches, mended) = (Vec::new(), Vec::new());
+        let (batches, repaired) = (Vec::new(), Vec::new());
         let mut recovery =
-            Self { device, header, root, batches, last_seq: 0, damage: None, mended, counters };
+            Self { device, header, root, batches, last_seq: 0, damage: None, repaired, counters };
         recovery.read_log(other_damaged)?;
         Ok(recovery)
     }
@@ -181,11 +181,11 @@ impl Recovery {
         {
             let total = u64::from(geometry.blocks) * u64::from(geometry.slots_per_block);
             let mut tables = store.lock_tables();
-            for &(chunk, home) in &self.root.directory {
-                if home.slot >= total {
+            for &(chunk, location) in &self.root.directory {
+                if location.slot >= total {
                     return Err(wrong(format!("table chunk {} lies beyond the device", chunk.0)));
                 }
-                tables.directory[chunk.0 as usize] = Some(home);
+                tables.directory[chunk.0 as usize] = Some(location);
             }
             let pages = geometry.pages;
             tables.temporary.extend(self.root.temporary.iter().copied().filter(|&page| page < pages));
@@ -219,7 +219,7 @@ impl Recovery {
         if let Some(ring) = self.root.ring {
             store.recover_lines(&mut log, ring, salvage)?;
         }
-        log.mended = self.mended;
+        log.repaired = self.repaired;
         drop(log);
         {
             let mut tables = store.lock_tables();
@@ -370,7 +370,7 @@ impl Store {
     /// Prepares a recovered controller for writing. From here on the device changes.
     pub(crate) fn resume(&self) -> Result<()> {
         let mut log = self.lock_log();
-        self.write_mended(&mut log)?;
+        self.rewrite_repaired(&mut log)?;
         self.erase_lost_lines(&mut log)?;
         log.incarnation = log.incarnation.wrapping_add(1);
         log.block_sequence = u64::from(log.incarnation) << 32;

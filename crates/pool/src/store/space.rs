@@ -14,13 +14,13 @@ use crate::format::batch::Meta;
 use crate::format::header::Geometry;
 
 /// Blocks that the two streams keep open: the one being filled and the next one, for each.
-const HEADS: u32 = 4;
+const HEAD_BLOCKS: u32 = 4;
 /// Blocks that moving the segments of one block may take.
-const MOVE: u32 = 2;
+const MOVE_BLOCKS: u32 = 2;
 /// A block is not reclaimed if less than one part in this many is dead: headers and gaps would take what that gains.
 const LEAST_GAIN: u64 = 8;
 /// Number of reclaimed blocks without one more free block, after which no space can be gained.
-const PATIENCE: u32 = 24;
+const MAX_FUTILE_RECLAIMS: u32 = 24;
 /// Bytes of log after which a checkpoint is due; this bounds the log that an opening after a crash replays.
 const CHECKPOINT_BYTES: u64 = 256 << 20;
 /// Pages pruned before the log is released to other threads.
@@ -48,7 +48,7 @@ pub(super) fn segments_per_block(geometry: &Geometry) -> u64 {
 /// Returns the blocks that always stay free, so that a block can be emptied and a checkpoint written; without these
 /// two operations no block could become free.
 fn reserve(geometry: &Geometry) -> u32 {
-    table_blocks(geometry).div_ceil(2) + MOVE
+    table_blocks(geometry).div_ceil(2) + MOVE_BLOCKS
 }
 
 /// Returns the largest number of live slots with which reclaiming a block gains space.
@@ -60,7 +60,7 @@ pub(super) fn worth_moving(geometry: &Geometry) -> u16 {
 /// too full to be reclaimed, the remaining blocks suffice for writing.
 pub(crate) fn capacity(geometry: &Geometry) -> u64 {
     let slots = u64::from(geometry.slots_per_block);
-    let kept = table_blocks(geometry) + HEADS + reserve(geometry) + MOVE;
+    let kept = table_blocks(geometry) + HEAD_BLOCKS + reserve(geometry) + MOVE_BLOCKS;
     u64::from(geometry.blocks.saturating_sub(kept))
         * segments_per_block(geometry).min(slots - slots / LEAST_GAIN - 1)
 }
@@ -90,10 +90,10 @@ impl Store {
     }
 
     /// Gives up old tokens, oldest first, until `segments` more fit or only the last token is left.
-    pub(crate) fn relieve(&self, log: &mut Log, segments: u64) -> Result<()> {
+    pub(crate) fn drop_old_tokens(&self, log: &mut Log, segments: u64) -> Result<()> {
         while self.admit(segments).is_err() {
             let Some(oldest) = self.droppable() else { break };
-            self.drop_token(log, oldest)?;
+            self.give_up_token(log, oldest)?;
             while self.prune(PRUNE_STEP)? {}
             self.update_room();
         }
@@ -104,6 +104,12 @@ impl Store {
         let tables = self.lock_tables();
         let tokens = tables.volume.tokens();
         (tokens.len() > 1).then(|| tokens[0].epoch)
+    }
+
+    /// Gives a token up because space is short.
+    fn give_up_token(&self, log: &mut Log, token: Epoch) -> Result<()> {
+        tracing::info!(device = self.device.name(), token = token.0, "a token was given up because space is short");
+        self.drop_token(log, token)
     }
 
     /// Gives a token up; the next batch records it in the log.
@@ -119,17 +125,17 @@ impl Store {
     }
 
     /// Makes sure that `segments` can be appended: free blocks, table entries, and room in headers.
-    pub(super) fn ready(&self, log: &mut Log, stream: Stream, segments: usize) -> Result<()> {
+    pub(super) fn prepare_append(&self, log: &mut Log, stream: Stream, segments: usize) -> Result<()> {
         if stream == Stream::Reclaim {
             // Reclamation uses the reserve: a request for more space would call reclamation again.
             return self.spill_pending(log, stream);
         }
         let blocks = self.blocks_for(segments as u64);
-        self.make_free(log, blocks, true)?;
+        self.reclaim_until_free(log, blocks, true)?;
         // Coalescing fills blocks, and reclamation takes table entries: they alternate until both needs are met.
         while !self.has_entries(segments) {
             self.make_entries(log, segments)?;
-            self.make_free(log, blocks, true)?;
+            self.reclaim_until_free(log, blocks, true)?;
         }
         if log.broken && log.pending.len() > 64 {
             self.checkpoint(log)?;
@@ -139,12 +145,12 @@ impl Store {
 
     /// Makes sure that this many blocks are free beyond those that writing needs.
     pub(super) fn make_blocks_free(&self, log: &mut Log, blocks: u32) -> Result<()> {
-        self.make_free(log, self.blocks_for(0) + blocks, true)
+        self.reclaim_until_free(log, self.blocks_for(0) + blocks, true)
     }
 
     /// Compacts the half-filled blocks that earlier openings left, as far as possible.
     pub(super) fn recover_space(&self, log: &mut Log) -> Result<()> {
-        match self.make_free(log, self.blocks_for(0), false) {
+        match self.reclaim_until_free(log, self.blocks_for(0), false) {
             Err(PoolError::NoSpace { .. }) => Ok(()),
             result => result,
         }
@@ -163,7 +169,7 @@ impl Store {
     /// Returns the number of blocks that must be free before `segments` are appended.
     fn blocks_for(&self, segments: u64) -> u32 {
         // The blocks being filled may be full, and each block may start with a gap.
-        segments.div_ceil(segments_per_block(&self.geometry)) as u32 + MOVE + reserve(&self.geometry)
+        segments.div_ceil(segments_per_block(&self.geometry)) as u32 + MOVE_BLOCKS + reserve(&self.geometry)
     }
 
     fn free_and_dead(&self) -> (u32, u32) {
@@ -173,7 +179,7 @@ impl Store {
     }
 
     /// Reclaims until `blocks` are free; if necessary, and if `give_up` is true, gives up old tokens.
-    fn make_free(&self, log: &mut Log, blocks: u32, give_up: bool) -> Result<()> {
+    fn reclaim_until_free(&self, log: &mut Log, blocks: u32, give_up: bool) -> Result<()> {
         let (mut best, mut tries) = (0, 0);
         loop {
             let (free, dead) = self.free_and_dead();
@@ -192,10 +198,10 @@ impl Store {
                 (best, tries) = (free + dead, 0);
             }
             tries += 1;
-            if tries <= PATIENCE && free >= MOVE && self.reclaim_one(log)? {
+            if tries <= MAX_FUTILE_RECLAIMS && free >= MOVE_BLOCKS && self.reclaim_one(log)? {
                 continue;
             }
-            if dead > 0 && tries <= PATIENCE {
+            if dead > 0 && tries <= MAX_FUTILE_RECLAIMS {
                 self.checkpoint(log)?;
                 continue;
             }
@@ -204,7 +210,7 @@ impl Store {
                 let segment = self.geometry.block_bytes();
                 return Err(self.no_space(u64::from(blocks) * segment, u64::from(free) * segment));
             };
-            self.drop_token(log, oldest)?;
+            self.give_up_token(log, oldest)?;
             while self.prune(PRUNE_STEP)? {}
             self.update_room();
             tries = 0;
@@ -230,23 +236,23 @@ impl Store {
             let source = deepram_core::VolumeError::TableFull { needed: segments as u32, limit };
             return Err(self.volume_error(source));
         };
-        self.drop_token(log, oldest)?;
+        self.give_up_token(log, oldest)?;
         while self.prune(PRUNE_STEP)? {}
         Ok(())
     }
 
     /// Does background maintenance: expired tokens, pruning, checkpoints, and reclamation ahead of need. Returns
     /// whether more work is waiting.
-    pub(crate) fn tend(&self) -> bool {
+    pub(crate) fn maintain(&self) -> bool {
         // As below, an error is returned to the thread that waits for these lines.
-        let _ = self.push_lines();
+        let _ = self.flush_lines();
         // Another thread holds the log for an operation that a caller waits for.
         let Ok(mut log) = self.log.try_lock() else { return false };
         // The same error occurs again in the operation that needs this work; no caller has asked for it yet.
-        self.tend_with(&mut log).unwrap_or(false)
+        self.maintain_with(&mut log).unwrap_or(false)
     }
 
-    fn tend_with(&self, log: &mut Log) -> Result<bool> {
+    fn maintain_with(&self, log: &mut Log) -> Result<bool> {
         let expired = self.lock_tables().volume.expired();
         if let Some(token) = expired {
             self.drop_token(log, token)?;

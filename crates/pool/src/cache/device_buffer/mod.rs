@@ -40,18 +40,18 @@ const INTERVAL_BITS: u8 = 2;
 const LEAST_SLOTS: usize = 2;
 
 /// Largest number of trigger segments: one for each sequence of misses that is followed.
-const MOST_KEPT: usize = 16;
+const MAX_TRIGGERS: usize = 16;
 /// A small buffer gives its memory back after it was unused for at least this many frame requests.
 const LEAST_IDLE: usize = 1024;
 
 /// A device read in flight.
-pub(super) struct Cold {
+pub(super) struct ColdRead {
     index: Index,
     ticket: usize,
     generation: u64,
 }
 
-impl Cold {
+impl ColdRead {
     /// Returns the segment that is read.
     fn index(&self) -> Index {
         self.index
@@ -76,7 +76,7 @@ pub(super) struct DeviceBuffer {
     /// `None`: segments are not promoted.
     threshold: Option<Threshold>,
     /// Trigger segments of readahead windows, oldest first; they are not in `rrip`.
-    kept: Vec<(Index, Slot)>,
+    triggers: Vec<(Index, Slot)>,
     tickets: Vec<Ticket>,
     /// Frame requests since the last load by call.
     unused: usize,
@@ -100,7 +100,7 @@ impl DeviceBuffer {
             slots: Slots::new(slots, segment)?,
             most: slots,
             threshold: options.promotion.map(Threshold::new),
-            kept: Vec::new(),
+            triggers: Vec::new(),
             tickets: Vec::new(),
             unused: 0,
             hand: 0,
@@ -144,7 +144,7 @@ impl DeviceBuffer {
 
     /// Counts one use of a segment. Returns whether the segment is to be promoted, which happens only if `may` is
     /// true.
-    fn used(&mut self, frame: usize, may: bool) -> bool {
+    fn count_use(&mut self, frame: usize, may: bool) -> bool {
         match (&mut self.threshold, self.rrip.count_mut(frame)) {
             (Some(threshold), Some(count)) => threshold.update(count, may),
             _ => false,
@@ -161,13 +161,13 @@ impl DeviceBuffer {
 
     /// Removes a segment that is about to become resident, and marks device reads of it as stale. The returned slot
     /// still holds the segment's bytes.
-    pub(super) fn spoil(&mut self, index: Index) -> Option<Slot> {
+    pub(super) fn take_for_fill(&mut self, index: Index) -> Option<Slot> {
         for ticket in &mut self.tickets {
             if matches!(ticket, Ticket::Reading(read) if *read == index) {
                 *ticket = Ticket::Stale;
             }
         }
-        if let Some(slot) = self.take_kept(index) {
+        if let Some(slot) = self.take_trigger(index) {
             return Some(slot);
         }
         let frame = self.rrip.find(index)?;
@@ -176,47 +176,47 @@ impl DeviceBuffer {
 
     /// Returns whether the buffer holds the segment.
     pub(super) fn holds(&self, index: Index) -> bool {
-        self.rrip.find(index).is_some() || self.kept.iter().any(|(kept, _)| *kept == index)
+        self.rrip.find(index).is_some() || self.triggers.iter().any(|(kept, _)| *kept == index)
     }
 
     /// Keeps a trigger segment until it is used or displaced by newer triggers. The caller has a free frame for it.
-    pub(super) fn keep(&mut self, index: Index, bytes: &[u8]) {
-        if self.kept.len() == MOST_KEPT {
-            let (_, slot) = self.kept.remove(0);
+    pub(super) fn keep_trigger(&mut self, index: Index, bytes: &[u8]) {
+        if self.triggers.len() == MAX_TRIGGERS {
+            let (_, slot) = self.triggers.remove(0);
             self.slots.give_back(slot);
         }
         let Some(mut slot) = self.slots.spare().or_else(|| self.slots.grow()) else { return };
         slot.bytes_mut().copy_from_slice(bytes);
-        self.kept.push((index, slot));
+        self.triggers.push((index, slot));
     }
 
-    fn take_kept(&mut self, index: Index) -> Option<Slot> {
-        let at = self.kept.iter().position(|(kept, _)| *kept == index)?;
-        Some(self.kept.remove(at).1)
+    fn take_trigger(&mut self, index: Index) -> Option<Slot> {
+        let at = self.triggers.iter().position(|(kept, _)| *kept == index)?;
+        Some(self.triggers.remove(at).1)
     }
 
     /// Turns a trigger into an ordinary segment of the buffer, because a load by call wants it.
-    fn unkeep(&mut self, index: Index) {
-        if let Some(slot) = self.take_kept(index) {
+    fn admit_trigger(&mut self, index: Index) {
+        if let Some(slot) = self.take_trigger(index) {
             self.admit(index, slot);
         }
     }
 
     /// Removes a segment whose contents have changed. The cache's generation makes device reads of it stale.
-    pub(super) fn forget(&mut self, index: Index) {
+    pub(super) fn invalidate(&mut self, index: Index) {
         let buffered = self.rrip.find(index).and_then(|frame| self.remove(frame));
-        if let Some(slot) = buffered.or_else(|| self.take_kept(index)) {
+        if let Some(slot) = buffered.or_else(|| self.take_trigger(index)) {
             self.slots.give_back(slot);
         }
     }
 
     /// Takes back the slot from [`DeviceBuffer::take_for_fill`].
-    pub(super) fn recycle(&mut self, slot: Slot) {
+    pub(super) fn return_slot(&mut self, slot: Slot) {
         self.slots.give_back(slot);
     }
 
     /// Takes the slot of another segment, preferably one of the same set.
-    fn steal(&mut self, index: Index) -> Option<Slot> {
+    fn evict_for(&mut self, index: Index) -> Option<Slot> {
         if self.rrip.is_empty() {
             return None;
         }
@@ -234,34 +234,34 @@ impl DeviceBuffer {
     /// requests as the buffer has frames. Returns the number of slots given back.
     pub(super) fn shed_idle(&mut self, n: usize) -> usize {
         self.unused += n;
-        if self.unused <= self.held().max(LEAST_IDLE) || self.held() == self.kept.len() {
+        if self.unused <= self.held().max(LEAST_IDLE) || self.held() == self.triggers.len() {
             0
         } else {
-            let n = n.min(self.held() - self.kept.len());
+            let n = n.min(self.held() - self.triggers.len());
             (0..n).take_while(|_| self.shed()).count()
         }
     }
 
     /// Gives the memory of one unused slot back; false if there is none.
     pub(super) fn shed(&mut self) -> bool {
-        let slot = self.slots.spare().or_else(|| self.steal(self.hand as Index));
-        let slot = slot.or_else(|| self.kept.pop().map(|(_, slot)| slot));
+        let slot = self.slots.spare().or_else(|| self.evict_for(self.hand as Index));
+        let slot = slot.or_else(|| self.triggers.pop().map(|(_, slot)| slot));
         slot.is_some_and(|slot| self.slots.shed(slot))
     }
 
     /// Begins a read.
-    fn begin(&mut self, index: Index, generation: u64) -> Cold {
+    fn begin(&mut self, index: Index, generation: u64) -> ColdRead {
         let free = self.tickets.iter().position(|ticket| matches!(ticket, Ticket::Free));
         let ticket = free.unwrap_or_else(|| {
             self.tickets.push(Ticket::Free);
             self.tickets.len() - 1
         });
         self.tickets[ticket] = Ticket::Reading(index);
-        Cold { index, ticket, generation }
+        ColdRead { index, ticket, generation }
     }
 
     /// Ends a read; returns whether its result is current.
-    fn end(&mut self, cold: &Cold, generation: u64) -> bool {
+    fn end(&mut self, cold: &ColdRead, generation: u64) -> bool {
         let ticket = std::mem::replace(&mut self.tickets[cold.ticket], Ticket::Free);
         matches!(ticket, Ticket::Reading(_)) && cold.generation == generation
     }

@@ -17,9 +17,9 @@
 //!
 //! Lock order: `order`, then `ring`, then the log, the cache, `queue`.
 
-mod gather;
-mod images;
+mod compaction;
 mod ring;
+mod shadow_copies;
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -33,10 +33,10 @@ use crate::error::PoolError;
 use crate::format::line::{self, LINE};
 use crate::lock::lock;
 use crate::stats::add;
-pub(super) use gather::{ring_blocks, ring_bytes_for};
-use images::Images;
+pub(super) use compaction::{ring_blocks, ring_bytes_for};
 use ring::Ring;
-pub(crate) use ring::{Mark, RingRoot};
+pub(crate) use ring::{RecordPosition, RingRoot};
+use shadow_copies::ShadowCopies;
 
 /// Largest size of a record, in bytes.
 const RECORD_BYTES: usize = 128 << 10;
@@ -44,17 +44,17 @@ const RECORD_BYTES: usize = 128 << 10;
 const CHUNK_LINES: usize = 512;
 /// Longest time that a write waits for more lines. It also waits no longer than a part of the duration of the last
 /// write.
-const COMPANY: Duration = Duration::from_micros(50);
-const COMPANY_SHARE: u32 = 3;
+const FOLLOWER_WAIT: Duration = Duration::from_micros(50);
+const FOLLOWER_WAIT_SHARE: u32 = 3;
 /// Longest time that a thread spins on another thread's write before it sleeps.
-const WATCH: Duration = Duration::from_micros(500);
+const SPIN_LIMIT: Duration = Duration::from_micros(500);
 
 /// Longest sleep before the thread checks again that another thread is still writing.
-const PATIENCE: Duration = Duration::from_millis(200);
+const WRITER_CHECK_PERIOD: Duration = Duration::from_millis(200);
 
 /// The line log of a controller.
 pub(crate) struct Lines {
-    order: Mutex<Order>,
+    order: Mutex<AddState>,
     queue: Mutex<Queue>,
     /// Notified when a group became durable or could not be written.
     changed: Condvar,
@@ -66,24 +66,24 @@ pub(crate) struct Lines {
     closed: AtomicBool,
     /// The device may describe another line log than this one, or none: a checkpoint is needed before the next
     /// record.
-    doubted: AtomicBool,
+    needs_checkpoint: AtomicBool,
     /// Groups up to this one are durable. Written under the queue's lock, as `writer_active`; polled without it.
     durable: AtomicU64,
     /// A thread is writing a group, or is about to.
-    led: AtomicBool,
+    writer_active: AtomicBool,
 }
 
 /// Copies lines, from the given number on; may use a buffer of one segment.
-pub(crate) type Copy<'a> = &'a mut dyn FnMut(u64, &mut [u8], &mut [u8]) -> Result<()>;
+pub(crate) type CopyLines<'a> = &'a mut dyn FnMut(u64, &mut [u8], &mut [u8]) -> Result<()>;
 
 /// State of the threads that add lines.
 #[derive(Default)]
-struct Order {
+struct AddState {
     /// Buffer into which lines are copied before they are added to a group.
     copies: Vec<u8>,
     /// Buffer of one segment, which copying may need.
     segment: Option<AlignedBuf>,
-    images: Images,
+    shadow_copies: ShadowCopies,
     /// Number of cuts when the shadow copies were started.
     cuts: u64,
 }
@@ -98,7 +98,7 @@ struct Queue {
     /// A cut came after the group's lines: no more lines may join it.
     sealed: bool,
     /// A group whose write failed: it is tried again before any other.
-    failed: Option<Full>,
+    failed: Option<PendingGroup>,
     spare: Option<AlignedBuf>,
     /// Threads that wait for the open group, and threads that wait for the group being written.
     waiting: usize,
@@ -111,7 +111,7 @@ struct Queue {
 }
 
 /// A group that is being written.
-struct Full {
+struct PendingGroup {
     buffer: AlignedBuf,
     lines: usize,
     group: u64,
@@ -120,7 +120,7 @@ struct Full {
 impl Default for Lines {
     fn default() -> Self {
         Self {
-            order: Mutex::new(Order::default()),
+            order: Mutex::new(AddState::default()),
             queue: Mutex::new(Queue {
                 open: None,
                 lines: 0,
@@ -138,9 +138,9 @@ impl Default for Lines {
             ring: Mutex::new(None),
             retired: AtomicU64::new(0),
             closed: AtomicBool::new(false),
-            doubted: AtomicBool::new(false),
+            needs_checkpoint: AtomicBool::new(false),
             durable: AtomicU64::new(0),
-            led: AtomicBool::new(false),
+            writer_active: AtomicBool::new(false),
         }
     }
 }
@@ -164,7 +164,7 @@ impl Lines {
     }
 
     fn is_led(&self) -> bool {
-        self.led.load(Acquire)
+        self.writer_active.load(Acquire)
     }
 
     /// Records that a replayed commit covers the groups up to this one.
@@ -177,7 +177,7 @@ impl Lines {
         let queue = self.queue();
         let used = self.is_led() || queue.open.is_some() || queue.spare.is_some();
         // One buffer that is being filled, one that is being written; copies and shadow copies.
-        if used { 2 * RECORD_BYTES + CHUNK_LINES * LINE + images::MOST_BYTES } else { 0 }
+        if used { 2 * RECORD_BYTES + CHUNK_LINES * LINE + shadow_copies::MAX_BYTES } else { 0 }
     }
 }
 
@@ -207,13 +207,13 @@ impl Queue {
     }
 
     /// Takes the next group to be written.
-    fn take(&mut self) -> Option<Full> {
+    fn take(&mut self) -> Option<PendingGroup> {
         if self.failed.is_some() || self.lines == 0 {
             return self.failed.take();
         }
         let spare = self.spare.take();
         let buffer = std::mem::replace(&mut self.open, spare)?;
-        let full = Full { buffer, lines: self.lines, group: self.group };
+        let full = PendingGroup { buffer, lines: self.lines, group: self.group };
         self.group += 1;
         (self.lines, self.sealed) = (0, false);
         self.under_way += std::mem::take(&mut self.waiting);
@@ -224,7 +224,7 @@ impl Queue {
 impl Store {
     /// Adds `count` lines from `first` on, which `copy` supplies, to the line log. Returns the number of the group
     /// after which all of them are durable.
-    pub(crate) fn add_lines(&self, first: u64, count: u64, copy: Copy<'_>) -> Result<u64> {
+    pub(crate) fn add_lines(&self, first: u64, count: u64, copy: CopyLines<'_>) -> Result<u64> {
         let mut order = lock(&self.lines.order);
         order.copies.resize(CHUNK_LINES * LINE, 0);
         let mut group = 0;
@@ -237,20 +237,20 @@ impl Store {
         Ok(group)
     }
 
-    fn add_chunk(&self, order: &mut Order, first: u64, count: usize, copy: Copy<'_>) -> Result<u64> {
-        let Order { copies, segment, images, cuts } = order;
+    fn add_chunk(&self, order: &mut AddState, first: u64, count: usize, copy: CopyLines<'_>) -> Result<u64> {
+        let AddState { copies, segment, shadow_copies, cuts } = order;
         let segment = segment.get_or_insert_with(|| AlignedBuf::zeroed(self.geometry.segment_bytes()));
         let copies = &mut copies[..count * LINE];
         loop {
             let now = self.lines.queue().cuts;
             if *cuts != now {
-                images.clear();
+                shadow_copies.clear();
                 *cuts = now;
             }
             copy(first, copies, segment)?;
             let changed = || {
                 let lines = (first..).zip(copies.chunks_exact(LINE));
-                lines.filter(|(line, bytes)| images.differs(*line, bytes))
+                lines.filter(|(line, bytes)| shadow_copies.may_differ(*line, bytes))
             };
             let needed = changed().count();
             let mut queue = self.lines.queue();
@@ -266,7 +266,7 @@ impl Store {
                 changed().for_each(|(line, bytes)| queue.add(line, bytes));
                 drop(queue);
                 let lines = (first..).zip(copies.chunks_exact(LINE));
-                lines.for_each(|(line, bytes)| images.note(line, bytes, count > 1));
+                lines.for_each(|(line, bytes)| shadow_copies.note(line, bytes, count > 1));
                 return Ok(group);
             }
             drop(queue);
@@ -289,14 +289,14 @@ impl Store {
             // The writing thread may have ended in a panic.
             self.ensure_sound()?;
             if lines.is_led() {
-                queue = self.watch_leader(queue, group);
+                queue = self.wait_for_writer(queue, group);
                 continue;
             }
-            lines.led.store(true, Release);
-            queue = self.await_company(queue);
+            lines.writer_active.store(true, Release);
+            queue = self.await_followers(queue);
             // No group is queued if this group was never begun, for example because it belongs to another pool.
             let Some(mut full) = queue.take() else {
-                lines.led.store(false, Release);
+                lines.writer_active.store(false, Release);
                 break;
             };
             drop(queue);
@@ -312,7 +312,7 @@ impl Store {
             } else {
                 queue.failed = Some(full);
             }
-            lines.led.store(false, Release);
+            lines.writer_active.store(false, Release);
             lines.changed.notify_all();
             written?;
         }
@@ -321,8 +321,8 @@ impl Store {
 
     /// Waits while another thread writes. It first spins: on many machines, above all virtual ones, waking a thread
     /// takes as long as writing a line.
-    fn watch_leader<'a>(&'a self, queue: MutexGuard<'a, Queue>, group: u64) -> MutexGuard<'a, Queue> {
-        let until = Instant::now() + (2 * queue.took).min(WATCH);
+    fn wait_for_writer<'a>(&'a self, queue: MutexGuard<'a, Queue>, group: u64) -> MutexGuard<'a, Queue> {
+        let until = Instant::now() + (2 * queue.took).min(SPIN_LIMIT);
         drop(queue);
         let lines = &self.lines;
         let is_waiting = || !lines.is_durable(group) && lines.is_led();
@@ -331,7 +331,7 @@ impl Store {
         }
         let queue = lines.queue();
         if is_waiting() {
-            let waited = lines.changed.wait_timeout(queue, PATIENCE);
+            let waited = lines.changed.wait_timeout(queue, WRITER_CHECK_PERIOD);
             return waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         queue
@@ -339,8 +339,8 @@ impl Store {
 
     /// Gives the threads that waited for the last group time to join this one, because a large write costs about as
     /// much as a small one. Waits at most for a part of the duration of a write.
-    fn await_company<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
-        let until = Instant::now() + (queue.took / COMPANY_SHARE).min(COMPANY);
+    fn await_followers<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
+        let until = Instant::now() + (queue.took / FOLLOWER_WAIT_SHARE).min(FOLLOWER_WAIT);
         while queue.waiting < queue.expected && queue.failed.is_none() && Instant::now() < until {
             drop(queue);
             std::thread::yield_now();
@@ -349,17 +349,17 @@ impl Store {
         queue
     }
 
-    fn write_lines(&self, full: &mut Full) -> Result<()> {
+    fn write_lines(&self, full: &mut PendingGroup) -> Result<()> {
         let mut ring = self.lines_ring()?;
         let Some(ring) = ring.as_mut() else {
             return Err(self.inconsistent("lines were persisted, but no line log exists".into()));
         };
         let bytes = self.record_len(full.lines);
-        if self.lines.doubted.load(Acquire) {
-            self.settle(&mut self.lock_log())?;
+        if self.lines.needs_checkpoint.load(Acquire) {
+            self.checkpoint_lines(&mut self.lock_log())?;
         }
         if !ring.has_room(bytes) {
-            self.gather(ring)?;
+            self.compact_ring(ring)?;
         }
         self.write_record(ring, &mut full.buffer, full.lines, full.group)?;
         add(&self.counters.lines_persisted, full.lines as u64);
@@ -382,8 +382,8 @@ impl Store {
 
     /// Requires a checkpoint before the next record: the device may hold a rollback that did not take place, or may
     /// not describe the ring in use.
-    pub(crate) fn doubt_lines(&self) {
-        self.lines.doubted.store(true, Release);
+    pub(crate) fn require_line_checkpoint(&self) {
+        self.lines.needs_checkpoint.store(true, Release);
     }
 
     /// Returns the size of a record of `lines` lines on this device, in bytes.
@@ -392,7 +392,7 @@ impl Store {
     }
 
     /// Returns whether this group is durable.
-    pub(crate) fn has_lines(&self, group: u64) -> bool {
+    pub(crate) fn is_group_durable(&self, group: u64) -> bool {
         self.lines.is_durable(group)
     }
 
@@ -403,7 +403,7 @@ impl Store {
     }
 
     /// Writes the lines for which no thread waits.
-    pub(super) fn push_lines(&self) -> Result<()> {
+    pub(super) fn flush_lines(&self) -> Result<()> {
         let queue = self.lines.queue();
         let (waiting, group) = (queue.lines > 0, queue.group);
         drop(queue);
@@ -479,7 +479,7 @@ mod tests {
         assert_eq!((add(), add()), (1, 1));
         assert_eq!(store.cut_lines(), 1);
         // This group is written first, because no more lines may join it.
-        assert_eq!((add(), store.has_lines(1)), (2, true));
-        assert_eq!((store.cut_lines(), store.has_lines(2)), (2, false));
+        assert_eq!((add(), store.is_group_durable(1)), (2, true));
+        assert_eq!((store.cut_lines(), store.is_group_durable(2)), (2, false));
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::super::{Kind, Report, Result, Site, Store};
+use super::super::{ChecksumKind, Report, Result, ChecksumSite, Store};
 use deepram_core::ftl::State;
 use deepram_core::{BlockId, Bytes, Epoch};
 
@@ -19,11 +19,11 @@ use crate::format::line::{self, LineHeader, LineSector};
 use crate::stats::add;
 
 /// Remembered positions in each block: the granularity at which the beginning of the log can move.
-const MARKS: u64 = 16;
+const POSITIONS_PER_BLOCK: u64 = 16;
 
 /// Number and position of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Mark {
+pub(crate) struct RecordPosition {
     pub(crate) number: u64,
     pub(crate) at: u64,
 }
@@ -33,7 +33,7 @@ pub(crate) struct Mark {
 pub(crate) struct RingRoot {
     pub(crate) blocks: Vec<u32>,
     /// The first record that may be needed.
-    pub(crate) start: Mark,
+    pub(crate) start: RecordPosition,
     /// The last commit covers the groups up to this one.
     pub(crate) retired: u64,
     /// Records below this number were durable when this description was written.
@@ -54,13 +54,13 @@ pub(super) struct Ring {
     /// Group of the last record.
     pub(super) group: u64,
     /// Records before this position are not needed.
-    start: Mark,
+    start: RecordPosition,
     /// Some of the later records, in order, with their groups.
-    marks: VecDeque<(Mark, u64)>,
+    positions: VecDeque<(RecordPosition, u64)>,
 }
 
 impl Ring {
-    fn new(store: &Store, blocks: Vec<u32>, start: Mark) -> Self {
+    fn new(store: &Store, blocks: Vec<u32>, start: RecordPosition) -> Self {
         Self {
             blocks,
             per_block: store.geometry.block_bytes() / SECTOR as u64,
@@ -69,7 +69,7 @@ impl Ring {
             next: start.number,
             group: 0,
             start,
-            marks: VecDeque::new(),
+            positions: VecDeque::new(),
         }
     }
 
@@ -113,34 +113,34 @@ impl Ring {
     }
 
     /// Returns the newest known position from which the log holds every record after `retired`.
-    pub(super) fn start_after(&self, retired: u64) -> Mark {
+    pub(super) fn start_after(&self, retired: u64) -> RecordPosition {
         if !self.is_needed(retired) {
             return self.end();
         }
-        self.marks.iter().rev().find(|(_, group)| *group <= retired).map_or(self.start, |(mark, _)| *mark)
+        self.positions.iter().rev().find(|(_, group)| *group <= retired).map_or(self.start, |(position, _)| *position)
     }
 
     /// Returns the position of the next record, independent of its length.
-    pub(super) fn end(&self) -> Mark {
-        Mark { number: self.next, at: self.head.next_multiple_of(self.granule) }
+    pub(super) fn end(&self) -> RecordPosition {
+        RecordPosition { number: self.next, at: self.head.next_multiple_of(self.granule) }
     }
 
     /// Moves the beginning of the log: earlier records may be overwritten.
-    pub(super) fn begin_at(&mut self, start: Mark) {
+    pub(super) fn begin_at(&mut self, start: RecordPosition) {
         self.start = start;
         self.head = self.head.max(start.at);
-        self.marks.retain(|(mark, _)| mark.number >= start.number);
+        self.positions.retain(|(position, _)| position.number >= start.number);
     }
 
-    pub(super) fn root(&self, start: Mark, retired: u64) -> RingRoot {
+    pub(super) fn root(&self, start: RecordPosition, retired: u64) -> RingRoot {
         RingRoot { blocks: self.blocks.clone(), start, retired, end: self.next }
     }
 }
 
 /// Remembers one record in every `step` sectors.
-fn note_mark(marks: &mut VecDeque<(Mark, u64)>, step: u64, mark: Mark, group: u64) {
-    if marks.back().is_none_or(|(last, _)| last.at / step != mark.at / step) {
-        marks.push_back((mark, group));
+fn note_position(positions: &mut VecDeque<(RecordPosition, u64)>, step: u64, position: RecordPosition, group: u64) {
+    if positions.back().is_none_or(|(last, _)| last.at / step != position.at / step) {
+        positions.push_back((position, group));
     }
 }
 
@@ -176,8 +176,8 @@ impl<'a> Records<'a> {
     }
 
     /// Classifies the sector at this position.
-    fn sector(&mut self, at: u64) -> Result<Sector> {
-        let (pool, controller) = (self.store.pool_mark(), self.store.identity.controller);
+    fn sector(&mut self, at: u64) -> Result<SectorState> {
+        let (pool, controller) = (self.store.uuid_prefix(), self.store.identity.controller);
         let capacity = self.blocks.len() as u64 * self.per_block;
         let bytes = &self.bytes(at)?[..SECTOR];
         let decoded = line::decode(bytes).ok().filter(|sector| {
@@ -187,74 +187,74 @@ impl<'a> Records<'a> {
                 && header.group < COUNTERS_END
         });
         Ok(match decoded {
-            Some(sector) if sector.at() == at => Sector::Written(sector),
-            Some(sector) if sector.at() < at && (at - sector.at()).is_multiple_of(capacity) => Sector::Older,
-            None if bytes.iter().all(|&byte| byte == 0) => Sector::Older,
-            _ => Sector::Damaged,
+            Some(sector) if sector.at() == at => SectorState::Written(sector),
+            Some(sector) if sector.at() < at && (at - sector.at()).is_multiple_of(capacity) => SectorState::Older,
+            None if bytes.iter().all(|&byte| byte == 0) => SectorState::Older,
+            _ => SectorState::Damaged,
         })
     }
 
     /// Looks for a record that begins at this position.
-    fn find_at(&mut self, at: u64) -> Result<Found> {
+    fn find_at(&mut self, at: u64) -> Result<RecordSearch> {
         let header = match self.sector(at)? {
-            Sector::Written(sector) if sector.nth == 0 => sector.header,
-            Sector::Written(_) | Sector::Older => return Ok(Found::Nothing),
-            Sector::Damaged => return Ok(Found::Damaged),
+            SectorState::Written(sector) if sector.nth == 0 => sector.header,
+            SectorState::Written(_) | SectorState::Older => return Ok(RecordSearch::Nothing),
+            SectorState::Damaged => return Ok(RecordSearch::Damaged),
         };
         let sectors = u64::from(header.sectors);
         if at % self.per_block + sectors > self.per_block {
-            return Ok(Found::Damaged);
+            return Ok(RecordSearch::Damaged);
         }
         let mut whole = true;
         for nth in 1..sectors {
             match self.sector(at + nth)? {
-                Sector::Written(sector) if sector.header == header && u64::from(sector.nth) == nth => {}
-                Sector::Damaged => return Ok(Found::Damaged),
+                SectorState::Written(sector) if sector.header == header && u64::from(sector.nth) == nth => {}
+                SectorState::Damaged => return Ok(RecordSearch::Damaged),
                 // A power cut interrupted the write of this record.
-                Sector::Written(_) | Sector::Older => whole = false,
+                SectorState::Written(_) | SectorState::Older => whole = false,
             }
         }
-        Ok(if whole { Found::Record(header) } else { Found::Nothing })
+        Ok(if whole { RecordSearch::Record(header) } else { RecordSearch::Nothing })
     }
 
     /// Returns the record at this position, if a complete one begins there.
     pub(super) fn at(&mut self, at: u64) -> Result<Option<(LineHeader, &[u8])>> {
-        let Found::Record(header) = self.find_at(at)? else { return Ok(None) };
+        let RecordSearch::Record(header) = self.find_at(at)? else { return Ok(None) };
         Ok(Some((header, &self.bytes(at)?[..usize::from(header.sectors) * SECTOR])))
     }
 
     /// Looks for the record with this number: at the position, at the start of the next block, or, if the pool was
     /// moved to a device with larger sectors, at the next such sector.
-    fn find(&mut self, place: Mark) -> Result<Found> {
+    fn find(&mut self, place: RecordPosition) -> Result<RecordSearch> {
         let next = (place.at / self.per_block + 1) * self.per_block;
         let granule = (self.store.device.granule() / SECTOR) as u64;
         let mut damaged = false;
         for at in [place.at, place.at.next_multiple_of((ALIGN / SECTOR) as u64), next] {
             match self.find_at(at)? {
-                Found::Record(header) if header.number == place.number => return Ok(Found::Record(header)),
-                Found::Damaged => {
+                RecordSearch::Record(header) if header.number == place.number => return Ok(RecordSearch::Record(header)),
+                RecordSearch::Damaged => {
                     damaged |= [place.at, place.at.next_multiple_of(granule), next].contains(&at);
                 }
-                Found::Record(_) | Found::Nothing => {}
+                RecordSearch::Record(_) | RecordSearch::Nothing => {}
             }
         }
-        Ok(if damaged { Found::Damaged } else { Found::Nothing })
+        Ok(if damaged { RecordSearch::Damaged } else { RecordSearch::Nothing })
     }
 
     /// Visits the records from `start` on, in order. Returns the end of the log, and whether the record there is
     /// damaged.
     pub(super) fn walk(
         &mut self,
-        start: Mark,
+        start: RecordPosition,
         visit: &mut dyn FnMut(&LineHeader, &[u8]) -> Result<()>,
-    ) -> Result<(Mark, bool)> {
+    ) -> Result<(RecordPosition, bool)> {
         let capacity = self.blocks.len() as u64 * self.per_block;
         let mut place = start;
         loop {
             let header = match self.find(place)? {
-                Found::Record(header) => header,
-                Found::Nothing => return Ok((place, false)),
-                Found::Damaged => return Ok((place, place.at < start.at + capacity)),
+                RecordSearch::Record(header) => header,
+                RecordSearch::Nothing => return Ok((place, false)),
+                RecordSearch::Damaged => return Ok((place, place.at < start.at + capacity)),
             };
             let end = header.at + u64::from(header.sectors);
             if end - start.at > capacity {
@@ -262,19 +262,19 @@ impl<'a> Records<'a> {
             }
             let record = &self.bytes(header.at)?[..usize::from(header.sectors) * SECTOR];
             visit(&header, record)?;
-            place = Mark { number: place.number + 1, at: end };
+            place = RecordPosition { number: place.number + 1, at: end };
         }
     }
 
     /// Returns whether a record exists after the end of the log. Records are written one after the other, so the
     /// missing record is then lost.
-    fn goes_on(&mut self, start: Mark, end: Mark) -> Result<bool> {
+    fn continues_after(&mut self, start: RecordPosition, end: RecordPosition) -> Result<bool> {
         let capacity = self.blocks.len() as u64 * self.per_block;
         for at in end.at..start.at + capacity {
             match self.sector(at)? {
-                Sector::Written(sector) if sector.header.number > end.number => return Ok(true),
-                Sector::Written(sector) if sector.nth == 0 && sector.header.number == end.number => {
-                    if let Found::Record(_) = self.find_at(at)? {
+                SectorState::Written(sector) if sector.header.number > end.number => return Ok(true),
+                SectorState::Written(sector) if sector.nth == 0 && sector.header.number == end.number => {
+                    if let RecordSearch::Record(_) = self.find_at(at)? {
                         return Ok(true);
                     }
                 }
@@ -286,7 +286,7 @@ impl<'a> Records<'a> {
 }
 
 /// State of a sector in the ring.
-enum Sector {
+enum SectorState {
     /// A part of the record that belongs here.
     Written(LineSector),
     /// A part of an earlier record at this position, or zeros.
@@ -296,7 +296,7 @@ enum Sector {
 }
 
 /// What a position holds at which a record may begin.
-enum Found {
+enum RecordSearch {
     Record(LineHeader),
     /// No record, or a record whose write a power cut interrupted.
     Nothing,
@@ -324,26 +324,26 @@ impl Store {
         if ring.used_with(sectors) > ring.capacity() {
             return Err(self.line_log_full(lines as u64, ring));
         }
-        let mark = Mark { number: ring.next, at: ring.place(sectors) };
+        let position = RecordPosition { number: ring.next, at: ring.place(sectors) };
         let header = LineHeader {
-            pool: self.pool_mark(),
+            pool: self.uuid_prefix(),
             controller: self.identity.controller,
             lines: lines as u16,
             sectors: sectors as u16,
-            number: mark.number,
+            number: position.number,
             group,
-            at: mark.at,
+            at: position.at,
         };
         line::seal(&mut buffer[..bytes], &header);
-        let offset = self.ring_offset(&ring.blocks, mark.at);
+        let offset = self.ring_offset(&ring.blocks, position.at);
         let written = self.write_durable(offset, &buffer[..bytes]);
         written.map_err(|source| self.device_error("writing the line log", source))?;
         add(&self.counters.bytes_written, bytes as u64);
         add(&self.counters.bytes_lines, bytes as u64);
-        note_mark(&mut ring.marks, ring.per_block / MARKS, mark, group);
+        note_position(&mut ring.positions, ring.per_block / POSITIONS_PER_BLOCK, position, group);
         ring.next += 1;
         ring.group = group;
-        ring.head = mark.at + sectors;
+        ring.head = position.at + sectors;
         Ok(())
     }
 
@@ -357,7 +357,7 @@ impl Store {
 
     /// Makes an empty ring from these blocks. Its first record will have the given number.
     pub(super) fn new_ring(&self, blocks: Vec<u32>, number: u64) -> Ring {
-        Ring::new(self, blocks, Mark { number, at: 0 })
+        Ring::new(self, blocks, RecordPosition { number, at: 0 })
     }
 
     /// Finds the end of the line log that a root record describes. Writes nothing. With `salvage`, a damaged log ends
@@ -380,16 +380,16 @@ impl Store {
         if [root.start.number, root.start.at, root.retired, root.end].iter().any(|&n| n >= COUNTERS_END) {
             return wrong("has a counter beyond 2^62");
         }
-        let mut marks = VecDeque::new();
+        let mut positions = VecDeque::new();
         let mut records = Records::new(self, &root.blocks);
-        let step = records.per_block / MARKS;
+        let step = records.per_block / POSITIONS_PER_BLOCK;
         let mut group = 0;
         let (end, damaged) = records.walk(root.start, &mut |header, _| {
             group = header.group;
-            note_mark(&mut marks, step, Mark { number: header.number, at: header.at }, group);
+            note_position(&mut positions, step, RecordPosition { number: header.number, at: header.at }, group);
             Ok(())
         })?;
-        if damaged || end.number < root.end || records.goes_on(root.start, end)? {
+        if damaged || end.number < root.end || records.continues_after(root.start, end)? {
             if !salvage {
                 return Err(self.lines_damaged(end.number));
             }
@@ -398,7 +398,7 @@ impl Store {
         let retired = root.retired.max(self.lines.retired.load(Relaxed));
         let mut ring = Ring::new(self, root.blocks, root.start);
         (ring.head, ring.next, ring.group) = (end.at, end.number, group);
-        ring.marks = marks;
+        ring.positions = positions;
         ring.begin_at(ring.start_after(retired));
         {
             // A commit may cover groups that were never written here.
@@ -414,7 +414,7 @@ impl Store {
     }
 
     /// Makes the error for a line outside the pool.
-    pub(crate) fn foreign_line(&self, line: u64) -> PoolError {
+    pub(crate) fn unknown_line_error(&self, line: u64) -> PoolError {
         self.inconsistent(format!("the line log contains line {line}, which does not exist"))
     }
 
@@ -461,7 +461,7 @@ impl Store {
     pub(in crate::store) fn sites_of_lines(
         &self,
         log: &super::super::Log,
-        sites: &mut Vec<Site>,
+        sites: &mut Vec<ChecksumSite>,
     ) -> Result<()> {
         let Some(root) = &log.ring else { return Ok(()) };
         Records::new(self, &root.blocks).walk(root.start, &mut |header, _| {
@@ -470,7 +470,7 @@ impl Store {
                 let start = start + nth * SECTOR;
                 let (ranges, checksum_at) =
                     (std::iter::once(start..start + SECTOR).collect(), vec![start + line::CRC_AT]);
-                Site { kind: Kind::Line, ranges, len: SECTOR, checksum_at }
+                ChecksumSite { kind: ChecksumKind::Line, ranges, len: SECTOR, checksum_at }
             }));
             Ok(())
         })?;

@@ -8,33 +8,33 @@ use std::io;
 
 use deepram_core::PageId;
 
-use super::{Access, Cache, Index, State};
+use super::{AccessKind, Cache, Index, CacheState};
 use crate::ahead::Window;
 use crate::stats::add;
-use crate::store::{Fetched, Place};
+use crate::store::{Fetched, SlotLocation};
 
 /// Segments in one readahead job.
 const BATCH: usize = 64;
 /// Segments installed under one hold of the lock.
-const TOGETHER: usize = 16;
+const SEGMENTS_PER_LOCK: usize = 16;
 
 /// A unit of readahead work: at most [`BATCH`] segments to be read.
-pub(super) struct Piece {
+pub(super) struct ReadaheadJob {
     segments: Vec<Index>,
     /// The readahead window of the segments, if they belong to one.
     window: Option<Window>,
 }
 
 /// Segments being filled from neighbouring slots, with one read.
-pub(super) struct Run {
-    pub(super) coming: Vec<Coming>,
+pub(super) struct ReadaheadRun {
+    pub(super) segments: Vec<ReadaheadSegment>,
     /// The cache's generation when the fill began.
     generation: u64,
     window: Option<Window>,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Coming {
+pub(super) struct ReadaheadSegment {
     pub(super) index: Index,
     /// Slot on the device that holds the segment.
     pub(super) slot: u64,
@@ -45,35 +45,35 @@ pub(super) struct Coming {
 impl Cache {
     /// Records a miss, or the use of a window's trigger segment. Returns the readahead window that should be read
     /// now.
-    pub(super) fn follow(&self, state: &mut State, index: Index) -> Option<Window> {
-        if !self.follows {
+    pub(super) fn track_miss(&self, state: &mut CacheState, index: Index) -> Option<Window> {
+        if !self.readahead_enabled {
             return None;
         }
         let at = self.offset(index);
-        state.runs.used(at).or_else(|| state.runs.miss(at))
+        state.streams.used(at).or_else(|| state.streams.miss(at))
     }
 
-    /// Queues a readahead window.
-    pub(super) fn order(&self, window: Window) {
-        add(&self.counters.windows, 1);
+    /// ReadQueues a readahead window.
+    pub(super) fn queue_window(&self, window: Window) {
+        add(&self.counters.readahead_windows, 1);
         let segments = self.segments();
         let all: Vec<Index> = (0..window.count)
             .map(|n| window.page(n) / self.segment_bytes)
             .take_while(|&n| n < segments)
             .map(|n| n as Index)
             .collect();
-        let piece = |part: &[Index]| Piece { segments: part.to_vec(), window: Some(window) };
-        self.ahead.push(all.chunks(BATCH).map(piece));
+        let job = |part: &[Index]| ReadaheadJob { segments: part.to_vec(), window: Some(window) };
+        self.readahead_jobs.push(all.chunks(BATCH).map(job));
     }
 
-    /// Queues these segments for readahead, limited by the number of frames.
-    pub(crate) fn order_segments(&self, all: impl Iterator<Item = Index>) {
+    /// ReadQueues these segments for readahead, limited by the number of frames.
+    pub(crate) fn queue_segments(&self, all: impl Iterator<Item = Index>) {
         let mut all = all.take(self.limit() - self.headroom()).peekable();
-        let piece = std::iter::from_fn(|| {
+        let job = std::iter::from_fn(|| {
             all.peek()?;
-            Some(Piece { segments: all.by_ref().take(BATCH).collect(), window: None })
+            Some(ReadaheadJob { segments: all.by_ref().take(BATCH).collect(), window: None })
         });
-        self.ahead.push(piece);
+        self.readahead_jobs.push(job);
     }
 
     /// Number of segments in the mapped range.
@@ -83,8 +83,8 @@ impl Cache {
 
     /// Begins to fill the absent segments of a job, as far as frames are free. Returns the reads to make, in runs of
     /// at most `most` neighbouring segments.
-    pub(super) fn begin_ahead(&self, piece: Piece, most: usize) -> Vec<Run> {
-        let Piece { mut segments, window } = piece;
+    pub(super) fn begin_readahead(&self, job: ReadaheadJob, most: usize) -> Vec<ReadaheadRun> {
+        let ReadaheadJob { mut segments, window } = job;
         // Skip pages that are not allocated or not readable: the access of a program will report that.
         let mut page: Option<((u32, PageId), bool)> = None;
         segments.retain(|&index| {
@@ -105,91 +105,91 @@ impl Cache {
                 return false;
             }
             // Loads by call that are reading the segment will repeat the read.
-            let buffered = state.buffer.spoil(index);
+            let buffered = state.buffer.take_for_fill(index);
             debug_assert!(buffered.is_none());
-            self.mark_loading(&mut state, index);
+            self.mark_filling(&mut state, index);
             true
         });
-        self.tell(&mut state);
+        self.notify_evictor(&mut state);
         drop(state);
-        let mut coming = Vec::with_capacity(segments.len());
+        let mut found = Vec::with_capacity(segments.len());
         let mut nothing = Vec::new();
         for index in segments {
             let (store, page, segment) = self.store_of(index);
-            match store.place(page, segment) {
-                Ok(Place::At { slot, crc }) => coming.push(Coming { index, slot, crc }),
+            match store.locate_slot(page, segment) {
+                Ok(SlotLocation::Slot { slot, crc }) => found.push(ReadaheadSegment { index, slot, crc }),
                 // A segment that was never written needs no read. An error shows when a program accesses the segment.
-                Ok(Place::Nowhere) | Err(_) => nothing.push(index),
+                Ok(SlotLocation::Unwritten) | Err(_) => nothing.push(index),
             }
         }
-        self.leave(&nothing);
-        add(&self.counters.read_ahead, coming.len() as u64);
-        coming.sort_unstable_by_key(|coming| coming.index);
-        let follows =
-            |a: &Coming, b: &Coming| a.slot + 1 == b.slot && a.index / self.stride == b.index / self.stride;
-        let runs = coming.chunk_by(follows).flat_map(|run| run.chunks(most));
-        runs.map(|run| Run { coming: run.to_vec(), generation, window }).collect()
+        self.cancel_fills(&nothing);
+        add(&self.counters.readahead_segments, found.len() as u64);
+        found.sort_unstable_by_key(|found| found.index);
+        let adjacent =
+            |a: &ReadaheadSegment, b: &ReadaheadSegment| a.slot + 1 == b.slot && a.index / self.stride == b.index / self.stride;
+        let runs = found.chunk_by(adjacent).flat_map(|run| run.chunks(most));
+        runs.map(|run| ReadaheadRun { segments: run.to_vec(), generation, window }).collect()
     }
 
     /// Cancels the fill of these segments: they stay absent.
-    fn leave(&self, segments: &[Index]) {
+    fn cancel_fills(&self, segments: &[Index]) {
         if segments.is_empty() {
             return;
         }
         let mut state = self.lock();
         for &index in segments {
-            self.fail_load(&mut state, index, Access::Read);
+            self.fail_fill(&mut state, index, AccessKind::Read);
             // A thread that faulted on the segment meanwhile faults again and reads it.
             self.wake_or_halt(&mut state, index);
         }
     }
 
     /// Ends the read of a run: installs the segments that passed their checksum, neighbours together.
-    pub(super) fn came_ahead(&self, run: &Run, read: io::Result<()>, bytes: &mut [u8]) {
-        let mut whole = Vec::with_capacity(run.coming.len());
+    pub(super) fn finish_readahead(&self, run: &ReadaheadRun, read: io::Result<()>, bytes: &mut [u8]) {
+        let mut whole = Vec::with_capacity(run.segments.len());
         let mut nothing = Vec::new();
         if read.is_ok() {
             let each = bytes.chunks_exact_mut(self.segment_bytes);
-            for ((n, coming), bytes) in run.coming.iter().enumerate().zip(each) {
-                let (store, page, segment) = self.store_of(coming.index);
-                match store.arrived(page, segment, coming.crc, Ok(()), bytes) {
-                    Ok(Fetched::Data) => whole.push((coming.index, n)),
+            for ((n, found), bytes) in run.segments.iter().enumerate().zip(each) {
+                let (store, page, segment) = self.store_of(found.index);
+                match store.verify_read(page, segment, found.crc, Ok(()), bytes) {
+                    Ok(Fetched::Data) => whole.push((found.index, n)),
                     // A thread that needs the segment reads it again, and gets the error then.
-                    Ok(Fetched::Zero) | Err(_) => nothing.push(coming.index),
+                    Ok(Fetched::Zero) | Err(_) => nothing.push(found.index),
                 }
             }
         } else {
-            nothing.extend(run.coming.iter().map(|coming| coming.index));
+            nothing.extend(run.segments.iter().map(|found| found.index));
         }
         let trigger = run.window.map(|window| window.first);
         let at = |index: Index| self.offset(index);
         let together = |a: &(Index, usize), b: &(Index, usize)| {
             a.0 + 1 == b.0 && a.1 + 1 == b.1 && Some(at(a.0)) != trigger && Some(at(b.0)) != trigger
         };
-        for part in whole.chunk_by(together).flat_map(|part| part.chunks(TOGETHER)) {
+        for part in whole.chunk_by(together).flat_map(|part| part.chunks(SEGMENTS_PER_LOCK)) {
             let (first, n) = part[0];
             let bytes = &bytes[n * self.segment_bytes..][..part.len() * self.segment_bytes];
             let mut state = self.lock();
             if state.generation != run.generation {
                 drop(state);
                 nothing.extend(part.iter().map(|(index, _)| *index));
-            } else if Some(at(first)) == trigger && state.runs.awaits(at(first)) {
+            } else if Some(at(first)) == trigger && state.streams.awaits(at(first)) {
                 // The trigger segment stays out of the cache, so that its use causes a page fault.
-                self.fail_load(&mut state, first, Access::Read);
-                state.buffer.keep(first, bytes);
+                self.fail_fill(&mut state, first, AccessKind::Read);
+                state.buffer.keep_trigger(first, bytes);
                 self.wake_or_halt(&mut state, first);
             } else if self.region.install(at(first), bytes, true).is_ok() {
-                state.loading -= part.len();
-                part.iter().for_each(|(index, _)| self.loaded(&mut state, *index));
-                self.announce(&state);
+                state.filling -= part.len();
+                part.iter().for_each(|(index, _)| self.mark_resident(&mut state, *index));
+                self.notify_waiters(&state);
             } else {
                 // A part of the range may have been installed.
                 let discarded = self.region.discard(&[(at(first), bytes.len())]);
-                self.must(&mut state, "madvise(MADV_DONTNEED)", first, discarded);
+                self.halt_on_error(&mut state, "madvise(MADV_DONTNEED)", first, discarded);
                 drop(state);
                 nothing.extend(part.iter().map(|(index, _)| *index));
             }
         }
-        self.leave(&nothing);
+        self.cancel_fills(&nothing);
     }
 }

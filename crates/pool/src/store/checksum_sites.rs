@@ -11,13 +11,13 @@ use crate::format::header::{HEADER_BYTES, HEADER_OFFSETS, Header};
 
 /// The structure that a checksum covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum ChecksumKind {
     /// A live segment.
     Data,
     /// The header of a batch with live segments.
     Batch,
     /// The header of a batch without live segments: needed only while it is part of the log to be replayed.
-    Bare,
+    EmptyBatch,
     /// A record of the line log.
     Line,
     /// A chunk of the page table.
@@ -30,9 +30,9 @@ pub enum Kind {
 
 /// Bytes of a device that a checksum covers, and the position of the checksum.
 #[derive(Debug, Clone)]
-pub struct Site {
+pub struct ChecksumSite {
     /// The covered structure.
-    pub kind: Kind,
+    pub kind: ChecksumKind,
     /// The covered byte ranges, in order.
     pub ranges: Vec<Range<usize>>,
     /// Total length of the covered bytes.
@@ -43,7 +43,7 @@ pub struct Site {
 
 impl Store {
     /// Returns all checksums, innermost first.
-    pub(crate) fn sites(&self) -> Result<Vec<Site>> {
+    pub(crate) fn sites(&self) -> Result<Vec<ChecksumSite>> {
         let log = self.lock_log();
         let mut sites = Vec::new();
         for block in 0..self.geometry.blocks {
@@ -60,7 +60,7 @@ impl Store {
         start..start + self.geometry.segment_bytes()
     }
 
-    fn sites_of_block(&self, block: u32, sites: &mut Vec<Site>) -> Result<()> {
+    fn sites_of_block(&self, block: u32, sites: &mut Vec<ChecksumSite>) -> Result<()> {
         let info = self.lock_tables().volume.blocks().info(deepram_core::BlockId(block));
         if info.live == 0 || self.lock_tables().volume.blocks().is_driver_owned(deepram_core::BlockId(block))
         {
@@ -77,16 +77,16 @@ impl Store {
             let damaged =
                 |source| PoolError::DamagedPool { device: self.device.name(), what: "a batch", source };
             let batch = BatchHeader::decode(&buffer).map_err(damaged)?;
-            let mut kind = Kind::Bare;
+            let mut kind = ChecksumKind::EmptyBatch;
             for n in 0..batch.slots.len() {
                 let slot = first + u64::from(at) + 1 + n as u64;
                 if live.contains(&slot) {
-                    kind = Kind::Batch;
+                    kind = ChecksumKind::Batch;
                     let range = self.slot_range(slot);
                     let copies = BatchHeader::copies_at(header_range.len());
                     let checksum_at =
                         copies.map(|copy| header_range.start + copy + batch.checksum_at(n)).into();
-                    sites.push(Site { kind: Kind::Data, len: range.len(), ranges: vec![range], checksum_at });
+                    sites.push(ChecksumSite { kind: ChecksumKind::Data, len: range.len(), ranges: vec![range], checksum_at });
                 }
             }
             let copies = BatchHeader::copies_at(header_range.len());
@@ -95,14 +95,14 @@ impl Store {
                 let start = header_range.start + copy;
                 let (ranges, checksum_at) =
                     (std::iter::once(start..start + len).collect(), vec![start + BatchHeader::CRC_AT]);
-                Site { kind, ranges, len, checksum_at }
+                ChecksumSite { kind, ranges, len, checksum_at }
             }));
             at += 1 + batch.slots.len() as u16;
         }
         Ok(())
     }
 
-    fn sites_of_tables(&self, log: &Log, sites: &mut Vec<Site>) -> Result<()> {
+    fn sites_of_tables(&self, log: &Log, sites: &mut Vec<ChecksumSite>) -> Result<()> {
         let root_slots: Vec<u64> = slots(&log.root).collect();
         let segment = self.geometry.segment_bytes();
         let mut record = vec![0; root_slots.len() * segment];
@@ -112,22 +112,22 @@ impl Store {
             bytes.copy_from_slice(&buffer);
         }
         let directory = self.lock_tables().directory.clone();
-        for (chunk, home) in (0_u32..).zip(directory) {
-            let Some(home) = home else { continue };
+        for (chunk, location) in (0_u32..).zip(directory) {
+            let Some(location) = location else { continue };
             // The directory's entry in the root record.
             let mut entry = chunk.to_le_bytes().to_vec();
-            entry.extend(home.slot.to_le_bytes());
-            entry.extend(home.crc.to_le_bytes());
+            entry.extend(location.slot.to_le_bytes());
+            entry.extend(location.crc.to_le_bytes());
             let Some(at) = record.windows(entry.len()).position(|bytes| bytes == entry) else { continue };
             let crc_at = at + entry.len() - 4;
             // An entry that spans two slots is left out.
             if crc_at / segment == (crc_at + 3) / segment {
                 let checksum_at =
                     vec![self.slot_range(root_slots[crc_at / segment]).start + crc_at % segment];
-                let start = self.slot_range(home.slot).start;
+                let start = self.slot_range(location.slot).start;
                 let range = start..start + super::CHUNK_BYTES;
                 let ranges = vec![range];
-                sites.push(Site { kind: Kind::Chunk, ranges, len: super::CHUNK_BYTES, checksum_at });
+                sites.push(ChecksumSite { kind: ChecksumKind::Chunk, ranges, len: super::CHUNK_BYTES, checksum_at });
             }
         }
         let mut header = AlignedBuf::zeroed(HEADER_BYTES);
@@ -139,7 +139,7 @@ impl Store {
             let start = offset as usize;
             let (ranges, checksum_at) =
                 (std::iter::once(start..start + HEADER_BYTES).collect(), vec![start + Header::CRC_AT]);
-            sites.push(Site { kind: Kind::Header, ranges, len: HEADER_BYTES, checksum_at });
+            sites.push(ChecksumSite { kind: ChecksumKind::Header, ranges, len: HEADER_BYTES, checksum_at });
             if let Some(root_len) = Header::root_len(&header, log.generation) {
                 len = root_len as usize;
                 copies.push(start + Header::ROOT_CRC_AT);
@@ -153,7 +153,7 @@ impl Store {
             range.start..range.start + part
         });
         let ranges = ranges.filter(|range| !range.is_empty()).collect();
-        sites.push(Site { kind: Kind::Root, ranges, len, checksum_at: copies });
+        sites.push(ChecksumSite { kind: ChecksumKind::Root, ranges, len, checksum_at: copies });
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use deepram_core::units::PAGE_BYTES;
 
 use super::super::{Log, Result, Store, space};
 use super::LINE;
-use super::ring::{Mark, Records, Ring};
+use super::ring::{RecordPosition, Records, Ring};
 use crate::buffer::AlignedBuf;
 use crate::device::SECTOR;
 use crate::error::PoolError;
@@ -23,7 +23,7 @@ const RING_SHARE: u64 = 64;
 /// The least number of blocks in a ring.
 const LEAST_BLOCKS: u64 = 2;
 /// Size of a record of rewritten lines, in bytes.
-const GATHERED_BYTES: usize = 32 << 10;
+const COMPACTED_RECORD_BYTES: usize = 32 << 10;
 /// Size of a new ring, as a multiple of the rewritten lines. A ring of which they take more than a quarter is
 /// replaced by a larger one.
 const GROWTH: u64 = 6;
@@ -45,9 +45,9 @@ pub(crate) fn ring_bytes_for(pmem: u64) -> u64 {
 
 /// The lines that were seen, by page.
 #[derive(Default)]
-struct Seen(HashMap<u64, [u64; LINES_OF_PAGE as usize / 64]>);
+struct SeenLines(HashMap<u64, [u64; LINES_OF_PAGE as usize / 64]>);
 
-impl Seen {
+impl SeenLines {
     /// Marks a line as seen. Returns whether it is seen for the first time.
     fn is_new(&mut self, line: u64) -> bool {
         let words = self.0.entry(line / LINES_OF_PAGE).or_default();
@@ -83,33 +83,33 @@ impl Store {
     }
 
     /// Writes a checkpoint, so that the device describes the line log as it is in memory.
-    pub(super) fn settle(&self, log: &mut Log) -> Result<()> {
+    pub(super) fn checkpoint_lines(&self, log: &mut Log) -> Result<()> {
         self.checkpoint(log)?;
-        self.lines.doubted.store(false, Release);
+        self.lines.needs_checkpoint.store(false, Release);
         Ok(())
     }
 
     /// Makes room for the next record.
-    pub(super) fn gather(&self, ring: &mut Ring) -> Result<()> {
+    pub(super) fn compact_ring(&self, ring: &mut Ring) -> Result<()> {
         let mut log = self.lock_log();
         let retired = self.lines.retired.load(Relaxed);
         let mut start = ring.start_after(retired);
         let many = ring.end().at - start.at > ring.capacity() / 4;
         // On a device with larger sectors, the log cannot go on exactly where its last record ends.
         if ring.is_needed(retired) && (many || !ring.is_aligned()) {
-            start = self.gather_newest(&mut log, ring, start, retired)?;
-            add(&self.counters.line_gathers, 1);
+            start = self.rewrite_newest(&mut log, ring, start, retired)?;
+            add(&self.counters.line_log_compactions, 1);
         }
         log.ring = Some(ring.root(start, retired));
         // Until the checkpoint is durable, nothing from the old beginning on may be overwritten.
-        self.settle(&mut log)?;
+        self.checkpoint_lines(&mut log)?;
         ring.begin_at(start);
         Ok(())
     }
 
     /// Rewrites the newest version of each line persisted since the last commit. Returns the new beginning of the
     /// log.
-    fn gather_newest(&self, log: &mut Log, ring: &mut Ring, start: Mark, retired: u64) -> Result<Mark> {
+    fn rewrite_newest(&self, log: &mut Log, ring: &mut Ring, start: RecordPosition, retired: u64) -> Result<RecordPosition> {
         let old = ring.blocks.clone();
         let mut records = Records::new(self, &old);
         let mut places = Vec::new();
@@ -123,8 +123,8 @@ impl Store {
             Ok(())
         })?;
         // Each block may end with a gap that is too short for a record.
-        let each = (GATHERED_BYTES / SECTOR) as u64;
-        let sectors = (lines / line::capacity(GATHERED_BYTES) + 1) as u64 * each;
+        let each = (COMPACTED_RECORD_BYTES / SECTOR) as u64;
+        let sectors = (lines / line::capacity(COMPACTED_RECORD_BYTES) + 1) as u64 * each;
         let sectors = sectors + each * (sectors * SECTOR as u64 / self.geometry.block_bytes() + 2);
         if sectors > ring.free() || sectors > ring.capacity() / 4 {
             match self.take_more_blocks(log, sectors * GROWTH * SECTOR as u64) {
@@ -138,7 +138,7 @@ impl Store {
                     written?;
                     self.release_blocks(&old)?;
                     *ring = larger;
-                    self.doubt_lines();
+                    self.require_line_checkpoint();
                     return Ok(first);
                 }
                 Err(PoolError::NoSpace { .. }) if sectors <= ring.free() => {}
@@ -159,7 +159,7 @@ impl Store {
         places: &[u64],
         visit: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        let mut seen = Seen::default();
+        let mut seen = SeenLines::default();
         for &at in places.iter().rev() {
             let Some((header, record)) = records.at(at)? else {
                 return Err(self.inconsistent(format!("the line log has lost its record at sector {at}")));
@@ -181,12 +181,12 @@ impl Store {
         records: &mut Records<'_>,
         places: &[u64],
     ) -> Result<()> {
-        let mut buffer = AlignedBuf::zeroed(GATHERED_BYTES);
+        let mut buffer = AlignedBuf::zeroed(COMPACTED_RECORD_BYTES);
         let mut lines = 0;
         self.newest_lines(records, places, &mut |line, bytes| {
             line::put(&mut buffer, lines, line, bytes);
             lines += 1;
-            if lines == line::capacity(GATHERED_BYTES) {
+            if lines == line::capacity(COMPACTED_RECORD_BYTES) {
                 self.write_record(ring, &mut buffer, lines, group)?;
                 lines = 0;
             }
@@ -212,7 +212,7 @@ impl Store {
     /// Takes blocks for a ring and reserves their space on the device.
     fn take_blocks(&self, log: &mut Log, count: u32) -> Result<Vec<u32>> {
         let bytes = self.geometry.block_bytes();
-        self.heed_failures(log);
+        self.note_failed_flushes(log);
         self.admit(u64::from(count) * u64::from(self.geometry.slots_per_block))?;
         self.make_blocks_free(log, count)?;
         let mut blocks = Vec::new();

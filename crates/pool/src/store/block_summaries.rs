@@ -5,22 +5,22 @@ use crate::format::batch::SlotRecord;
 
 /// The slot records of the blocks in memory. The records of a closed block can be read again from the block's own
 /// batch headers, so the least recently used ones may be evicted.
-pub(super) struct Summaries {
-    blocks: Vec<Option<Summary>>,
+pub(super) struct BlockSummaries {
+    blocks: Vec<Option<BlockSummary>>,
     slots_per_block: usize,
     known: usize,
     limit: usize,
     hand: usize,
 }
 
-struct Summary {
+struct BlockSummary {
     records: Box<[Option<SlotRecord>]>,
     /// The block is being filled. Its records cannot be evicted, because no complete copy exists elsewhere.
     open: bool,
     used: bool,
 }
 
-impl Summaries {
+impl BlockSummaries {
     /// Makes an empty set that keeps about `limit_bytes` of summaries; open blocks always stay.
     pub(super) fn new(blocks: u32, slots_per_block: u16, limit_bytes: usize) -> Self {
         let mut summaries = Self {
@@ -44,7 +44,7 @@ impl Summaries {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.blocks.capacity() * size_of::<Option<Summary>>() + self.known * self.bytes_each()
+        self.blocks.capacity() * size_of::<Option<BlockSummary>>() + self.known * self.bytes_each()
     }
 
     /// Starts the summary of a block that is opened for writing.
@@ -61,7 +61,7 @@ impl Summaries {
 
     fn put(&mut self, block: u32, records: Box<[Option<SlotRecord>]>, open: bool) {
         self.make_room();
-        if self.blocks[block as usize].replace(Summary { records, open, used: true }).is_none() {
+        if self.blocks[block as usize].replace(BlockSummary { records, open, used: true }).is_none() {
             self.known += 1;
         }
     }

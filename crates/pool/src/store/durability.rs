@@ -16,7 +16,7 @@ use crate::lock::lock;
 
 /// The flushes and durable writes of a device.
 #[derive(Default)]
-pub(super) struct Flushes {
+pub(super) struct FlushTracker {
     /// Locked for reading while a flush or durable write is in progress.
     under_way: RwLock<()>,
     /// Number of failures.
@@ -25,7 +25,7 @@ pub(super) struct Flushes {
     last: Mutex<Option<(Option<i32>, io::ErrorKind)>>,
 }
 
-impl Flushes {
+impl FlushTracker {
     /// Runs a flush or a durable write.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ impl Store {
 
     /// Notes flushes and durable writes that have failed in any thread: data written since the last flush is suspect
     /// from now on, and only a checkpoint can go on.
-    pub(super) fn heed_failures(&self, log: &mut Log) {
+    pub(super) fn note_failed_flushes(&self, log: &mut Log) {
         let failed = self.flushes.failed.load(SeqCst);
         if failed == log.failed_flushes {
             return;
@@ -109,7 +109,7 @@ impl Store {
         log.queue.drain();
         let known = log.failed_flushes;
         let flushed = self.flushes.run(|| self.device.flush());
-        self.heed_failures(log);
+        self.note_failed_flushes(log);
         flushed.map_err(|source| self.device_error("flushing", source))?;
         if log.failed_flushes != known {
             let operation = "flushing data that an earlier flush or durable write left in doubt";

@@ -14,25 +14,25 @@ const NONE: RawFd = -1;
 
 /// A list entry for a descriptor. Entries are never freed, but reused.
 #[derive(Debug)]
-struct Place {
+struct FileEntry {
     fd: AtomicI32,
-    next: Option<&'static Place>,
+    next: Option<&'static FileEntry>,
 }
 
 /// The list of entries, which only grows: a child reads it without a lock, because another thread of its parent could
 /// have held that lock.
-static FIRST: AtomicPtr<Place> = AtomicPtr::new(ptr::null_mut());
+static FIRST: AtomicPtr<FileEntry> = AtomicPtr::new(ptr::null_mut());
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
 /// An open file of this process. In a forked child the file is closed, and dropping this value does nothing.
 #[derive(Debug)]
-pub struct OwnFile {
+pub struct ProcessFile {
     fd: ManuallyDrop<OwnedFd>,
-    place: &'static Place,
+    entry: &'static FileEntry,
     owner: Owner,
 }
 
-impl OwnFile {
+impl ProcessFile {
     /// Takes ownership of a descriptor.
     ///
     /// # Errors
@@ -49,8 +49,8 @@ impl OwnFile {
             REGISTERED.store(true, Release);
         }
         let raw = fd.as_raw_fd();
-        let taken = places().find(|place| place.fd.compare_exchange(NONE, raw, AcqRel, Relaxed).is_ok());
-        Ok(Self { fd: ManuallyDrop::new(fd), place: taken.unwrap_or_else(|| add(raw)), owner })
+        let taken = entries().find(|entry| entry.fd.compare_exchange(NONE, raw, AcqRel, Relaxed).is_ok());
+        Ok(Self { fd: ManuallyDrop::new(fd), entry: taken.unwrap_or_else(|| add(raw)), owner })
     }
 
     /// Releases the file: the descriptor stays open, but can neither be read nor written. If no descriptor is free
@@ -63,13 +63,13 @@ impl OwnFile {
     }
 }
 
-impl AsFd for OwnFile {
+impl AsFd for ProcessFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-impl Drop for OwnFile {
+impl Drop for ProcessFile {
     fn drop(&mut self) {
         if !self.owner.is_here() {
             // The descriptor is closed already, and its number may refer to another file.
@@ -77,39 +77,39 @@ impl Drop for OwnFile {
         }
         // In this order, a child that is forked meanwhile neither keeps a copy nor closes another file.
         self.detach();
-        self.place.fd.store(NONE, Release);
+        self.entry.fd.store(NONE, Release);
         // SAFETY: dropped only here, and not used any more.
         unsafe { ManuallyDrop::drop(&mut self.fd) };
     }
 }
 
-fn first() -> Option<&'static Place> {
+fn first() -> Option<&'static FileEntry> {
     // SAFETY: null, or an entry that is never freed and of which only the number changes.
     unsafe { FIRST.load(Acquire).as_ref() }
 }
 
-fn places() -> impl Iterator<Item = &'static Place> {
-    std::iter::successors(first(), |place| place.next)
+fn entries() -> impl Iterator<Item = &'static FileEntry> {
+    std::iter::successors(first(), |entry| entry.next)
 }
 
-fn add(fd: RawFd) -> &'static Place {
+fn add(fd: RawFd) -> &'static FileEntry {
     loop {
         let next = first();
-        let before = next.map_or(ptr::null_mut(), |place| ptr::from_ref(place).cast_mut());
-        let place = Box::into_raw(Box::new(Place { fd: AtomicI32::new(fd), next }));
-        match FIRST.compare_exchange(before, place, AcqRel, Acquire) {
+        let before = next.map_or(ptr::null_mut(), |entry| ptr::from_ref(entry).cast_mut());
+        let entry = Box::into_raw(Box::new(FileEntry { fd: AtomicI32::new(fd), next }));
+        match FIRST.compare_exchange(before, entry, AcqRel, Acquire) {
             // SAFETY: made above and never freed.
-            Ok(_) => return unsafe { &*place },
+            Ok(_) => return unsafe { &*entry },
             // SAFETY: made above, and no other thread has seen it.
-            Err(_) => drop(unsafe { Box::from_raw(place) }),
+            Err(_) => drop(unsafe { Box::from_raw(entry) }),
         }
     }
 }
 
 /// Closes the parent's files in a forked child, which has only this thread.
 extern "C" fn close_all() {
-    for place in places() {
-        let fd = place.fd.swap(NONE, AcqRel);
+    for entry in entries() {
+        let fd = entry.fd.swap(NONE, AcqRel);
         if fd != NONE {
             // SAFETY: the child's copy of the descriptor, which the child does not use ([`Owner`]).
             unsafe { libc::close(fd) };

@@ -5,7 +5,7 @@ use deepram_core::Addr;
 
 use super::Pool;
 use crate::buffer::AlignedBuf;
-use crate::cache::{Access, Part};
+use crate::cache::{AccessKind, Part};
 use crate::error::{PoolError, Result};
 
 impl Pool {
@@ -18,13 +18,13 @@ impl Pool {
     /// The errors of [`Pool::read`], with [`PoolError::Unreadable`] in place of [`PoolError::Device`].
     pub fn load(&self, addr: Addr, to: &mut [u8]) -> Result<()> {
         let mut rest = to;
-        for piece in self.pieces(addr, rest.len())? {
-            let right = self.permit(piece.index, Access::Read)?;
-            let (to, after) = rest.split_at_mut(piece.range.len());
+        for part in self.segment_parts(addr, rest.len())? {
+            let permit = self.permit(part.index, AccessKind::Read)?;
+            let (to, after) = rest.split_at_mut(part.range.len());
             rest = after;
             let cache = &self.live()?.cache;
-            let within = piece.offset % cache.segment_bytes();
-            cache.load_cold(&mut [Part { index: piece.index, within, to }], right)?;
+            let within = part.offset % cache.segment_bytes();
+            cache.load_cold(&mut [Part { index: part.index, within, to }], permit)?;
         }
         Ok(())
     }
@@ -47,11 +47,11 @@ impl Pool {
     /// The errors of [`Pool::load`]; [`PoolError::Option`] if the length of `to` is not `len` bytes for each address.
     /// On an error the contents of `to` are undefined.
     pub fn gather(&self, addresses: &[Addr], len: usize, to: &mut [u8]) -> Result<()> {
-        fits(addresses, len, to.len())?;
+        check_length(addresses, len, to.len())?;
         let cache = &self.live()?.cache;
-        let right = cache.right(Access::Read);
-        let mut parts = self.parts(addresses, len, Some(to), Access::Read)?;
-        cache.gather_cold(&mut parts, right)
+        let permit = cache.permit(AccessKind::Read);
+        let mut parts = self.parts(addresses, len, Some(to), AccessKind::Read)?;
+        cache.gather_cold(&mut parts, permit)
     }
 
     /// Copies `len` bytes of `from` to each address, in the given order, as [`Pool::store`] does. The call first
@@ -61,7 +61,7 @@ impl Pool {
     /// The errors of [`Pool::store`]; [`PoolError::Option`] if the length of `from` is not `len` bytes for each
     /// address. On an error some of the addresses may have been stored to.
     pub fn scatter(&self, addresses: &[Addr], len: usize, from: &[u8]) -> Result<()> {
-        fits(addresses, len, from.len())?;
+        check_length(addresses, len, from.len())?;
         let cache = &self.live()?.cache;
         if len == 0 {
             return Ok(());
@@ -70,10 +70,10 @@ impl Pool {
         // A batch is small enough for the device buffer to hold all of its segments until they are stored to.
         let batch = cache.buffer_slots() / 2;
         for (addresses, from) in addresses.chunks(batch).zip(from.chunks(batch * len)) {
-            let right = cache.right(Access::Write);
-            let mut parts = self.parts(addresses, len, None, Access::Write)?;
+            let permit = cache.permit(AccessKind::Write);
+            let mut parts = self.parts(addresses, len, None, AccessKind::Write)?;
             parts.dedup_by_key(|part| part.index);
-            cache.gather_cold(&mut parts, right)?;
+            cache.gather_cold(&mut parts, permit)?;
             for (&addr, from) in addresses.iter().zip(from.chunks_exact(len)) {
                 self.write_with(addr, from, &mut buffer)?;
             }
@@ -88,23 +88,23 @@ impl Pool {
         addresses: &[Addr],
         len: usize,
         to: Option<&'a mut [u8]>,
-        access: Access,
+        access: AccessKind,
     ) -> Result<Vec<Part<'a>>> {
         let segment = self.live()?.cache.segment_bytes();
         let (mut parts, mut rest) = (Vec::with_capacity(addresses.len()), to.unwrap_or_default());
         let wanted = !rest.is_empty();
         let mut permitted = None;
         for &addr in addresses {
-            for piece in self.pieces(addr, len)? {
-                let page = Some((addr.controller(), piece.page));
+            for part in self.segment_parts(addr, len)? {
+                let page = Some((addr.controller(), part.page));
                 if permitted != page {
-                    self.permit(piece.index, access)?;
+                    self.permit(part.index, access)?;
                     permitted = page;
                 }
-                let n = if wanted { piece.range.len() } else { 0 };
+                let n = if wanted { part.range.len() } else { 0 };
                 let (to, after) = std::mem::take(&mut rest).split_at_mut(n);
                 rest = after;
-                parts.push(Part { index: piece.index, within: piece.offset % segment, to });
+                parts.push(Part { index: part.index, within: part.offset % segment, to });
             }
         }
         parts.sort_unstable_by_key(|part| part.index);
@@ -112,7 +112,7 @@ impl Pool {
     }
 }
 
-fn fits(addresses: &[Addr], len: usize, have: usize) -> Result<()> {
+fn check_length(addresses: &[Addr], len: usize, have: usize) -> Result<()> {
     if addresses.len().checked_mul(len) == Some(have) {
         return Ok(());
     }

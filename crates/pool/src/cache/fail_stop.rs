@@ -6,13 +6,13 @@ use std::io;
 use std::sync::{LockResult, MutexGuard};
 use std::thread::panicking;
 
-use super::{Cache, Index, State};
+use super::{Cache, Index, CacheState};
 use crate::error::{PoolError, Result};
 
 /// Stops the pool if the thread that holds this guard panics.
-pub(crate) struct Alarm<'a>(pub(crate) &'a Cache);
+pub(crate) struct PanicGuard<'a>(pub(crate) &'a Cache);
 
-impl Drop for Alarm<'_> {
+impl Drop for PanicGuard<'_> {
     fn drop(&mut self) {
         if panicking() {
             let name = std::thread::current().name().unwrap_or("a thread").to_owned();
@@ -23,23 +23,27 @@ impl Drop for Alarm<'_> {
 
 impl Cache {
     /// Stops the pool. Threads that use the mapped memory get SIGSEGV instead of waiting for a fault that no handler
-    /// will serve.
-    pub(crate) fn halt(&self, state: &mut State, why: &str) {
+    /// will serve, so the reason goes to standard error if the pool is mapped.
+    pub(crate) fn halt(&self, state: &mut CacheState, why: &str) {
         if state.halted.is_some() {
             return;
         }
-        eprintln!("deepram: the pool has stopped: {why}");
+        tracing::error!(why, "the pool has stopped");
+        if self.region.is_watched() {
+            // Without a handler for SIGSEGV the program ends at its next access to the mapped memory.
+            eprintln!("deepram: the pool has stopped: {why}");
+        }
         state.halted = Some(why.to_owned());
         self.stores.iter().for_each(|store| store.stop(why));
         state.stopping = true;
-        self.work.notify_all();
-        self.writing.notify_all();
+        self.evictor_work.notify_all();
+        self.write_back_work.notify_all();
         self.changed.notify_all();
         self.close_mapping();
     }
 
     /// Returns the guard of the cache's lock. Stops the pool if a thread panicked while it held the lock.
-    pub(super) fn guard<'a>(&'a self, taken: LockResult<MutexGuard<'a, State>>) -> MutexGuard<'a, State> {
+    pub(super) fn lock_or_halt<'a>(&'a self, taken: LockResult<MutexGuard<'a, CacheState>>) -> MutexGuard<'a, CacheState> {
         taken.unwrap_or_else(|poisoned| {
             let mut state = poisoned.into_inner();
             self.halt(&mut state, "a thread panicked while it changed the DRAM cache");
@@ -48,7 +52,7 @@ impl Cache {
     }
 
     /// Returns an error if the pool is being closed or has stopped.
-    pub(super) fn ensure_running(&self, state: &State) -> Result<()> {
+    pub(super) fn ensure_running(&self, state: &CacheState) -> Result<()> {
         match &state.halted {
             Some(why) => Err(PoolError::Stopped { why: why.clone() }),
             None if state.stopping => Err(PoolError::Closed),
@@ -67,7 +71,7 @@ impl Cache {
     }
 
     /// Stops the pool if the kernel refused a call that it cannot work without.
-    pub(super) fn must(&self, state: &mut State, call: &str, index: Index, done: io::Result<()>) {
+    pub(super) fn halt_on_error(&self, state: &mut CacheState, call: &str, index: Index, done: io::Result<()>) {
         if let Err(error) = done {
             self.halt(
                 state,
@@ -83,18 +87,18 @@ impl Cache {
             return;
         }
         let (base, len) = (self.region.base().addr(), self.region.len());
-        let tell = |call, error: &io::Error| {
-            eprintln!("deepram: {call} at {base:#x}, to close the pool's mapping: {error}");
+        let report = |call, error: &io::Error| {
+            tracing::error!(call, address = base, %error, "the pool's mapping cannot be closed");
         };
         let closed =
-            self.region.set_access(0, len, false, false).inspect_err(|error| tell("mprotect", error));
-        let woken = self.region.wake(0, len).inspect_err(|error| tell("UFFDIO_WAKE", error));
+            self.region.set_protection(0, len, false, false).inspect_err(|error| report("mprotect", error));
+        let woken = self.region.wake(0, len).inspect_err(|error| report("UFFDIO_WAKE", error));
         // Absent pages of an open mapping would read as zeros.
         if closed.is_ok()
             && woken.is_err()
-            && let Err(error) = self.region.unwatch()
+            && let Err(error) = self.region.unregister()
         {
-            tell("UFFDIO_UNREGISTER", &error);
+            report("UFFDIO_UNREGISTER", &error);
         }
     }
 }

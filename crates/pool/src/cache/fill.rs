@@ -3,7 +3,7 @@
 
 use std::sync::MutexGuard;
 
-use super::{Access, Cache, DIRTY, FROZEN, Index, LOADING, POISONED, RESIDENT, Right, State};
+use super::{AccessKind, Cache, DIRTY, FROZEN, Index, FILLING, POISONED, RESIDENT, Permit, CacheState};
 use crate::buffer::AlignedBuf;
 use crate::error::Result;
 use crate::stats::add;
@@ -13,54 +13,54 @@ impl Cache {
     /// Makes a segment resident and, for a write, dirty. The segment stays so as long as the returned guard lives.
     ///
     /// The caller has checked the page's permissions after it took the permit.
-    pub(crate) fn resident(
+    pub(crate) fn ensure_resident(
         &self,
         index: Index,
-        right: Right,
+        permit: Permit,
         buffer: &mut [u8],
-    ) -> Result<MutexGuard<'_, State>> {
-        let access = right.access;
+    ) -> Result<MutexGuard<'_, CacheState>> {
+        let access = permit.access;
         loop {
             let mut state = self.lock();
             self.ensure_running(&state)?;
-            self.confirm(&state, index, right)?;
+            self.revalidate(&state, index, permit)?;
             let flags = state.flags[index as usize];
-            if flags & LOADING != 0 {
+            if flags & FILLING != 0 {
                 drop(self.wait(state));
                 continue;
             }
             if flags & RESIDENT != 0 {
-                let settled = access == Access::Read || (flags & DIRTY != 0 && flags & FROZEN == 0);
+                let settled = access == AccessKind::Read || (flags & DIRTY != 0 && flags & FROZEN == 0);
                 if !settled && !self.make_dirty(&mut state, index)? {
                     drop(self.wait(state));
                     continue;
                 }
-                if access == Access::Write && !state.refused.is_empty() {
-                    self.readmit_page(&mut state, index);
+                if access == AccessKind::Write && !state.read_only_segments.is_empty() {
+                    self.restore_write_access_to(&mut state, index);
                     self.ensure_running(&state)?;
                 }
                 state.policy.touch(index);
                 return Ok(state);
             }
-            self.load(state, index, right, buffer)?;
+            self.fill(state, index, permit, buffer)?;
         }
     }
 
     /// Fills an absent segment. Also returns `Ok` if another thread was faster.
-    pub(super) fn load<'a>(
+    pub(super) fn fill<'a>(
         &'a self,
-        mut state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, CacheState>,
         index: Index,
-        right: Right,
+        permit: Permit,
         buffer: &mut [u8],
     ) -> Result<()> {
-        let access = right.access;
-        if !self.begin_load(&mut state, index, access)? {
-            self.stalled(&state, index)?;
+        let access = permit.access;
+        if !self.begin_fill(&mut state, index, access)? {
+            self.check_write_back(&state, index)?;
             drop(self.wait_for_frame(state));
             return Ok(());
         }
-        if self.load_buffered(&mut state, index, access)? {
+        if self.fill_from_buffer(&mut state, index, access)? {
             return Ok(());
         }
         let (store, page, segment) = self.store_of(index);
@@ -70,7 +70,7 @@ impl Cache {
             drop(state);
             let fetched = store.fetch(page, segment, bytes);
             state = self.lock();
-            let confirmed = self.confirm(&state, index, right);
+            let confirmed = self.revalidate(&state, index, permit);
             if confirmed.is_ok() && state.generation != generation {
                 continue;
             }
@@ -79,9 +79,9 @@ impl Cache {
                 bytes.fill(0);
             }
             return match fetched {
-                Ok(_) => self.end_load(&mut state, index, access, bytes),
+                Ok(_) => self.end_fill(&mut state, index, access, bytes),
                 Err(error) => {
-                    self.fail_load(&mut state, index, access);
+                    self.fail_fill(&mut state, index, access);
                     drop(state);
                     // A thread whose fault was dropped because of this fill must fault again.
                     self.wake(index)?;
@@ -93,7 +93,7 @@ impl Cache {
 
     /// Takes a frame for an absent segment and marks the segment as being filled. Returns false if no frame is
     /// available.
-    pub(crate) fn begin_load(&self, state: &mut State, index: Index, access: Access) -> Result<bool> {
+    pub(crate) fn begin_fill(&self, state: &mut CacheState, index: Index, access: AccessKind) -> Result<bool> {
         if !self.make_room(state, 1) {
             return Ok(false);
         }
@@ -103,73 +103,73 @@ impl Cache {
             cleared
                 .map_err(|source| self.store_of(index).0.device_error("madvise(MADV_DONTNEED)", source))?;
         }
-        if access == Access::Write {
+        if access == AccessKind::Write {
             self.admit(state, index)?;
             state.admitted += 1;
         }
-        self.mark_loading(state, index);
-        self.tell(state);
+        self.mark_filling(state, index);
+        self.notify_evictor(state);
         Ok(true)
     }
 
-    pub(super) fn mark_loading(&self, state: &mut State, index: Index) {
-        state.flags[index as usize] = LOADING;
+    pub(super) fn mark_filling(&self, state: &mut CacheState, index: Index) {
+        state.flags[index as usize] = FILLING;
         state.resident += 1;
-        state.loading += 1;
+        state.filling += 1;
     }
 
     /// Ends a fill that has just begun with the segment's bytes from the device buffer, if it has them, and removes
     /// them there. Returns false if not.
-    pub(super) fn load_buffered(&self, state: &mut State, index: Index, access: Access) -> Result<bool> {
-        let Some(slot) = state.buffer.spoil(index) else { return Ok(false) };
-        let result = self.end_load(state, index, access, slot.bytes());
-        state.buffer.recycle(slot);
+    pub(super) fn fill_from_buffer(&self, state: &mut CacheState, index: Index, access: AccessKind) -> Result<bool> {
+        let Some(slot) = state.buffer.take_for_fill(index) else { return Ok(false) };
+        let result = self.end_fill(state, index, access, slot.bytes());
+        state.buffer.return_slot(slot);
         result.map(|()| true)
     }
 
     /// Ends a fill: installs the bytes, which wakes the threads that wait for the segment. On an error the segment is
     /// absent.
-    pub(super) fn end_load(
+    pub(super) fn end_fill(
         &self,
-        state: &mut State,
+        state: &mut CacheState,
         index: Index,
-        access: Access,
+        access: AccessKind,
         bytes: &[u8],
     ) -> Result<()> {
-        if let Err(source) = self.region.install(self.offset(index), bytes, access == Access::Read) {
-            self.fail_load(state, index, access);
+        if let Err(source) = self.region.install(self.offset(index), bytes, access == AccessKind::Read) {
+            self.fail_fill(state, index, access);
             return Err(self.store_of(index).0.device_error("UFFDIO_COPY", source));
         }
-        state.loading -= 1;
-        self.loaded(state, index);
-        if access == Access::Write {
+        state.filling -= 1;
+        self.mark_resident(state, index);
+        if access == AccessKind::Write {
             state.admitted -= 1;
             self.mark_dirty(state, index);
         }
-        self.announce(state);
+        self.notify_waiters(state);
         Ok(())
     }
 
     /// Marks an installed segment as resident.
-    pub(super) fn loaded(&self, state: &mut State, index: Index) {
-        add(&self.counters.loads, 1);
+    pub(super) fn mark_resident(&self, state: &mut CacheState, index: Index) {
+        add(&self.counters.fills, 1);
         state.flags[index as usize] = RESIDENT;
         state.policy.insert(index);
     }
 
     /// Ends a fill without a result. The caller wakes the threads that wait for the segment.
-    pub(super) fn fail_load(&self, state: &mut State, index: Index, access: Access) {
+    pub(super) fn fail_fill(&self, state: &mut CacheState, index: Index, access: AccessKind) {
         state.flags[index as usize] = 0;
         state.resident -= 1;
-        state.loading -= 1;
-        if access == Access::Write {
+        state.filling -= 1;
+        if access == AccessKind::Write {
             state.admitted -= 1;
         }
-        self.announce(state);
+        self.notify_waiters(state);
     }
 
     /// Checks that flash has room for one more dirty segment.
-    fn admit(&self, state: &State, index: Index) -> Result<()> {
+    fn admit(&self, state: &CacheState, index: Index) -> Result<()> {
         let (store, ..) = self.store_of(index);
         // Dirty segments of other controllers count too: an early refusal is better than a late one.
         store.admit((state.dirty.len() + state.writing + state.admitted) as u64 + 1)
@@ -177,7 +177,7 @@ impl Cache {
 
     /// Makes a clean or frozen resident segment dirty. Returns false if no frame is free for a staged copy; the
     /// caller then waits for a change.
-    pub(super) fn make_dirty(&self, state: &mut State, index: Index) -> Result<bool> {
+    pub(super) fn make_dirty(&self, state: &mut CacheState, index: Index) -> Result<bool> {
         if state.flags[index as usize] & DIRTY == 0 {
             self.admit(state, index)?;
         }
@@ -200,12 +200,12 @@ impl Cache {
         Ok(true)
     }
 
-    pub(super) fn mark_dirty(&self, state: &mut State, index: Index) {
+    pub(super) fn mark_dirty(&self, state: &mut CacheState, index: Index) {
         state.flags[index as usize] |= DIRTY;
         state.dirty.insert(index);
         // Notify once, when the limit is crossed: write-back checks the limit again before it sleeps.
         if state.dirty.len() == self.dirty_limit() + 1 {
-            self.writing.notify_one();
+            self.write_back_work.notify_one();
         }
     }
 }
