@@ -14,12 +14,12 @@
 //! | flipped bit in transfer | [`flip_reads`] | wrong bytes, no error | correct |
 //! | damage of any kind | [`overwrite`] | other bytes, no error | other bytes |
 //!
-//! Through a [`FaultyKernel`](crate::FaultyKernel) short transfers are told as such, without an error, as the
 //! Through a [`FaultyKernel`](crate::FaultyKernel), a short transfer returns its length without an error, as in a
 //! real kernel.
 //!
 //! Not simulated: a sector that is itself torn, a write to a wrong location, a flush that falsely reports success.
 //! The media assumptions exclude the first; [`overwrite`] can create the states that the others leave.
+//!
 //! [`crash_after`]: FaultyDevice::crash_after
 //! [`cut_power`]: FaultyDevice::cut_power
 //! [`crash_image`]: FaultyDevice::crash_image
@@ -584,7 +584,7 @@ impl FaultyDevice {
         self.state().any_buffer = true;
     }
 
-    // -- what happened ---------------------------------------------------------------------
+    // -- statistics ------------------------------------------------------------------------
 
     /// Returns the operations and bytes so far.
     pub fn stats(&self) -> Stats {

@@ -27,18 +27,18 @@ pub(super) enum FaultProgress {
 /// The queue of deferred faults.
 #[derive(Default)]
 pub(super) struct DeferredFaults {
-    queue: Mutex<Queue>,
+    queue: Mutex<FaultQueue>,
     ready: Condvar,
 }
 
 #[derive(Default)]
-struct Queue {
+struct FaultQueue {
     faults: VecDeque<(Index, AccessKind)>,
     stopped: bool,
 }
 
 impl DeferredFaults {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, FaultQueue> {
         lock(&self.queue)
     }
 

@@ -24,7 +24,7 @@ pub(crate) struct CompletedRead {
     pub(crate) result: io::Result<()>,
 }
 
-struct Read {
+struct ReadInFlight {
     device: Arc<dyn Device>,
     offset: u64,
     slot: Slot,
@@ -33,7 +33,7 @@ struct Read {
 /// A queue of reads. Each read in flight has its own request number.
 pub(crate) struct ReadQueue {
     ring: Option<Box<dyn Ring>>,
-    in_flight: Vec<Option<Read>>,
+    in_flight: Vec<Option<ReadInFlight>>,
     free: Vec<usize>,
     /// Reads started but not yet submitted.
     pushed: usize,
@@ -84,7 +84,7 @@ impl ReadQueue {
         });
         if pushed {
             self.pushed += 1;
-            self.in_flight[request] = Some(Read { device: Arc::clone(device), offset, slot });
+            self.in_flight[request] = Some(ReadInFlight { device: Arc::clone(device), offset, slot });
         } else {
             let result = device.read(offset, slot.bytes_mut());
             self.ended.push_back(CompletedRead { request, slot, result });

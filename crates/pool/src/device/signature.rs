@@ -91,12 +91,12 @@ pub(crate) struct Signature {
 }
 
 /// A part of a device in memory.
-struct Window {
+struct DeviceWindow {
     start: u64,
     bytes: AlignedBuf,
 }
 
-impl Window {
+impl DeviceWindow {
     fn read(device: &dyn Device, start: u64, end: u64) -> io::Result<Self> {
         let len = (end - start) as usize;
         let mut bytes = AlignedBuf::zeroed(len);
@@ -116,8 +116,8 @@ impl Window {
 /// The device's errors.
 pub(crate) fn find(device: &dyn Device) -> io::Result<Vec<Signature>> {
     let len = device.len();
-    let head = Window::read(device, 0, len.min(WINDOW))?;
-    let tail = Window::read(device, len.saturating_sub(WINDOW), len)?;
+    let head = DeviceWindow::read(device, 0, len.min(WINDOW))?;
+    let tail = DeviceWindow::read(device, len.saturating_sub(WINDOW), len)?;
     let mut found = Vec::new();
     let mut search = |what, offset, magic: &[u8]| {
         if head.has(offset, magic) || tail.has(offset, magic) {

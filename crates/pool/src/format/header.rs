@@ -67,7 +67,7 @@ impl Geometry {
 
 /// A header copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct PoolHeader {
     pub(crate) generation: u64,
     pub(crate) uuid: Uuid,
     /// Number of this device's controller, and the number of controllers of the pool.
@@ -89,7 +89,7 @@ pub(crate) struct Header {
 /// Result of reading a header copy.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Parsed {
-    Header(Box<Header>),
+    Header(Box<PoolHeader>),
     /// The bytes are not the header of a pool.
     Foreign,
     /// A later format version wrote the header.
@@ -98,7 +98,7 @@ pub(crate) enum Parsed {
     Damaged(FormatError),
 }
 
-impl Header {
+impl PoolHeader {
     /// Offset of the checksum in a copy.
     pub(crate) const CRC_AT: usize = CRC_AT;
     /// Offset of the root record's checksum in a copy.

@@ -12,7 +12,7 @@ const WHAT: &str = "root record";
 
 /// The content of a root record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Root {
+pub(crate) struct RootRecord {
     pub(crate) snapshot: VolumeSnapshot,
     pub(crate) retention: Retention,
     /// Worn slots, as block and slot in the block.
@@ -30,7 +30,7 @@ pub(crate) struct Root {
     pub(crate) ring: Option<RingRoot>,
 }
 
-impl Root {
+impl RootRecord {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();
         let s = &self.snapshot;

@@ -213,7 +213,7 @@ impl Pool {
         for (controller, store) in (0_u32..).zip(&inner.stores) {
             let mut guarded = BTreeSet::new();
             let mut buffer = AlignedBuf::zeroed(inner.cache.segment_bytes());
-            store.each_line(&mut |line, bytes| {
+            store.for_each_line(&mut |line, bytes| {
                 let page = PageId((line / PAGE_LINES) as u32);
                 if line / PAGE_LINES >= u64::from(store.geometry().pages) {
                     return Err(store.unknown_line_error(line));

@@ -101,7 +101,7 @@ impl Store {
             report.problems.push(error.to_string());
             return Ok(());
         }
-        self.each_header(block, info.used, info.sequence, &mut |_, bytes| {
+        self.for_each_header(block, info.used, info.sequence, &mut |_, bytes| {
             report.damaged_copies += u64::from(!BatchHeader::has_both_copies(bytes));
             Ok(())
         })?;
@@ -154,7 +154,7 @@ impl Store {
             if info.live == 0 || !matches!(info.state, State::Open(_) | State::Closed) {
                 continue;
             }
-            self.each_header(block, info.used, info.sequence, &mut |header, bytes| {
+            self.for_each_header(block, info.used, info.sequence, &mut |header, bytes| {
                 if !BatchHeader::has_both_copies(bytes) {
                     header.encode(bytes);
                     let first = u64::from(block) * u64::from(self.geometry.slots_per_block);
@@ -178,7 +178,7 @@ impl Store {
         let before = self.lock_tables().volume.blocks().free();
         let mut emptied = 0;
         let most = u64::from(self.geometry.blocks);
-        while self.best_victim_share() < COMPACT_SHARE
+        while self.min_live_share() < COMPACT_SHARE
             && emptied < most
             && self.can_move(log)?
             && self.reclaim_one(log)?

@@ -6,8 +6,8 @@ use deepram_core::{BlockId, ChunkId};
 use super::{CHUNK_BYTES, ChunkLocation, Log, Result, Store, Tables};
 use crate::buffer::AlignedBuf;
 use crate::format::codec::crc32c;
-use crate::format::header::{Extent, HEADER_OFFSETS, Header};
-use crate::format::root::Root;
+use crate::format::header::{Extent, HEADER_OFFSETS, PoolHeader};
+use crate::format::root::RootRecord;
 use crate::stats::add;
 
 /// A block of tables with a smaller live share than one part in this many is emptied by rewriting its chunks.
@@ -186,7 +186,7 @@ impl Store {
         debug_assert!(record.len().div_ceil(segment) == root_slots.len());
         drop(tables);
 
-        if extents.len() > Header::MAX_EXTENTS {
+        if extents.len() > PoolHeader::MAX_EXTENTS {
             let error = self.inconsistent(format!("the root record is in {} pieces", extents.len()));
             return Err(error);
         }
@@ -213,7 +213,7 @@ impl Store {
 
     /// Writes the header that makes the written tables current.
     fn finish_checkpoint(&self, log: &mut Log, root: RootLocation, clean: bool) -> Result<()> {
-        let header = Header {
+        let header = PoolHeader {
             generation: log.generation + 1,
             uuid: self.identity.uuid,
             controller: self.identity.controller,
@@ -248,7 +248,7 @@ impl Store {
         Ok(())
     }
 
-    fn write_header(&self, log: &mut Log, header: &Header, offset: u64) -> Result<()> {
+    fn write_header(&self, log: &mut Log, header: &PoolHeader, offset: u64) -> Result<()> {
         let mut buffer = AlignedBuf::zeroed(crate::format::header::HEADER_BYTES);
         buffer.copy_from_slice(&header.encode());
         let written = self.write_durable(offset, &buffer);
@@ -259,10 +259,10 @@ impl Store {
         Ok(())
     }
 
-    fn root(&self, log: &Log, tables: &Tables) -> Root {
+    fn root(&self, log: &Log, tables: &Tables) -> RootRecord {
         let chunks =
             (0..).zip(&tables.directory).filter_map(|(chunk, location)| location.map(|h| (ChunkId(chunk), h)));
-        Root {
+        RootRecord {
             snapshot: tables.volume.snapshot(),
             retention: tables.volume.config().retention,
             bad: tables.volume.blocks().bad_slots().map(|(block, index)| (block.0, index)).collect(),

@@ -7,7 +7,7 @@ use super::{Log, Result, Store};
 use crate::buffer::AlignedBuf;
 use crate::error::PoolError;
 use crate::format::batch::BatchHeader;
-use crate::format::header::{HEADER_BYTES, HEADER_OFFSETS, Header};
+use crate::format::header::{HEADER_BYTES, HEADER_OFFSETS, PoolHeader};
 
 /// The structure that a checksum covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -138,11 +138,11 @@ impl Store {
             read.map_err(|source| self.device_error("reading the pool header", source))?;
             let start = offset as usize;
             let (ranges, checksum_at) =
-                (std::iter::once(start..start + HEADER_BYTES).collect(), vec![start + Header::CRC_AT]);
+                (std::iter::once(start..start + HEADER_BYTES).collect(), vec![start + PoolHeader::CRC_AT]);
             sites.push(ChecksumSite { kind: ChecksumKind::Header, ranges, len: HEADER_BYTES, checksum_at });
-            if let Some(root_len) = Header::root_len(&header, log.generation) {
+            if let Some(root_len) = PoolHeader::root_len(&header, log.generation) {
                 len = root_len as usize;
-                copies.push(start + Header::ROOT_CRC_AT);
+                copies.push(start + PoolHeader::ROOT_CRC_AT);
             }
         }
         let mut left = len;

@@ -227,7 +227,7 @@ impl Store {
         sequence: u64,
     ) -> Result<Box<[Option<SlotRecord>]>> {
         let mut records = vec![None; usize::from(self.geometry.slots_per_block)].into_boxed_slice();
-        self.each_header(block, used, sequence, &mut |header, _| {
+        self.for_each_header(block, used, sequence, &mut |header, _| {
             let first = usize::from(header.index) + 1;
             for (to, record) in records[first..].iter_mut().zip(&header.slots) {
                 *to = Some(*record);
@@ -240,7 +240,7 @@ impl Store {
     /// Visits the batch headers of a block's first `used` slots, with the bytes of each header's segment. Slots
     /// between batches are skipped: they belong to a batch whose write failed, or whose header is damaged in both
     /// copies. A live segment in such a batch is later found to have no record.
-    pub(super) fn each_header(
+    pub(super) fn for_each_header(
         &self,
         block: u32,
         used: u16,

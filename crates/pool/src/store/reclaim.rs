@@ -4,7 +4,7 @@
 use deepram_core::ftl::{CostBenefit, VictimPolicy};
 use deepram_core::{BlockId, PageId, Stamp};
 
-use super::space::worth_moving;
+use super::space::max_live_to_reclaim;
 use super::{Log, Result, Store, Stream, WriteItem};
 use crate::buffer::AlignedBuf;
 use crate::error::PoolError;
@@ -76,7 +76,7 @@ impl Store {
     fn victim(&self, log: &Log) -> Option<BlockId> {
         let tables = self.lock_tables();
         let blocks = tables.volume.blocks();
-        let most = worth_moving(&self.geometry);
+        let most = max_live_to_reclaim(&self.geometry);
         let mut eligible = |block: BlockId| blocks.info(block).live <= most && !log.damaged_blocks.contains(&block.0);
         CostBenefit.pick(blocks, log.block_sequence, &mut eligible)
     }
@@ -91,7 +91,7 @@ impl Store {
     }
 
     /// Returns the live share of the emptiest block.
-    pub(super) fn best_victim_share(&self) -> f64 {
+    pub(super) fn min_live_share(&self) -> f64 {
         let tables = self.lock_tables();
         let best = tables.volume.blocks().reclaimable().map(|(live, _)| live).min();
         best.map_or(1.0, |live| f64::from(live) / f64::from(self.geometry.slots_per_block))

@@ -18,15 +18,15 @@ use crate::error::{PoolError, Result};
 use crate::format::VERSION;
 use crate::format::batch::{BatchHeader, Meta, SlotKind};
 use crate::format::codec::{FormatError, crc32c};
-use crate::format::header::{COUNTERS_END, Geometry, HEADER_BYTES, HEADER_OFFSETS, Header, Parsed};
-use crate::format::root::Root;
+use crate::format::header::{COUNTERS_END, Geometry, HEADER_BYTES, HEADER_OFFSETS, PoolHeader, Parsed};
+use crate::format::root::RootRecord;
 use crate::stats::{Counters, add};
 
 /// A controller that has been read, before the state to return to is chosen.
 pub(crate) struct Recovery {
     pub(super) device: Arc<dyn Device>,
-    pub(super) header: Header,
-    pub(super) root: Root,
+    pub(super) header: PoolHeader,
+    pub(super) root: RootRecord,
     /// The consecutive batches since the checkpoint, up to the last good commit.
     pub(super) batches: Vec<BatchHeader>,
     /// The highest batch number seen, including discarded batches.
@@ -383,9 +383,9 @@ impl Store {
     }
 }
 
-fn read_header(device: &Arc<dyn Device>) -> Result<(Header, bool)> {
+fn read_header(device: &Arc<dyn Device>) -> Result<(PoolHeader, bool)> {
     let mut buffer = AlignedBuf::zeroed(HEADER_BYTES);
-    let mut best: Option<Header> = None;
+    let mut best: Option<PoolHeader> = None;
     let mut damage = None;
     let mut future = None;
     for offset in HEADER_OFFSETS {
@@ -397,7 +397,7 @@ fn read_header(device: &Arc<dyn Device>) -> Result<(Header, bool)> {
             operation: "reading the pool header",
             source,
         })?;
-        match Header::parse(&buffer) {
+        match PoolHeader::parse(&buffer) {
             Parsed::Header(header) => {
                 if best.as_ref().is_none_or(|b| b.generation < header.generation) {
                     best = Some(*header);
@@ -421,7 +421,7 @@ fn read_header(device: &Arc<dyn Device>) -> Result<(Header, bool)> {
 }
 
 /// Checks the values of the root record that recovery relies on and that the volume does not check itself.
-fn check_root(root: &Root, header: &Header) -> std::result::Result<(), &'static str> {
+fn check_root(root: &RootRecord, header: &PoolHeader) -> std::result::Result<(), &'static str> {
     let Geometry { blocks, slots_per_block, .. } = header.geometry;
     if [root.seq, root.block_sequence, root.snapshot.open.0].iter().any(|&n| n >= COUNTERS_END) {
         return Err("a counter is beyond 2^62");
@@ -437,7 +437,7 @@ fn check_root(root: &Root, header: &Header) -> std::result::Result<(), &'static 
     Ok(())
 }
 
-fn read_root(device: &Arc<dyn Device>, header: &Header) -> Result<Root> {
+fn read_root(device: &Arc<dyn Device>, header: &PoolHeader) -> Result<RootRecord> {
     let damaged = |source| PoolError::DamagedPool { device: device.name(), what: "the root record", source };
     let segment = header.geometry.segment.bytes();
     let mut record = Vec::new();
@@ -459,5 +459,5 @@ fn read_root(device: &Arc<dyn Device>, header: &Header) -> Result<Root> {
         let stored = header.root_crc;
         return Err(damaged(FormatError::Checksum { what: "root record", stored, computed }));
     }
-    Root::decode(&record).map_err(damaged)
+    RootRecord::decode(&record).map_err(damaged)
 }

@@ -52,7 +52,7 @@ fn reserve(geometry: &Geometry) -> u32 {
 }
 
 /// Returns the largest number of live slots with which reclaiming a block gains space.
-pub(super) fn worth_moving(geometry: &Geometry) -> u16 {
+pub(super) fn max_live_to_reclaim(geometry: &Geometry) -> u16 {
     geometry.slots_per_block - geometry.slots_per_block / LEAST_GAIN as u16
 }
 
@@ -277,7 +277,7 @@ impl Store {
             return Ok(true);
         }
         // Only where it pays off: at least a quarter of the block is dead.
-        if self.best_victim_share() < 0.75 && self.can_move(log)? {
+        if self.min_live_share() < 0.75 && self.can_move(log)? {
             return self.reclaim_one(log);
         }
         self.level_wear(log)

@@ -55,7 +55,7 @@ const WRITER_CHECK_PERIOD: Duration = Duration::from_millis(200);
 /// The line log of a controller.
 pub(crate) struct Lines {
     order: Mutex<AddState>,
-    queue: Mutex<Queue>,
+    queue: Mutex<GroupQueue>,
     /// Notified when a group became durable or could not be written.
     changed: Condvar,
     /// `None` until the first persist region is made.
@@ -89,7 +89,7 @@ struct AddState {
 }
 
 /// The groups that wait to be written.
-struct Queue {
+struct GroupQueue {
     /// Buffer of the open group.
     open: Option<AlignedBuf>,
     lines: usize,
@@ -102,7 +102,7 @@ struct Queue {
     spare: Option<AlignedBuf>,
     /// Threads that wait for the open group, and threads that wait for the group being written.
     waiting: usize,
-    under_way: usize,
+    waiting_for_write: usize,
     /// Threads that waited when the last write ended.
     expected: usize,
     /// Duration of the last write.
@@ -121,7 +121,7 @@ impl Default for Lines {
     fn default() -> Self {
         Self {
             order: Mutex::new(AddState::default()),
-            queue: Mutex::new(Queue {
+            queue: Mutex::new(GroupQueue {
                 open: None,
                 lines: 0,
                 group: 1,
@@ -129,7 +129,7 @@ impl Default for Lines {
                 failed: None,
                 spare: None,
                 waiting: 0,
-                under_way: 0,
+                waiting_for_write: 0,
                 expected: 0,
                 took: Duration::ZERO,
                 cuts: 0,
@@ -146,7 +146,7 @@ impl Default for Lines {
 }
 
 impl Lines {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, GroupQueue> {
         lock(&self.queue)
     }
 
@@ -163,7 +163,7 @@ impl Lines {
         self.durable.load(Acquire) >= group
     }
 
-    fn is_led(&self) -> bool {
+    fn is_writer_active(&self) -> bool {
         self.writer_active.load(Acquire)
     }
 
@@ -175,13 +175,13 @@ impl Lines {
     /// Returns the size of the buffers in DRAM, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         let queue = self.queue();
-        let used = self.is_led() || queue.open.is_some() || queue.spare.is_some();
+        let used = self.is_writer_active() || queue.open.is_some() || queue.spare.is_some();
         // One buffer that is being filled, one that is being written; copies and shadow copies.
         if used { 2 * RECORD_BYTES + CHUNK_LINES * LINE + shadow_copies::MAX_BYTES } else { 0 }
     }
 }
 
-impl Queue {
+impl GroupQueue {
     fn room(&self) -> usize {
         if self.sealed { 0 } else { line::capacity(RECORD_BYTES) - self.lines }
     }
@@ -202,7 +202,7 @@ impl Queue {
         if group == self.group {
             self.waiting += 1;
         } else {
-            self.under_way += 1;
+            self.waiting_for_write += 1;
         }
     }
 
@@ -216,7 +216,7 @@ impl Queue {
         let full = PendingGroup { buffer, lines: self.lines, group: self.group };
         self.group += 1;
         (self.lines, self.sealed) = (0, false);
-        self.under_way += std::mem::take(&mut self.waiting);
+        self.waiting_for_write += std::mem::take(&mut self.waiting);
         Some(full)
     }
 }
@@ -288,7 +288,7 @@ impl Store {
         while !lines.is_durable(group) {
             // The writing thread may have ended in a panic.
             self.ensure_sound()?;
-            if lines.is_led() {
+            if lines.is_writer_active() {
                 queue = self.wait_for_writer(queue, group);
                 continue;
             }
@@ -305,7 +305,7 @@ impl Store {
             queue = lines.queue();
             queue.took = begun.elapsed();
             // The threads that waited will persist again soon.
-            queue.expected = queue.waiting + std::mem::take(&mut queue.under_way);
+            queue.expected = queue.waiting + std::mem::take(&mut queue.waiting_for_write);
             if written.is_ok() {
                 lines.durable.store(full.group, Release);
                 queue.spare = Some(full.buffer);
@@ -321,11 +321,11 @@ impl Store {
 
     /// Waits while another thread writes. It first spins: on many machines, above all virtual ones, waking a thread
     /// takes as long as writing a line.
-    fn wait_for_writer<'a>(&'a self, queue: MutexGuard<'a, Queue>, group: u64) -> MutexGuard<'a, Queue> {
+    fn wait_for_writer<'a>(&'a self, queue: MutexGuard<'a, GroupQueue>, group: u64) -> MutexGuard<'a, GroupQueue> {
         let until = Instant::now() + (2 * queue.took).min(SPIN_LIMIT);
         drop(queue);
         let lines = &self.lines;
-        let is_waiting = || !lines.is_durable(group) && lines.is_led();
+        let is_waiting = || !lines.is_durable(group) && lines.is_writer_active();
         while is_waiting() && Instant::now() <= until {
             std::thread::yield_now();
         }
@@ -339,7 +339,7 @@ impl Store {
 
     /// Gives the threads that waited for the last group time to join this one, because a large write costs about as
     /// much as a small one. Waits at most for a part of the duration of a write.
-    fn await_followers<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
+    fn await_followers<'a>(&'a self, mut queue: MutexGuard<'a, GroupQueue>) -> MutexGuard<'a, GroupQueue> {
         let until = Instant::now() + (queue.took / FOLLOWER_WAIT_SHARE).min(FOLLOWER_WAIT);
         while queue.waiting < queue.expected && queue.failed.is_none() && Instant::now() < until {
             drop(queue);

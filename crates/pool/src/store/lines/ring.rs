@@ -445,7 +445,7 @@ impl Store {
     }
 
     /// Visits every line that was persisted since the last commit, in the order of the persists.
-    pub(crate) fn each_line(&self, visit: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+    pub(crate) fn for_each_line(&self, visit: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
         let Some(root) = self.lock_log().ring.clone() else { return Ok(()) };
         let retired = self.lines.retired.load(Relaxed);
         Records::new(self, &root.blocks).walk(root.start, &mut |header, record| {
