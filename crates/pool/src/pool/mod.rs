@@ -139,7 +139,7 @@ struct Inner {
     cache: Arc<Cache>,
     stores: Vec<Arc<Store>>,
     counters: Arc<Counters>,
-    /// Handlers stop before the evictor and write-back threads, and both stop before the region is unmapped.
+    /// The handlers and the background threads stop before the region is unmapped.
     handlers: std::sync::Mutex<Option<Handlers>>,
     background_threads: std::sync::Mutex<Vec<JoinHandle<()>>>,
     /// Set when a handle begins to close the pool.
