@@ -16,8 +16,15 @@ use deepram_testkit::{FaultyDevice, Image};
 
 const MIB: u64 = 1 << 20;
 const PAGE: u64 = 1 << 16;
-const KINDS: [ChecksumKind; 7] =
-    [ChecksumKind::Header, ChecksumKind::Root, ChecksumKind::Chunk, ChecksumKind::Batch, ChecksumKind::EmptyBatch, ChecksumKind::Data, ChecksumKind::Line];
+const KINDS: [ChecksumKind; 7] = [
+    ChecksumKind::Header,
+    ChecksumKind::Root,
+    ChecksumKind::Chunk,
+    ChecksumKind::Batch,
+    ChecksumKind::EmptyBatch,
+    ChecksumKind::Data,
+    ChecksumKind::Line,
+];
 
 /// A sound pool to start from.
 pub(crate) struct Base {

@@ -162,9 +162,7 @@ pub enum PoolError {
         free: Bytes,
     },
     /// No contiguous range of free pages is long enough.
-    #[error(
-        "controller {controller} has no {needed} of contiguous free address space ({total} in total)"
-    )]
+    #[error("controller {controller} has no {needed} of contiguous free address space ({total} in total)")]
     NoAddressSpace {
         /// Bytes needed.
         needed: Bytes,

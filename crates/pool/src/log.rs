@@ -197,7 +197,8 @@ impl TransactionLog {
 
     fn with(pool: &Pool, name: &str, addr: Addr, slots: u32, low: u64) -> Self {
         // Slots are popped from the end, so the first slots are used first.
-        let state = LogState { free: (0..slots).rev().collect(), taken: BTreeMap::new(), next: low.max(1), low };
+        let state =
+            LogState { free: (0..slots).rev().collect(), taken: BTreeMap::new(), next: low.max(1), low };
         Self { pool: pool.clone(), name: name.into(), addr, slots, state: Mutex::new(state) }
     }
 

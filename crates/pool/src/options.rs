@@ -189,7 +189,10 @@ impl LoadOptions {
     pub(crate) fn slots(&self, frames: usize, segment: usize) -> Result<usize> {
         let wrong = |option, problem| Err(PoolError::Option { option, problem });
         if !(1..=MOST_DEPTH).contains(&self.depth) {
-            return wrong("loads.depth", format!("{} reads in flight: the number must be 1 to {MOST_DEPTH}", self.depth));
+            return wrong(
+                "loads.depth",
+                format!("{} reads in flight: the number must be 1 to {MOST_DEPTH}", self.depth),
+            );
         }
         if let Some(ThresholdOptions { low, high, most, epoch, .. }) = self.promotion {
             let shares = (0.0..=1.0).contains(&low) && (low..=1.0).contains(&high);

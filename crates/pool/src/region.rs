@@ -194,7 +194,13 @@ impl Region {
     }
 
     /// Sets the protection of the range (`mprotect`).
-    pub(crate) fn set_protection(&self, offset: usize, len: usize, read: bool, write: bool) -> io::Result<()> {
+    pub(crate) fn set_protection(
+        &self,
+        offset: usize,
+        len: usize,
+        read: bool,
+        write: bool,
+    ) -> io::Result<()> {
         let mut prot = libc::PROT_NONE;
         if read || write {
             // x86 has no write-only pages.

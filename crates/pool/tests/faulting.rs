@@ -171,7 +171,9 @@ fn threads_fault_while_syncs_rollbacks_frees_and_reclamation_go_on() {
 #[test]
 fn so_they_do_with_a_handler_for_each_read() {
     if mappable() {
-        seeds::each(2, |seed| run(seed + 50, FaultOptions { io_uring: false, ..FaultOptions::default() }, None));
+        seeds::each(2, |seed| {
+            run(seed + 50, FaultOptions { io_uring: false, ..FaultOptions::default() }, None)
+        });
     }
 }
 

@@ -374,7 +374,8 @@ fn one_flip(shape: &Shape, damaged: &FaultyDevice, worlds: &Worlds, kind: Checks
     if matches!(kind, ChecksumKind::Header | ChecksumKind::EmptyBatch | ChecksumKind::Batch) {
         // The other copy serves; and nothing is needed of a bare batch.
         assert!(report.is_sound(), "{context}: {report:?}");
-        let copies = if kind == ChecksumKind::Header { 0..=0 } else { u64::from(kind == ChecksumKind::Batch)..=1 };
+        let copies =
+            if kind == ChecksumKind::Header { 0..=0 } else { u64::from(kind == ChecksumKind::Batch)..=1 };
         assert!(copies.contains(&report.damaged_copies), "{context}: {report:?}");
         let (pool, _) = reopen(shape, all, worlds, context);
         pool.repair_headers().unwrap();
@@ -429,7 +430,9 @@ fn reclamation_keeps_what_is_damaged() {
     let sites = fuzzing::sites(&image).unwrap();
     let mut expected = vec![0; segment.bytes() as usize];
     runner.world.model.read(kept, &mut expected);
-    let is_it = |s: &&fuzzing::ChecksumSite| s.kind == ChecksumKind::Data && image[s.ranges[0].clone()] == expected[..];
+    let is_it = |s: &&fuzzing::ChecksumSite| {
+        s.kind == ChecksumKind::Data && image[s.ranges[0].clone()] == expected[..]
+    };
     let at = sites.iter().find(is_it).expect("the segment stands somewhere").ranges[0].start;
     runner.devices[0].flip_bit(at as u64 + 9, 3);
     let mut rng = seeds::rng(1);

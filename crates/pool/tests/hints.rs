@@ -38,8 +38,10 @@ fn a_scan_is_read_ahead_and_random_use_is_not() {
                 assert_eq!(word_of(&table, segment), expected(segment));
             }
             let stats = pool.stats();
-            let (faults, ahead) =
-                (stats.faults_missing - before.faults_missing, stats.readahead_segments - before.readahead_segments);
+            let (faults, ahead) = (
+                stats.faults_missing - before.faults_missing,
+                stats.readahead_segments - before.readahead_segments,
+            );
             // A thread that is faster than the device meets some that are still being read.
             assert!(ahead > count / 2, "stride {stride}: {ahead} of {count} read ahead, {faults} faults");
             assert!(ahead < count * 5 / 4, "stride {stride}: {ahead} read ahead for {count} uses");
@@ -56,7 +58,8 @@ fn a_run_that_ends_reads_no_further_and_none_is_followed_where_that_is_off() {
         return;
     }
     for ahead in [true, false] {
-        let options = OpenOptions::new(32 * MIB).faults(FaultOptions { readahead: ahead, ..FaultOptions::default() });
+        let options =
+            OpenOptions::new(32 * MIB).faults(FaultOptions { readahead: ahead, ..FaultOptions::default() });
         let (_scratch, pool, _, table) = filled(16 * MIB, &options);
         // Short runs, far apart: each opens one window at most, of eight segments.
         for run in 0..30 {

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use deepram_pool::device::kernel::{TransferBuffer, SysResult, FileKind, FileStat, Kernel, Ring, Transfer};
+use deepram_pool::device::kernel::{FileKind, FileStat, Kernel, Ring, SysResult, Transfer, TransferBuffer};
 use deepram_pool::device::{Device, FileDevice};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -294,7 +294,13 @@ impl Kernel for FaultyKernel {
         call(file.device()?.pread(offset, buf))
     }
 
-    fn pwritev2(&self, file: &FaultyFile, buf: &[u8], offset: u64, flags: ReadWriteFlags) -> SysResult<usize> {
+    fn pwritev2(
+        &self,
+        file: &FaultyFile,
+        buf: &[u8],
+        offset: u64,
+        flags: ReadWriteFlags,
+    ) -> SysResult<usize> {
         let durable = flags.contains(ReadWriteFlags::DSYNC);
         if !file.writable {
             return Err(Errno::BADF);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use deepram_core::Bytes;
 use deepram_core::cache::{Clock, Replacement};
 
-use super::{Cache, Index, LEAST_FRAMES, RESIDENT, STAGING_SHARE, CacheState};
+use super::{Cache, CacheState, Index, LEAST_FRAMES, RESIDENT, STAGING_SHARE};
 use crate::error::{PoolError, Result};
 use crate::pager;
 use crate::stats::add;
@@ -110,7 +110,10 @@ impl Cache {
     }
 
     /// Waits until a frame may be free.
-    pub(super) fn wait_for_frame<'a>(&'a self, mut state: MutexGuard<'a, CacheState>) -> MutexGuard<'a, CacheState> {
+    pub(super) fn wait_for_frame<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, CacheState>,
+    ) -> MutexGuard<'a, CacheState> {
         state.evictor_notified = true;
         self.evictor_work.notify_one();
         self.wait(state)

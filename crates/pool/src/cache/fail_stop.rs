@@ -6,7 +6,7 @@ use std::io;
 use std::sync::{LockResult, MutexGuard};
 use std::thread::panicking;
 
-use super::{Cache, Index, CacheState};
+use super::{Cache, CacheState, Index};
 use crate::error::{PoolError, Result};
 
 /// Stops the pool if the thread that holds this guard panics.
@@ -43,7 +43,10 @@ impl Cache {
     }
 
     /// Returns the guard of the cache's lock. Stops the pool if a thread panicked while it held the lock.
-    pub(super) fn lock_or_halt<'a>(&'a self, taken: LockResult<MutexGuard<'a, CacheState>>) -> MutexGuard<'a, CacheState> {
+    pub(super) fn lock_or_halt<'a>(
+        &'a self,
+        taken: LockResult<MutexGuard<'a, CacheState>>,
+    ) -> MutexGuard<'a, CacheState> {
         taken.unwrap_or_else(|poisoned| {
             let mut state = poisoned.into_inner();
             self.halt(&mut state, "a thread panicked while it changed the DRAM cache");
@@ -71,7 +74,13 @@ impl Cache {
     }
 
     /// Stops the pool if the kernel refused a call that it cannot work without.
-    pub(super) fn halt_on_error(&self, state: &mut CacheState, call: &str, index: Index, done: io::Result<()>) {
+    pub(super) fn halt_on_error(
+        &self,
+        state: &mut CacheState,
+        call: &str,
+        index: Index,
+        done: io::Result<()>,
+    ) {
         if let Err(error) = done {
             self.halt(
                 state,

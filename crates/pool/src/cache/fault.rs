@@ -8,7 +8,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use deepram_core::Status;
 
 use super::permissions::is_permission_error;
-use super::{AccessKind, Cache, DIRTY, FROZEN, Index, FILLING, POISONED, RESIDENT, Permit, CacheState};
+use super::{AccessKind, Cache, CacheState, DIRTY, FILLING, FROZEN, Index, POISONED, Permit, RESIDENT};
 use crate::ahead::Window;
 use crate::error::PoolError;
 use crate::lock::lock;
@@ -108,7 +108,10 @@ impl Cache {
             add(&self.counters.faults_missing, 1);
             let window = self.track_miss(&mut state, index);
             let there = self.fill_from_buffer(&mut state, index, access)?;
-            return Ok((if there { FaultProgress::Served } else { FaultProgress::Read(state.generation) }, window));
+            return Ok((
+                if there { FaultProgress::Served } else { FaultProgress::Read(state.generation) },
+                window,
+            ));
         }
         let begun = match self.resolve_resident(&mut state, index, access) {
             Ok(true) => FaultProgress::Served,
@@ -119,7 +122,12 @@ impl Cache {
     }
 
     /// Serves a fault on a resident segment. Returns false if a store has to wait for another thread.
-    fn resolve_resident(&self, state: &mut CacheState, index: Index, access: AccessKind) -> Result<bool, PoolError> {
+    fn resolve_resident(
+        &self,
+        state: &mut CacheState,
+        index: Index,
+        access: AccessKind,
+    ) -> Result<bool, PoolError> {
         if access == AccessKind::Read {
             return self.wake(index).map(|()| true);
         }

@@ -3,7 +3,7 @@
 
 use std::sync::MutexGuard;
 
-use super::{AccessKind, Cache, DIRTY, FROZEN, Index, FILLING, POISONED, RESIDENT, Permit, CacheState};
+use super::{AccessKind, Cache, CacheState, DIRTY, FILLING, FROZEN, Index, POISONED, Permit, RESIDENT};
 use crate::buffer::AlignedBuf;
 use crate::error::Result;
 use crate::stats::add;
@@ -93,7 +93,12 @@ impl Cache {
 
     /// Takes a frame for an absent segment and marks the segment as being filled. Returns false if no frame is
     /// available.
-    pub(crate) fn begin_fill(&self, state: &mut CacheState, index: Index, access: AccessKind) -> Result<bool> {
+    pub(crate) fn begin_fill(
+        &self,
+        state: &mut CacheState,
+        index: Index,
+        access: AccessKind,
+    ) -> Result<bool> {
         if !self.make_room(state, 1) {
             return Ok(false);
         }
@@ -120,7 +125,12 @@ impl Cache {
 
     /// Ends a fill that has just begun with the segment's bytes from the device buffer, if it has them, and removes
     /// them there. Returns false if not.
-    pub(super) fn fill_from_buffer(&self, state: &mut CacheState, index: Index, access: AccessKind) -> Result<bool> {
+    pub(super) fn fill_from_buffer(
+        &self,
+        state: &mut CacheState,
+        index: Index,
+        access: AccessKind,
+    ) -> Result<bool> {
         let Some(slot) = state.buffer.take_for_fill(index) else { return Ok(false) };
         let result = self.end_fill(state, index, access, slot.bytes());
         state.buffer.return_slot(slot);

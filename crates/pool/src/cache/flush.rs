@@ -2,7 +2,7 @@
 
 use std::sync::MutexGuard;
 
-use super::{Cache, DIRTY, FROZEN, Index, RESIDENT, CacheState, WRITING};
+use super::{Cache, CacheState, DIRTY, FROZEN, Index, RESIDENT, WRITING};
 use crate::error::Result;
 use crate::stats::add;
 use crate::store::{Commit, Log, Stream, WriteItem};
@@ -204,7 +204,8 @@ impl Cache {
             })
             .collect();
         let mut written = vec![false; segments.len()];
-        let mut fill = |wanted: &[usize], buffers: &mut [&mut [u8]]| self.copy_contents(segments, wanted, buffers);
+        let mut fill =
+            |wanted: &[usize], buffers: &mut [&mut [u8]]| self.copy_contents(segments, wanted, buffers);
         let mut publish = |published: &[usize]| {
             let mut state = self.lock();
             state.writing -= published.len();

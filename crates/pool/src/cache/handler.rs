@@ -11,13 +11,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::readahead::ReadaheadRun;
 use super::fault::FaultProgress;
+use super::readahead::ReadaheadRun;
 use super::threads::HandlerPlan;
 use super::{AccessKind, Cache, Index, Permit};
 use crate::buffer::AlignedBuf;
 use crate::crew::Seat;
-use crate::device::{Device, CompletedRead, ReadQueue};
+use crate::device::{CompletedRead, Device, ReadQueue};
 use crate::error::Result;
 use crate::serving::Serve;
 use crate::slots::{Slot, Slots};
@@ -148,7 +148,8 @@ impl<'a> Handler<'a> {
             };
             match begun {
                 FaultProgress::Read(generation) => {
-                    let loading = PendingFault { index, permit, generation, crc: 0, taken_at: Instant::now() };
+                    let loading =
+                        PendingFault { index, permit, generation, crc: 0, taken_at: Instant::now() };
                     self.read(loading, slot);
                     if alone {
                         // The thread is moved while the device reads.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use deepram_core::Bytes;
 
-use super::{Cache, Index, RESIDENT, CacheState};
+use super::{Cache, CacheState, Index, RESIDENT};
 use crate::error::{PoolError, Result};
 use crate::stats::add;
 
@@ -53,7 +53,9 @@ impl Cache {
         if wanted.bytes() > most {
             let bytes = |segments: usize| Bytes((segments * self.segment_bytes) as u64);
             let (all, most) = (bytes(wanted.bytes()), bytes(most));
-            let problem = format!("{all} would be pinned in total, but at most half of the frames, {most}, may be pinned");
+            let problem = format!(
+                "{all} would be pinned in total, but at most half of the frames, {most}, may be pinned"
+            );
             return Err(PoolError::Option { option: "pin", problem });
         }
         state.pinned_count = wanted.bytes();
@@ -70,7 +72,10 @@ impl Cache {
         let pinned = state.pinned_count;
         if pinned > frames / PINNED_SHARE {
             let pinned = Bytes((pinned * self.segment_bytes) as u64);
-            let problem = format!("{} is too small: half of its frames hold less than the pinned {pinned}", Bytes(bytes));
+            let problem = format!(
+                "{} is too small: half of its frames hold less than the pinned {pinned}",
+                Bytes(bytes)
+            );
             return Err(PoolError::Option { option: "dram", problem });
         }
         self.budget.store(budget, Relaxed);

@@ -206,7 +206,8 @@ impl Cache {
         let slots = loads.slots(most_frames, segment_bytes)?;
         let buffer = DeviceBuffer::new(slots, segment_bytes, loads)
             .map_err(|source| stores[0].device_error("mapping memory for the device buffer", source))?;
-        let readahead_jobs = Jobs::new().map_err(|source| stores[0].device_error("making an eventfd", source))?;
+        let readahead_jobs =
+            Jobs::new().map_err(|source| stores[0].device_error("making an eventfd", source))?;
         let controllers = stores.len();
         let queues = ReadQueues::new(stores[0].device(), loads.depth);
         let cache = Self {

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use deepram_core::{PageId, Status};
 
-use super::{AccessKind, Cache, Index, CacheState};
+use super::{AccessKind, Cache, CacheState, Index};
 use crate::error::{PoolError, Result};
 
 /// An access whose permissions were checked, with the version of the permissions before the check.
@@ -64,7 +64,9 @@ impl Cache {
     /// The errors of [`Cache::check`].
     pub(super) fn revalidate(&self, _state: &CacheState, index: Index, permit: Permit) -> Result<()> {
         match permit.version {
-            Some(version) if version != self.permission_version.load(SeqCst) => self.check_access(index, permit.access),
+            Some(version) if version != self.permission_version.load(SeqCst) => {
+                self.check_access(index, permit.access)
+            }
             _ => Ok(()),
         }
     }
@@ -95,12 +97,19 @@ impl Cache {
 
     /// Sets the protection of pages in the mapping to their status in the tables. Stops the pool if the kernel
     /// refuses.
-    pub(crate) fn apply_protection(&self, state: &mut CacheState, controller: u32, first: PageId, count: u32) {
+    pub(crate) fn apply_protection(
+        &self,
+        state: &mut CacheState,
+        controller: u32,
+        first: PageId,
+        count: u32,
+    ) {
         for page in (first.0..first.0 + count).map(PageId) {
             let status = self.stores[controller as usize].status(page);
             let shown = status.and_then(|status| self.set_protection(state, controller, page, 1, status));
             if let Err(error) = shown {
-                return self.halt(state, &format!("the kernel refused to change the protection of memory: {error}"));
+                return self
+                    .halt(state, &format!("the kernel refused to change the protection of memory: {error}"));
             }
         }
     }
@@ -115,7 +124,9 @@ impl Cache {
         });
         match shown {
             Ok(()) => state.read_only_segments.push(index / self.per_page * self.per_page),
-            Err(error) => self.halt(state, &format!("the kernel refused to change the protection of memory: {error}")),
+            Err(error) => {
+                self.halt(state, &format!("the kernel refused to change the protection of memory: {error}"))
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use std::io;
 
 use deepram_core::PageId;
 
-use super::{AccessKind, Cache, Index, CacheState};
+use super::{AccessKind, Cache, CacheState, Index};
 use crate::ahead::Window;
 use crate::stats::add;
 use crate::store::{Fetched, SlotLocation};
@@ -125,8 +125,9 @@ impl Cache {
         self.cancel_fills(&nothing);
         add(&self.counters.readahead_segments, found.len() as u64);
         found.sort_unstable_by_key(|found| found.index);
-        let adjacent =
-            |a: &ReadaheadSegment, b: &ReadaheadSegment| a.slot + 1 == b.slot && a.index / self.stride == b.index / self.stride;
+        let adjacent = |a: &ReadaheadSegment, b: &ReadaheadSegment| {
+            a.slot + 1 == b.slot && a.index / self.stride == b.index / self.stride
+        };
         let runs = found.chunk_by(adjacent).flat_map(|run| run.chunks(most));
         runs.map(|run| ReadaheadRun { segments: run.to_vec(), generation, window }).collect()
     }

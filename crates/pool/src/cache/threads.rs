@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::handler::{Handler, HandlerReads};
-use super::{PanicGuard, Cache};
+use super::{Cache, PanicGuard};
 use crate::buffer::AlignedBuf;
 use crate::crew::{Crew, Member, Seat};
 use crate::device::ReadQueue;
@@ -54,7 +54,8 @@ impl HandlerPlan {
     /// Plans the handlers of a pool on these devices with a DRAM budget of `dram` bytes.
     pub(crate) fn new(options: &FaultOptions, stores: &[Arc<Store>], dram: u64) -> Result<Self> {
         if options.handlers > MAX_HANDLERS {
-            let problem = format!("{} handlers are too many: the number must be 0 to {MAX_HANDLERS}", options.handlers);
+            let problem =
+                format!("{} handlers are too many: the number must be 0 to {MAX_HANDLERS}", options.handlers);
             return Err(PoolError::Option { option: "faults.handlers", problem });
         }
         let segment = stores[0].segment().bytes() as usize;
@@ -63,7 +64,8 @@ impl HandlerPlan {
         let processors = serving::processors();
         let count = match options.handlers {
             0 if ring => processors.len().min(FEW),
-            0 => (processors.len() * BLOCKING_HANDLERS).clamp(BLOCKING_HANDLERS_RANGE.0, BLOCKING_HANDLERS_RANGE.1),
+            0 => (processors.len() * BLOCKING_HANDLERS)
+                .clamp(BLOCKING_HANDLERS_RANGE.0, BLOCKING_HANDLERS_RANGE.1),
             count => count,
         };
         let cpus = if ring && count == processors.len() { processors } else { Vec::new() };

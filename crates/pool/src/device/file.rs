@@ -10,7 +10,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use rustix::process::{Resource, getrlimit};
 
-use super::kernel::{SysResult, FileKind, FileStat, Kernel, Linux, Ring};
+use super::kernel::{FileKind, FileStat, Kernel, Linux, Ring, SysResult};
 use super::{ALIGN, Device, SECTOR};
 use crate::process::Owner;
 

@@ -104,7 +104,8 @@ pub trait Kernel: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// The errors of the system call.
-    fn pwritev2(&self, file: &Self::File, buf: &[u8], offset: u64, flags: ReadWriteFlags) -> SysResult<usize>;
+    fn pwritev2(&self, file: &Self::File, buf: &[u8], offset: u64, flags: ReadWriteFlags)
+    -> SysResult<usize>;
     /// Returns the descriptor by which a [`Ring`] refers to the file.
     fn fd(&self, file: &Self::File) -> RawFd;
     /// Makes a queue of `entries` transfers, if the kernel allows one. Completions on a `quiet` queue do not interrupt other
@@ -217,7 +218,13 @@ impl Kernel for Linux {
         rustix::io::pread(file, buf, offset)
     }
 
-    fn pwritev2(&self, file: &ProcessFile, buf: &[u8], offset: u64, flags: ReadWriteFlags) -> SysResult<usize> {
+    fn pwritev2(
+        &self,
+        file: &ProcessFile,
+        buf: &[u8],
+        offset: u64,
+        flags: ReadWriteFlags,
+    ) -> SysResult<usize> {
         rustix::io::pwritev2(file.as_fd(), &[IoSlice::new(buf)], offset, flags)
     }
 

@@ -7,9 +7,9 @@
 
 use std::io;
 
-mod file;
 #[doc(hidden)]
 pub mod close_on_fork;
+mod file;
 #[doc(hidden)]
 pub mod kernel;
 mod queue;
@@ -18,7 +18,7 @@ pub(crate) mod signature;
 
 pub use file::FileDevice;
 pub(crate) use queue::WriteQueue;
-pub(crate) use reads::{CompletedRead, ReadQueues, ReadQueue};
+pub(crate) use reads::{CompletedRead, ReadQueue, ReadQueues};
 
 /// The unit in which a write can tear: 512 bytes, the smallest logical block of any Linux device.
 pub const SECTOR: usize = 512;

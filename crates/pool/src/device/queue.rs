@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::Device;
-use super::kernel::{TransferBuffer, Ring, Transfer};
+use super::kernel::{Ring, Transfer, TransferBuffer};
 use crate::buffer::AlignedBuf;
 
 /// A completed write, with the `tag` given to [`WriteQueue::write`].

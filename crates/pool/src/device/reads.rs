@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
 use super::Device;
-use super::kernel::{TransferBuffer, Ring, Transfer};
+use super::kernel::{Ring, Transfer, TransferBuffer};
 use crate::lock::lock;
 use crate::slots::Slot;
 

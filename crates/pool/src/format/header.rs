@@ -181,7 +181,11 @@ impl PoolHeader {
         let controller = r.u16()?;
         let controllers = r.u16()?;
         if controllers == 0 || controller >= controllers {
-            return Err(r.field("controller", u64::from(controller), "a value below the number of controllers"));
+            return Err(r.field(
+                "controller",
+                u64::from(controller),
+                "a value below the number of controllers",
+            ));
         }
         let segment = r.u32()?;
         let segment = SegmentSize::from_bytes(u64::from(segment))

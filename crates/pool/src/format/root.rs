@@ -6,7 +6,7 @@ use deepram_core::{ChunkId, Epoch, Retention, Stamp, TokenInfo, VolumeSnapshot};
 
 use super::batch::NextBlock;
 use super::codec::{FormatError, Reader, Writer};
-use crate::store::{Head, ChunkLocation, RecordPosition, RingRoot};
+use crate::store::{ChunkLocation, Head, RecordPosition, RingRoot};
 
 const WHAT: &str = "root record";
 

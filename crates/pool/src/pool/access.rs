@@ -23,7 +23,11 @@ impl Pool {
     ///
     /// # Errors
     /// [`PoolError::NotAllocated`] for page 0 and for addresses beyond the pool; [`PoolError::Address`].
-    pub(super) fn segment_parts(&self, addr: Addr, len: usize) -> Result<impl Iterator<Item = SegmentPart> + use<>> {
+    pub(super) fn segment_parts(
+        &self,
+        addr: Addr,
+        len: usize,
+    ) -> Result<impl Iterator<Item = SegmentPart> + use<>> {
         if addr.page() == PageId(0) && len > 0 {
             return Err(PoolError::NotAllocated { address: addr });
         }
@@ -31,7 +35,11 @@ impl Pool {
     }
 
     /// Splits an access into its segments. The access may include page 0.
-    pub(super) fn segment_parts_unchecked(&self, addr: Addr, len: usize) -> Result<impl Iterator<Item = SegmentPart> + use<>> {
+    pub(super) fn segment_parts_unchecked(
+        &self,
+        addr: Addr,
+        len: usize,
+    ) -> Result<impl Iterator<Item = SegmentPart> + use<>> {
         let (controller, _) = self.store_at(addr)?;
         addr.offset_by((len as u64).max(1) - 1)?;
         let cache = &self.live()?.cache;

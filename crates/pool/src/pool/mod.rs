@@ -198,7 +198,8 @@ impl Pool {
     pub fn alloc_on(&self, controller: u32, len: u64, lifetime: Lifetime) -> Result<Addr> {
         let inner = self.live()?;
         let Some(store) = inner.stores.get(controller as usize) else {
-            let problem = format!("{controller} does not exist: the number of controllers is {}", inner.stores.len());
+            let problem =
+                format!("{controller} does not exist: the number of controllers is {}", inner.stores.len());
             return Err(PoolError::Option { option: "controller", problem });
         };
         if len == 0 {

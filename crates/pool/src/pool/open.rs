@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::handle::SharedInner;
 use super::{History, Info, Inner, Pool};
-use crate::cache::{PanicGuard, Cache, Handlers, HandlerPlan};
+use crate::cache::{Cache, HandlerPlan, Handlers, PanicGuard};
 use crate::device::{ALIGN, Device, FileDevice, signature};
 use crate::error::{PoolError, Result};
 use crate::options::{CreateOptions, Mapping, OpenOptions};
@@ -90,7 +90,8 @@ impl Pool {
     /// [`CreateOptions::overwrite`] is set, which leaves the device unchanged.
     pub fn create_on(devices: Vec<Arc<dyn Device>>, options: &CreateOptions) -> Result<()> {
         if devices.is_empty() || devices.len() > MAX_CONTROLLERS {
-            let problem = format!("{} devices were given, but a pool has 1 to {MAX_CONTROLLERS}", devices.len());
+            let problem =
+                format!("{} devices were given, but a pool has 1 to {MAX_CONTROLLERS}", devices.len());
             return Err(PoolError::Option { option: "devices", problem });
         }
         let uuid = Uuid::new_v4();
@@ -270,7 +271,8 @@ fn overwrite(devices: &[Arc<dyn Device>], may: bool) -> Result<()> {
     };
     let mut found = Vec::new();
     for device in devices {
-        let signatures = signature::find(&**device).map_err(failed(device, "looking for existing content"))?;
+        let signatures =
+            signature::find(&**device).map_err(failed(device, "looking for existing content"))?;
         let mut names: Vec<&str> = signatures.iter().map(|found| found.what).collect();
         names.dedup();
         if !may && !names.is_empty() {
@@ -399,7 +401,8 @@ fn opened_after(found: &[Recovery], token: Epoch) -> Result<Epoch> {
     let states = found.iter().map(|r| r.opened_after(token)).collect::<Option<Vec<_>>>();
     states.and_then(|states| states.into_iter().min()).ok_or_else(|| {
         let why =
-            "the log since the last checkpoint does not contain this state; open the pool, then roll it back".into();
+            "the log since the last checkpoint does not contain this state; open the pool, then roll it back"
+                .into();
         PoolError::Token { token, why }
     })
 }

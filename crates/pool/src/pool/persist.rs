@@ -164,7 +164,8 @@ impl Pool {
         let runs = self.status_runs(controller, first, count)?;
         let Some((page, ..)) = runs.iter().find(|(.., status)| !status.permanent()) else { return Ok(()) };
         let address = self.live()?.stores[controller as usize].address(*page, 0);
-        let problem = "temporary memory cannot be part of a persist region, because it does not outlive a crash";
+        let problem =
+            "temporary memory cannot be part of a persist region, because it does not outlive a crash";
         Err(PoolError::PersistRegion { address, problem })
     }
 

@@ -65,7 +65,8 @@ impl Pool {
         let mut page = vec![0; RECORD * RECORDS];
         let mut buffer = AlignedBuf::zeroed(cache.segment_bytes());
         for part in self.segment_parts_unchecked(Addr::from_raw(0), page.len())? {
-            let guard = cache.ensure_resident(part.index, Permit::unchecked(AccessKind::Read), &mut buffer)?;
+            let guard =
+                cache.ensure_resident(part.index, Permit::unchecked(AccessKind::Read), &mut buffer)?;
             cache.region.copy_out(part.offset, &mut page[part.range]);
             drop(guard);
         }

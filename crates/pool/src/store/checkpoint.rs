@@ -131,7 +131,9 @@ impl Store {
             let current = log.meta.map(|(block, _)| block);
             (0..)
                 .zip(&tables.directory)
-                .filter_map(|(chunk, location)| location.map(|location| (ChunkId(chunk), (location.slot / slots) as u32)))
+                .filter_map(|(chunk, location)| {
+                    location.map(|location| (ChunkId(chunk), (location.slot / slots) as u32))
+                })
                 .filter(|&(_, block)| {
                     let live = blocks.info(BlockId(block)).live;
                     Some(block) != current && live < self.geometry.slots_per_block / SPARSE_SHARE
@@ -260,8 +262,9 @@ impl Store {
     }
 
     fn root(&self, log: &Log, tables: &Tables) -> RootRecord {
-        let chunks =
-            (0..).zip(&tables.directory).filter_map(|(chunk, location)| location.map(|h| (ChunkId(chunk), h)));
+        let chunks = (0..)
+            .zip(&tables.directory)
+            .filter_map(|(chunk, location)| location.map(|h| (ChunkId(chunk), h)));
         RootRecord {
             snapshot: tables.volume.snapshot(),
             retention: tables.volume.config().retention,

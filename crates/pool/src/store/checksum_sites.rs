@@ -86,7 +86,12 @@ impl Store {
                     let copies = BatchHeader::copies_at(header_range.len());
                     let checksum_at =
                         copies.map(|copy| header_range.start + copy + batch.checksum_at(n)).into();
-                    sites.push(ChecksumSite { kind: ChecksumKind::Data, len: range.len(), ranges: vec![range], checksum_at });
+                    sites.push(ChecksumSite {
+                        kind: ChecksumKind::Data,
+                        len: range.len(),
+                        ranges: vec![range],
+                        checksum_at,
+                    });
                 }
             }
             let copies = BatchHeader::copies_at(header_range.len());
@@ -127,7 +132,12 @@ impl Store {
                 let start = self.slot_range(location.slot).start;
                 let range = start..start + super::CHUNK_BYTES;
                 let ranges = vec![range];
-                sites.push(ChecksumSite { kind: ChecksumKind::Chunk, ranges, len: super::CHUNK_BYTES, checksum_at });
+                sites.push(ChecksumSite {
+                    kind: ChecksumKind::Chunk,
+                    ranges,
+                    len: super::CHUNK_BYTES,
+                    checksum_at,
+                });
             }
         }
         let mut header = AlignedBuf::zeroed(HEADER_BYTES);

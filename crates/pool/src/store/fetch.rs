@@ -91,7 +91,9 @@ impl Store {
             match self.locate(page, segment, None)? {
                 TableLookup::Unwritten => return Ok(SlotLocation::Unwritten),
                 TableLookup::SummaryMissing(block) => self.load_summary(block)?,
-                TableLookup::Slot { slot, record, .. } => return Ok(SlotLocation::Slot { slot, crc: record.crc }),
+                TableLookup::Slot { slot, record, .. } => {
+                    return Ok(SlotLocation::Slot { slot, crc: record.crc });
+                }
             }
         }
     }
@@ -176,7 +178,9 @@ impl Store {
         let mut failed = None;
         loop {
             let Some(location) = self.chunk_location(chunk) else {
-                return Err(self.inconsistent(format!("table chunk {} has no location on the device", chunk.0)));
+                return Err(
+                    self.inconsistent(format!("table chunk {} has no location on the device", chunk.0))
+                );
             };
             self.read_slot(location.slot, &mut buffer)?;
             let computed = crc32c(&buffer[..CHUNK_BYTES]);

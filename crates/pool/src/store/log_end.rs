@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 
 use deepram_core::ftl::State;
 
-use super::mark;
-use super::recover::{LogDamage, RepairedSlot, Recovery, state};
+use super::uuid_prefix;
+use super::recover::{LogDamage, Recovery, RepairedSlot, state};
 use super::{Log, Result, Store};
 use crate::buffer::AlignedBuf;
 use crate::error::PoolError;
@@ -195,7 +195,7 @@ impl Recovery {
     }
 
     fn is_ours(&self, batch: &BatchHeader) -> bool {
-        batch.pool == mark(self.header.uuid) && batch.controller == self.header.controller
+        batch.pool == uuid_prefix(self.header.uuid) && batch.controller == self.header.controller
     }
 
     /// Returns whether every segment of a commit's batch matches its record, or can be rebuilt.

@@ -77,7 +77,8 @@ impl Store {
         let tables = self.lock_tables();
         let blocks = tables.volume.blocks();
         let most = max_live_to_reclaim(&self.geometry);
-        let mut eligible = |block: BlockId| blocks.info(block).live <= most && !log.damaged_blocks.contains(&block.0);
+        let mut eligible =
+            |block: BlockId| blocks.info(block).live <= most && !log.damaged_blocks.contains(&block.0);
         CostBenefit.pick(blocks, log.block_sequence, &mut eligible)
     }
 
@@ -132,7 +133,12 @@ impl Store {
     }
 
     /// Reads the segments to be moved into `data`.
-    fn read_segments(&self, block: BlockId, segments_to_move: &[SegmentToMove], data: &mut [u8]) -> Result<()> {
+    fn read_segments(
+        &self,
+        block: BlockId,
+        segments_to_move: &[SegmentToMove],
+        data: &mut [u8],
+    ) -> Result<()> {
         let segment = self.geometry.segment_bytes();
         let first = u64::from(block.0) * u64::from(self.geometry.slots_per_block);
         let mut indices: Vec<u16> = segments_to_move.iter().map(|m| m.index).collect();

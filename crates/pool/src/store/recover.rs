@@ -18,7 +18,7 @@ use crate::error::{PoolError, Result};
 use crate::format::VERSION;
 use crate::format::batch::{BatchHeader, Meta, SlotKind};
 use crate::format::codec::{FormatError, crc32c};
-use crate::format::header::{COUNTERS_END, Geometry, HEADER_BYTES, HEADER_OFFSETS, PoolHeader, Parsed};
+use crate::format::header::{COUNTERS_END, Geometry, HEADER_BYTES, HEADER_OFFSETS, Parsed, PoolHeader};
 use crate::format::root::RootRecord;
 use crate::stats::{Counters, add};
 
@@ -326,13 +326,17 @@ impl Store {
         let range = |first: u32, count: u32| {
             let end = first.checked_add(count).filter(|&end| end <= self.geometry.pages);
             end.map(|end| first..end).ok_or_else(|| {
-                self.inconsistent(format!("the log changes {count} pages from page {first}, beyond the last page"))
+                self.inconsistent(format!(
+                    "the log changes {count} pages from page {first}, beyond the last page"
+                ))
             })
         };
         match meta {
             Meta::Status { first, count, status } => {
                 let Some(status) = Status::from_bits(status) else {
-                    return Err(self.inconsistent(format!("the log contains the invalid page status {status:#x}")));
+                    return Err(
+                        self.inconsistent(format!("the log contains the invalid page status {status:#x}"))
+                    );
                 };
                 for page in range(first, count)? {
                     self.with_tables(|t| t.volume.set_status(PageId(page), status))?;

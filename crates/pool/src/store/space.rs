@@ -108,7 +108,11 @@ impl Store {
 
     /// Gives a token up because space is short.
     fn give_up_token(&self, log: &mut Log, token: Epoch) -> Result<()> {
-        tracing::info!(device = self.device.name(), token = token.0, "a token was given up because space is short");
+        tracing::info!(
+            device = self.device.name(),
+            token = token.0,
+            "a token was given up because space is short"
+        );
         self.drop_token(log, token)
     }
 

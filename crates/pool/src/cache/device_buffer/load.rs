@@ -3,8 +3,8 @@
 use std::sync::MutexGuard;
 
 use super::super::permissions::is_permission_error;
-use super::super::{Cache, Index, FILLING, RESIDENT, Permit, CacheState};
-use super::Cold;
+use super::super::{Cache, CacheState, FILLING, Index, Permit, RESIDENT};
+use super::ColdRead;
 use crate::error::{PoolError, Result};
 use crate::slots::Slot;
 use crate::stats::add;
@@ -80,7 +80,12 @@ impl Cache {
     }
 
     /// Fills parts of a segment that is in memory.
-    pub(super) fn look_up(&self, state: &mut CacheState, parts: &mut [Part<'_>], permit: Permit) -> Result<Lookup> {
+    pub(super) fn look_up(
+        &self,
+        state: &mut CacheState,
+        parts: &mut [Part<'_>],
+        permit: Permit,
+    ) -> Result<Lookup> {
         let index = parts[0].index;
         self.ensure_running(state)?;
         self.revalidate(state, index, permit)?;

@@ -109,7 +109,13 @@ impl Store {
 
     /// Rewrites the newest version of each line persisted since the last commit. Returns the new beginning of the
     /// log.
-    fn rewrite_newest(&self, log: &mut Log, ring: &mut Ring, start: RecordPosition, retired: u64) -> Result<RecordPosition> {
+    fn rewrite_newest(
+        &self,
+        log: &mut Log,
+        ring: &mut Ring,
+        start: RecordPosition,
+        retired: u64,
+    ) -> Result<RecordPosition> {
         let old = ring.blocks.clone();
         let mut records = Records::new(self, &old);
         let mut places = Vec::new();

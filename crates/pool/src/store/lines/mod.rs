@@ -321,7 +321,11 @@ impl Store {
 
     /// Waits while another thread writes. It first spins: on many machines, above all virtual ones, waking a thread
     /// takes as long as writing a line.
-    fn wait_for_writer<'a>(&'a self, queue: MutexGuard<'a, GroupQueue>, group: u64) -> MutexGuard<'a, GroupQueue> {
+    fn wait_for_writer<'a>(
+        &'a self,
+        queue: MutexGuard<'a, GroupQueue>,
+        group: u64,
+    ) -> MutexGuard<'a, GroupQueue> {
         let until = Instant::now() + (2 * queue.took).min(SPIN_LIMIT);
         drop(queue);
         let lines = &self.lines;

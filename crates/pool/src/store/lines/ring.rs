@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::super::{ChecksumKind, Report, Result, ChecksumSite, Store};
+use super::super::{ChecksumKind, ChecksumSite, Report, Result, Store};
 use deepram_core::ftl::State;
 use deepram_core::{BlockId, Bytes, Epoch};
 
@@ -117,7 +117,11 @@ impl Ring {
         if !self.is_needed(retired) {
             return self.end();
         }
-        self.positions.iter().rev().find(|(_, group)| *group <= retired).map_or(self.start, |(position, _)| *position)
+        self.positions
+            .iter()
+            .rev()
+            .find(|(_, group)| *group <= retired)
+            .map_or(self.start, |(position, _)| *position)
     }
 
     /// Returns the position of the next record, independent of its length.
@@ -138,7 +142,12 @@ impl Ring {
 }
 
 /// Remembers one record in every `step` sectors.
-fn note_position(positions: &mut VecDeque<(RecordPosition, u64)>, step: u64, position: RecordPosition, group: u64) {
+fn note_position(
+    positions: &mut VecDeque<(RecordPosition, u64)>,
+    step: u64,
+    position: RecordPosition,
+    group: u64,
+) {
     if positions.back().is_none_or(|(last, _)| last.at / step != position.at / step) {
         positions.push_back((position, group));
     }
@@ -188,7 +197,9 @@ impl<'a> Records<'a> {
         });
         Ok(match decoded {
             Some(sector) if sector.at() == at => SectorState::Written(sector),
-            Some(sector) if sector.at() < at && (at - sector.at()).is_multiple_of(capacity) => SectorState::Older,
+            Some(sector) if sector.at() < at && (at - sector.at()).is_multiple_of(capacity) => {
+                SectorState::Older
+            }
             None if bytes.iter().all(|&byte| byte == 0) => SectorState::Older,
             _ => SectorState::Damaged,
         })
@@ -231,7 +242,9 @@ impl<'a> Records<'a> {
         let mut damaged = false;
         for at in [place.at, place.at.next_multiple_of((ALIGN / SECTOR) as u64), next] {
             match self.find_at(at)? {
-                RecordSearch::Record(header) if header.number == place.number => return Ok(RecordSearch::Record(header)),
+                RecordSearch::Record(header) if header.number == place.number => {
+                    return Ok(RecordSearch::Record(header));
+                }
                 RecordSearch::Damaged => {
                     damaged |= [place.at, place.at.next_multiple_of(granule), next].contains(&at);
                 }
@@ -386,7 +399,12 @@ impl Store {
         let mut group = 0;
         let (end, damaged) = records.walk(root.start, &mut |header, _| {
             group = header.group;
-            note_position(&mut positions, step, RecordPosition { number: header.number, at: header.at }, group);
+            note_position(
+                &mut positions,
+                step,
+                RecordPosition { number: header.number, at: header.at },
+                group,
+            );
             Ok(())
         })?;
         if damaged || end.number < root.end || records.continues_after(root.start, end)? {
