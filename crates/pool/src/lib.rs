@@ -23,7 +23,7 @@
 //! ```
 //!
 //! Start at [`Pool`]. The architecture is described in `docs/ARCHITECTURE.md`, every byte on the device in
-//! `docs/internals/pool-format.md`.
+//! `docs/reference/pool-format.md`.
 
 mod ahead;
 mod buffer;

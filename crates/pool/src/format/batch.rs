@@ -1,6 +1,6 @@
 //! The log batch: one header segment, followed by the segments it describes, in consecutive slots of one block. The
 //! header is the block's summary, the table delta and the checksum list in one; a commit is a batch with
-//! [`Meta::Commit`]. Byte layout: `docs/internals/pool-format.md`, section "Log batch".
+//! [`Meta::Commit`]. Byte layout: `docs/reference/pool-format.md`, section "Log batch".
 //!
 //! The header segment holds two copies of the header, one in each half, each with its own checksum, so that damage to
 //! one sector leaves a valid copy. The header of a commit also holds the parity sector of the batch's segments, from

@@ -1,5 +1,5 @@
 //! The pool header: two copies, written in turn. The valid copy with the higher generation counts. Byte layout:
-//! `docs/internals/pool-format.md`, section "Header".
+//! `docs/reference/pool-format.md`, section "Header".
 
 use deepram_core::SegmentSize;
 use uuid::Uuid;

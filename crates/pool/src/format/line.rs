@@ -1,7 +1,7 @@
 //! A record of the line log: lines of 64 bytes with their addresses, in whole sectors. Each sector has its own header
 //! and checksum, which shows whether that sector was written: a device writes a sector completely or not at all, and
 //! a sector that was not written holds an older record or zeros. Any other bytes are damage (ADR 26). Byte layout:
-//! `docs/internals/pool-format.md`, section "Line record".
+//! `docs/reference/pool-format.md`, section "Line record".
 
 use super::codec::{FormatError, Reader, Writer, crc32c_without};
 use crate::device::SECTOR;

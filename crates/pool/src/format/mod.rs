@@ -1,4 +1,4 @@
-//! The on-disk format: headers, log batches, line records, the root record. `docs/internals/pool-format.md` describes
+//! The on-disk format: headers, log batches, line records, the root record. `docs/reference/pool-format.md` describes
 //! every byte. The parsers here accept hostile input.
 
 pub(crate) mod batch;

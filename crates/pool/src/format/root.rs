@@ -1,5 +1,5 @@
 //! The root record: the state of a controller at a checkpoint, except table chunks and segments. Byte layout:
-//! `docs/internals/pool-format.md`, section "Root record".
+//! `docs/reference/pool-format.md`, section "Root record".
 
 use deepram_core::ftl::{BlockInfo, State};
 use deepram_core::{ChunkId, Epoch, Retention, Stamp, TokenInfo, VolumeSnapshot};
