@@ -194,7 +194,14 @@ impl LoadOptions {
                 format!("{} reads in flight: the number must be 1 to {MOST_DEPTH}", self.depth),
             );
         }
-        if let Some(ThresholdOptions { low, high, most, epoch, .. }) = self.promotion {
+        if let Some(ThresholdOptions {
+            low_ratio: low,
+            high_ratio: high,
+            max_threshold: most,
+            reset_epoch: epoch,
+            ..
+        }) = self.promotion
+        {
             let shares = (0.0..=1.0).contains(&low) && (low..=1.0).contains(&high);
             if !shares || most == 0 || epoch == 0 {
                 let problem = format!(

@@ -1,4 +1,4 @@
-//! The handler threads, as event loops ([ADR 16](../../../../docs/adr/0016-handlers-as-event-loops.md)). A handler
+//! The handler threads, as event loops ([ADR 16](../../../../docs/adr/0016-event-loop-handlers.md)). A handler
 //! takes page faults as they arrive, starts the reads that they need, and installs segments as reads complete. It
 //! never waits for one read before it starts the next.
 //!

@@ -227,7 +227,7 @@ impl Store {
         let tables = self.lock_tables();
         let table = tables.volume.table();
         let rest = table.upper_limit() - table.upper_used();
-        rest.max(table.upper_at_hand()) as usize >= segments + 64
+        rest.max(table.free_upper_entries()) as usize >= segments + 64
     }
 
     /// Makes room in the table: coalesces the longest chain or, if that gains nothing, gives up the oldest token.

@@ -24,7 +24,7 @@ mod load;
 use std::io;
 
 use deepram_core::cache::{HitPriority, Rrip};
-use deepram_core::migration::Threshold;
+use deepram_core::migration::PromotionThreshold;
 
 pub(crate) use load::Part;
 
@@ -74,7 +74,7 @@ pub(super) struct DeviceBuffer {
     /// Largest number of slots, independent of the current budget.
     most: usize,
     /// `None`: segments are not promoted.
-    threshold: Option<Threshold>,
+    threshold: Option<PromotionThreshold>,
     /// Trigger segments of readahead windows, oldest first; they are not in `rrip`.
     triggers: Vec<(Index, Slot)>,
     tickets: Vec<Ticket>,
@@ -99,7 +99,7 @@ impl DeviceBuffer {
             frames,
             slots: Slots::new(slots, segment)?,
             most: slots,
-            threshold: options.promotion.map(Threshold::new),
+            threshold: options.promotion.map(PromotionThreshold::new),
             triggers: Vec::new(),
             tickets: Vec::new(),
             unused: 0,
@@ -125,7 +125,7 @@ impl DeviceBuffer {
 
     /// Returns the number of uses after which a segment is promoted now; 0: segments are not promoted.
     pub(super) fn threshold(&self) -> u8 {
-        self.threshold.as_ref().map_or(0, Threshold::current)
+        self.threshold.as_ref().map_or(0, PromotionThreshold::current)
     }
 
     /// Returns the size of the bookkeeping, in bytes.
@@ -153,7 +153,7 @@ impl DeviceBuffer {
 
     fn remove(&mut self, frame: usize) -> Option<Slot> {
         if let Some(threshold) = &mut self.threshold {
-            threshold.leave(self.rrip.count(frame));
+            threshold.adjust_count(self.rrip.count(frame));
         }
         self.rrip.remove(frame);
         self.frames[frame].take()
@@ -221,8 +221,8 @@ impl DeviceBuffer {
             return None;
         }
         let frames = self.frames.len();
-        let room = self.rrip.room(index, |_| true).filter(|room| room.held.is_some());
-        let frame = room.map(|room| room.frame).or_else(|| {
+        let target = self.rrip.fill_target(index, |_| true).filter(|target| target.victim.is_some());
+        let frame = target.map(|target| target.frame).or_else(|| {
             let mut ahead = (0..frames).map(|n| (self.hand + n) % frames);
             ahead.find(|&frame| self.frames[frame].is_some())
         })?;
@@ -273,13 +273,13 @@ impl DeviceBuffer {
             self.slots.give_back(slot);
             return (frame, false);
         }
-        let room = self.rrip.room(index, |_| true).expect("every frame is eligible");
-        let left = room.held.is_some();
-        if let Some(old) = if left { self.remove(room.frame) } else { None } {
+        let target = self.rrip.fill_target(index, |_| true).expect("every frame is eligible");
+        let left = target.victim.is_some();
+        if let Some(old) = if left { self.remove(target.frame) } else { None } {
             self.slots.give_back(old);
         }
-        self.rrip.insert(index, room.frame);
-        self.frames[room.frame] = Some(slot);
-        (room.frame, left)
+        self.rrip.insert(index, target.frame);
+        self.frames[target.frame] = Some(slot);
+        (target.frame, left)
     }
 }

@@ -1,13 +1,14 @@
-//! A resolved preset: every figure with its value, unit, condition and source.
+//! Resolved presets: bases and overrides are applied, and every figure has its value, unit, condition
+//! and source.
 
 use sha2::{Digest, Sha256};
 
-use crate::error::{MediaError, Place};
-use crate::kind::Kind;
-use crate::model::{Fault, KeySpec, Model, STATED_TOLERANCE};
+use crate::error::{MediaError, SourceLocation};
+use crate::kind::PresetKind;
+use crate::model::{InvalidFigure, KeySpec, Model, STATED_TOLERANCE};
 use crate::value::{Field, Value};
 
-/// One figure as a preset or an override states it.
+/// A figure as stated by a preset or an override.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
     /// The value in base units.
@@ -16,45 +17,45 @@ pub struct Figure {
     pub text: String,
     /// The unit as written.
     pub unit: String,
-    /// Under which condition it holds.
+    /// The condition under which the value holds.
     pub condition: Option<String>,
-    /// Where it comes from; `assumed` opens an estimate.
+    /// The origin of the value; `assumed` at the start marks an estimate.
     pub source: String,
-    /// Where it was written.
-    pub place: Place,
+    /// The location of the figure.
+    pub location: SourceLocation,
 }
 
-/// A preset whose bases and overrides have been followed: full keys and their figures.
+/// A preset with its bases and overrides applied.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sheet {
-    pub(crate) kind: Kind,
+pub struct ResolvedPreset {
+    pub(crate) kind: PresetKind,
     pub(crate) name: String,
     pub(crate) about: String,
-    pub(crate) place: Place,
-    /// In the order of the kind's keys.
+    pub(crate) location: SourceLocation,
+    /// The figure of each key, in the order of the kind's keys.
     pub(crate) figures: Vec<(KeySpec, Option<Figure>)>,
 }
 
 /// A line of `media show`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
-    /// The key, with the part before it: `nand.read`.
+pub struct FigureRow {
+    /// The key, with the part's name before it: `nand.read`.
     pub key: String,
-    /// The value in `unit`.
+    /// The value, in `unit`.
     pub value: String,
     /// The unit.
     pub unit: String,
-    /// Under which condition it holds.
+    /// The condition under which the value holds.
     pub condition: Option<String>,
-    /// Where it comes from; `derived:` opens a value that follows from others.
+    /// The origin of the value; `derived:` at the start marks a derived value and precedes its formula.
     pub source: String,
-    /// What the figure is.
+    /// The meaning of the figure.
     pub meaning: &'static str,
 }
 
-impl Sheet {
+impl ResolvedPreset {
     /// The kind of the preset.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> PresetKind {
         self.kind
     }
 
@@ -63,21 +64,21 @@ impl Sheet {
         &self.name
     }
 
-    /// What the preset is, in a few words.
+    /// A short description of the preset.
     pub fn about(&self) -> &str {
         &self.about
     }
 
-    /// The figure of a full key, if the preset states it.
+    /// The figure of a key such as `nand.read`, if the preset states it.
     pub fn figure(&self, key: &str) -> Option<&Figure> {
         self.figures.iter().find(|(spec, _)| spec.key == key).and_then(|(_, figure)| figure.as_ref())
     }
 
-    /// The typed form, checked.
+    /// The typed model, checked.
     ///
     /// # Errors
-    /// [`MediaError::WrongKind`] if the preset is of another kind than `M`; otherwise what
-    /// [`Model::from_sheet`] finds.
+    /// [`MediaError::WrongKind`] if the preset is not of the kind of `M`; otherwise as
+    /// [`Model::from_resolved`].
     pub fn model<M: Model>(&self) -> Result<M, MediaError> {
         if self.kind.word() != M::KIND {
             return Err(MediaError::WrongKind {
@@ -86,25 +87,24 @@ impl Sheet {
                 wanted: M::KIND,
             });
         }
-        M::from_sheet(self, "")
+        M::from_resolved(self, "")
     }
 
-    /// `kind.name`.
+    /// The full name, `kind.name`.
     pub fn full_name(&self) -> String {
         format!("{}.{}", self.kind.word(), self.name)
     }
 
-    /// Reads the typed form and compares every stated value that follows from others; returns the rows
-    /// of `media show`.
+    /// The rows of `media show`: stated figures and derived values.
     ///
     /// # Errors
-    /// As [`Model::from_sheet`], and [`MediaError::Derived`] for a stated value that is off.
-    pub fn rows(&self) -> Result<Vec<Row>, MediaError> {
+    /// As [`Model::from_resolved`].
+    pub fn rows(&self) -> Result<Vec<FigureRow>, MediaError> {
         let derived = self.kind.derived(self)?;
         let mut rows = Vec::with_capacity(self.figures.len());
         for (spec, figure) in &self.figures {
             if let Some(figure) = figure {
-                rows.push(Row {
+                rows.push(FigureRow {
                     key: spec.key.clone(),
                     value: figure.text.clone(),
                     unit: figure.unit.clone(),
@@ -113,8 +113,8 @@ impl Sheet {
                     meaning: spec.meaning,
                 });
             } else if let Some((_, value)) = derived.iter().find(|(key, _)| *key == spec.key) {
-                let (value, unit) = spec.dimension.humane(*value);
-                rows.push(Row {
+                let (value, unit) = spec.dimension.in_readable_unit(*value);
+                rows.push(FigureRow {
                     key: spec.key.clone(),
                     value,
                     unit: unit.to_owned(),
@@ -127,7 +127,7 @@ impl Sheet {
         Ok(rows)
     }
 
-    /// Compares every stated value that follows from others with what it must be.
+    /// Checks that every stated derived value agrees with its formula.
     pub(crate) fn check(&self) -> Result<(), MediaError> {
         for (key, computed) in self.kind.derived(self)? {
             let Some((spec, Some(figure))) = self.figures.iter().find(|(spec, _)| spec.key == key) else {
@@ -137,9 +137,9 @@ impl Sheet {
                 continue;
             };
             if (stated - computed).abs() > STATED_TOLERANCE * computed.abs() {
-                let (value, unit) = spec.dimension.humane(computed);
+                let (value, unit) = spec.dimension.in_readable_unit(computed);
                 return Err(MediaError::Derived {
-                    at: figure.place.clone(),
+                    at: figure.location.clone(),
                     key: self.full_key(&spec.key),
                     stated: format!("{} {}", figure.text, figure.unit),
                     computed: format!("{value} {unit}"),
@@ -150,9 +150,9 @@ impl Sheet {
         Ok(())
     }
 
-    /// A digest of kind and values: 64 hexadecimal digits. Names, sources, conditions and the choice of
-    /// unit do not enter: equal digests mean equal configurations. Values that follow from others do
-    /// not enter either, since stating them changes nothing.
+    /// A SHA-256 digest of kind and values, in 64 hexadecimal digits: equal digests mean equal
+    /// configurations. Names, sources, conditions, the choice of units, and derived values are not part
+    /// of it.
     pub fn digest(&self) -> String {
         let mut hash = Sha256::new();
         hash.update(self.kind.word().as_bytes());
@@ -175,20 +175,20 @@ impl Sheet {
         meaning: &'static str,
     ) -> Result<F, MediaError> {
         let key = format!("{prefix}{key}");
-        F::take(self.figure(&key).map(|figure| figure.value)).ok_or_else(|| MediaError::Missing {
-            at: self.place.clone(),
+        F::from_value(self.figure(&key).map(|figure| figure.value)).ok_or_else(|| MediaError::Missing {
+            at: self.location.clone(),
             key: self.full_key(&key),
             meaning,
             expected: F::DIMENSION.expected(),
         })
     }
 
-    pub(crate) fn fault(&self, prefix: &str, fault: Fault) -> MediaError {
-        let key = format!("{prefix}{}", fault.key);
+    pub(crate) fn invalid_figure(&self, prefix: &str, invalid: InvalidFigure) -> MediaError {
+        let key = format!("{prefix}{}", invalid.key);
         MediaError::Value {
-            at: self.figure(&key).map_or_else(|| self.place.clone(), |figure| figure.place.clone()),
+            at: self.figure(&key).map_or_else(|| self.location.clone(), |figure| figure.location.clone()),
             key: self.full_key(&key),
-            message: fault.message,
+            message: invalid.message,
         }
     }
 }

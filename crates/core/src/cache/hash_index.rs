@@ -1,16 +1,16 @@
-//! From a key to its slot: open addressing with linear probing.
+//! Hash index from a key to its slot: open addressing with linear probing.
 //!
-//! An entry is 8 bytes: 32 bits of the key's hash above, the slot below. So a search compares
-//! hashes, and looks at the keys themselves only where the hashes agree; and where an entry
-//! belongs is known without its key. A removal closes its gap. The table is at most a third full:
-//! measured, half full costs a fifth of the speed, and a quarter gains a tenth.
+//! An entry is 8 bytes: 32 bits of the key's hash above, the slot below. A search compares the stored
+//! hashes first and reads a key only where the hashes are equal; moving an entry needs no access to its
+//! key. A removal closes its gap. The index is at most a third full: by measurement, half full costs a
+//! fifth of the speed, and a quarter full gains a tenth.
 
 use alloc::vec::Vec;
 
-/// No entry. (Its slot is one that no caller has.)
+/// An empty position. No caller uses its slot number.
 const EMPTY: u64 = u64::MAX;
 
-/// 32 bits of a key's hash: the two halves of a 128-bit product, folded.
+/// 32 bits of a key's hash: the two halves of a 128-bit product, combined by exclusive or.
 #[inline]
 pub(super) fn hash(key: u64) -> u32 {
     let product = u128::from(key ^ 0x9E37_79B9_7F4A_7C15) * u128::from(0xD6E8_FEB8_6659_FD93u64);
@@ -22,20 +22,21 @@ fn entry(hash: u32, slot: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(slot)
 }
 
+/// The index; see the module. The caller keeps the keys.
 #[derive(Debug, Clone)]
-pub(super) struct Index {
+pub(super) struct HashIndex {
     entries: Vec<u64>,
 }
 
-impl Index {
-    /// A table for `slots` entries (at least one).
+impl HashIndex {
+    /// An empty index for `slots` entries, at least one.
     pub(super) fn new(slots: usize) -> Self {
         let mut entries = Vec::new();
         entries.resize(3 * slots, EMPTY);
         Self { entries }
     }
 
-    /// Where the search for a hash begins: the hash, scaled to the size of the table.
+    /// The position at which the search for a hash begins: the hash, scaled to the size of the index.
     #[inline]
     fn home(&self, hash: u32) -> usize {
         ((u64::from(hash) * self.entries.len() as u64) >> 32) as usize
@@ -46,13 +47,13 @@ impl Index {
         if at + 1 == self.entries.len() { 0 } else { at + 1 }
     }
 
-    /// The slot under this hash for which `is` says that it is the one.
+    /// The slot with this hash for which `matches` is true: `matches` compares the key.
     #[inline]
-    pub(super) fn find(&self, hash: u32, is: impl Fn(u32) -> bool) -> Option<u32> {
+    pub(super) fn find(&self, hash: u32, matches: impl Fn(u32) -> bool) -> Option<u32> {
         let mut at = self.home(hash);
         loop {
             let entry = self.entries[at];
-            if (entry >> 32) as u32 == hash && entry != EMPTY && is(entry as u32) {
+            if (entry >> 32) as u32 == hash && entry != EMPTY && matches(entry as u32) {
                 return Some(entry as u32);
             }
             if entry == EMPTY {
@@ -62,9 +63,9 @@ impl Index {
         }
     }
 
-    /// Enters a slot that the table does not have.
+    /// Inserts a slot that the index does not contain.
     #[inline]
-    pub(super) fn enter(&mut self, hash: u32, slot: u32) {
+    pub(super) fn insert(&mut self, hash: u32, slot: u32) {
         let mut at = self.home(hash);
         while self.entries[at] != EMPTY {
             at = self.after(at);
@@ -72,10 +73,10 @@ impl Index {
         self.entries[at] = entry(hash, slot);
     }
 
-    /// Takes a slot out that the table has. Whatever follows and was pushed past the gap moves
-    /// back into it, so that searches may stop at the first gap.
+    /// Removes a slot that the index contains. Later entries that were displaced past the gap move back
+    /// into it, so that a search may stop at the first empty position.
     #[inline]
-    pub(super) fn leave(&mut self, hash: u32, slot: u32) {
+    pub(super) fn remove(&mut self, hash: u32, slot: u32) {
         let mut gap = self.home(hash);
         while self.entries[gap] != entry(hash, slot) {
             gap = self.after(gap);
@@ -97,11 +98,11 @@ impl Index {
         self.entries[gap] = EMPTY;
     }
 
-    /// The same entries in a table for `slots` of them.
+    /// Moves all entries to an index for `slots` entries.
     pub(super) fn resize(&mut self, slots: usize) {
         let mut larger = Self::new(slots);
         for entry in self.entries.iter().filter(|entry| **entry != EMPTY) {
-            larger.enter((entry >> 32) as u32, *entry as u32);
+            larger.insert((entry >> 32) as u32, *entry as u32);
         }
         *self = larger;
     }
