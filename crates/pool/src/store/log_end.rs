@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 
 use deepram_core::ftl::BlockState;
 
-use super::uuid_prefix;
 use super::recover::{LogDamage, Recovery, RepairedSlot, state};
+use super::uuid_prefix;
 use super::{Log, Result, Store};
 use crate::buffer::AlignedBuf;
 use crate::error::PoolError;
