@@ -11,7 +11,7 @@ use deepram_sim::clients::{ClientOptions, Logging};
 use deepram_sim::host::Stop;
 use deepram_sim::nvmm::Prefetch;
 use deepram_sim::paging::Backing;
-use deepram_sim::processor::{ProcessorOptions, References, memory_references, workload_threads};
+use deepram_sim::processor::{ProcessorOptions, ThreadReferences, memory_references, workload_threads};
 use deepram_sim::ssd::Precondition;
 use deepram_sim::{
     RunOptions, RunResult, SimError, System, SystemConfig, requests, run as simulate, run_clients,
@@ -307,7 +307,8 @@ fn on_processor(
             let reader = Source::new(file.clone(), args.format).open()?;
             let objects =
                 ObjectPlacement { slot_bytes: SLOT_BYTES, slots: args.object_slots.unwrap_or(OBJECT_SLOTS) };
-            let references: References<'static> = Box::new(memory_references(reader, args.gap, objects));
+            let references: ThreadReferences<'static> =
+                Box::new(memory_references(reader, args.gap, objects));
             vec![references]
         }
         (None, None) => anyhow::bail!("give --workload or --trace"),

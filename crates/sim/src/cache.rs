@@ -81,12 +81,12 @@ impl FromStr for Policy {
 /// The references of a trace in order, each to a page or object. These are numbered 0, 1, ... as
 /// they first appear, which keeps sparse ids small and changes no count.
 #[derive(Debug, Clone, Default)]
-pub struct References {
+pub struct ReferenceString {
     numbers: Vec<u32>,
     distinct: u32,
 }
 
-impl References {
+impl ReferenceString {
     /// References to what has these numbers or ids.
     pub fn numbers(ids: impl IntoIterator<Item = u64>) -> Self {
         let mut references = Self::default();
@@ -173,6 +173,6 @@ fn pages(first: u64, len: u64, page_bytes: u64) -> std::ops::RangeInclusive<u64>
 /// How many references miss in a cache of `capacity` pages or objects (0 counts as 1) that is
 /// empty at first.
 #[must_use]
-pub fn misses(policy: Policy, capacity: usize, references: &References) -> u64 {
+pub fn misses(policy: Policy, capacity: usize, references: &ReferenceString) -> u64 {
     policy.cache(capacity).access_all(references.as_slice())
 }

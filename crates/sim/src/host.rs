@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::engine::{EventQueue, Time};
 use crate::error::SimError;
 use crate::flash::FlashCounts;
-use crate::metrics::{Interval, Latencies, LatencySummary, Series};
+use crate::metrics::{Interval, Latencies, LatencySummary, TimeSeries};
 
 /// A request inside a device, named by a small number that is used again after completion.
 pub type Slot = u32;
@@ -225,7 +225,7 @@ impl Default for HostOptions {
 
 /// What the host measured, after the warm-up.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
-pub struct Measured {
+pub struct HostResult {
     /// Requests taken from the workload, warm-up included.
     pub issued: u64,
     /// Requests completed, warm-up included.
@@ -272,14 +272,14 @@ pub struct Measured {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Open {
+struct OutstandingRequest {
     command: Command,
     arrived: Time,
     sent: Time,
     measured: bool,
 }
 
-struct Waiting {
+struct DispatchQueue {
     order: Dispatch,
     fifo: VecDeque<Slot>,
     sorted: BTreeMap<(u64, u64), Slot>,
@@ -287,7 +287,7 @@ struct Waiting {
     last: u64,
 }
 
-impl Waiting {
+impl DispatchQueue {
     fn push(&mut self, slot: Slot, offset: u64) {
         match self.order {
             Dispatch::Fifo => self.fifo.push_back(slot),
@@ -323,20 +323,20 @@ struct Host<'a, W> {
     completed: u64,
     inside: u64,
     outstanding: u64,
-    most: u64,
-    open: Vec<Open>,
+    most_outstanding: u64,
+    open: Vec<OutstandingRequest>,
     free: Vec<Slot>,
-    waiting: Waiting,
+    waiting: DispatchQueue,
     device: Latencies,
     read: Latencies,
     write: Latencies,
     other: Latencies,
-    series: Option<Series>,
+    series: Option<TimeSeries>,
     start: Time,
     end: Time,
     base: FlashCounts,
     seen: FlashCounts,
-    tally: [u64; 4],
+    op_counts: [u64; 4],
     bytes: [u64; 2],
 }
 
@@ -344,7 +344,7 @@ struct Host<'a, W> {
 ///
 /// # Errors
 /// Errors of the workload; a request outside the device; a full device; a violated law.
-pub fn drive<D: Device, W>(device: &mut D, workload: W, options: &HostOptions) -> Result<Measured, SimError>
+pub fn drive<D: Device, W>(device: &mut D, workload: W, options: &HostOptions) -> Result<HostResult, SimError>
 where
     W: Iterator<Item = Result<Request, SimError>>,
 {
@@ -363,10 +363,10 @@ where
         completed: 0,
         inside: 0,
         outstanding: 0,
-        most: 0,
+        most_outstanding: 0,
         open: Vec::new(),
         free: Vec::new(),
-        waiting: Waiting {
+        waiting: DispatchQueue {
             order: options.dispatch,
             fifo: VecDeque::new(),
             sorted: BTreeMap::new(),
@@ -377,12 +377,12 @@ where
         read: Latencies::new()?,
         write: Latencies::new()?,
         other: Latencies::new()?,
-        series: (options.interval_ps > 0).then(|| Series::new(0, options.interval_ps)),
+        series: (options.interval_ps > 0).then(|| TimeSeries::new(0, options.interval_ps)),
         start: 0,
         end: 0,
         base: FlashCounts::default(),
         seen: FlashCounts::default(),
-        tally: [0; 4],
+        op_counts: [0; 4],
         bytes: [0; 2],
     };
     host.begin(&mut context)?;
@@ -395,7 +395,7 @@ where
     W: Iterator<Item = Result<Request, SimError>>,
 {
     /// The next request of the workload, brought into the device's address range.
-    fn take(&mut self) -> Result<Option<Request>, SimError> {
+    fn next_request(&mut self) -> Result<Option<Request>, SimError> {
         if self.exhausted || (self.options.requests > 0 && self.issued == self.options.requests) {
             self.exhausted = true;
             return Ok(None);
@@ -431,7 +431,7 @@ where
     }
 
     fn begin<E: Copy>(&mut self, context: &mut Context<E>) -> Result<(), SimError> {
-        self.next = self.take()?;
+        self.next = self.next_request()?;
         let Some(first) = self.next else { return Ok(()) };
         match first.time_ps {
             Some(time) if !self.options.closed => context.queue.push(time, Event::Arrive),
@@ -453,8 +453,8 @@ where
                 Event::Arrive => {
                     if let Some(request) = self.next.take() {
                         self.arrive(&request, now);
-                        self.next = self.take()?;
-                        self.announce(device);
+                        self.next = self.next_request()?;
+                        self.prefetch_next(device);
                         match self.next {
                             Some(next) => {
                                 context.queue.push(next.time_ps.unwrap_or(now).max(now), Event::Arrive);
@@ -472,8 +472,8 @@ where
                 Event::Ready => {
                     if let Some(request) = self.next.take() {
                         self.arrive(&request, now);
-                        self.next = self.take()?;
-                        self.announce(device);
+                        self.next = self.next_request()?;
+                        self.prefetch_next(device);
                     }
                 }
             }
@@ -491,8 +491,8 @@ where
                     self.ready -= 1;
                     if let Some(request) = self.next.take() {
                         self.arrive(&request, now);
-                        self.next = self.take()?;
-                        self.announce(device);
+                        self.next = self.next_request()?;
+                        self.prefetch_next(device);
                     }
                 }
                 if self.inside >= limit {
@@ -511,7 +511,7 @@ where
     }
 
     #[inline]
-    fn announce<D: Device>(&self, device: &D) {
+    fn prefetch_next<D: Device>(&self, device: &D) {
         if let Some(Request { op, offset, len, .. }) = self.next {
             device.foresee(&Command { op, offset, len });
         }
@@ -521,7 +521,7 @@ where
         let command = Command { op: request.op, offset: request.offset, len: request.len };
         // Measured is what comes after the warm-up; `issued` counts one request ahead.
         let measured = self.issued > self.options.warm_up;
-        let open = Open { command, arrived: now, sent: now, measured };
+        let open = OutstandingRequest { command, arrived: now, sent: now, measured };
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.open[slot as usize] = open;
@@ -533,7 +533,7 @@ where
             }
         };
         self.outstanding += 1;
-        self.most = self.most.max(self.outstanding);
+        self.most_outstanding = self.most_outstanding.max(self.outstanding);
         self.waiting.push(slot, command.offset);
     }
 
@@ -543,7 +543,7 @@ where
         self.base = device.counts();
         self.seen = self.base;
         if self.options.interval_ps > 0 {
-            self.series = Some(Series::new(now, self.options.interval_ps));
+            self.series = Some(TimeSeries::new(now, self.options.interval_ps));
         }
     }
 
@@ -589,7 +589,7 @@ where
                     3
                 }
             };
-            self.tally[kind] += 1;
+            self.op_counts[kind] += 1;
         }
         if self.next.is_some_and(|next| self.options.closed || next.time_ps.is_none()) {
             if self.options.think_ps == 0 {
@@ -604,7 +604,7 @@ where
         mut self,
         device: &mut D,
         context: &Context<D::Event>,
-    ) -> Result<Measured, SimError> {
+    ) -> Result<HostResult, SimError> {
         if self.completed < self.options.warm_up {
             // All of it was warm-up.
             self.begin_measuring(device, self.end);
@@ -627,22 +627,22 @@ where
         let seconds = time_ps as f64 * 1e-12;
         let rate = |n: u64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
         let mut response = self.other;
-        response.join(&self.read)?;
-        response.join(&self.write)?;
+        response.merge(&self.read)?;
+        response.merge(&self.write)?;
         let measured = response.count();
         let delta = counts.since(&self.seen);
         let intervals = self
             .series
             .take()
             .map_or_else(Vec::new, |series| series.finish(self.end, delta.programs(), delta.erases));
-        Ok(Measured {
+        Ok(HostResult {
             issued: self.issued,
             completed: self.completed,
             measured,
-            reads: self.tally[0],
-            writes: self.tally[1],
-            trims: self.tally[2],
-            flushes: self.tally[3],
+            reads: self.op_counts[0],
+            writes: self.op_counts[1],
+            trims: self.op_counts[2],
+            flushes: self.op_counts[3],
             read_bytes: self.bytes[0],
             write_bytes: self.bytes[1],
             time_ns: time_ps as f64 / 1e3,
@@ -652,7 +652,7 @@ where
             device: self.device.summary(),
             read: self.read.summary(),
             write: self.write.summary(),
-            most_outstanding: self.most,
+            most_outstanding: self.most_outstanding,
             intervals,
             counts: counts.since(&self.base),
             time_ps,

@@ -20,7 +20,7 @@ pub struct Latencies {
 }
 
 /// The longest latency that the histogram tells apart, 100 ps units: 10^15 ps, 1000 s.
-const LONGEST: u64 = 10_000_000_000_000;
+const MAX_LATENCY: u64 = 10_000_000_000_000;
 
 impl Latencies {
     /// No latency yet.
@@ -28,7 +28,7 @@ impl Latencies {
     /// # Errors
     /// Never with the bounds used; the histogram's own error otherwise.
     pub fn new() -> Result<Self, SimError> {
-        let histogram = Histogram::new_with_bounds(1, LONGEST, 3)
+        let histogram = Histogram::new_with_bounds(1, MAX_LATENCY, 3)
             .map_err(|error| SimError::config("latency histogram", error.to_string()))?;
         Ok(Self { histogram, count: 0, sum_ps: 0, squares: 0.0, max_ps: 0, min_ps: Time::MAX })
     }
@@ -49,7 +49,7 @@ impl Latencies {
     ///
     /// # Errors
     /// Never between collections of the same bounds; the histogram's own error otherwise.
-    pub fn join(&mut self, other: &Self) -> Result<(), SimError> {
+    pub fn merge(&mut self, other: &Self) -> Result<(), SimError> {
         self.count += other.count;
         self.sum_ps += other.sum_ps;
         self.squares += other.squares;
@@ -149,10 +149,10 @@ pub struct Interval {
     pub flash_erases: u64,
 }
 
-/// Collects intervals of equal length. At most [`Series::MOST`] are kept: when there would be more,
+/// Collects intervals of equal length. At most [`TimeSeries::MAX_INTERVALS`] are kept: when there would be more,
 /// neighbours are joined and the length doubles, so that a long run takes no more memory.
 #[derive(Debug, Clone)]
-pub struct Series {
+pub struct TimeSeries {
     start: Time,
     length: Time,
     end: Time,
@@ -171,7 +171,7 @@ struct Bin {
 }
 
 impl Bin {
-    fn join(&mut self, other: Bin) {
+    fn merge(&mut self, other: Bin) {
         self.completed += other.completed;
         self.bytes += other.bytes;
         self.sum_ps += other.sum_ps;
@@ -181,9 +181,9 @@ impl Bin {
     }
 }
 
-impl Series {
+impl TimeSeries {
     /// Most intervals kept.
-    pub const MOST: usize = 4096;
+    pub const MAX_INTERVALS: usize = 4096;
 
     /// Intervals of `length` picoseconds from time `start` on.
     #[must_use]
@@ -206,21 +206,21 @@ impl Series {
         self.current.erases += erases;
         while now >= self.end {
             self.bins.push(std::mem::take(&mut self.current));
-            if self.bins.len() == Self::MOST {
-                self.halve();
+            if self.bins.len() == Self::MAX_INTERVALS {
+                self.merge_pairs();
             }
             self.end = self.start + self.length * (self.bins.len() as u64 + 1);
         }
     }
 
-    fn halve(&mut self) {
+    fn merge_pairs(&mut self) {
         let joined: Vec<Bin> = self
             .bins
             .chunks(2)
             .map(|pair| {
                 let mut bin = pair[0];
                 if let Some(second) = pair.get(1) {
-                    bin.join(*second);
+                    bin.merge(*second);
                 }
                 bin
             })
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_series_keeps_all_that_happened_when_intervals_are_joined() {
-        let mut series = Series::new(0, 10);
+        let mut series = TimeSeries::new(0, 10);
         let mut time = 0;
         for _ in 0..100_000 {
             time += 3;
@@ -300,7 +300,7 @@ mod tests {
             series.add(5, 1);
         }
         let intervals = series.finish(time, 0, 0);
-        assert!(intervals.len() <= Series::MOST);
+        assert!(intervals.len() <= TimeSeries::MAX_INTERVALS);
         assert_eq!(intervals.iter().map(|i| i.completed).sum::<u64>(), 100_000);
         assert_eq!(
             intervals.iter().map(|i| i.flash_programs).sum::<u64>(),

@@ -7,15 +7,15 @@ use crate::host::{Command, Context, Device, Event, Slot};
 
 /// An inner device with its events.
 ///
-/// The outer device calls [`Nested::submit`] and [`Nested::advance`], each of which returns what has
-/// completed, and asks [`Nested::next`] when it must call `advance` again.
-pub struct Nested<D: Device> {
+/// The outer device calls [`NestedDevice::submit`] and [`NestedDevice::advance`], each of which returns what has
+/// completed, and asks [`NestedDevice::next`] when it must call `advance` again.
+pub struct NestedDevice<D: Device> {
     device: D,
     context: Context<D::Event>,
     completed: Vec<Slot>,
 }
 
-impl<D: Device> Nested<D> {
+impl<D: Device> NestedDevice<D> {
     /// The device at time 0, with nothing under way.
     pub fn new(device: D) -> Self {
         Self { device, context: Context::new(), completed: Vec::new() }
@@ -97,7 +97,7 @@ mod tests {
     use deepram_trace::{Op, Request};
 
     /// Passes everything on.
-    struct Outer(Nested<ParallelSsd>, Option<Time>);
+    struct Outer(NestedDevice<ParallelSsd>, Option<Time>);
 
     impl Outer {
         fn settle(&mut self, context: &mut Context<()>) {
@@ -169,7 +169,7 @@ mod tests {
         let options = HostOptions::default();
         let make = || ParallelSsd::new(&ssd, &SsdOptions::default(), 1).unwrap();
         let alone = drive(&mut make(), requests(()), &options).unwrap();
-        let inside = drive(&mut Outer(Nested::new(make()), None), requests(()), &options).unwrap();
+        let inside = drive(&mut Outer(NestedDevice::new(make()), None), requests(()), &options).unwrap();
         assert_eq!(inside, alone);
     }
 }

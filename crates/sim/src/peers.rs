@@ -220,11 +220,11 @@ pub struct PeerCase {
     pub figures: &'static [PeerFigure],
 }
 
-const fn f(what: Figure, theirs: f64, tolerance: f64) -> PeerFigure {
+const fn expected(what: Figure, theirs: f64, tolerance: f64) -> PeerFigure {
     PeerFigure { what, theirs, tolerance, why: "" }
 }
 
-const fn g(what: Figure, theirs: f64, tolerance: f64, why: &'static str) -> PeerFigure {
+const fn expected_outside(what: Figure, theirs: f64, tolerance: f64, why: &'static str) -> PeerFigure {
     PeerFigure { what, theirs, tolerance, why }
 }
 
@@ -255,41 +255,61 @@ pub const CASES: &[PeerCase] = &[
         name: "disksim sequential reads",
         preset: "disksim-ssd",
         workload: PeerWorkload::DiskSim(250_000, true, true),
-        figures: &[f(Mean, 132.511, DIGITS), f(Dev, 0.072, 0.01), f(Max, 135.805, DIGITS)],
+        figures: &[
+            expected(Mean, 132.511, DIGITS),
+            expected(Dev, 0.072, 0.01),
+            expected(Max, 135.805, DIGITS),
+        ],
     },
     PeerCase {
         name: "disksim random reads",
         preset: "disksim-ssd",
         workload: PeerWorkload::DiskSim(250_000, true, false),
-        figures: &[f(Mean, 136.118, DIGITS), f(Dev, 15.205, 1e-4), f(Max, 485.446, DIGITS)],
+        figures: &[
+            expected(Mean, 136.118, DIGITS),
+            expected(Dev, 15.205, 1e-4),
+            expected(Max, 485.446, DIGITS),
+        ],
     },
     PeerCase {
         name: "disksim random writes",
         preset: "disksim-ssd",
         workload: PeerWorkload::DiskSim(250_000, false, false),
-        figures: &[f(Mean, 329.458, DIGITS), f(Dev, 68.898, 1e-4), f(Max, 1579.052, DIGITS)],
+        figures: &[
+            expected(Mean, 329.458, DIGITS),
+            expected(Dev, 68.898, 1e-4),
+            expected(Max, 1579.052, DIGITS),
+        ],
     },
     PeerCase {
         name: "disksim sequential writes",
         preset: "disksim-ssd",
         workload: PeerWorkload::DiskSim(250_000, false, true),
-        figures: &[f(Mean, 310.895, DIGITS), f(Dev, 26.646, 1e-4), f(Max, 522.476, DIGITS)],
+        figures: &[
+            expected(Mean, 310.895, DIGITS),
+            expected(Dev, 26.646, 1e-4),
+            expected(Max, 522.476, DIGITS),
+        ],
     },
     PeerCase {
         name: "disksim 5M random writes",
         preset: "disksim-ssd",
         workload: PeerWorkload::DiskSim(5_000_000, false, false),
-        figures: &[f(Mean, 593.438, DIGITS), f(Dev, 970.446, DIGITS), f(Max, 6518.651, DIGITS)],
+        figures: &[
+            expected(Mean, 593.438, DIGITS),
+            expected(Dev, 970.446, DIGITS),
+            expected(Max, 6518.651, DIGITS),
+        ],
     },
     PeerCase {
         name: "disksim iozone",
         preset: "disksim-ssd",
         workload: PeerWorkload::Trace("disksim_ssd_iozone_100k.disksim.ascii.zst"),
         figures: &[
-            f(Mean, 6394.276, 1e-6),
-            f(Dev, 23_417.493, 1e-6),
-            f(Max, 852_577.2, 1e-6),
-            f(Response, 6416.810, 1e-6),
+            expected(Mean, 6394.276, 1e-6),
+            expected(Dev, 23_417.493, 1e-6),
+            expected(Max, 852_577.2, 1e-6),
+            expected(Response, 6416.810, 1e-6),
         ],
     },
     PeerCase {
@@ -298,26 +318,26 @@ pub const CASES: &[PeerCase] = &[
         workload: PeerWorkload::Uniform(200_000, 4096, 0.0, HALF, 16),
         // 194,018 single-plane programs and 2,935 of two planes.
         figures: &[
-            f(Response, 436.0, 0.02),
-            f(Reads, 199_012.0, 0.01),
-            f(Programs, 194_018.0, 0.01),
-            f(AllPrograms, 199_888.0, 0.01),
+            expected(Response, 436.0, 0.02),
+            expected(Reads, 199_012.0, 0.01),
+            expected(Programs, 194_018.0, 0.01),
+            expected(AllPrograms, 199_888.0, 0.01),
         ],
     },
     PeerCase {
         name: "mqsim def 200k 8 KiB reads",
         preset: "mqsim-def",
         workload: PeerWorkload::Uniform(200_000, 8192, 1.0, HALF, 16),
-        figures: &[f(Response, 247.0, 0.02), f(Reads, 399_136.0, 0.01)],
+        figures: &[expected(Response, 247.0, 0.02), expected(Reads, 399_136.0, 0.01)],
     },
     PeerCase {
         name: "mqsim def 1M 4 KiB writes",
         preset: "mqsim-def",
         workload: PeerWorkload::Uniform(1_000_000, 4096, 0.0, HALF, 16),
         figures: &[
-            g(Response, 415.0, 0.02, LOST_MAPPING),
-            g(Reads, 343_545.0, 0.01, LOST_MAPPING),
-            g(Programs, 984_291.0, 0.01, LOST_MAPPING),
+            expected_outside(Response, 415.0, 0.02, LOST_MAPPING),
+            expected_outside(Reads, 343_545.0, 0.01, LOST_MAPPING),
+            expected_outside(Programs, 984_291.0, 0.01, LOST_MAPPING),
         ],
     },
     PeerCase {
@@ -325,32 +345,40 @@ pub const CASES: &[PeerCase] = &[
         preset: "mqsim-def",
         workload: PeerWorkload::Uniform(1_000_000, 8192, 0.7, HALF, 16),
         figures: &[
-            g(Response, 473.0, 0.02, LOST_MAPPING),
-            g(Reads, 1_043_222.0, 0.01, LOST_MAPPING),
-            g(Programs, 299_876.0, 0.01, LOST_MAPPING),
+            expected_outside(Response, 473.0, 0.02, LOST_MAPPING),
+            expected_outside(Reads, 1_043_222.0, 0.01, LOST_MAPPING),
+            expected_outside(Programs, 299_876.0, 0.01, LOST_MAPPING),
         ],
     },
     PeerCase {
         name: "mqsim def tpcc",
         preset: "mqsim-def",
         workload: PeerWorkload::Trace("mqsim_tpcc_small.ssdsim.ascii.zst"),
-        figures: &[f(Response, 3458.0, 0.02), f(Reads, 14_934.0, 0.01), f(Programs, 4_405.0, 0.01)],
+        figures: &[
+            expected(Response, 3458.0, 0.02),
+            expected(Reads, 14_934.0, 0.01),
+            expected(Programs, 4_405.0, 0.01),
+        ],
     },
     PeerCase {
         name: "mqsim def wsrch",
         preset: "mqsim-def",
         workload: PeerWorkload::Trace("mqsim_wsrch_small.ssdsim.ascii.zst"),
-        figures: &[f(Response, 181.0, 0.02), f(Reads, 71_246.0, 0.01), f(Programs, 4.0, 0.01)],
+        figures: &[
+            expected(Response, 181.0, 0.02),
+            expected(Reads, 71_246.0, 0.01),
+            expected(Programs, 4.0, 0.01),
+        ],
     },
     PeerCase {
         name: "mqsim s8 300k 8 KiB writes",
         preset: "mqsim-s8",
         workload: PeerWorkload::Uniform(300_000, 8192, 0.0, 0.7, 1),
         figures: &[
-            f(Response, 1278.0, 0.03),
-            f(AllPrograms, 456_583.0, 0.02),
-            f(Erases, 3_528.0, 0.02),
-            f(Wa, 1.522, 0.02),
+            expected(Response, 1278.0, 0.03),
+            expected(AllPrograms, 456_583.0, 0.02),
+            expected(Erases, 3_528.0, 0.02),
+            expected(Wa, 1.522, 0.02),
         ],
     },
 ];

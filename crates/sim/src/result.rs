@@ -11,9 +11,9 @@ use serde_json::{Map, Value};
 
 use crate::dram::DramCounts;
 use crate::flash::FlashCounts;
-use crate::host::Measured;
+use crate::host::HostResult;
 use crate::metrics::{Interval, LatencySummary};
-use crate::processor::{Executed, LINE_BYTES};
+use crate::processor::{LINE_BYTES, ProcessorResult};
 
 /// A structure of counters that only grow, and `since`: what was counted after an earlier moment.
 macro_rules! counts {
@@ -165,10 +165,10 @@ pub struct RunResult {
     /// From arrival to completion.
     pub latency: LatencySummary,
     /// What the host measured beside; nothing under a processor.
-    pub host: Measured,
+    pub host: HostResult,
     /// What the processor measured, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub processor: Option<Executed>,
+    pub processor: Option<ProcessorResult>,
     /// Counters of the system, by name.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub counters: Map<String, Value>,
@@ -192,7 +192,7 @@ pub struct RunResult {
 }
 
 impl RunResult {
-    pub(crate) fn from_measured(mut host: Measured) -> Self {
+    pub(crate) fn from_measured(mut host: HostResult) -> Self {
         let intervals = std::mem::take(&mut host.intervals);
         Self {
             system: String::new(),
@@ -222,7 +222,7 @@ impl RunResult {
     }
 
     /// Of a processor: its references are the requests, its waits for memory the latency.
-    pub(crate) fn from_executed(executed: Executed) -> Self {
+    pub(crate) fn from_executed(executed: ProcessorResult) -> Self {
         let seconds = executed.time_ns * 1e-9;
         let rate = if seconds > 0.0 { executed.references as f64 / seconds } else { 0.0 };
         Self {
@@ -232,7 +232,7 @@ impl RunResult {
             throughput_bytes_per_s: rate * LINE_BYTES as f64,
             latency: executed.read.clone(),
             processor: Some(executed),
-            ..Self::from_measured(Measured::default())
+            ..Self::from_measured(HostResult::default())
         }
     }
 

@@ -8,15 +8,15 @@ use sha2::{Digest, Sha256};
 
 use crate::clients::{ClientOptions, Clients};
 use crate::error::SimError;
-use crate::flatflash::{FlatOptions, Way};
+use crate::flatflash::{AccessMode, FlatOptions};
 use crate::host::HostOptions;
 use crate::nvmm::NvmmOptions;
-use crate::pager::PagerOptions;
 use crate::paging::PagingOptions;
-use crate::processor::{ProcessorOptions, References};
+use crate::pool_model::PoolModelOptions;
+use crate::processor::{ProcessorOptions, ThreadReferences};
 use crate::result::RunResult;
 use crate::ssd::SsdOptions;
-use crate::systems::{self, Front, Requests, Threads};
+use crate::systems::{self, FrontEnd, Requests, Threads};
 
 /// The systems that can be simulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -72,11 +72,11 @@ impl System {
 
     /// How a page of the drive is used, of the systems that have a [`Hierarchy`].
     #[must_use]
-    pub fn way(self) -> Option<Way> {
+    pub fn access_mode(self) -> Option<AccessMode> {
         match self {
-            System::FlatFlash => Some(Way::Promote),
-            System::UnifiedMMap => Some(Way::Page),
-            System::TraditionalStack => Some(Way::Stack),
+            System::FlatFlash => Some(AccessMode::Promote),
+            System::UnifiedMMap => Some(AccessMode::Page),
+            System::TraditionalStack => Some(AccessMode::Stack),
             System::Dram | System::Nvmm | System::Ssd | System::SsdPaging | System::Pool => None,
         }
     }
@@ -140,7 +140,7 @@ pub struct SystemConfig {
     /// Options of `ssd-paging`.
     pub paging: PagingOptions,
     /// Options of `pool`.
-    pub pool: PagerOptions,
+    pub pool: PoolModelOptions,
     /// Options of `flatflash`, `unified-mmap` and `traditional-stack`.
     pub flat: FlatOptions,
     /// Presets of `ssd-paging` beside the drive: its DRAM and its operating system.
@@ -169,7 +169,7 @@ impl SystemConfig {
             ssd: SsdOptions::default(),
             nvmm: NvmmOptions::default(),
             paging: PagingOptions::default(),
-            pool: PagerOptions::default(),
+            pool: PoolModelOptions::default(),
             flat: FlatOptions::default(),
             memory: MEMORY.into(),
             software: SOFTWARE.into(),
@@ -217,7 +217,7 @@ impl SystemConfig {
     }
 
     /// The options of `pool`, with everything set anew that is.
-    fn pool_options(&self) -> Result<PagerOptions, SimError> {
+    fn pool_options(&self) -> Result<PoolModelOptions, SimError> {
         let mut options = self.pool.clone();
         for (key, value) in self.overrides.iter().filter_map(|text| self.pool_option(text)) {
             options.set(key, value)?;
@@ -309,7 +309,7 @@ where
 pub fn run_threads(
     registry: &Registry,
     config: &SystemConfig,
-    threads: Vec<References<'_>>,
+    threads: Vec<ThreadReferences<'_>>,
     processor: &ProcessorOptions,
     options: &RunOptions,
 ) -> Result<RunResult, SimError> {
@@ -346,11 +346,11 @@ pub fn run_clients(
 ) -> Result<RunResult, SimError> {
     let identity = serde_json::to_value(clients).map_err(unreadable)?;
     let mut config = config.clone();
-    let way = config.system.way();
-    if let (Some(_), Some(log)) = (way, workload.log()) {
+    let access_mode = config.system.access_mode();
+    if let (Some(_), Some(log)) = (access_mode, workload.log()) {
         config.flat.regions.push(log);
     }
-    let front = Clients::new(workload, way == Some(Way::Promote), clients)?;
+    let front = Clients::new(workload, access_mode == Some(AccessMode::Promote), clients)?;
     simulate(registry, &config, front, options, ("clients", identity))
 }
 
@@ -358,7 +358,7 @@ fn unreadable(error: serde_json::Error) -> SimError {
     SimError::config("configuration", error.to_string())
 }
 
-fn simulate<F: Front>(
+fn simulate<F: FrontEnd>(
     registry: &Registry,
     config: &SystemConfig,
     front: F,
@@ -379,8 +379,8 @@ fn simulate<F: Front>(
         }
         System::Pool => systems::pool(&sheet.model::<File>()?, &config.pool_options()?, front)?,
         System::FlatFlash | System::UnifiedMMap | System::TraditionalStack => {
-            let way = config.system.way().unwrap_or(Way::Promote);
-            systems::flat(&sheet.model::<Hierarchy>()?, way, &config.flat, front, seed)?
+            let access_mode = config.system.access_mode().unwrap_or(AccessMode::Promote);
+            systems::flatflash(&sheet.model::<Hierarchy>()?, access_mode, &config.flat, front, seed)?
         }
     };
     let time_ns = result.simulated_time_ns;

@@ -12,76 +12,92 @@ use crate::dram::DramMemory;
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::flash::FlashCounts;
-use crate::flatflash::{FlatMemory, FlatOptions, Way};
+use crate::flatflash::{AccessMode, FlatMemory, FlatOptions};
 use crate::host::{Command, Device, HostOptions, drive};
 use crate::nvmm::{NvmmMemory, NvmmOptions};
-use crate::pager::{Pager, PagerOptions};
 use crate::paging::PagedMemory;
-use crate::processor::{ProcessorOptions, References, execute_with_faults};
+use crate::pool_model::{PoolModel, PoolModelOptions};
+use crate::processor::{ProcessorOptions, ThreadReferences, execute_with_faults};
 use crate::result::{Cost, EnergyPart, FlashResult, HitRatio, RunResult, Wear};
 use crate::run::SystemConfig;
 use crate::ssd::{ParallelSsd, SerialSsd, SsdOptions};
 
 /// What came of a device's run, before the device itself is asked.
-pub(crate) struct Ran {
+pub(crate) struct FrontEndRun {
     result: RunResult,
     counts: FlashCounts,
     time_ps: Time,
 }
 
 /// What is run on a device: a host's requests, or a processor's threads.
-pub(crate) trait Front {
+pub(crate) trait FrontEnd {
     /// Runs it. `faults` says which accesses would be page faults.
-    fn on<D: Device>(self, device: &mut D, faults: impl Fn(&D, &Command) -> bool) -> Result<Ran, SimError>;
+    fn run_on<D: Device>(
+        self,
+        device: &mut D,
+        faults: impl Fn(&D, &Command) -> bool,
+    ) -> Result<FrontEndRun, SimError>;
 }
 
 /// A host's requests.
 pub(crate) struct Requests<'a, W>(pub(crate) W, pub(crate) &'a HostOptions);
 
 /// A processor's threads.
-pub(crate) struct Threads<'a>(pub(crate) Vec<References<'a>>, pub(crate) &'a ProcessorOptions);
+pub(crate) struct Threads<'a>(pub(crate) Vec<ThreadReferences<'a>>, pub(crate) &'a ProcessorOptions);
 
-impl<W: Iterator<Item = Result<Request, SimError>>> Front for Requests<'_, W> {
-    fn on<D: Device>(self, device: &mut D, _: impl Fn(&D, &Command) -> bool) -> Result<Ran, SimError> {
+impl<W: Iterator<Item = Result<Request, SimError>>> FrontEnd for Requests<'_, W> {
+    fn run_on<D: Device>(
+        self,
+        device: &mut D,
+        _: impl Fn(&D, &Command) -> bool,
+    ) -> Result<FrontEndRun, SimError> {
         let measured = drive(device, self.0, self.1)?;
         let (counts, time_ps) = (measured.counts, measured.time_ps);
-        Ok(Ran { result: RunResult::from_measured(measured), counts, time_ps })
+        Ok(FrontEndRun { result: RunResult::from_measured(measured), counts, time_ps })
     }
 }
 
-impl Front for Threads<'_> {
-    fn on<D: Device>(self, device: &mut D, faults: impl Fn(&D, &Command) -> bool) -> Result<Ran, SimError> {
+impl FrontEnd for Threads<'_> {
+    fn run_on<D: Device>(
+        self,
+        device: &mut D,
+        faults: impl Fn(&D, &Command) -> bool,
+    ) -> Result<FrontEndRun, SimError> {
         let executed = execute_with_faults(device, self.0, self.1, faults)?;
         let (counts, time_ps) = (executed.counts, executed.time_ps);
-        Ok(Ran { result: RunResult::from_executed(executed), counts, time_ps })
+        Ok(FrontEndRun { result: RunResult::from_executed(executed), counts, time_ps })
     }
 }
 
-impl Front for Clients {
-    fn on<D: Device>(self, device: &mut D, _: impl Fn(&D, &Command) -> bool) -> Result<Ran, SimError> {
+impl FrontEnd for Clients {
+    fn run_on<D: Device>(
+        self,
+        device: &mut D,
+        _: impl Fn(&D, &Command) -> bool,
+    ) -> Result<FrontEndRun, SimError> {
         let (measured, log) = self.run(device)?;
         let (counts, time_ps) = (measured.counts, measured.time_ps);
         let mut result = RunResult::from_measured(measured);
         counters(&mut result, &log)?;
-        Ok(Ran { result, counts, time_ps })
+        Ok(FrontEndRun { result, counts, time_ps })
     }
 }
 
-fn never<D>(_: &D, _: &Command) -> bool {
+fn no_faults<D>(_: &D, _: &Command) -> bool {
     false
 }
 
 /// All-DRAM memory.
-pub(crate) fn dram<F: Front>(dram: &Dram, front: F) -> Result<RunResult, SimError> {
+pub(crate) fn dram<F: FrontEnd>(dram: &Dram, front: F) -> Result<RunResult, SimError> {
     let mut memory = DramMemory::new(dram)?;
-    let Ran { mut result, time_ps, .. } = front.on(&mut memory, never)?;
+    let FrontEndRun { mut result, time_ps, .. } = front.run_on(&mut memory, no_faults)?;
     rows_and_energy(&mut result, &memory, memory.energy_pj(time_ps));
     result.cost = cost(dram.price, dram.price_year, dram.total_capacity().0);
     Ok(result)
 }
 
 /// A drive by itself.
-pub(crate) fn ssd<F: Front>(
+pub(crate) fn ssd<F: FrontEnd>(
     ssd: &Ssd,
     options: &SsdOptions,
     front: F,
@@ -90,12 +106,12 @@ pub(crate) fn ssd<F: Front>(
     let (ran, erased, retired) = match ssd.allocation_pool {
         AllocationPool::Package => {
             let mut device = SerialSsd::new(ssd)?;
-            let ran = front.on(&mut device, never)?;
+            let ran = front.run_on(&mut device, no_faults)?;
             (ran, device.erased().collect::<Vec<_>>(), 0)
         }
         AllocationPool::Plane => {
             let mut device = ParallelSsd::new(ssd, options, seed)?;
-            let ran = front.on(&mut device, never)?;
+            let ran = front.run_on(&mut device, no_faults)?;
             (ran, device.erased().collect(), device.retired())
         }
         AllocationPool::Device => {
@@ -105,7 +121,7 @@ pub(crate) fn ssd<F: Front>(
             ));
         }
     };
-    let Ran { mut result, counts, time_ps } = ran;
+    let FrontEndRun { mut result, counts, time_ps } = ran;
     let nand = &ssd.nand;
     add_energy(&mut result, counts.energy_pj(nand, ssd.packages(), time_ps));
     flash(&mut result, nand, ssd.raw_bytes().0, &counts, time_ps, (&erased, retired));
@@ -114,14 +130,14 @@ pub(crate) fn ssd<F: Front>(
 }
 
 /// Flash main memory behind a DRAM cache.
-pub(crate) fn nvmm<F: Front>(
+pub(crate) fn nvmm<F: FrontEnd>(
     preset: &Nvmm,
     options: &NvmmOptions,
     front: F,
     seed: u64,
 ) -> Result<RunResult, SimError> {
     let mut memory = NvmmMemory::new(preset, options, seed)?;
-    let Ran { mut result, counts, time_ps } = front.on(&mut memory, never)?;
+    let FrontEndRun { mut result, counts, time_ps } = front.run_on(&mut memory, no_faults)?;
     add_energy(&mut result, memory.energy_pj(time_ps));
     let did = memory.nvmm_counts();
     result.hit_ratios.push(HitRatio::new("dram cache", did.hits, did.hits + did.misses));
@@ -132,7 +148,7 @@ pub(crate) fn nvmm<F: Front>(
     flash(&mut result, &nand, raw, &counts, time_ps, (&erased, memory.retired()));
     result.dram = Some(memory.dram_counts());
     let dram = &preset.dram;
-    result.cost = both(
+    result.cost = add_costs(
         cost(dram.price, dram.price_year, dram.total_capacity().0),
         cost(nand.price, nand.price_year, raw),
     );
@@ -140,7 +156,7 @@ pub(crate) fn nvmm<F: Front>(
 }
 
 /// DRAM, and a drive behind an operating system.
-pub(crate) fn paging<F: Front>(
+pub(crate) fn paging<F: FrontEnd>(
     dram: &Dram,
     ssd: &Ssd,
     software: &Software,
@@ -149,7 +165,7 @@ pub(crate) fn paging<F: Front>(
     seed: u64,
 ) -> Result<RunResult, SimError> {
     let mut memory = PagedMemory::new(dram, ssd, software, &config.paging, &config.ssd, seed)?;
-    let Ran { mut result, counts, time_ps } = front.on(&mut memory, PagedMemory::would_fault)?;
+    let FrontEndRun { mut result, counts, time_ps } = front.run_on(&mut memory, PagedMemory::would_fault)?;
     add_energy(&mut result, memory.energy_pj(time_ps));
     counters(&mut result, &memory.paging_counts())?;
     for (phase, spent) in memory.software_ps() {
@@ -163,7 +179,7 @@ pub(crate) fn paging<F: Front>(
     let retired = memory.drive().retired();
     flash(&mut result, &ssd.nand, ssd.raw_bytes().0, &counts, time_ps, (&erased, retired));
     result.dram = Some(memory.dram().dram_counts());
-    result.cost = both(
+    result.cost = add_costs(
         cost(dram.price, dram.price_year, dram.total_capacity().0),
         cost(ssd.nand.price, ssd.nand.price_year, ssd.raw_bytes().0),
     );
@@ -171,15 +187,15 @@ pub(crate) fn paging<F: Front>(
 }
 
 /// DRAM and a drive that the processor addresses, or that is paged from.
-pub(crate) fn flat<F: Front>(
+pub(crate) fn flatflash<F: FrontEnd>(
     preset: &Hierarchy,
-    way: Way,
+    access_mode: AccessMode,
     options: &FlatOptions,
     front: F,
     seed: u64,
 ) -> Result<RunResult, SimError> {
-    let mut memory = FlatMemory::new(preset, way, options, seed)?;
-    let Ran { mut result, counts, time_ps } = front.on(&mut memory, FlatMemory::would_fault)?;
+    let mut memory = FlatMemory::new(preset, access_mode, options, seed)?;
+    let FrontEndRun { mut result, counts, time_ps } = front.run_on(&mut memory, FlatMemory::would_fault)?;
     add_energy(&mut result, memory.energy_pj(time_ps));
     let did = memory.flat_counts();
     for (level, hits, lookups) in [
@@ -192,7 +208,7 @@ pub(crate) fn flat<F: Front>(
     }
     counters(&mut result, &did)?;
     result.counters.insert("page_movements".into(), did.page_movements().into());
-    if way == Way::Promote {
+    if access_mode == AccessMode::Promote {
         let (threshold, epochs) = memory.threshold();
         result.counters.insert("threshold".into(), threshold.into());
         result.counters.insert("threshold_epochs".into(), epochs.into());
@@ -203,7 +219,7 @@ pub(crate) fn flat<F: Front>(
     flash(&mut result, nand, raw, &counts, time_ps, (&erased, 0));
     result.dram = Some(memory.dram().dram_counts());
     let dram = &preset.dram;
-    result.cost = both(
+    result.cost = add_costs(
         cost(dram.price, dram.price_year, dram.total_capacity().0),
         cost(nand.price, nand.price_year, raw),
     );
@@ -211,10 +227,14 @@ pub(crate) fn flat<F: Front>(
 }
 
 /// The real pool on a measured device.
-pub(crate) fn pool<F: Front>(file: &File, options: &PagerOptions, front: F) -> Result<RunResult, SimError> {
-    let mut pager = Pager::new(file, options)?;
-    let Ran { mut result, .. } = front.on(&mut pager, never)?;
-    let did = pager.pager_counts();
+pub(crate) fn pool<F: FrontEnd>(
+    file: &File,
+    options: &PoolModelOptions,
+    front: F,
+) -> Result<RunResult, SimError> {
+    let mut pool_model = PoolModel::new(file, options)?;
+    let FrontEndRun { mut result, .. } = front.run_on(&mut pool_model, no_faults)?;
+    let did = pool_model.pool_counts();
     result.hit_ratios.push(HitRatio::new("dram cache", did.accesses - did.missing, did.accesses));
     counters(&mut result, &did)?;
     Ok(result)
@@ -285,7 +305,7 @@ fn cost(price: Option<Price>, year: Option<Year>, bytes: u64) -> Option<Cost> {
 }
 
 /// Two parts of a memory; only if both have a price. The year is that of the newer one.
-fn both(one: Option<Cost>, other: Option<Cost>) -> Option<Cost> {
+fn add_costs(one: Option<Cost>, other: Option<Cost>) -> Option<Cost> {
     let (one, other) = (one?, other?);
     Some(Cost { usd: one.usd + other.usd, year: one.year.max(other.year) })
 }

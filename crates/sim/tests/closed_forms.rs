@@ -2,7 +2,7 @@
 
 use deepram_media::{Dram, NandOp, Registry, RowState, Ssd};
 use deepram_sim::dram::DramMemory;
-use deepram_sim::host::{HostOptions, Measured, drive};
+use deepram_sim::host::{HostOptions, HostResult, drive};
 use deepram_sim::rng::Stream;
 use deepram_sim::ssd::{ParallelSsd, SerialSsd, SsdOptions};
 use deepram_sim::{RunOptions, SimError, System, SystemConfig, run};
@@ -19,7 +19,7 @@ fn drive_of(overrides: &[&str]) -> Ssd {
     Registry::builtin().unwrap().get_with("mqsim-s8", &all).unwrap()
 }
 
-fn measure(ssd: &Ssd, requests: Vec<Result<Request, SimError>>, depth: u32) -> Measured {
+fn measure(ssd: &Ssd, requests: Vec<Result<Request, SimError>>, depth: u32) -> HostResult {
     let mut device = ParallelSsd::new(ssd, &SsdOptions::default(), 1).unwrap();
     let options = HostOptions { per_thread: depth, ..HostOptions::default() };
     drive(&mut device, requests.into_iter(), &options).unwrap()

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use deepram_media::{Processor, Registry};
 use deepram_sim::host::HostOptions;
-use deepram_sim::processor::{ProcessorOptions, References};
+use deepram_sim::processor::{ProcessorOptions, ThreadReferences};
 use deepram_sim::rng::Stream;
 use deepram_sim::{RunOptions, RunResult, SimError, System, SystemConfig, run, run_threads};
 use deepram_trace::{Access, MemRef, Op, Request};
@@ -58,7 +58,7 @@ fn by_threads(system: System, count: usize, warm_up: usize) -> RunResult {
         let access = if write { Access::Store } else { Access::Load };
         Ok::<_, SimError>(MemRef { gap: 200_000_000, addr, size: 8, access })
     });
-    let threads = vec![Box::new(references) as References<'static>];
+    let threads = vec![Box::new(references) as ThreadReferences<'static>];
     let options = RunOptions { seed: SEED, ..RunOptions::default() };
     run_threads(&registry, &config(system), threads, &processor, &options).unwrap()
 }

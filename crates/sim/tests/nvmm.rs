@@ -6,7 +6,7 @@ use deepram_core::cache::SetAssociative;
 use deepram_media::{NandOp, Nvmm, Registry};
 use deepram_sim::SimError;
 use deepram_sim::flash::FlashCounts;
-use deepram_sim::host::{Command, Context, Device, HostOptions, Measured, Slot, drive};
+use deepram_sim::host::{Command, Context, Device, HostOptions, HostResult, Slot, drive};
 use deepram_sim::nvmm::{NvmmEvent, NvmmMemory, NvmmOptions, Prefetch};
 use deepram_trace::{Op, Request};
 use proptest::prelude::*;
@@ -39,7 +39,7 @@ fn at(time_us: u64, request: Request) -> Request {
     Request { time_ps: Some(time_us * 1_000_000), ..request }
 }
 
-fn apply(memory: &mut NvmmMemory, requests: &[Request], host: &HostOptions) -> Result<Measured, SimError> {
+fn apply(memory: &mut NvmmMemory, requests: &[Request], host: &HostOptions) -> Result<HostResult, SimError> {
     drive(memory, requests.iter().copied().map(Ok), host)
 }
 
@@ -230,7 +230,7 @@ fn a_dirty_block_leaves_beside_the_read_and_its_data_answer_until_they_are_progr
     requests.extend((1..6).map(|page| request(Op::Read, page << 16, 64)));
     apply(&mut memory, &requests, &HostOptions::default()).unwrap();
     let counts = memory.nvmm_counts();
-    assert_eq!((counts.versions, counts.written_evicted, counts.written_along), (1, 1, 3));
+    assert_eq!((counts.versions, counts.written_evicted, counts.written_with_evicted), (1, 1, 3));
 }
 
 #[test]

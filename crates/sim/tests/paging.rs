@@ -5,9 +5,10 @@ use std::collections::{HashMap, VecDeque};
 
 use deepram_media::{Dram, Picos, Registry, Software, Ssd};
 use deepram_sim::SimError;
-use deepram_sim::host::{Device, HostOptions, Measured, drive};
+use deepram_sim::host::{Device, HostOptions, HostResult, drive};
 use deepram_sim::paging::{
-    Backing, Completion, FaultTimes, PAGE, PagedMemory, PagingCounts, PagingOptions, Phase, TwoLists,
+    ActiveInactiveLists, Backing, Completion, FaultTimes, PAGE, PagedMemory, PagingCounts, PagingOptions,
+    Phase,
 };
 use deepram_sim::rng::Stream;
 use deepram_sim::ssd::SsdOptions;
@@ -57,7 +58,7 @@ impl Setup {
         PagedMemory::new(&self.dram, &self.ssd, &self.software, &self.options, &ssd_options, 7).unwrap()
     }
 
-    fn run(&self, threads: u32, requests: impl IntoIterator<Item = Request>) -> (PagedMemory, Measured) {
+    fn run(&self, threads: u32, requests: impl IntoIterator<Item = Request>) -> (PagedMemory, HostResult) {
         let mut machine = self.machine();
         let options = HostOptions { threads, ..HostOptions::default() };
         let measured = drive(&mut machine, requests.into_iter().map(Ok), &options).unwrap();
@@ -326,7 +327,7 @@ fn anonymous_memory_is_zero_filled_at_first_and_read_back_after_eviction() {
 
 /// Which references of a thread that only reads are major faults, by the lists and marks alone.
 fn model_faults(frames: u64, low: u64, high: u64, pages: impl Iterator<Item = u64>) -> u64 {
-    let mut lists = TwoLists::new(1);
+    let mut lists = ActiveInactiveLists::new(1);
     let mut frame_of: HashMap<u64, u32> = HashMap::new();
     let mut free: Vec<u32> = (0..frames as u32).rev().collect();
     let mut faults = 0;

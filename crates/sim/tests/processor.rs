@@ -4,8 +4,8 @@
 use deepram_media::{Processor, Registry, RowState};
 use deepram_sim::dram::DramMemory;
 use deepram_sim::processor::{
-    Executed, LINE_BYTES, ProcessorOptions, References, ThreadResult, execute, execute_with_faults,
-    memory_references, workload_threads,
+    LINE_BYTES, ProcessorOptions, ProcessorResult, ThreadReferences, ThreadResult, execute,
+    execute_with_faults, memory_references, workload_threads,
 };
 use deepram_sim::rng::Stream;
 use deepram_trace::{Access, MemRef, ObjectPlacement, Op, ReadOptions, TraceReader};
@@ -36,17 +36,17 @@ fn reference(gap: u32, line: u64, access: Access) -> MemRef {
     MemRef { gap, addr: line * LINE_BYTES, size: 8, access }
 }
 
-fn thread(references: Vec<MemRef>) -> References<'static> {
+fn thread(references: Vec<MemRef>) -> ThreadReferences<'static> {
     Box::new(references.into_iter().map(Ok))
 }
 
 /// Loads of lines of their own.
-fn loads(gaps: impl IntoIterator<Item = u32>, base: u64) -> References<'static> {
+fn loads(gaps: impl IntoIterator<Item = u32>, base: u64) -> ThreadReferences<'static> {
     let all = gaps.into_iter().zip(base..).map(|(gap, line)| reference(gap, line, Access::Load));
     thread(all.collect())
 }
 
-fn one(device: &mut Fake, references: Vec<MemRef>, options: &ProcessorOptions) -> Executed {
+fn one(device: &mut Fake, references: Vec<MemRef>, options: &ProcessorOptions) -> ProcessorResult {
     execute(device, vec![thread(references)], options).unwrap()
 }
 
@@ -134,7 +134,7 @@ proptest! {
     ) {
         let mut random = Stream::new(seed, "chaos");
         let mut wanted = (0, 0);
-        let parts: Vec<References<'static>> = (0..threads)
+        let parts: Vec<ThreadReferences<'static>> = (0..threads)
             .map(|_| {
                 let count = random.below(60);
                 let all: Vec<MemRef> = (0..count)
@@ -381,7 +381,7 @@ fn a_page_fault_waits_for_older_loads_and_nothing_passes_it() {
 fn the_cross_over_of_sleeping_and_stalling_is_where_the_closed_form_says() {
     let options = ProcessorOptions { blocking: true, ..plain() };
     let (gap, before, after, count) = (50u64, 12_000u64, 30_000u64, 200u64);
-    let work = |threads: u64| -> Vec<References<'static>> {
+    let work = |threads: u64| -> Vec<ThreadReferences<'static>> {
         (0..threads).map(|n| loads(vec![gap as u32; count as usize], n << 20)).collect()
     };
     let stalling =
@@ -505,7 +505,7 @@ fn a_lackey_trace_runs_with_its_instructions_counted() {
     let options = ReadOptions { fetches: false, ..ReadOptions::default() };
     let reader = TraceReader::new(text.as_bytes(), &options).unwrap();
     let none = ObjectPlacement { slot_bytes: 0, slots: 0 };
-    let references: References<'_> = Box::new(memory_references(reader, 1, none));
+    let references: ThreadReferences<'_> = Box::new(memory_references(reader, 1, none));
     let processor = ProcessorOptions { llc_bytes: 1 << 16, ..plain() };
     let mut device = Fake::stalling(100);
     let run = execute(&mut device, vec![references], &processor).unwrap();

@@ -20,7 +20,7 @@ use deepram_core::Bytes;
 use deepram_media::{File, Registry};
 use deepram_pool::{CreateOptions, FaultOptions, Lifetime, OpenOptions, Pool, Words};
 use deepram_sim::host::{HostOptions, drive};
-use deepram_sim::pager::{Pager, PagerOptions};
+use deepram_sim::pool_model::{PoolModel, PoolModelOptions};
 use deepram_trace::{Op, Request};
 use serde::Serialize;
 
@@ -302,7 +302,7 @@ fn compare(
 ) -> anyhow::Result<Row> {
     let ran = run_pool(path, data, dram, work, args)?;
     let ps = |ns: f64| (ns * 1e3) as u64;
-    let options = PagerOptions {
+    let options = PoolModelOptions {
         data,
         // What tables and buffers leave.
         dram: u64::from(ran.frames) * SEGMENT,
@@ -312,7 +312,7 @@ fn compare(
         protect_ps: ps(costs.protect_ns),
         flush_ps: ps(costs.flush_ns),
     };
-    let mut pager = Pager::new(file, &options)?;
+    let mut pager = PoolModel::new(file, &options)?;
     let op = if work == Work::Update { Op::Write } else { Op::Read };
     let count = work.count(data, args);
     let requests = (0..2 * count)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use deepram_media::{Processor, Registry};
 use deepram_sim::nvmm::{NvmmOptions, Prefetch};
 use deepram_sim::paging::{Backing, PagingOptions};
-use deepram_sim::processor::{ProcessorOptions, References};
+use deepram_sim::processor::{ProcessorOptions, ThreadReferences};
 use deepram_sim::{RunOptions, SimError, System, SystemConfig, run_threads};
 use serde_json::json;
 
@@ -103,7 +103,7 @@ impl Technology {
 
 /// The references of some threads, and how many of them come before the measured ones.
 pub(super) struct Threads {
-    pub(super) references: Vec<References<'static>>,
+    pub(super) references: Vec<ThreadReferences<'static>>,
     pub(super) warm_up: u64,
 }
 

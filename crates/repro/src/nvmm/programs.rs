@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use deepram_sim::SimError;
 use deepram_sim::paging::Backing;
-use deepram_sim::processor::References;
+use deepram_sim::processor::ThreadReferences;
 use deepram_sim::rng::Stream;
 use deepram_trace::{Access, MemRef};
 
@@ -59,7 +59,7 @@ fn fill_then_random(data: u64, gap: u32, threads: u32, accesses: u64, seed: u64,
             let store = update.then(|| reference(addr, Access::Store, gap));
             std::iter::once(reference(addr, Access::Load, gap)).chain(store)
         });
-        Box::new(filled.chain(accesses).map(Ok::<_, SimError>)) as References<'static>
+        Box::new(filled.chain(accesses).map(Ok::<_, SimError>)) as ThreadReferences<'static>
     });
     Threads { references: references.collect(), warm_up: filled_first / FILL_STRIDE }
 }

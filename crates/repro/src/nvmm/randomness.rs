@@ -6,7 +6,7 @@ use std::sync::Arc;
 use deepram_media::Registry;
 use deepram_sim::SimError;
 use deepram_sim::paging::Backing;
-use deepram_sim::processor::References;
+use deepram_sim::processor::ThreadReferences;
 use deepram_sim::rng::Stream;
 use deepram_trace::Access;
 
@@ -42,7 +42,7 @@ fn program(base: &Base, threads: u32, updates: u64, percent: u32, seed: u64) -> 
                 [Access::Load, Access::Store].map(|access| reference(word * WORD, access, gap))
             });
             let all = filled.chain(updates).map(Ok::<_, SimError>);
-            references.push(Box::new(all) as References<'static>);
+            references.push(Box::new(all) as ThreadReferences<'static>);
         }
         Ok(Threads { references, warm_up: data / FILL_STRIDE })
     };

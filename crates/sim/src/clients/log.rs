@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use deepram_trace::Op;
 
-use super::{Clients, Logging, PAGE, Stage};
+use super::{ClientStage, Clients, Logging, PAGE};
 use crate::error::SimError;
 use crate::host::{Command, Context, Device, Event, Slot};
 use crate::processor::LINE_BYTES;
@@ -26,7 +26,7 @@ counts! {
 
 /// The central log, in bytes that it has had so far.
 #[derive(Debug, Default)]
-pub(super) struct Central {
+pub(super) struct CentralLog {
     pub(super) locked: bool,
     pub(super) queue: VecDeque<usize>,
     pub(super) inserted: u64,
@@ -40,41 +40,41 @@ pub(super) struct Central {
 
 impl Clients {
     /// Gives the lock of the central log to who has asked first.
-    pub(super) fn lock<E: Copy>(&mut self, context: &mut Context<E>) {
+    pub(super) fn grant_lock<E: Copy>(&mut self, context: &mut Context<E>) {
         if self.central.locked {
             return;
         }
         let Some(client) = self.central.queue.pop_front() else { return };
         self.central.locked = true;
-        self.clients[client].stage = Stage::Insert;
+        self.clients[client].stage = ClientStage::Insert;
         context.queue.push(context.now() + self.options.lock_ps, Event::Driver(client as u32));
     }
 
     /// Bytes of each log.
-    pub(super) fn share(&self) -> u64 {
+    pub(super) fn bytes_per_log(&self) -> u64 {
         let logs = if self.logging == Logging::Own { self.clients.len() as u64 } else { 1 };
         (self.log.end - self.log.start) / logs / PAGE * PAGE
     }
 
     /// The write of a log that has had `from` bytes and is to have `to`, in whole grains; not beyond its end.
     fn log_write(&self, log: u64, from: u64, to: u64) -> Command {
-        let share = self.share();
-        let first = from % share / self.grain * self.grain;
-        let last = first + (from % self.grain + (to - from)).next_multiple_of(self.grain);
-        Command { op: Op::Write, offset: self.log.start + log * share + first, len: last - first }
+        let bytes_per_log = self.bytes_per_log();
+        let first = from % bytes_per_log / self.write_unit * self.write_unit;
+        let last = first + (from % self.write_unit + (to - from)).next_multiple_of(self.write_unit);
+        Command { op: Op::Write, offset: self.log.start + log * bytes_per_log + first, len: last - first }
     }
 
     /// What a client writes of its own log, and the bytes that this has had then.
-    pub(super) fn own_write(&self, client: usize) -> (Command, u64) {
+    pub(super) fn own_log_write(&self, client: usize) -> (Command, u64) {
         let of = &self.clients[client];
-        let share = self.share();
+        let bytes_per_log = self.bytes_per_log();
         let mut from = of.logged;
-        if self.grain == LINE_BYTES {
+        if self.write_unit == LINE_BYTES {
             from = from.next_multiple_of(LINE_BYTES);
         }
         // A record does not go on at the beginning.
-        if from % share + of.record > share {
-            from = from.next_multiple_of(share);
+        if from % bytes_per_log + of.record > bytes_per_log {
+            from = from.next_multiple_of(bytes_per_log);
         }
         (self.log_write(client as u64, from, from + of.record), from + of.record)
     }
@@ -85,11 +85,11 @@ impl Clients {
         device: &mut D,
         context: &mut Context<D::Event>,
     ) -> Result<(), SimError> {
-        let Central { inserted, durable, writing, .. } = self.central;
+        let CentralLog { inserted, durable, writing, .. } = self.central;
         if writing.is_some() || inserted == durable {
             return Ok(());
         }
-        let lap = (durable / self.share() + 1) * self.share();
+        let lap = (durable / self.bytes_per_log() + 1) * self.bytes_per_log();
         let to = inserted.min(lap);
         self.central.writing = Some(to);
         let command = self.log_write(0, durable, to);
@@ -123,11 +123,12 @@ impl Clients {
         self.central.flushing = false;
         self.central.durable = self.central.writing.take().unwrap_or(self.central.durable);
         while let Some(&client) = self.central.waiting.front() {
-            if !matches!(self.clients[client].stage, Stage::Durable(end) if end <= self.central.durable) {
+            if !matches!(self.clients[client].stage, ClientStage::Durable(end) if end <= self.central.durable)
+            {
                 break;
             }
             self.central.waiting.pop_front();
-            self.ends(client, device, context);
+            self.end_transaction(client, device, context);
         }
         self.write_central(device, context)
     }

@@ -20,10 +20,10 @@ use serde::Serialize;
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::flash::FlashCounts;
-use crate::host::{Command, Context, Device, Event, Measured, Slot};
+use crate::host::{Command, Context, Device, Event, HostResult, Slot};
 use crate::metrics::Latencies;
 use crate::processor::LINE_BYTES;
-use log::Central;
+use log::CentralLog;
 pub use log::LogCounts;
 
 const PAGE: u64 = 4096;
@@ -70,7 +70,7 @@ impl Default for ClientOptions {
 
 /// What a client is at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum ClientStage {
     Idle,
     Work,
     Access,
@@ -84,7 +84,7 @@ enum Stage {
 
 #[derive(Debug, Clone)]
 struct Client {
-    stage: Stage,
+    stage: ClientStage,
     accesses: VecDeque<Command>,
     /// Bytes of its record; 0 of none.
     record: u64,
@@ -100,7 +100,7 @@ pub(crate) struct Clients {
     options: ClientOptions,
     logging: Logging,
     /// Bytes that a log is written in.
-    grain: u64,
+    write_unit: u64,
     /// The log's whole pages.
     log: Range<u64>,
     /// Where the workload's own log begins: what it writes from there on is a record.
@@ -108,7 +108,7 @@ pub(crate) struct Clients {
     clients: Vec<Client>,
     /// The flush behind each client's write under way, and behind the central log's.
     flushes: Vec<Command>,
-    central: Central,
+    central: CentralLog,
     begun: u64,
     ended: u64,
     latencies: Latencies,
@@ -139,22 +139,23 @@ impl Clients {
         }
         let logging = options.logging.unwrap_or(if lines { Logging::Own } else { Logging::Central });
         let start = log.start.next_multiple_of(PAGE);
-        let share = if logging == Logging::Own { clients } else { 1 };
-        if log.end.saturating_sub(start) / share < 16 * PAGE {
+        let bytes_per_log = if logging == Logging::Own { clients } else { 1 };
+        if log.end.saturating_sub(start) / bytes_per_log < 16 * PAGE {
             return wrong("log", format!("{} bytes of log are less than 64 KiB each", log.end - log.start));
         }
-        let idle = Client { stage: Stage::Idle, accesses: VecDeque::new(), record: 0, begun: 0, logged: 0 };
+        let idle =
+            Client { stage: ClientStage::Idle, accesses: VecDeque::new(), record: 0, begun: 0, logged: 0 };
         Ok(Self {
             workload,
             next: None,
             options: options.clone(),
             logging,
-            grain: if lines { LINE_BYTES } else { PAGE },
+            write_unit: if lines { LINE_BYTES } else { PAGE },
             log: start..log.end / PAGE * PAGE,
             records: log.start,
             clients: vec![idle; clients as usize],
             flushes: vec![Command { op: Op::Flush, offset: 0, len: 0 }; clients as usize + 1],
-            central: Central::default(),
+            central: CentralLog::default(),
             begun: 0,
             ended: 0,
             latencies: Latencies::new()?,
@@ -170,7 +171,7 @@ impl Clients {
     ///
     /// # Errors
     /// Errors of the device; a violated law.
-    pub(crate) fn run<D: Device>(mut self, device: &mut D) -> Result<(Measured, LogCounts), SimError> {
+    pub(crate) fn run<D: Device>(mut self, device: &mut D) -> Result<(HostResult, LogCounts), SimError> {
         let (end, capacity) = (self.log.end, device.capacity());
         // The log lies behind all tables.
         if end > capacity {
@@ -182,7 +183,7 @@ impl Clients {
             self.begin_measuring(device, 0);
         }
         for client in 0..self.clients.len() {
-            self.begin(client, context);
+            self.begin_transaction(client, context);
         }
         while self.ended < total {
             let Some((now, event)) = context.queue.pop() else { break };
@@ -197,7 +198,7 @@ impl Clients {
                 context.queue.push(now + software, Event::Complete(slot));
             }
             while let Some(slot) = context.done.pop() {
-                self.done(slot as usize, device, context)?;
+                self.command_done(slot as usize, device, context)?;
             }
         }
         if context.queue.late() != 0 {
@@ -238,10 +239,10 @@ impl Clients {
     }
 
     /// The client takes its next transaction.
-    fn begin<E: Copy>(&mut self, client: usize, context: &mut Context<E>) {
+    fn begin_transaction<E: Copy>(&mut self, client: usize, context: &mut Context<E>) {
         self.begun += 1;
         self.clients[client].begun = context.now();
-        self.clients[client].stage = Stage::Idle;
+        self.clients[client].stage = ClientStage::Idle;
         context.queue.push(context.now(), Event::Driver(client as u32));
     }
 
@@ -253,32 +254,32 @@ impl Clients {
         context: &mut Context<D::Event>,
     ) -> Result<(), SimError> {
         match self.clients[client].stage {
-            Stage::Idle => {
+            ClientStage::Idle => {
                 let (accesses, record) = self.transaction()?;
                 let of = &mut self.clients[client];
                 (of.accesses, of.record) = (accesses, record);
-                self.go_on(client, device, context)
+                self.continue_transaction(client, device, context)
             }
-            Stage::Work => {
+            ClientStage::Work => {
                 let of = &mut self.clients[client];
                 let Some(command) = of.accesses.pop_front() else { return Ok(()) };
-                of.stage = Stage::Access;
+                of.stage = ClientStage::Access;
                 device.submit(client as Slot, command, context)
             }
-            Stage::Insert => {
+            ClientStage::Insert => {
                 self.central.inserted += self.clients[client].record;
-                self.clients[client].stage = Stage::Durable(self.central.inserted);
+                self.clients[client].stage = ClientStage::Durable(self.central.inserted);
                 self.central.waiting.push_back(client);
                 self.central.locked = false;
-                self.lock(context);
+                self.grant_lock(context);
                 self.write_central(device, context)
             }
-            Stage::Access | Stage::Durable(_) | Stage::Write | Stage::Flush => Ok(()),
+            ClientStage::Access | ClientStage::Durable(_) | ClientStage::Write | ClientStage::Flush => Ok(()),
         }
     }
 
     /// The next access, or the commit.
-    fn go_on<D: Device>(
+    fn continue_transaction<D: Device>(
         &mut self,
         client: usize,
         device: &mut D,
@@ -286,37 +287,37 @@ impl Clients {
     ) -> Result<(), SimError> {
         let of = &mut self.clients[client];
         if !of.accesses.is_empty() {
-            of.stage = Stage::Work;
+            of.stage = ClientStage::Work;
             context.queue.push(context.now() + self.options.work_ps, Event::Driver(client as u32));
             return Ok(());
         }
         if of.record == 0 {
-            self.ends(client, device, context);
+            self.end_transaction(client, device, context);
             return Ok(());
         }
         let record = of.record;
         self.counts.commits += 1;
         self.counts.log_bytes += record;
-        if record > self.share() {
+        if record > self.bytes_per_log() {
             return Err(SimError::config("log", format!("{record} bytes of a record do not fit into a log")));
         }
         match self.logging {
             Logging::Central => {
                 self.central.queue.push_back(client);
-                self.lock(context);
+                self.grant_lock(context);
                 Ok(())
             }
             Logging::Own => {
-                let (command, logged) = self.own_write(client);
+                let (command, logged) = self.own_log_write(client);
                 self.clients[client].logged = logged;
-                self.clients[client].stage = Stage::Write;
+                self.clients[client].stage = ClientStage::Write;
                 self.submit_log(client, command, device, context)
             }
         }
     }
 
     /// A command is done.
-    fn done<D: Device>(
+    fn command_done<D: Device>(
         &mut self,
         slot: usize,
         device: &mut D,
@@ -324,13 +325,13 @@ impl Clients {
     ) -> Result<(), SimError> {
         let Some(client) = self.clients.get_mut(slot) else { return self.central_done(device, context) };
         match client.stage {
-            Stage::Access => self.go_on(slot, device, context),
-            Stage::Write => {
-                client.stage = Stage::Flush;
+            ClientStage::Access => self.continue_transaction(slot, device, context),
+            ClientStage::Write => {
+                client.stage = ClientStage::Flush;
                 device.submit(slot as Slot, self.flushes[slot], context)
             }
-            Stage::Flush => {
-                self.ends(slot, device, context);
+            ClientStage::Flush => {
+                self.end_transaction(slot, device, context);
                 Ok(())
             }
             stage => Err(SimError::Conservation {
@@ -341,7 +342,7 @@ impl Clients {
     }
 
     /// A transaction has ended.
-    fn ends<D: Device>(&mut self, client: usize, device: &mut D, context: &mut Context<D::Event>) {
+    fn end_transaction<D: Device>(&mut self, client: usize, device: &mut D, context: &mut Context<D::Event>) {
         let now = context.now();
         self.ended += 1;
         if self.ended > self.options.warm_up {
@@ -351,7 +352,7 @@ impl Clients {
             self.begin_measuring(device, now);
         }
         self.end = now;
-        self.begin(client, context);
+        self.begin_transaction(client, context);
     }
 
     fn begin_measuring<D: Device>(&mut self, device: &mut D, now: Time) {
@@ -361,7 +362,7 @@ impl Clients {
         self.counts_base = self.counts;
     }
 
-    fn finish<D: Device>(self, device: &D, total: u64) -> Result<(Measured, LogCounts), SimError> {
+    fn finish<D: Device>(self, device: &D, total: u64) -> Result<(HostResult, LogCounts), SimError> {
         let under_way = self.clients.len() as u64;
         if self.ended < total || self.begun != self.ended + under_way {
             return Err(SimError::Conservation {
@@ -375,7 +376,7 @@ impl Clients {
         let seconds = time_ps as f64 * 1e-12;
         let counts = self.counts.since(&self.counts_base);
         let rate = |n: u64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
-        let measured = Measured {
+        let measured = HostResult {
             issued: self.begun,
             completed: self.ended,
             measured,
@@ -386,7 +387,7 @@ impl Clients {
             counts: device.counts().since(&self.base),
             time_ps,
             most_outstanding: under_way,
-            ..Measured::default()
+            ..HostResult::default()
         };
         Ok((measured, counts))
     }

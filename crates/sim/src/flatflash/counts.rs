@@ -32,7 +32,7 @@ counts! {
         /// Pages whose promotion began.
         pub promotions: u64,
         /// Uses that would have promoted a page, had the look-aside buffer had room.
-        pub deferred: u64,
+        pub promotions_deferred: u64,
         /// Lines of promoted pages that the drive sent and DRAM took.
         pub inbound_lines: u64,
         /// Lines that the drive sent and that were stale.
@@ -60,7 +60,7 @@ counts! {
         /// Blocks reclaimed.
         pub reclaims: u64,
         /// Dirty pages of the drive's memory that reclamation took along.
-        pub collected_pages: u64,
+        pub destaged_by_reclaim: u64,
         /// Flushes.
         pub flushes: u64,
         /// Lines that flushes wrote.

@@ -23,13 +23,13 @@ use deepram_core::ftl::victim::{Greedy, VictimPolicy, any_block};
 use deepram_core::units::BlockId;
 use deepram_media::{Hierarchy, NandOp};
 
-use super::contents::Contents;
+use super::shadow::Shadow;
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
 
 /// Not in a map: where its number says.
-const HOME: u32 = u32::MAX;
+const UNMOVED: u32 = u32::MAX;
 
 struct Die {
     blocks: Blocks,
@@ -41,7 +41,7 @@ struct Die {
 }
 
 /// What a write brought with it.
-pub(super) struct Written {
+pub(super) struct ProgramOutcome {
     /// When the drive has taken the page.
     pub(super) accepted: Time,
     /// The die, and how many dirty pages it has places for in a block just reclaimed.
@@ -49,7 +49,7 @@ pub(super) struct Written {
 }
 
 /// See the module.
-pub(super) struct Flash {
+pub(super) struct DriveFlash {
     read: Time,
     /// Time to suspend a program for a read, if the part can.
     suspend: Option<Time>,
@@ -77,7 +77,7 @@ pub(super) struct Flash {
     /// The same in the order of their moving.
     order: Vec<u32>,
     /// Pages of which the host is told now.
-    pub(super) told: Vec<u32>,
+    pub(super) remap_batch: Vec<u32>,
     pub(super) batches: u64,
     pub(super) forced: u64,
     pub(super) remapped: u64,
@@ -85,7 +85,7 @@ pub(super) struct Flash {
     counts: FlashCounts,
 }
 
-impl Flash {
+impl DriveFlash {
     pub(super) fn new(preset: &Hierarchy, merged: bool) -> Result<Self, SimError> {
         let small = |key: &'static str, value: u64| {
             u32::try_from(value).map_err(|_| SimError::config(key, format!("{value} is too many")))
@@ -101,7 +101,7 @@ impl Flash {
         let full = BlockInfo { state: State::Closed, used: filled, live: filled, uses: 1, sequence: 0 };
         let infos: Vec<BlockInfo> =
             (0..blocks).map(|id| if id < host_blocks { full } else { BlockInfo::default() }).collect();
-        let fresh = Blocks::restore(filled, infos).map_err(broken)?;
+        let fresh = Blocks::restore(filled, infos).map_err(block_error)?;
         let reserve = small("reserve_blocks", preset.reserve_blocks)?;
         let spare = (blocks - host_blocks).saturating_sub(reserve + 1);
         let share = u64::from(per_block) * (u64::from(host_blocks) + u64::from(spare / 2));
@@ -118,8 +118,8 @@ impl Flash {
             per_block,
             blocks,
             host_blocks,
-            map: PageMap::sparse(pages, HOME),
-            back: PageMap::sparse(places, HOME),
+            map: PageMap::sparse(pages, UNMOVED),
+            back: PageMap::sparse(places, UNMOVED),
             next: 0,
             sequence: 0,
             reserve,
@@ -129,7 +129,7 @@ impl Flash {
             batch: preset.remap_batch as usize,
             moved: HashMap::new(),
             order: Vec::new(),
-            told: Vec::new(),
+            remap_batch: Vec::new(),
             batches: 0,
             forced: 0,
             remapped: 0,
@@ -163,7 +163,7 @@ impl Flash {
     /// Where the page is.
     pub(super) fn place(&self, page: u32) -> u32 {
         let place = self.map.get(page);
-        if place != HOME {
+        if place != UNMOVED {
             return place;
         }
         let dies = self.dies.len() as u32;
@@ -174,7 +174,7 @@ impl Flash {
     /// The page that was put last into a place, whether or not it is still there.
     fn page_at(&self, place: u32) -> Option<u32> {
         let page = self.back.get(place);
-        if page != HOME {
+        if page != UNMOVED {
             return Some(page);
         }
         let (die, block, slot) = self.split(place);
@@ -215,29 +215,29 @@ impl Flash {
     pub(super) fn write(
         &mut self,
         page: u32,
-        held: usize,
+        buffer_frame: usize,
         now: Time,
         at_drive: &dyn Fn(u32) -> bool,
-        contents: &mut Option<Contents>,
-    ) -> Result<Written, SimError> {
+        shadow: &mut Option<Shadow>,
+    ) -> Result<ProgramOutcome, SimError> {
         let mut at = self.next;
         for _ in 0..self.dies.len() {
-            if self.takes(at, page) {
+            if self.accepts(at, page) {
                 break;
             }
             at = (at + 1) % self.dies.len();
         }
         self.next = (at + 1) % self.dies.len();
         drain(&mut self.dies[at], now);
-        let spare = self.write_to(at, page, held, now, at_drive, contents)?;
+        let spare = self.write_to(at, page, buffer_frame, now, at_drive, shadow)?;
         let die = &self.dies[at];
         let late = die.backlog.saturating_sub(self.limit);
         let accepted = if late > 0 { now.max(die.free) + late } else { now };
-        Ok(Written { accepted, spare: (at, spare) })
+        Ok(ProgramOutcome { accepted, spare: (at, spare) })
     }
 
     /// Whether the page may be written to the die.
-    pub(super) fn takes(&self, at: usize, page: u32) -> bool {
+    pub(super) fn accepts(&self, at: usize, page: u32) -> bool {
         self.dies[at].blocks.live_slots() < self.share || self.split(self.place(page)).0 == at
     }
 
@@ -246,21 +246,21 @@ impl Flash {
         &mut self,
         at: usize,
         page: u32,
-        held: usize,
+        buffer_frame: usize,
         now: Time,
         at_drive: &dyn Fn(u32) -> bool,
-        contents: &mut Option<Contents>,
+        shadow: &mut Option<Shadow>,
     ) -> Result<u32, SimError> {
-        let spare = self.open_block(at, now, at_drive, contents)?;
-        let place = self.put(at, page, at_drive)?;
-        if let Some(contents) = contents {
-            contents.buffer_to_flash(held, place);
+        let spare = self.open_block(at, now, at_drive, shadow)?;
+        let place = self.place_page(at, page, at_drive)?;
+        if let Some(shadow) = shadow {
+            shadow.buffer_to_flash(buffer_frame, place);
         }
         self.counts.host_programs += 1;
         self.counts.host_pages += 1;
         self.dies[at].backlog += self.program;
         if self.moved.len() >= self.batch {
-            self.tell(now, contents)?;
+            self.send_remap_batch(now, shadow)?;
         }
         Ok(spare.saturating_sub(1))
     }
@@ -271,20 +271,20 @@ impl Flash {
         at: usize,
         now: Time,
         at_drive: &dyn Fn(u32) -> bool,
-        contents: &mut Option<Contents>,
+        shadow: &mut Option<Shadow>,
     ) -> Result<u32, SimError> {
         if let Some(open) = self.dies[at].open {
             if u32::from(self.dies[at].blocks.info(open).used) < self.per_block {
                 return Ok(0);
             }
-            self.dies[at].blocks.close(open).map_err(broken)?;
+            self.dies[at].blocks.close(open).map_err(block_error)?;
             self.dies[at].open = None;
         }
         if !self.merged {
-            self.release(at, now, contents);
+            self.release(at, now, shadow);
         } else if self.dies[at].blocks.free() <= 1 && self.dies[at].blocks.dead() > 0 {
             self.forced += 1;
-            self.tell(now, contents)?;
+            self.send_remap_batch(now, shadow)?;
         }
         let short = self.dies[at].blocks.free() <= self.reserve;
         self.sequence += 1;
@@ -293,7 +293,7 @@ impl Flash {
             return Err(SimError::Full { time_ps: now, what: format!("die {at} has no free block") });
         };
         self.dies[at].open = Some(open);
-        if short { self.reclaim(at, at_drive, contents) } else { Ok(0) }
+        if short { self.reclaim(at, at_drive, shadow) } else { Ok(0) }
     }
 
     /// Moves the live pages of the block that has fewest into the open block, which is empty; how many places
@@ -302,7 +302,7 @@ impl Flash {
         &mut self,
         at: usize,
         at_drive: &dyn Fn(u32) -> bool,
-        contents: &mut Option<Contents>,
+        shadow: &mut Option<Shadow>,
     ) -> Result<u32, SimError> {
         let picked = Greedy::default().pick(&self.dies[at].blocks, self.sequence, &mut any_block);
         let Some(victim) = picked else { return Ok(0) };
@@ -311,9 +311,9 @@ impl Flash {
         for slot in 0..self.per_block {
             let from = self.number(at, victim.0, slot);
             let Some(page) = self.page_at(from).filter(|page| self.place(*page) == from) else { continue };
-            let to = self.put(at, page, at_drive)?;
-            if let Some(contents) = contents {
-                contents.flash_to_flash(from, to);
+            let to = self.place_page(at, page, at_drive)?;
+            if let Some(shadow) = shadow {
+                shadow.flash_to_flash(from, to);
             }
             moved += 1;
         }
@@ -325,11 +325,11 @@ impl Flash {
     }
 
     /// Gives the page the next slot of the die's open block.
-    fn put(&mut self, at: usize, page: u32, at_drive: &dyn Fn(u32) -> bool) -> Result<u32, SimError> {
+    fn place_page(&mut self, at: usize, page: u32, at_drive: &dyn Fn(u32) -> bool) -> Result<u32, SimError> {
         let old = self.place(page);
         let (die, block, _) = self.split(old);
         let uses = self.dies[die].blocks.info(block).uses;
-        self.dies[die].blocks.sub_live(block, 1).map_err(broken)?;
+        self.dies[die].blocks.sub_live(block, 1).map_err(block_error)?;
         let open = self.dies[at].open.unwrap_or_default();
         let Some(slot) = self.dies[at].blocks.take(open) else {
             return Err(SimError::Conservation {
@@ -355,24 +355,24 @@ impl Flash {
     }
 
     /// Tells the host of all pages that have moved: from now on no old place is in use.
-    fn tell(&mut self, now: Time, contents: &mut Option<Contents>) -> Result<(), SimError> {
+    fn send_remap_batch(&mut self, now: Time, shadow: &mut Option<Shadow>) -> Result<(), SimError> {
         self.batches += 1;
         for page in std::mem::take(&mut self.order) {
             if self.moved.contains_key(&page) {
                 self.check_old(page)?;
                 self.moved.remove(&page);
                 self.remapped += 1;
-                self.told.push(page);
+                self.remap_batch.push(page);
             }
         }
         for at in 0..self.dies.len() {
-            self.release(at, now, contents);
+            self.release(at, now, shadow);
         }
         Ok(())
     }
 
     /// Erases the die's dead blocks.
-    fn release(&mut self, at: usize, now: Time, contents: &mut Option<Contents>) {
+    fn release(&mut self, at: usize, now: Time, shadow: &mut Option<Shadow>) {
         if self.dies[at].blocks.dead() == 0 {
             return;
         }
@@ -380,9 +380,9 @@ impl Flash {
         for block in self.dies[at].blocks.release_dead() {
             self.counts.erases += 1;
             self.dies[at].backlog += self.erase;
-            if let Some(contents) = contents {
+            if let Some(shadow) = shadow {
                 for slot in 0..self.per_block {
-                    contents.erase(self.number(at, block.0, slot));
+                    shadow.erase(self.number(at, block.0, slot));
                 }
             }
         }
@@ -435,7 +435,7 @@ fn drain(die: &mut Die, now: Time) {
     }
 }
 
-fn broken(error: impl std::fmt::Display) -> SimError {
+fn block_error(error: impl std::fmt::Display) -> SimError {
     SimError::Conservation { law: "blocks are used as their states allow", found: error.to_string() }
 }
 
@@ -445,7 +445,7 @@ mod tests {
     use deepram_media::Registry;
 
     /// One die of 8 blocks.
-    fn flash(suspend: &str) -> (Hierarchy, Flash) {
+    fn flash(suspend: &str) -> (Hierarchy, DriveFlash) {
         let registry = Registry::builtin().unwrap();
         let overrides = [
             "channels=1",
@@ -458,7 +458,7 @@ mod tests {
             suspend,
         ];
         let preset: Hierarchy = registry.get_with("hierarchy.p3700", &overrides).unwrap();
-        let flash = Flash::new(&preset, false).unwrap();
+        let flash = DriveFlash::new(&preset, false).unwrap();
         (preset, flash)
     }
 
@@ -473,7 +473,7 @@ mod tests {
             assert_eq!(flash.read(0, 5), 5 + read);
             let now = 1_000_000_000;
             let write =
-                |flash: &mut Flash, now| flash.write(1, 0, now, &|_| true, &mut None).unwrap().accepted;
+                |flash: &mut DriveFlash, now| flash.write(1, 0, now, &|_| true, &mut None).unwrap().accepted;
             assert_eq!(write(&mut flash, now), now);
             // At once the whole program is left, a microsecond later that much less.
             let later = now + 1_000_000;

@@ -32,13 +32,13 @@
 //!    storage stack, each page over the link, durable when the drive has it. Where pages go from there in the paging
 //!    systems is the preset's `flushed`.
 
-mod contents;
 mod counts;
 mod drive;
 mod flash;
 mod memory;
 mod options;
 mod persist;
+mod shadow;
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -49,19 +49,19 @@ use deepram_media::{Algorithm, Bytes, Hierarchy, HitPolicy};
 use deepram_trace::Op;
 
 pub use counts::FlatCounts;
-pub use options::{FlatOptions, Way};
+pub use options::{AccessMode, FlatOptions};
 
-use contents::Contents;
-use drive::{Held, Move};
-use flash::Flash;
-use memory::{AT_DRIVE, Frame, MOVING};
+use drive::{BufferFrame, Promotion};
+use flash::DriveFlash;
+use memory::{AT_DRIVE, HostFrame, MOVING};
+use shadow::Shadow;
 
 use crate::dram::DramMemory;
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
 use crate::host::{Command, Context, Device, Slot};
-use crate::paging::Clock;
+use crate::paging::SoftwareTimer;
 use crate::processor::{LINE_BYTES, Llc};
 
 /// Bytes of a page.
@@ -71,14 +71,14 @@ const LINES: u64 = PAGE / LINE_BYTES;
 
 /// A direction of the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lane {
+enum LinkDirection {
     ToHost = 0,
     ToDrive = 1,
 }
 
 /// What had been counted when measuring began.
 #[derive(Debug, Default)]
-struct Base {
+struct Baseline {
     counts: FlatCounts,
     flash: FlashCounts,
     epochs: u64,
@@ -87,42 +87,42 @@ struct Base {
 /// The machine.
 pub struct FlatMemory {
     preset: Hierarchy,
-    way: Way,
+    mode: AccessMode,
     cpu: Option<Llc>,
     tlb: SetAssociative,
     /// Where each page is: [`AT_DRIVE`], a frame, or a frame and [`MOVING`].
     table: PageMap<u32>,
-    frames: Vec<Frame>,
+    frames: Vec<HostFrame>,
     idle: Vec<u32>,
     frame_count: u64,
     /// Pages that have been moved to DRAM, a bit each, and how many: what the tables of `traditional-stack` name.
     indexed: Vec<u64>,
     indexed_count: u64,
-    recent: Lru<u32>,
+    lru: Lru<u32>,
     dram: DramMemory,
     burst: u64,
     buffer: Rrip,
-    held: Vec<Held>,
+    buffer_frames: Vec<BufferFrame>,
     /// Where the search for dirty pages of the drive's memory goes on.
     cursor: usize,
     threshold: Threshold,
     look_aside: LookAside,
     /// Pages in flight, by the end of their promotion.
-    moves: Vec<Move>,
-    flash: Flash,
-    lanes: [Time; 2],
+    promotions: Vec<Promotion>,
+    flash: DriveFlash,
+    link_free_at: [Time; 2],
     line_span: Time,
     page_span: Time,
     /// When the stores in the write buffer will have left it, in order.
     posted: VecDeque<Time>,
-    software: Option<Clock>,
+    software: Option<SoftwareTimer>,
     /// First and last page of each persistent region, the last not included.
     regions: Vec<(u32, u32)>,
     /// Lines of regions stored to since the last flush.
     unflushed: BTreeSet<u64>,
-    contents: Option<Contents>,
+    shadow: Option<Shadow>,
     counts: FlatCounts,
-    base: Base,
+    base: Baseline,
 }
 
 impl FlatMemory {
@@ -130,7 +130,12 @@ impl FlatMemory {
     ///
     /// # Errors
     /// The options ask for more DRAM than there is, or for regions outside the memory.
-    pub fn new(preset: &Hierarchy, way: Way, options: &FlatOptions, seed: u64) -> Result<Self, SimError> {
+    pub fn new(
+        preset: &Hierarchy,
+        mode: AccessMode,
+        options: &FlatOptions,
+        seed: u64,
+    ) -> Result<Self, SimError> {
         let has = preset.dram.total_capacity().0;
         let memory = if options.memory_bytes == 0 { has } else { options.memory_bytes };
         if memory > has || memory < PAGE {
@@ -146,7 +151,7 @@ impl FlatMemory {
                 format!("{memory} bytes; less than 8 TiB are possible"),
             ));
         }
-        let flash = Flash::new(preset, way != Way::Stack)?;
+        let flash = DriveFlash::new(preset, mode != AccessMode::Stack)?;
         let pages = flash.pages();
         let sets = preset.buffer_sets() as u32;
         let priority = match preset.hit_policy {
@@ -169,35 +174,35 @@ impl FlatMemory {
         let tlb_sets = (preset.tlb_entries / preset.tlb_ways) as u32;
         let cpu_bytes = if options.cpu_cache { preset.cpu_cache.0 } else { 0 };
         Ok(Self {
-            way,
+            mode,
             cpu: Llc::new(cpu_bytes, preset.cpu_cache_ways)?,
             tlb: SetAssociative::new(tlb_sets, preset.tlb_ways as u16),
             table: PageMap::sparse(pages, AT_DRIVE),
             frames: Vec::new(),
             idle: Vec::new(),
             frame_count,
-            indexed: if way == Way::Stack { vec![0; pages as usize / 64 + 1] } else { Vec::new() },
+            indexed: if mode == AccessMode::Stack { vec![0; pages as usize / 64 + 1] } else { Vec::new() },
             indexed_count: 0,
-            recent: Lru::new(frame_count as usize),
+            lru: Lru::new(frame_count as usize),
             dram: DramMemory::new(&preset.dram)?,
             burst: preset.dram.burst_bytes().0.max(1),
-            held: vec![Held::default(); buffer.capacity()],
+            buffer_frames: vec![BufferFrame::default(); buffer.capacity()],
             buffer,
             cursor: 0,
             threshold: Threshold::new(threshold),
             look_aside: LookAside::new(preset.look_aside as usize, LINES as u8),
-            moves: Vec::new(),
+            promotions: Vec::new(),
             flash,
-            lanes: [0; 2],
+            link_free_at: [0; 2],
             line_span: preset.link.occupancy(Bytes(LINE_BYTES)).0,
             page_span: preset.link.occupancy(Bytes(PAGE)).0,
             posted: VecDeque::new(),
-            software: (way == Way::Stack).then(|| Clock::new(&preset.software, seed)),
+            software: (mode == AccessMode::Stack).then(|| SoftwareTimer::new(&preset.software, seed)),
             regions: regions(options, u64::from(pages) * PAGE)?,
             unflushed: BTreeSet::new(),
-            contents: options.verify.then(Contents::default),
+            shadow: options.verify.then(Shadow::default),
             counts: FlatCounts::default(),
-            base: Base::default(),
+            base: Baseline::default(),
             preset: preset.clone(),
         })
     }
@@ -252,29 +257,29 @@ impl FlatMemory {
 
     /// Takes the link for `span` from `at` or as soon as it is free; when that begins.
     #[inline]
-    fn lane(&mut self, lane: Lane, span: Time, at: Time) -> Time {
-        let free = &mut self.lanes[lane as usize];
+    fn use_link(&mut self, lane: LinkDirection, span: Time, at: Time) -> Time {
+        let free = &mut self.link_free_at[lane as usize];
         let start = at.max(*free);
         *free = start + span;
         start
     }
 
-    fn persists(&self, page: u32) -> bool {
+    fn is_persistent(&self, page: u32) -> bool {
         self.regions.iter().any(|(first, end)| (*first..*end).contains(&page))
     }
 
     /// One line of a request, from the processor on; when it is over.
-    fn line(&mut self, line: u64, store: bool, whole: bool, now: Time) -> Result<Time, SimError> {
-        if store && !self.regions.is_empty() && self.persists((line / LINES) as u32) {
+    fn access_line(&mut self, line: u64, store: bool, whole: bool, now: Time) -> Result<Time, SimError> {
+        if store && !self.regions.is_empty() && self.is_persistent((line / LINES) as u32) {
             self.unflushed.insert(line);
         }
         let Some(cpu) = &mut self.cpu else {
-            if store && let Some(contents) = &mut self.contents {
-                contents.new_version(line);
+            if store && let Some(shadow) = &mut self.shadow {
+                shadow.new_version(line);
             }
-            let end = self.memory(line, store, whole, true, now)?;
-            if !store && let Some(contents) = &self.contents {
-                contents.loaded(line)?;
+            let end = self.access_memory(line, store, whole, true, now)?;
+            if !store && let Some(shadow) = &self.shadow {
+                shadow.loaded(line)?;
             }
             return Ok(end);
         };
@@ -282,21 +287,21 @@ impl FlatMemory {
         let hit = self.preset.cpu_cache_hit.0;
         if cpu.touch(line, store) {
             self.counts.cpu_hits += 1;
-            self.in_cpu(line, store)?;
+            self.access_cpu_cache(line, store)?;
             return Ok(now + hit);
         }
         let mut end = now + hit;
         if store && whole {
-            end += self.own((line / LINES) as u32, now)? - now;
+            end += self.translate_for_store((line / LINES) as u32, now)? - now;
         } else {
-            end += self.memory(line, false, true, true, now)? - now;
-            if let Some(contents) = &mut self.contents {
-                contents.loaded(line)?;
-                contents.cpu.insert(line, contents.value);
+            end += self.access_memory(line, false, true, true, now)? - now;
+            if let Some(shadow) = &mut self.shadow {
+                shadow.loaded(line)?;
+                shadow.cpu.insert(line, shadow.value);
             }
         }
         let victim = self.cpu.as_mut().and_then(|cpu| cpu.insert(line, store));
-        self.in_cpu(line, store)?;
+        self.access_cpu_cache(line, store)?;
         if let Some(victim) = victim {
             // The line takes its place when it is in the write buffer; that it gets there is not waited for.
             let taken = self.write_back_line(victim, now)?;
@@ -306,23 +311,23 @@ impl FlatMemory {
     }
 
     /// The processor's cache has the line.
-    fn in_cpu(&mut self, line: u64, store: bool) -> Result<(), SimError> {
-        let Some(contents) = &mut self.contents else { return Ok(()) };
+    fn access_cpu_cache(&mut self, line: u64, store: bool) -> Result<(), SimError> {
+        let Some(shadow) = &mut self.shadow else { return Ok(()) };
         if store {
-            contents.new_version(line);
-            contents.cpu.insert(line, contents.value);
+            shadow.new_version(line);
+            shadow.cpu.insert(line, shadow.value);
             return Ok(());
         }
-        contents.value = contents.cpu.get(&line).copied().unwrap_or(0);
-        contents.loaded(line)
+        shadow.value = shadow.cpu.get(&line).copied().unwrap_or(0);
+        shadow.loaded(line)
     }
 
     /// A dirty line leaves the processor's cache.
     fn write_back_line(&mut self, line: u64, now: Time) -> Result<Time, SimError> {
-        if let Some(contents) = &mut self.contents {
-            contents.value = contents.cpu.get(&line).copied().unwrap_or(0);
+        if let Some(shadow) = &mut self.shadow {
+            shadow.value = shadow.cpu.get(&line).copied().unwrap_or(0);
         }
-        self.memory(line, true, true, false, now)
+        self.access_memory(line, true, true, false, now)
     }
 }
 
@@ -379,7 +384,7 @@ impl Device for FlatMemory {
                 for line in offset / LINE_BYTES..=last / LINE_BYTES {
                     let first = line * LINE_BYTES;
                     let whole = offset <= first && first + LINE_BYTES - 1 <= last;
-                    end = end.max(self.line(line, op == Op::Write, whole, now)?);
+                    end = end.max(self.access_line(line, op == Op::Write, whole, now)?);
                 }
             }
             Op::Flush => end = self.persist((len > 0).then(|| offset..offset + len), now)?,
@@ -397,8 +402,11 @@ impl Device for FlatMemory {
     }
 
     fn begin_measuring(&mut self) {
-        self.base =
-            Base { counts: self.all_counts(), flash: self.flash.counts(), epochs: self.threshold.epochs() };
+        self.base = Baseline {
+            counts: self.all_counts(),
+            flash: self.flash.counts(),
+            epochs: self.threshold.epochs(),
+        };
         self.dram.begin_measuring();
     }
 
@@ -421,9 +429,13 @@ impl Device for FlatMemory {
         for (page, entry) in self.table.iter() {
             let frame = entry & !MOVING;
             law("a page's frame holds the page", self.frames[frame as usize].page.into(), page.into())?;
-            if self.way == Way::Promote {
-                let held = self.buffer.find(page).is_some();
-                law("a page is in DRAM or in the drive's memory", held.into(), (entry & MOVING != 0).into())?;
+            if self.mode == AccessMode::Promote {
+                let buffer_frame = self.buffer.find(page).is_some();
+                law(
+                    "a page is in DRAM or in the drive's memory",
+                    buffer_frame.into(),
+                    (entry & MOVING != 0).into(),
+                )?;
             }
         }
         let counts = self.all_counts();

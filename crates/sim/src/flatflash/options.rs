@@ -7,7 +7,7 @@ use serde::Serialize;
 /// Which system the parts make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Way {
+pub enum AccessMode {
     /// Lines of the drive are loaded and stored; pages that are used again are promoted.
     Promote,
     /// Each page is moved to DRAM when it is first used; one table translates.

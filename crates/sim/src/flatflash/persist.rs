@@ -5,14 +5,14 @@ use std::ops::Range;
 use deepram_media::Flushed;
 
 use super::memory::{AT_DRIVE, MOVING};
-use super::{FlatMemory, LINES, Lane, PAGE, Way};
+use super::{AccessMode, FlatMemory, LINES, LinkDirection, PAGE};
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::paging::Phase;
 use crate::processor::LINE_BYTES;
 
 /// Software of a request that writes pages.
-const WRITE: [Phase; 8] = [
+const WRITE_SOFTWARE: [Phase; 8] = [
     Phase::Entry,
     Phase::Lookup,
     Phase::Block,
@@ -29,7 +29,7 @@ impl FlatMemory {
         if self.regions.is_empty() {
             return Ok(now);
         }
-        self.settle(now)?;
+        self.finish_promotions(now)?;
         self.counts.flushes += 1;
         let lines: Vec<u64> = match bytes {
             None => std::mem::take(&mut self.unflushed).into_iter().collect(),
@@ -43,12 +43,12 @@ impl FlatMemory {
                 t = self.write_back_line(*line, t)?;
             }
         }
-        if self.way == Way::Promote {
+        if self.mode == AccessMode::Promote {
             // A read does not overtake stores: when it is back, they are there.
-            let behind = self.landed(t);
+            let behind = self.last_store_arrival(t);
             self.counts.line_reads += 1;
             self.counts.link_bytes_to_host += LINE_BYTES;
-            t = self.lane(Lane::ToHost, self.line_span, behind) + self.preset.line_read.0;
+            t = self.use_link(LinkDirection::ToHost, self.line_span, behind) + self.preset.line_read.0;
         } else {
             let mut last = None;
             for line in &lines {
@@ -58,10 +58,10 @@ impl FlatMemory {
                 }
             }
         }
-        if let Some(contents) = &self.contents {
+        if let Some(shadow) = &self.shadow {
             for line in &lines {
                 let page = (line / LINES) as u32;
-                contents.durable(*line, self.buffer.find(page), self.flash.place(page))?;
+                shadow.durable(*line, self.buffer.find(page), self.flash.place(page))?;
             }
         }
         Ok(t)
@@ -77,11 +77,11 @@ impl FlatMemory {
         self.counts.flushed_pages += 1;
         let mut t = now;
         if let Some(software) = &mut self.software {
-            t += software.phases(&WRITE);
+            t += software.phases(&WRITE_SOFTWARE);
         }
         let taken = self.write_page(page, frame, t)?;
         self.frames[frame as usize].dirty = false;
-        let sent = self.flushed(page, taken.max(t))?;
+        let sent = self.make_durable(page, taken.max(t))?;
         Ok(sent + self.preset.promote.0)
     }
 
@@ -95,10 +95,10 @@ impl FlatMemory {
     }
 
     /// The drive has a page that somebody waits for; when it has taken it.
-    fn flushed(&mut self, page: u32, now: Time) -> Result<Time, SimError> {
-        let through = self.way != Way::Promote && self.preset.flushed == Flushed::Flash;
+    fn make_durable(&mut self, page: u32, now: Time) -> Result<Time, SimError> {
+        let through = self.mode != AccessMode::Promote && self.preset.flushed == Flushed::Flash;
         match self.buffer.find(page) {
-            Some(held) if through => Ok(self.program(page, held, now)?.max(now)),
+            Some(buffer_frame) if through => Ok(self.program(page, buffer_frame, now)?.max(now)),
             _ => Ok(now),
         }
     }
@@ -106,10 +106,10 @@ impl FlatMemory {
     /// Writes whole pages of a region as blocks: past the processor's cache to the drive, which need not read what it
     /// had of them. They are durable at the end, which is told.
     pub(super) fn write_blocks(&mut self, pages: Range<u32>, now: Time) -> Result<Time, SimError> {
-        self.settle(now)?;
+        self.finish_promotions(now)?;
         let mut t = now;
         if let Some(software) = &mut self.software {
-            t += software.phases(&WRITE);
+            t += software.phases(&WRITE_SOFTWARE);
         }
         // The ends of those under way at once.
         let mut under_way = vec![t; self.preset.page_writes as usize];
@@ -129,31 +129,31 @@ impl FlatMemory {
         self.take_unflushed(lines.clone());
         let entry = self.table.get(page);
         let frame = (entry != AT_DRIVE).then_some(entry);
-        let (held, taken) = self.receive(page, now)?;
+        let (buffer_frame, taken) = self.receive(page, now)?;
         for line in lines.clone() {
             // Copies on the way there are brought up to date.
             let cached = self.cpu.as_mut().is_some_and(|cpu| {
                 cpu.clean(line);
                 cpu.touch(line, false)
             });
-            let Some(contents) = &mut self.contents else { continue };
-            contents.new_version(line);
+            let Some(shadow) = &mut self.shadow else { continue };
+            shadow.new_version(line);
             let within = (line % LINES) as u8;
-            contents.buffer(held, within, true);
+            shadow.buffer(buffer_frame, within, true);
             if let Some(frame) = frame {
-                contents.dram(frame, within, true);
+                shadow.dram(frame, within, true);
             }
             if cached {
-                contents.cpu.insert(line, contents.value);
+                shadow.cpu.insert(line, shadow.value);
             }
         }
         if let Some(frame) = frame {
             self.frames[frame as usize].dirty = false;
         }
-        let sent = self.flushed(page, taken.max(now))?;
-        if let Some(contents) = &self.contents {
+        let sent = self.make_durable(page, taken.max(now))?;
+        if let Some(shadow) = &self.shadow {
             for line in lines {
-                contents.durable(line, self.buffer.find(page), self.flash.place(page))?;
+                shadow.durable(line, self.buffer.find(page), self.flash.place(page))?;
             }
         }
         Ok(sent + self.preset.promote.0)

@@ -22,14 +22,14 @@
 //! The cache is [`deepram_core::cache::SetAssociative`], page table, versions and placement are
 //! [`deepram_core::Volume`], the channels' rules are in `channels`.
 
-mod books;
+mod accounting;
 mod channels;
 mod fill;
+mod flash_volume;
 mod layout;
 mod options;
 mod reclaim;
-mod store;
-mod verify;
+mod shadow;
 mod write_back;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -45,27 +45,27 @@ use crate::error::SimError;
 use crate::flash::FlashCounts;
 use crate::host::{Command, Context, Device, Slot};
 
-pub use books::NvmmCounts;
+pub use accounting::NvmmCounts;
 pub use options::{NvmmOptions, Prefetch};
 
-use books::Base;
-use channels::{ChannelEvent, Channels, Class, Notice, OpId};
-use fill::{Fill, Streams};
-use layout::{Key, Layout};
+use accounting::Baseline;
+use channels::{ChannelEvent, Channels, Notice, OpId, OperationClass};
+use fill::{Fill, PrefetchStreams};
+use flash_volume::FlashVolume;
+use layout::{Layout, SegmentKey};
 use reclaim::Reclaim;
-use store::Store;
-use verify::Shadow;
-use write_back::Sync;
+use shadow::Shadow;
+use write_back::PendingSync;
 
 /// Bytes of a line.
 pub const LINE: u64 = 64;
 
 /// An event of the machine; what it holds is its own.
 #[derive(Debug, Clone, Copy)]
-pub struct NvmmEvent(What);
+pub struct NvmmEvent(EventKind);
 
 #[derive(Debug, Clone, Copy)]
-enum What {
+enum EventKind {
     /// The tags of a part have been compared.
     Tagged(u32),
     /// A part is over.
@@ -81,9 +81,9 @@ enum What {
 
 /// What of a command lies in one block.
 #[derive(Debug, Clone, Copy)]
-struct Part {
+struct CommandPart {
     slot: Slot,
-    key: Key,
+    key: SegmentKey,
     line: u32,
     lines: u32,
     write: bool,
@@ -91,9 +91,9 @@ struct Part {
 
 /// What an operation of the channels is for.
 #[derive(Debug, Clone, Copy)]
-enum Work {
+enum OperationPurpose {
     Fill(u32),
-    WriteBack(Program),
+    WriteBack(SegmentProgram),
     MoveRead(u32),
     MoveProgram { reclaim: u32, slot: u64 },
     Erase(u32),
@@ -101,7 +101,7 @@ enum Work {
 
 /// A segment of a version being programmed.
 #[derive(Debug, Clone, Copy)]
-struct Program {
+struct SegmentProgram {
     slot: u64,
     /// Where in the cache's DRAM its data still are.
     frame: Option<usize>,
@@ -176,9 +176,9 @@ pub struct NvmmMemory {
     channels: Channels,
     /// Room for what the channels say, kept for its memory.
     notices: Vec<Notice>,
-    store: Store,
-    works: Slab<Work>,
-    parts: Slab<Part>,
+    flash_volume: FlashVolume,
+    operations: Slab<OperationPurpose>,
+    parts: Slab<CommandPart>,
     fills: Slab<Fill>,
     /// The fill of a block whose data are on their way.
     filling: HashMap<usize, u32>,
@@ -191,7 +191,7 @@ pub struct NvmmMemory {
     fill_numbers: u64,
     /// Parts that wait for a block, a buffer or free flash.
     stalled: VecDeque<u32>,
-    streams: Streams,
+    streams: PrefetchStreams,
     /// Dirty blocks, the longest dirty first; some have been written back since.
     listed: VecDeque<usize>,
     dirty: u64,
@@ -202,7 +202,7 @@ pub struct NvmmMemory {
     programs_open: u64,
     /// Of these, early ones.
     early_open: u64,
-    syncs: Vec<Sync>,
+    syncs: Vec<PendingSync>,
     /// Cuts that syncs have made.
     cuts: u64,
     last_sync: Option<Epoch>,
@@ -213,11 +213,11 @@ pub struct NvmmMemory {
     /// Pages whose chains are being collapsed.
     collapsing: Vec<PageId>,
     /// Blocks reclaimed since the host could last write.
-    fruitless: u32,
+    reclaims_since_write: u32,
     counts: NvmmCounts,
     flash: FlashCounts,
     /// What had been counted when measuring began.
-    base: Base,
+    base: Baseline,
     shadow: Option<Shadow>,
     tag_base: u64,
     lines_per_block: u32,
@@ -275,8 +275,8 @@ impl NvmmMemory {
             mapping: SetAssociative::new(mapping_sets as u32, nvmm.mapping_ways as u16),
             channels: Channels::new(&package, nvmm.channels as u32, nvmm.planes() as u32),
             notices: Vec::new(),
-            store: Store::new(layout, options, package.endurance, seed)?,
-            works: Slab::new(),
+            flash_volume: FlashVolume::new(layout, options, package.endurance, seed)?,
+            operations: Slab::new(),
             parts: Slab::new(),
             fills: Slab::new(),
             filling: HashMap::new(),
@@ -285,7 +285,7 @@ impl NvmmMemory {
             tagging: 0,
             fill_numbers: 0,
             stalled: VecDeque::new(),
-            streams: Streams::new(options.prefetch),
+            streams: PrefetchStreams::new(options.prefetch),
             listed: VecDeque::new(),
             dirty: 0,
             in_buffer: HashSet::new(),
@@ -299,10 +299,10 @@ impl NvmmMemory {
             reclaims_open: 0,
             levelling: false,
             collapsing: Vec::new(),
-            fruitless: 0,
+            reclaims_since_write: 0,
             counts: NvmmCounts::default(),
             flash: FlashCounts::default(),
-            base: Base::default(),
+            base: Baseline::default(),
             shadow: options.verify.then(Shadow::default),
             lines_per_block: (segment / LINE) as u32,
             bursts_per_block,
@@ -312,7 +312,7 @@ impl NvmmMemory {
     }
 
     /// Reads or writes bytes of a block of the cache in its DRAM; when that is over.
-    fn data(&mut self, frame: usize, line: u32, lines: u32, write: bool, now: Time) -> Time {
+    fn access_block_data(&mut self, frame: usize, line: u32, lines: u32, write: bool, now: Time) -> Time {
         let burst = self.nvmm.dram.burst_bytes().0.max(1);
         let first = frame as u64 * self.bursts_per_block + u64::from(line) * LINE / burst;
         let last = frame as u64 * self.bursts_per_block + (u64::from(line + lines) * LINE - 1) / burst;
@@ -321,7 +321,7 @@ impl NvmmMemory {
     }
 
     /// Reads the tags of a key's set; when they have been compared.
-    fn read_tags(&mut self, key: Key, now: Time) -> Time {
+    fn read_tags(&mut self, key: SegmentKey, now: Time) -> Time {
         self.counts.tag_reads += 1;
         let bursts = self.nvmm.tag_bursts();
         let first = self.tag_base + u64::from(self.cache.set_of(key)) * bursts;
@@ -347,7 +347,7 @@ impl NvmmMemory {
     }
 
     /// What the tags say: a hit, a block on its way, or a miss. False if the part must wait.
-    fn access(&mut self, number: u32, context: &mut Context<NvmmEvent>) -> Result<bool, SimError> {
+    fn resolve_part(&mut self, number: u32, context: &mut Context<NvmmEvent>) -> Result<bool, SimError> {
         let Some(part) = self.parts.get(number).copied() else { return Ok(true) };
         let now = context.now();
         let Some(frame) = self.cache.find(part.key) else { return self.miss(number, part, context) };
@@ -357,18 +357,18 @@ impl NvmmMemory {
         self.counts.prefetches_used += u64::from(ahead);
         if self.flags[frame] & flag::FILLING != 0 {
             self.counts.merged += 1;
-            self.join(frame, number, part, context);
+            self.join_fill(frame, number, part, context);
         } else {
             self.counts.hits += 1;
-            self.settle_line(frame, part)?;
-            let end = self.data(frame, part.line, part.lines, part.write, now);
+            self.check_line(frame, part)?;
+            let end = self.access_block_data(frame, part.line, part.lines, part.write, now);
             if self.options.order_in_tags {
                 self.write_tag(frame, now);
             }
             if part.write {
-                self.soil(frame, now);
+                self.mark_dirty(frame, now);
             }
-            context.schedule(end, NvmmEvent(What::Over(number)));
+            context.schedule(end, NvmmEvent(EventKind::Over(number)));
         }
         if ahead {
             self.follow_streams(part.key, true, context)?;
@@ -377,7 +377,7 @@ impl NvmmMemory {
     }
 
     /// Lets the shadow see a line read or written, if there is one.
-    fn settle_line(&mut self, frame: usize, part: Part) -> Result<(), SimError> {
+    fn check_line(&mut self, frame: usize, part: CommandPart) -> Result<(), SimError> {
         let Some(shadow) = &mut self.shadow else { return Ok(()) };
         let first = u64::from(part.key) * u64::from(self.lines_per_block);
         let lines = part.line..part.line + part.lines;
@@ -389,11 +389,11 @@ impl NvmmMemory {
     }
 
     /// Marks a block dirty.
-    fn soil(&mut self, frame: usize, now: Time) {
+    fn mark_dirty(&mut self, frame: usize, now: Time) {
         if self.flags[frame] & flag::DIRTY == 0 {
             self.flags[frame] |= flag::DIRTY;
             self.dirty += 1;
-            self.counts.soiled += 1;
+            self.counts.dirtied += 1;
             if !self.options.order_in_tags {
                 self.write_tag(frame, now);
             }
@@ -416,10 +416,10 @@ impl NvmmMemory {
     }
 
     /// Tries again what waited for a block, a buffer or free flash.
-    fn wake(&mut self, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
+    fn retry_stalled(&mut self, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
         for _ in 0..self.stalled.len() {
             let Some(number) = self.stalled.pop_front() else { break };
-            if !self.access(number, context)? {
+            if !self.resolve_part(number, context)? {
                 self.stalled.push_back(number);
             }
         }
@@ -427,10 +427,10 @@ impl NvmmMemory {
     }
 
     /// Passes on what the channels have to say.
-    fn attend(&mut self, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
+    fn drain_channels(&mut self, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
         loop {
             for (time, event) in self.channels.events.drain(..) {
-                context.schedule(time, NvmmEvent(What::Channel(event)));
+                context.schedule(time, NvmmEvent(EventKind::Channel(event)));
             }
             if self.channels.notices.is_empty() {
                 return Ok(());
@@ -439,39 +439,41 @@ impl NvmmMemory {
             std::mem::swap(&mut notices, &mut self.channels.notices);
             for notice in notices.drain(..) {
                 match notice {
-                    Notice::Leaving(op) => self.leaving(op, context),
-                    Notice::Entering(op) => self.entering(op, context.now()),
-                    Notice::Done(op) => self.done(op, context)?,
+                    Notice::ReadTransferStarted(op) => self.read_transfer_started(op, context),
+                    Notice::ProgramTransferStarted(op) => self.program_transfer_started(op, context.now()),
+                    Notice::Done(op) => self.operation_done(op, context)?,
                 }
             }
             self.notices = notices;
         }
     }
 
-    fn leaving(&mut self, op: OpId, context: &mut Context<NvmmEvent>) {
-        if let Some(Work::Fill(fill)) = self.works.get(op).copied() {
-            self.crossing(fill, context);
+    fn read_transfer_started(&mut self, op: OpId, context: &mut Context<NvmmEvent>) {
+        if let Some(OperationPurpose::Fill(fill)) = self.operations.get(op).copied() {
+            self.transfer_started(fill, context);
         }
     }
 
-    fn entering(&mut self, op: OpId, now: Time) {
+    fn program_transfer_started(&mut self, op: OpId, now: Time) {
         // What a demand has not taken out of the cache is read when the channel takes it.
-        if let Some(Work::WriteBack(Program { frame: Some(frame), .. })) = self.works.get(op).copied() {
-            self.data(frame, 0, self.lines_per_block, false, now);
+        if let Some(OperationPurpose::WriteBack(SegmentProgram { frame: Some(frame), .. })) =
+            self.operations.get(op).copied()
+        {
+            self.access_block_data(frame, 0, self.lines_per_block, false, now);
         }
     }
 
-    fn done(&mut self, op: OpId, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
-        match self.works.take(op) {
+    fn operation_done(&mut self, op: OpId, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
+        match self.operations.take(op) {
             None => Ok(()),
-            Some(Work::Fill(fill)) => self.filled(fill, context),
-            Some(Work::WriteBack(program)) => self.written(program, context),
-            Some(Work::MoveRead(reclaim)) => self.move_read(reclaim, context),
-            Some(Work::MoveProgram { reclaim, slot }) => {
+            Some(OperationPurpose::Fill(fill)) => self.end_fill(fill, context),
+            Some(OperationPurpose::WriteBack(program)) => self.program_ended(program, context),
+            Some(OperationPurpose::MoveRead(reclaim)) => self.move_read(reclaim, context),
+            Some(OperationPurpose::MoveProgram { reclaim, slot }) => {
                 self.in_buffer.remove(&slot);
                 self.move_programmed(reclaim, context)
             }
-            Some(Work::Erase(reclaim)) => self.erase_over(reclaim, context),
+            Some(OperationPurpose::Erase(reclaim)) => self.erase_ended(reclaim, context),
         }
     }
 }
@@ -480,7 +482,7 @@ impl Device for NvmmMemory {
     type Event = NvmmEvent;
 
     fn capacity(&self) -> u64 {
-        u64::from(self.store.layout.pages) << 16
+        u64::from(self.flash_volume.layout.pages) << 16
     }
 
     fn queue_limit(&self) -> u64 {
@@ -496,17 +498,17 @@ impl Device for NvmmMemory {
         match command.op {
             Op::Read | Op::Write if command.len > 0 => {}
             Op::Flush => {
-                self.store.now = context.now();
+                self.flash_volume.now = context.now();
                 self.commands += 1;
                 self.begin_sync(slot, context)?;
-                return self.attend(context);
+                return self.drain_channels(context);
             }
             Op::Read | Op::Write | Op::Trim => {
                 context.complete(slot);
                 return Ok(());
             }
         }
-        self.store.now = context.now();
+        self.flash_volume.now = context.now();
         if self.open.len() <= slot as usize {
             self.open.resize(slot as usize + 1, 0);
         }
@@ -517,9 +519,9 @@ impl Device for NvmmMemory {
         let mut parts = 0;
         while line <= last {
             let end = last.min(line / per_block * per_block + per_block - 1);
-            let part = Part {
+            let part = CommandPart {
                 slot,
-                key: (line / per_block) as Key,
+                key: (line / per_block) as SegmentKey,
                 line: (line % per_block) as u32,
                 lines: (end - line + 1) as u32,
                 write,
@@ -527,7 +529,7 @@ impl Device for NvmmMemory {
             let number = self.parts.add(part);
             self.counts.accesses += 1;
             let compared = self.read_tags(part.key, context.now());
-            context.schedule(compared, NvmmEvent(What::Tagged(number)));
+            context.schedule(compared, NvmmEvent(EventKind::Tagged(number)));
             self.tagging += 1;
             parts += 1;
             line = end + 1;
@@ -537,32 +539,34 @@ impl Device for NvmmMemory {
     }
 
     fn handle(&mut self, event: NvmmEvent, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
-        self.store.now = context.now();
+        self.flash_volume.now = context.now();
         match event.0 {
-            What::Tagged(part) => {
+            EventKind::Tagged(part) => {
                 self.tagging -= 1;
                 // Who waits is served first, so that nobody waits for ever.
-                if !self.access(part, context)? {
+                if !self.resolve_part(part, context)? {
                     self.counts.stalls += 1;
                     self.stalled.push_back(part);
                 }
                 self.write_back_idle(context)?;
             }
-            What::Over(part) => self.end_part(part, context),
-            What::Mapped(fill) => self.fetch(fill, context)?,
-            What::Filled(fill) => self.filled(fill, context)?,
-            What::Taken(op, plane) => self.channels.submit(op, Class::Program, plane, context.now()),
-            What::Channel(event) => {
+            EventKind::Over(part) => self.end_part(part, context),
+            EventKind::Mapped(fill) => self.fetch(fill, context)?,
+            EventKind::Filled(fill) => self.end_fill(fill, context)?,
+            EventKind::Taken(op, plane) => {
+                self.channels.submit(op, OperationClass::Program, plane, context.now())
+            }
+            EventKind::Channel(event) => {
                 self.channels.handle(event, context.now());
-                self.attend(context)?;
+                self.drain_channels(context)?;
                 self.write_back_idle(context)?;
             }
         }
-        self.attend(context)
+        self.drain_channels(context)
     }
 
     fn begin_measuring(&mut self) {
-        self.base = self.books();
+        self.base = self.totals();
         self.dram.begin_measuring();
     }
 
@@ -571,6 +575,6 @@ impl Device for NvmmMemory {
     }
 
     fn check(&self) -> Result<(), SimError> {
-        self.check_books()
+        self.check_accounting()
     }
 }

@@ -7,15 +7,15 @@
 
 use deepram_core::{Epoch, PageId};
 
-use super::channels::Class;
-use super::layout::Key;
-use super::{NvmmEvent, NvmmMemory, Program, What, Work, flag};
+use super::channels::OperationClass;
+use super::layout::SegmentKey;
+use super::{EventKind, NvmmEvent, NvmmMemory, OperationPurpose, SegmentProgram, flag};
 use crate::error::SimError;
 use crate::host::{Context, Slot};
 
 /// A sync under way.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sync {
+pub(super) struct PendingSync {
     slot: Slot,
     /// Blocks with stores that ended before the sync came are on their way to the cache: the fills
     /// numbered below this one.
@@ -26,28 +26,28 @@ pub(super) struct Sync {
 
 /// Why blocks are written back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cause {
+enum WriteBackCause {
     Evicted(usize),
     Early,
     Sync,
 }
 
 /// Blocks looked at for a cold one, each time that anything happens.
-const LOOKS: u32 = 4;
+const COLD_SEARCH_STEPS: u32 = 4;
 
 impl NvmmMemory {
     /// Writes back a dirty block that is to leave. False if it can't now.
     pub(super) fn evict_dirty(
         &mut self,
         frame: usize,
-        key: Key,
+        key: SegmentKey,
         context: &mut Context<NvmmEvent>,
     ) -> Result<bool, SimError> {
         if self.buffered >= self.nvmm.write_buffer {
             return Ok(false);
         }
-        let (page, _) = self.store.layout.split(key);
-        if !self.write_page(page, Cause::Evicted(frame), context)? {
+        let (page, _) = self.flash_volume.layout.split(key);
+        if !self.write_page(page, WriteBackCause::Evicted(frame), context)? {
             return Ok(false);
         }
         Ok(true)
@@ -58,38 +58,38 @@ impl NvmmMemory {
     fn write_page(
         &mut self,
         page: PageId,
-        cause: Cause,
+        cause: WriteBackCause,
         context: &mut Context<NvmmEvent>,
     ) -> Result<bool, SimError> {
         let mut frames = [None; 16];
         let mut segments = 0;
-        for (segment, place) in (0..self.store.layout.per_page as u8).zip(&mut frames) {
-            let frame = self.cache.find(self.store.layout.key(page, segment));
+        for (segment, place) in (0..self.flash_volume.layout.per_page as u8).zip(&mut frames) {
+            let frame = self.cache.find(self.flash_volume.layout.key(page, segment));
             *place = frame.filter(|frame| {
                 self.flags[*frame] & (flag::DIRTY | flag::FILLING) == flag::DIRTY
-                    && (cause != Cause::Early || self.is_cold(*frame))
+                    && (cause != WriteBackCause::Early || self.is_cold(*frame))
             });
             segments |= u16::from(place.is_some()) << segment;
         }
-        if cause == Cause::Early && !self.turn_to_idle(segments.count_ones()) {
+        if cause == WriteBackCause::Early && !self.select_idle_planes(segments.count_ones()) {
             return Ok(false);
         }
-        let Some(placed) = self.store.write(page, segments)? else {
+        let Some(placed) = self.flash_volume.write(page, segments)? else {
             self.reclaim(context)?;
             return Ok(false);
         };
         let now = context.now();
-        self.look_up(self.store.layout.key(page, 0));
+        self.look_up_mapping(self.flash_volume.layout.key(page, 0));
         self.counts.versions += 1;
-        self.fruitless = 0;
+        self.reclaims_since_write = 0;
         for (segment, slot) in placed {
             let Some(frame) = frames.get(usize::from(segment)).copied().flatten() else { continue };
-            let evicted = cause == Cause::Evicted(frame);
+            let evicted = cause == WriteBackCause::Evicted(frame);
             match cause {
                 _ if evicted => self.counts.written_evicted += 1,
-                Cause::Evicted(_) => self.counts.written_along += 1,
-                Cause::Early => self.counts.written_idle += 1,
-                Cause::Sync => self.counts.written_sync += 1,
+                WriteBackCause::Evicted(_) => self.counts.written_with_evicted += 1,
+                WriteBackCause::Early => self.counts.written_idle += 1,
+                WriteBackCause::Sync => self.counts.written_sync += 1,
             }
             self.flags[frame] &= !flag::DIRTY;
             self.dirty -= 1;
@@ -105,17 +105,17 @@ impl NvmmMemory {
             self.flash.host_programs += 1;
             self.flash.host_pages += 1;
             let kept = (!evicted).then_some(frame);
-            let early = cause == Cause::Early;
+            let early = cause == WriteBackCause::Early;
             self.early_open += u64::from(early);
             let (slot_number, cuts) = (slot.0, self.cuts);
-            let program = Program { slot: slot_number, frame: kept, buffered: evicted, early, cuts };
-            let op = self.works.add(Work::WriteBack(program));
-            let plane = self.store.layout.plane(slot);
+            let program = SegmentProgram { slot: slot_number, frame: kept, buffered: evicted, early, cuts };
+            let op = self.operations.add(OperationPurpose::WriteBack(program));
+            let plane = self.flash_volume.layout.plane(slot);
             if evicted {
-                let taken = self.data(frame, 0, self.lines_per_block, false, now);
-                context.schedule(taken, NvmmEvent(What::Taken(op, plane)));
+                let taken = self.access_block_data(frame, 0, self.lines_per_block, false, now);
+                context.schedule(taken, NvmmEvent(EventKind::Taken(op, plane)));
             } else {
-                self.channels.submit(op, Class::Program, plane, now);
+                self.channels.submit(op, OperationClass::Program, plane, now);
             }
         }
         self.reclaim_if_short(context)?;
@@ -123,9 +123,9 @@ impl NvmmMemory {
     }
 
     /// A program of a version is over.
-    pub(super) fn written(
+    pub(super) fn program_ended(
         &mut self,
-        program: Program,
+        program: SegmentProgram,
         context: &mut Context<NvmmEvent>,
     ) -> Result<(), SimError> {
         self.in_buffer.remove(&program.slot);
@@ -140,15 +140,15 @@ impl NvmmMemory {
             }
         }
         self.end_syncs(context);
-        self.wake(context)
+        self.retry_stalled(context)
     }
 
     /// Writes back cold blocks while planes have nothing else to do.
     pub(super) fn write_back_idle(&mut self, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
         let limit = (self.options.write_back_above * self.cache.capacity() as f64) as u64;
-        let mut looks = 0;
-        while self.dirty > limit && looks < LOOKS && self.may_write_early() {
-            if self.store.free_for_host() <= self.store.low() {
+        let mut examined = 0;
+        while self.dirty > limit && examined < COLD_SEARCH_STEPS && self.may_write_early() {
+            if self.flash_volume.free_for_host() <= self.flash_volume.low_watermark() {
                 return Ok(());
             }
             let Some(frame) = self.listed.pop_front() else { return Ok(()) };
@@ -158,11 +158,11 @@ impl NvmmMemory {
             }
             if !self.is_cold(frame) {
                 self.listed.push_back(frame);
-                looks += 1;
+                examined += 1;
                 continue;
             }
-            let (page, _) = self.store.layout.split(self.cache.key(frame).unwrap_or_default());
-            if !self.write_page(page, Cause::Early, context)? {
+            let (page, _) = self.flash_volume.layout.split(self.cache.key(frame).unwrap_or_default());
+            if !self.write_page(page, WriteBackCause::Early, context)? {
                 self.listed.push_back(frame);
                 return Ok(());
             }
@@ -181,14 +181,14 @@ impl NvmmMemory {
     /// Whether so few planes are busy with early writes that those of a page may follow.
     fn may_write_early(&self) -> bool {
         let planes = (self.options.write_back_planes * self.nvmm.planes() as f64) as u64;
-        self.early_open == 0 || self.early_open + u64::from(self.store.layout.per_page) <= planes
+        self.early_open == 0 || self.early_open + u64::from(self.flash_volume.layout.per_page) <= planes
     }
 
     /// Goes on to a block being filled whose next so many segments lie in idle planes. False if there is
     /// none.
-    fn turn_to_idle(&mut self, segments: u32) -> bool {
-        for _ in 0..self.store.heads() {
-            let idle = match self.store.next_planes(segments) {
+    fn select_idle_planes(&mut self, segments: u32) -> bool {
+        for _ in 0..self.flash_volume.open_block_count() {
+            let idle = match self.flash_volume.next_planes(segments) {
                 Some(mut planes) => planes.all(|plane| self.channels.is_idle(plane)),
                 // It is not known where a block yet to be opened will lie.
                 None => self.channels.is_quiet(),
@@ -196,7 +196,7 @@ impl NvmmMemory {
             if idle {
                 return true;
             }
-            self.store.turn();
+            self.flash_volume.advance_open_block();
         }
         false
     }
@@ -206,7 +206,7 @@ impl NvmmMemory {
         slot: Slot,
         context: &mut Context<NvmmEvent>,
     ) -> Result<(), SimError> {
-        self.syncs.push(Sync { slot, fills: self.fill_numbers, cut: None });
+        self.syncs.push(PendingSync { slot, fills: self.fill_numbers, cut: None });
         self.continue_syncs(context)
     }
 
@@ -219,19 +219,19 @@ impl NvmmMemory {
             }
             while let Some(frame) = self.listed.pop_front() {
                 if self.flags[frame] & flag::DIRTY != 0 {
-                    let (page, _) = self.store.layout.split(self.cache.key(frame).unwrap_or_default());
-                    if !self.write_page(page, Cause::Sync, context)? {
+                    let (page, _) = self.flash_volume.layout.split(self.cache.key(frame).unwrap_or_default());
+                    if !self.write_page(page, WriteBackCause::Sync, context)? {
                         self.listed.push_front(frame);
                         return Ok(());
                     }
                 }
                 self.flags[frame] &= !flag::LISTED;
             }
-            let token = self.store.close_epoch(context.now() / 1000)?;
+            let token = self.flash_volume.close_epoch(context.now() / 1000)?;
             self.counts.syncs += 1;
             self.last_sync = Some(token);
             if let Some(shadow) = &mut self.shadow {
-                let oldest = self.store.tokens().first().map_or(token, |t| t.epoch);
+                let oldest = self.flash_volume.tokens().first().map_or(token, |t| t.epoch);
                 shadow.note(token, oldest);
             }
             self.syncs[at].cut = Some((self.cuts, self.programs_open));
@@ -242,7 +242,7 @@ impl NvmmMemory {
     }
 
     fn end_syncs(&mut self, context: &mut Context<NvmmEvent>) {
-        let over = |sync: &Sync| matches!(sync.cut, Some((_, 0)));
+        let over = |sync: &PendingSync| matches!(sync.cut, Some((_, 0)));
         for sync in self.syncs.iter().filter(|sync| over(sync)) {
             context.complete(sync.slot);
             self.commands -= 1;
@@ -254,7 +254,7 @@ impl NvmmMemory {
     /// the run.
     #[must_use]
     pub fn tokens(&self) -> Vec<Epoch> {
-        self.store.tokens().iter().map(|token| token.epoch).collect()
+        self.flash_volume.tokens().iter().map(|token| token.epoch).collect()
     }
 
     /// Returns to the state of a token: younger versions go, and with them what the cache holds of the
@@ -273,9 +273,9 @@ impl NvmmMemory {
         if self.shadow.as_ref().is_some_and(|shadow| !shadow.knows(token)) {
             return Err(SimError::config("token", "no sync made it, so there is nothing to compare with"));
         }
-        let pages = self.store.rollback(token)?;
-        let per_page = self.store.layout.per_page;
-        let changed: Vec<(usize, Key)> = self
+        let pages = self.flash_volume.rollback(token)?;
+        let per_page = self.flash_volume.layout.per_page;
+        let changed: Vec<(usize, SegmentKey)> = self
             .cache
             .iter()
             .filter(|(frame, key)| {
@@ -289,7 +289,7 @@ impl NvmmMemory {
                 self.counts.rolled_back_dirty += 1;
             }
             self.counts.rolled_back += 1;
-            self.forget(frame);
+            self.drop_block(frame);
         }
         self.counts.rollbacks += 1;
         if self.last_sync.is_some() {

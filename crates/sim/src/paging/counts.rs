@@ -77,13 +77,13 @@ pub struct FaultTimes {
 
 /// Running mean and squared deviation (Welford's method).
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Tally {
+pub(super) struct RunningMoments {
     count: u64,
     mean: f64,
     squares: f64,
 }
 
-impl Tally {
+impl RunningMoments {
     pub(super) fn add(&mut self, value: u64) {
         self.count += 1;
         let value = value as f64;

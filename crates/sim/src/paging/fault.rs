@@ -15,10 +15,10 @@
 //! 4. A thread that sleeps does not hold its core before it is resumed: software in between (of a second
 //!    fault of one long access, or before a frame was found) is time that passes, but on no core.
 
+use super::page_locations::NONE;
 use super::readahead::Window;
 use super::software::Phase;
-use super::store::NONE;
-use super::{Access, PAGE, PagedMemory, PagingEvent, frame_line};
+use super::{PAGE, PagedAccess, PagedMemory, PagingEvent, frame_line};
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::host::{Context, Slot};
@@ -41,7 +41,7 @@ pub(super) struct Fault {
 
 impl PagedMemory {
     /// The access goes on with its next byte, until it is over or faults.
-    pub(super) fn go_on(&mut self, slot: Slot, context: &mut Context<PagingEvent>) {
+    pub(super) fn continue_access(&mut self, slot: Slot, context: &mut Context<PagingEvent>) {
         loop {
             let access = self.accesses[slot as usize];
             if access.at >= access.end {
@@ -49,8 +49,8 @@ impl PagedMemory {
                 return;
             }
             let page = (access.at / PAGE) as u32;
-            let Some(frame) = self.ready(page, access.write) else {
-                self.begin(slot, page, context);
+            let Some(frame) = self.usable_frame(page, access.write) else {
+                self.begin_fault(slot, page, context);
                 return;
             };
             self.touch(slot, frame, context.now());
@@ -58,8 +58,8 @@ impl PagedMemory {
     }
 
     /// The page's frame, if the access needs no fault: it is mapped, and writable for a store.
-    pub(super) fn ready(&self, page: u32, write: bool) -> Option<u32> {
-        self.store.frame(page).filter(|frame| {
+    pub(super) fn usable_frame(&self, page: u32, write: bool) -> Option<u32> {
+        self.locations.frame(page).filter(|frame| {
             let frame = &self.frames[*frame as usize];
             frame.mapped && (frame.dirty || !write)
         })
@@ -68,13 +68,13 @@ impl PagedMemory {
     fn finish(&mut self, slot: Slot, context: &mut Context<PagingEvent>) {
         let access = self.accesses[slot as usize];
         let end = access.ready.max(context.now());
-        let event = if access.asleep { PagingEvent::Out(slot, 0) } else { PagingEvent::Done(slot) };
+        let event = if access.asleep { PagingEvent::Resume(slot, 0) } else { PagingEvent::Done(slot) };
         context.schedule(end, event);
     }
 
     /// The access takes what it wants of the page in the frame.
     fn touch(&mut self, slot: Slot, number: u32, now: Time) {
-        let Access { write, at, end, mut ready, .. } = self.accesses[slot as usize];
+        let PagedAccess { write, at, end, mut ready, .. } = self.accesses[slot as usize];
         let from = at % PAGE;
         let to = (end - (at - from)).min(PAGE);
         for line in frame_line(number, from, self.burst)..=frame_line(number, to - 1, self.burst) {
@@ -88,8 +88,8 @@ impl PagedMemory {
             self.cluster.used();
         }
         if write {
-            frame.version = self.store.write(frame.page);
-        } else if frame.version != self.store.version(frame.page) {
+            frame.version = self.locations.write(frame.page);
+        } else if frame.version != self.locations.version(frame.page) {
             self.stale_reads += 1;
         }
         frame.hot = true;
@@ -100,7 +100,7 @@ impl PagedMemory {
         access.ready = ready;
     }
 
-    fn begin(&mut self, slot: Slot, page: u32, context: &mut Context<PagingEvent>) {
+    fn begin_fault(&mut self, slot: Slot, page: u32, context: &mut Context<PagingEvent>) {
         let now = context.now();
         let fault = Fault {
             slot,
@@ -134,7 +134,7 @@ impl PagedMemory {
     ) -> Result<(), SimError> {
         let Fault { slot, page, .. } = self.faults[number as usize];
         let now = context.now();
-        let Some(frame) = self.store.frame(page) else {
+        let Some(frame) = self.locations.frame(page) else {
             return match self.take_frame(context)? {
                 Some(frame) => self.fetch(number, frame, now, context),
                 None => {
@@ -153,7 +153,7 @@ impl PagedMemory {
         if state.trigger {
             self.frames[frame as usize].trigger = false;
             time = self.read_ahead(page, now, context);
-            self.keep_free(context)?;
+            self.reclaim_below_watermark(context)?;
         }
         if state.reading {
             self.counts.waiting_faults += 1;
@@ -164,7 +164,7 @@ impl PagedMemory {
             self.counts.throttled += 1;
             self.fall_asleep(number, time, context);
             self.throttled.push_back(number);
-            return self.write_behind(context);
+            return self.write_back_background(context);
         }
         if state.mapped {
             self.counts.protection_faults += 1;
@@ -201,8 +201,8 @@ impl PagedMemory {
 
     /// The page enters the frame, to be filled.
     fn install(&mut self, frame: u32, page: u32, ahead: bool) {
-        self.frames[frame as usize] = super::Frame { page, reading: true, ahead, ..super::EMPTY };
-        self.store.set_frame(page, frame);
+        self.frames[frame as usize] = super::PageFrame { page, reading: true, ahead, ..super::EMPTY };
+        self.locations.set_frame(page, frame);
         self.counts.brought_in += 1;
         self.counts.readahead_pages += u64::from(ahead);
         self.unused_ahead += u64::from(ahead);
@@ -219,7 +219,7 @@ impl PagedMemory {
         let page = self.faults[number as usize].page;
         self.install(frame, page, false);
         let time = from + self.software.phase(Phase::Allocation);
-        let Some(place) = self.store.place(page) else {
+        let Some(drive_page) = self.locations.drive_page_of(page) else {
             self.counts.zero_faults += 1;
             self.faults[number as usize].fills = true;
             self.frames[frame as usize].pins = 1;
@@ -229,47 +229,47 @@ impl PagedMemory {
         self.counts.major_faults += 1;
         let fault = &mut self.faults[number as usize];
         fault.major = true;
-        let mut places = std::mem::take(&mut self.places);
+        let mut drive_pages = std::mem::take(&mut self.read_buffer);
         let trigger = if self.swap {
-            let (first, len) = self.cluster.miss(place);
-            self.reserve(first, len, Some((place, frame)), &mut places);
+            let (first, len) = self.cluster.miss(drive_page);
+            self.reserve(first, len, Some((drive_page, frame)), &mut drive_pages);
             None
         } else {
             let Window { first, len, trigger } = self.readahead.miss(page);
-            self.reserve(first, len, Some((place, frame)), &mut places);
+            self.reserve(first, len, Some((drive_page, frame)), &mut drive_pages);
             trigger
         };
         self.mark(trigger, page);
-        let time = time + self.software.extra_pages(places.len() as u64 - 1);
-        let (end, _) = self.read(&places, place, time, context);
-        places.clear();
-        self.places = places;
+        let time = time + self.software.extra_pages(drive_pages.len() as u64 - 1);
+        let (end, _) = self.read(&drive_pages, drive_page, time, context);
+        drive_pages.clear();
+        self.read_buffer = drive_pages;
         self.wait_for(number, frame, end, context);
-        self.keep_free(context)
+        self.reclaim_below_watermark(context)
     }
 
     /// Reserves free frames for those of the places whose pages are not in memory.
-    fn reserve(&mut self, first: u32, len: u32, have: Option<(u32, u32)>, places: &mut Vec<(u32, u32)>) {
-        for place in first..first.saturating_add(len).min(self.store.pages()) {
-            if let Some(have) = have.filter(|(place_had, _)| *place_had == place) {
-                places.push(have);
+    fn reserve(&mut self, first: u32, len: u32, have: Option<(u32, u32)>, drive_pages: &mut Vec<(u32, u32)>) {
+        for drive_page in first..first.saturating_add(len).min(self.locations.pages()) {
+            if let Some(have) = have.filter(|(drive_page_had, _)| *drive_page_had == drive_page) {
+                drive_pages.push(have);
                 continue;
             }
-            let Some(page) = self.store.page_at(place) else { continue };
-            if self.store.frame(page).is_some() {
+            let Some(page) = self.locations.page_at(drive_page) else { continue };
+            if self.locations.frame(page).is_some() {
                 continue;
             }
             // The page that is needed comes first or has its frame already; the rest is a wish.
-            let Some(frame) = self.spare_frame() else { continue };
+            let Some(frame) = self.unused_frame() else { continue };
             self.install(frame, page, true);
-            places.push((place, frame));
+            drive_pages.push((drive_page, frame));
         }
     }
 
     /// Sets the mark of a page on its way, but for the one that is needed now.
     fn mark(&mut self, trigger: Option<u32>, needed: u32) {
         if let Some(trigger) = trigger.filter(|trigger| *trigger != needed)
-            && let Some(frame) = self.store.frame(trigger)
+            && let Some(frame) = self.locations.frame(trigger)
         {
             let frame = &mut self.frames[frame as usize];
             frame.trigger = frame.reading;
@@ -280,18 +280,18 @@ impl PagedMemory {
     fn read_ahead(&mut self, page: u32, from: Time, context: &mut Context<PagingEvent>) -> Time {
         let known = page.saturating_add(1)..page.saturating_add(1 + self.options.readahead_most);
         let end = known.end;
-        let known_end = known.into_iter().find(|page| self.store.frame(*page).is_none()).unwrap_or(end);
+        let known_end = known.into_iter().find(|page| self.locations.frame(*page).is_none()).unwrap_or(end);
         let Window { first, len, trigger } = self.readahead.triggered(page, known_end);
-        let mut places = std::mem::take(&mut self.places);
-        self.reserve(first, len, None, &mut places);
+        let mut drive_pages = std::mem::take(&mut self.read_buffer);
+        self.reserve(first, len, None, &mut drive_pages);
         self.mark(trigger, page);
         let mut end = from;
-        if !places.is_empty() {
-            let time = from + self.software.extra_pages(places.len() as u64);
-            (end, _) = self.read(&places, NONE, time, context);
+        if !drive_pages.is_empty() {
+            let time = from + self.software.extra_pages(drive_pages.len() as u64);
+            (end, _) = self.read(&drive_pages, NONE, time, context);
         }
-        places.clear();
-        self.places = places;
+        drive_pages.clear();
+        self.read_buffer = drive_pages;
         end
     }
 
@@ -300,14 +300,14 @@ impl PagedMemory {
         let now = context.now();
         let rung = self.ios[io as usize].rung;
         let frames = std::mem::take(&mut self.ios[io as usize].frames);
-        for (place, number) in (self.ios[io as usize].first..).zip(&frames) {
-            let version = self.store.held(place);
+        for (drive_page, number) in (self.ios[io as usize].first..).zip(&frames) {
+            let version = self.locations.version_at(drive_page);
             let frame = &mut self.frames[*number as usize];
             (frame.version, frame.reading) = (version, false);
-            if version != self.store.version(frame.page) {
+            if version != self.locations.version(frame.page) {
                 return Err(SimError::Conservation {
                     law: "what is read back is what was written last",
-                    found: format!("page {} from place {place} at version {version}", frame.page),
+                    found: format!("page {} from place {drive_page} at version {version}", frame.page),
                 });
             }
             if frame.pins == 0 {
@@ -348,7 +348,8 @@ impl PagedMemory {
     pub(super) fn woken(&mut self, number: u32, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
         let Fault { slot, page, began, major, hardware, .. } = self.faults[number as usize];
         let now = context.now();
-        let Some(frame) = self.store.frame(page).filter(|frame| self.frames[*frame as usize].pins > 0) else {
+        let Some(frame) = self.locations.frame(page).filter(|frame| self.frames[*frame as usize].pins > 0)
+        else {
             return Err(SimError::Conservation {
                 law: "a page stays while somebody waits for it",
                 found: format!("page {page} has gone"),
@@ -372,15 +373,15 @@ impl PagedMemory {
         self.map(slot, frame);
         self.touch(slot, frame, now);
         self.unpin(frame);
-        let Access { at, end, ready, .. } = self.accesses[slot as usize];
+        let PagedAccess { at, end, ready, .. } = self.accesses[slot as usize];
         let ready = ready.max(now);
         let (time, event) = match (at >= end, asleep) {
-            (false, _) => (ready + software, PagingEvent::GoOn(slot)),
-            (true, true) => (ready, PagingEvent::Out(slot, software)),
+            (false, _) => (ready + software, PagingEvent::Continue(slot)),
+            (true, true) => (ready, PagingEvent::Resume(slot, software)),
             (true, false) => (ready + software, PagingEvent::Done(slot)),
         };
         context.schedule(time, event);
-        self.write_behind(context)
+        self.write_back_background(context)
     }
 
     fn unpin(&mut self, number: u32) {
@@ -394,7 +395,7 @@ impl PagedMemory {
 
     /// Allocation is over: the frame is filled with zeros.
     pub(super) fn zeroed(&mut self, number: u32, context: &mut Context<PagingEvent>) {
-        if let Some(frame) = self.store.frame(self.faults[number as usize].page) {
+        if let Some(frame) = self.locations.frame(self.faults[number as usize].page) {
             let end = self.dma(frame, true, context.now());
             context.schedule(end + self.software.phase(Phase::Map), PagingEvent::Mapped(number));
         }
@@ -403,7 +404,7 @@ impl PagedMemory {
     /// The entry of the page table is set, if the page is still there.
     pub(super) fn mapped(&mut self, number: u32, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
         let Fault { slot, page, fills, .. } = self.faults[number as usize];
-        let frame = self.store.frame(page).filter(|frame| fills || !self.frames[*frame as usize].reading);
+        let frame = self.locations.frame(page).filter(|frame| fills || !self.frames[*frame as usize].reading);
         let Some(frame) = frame else {
             self.counts.repeated_faults += 1;
             let time = context.now() + self.software.phase(Phase::Lookup);
@@ -420,8 +421,8 @@ impl PagedMemory {
         if fills {
             self.unpin(frame);
         }
-        self.go_on(slot, context);
-        self.write_behind(context)
+        self.continue_access(slot, context);
+        self.write_back_background(context)
     }
 
     /// How many pages the access has mapped at once, itself among them.
@@ -438,8 +439,8 @@ impl PagedMemory {
         let around = self.maps_around(slot);
         let mut mapped = u32::from(!std::mem::replace(&mut self.frames[number as usize].mapped, true));
         let first = page - page % around;
-        for other in first..first.saturating_add(around).min(self.store.pages()) {
-            if let Some(frame) = self.store.frame(other) {
+        for other in first..first.saturating_add(around).min(self.locations.pages()) {
+            if let Some(frame) = self.locations.frame(other) {
                 let frame = &mut self.frames[frame as usize];
                 if !frame.mapped && !frame.reading && !frame.trigger {
                     frame.mapped = true;
@@ -455,7 +456,7 @@ impl PagedMemory {
             frame.dirty = true;
             self.counts.dirtied += 1;
             if !frame.writing && self.swap {
-                self.store.release(page);
+                self.locations.release(page);
             } else if !frame.writing {
                 self.dirty.insert(page);
             }
@@ -463,28 +464,31 @@ impl PagedMemory {
     }
 
     /// A fault that slept for want of room goes on.
-    pub(super) fn start_again(&mut self, number: u32, context: &mut Context<PagingEvent>) {
-        let time = self.awake(number, context.now());
+    pub(super) fn restart_fault(&mut self, number: u32, context: &mut Context<PagingEvent>) {
+        let time = self.wake_time(number, context.now());
         context.schedule(time, PagingEvent::Entered(number));
     }
 
     /// When a fault that slept for want of room runs again.
-    fn awake(&mut self, number: u32, now: Time) -> Time {
+    fn wake_time(&mut self, number: u32, now: Time) -> Time {
         let phases = [Phase::Wake, Phase::Wait, Phase::SwitchBack];
         self.faults[number as usize].sleep_at.max(now) + self.software.phases(&phases)
     }
 
     /// Gives frames to the faults that wait for one, in order.
-    pub(super) fn feed(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
+    pub(super) fn serve_starved_faults(
+        &mut self,
+        context: &mut Context<PagingEvent>,
+    ) -> Result<(), SimError> {
         while let Some(&number) = self.starved.front() {
-            if self.store.frame(self.faults[number as usize].page).is_some() {
+            if self.locations.frame(self.faults[number as usize].page).is_some() {
                 self.starved.pop_front();
-                self.start_again(number, context);
+                self.restart_fault(number, context);
                 continue;
             }
             let Some(frame) = self.take_frame(context)? else { break };
             self.starved.pop_front();
-            let time = self.awake(number, context.now());
+            let time = self.wake_time(number, context.now());
             self.fetch(number, frame, time, context)?;
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use deepram_trace::Op;
 
-use super::store::NONE;
+use super::page_locations::NONE;
 use super::{PAGE, PagedMemory, PagingEvent, frame_line};
 use crate::engine::Time;
 use crate::error::SimError;
@@ -10,7 +10,7 @@ use crate::host::{Command, Context, Slot};
 
 /// What a command does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum CommandKind {
     Read,
     /// With the number of the last flush request that it belongs to, or the next one.
     Write(u64),
@@ -19,8 +19,8 @@ pub(super) enum Kind {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Io {
-    pub(super) kind: Kind,
+pub(super) struct DriveCommand {
+    pub(super) kind: CommandKind,
     /// First place.
     pub(super) first: u32,
     /// The frames of the places from there on.
@@ -34,13 +34,13 @@ pub(super) struct Io {
 }
 
 impl PagedMemory {
-    pub(super) fn new_io(&mut self, kind: Kind, first: u32) -> u32 {
+    pub(super) fn new_io(&mut self, kind: CommandKind, first: u32) -> u32 {
         let number = match self.idle_ios.pop() {
             Some(number) => number,
             None => {
                 let frames = Vec::new();
                 let versions = Vec::new();
-                self.ios.push(Io { kind, first, frames, versions, rung: 0, background: false });
+                self.ios.push(DriveCommand { kind, first, frames, versions, rung: 0, background: false });
                 (self.ios.len() - 1) as u32
             }
         };
@@ -64,29 +64,33 @@ impl PagedMemory {
     }
 
     /// The drive's queue gets the command, as soon as it has room.
-    pub(super) fn ring(&mut self, number: u32, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
+    pub(super) fn ring_doorbell(
+        &mut self,
+        number: u32,
+        context: &mut Context<PagingEvent>,
+    ) -> Result<(), SimError> {
         self.ios[number as usize].rung = context.now();
         self.queue.push_back(number);
-        self.pump(context)
+        self.fill_drive_queue(context)
     }
 
     /// Sends what fits into the drive's queue, and handles what has completed by that.
-    fn pump(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
+    fn fill_drive_queue(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
         while self.inside < self.depth
             && let Some(number) = self.queue.pop_front()
         {
             let io = &self.ios[number as usize];
             let (offset, len) = (u64::from(io.first) * PAGE, io.frames.len() as u64 * PAGE);
             let command = match io.kind {
-                Kind::Read => Command { op: Op::Read, offset, len },
-                Kind::Write(_) => Command { op: Op::Write, offset, len },
-                Kind::Flush(_) => Command { op: Op::Flush, offset: 0, len: 0 },
+                CommandKind::Read => Command { op: Op::Read, offset, len },
+                CommandKind::Write(_) => Command { op: Op::Write, offset, len },
+                CommandKind::Flush(_) => Command { op: Op::Flush, offset: 0, len: 0 },
             };
             self.inside += 1;
             self.link_bytes += command.len;
             let done = self.drive.submit(number, command, context.now())?;
             self.finished.extend(done);
-            self.settle(context)?;
+            self.handle_completions(context)?;
         }
         Ok(())
     }
@@ -95,11 +99,11 @@ impl PagedMemory {
     pub(super) fn advance(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
         let done = self.drive.advance(context.now())?;
         self.finished.extend(done);
-        self.settle(context)?;
-        self.pump(context)
+        self.handle_completions(context)?;
+        self.fill_drive_queue(context)
     }
 
-    fn settle(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
+    fn handle_completions(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
         while let Some(number) = self.finished.pop_front() {
             self.inside -= 1;
             self.completed(number, context)?;
@@ -116,7 +120,7 @@ impl PagedMemory {
     fn completed(&mut self, number: u32, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
         let now = context.now();
         match self.ios[number as usize].kind {
-            Kind::Read => {
+            CommandKind::Read => {
                 // The drive has sent the last byte; DRAM takes the pages as fast as it can.
                 let mut end = now;
                 for at in 0..self.ios[number as usize].frames.len() {
@@ -126,8 +130,8 @@ impl PagedMemory {
                 context.schedule(end, PagingEvent::Filled(number));
                 Ok(())
             }
-            Kind::Write(_) => self.write_done(number, context),
-            Kind::Flush(slot) => {
+            CommandKind::Write(_) => self.write_done(number, context),
+            CommandKind::Flush(slot) => {
                 self.free_io(number);
                 self.flushed(slot, context);
                 Ok(())
@@ -140,17 +144,19 @@ impl PagedMemory {
     /// and when the first command's is.
     pub(super) fn read(
         &mut self,
-        places: &[(u32, u32)],
+        drive_pages: &[(u32, u32)],
         first: u32,
         from: Time,
         context: &mut Context<PagingEvent>,
     ) -> (Time, Time) {
-        let rows: Vec<&[(u32, u32)]> = places.chunk_by(|a, b| a.0 + 1 == b.0).collect();
-        let leading = rows.iter().position(|row| row.iter().any(|(place, _)| *place == first)).unwrap_or(0);
+        let rows: Vec<&[(u32, u32)]> = drive_pages.chunk_by(|a, b| a.0 + 1 == b.0).collect();
+        let leading =
+            rows.iter().position(|row| row.iter().any(|(drive_page, _)| *drive_page == first)).unwrap_or(0);
         let (mut time, mut first_end) = (from, from);
         let order = std::iter::once(leading).chain((0..rows.len()).filter(|row| *row != leading));
         for (nth, row) in order.filter_map(|row| rows.get(row)).enumerate() {
-            let number = self.new_io(Kind::Read, row.first().map_or(NONE, |(place, _)| *place));
+            let number =
+                self.new_io(CommandKind::Read, row.first().map_or(NONE, |(drive_page, _)| *drive_page));
             self.ios[number as usize].frames.extend(row.iter().map(|(_, frame)| *frame));
             self.counts.read_commands += 1;
             self.counts.pages_read += row.len() as u64;

@@ -17,15 +17,15 @@
 //!    DRAM takes a page when the link has brought the whole of the command.
 //! 5. A thread never completes an access without having touched its page in DRAM while it was mapped.
 
+mod active_inactive;
 mod counts;
 mod fault;
 mod io;
-mod lists;
 mod options;
+mod page_locations;
 mod readahead;
 mod reclaim;
 mod software;
-mod store;
 #[cfg(test)]
 mod tests;
 
@@ -34,24 +34,24 @@ use std::collections::{BTreeSet, VecDeque};
 use deepram_media::{Dram, Software, Ssd};
 use deepram_trace::Op;
 
-use counts::Tally;
+pub use active_inactive::ActiveInactiveLists;
+use counts::RunningMoments;
 pub use counts::{FaultTimes, Moments, PagingCounts};
 use fault::Fault;
-use io::Io;
-pub use lists::TwoLists;
+use io::DriveCommand;
 pub use options::{Backing, Completion, PagingOptions};
+use page_locations::{NONE, PageLocations};
 pub use readahead::{Readahead, SwapCluster, Window};
-use reclaim::Flush;
-pub(crate) use software::Clock;
+use reclaim::PendingFlush;
 pub use software::Phase;
-use store::{NONE, Store};
+pub(crate) use software::SoftwareTimer;
 
 use crate::dram::DramMemory;
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
 use crate::host::{Command, Context, Device, Slot};
-use crate::nested::Nested;
+use crate::nested::NestedDevice;
 use crate::ssd::{ParallelSsd, SsdOptions};
 
 /// Bytes of a page.
@@ -63,9 +63,9 @@ pub enum PagingEvent {
     /// An access is over.
     Done(Slot),
     /// An access is over but for software on the thread's core.
-    Out(Slot, Time),
+    Resume(Slot, Time),
     /// An access goes on after a fault.
-    GoOn(Slot),
+    Continue(Slot),
     /// A fault's page has been looked up.
     Entered(u32),
     /// A fault's frame is to be filled with zeros.
@@ -88,7 +88,7 @@ pub enum PagingEvent {
 
 /// An access under way.
 #[derive(Debug, Clone, Copy)]
-struct Access {
+struct PagedAccess {
     write: bool,
     /// Next byte.
     at: u64,
@@ -102,7 +102,7 @@ struct Access {
 
 /// A page frame.
 #[derive(Debug, Clone, Copy)]
-struct Frame {
+struct PageFrame {
     page: u32,
     version: u32,
     /// The first fault that waits for it.
@@ -123,7 +123,7 @@ struct Frame {
     trigger: bool,
 }
 
-const EMPTY: Frame = Frame {
+const EMPTY: PageFrame = PageFrame {
     page: NONE,
     version: 0,
     waiter: NONE,
@@ -151,31 +151,31 @@ pub struct PagedMemory {
     ssd: Ssd,
     dram: DramMemory,
     burst: u64,
-    software: Clock,
-    store: Store,
-    frames: Vec<Frame>,
+    software: SoftwareTimer,
+    locations: PageLocations,
+    frames: Vec<PageFrame>,
     frame_count: u32,
     free_frames: Vec<u32>,
-    lists: TwoLists,
+    lists: ActiveInactiveLists,
     readahead: Readahead,
     cluster: SwapCluster,
-    accesses: Vec<Access>,
+    accesses: Vec<PagedAccess>,
     faults: Vec<Fault>,
     idle_faults: Vec<u32>,
     /// Faults that wait for a frame, and for less to be dirty.
     starved: VecDeque<u32>,
     throttled: VecDeque<u32>,
-    drive: Nested<ParallelSsd>,
+    drive: NestedDevice<ParallelSsd>,
     /// When the drive's next event is scheduled.
     due: Option<Time>,
     depth: u64,
     inside: u64,
     queue: VecDeque<u32>,
     finished: VecDeque<u32>,
-    ios: Vec<Io>,
+    ios: Vec<DriveCommand>,
     idle_ios: Vec<u32>,
     /// Buffers that are used again.
-    places: Vec<(u32, u32)>,
+    read_buffer: Vec<(u32, u32)>,
     leaving: Vec<u32>,
     /// Dirty pages of a file that are not being written.
     dirty: BTreeSet<u32>,
@@ -185,7 +185,7 @@ pub struct PagedMemory {
     reclaiming: u64,
     /// Background commands under way.
     commands: u32,
-    flushes: Vec<Flush>,
+    flushes: Vec<PendingFlush>,
     flush_number: u64,
     low: u64,
     high: u64,
@@ -198,14 +198,14 @@ pub struct PagedMemory {
     link_bytes: u64,
     counts: PagingCounts,
     /// Times of the major faults since measuring began.
-    times: [Tally; 3],
+    times: [RunningMoments; 3],
     /// What had been counted when measuring began.
-    base: Base,
+    base: Baseline,
 }
 
 /// What had been counted at a moment.
 #[derive(Debug, Default)]
-struct Base {
+struct Baseline {
     counts: PagingCounts,
     flash: FlashCounts,
     software: [Time; Phase::ALL.len()],
@@ -263,12 +263,12 @@ impl PagedMemory {
             polls: options.completion == Completion::Polling,
             dram: DramMemory::new(dram)?,
             burst: dram.burst_bytes().0.max(1),
-            software: Clock::new(software, seed),
-            store: Store::new(swap, pages),
+            software: SoftwareTimer::new(software, seed),
+            locations: PageLocations::new(swap, pages),
             frames: Vec::new(),
             frame_count,
             free_frames: Vec::new(),
-            lists: TwoLists::new(TwoLists::ratio_of(memory)),
+            lists: ActiveInactiveLists::new(ActiveInactiveLists::ratio_of(memory)),
             readahead: Readahead::new(
                 options.readahead_least,
                 options.readahead_most,
@@ -283,13 +283,13 @@ impl PagedMemory {
             throttled: VecDeque::new(),
             due: None,
             depth: depth.min(device.queue_limit()).max(1),
-            drive: Nested::new(device),
+            drive: NestedDevice::new(device),
             inside: 0,
             queue: VecDeque::new(),
             finished: VecDeque::new(),
             ios: Vec::new(),
             idle_ios: Vec::new(),
-            places: Vec::new(),
+            read_buffer: Vec::new(),
             leaving: Vec::new(),
             dirty: BTreeSet::new(),
             flush_from: 0,
@@ -308,8 +308,8 @@ impl PagedMemory {
             bytes_asked: 0,
             link_bytes: 0,
             counts: PagingCounts::default(),
-            times: [Tally::default(); 3],
-            base: Base::default(),
+            times: [RunningMoments::default(); 3],
+            base: Baseline::default(),
             ssd: ssd.clone(),
             options: options.clone(),
         })
@@ -345,7 +345,7 @@ impl PagedMemory {
     #[must_use]
     pub fn would_fault(&self, command: &Command) -> bool {
         let page = u32::try_from(command.offset / PAGE).unwrap_or(NONE);
-        self.ready(page, command.op == Op::Write).is_none()
+        self.usable_frame(page, command.op == Op::Write).is_none()
     }
 
     /// The drive.
@@ -376,8 +376,8 @@ impl PagedMemory {
     }
 
     /// What comes after any event: who waits for a frame gets one if there is one.
-    fn tidy(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
-        if self.starved.is_empty() { Ok(()) } else { self.feed(context) }
+    fn after_event(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
+        if self.starved.is_empty() { Ok(()) } else { self.serve_starved_faults(context) }
     }
 
     /// The drive's flush is over.
@@ -386,7 +386,7 @@ impl PagedMemory {
         let from = self.accesses[slot as usize].sleep_at.max(context.now());
         let time = from + self.software.phases(&phases);
         let software = self.software.phase(Phase::SwitchBack);
-        context.schedule(time, PagingEvent::Out(slot, software));
+        context.schedule(time, PagingEvent::Resume(slot, software));
     }
 }
 
@@ -394,7 +394,7 @@ impl Device for PagedMemory {
     type Event = PagingEvent;
 
     fn capacity(&self) -> u64 {
-        u64::from(self.store.pages()) * PAGE
+        u64::from(self.locations.pages()) * PAGE
     }
 
     fn queue_limit(&self) -> u64 {
@@ -403,7 +403,7 @@ impl Device for PagedMemory {
 
     #[inline]
     fn foresee(&self, command: &Command) {
-        self.store.foresee((command.offset / PAGE) as u32);
+        self.locations.foresee((command.offset / PAGE) as u32);
     }
 
     fn submit(
@@ -414,7 +414,7 @@ impl Device for PagedMemory {
     ) -> Result<(), SimError> {
         let now = context.now();
         let Command { op, offset, len } = command;
-        let access = Access {
+        let access = PagedAccess {
             write: op == Op::Write,
             at: offset,
             end: offset + len,
@@ -429,7 +429,7 @@ impl Device for PagedMemory {
         match op {
             Op::Read | Op::Write => {
                 self.bytes_asked += len;
-                self.go_on(slot, context);
+                self.continue_access(slot, context);
             }
             Op::Flush if !self.swap => {
                 let time = now + self.software.phase(Phase::Entry);
@@ -438,7 +438,7 @@ impl Device for PagedMemory {
             // Memory forgets nothing because it is told to, and anonymous memory is not made durable.
             Op::Flush | Op::Trim => context.schedule(now, PagingEvent::Done(slot)),
         }
-        self.tidy(context)
+        self.after_event(context)
     }
 
     fn handle(&mut self, event: PagingEvent, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
@@ -447,17 +447,17 @@ impl Device for PagedMemory {
                 self.counts.accesses += 1;
                 context.complete(slot);
             }
-            PagingEvent::Out(slot, software) => {
+            PagingEvent::Resume(slot, software) => {
                 self.counts.accesses += 1;
                 context.resume(slot, software);
             }
-            PagingEvent::GoOn(slot) => self.go_on(slot, context),
+            PagingEvent::Continue(slot) => self.continue_access(slot, context),
             PagingEvent::Entered(fault) => self.entered(fault, context)?,
             PagingEvent::Zeroed(fault) => self.zeroed(fault, context),
             PagingEvent::Mapped(fault) => self.mapped(fault, context)?,
             PagingEvent::Sleep(slot) => context.sleep(slot),
             PagingEvent::Woken(fault) => self.woken(fault, context)?,
-            PagingEvent::Doorbell(io) => self.ring(io, context)?,
+            PagingEvent::Doorbell(io) => self.ring_doorbell(io, context)?,
             PagingEvent::Filled(io) => self.filled(io, context)?,
             PagingEvent::Flush(slot) => {
                 let time = context.now() + self.command_software() + self.software.phase(Phase::SwitchAway);
@@ -467,17 +467,17 @@ impl Device for PagedMemory {
             }
             PagingEvent::Drive => self.advance(context)?,
         }
-        self.tidy(context)
+        self.after_event(context)
     }
 
     fn begin_measuring(&mut self) {
-        self.base = Base {
+        self.base = Baseline {
             counts: self.counts,
             flash: self.counts(),
             software: self.software.spent().map(|(_, time)| time),
             link_bytes: self.link_bytes,
         };
-        self.times = [Tally::default(); 3];
+        self.times = [RunningMoments::default(); 3];
         self.dram.begin_measuring();
     }
 
@@ -505,15 +505,15 @@ impl Device for PagedMemory {
         )?;
         let (mut resident, mut dirty, mut to_write, mut writing) = (0u64, 0, 0, 0);
         let (mut listed, mut held_back) = (0u64, 0);
-        for (page, number) in self.store.resident() {
+        for (page, number) in self.locations.resident() {
             let frame = &self.frames[number as usize];
             resident += 1;
             dirty += u64::from(frame.dirty);
             to_write += u64::from(frame.dirty && !frame.writing);
             writing += u64::from(frame.writing);
-            listed += u64::from(self.lists.holds(number));
+            listed += u64::from(self.lists.contains(number));
             held_back += u64::from(frame.reading || frame.pins > 0 || frame.leaving);
-            let current = frame.reading || frame.version == self.store.version(page);
+            let current = frame.reading || frame.version == self.locations.version(page);
             if frame.page != page || !current {
                 return Err(SimError::Conservation {
                     law: "a page in memory is its newest version",
@@ -522,7 +522,11 @@ impl Device for PagedMemory {
             }
         }
         law("pages in memory were brought in and not evicted", resident, counts.brought_in - counts.evicted)?;
-        law("frames are free or hold a page", resident + self.free(), u64::from(self.frame_count))?;
+        law(
+            "frames are free or hold a page",
+            resident + self.free_frame_count(),
+            u64::from(self.frame_count),
+        )?;
         law("pages in memory are in a list or held back", listed, resident - held_back)?;
         law("dirty pages are written once or still dirty", counts.dirtied, counts.pages_written + dirty)?;
         law("pages on their way to the drive are counted", self.writing, writing)?;
@@ -536,7 +540,7 @@ impl Device for PagedMemory {
         if self.inside == 0 && self.queue.is_empty() && self.idle_faults.len() == self.faults.len() {
             law("every byte asked for was touched in DRAM", self.bytes_touched, self.bytes_asked)?;
         }
-        self.store.check()?;
+        self.locations.check()?;
         self.drive.check()
     }
 }

@@ -39,7 +39,7 @@ pub struct Window {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Run {
+struct SequentialRun {
     /// Page after the window, or after the last miss if there is no window.
     end: u32,
     /// Pages of the window; 0 if there is none.
@@ -57,7 +57,7 @@ pub struct Readahead {
     /// Random misses less hits.
     misses: u32,
     /// The one used last comes last.
-    runs: Vec<Run>,
+    runs: Vec<SequentialRun>,
 }
 
 impl Readahead {
@@ -86,14 +86,14 @@ impl Readahead {
             None if page == 0 => self.least,
             None if self.reads_around() => return self.around(page),
             None => {
-                self.keep(Run { end: page.saturating_add(1), len: 0, trigger: 0 });
+                self.keep(SequentialRun { end: page.saturating_add(1), len: 0, trigger: 0 });
                 return alone;
             }
         };
         let end = page.saturating_add(len);
         // A window of one page is its own trigger when it has been read.
         let trigger = if len > 1 { page + 1 } else { page };
-        self.keep(Run { end, len, trigger });
+        self.keep(SequentialRun { end, len, trigger });
         Window { first: page, len, trigger: Some(trigger) }
     }
 
@@ -107,7 +107,7 @@ impl Readahead {
         let (first, len) = (page.saturating_sub(self.most / 2), self.most);
         let end = first.saturating_add(len);
         let trigger = end - len / 4;
-        self.keep(Run { end, len, trigger });
+        self.keep(SequentialRun { end, len, trigger });
         // A window of less than four pages has no last quarter.
         Window { first, len, trigger: Some(trigger).filter(|trigger| *trigger < end) }
     }
@@ -121,11 +121,11 @@ impl Readahead {
             None => (known_end, known_end.saturating_sub(page)),
         };
         let len = len.saturating_mul(2).clamp(self.least.min(self.most), self.most.max(1));
-        self.keep(Run { end: first.saturating_add(len), len, trigger: first });
+        self.keep(SequentialRun { end: first.saturating_add(len), len, trigger: first });
         Window { first, len, trigger: Some(first) }
     }
 
-    fn keep(&mut self, run: Run) {
+    fn keep(&mut self, run: SequentialRun) {
         if self.runs.len() == self.limit {
             self.runs.remove(0);
         }

@@ -12,16 +12,16 @@
 //!    those that leave together and so get neighbouring slots.
 //! 5. A page that is being written is clean and protected: the next write to it faults.
 
-use super::io::{Io, Kind};
+use super::io::{CommandKind, DriveCommand};
+use super::page_locations::NONE;
 use super::software::Phase;
-use super::store::NONE;
 use super::{PagedMemory, PagingEvent};
 use crate::error::SimError;
 use crate::host::{Context, Slot};
 
 /// A flush request that waits.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Flush {
+pub(super) struct PendingFlush {
     slot: Slot,
     /// Writes with this number and lower ones belong to it.
     number: u64,
@@ -31,17 +31,17 @@ pub(super) struct Flush {
 impl PagedMemory {
     /// A frame for a page, out of the free ones or a clean page's; `None` if a write must end first.
     pub(super) fn take_frame(&mut self, context: &mut Context<PagingEvent>) -> Result<Option<u32>, SimError> {
-        if self.free() == 0 {
+        if self.free_frame_count() == 0 {
             let most = 4 * u64::from(self.options.write_cluster.max(1));
-            self.reclaim(context, |machine| machine.free() > 0 || machine.reclaiming >= most)?;
+            self.reclaim(context, |machine| machine.free_frame_count() > 0 || machine.reclaiming >= most)?;
         }
-        let frame = self.spare_frame();
-        self.keep_free(context)?;
+        let frame = self.unused_frame();
+        self.reclaim_below_watermark(context)?;
         Ok(frame)
     }
 
     /// A free frame.
-    pub(super) fn spare_frame(&mut self) -> Option<u32> {
+    pub(super) fn unused_frame(&mut self) -> Option<u32> {
         self.free_frames.pop().or_else(|| {
             let next = self.frames.len() as u32;
             (next < self.frame_count).then(|| {
@@ -51,18 +51,21 @@ impl PagedMemory {
         })
     }
 
-    pub(super) fn free(&self) -> u64 {
+    pub(super) fn free_frame_count(&self) -> u64 {
         self.free_frames.len() as u64 + (u64::from(self.frame_count) - self.frames.len() as u64)
     }
 
     /// Makes pages free in the background, if there are few.
-    pub(super) fn keep_free(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
+    pub(super) fn reclaim_below_watermark(
+        &mut self,
+        context: &mut Context<PagingEvent>,
+    ) -> Result<(), SimError> {
         // What is being written on its way out counts as free: so it goes in batches.
-        if self.free() + self.reclaiming >= self.low {
+        if self.free_frame_count() + self.reclaiming >= self.low {
             return Ok(());
         }
         let high = self.high;
-        self.reclaim(context, |machine| machine.free() + machine.reclaiming >= high)
+        self.reclaim(context, |machine| machine.free_frame_count() + machine.reclaiming >= high)
     }
 
     fn reclaim(
@@ -101,15 +104,21 @@ impl PagedMemory {
 
     fn evict(&mut self, number: u32) -> Result<(), SimError> {
         let frame = std::mem::replace(&mut self.frames[number as usize], super::EMPTY);
-        let held = self.store.place(frame.page).map_or(0, |place| self.store.held(place));
-        if frame.version != held || frame.reading || frame.pins > 0 {
+        let drive_version = self
+            .locations
+            .drive_page_of(frame.page)
+            .map_or(0, |drive_page| self.locations.version_at(drive_page));
+        if frame.version != drive_version || frame.reading || frame.pins > 0 {
             return Err(SimError::Conservation {
                 law: "a page leaves memory when nobody needs it and the drive has it",
-                found: format!("page {} at version {}, {held} on the drive", frame.page, frame.version),
+                found: format!(
+                    "page {} at version {}, {drive_version} on the drive",
+                    frame.page, frame.version
+                ),
             });
         }
         self.lists.remove(number);
-        self.store.set_frame(frame.page, NONE);
+        self.locations.set_frame(frame.page, NONE);
         self.free_frames.push(number);
         self.counts.evicted += 1;
         self.counts.readahead_wasted += u64::from(frame.ahead);
@@ -126,13 +135,13 @@ impl PagedMemory {
         let mut row = Vec::new();
         let mut first = NONE;
         for number in leaving.drain(..) {
-            let place = self.store.place_for(self.frames[number as usize].page)?;
-            if !row.is_empty() && place != first + row.len() as u32 {
+            let drive_page = self.locations.allocate_drive_page(self.frames[number as usize].page)?;
+            if !row.is_empty() && drive_page != first + row.len() as u32 {
                 self.write(first, &row, 0, context);
                 row.clear();
             }
             if row.is_empty() {
-                first = place;
+                first = drive_page;
             }
             row.push(number);
         }
@@ -152,7 +161,7 @@ impl PagedMemory {
         }
         let row: Vec<u32> = (first..first.saturating_add(most))
             .take_while(|page| self.dirty.contains(page))
-            .filter_map(|page| self.store.frame(page))
+            .filter_map(|page| self.locations.frame(page))
             .collect();
         Ok(self.write(first, &row, 0, context))
     }
@@ -161,7 +170,7 @@ impl PagedMemory {
     /// flush request this one belongs to; 0 for none.
     fn write(&mut self, first: u32, row: &[u32], number: u64, context: &mut Context<PagingEvent>) -> u32 {
         let number = if number == 0 { self.flush_number + 1 } else { number };
-        let io = self.new_io(Kind::Write(number), first);
+        let io = self.new_io(CommandKind::Write(number), first);
         let now = context.now();
         let mut end = now;
         for frame in row {
@@ -186,15 +195,15 @@ impl PagedMemory {
         let frames = std::mem::take(&mut done.frames);
         let versions = std::mem::take(&mut done.versions);
         self.free_io(io);
-        let Kind::Write(number) = kind else { return Ok(()) };
+        let CommandKind::Write(number) = kind else { return Ok(()) };
         self.commands -= u32::from(background);
         self.writing -= frames.len() as u64;
         let mut more = 0;
-        for ((place, frame), version) in (first..).zip(&frames).zip(&versions) {
+        for ((drive_page, frame), version) in (first..).zip(&frames).zip(&versions) {
             let state = &mut self.frames[*frame as usize];
             state.writing = false;
             let state = *state;
-            self.store.written(place, state.page, *version);
+            self.locations.written(drive_page, state.page, *version);
             if state.leaving {
                 self.reclaiming -= 1;
                 self.frames[*frame as usize].leaving = false;
@@ -208,7 +217,7 @@ impl PagedMemory {
                 self.dirty.insert(state.page);
                 if self.flushes.iter().any(|flush| flush.number >= number) {
                     // It was dirty again when the flush came, or may have been.
-                    self.write(place, &[*frame], number, context);
+                    self.write(drive_page, &[*frame], number, context);
                     more += 1;
                 }
             }
@@ -217,13 +226,16 @@ impl PagedMemory {
             flush.left = flush.left + more - 1;
         }
         self.finish_flushes(context)?;
-        self.write_behind(context)?;
-        self.let_writers_go(context);
-        self.keep_free(context)
+        self.write_back_background(context)?;
+        self.release_throttled(context);
+        self.reclaim_below_watermark(context)
     }
 
     /// Writes dirty pages of a file in the background.
-    pub(super) fn write_behind(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
+    pub(super) fn write_back_background(
+        &mut self,
+        context: &mut Context<PagingEvent>,
+    ) -> Result<(), SimError> {
         while self.dirty.len() as u64 > self.background_pages || !self.throttled.is_empty() {
             if self.commands >= self.options.write_commands.max(1) {
                 break;
@@ -244,11 +256,11 @@ impl PagedMemory {
         !self.swap && self.dirty.len() as u64 + self.writing >= self.limit_pages
     }
 
-    fn let_writers_go(&mut self, context: &mut Context<PagingEvent>) {
+    fn release_throttled(&mut self, context: &mut Context<PagingEvent>) {
         let room = self.limit_pages.saturating_sub(self.dirty.len() as u64 + self.writing);
         for _ in 0..room {
             let Some(fault) = self.throttled.pop_front() else { break };
-            self.start_again(fault, context);
+            self.restart_fault(fault, context);
         }
     }
 
@@ -259,17 +271,18 @@ impl PagedMemory {
         }
         self.flush_number += 1;
         // Those on their way that the last flush does not wait for bear this number.
-        let under_way = |io: &&Io| matches!(io.kind, Kind::Write(_)) && !io.frames.is_empty();
+        let under_way =
+            |io: &&DriveCommand| matches!(io.kind, CommandKind::Write(_)) && !io.frames.is_empty();
         let left = self.ios.iter().filter(under_way).count() as u64;
-        self.flushes.push(Flush { slot, number: self.flush_number, left });
+        self.flushes.push(PendingFlush { slot, number: self.flush_number, left });
         self.finish_flushes(context)
     }
 
     fn finish_flushes(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
         while let Some(at) = self.flushes.iter().position(|flush| flush.left == 0) {
             let flush = self.flushes.remove(at);
-            let io = self.new_io(Kind::Flush(flush.slot), 0);
-            self.ring(io, context)?;
+            let io = self.new_io(CommandKind::Flush(flush.slot), 0);
+            self.ring_doorbell(io, context)?;
         }
         Ok(())
     }

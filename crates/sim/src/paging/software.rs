@@ -83,13 +83,13 @@ impl Phase {
 }
 
 /// Hands out the software's times and adds them up.
-pub(crate) struct Clock {
+pub(crate) struct SoftwareTimer {
     costs: Software,
     stream: Stream,
     spent: [Time; Phase::ALL.len()],
 }
 
-impl Clock {
+impl SoftwareTimer {
     pub(crate) fn new(software: &Software, seed: u64) -> Self {
         let stream = Stream::new(seed, "paging software");
         Self { costs: software.clone(), stream, spent: [0; Phase::ALL.len()] }

@@ -6,7 +6,7 @@ use deepram_core::units::Bytes;
 use deepram_trace::workload::Spec;
 use deepram_trace::{Access, Item, MemRef, ObjectPlacement, Op, Request, TraceError, Workload};
 
-use super::References;
+use super::ThreadReferences;
 use super::llc::LINE_BYTES;
 use crate::error::SimError;
 use crate::rng::Stream;
@@ -24,7 +24,7 @@ where
     E: Into<TraceError>,
 {
     let mut items = items;
-    let mut lines = Lines { next: 0, end: 0, access: Access::Load, gap };
+    let mut lines = RequestLines { next: 0, end: 0, access: Access::Load, gap };
     std::iter::from_fn(move || {
         loop {
             if let Some(reference) = lines.next() {
@@ -40,14 +40,14 @@ where
 }
 
 /// The lines of a request.
-struct Lines {
+struct RequestLines {
     next: u64,
     end: u64,
     access: Access,
     gap: u32,
 }
 
-impl Lines {
+impl RequestLines {
     fn set(&mut self, request: &Request) {
         self.access = match request.op {
             Op::Read => Access::Load,
@@ -125,14 +125,14 @@ pub fn workload_threads(
     seed: u64,
     threads: u32,
     gap: u32,
-) -> Result<Vec<References<'static>>, SimError> {
+) -> Result<Vec<ThreadReferences<'static>>, SimError> {
     let wrong = |error: &dyn std::fmt::Display| SimError::config("workload", error.to_string());
     let spec: Spec = spec.parse().map_err(|error| wrong(&error))?;
     let mut parts = Vec::new();
     for number in 0..u64::from(threads) {
-        let share = Share { spec: &spec, number, threads: u64::from(threads) };
+        let share = ThreadShare { spec: &spec, number, threads: u64::from(threads) };
         let Some(text) = share.text()? else {
-            parts.push(Box::new(std::iter::empty()) as References<'static>);
+            parts.push(Box::new(std::iter::empty()) as ThreadReferences<'static>);
             continue;
         };
         let seed = match number {
@@ -149,13 +149,13 @@ pub fn workload_threads(
     Ok(parts)
 }
 
-struct Share<'a> {
+struct ThreadShare<'a> {
     spec: &'a Spec,
     number: u64,
     threads: u64,
 }
 
-impl Share<'_> {
+impl ThreadShare<'_> {
     /// A number of the spec; 0 if it has no such key.
     fn number(&self, key: &str) -> u64 {
         let text = self.spec.values().find(|(name, _)| *name == key).map_or("0", |(_, text)| text);

@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 
 use super::llc::{LINE_BYTES, Llc};
-use super::memory::{Access, Issued};
+use super::memory::{DeviceAccess, IssueOutcome};
 use super::options::ProcessorOptions;
-use super::result::{Executed, LineCounts, Times, thread_result};
-use super::thread::{NEVER, Piece, State, Tally, Thread, Wait};
-use super::{Command, Device, References, SimError};
+use super::result::{AccessLatencies, LineCounts, ProcessorResult, thread_result};
+use super::thread::{NEVER, PendingLines, Thread, ThreadCounts, ThreadState, WaitReason};
+use super::{Command, Device, SimError, ThreadReferences};
 use crate::engine::Time;
 use crate::flash::FlashCounts;
 use crate::host::{Context, Event, Slot};
@@ -25,9 +25,9 @@ pub(super) struct Core {
 
 /// What had happened when measuring began.
 #[derive(Default)]
-struct Base {
+struct Baseline {
     time: Time,
-    tallies: Vec<Tally>,
+    tallies: Vec<ThreadCounts>,
     lines: LineCounts,
     flash: FlashCounts,
 }
@@ -41,36 +41,36 @@ pub(super) struct Machine<'d, 't, D: Device, F> {
     pub(super) cores: Vec<Core>,
     pub(super) llc: Option<Llc>,
     pub(super) context: Context<D::Event>,
-    pub(super) accesses: Vec<Access>,
+    pub(super) accesses: Vec<DeviceAccess>,
     pub(super) free: Vec<Slot>,
     /// Accesses that wait for room in the device.
-    pub(super) outside: VecDeque<Slot>,
+    pub(super) unsent: VecDeque<Slot>,
     pub(super) inside: u64,
     pub(super) limit: u64,
     /// Lines on their way to the device.
-    pub(super) posted: u32,
+    pub(super) writes_under_way: u32,
     /// Lines that wait for room in the write buffer, and the core whose MSHR each keeps.
-    pub(super) held: VecDeque<(u64, Option<u32>)>,
+    pub(super) waiting_writes: VecDeque<(u64, Option<u32>)>,
     runnable: VecDeque<u32>,
     /// Threads on cores that go on now.
     pub(super) ready: VecDeque<u32>,
     pub(super) lines: LineCounts,
-    pub(super) times: Times,
+    pub(super) times: AccessLatencies,
     /// References taken from the threads.
     taken: u64,
     /// References before measuring begins.
-    cold: u64,
-    base: Base,
+    warm_up_left: u64,
+    base: Baseline,
 }
 
-fn times() -> Result<Times, SimError> {
-    Ok(Times { read: Latencies::new()?, slept: Latencies::new()?, written: Latencies::new()? })
+fn times() -> Result<AccessLatencies, SimError> {
+    Ok(AccessLatencies { read: Latencies::new()?, slept: Latencies::new()?, written: Latencies::new()? })
 }
 
 impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
     pub(super) fn new(
         device: &'d mut D,
-        threads: Vec<References<'t>>,
+        threads: Vec<ThreadReferences<'t>>,
         options: &ProcessorOptions,
         faults: F,
     ) -> Result<Self, SimError> {
@@ -94,23 +94,23 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
             context: Context::new(),
             accesses: Vec::new(),
             free: Vec::new(),
-            outside: VecDeque::new(),
+            unsent: VecDeque::new(),
             inside: 0,
             limit,
-            posted: 0,
-            held: VecDeque::new(),
+            writes_under_way: 0,
+            waiting_writes: VecDeque::new(),
             runnable: (0..count).collect(),
             ready: VecDeque::new(),
             lines: LineCounts::default(),
             times: times()?,
             taken: 0,
-            cold: options.warm_up,
-            base: Base::default(),
+            warm_up_left: options.warm_up,
+            base: Baseline::default(),
         })
     }
 
-    pub(super) fn execute(mut self) -> Result<Executed, SimError> {
-        self.base.tallies = vec![Tally::default(); self.threads.len()];
+    pub(super) fn execute(mut self) -> Result<ProcessorResult, SimError> {
+        self.base.tallies = vec![ThreadCounts::default(); self.threads.len()];
         self.base.flash = self.device.counts();
         self.settle()?;
         while let Some((now, event)) = self.context.queue.pop() {
@@ -139,10 +139,10 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
                 }
             } else if let Some(slot) = self.context.done.pop() {
                 self.complete(slot);
-            } else if self.inside < self.limit && !self.outside.is_empty() {
+            } else if self.inside < self.limit && !self.unsent.is_empty() {
                 self.send_next()?;
             } else if let Some(thread) = self.ready.pop_front() {
-                self.go(thread)?;
+                self.run_thread(thread)?;
             } else if !self.dispatch() {
                 return Ok(());
             }
@@ -165,11 +165,11 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
             thread.software += self.options.switch_ps;
         }
         place.last = Some(number);
-        thread.become_(State::Running(core as u32), now);
+        thread.enter_state(ThreadState::Running(core as u32), now);
         if thread.software > 0 {
             self.run_software(number, now);
         } else {
-            self.go_on(number, now);
+            self.resume_issue(number, now);
         }
         true
     }
@@ -177,19 +177,19 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
     /// Begins the software that a thread on a core has to run.
     fn run_software(&mut self, number: u32, now: Time) {
         let thread = &mut self.threads[number as usize];
-        thread.wait = Wait::Software;
+        thread.wait = WaitReason::Software;
         thread.software_began = now;
         thread.wake = now + thread.software;
         self.context.queue.push(thread.wake, Event::Driver(number));
     }
 
     /// The thread on a core goes on where it was, its software over.
-    fn go_on(&mut self, number: u32, now: Time) {
+    fn resume_issue(&mut self, number: u32, now: Time) {
         let thread = &mut self.threads[number as usize];
         thread.front = now + thread.lead;
         thread.lead = 0;
-        thread.wait = Wait::Issue;
-        if let State::Running(core) = thread.state {
+        thread.wait = WaitReason::Issue;
+        if let ThreadState::Running(core) = thread.state {
             // A quantum counts from here: a thread that pays for its switch still gets on.
             self.cores[core as usize].taken = now;
         }
@@ -204,21 +204,21 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
             return;
         }
         thread.wake = NEVER;
-        if thread.wait == Wait::Software {
+        if thread.wait == WaitReason::Software {
             thread.tally.software += now - thread.software_began;
             thread.software = 0;
-            self.go_on(number, now);
+            self.resume_issue(number, now);
         } else {
             self.ready.push_back(number);
         }
     }
 
     /// Takes the thread off its core.
-    fn leave(&mut self, number: u32, state: State) {
+    fn leave_core(&mut self, number: u32, state: ThreadState) {
         let now = self.context.now();
         let thread = &mut self.threads[number as usize];
-        let State::Running(core) = thread.state else { return };
-        if thread.wait == Wait::Software {
+        let ThreadState::Running(core) = thread.state else { return };
+        if thread.wait == WaitReason::Software {
             // What is left of it runs later.
             let ran = now - thread.software_began;
             thread.tally.software += ran;
@@ -227,7 +227,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
             thread.interrupt(now);
         }
         thread.wake = NEVER;
-        thread.become_(state, now);
+        thread.enter_state(state, now);
         self.cores[core as usize].thread = None;
     }
 
@@ -251,12 +251,12 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         thread.sleeping += 1;
         thread.tally.sleeps += 1;
         match thread.state {
-            State::Running(_) => self.leave(number, State::Asleep),
-            State::Runnable => {
-                thread.become_(State::Asleep, now);
+            ThreadState::Running(_) => self.leave_core(number, ThreadState::Asleep),
+            ThreadState::Runnable => {
+                thread.enter_state(ThreadState::Asleep, now);
                 self.runnable.retain(|other| *other != number);
             }
-            State::Asleep | State::Done => {}
+            ThreadState::Asleep | ThreadState::Done => {}
         }
     }
 
@@ -270,7 +270,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         if let Some(core) = core {
             self.free_mshr(core);
         }
-        let owner = asked_by.filter(|number| self.threads[*number as usize].state != State::Done);
+        let owner = asked_by.filter(|number| self.threads[*number as usize].state != ThreadState::Done);
         let Some(number) = owner else {
             // No thread waits for it any more: its software keeps nobody from anything.
             self.context.queue.push(now + software, Event::Complete(slot));
@@ -280,8 +280,8 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         thread.sleeping -= u32::from(woken);
         thread.finishing.push(slot);
         match thread.state {
-            State::Running(_) => {
-                if thread.wait == Wait::Software {
+            ThreadState::Running(_) => {
+                if thread.wait == WaitReason::Software {
                     let ran = now - thread.software_began;
                     thread.tally.software += ran;
                     thread.software -= ran;
@@ -291,21 +291,21 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
                 thread.software += software;
                 self.run_software(number, now);
             }
-            State::Asleep => {
+            ThreadState::Asleep => {
                 thread.software += software;
                 if thread.sleeping == 0 {
-                    thread.become_(State::Runnable, now);
+                    thread.enter_state(ThreadState::Runnable, now);
                     self.runnable.push_back(number);
                 }
             }
-            State::Runnable | State::Done => thread.software += software,
+            ThreadState::Runnable | ThreadState::Done => thread.software += software,
         }
     }
 
     /// A thread on a core that waited for `wait` goes on.
-    pub(super) fn unblock(&mut self, number: u32, wait: Wait) {
+    pub(super) fn unblock(&mut self, number: u32, wait: WaitReason) {
         let thread = &self.threads[number as usize];
-        if matches!(thread.state, State::Running(_)) && thread.wait == wait {
+        if matches!(thread.state, ThreadState::Running(_)) && thread.wait == wait {
             self.ready.push_back(number);
         }
     }
@@ -313,7 +313,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
     pub(super) fn unblock_writers(&mut self) {
         for core in 0..self.cores.len() {
             if let Some(number) = self.cores[core].thread {
-                self.unblock(number, Wait::WriteBuffer);
+                self.unblock(number, WaitReason::WriteBuffer);
             }
         }
     }
@@ -321,13 +321,13 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
     pub(super) fn free_mshr(&mut self, core: u32) {
         self.cores[core as usize].misses -= 1;
         if let Some(number) = self.cores[core as usize].thread {
-            self.unblock(number, Wait::Mshr);
+            self.unblock(number, WaitReason::Mshr);
         }
     }
 
     fn schedule(&mut self, number: u32) {
         let thread = &mut self.threads[number as usize];
-        thread.wait = Wait::Issue;
+        thread.wait = WaitReason::Issue;
         thread.wake = thread.front;
         self.context.queue.push(thread.wake, Event::Driver(number));
     }
@@ -345,57 +345,57 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
     }
 
     /// The thread issues what it can.
-    fn go(&mut self, number: u32) -> Result<(), SimError> {
+    fn run_thread(&mut self, number: u32) -> Result<(), SimError> {
         let now = self.context.now();
         let thread = &mut self.threads[number as usize];
-        let State::Running(core) = thread.state else { return Ok(()) };
-        if thread.wait == Wait::Software || thread.wake != NEVER {
+        let ThreadState::Running(core) = thread.state else { return Ok(()) };
+        if thread.wait == WaitReason::Software || thread.wake != NEVER {
             return Ok(());
         }
         if thread.fault.is_some() {
-            thread.wait = Wait::Load;
+            thread.wait = WaitReason::Load;
             return Ok(());
         }
         thread.stall_until(now);
         if !self.runnable.is_empty() && now - self.cores[core as usize].taken >= self.options.quantum_ps {
             self.threads[number as usize].tally.preemptions += 1;
-            self.leave(number, State::Runnable);
+            self.leave_core(number, ThreadState::Runnable);
             self.runnable.push_back(number);
             return Ok(());
         }
         let horizon = self.horizon(core);
         loop {
             let thread = &mut self.threads[number as usize];
-            let piece = match thread.piece {
-                Some(piece) => piece,
-                None => match self.next_piece(number)? {
-                    Some(piece) => piece,
-                    None => return self.end(number, now),
+            let pending = match thread.pending {
+                Some(pending) => pending,
+                None => match self.next_reference(number)? {
+                    Some(pending) => pending,
+                    None => return self.end_thread(number, now),
                 },
             };
             let thread = &mut self.threads[number as usize];
             if !thread.advance(&self.options) {
-                thread.wait = Wait::Load;
+                thread.wait = WaitReason::Load;
                 return Ok(());
             }
             if thread.front > now && thread.front >= horizon {
                 self.schedule(number);
                 return Ok(());
             }
-            match self.issue(number, core, piece)? {
-                Issued::Inside => self.consume(number, piece)?,
-                Issued::Sent => {
-                    self.consume(number, piece)?;
+            match self.issue(number, core, pending)? {
+                IssueOutcome::WithoutDevice => self.consume(number, pending)?,
+                IssueOutcome::Sent => {
+                    self.consume(number, pending)?;
                     // The device may have answered already, or scheduled something.
-                    self.threads[number as usize].wait = Wait::Issue;
+                    self.threads[number as usize].wait = WaitReason::Issue;
                     self.ready.push_back(number);
                     return Ok(());
                 }
-                Issued::Later => {
+                IssueOutcome::NotYet => {
                     self.schedule(number);
                     return Ok(());
                 }
-                Issued::Blocked(wait) => {
+                IssueOutcome::Blocked(wait) => {
                     self.threads[number as usize].wait = wait;
                     return Ok(());
                 }
@@ -404,7 +404,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
     }
 
     /// The next reference of the thread, by lines.
-    fn next_piece(&mut self, number: u32) -> Result<Option<Piece>, SimError> {
+    fn next_reference(&mut self, number: u32) -> Result<Option<PendingLines>, SimError> {
         let thread = &mut self.threads[number as usize];
         let Some(reference) = thread.source.next() else { return Ok(None) };
         let reference = reference?;
@@ -425,34 +425,34 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
             line = (line % lines).min(lines - 1 - span);
             last = line + span;
         }
-        let piece = Piece { line, last, store: reference.access == deepram_trace::Access::Store };
+        let pending = PendingLines { line, last, store: reference.access == deepram_trace::Access::Store };
         thread.gap = u64::from(reference.gap);
-        thread.piece = Some(piece);
-        Ok(Some(piece))
+        thread.pending = Some(pending);
+        Ok(Some(pending))
     }
 
     /// A line of the reference has been dealt with.
     #[inline]
-    fn consume(&mut self, number: u32, piece: Piece) -> Result<(), SimError> {
+    fn consume(&mut self, number: u32, pending: PendingLines) -> Result<(), SimError> {
         let thread = &mut self.threads[number as usize];
-        if piece.line < piece.last {
-            thread.piece = Some(Piece { line: piece.line + 1, ..piece });
+        if pending.line < pending.last {
+            thread.pending = Some(PendingLines { line: pending.line + 1, ..pending });
             return Ok(());
         }
-        thread.piece = None;
+        thread.pending = None;
         thread.tally.references += 1;
-        if self.cold > 0 { self.warm(number) } else { Ok(()) }
+        if self.warm_up_left > 0 { self.count_warm_up(number) } else { Ok(()) }
     }
 
     /// Counts references until measuring begins.
-    fn warm(&mut self, number: u32) -> Result<(), SimError> {
-        self.cold -= 1;
-        if self.cold > 0 {
+    fn count_warm_up(&mut self, number: u32) -> Result<(), SimError> {
+        self.warm_up_left -= 1;
+        if self.warm_up_left > 0 {
             return Ok(());
         }
         let time = self.threads[number as usize].front;
         self.device.begin_measuring();
-        self.base = Base {
+        self.base = Baseline {
             time,
             tallies: self.threads.iter().map(|thread| thread.tally_at(time)).collect(),
             lines: self.lines,
@@ -463,25 +463,25 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
     }
 
     /// The thread's references are used up: it ends when its loads have their data.
-    fn end(&mut self, number: u32, now: Time) -> Result<(), SimError> {
+    fn end_thread(&mut self, number: u32, now: Time) -> Result<(), SimError> {
         let thread = &mut self.threads[number as usize];
         if !thread.drain() {
-            thread.wait = Wait::Load;
+            thread.wait = WaitReason::Load;
         } else if thread.front > now {
             self.schedule(number);
         } else {
             thread.ended = now;
-            self.leave(number, State::Done);
+            self.leave_core(number, ThreadState::Done);
         }
         Ok(())
     }
 
-    fn finish(self) -> Result<Executed, SimError> {
+    fn finish(self) -> Result<ProcessorResult, SimError> {
         self.check()?;
         let end = self.threads.iter().map(|thread| thread.ended).max().unwrap_or(0);
         let (base, cycle) = (&self.base, self.options.cycle_ps);
         let time = end.saturating_sub(base.time);
-        let tallies: Vec<Tally> =
+        let tallies: Vec<ThreadCounts> =
             self.threads.iter().zip(&base.tallies).map(|(thread, then)| thread.tally.since(then)).collect();
         let threads = self
             .threads
@@ -491,7 +491,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
             .collect();
         let instructions = tallies.iter().map(|tally| tally.instructions).sum();
         let cycles = time as f64 / cycle as f64;
-        Ok(Executed {
+        Ok(ProcessorResult {
             threads,
             instructions,
             references: tallies.iter().map(|tally| tally.references).sum(),
@@ -517,18 +517,18 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         }
         let under_way = self.accesses.len() - self.free.len();
         let misses: u32 = self.cores.iter().map(|core| core.misses).sum();
-        if under_way != 0 || misses != 0 || self.posted != 0 || !self.held.is_empty() {
+        if under_way != 0 || misses != 0 || self.writes_under_way != 0 || !self.waiting_writes.is_empty() {
             return broken(
                 "every access sent to the device completes",
                 format!(
                     "{under_way} are under way, {misses} MSHRs and {} places of the write buffer taken, {} lines held",
-                    self.posted,
-                    self.held.len()
+                    self.writes_under_way,
+                    self.waiting_writes.len()
                 ),
             );
         }
         for (number, thread) in self.threads.iter().enumerate() {
-            if thread.state != State::Done {
+            if thread.state != ThreadState::Done {
                 return broken(
                     "every thread ends",
                     format!("thread {number} is {:?}, waiting for {:?}", thread.state, thread.wait),

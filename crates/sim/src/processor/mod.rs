@@ -38,7 +38,7 @@ mod thread;
 pub use input::{FirstTouch, memory_references, workload_threads};
 pub use llc::{LINE_BYTES, Llc};
 pub use options::ProcessorOptions;
-pub use result::{Executed, LineCounts, ThreadResult};
+pub use result::{LineCounts, ProcessorResult, ThreadResult};
 
 use deepram_trace::MemRef;
 
@@ -47,7 +47,7 @@ use crate::host::{Command, Device};
 use machine::Machine;
 
 /// What a thread refers to, in its order.
-pub type References<'t> = Box<dyn Iterator<Item = Result<MemRef, SimError>> + 't>;
+pub type ThreadReferences<'t> = Box<dyn Iterator<Item = Result<MemRef, SimError>> + 't>;
 
 /// Runs the threads on the processor, with the device as its memory.
 ///
@@ -56,9 +56,9 @@ pub type References<'t> = Box<dyn Iterator<Item = Result<MemRef, SimError>> + 't
 /// device, a violated law.
 pub fn execute<D: Device>(
     device: &mut D,
-    threads: Vec<References<'_>>,
+    threads: Vec<ThreadReferences<'_>>,
     options: &ProcessorOptions,
-) -> Result<Executed, SimError> {
+) -> Result<ProcessorResult, SimError> {
     execute_with_faults(device, threads, options, |_, _| false)
 }
 
@@ -69,9 +69,9 @@ pub fn execute<D: Device>(
 /// As [`execute`].
 pub fn execute_with_faults<D: Device, F: Fn(&D, &Command) -> bool>(
     device: &mut D,
-    threads: Vec<References<'_>>,
+    threads: Vec<ThreadReferences<'_>>,
     options: &ProcessorOptions,
     faults: F,
-) -> Result<Executed, SimError> {
+) -> Result<ProcessorResult, SimError> {
     Machine::new(device, threads, options, faults)?.execute()
 }

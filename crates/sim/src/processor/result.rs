@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::options::ProcessorOptions;
-use super::thread::Tally;
+use super::thread::ThreadCounts;
 use crate::engine::Time;
 use crate::flash::FlashCounts;
 use crate::metrics::{Latencies, LatencySummary};
@@ -71,7 +71,7 @@ pub struct ThreadResult {
 
 /// What a processor did.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Executed {
+pub struct ProcessorResult {
     /// The processor.
     pub options: ProcessorOptions,
     /// Thread by thread.
@@ -102,10 +102,10 @@ pub struct Executed {
     pub counts: FlashCounts,
 }
 
-impl Executed {
+impl ProcessorResult {
     /// Instructions a cycle relative to another run of the same work; 0 if that did nothing.
     #[must_use]
-    pub fn normalised_to(&self, other: &Executed) -> f64 {
+    pub fn normalised_to(&self, other: &ProcessorResult) -> f64 {
         if other.ipc > 0.0 { self.ipc / other.ipc } else { 0.0 }
     }
 
@@ -127,13 +127,13 @@ impl Executed {
 }
 
 /// The time that an access to the device took, by how it ended.
-pub(super) struct Times {
+pub(super) struct AccessLatencies {
     pub(super) read: Latencies,
     pub(super) slept: Latencies,
     pub(super) written: Latencies,
 }
 
-pub(super) fn thread_result(tally: &Tally, time: Time, cycle: Time) -> ThreadResult {
+pub(super) fn thread_result(tally: &ThreadCounts, time: Time, cycle: Time) -> ThreadResult {
     let ns = |ps: Time| ps as f64 / 1e3;
     let cycles = time as f64 / cycle as f64;
     ThreadResult {

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use super::References;
+use super::ThreadReferences;
 use super::options::ProcessorOptions;
 use crate::engine::Time;
 use crate::host::Slot;
@@ -18,7 +18,7 @@ pub(super) const NEVER: Time = Time::MAX;
 
 /// Where a thread is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum ThreadState {
     /// It wants a core.
     Runnable,
     /// It has this one.
@@ -31,7 +31,7 @@ pub(super) enum State {
 
 /// What a thread on a core waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wait {
+pub(super) enum WaitReason {
     /// Its front.
     Issue,
     /// The oldest load, or the access of a fault.
@@ -46,20 +46,20 @@ pub(super) enum Wait {
 
 /// When a load's data are there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Data {
+pub(super) enum LoadData {
     At(Time),
     Of(Slot),
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Load {
+struct OutstandingLoad {
     index: u64,
-    data: Data,
+    data: LoadData,
 }
 
 /// What is left of a reference: lines from `line` to `last`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Piece {
+pub(super) struct PendingLines {
     pub(super) line: u64,
     pub(super) last: u64,
     pub(super) store: bool,
@@ -67,7 +67,7 @@ pub(super) struct Piece {
 
 /// What a thread did and where its time went, in picoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Tally {
+pub(super) struct ThreadCounts {
     pub(super) instructions: u64,
     pub(super) references: u64,
     pub(super) on_core: Time,
@@ -80,10 +80,10 @@ pub(super) struct Tally {
     pub(super) preemptions: u64,
 }
 
-impl Tally {
-    pub(super) fn since(&self, base: &Tally) -> Tally {
+impl ThreadCounts {
+    pub(super) fn since(&self, base: &ThreadCounts) -> ThreadCounts {
         let less = |now: u64, then: u64| now.saturating_sub(then);
-        Tally {
+        ThreadCounts {
             instructions: less(self.instructions, base.instructions),
             references: less(self.references, base.references),
             on_core: less(self.on_core, base.on_core),
@@ -99,18 +99,18 @@ impl Tally {
 }
 
 pub(super) struct Thread<'t> {
-    pub(super) source: References<'t>,
-    pub(super) piece: Option<Piece>,
+    pub(super) source: ThreadReferences<'t>,
+    pub(super) pending: Option<PendingLines>,
     /// Instructions before the piece issues.
     pub(super) gap: u64,
     pub(super) front: Time,
     /// Of a picosecond, in 1 / width.
     fraction: u64,
-    loads: VecDeque<Load>,
+    loads: VecDeque<OutstandingLoad>,
     /// Lines that it has asked memory for.
     pub(super) lines: Vec<(u64, Slot)>,
-    pub(super) state: State,
-    pub(super) wait: Wait,
+    pub(super) state: ThreadState,
+    pub(super) wait: WaitReason,
     /// When it goes on by itself.
     pub(super) wake: Time,
     /// Since when it is in its state.
@@ -127,21 +127,21 @@ pub(super) struct Thread<'t> {
     /// The access of a page fault: nothing is issued until it is over.
     pub(super) fault: Option<Slot>,
     pub(super) ended: Time,
-    pub(super) tally: Tally,
+    pub(super) tally: ThreadCounts,
 }
 
 impl<'t> Thread<'t> {
-    pub(super) fn new(source: References<'t>) -> Self {
+    pub(super) fn new(source: ThreadReferences<'t>) -> Self {
         Self {
             source,
-            piece: None,
+            pending: None,
             gap: 0,
             front: 0,
             fraction: 0,
             loads: VecDeque::new(),
             lines: Vec::new(),
-            state: State::Runnable,
-            wait: Wait::Issue,
+            state: ThreadState::Runnable,
+            wait: WaitReason::Issue,
             wake: NEVER,
             since: 0,
             lead: 0,
@@ -151,7 +151,7 @@ impl<'t> Thread<'t> {
             finishing: Vec::new(),
             fault: None,
             ended: 0,
-            tally: Tally::default(),
+            tally: ThreadCounts::default(),
         }
     }
 
@@ -190,8 +190,8 @@ impl<'t> Thread<'t> {
             let data = head.data;
             self.issue(limit.saturating_sub(issued).min(self.gap), options);
             match data {
-                Data::At(time) => self.stall_until(time),
-                Data::Of(_) => return false,
+                LoadData::At(time) => self.stall_until(time),
+                LoadData::Of(_) => return false,
             }
             self.loads.pop_front();
         }
@@ -202,7 +202,7 @@ impl<'t> Thread<'t> {
     /// Lets all loads retire. False if one must wait for memory.
     pub(super) fn drain(&mut self) -> bool {
         while let Some(head) = self.loads.front() {
-            let Data::At(time) = head.data else { return false };
+            let LoadData::At(time) = head.data else { return false };
             self.stall_until(time);
             self.loads.pop_front();
         }
@@ -210,15 +210,15 @@ impl<'t> Thread<'t> {
     }
 
     #[inline]
-    pub(super) fn load(&mut self, data: Data) {
-        self.loads.push_back(Load { index: self.tally.instructions, data });
+    pub(super) fn load(&mut self, data: LoadData) {
+        self.loads.push_back(OutstandingLoad { index: self.tally.instructions, data });
     }
 
     /// The data of `slot` are there at `time`.
     pub(super) fn arrived(&mut self, slot: Slot, time: Time) {
         for load in &mut self.loads {
-            if load.data == Data::Of(slot) {
-                load.data = Data::At(time);
+            if load.data == LoadData::Of(slot) {
+                load.data = LoadData::At(time);
             }
         }
     }
@@ -230,20 +230,20 @@ impl<'t> Thread<'t> {
     }
 
     /// The tally as of `now`, the time in the present state included.
-    pub(super) fn tally_at(&self, now: Time) -> Tally {
+    pub(super) fn tally_at(&self, now: Time) -> ThreadCounts {
         let mut tally = self.tally;
         let time = now - self.since.min(now);
         match self.state {
-            State::Runnable => tally.runnable += time,
-            State::Running(_) => tally.on_core += time,
-            State::Asleep => tally.asleep += time,
-            State::Done => {}
+            ThreadState::Runnable => tally.runnable += time,
+            ThreadState::Running(_) => tally.on_core += time,
+            ThreadState::Asleep => tally.asleep += time,
+            ThreadState::Done => {}
         }
         tally
     }
 
     /// Goes over into another state.
-    pub(super) fn become_(&mut self, state: State, now: Time) {
+    pub(super) fn enter_state(&mut self, state: ThreadState, now: Time) {
         self.tally = self.tally_at(now);
         self.since = now;
         self.state = state;

@@ -5,8 +5,8 @@
 //! 2. A page written while it is on its way goes again, or stays, when it is there.
 //! 3. With a window, a page that is written twice within it stays until room is needed.
 
-use super::operation::Source;
-use super::parallel::{Buffered, PageJob, ParallelEvent, ParallelSsd};
+use super::operation::OperationSource;
+use super::parallel::{BufferedPage, PageRequest, ParallelEvent, ParallelSsd};
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::host::Context;
@@ -62,45 +62,45 @@ impl ParallelSsd {
         }
         self.stamp += 1;
         let stamp = self.stamp;
-        if let Some(held) = self.buffer.get_mut(&logical) {
+        if let Some(buffered) = self.buffer.get_mut(&logical) {
             self.counts.buffer_overwrites += 1;
-            held.sectors |= sectors;
-            held.stamp = stamp;
-            if held.leaving {
-                held.again |= sectors;
+            buffered.sectors |= sectors;
+            buffered.stamp = stamp;
+            if buffered.leaving {
+                buffered.again |= sectors;
                 return Ok(());
             }
             if hot {
-                self.staying.push_back((logical, stamp));
+                self.retained.push_back((logical, stamp));
                 return Ok(());
             }
-            let all = held.sectors;
-            held.leaving = true;
-            self.staying_count -= 1;
+            let all = buffered.sectors;
+            buffered.leaving = true;
+            self.retained_count -= 1;
             return self.destage(logical, all, context);
         }
-        while self.buffer.len() >= self.buffer_pages && self.staying_count > 0 {
-            self.release_oldest(context)?;
+        while self.buffer.len() >= self.buffer_pages && self.retained_count > 0 {
+            self.destage_oldest(context)?;
         }
-        self.buffer.insert(logical, Buffered { sectors, again: 0, leaving: !hot, stamp });
+        self.buffer.insert(logical, BufferedPage { sectors, again: 0, leaving: !hot, stamp });
         if hot {
-            self.staying_count += 1;
-            self.staying.push_back((logical, stamp));
+            self.retained_count += 1;
+            self.retained.push_back((logical, stamp));
             return Ok(());
         }
         self.destage(logical, sectors, context)
     }
 
     /// Sends the page that has stayed longest without being written to flash.
-    pub(super) fn release_oldest(&mut self, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
-        while let Some((logical, stamp)) = self.staying.pop_front() {
-            if let Some(held) = self.buffer.get_mut(&logical)
-                && held.stamp == stamp
-                && !held.leaving
+    pub(super) fn destage_oldest(&mut self, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
+        while let Some((logical, stamp)) = self.retained.pop_front() {
+            if let Some(buffered) = self.buffer.get_mut(&logical)
+                && buffered.stamp == stamp
+                && !buffered.leaving
             {
-                held.leaving = true;
-                let sectors = held.sectors;
-                self.staying_count -= 1;
+                buffered.leaving = true;
+                let sectors = buffered.sectors;
+                self.retained_count -= 1;
                 return self.destage(logical, sectors, context);
             }
         }
@@ -115,7 +115,8 @@ impl ParallelSsd {
     ) -> Result<(), SimError> {
         self.buffer_sectors += u64::from(sectors.count_ones());
         self.page_programs_asked += 1;
-        let job = PageJob { slot: sectors, logical, sectors, write: true, source: Source::Buffer };
+        let job =
+            PageRequest { slot: sectors, logical, sectors, write: true, source: OperationSource::Buffer };
         self.translate(job, context)
     }
 
@@ -125,17 +126,17 @@ impl ParallelSsd {
         logical: u32,
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
-        if let Some(held) = self.buffer.get_mut(&logical) {
-            let again = std::mem::take(&mut held.again);
+        if let Some(buffered) = self.buffer.get_mut(&logical) {
+            let again = std::mem::take(&mut buffered.again);
             if again == 0 {
                 self.buffer.remove(&logical);
             } else {
-                held.sectors = again;
+                buffered.sectors = again;
                 if self.options.buffer_hot_window_ps > 0 && self.flushing.is_empty() {
-                    held.leaving = false;
-                    let stamp = held.stamp;
-                    self.staying_count += 1;
-                    self.staying.push_back((logical, stamp));
+                    buffered.leaving = false;
+                    let stamp = buffered.stamp;
+                    self.retained_count += 1;
+                    self.retained.push_back((logical, stamp));
                 } else {
                     self.destage(logical, again, context)?;
                 }

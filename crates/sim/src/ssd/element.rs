@@ -16,7 +16,7 @@
 use deepram_core::BlockId;
 use deepram_core::ftl::{BlockInfo, Blocks, Greedy, PageMap, State, Ties, VictimPolicy, any_block};
 
-use super::planes::{NONE, broken, erases};
+use super::planes::{NONE, block_error, erases};
 use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
 
@@ -66,7 +66,7 @@ struct Plane {
 
 /// Where a plane is written: what the choice of a plane looks at, kept close together.
 #[derive(Debug, Clone, Copy)]
-struct Head {
+struct WriteFrontier {
     /// The age of the block being filled.
     age: u32,
     /// The next physical page in it.
@@ -80,7 +80,7 @@ struct Head {
 pub(crate) struct Element {
     shape: ElementShape,
     planes: Vec<Plane>,
-    heads: Vec<Head>,
+    frontiers: Vec<WriteFrontier>,
     /// Physical page of each logical page.
     forward: PageMap<u32>,
     /// Logical page that each physical page was last written with; it is live if `forward` agrees.
@@ -113,7 +113,7 @@ impl Element {
         let mut element = Self {
             shape,
             planes: Vec::with_capacity(planes as usize),
-            heads: Vec::with_capacity(planes as usize),
+            frontiers: Vec::with_capacity(planes as usize),
             forward: PageMap::full(shape.logical_pages() as u32, NONE),
             backward: vec![NONE; total as usize],
             next_age: 1,
@@ -155,23 +155,23 @@ impl Element {
             last.state = State::Open(0);
         }
         for (plane, infos) in (0..planes).zip(infos) {
-            let mut blocks = Blocks::restore(data as u16, infos).map_err(broken)?.without_quarantine();
+            let mut blocks = Blocks::restore(data as u16, infos).map_err(block_error)?.without_quarantine();
             let active = BlockId(usable);
-            blocks.open_at(active, 0, self.next_age.into()).map_err(broken)?;
+            blocks.open_at(active, 0, self.next_age.into()).map_err(block_error)?;
             self.planes.push(Plane { blocks, active, age: self.next_age, next: 0, search: 0 });
             self.next_age += 1;
-            self.heads.push(Head { age: 0, page: 0, room: 0 });
-            self.note(plane);
+            self.frontiers.push(WriteFrontier { age: 0, page: 0, room: 0 });
+            self.update_frontier(plane);
         }
         Ok(())
     }
 
     /// Brings a plane's head up to date.
     #[inline]
-    fn note(&mut self, plane: u32) {
+    fn update_frontier(&mut self, plane: u32) {
         let pages = self.shape.pages_per_block;
         let Plane { blocks, active, age, next, .. } = &self.planes[plane as usize];
-        self.heads[plane as usize] = Head {
+        self.frontiers[plane as usize] = WriteFrontier {
             age: *age,
             page: (plane * self.shape.blocks_per_plane + active.0) * pages + next,
             room: blocks.free() * pages + pages - next,
@@ -187,7 +187,7 @@ impl Element {
     }
 
     /// The plane to write logical page `logical` to (3 above).
-    fn choose(&self, logical: u32) -> Option<u32> {
+    fn choose_plane(&self, logical: u32) -> Option<u32> {
         let present = self.forward.get(logical);
         let mut age = 0;
         if present != NONE {
@@ -199,7 +199,7 @@ impl Element {
         let mut plane = self.next_write;
         for _ in 0..planes {
             // A full block stands for its plane until another is opened.
-            let head = self.heads[plane as usize];
+            let head = self.frontiers[plane as usize];
             let younger = head.age > age || (head.age == age && head.page > present);
             // The summary's page is no room.
             let room = head.room > self.shape.pages_per_block - self.shape.data_pages();
@@ -228,14 +228,14 @@ impl Element {
         state.active = BlockId(index);
         state.age = self.next_age;
         state.next = 0;
-        state.blocks.open_at(state.active, 0, self.next_age.into()).map_err(broken)?;
+        state.blocks.open_at(state.active, 0, self.next_age.into()).map_err(block_error)?;
         self.next_age += 1;
         Ok(())
     }
 
     /// Puts `logical` at the plane's active page; the time of the programs, transfers of the page's own
     /// data not included.
-    fn put(&mut self, logical: u32, plane: u32) -> Result<u64, SimError> {
+    fn program_page(&mut self, logical: u32, plane: u32) -> Result<u64, SimError> {
         if self.planes[plane as usize].next == self.shape.data_pages() {
             self.open(plane)?;
         }
@@ -255,13 +255,13 @@ impl Element {
         self.backward[physical as usize] = logical;
         let mut cost = self.shape.program_ps;
         if full {
-            self.planes[plane as usize].blocks.close(block).map_err(broken)?;
+            self.planes[plane as usize].blocks.close(block).map_err(block_error)?;
             if self.shape.summary {
                 cost += self.shape.summary_bus_ps + self.shape.program_ps;
                 self.counts.summary_programs += 1;
             }
         }
-        self.note(plane);
+        self.update_frontier(plane);
         Ok(cost)
     }
 
@@ -269,15 +269,15 @@ impl Element {
     #[inline]
     fn drop_page(&mut self, physical: u32) -> Result<(), SimError> {
         let (plane, block) = self.block_of(physical);
-        self.planes[plane as usize].blocks.sub_live(block, 1).map_err(broken)
+        self.planes[plane as usize].blocks.sub_live(block, 1).map_err(block_error)
     }
 
     /// Writes a page for the host; its time without the transfer of its data.
     pub(crate) fn write(&mut self, logical: u32) -> Result<(u64, u32), SimError> {
-        let Some(plane) = self.choose(logical) else {
+        let Some(plane) = self.choose_plane(logical) else {
             return Err(SimError::Full { time_ps: 0, what: "no plane has a younger block to write".into() });
         };
-        let cost = self.put(logical, plane)?;
+        let cost = self.program_page(logical, plane)?;
         self.next_write = (plane + 1) % self.shape.planes;
         self.counts.host_programs += 1;
         self.counts.host_pages += 1;
@@ -332,15 +332,15 @@ impl Element {
         for physical in first..first + pages {
             let logical = self.backward[physical as usize];
             if logical != NONE && self.forward.get(logical) == physical {
-                cost += self.shape.read_ps + self.put(logical, plane)?;
+                cost += self.shape.read_ps + self.program_page(logical, plane)?;
                 self.counts.move_reads += 1;
                 self.counts.move_programs += 1;
             }
         }
-        self.planes[plane as usize].blocks.erase(block).map_err(broken)?;
+        self.planes[plane as usize].blocks.erase(block).map_err(block_error)?;
         self.backward[first as usize..(first + pages) as usize].fill(NONE);
         self.counts.erases += 1;
-        self.note(plane);
+        self.update_frontier(plane);
         Ok(cost + self.shape.erase_ps)
     }
 

@@ -1,16 +1,16 @@
 //! Solid-state drives.
 
 mod buffer;
+mod bus_scheduler;
 pub(crate) mod element;
 mod operation;
 mod options;
 mod parallel;
-mod place;
 mod planes;
 mod precondition;
 mod reclaim;
 pub(crate) mod serial;
-mod targets;
+mod translation;
 
 pub use options::{Precondition, SsdOptions};
 pub use parallel::{ParallelEvent, ParallelSsd};

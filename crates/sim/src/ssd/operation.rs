@@ -2,11 +2,11 @@
 
 use deepram_media::NandOp;
 
-use super::planes::{NONE, Spot};
+use super::planes::{NONE, PageAddress};
 
 /// What an operation is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum OperationSource {
     Host,
     Buffer,
     Merge,
@@ -18,7 +18,7 @@ pub(super) enum Source {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Operation {
     pub(super) op: NandOp,
-    pub(super) source: Source,
+    pub(super) source: OperationSource,
     /// It must not start yet.
     pub(super) blocked: bool,
     /// Read and program in one, without the bus.
@@ -26,7 +26,7 @@ pub(super) struct Operation {
     /// Its plane, as its die counts.
     pub(super) plane_bit: u8,
     /// The page, or the first of the block, with its place.
-    pub(super) spot: Spot,
+    pub(super) address: PageAddress,
     /// The page in its block.
     pub(super) page: u32,
     pub(super) target: u32,
@@ -43,7 +43,7 @@ pub(super) struct Operation {
 
 /// Where a plane is among the dies and targets.
 #[derive(Debug, Clone, Copy)]
-struct Home {
+struct PlaneAddress {
     target: u32,
     die: u32,
     bit: u8,
@@ -54,7 +54,7 @@ struct Home {
 pub(super) struct Operations {
     table: Vec<Operation>,
     spare: Vec<u32>,
-    homes: Vec<Home>,
+    homes: Vec<PlaneAddress>,
     pages: u32,
 }
 
@@ -63,7 +63,7 @@ impl Operations {
     pub(super) fn new(planes: u32, planes_per_die: u32, dies_per_target: u32, pages: u32) -> Self {
         let homes = (0..planes).map(|plane| {
             let die = plane / planes_per_die;
-            Home { target: die / dies_per_target, die, bit: (plane % planes_per_die) as u8 }
+            PlaneAddress { target: die / dies_per_target, die, bit: (plane % planes_per_die) as u8 }
         });
         Self { table: Vec::new(), spare: Vec::new(), homes: homes.collect(), pages }
     }
@@ -88,21 +88,21 @@ impl Operations {
     pub(super) fn begin(
         &mut self,
         op: NandOp,
-        source: Source,
-        spot: Spot,
+        source: OperationSource,
+        address: PageAddress,
         key: u32,
         bytes: u32,
         owner: u32,
     ) -> u32 {
-        let Home { target, die, bit } = self.homes[spot.plane as usize];
+        let PlaneAddress { target, die, bit } = self.homes[address.plane as usize];
         let operation = Operation {
             op,
             source,
             blocked: false,
             copy_back: false,
             plane_bit: bit,
-            spot,
-            page: spot.physical - spot.block * self.pages,
+            address,
+            page: address.physical - address.block * self.pages,
             target,
             die,
             key,

@@ -24,11 +24,11 @@ use deepram_core::ftl::{MappingCache, PageMap};
 use deepram_media::{Reclaim, Ssd, Victim};
 use deepram_trace::Op;
 
-use super::operation::{Operations, Source};
+use super::bus_scheduler::{BusScheduler, BusShape};
+use super::operation::{OperationSource, Operations};
 use super::options::SsdOptions;
-use super::planes::{NONE, Planes, Use};
-use super::serial::small;
-use super::targets::{BusShape, Buses};
+use super::planes::{FrontierUse, NONE, Planes};
+use super::serial::checked_u32;
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
@@ -45,23 +45,23 @@ pub enum ParallelEvent {
     /// The bus has moved what it moved, and somebody waits for it.
     BusFree(u32),
     /// The array work of a group is over, if it is still the same work.
-    Worked(u32, u32),
+    ArrayDone(u32, u32),
     /// The bus has moved an operation's data out.
-    Moved(u32),
+    TransferDone(u32),
 }
 
 pub(super) const MAPPING: u32 = 1 << 31;
 
 /// Where a logical page is, and which of its sectors are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct At {
+pub(super) struct MappingEntry {
     pub(super) physical: u32,
     pub(super) sectors: u32,
     /// The window of the write buffer in which the host last wrote it; 0 if never, or if nobody asks.
     pub(super) window: u32,
 }
 
-const NOWHERE: At = At { physical: NONE, sectors: 0, window: 0 };
+const UNMAPPED: MappingEntry = MappingEntry { physical: NONE, sectors: 0, window: 0 };
 
 /// A hash of page numbers: they are simulated, not an attacker's, and the iteration order is never used.
 #[derive(Debug, Default, Clone, Copy)]
@@ -88,22 +88,22 @@ type Build = BuildHasherDefault<PageHasher>;
 
 /// A page that a command or the buffer wants read or written.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct PageJob {
+pub(super) struct PageRequest {
     pub(super) slot: u32,
     pub(super) logical: u32,
     pub(super) sectors: u32,
     pub(super) write: bool,
-    pub(super) source: Source,
+    pub(super) source: OperationSource,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Job {
+pub(super) struct CommandProgress {
     pub(super) command: Command,
     pub(super) pages_left: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Buffered {
+pub(super) struct BufferedPage {
     pub(super) sectors: u32,
     /// Sectors written again while the page was on its way.
     pub(super) again: u32,
@@ -124,31 +124,31 @@ pub struct ParallelSsd {
     sectors_per_page: u32,
     pub(super) sector: u64,
     logical_pages: u64,
-    pub(super) map: PageMap<At>,
+    pub(super) map: PageMap<MappingEntry>,
     pub(super) planes: Planes,
     pub(super) mapping: Option<MappingCache>,
     pub(super) directory: Vec<u32>,
     /// Jobs that wait for a mapping page: the first of each page plus one, then each one's next.
     pub(super) parked: Vec<u32>,
-    pub(super) waiting_jobs: Vec<(PageJob, u32)>,
+    pub(super) waiting_jobs: Vec<(PageRequest, u32)>,
     pub(super) waiting_spare: Vec<u32>,
     pub(super) operations: Operations,
-    pub(super) bus: Buses,
-    pub(super) jobs: Vec<Job>,
-    pub(super) buffer: HashMap<u32, Buffered, Build>,
+    pub(super) bus: BusScheduler,
+    pub(super) jobs: Vec<CommandProgress>,
+    pub(super) buffer: HashMap<u32, BufferedPage, Build>,
     pub(super) buffer_sectors: u64,
     pub(super) buffer_limit: u64,
     pub(super) buffer_pages: usize,
     /// Pages that stay in the buffer, oldest first; entries whose stamp is old are void.
-    pub(super) staying: VecDeque<(u32, u64)>,
-    pub(super) staying_count: u64,
+    pub(super) retained: VecDeque<(u32, u64)>,
+    pub(super) retained_count: u64,
     pub(super) stamp: u64,
     /// The present window's number, and when it ends.
     pub(super) window: u32,
     pub(super) window_end: Time,
     pub(super) admitting: VecDeque<(Slot, u64)>,
     pub(super) flushing: Vec<Slot>,
-    pub(super) stalled: Vec<VecDeque<PageJob>>,
+    pub(super) stalled: Vec<VecDeque<PageRequest>>,
     pub(super) stalled_count: u64,
     pub(super) moves_left: Vec<u16>,
     pub(super) erase_waits: Vec<bool>,
@@ -172,13 +172,13 @@ impl ParallelSsd {
     /// The preset or the options ask for what can't be.
     pub fn new(ssd: &Ssd, options: &SsdOptions, seed: u64) -> Result<Self, SimError> {
         let nand = &ssd.nand;
-        let channels = small("channels", ssd.channels)?;
-        let ways = small("packages_per_channel", ssd.packages_per_channel)?;
-        let dies = small("nand.dies", nand.dies)?;
-        let planes_per_die = small("nand.planes", nand.planes)?;
-        let blocks = small("nand.blocks_per_plane", nand.blocks_per_plane)?;
-        let pages = small("nand.pages_per_block", nand.pages_per_block)?;
-        let planes = small("nand.planes", ssd.planes())?;
+        let channels = checked_u32("channels", ssd.channels)?;
+        let ways = checked_u32("packages_per_channel", ssd.packages_per_channel)?;
+        let dies = checked_u32("nand.dies", nand.dies)?;
+        let planes_per_die = checked_u32("nand.planes", nand.planes)?;
+        let blocks = checked_u32("nand.blocks_per_plane", nand.blocks_per_plane)?;
+        let pages = checked_u32("nand.pages_per_block", nand.pages_per_block)?;
+        let planes = checked_u32("nand.planes", ssd.planes())?;
         let physical = u64::from(planes) * u64::from(blocks) * u64::from(pages);
         if physical >= u64::from(MAPPING) || pages > 32_767 {
             return Err(SimError::config(
@@ -205,9 +205,9 @@ impl ParallelSsd {
         if logical_pages == 0 {
             return Err(SimError::config("over_provisioning", "leaves the host nothing"));
         }
-        let registers = small("nand.registers", nand.registers.unwrap_or(1))?;
+        let registers = checked_u32("nand.registers", nand.registers.unwrap_or(1))?;
         // A package works as one if not all of its dies may work at once.
-        let units = small("parallel_units", ssd.units_per_package())?.clamp(1, dies);
+        let units = checked_u32("parallel_units", ssd.units_per_package())?.clamp(1, dies);
         let dies_per_target = if units < dies { dies } else { 1 };
         if registers > 1 && dies_per_target > 1 {
             return Err(SimError::config(
@@ -216,7 +216,7 @@ impl ParallelSsd {
             ));
         }
         let reserve = options.write_reserve.max(1);
-        let endurance = small("nand.endurance", nand.endurance)?;
+        let endurance = checked_u32("nand.endurance", nand.endurance)?;
         let mut planes_of =
             Planes::new(planes, blocks, pages, if options.wear_out { endurance.max(1) } else { u32::MAX });
         let mut random = Stream::new(seed, "bad blocks");
@@ -237,14 +237,14 @@ impl ParallelSsd {
         let directory = vec![NONE; mapping.as_ref().map_or(0, |mapping| mapping.pages() as usize)];
         let count = planes as usize * blocks as usize;
         let mut machine = Self {
-            order: super::place::spread_order(ssd.spread, [channels, ways, dies, planes_per_die]),
+            order: super::translation::spread_order(ssd.spread, [channels, ways, dies, planes_per_die]),
             urgent_below: ssd
                 .reclaim_hard_below
                 .map_or(0, |share| ((f64::from(blocks) * share.0) as u32).max(1)),
             sectors_per_page,
             sector,
             logical_pages,
-            map: PageMap::sparse(logical_pages as u32, NOWHERE),
+            map: PageMap::sparse(logical_pages as u32, UNMAPPED),
             planes: planes_of,
             mapping,
             parked: vec![0; directory.len()],
@@ -252,7 +252,7 @@ impl ParallelSsd {
             waiting_spare: Vec::new(),
             directory,
             operations: Operations::new(planes, planes_per_die, dies_per_target, pages),
-            bus: Buses::new(
+            bus: BusScheduler::new(
                 nand,
                 BusShape {
                     buses: channels,
@@ -270,8 +270,8 @@ impl ParallelSsd {
             buffer_limit: (u64::from(planes) * u64::from(sectors_per_page))
                 .min((ssd.data_cache.0 / sector).max(u64::from(sectors_per_page))),
             buffer_pages: ((ssd.data_cache.0 / nand.page.0.max(1)) as usize).max(1),
-            staying: VecDeque::new(),
-            staying_count: 0,
+            retained: VecDeque::new(),
+            retained_count: 0,
             stamp: 0,
             window: 1,
             window_end: options.buffer_hot_window_ps,
@@ -305,12 +305,12 @@ impl ParallelSsd {
     /// Writes the whole mapping table to flash, before time begins.
     fn store_mapping(&mut self) -> Result<(), SimError> {
         for page in 0..self.directory.len() as u32 {
-            let plane = self.home(page);
-            let Some((spot, _)) = self.planes.allocate(plane, Use::Mapping, MAPPING | page) else {
+            let plane = self.plane_of_page(page);
+            let Some((address, _)) = self.planes.allocate(plane, FrontierUse::Mapping, MAPPING | page) else {
                 return Err(SimError::Full { time_ps: 0, what: "no room for the mapping table".into() });
             };
-            self.planes.programmed(spot)?;
-            self.directory[page as usize] = spot.physical;
+            self.planes.programmed(address)?;
+            self.directory[page as usize] = address.physical;
         }
         Ok(())
     }
@@ -428,14 +428,17 @@ impl ParallelSsd {
                 let mut from_buffer = 0;
                 for (logical, sectors) in self.pages(&command) {
                     if !write
-                        && let Some(held) = self.buffer.get(&logical)
-                        && held.sectors & sectors == sectors
+                        && let Some(buffered) = self.buffer.get(&logical)
+                        && buffered.sectors & sectors == sectors
                     {
                         self.counts.buffer_read_hits += 1;
                         from_buffer += 1;
                         continue;
                     }
-                    self.translate(PageJob { slot, logical, sectors, write, source: Source::Host }, context)?;
+                    self.translate(
+                        PageRequest { slot, logical, sectors, write, source: OperationSource::Host },
+                        context,
+                    )?;
                 }
                 for _ in 0..from_buffer {
                     self.page_done(slot, context)?;
@@ -447,10 +450,10 @@ impl ParallelSsd {
                 let first = command.offset.div_ceil(page);
                 let last = (command.offset + command.len) / page;
                 for logical in first..last {
-                    let At { physical, .. } = self.map.get(logical as u32);
+                    let MappingEntry { physical, .. } = self.map.get(logical as u32);
                     if physical != NONE && !self.buffer.contains_key(&(logical as u32)) {
                         self.planes.invalidate(physical)?;
-                        self.map.set(logical as u32, NOWHERE);
+                        self.map.set(logical as u32, UNMAPPED);
                         self.counts.trimmed_pages += 1;
                     }
                 }
@@ -462,8 +465,8 @@ impl ParallelSsd {
                     context.complete(slot);
                 } else {
                     self.flushing.push(slot);
-                    while self.staying_count > 0 {
-                        self.release_oldest(context)?;
+                    while self.retained_count > 0 {
+                        self.destage_oldest(context)?;
                     }
                 }
                 Ok(())
@@ -505,7 +508,7 @@ impl Device for ParallelSsd {
         command: Command,
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
-        let job = Job { command, pages_left: 0 };
+        let job = CommandProgress { command, pages_left: 0 };
         if self.jobs.len() <= slot as usize {
             self.jobs.resize(slot as usize + 1, job);
         }
@@ -536,8 +539,8 @@ impl Device for ParallelSsd {
                 Ok(())
             }
             ParallelEvent::BusFree(bus) => self.bus_free(bus, context),
-            ParallelEvent::Worked(group, work) => self.worked(group, work, context),
-            ParallelEvent::Moved(number) => self.data_out(number, context),
+            ParallelEvent::ArrayDone(group, work) => self.array_done(group, work, context),
+            ParallelEvent::TransferDone(number) => self.data_out(number, context),
         }
     }
 
@@ -554,7 +557,7 @@ impl Device for ParallelSsd {
                 self.page_programs_asked,
             )?;
             law("nothing waits for space at the end", self.stalled_count, 0)?;
-            law("what is left in the buffer stays there", self.buffer.len() as u64, self.staying_count)?;
+            law("what is left in the buffer stays there", self.buffer.len() as u64, self.retained_count)?;
             law("no page of the buffer is on its way at the end", self.buffer_sectors, 0)?;
         }
         if counts.move_programs > counts.move_reads {
@@ -566,18 +569,19 @@ impl Device for ParallelSsd {
         let erased: u64 = self.planes.erased().map(u64::from).sum();
         law("erases add up over the blocks", erased, counts.erases)?;
         let mut mapped = 0;
-        for (logical, At { physical, .. }) in self.map.iter().filter(|(_, at)| at.physical != NONE) {
+        for (logical, MappingEntry { physical, .. }) in self.map.iter().filter(|(_, at)| at.physical != NONE)
+        {
             mapped += 1;
-            if self.planes.held(physical) != logical {
+            if self.planes.stored_key(physical) != logical {
                 return Err(SimError::Conservation {
                     law: "a logical page is where the flash says it is",
                     found: format!(
                         "page {logical} at {physical}, which holds {}",
-                        self.planes.held(physical)
+                        self.planes.stored_key(physical)
                     ),
                 });
             }
-            if self.planes.is_free(self.planes.spot(physical).block) {
+            if self.planes.is_free(self.planes.address(physical).block) {
                 return Err(SimError::Conservation {
                     law: "no logical page is in an erased block",
                     found: format!("page {logical} at {physical}"),

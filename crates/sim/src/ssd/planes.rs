@@ -26,7 +26,7 @@ pub(crate) const NONE: u32 = u32::MAX;
 
 /// What a frontier is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Use {
+pub(crate) enum FrontierUse {
     Host = 0,
     Move = 1,
     Mapping = 2,
@@ -34,7 +34,7 @@ pub(crate) enum Use {
 
 /// A physical page with its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Spot {
+pub(crate) struct PageAddress {
     pub(crate) physical: u32,
     /// Its block, as the drive counts.
     pub(crate) block: u32,
@@ -73,7 +73,7 @@ struct Plane {
 
 /// Operations under way in a block.
 #[derive(Debug, Clone, Copy, Default)]
-struct UnderWay {
+struct BlockActivity {
     programs: u16,
     reads: u16,
 }
@@ -88,7 +88,7 @@ pub(crate) struct Planes {
     by_blocks: Divisor,
     by_pages: Divisor,
     planes: Vec<Plane>,
-    under_way: Vec<UnderWay>,
+    under_way: Vec<BlockActivity>,
     /// What each physical page was last written with, plus one: its spare area.
     spare_areas: Vec<u32>,
     sequence: u64,
@@ -108,7 +108,7 @@ impl Planes {
             by_blocks: Divisor::new(blocks),
             by_pages: Divisor::new(pages),
             planes: vec![plane; planes as usize],
-            under_way: vec![UnderWay::default(); count],
+            under_way: vec![BlockActivity::default(); count],
             spare_areas: vec![0; count * pages as usize],
             sequence: 0,
             endurance,
@@ -118,17 +118,17 @@ impl Planes {
 
     /// Takes a block out of service before the first use: bad from the factory.
     pub(crate) fn retire_fresh(&mut self, block: u32) -> Result<(), SimError> {
-        let spot = self.spot(block * self.pages);
-        let plane = &mut self.planes[spot.plane as usize];
-        plane.blocks.retire(BlockId(block - spot.plane * self.blocks)).map_err(broken)?;
+        let address = self.address(block * self.pages);
+        let plane = &mut self.planes[address.plane as usize];
+        plane.blocks.retire(BlockId(block - address.plane * self.blocks)).map_err(block_error)?;
         self.lowest = self.lowest.min(plane.blocks.free());
         Ok(())
     }
 
     #[inline]
-    pub(crate) fn spot(&self, physical: u32) -> Spot {
+    pub(crate) fn address(&self, physical: u32) -> PageAddress {
         let block = self.by_pages.of(physical);
-        Spot { physical, block, plane: self.by_blocks.of(block) }
+        PageAddress { physical, block, plane: self.by_blocks.of(block) }
     }
 
     /// Free blocks of a plane.
@@ -154,24 +154,24 @@ impl Planes {
 
     /// What the physical page was last written with; [`NONE`] if it is erased.
     #[inline]
-    pub(crate) fn held(&self, physical: u32) -> u32 {
+    pub(crate) fn stored_key(&self, physical: u32) -> u32 {
         self.spare_areas[physical as usize].wrapping_sub(1)
     }
 
     /// Opens a block of the plane for a use, if one is free.
-    fn open(&mut self, plane: u32, use_: Use) {
+    fn open(&mut self, plane: u32, purpose: FrontierUse) {
         self.sequence += 1;
         let state = &mut self.planes[plane as usize];
-        let opened = state.blocks.open(use_ as u8, self.sequence);
-        state.frontiers[use_ as usize] = opened.map_or(NONE, |block| block.0);
+        let opened = state.blocks.open(purpose as u8, self.sequence);
+        state.frontiers[purpose as usize] = opened.map_or(NONE, |block| block.0);
         self.lowest = self.lowest.min(state.blocks.free());
     }
 
     /// Opens the first block of each use.
     pub(crate) fn open_frontiers(&mut self) {
         for plane in 0..self.planes.len() as u32 {
-            for use_ in [Use::Host, Use::Move, Use::Mapping] {
-                self.open(plane, use_);
+            for purpose in [FrontierUse::Host, FrontierUse::Move, FrontierUse::Mapping] {
+                self.open(plane, purpose);
             }
         }
     }
@@ -180,56 +180,64 @@ impl Planes {
     /// with it (the next one is opened at once); `None` if there is no free block. Its program is
     /// counted as under way.
     #[inline]
-    pub(crate) fn allocate(&mut self, plane: u32, use_: Use, key: u32) -> Option<(Spot, bool)> {
-        if self.planes[plane as usize].frontiers[use_ as usize] == NONE {
-            self.open(plane, use_);
+    pub(crate) fn allocate(
+        &mut self,
+        plane: u32,
+        purpose: FrontierUse,
+        key: u32,
+    ) -> Option<(PageAddress, bool)> {
+        if self.planes[plane as usize].frontiers[purpose as usize] == NONE {
+            self.open(plane, purpose);
         }
         let state = &mut self.planes[plane as usize];
-        let frontier = state.frontiers[use_ as usize];
+        let frontier = state.frontiers[purpose as usize];
         if frontier == NONE {
             return None;
         }
         let page = u32::from(state.blocks.take(BlockId(frontier))?);
         let full = page + 1 == self.pages;
         if full {
-            self.open(plane, use_);
+            self.open(plane, purpose);
         }
         let block = plane * self.blocks + frontier;
         let physical = block * self.pages + page;
         self.under_way[block as usize].programs += 1;
         self.spare_areas[physical as usize] = key.wrapping_add(1);
-        Some((Spot { physical, block, plane }, full))
+        Some((PageAddress { physical, block, plane }, full))
     }
 
     /// True if a page of this use can be had.
-    pub(crate) fn has_room(&self, plane: u32, use_: Use) -> bool {
+    pub(crate) fn has_room(&self, plane: u32, purpose: FrontierUse) -> bool {
         let state = &self.planes[plane as usize];
-        state.blocks.free() > 0 || state.frontiers[use_ as usize] != NONE
+        state.blocks.free() > 0 || state.frontiers[purpose as usize] != NONE
     }
 
-    fn core(&mut self, spot: Spot) -> (&mut Blocks, BlockId) {
-        (&mut self.planes[spot.plane as usize].blocks, BlockId(spot.block - spot.plane * self.blocks))
+    fn blocks_of(&mut self, address: PageAddress) -> (&mut Blocks, BlockId) {
+        (
+            &mut self.planes[address.plane as usize].blocks,
+            BlockId(address.block - address.plane * self.blocks),
+        )
     }
 
     /// The page is dead.
     #[inline]
     pub(crate) fn invalidate(&mut self, physical: u32) -> Result<(), SimError> {
-        let (blocks, block) = self.core(self.spot(physical));
-        blocks.sub_live(block, 1).map_err(broken)
+        let (blocks, block) = self.blocks_of(self.address(physical));
+        blocks.sub_live(block, 1).map_err(block_error)
     }
 
     /// A program of the page is over.
     #[inline]
-    pub(crate) fn programmed(&mut self, spot: Spot) -> Result<(), SimError> {
-        let left = &mut self.under_way[spot.block as usize].programs;
+    pub(crate) fn programmed(&mut self, address: PageAddress) -> Result<(), SimError> {
+        let left = &mut self.under_way[address.block as usize].programs;
         *left -= 1;
         if *left > 0 {
             return Ok(());
         }
         let full = self.pages as u16;
-        let (blocks, block) = self.core(spot);
+        let (blocks, block) = self.blocks_of(address);
         if blocks.info(block).used == full {
-            blocks.close(block).map_err(broken)?;
+            blocks.close(block).map_err(block_error)?;
         }
         Ok(())
     }
@@ -298,13 +306,13 @@ impl Planes {
         let first = block as usize * self.pages as usize;
         self.spare_areas[first..first + self.pages as usize].fill(0);
         let endurance = self.endurance;
-        let spot = self.spot(block * self.pages);
-        let (blocks, id) = self.core(spot);
-        blocks.erase(id).map_err(broken)?;
+        let address = self.address(block * self.pages);
+        let (blocks, id) = self.blocks_of(address);
+        blocks.erase(id).map_err(block_error)?;
         if erases(&blocks.info(id)) >= endurance {
-            blocks.retire(id).map_err(broken)?;
+            blocks.retire(id).map_err(block_error)?;
         }
-        self.planes[spot.plane as usize].reclaiming -= 1;
+        self.planes[address.plane as usize].reclaiming -= 1;
         Ok(())
     }
 
@@ -321,14 +329,14 @@ impl Planes {
 
     /// Fills the rest of a frontier's block with dead pages and opens the next: for preconditioning,
     /// when no program is under way.
-    pub(crate) fn waste(&mut self, plane: u32, use_: Use) -> Result<(), SimError> {
+    pub(crate) fn fill_with_dead_pages(&mut self, plane: u32, purpose: FrontierUse) -> Result<(), SimError> {
         let full = self.pages as u16;
         let state = &mut self.planes[plane as usize];
-        let block = BlockId(state.frontiers[use_ as usize]);
+        let block = BlockId(state.frontiers[purpose as usize]);
         if block.0 != NONE {
-            state.blocks.set_used(block, full).map_err(broken)?;
-            state.blocks.close(block).map_err(broken)?;
-            self.open(plane, use_);
+            state.blocks.set_used(block, full).map_err(block_error)?;
+            state.blocks.close(block).map_err(block_error)?;
+            self.open(plane, purpose);
         }
         Ok(())
     }
@@ -341,7 +349,7 @@ impl Planes {
     /// Bytes of memory held.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.planes.iter().map(|plane| plane.blocks.memory_bytes()).sum::<usize>()
-            + self.under_way.capacity() * size_of::<UnderWay>()
+            + self.under_way.capacity() * size_of::<BlockActivity>()
             + self.spare_areas.capacity() * size_of::<u32>()
     }
 }
@@ -352,6 +360,6 @@ pub(super) fn erases(info: &BlockInfo) -> u32 {
 }
 
 /// A change of a block that core refuses: the drive's books are wrong.
-pub(super) fn broken(error: BlocksError) -> SimError {
+pub(super) fn block_error(error: BlocksError) -> SimError {
     SimError::Conservation { law: "a block is changed as its state allows", found: error.to_string() }
 }

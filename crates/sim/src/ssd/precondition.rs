@@ -10,8 +10,8 @@
 //! d = 30 stands for greedy, as that paper does. It is solved by Euler steps.
 
 use super::options::Precondition;
-use super::parallel::{At, ParallelSsd};
-use super::planes::Use;
+use super::parallel::{MappingEntry, ParallelSsd};
+use super::planes::FrontierUse;
 use crate::error::SimError;
 use crate::rng::Stream;
 
@@ -68,13 +68,13 @@ pub(crate) fn apply(machine: &mut ParallelSsd, seed: u64) -> Result<(), SimError
 
 /// Writes a page outside time; true if its block is full with it.
 fn write(machine: &mut ParallelSsd, page: u32) -> Result<bool, SimError> {
-    let plane = machine.home(page);
-    let Some((spot, full)) = machine.planes.allocate(plane, Use::Host, page) else {
+    let plane = machine.plane_of_page(page);
+    let Some((address, full)) = machine.planes.allocate(plane, FrontierUse::Host, page) else {
         return Err(SimError::Full { time_ps: 0, what: format!("plane {plane} is full in preconditioning") });
     };
-    machine.planes.programmed(spot)?;
+    machine.planes.programmed(address)?;
     let sectors = machine.full_sectors();
-    machine.map.set(page, At { physical: spot.physical, sectors, window: 0 });
+    machine.map.set(page, MappingEntry { physical: address.physical, sectors, window: 0 });
     Ok(full)
 }
 
@@ -89,7 +89,7 @@ fn steady(machine: &mut ParallelSsd, logical: u64, wanted: u64, seed: u64) -> Re
         // Selection sampling: exactly `wanted` pages, each set of them equally likely.
         if random.below(logical - page) < left {
             left -= 1;
-            of_plane[machine.home(page as u32) as usize].push(page as u32);
+            of_plane[machine.plane_of_page(page as u32) as usize].push(page as u32);
         }
     }
     let threshold = ((f64::from(blocks) * machine.ssd.reclaim_below.0) as u32).max(1);
@@ -133,7 +133,7 @@ fn steady(machine: &mut ParallelSsd, logical: u64, wanted: u64, seed: u64) -> Re
                     }
                 }
                 if take < pages as usize {
-                    machine.planes.waste(plane, Use::Host)?;
+                    machine.planes.fill_with_dead_pages(plane, FrontierUse::Host)?;
                 }
             }
         }

@@ -28,7 +28,7 @@ use crate::host::{Command, Context, Device, Slot};
 #[derive(Debug, Clone, Copy)]
 pub enum SerialEvent {
     /// The channel has moved the data of the command that holds it.
-    Moved(Slot),
+    TransferDone(Slot),
     /// A page of a command is done in its element.
     Served(u32, Slot),
     /// The element's batch is over.
@@ -36,20 +36,20 @@ pub enum SerialEvent {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Page {
+struct QueuedPage {
     slot: Slot,
     logical: u32,
     write: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Job {
+struct CommandProgress {
     command: Command,
     pages_left: u32,
 }
 
-struct Unit {
-    waiting: VecDeque<Page>,
+struct ElementQueue {
+    waiting: VecDeque<QueuedPage>,
     busy: bool,
 }
 
@@ -59,8 +59,8 @@ const BATCH: usize = 100;
 /// The machine.
 pub struct SerialSsd {
     elements: Vec<Element>,
-    units: Vec<Unit>,
-    jobs: Vec<Job>,
+    units: Vec<ElementQueue>,
+    jobs: Vec<CommandProgress>,
     arrived: VecDeque<Slot>,
     finished: VecDeque<Slot>,
     channel_busy: bool,
@@ -91,21 +91,21 @@ impl SerialSsd {
         if ssd.victim != Victim::Greedy {
             return Err(SimError::config("victim", "a drive of elements is cleaned greedily; use greedy"));
         }
-        let planes = small("nand.planes", nand.dies * nand.planes)?;
-        let parallel = small("parallel_units", ssd.units_per_package())?;
+        let planes = checked_u32("nand.planes", nand.dies * nand.planes)?;
+        let parallel = checked_u32("parallel_units", ssd.units_per_package())?;
         if parallel == 0 || !planes.is_multiple_of(parallel) {
             return Err(SimError::config(
                 "parallel_units",
                 format!("must divide the {planes} planes of a package"),
             ));
         }
-        let blocks = small("nand.blocks_per_plane", nand.blocks_per_plane)?;
+        let blocks = checked_u32("nand.blocks_per_plane", nand.blocks_per_plane)?;
         // Whole blocks of a plane, as DiskSim counts its percentages.
         let share = |fraction: f64| (f64::from(blocks) * fraction + 1e-9).floor() as u32;
         let shape = ElementShape {
             planes,
             blocks_per_plane: blocks,
-            pages_per_block: small("nand.pages_per_block", nand.pages_per_block)?,
+            pages_per_block: checked_u32("nand.pages_per_block", nand.pages_per_block)?,
             summary: ssd.block_summary.is_some(),
             reserved_per_plane: share(ssd.over_provisioning.0),
             clean_at: share(ssd.reclaim_below.0),
@@ -114,11 +114,11 @@ impl SerialSsd {
             erase_ps: nand.array(NandOp::Erase).0,
             summary_bus_ps: ssd.block_summary.map_or(0, |bytes| nand.transfer(bytes).0),
         };
-        let count = small("channels", ssd.packages())?;
+        let count = checked_u32("channels", ssd.packages())?;
         let elements = (0..count).map(|_| Element::new(shape)).collect::<Result<Vec<_>, _>>()?;
         let logical = elements.first().map_or(0, |_| shape.logical_pages()) * u64::from(count);
         Ok(Self {
-            units: elements.iter().map(|_| Unit { waiting: VecDeque::new(), busy: false }).collect(),
+            units: elements.iter().map(|_| ElementQueue { waiting: VecDeque::new(), busy: false }).collect(),
             elements,
             jobs: Vec::new(),
             arrived: VecDeque::new(),
@@ -162,7 +162,7 @@ impl SerialSsd {
     }
 
     /// Gives the channel to whoever is next.
-    fn pump(&mut self, context: &mut Context<SerialEvent>) -> Result<(), SimError> {
+    fn serve_channel(&mut self, context: &mut Context<SerialEvent>) -> Result<(), SimError> {
         while !self.channel_busy {
             if let Some(slot) = self.finished.pop_front() {
                 let command = self.jobs[slot as usize].command;
@@ -188,12 +188,12 @@ impl SerialSsd {
     fn move_data(&mut self, slot: Slot, bytes: u64, context: &mut Context<SerialEvent>) {
         self.channel_busy = true;
         let time = self.controller_ps + self.link_ps(bytes);
-        context.schedule(context.now() + time, SerialEvent::Moved(slot));
+        context.schedule(context.now() + time, SerialEvent::TransferDone(slot));
     }
 
     /// The element of a page of the drive, and its number there.
     #[inline]
-    fn place(&self, page: u64) -> (usize, u32) {
+    fn element_of(&self, page: u64) -> (usize, u32) {
         let (count, stride) = (self.elements.len() as u64, self.stride);
         let element = (page / stride) % count;
         let logical = (page - page % (stride * count)) / count + page % stride;
@@ -214,7 +214,7 @@ impl SerialSsd {
             let first = command.offset.div_ceil(self.page);
             let end = (command.offset + command.len) / self.page;
             for page in first..end {
-                let (element, logical) = self.place(page);
+                let (element, logical) = self.element_of(page);
                 self.elements[element].trim(logical)?;
             }
             self.finished.push_back(slot);
@@ -224,8 +224,8 @@ impl SerialSsd {
         self.jobs[slot as usize].pages_left = (last - first + 1) as u32;
         self.issued_pages += if write { last - first + 1 } else { 0 };
         for page in first..=last {
-            let (element, logical) = self.place(page);
-            self.units[element].waiting.push_back(Page { slot, logical, write });
+            let (element, logical) = self.element_of(page);
+            self.units[element].waiting.push_back(QueuedPage { slot, logical, write });
             self.activate(element, context)?;
         }
         Ok(())
@@ -237,7 +237,7 @@ impl SerialSsd {
             return Ok(());
         }
         let now = context.now();
-        if let Some(time) = self.clean(element).map_err(|error| at(error, now))? {
+        if let Some(time) = self.clean(element).map_err(|error| with_time(error, now))? {
             self.units[element].busy = true;
             self.busy_ps += time;
             context.schedule(now + time, SerialEvent::Free(element as u32));
@@ -248,7 +248,7 @@ impl SerialSsd {
         }
         let Some(page) = self.units[element].waiting.pop_front() else { return Ok(()) };
         let array = if page.write {
-            self.elements[element].write(page.logical).map_err(|error| at(error, now))?.0
+            self.elements[element].write(page.logical).map_err(|error| with_time(error, now))?.0
         } else {
             self.host_reads += 1;
             self.read_ps
@@ -290,11 +290,11 @@ impl SerialSsd {
         let per_unit = self.planes / self.parallel;
         let mut start = now;
         for pages in [reads, writes] {
-            let mut units: Vec<VecDeque<(Page, u64)>> = vec![VecDeque::new(); self.parallel as usize];
+            let mut units: Vec<VecDeque<(QueuedPage, u64)>> = vec![VecDeque::new(); self.parallel as usize];
             for page in pages {
                 let (plane, array) = if page.write {
                     let (array, plane) =
-                        self.elements[element].write(page.logical).map_err(|error| at(error, now))?;
+                        self.elements[element].write(page.logical).map_err(|error| with_time(error, now))?;
                     (plane, array)
                 } else {
                     self.host_reads += 1;
@@ -324,7 +324,7 @@ impl SerialSsd {
 }
 
 /// The error with its time.
-fn at(error: SimError, now: u64) -> SimError {
+fn with_time(error: SimError, now: u64) -> SimError {
     match error {
         SimError::Full { what, .. } => SimError::Full { time_ps: now, what },
         other => other,
@@ -332,7 +332,7 @@ fn at(error: SimError, now: u64) -> SimError {
 }
 
 /// A count that fits 32 bits.
-pub(crate) fn small(key: &str, value: u64) -> Result<u32, SimError> {
+pub(crate) fn checked_u32(key: &str, value: u64) -> Result<u32, SimError> {
     u32::try_from(value)
         .map_err(|_| SimError::config(key, format!("{value} is too many: at most {}", u32::MAX)))
 }
@@ -349,7 +349,7 @@ impl Device for SerialSsd {
     }
 
     fn foresee(&self, command: &Command) {
-        let (element, logical) = self.place(command.offset / self.page);
+        let (element, logical) = self.element_of(command.offset / self.page);
         self.elements[element].foresee(logical);
     }
 
@@ -359,25 +359,25 @@ impl Device for SerialSsd {
         command: Command,
         context: &mut Context<SerialEvent>,
     ) -> Result<(), SimError> {
-        let job = Job { command, pages_left: 0 };
+        let job = CommandProgress { command, pages_left: 0 };
         if self.jobs.len() <= slot as usize {
             self.jobs.resize(slot as usize + 1, job);
         }
         self.jobs[slot as usize] = job;
         self.arrived.push_back(slot);
-        self.pump(context)
+        self.serve_channel(context)
     }
 
     fn handle(&mut self, event: SerialEvent, context: &mut Context<SerialEvent>) -> Result<(), SimError> {
         match event {
-            SerialEvent::Moved(slot) => {
+            SerialEvent::TransferDone(slot) => {
                 self.channel_busy = false;
                 if self.jobs[slot as usize].command.op == Op::Read {
                     context.complete(slot);
                 } else {
                     self.issue(slot, context)?;
                 }
-                self.pump(context)
+                self.serve_channel(context)
             }
             SerialEvent::Served(element, slot) => {
                 if self.parallel == 1 {
@@ -387,7 +387,7 @@ impl Device for SerialSsd {
                 job.pages_left -= 1;
                 if job.pages_left == 0 {
                     self.finished.push_back(slot);
-                    self.pump(context)?;
+                    self.serve_channel(context)?;
                 }
                 self.activate(element as usize, context)
             }

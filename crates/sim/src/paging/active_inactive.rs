@@ -19,13 +19,13 @@ struct Node {
     older: u32,
     newer: u32,
     list: u8,
-    used: bool,
+    referenced: bool,
     /// It has been found used once.
-    again: bool,
+    referenced_before: bool,
 }
 
 /// In no list.
-const OUT: u8 = 2;
+const UNLISTED: u8 = 2;
 
 #[derive(Debug, Clone, Copy)]
 struct Ends {
@@ -36,14 +36,14 @@ struct Ends {
 
 /// Frames in two lists. Frames are small numbers, in a list or out.
 #[derive(Debug, Clone)]
-pub struct TwoLists {
+pub struct ActiveInactiveLists {
     nodes: Vec<Node>,
     lists: [Ends; 2],
     /// The active list may be this many times as long as the inactive one.
     ratio: usize,
 }
 
-impl TwoLists {
+impl ActiveInactiveLists {
     /// Empty lists; the active one may be `ratio` times as long as the inactive one.
     #[must_use]
     pub fn new(ratio: usize) -> Self {
@@ -66,14 +66,15 @@ impl TwoLists {
 
     /// True if the frame is in a list.
     #[must_use]
-    pub fn holds(&self, frame: u32) -> bool {
-        self.nodes.get(frame as usize).is_some_and(|node| node.list != OUT)
+    pub fn contains(&self, frame: u32) -> bool {
+        self.nodes.get(frame as usize).is_some_and(|node| node.list != UNLISTED)
     }
 
     /// Enters a frame that is in no list: as the newest inactive one, or as the oldest, which is next to
     /// go. It counts as not used.
     pub fn insert(&mut self, frame: u32, newest: bool) {
-        let out = Node { older: NONE, newer: NONE, list: OUT, used: false, again: false };
+        let out =
+            Node { older: NONE, newer: NONE, list: UNLISTED, referenced: false, referenced_before: false };
         if self.nodes.len() <= frame as usize {
             self.nodes.resize(frame as usize + 1, out);
         }
@@ -95,14 +96,14 @@ impl TwoLists {
             NONE => ends.newest = older,
             newer => self.nodes[newer as usize].older = older,
         }
-        self.nodes[frame as usize].list = OUT;
+        self.nodes[frame as usize].list = UNLISTED;
     }
 
     /// The page in the frame is used.
     #[inline]
     pub fn touch(&mut self, frame: u32) {
         if let Some(node) = self.nodes.get_mut(frame as usize) {
-            node.used = true;
+            node.referenced = true;
         }
     }
 
@@ -113,20 +114,20 @@ impl TwoLists {
                 let frame = self.lists[ACTIVE].oldest;
                 self.remove(frame);
                 let node = &mut self.nodes[frame as usize];
-                node.used = false;
-                node.again = false;
+                node.referenced = false;
+                node.referenced_before = false;
                 self.link(frame, INACTIVE, true);
             }
             let frame = self.lists[INACTIVE].oldest;
             let node = self.nodes.get_mut(frame as usize)?;
-            if !node.used {
+            if !node.referenced {
                 return Some(frame);
             }
-            node.used = false;
-            let active = std::mem::replace(&mut node.again, true);
+            node.referenced = false;
+            let active = std::mem::replace(&mut node.referenced_before, true);
             self.remove(frame);
             if active {
-                self.nodes[frame as usize].again = false;
+                self.nodes[frame as usize].referenced_before = false;
             }
             self.link(frame, if active { ACTIVE } else { INACTIVE }, true);
         }
@@ -164,8 +165,8 @@ mod tests {
     struct Model {
         inactive: VecDeque<u32>,
         active: VecDeque<u32>,
-        used: BTreeSet<u32>,
-        again: BTreeSet<u32>,
+        referenced: BTreeSet<u32>,
+        referenced_before: BTreeSet<u32>,
     }
 
     impl Model {
@@ -178,19 +179,19 @@ mod tests {
             loop {
                 while self.active.len() > ratio * self.inactive.len() {
                     let frame = self.active.pop_front()?;
-                    self.used.remove(&frame);
-                    self.again.remove(&frame);
+                    self.referenced.remove(&frame);
+                    self.referenced_before.remove(&frame);
                     self.inactive.push_back(frame);
                 }
                 let frame = *self.inactive.front()?;
-                if !self.used.remove(&frame) {
+                if !self.referenced.remove(&frame) {
                     return Some(frame);
                 }
                 self.inactive.pop_front();
-                if self.again.insert(frame) {
+                if self.referenced_before.insert(frame) {
                     self.inactive.push_back(frame);
                 } else {
-                    self.again.remove(&frame);
+                    self.referenced_before.remove(&frame);
                     self.active.push_back(frame);
                 }
             }
@@ -203,15 +204,15 @@ mod tests {
             ratio in 1usize..4,
             steps in prop::collection::vec((0u8..6, 0u32..24), 1..400),
         ) {
-            let mut lists = TwoLists::new(ratio);
+            let mut lists = ActiveInactiveLists::new(ratio);
             let mut model = Model::default();
             for (what, frame) in steps {
                 match what {
                     0 | 1 => {
                         lists.insert(frame, what == 0);
                         model.remove(frame);
-                        model.used.remove(&frame);
-                        model.again.remove(&frame);
+                        model.referenced.remove(&frame);
+                        model.referenced_before.remove(&frame);
                         if what == 0 { model.inactive.push_back(frame) } else { model.inactive.push_front(frame) }
                     }
                     2 => {
@@ -219,9 +220,9 @@ mod tests {
                         model.remove(frame);
                     }
                     3 | 4 => {
-                        if lists.holds(frame) {
+                        if lists.contains(frame) {
                             lists.touch(frame);
-                            model.used.insert(frame);
+                            model.referenced.insert(frame);
                         }
                     }
                     _ => {
@@ -234,7 +235,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(lists.lens(), (model.inactive.len(), model.active.len()));
-                prop_assert_eq!(lists.holds(frame), model.inactive.contains(&frame) || model.active.contains(&frame));
+                prop_assert_eq!(lists.contains(frame), model.inactive.contains(&frame) || model.active.contains(&frame));
             }
         }
     }
@@ -242,6 +243,6 @@ mod tests {
     #[test]
     fn the_ratio_is_1_at_half_a_gibibyte_3_at_one_and_17_at_32() {
         let gib = 1 << 30;
-        assert_eq!([gib / 2, gib, 32 * gib].map(TwoLists::ratio_of), [1, 3, 17]);
+        assert_eq!([gib / 2, gib, 32 * gib].map(ActiveInactiveLists::ratio_of), [1, 3, 17]);
     }
 }

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 use deepram_media::{Nand, NandOp};
 
-use super::operation::{Operation, Source};
+use super::operation::{Operation, OperationSource};
 use super::parallel::{ParallelEvent, ParallelSsd};
 use super::planes::NONE;
 use crate::engine::Time;
@@ -31,7 +31,7 @@ const MOVE_WRITE: usize = 5;
 const ERASE: usize = 6;
 
 #[derive(Debug, Clone, Copy)]
-struct Group {
+struct OperationGroup {
     /// The first of its operations; the others follow by `next`.
     head: u32,
     /// Operations that are not over.
@@ -58,7 +58,7 @@ struct Die {
 
 /// An operation that waits, with what the choice of a die looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Waiting {
+struct QueuedOperation {
     number: u32,
     die: u32,
     /// The page in its block, and whether it is a copy-back: what a group has in common.
@@ -69,18 +69,18 @@ struct Waiting {
 /// First come, first served, but for what is taken from the middle: a slice to look through.
 #[derive(Debug, Clone, Default)]
 struct Queue {
-    items: Vec<Waiting>,
+    items: Vec<QueuedOperation>,
     first: usize,
 }
 
 impl Queue {
     #[inline]
-    fn waiting(&self) -> &[Waiting] {
+    fn waiting(&self) -> &[QueuedOperation] {
         &self.items[self.first..]
     }
 
     #[inline]
-    fn push(&mut self, waiting: Waiting) {
+    fn push(&mut self, waiting: QueuedOperation) {
         if self.first == self.items.len() {
             self.items.clear();
             self.first = 0;
@@ -123,16 +123,16 @@ struct Bus {
 
 /// All buses and what hangs on them.
 #[derive(Debug, Clone)]
-pub(super) struct Buses {
+pub(super) struct BusScheduler {
     buses: Vec<Bus>,
     targets: Vec<Target>,
     /// Which queues of a target have something, one bit each; kept together for the scan.
     waiting: Vec<u8>,
     dies: Vec<Die>,
-    groups: Vec<Group>,
+    groups: Vec<OperationGroup>,
     spare_groups: Vec<u32>,
     nand: Nand,
-    held: VecDeque<u32>,
+    held_back: VecDeque<u32>,
     /// Targets of a bus, dies of a target, dies of a target that work at once, registers of a plane.
     per_bus: u32,
     dies_per_target: u32,
@@ -160,7 +160,7 @@ pub(super) struct BusShape {
     pub(super) planes_per_die: u32,
 }
 
-impl Buses {
+impl BusScheduler {
     pub(super) fn new(nand: &Nand, shape: BusShape) -> Self {
         let target = Target { queues: Default::default(), groups: 0, suspended: false };
         let bus = Bus { until: 0, awaited: false, turn: 0, out: Default::default(), out_count: 0 };
@@ -174,7 +174,7 @@ impl Buses {
             groups: Vec::new(),
             spare_groups: Vec::new(),
             nand: nand.clone(),
-            held: VecDeque::new(),
+            held_back: VecDeque::new(),
             per_bus: shape.targets_per_bus,
             dies_per_target: shape.dies_per_target,
             units: shape.units,
@@ -211,11 +211,11 @@ impl Buses {
         target * self.dies_per_target..(target + 1) * self.dies_per_target
     }
 
-    fn new_group(&mut self, group: Group) -> u32 {
+    fn new_group(&mut self, group: OperationGroup) -> u32 {
         match self.spare_groups.pop() {
             Some(number) => {
                 let work = self.groups[number as usize].work + 1;
-                self.groups[number as usize] = Group { work, ..group };
+                self.groups[number as usize] = OperationGroup { work, ..group };
                 number
             }
             None => {
@@ -243,11 +243,11 @@ impl Buses {
 
 fn queue_of(operation: &Operation) -> usize {
     match (operation.op, operation.source) {
-        (NandOp::Read, Source::Mapping) => MAP_READ,
-        (NandOp::Read, Source::Host | Source::Buffer | Source::Merge) => HOST_READ,
-        (NandOp::Read, Source::Move) => MOVE_READ,
-        (NandOp::Program, Source::Mapping) => MAP_WRITE,
-        (NandOp::Program, Source::Move) => MOVE_WRITE,
+        (NandOp::Read, OperationSource::Mapping) => MAP_READ,
+        (NandOp::Read, OperationSource::Host | OperationSource::Buffer | OperationSource::Merge) => HOST_READ,
+        (NandOp::Read, OperationSource::Move) => MOVE_READ,
+        (NandOp::Program, OperationSource::Mapping) => MAP_WRITE,
+        (NandOp::Program, OperationSource::Move) => MOVE_WRITE,
         (NandOp::Program, _) => HOST_WRITE,
         (NandOp::Erase, _) => ERASE,
     }
@@ -262,34 +262,34 @@ impl ParallelSsd {
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
         if self.options.die_queue > 0
-            && matches!(self.operations.get(number).source, Source::Host | Source::Buffer)
+            && matches!(self.operations.get(number).source, OperationSource::Host | OperationSource::Buffer)
         {
-            self.bus.held.push_back(number);
-            return self.let_through(context);
+            self.bus.held_back.push_back(number);
+            return self.dispatch_held(context);
         }
-        self.hand_over(number, context)
+        self.queue_operation(number, context)
     }
 
-    fn let_through(&mut self, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
+    fn dispatch_held(&mut self, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
         let limit = self.options.die_queue as usize * self.bus.dies_per_target as usize;
-        while let Some(number) = self.bus.held.front().copied() {
+        while let Some(number) = self.bus.held_back.front().copied() {
             let target = &self.bus.targets[self.operations.get(number).target as usize];
             let waiting = |queue: usize| target.queues[queue].waiting().len();
             if waiting(HOST_READ) + waiting(HOST_WRITE) >= limit {
                 break;
             }
-            self.bus.held.pop_front();
-            self.hand_over(number, context)?;
+            self.bus.held_back.pop_front();
+            self.queue_operation(number, context)?;
         }
         Ok(())
     }
 
     #[inline]
-    fn hand_over(&mut self, number: u32, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
+    fn queue_operation(&mut self, number: u32, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
         let operation = self.operations.get(number);
         let (target, queue) = (operation.target, queue_of(operation));
         let Operation { page, die, plane_bit, copy_back, .. } = *operation;
-        let waiting = Waiting { number, die, page: (page, copy_back), plane_bit };
+        let waiting = QueuedOperation { number, die, page: (page, copy_back), plane_bit };
         self.bus.targets[target as usize].queues[queue].push(waiting);
         self.bus.waiting[target as usize] |= 1 << queue;
         let may_start = self.bus.targets[target as usize].groups == 0
@@ -297,19 +297,19 @@ impl ParallelSsd {
             || self.options.suspend_programs
             || self.options.suspend_erases;
         if may_start {
-            self.ask_bus(self.bus.bus_of(target), context);
+            self.request_bus(self.bus.bus_of(target), context);
         }
         Ok(())
     }
 
     /// An operation may start now.
     pub(super) fn wake(&mut self, number: u32, context: &mut Context<ParallelEvent>) {
-        self.ask_bus(self.bus.bus_of(self.operations.get(number).target), context);
+        self.request_bus(self.bus.bus_of(self.operations.get(number).target), context);
     }
 
     /// Somebody may want the bus: now if it is free, else at its end.
     #[inline]
-    fn ask_bus(&mut self, bus: u32, context: &mut Context<ParallelEvent>) {
+    fn request_bus(&mut self, bus: u32, context: &mut Context<ParallelEvent>) {
         let state = &mut self.bus.buses[bus as usize];
         if state.awaited {
             return;
@@ -330,7 +330,7 @@ impl ParallelSsd {
     ) -> Result<(), SimError> {
         self.bus.buses[bus as usize].awaited = false;
         self.serve_bus(bus, context);
-        self.let_through(context)
+        self.dispatch_held(context)
     }
 
     /// Gives a free bus to data that wait, or to commands.
@@ -376,7 +376,7 @@ impl ParallelSsd {
         state.until = now + time;
         // The end of the transfer is an event in any case.
         state.awaited = true;
-        context.schedule(state.until, ParallelEvent::Moved(number));
+        context.schedule(state.until, ParallelEvent::TransferDone(number));
     }
 
     fn serve_commands(&mut self, bus: u32, context: &mut Context<ParallelEvent>) {
@@ -514,7 +514,7 @@ impl ParallelSsd {
                 break;
             }
             let busy = self.bus.registers == 1 && self.bus.dies[die as usize].active != NONE;
-            if !busy && let Some((head, count)) = self.choose(target, die, first, second) {
+            if !busy && let Some((head, count)) = self.choose_group(target, die, first, second) {
                 started += 1;
                 self.command(target, die, head, count, context);
             }
@@ -525,7 +525,7 @@ impl ParallelSsd {
 
     /// Takes from two queues what a die can do with one command: the first operation that may start, and
     /// those on the page of the same number in other planes.
-    fn choose(&mut self, target: u32, die: u32, first: usize, second: usize) -> Option<(u32, u32)> {
+    fn choose_group(&mut self, target: u32, die: u32, first: usize, second: usize) -> Option<(u32, u32)> {
         let mut chosen: Option<(u32, u32)> = None;
         let (mut planes, mut count, mut page) = (0u64, 0, (0, false));
         for queue in [first, second] {
@@ -535,7 +535,7 @@ impl ParallelSsd {
             let mut index = 0;
             while count < self.bus.planes_per_die {
                 let waiting = self.bus.targets[target as usize].queues[queue].waiting();
-                let fits = |waiting: &Waiting| {
+                let fits = |waiting: &QueuedOperation| {
                     waiting.die == die
                         && planes >> waiting.plane_bit & 1 == 0
                         && (count == 0 || waiting.page == page)
@@ -543,7 +543,7 @@ impl ParallelSsd {
                 };
                 let Some(found) = waiting[index..].iter().position(fits) else { break };
                 index += found;
-                let Waiting { number, page: its_page, plane_bit, .. } = waiting[index];
+                let QueuedOperation { number, page: its_page, plane_bit, .. } = waiting[index];
                 planes |= 1 << plane_bit;
                 page = its_page;
                 count += 1;
@@ -608,7 +608,7 @@ impl ParallelSsd {
         }
         let end = begin + work;
         let (op, copy_back) = (first.op, first.copy_back);
-        let group = Group { head, left: count, die, op, copy_back, begin, end, work: 0 };
+        let group = OperationGroup { head, left: count, die, op, copy_back, begin, end, work: 0 };
         let group = self.bus.new_group(group);
         let state = &mut self.bus.dies[die as usize];
         if state.active == NONE {
@@ -617,11 +617,11 @@ impl ParallelSsd {
             state.loaded = group;
         }
         self.bus.targets[target as usize].groups += 1;
-        context.schedule(end, ParallelEvent::Worked(group, self.bus.groups[group as usize].work));
+        context.schedule(end, ParallelEvent::ArrayDone(group, self.bus.groups[group as usize].work));
     }
 
     /// The array work of a group is over.
-    pub(super) fn worked(
+    pub(super) fn array_done(
         &mut self,
         number: u32,
         work: u32,
@@ -641,9 +641,9 @@ impl ParallelSsd {
             while next != NONE {
                 let operation = self.operations.get_mut(next);
                 let class = match operation.source {
-                    Source::Mapping => 0,
-                    Source::Host | Source::Buffer | Source::Merge => 1,
-                    Source::Move => 2,
+                    OperationSource::Mapping => 0,
+                    OperationSource::Host | OperationSource::Buffer | OperationSource::Merge => 1,
+                    OperationSource::Move => 2,
                 };
                 state.out[class].push_back(next);
                 state.out_count += 1;
@@ -654,15 +654,15 @@ impl ParallelSsd {
             self.bus.end_group(number, target);
             while next != NONE {
                 let operation = *self.operations.get(next);
-                if operation.source == Source::Buffer {
+                if operation.source == OperationSource::Buffer {
                     self.release_buffer(operation.owner);
                 }
                 self.finish(next, context)?;
                 next = operation.next;
             }
         }
-        self.ask_bus(bus, context);
-        self.let_through(context)
+        self.request_bus(bus, context);
+        self.dispatch_held(context)
     }
 
     /// The data of a read are out.
@@ -682,7 +682,7 @@ impl ParallelSsd {
         let bus = self.bus.bus_of(target);
         self.bus.buses[bus as usize].awaited = false;
         self.serve_bus(bus, context);
-        self.let_through(context)
+        self.dispatch_held(context)
     }
 
     /// Suspends programs and erases for reads, where the part and the options allow it.
@@ -752,7 +752,7 @@ impl ParallelSsd {
                 group.end += now;
                 group.work += 1;
                 self.bus.targets[target as usize].groups += 1;
-                context.schedule(group.end, ParallelEvent::Worked(number, group.work));
+                context.schedule(group.end, ParallelEvent::ArrayDone(number, group.work));
             }
         }
     }

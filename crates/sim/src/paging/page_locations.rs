@@ -23,28 +23,28 @@ struct Entry {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Held {
+struct DriveCopy {
     page: u32,
     version: u32,
 }
 
-pub(super) struct Store {
+pub(super) struct PageLocations {
     swap: bool,
     pages: u32,
     table: PageMap<Entry>,
-    places: PageMap<Held>,
+    drive_pages: PageMap<DriveCopy>,
     next: u32,
     in_use: u64,
 }
 
-impl Store {
+impl PageLocations {
     /// `pages` pages, all of them on the drive or, for swap, untouched.
     pub(super) fn new(swap: bool, pages: u32) -> Self {
         Self {
             swap,
             pages,
             table: PageMap::sparse(pages, Entry { frame: NONE, slot: NONE, version: 0 }),
-            places: PageMap::sparse(pages, Held { page: NONE, version: 0 }),
+            drive_pages: PageMap::sparse(pages, DriveCopy { page: NONE, version: 0 }),
             next: 0,
             in_use: 0,
         }
@@ -85,31 +85,31 @@ impl Store {
     }
 
     /// Where the drive has the page, if it does.
-    pub(super) fn place(&self, page: u32) -> Option<u32> {
+    pub(super) fn drive_page_of(&self, page: u32) -> Option<u32> {
         if self.swap { Some(self.table.get(page).slot).filter(|slot| *slot != NONE) } else { Some(page) }
     }
 
     /// The page that the place holds.
-    pub(super) fn page_at(&self, place: u32) -> Option<u32> {
+    pub(super) fn page_at(&self, drive_page: u32) -> Option<u32> {
         if self.swap {
-            Some(self.places.get(place).page).filter(|page| *page != NONE)
+            Some(self.drive_pages.get(drive_page).page).filter(|page| *page != NONE)
         } else {
-            Some(place).filter(|place| *place < self.pages)
+            Some(drive_page).filter(|drive_page| *drive_page < self.pages)
         }
     }
 
     /// The version that the place holds.
-    pub(super) fn held(&self, place: u32) -> u32 {
-        self.places.get(place).version
+    pub(super) fn version_at(&self, drive_page: u32) -> u32 {
+        self.drive_pages.get(drive_page).version
     }
 
     /// A place to write the page to: the one it has, or the next free slot.
     ///
     /// # Errors
     /// There is no free slot. A page that needs one has none, so there is always one.
-    pub(super) fn place_for(&mut self, page: u32) -> Result<u32, SimError> {
-        if let Some(place) = self.place(page) {
-            return Ok(place);
+    pub(super) fn allocate_drive_page(&mut self, page: u32) -> Result<u32, SimError> {
+        if let Some(drive_page) = self.drive_page_of(page) {
+            return Ok(drive_page);
         }
         if self.in_use >= u64::from(self.pages) {
             return Err(SimError::Conservation {
@@ -117,28 +117,28 @@ impl Store {
                 found: format!("{} slots of {} in use", self.in_use, self.pages),
             });
         }
-        while self.places.get(self.next).page != NONE {
+        while self.drive_pages.get(self.next).page != NONE {
             self.next = (self.next + 1) % self.pages;
         }
         let slot = self.next;
         self.next = (self.next + 1) % self.pages;
         self.in_use += 1;
-        self.places.set(slot, Held { page, version: 0 });
+        self.drive_pages.set(slot, DriveCopy { page, version: 0 });
         let entry = self.table.get(page);
         self.table.set(page, Entry { slot, ..entry });
         Ok(slot)
     }
 
     /// The place has been written with that version of the page.
-    pub(super) fn written(&mut self, place: u32, page: u32, version: u32) {
-        self.places.set(place, Held { page, version });
+    pub(super) fn written(&mut self, drive_page: u32, page: u32, version: u32) {
+        self.drive_pages.set(drive_page, DriveCopy { page, version });
     }
 
     /// The page differs from its slot now, which is free.
     pub(super) fn release(&mut self, page: u32) {
         let entry = self.table.get(page);
         if self.swap && entry.slot != NONE {
-            self.places.set(entry.slot, Held { page: NONE, version: 0 });
+            self.drive_pages.set(entry.slot, DriveCopy { page: NONE, version: 0 });
             self.table.set(page, Entry { slot: NONE, ..entry });
             self.in_use -= 1;
         }
@@ -158,20 +158,23 @@ impl Store {
         let mut slots = 0;
         for (page, entry) in self.table.iter() {
             slots += u64::from(entry.slot != NONE);
-            let place = self.place(page);
-            if let Some(place) = place
-                && self.page_at(place) != Some(page)
+            let drive_page = self.drive_page_of(page);
+            if let Some(drive_page) = drive_page
+                && self.page_at(drive_page) != Some(page)
             {
                 return Err(SimError::Conservation {
                     law: "a page's slot holds the page",
-                    found: format!("page {page} has slot {place}, which holds {:?}", self.page_at(place)),
+                    found: format!(
+                        "page {page} has slot {drive_page}, which holds {:?}",
+                        self.page_at(drive_page)
+                    ),
                 });
             }
-            let held = place.map_or(0, |place| self.held(place));
-            if entry.frame == NONE && held != entry.version {
+            let drive_version = drive_page.map_or(0, |drive_page| self.version_at(drive_page));
+            if entry.frame == NONE && drive_version != entry.version {
                 return Err(SimError::Conservation {
                     law: "the drive has the last data of each page that is not in memory",
-                    found: format!("page {page} at version {held}, not {}", entry.version),
+                    found: format!("page {page} at version {drive_version}, not {}", entry.version),
                 });
             }
         }
@@ -189,21 +192,21 @@ mod tests {
         fn no_slot_is_given_to_two_pages_however_often_the_area_is_gone_round(
             steps in prop::collection::vec((0u32..8, any::<bool>()), 1..200),
         ) {
-            let mut store = Store::new(true, 8);
+            let mut store = PageLocations::new(true, 8);
             let mut model: [Option<u32>; 8] = [None; 8];
             for (page, take) in steps {
                 if take {
-                    let place = store.place_for(page).unwrap();
-                    prop_assert!(model[page as usize].is_none_or(|had| had == place));
-                    model[page as usize] = Some(place);
-                    store.written(place, page, store.version(page));
+                    let drive_page = store.allocate_drive_page(page).unwrap();
+                    prop_assert!(model[page as usize].is_none_or(|had| had == drive_page));
+                    model[page as usize] = Some(drive_page);
+                    store.written(drive_page, page, store.version(page));
                 } else {
                     store.release(page);
                     model[page as usize] = None;
                 }
-                for (page, place) in (0..).zip(model) {
-                    prop_assert_eq!(store.place(page), place);
-                    prop_assert!(place.is_none_or(|place| store.page_at(place) == Some(page)));
+                for (page, drive_page) in (0..).zip(model) {
+                    prop_assert_eq!(store.drive_page_of(page), drive_page);
+                    prop_assert!(drive_page.is_none_or(|drive_page| store.page_at(drive_page) == Some(page)));
                 }
                 store.check().unwrap();
             }

@@ -34,7 +34,7 @@ use crate::host::{Command, Context, Device, Slot};
 
 /// What the machine and the pool bring to it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct PagerOptions {
+pub struct PoolModelOptions {
     /// Bytes of the data; 0 for as many as the preset was measured over.
     pub data: u64,
     /// Bytes of DRAM that hold segments; 0 for a quarter of the data.
@@ -51,7 +51,7 @@ pub struct PagerOptions {
     pub flush_ps: Time,
 }
 
-impl Default for PagerOptions {
+impl Default for PoolModelOptions {
     fn default() -> Self {
         Self {
             data: 0,
@@ -65,7 +65,7 @@ impl Default for PagerOptions {
     }
 }
 
-impl PagerOptions {
+impl PoolModelOptions {
     /// Sets the option of that name, as users write it: `fault`, `33us`.
     ///
     /// # Errors
@@ -95,9 +95,9 @@ impl PagerOptions {
 }
 
 /// Segments of one write-back, as in the pool.
-const WRITE_BACK: usize = 2048;
+const WRITEBACK_BATCH: usize = 2048;
 /// Bytes of one write of it.
-const WRITE: u64 = 1 << 20;
+const WRITE_BYTES: u64 = 1 << 20;
 
 const RESIDENT: u8 = 1;
 const DIRTY: u8 = 2;
@@ -106,24 +106,24 @@ const LOADING: u8 = 8;
 
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct PagerCounts {
+pub struct PoolModelCounts {
     /// Accesses, each of one segment.
     pub accesses: u64,
     /// Of these, to segments that were missing.
     pub missing: u64,
     /// First stores into clean segments.
-    pub protected: u64,
+    pub first_stores: u64,
     /// Segments dropped.
     pub evictions: u64,
     /// Segments written back.
     pub written: u64,
     /// Faults that waited for a frame.
-    pub waited: u64,
+    pub frame_waits: u64,
 }
 
 /// What happens inside.
 #[derive(Debug, Clone, Copy)]
-pub enum PagerEvent {
+pub enum PoolModelEvent {
     /// An access is over.
     Done(Slot),
     /// The device has read the segment of a fault.
@@ -134,7 +134,7 @@ pub enum PagerEvent {
 
 /// An access under way.
 #[derive(Debug, Clone, Copy)]
-struct Access {
+struct SegmentAccess {
     write: bool,
     /// Next byte.
     at: u64,
@@ -142,8 +142,8 @@ struct Access {
 }
 
 /// The machine.
-pub struct Pager {
-    options: PagerOptions,
+pub struct PoolModel {
+    options: PoolModelOptions,
     frames: u32,
     file: File,
     clock: Clock,
@@ -153,23 +153,23 @@ pub struct Pager {
     dirty_count: u32,
     writing: Vec<u32>,
     /// When each of the device's places is free.
-    places: BinaryHeap<Reverse<Time>>,
+    device_free: BinaryHeap<Reverse<Time>>,
     /// Accesses of each segment that is being loaded.
     loading: Vec<(u32, Slot, bool)>,
     /// Accesses that wait for a frame.
     waiting: VecDeque<Slot>,
-    accesses: Vec<Access>,
-    counts: PagerCounts,
+    accesses: Vec<SegmentAccess>,
+    counts: PoolModelCounts,
     /// What had been counted when measuring began.
-    base: PagerCounts,
+    base: PoolModelCounts,
 }
 
-impl Pager {
+impl PoolModel {
     /// A pool with nothing in its DRAM cache.
     ///
     /// # Errors
     /// Too few frames, or segments that are no power of two.
-    pub fn new(file: &File, options: &PagerOptions) -> Result<Self, SimError> {
+    pub fn new(file: &File, options: &PoolModelOptions) -> Result<Self, SimError> {
         let mut options = options.clone();
         if !options.segment.is_power_of_two() || options.segment > 1 << 20 {
             return Err(SimError::config("pool.segment", "must be a power of two of at most 1 MiB"));
@@ -197,12 +197,12 @@ impl Pager {
             dirty: VecDeque::new(),
             dirty_count: 0,
             writing: Vec::new(),
-            places: (0..width).map(|_| Reverse(0)).collect(),
+            device_free: (0..width).map(|_| Reverse(0)).collect(),
             loading: Vec::new(),
             waiting: VecDeque::new(),
             accesses: Vec::new(),
-            counts: PagerCounts::default(),
-            base: PagerCounts::default(),
+            counts: PoolModelCounts::default(),
+            base: PoolModelCounts::default(),
             file: file.clone(),
             frames,
             options,
@@ -211,15 +211,15 @@ impl Pager {
 
     /// What happened since measuring began.
     #[must_use]
-    pub fn pager_counts(&self) -> PagerCounts {
+    pub fn pool_counts(&self) -> PoolModelCounts {
         let (all, base) = (self.counts, self.base);
-        PagerCounts {
+        PoolModelCounts {
             accesses: all.accesses - base.accesses,
             missing: all.missing - base.missing,
-            protected: all.protected - base.protected,
+            first_stores: all.first_stores - base.first_stores,
             evictions: all.evictions - base.evictions,
             written: all.written - base.written,
-            waited: all.waited - base.waited,
+            frame_waits: all.frame_waits - base.frame_waits,
         }
     }
 
@@ -228,15 +228,15 @@ impl Pager {
     }
 
     /// A request of the device: when it is over.
-    fn request(&mut self, from: Time, time: Time) -> Time {
-        let free = self.places.pop().map_or(0, |Reverse(free)| free);
+    fn device_request(&mut self, from: Time, time: Time) -> Time {
+        let free = self.device_free.pop().map_or(0, |Reverse(free)| free);
         let end = from.max(free) + time;
-        self.places.push(Reverse(end));
+        self.device_free.push(Reverse(end));
         end
     }
 
-    fn access(&mut self, slot: Slot, context: &mut Context<PagerEvent>) {
-        let Access { write, at, .. } = self.accesses[slot as usize];
+    fn access(&mut self, slot: Slot, context: &mut Context<PoolModelEvent>) {
+        let SegmentAccess { write, at, .. } = self.accesses[slot as usize];
         let segment = (at / self.options.segment) as u32;
         let flags = self.flags[segment as usize];
         if flags & LOADING != 0 {
@@ -249,13 +249,13 @@ impl Pager {
         }
         let mut time = self.options.hit_ps;
         if write && flags & DIRTY == 0 {
-            self.counts.protected += 1;
+            self.counts.first_stores += 1;
             time += self.options.protect_ps;
             self.make_dirty(segment);
             self.clock.touch(segment);
-            self.keep_house(context);
+            self.run_writeback(context);
         }
-        context.schedule(context.now() + time, PagerEvent::Done(slot));
+        context.schedule(context.now() + time, PoolModelEvent::Done(slot));
     }
 
     fn make_dirty(&mut self, segment: u32) {
@@ -264,14 +264,14 @@ impl Pager {
         self.dirty_count += 1;
     }
 
-    fn load(&mut self, segment: u32, slot: Slot, write: bool, context: &mut Context<PagerEvent>) {
+    fn load(&mut self, segment: u32, slot: Slot, write: bool, context: &mut Context<PoolModelEvent>) {
         if self.resident >= self.frames {
             self.evict(1);
         }
         if self.resident >= self.frames {
-            self.counts.waited += 1;
+            self.counts.frame_waits += 1;
             self.waiting.push_back(slot);
-            self.keep_house(context);
+            self.run_writeback(context);
             return;
         }
         self.counts.missing += 1;
@@ -280,8 +280,8 @@ impl Pager {
         self.loading.push((segment, slot, write));
         // Half of the software comes before the device, half after it: only their sum is measured.
         let time = self.file.alone(false, Bytes(self.options.segment)).0;
-        let end = self.request(context.now() + self.options.fault_ps / 2, time);
-        context.schedule(end + self.options.fault_ps.div_ceil(2), PagerEvent::Read(segment));
+        let end = self.device_request(context.now() + self.options.fault_ps / 2, time);
+        context.schedule(end + self.options.fault_ps.div_ceil(2), PoolModelEvent::Read(segment));
     }
 
     /// Drops up to `n` clean segments; how many.
@@ -299,14 +299,14 @@ impl Pager {
     }
 
     /// The write-back thread: one batch at a time.
-    fn keep_house(&mut self, context: &mut Context<PagerEvent>) {
+    fn run_writeback(&mut self, context: &mut Context<PoolModelEvent>) {
         let wanted = (self.resident + self.headroom()).saturating_sub(self.frames);
         let evicted = self.evict(wanted);
         let short = evicted < wanted || self.dirty_count > self.frames / 2;
         if !short || !self.writing.is_empty() || self.dirty_count == 0 {
             return;
         }
-        while self.writing.len() < WRITE_BACK {
+        while self.writing.len() < WRITEBACK_BATCH {
             let Some(segment) = self.dirty.pop_front() else { break };
             let flags = &mut self.flags[segment as usize];
             if *flags & DIRTY != 0 {
@@ -316,18 +316,18 @@ impl Pager {
             }
         }
         let bytes = self.writing.len() as u64 * self.options.segment;
-        let interval = self.file.interval(true, Bytes(WRITE)).0;
-        let device = (u128::from(bytes) * u128::from(interval) / u128::from(WRITE)) as Time;
+        let interval = self.file.interval(true, Bytes(WRITE_BYTES)).0;
+        let device = (u128::from(bytes) * u128::from(interval) / u128::from(WRITE_BYTES)) as Time;
         let software = self.writing.len() as u64 * self.options.flush_ps;
         // The next write is prepared while the device takes the last: the slower of the two counts.
         let now = context.now();
-        let end = self.request(now, device.max(software));
-        context.schedule(end, PagerEvent::Written);
+        let end = self.device_request(now, device.max(software));
+        context.schedule(end, PoolModelEvent::Written);
     }
 }
 
-impl Device for Pager {
-    type Event = PagerEvent;
+impl Device for PoolModel {
+    type Event = PoolModelEvent;
 
     fn capacity(&self) -> u64 {
         self.options.data
@@ -341,25 +341,29 @@ impl Device for Pager {
         &mut self,
         slot: Slot,
         command: Command,
-        context: &mut Context<PagerEvent>,
+        context: &mut Context<PoolModelEvent>,
     ) -> Result<(), SimError> {
         if !matches!(command.op, Op::Read | Op::Write) || command.len == 0 {
             context.complete(slot);
             return Ok(());
         }
         if self.accesses.len() <= slot as usize {
-            self.accesses.resize(slot as usize + 1, Access { write: false, at: 0, end: 0 });
+            self.accesses.resize(slot as usize + 1, SegmentAccess { write: false, at: 0, end: 0 });
         }
         let (at, end) = (command.offset, command.offset + command.len);
-        self.accesses[slot as usize] = Access { write: command.op == Op::Write, at, end };
+        self.accesses[slot as usize] = SegmentAccess { write: command.op == Op::Write, at, end };
         self.counts.accesses += 1;
         self.access(slot, context);
         Ok(())
     }
 
-    fn handle(&mut self, event: PagerEvent, context: &mut Context<PagerEvent>) -> Result<(), SimError> {
+    fn handle(
+        &mut self,
+        event: PoolModelEvent,
+        context: &mut Context<PoolModelEvent>,
+    ) -> Result<(), SimError> {
         match event {
-            PagerEvent::Done(slot) => {
+            PoolModelEvent::Done(slot) => {
                 let access = &mut self.accesses[slot as usize];
                 access.at = (access.at / self.options.segment + 1) * self.options.segment;
                 if access.at < access.end {
@@ -369,7 +373,7 @@ impl Device for Pager {
                     context.complete(slot);
                 }
             }
-            PagerEvent::Read(segment) => {
+            PoolModelEvent::Read(segment) => {
                 self.flags[segment as usize] = RESIDENT;
                 self.clock.insert(segment);
                 let mut store = false;
@@ -379,7 +383,7 @@ impl Device for Pager {
                     if of == segment {
                         self.loading.swap_remove(index);
                         store |= write;
-                        context.schedule(context.now() + self.options.hit_ps, PagerEvent::Done(slot));
+                        context.schedule(context.now() + self.options.hit_ps, PoolModelEvent::Done(slot));
                     } else {
                         index += 1;
                     }
@@ -387,14 +391,14 @@ impl Device for Pager {
                 if store {
                     self.make_dirty(segment);
                 }
-                self.keep_house(context);
+                self.run_writeback(context);
             }
-            PagerEvent::Written => {
+            PoolModelEvent::Written => {
                 self.counts.written += self.writing.len() as u64;
                 for segment in std::mem::take(&mut self.writing) {
                     self.flags[segment as usize] &= !WRITING;
                 }
-                self.keep_house(context);
+                self.run_writeback(context);
                 while self.resident < self.frames {
                     let Some(slot) = self.waiting.pop_front() else { break };
                     self.access(slot, context);

@@ -13,29 +13,29 @@ use deepram_core::{
     VolumeSnapshot,
 };
 
-use super::layout::{Key, Layout, status};
+use super::layout::{Layout, SegmentKey, status};
 use super::options::NvmmOptions;
 use crate::engine::Time;
 use crate::error::SimError;
 
 /// A block being filled.
 #[derive(Debug, Clone, Copy)]
-struct Head {
+struct OpenBlock {
     block: BlockId,
     used: u16,
 }
 
 /// Segments of a page with the slots given to them.
-pub(super) type Placed = Vec<(u8, Slot)>;
+pub(super) type PlacedSegments = Vec<(u8, Slot)>;
 
-pub(super) struct Store {
+pub(super) struct FlashVolume {
     pub(super) layout: Layout,
     volume: Volume,
-    heads: Vec<Option<Head>>,
+    open_blocks: Vec<Option<OpenBlock>>,
     next: usize,
-    move_head: Option<Head>,
+    open_block_for_moves: Option<OpenBlock>,
     /// Keys of the slots of blocks opened in the run.
-    owners: Vec<Option<Box<[Key]>>>,
+    owners: Vec<Option<Box<[SegmentKey]>>>,
     sequence: u64,
     seed: u64,
     bad_share: f64,
@@ -47,11 +47,11 @@ pub(super) struct Store {
     /// The present, for errors.
     pub(super) now: Time,
     /// Blocks being emptied.
-    held: Vec<BlockId>,
+    emptying: Vec<BlockId>,
     written: bool,
 }
 
-const NOBODY: Key = Key::MAX;
+const NOBODY: SegmentKey = SegmentKey::MAX;
 /// Entries for older versions that must be free before anything is written.
 const ENTRIES: u32 = 64;
 
@@ -59,7 +59,7 @@ fn broken(error: VolumeError) -> SimError {
     SimError::Conservation { law: "the volume takes what the controller does", found: error.to_string() }
 }
 
-impl Store {
+impl FlashVolume {
     pub(super) fn new(
         layout: Layout,
         options: &NvmmOptions,
@@ -67,7 +67,7 @@ impl Store {
         seed: u64,
     ) -> Result<Self, SimError> {
         let wrong = |key, why: String| Err(SimError::config(key, why));
-        let spare = layout.blocks - layout.base_blocks;
+        let spare = layout.blocks - layout.prefilled_blocks;
         // What is being emptied may fill so many blocks, one of them in part.
         // Where segments are bad, twice as many.
         let bad = options.bad_share > 0.0 || options.wear_deviation > 0.0;
@@ -95,27 +95,27 @@ impl Store {
         };
         let mut volume =
             Volume::new(config).map_err(|error| SimError::config(error.field, error.to_string()))?;
-        if layout.base_blocks > 0 {
+        if layout.prefilled_blocks > 0 {
             volume = populated(&layout, config, &volume)?;
         }
         let blocks = volume.blocks_mut();
         *blocks = blocks.clone().without_quarantine();
-        let heads = layout.groups.min(spare / 4).clamp(1, 64);
+        let open_blocks = layout.groups.min(spare / 4).clamp(1, 64);
         Ok(Self {
             owners: (0..layout.blocks).map(|_| None).collect(),
             erases: vec![0; layout.blocks as usize],
             layout,
             volume,
-            heads: vec![None; heads as usize],
+            open_blocks: vec![None; open_blocks as usize],
             next: 0,
-            move_head: None,
+            open_block_for_moves: None,
             sequence: 0,
             seed,
             bad_share: options.bad_share,
             endurance: (endurance as f64, options.wear_deviation),
             kept_back,
             now: 0,
-            held: Vec::new(),
+            emptying: Vec::new(),
             written: false,
         })
     }
@@ -132,7 +132,7 @@ impl Store {
         loop {
             match operation(&mut self.volume) {
                 Err(VolumeError::NotLoaded(chunk)) => {
-                    let bytes = self.layout.base_chunk(chunk);
+                    let bytes = self.layout.prefilled_chunk(chunk);
                     if self.volume.load_chunk(chunk, &bytes).is_err() {
                         return Err(VolumeError::NotLoaded(chunk));
                     }
@@ -143,7 +143,7 @@ impl Store {
     }
 
     /// The slot of a segment's newest version; `None` if it was never written.
-    pub(super) fn find(&mut self, key: Key) -> Result<Option<Slot>, SimError> {
+    pub(super) fn find(&mut self, key: SegmentKey) -> Result<Option<Slot>, SimError> {
         let (page, segment) = self.layout.split(key);
         Ok(self.with(|v| v.lookup(page, segment)).map_err(broken)?.map(|version| version.slot))
     }
@@ -151,19 +151,19 @@ impl Store {
     /// The planes of the next so many slots of the block that the host fills now; nothing if it has not so
     /// many left.
     pub(super) fn next_planes(&self, slots: u32) -> Option<impl Iterator<Item = u32> + use<'_>> {
-        let head = self.heads[self.next]?;
+        let head = self.open_blocks[self.next]?;
         let used = u32::from(head.used);
         let slot = move |index| self.layout.plane(self.layout.slot(head.block, index));
         (used + slots <= self.layout.slots_per_block).then(|| (used..used + slots).map(slot))
     }
 
     /// Goes on to the next of the blocks that the host fills.
-    pub(super) fn turn(&mut self) {
-        self.next = (self.next + 1) % self.heads.len();
+    pub(super) fn advance_open_block(&mut self) {
+        self.next = (self.next + 1) % self.open_blocks.len();
     }
 
-    pub(super) fn heads(&self) -> usize {
-        self.heads.len()
+    pub(super) fn open_block_count(&self) -> usize {
+        self.open_blocks.len()
     }
 
     /// Free blocks that the host may still open.
@@ -197,13 +197,13 @@ impl Store {
     }
 
     /// Whether a chain can be collapsed without what is kept back to empty blocks.
-    pub(super) fn free_to_move(&self) -> bool {
+    pub(super) fn can_collapse_chains(&self) -> bool {
         self.free_for_host() > 0
     }
 
     /// Whether blocks should be emptied.
-    pub(super) fn is_short(&self) -> bool {
-        self.free_for_host() < self.low()
+    pub(super) fn is_short_of_blocks(&self) -> bool {
+        self.free_for_host() < self.low_watermark()
     }
 
     /// Whether emptying a block costs more than it gains.
@@ -212,11 +212,11 @@ impl Store {
     }
 
     /// Whether emptying a block gains an eighth of it, at least.
-    pub(super) fn is_worth(&self, block: BlockId) -> bool {
-        self.volume.blocks().info(block).live <= self.worth()
+    pub(super) fn is_worth_reclaiming(&self, block: BlockId) -> bool {
+        self.volume.blocks().info(block).live <= self.max_live_of_victim()
     }
 
-    fn worth(&self) -> u16 {
+    fn max_live_of_victim(&self) -> u16 {
         (self.layout.slots_per_block / 8 * 7) as u16
     }
 
@@ -231,13 +231,13 @@ impl Store {
     }
 
     /// Free blocks below which reclamation runs.
-    pub(super) fn low(&self) -> u32 {
-        self.heads.len() as u32 / 2 + 2
+    pub(super) fn low_watermark(&self) -> u32 {
+        self.open_blocks.len() as u32 / 2 + 2
     }
 
     /// Writes segments of a page, in the open epoch. `None`: there is no room; nothing has changed.
-    pub(super) fn write(&mut self, page: PageId, segments: u16) -> Result<Option<Placed>, SimError> {
-        let room = self.heads[self.next].is_some_and(|head| {
+    pub(super) fn write(&mut self, page: PageId, segments: u16) -> Result<Option<PlacedSegments>, SimError> {
+        let room = self.open_blocks[self.next].is_some_and(|head| {
             u32::from(head.used) + 2 * self.layout.per_page <= self.layout.slots_per_block
         });
         // A block opened may be full of bad segments: two are asked for.
@@ -252,12 +252,17 @@ impl Store {
         for part in self.by_block(&placed) {
             self.with(|v| v.apply(page, &part)).map_err(broken)?;
         }
-        self.turn();
+        self.advance_open_block();
         Ok(Some(placed))
     }
 
     /// Moves segments of a page, which keep the stamp or get it.
-    pub(super) fn relocate(&mut self, page: PageId, stamp: Stamp, segments: u16) -> Result<Placed, SimError> {
+    pub(super) fn relocate(
+        &mut self,
+        page: PageId,
+        stamp: Stamp,
+        segments: u16,
+    ) -> Result<PlacedSegments, SimError> {
         let placed = self.place(page, segments, true)?;
         for part in self.by_block(&placed) {
             self.with(|v| v.relocate(page, stamp, &part)).map_err(broken)?;
@@ -265,8 +270,8 @@ impl Store {
         Ok(placed)
     }
 
-    fn by_block(&self, placed: &Placed) -> Vec<Placed> {
-        let mut parts: Vec<(BlockId, Placed)> = Vec::with_capacity(1);
+    fn by_block(&self, placed: &PlacedSegments) -> Vec<PlacedSegments> {
+        let mut parts: Vec<(BlockId, PlacedSegments)> = Vec::with_capacity(1);
         for &(segment, slot) in placed {
             let block = self.layout.block(slot);
             match parts.iter_mut().find(|(b, _)| *b == block) {
@@ -278,14 +283,15 @@ impl Store {
     }
 
     /// Gives slots to segments of a page, opening blocks as needed.
-    fn place(&mut self, page: PageId, segments: u16, moving: bool) -> Result<Placed, SimError> {
+    fn place(&mut self, page: PageId, segments: u16, moving: bool) -> Result<PlacedSegments, SimError> {
         let mut left: Vec<SegmentRef> = (0..self.layout.per_page as u8)
             .filter(|segment| segments >> segment & 1 != 0)
             .map(|segment| SegmentRef { page, segment })
             .collect();
-        let mut placed = Placed::with_capacity(left.len());
+        let mut placed = PlacedSegments::with_capacity(left.len());
         while !left.is_empty() {
-            let mut head = match if moving { self.move_head } else { self.heads[self.next] } {
+            let mut head = match if moving { self.open_block_for_moves } else { self.open_blocks[self.next] }
+            {
                 Some(head) => head,
                 None => self.open(moving)?,
             };
@@ -315,16 +321,16 @@ impl Store {
             }
             let kept = (!full).then_some(head);
             if moving {
-                self.move_head = kept;
+                self.open_block_for_moves = kept;
             } else {
-                self.heads[self.next] = kept;
+                self.open_blocks[self.next] = kept;
             }
             left = rest;
         }
         Ok(placed)
     }
 
-    fn open(&mut self, moving: bool) -> Result<Head, SimError> {
+    fn open(&mut self, moving: bool) -> Result<OpenBlock, SimError> {
         self.sequence += 1;
         let Some(block) = self.volume.blocks_mut().open(u8::from(moving), self.sequence) else {
             return Err(SimError::Full {
@@ -341,7 +347,7 @@ impl Store {
         }
         self.owners[block.0 as usize] =
             Some(vec![NOBODY; self.layout.slots_per_block as usize].into_boxed_slice());
-        Ok(Head { block, used: 0 })
+        Ok(OpenBlock { block, used: 0 })
     }
 
     /// A number in [0, 1) that belongs to a slot: the same whenever it is asked for.
@@ -355,15 +361,15 @@ impl Store {
     }
 
     /// The key that a slot was written for.
-    fn owner(&self, block: BlockId, index: u32) -> Option<Key> {
+    fn owner(&self, block: BlockId, index: u32) -> Option<SegmentKey> {
         match &self.owners[block.0 as usize] {
             Some(owners) => owners.get(index as usize).copied().filter(|key| *key != NOBODY),
-            None => self.layout.base_key(block, index),
+            None => self.layout.prefilled_key(block, index),
         }
     }
 
     /// The segments in a block that somebody needs, each with its stamp.
-    pub(super) fn live_in(&mut self, block: BlockId) -> Result<Vec<(Key, Slot, Stamp)>, SimError> {
+    pub(super) fn live_in(&mut self, block: BlockId) -> Result<Vec<(SegmentKey, Slot, Stamp)>, SimError> {
         let mut live = Vec::new();
         for index in 0..self.layout.slots_per_block {
             let Some(key) = self.owner(block, index) else { continue };
@@ -402,7 +408,7 @@ impl Store {
         let best = chain
             .iter()
             .copied()
-            .filter(|block| blocks.info(*block).state == State::Closed && !self.held.contains(block))
+            .filter(|block| blocks.info(*block).state == State::Closed && !self.emptying.contains(block))
             .max_by_key(|b| (net(*b), *b));
         Ok(Some(match best {
             Some(block) if net(block) > 0 && 2 * net(block) >= gain(fewest) => (block, Some(page)),
@@ -411,13 +417,13 @@ impl Store {
     }
 
     /// What to write together so that a page's chain becomes as short as its tokens allow.
-    pub(super) fn coalesce_plan(&mut self, page: PageId) -> Result<Vec<(Stamp, Placed)>, SimError> {
+    pub(super) fn coalesce_plan(&mut self, page: PageId) -> Result<Vec<(Stamp, PlacedSegments)>, SimError> {
         self.with(|v| v.coalesce_plan(page)).map_err(broken)
     }
 
     /// Keeps a block from being chosen again while it is emptied.
     pub(super) fn hold(&mut self, block: BlockId) {
-        self.held.push(block);
+        self.emptying.push(block);
         self.volume.blocks_mut().hold(block);
     }
 
@@ -428,7 +434,7 @@ impl Store {
 
     /// Makes an emptied block free, and marks what has worn out in it.
     pub(super) fn erased(&mut self, block: BlockId) -> Result<(), SimError> {
-        self.held.retain(|held| *held != block);
+        self.emptying.retain(|held| *held != block);
         self.owners[block.0 as usize] = None;
         self.erases[block.0 as usize] += 1;
         let (endurance, deviation) = self.endurance;
@@ -459,13 +465,13 @@ impl Store {
         let token = self.with(|v| v.close_epoch(time_ns)).map_err(broken)?;
         self.written = false;
         while let Some(oldest) = self.volume.expired() {
-            self.give_up(oldest)?;
+            self.drop_token(oldest)?;
         }
         Ok(token)
     }
 
     /// Gives up a token and what only it needs.
-    pub(super) fn give_up(&mut self, token: Epoch) -> Result<(), SimError> {
+    pub(super) fn drop_token(&mut self, token: Epoch) -> Result<(), SimError> {
         self.with(|v| v.drop_token(token)).map_err(broken)?;
         while self.with(|v| v.prune_step(1024)).map_err(broken)? > 0 {}
         Ok(())
@@ -505,7 +511,7 @@ impl Store {
     /// Bytes of memory that the tables take.
     pub(super) fn memory_bytes(&self) -> usize {
         let owners = self.owners.iter().flatten().map(|owners| owners.len() * 4).sum::<usize>();
-        self.volume.memory_bytes() + owners + self.owners.len() * size_of::<Option<Box<[Key]>>>()
+        self.volume.memory_bytes() + owners + self.owners.len() * size_of::<Option<Box<[SegmentKey]>>>()
     }
 }
 
@@ -514,7 +520,11 @@ fn populated(layout: &Layout, config: VolumeConfig, empty: &Volume) -> Result<Vo
     let chunks: Vec<_> = (0..layout.pages.div_ceil(256)).map(deepram_core::ChunkId).collect();
     let blocks = (0..layout.blocks)
         .map(|block| {
-            let live = if block < layout.base_blocks { layout.base_live(BlockId(block)) as u16 } else { 0 };
+            let live = if block < layout.prefilled_blocks {
+                layout.prefilled_live(BlockId(block)) as u16
+            } else {
+                0
+            };
             if live == 0 {
                 return BlockInfo::default();
             }

@@ -13,7 +13,7 @@ type Page = Box<[u64; LINES]>;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Contents {
+pub(super) struct Shadow {
     last: u64,
     truth: HashMap<u64, u64>,
     /// The version on its way: to be stored, or just loaded.
@@ -29,11 +29,11 @@ fn blank() -> Page {
 }
 
 /// A copy of what a place holds: nothing was stored to where nothing is known.
-fn contents_of<K: Eq + Hash>(pages: &HashMap<K, Page>, place: K) -> Page {
+fn page_of<K: Eq + Hash>(pages: &HashMap<K, Page>, place: K) -> Page {
     pages.get(&place).cloned().unwrap_or_else(blank)
 }
 
-impl Contents {
+impl Shadow {
     /// The line is stored: its new version is on its way.
     pub(super) fn new_version(&mut self, line: u64) {
         self.last += 1;
@@ -64,39 +64,39 @@ impl Contents {
         if store { *place = self.value } else { self.value = *place }
     }
 
-    pub(super) fn buffer(&mut self, held: usize, line: u8, store: bool) {
-        let place = &mut self.buffer.entry(held).or_insert_with(blank)[usize::from(line)];
+    pub(super) fn buffer(&mut self, buffer_frame: usize, line: u8, store: bool) {
+        let place = &mut self.buffer.entry(buffer_frame).or_insert_with(blank)[usize::from(line)];
         if store { *place = self.value } else { self.value = *place }
     }
 
     /// A line of a page in flight comes in.
-    pub(super) fn inbound(&mut self, held: usize, frame: u32, line: u8) {
-        let version = self.buffer.get(&held).map_or(0, |page| page[usize::from(line)]);
+    pub(super) fn inbound(&mut self, buffer_frame: usize, frame: u32, line: u8) {
+        let version = self.buffer.get(&buffer_frame).map_or(0, |page| page[usize::from(line)]);
         self.dram.entry(frame).or_insert_with(blank)[usize::from(line)] = version;
     }
 
-    pub(super) fn buffer_to_dram(&mut self, held: usize, frame: u32) {
-        let page = contents_of(&self.buffer, held);
+    pub(super) fn buffer_to_dram(&mut self, buffer_frame: usize, frame: u32) {
+        let page = page_of(&self.buffer, buffer_frame);
         self.dram.insert(frame, page);
     }
 
     pub(super) fn flash_to_dram(&mut self, place: u32, frame: u32) {
-        let page = contents_of(&self.flash, place);
+        let page = page_of(&self.flash, place);
         self.dram.insert(frame, page);
     }
 
-    pub(super) fn dram_to_buffer(&mut self, frame: u32, held: usize) {
-        let page = contents_of(&self.dram, frame);
-        self.buffer.insert(held, page);
+    pub(super) fn dram_to_buffer(&mut self, frame: u32, buffer_frame: usize) {
+        let page = page_of(&self.dram, frame);
+        self.buffer.insert(buffer_frame, page);
     }
 
-    pub(super) fn flash_to_buffer(&mut self, place: u32, held: usize) {
-        let page = contents_of(&self.flash, place);
-        self.buffer.insert(held, page);
+    pub(super) fn flash_to_buffer(&mut self, place: u32, buffer_frame: usize) {
+        let page = page_of(&self.flash, place);
+        self.buffer.insert(buffer_frame, page);
     }
 
-    pub(super) fn buffer_to_flash(&mut self, held: usize, place: u32) {
-        let page = contents_of(&self.buffer, held);
+    pub(super) fn buffer_to_flash(&mut self, buffer_frame: usize, place: u32) {
+        let page = page_of(&self.buffer, buffer_frame);
         self.flash.insert(place, page);
     }
 
@@ -113,9 +113,9 @@ impl Contents {
     }
 
     /// After a flush the line that the drive has, in its memory or on flash, must be the one stored last.
-    pub(super) fn durable(&self, line: u64, held: Option<usize>, place: u32) -> Result<(), SimError> {
-        let page = match held {
-            Some(held) => self.buffer.get(&held),
+    pub(super) fn durable(&self, line: u64, buffer_frame: Option<usize>, place: u32) -> Result<(), SimError> {
+        let page = match buffer_frame {
+            Some(buffer_frame) => self.buffer.get(&buffer_frame),
             None => self.flash.get(&place),
         };
         let found = page.map_or(0, |page| page[(line % LINES as u64) as usize]);

@@ -51,11 +51,11 @@ counts! {
         /// Blocks that would have been fetched ahead if there had been room.
         pub prefetches_dropped: u64,
         /// Clean blocks that became dirty.
-        pub soiled: u64,
+        pub dirtied: u64,
         /// Dirty blocks written back because they had to leave.
         pub written_evicted: u64,
         /// Dirty blocks written back with another of their page, which had to leave.
-        pub written_along: u64,
+        pub written_with_evicted: u64,
         /// Dirty blocks written back while flash was idle.
         pub written_idle: u64,
         /// Dirty blocks written back by a sync.
@@ -77,15 +77,15 @@ counts! {
         /// Of the blocks, those emptied because others had worn more.
         pub wear_moves: u64,
         /// States for rollback given up for want of space.
-        pub tokens_given_up: u64,
+        pub tokens_dropped: u64,
         /// States that the controller made by itself, as no sync did.
-        pub own_epochs: u64,
+        pub automatic_epochs: u64,
     }
 }
 
 /// What had been counted at a moment.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Base {
+pub(super) struct Baseline {
     counts: NvmmCounts,
     flash: FlashCounts,
     channel_bytes: u64,
@@ -100,8 +100,8 @@ impl NvmmMemory {
     }
 
     /// All that is counted, from the first.
-    pub(super) fn books(&self) -> Base {
-        Base {
+    pub(super) fn totals(&self) -> Baseline {
+        Baseline {
             counts: self.counts,
             flash: self.flash,
             channel_bytes: self.channels.bytes(),
@@ -143,26 +143,26 @@ impl NvmmMemory {
 
     /// Times that each block of each plane has been erased in the run, a stripe's planes together.
     pub fn erased(&self) -> impl Iterator<Item = u32> + '_ {
-        self.store.erases().iter().copied()
+        self.flash_volume.erases().iter().copied()
     }
 
     /// Blocks taken out of service.
     #[must_use]
     pub fn retired(&self) -> u64 {
-        let infos = self.store.volume().blocks().infos();
+        let infos = self.flash_volume.volume().blocks().infos();
         infos.iter().filter(|info| info.state == deepram_core::ftl::State::Retired).count() as u64
     }
 
     /// Segments marked bad.
     #[must_use]
     pub fn bad_segments(&self) -> u64 {
-        self.store.volume().blocks().bad_slots().count() as u64
+        self.flash_volume.volume().blocks().bad_slots().count() as u64
     }
 
     /// Memory that the simulation's tables take, in bytes, those of the cache's blocks never used counted.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.cache.memory_bytes() + self.flags.capacity() + self.store.memory_bytes()
+        self.cache.memory_bytes() + self.flags.capacity() + self.flash_volume.memory_bytes()
     }
 
     /// Energy since measuring began, over `time`, by component, in picojoules, dynamic and static. A memory in flash's place has
@@ -213,10 +213,10 @@ impl NvmmMemory {
     /// # Errors
     /// [`SimError::Conservation`].
     pub fn check_store(&mut self) -> Result<(), SimError> {
-        self.store.check()
+        self.flash_volume.check()
     }
 
-    pub(super) fn check_books(&self) -> Result<(), SimError> {
+    pub(super) fn check_accounting(&self) -> Result<(), SimError> {
         let (c, f) = (&self.counts, &self.flash);
         let waiting = self.parts_waiting();
         law("every access is a hit, merged, or a miss", c.hits + c.merged + c.misses + waiting, c.accesses)?;
@@ -245,11 +245,11 @@ impl NvmmMemory {
             c.prefetches,
         )?;
         law("dirty blocks are counted", count(flag::DIRTY), self.dirty)?;
-        let written = c.written_evicted + c.written_along + c.written_idle + c.written_sync;
+        let written = c.written_evicted + c.written_with_evicted + c.written_idle + c.written_sync;
         law(
             "every block that became dirty was written back, rolled back, or is dirty",
             written + c.rolled_back_dirty + self.dirty,
-            c.soiled,
+            c.dirtied,
         )?;
         law("every block written back is programmed once", f.host_programs, written)?;
         let bursts = self.dram.all_counts();
@@ -261,7 +261,7 @@ impl NvmmMemory {
         if self.commands == 0 && self.channels.is_quiet() {
             law(
                 "nothing is under way when all is quiet",
-                u64::from(self.works.is_empty() && self.fills.is_empty() && self.reclaims.is_empty()),
+                u64::from(self.operations.is_empty() && self.fills.is_empty() && self.reclaims.is_empty()),
                 1,
             )?;
             law(
@@ -279,11 +279,11 @@ impl NvmmMemory {
                 self.channels.bytes(),
                 (f.reads() + f.programs()) * self.nvmm.segment.0,
             )?;
-            let stripe = u64::from(self.store.layout.stripe);
+            let stripe = u64::from(self.flash_volume.layout.stripe);
             let erases = if self.nvmm.is_flash() { c.blocks_reclaimed * stripe } else { 0 };
             law("every block reclaimed is erased in each plane", f.erases, erases)?;
         }
-        self.store.check_counts()
+        self.flash_volume.check_counts()
     }
 
     /// Parts of commands whose tags have not been compared, or that are stalled.
