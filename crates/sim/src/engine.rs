@@ -1,25 +1,26 @@
-//! The event queue: what happens next in virtual time.
+//! The event queue of a simulation.
 //!
 //! 1. Time is whole picoseconds since the start of the run ([`Time`]).
-//! 2. Events leave in the order of (time, sequence): of two at the same time, the one that was
-//!    scheduled first. So a run is a function of its inputs alone.
-//! 3. The queue holds the future only: what is scheduled in the past is moved to the present, and
+//! 2. Events are taken out in the order of (time, sequence): of two events at the same time, the one
+//!    scheduled first. A run is therefore a function of its inputs alone.
+//! 3. The queue holds future events only. An event scheduled in the past is moved to the present and
 //!    counted ([`EventQueue::late`]); a correct model schedules none.
 
 use std::collections::VecDeque;
 
-/// A moment of virtual time, in picoseconds since the start of the run.
+/// A moment of virtual time, or a span of it, in picoseconds.
 pub type Time = u64;
 
 /// A priority queue of events of type `E`: a sorted ring.
 ///
-/// Simulated devices keep tens of events, and schedule most of them near the end: a binary search and a
-/// short move. On the DiskSim and MQSim cases that takes fewer instructions than a radix heap did, and a
-/// radix heap fewer than a heap with four children (callgrind). With n events a push moves n/2 entries at
-/// worst; with thousands under way it is still short as long as new events are late ones.
+/// Simulated devices keep tens of events and schedule most of them near the end, so a push is a binary
+/// search and a short move. On the DiskSim and MQSim cases the ring takes fewer instructions than a
+/// radix heap, and a radix heap fewer than a heap with four children (callgrind). With n pending events
+/// a push moves n/2 entries at worst; with thousands pending it stays short as long as new events are
+/// late ones.
 #[derive(Debug, Clone)]
 pub struct EventQueue<E> {
-    /// By time, and of one time in the order of scheduling.
+    /// Ordered by time; events of one time are in the order of scheduling.
     events: VecDeque<(Time, E)>,
     now: Time,
     late: u64,
@@ -38,32 +39,32 @@ impl<E: Copy> EventQueue<E> {
         Self { events: VecDeque::with_capacity(64), now: 0, late: 0 }
     }
 
-    /// The time of the event last taken out.
+    /// The present: the time of the event taken out last.
     #[must_use]
     #[inline]
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// Events waiting.
+    /// The number of pending events.
     #[must_use]
     pub fn len(&self) -> usize {
         self.events.len()
     }
 
-    /// True if nothing will happen any more.
+    /// True if no event is pending.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
 
-    /// How many events were scheduled into the past.
+    /// The number of events that were scheduled in the past.
     #[must_use]
     pub fn late(&self) -> u64 {
         self.late
     }
 
-    /// Schedules `event` at `time`.
+    /// Schedules `event` at `time`, or at the present if `time` is past.
     #[inline]
     pub fn push(&mut self, time: Time, event: E) {
         let time = if time < self.now {
@@ -80,14 +81,14 @@ impl<E: Copy> EventQueue<E> {
         }
     }
 
-    /// The time of the next event.
+    /// The time of the next event; `None` if no event is pending.
     #[must_use]
     #[inline]
     pub fn peek(&self) -> Option<Time> {
         self.events.front().map(|(time, _)| *time)
     }
 
-    /// Takes out the next event and moves the time to it.
+    /// Takes out the next event and advances the present to its time.
     #[inline]
     pub fn pop(&mut self) -> Option<(Time, E)> {
         let next = self.events.pop_front()?;

@@ -1,13 +1,13 @@
-//! The host: takes requests from a workload, lets at most so many into the device, measures them.
+//! The host: takes requests from a workload, limits the requests inside the device, and measures them.
 //!
 //! ```text
 //!   workload --arrival time--> waiting --(device has room)--> device --completion--> measured
 //!            --thread free---^
 //! ```
 //!
-//! - Open loop: requests arrive at their own times, whatever the device does.
-//! - Closed loop: `threads` x `per_thread` slots; a slot takes the next request when its previous one
-//!   has completed and the think time is over. Requests of a workload without times are closed loop.
+//! - Open loop: requests arrive at the times that the workload gives, independent of the device.
+//! - Closed loop: `threads` x `per_thread` slots. A slot takes the next request when its previous
+//!   request has completed and the think time is over. Requests without arrival times run closed loop.
 //!
 //! The response time of a request counts from its arrival, the device time from when the device took it.
 
@@ -21,41 +21,42 @@ use crate::error::SimError;
 use crate::flash::FlashCounts;
 use crate::metrics::{Interval, Latencies, LatencySummary, TimeSeries};
 
-/// A request inside a device, named by a small number that is used again after completion.
+/// The number of an outstanding request; reused after its completion.
 pub type Slot = u32;
 
-/// What a device is asked for.
+/// A command to a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Command {
-    /// What to do.
+    /// The operation.
     pub op: Op,
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// Bytes.
+    /// Length, bytes.
     pub len: u64,
 }
 
-/// What happens: to the host, or inside the device.
+/// An event of the host, of another driver, or of the device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Event<E> {
     Arrive,
     Ready,
-    /// The request completes once the software between the device and its thread has run.
+    /// The request completes: the software between the device and its thread has run.
     Complete(Slot),
-    /// Something of a driver other than [`drive`]: a thread goes on, say.
+    /// An event of a driver other than [`drive`], such as a thread that continues. The number is the
+    /// driver's.
     Driver(u32),
     Device(E),
 }
 
-/// What a device may do while it handles a call: know the time, schedule its own events, complete
-/// requests.
+/// The interface of a device to its driver during a call: the present, scheduling of the device's
+/// events, completion of requests.
 #[derive(Debug)]
 pub struct Context<E> {
     pub(crate) queue: EventQueue<Event<E>>,
     pub(crate) done: Vec<Slot>,
-    /// Requests whose threads sleep: told to drivers that model the processor.
+    /// Requests whose threads have been put to sleep, for drivers that model the processor.
     pub(crate) asleep: Vec<Slot>,
-    /// Requests over but for software that runs on the thread's core: slot, picoseconds.
+    /// Requests that complete after software on the thread's core: slot, picoseconds of software.
     pub(crate) resumed: Vec<(Slot, Time)>,
 }
 
@@ -69,61 +70,63 @@ impl<E: Copy> Context<E> {
         }
     }
 
-    /// The present.
+    /// The present virtual time.
     #[inline]
     #[must_use]
     pub fn now(&self) -> Time {
         self.queue.now()
     }
 
-    /// Schedules an event of the device.
+    /// Schedules an event of the device at `time`.
     #[inline]
     pub fn schedule(&mut self, time: Time, event: E) {
         self.queue.push(time, Event::Device(event));
     }
 
-    /// Says that the request is complete.
+    /// Reports that the request is complete.
     #[inline]
     pub fn complete(&mut self, slot: Slot) {
         self.done.push(slot);
     }
 
-    /// Says that from now on the request's thread does not need its core: the operating system has put
-    /// it to sleep (after the software before it, which the device has let pass). It wakes with
-    /// [`Context::resume`]. Until then, and without this call, the core is the thread's: it runs the
-    /// software of the access, or waits for hardware.
+    /// Reports that the operating system has put the request's thread to sleep, so the thread needs no
+    /// core until [`Context::resume`]. The device has already let the time of the software before the
+    /// sleep pass. Without this call the thread keeps its core: it runs the software of the access, or
+    /// waits for hardware.
     pub fn sleep(&mut self, slot: Slot) {
         self.asleep.push(slot);
     }
 
-    /// Says that the request is over but for software of `software_ps` that runs on the thread's core
-    /// when the thread has one: the way out of the operating system. The request then completes.
+    /// Reports that the device is done with the request. The request completes after `software_ps` of
+    /// software (the return from the operating system), which runs on the thread's core when the thread
+    /// has one.
     pub fn resume(&mut self, slot: Slot, software_ps: Time) {
         self.resumed.push((slot, software_ps));
     }
 }
 
-/// A simulated device: a state machine driven by commands and its own events.
+/// A simulated device: a state machine driven by commands and by its own events.
 ///
-/// The driver calls [`Device::submit`] when the host sends a command and [`Device::handle`] when an event
-/// scheduled through the context is due. `slot` is free for use again once it is completed.
+/// The driver calls [`Device::submit`] for each command of the host, and [`Device::handle`] for each
+/// event that the device scheduled when the event is due. `slot` may be reused once its request is
+/// completed.
 pub trait Device {
-    /// The device's own events.
+    /// The type of the device's events.
     type Event: Copy + std::fmt::Debug;
 
-    /// Bytes that the host may address.
+    /// Bytes that the host can address.
     fn capacity(&self) -> u64;
 
-    /// Commands that the device takes at once.
+    /// The maximum number of commands in the device at once.
     fn queue_limit(&self) -> u64;
 
-    /// Hears of the next command before it is sent, so that what it needs of large tables can be on its
-    /// way from memory. Changes nothing that can be seen.
+    /// Hints at the next command before it is sent, so that the device can prefetch entries of large
+    /// tables into the processor's caches. Has no effect on the simulation.
     fn foresee(&self, command: &Command) {
         let _ = command;
     }
 
-    /// Takes a command.
+    /// Accepts a command.
     ///
     /// # Errors
     /// The device is full, or broken.
@@ -134,28 +137,28 @@ pub trait Device {
         context: &mut Context<Self::Event>,
     ) -> Result<(), SimError>;
 
-    /// Handles an event.
+    /// Handles an event that is due.
     ///
     /// # Errors
     /// The device is full, or broken.
     fn handle(&mut self, event: Self::Event, context: &mut Context<Self::Event>) -> Result<(), SimError>;
 
-    /// Measuring begins: what came before is warm-up. From now on the device's books (counters other than
-    /// [`Device::counts`], energy) are of what follows; what it is and holds stays. A device that keeps such
-    /// books must do so; the driver calls it once at most.
+    /// Begins measuring: everything before is warm-up. From now on the device reports counters (other
+    /// than [`Device::counts`]) and energy relative to this moment; its state stays. A device with such
+    /// counters must implement this. The driver calls it at most once.
     fn begin_measuring(&mut self) {}
 
-    /// Flash operations so far.
+    /// Flash operations since the start of the run.
     fn counts(&self) -> FlashCounts;
 
-    /// What the device found out of order in its own books: laws that must hold at any time.
+    /// Checks the device's conservation laws, which hold at any time.
     ///
     /// # Errors
     /// [`SimError::Conservation`].
     fn check(&self) -> Result<(), SimError>;
 }
 
-/// In which order requests that wait for room in the device are sent.
+/// The order in which requests that wait for room in the device are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Dispatch {
@@ -166,42 +169,42 @@ pub enum Dispatch {
     Cyclic,
 }
 
-/// When a run ends.
+/// The end of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stop {
-    /// When all requests have completed.
+    /// The run ends when all requests have completed.
     #[default]
     Drained,
-    /// When the last request has arrived; those under way are left out of the measures, as DiskSim
-    /// does at the end of a trace.
+    /// The run ends when the last request has arrived. Outstanding requests are not measured, as in
+    /// DiskSim at the end of a trace.
     LastArrival,
 }
 
-/// How a workload is applied.
+/// Options of the host.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HostOptions {
-    /// Closed loop: threads.
+    /// Closed loop: number of threads.
     pub threads: u32,
-    /// Closed loop: requests that a thread has under way at once.
+    /// Closed loop: outstanding requests per thread.
     pub per_thread: u32,
-    /// Closed loop: time from a completion to the slot's next request, in picoseconds.
+    /// Closed loop: think time from a completion to the slot's next request, in picoseconds.
     pub think_ps: Time,
-    /// Ignore arrival times: closed loop even if the workload has them.
+    /// Ignores the workload's arrival times and runs closed loop.
     pub closed: bool,
-    /// Order of requests that wait for the device.
+    /// The order in which waiting requests are sent.
     pub dispatch: Dispatch,
-    /// At most this many requests of the workload; 0 for all.
+    /// Maximum number of requests; 0 for all of the workload.
     pub requests: u64,
-    /// No request arrives after this time, in picoseconds; 0 for any time.
+    /// Latest arrival time of a request, in picoseconds; 0 for no limit.
     pub until_ps: Time,
-    /// Requests at the start that are simulated but not measured.
+    /// Requests at the start that are simulated without being measured.
     pub warm_up: u64,
     /// When the run ends.
     pub stop: Stop,
-    /// Length of the intervals of the time series in picoseconds; 0 for none.
+    /// Interval of the time series, in picoseconds; 0 for no time series.
     pub interval_ps: Time,
-    /// Addresses past the device's end wrap around instead of being errors.
+    /// Wraps addresses past the device's end around instead of reporting an error.
     pub wrap: bool,
 }
 
@@ -223,7 +226,7 @@ impl Default for HostOptions {
     }
 }
 
-/// What the host measured, after the warm-up.
+/// The host's measurements, after the warm-up.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct HostResult {
     /// Requests taken from the workload, warm-up included.
@@ -232,19 +235,19 @@ pub struct HostResult {
     pub completed: u64,
     /// Requests measured: completed after the warm-up.
     pub measured: u64,
-    /// Of these, reads.
+    /// Measured reads.
     pub reads: u64,
-    /// Of these, writes.
+    /// Measured writes.
     pub writes: u64,
-    /// Of these, trims.
+    /// Measured trims.
     pub trims: u64,
-    /// Of these, flushes.
+    /// Measured flushes.
     pub flushes: u64,
     /// Bytes read.
     pub read_bytes: u64,
     /// Bytes written.
     pub write_bytes: u64,
-    /// Virtual time measured.
+    /// Measured virtual time.
     pub time_ns: f64,
     /// Requests a second of virtual time.
     pub requests_per_s: f64,
@@ -252,21 +255,21 @@ pub struct HostResult {
     pub bytes_per_s: f64,
     /// From arrival to completion.
     pub response: LatencySummary,
-    /// From when the device took the request to completion.
+    /// Device time: from when the device took the request to its completion.
     pub device: LatencySummary,
-    /// From arrival to completion, reads only.
+    /// Response time of reads.
     pub read: LatencySummary,
-    /// From arrival to completion, writes only.
+    /// Response time of writes.
     pub write: LatencySummary,
-    /// Most requests under way or waiting at once.
+    /// Maximum number of requests outstanding or waiting at once.
     pub most_outstanding: u64,
-    /// The time series, if one was asked for.
+    /// The time series, if one was requested.
     #[serde(skip)]
     pub intervals: Vec<Interval>,
     /// Flash operations, after the warm-up.
     #[serde(skip)]
     pub counts: FlashCounts,
-    /// Virtual time measured, in picoseconds.
+    /// Measured virtual time, in picoseconds.
     #[serde(skip)]
     pub time_ps: Time,
 }
@@ -317,7 +320,7 @@ struct Host<'a, W> {
     capacity: u64,
     next: Option<Request>,
     exhausted: bool,
-    /// Closed loop: slots that take their next request at once.
+    /// Closed loop: slots that take their next request immediately.
     ready: u64,
     issued: u64,
     completed: u64,
@@ -340,16 +343,16 @@ struct Host<'a, W> {
     bytes: [u64; 2],
 }
 
-/// Runs `workload` on `device` and measures.
+/// Runs `workload` on `device` and returns the measurements.
 ///
 /// # Errors
-/// Errors of the workload; a request outside the device; a full device; a violated law.
+/// Errors of the workload; a request outside the device; a full device; a violated conservation law.
 pub fn drive<D: Device, W>(device: &mut D, workload: W, options: &HostOptions) -> Result<HostResult, SimError>
 where
     W: Iterator<Item = Result<Request, SimError>>,
 {
     if options.threads == 0 || options.per_thread == 0 {
-        return Err(SimError::config("threads", "threads and requests a thread must be at least 1"));
+        return Err(SimError::config("threads", "threads, and requests per thread, must be at least 1"));
     }
     let mut context = Context::new();
     let mut host = Host {
@@ -477,8 +480,8 @@ where
                     }
                 }
             }
-            // A device may complete a command while it takes one, and room lets in the next. There is a core
-            // for every thread here: who sleeps keeps nobody else waiting.
+            // A device may complete commands while it accepts one, which makes room for the next. This
+            // driver has a core for every thread, so a sleeping thread delays no other.
             loop {
                 context.asleep.clear();
                 while let Some((slot, software)) = context.resumed.pop() {
@@ -519,7 +522,7 @@ where
 
     fn arrive(&mut self, request: &Request, now: Time) {
         let command = Command { op: request.op, offset: request.offset, len: request.len };
-        // Measured is what comes after the warm-up; `issued` counts one request ahead.
+        // Requests after the warm-up are measured. `issued` counts one request ahead.
         let measured = self.issued > self.options.warm_up;
         let open = OutstandingRequest { command, arrived: now, sent: now, measured };
         let slot = match self.free.pop() {
@@ -606,7 +609,7 @@ where
         context: &Context<D::Event>,
     ) -> Result<HostResult, SimError> {
         if self.completed < self.options.warm_up {
-            // All of it was warm-up.
+            // The whole run was warm-up.
             self.begin_measuring(device, self.end);
         }
         if context.queue.late() != 0 {

@@ -1,14 +1,15 @@
-//! A device inside another: a drive behind an operating system, say. It keeps its own event queue; the
-//! outer device schedules one event of its own for the inner one's next.
+//! A device inside another device: a drive behind an operating system, for example. The inner device
+//! keeps its own event queue; the outer device schedules one event of its own for the inner device's
+//! next event.
 
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::host::{Command, Context, Device, Event, Slot};
 
-/// An inner device with its events.
+/// An inner device with its event queue.
 ///
-/// The outer device calls [`NestedDevice::submit`] and [`NestedDevice::advance`], each of which returns what has
-/// completed, and asks [`NestedDevice::next`] when it must call `advance` again.
+/// The outer device calls [`NestedDevice::submit`] and [`NestedDevice::advance`], which return the
+/// requests that have completed, and asks [`NestedDevice::next`] when it must call `advance` again.
 pub struct NestedDevice<D: Device> {
     device: D,
     context: Context<D::Event>,
@@ -16,22 +17,22 @@ pub struct NestedDevice<D: Device> {
 }
 
 impl<D: Device> NestedDevice<D> {
-    /// The device at time 0, with nothing under way.
+    /// Wraps a device at time 0, with no request under way.
     pub fn new(device: D) -> Self {
         Self { device, context: Context::new(), completed: Vec::new() }
     }
 
-    /// The device.
+    /// The inner device.
     pub fn device(&self) -> &D {
         &self.device
     }
 
-    /// When the device has something to do next; `None` if nothing is under way.
+    /// The time of the inner device's next event; `None` if it has none.
     pub fn next(&self) -> Option<Time> {
         self.context.queue.peek()
     }
 
-    /// Lets the device do what is due up to `now`; the requests that have completed, in order.
+    /// Runs the inner device's events up to `now`. Returns the requests that have completed, in order.
     ///
     /// # Errors
     /// The device is full, or broken.
@@ -41,14 +42,15 @@ impl<D: Device> NestedDevice<D> {
         Ok(&self.completed)
     }
 
-    /// Sends a command at `now`, after what is due by then; the requests that have completed, in order.
+    /// Sends a command at `now`, after the events due by then. Returns the requests that have completed,
+    /// in order.
     ///
     /// # Errors
     /// The device is full, or broken.
     pub fn submit(&mut self, slot: Slot, command: Command, now: Time) -> Result<&[Slot], SimError> {
         self.completed.clear();
         self.run(now)?;
-        // Moves the inner clock to the present.
+        // This event advances the inner clock to the present.
         self.context.queue.push(now, Event::Driver(0));
         self.run(now)?;
         self.device.submit(slot, command, &mut self.context)?;
@@ -73,7 +75,7 @@ impl<D: Device> NestedDevice<D> {
         Ok(())
     }
 
-    /// The laws that the device's books must obey, and that no event was late.
+    /// Checks the inner device's conservation laws, and that no event was scheduled in the past.
     ///
     /// # Errors
     /// [`SimError::Conservation`].
@@ -81,7 +83,7 @@ impl<D: Device> NestedDevice<D> {
         if self.context.queue.late() != 0 {
             return Err(SimError::Conservation {
                 law: "no event is scheduled into the past",
-                found: format!("{} were, inside", self.context.queue.late()),
+                found: format!("{} events of the inner device were", self.context.queue.late()),
             });
         }
         self.device.check()
@@ -96,7 +98,7 @@ mod tests {
     use deepram_media::{Registry, Ssd};
     use deepram_trace::{Op, Request};
 
-    /// Passes everything on.
+    /// An outer device that passes every command on.
     struct Outer(NestedDevice<ParallelSsd>, Option<Time>);
 
     impl Outer {

@@ -1,11 +1,11 @@
-//! The request streams that other simulators generate, so that results can be compared request by
-//! request and not only in distribution.
+//! The workloads, configurations and published figures of other simulators (DiskSim 4.0 with its SSD
+//! extension, MQSim), so that results can be compared request by request and not only in distribution.
 //!
-//! DiskSim's synthetic generator draws, for each request, from the 48-bit linear congruential generator
-//! of POSIX `drand48`: the kind, the interval, the device, the address and the size, the direction, the
-//! class. Sizes are exponential; the first request is drawn from the parameter file's seed, the others from
-//! a seed that the main loop sets (DiskSim 4.0, synthio and main loop; parameter files of the SSD
-//! extension's validation runs).
+//! For each request, DiskSim's synthetic generator draws from POSIX `drand48`, a 48-bit linear
+//! congruential generator: the kind, the interval, the device, the address and the size, the direction,
+//! the class. Sizes are exponential. The first request is drawn from the parameter file's seed, the
+//! others from a seed that the main loop sets (DiskSim 4.0, synthio and main loop; parameter files of
+//! the SSD extension's validation runs).
 
 use std::path::Path;
 
@@ -39,8 +39,8 @@ impl Rand48 {
     }
 }
 
-/// DiskSim's synthetic workload in the form of the SSD extension's validation runs: intervals uniform
-/// over 0 to 1 ms, sizes exponential with a mean of 8 sectors, rounded up to pages of 8 sectors.
+/// DiskSim's synthetic workload as used in the SSD extension's validation runs: intervals uniform over 0
+/// to 1 ms, sizes exponential with a mean of 8 sectors, rounded up to pages of 8 sectors.
 #[derive(Debug, Clone)]
 pub struct DiskSimSynthetic {
     rand: Rand48,
@@ -53,11 +53,12 @@ pub struct DiskSimSynthetic {
     size: u64,
 }
 
-/// Sectors of a page, as the generator counts.
+/// Sectors of a page in the generator.
 const SECTORS: u64 = 8;
 
 impl DiskSimSynthetic {
-    /// `count` requests over `sectors` sectors of 512 bytes, from seed 42 as in the validation runs.
+    /// Generates `count` requests over `sectors` sectors of 512 bytes, from seed 42 as in the validation
+    /// runs.
     #[must_use]
     pub fn new(count: u64, sectors: u64, read: bool, sequential: bool) -> Self {
         let mut first = Self {
@@ -71,7 +72,7 @@ impl DiskSimSynthetic {
             size: 1,
         };
         first.general();
-        // DiskSim's main loop sets this seed, whatever the parameter file says (disksim.c).
+        // DiskSim's main loop sets this seed regardless of the parameter file (disksim.c).
         first.rand = Rand48::new(1_000_003);
         first
     }
@@ -101,7 +102,7 @@ impl DiskSimSynthetic {
         }
     }
 
-    /// Moves on to the next request.
+    /// Advances to the next request.
     fn advance(&mut self) {
         let kind = self.rand.unit();
         if self.sequential && kind < 1.0 && self.page + 2 * self.size < self.pages {
@@ -128,7 +129,8 @@ impl Iterator for DiskSimSynthetic {
     }
 }
 
-/// Uniformly random page-aligned requests in a closed loop, as MQSim's synthetic flows give them.
+/// Uniformly random page-aligned requests without arrival times, as MQSim's synthetic flows generate
+/// them.
 #[derive(Debug, Clone)]
 pub struct Uniform {
     random: Stream,
@@ -140,8 +142,8 @@ pub struct Uniform {
 }
 
 impl Uniform {
-    /// `count` requests of `len` bytes at multiples of `page` below `pages` x `page`, a share `read` of
-    /// them reads.
+    /// Generates `count` requests of `len` bytes at multiples of `page` below `pages` x `page`; a share
+    /// `read` of them are reads.
     #[must_use]
     pub fn new(count: u64, pages: u64, page: u64, len: u64, read: f64, seed: u64) -> Self {
         Self { random: Stream::new(seed, "uniform"), left: count, pages, page, len, read }
@@ -159,7 +161,7 @@ impl Iterator for Uniform {
     }
 }
 
-/// What a case applies to its device.
+/// The workload of a case.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum PeerWorkload {
     /// DiskSim's synthetic generator: requests, reads, sequential.
@@ -173,48 +175,48 @@ pub enum PeerWorkload {
 /// A figure of a peer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PeerFigure {
-    /// What it measures.
+    /// The measured quantity.
     pub what: Figure,
     /// The peer's value.
     pub theirs: f64,
-    /// Largest relative difference that is inside.
+    /// The largest relative difference that counts as agreement.
     pub tolerance: f64,
-    /// Why it is outside, where that is known.
+    /// The known reason for a larger difference; empty if none is known.
     pub why: &'static str,
 }
 
-/// What a figure measures.
+/// A quantity that a peer reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Figure {
     /// Mean time at the device, in microseconds.
     DeviceMeanUs,
-    /// Its standard deviation, in microseconds.
+    /// Standard deviation of the time at the device, in microseconds.
     DeviceDeviationUs,
     /// Longest time at the device, in microseconds.
     DeviceMaxUs,
     /// Mean response time, in microseconds.
     ResponseMeanUs,
-    /// Flash reads of a single plane.
+    /// Single-plane flash reads.
     SingleReads,
-    /// Flash programs of a single plane.
+    /// Single-plane flash programs.
     SinglePrograms,
     /// Flash pages programmed.
     FlashPrograms,
     /// Flash blocks erased.
     FlashErases,
-    /// Programs over the host's.
+    /// Programs divided by the programs that the host's writes needed.
     WriteAmplification,
 }
 
-/// A case of docs/simulator-peers.md, section 1.
+/// A case of the comparison (docs/simulator-peers.md, section 1).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PeerCase {
     /// Its name.
     pub name: &'static str,
-    /// Preset of the device.
+    /// The device's preset.
     pub preset: &'static str,
-    /// What is applied.
+    /// The workload.
     pub workload: PeerWorkload,
     /// The peer's figures.
     pub figures: &'static [PeerFigure],
@@ -228,11 +230,12 @@ const fn expected_outside(what: Figure, theirs: f64, tolerance: f64, why: &'stat
     PeerFigure { what, theirs, tolerance, why }
 }
 
-/// MQSim queues writes of mapping pages and never serves that queue (TSU_OutofOrder.cpp at 0d76b1d has no
-/// place that takes from it; the commit measured, 7ec40e3, was not read): once the mapping cache is full
-/// its mapping pages count as in memory for good, and neither their writes nor later reads of them cost
-/// anything. With that emulated, ours gives for the million writes a mean of 416.6 us (415), 985,940 programs (984,291) and 330,731 reads (343,545), and for the mix
-/// 481.3 us (473), 300,150 programs (299,876) and 1,070,734 reads (1,043,222).
+/// MQSim queues writes of mapping pages and never serves that queue (TSU_OutofOrder.cpp at 0d76b1d takes
+/// nothing from it; the commit measured, 7ec40e3, was not read). Once the mapping cache is full, its
+/// mapping pages count as resident for good, and neither their writes nor later reads of them cost
+/// anything. With that emulated, our simulator gives for the million writes a mean of 416.6 us (415),
+/// 985,940 programs (984,291) and 330,731 reads (343,545), and for the mix 481.3 us (473), 300,150
+/// programs (299,876) and 1,070,734 reads (1,043,222).
 const LOST_MAPPING: &str = "the peer never performs the writes of mapping pages that it queues, and then takes \
      their entries for resident; ours writes them";
 
@@ -242,14 +245,16 @@ use Figure::{
     SingleReads as Reads, WriteAmplification as Wa,
 };
 
-/// Share of the space that MQSim's synthetic flows use: inferred from its counts, 399,136 reads for 200,000
-/// (ours 399,128; 399,493 over the whole space), as docs/simulator-peers.md does not say.
+/// Share of the space that MQSim's synthetic flows use. Inferred from its counts, 399,136 reads for
+/// 200,000 requests (ours 399,128; 399,493 over the whole space), as docs/simulator-peers.md does not
+/// say.
 const HALF: f64 = 0.5;
 
 /// Agreement to the last digit that the peer prints.
 const DIGITS: f64 = 2e-5;
 
-/// All cases. Figures: docs/simulator-peers.md, section 1, and for DiskSim the outputs kept with its SSD extension.
+/// All cases. Sources of the figures: docs/simulator-peers.md, section 1, and for DiskSim the outputs
+/// kept with its SSD extension.
 pub const CASES: &[PeerCase] = &[
     PeerCase {
         name: "disksim sequential reads",
@@ -383,28 +388,29 @@ pub const CASES: &[PeerCase] = &[
     },
 ];
 
-/// A figure compared.
+/// One compared figure.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PeerRow {
     /// The case.
     pub case: &'static str,
-    /// What is measured.
+    /// The measured quantity.
     pub figure: Figure,
     /// The peer's value.
     pub theirs: f64,
     /// Ours.
     pub ours: f64,
-    /// Ours over theirs, less 1.
+    /// Relative difference: ours / theirs - 1.
     pub difference: f64,
-    /// Largest relative difference that is inside.
+    /// The largest relative difference that counts as agreement.
     pub tolerance: f64,
-    /// Whether it is inside.
+    /// True if the difference is within the tolerance.
     pub inside: bool,
-    /// Why not, where that is known.
+    /// The known reason for a difference outside the tolerance; empty otherwise.
     pub why: &'static str,
 }
 
-/// The system of a case: its preset, and what the peer does that is not in the preset.
+/// The system of a case: its preset, and options for the peer's behaviour that the preset does not
+/// express.
 #[must_use]
 pub fn system(case: &PeerCase) -> SystemConfig {
     let mut config = SystemConfig::new(System::Ssd);
@@ -416,14 +422,15 @@ pub fn system(case: &PeerCase) -> SystemConfig {
         // Pages written again within a window stay in the buffer (Data_Cache_Manager_Flash_Advanced.cpp,
         // 02cffca); its length of a second is assumed.
         config.ssd.buffer_hot_window_ps = 1_000_000_000_000;
-        // Ten blocks of a plane may be reclaimed at once (SSD_Device.cpp, 07a3b63); that as many free ones
-        // are kept for it is assumed.
+        // Ten blocks of a plane may be reclaimed at once (SSD_Device.cpp, 07a3b63). Assumed: ten free
+        // blocks are reserved for reclamation.
         config.ssd.reclaim_at_once = 10;
         config.ssd.write_reserve = 10;
         if case.preset == "mqsim-s8" {
             config.ssd.precondition = Precondition::Steady(0.7);
-            // That reclamation is not preemptible is inferred: the mean is 828 us if it is, 1264 if not.
-            // 70% of the pages lie in blocks as in the steady state: assumed equal to the space written.
+            // Inferred: reclamation is not preemptible (the mean is 828 us if it is, 1264 us if not).
+            // Assumed: 70% of the pages lie in blocks as in the steady state, equal to the share of the
+            // space written.
             config.ssd.reclaim_first = true;
         }
         if matches!(case.workload, PeerWorkload::Uniform(_, 8192, ..)) {
@@ -433,7 +440,7 @@ pub fn system(case: &PeerCase) -> SystemConfig {
     config
 }
 
-/// How a case is run.
+/// The run options of a case.
 #[must_use]
 pub fn run_options(case: &PeerCase) -> RunOptions {
     let mut host = HostOptions::default();
@@ -450,7 +457,8 @@ pub fn run_options(case: &PeerCase) -> RunOptions {
     RunOptions { seed: 1, workload: case.name.into(), host }
 }
 
-/// Brings a case's device into the state before the run, and no more: what a rate leaves out.
+/// Sets up a case's device without running its workload, to measure the time that a simulation rate
+/// excludes.
 ///
 /// # Errors
 /// As [`run`].
@@ -458,10 +466,10 @@ pub fn set_up_case(registry: &Registry, case: &PeerCase) -> Result<(), SimError>
     run(registry, &system(case), std::iter::empty(), &run_options(case)).map(|_| ())
 }
 
-/// Runs a case and compares.
+/// Runs a case and compares its figures with the peer's.
 ///
 /// # Errors
-/// As [`run`]; a trace that is not in `traces`.
+/// As [`run`], and for a trace that is missing from the folder `traces`.
 pub fn run_case(
     registry: &Registry,
     case: &PeerCase,

@@ -1,5 +1,5 @@
-//! The real pool as it would run on a measured device: its cache policy, its fault path and its
-//! write-back, over a [`File`] preset. What it predicts can be compared with the pool itself.
+//! A model of this project's pool on a measured device: its cache policy, its fault path and its
+//! write-back, over a [`File`] preset. Its predictions can be compared with the pool itself.
 //!
 //! ```text
 //!   access --resident--------------------------------------------> hit
@@ -8,15 +8,15 @@
 //!                         write-back thread: evicts clean segments, writes the longest dirty
 //! ```
 //!
-//! 1. The cache is that of `deepram-pool`: core's [`Clock`] over segments; a headroom of free frames is
-//!    kept; if no clean segment can be evicted, or too many are dirty, the segments dirty longest are
-//!    written in one batch, large and in sequence.
-//! 2. The device works on as many requests at once as its preset says, each for the time that it takes
-//!    alone; what is written in sequence takes the interval of its largest size.
-//! 3. Software costs are options, to be measured on the machine: `deepram bench predict` does. The defaults are
-//!    what it found on the machine of the preset `virtual-ssd`.
-//! 4. As a program sees it: an access of several segments touches one after the other. DRAM for the tables of a
-//!    pool is not in the budget; syncs, reclamation and reading ahead of use are not simulated.
+//! 1. The cache is that of `deepram-pool`: core's [`Clock`] over segments, with a headroom of free
+//!    frames. If no clean segment can be evicted, or too many segments are dirty, the segments that have
+//!    been dirty longest are written in one batch of large sequential writes.
+//! 2. The device serves as many requests at once as its preset says, each in the time that it takes
+//!    alone. Sequential writes take the interval of the preset's largest write size.
+//! 3. Software costs are options, to be measured on the machine with `deepram bench predict`. The
+//!    defaults were measured on the machine of the preset `virtual-ssd`.
+//! 4. An access of several segments touches them one after another, as a program would. The DRAM of a
+//!    pool's tables is not part of the budget. Syncs, reclamation and readahead are not simulated.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -32,20 +32,20 @@ use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
 use crate::host::{Command, Context, Device, Slot};
 
-/// What the machine and the pool bring to it.
+/// Sizes of the pool, and software costs of the machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PoolModelOptions {
-    /// Bytes of the data; 0 for as many as the preset was measured over.
+    /// Size of the data, bytes; 0 for the span over which the preset was measured.
     pub data: u64,
-    /// Bytes of DRAM that hold segments; 0 for a quarter of the data.
+    /// DRAM for segments, bytes; 0 for a quarter of the data.
     pub dram: u64,
-    /// Bytes of a segment.
+    /// Size of a segment, bytes.
     pub segment: u64,
-    /// An access to a resident segment.
+    /// Time of an access to a resident segment.
     pub hit_ps: Time,
-    /// What a fault on a missing segment takes beside the device: trap, handler, installing, return.
+    /// Software time of a fault on a missing segment: trap, handler, installing, return.
     pub fault_ps: Time,
-    /// The first store into a clean segment: trap, handler, unprotecting, return.
+    /// Time of the first store into a clean segment: trap, handler, unprotecting, return.
     pub protect_ps: Time,
     /// Processor time of writing one segment back.
     pub flush_ps: Time,
@@ -66,10 +66,10 @@ impl Default for PoolModelOptions {
 }
 
 impl PoolModelOptions {
-    /// Sets the option of that name, as users write it: `fault`, `33us`.
+    /// Sets an option from the text of a `--set` override: `fault`, `33us`.
     ///
     /// # Errors
-    /// There is no such option, or the value is none for it.
+    /// The option does not exist, or the value does not parse.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), SimError> {
         let wrong = |why: String| SimError::config(format!("pool.{key}"), why);
         let (bytes, time) = match key {
@@ -81,7 +81,8 @@ impl PoolModelOptions {
             "write_back" => (&mut self.flush_ps, true),
             _ => {
                 return Err(wrong(
-                    "there is none; known: data, segment, hit, fault, first_store, write_back".into(),
+                    "there is no such option; known: data, segment, hit, fault, first_store, write_back"
+                        .into(),
                 ));
             }
         };
@@ -94,9 +95,9 @@ impl PoolModelOptions {
     }
 }
 
-/// Segments of one write-back, as in the pool.
+/// Segments per write-back batch, as in the pool.
 const WRITEBACK_BATCH: usize = 2048;
-/// Bytes of one write of it.
+/// Bytes per write of a write-back batch.
 const WRITE_BYTES: u64 = 1 << 20;
 
 const RESIDENT: u8 = 1;
@@ -104,44 +105,44 @@ const DIRTY: u8 = 2;
 const WRITING: u8 = 4;
 const LOADING: u8 = 8;
 
-/// What happened.
+/// Counters of the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct PoolModelCounts {
-    /// Accesses, each of one segment.
+    /// Accesses, counted once for each segment.
     pub accesses: u64,
-    /// Of these, to segments that were missing.
+    /// Faults on missing segments.
     pub missing: u64,
-    /// First stores into clean segments.
+    /// Protection faults: first stores into clean segments.
     pub first_stores: u64,
-    /// Segments dropped.
+    /// Segments evicted.
     pub evictions: u64,
     /// Segments written back.
     pub written: u64,
-    /// Faults that waited for a frame.
+    /// Faults that waited for a free frame.
     pub frame_waits: u64,
 }
 
-/// What happens inside.
+/// An event of the model.
 #[derive(Debug, Clone, Copy)]
 pub enum PoolModelEvent {
-    /// An access is over.
+    /// The access to the current segment is complete.
     Done(Slot),
     /// The device has read the segment of a fault.
     Read(u32),
-    /// A write-back is over.
+    /// A write-back batch is complete.
     Written,
 }
 
-/// An access under way.
+/// The progress of an access.
 #[derive(Debug, Clone, Copy)]
 struct SegmentAccess {
     write: bool,
-    /// Next byte.
+    /// The next byte to access.
     at: u64,
     end: u64,
 }
 
-/// The machine.
+/// A simulated pool.
 pub struct PoolModel {
     options: PoolModelOptions,
     frames: u32,
@@ -152,23 +153,23 @@ pub struct PoolModel {
     dirty: VecDeque<u32>,
     dirty_count: u32,
     writing: Vec<u32>,
-    /// When each of the device's places is free.
+    /// The times at which each of the device's parallel requests ends.
     device_free: BinaryHeap<Reverse<Time>>,
-    /// Accesses of each segment that is being loaded.
+    /// Accesses that wait for a segment being loaded: segment, slot, whether it is a store.
     loading: Vec<(u32, Slot, bool)>,
     /// Accesses that wait for a frame.
     waiting: VecDeque<Slot>,
     accesses: Vec<SegmentAccess>,
     counts: PoolModelCounts,
-    /// What had been counted when measuring began.
+    /// The counts when measuring began.
     base: PoolModelCounts,
 }
 
 impl PoolModel {
-    /// A pool with nothing in its DRAM cache.
+    /// Builds a pool with an empty DRAM cache.
     ///
     /// # Errors
-    /// Too few frames, or segments that are no power of two.
+    /// Fewer than 64 frames, or a segment size that is not a power of two.
     pub fn new(file: &File, options: &PoolModelOptions) -> Result<Self, SimError> {
         let mut options = options.clone();
         if !options.segment.is_power_of_two() || options.segment > 1 << 20 {
@@ -183,7 +184,10 @@ impl PoolModel {
         let frames = u32::try_from(options.dram / options.segment).unwrap_or(u32::MAX);
         if frames < 64 {
             let least = Bytes(64 * options.segment);
-            return Err(SimError::config("dram", format!("{} is too little: {least}", Bytes(options.dram))));
+            return Err(SimError::config(
+                "dram",
+                format!("{} is too little: use at least {least}", Bytes(options.dram)),
+            ));
         }
         let segments = options.data.div_ceil(options.segment);
         if segments == 0 || segments > u64::from(u32::MAX) {
@@ -209,7 +213,7 @@ impl PoolModel {
         })
     }
 
-    /// What happened since measuring began.
+    /// The counts since measuring began.
     #[must_use]
     pub fn pool_counts(&self) -> PoolModelCounts {
         let (all, base) = (self.counts, self.base);
@@ -227,7 +231,7 @@ impl PoolModel {
         (self.frames / 32).clamp(16, 4096)
     }
 
-    /// A request of the device: when it is over.
+    /// Sends a request to the device. Returns the time at which it is complete.
     fn device_request(&mut self, from: Time, time: Time) -> Time {
         let free = self.device_free.pop().map_or(0, |Reverse(free)| free);
         let end = from.max(free) + time;
@@ -278,13 +282,14 @@ impl PoolModel {
         self.resident += 1;
         self.flags[segment as usize] = LOADING;
         self.loading.push((segment, slot, write));
-        // Half of the software comes before the device, half after it: only their sum is measured.
+        // Half of the software time passes before the device's, half after it; only their sum is
+        // measured.
         let time = self.file.alone(false, Bytes(self.options.segment)).0;
         let end = self.device_request(context.now() + self.options.fault_ps / 2, time);
         context.schedule(end + self.options.fault_ps.div_ceil(2), PoolModelEvent::Read(segment));
     }
 
-    /// Drops up to `n` clean segments; how many.
+    /// Evicts up to `n` clean segments. Returns the number evicted.
     fn evict(&mut self, n: u32) -> u32 {
         for dropped in 0..n {
             let flags = &self.flags;
@@ -298,7 +303,8 @@ impl PoolModel {
         n
     }
 
-    /// The write-back thread: one batch at a time.
+    /// Runs the write-back thread: restores the headroom by eviction, and starts a write-back batch if
+    /// none is under way and clean segments run short or too many segments are dirty.
     fn run_writeback(&mut self, context: &mut Context<PoolModelEvent>) {
         let wanted = (self.resident + self.headroom()).saturating_sub(self.frames);
         let evicted = self.evict(wanted);
@@ -319,7 +325,8 @@ impl PoolModel {
         let interval = self.file.interval(true, Bytes(WRITE_BYTES)).0;
         let device = (u128::from(bytes) * u128::from(interval) / u128::from(WRITE_BYTES)) as Time;
         let software = self.writing.len() as u64 * self.options.flush_ps;
-        // The next write is prepared while the device takes the last: the slower of the two counts.
+        // Software prepares the next write while the device performs the last one, so the slower of the
+        // two determines the time.
         let now = context.now();
         let end = self.device_request(now, device.max(software));
         context.schedule(end, PoolModelEvent::Written);
@@ -427,12 +434,12 @@ impl Device for PoolModel {
             self.resident.into(),
             of(RESIDENT) + of(LOADING),
         )?;
-        law("the dirty are counted", self.dirty_count.into(), of(DIRTY))?;
+        law("the dirty count is that of the dirty segments", self.dirty_count.into(), of(DIRTY))?;
         law(
-            "what came and did not go is there",
+            "segments loaded and not evicted are in memory",
             self.counts.missing - self.counts.evictions,
             self.resident.into(),
         )?;
-        law("nobody waits at the end", self.waiting.len() as u64 + self.loading.len() as u64, 0)
+        law("no access waits at the end", self.waiting.len() as u64 + self.loading.len() as u64, 0)
     }
 }

@@ -1,4 +1,4 @@
-//! One simulation from its configuration to its result.
+//! One simulation, from its configuration to its result.
 
 use deepram_media::{Dram, File, Hierarchy, Nvmm, Registry, Sheet, Software, Ssd, nearest};
 use deepram_trace::{Item, ObjectPlacement, Request, TraceError, Workload};
@@ -24,21 +24,23 @@ use crate::systems::{self, FrontEnd, Requests, Threads};
 pub enum System {
     /// All-DRAM memory.
     Dram,
-    /// Journaled flash main memory behind a DRAM cache.
+    /// Journaled flash main memory behind a DRAM cache (NVMM).
     Nvmm,
     /// A solid-state drive.
     Ssd,
-    /// DRAM main memory, and a drive behind an operating system's paging.
+    /// DRAM main memory, and a drive behind an operating system's paging (NVMM's comparison system).
     SsdPaging,
-    /// The real pool of this project on a measured file or block device.
+    /// This project's pool on a measured file or block device.
     Pool,
-    /// DRAM, and a drive whose lines the processor loads and stores.
+    /// DRAM, and a drive whose lines the processor loads and stores (FlatFlash).
     #[serde(rename = "flatflash")]
     FlatFlash,
-    /// DRAM, and the same drive behind paging with one table for all translation.
+    /// DRAM, and the same drive behind paging with one table for all translation (FlatFlash's
+    /// UnifiedMMap).
     #[serde(rename = "unified-mmap")]
     UnifiedMMap,
-    /// DRAM, and the same drive behind an operating system's storage stack.
+    /// DRAM, and the same drive behind an operating system's storage stack (FlatFlash's
+    /// TraditionalStack).
     TraditionalStack,
 }
 
@@ -55,7 +57,7 @@ impl System {
         System::TraditionalStack,
     ];
 
-    /// The name on the command line.
+    /// The system's name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -70,7 +72,7 @@ impl System {
         }
     }
 
-    /// How a page of the drive is used, of the systems that have a [`Hierarchy`].
+    /// The access mode of a system that is built from a [`Hierarchy`] preset; `None` for the others.
     #[must_use]
     pub fn access_mode(self) -> Option<AccessMode> {
         match self {
@@ -81,7 +83,7 @@ impl System {
         }
     }
 
-    /// The preset used if none is named.
+    /// The name of the preset used if none is given.
     #[must_use]
     pub fn default_preset(self) -> &'static str {
         match self {
@@ -94,7 +96,7 @@ impl System {
         }
     }
 
-    /// The kind of its preset.
+    /// The kind of the system's preset, as in `kind.name`.
     fn kind(self) -> &'static str {
         match self {
             System::Dram => "dram",
@@ -105,10 +107,10 @@ impl System {
         }
     }
 
-    /// The system of that name.
+    /// The system called `name` on the command line.
     ///
     /// # Errors
-    /// There is none; the error names the nearest and all.
+    /// No system has this name. The error names the nearest one and lists all.
     pub fn parse(name: &str) -> Result<System, SimError> {
         Self::ALL.into_iter().find(|system| system.name() == name).ok_or_else(|| {
             let near = nearest(name, Self::ALL.iter().map(|system| system.name()))
@@ -122,18 +124,18 @@ impl System {
     }
 }
 
-/// What is simulated.
+/// The configuration of a simulated system.
 #[derive(Debug, Clone)]
 pub struct SystemConfig {
-    /// Which system.
+    /// The system.
     pub system: System,
-    /// The preset's name; the system's default if empty.
+    /// The preset's name; the system's default preset if empty.
     pub preset: String,
-    /// Figures of the preset set anew, as `key=value`; for `ssd-paging` those of its DRAM as
-    /// `memory.key=value`, those of its operating system as `software.key=value`; for `pool` its options as
-    /// `pool.key=value`.
+    /// Overrides of the preset's figures, as `key=value`. For `ssd-paging`, `memory.key=value` overrides
+    /// its DRAM and `software.key=value` its operating system; for `pool`, `pool.key=value` sets its
+    /// options.
     pub overrides: Vec<String>,
-    /// Options of a drive, by itself or behind paging.
+    /// Options of a drive, for `ssd` and `ssd-paging`.
     pub ssd: SsdOptions,
     /// Options of `nvmm`.
     pub nvmm: NvmmOptions,
@@ -143,23 +145,23 @@ pub struct SystemConfig {
     pub pool: PoolModelOptions,
     /// Options of `flatflash`, `unified-mmap` and `traditional-stack`.
     pub flat: FlatOptions,
-    /// Presets of `ssd-paging` beside the drive: its DRAM and its operating system.
+    /// The DRAM preset of `ssd-paging`.
     pub memory: String,
-    /// The operating system's preset.
+    /// The operating-system preset of `ssd-paging`.
     pub software: String,
 }
 
-/// What the presets of `ssd-paging` beside the drive are called where figures are set anew.
+/// The prefixes of overrides of `ssd-paging`'s DRAM and operating-system presets.
 const MEMORY_KEY: &str = "memory";
 const SOFTWARE_KEY: &str = "software";
 
-/// The DRAM of `ssd-paging` if nothing else is named.
+/// The default DRAM preset of `ssd-paging`.
 const MEMORY: &str = "ddr3-1600";
-/// Its operating system.
+/// The default operating-system preset of `ssd-paging`.
 const SOFTWARE: &str = "linux-slc";
 
 impl SystemConfig {
-    /// The system with its default preset and options.
+    /// The configuration of a system with its default preset and options.
     #[must_use]
     pub fn new(system: System) -> Self {
         Self {
@@ -176,7 +178,7 @@ impl SystemConfig {
         }
     }
 
-    /// Its presets, with everything set anew that is.
+    /// The system's presets, with all overrides applied.
     fn sheets(&self, registry: &Registry) -> Result<Sheets, SimError> {
         let parts = match self.system {
             System::SsdPaging => vec![
@@ -209,14 +211,14 @@ impl SystemConfig {
         Ok(Sheets { main, beside })
     }
 
-    /// What is set anew among the options of `pool`: key and value.
+    /// The key and value of an override of `pool`'s options; `None` for an override of anything else.
     fn pool_option<'a>(&self, text: &'a str) -> Option<(&'a str, &'a str)> {
         let rest = text.strip_prefix("pool.").filter(|_| self.system == System::Pool)?;
         let (key, value) = rest.split_once('=').unwrap_or((rest, ""));
         Some((key.trim(), value.trim()))
     }
 
-    /// The options of `pool`, with everything set anew that is.
+    /// The options of `pool`, with all overrides applied.
     fn pool_options(&self) -> Result<PoolModelOptions, SimError> {
         let mut options = self.pool.clone();
         for (key, value) in self.overrides.iter().filter_map(|text| self.pool_option(text)) {
@@ -225,24 +227,24 @@ impl SystemConfig {
         Ok(options)
     }
 
-    /// The digests of its presets, with everything set anew that is.
+    /// The digests of the system's presets, with all overrides applied.
     ///
     /// # Errors
-    /// A preset or a figure of it is not there, or wrong.
+    /// A preset or one of its figures does not exist or is invalid.
     pub fn digests(&self, registry: &Registry) -> Result<Vec<String>, SimError> {
         let sheets = self.sheets(registry)?;
         let all = std::iter::once(&sheets.main).chain(sheets.beside.iter().map(|(_, sheet)| sheet));
         Ok(all.map(|sheet| sheet.digest()).collect())
     }
 
-    /// The preset's name.
+    /// The name of the preset that is used.
     #[must_use]
     pub fn preset_name(&self) -> &str {
         if self.preset.is_empty() { self.system.default_preset() } else { &self.preset }
     }
 }
 
-/// The resolved presets of a system.
+/// The resolved presets of a system: its main one, and those of its other parts by prefix.
 struct Sheets {
     main: Sheet,
     beside: Vec<(&'static str, Sheet)>,
@@ -251,18 +253,20 @@ struct Sheets {
 impl Sheets {
     fn beside(&self, key: &str) -> Result<&Sheet, SimError> {
         let found = self.beside.iter().find(|(name, _)| *name == key);
-        found.map(|(_, sheet)| sheet).ok_or_else(|| SimError::config(key, "the system has no such part"))
+        found
+            .map(|(_, sheet)| sheet)
+            .ok_or_else(|| SimError::config(key, "the system has no preset of this name"))
     }
 }
 
-/// How it is run.
+/// Options of a run.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
-    /// The seed of every random stream of the system.
+    /// The seed of all random streams of the system.
     pub seed: u64,
-    /// What the workload is called in the result.
+    /// The workload's name in the result.
     pub workload: String,
-    /// The host's side.
+    /// Options of the host that issues the requests.
     pub host: HostOptions,
 }
 
@@ -272,8 +276,8 @@ impl Default for RunOptions {
     }
 }
 
-/// Records of a trace or a generated workload as requests; memory references as reads and writes of their
-/// bytes, objects where they are placed.
+/// Turns records of a trace or a generated workload into requests: memory references become reads and
+/// writes of their bytes, objects accesses of their places in `objects`.
 pub fn requests<I, E>(items: I, objects: ObjectPlacement) -> impl Iterator<Item = Result<Request, SimError>>
 where
     I: Iterator<Item = Result<Item, E>>,
@@ -285,10 +289,11 @@ where
     })
 }
 
-/// Simulates the system under the workload.
+/// Simulates a system under a workload of requests.
 ///
 /// # Errors
-/// The configuration or the workload is wrong, the device runs full, or a law of conservation is violated.
+/// The configuration or the workload is invalid, the device runs full, or a conservation law is
+/// violated.
 pub fn run<W>(
     registry: &Registry,
     config: &SystemConfig,
@@ -302,10 +307,11 @@ where
     simulate(registry, config, Requests(workload, &options.host), options, ("host", host))
 }
 
-/// Simulates a processor whose threads refer to the system's memory.
+/// Simulates a processor whose threads use the system as their memory.
 ///
 /// # Errors
-/// As [`run`]; [`System::Ssd`] is no memory, and [`System::Pool`] has a processor of its own: the measured one.
+/// As [`run`]. [`System::Ssd`] is refused because a drive is no memory, and [`System::Pool`] because its
+/// measured times already contain the processor's.
 pub fn run_threads(
     registry: &Registry,
     config: &SystemConfig,
@@ -316,27 +322,28 @@ pub fn run_threads(
     if config.system == System::Ssd {
         return Err(SimError::config(
             "system",
-            "a drive is no memory that a processor refers to; use dram, nvmm or ssd-paging",
+            "a processor cannot use a drive as its memory; use dram, nvmm or ssd-paging",
         ));
     }
     if config.system == System::Pool {
         return Err(SimError::config(
             "system",
-            "the times of a pool are measured with its processor, which would count twice; leave the processor \
+            "a pool's measured times already contain the processor's, which would count twice; leave the processor \
              out, or use dram, nvmm or ssd-paging",
         ));
     }
     let identity = serde_json::to_value(processor).map_err(unreadable)?;
-    // The processor brings its cache.
+    // The simulated processor has a cache of its own.
     let flat = FlatOptions { cpu_cache: false, ..config.flat.clone() };
     let config = SystemConfig { flat, ..config.clone() };
     simulate(registry, &config, Threads(threads, processor), options, ("processor", identity))
 }
 
-/// Simulates clients of a database on the system. Where the system has persistent regions, the workload's log is one.
+/// Simulates database clients on a system. Where the system has persistent regions, the workload's log
+/// is one.
 ///
 /// # Errors
-/// As [`run`]; the workload has no log.
+/// As [`run`], and for a workload that has no log.
 pub fn run_clients(
     registry: &Registry,
     config: &SystemConfig,
@@ -395,7 +402,7 @@ fn simulate<F: FrontEnd>(
     Ok(result)
 }
 
-/// Fills in what was simulated: names, resolved figures, digest.
+/// Fills in the result's description of the run: names, resolved configuration, digest.
 fn describe(
     result: &mut RunResult,
     config: &SystemConfig,
@@ -441,7 +448,7 @@ fn describe(
     Ok(())
 }
 
-/// The figures of a preset, with their units.
+/// The figures of a preset, each as text with its unit.
 fn figures(sheet: &Sheet) -> Result<Value, SimError> {
     let mut figures = Map::new();
     for row in sheet.rows()? {

@@ -1,4 +1,5 @@
-//! Each system put together from its presets, run, and its books turned into a result.
+//! Builds each system from its presets, runs it under a front end (requests, threads or clients), and
+//! fills in the result: energy, hit ratios, flash operations, wear, cost.
 
 use deepram_media::{
     AllocationPool, Dram, File, Hierarchy, Nand, Nvmm, Picos, Price, Software, Ssd, Year, lifetime_seconds,
@@ -22,16 +23,17 @@ use crate::result::{Cost, EnergyPart, FlashResult, HitRatio, RunResult, Wear};
 use crate::run::SystemConfig;
 use crate::ssd::{ParallelSsd, SerialSsd, SsdOptions};
 
-/// What came of a device's run, before the device itself is asked.
+/// The outcome of a run as the front end measured it; the caller adds the device's own counts.
 pub(crate) struct FrontEndRun {
     result: RunResult,
     counts: FlashCounts,
     time_ps: Time,
 }
 
-/// What is run on a device: a host's requests, or a processor's threads.
+/// The source of a device's load: a host's requests, a processor's threads, or database clients.
 pub(crate) trait FrontEnd {
-    /// Runs it. `faults` says which accesses would be page faults.
+    /// Runs the load on the device. `faults` returns true for an access that would be a page fault if
+    /// sent now.
     fn run_on<D: Device>(
         self,
         device: &mut D,
@@ -39,10 +41,10 @@ pub(crate) trait FrontEnd {
     ) -> Result<FrontEndRun, SimError>;
 }
 
-/// A host's requests.
+/// Requests of a host.
 pub(crate) struct Requests<'a, W>(pub(crate) W, pub(crate) &'a HostOptions);
 
-/// A processor's threads.
+/// Threads of a processor.
 pub(crate) struct Threads<'a>(pub(crate) Vec<ThreadReferences<'a>>, pub(crate) &'a ProcessorOptions);
 
 impl<W: Iterator<Item = Result<Request, SimError>>> FrontEnd for Requests<'_, W> {
@@ -96,7 +98,7 @@ pub(crate) fn dram<F: FrontEnd>(dram: &Dram, front: F) -> Result<RunResult, SimE
     Ok(result)
 }
 
-/// A drive by itself.
+/// A solid-state drive on its own.
 pub(crate) fn ssd<F: FrontEnd>(
     ssd: &Ssd,
     options: &SsdOptions,
@@ -117,7 +119,7 @@ pub(crate) fn ssd<F: FrontEnd>(
         AllocationPool::Device => {
             return Err(SimError::config(
                 "allocation_pool",
-                "a pool of the whole device is not simulated; use plane or package",
+                "an allocation pool of the whole device is not simulated; use plane or package",
             ));
         }
     };
@@ -129,7 +131,7 @@ pub(crate) fn ssd<F: FrontEnd>(
     Ok(result)
 }
 
-/// Flash main memory behind a DRAM cache.
+/// Journaled flash main memory behind a DRAM cache (NVMM).
 pub(crate) fn nvmm<F: FrontEnd>(
     preset: &Nvmm,
     options: &NvmmOptions,
@@ -155,7 +157,7 @@ pub(crate) fn nvmm<F: FrontEnd>(
     Ok(result)
 }
 
-/// DRAM, and a drive behind an operating system.
+/// DRAM main memory, and a drive behind an operating system's paging (NVMM's comparison system).
 pub(crate) fn paging<F: FrontEnd>(
     dram: &Dram,
     ssd: &Ssd,
@@ -186,7 +188,8 @@ pub(crate) fn paging<F: FrontEnd>(
     Ok(result)
 }
 
-/// DRAM and a drive that the processor addresses, or that is paged from.
+/// The three systems of FlatFlash: DRAM and a drive that the processor addresses, or that the system
+/// pages from.
 pub(crate) fn flatflash<F: FrontEnd>(
     preset: &Hierarchy,
     access_mode: AccessMode,
@@ -226,7 +229,7 @@ pub(crate) fn flatflash<F: FrontEnd>(
     Ok(result)
 }
 
-/// The real pool on a measured device.
+/// The model of this project's pool on a measured device.
 pub(crate) fn pool<F: FrontEnd>(
     file: &File,
     options: &PoolModelOptions,
@@ -244,7 +247,7 @@ fn ns(time: Time) -> Value {
     Value::from(time as f64 / 1e3)
 }
 
-/// Puts a system's counters into its result, each by its name.
+/// Adds a system's counters to its result, each under its field name.
 fn counters<T: Serialize>(result: &mut RunResult, of: &T) -> Result<(), SimError> {
     let value = serde_json::to_value(of).map_err(|error| SimError::config("result", error.to_string()))?;
     if let Value::Object(fields) = value {
@@ -267,7 +270,7 @@ fn rows_and_energy(result: &mut RunResult, memory: &DramMemory, parts: [(&str, f
     result.dram = Some(counts);
 }
 
-/// Flash operations and wear.
+/// Adds flash operations, wear and lifetime to the result. `erased` holds the erases of each block.
 fn flash(
     result: &mut RunResult,
     nand: &Nand,
@@ -304,7 +307,7 @@ fn cost(price: Option<Price>, year: Option<Year>, bytes: u64) -> Option<Cost> {
     price.map(|price| Cost { usd: price.0 * bytes as f64, year: year.map(|year| year.0) })
 }
 
-/// Two parts of a memory; only if both have a price. The year is that of the newer one.
+/// The cost of two parts together; `None` unless both have a price. The year is that of the newer price.
 fn add_costs(one: Option<Cost>, other: Option<Cost>) -> Option<Cost> {
     let (one, other) = (one?, other?);
     Some(Cost { usd: one.usd + other.usd, year: one.year.max(other.year) })

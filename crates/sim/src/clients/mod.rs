@@ -1,13 +1,17 @@
-//! Clients of a database that make their transactions durable by a log (FlatFlash, sections 3.5 and 5.6).
+//! Database clients that make their transactions durable through a log (FlatFlash, sections 3.5 and
+//! 5.6).
 //!
-//! 1. Each client has a core, takes the next transaction of the workload, and does one access after the other: its
-//!    processor's work first, then the memory. A transaction that changed nothing ends there.
-//! 2. Central: the record goes into one buffer in host memory, under a lock that is given in the order of asking. One
-//!    write of the log is under way at a time; it writes all that is in the buffer by then, and whoever it covers ends
-//!    with it (group commit).
-//! 3. Own: each client writes its record into a log of its own. Nobody waits for another but in the memory system.
-//! 4. What a write of the log writes is the system's: lines and a flush of them where the drive takes lines (records
-//!    begin at lines then), whole pages elsewhere, again and again until they are full.
+//! 1. Each client has a core. It takes the next transaction of the workload and performs its accesses
+//!    one after another: first the processor's work, then the memory access. A transaction that changed
+//!    nothing ends there.
+//! 2. Central log: a client copies its record into one buffer in host memory under a lock, which is
+//!    granted in the order of requests. One log write is under way at a time. It writes everything in
+//!    the buffer at its start, and all transactions that it covers end with it (group commit).
+//! 3. Own logs: each client writes its records into a log of its own. Clients delay each other in the
+//!    memory system only.
+//! 4. The system determines the unit of log writes: lines and a flush of them where the drive accepts
+//!    lines (records then begin at line boundaries), whole pages elsewhere, each rewritten until it is
+//!    full.
 
 mod log;
 
@@ -28,28 +32,29 @@ pub use log::LogCounts;
 
 const PAGE: u64 = 4096;
 
-/// Who has a log.
+/// The number of logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Logging {
-    /// All together one.
+    /// One log for all clients.
     Central,
-    /// Each client its own.
+    /// One log for each client.
     Own,
 }
 
-/// How clients are run.
+/// Options of the clients.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ClientOptions {
-    /// Clients.
+    /// Number of clients.
     pub clients: u32,
-    /// Who has a log; none: the system's own way, which is a log of its own where the drive takes lines.
+    /// The number of logs; `None` for the system's default: one log per client where the drive accepts
+    /// lines, else a central log.
     pub logging: Option<Logging>,
-    /// The processor's work before each access, in picoseconds.
+    /// Processor time before each access, in picoseconds.
     pub work_ps: Time,
-    /// Time that the lock of a central log is held for a record, in picoseconds.
+    /// Time for which the central log's lock is held per record, in picoseconds.
     pub lock_ps: Time,
-    /// Transactions measured; more where the last ones end together.
+    /// Transactions to measure; more are measured if the last ones end together.
     pub transactions: u64,
     /// Transactions before measuring begins.
     pub warm_up: u64,
@@ -68,15 +73,15 @@ impl Default for ClientOptions {
     }
 }
 
-/// What a client is at.
+/// The stage of a client's transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClientStage {
     Idle,
     Work,
     Access,
-    /// Has the lock of the central log.
+    /// The client holds the central log's lock.
     Insert,
-    /// Waits until the central log is durable up to here.
+    /// The client waits until the central log is durable up to this byte.
     Durable(u64),
     Write,
     Flush,
@@ -86,27 +91,27 @@ enum ClientStage {
 struct Client {
     stage: ClientStage,
     accesses: VecDeque<Command>,
-    /// Bytes of its record; 0 of none.
+    /// Size of the transaction's log record, bytes; 0 if there is none.
     record: u64,
     begun: Time,
-    /// Bytes that its own log has had.
+    /// Bytes written to the client's own log so far.
     logged: u64,
 }
 
-/// The clients, on a device.
+/// The clients of a workload.
 pub(crate) struct Clients {
     workload: Workload,
     next: Option<Command>,
     options: ClientOptions,
     logging: Logging,
-    /// Bytes that a log is written in.
+    /// The unit of log writes, bytes.
     write_unit: u64,
-    /// The log's whole pages.
+    /// The whole pages of the workload's log.
     log: Range<u64>,
-    /// Where the workload's own log begins: what it writes from there on is a record.
+    /// Start of the workload's log: a write at or after this address is part of a log record.
     records: u64,
     clients: Vec<Client>,
-    /// The flush behind each client's write under way, and behind the central log's.
+    /// The flush that follows each client's log write, and the central log's (last).
     flushes: Vec<Command>,
     central: CentralLog,
     begun: u64,
@@ -120,18 +125,15 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Clients of the workload; `lines`: the drive takes lines.
+    /// Builds the clients of a workload. `lines` is true if the drive accepts lines.
     ///
     /// # Errors
-    /// The workload has no log, or one too small.
+    /// The workload has no log, or its log is too small.
     pub(crate) fn new(workload: Workload, lines: bool, options: &ClientOptions) -> Result<Self, SimError> {
         let wrong = |key: &str, why: String| Err(SimError::config(key, why));
         let name = workload.spec().name();
         let Some(log) = workload.log() else {
-            return wrong(
-                "workload",
-                format!("{name} has no log that clients could write; tpcc, tpcb and tatp have"),
-            );
+            return wrong("workload", format!("{name} has no log; tpcc, tpcb and tatp have one"));
         };
         let clients = u64::from(options.clients);
         if clients == 0 || options.transactions == 0 {
@@ -139,9 +141,12 @@ impl Clients {
         }
         let logging = options.logging.unwrap_or(if lines { Logging::Own } else { Logging::Central });
         let start = log.start.next_multiple_of(PAGE);
-        let bytes_per_log = if logging == Logging::Own { clients } else { 1 };
-        if log.end.saturating_sub(start) / bytes_per_log < 16 * PAGE {
-            return wrong("log", format!("{} bytes of log are less than 64 KiB each", log.end - log.start));
+        let logs = if logging == Logging::Own { clients } else { 1 };
+        if log.end.saturating_sub(start) / logs < 16 * PAGE {
+            return wrong(
+                "log",
+                format!("{} bytes of log are less than 64 KiB per log", log.end - log.start),
+            );
         }
         let idle =
             Client { stage: ClientStage::Idle, accesses: VecDeque::new(), record: 0, begun: 0, logged: 0 };
@@ -167,13 +172,13 @@ impl Clients {
         })
     }
 
-    /// Runs them until enough transactions have ended.
+    /// Runs the clients until the requested number of transactions has ended.
     ///
     /// # Errors
-    /// Errors of the device; a violated law.
+    /// Errors of the device; a violated conservation law.
     pub(crate) fn run<D: Device>(mut self, device: &mut D) -> Result<(HostResult, LogCounts), SimError> {
         let (end, capacity) = (self.log.end, device.capacity());
-        // The log lies behind all tables.
+        // The log lies after all tables, so its end bounds all addresses.
         if end > capacity {
             return Err(SimError::OutOfRange { number: 1, offset: self.log.start, end, capacity });
         }
@@ -210,7 +215,8 @@ impl Clients {
         self.finish(device, total)
     }
 
-    /// The accesses of the next transaction, and the bytes of its record.
+    /// Takes the next transaction from the workload: its accesses, and the size of its log record in
+    /// bytes.
     fn transaction(&mut self) -> Result<(VecDeque<Command>, u64), SimError> {
         let nowhere = ObjectPlacement { slot_bytes: 0, slots: 0 };
         let mut accesses: VecDeque<Command> = self.next.take().into_iter().collect();
@@ -218,10 +224,7 @@ impl Clients {
         let mut record = 0;
         loop {
             let Some(item) = self.workload.next() else {
-                return Err(SimError::config(
-                    "workload",
-                    "ends before as many transactions have ended as asked for",
-                ));
+                return Err(SimError::config("workload", "ends before the requested number of transactions"));
             };
             let request = Item::to_request(&item, &nowhere);
             let command = Command { op: request.op, offset: request.offset, len: request.len };
@@ -238,7 +241,7 @@ impl Clients {
         }
     }
 
-    /// The client takes its next transaction.
+    /// Starts the client's next transaction.
     fn begin_transaction<E: Copy>(&mut self, client: usize, context: &mut Context<E>) {
         self.begun += 1;
         self.clients[client].begun = context.now();
@@ -246,7 +249,7 @@ impl Clients {
         context.queue.push(context.now(), Event::Driver(client as u32));
     }
 
-    /// Work is done, or the lock was held long enough.
+    /// A client's timer expired: its processor work is done, or it has held the lock long enough.
     fn timer<D: Device>(
         &mut self,
         client: usize,
@@ -278,7 +281,7 @@ impl Clients {
         }
     }
 
-    /// The next access, or the commit.
+    /// Continues with the next access of the transaction, or with its commit.
     fn continue_transaction<D: Device>(
         &mut self,
         client: usize,
@@ -299,7 +302,10 @@ impl Clients {
         self.counts.commits += 1;
         self.counts.log_bytes += record;
         if record > self.bytes_per_log() {
-            return Err(SimError::config("log", format!("{record} bytes of a record do not fit into a log")));
+            return Err(SimError::config(
+                "log",
+                format!("a record of {record} bytes does not fit into a log"),
+            ));
         }
         match self.logging {
             Logging::Central => {
@@ -316,7 +322,7 @@ impl Clients {
         }
     }
 
-    /// A command is done.
+    /// A command of a client or of the central log is complete.
     fn command_done<D: Device>(
         &mut self,
         slot: usize,
@@ -341,7 +347,7 @@ impl Clients {
         }
     }
 
-    /// A transaction has ended.
+    /// Ends the client's transaction and starts its next one.
     fn end_transaction<D: Device>(&mut self, client: usize, device: &mut D, context: &mut Context<D::Event>) {
         let now = context.now();
         self.ended += 1;
@@ -366,7 +372,7 @@ impl Clients {
         let under_way = self.clients.len() as u64;
         if self.ended < total || self.begun != self.ended + under_way {
             return Err(SimError::Conservation {
-                law: "every transaction ends, but for one under way of each client",
+                law: "every transaction ends, except one per client that is under way",
                 found: format!("{} begun, {} ended, of {total}", self.begun, self.ended),
             });
         }

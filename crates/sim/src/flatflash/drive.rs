@@ -1,4 +1,5 @@
-//! The drive's side: its memory, lines over the link, promotion.
+//! The drive's side: the device buffer (SSD-Cache, FlatFlash section 3.2), line accesses over the link,
+//! promotion (sections 3.3 and 3.4).
 
 use deepram_core::cache::Replacement;
 use deepram_core::migration::{Begin, Inbound};
@@ -9,20 +10,20 @@ use crate::engine::Time;
 use crate::error::SimError;
 use crate::processor::LINE_BYTES;
 
-/// Frames of the drive's memory that the search for dirty pages looks at for each place that it has.
+/// Frames of the device buffer that the search for dirty pages examines per place.
 const SEARCH_STEPS: usize = 8;
 
-/// A frame of the drive's memory.
+/// A frame of the device buffer.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct BufferFrame {
-    /// When its page is in it.
+    /// The time at which the frame holds its page.
     ready: Time,
     pub(super) dirty: bool,
-    /// The page is in flight: it stays.
+    /// The page is being promoted and is not evicted.
     moving: bool,
 }
 
-/// A page in flight.
+/// A promotion under way.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Promotion {
     page: u32,
@@ -30,12 +31,13 @@ pub(super) struct Promotion {
     frame: u32,
     start: Time,
     end: Time,
-    /// Lines that have come in.
+    /// Lines that have arrived.
     arrived: u64,
 }
 
 impl FlatMemory {
-    /// The page in the drive's memory: frame, and from when on. Read from flash if it was not there.
+    /// Brings a page into the device buffer, from flash if it is not there. Returns its frame, and the
+    /// time from which it is there.
     pub(super) fn load_page(&mut self, page: u32, now: Time) -> Result<(usize, Time), SimError> {
         self.counts.buffer_lookups += 1;
         if let Some(buffer_frame) = self.buffer.find(page) {
@@ -53,13 +55,13 @@ impl FlatMemory {
         Ok((buffer_frame, ready))
     }
 
-    /// A frame of the drive's memory for a page, and when it is free.
+    /// A frame of the device buffer for a page, and the time at which it is free.
     fn make_room(&mut self, page: u32, now: Time) -> Result<(usize, Time), SimError> {
         let mut t = now;
         loop {
             let buffer_frame = &self.buffer_frames;
             let Some(room) = self.buffer.room(page, |frame| !buffer_frame[frame].moving) else {
-                // All ways of the set are in flight: one of them will be free.
+                // All ways of the set are being promoted: the first promotion to end frees one.
                 let end = self.promotions.first().map_or(t, |first| first.end);
                 t = t.max(end);
                 self.finish_promotions(t)?;
@@ -77,7 +79,8 @@ impl FlatMemory {
         }
     }
 
-    /// A dirty page goes to flash; when it is taken. Reclamation takes others along.
+    /// Writes a dirty page to flash; a reclamation on the way also writes other dirty pages. Returns the
+    /// time at which flash has accepted the page.
     pub(super) fn program(&mut self, page: u32, buffer_frame: usize, now: Time) -> Result<Time, SimError> {
         let table = &self.table;
         let at_drive = |page: u32| {
@@ -102,7 +105,8 @@ impl FlatMemory {
         Ok(written.accepted + self.deliver_remap_batch())
     }
 
-    /// A line of a page at the drive, at `now`; when it is over.
+    /// Accesses a line of a page at the drive, at `now`. Returns the time at which the access is
+    /// complete.
     pub(super) fn access_drive_line(
         &mut self,
         page: u32,
@@ -128,7 +132,8 @@ impl FlatMemory {
         Ok(end)
     }
 
-    /// Posts a store at `now` to a page that will be there when it is `ready`; when the write buffer has it.
+    /// Posts a store at `now` to a page that is in the device buffer from `ready` on. Returns the time
+    /// at which the store is in the write buffer.
     fn post_store(&mut self, ready: Time, now: Time) -> Time {
         self.counts.line_writes += 1;
         self.counts.link_bytes_to_drive += LINE_BYTES;
@@ -149,13 +154,13 @@ impl FlatMemory {
         t + self.preset.line_write.0
     }
 
-    /// When the last store posted will be at the drive.
+    /// The time at which the last posted store arrives at the drive.
     pub(super) fn last_store_arrival(&self, now: Time) -> Time {
         self.posted.back().copied().unwrap_or(now).max(now)
     }
 
-    /// A use of a page counts (Algorithm 1), and may promote it. What idle DRAM takes beside (`fill_idle`) is none of
-    /// the algorithm's promotions.
+    /// Counts a use of a page, and promotes it where Algorithm 1 says so. Promotions into idle DRAM
+    /// (`fill_idle`) are not part of the algorithm.
     fn count_use(&mut self, page: u32, buffer_frame: usize, ready: Time) -> Result<(), SimError> {
         let moving = self.buffer_frames[buffer_frame].moving;
         let full = self.look_aside.is_full();
@@ -176,7 +181,7 @@ impl FlatMemory {
             return Ok(());
         };
         if self.look_aside.begin(page.into(), frame.into()).map_err(look_aside_error)? == Begin::Deferred {
-            return Err(look_aside_error("a promotion was deferred after there had been room"));
+            return Err(look_aside_error("a promotion was deferred although the buffer had room"));
         }
         let start = self.use_link(LinkDirection::ToHost, self.page_span, taken);
         let end = start + self.preset.promote.0 + self.preset.pte_update.0;
@@ -190,8 +195,8 @@ impl FlatMemory {
         Ok(())
     }
 
-    /// The lines of a page in flight that came before `now` are in DRAM, or stale. What comes at `now` comes after
-    /// the processor.
+    /// Advances a promotion to `now`: lines that arrived before are in DRAM, or stale. A line that
+    /// arrives at `now` comes after the processor's access.
     pub(super) fn advance_promotion(&mut self, page: u32, now: Time) -> Result<(), SimError> {
         let Some(at) = self.promotions.iter().position(|other| other.page == page) else { return Ok(()) };
         let since = now.saturating_sub(self.promotions[at].start).saturating_sub(1);
@@ -216,7 +221,7 @@ impl FlatMemory {
         Ok(())
     }
 
-    /// Ends the promotions that are over by `now`.
+    /// Finishes the promotions that end by `now`.
     #[inline]
     pub(super) fn finish_promotions(&mut self, now: Time) -> Result<(), SimError> {
         while self.promotions.first().is_some_and(|first| first.end <= now) {
@@ -238,7 +243,8 @@ impl FlatMemory {
         Ok(())
     }
 
-    /// A page of DRAM is written to the drive's memory, at `now`; when that has room for it.
+    /// Writes a page of DRAM to the device buffer, at `now`. Returns the time at which the buffer has
+    /// room for it.
     pub(super) fn write_page(&mut self, page: u32, frame: u32, now: Time) -> Result<Time, SimError> {
         let (buffer_frame, taken) = self.receive(page, now)?;
         if let Some(shadow) = &mut self.shadow {
@@ -247,7 +253,8 @@ impl FlatMemory {
         Ok(taken)
     }
 
-    /// The drive's memory takes a page that the host sends at `now`: its place, and when there was room for it.
+    /// Receives a page that the host sends at `now`. Returns its frame in the device buffer, and the
+    /// time at which there was room for it.
     pub(super) fn receive(&mut self, page: u32, now: Time) -> Result<(usize, Time), SimError> {
         self.counts.pages_to_drive += 1;
         self.counts.link_bytes_to_drive += PAGE;

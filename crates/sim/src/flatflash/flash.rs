@@ -1,19 +1,21 @@
-//! The drive's flash: dies that read in the way of whoever waits and program in the background, the map, and
+//! The drive's flash: dies that read on demand and program in the background, the L2P map, and
 //! reclamation by read-modify-write (FlatFlash, section 4).
 //!
-//! 1. A page never written lies where its number says, as if the drive had been filled in order: page p in die
-//!    p modulo the dies. Pages written go to one die after the other; a die that holds as much more than its share as
-//!    half its spare blocks take keeps its own pages only.
-//! 2. A read waits for the page operation that its die is at, or for its suspension where the part can suspend a
-//!    program; then for its array time, then for the channel. Background work goes on behind it. The planes of a die
-//!    are not used together.
-//! 3. Programs and reclamation are background work of their die, channel time included. Beyond `write_queue`
-//!    programs of it, who brings more waits.
-//! 4. Where a die is short of free blocks, the block with the fewest live pages is read, and written to a free
-//!    block; its invalid pages give their places to dirty pages of the drive's memory (the caller brings them).
-//! 5. With translation merged into the host's page table, the host goes on using the old place of a page that has
-//!    moved, and the drive remembers the new one. It tells of all at once. Until then no block that an old place is
-//!    in is erased, or that place would mean another page.
+//! 1. Initially the drive is full: page p, if never written, lies at its home place in die p modulo the
+//!    dies. Written pages go to the dies in turn. A die that exceeds its share of live pages by half its
+//!    spare blocks accepts only pages that it already holds.
+//! 2. A read waits for the page operation that its die performs, or for its suspension where the part
+//!    can suspend a program; then for its array time, then for the channel. Background work continues
+//!    behind it. Planes of a die are not used together.
+//! 3. Programs and reclamation are background work of their die, channel time included. A write that
+//!    exceeds `write_queue` programs of background work waits.
+//! 4. Where a die is short of free blocks, the block with the fewest live pages is read and written to a
+//!    free block; dirty pages of the device buffer take the places of its invalid pages (the caller
+//!    supplies them).
+//! 5. With translation merged into the host's page table, the host keeps using the old place of a page
+//!    that has moved, and the drive remembers the new place. It reports all moved pages to the host in
+//!    one batch (lazy remap). Until then no block that holds an old place is erased, since that place
+//!    would refer to another page.
 
 use std::collections::HashMap;
 
@@ -28,36 +30,36 @@ use crate::engine::Time;
 use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
 
-/// Not in a map: where its number says.
+/// The map entry of a page never written: the page lies at its home place.
 const UNMOVED: u32 = u32::MAX;
 
 struct Die {
     blocks: Blocks,
     open: Option<BlockId>,
-    /// When it is through with what somebody waits for.
+    /// The end of the die's demand reads.
     free: Time,
-    /// Background work not done yet.
+    /// Remaining time of the die's background work.
     backlog: Time,
 }
 
-/// What a write brought with it.
+/// The outcome of a page write.
 pub(super) struct ProgramOutcome {
-    /// When the drive has taken the page.
+    /// The time at which the drive has accepted the page.
     pub(super) accepted: Time,
-    /// The die, and how many dirty pages it has places for in a block just reclaimed.
+    /// The die, and the number of dirty pages that a block just reclaimed has places for.
     pub(super) spare: (usize, u32),
 }
 
-/// See the module.
+/// The drive's flash and its translation layer.
 pub(super) struct DriveFlash {
     read: Time,
-    /// Time to suspend a program for a read, if the part can.
+    /// Time to suspend a program for a read, if the part can suspend.
     suspend: Option<Time>,
     transfer: Time,
     program: Time,
     erase: Time,
     dies: Vec<Die>,
-    /// When each channel is free.
+    /// The time at which each channel is free.
     channels: Vec<Time>,
     per_block: u32,
     blocks: u32,
@@ -67,16 +69,16 @@ pub(super) struct DriveFlash {
     next: usize,
     sequence: u64,
     reserve: u32,
-    /// Live pages of a die beyond which it takes no page of another.
+    /// Live pages beyond which a die accepts no page of another die.
     share: u64,
     limit: Time,
     merged: bool,
     batch: usize,
-    /// Pages that have moved since the host was told: old place, and uses of its block.
+    /// Pages that have moved since the last remap batch: old place, and uses of its block.
     moved: HashMap<u32, (u32, u32)>,
-    /// The same in the order of their moving.
+    /// The moved pages, in the order of their moves.
     order: Vec<u32>,
-    /// Pages of which the host is told now.
+    /// Pages of the remap batch that the host must apply.
     pub(super) remap_batch: Vec<u32>,
     pub(super) batches: u64,
     pub(super) forced: u64,
@@ -88,7 +90,8 @@ pub(super) struct DriveFlash {
 impl DriveFlash {
     pub(super) fn new(preset: &Hierarchy, merged: bool) -> Result<Self, SimError> {
         let small = |key: &'static str, value: u64| {
-            u32::try_from(value).map_err(|_| SimError::config(key, format!("{value} is too many")))
+            u32::try_from(value)
+                .map_err(|_| SimError::config(key, format!("{value} is too many: use at most 2^32 - 1")))
         };
         let nand = &preset.nand;
         let blocks = small("blocks_per_plane", preset.blocks_per_die())?;
@@ -160,7 +163,7 @@ impl DriveFlash {
         ((block / self.blocks) as usize, BlockId(block % self.blocks), slot)
     }
 
-    /// Where the page is.
+    /// The present place of a page.
     pub(super) fn place(&self, page: u32) -> u32 {
         let place = self.map.get(page);
         if place != UNMOVED {
@@ -171,7 +174,7 @@ impl DriveFlash {
         self.number(die as usize, at / self.per_block, at % self.per_block)
     }
 
-    /// The page that was put last into a place, whether or not it is still there.
+    /// The page last written to a place, whether or not it is still there.
     fn page_at(&self, place: u32) -> Option<u32> {
         let page = self.back.get(place);
         if page != UNMOVED {
@@ -182,7 +185,7 @@ impl DriveFlash {
             .then(|| (block.0 * self.per_block + slot) * self.dies.len() as u32 + die as u32)
     }
 
-    /// Reads a page at `now`; when it is in the drive's memory.
+    /// Reads a page at `now`. Returns the time at which it is in the device buffer.
     pub(super) fn read(&mut self, page: u32, now: Time) -> Time {
         self.counts.host_reads += 1;
         let (at, ..) = self.split(self.place(page));
@@ -192,7 +195,7 @@ impl DriveFlash {
         drain(die, now);
         let mut start = now.max(die.free);
         if die.backlog > 0 && die.free <= now {
-            // It is in the middle of a page operation, which it suspends or ends.
+            // The die is performing a page operation, which is suspended or completed first.
             let rest = die.backlog % program;
             match self.suspend {
                 Some(suspend) if suspend < rest => {
@@ -211,7 +214,7 @@ impl DriveFlash {
         out + self.transfer
     }
 
-    /// Writes a page from a place of the drive's memory, at `now`.
+    /// Writes a page from a frame of the device buffer, at `now`.
     pub(super) fn write(
         &mut self,
         page: u32,
@@ -236,12 +239,13 @@ impl DriveFlash {
         Ok(ProgramOutcome { accepted, spare: (at, spare) })
     }
 
-    /// Whether the page may be written to the die.
+    /// True if the page may be written to the die.
     pub(super) fn accepts(&self, at: usize, page: u32) -> bool {
         self.dies[at].blocks.live_slots() < self.share || self.split(self.place(page)).0 == at
     }
 
-    /// The same, to a die that takes the page. Places for dirty pages, if a block was reclaimed.
+    /// Writes a page to a die that accepts it. Returns the places for dirty pages, if a block was
+    /// reclaimed.
     pub(super) fn write_to(
         &mut self,
         at: usize,
@@ -265,7 +269,8 @@ impl DriveFlash {
         Ok(spare.saturating_sub(1))
     }
 
-    /// Sees to it that the die has a block with room; reclaims one if it is short of blocks.
+    /// Opens a block for the die if its open block is full, and reclaims one if free blocks are short.
+    /// Returns the places for dirty pages, if a block was reclaimed.
     fn open_block(
         &mut self,
         at: usize,
@@ -296,8 +301,8 @@ impl DriveFlash {
         if short { self.reclaim(at, at_drive, shadow) } else { Ok(0) }
     }
 
-    /// Moves the live pages of the block that has fewest into the open block, which is empty; how many places
-    /// are left.
+    /// Moves the live pages of the block with the fewest into the empty open block. Returns the number
+    /// of places left.
     fn reclaim(
         &mut self,
         at: usize,
@@ -324,7 +329,7 @@ impl DriveFlash {
         Ok(self.per_block - moved)
     }
 
-    /// Gives the page the next slot of the die's open block.
+    /// Assigns the page to the next slot of the die's open block. Returns its place.
     fn place_page(&mut self, at: usize, page: u32, at_drive: &dyn Fn(u32) -> bool) -> Result<u32, SimError> {
         let old = self.place(page);
         let (die, block, _) = self.split(old);
@@ -349,12 +354,13 @@ impl DriveFlash {
         Ok(place)
     }
 
-    /// The host no longer uses an old place of the page: its entry has changed.
+    /// Records that the host no longer uses an old place of the page, since its page-table entry has
+    /// changed.
     pub(super) fn forget(&mut self, page: u32) {
         self.moved.remove(&page);
     }
 
-    /// Tells the host of all pages that have moved: from now on no old place is in use.
+    /// Reports all moved pages to the host: from now on no old place is in use.
     fn send_remap_batch(&mut self, now: Time, shadow: &mut Option<Shadow>) -> Result<(), SimError> {
         self.batches += 1;
         for page in std::mem::take(&mut self.order) {
@@ -388,7 +394,7 @@ impl DriveFlash {
         }
     }
 
-    /// The old place that the host uses for the page has not been erased since.
+    /// Checks that the old place that the host uses for a page has not been erased.
     fn check_old(&self, page: u32) -> Result<(), SimError> {
         let Some((old, uses)) = self.moved.get(&page).copied() else { return Ok(()) };
         let (die, block, _) = self.split(old);
@@ -411,7 +417,8 @@ impl DriveFlash {
             .map(|info| info.uses.saturating_sub(u32::from(info.state != State::Free)))
     }
 
-    /// Each page is in one place, each live slot is a page's, and old places are still there.
+    /// Checks that each page is in one place, each live slot belongs to a page, and old places still
+    /// exist.
     pub(super) fn check(&self) -> Result<(), SimError> {
         let live = self.dies.iter().map(|die| die.blocks.live_slots()).sum();
         law("live slots of flash are the pages of the host", live, self.map.pages())?;
@@ -427,7 +434,7 @@ impl DriveFlash {
     }
 }
 
-/// Background work that was done by `now`.
+/// Subtracts the background work that the die has done by `now`.
 fn drain(die: &mut Die, now: Time) {
     if now > die.free {
         die.backlog -= die.backlog.min(now - die.free);
@@ -475,13 +482,13 @@ mod tests {
             let write =
                 |flash: &mut DriveFlash, now| flash.write(1, 0, now, &|_| true, &mut None).unwrap().accepted;
             assert_eq!(write(&mut flash, now), now);
-            // At once the whole program is left, a microsecond later that much less.
+            // At the start the whole program remains, a microsecond later one microsecond less.
             let later = now + 1_000_000;
             let left = if wait == 20_000_000 { wait } else { wait - 1_000_000 };
             assert_eq!(flash.read(0, later), later + left + read);
             let over = now + 1_000_000_000_000;
             assert_eq!(flash.read(0, over), over + read);
-            // The third program waits until two are left.
+            // The third program waits until two remain.
             let now = over + 1_000_000_000;
             assert_eq!([0; 2].map(|_| write(&mut flash, now)), [now; 2]);
             assert_eq!(write(&mut flash, now), now + 1_210_240_000);

@@ -1,4 +1,4 @@
-//! The host's side: translation, pages in DRAM, faults, and who leaves.
+//! The host's side: translation, pages in DRAM, page faults, demotion (FlatFlash, sections 3.2 and 3.3).
 
 use deepram_core::cache::Replacement;
 use deepram_core::migration::Route;
@@ -12,13 +12,13 @@ use crate::processor::LINE_BYTES;
 
 /// The page is at the drive.
 pub(super) const AT_DRIVE: u32 = u32::MAX;
-/// The page is on its way to the frame.
+/// The page is in flight to the frame.
 pub(super) const MOVING: u32 = 1 << 31;
 
-/// Software before the drive has the command.
+/// Software phases before the drive has the command.
 const SOFTWARE_BEFORE_IO: [Phase; 5] =
     [Phase::Entry, Phase::Lookup, Phase::Allocation, Phase::Block, Phase::Driver];
-/// And after the page is in memory.
+/// Software phases after the page is in memory.
 const SOFTWARE_AFTER_IO: [Phase; 6] =
     [Phase::Interrupt, Phase::Completion, Phase::Wake, Phase::Wait, Phase::SwitchBack, Phase::Map];
 
@@ -26,13 +26,14 @@ const SOFTWARE_AFTER_IO: [Phase; 6] =
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HostFrame {
     pub(super) page: u32,
-    /// When its page is in it.
+    /// The time at which the frame holds its page.
     pub(super) ready: Time,
     pub(super) dirty: bool,
 }
 
 impl FlatMemory {
-    /// A line past the processor's cache; when it is over.
+    /// Accesses a line that missed, or leaves, the processor's cache. Returns the time at which the
+    /// access is complete.
     pub(super) fn access_memory(
         &mut self,
         line: u64,
@@ -67,7 +68,7 @@ impl FlatMemory {
         if store {
             let fetched = self.look_aside.load(page.into(), within).map_err(look_aside_error)?;
             if !whole && fetched == Some(Route::Drive) {
-                // What the store leaves of the line must come from the drive.
+                // The rest of the line must come from the drive.
                 let value = self.shadow.as_ref().map(|shadow| shadow.value);
                 t = self.access_drive_line(page, within, false, t)?;
                 if let (Some(shadow), Some(value)) = (&mut self.shadow, value) {
@@ -89,8 +90,9 @@ impl FlatMemory {
         self.access_drive_line(page, within, store, t)
     }
 
-    /// What a store of a whole line in the processor's cache needs at `now`: the page's translation, and where pages
-    /// are paged the page in DRAM, but not the line; when it has that.
+    /// Performs the memory's part of a whole-line store in the processor's cache at `now`: the page's
+    /// translation and, in the paging systems, the page in DRAM, but not the line. Returns the time at
+    /// which both are available.
     pub(super) fn translate_for_store(&mut self, page: u32, now: Time) -> Result<Time, SimError> {
         self.finish_promotions(now)?;
         let t = now + self.translate(page);
@@ -105,14 +107,15 @@ impl FlatMemory {
         Ok(t.max(self.frames[frame as usize].ready))
     }
 
-    /// The page's lines leave the processor's cache, before its address changes; dirty ones go to its frame.
+    /// Removes the page's lines from the processor's cache before its address changes; dirty lines go to
+    /// its frame.
     pub(super) fn flush_lines(&mut self, page: u32, frame: u32, at: Time) {
         let first = u64::from(page) * LINES;
         for within in 0..LINES {
             let line = first + within;
             let Some(dirty) = self.cpu.as_mut().and_then(|cpu| cpu.remove(line)) else { continue };
             self.counts.moved_lines += 1;
-            // The version on its way is another line's.
+            // The version in transfer belongs to another line.
             let kept = self.shadow.as_mut().map(|shadow| {
                 let stored = shadow.cpu.remove(&line).unwrap_or(0);
                 std::mem::replace(&mut shadow.value, stored)
@@ -126,7 +129,7 @@ impl FlatMemory {
         }
     }
 
-    /// Time to find where the page is.
+    /// Translates the page. Returns the time that the translation takes.
     fn translate(&mut self, page: u32) -> Time {
         self.counts.tlb_lookups += 1;
         if let Some(entry) = self.tlb.find(page) {
@@ -140,7 +143,7 @@ impl FlatMemory {
         self.preset.walk.0
     }
 
-    /// The page's entry has changed: no translation of it is held any more.
+    /// Records a change of the page's entry, and removes its translation from the TLB.
     pub(super) fn entry_changed(&mut self, page: u32) {
         self.counts.pte_updates += 1;
         self.shoot_down(page);
@@ -152,7 +155,8 @@ impl FlatMemory {
         }
     }
 
-    /// The drive may have told of pages that it has moved: the time of one interrupt for all of them.
+    /// Applies a pending remap batch of the drive. Returns the time of one interrupt for all its pages;
+    /// 0 if no batch is pending.
     pub(super) fn deliver_remap_batch(&mut self) -> Time {
         if self.flash.remap_batch.is_empty() {
             return 0;
@@ -165,8 +169,7 @@ impl FlatMemory {
         self.preset.pte_update.0
     }
 
-    /// Whether an access, sent now, would be a page fault: for
-    /// [`crate::processor::execute_with_faults`].
+    /// True if an access sent now would be a page fault; for [`crate::processor::execute_with_faults`].
     #[must_use]
     pub fn would_fault(&self, command: &Command) -> bool {
         self.mode != AccessMode::Promote && self.table.get((command.offset / PAGE) as u32) == AT_DRIVE
@@ -187,7 +190,7 @@ impl FlatMemory {
             .unwrap_or(start)
     }
 
-    /// A page fault at `now`; the page's frame, which will be ready.
+    /// Handles a page fault at `now`. Returns the page's frame, which is filled at its `ready` time.
     fn fault(&mut self, page: u32, now: Time) -> Result<u32, SimError> {
         self.counts.faults += 1;
         let mut t = now;
@@ -198,10 +201,10 @@ impl FlatMemory {
         let (_, there) = self.load_page(page, t)?;
         let (frame, taken) = self.take_frame(there)?.ok_or_else(|| SimError::Conservation {
             law: "a fault finds a frame",
-            found: format!("none of {}", self.frame_count),
+            found: format!("none of {} is free or can be freed", self.frame_count),
         })?;
         if let Some(shadow) = &mut self.shadow {
-            // Who left for it may have driven the page out of the drive's memory.
+            // The demotion of another page may have evicted the page from the device buffer.
             match self.buffer.find(page) {
                 Some(buffer_frame) => shadow.buffer_to_dram(buffer_frame, frame),
                 None => shadow.flash_to_dram(self.flash.place(page), frame),
@@ -222,7 +225,7 @@ impl FlatMemory {
         Ok(frame)
     }
 
-    /// The tables of the other layers name the page from now on, and take memory for it.
+    /// Adds the page to the tables of the other layers, which take memory for it.
     fn index_page(&mut self, page: u32) {
         let (word, bit) = (page as usize / 64, 1 << (page % 64));
         if self.indexed[word] & bit == 0 {
@@ -231,7 +234,7 @@ impl FlatMemory {
         }
     }
 
-    /// Frames that pages may have.
+    /// The number of frames available to pages.
     fn page_frames(&self) -> u64 {
         let index = self.preset.indirections * self.preset.indirection_entry.0 * self.indexed_count;
         self.frame_count.saturating_sub(index.div_ceil(PAGE)).max(1)
@@ -241,13 +244,13 @@ impl FlatMemory {
         (self.frames.len() - self.idle.len()) as u64
     }
 
-    /// Whether a page could get a frame.
+    /// True if a page can get a frame.
     pub(super) fn has_room(&self) -> bool {
         self.frames_in_use() < self.page_frames() || !self.lru.is_empty()
     }
 
-    /// A frame for a page at `now`, and when it may be filled; the pages used longest ago leave for it. `None` if
-    /// all frames are those of pages in flight.
+    /// A frame for a page at `now`, and the time from which it may be filled; least recently used pages
+    /// are demoted for it. `None` if all frames belong to pages in flight.
     pub(super) fn take_frame(&mut self, now: Time) -> Result<Option<(u32, Time)>, SimError> {
         let mut t = now;
         while self.frames_in_use() >= self.page_frames() {
@@ -262,7 +265,7 @@ impl FlatMemory {
         Ok(Some((frame, t)))
     }
 
-    /// The page in the frame leaves DRAM; when the drive has taken it.
+    /// Demotes the page in a frame. Returns the time at which the drive has accepted it.
     fn demote(&mut self, number: u32, now: Time) -> Result<Time, SimError> {
         let page = self.frames[number as usize].page;
         self.flush_lines(page, number, now);
@@ -275,5 +278,8 @@ impl FlatMemory {
 }
 
 pub(super) fn look_aside_error(error: impl std::fmt::Display) -> SimError {
-    SimError::Conservation { law: "the look-aside buffer is driven as it must be", found: error.to_string() }
+    SimError::Conservation {
+        law: "the look-aside buffer accepts the host's operations",
+        found: error.to_string(),
+    }
 }

@@ -1,5 +1,5 @@
-//! DRAM and a drive that the processor addresses line by line (FlatFlash), and the two systems that page from the
-//! same drive.
+//! DRAM and a drive that the processor addresses line by line (FlatFlash, sections 3 and 4), and two
+//! systems that page from the same drive (section 5: UnifiedMMap and TraditionalStack).
 //!
 //! ```text
 //!   access --> processor's cache --miss--> TLB, page table --> page in DRAM? --> DRAM
@@ -8,29 +8,34 @@
 //!                                                                                       flash (flash.rs)
 //! ```
 //!
-//! 1. `flatflash` loads and stores lines over the link. Uses of a page in the drive's memory count, and a page
-//!    used often enough is promoted to DRAM beside what goes on ([`deepram_core::migration`]). `unified-mmap` moves
-//!    each page when it is first used, in the way of the access. `traditional-stack` does the same behind an
-//!    operating system's storage stack, and walks and keeps a table for each layer. Nothing else differs.
-//! 2. A time is the sum of the costs of the preset on its way, and of waits for what is in use: the link, each
-//!    way; dies and channels; the write buffer; a page on its way. What will be is known when an access comes, so it
-//!    is reckoned then, and the only event is its end.
-//! 3. A translation that is not held takes a walk. The processor's cache is asked by address of the program, so
-//!    what leaves it needs no walk and finds its page wherever that is.
-//! 4. Stores to the drive are posted: over when they are in the write buffer. In the processor's cache a store to
-//!    part of a line fetches the line first; one of a whole line needs its page's translation only, and where pages
-//!    are paged the page.
-//! 5. A page is in DRAM, at the drive, or in flight. Promotion takes it out of the drive's memory, and what was
-//!    dirty there is dirty in DRAM. Paging leaves the drive's copy where it is. The address of a page that moves
-//!    changes: its lines leave the processor's cache, dirty ones for DRAM, beside what goes on.
-//! 6. Pages leave DRAM in the order of their last use past the processor's cache. Those that were not stored to are
-//!    dropped, the others written to the drive's memory, beside what goes on.
-//! 7. Pages of persistent regions are never promoted and do not count. A flush writes the region's dirty lines out
-//!    of the processor's cache and reads once over the link, behind the stores (write-verify read): the drive's
-//!    memory has a battery. In the paging systems it writes the region's dirty pages.
-//! 8. A request that writes whole pages of a persistent region writes blocks: software of one request where there is a
-//!    storage stack, each page over the link, durable when the drive has it. Where pages go from there in the paging
-//!    systems is the preset's `flushed`.
+//! 1. `flatflash` loads and stores lines over the link. Uses of a page in the device buffer (the drive's
+//!    memory) are counted, and a page that is used often enough is promoted to DRAM in the background
+//!    ([`deepram_core::migration`]). `unified-mmap` moves each page to DRAM at its first use, on the
+//!    access's critical path. `traditional-stack` does the same behind an operating system's storage
+//!    stack, and walks and keeps one table per layer. Nothing else differs.
+//! 2. The time of an access is the sum of the preset's costs along its path, and of waits for busy
+//!    resources: each direction of the link; dies and channels; the write buffer; a page in flight.
+//!    Everything later is known when an access arrives, so its end is computed then, and the only event
+//!    is that end.
+//! 3. A translation that misses in the TLB takes a page walk. The processor's cache is indexed by the
+//!    program's addresses, so a line evicted from it needs no walk and finds its page wherever the page
+//!    is.
+//! 4. Stores to the drive are posted: complete when they are in the write buffer. In the processor's
+//!    cache, a store to part of a line fetches the line first. A store of a whole line needs only its
+//!    page's translation and, in the paging systems, the page in DRAM.
+//! 5. A page is in DRAM, at the drive, or in flight. A promotion takes it out of the device buffer, and
+//!    a page dirty there is dirty in DRAM. Paging leaves the drive's copy in place. The address of a
+//!    page that moves changes, so its lines leave the processor's cache, dirty ones to DRAM, in the
+//!    background.
+//! 6. Pages leave DRAM in LRU order of uses that pass the processor's cache. Clean pages are dropped,
+//!    dirty ones are written to the device buffer, in the background.
+//! 7. Pages of persistent regions are never promoted or counted (section 3.5). A flush writes the
+//!    region's dirty lines back from the processor's cache and reads once over the link, behind the
+//!    stores (write-verify read): the device buffer is battery-backed. In the paging systems, a flush
+//!    writes the region's dirty pages.
+//! 8. A request that writes whole pages of a persistent region writes blocks: the software of one
+//!    request where there is a storage stack, then each page over the link. A page is durable when the
+//!    drive has it. In the paging systems the preset's `flushed` says where it goes from there.
 
 mod counts;
 mod drive;
@@ -64,7 +69,7 @@ use crate::host::{Command, Context, Device, Slot};
 use crate::paging::SoftwareTimer;
 use crate::processor::{LINE_BYTES, Llc};
 
-/// Bytes of a page.
+/// Size of a page, bytes.
 const PAGE: u64 = 4096;
 /// Lines of a page.
 const LINES: u64 = PAGE / LINE_BYTES;
@@ -76,7 +81,7 @@ enum LinkDirection {
     ToDrive = 1,
 }
 
-/// What had been counted when measuring began.
+/// The counts when measuring began.
 #[derive(Debug, Default)]
 struct Baseline {
     counts: FlatCounts,
@@ -84,18 +89,19 @@ struct Baseline {
     epochs: u64,
 }
 
-/// The machine.
+/// A simulated system of DRAM and a byte-addressable or paged drive.
 pub struct FlatMemory {
     preset: Hierarchy,
     mode: AccessMode,
     cpu: Option<Llc>,
     tlb: SetAssociative,
-    /// Where each page is: [`AT_DRIVE`], a frame, or a frame and [`MOVING`].
+    /// The location of each page: [`AT_DRIVE`], a frame, or a frame and [`MOVING`].
     table: PageMap<u32>,
     frames: Vec<HostFrame>,
     idle: Vec<u32>,
     frame_count: u64,
-    /// Pages that have been moved to DRAM, a bit each, and how many: what the tables of `traditional-stack` name.
+    /// Pages that have ever been moved to DRAM, one bit each, and their number: the entries of the
+    /// tables of `traditional-stack`.
     indexed: Vec<u64>,
     indexed_count: u64,
     lru: Lru<u32>,
@@ -103,22 +109,22 @@ pub struct FlatMemory {
     burst: u64,
     buffer: Rrip,
     buffer_frames: Vec<BufferFrame>,
-    /// Where the search for dirty pages of the drive's memory goes on.
+    /// The position of the search for dirty pages in the device buffer.
     cursor: usize,
     threshold: Threshold,
     look_aside: LookAside,
-    /// Pages in flight, by the end of their promotion.
+    /// Promotions under way, in the order of their ends.
     promotions: Vec<Promotion>,
     flash: DriveFlash,
     link_free_at: [Time; 2],
     line_span: Time,
     page_span: Time,
-    /// When the stores in the write buffer will have left it, in order.
+    /// The times at which the stores in the write buffer leave it, in order.
     posted: VecDeque<Time>,
     software: Option<SoftwareTimer>,
-    /// First and last page of each persistent region, the last not included.
+    /// First page and end page (exclusive) of each persistent region.
     regions: Vec<(u32, u32)>,
-    /// Lines of regions stored to since the last flush.
+    /// Lines of persistent regions stored to since the last flush.
     unflushed: BTreeSet<u64>,
     shadow: Option<Shadow>,
     counts: FlatCounts,
@@ -126,10 +132,10 @@ pub struct FlatMemory {
 }
 
 impl FlatMemory {
-    /// The system that a preset's parts make.
+    /// Builds the system from a preset's parts.
     ///
     /// # Errors
-    /// The options ask for more DRAM than there is, or for regions outside the memory.
+    /// The options ask for more DRAM than the preset has, or for regions outside the memory.
     pub fn new(
         preset: &Hierarchy,
         mode: AccessMode,
@@ -141,14 +147,14 @@ impl FlatMemory {
         if memory > has || memory < PAGE {
             return Err(SimError::config(
                 "memory_bytes",
-                format!("{memory} bytes; 4096 to the {has} that the DRAM has are possible"),
+                format!("{memory} bytes are out of range: use 4096 to the DRAM's {has}"),
             ));
         }
         let frame_count = memory / PAGE;
         if frame_count >= u64::from(MOVING) {
             return Err(SimError::config(
                 "memory_bytes",
-                format!("{memory} bytes; less than 8 TiB are possible"),
+                format!("{memory} bytes are too many: use less than 8 TiB"),
             ));
         }
         let flash = DriveFlash::new(preset, mode != AccessMode::Stack)?;
@@ -207,7 +213,7 @@ impl FlatMemory {
         })
     }
 
-    /// What it did since measuring began.
+    /// The counts since measuring began.
     #[must_use]
     pub fn flat_counts(&self) -> FlatCounts {
         self.all_counts().since(&self.base.counts)
@@ -224,13 +230,13 @@ impl FlatMemory {
         }
     }
 
-    /// The promotion threshold, and its epochs since measuring began.
+    /// The current promotion threshold, and its epochs since measuring began.
     #[must_use]
     pub fn threshold(&self) -> (u8, u64) {
         (self.threshold.current(), self.threshold.epochs() - self.base.epochs)
     }
 
-    /// The host's memory.
+    /// The host's DRAM.
     #[must_use]
     pub fn dram(&self) -> &DramMemory {
         &self.dram
@@ -241,8 +247,8 @@ impl FlatMemory {
         self.flash.erased()
     }
 
-    /// Energy since measuring began, over `time`, by component, in picojoules, dynamic and static: DRAM's
-    /// components, flash, link. The drive's memory and the processor's cache are not in it.
+    /// Energy since measuring began, over `time`, by component, in picojoules, dynamic and static: the
+    /// DRAM's components, flash, link. The device buffer and the processor's cache are not included.
     #[must_use]
     pub fn energy_pj(&self, time: Time) -> Vec<(&'static str, f64, f64)> {
         let mut parts = self.dram.energy_pj(time).to_vec();
@@ -255,7 +261,8 @@ impl FlatMemory {
         parts
     }
 
-    /// Takes the link for `span` from `at` or as soon as it is free; when that begins.
+    /// Occupies a direction of the link for `span`, from `at` or from when it is free. Returns the
+    /// start.
     #[inline]
     fn use_link(&mut self, lane: LinkDirection, span: Time, at: Time) -> Time {
         let free = &mut self.link_free_at[lane as usize];
@@ -268,7 +275,7 @@ impl FlatMemory {
         self.regions.iter().any(|(first, end)| (*first..*end).contains(&page))
     }
 
-    /// One line of a request, from the processor on; when it is over.
+    /// Performs one line of a request, from the processor on. Returns the time at which it is complete.
     fn access_line(&mut self, line: u64, store: bool, whole: bool, now: Time) -> Result<Time, SimError> {
         if store && !self.regions.is_empty() && self.is_persistent((line / LINES) as u32) {
             self.unflushed.insert(line);
@@ -303,14 +310,15 @@ impl FlatMemory {
         let victim = self.cpu.as_mut().and_then(|cpu| cpu.insert(line, store));
         self.access_cpu_cache(line, store)?;
         if let Some(victim) = victim {
-            // The line takes its place when it is in the write buffer; that it gets there is not waited for.
+            // The new line takes the victim's place once the victim is in the write buffer; its transfer
+            // is not waited for.
             let taken = self.write_back_line(victim, now)?;
             end = end.max(taken.saturating_sub(self.preset.line_write.0));
         }
         Ok(end)
     }
 
-    /// The processor's cache has the line.
+    /// Records an access that hits in the processor's cache.
     fn access_cpu_cache(&mut self, line: u64, store: bool) -> Result<(), SimError> {
         let Some(shadow) = &mut self.shadow else { return Ok(()) };
         if store {
@@ -322,7 +330,7 @@ impl FlatMemory {
         shadow.loaded(line)
     }
 
-    /// A dirty line leaves the processor's cache.
+    /// Writes back a dirty line that leaves the processor's cache.
     fn write_back_line(&mut self, line: u64, now: Time) -> Result<Time, SimError> {
         if let Some(shadow) = &mut self.shadow {
             shadow.value = shadow.cpu.get(&line).copied().unwrap_or(0);
@@ -340,7 +348,7 @@ fn regions(options: &FlatOptions, capacity: u64) -> Result<Vec<(u32, u32)>, SimE
                 return Err(SimError::config(
                     "regions",
                     format!(
-                        "bytes {} to {} are no part of the {capacity} bytes of memory",
+                        "bytes {} to {} are outside the memory of {capacity} bytes",
                         region.start, region.end
                     ),
                 ));
@@ -388,7 +396,7 @@ impl Device for FlatMemory {
                 }
             }
             Op::Flush => end = self.persist((len > 0).then(|| offset..offset + len), now)?,
-            // Memory forgets nothing because it is told to.
+            // A trim has no effect on memory.
             Op::Read | Op::Write | Op::Trim => {}
         }
         context.schedule(end, slot);
@@ -422,7 +430,7 @@ impl Device for FlatMemory {
         let counted = self.buffer.iter().map(|(frame, _)| u64::from(self.buffer.count(frame))).sum();
         law("the threshold's net count is the sum of the pages' counts", self.threshold.net(), counted)?;
         let moving = self.table.iter().filter(|(_, entry)| entry & MOVING != 0).count();
-        law("pages in flight have an entry each", moving as u64, self.look_aside.len() as u64)?;
+        law("each page in flight has a look-aside entry", moving as u64, self.look_aside.len() as u64)?;
         let resident = (self.table.iter().count() - moving) as u64;
         let in_use = (self.frames.len() - self.idle.len()) as u64;
         law("frames in use are those of pages in DRAM and in flight", in_use, resident + moving as u64)?;
@@ -432,7 +440,7 @@ impl Device for FlatMemory {
             if self.mode == AccessMode::Promote {
                 let buffer_frame = self.buffer.find(page).is_some();
                 law(
-                    "a page is in DRAM or in the drive's memory",
+                    "a page is in DRAM or in the device buffer, unless it is in flight",
                     buffer_frame.into(),
                     (entry & MOVING != 0).into(),
                 )?;
@@ -440,6 +448,6 @@ impl Device for FlatMemory {
         }
         let counts = self.all_counts();
         let stayed = counts.pages_to_host - counts.demotions - moving as u64;
-        law("pages in DRAM are those moved there that have not left", stayed, resident)
+        law("pages in DRAM are those moved there and not demoted", stayed, resident)
     }
 }

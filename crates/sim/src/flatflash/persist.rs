@@ -1,4 +1,4 @@
-//! Flushes of persistent regions (FlatFlash, section 3.5), and blocks written to them.
+//! Flushes of persistent regions (FlatFlash, section 3.5), and block writes to them.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::error::SimError;
 use crate::paging::Phase;
 use crate::processor::LINE_BYTES;
 
-/// Software of a request that writes pages.
+/// Software phases of a request that writes pages.
 const WRITE_SOFTWARE: [Phase; 8] = [
     Phase::Entry,
     Phase::Lookup,
@@ -24,7 +24,8 @@ const WRITE_SOFTWARE: [Phase; 8] = [
 ];
 
 impl FlatMemory {
-    /// Makes durable what was stored to the regions before `now`, or to some bytes of them only; when it is.
+    /// Makes stores to the persistent regions before `now` durable: all of them, or those to `bytes`.
+    /// Returns the time at which they are durable.
     pub(super) fn persist(&mut self, bytes: Option<Range<u64>>, now: Time) -> Result<Time, SimError> {
         if self.regions.is_empty() {
             return Ok(now);
@@ -44,7 +45,7 @@ impl FlatMemory {
             }
         }
         if self.mode == AccessMode::Promote {
-            // A read does not overtake stores: when it is back, they are there.
+            // A read does not overtake stores: when it returns, the stores have arrived.
             let behind = self.last_store_arrival(t);
             self.counts.line_reads += 1;
             self.counts.link_bytes_to_host += LINE_BYTES;
@@ -67,8 +68,8 @@ impl FlatMemory {
         Ok(t)
     }
 
-    /// Writes a page to the drive if it is in DRAM and dirty; when it is there. It takes what moving a page the
-    /// other way takes: the paper has no figure of its own for it.
+    /// Writes a page to the drive if it is in DRAM and dirty. Returns the time at which it has arrived.
+    /// The transfer takes as long as moving a page to DRAM: the paper has no figure of its own for it.
     fn persist_page(&mut self, page: u32, now: Time) -> Result<Time, SimError> {
         let frame = self.table.get(page);
         if frame == AT_DRIVE || frame & MOVING != 0 || !self.frames[frame as usize].dirty {
@@ -85,7 +86,7 @@ impl FlatMemory {
         Ok(sent + self.preset.promote.0)
     }
 
-    /// The lines of a range that were stored to since they were last flushed; none of them are any more.
+    /// Removes and returns the unflushed lines of a range.
     fn take_unflushed(&mut self, of: Range<u64>) -> Vec<u64> {
         let lines: Vec<u64> = self.unflushed.range(of).copied().collect();
         for line in &lines {
@@ -94,7 +95,8 @@ impl FlatMemory {
         lines
     }
 
-    /// The drive has a page that somebody waits for; when it has taken it.
+    /// Makes a page that the drive has received durable. Returns the time at which it is. It is
+    /// programmed if the preset's `flushed` requires it.
     fn make_durable(&mut self, page: u32, now: Time) -> Result<Time, SimError> {
         let through = self.mode != AccessMode::Promote && self.preset.flushed == Flushed::Flash;
         match self.buffer.find(page) {
@@ -103,15 +105,15 @@ impl FlatMemory {
         }
     }
 
-    /// Writes whole pages of a region as blocks: past the processor's cache to the drive, which need not read what it
-    /// had of them. They are durable at the end, which is told.
+    /// Writes whole pages of a persistent region as blocks, past the processor's cache; the drive need
+    /// not read the old pages. Returns the time at which all are durable.
     pub(super) fn write_blocks(&mut self, pages: Range<u32>, now: Time) -> Result<Time, SimError> {
         self.finish_promotions(now)?;
         let mut t = now;
         if let Some(software) = &mut self.software {
             t += software.phases(&WRITE_SOFTWARE);
         }
-        // The ends of those under way at once.
+        // The end times of the page writes under way at once.
         let mut under_way = vec![t; self.preset.page_writes as usize];
         let mut end = t;
         for (turn, page) in pages.enumerate() {
@@ -131,7 +133,7 @@ impl FlatMemory {
         let frame = (entry != AT_DRIVE).then_some(entry);
         let (buffer_frame, taken) = self.receive(page, now)?;
         for line in lines.clone() {
-            // Copies on the way there are brought up to date.
+            // Copies in the processor's cache are updated.
             let cached = self.cpu.as_mut().is_some_and(|cpu| {
                 cpu.clean(line);
                 cpu.touch(line, false)
@@ -159,7 +161,8 @@ impl FlatMemory {
         Ok(sent + self.preset.promote.0)
     }
 
-    /// The pages that a write of these bytes covers wholly, if they are of a region.
+    /// The pages of a write that covers whole pages of one persistent region; `None` for any other
+    /// write.
     pub(super) fn blocks(&self, offset: u64, len: u64) -> Option<Range<u32>> {
         let whole = len > 0 && offset.is_multiple_of(PAGE) && len.is_multiple_of(PAGE);
         let pages = (offset / PAGE) as u32..((offset + len) / PAGE) as u32;

@@ -1,13 +1,13 @@
-//! Channels of flash and the planes on them: who moves and who works when.
+//! The schedule of flash channels and their planes (NVMM, section Architecture).
 //!
-//! 1. A plane works on one operation at a time, reads before programs before erases, each kind in the
-//!    order of arrival; reads that somebody waits for before other reads.
-//! 2. A channel carries one command or one segment at a time: commands first (so that an array starts on
-//!    its next read before the last one's data leave: NVMM, Architecture), then data of reads that
-//!    somebody waits for, of other reads, to be programmed, and erase commands. Of equals the oldest.
-//! 3. A plane has two registers. One belongs to the array. The other takes the data of a read that wait
-//!    for the channel, or data to be programmed that have come before the array is free. With one
-//!    register the array waits.
+//! 1. A plane performs one operation at a time: reads before programs before erases, demand reads before
+//!    other reads, operations of one class in the order of arrival.
+//! 2. A channel carries one command or one segment at a time. Commands go first, so an array starts its
+//!    next read before the last one's data leave (NVMM, Architecture); then data of demand reads, of
+//!    other reads, data to program, and erase commands. Within a rank the oldest goes first.
+//! 3. A plane has two registers. One belongs to the array. The other holds read data that wait for the
+//!    channel, or data to program that arrived before the array is free. With one register the array
+//!    waits.
 
 use std::collections::VecDeque;
 
@@ -15,12 +15,12 @@ use deepram_media::{Bytes, Nand, NandOp};
 
 use crate::engine::Time;
 
-/// What an operation is done for, most urgent first.
+/// The class of an operation, most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OperationClass {
-    /// A read that somebody waits for.
+    /// A demand read: an access waits for it.
     Demand,
-    /// A read ahead of need.
+    /// A prefetch read.
     Ahead,
     /// A read of reclamation.
     Move,
@@ -44,25 +44,25 @@ impl OperationClass {
     }
 }
 
-/// An operation: its number is the owner's.
+/// The number of an operation, assigned by the owner.
 pub(super) type OpId = u32;
 
-/// Something that the owner wants to hear of.
+/// A notice to the owner of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Notice {
-    /// The data of a read have begun to cross the channel.
+    /// The transfer of read data over the channel has begun.
     ReadTransferStarted(OpId),
-    /// Data to be programmed have begun to cross.
+    /// The transfer of data to program has begun.
     ProgramTransferStarted(OpId),
-    /// The data of a read are out, a program or an erase is over.
+    /// The operation is complete: read data have left the channel, or the program or erase has ended.
     Done(OpId),
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ChannelEvent {
-    /// What the channel carried is over.
+    /// The channel's transfer has ended.
     Bus(u32),
-    /// The array of a plane is done.
+    /// The plane's array operation has ended.
     Array(u32),
 }
 
@@ -78,12 +78,12 @@ struct PlaneOperation {
 enum ArrayState {
     #[default]
     Idle,
-    /// A command or, with one register, data are on their way to it.
+    /// A command or, with one register, data are being transferred to the array.
     Starting,
     Busy(PlaneOperation),
-    /// Read data for which there is no other register.
+    /// The array holds read data because the other register is occupied or absent.
     Holding(PlaneOperation),
-    /// The same, on the channel.
+    /// Read data leave the array over the channel.
     Leaving,
 }
 
@@ -107,7 +107,7 @@ struct Plane {
 }
 
 impl Plane {
-    /// The read that goes next.
+    /// The next read to perform.
     fn next_read(&self) -> Option<&PlaneOperation> {
         self.queues[..OperationClass::Program.index()].iter().find_map(VecDeque::front)
     }
@@ -116,20 +116,20 @@ impl Plane {
 #[derive(Debug, Clone, Copy)]
 enum BusTransfer {
     Command(PlaneOperation),
-    /// Data of a read; whether they come from the second register.
+    /// Read data, and whether they come from the second register.
     Out(PlaneOperation, bool),
-    /// Data to be programmed; whether they go to the second register.
+    /// Data to program, and whether they go to the second register.
     In(PlaneOperation, bool),
 }
 
 #[derive(Default)]
 struct Channel {
-    /// Planes with something to do.
+    /// Planes with operations.
     active: Vec<u32>,
     transfer_under_way: Option<(u32, BusTransfer)>,
 }
 
-/// The machine.
+/// The channels and planes of the memory.
 pub(super) struct Channels {
     nand: Nand,
     channels: Vec<Channel>,
@@ -138,13 +138,13 @@ pub(super) struct Channels {
     sequence: u64,
     bytes: u64,
     bus_busy: Time,
-    /// Since the last call: events to schedule and notices for the owner.
+    /// Events to schedule and notices for the owner since the last call.
     pub(super) events: Vec<(Time, ChannelEvent)>,
     pub(super) notices: Vec<Notice>,
 }
 
 impl Channels {
-    /// `planes` planes of such packages, the planes going round the channels.
+    /// `planes` planes of packages like `nand`; plane p is on channel p modulo `channels`.
     pub(super) fn new(nand: &Nand, channels: u32, planes: u32) -> Self {
         Self {
             nand: nand.clone(),
@@ -163,22 +163,22 @@ impl Channels {
         plane % self.channels.len() as u32
     }
 
-    /// Bytes that have crossed the channels, or begun to.
+    /// Bytes whose transfer over the channels has ended or begun.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Time in which channels carried something, summed over them.
+    /// Busy time of the channels, summed over the channels.
     pub(super) fn bus_busy(&self) -> Time {
         self.bus_busy
     }
 
-    /// Whether nothing at all is queued or under way on a plane.
+    /// True if no operation is queued or under way on a plane.
     pub(super) fn is_idle(&self, plane: u32) -> bool {
         self.planes[plane as usize].inside == 0
     }
 
-    /// Whether nothing at all is queued or under way.
+    /// True if no operation is queued or under way on any plane.
     pub(super) fn is_quiet(&self) -> bool {
         self.channels.iter().all(|channel| channel.active.is_empty() && channel.transfer_under_way.is_none())
     }
@@ -196,7 +196,7 @@ impl Channels {
         self.serve(channel, now);
     }
 
-    /// Makes a read ahead one that somebody waits for. Nothing happens if it has left its queue.
+    /// Turns a queued prefetch read into a demand read. Has no effect once the read has left its queue.
     pub(super) fn promote(&mut self, id: OpId, plane: u32, now: Time) {
         let channel = self.channel_of(plane);
         let queues = &mut self.planes[plane as usize].queues;
@@ -208,7 +208,7 @@ impl Channels {
         self.serve(channel, now);
     }
 
-    /// What is due.
+    /// Handles an event that is due.
     pub(super) fn handle(&mut self, event: ChannelEvent, now: Time) {
         match event {
             ChannelEvent::Bus(channel) => {
@@ -253,7 +253,8 @@ impl Channels {
         self.events.push((now + self.nand.array(op.class.op()).0, ChannelEvent::Array(plane)));
     }
 
-    /// Data that wait in the second register go to the array once that is free and no read wants it.
+    /// Starts the program whose data wait in the second register, if the array is idle and no read is
+    /// queued.
     fn start_loaded(&mut self, plane: u32, now: Time) {
         let at = &mut self.planes[plane as usize];
         if at.array == ArrayState::Idle
@@ -289,7 +290,7 @@ impl Channels {
         }
     }
 
-    /// What a plane would have its channel carry next, and how urgent that is.
+    /// The transfer that a plane needs next, with its rank: lower goes first.
     fn next_transfer(&self, plane: u32) -> Option<((u8, u64), BusTransfer)> {
         let at = &self.planes[plane as usize];
         let read = at.next_read();
@@ -313,7 +314,7 @@ impl Channels {
             let rank = if op.class == OperationClass::Demand { 2 } else { 3 };
             return Some(((rank, op.sequence), BusTransfer::Out(op, from_register)));
         }
-        // Reads go before: nothing is loaded that would take a register from one that waits.
+        // Reads go first: program data must not occupy a register that a waiting read needs.
         if read.is_some() || at.register != RegisterState::Free {
             return None;
         }
@@ -329,7 +330,7 @@ impl Channels {
         (at.array == ArrayState::Idle).then_some(((5, erase.sequence), BusTransfer::Command(*erase)))
     }
 
-    /// Gives the channel to the most urgent wish, if it is free.
+    /// Gives the channel, while it is free, to the most urgent transfer.
     fn serve(&mut self, channel: u32, now: Time) {
         while self.channels[channel as usize].transfer_under_way.is_none() {
             let planes = &self.channels[channel as usize].active;
@@ -380,7 +381,7 @@ impl Channels {
         }
     }
 
-    /// From when the data of a read begin to cross until the first `bytes` of them have.
+    /// Time from the start of a read's transfer until its first `bytes` bytes have crossed the channel.
     pub(super) fn time_to_transfer(&self, bytes: u64) -> Time {
         self.nand.read_setup.unwrap_or_default().0 + self.nand.transfer(Bytes(bytes)).0
     }
@@ -454,7 +455,7 @@ mod tests {
     #[test]
     fn planes_of_a_channel_share_its_bus_and_planes_of_different_channels_share_nothing() {
         let nand = slc(2);
-        // Commands first: the arrays of all four work at once, the data follow each other.
+        // Commands go first: all four arrays work at once, and their data follow one another.
         let mut channel = Channels::new(&nand, 1, 4);
         let over = run(&mut channel, (0..4).map(|id| (0, id, OperationClass::Demand, id)).collect());
         let data = nand.data(NandOp::Read, 1).0;

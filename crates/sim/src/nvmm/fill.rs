@@ -1,4 +1,5 @@
-//! Misses: room in the cache, the block's data, who waits for them, and what is fetched ahead.
+//! Misses: the frame of a missing block, the fetch of its data, the accesses that wait for them, and
+//! prefetching.
 
 use deepram_core::Slot;
 
@@ -10,36 +11,37 @@ use crate::engine::Time;
 use crate::error::SimError;
 use crate::host::Context;
 
-/// A block whose data are on their way.
+/// A fill: a block whose data are being fetched.
 #[derive(Debug)]
 pub(super) struct Fill {
-    /// How many came before it.
+    /// The fill's number: how many fills began before it.
     number: u64,
     frame: usize,
     key: SegmentKey,
-    /// The line that crosses the channel first.
+    /// The critical line, which crosses the channel first.
     first: u32,
-    /// Nobody waits for it so far.
+    /// The fill is a prefetch, and no access waits for it.
     ahead: bool,
-    /// It began with a miss.
+    /// The fill was started by a miss.
     missed: bool,
-    /// The channels' operation and its plane, while there is one.
+    /// The channel operation and its plane; `None` if the fill reads no flash.
     op: Option<(u32, u32)>,
-    /// When the data began to cross.
+    /// The time at which the data began to cross the channel.
     transfer_started: Option<Time>,
-    /// Where they come from; `None` if the segment was never written.
+    /// The flash slot of the data; `None` if the segment was never written.
     slot: Option<Slot>,
     mapped: bool,
-    /// Parts and what they are: one that has its lines is over before the block is there.
+    /// Command parts that wait for the fill. A part completes when its own lines arrive, which may
+    /// precede the end of the fill.
     waiters: Vec<(u32, CommandPart)>,
 }
 
-/// Streams that are followed, the one used last first.
+/// Prefetch streams, most recently used first.
 #[derive(Debug)]
 pub(super) struct PrefetchStreams {
     depth: u32,
     max_streams: usize,
-    /// For each the next block to be fetched.
+    /// The next block to fetch of each stream.
     next: Vec<SegmentKey>,
 }
 
@@ -52,7 +54,7 @@ impl PrefetchStreams {
         Self { depth, max_streams: streams as usize, next: Vec::new() }
     }
 
-    /// The blocks to be fetched now that `key` is used; a miss outside all streams begins one.
+    /// The blocks to prefetch now that `key` is used. A miss outside all streams starts a new stream.
     fn used(&mut self, key: SegmentKey, hit: bool) -> std::ops::Range<SegmentKey> {
         if self.max_streams == 0 || self.depth == 0 {
             return 0..0;
@@ -77,7 +79,8 @@ impl PrefetchStreams {
 }
 
 impl NvmmMemory {
-    /// A part whose block is not in the cache. False if there is no room for it now.
+    /// Handles a command part whose block is not in the cache. Returns false if no frame is available
+    /// now.
     pub(super) fn miss(
         &mut self,
         number: u32,
@@ -89,7 +92,7 @@ impl NvmmMemory {
         self.counts.misses += 1;
         self.install_block(frame, part.key, now);
         if part.write && part.lines == self.lines_per_block {
-            // All of it is written anew: nothing to fetch.
+            // The whole block is overwritten, so nothing is fetched.
             self.counts.whole_writes += 1;
             if let Some(shadow) = &mut self.shadow {
                 shadow.fill(frame, None, self.lines_per_block);
@@ -104,7 +107,7 @@ impl NvmmMemory {
         Ok(true)
     }
 
-    /// What a miss brings with it, once its own read is under way.
+    /// Starts the prefetches that follow a miss, once the miss's own read is under way.
     fn after_miss(&mut self, key: SegmentKey, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
         match self.options.prefetch {
             Prefetch::None => Ok(()),
@@ -126,7 +129,7 @@ impl NvmmMemory {
         self.fetch_ahead(wanted, context)
     }
 
-    /// Fetches those of the blocks that are not in the cache, if there is room for them.
+    /// Prefetches the blocks that are not in the cache, as far as frames are available.
     fn fetch_ahead(
         &mut self,
         keys: std::ops::Range<SegmentKey>,
@@ -150,7 +153,8 @@ impl NvmmMemory {
         Ok(())
     }
 
-    /// A frame for a key, emptied. `None` if all are on their way, or a dirty block cannot leave now.
+    /// An empty frame for a segment. `None` if all frames of its set are being filled, or a dirty block
+    /// cannot be evicted now.
     fn make_room(
         &mut self,
         key: SegmentKey,
@@ -169,7 +173,7 @@ impl NvmmMemory {
         Ok(Some(room.frame))
     }
 
-    /// Empties a frame whose block is clean or given up.
+    /// Removes a clean or discarded block from its frame.
     pub(super) fn drop_block(&mut self, frame: usize) {
         self.counts.prefetches_wasted += u64::from(self.flags[frame] & flag::AHEAD != 0);
         self.flags[frame] &= flag::LISTED;
@@ -220,7 +224,7 @@ impl NvmmMemory {
         }
     }
 
-    /// Looks for a page in the mapping cache; the time that takes.
+    /// Looks up a page in the mapping cache. Returns the time that the lookup takes.
     pub(super) fn look_up_mapping(&mut self, key: SegmentKey) -> Time {
         let (page, _) = self.flash_volume.layout.split(key);
         if let Some(at) = self.mapping.find(page.0) {
@@ -236,7 +240,7 @@ impl NvmmMemory {
         self.nvmm.mapping_miss.0
     }
 
-    /// Asks for the data of a fill.
+    /// Starts the read of a fill's data.
     pub(super) fn fetch(&mut self, number: u32, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
         let Some(fill) = self.fills.get(number) else { return Ok(()) };
         let (key, ahead, missed) = (fill.key, fill.ahead, fill.missed);
@@ -264,7 +268,7 @@ impl NvmmMemory {
         if missed { self.after_miss(key, context) } else { Ok(()) }
     }
 
-    /// A part whose block is on its way waits for it.
+    /// Lets a command part wait for a fill that is under way.
     pub(super) fn join_fill(
         &mut self,
         frame: usize,
@@ -286,7 +290,8 @@ impl NvmmMemory {
         }
     }
 
-    /// The data of a fill begin to cross: from now on it is known when each line is there.
+    /// The data of a fill begin to cross the channel, which determines when each line arrives: schedules
+    /// the waiting parts.
     pub(super) fn transfer_started(&mut self, number: u32, context: &mut Context<NvmmEvent>) {
         let Some(fill) = self.fills.get(number) else { return };
         fill.transfer_started = Some(context.now());
@@ -295,7 +300,7 @@ impl NvmmMemory {
         }
     }
 
-    /// Says when a part that waits for a fill has its lines.
+    /// Schedules the completion of a waiting part at the arrival of its lines.
     fn schedule_waiter(&mut self, number: u32, part: u32, of: CommandPart, context: &mut Context<NvmmEvent>) {
         let (now, lines) = (context.now(), self.lines_per_block);
         let critical = self.options.critical_first;
@@ -310,7 +315,7 @@ impl NvmmMemory {
         context.schedule(time, NvmmEvent(EventKind::Over(part)));
     }
 
-    /// The data of a fill are there: they go to the cache.
+    /// Ends a fill: its data go to the cache.
     pub(super) fn end_fill(&mut self, number: u32, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
         let Some(fill) = self.fills.take(number) else { return Ok(()) };
         let now = context.now();
@@ -329,13 +334,13 @@ impl NvmmMemory {
         self.retry_stalled(context)
     }
 
-    /// Whether stores wait for one of the first `before` fills.
+    /// True if a store waits for a fill with a number below `before`.
     pub(super) fn fills_with_stores(&self, before: u64) -> bool {
         let fills = self.fills.items.iter().flatten();
         fills.into_iter().any(|fill| fill.number < before && fill.waiters.iter().any(|(_, part)| part.write))
     }
 
-    /// Fills that do not know yet where their data are.
+    /// Fills whose mapping lookup is under way.
     pub(super) fn fills_unmapped(&self) -> u64 {
         self.fills.items.iter().flatten().filter(|fill| !fill.mapped).count() as u64
     }

@@ -1,10 +1,10 @@
-//! Where segments are: core's volume, the blocks being filled, and who stands in which slot.
+//! The placement of segments on flash: core's volume, the open blocks, and the owner of each slot.
 //!
-//! 1. A slot is named in the table as soon as its program is queued; until that is over its data are in
-//!    the controller (`in_buffer` of the machine), which answers reads of it.
-//! 2. The host fills several blocks at once, one after the other in turn, so that the programs of many
-//!    planes overlap; reclamation fills one of its own.
-//! 3. Blocks are kept back for reclamation, which can always empty a block.
+//! 1. The page table names a slot as soon as its program is queued. Until the program completes, the
+//!    controller holds the data (`in_buffer` of the memory) and serves reads of them.
+//! 2. The host fills several open blocks in turn, so the programs of many planes overlap. Reclamation
+//!    fills an open block of its own.
+//! 3. Some blocks are reserved for reclamation, which can therefore always empty a block.
 
 use deepram_core::ftl::{BlockInfo, Greedy, State, Ties, VictimPolicy, any_block};
 use deepram_core::placement::{SegmentRef, place};
@@ -18,14 +18,14 @@ use super::options::NvmmOptions;
 use crate::engine::Time;
 use crate::error::SimError;
 
-/// A block being filled.
+/// An open block: one that is being filled.
 #[derive(Debug, Clone, Copy)]
 struct OpenBlock {
     block: BlockId,
     used: u16,
 }
 
-/// Segments of a page with the slots given to them.
+/// Segments of a page with the slots assigned to them.
 pub(super) type PlacedSegments = Vec<(u8, Slot)>;
 
 pub(super) struct FlashVolume {
@@ -34,29 +34,29 @@ pub(super) struct FlashVolume {
     open_blocks: Vec<Option<OpenBlock>>,
     next: usize,
     open_block_for_moves: Option<OpenBlock>,
-    /// Keys of the slots of blocks opened in the run.
+    /// The owner (segment) of each slot, for blocks opened in the run.
     owners: Vec<Option<Box<[SegmentKey]>>>,
     sequence: u64,
     seed: u64,
     bad_share: f64,
-    /// Endurance of a block and its logarithmic deviation; no deviation, no wear.
+    /// Endurance of a block and its logarithmic standard deviation; a deviation of 0 disables wear.
     endurance: (f64, f64),
     /// Erases of each block.
     erases: Vec<u32>,
     kept_back: u32,
-    /// The present, for errors.
+    /// The present time, for error messages.
     pub(super) now: Time,
-    /// Blocks being emptied.
+    /// Blocks that are being emptied.
     emptying: Vec<BlockId>,
     written: bool,
 }
 
 const NOBODY: SegmentKey = SegmentKey::MAX;
-/// Entries for older versions that must be free before anything is written.
+/// Page-table entries for older versions that must be free before the host may write.
 const ENTRIES: u32 = 64;
 
 fn broken(error: VolumeError) -> SimError {
-    SimError::Conservation { law: "the volume takes what the controller does", found: error.to_string() }
+    SimError::Conservation { law: "the volume accepts the controller's operations", found: error.to_string() }
 }
 
 impl FlashVolume {
@@ -68,8 +68,8 @@ impl FlashVolume {
     ) -> Result<Self, SimError> {
         let wrong = |key, why: String| Err(SimError::config(key, why));
         let spare = layout.blocks - layout.prefilled_blocks;
-        // What is being emptied may fill so many blocks, one of them in part.
-        // Where segments are bad, twice as many.
+        // Blocks being emptied may fill this many blocks, one of them in part; twice as many where
+        // segments are bad.
         let bad = options.bad_share > 0.0 || options.wear_deviation > 0.0;
         let kept_back = (options.reclaim_at_once + 2) * if bad { 2 } else { 1 };
         let need = kept_back + 2;
@@ -124,7 +124,7 @@ impl FlashVolume {
         &self.volume
     }
 
-    /// Runs an operation on the volume, giving it the chunks of the table that it turns out to need.
+    /// Runs an operation on the volume, and loads the table chunks that it reports as missing.
     fn with<T>(
         &mut self,
         mut operation: impl FnMut(&mut Volume) -> Result<T, VolumeError>,
@@ -142,14 +142,14 @@ impl FlashVolume {
         }
     }
 
-    /// The slot of a segment's newest version; `None` if it was never written.
+    /// The slot of a segment's newest version; `None` if the segment was never written.
     pub(super) fn find(&mut self, key: SegmentKey) -> Result<Option<Slot>, SimError> {
         let (page, segment) = self.layout.split(key);
         Ok(self.with(|v| v.lookup(page, segment)).map_err(broken)?.map(|version| version.slot))
     }
 
-    /// The planes of the next so many slots of the block that the host fills now; nothing if it has not so
-    /// many left.
+    /// The planes of the next `slots` slots of the host's current open block; `None` if the block has
+    /// fewer free slots.
     pub(super) fn next_planes(&self, slots: u32) -> Option<impl Iterator<Item = u32> + use<'_>> {
         let head = self.open_blocks[self.next]?;
         let used = u32::from(head.used);
@@ -157,7 +157,7 @@ impl FlashVolume {
         (used + slots <= self.layout.slots_per_block).then(|| (used..used + slots).map(slot))
     }
 
-    /// Goes on to the next of the blocks that the host fills.
+    /// Makes the host's next open block the current one.
     pub(super) fn advance_open_block(&mut self) {
         self.next = (self.next + 1) % self.open_blocks.len();
     }
@@ -166,29 +166,29 @@ impl FlashVolume {
         self.open_blocks.len()
     }
 
-    /// Free blocks that the host may still open.
+    /// Free blocks that the host may open.
     pub(super) fn free_for_host(&self) -> u32 {
         self.volume.blocks().free().saturating_sub(self.kept_back)
     }
 
-    /// Whether entries for older versions are left.
+    /// True if the page table has enough free entries for older versions.
     pub(super) fn has_entries(&self) -> bool {
         let table = self.volume.table();
         table.upper_limit() - table.upper_used() > ENTRIES
     }
 
-    /// Whether the host could write if it had to open a block.
+    /// True if the host can write even if it must open a block.
     pub(super) fn can_write(&self) -> bool {
         self.free_for_host() >= 2 && self.has_entries()
     }
 
-    /// Whether so few entries are left that chains should be collapsed.
+    /// True if free page-table entries are so few that chains should be collapsed.
     pub(super) fn is_low_on_entries(&self) -> bool {
         let table = self.volume.table();
         table.upper_limit() - table.upper_used() < table.upper_limit() / 8
     }
 
-    /// The page with the longest chain, if that can be collapsed.
+    /// The page with the longest version chain, if the chain can be collapsed.
     pub(super) fn longest_chain(&mut self) -> Result<Option<PageId>, SimError> {
         let Some((page, _)) = self.volume.longest_chain().filter(|(_, length)| *length > 1) else {
             return Ok(None);
@@ -196,22 +196,22 @@ impl FlashVolume {
         Ok((!self.coalesce_plan(page)?.is_empty()).then_some(page))
     }
 
-    /// Whether a chain can be collapsed without what is kept back to empty blocks.
+    /// True if a chain can be collapsed without using the blocks reserved for reclamation.
     pub(super) fn can_collapse_chains(&self) -> bool {
         self.free_for_host() > 0
     }
 
-    /// Whether blocks should be emptied.
+    /// True if free blocks are below the low watermark.
     pub(super) fn is_short_of_blocks(&self) -> bool {
         self.free_for_host() < self.low_watermark()
     }
 
-    /// Whether emptying a block costs more than it gains.
+    /// True if emptying a block moves more segments than it frees.
     pub(super) fn is_costly(&self, block: BlockId) -> bool {
         u32::from(self.volume.blocks().info(block).live) > self.layout.slots_per_block / 2
     }
 
-    /// Whether emptying a block gains an eighth of it, at least.
+    /// True if emptying a block frees at least an eighth of it.
     pub(super) fn is_worth_reclaiming(&self, block: BlockId) -> bool {
         self.volume.blocks().info(block).live <= self.max_live_of_victim()
     }
@@ -220,7 +220,7 @@ impl FlashVolume {
         (self.layout.slots_per_block / 8 * 7) as u16
     }
 
-    /// Whether anything has been written in the open epoch.
+    /// True if the open epoch contains a write.
     pub(super) fn has_written(&self) -> bool {
         self.written
     }
@@ -230,17 +230,18 @@ impl FlashVolume {
         &self.erases
     }
 
-    /// Free blocks below which reclamation runs.
+    /// The low watermark: reclamation runs below this number of free blocks.
     pub(super) fn low_watermark(&self) -> u32 {
         self.open_blocks.len() as u32 / 2 + 2
     }
 
-    /// Writes segments of a page, in the open epoch. `None`: there is no room; nothing has changed.
+    /// Writes segments of a page in the open epoch. `None` if there is no room; the volume is then
+    /// unchanged.
     pub(super) fn write(&mut self, page: PageId, segments: u16) -> Result<Option<PlacedSegments>, SimError> {
         let room = self.open_blocks[self.next].is_some_and(|head| {
             u32::from(head.used) + 2 * self.layout.per_page <= self.layout.slots_per_block
         });
-        // A block opened may be full of bad segments: two are asked for.
+        // An opened block may be full of bad segments, so two free blocks are required.
         if !room && self.free_for_host() < 2 || !self.has_entries() {
             return Ok(None);
         }
@@ -256,7 +257,7 @@ impl FlashVolume {
         Ok(Some(placed))
     }
 
-    /// Moves segments of a page, which keep the stamp or get it.
+    /// Moves segments of a page's version with this stamp.
     pub(super) fn relocate(
         &mut self,
         page: PageId,
@@ -282,7 +283,7 @@ impl FlashVolume {
         parts.into_iter().map(|(_, part)| part).collect()
     }
 
-    /// Gives slots to segments of a page, opening blocks as needed.
+    /// Assigns slots to segments of a page, and opens blocks as needed.
     fn place(&mut self, page: PageId, segments: u16, moving: bool) -> Result<PlacedSegments, SimError> {
         let mut left: Vec<SegmentRef> = (0..self.layout.per_page as u8)
             .filter(|segment| segments >> segment & 1 != 0)
@@ -335,7 +336,7 @@ impl FlashVolume {
         let Some(block) = self.volume.blocks_mut().open(u8::from(moving), self.sequence) else {
             return Err(SimError::Full {
                 time_ps: self.now,
-                what: "no block is free, not even one kept back".into(),
+                what: "no block is free, including those reserved for reclamation".into(),
             });
         };
         if self.bad_share > 0.0 && self.volume.blocks().info(block).uses == 1 {
@@ -350,7 +351,7 @@ impl FlashVolume {
         Ok(OpenBlock { block, used: 0 })
     }
 
-    /// A number in [0, 1) that belongs to a slot: the same whenever it is asked for.
+    /// A pseudo-random number in [0, 1) that depends on the seed, the slot and `what` only.
     fn chance(&self, what: u64, block: BlockId, index: u32) -> f64 {
         let mut x =
             self.seed ^ (what << 60) ^ self.layout.slot(block, index).0.wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -360,7 +361,7 @@ impl FlashVolume {
         ((x ^ (x >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// The key that a slot was written for.
+    /// The segment that a slot was written for.
     fn owner(&self, block: BlockId, index: u32) -> Option<SegmentKey> {
         match &self.owners[block.0 as usize] {
             Some(owners) => owners.get(index as usize).copied().filter(|key| *key != NOBODY),
@@ -368,7 +369,7 @@ impl FlashVolume {
         }
     }
 
-    /// The segments in a block that somebody needs, each with its stamp.
+    /// The live segments of a block, each with its slot and stamp.
     pub(super) fn live_in(&mut self, block: BlockId) -> Result<Vec<(SegmentKey, Slot, Stamp)>, SimError> {
         let mut live = Vec::new();
         for index in 0..self.layout.slots_per_block {
@@ -388,10 +389,11 @@ impl FlashVolume {
         Ok(live)
     }
 
-    /// The block to empty. One that holds a part of the longest chain (NVMM: longest chains first), which
-    /// is then collapsed with it, if that gains at least half of what the block with the fewest live
-    /// segments gains: versions that no token needs are dead already, so a long chain alone does not
-    /// mean that there is much to gain. Else that block. `None` if emptying gains nothing.
+    /// Chooses the block to empty, and the page whose chain is collapsed with it. A block that holds a
+    /// part of the longest chain (NVMM: longest chains first) is chosen if it gains at least half of
+    /// what the block with the fewest live segments gains: versions that no token needs are dead
+    /// already, so a long chain alone does not promise much gain. Otherwise the block with the fewest
+    /// live segments is chosen. `None` if emptying a block gains nothing.
     pub(super) fn victim(&mut self) -> Result<Option<(BlockId, Option<PageId>)>, SimError> {
         let mut policy = Greedy { ties: Ties::Lowest };
         let Some(fewest) = policy.pick(self.volume.blocks(), self.sequence, &mut any_block) else {
@@ -403,7 +405,8 @@ impl FlashVolume {
             plan.iter().flat_map(|(_, placed)| placed).map(|(_, slot)| self.layout.block(*slot)).collect();
         let blocks = self.volume.blocks();
         let gain = |block: BlockId| i32::from(blocks.capacity(block)) - i32::from(blocks.info(block).live);
-        // What of the chain lies elsewhere is moved, too, and takes room that it gives back later.
+        // Segments of the chain in other blocks are moved as well; the room that they take is returned
+        // later.
         let net = |block: BlockId| gain(block) - 2 * chain.iter().filter(|b| **b != block).count() as i32;
         let best = chain
             .iter()
@@ -416,23 +419,23 @@ impl FlashVolume {
         }))
     }
 
-    /// What to write together so that a page's chain becomes as short as its tokens allow.
+    /// The moves that make a page's version chain as short as its tokens allow.
     pub(super) fn coalesce_plan(&mut self, page: PageId) -> Result<Vec<(Stamp, PlacedSegments)>, SimError> {
         self.with(|v| v.coalesce_plan(page)).map_err(broken)
     }
 
-    /// Keeps a block from being chosen again while it is emptied.
+    /// Excludes a block from victim selection while it is emptied.
     pub(super) fn hold(&mut self, block: BlockId) {
         self.emptying.push(block);
         self.volume.blocks_mut().hold(block);
     }
 
-    /// The least worn block, if others have been used much more often.
+    /// The least worn block, if the most worn one has more than `spread` uses more.
     pub(super) fn wear_victim(&self, spread: u32) -> Option<BlockId> {
         if spread == 0 { None } else { self.volume.blocks().wear_victim(spread) }
     }
 
-    /// Makes an emptied block free, and marks what has worn out in it.
+    /// Erases an emptied block, and marks its worn-out segments bad.
     pub(super) fn erased(&mut self, block: BlockId) -> Result<(), SimError> {
         self.emptying.retain(|held| *held != block);
         self.owners[block.0 as usize] = None;
@@ -441,7 +444,7 @@ impl FlashVolume {
         if deviation > 0.0 {
             let uses = f64::from(self.volume.blocks().info(block).uses);
             for index in 0..self.layout.slots_per_block {
-                // A lognormal endurance, from two uniform numbers of the slot.
+                // A lognormal endurance, from two uniform pseudo-random numbers of the slot.
                 let (a, b) = (self.chance(1, block, index), self.chance(2, block, index));
                 let normal = (-2.0 * (1.0 - a).ln()).sqrt() * (std::f64::consts::TAU * b).cos();
                 if uses >= endurance * (deviation * normal).exp() {
@@ -451,13 +454,13 @@ impl FlashVolume {
         }
         let blocks = self.volume.blocks_mut();
         if blocks.capacity(block) < self.layout.slots_per_block as u16 / 2 {
-            // Half of it is bad, or more: no page would fit in one piece.
+            // More than half of the block is bad, so it is retired: no page would fit in one piece.
             return blocks.retire(block).map_err(|e| broken(e.into()));
         }
         blocks.erase(block).map_err(|e| broken(e.into()))
     }
 
-    /// Closes the open epoch: its number is the token.
+    /// Closes the open epoch and returns its number, the token.
     pub(super) fn close_epoch(&mut self, time_ns: u64) -> Result<Epoch, SimError> {
         if self.volume.needs_renumber() {
             self.with(Volume::renumber).map_err(broken)?;
@@ -470,7 +473,7 @@ impl FlashVolume {
         Ok(token)
     }
 
-    /// Gives up a token and what only it needs.
+    /// Drops a token and the versions that only it needs.
     pub(super) fn drop_token(&mut self, token: Epoch) -> Result<(), SimError> {
         self.with(|v| v.drop_token(token)).map_err(broken)?;
         while self.with(|v| v.prune_step(1024)).map_err(broken)? > 0 {}
@@ -481,7 +484,7 @@ impl FlashVolume {
         self.volume.tokens()
     }
 
-    /// Returns to a token's state; the pages that have changed since.
+    /// Rolls back to a token's state. Returns the pages that changed since the token.
     pub(super) fn rollback(&mut self, token: Epoch) -> Result<Vec<PageId>, SimError> {
         let wrong = |error: VolumeError| SimError::config("token", error.to_string());
         let pages = self.volume.changed_since(token).map_err(wrong)?;
@@ -489,14 +492,14 @@ impl FlashVolume {
         Ok(pages)
     }
 
-    /// Laws that are quick to check.
+    /// Checks the laws that take little time.
     pub(super) fn check_counts(&self) -> Result<(), SimError> {
         let blocks = self.volume.blocks();
         let live: u64 = blocks.infos().iter().map(|info| u64::from(info.live)).sum();
         crate::flash::law("the live slots of all blocks are those counted", live, blocks.live_slots())
     }
 
-    /// Checks the whole volume against itself; loads all of its table.
+    /// Checks the consistency of the whole volume; loads its whole table.
     pub(super) fn check(&mut self) -> Result<(), SimError> {
         let problems = self.with(|v| v.check()).map_err(broken)?;
         match problems.first() {
@@ -508,14 +511,14 @@ impl FlashVolume {
         }
     }
 
-    /// Bytes of memory that the tables take.
+    /// Host memory of the tables, bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         let owners = self.owners.iter().flatten().map(|owners| owners.len() * 4).sum::<usize>();
         self.volume.memory_bytes() + owners + self.owners.len() * size_of::<Option<Box<[SegmentKey]>>>()
     }
 }
 
-/// The volume with every page written, its table still to be computed.
+/// The volume with every page written; its table chunks are computed on first use.
 fn populated(layout: &Layout, config: VolumeConfig, empty: &Volume) -> Result<Volume, SimError> {
     let chunks: Vec<_> = (0..layout.pages.div_ceil(256)).map(deepram_core::ChunkId).collect();
     let blocks = (0..layout.blocks)

@@ -1,5 +1,5 @@
-//! Flash main memory (NVMM): a DRAM cache managed by hardware, a mapping cache, and journaled flash on
-//! many channels.
+//! Flash main memory (NVMM, sections SSD Architectures and Architecture): a DRAM cache managed by
+//! hardware, a mapping cache, and journaled flash on many channels.
 //!
 //! ```text
 //!   command -> tags (DRAM) -> hit: line (DRAM)
@@ -7,20 +7,20 @@
 //!                                   -> line forwarded as it crosses the channel, block fills behind
 //! ```
 //!
-//! 1. Block of the cache, segment of the journal and page of flash are the same size. A set's tags lie
-//!    together in the cache's DRAM, behind the blocks; every access reads them.
-//! 2. All dirty blocks of a 64 KiB page that are in the cache are written back together, as one version.
-//!    The version is in the page table from when its programs are queued; until they are over, its data
-//!    are in the controller and answer reads.
-//! 3. A store to a block that is not in the cache waits for it, unless it covers all of it.
-//! 4. A sync writes all dirty blocks back, closes the epoch, and is over when all programs queued by then
-//!    are. What is stored from then on belongs to the next epoch.
-//! 5. Flash that runs short of blocks is reclaimed, longest version chains first. If there is nothing to
-//!    gain, the oldest state kept for rollback is given up, but never the last one that a sync made. As
-//!    long as there was no sync, the controller makes states of its own.
+//! 1. A cache block, a journal segment and a flash page have the same size. A set's tags lie together in
+//!    the cache's DRAM, after the blocks; every access reads them.
+//! 2. All dirty cached blocks of a 64 KiB page are written back together, as one version. The version is
+//!    in the page table from the moment its programs are queued; until they complete, the controller
+//!    holds its data and serves reads of it.
+//! 3. A store to a block that is not in the cache waits for the block, unless it covers the whole block.
+//! 4. A sync writes all dirty blocks back, closes the epoch, and is complete when all programs queued by
+//!    then are. Later stores belong to the next epoch.
+//! 5. When free blocks run short, flash is reclaimed, longest version chains first. If reclamation can
+//!    gain nothing, the oldest state kept for rollback is dropped, but never the last one that a sync
+//!    made. Until the first sync, the controller closes epochs of its own.
 //!
-//! The cache is [`deepram_core::cache::SetAssociative`], page table, versions and placement are
-//! [`deepram_core::Volume`], the channels' rules are in `channels`.
+//! The cache is [`deepram_core::cache::SetAssociative`]; page table, versions and placement are
+//! [`deepram_core::Volume`]; `channels` holds the rules of the channels.
 
 mod accounting;
 mod channels;
@@ -57,29 +57,29 @@ use reclaim::Reclaim;
 use shadow::Shadow;
 use write_back::PendingSync;
 
-/// Bytes of a line.
+/// Size of a line, bytes.
 pub const LINE: u64 = 64;
 
-/// An event of the machine; what it holds is its own.
+/// An event of the memory; opaque to the driver.
 #[derive(Debug, Clone, Copy)]
 pub struct NvmmEvent(EventKind);
 
 #[derive(Debug, Clone, Copy)]
 enum EventKind {
-    /// The tags of a part have been compared.
+    /// The tag comparison of a command part is complete.
     Tagged(u32),
-    /// A part is over.
+    /// A command part is complete.
     Over(u32),
-    /// A fill knows where its data are.
+    /// The mapping lookup of a fill is complete.
     Mapped(u32),
-    /// A fill that needs no flash has its data.
+    /// The data of a fill that needs no flash read are available.
     Filled(u32),
-    /// A block that leaves is out of the cache's DRAM: its program, and the plane.
+    /// An evicted block has been read from the cache's DRAM: its program operation, and the plane.
     Taken(u32, u32),
     Channel(ChannelEvent),
 }
 
-/// What of a command lies in one block.
+/// The part of a command that lies in one block.
 #[derive(Debug, Clone, Copy)]
 struct CommandPart {
     slot: Slot,
@@ -89,7 +89,7 @@ struct CommandPart {
     write: bool,
 }
 
-/// What an operation of the channels is for.
+/// The purpose of a channel operation.
 #[derive(Debug, Clone, Copy)]
 enum OperationPurpose {
     Fill(u32),
@@ -103,17 +103,17 @@ enum OperationPurpose {
 #[derive(Debug, Clone, Copy)]
 struct SegmentProgram {
     slot: u64,
-    /// Where in the cache's DRAM its data still are.
+    /// The cache frame that still holds the data; `None` once the data are in the write buffer.
     frame: Option<usize>,
-    /// It holds a place in the write buffer.
+    /// The segment occupies an entry of the write buffer.
     buffered: bool,
-    /// Nothing asked for it yet.
+    /// The segment is written back early: neither an eviction nor a sync needs it.
     early: bool,
-    /// Cuts made before it was queued.
+    /// Sync cuts made before the program was queued.
     cuts: u64,
 }
 
-/// Things by number, whose numbers are used again.
+/// A slab: items by number, with reuse of numbers.
 struct Slab<T> {
     items: Vec<Option<T>>,
     free: Vec<u32>,
@@ -154,18 +154,18 @@ impl<T> Slab<T> {
     }
 }
 
-/// State of a block of the cache.
+/// State bits of a cache block.
 mod flag {
     pub(super) const DIRTY: u8 = 1;
-    /// Its data are on their way.
+    /// A fill of the block is under way.
     pub(super) const FILLING: u8 = 2;
-    /// Fetched ahead and not used so far.
+    /// The block was prefetched and has not been used.
     pub(super) const AHEAD: u8 = 4;
-    /// Listed among the blocks to be written back.
+    /// The block is in the dirty list.
     pub(super) const LISTED: u8 = 8;
 }
 
-/// The machine.
+/// A simulated flash main memory.
 pub struct NvmmMemory {
     nvmm: Nvmm,
     options: NvmmOptions,
@@ -174,49 +174,50 @@ pub struct NvmmMemory {
     flags: Vec<u8>,
     mapping: SetAssociative,
     channels: Channels,
-    /// Room for what the channels say, kept for its memory.
+    /// A spare buffer for notices of the channels.
     notices: Vec<Notice>,
     flash_volume: FlashVolume,
     operations: Slab<OperationPurpose>,
     parts: Slab<CommandPart>,
     fills: Slab<Fill>,
-    /// The fill of a block whose data are on their way.
+    /// The fill under way of each frame that is being filled.
     filling: HashMap<usize, u32>,
-    /// Parts under way of each command.
+    /// Outstanding parts of each command.
     open: Vec<u32>,
     commands: u64,
-    /// Parts whose tags are being compared.
+    /// Command parts whose tag comparison is under way.
     tagging: u64,
-    /// Fills so far.
+    /// Fills started so far.
     fill_numbers: u64,
-    /// Parts that wait for a block, a buffer or free flash.
+    /// Command parts that wait for a cache frame, a write-buffer entry or free flash.
     stalled: VecDeque<u32>,
     streams: PrefetchStreams,
-    /// Dirty blocks, the longest dirty first; some have been written back since.
+    /// The dirty list: frames in the order in which they became dirty. Some have been written back
+    /// since.
     listed: VecDeque<usize>,
     dirty: u64,
-    /// Slots whose programs are not over.
+    /// Flash slots whose programs are not complete; the controller still holds their data.
     in_buffer: HashSet<u64>,
-    /// Places of the write buffer in use.
+    /// Occupied entries of the write buffer.
     buffered: u64,
     programs_open: u64,
-    /// Of these, early ones.
+    /// Early write-backs among the open programs.
     early_open: u64,
     syncs: Vec<PendingSync>,
-    /// Cuts that syncs have made.
+    /// Sync cuts made so far.
     cuts: u64,
     last_sync: Option<Epoch>,
     reclaims: Slab<Reclaim>,
     reclaims_open: u32,
-    /// Whether a block is being emptied because others have worn more.
+    /// True while wear levelling empties a block.
     levelling: bool,
-    /// Pages whose chains are being collapsed.
+    /// Pages whose version chains are being collapsed.
     collapsing: Vec<PageId>,
-    /// Blocks reclaimed since the host could last write.
+    /// Blocks reclaimed since the host last wrote.
     reclaims_since_write: u32,
     counts: NvmmCounts,
     flash: FlashCounts,
-    /// What had been counted when measuring began.
+    /// The counts when measuring began.
     base: Baseline,
     shadow: Option<Shadow>,
     tag_base: u64,
@@ -225,11 +226,11 @@ pub struct NvmmMemory {
 }
 
 impl NvmmMemory {
-    /// The memory that a preset describes. `seed` is that of the run; the machine draws from it only which
-    /// segments are bad or wear out.
+    /// Builds the memory of a preset. `seed` is the run's seed; it determines only which segments are
+    /// bad or wear out.
     ///
     /// # Errors
-    /// An option that cannot be.
+    /// An option has an invalid value.
     pub fn new(nvmm: &Nvmm, options: &NvmmOptions, seed: u64) -> Result<Self, SimError> {
         let layout = Layout::new(nvmm, options.capacity_bytes, options.populated)?;
         let (ways, segment) = (nvmm.ways, nvmm.segment.0);
@@ -311,7 +312,7 @@ impl NvmmMemory {
         })
     }
 
-    /// Reads or writes bytes of a block of the cache in its DRAM; when that is over.
+    /// Reads or writes lines of a cache block in DRAM. Returns the time at which the transfer ends.
     fn access_block_data(&mut self, frame: usize, line: u32, lines: u32, write: bool, now: Time) -> Time {
         let burst = self.nvmm.dram.burst_bytes().0.max(1);
         let first = frame as u64 * self.bursts_per_block + u64::from(line) * LINE / burst;
@@ -320,7 +321,7 @@ impl NvmmMemory {
         (first..=last).map(|number| self.dram.serve(number, write, now)).max().unwrap_or(now)
     }
 
-    /// Reads the tags of a key's set; when they have been compared.
+    /// Reads the tags of a segment's set. Returns the time at which the comparison is complete.
     fn read_tags(&mut self, key: SegmentKey, now: Time) -> Time {
         self.counts.tag_reads += 1;
         let bursts = self.nvmm.tag_bursts();
@@ -332,7 +333,7 @@ impl NvmmMemory {
         end.unwrap_or(now) + self.nvmm.tag_delay.0
     }
 
-    /// Writes the burst of the tags that has changed. Nobody waits for it.
+    /// Writes the changed burst of the tags; no access waits for the write.
     fn write_tag(&mut self, frame: usize, now: Time) {
         let bursts = self.nvmm.tag_bursts();
         if bursts == 0 {
@@ -346,7 +347,8 @@ impl NvmmMemory {
         self.counts.tag_writes += 1;
     }
 
-    /// What the tags say: a hit, a block on its way, or a miss. False if the part must wait.
+    /// Handles the outcome of the tag comparison: a hit, a fill under way, or a miss. Returns false if
+    /// the part must wait.
     fn resolve_part(&mut self, number: u32, context: &mut Context<NvmmEvent>) -> Result<bool, SimError> {
         let Some(part) = self.parts.get(number).copied() else { return Ok(true) };
         let now = context.now();
@@ -376,7 +378,7 @@ impl NvmmMemory {
         Ok(true)
     }
 
-    /// Lets the shadow see a line read or written, if there is one.
+    /// Reports a read or write of lines to the shadow, if the run is verified.
     fn check_line(&mut self, frame: usize, part: CommandPart) -> Result<(), SimError> {
         let Some(shadow) = &mut self.shadow else { return Ok(()) };
         let first = u64::from(part.key) * u64::from(self.lines_per_block);
@@ -388,7 +390,7 @@ impl NvmmMemory {
         shadow.load(frame, first, lines)
     }
 
-    /// Marks a block dirty.
+    /// Marks a block dirty and appends it to the dirty list.
     fn mark_dirty(&mut self, frame: usize, now: Time) {
         if self.flags[frame] & flag::DIRTY == 0 {
             self.flags[frame] |= flag::DIRTY;
@@ -404,7 +406,7 @@ impl NvmmMemory {
         }
     }
 
-    /// A part is over; with its last one the command is.
+    /// Ends a command part, and the command with its last part.
     fn end_part(&mut self, number: u32, context: &mut Context<NvmmEvent>) {
         let Some(part) = self.parts.take(number) else { return };
         let left = &mut self.open[part.slot as usize];
@@ -415,7 +417,8 @@ impl NvmmMemory {
         }
     }
 
-    /// Tries again what waited for a block, a buffer or free flash.
+    /// Retries the command parts that wait for a frame, a write-buffer entry or free flash, then the
+    /// syncs.
     fn retry_stalled(&mut self, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
         for _ in 0..self.stalled.len() {
             let Some(number) = self.stalled.pop_front() else { break };
@@ -426,7 +429,7 @@ impl NvmmMemory {
         self.continue_syncs(context)
     }
 
-    /// Passes on what the channels have to say.
+    /// Schedules the channels' events and handles their notices.
     fn drain_channels(&mut self, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
         loop {
             for (time, event) in self.channels.events.drain(..) {
@@ -455,7 +458,8 @@ impl NvmmMemory {
     }
 
     fn program_transfer_started(&mut self, op: OpId, now: Time) {
-        // What a demand has not taken out of the cache is read when the channel takes it.
+        // A block that was not read out at its eviction is read from DRAM when the channel takes its
+        // data.
         if let Some(OperationPurpose::WriteBack(SegmentProgram { frame: Some(frame), .. })) =
             self.operations.get(op).copied()
         {
@@ -543,7 +547,7 @@ impl Device for NvmmMemory {
         match event.0 {
             EventKind::Tagged(part) => {
                 self.tagging -= 1;
-                // Who waits is served first, so that nobody waits for ever.
+                // Stalled parts are retried before new ones, so no part waits for ever.
                 if !self.resolve_part(part, context)? {
                     self.counts.stalls += 1;
                     self.stalled.push_back(part);

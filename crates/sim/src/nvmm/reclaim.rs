@@ -1,4 +1,5 @@
-//! Making blocks free: reading what is needed in one, writing it elsewhere, erasing it.
+//! Reclamation: reads the live data of a block, writes them elsewhere and erases the block; collapses
+//! version chains, longest first (NVMM, section Use of Bit Vector); levels wear.
 
 use deepram_core::{BlockId, PageId, Slot, Stamp};
 
@@ -8,17 +9,17 @@ use crate::error::SimError;
 use crate::flash::law;
 use crate::host::Context;
 
-/// A block being emptied, a chain being collapsed, or both.
+/// A reclamation under way: a block being emptied, a chain being collapsed, or both.
 #[derive(Debug)]
 pub(super) struct Reclaim {
     victim: Option<BlockId>,
-    /// The page whose chain is collapsed.
+    /// The page whose version chain is collapsed.
     page: Option<PageId>,
-    /// Slots that have been read.
+    /// The slots that are read.
     read: Vec<Slot>,
-    /// Begun because other blocks had worn more.
+    /// The reclamation is for wear levelling.
     wear: bool,
-    /// Operations of the present step that are not over.
+    /// Outstanding operations of the current step.
     left: u32,
 }
 
@@ -31,7 +32,7 @@ impl NvmmMemory {
         }
     }
 
-    /// Begins to collapse chains and to empty blocks, as needed; if that can't gain anything, gives up the
+    /// Starts to collapse chains and to empty blocks as needed. If neither can gain anything, drops the
     /// oldest state.
     pub(super) fn reclaim(&mut self, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
         while self.reclaims_open < self.options.reclaim_at_once {
@@ -56,7 +57,7 @@ impl NvmmMemory {
                 return Ok(());
             }
             match self.flash_volume.victim()? {
-                // States that nobody asked for cost nothing to give up.
+                // Dropping a state that no sync made costs the caller nothing.
                 Some((block, _))
                     if self.last_sync.is_none()
                         && self.flash_volume.is_costly(block)
@@ -73,19 +74,20 @@ impl NvmmMemory {
         Ok(())
     }
 
-    /// Nothing can be gained any more, which is an error if the host can't write and nothing is under way.
+    /// Reports that reclamation can gain nothing, which is an error if the host cannot write and no
+    /// reclamation is under way.
     fn fail_if_stuck(&self, context: &Context<NvmmEvent>) -> Result<(), SimError> {
         if self.reclaims_open > 0 || self.flash_volume.can_write() {
             return Ok(());
         }
         Err(SimError::Full {
             time_ps: context.now(),
-            what: "nothing is left to be reclaimed, and what the last sync made needs the rest".into(),
+            what: "no block can be reclaimed, and the state of the last sync needs the rest".into(),
         })
     }
 
-    /// Gives up the oldest state. False if only the last one is left, which a sync made, or nothing has
-    /// been written since.
+    /// Drops the oldest state kept for rollback. Returns false if only the last one is left and a sync
+    /// made it, or nothing has been written since.
     fn drop_oldest_state(&mut self) -> Result<bool, SimError> {
         let oldest = self.flash_volume.tokens().first().map(|token| token.epoch);
         if self.flash_volume.tokens().len() == 1 {
@@ -156,7 +158,7 @@ impl NvmmMemory {
         reclaim.left == 0
     }
 
-    /// Writes elsewhere what is still needed of a block that has been read.
+    /// Writes the live data of a block that has been read to other blocks.
     fn relocate_live(&mut self, number: u32, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
         let Some(reclaim) = self.reclaims.get(number) else { return Ok(()) };
         let (victim, page) = (reclaim.victim, reclaim.page);
@@ -164,7 +166,8 @@ impl NvmmMemory {
         let mut moved = 0;
         if let Some(page) = page {
             for (stamp, placed) in self.flash_volume.coalesce_plan(page)? {
-                // Versions that have come since are not in the controller: the rest goes without them.
+                // Versions created since the read are not in the controller; the others are moved
+                // without them.
                 let known: Vec<(u8, Slot)> =
                     placed.into_iter().filter(|(_, slot)| read.binary_search(slot).is_ok()).collect();
                 moved += self.relocate(number, page, stamp, &known, context)?;
@@ -184,7 +187,7 @@ impl NvmmMemory {
         }
         if let Some(victim) = victim {
             let live = self.flash_volume.volume().blocks().info(victim).live;
-            law("an emptied block holds nothing that is needed", live.into(), 0)?;
+            law("an emptied block holds no live segment", live.into(), 0)?;
         }
         match self.reclaims.get(number) {
             Some(reclaim) if moved > 0 => reclaim.left = moved,
@@ -193,7 +196,7 @@ impl NvmmMemory {
         Ok(())
     }
 
-    /// Moves segments of a version; how many.
+    /// Moves segments of a version. Returns the number moved.
     fn relocate(
         &mut self,
         number: u32,

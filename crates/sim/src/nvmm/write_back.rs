@@ -1,9 +1,9 @@
-//! Dirty blocks on their way to flash: evicted, written back early, or by a sync; and the way back to what a
-//! sync has made.
+//! Write-back of dirty blocks, by eviction, early or by a sync, and rollback to the state of a sync
+//! (NVMM, section Software Interface).
 //!
-//! What is written early must not stand in the way of reads, for a program takes many times as long as one.
-//! So it is only what leaves the cache next (the cold end of each set), each program goes to a plane that has
-//! nothing to do, and only a share of all planes is at work on such programs at once.
+//! A program takes many times as long as a read, so an early write-back must not delay reads. Only
+//! blocks that leave the cache next are written early (the cold end of each set), each to an idle plane,
+//! and only a share of all planes is busy with such programs at once.
 
 use deepram_core::{Epoch, PageId};
 
@@ -13,18 +13,19 @@ use super::{EventKind, NvmmEvent, NvmmMemory, OperationPurpose, SegmentProgram, 
 use crate::error::SimError;
 use crate::host::{Context, Slot};
 
-/// A sync under way.
+/// A sync that is not complete.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PendingSync {
     slot: Slot,
-    /// Blocks with stores that ended before the sync came are on their way to the cache: the fills
-    /// numbered below this one.
+    /// The fills numbered below this one may carry stores that precede the sync, so the sync waits for
+    /// them.
     fills: u64,
-    /// How many cuts came before its own, and how many programs it waits for, once it has made it.
+    /// Once the sync has closed its epoch: the number of cuts before its own, and the programs that it
+    /// still waits for.
     cut: Option<(u64, u64)>,
 }
 
-/// Why blocks are written back.
+/// The cause of a write-back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WriteBackCause {
     Evicted(usize),
@@ -32,11 +33,11 @@ enum WriteBackCause {
     Sync,
 }
 
-/// Blocks looked at for a cold one, each time that anything happens.
+/// Blocks examined in search of a cold one, per event.
 const COLD_SEARCH_STEPS: u32 = 4;
 
 impl NvmmMemory {
-    /// Writes back a dirty block that is to leave. False if it can't now.
+    /// Writes back a dirty block to evict it. Returns false if the write-back is impossible now.
     pub(super) fn evict_dirty(
         &mut self,
         frame: usize,
@@ -53,8 +54,8 @@ impl NvmmMemory {
         Ok(true)
     }
 
-    /// Writes back the dirty blocks of a page, of which early only the cold ones. False if flash has no room
-    /// now, or no idle planes for early writes.
+    /// Writes back the dirty blocks of a page; an early write-back takes only the cold ones. Returns
+    /// false if flash has no room now, or no plane is idle for an early write-back.
     fn write_page(
         &mut self,
         page: PageId,
@@ -122,7 +123,7 @@ impl NvmmMemory {
         Ok(true)
     }
 
-    /// A program of a version is over.
+    /// A program of a page version is complete.
     pub(super) fn program_ended(
         &mut self,
         program: SegmentProgram,
@@ -143,7 +144,7 @@ impl NvmmMemory {
         self.retry_stalled(context)
     }
 
-    /// Writes back cold blocks while planes have nothing else to do.
+    /// Writes cold blocks back early, while planes are idle.
     pub(super) fn write_back_idle(&mut self, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
         let limit = (self.options.write_back_above * self.cache.capacity() as f64) as u64;
         let mut examined = 0;
@@ -171,26 +172,26 @@ impl NvmmMemory {
         Ok(())
     }
 
-    /// Whether a block is among those of its set that leave next.
+    /// True if a block is cold: among those of its set that are evicted next.
     fn is_cold(&self, frame: usize) -> bool {
         let ways = usize::from(self.cache.ways());
         let cold = ((self.options.write_back_cold * ways as f64) as usize).max(1);
         self.cache.age(frame) + cold >= ways
     }
 
-    /// Whether so few planes are busy with early writes that those of a page may follow.
+    /// True if the limit of planes busy with early write-backs admits those of another page.
     fn may_write_early(&self) -> bool {
         let planes = (self.options.write_back_planes * self.nvmm.planes() as f64) as u64;
         self.early_open == 0 || self.early_open + u64::from(self.flash_volume.layout.per_page) <= planes
     }
 
-    /// Goes on to a block being filled whose next so many segments lie in idle planes. False if there is
-    /// none.
+    /// Makes an open block current whose next `segments` slots lie in idle planes. Returns false if
+    /// there is none.
     fn select_idle_planes(&mut self, segments: u32) -> bool {
         for _ in 0..self.flash_volume.open_block_count() {
             let idle = match self.flash_volume.next_planes(segments) {
                 Some(mut planes) => planes.all(|plane| self.channels.is_idle(plane)),
-                // It is not known where a block yet to be opened will lie.
+                // The planes of a block yet to be opened are unknown.
                 None => self.channels.is_quiet(),
             };
             if idle {
@@ -210,8 +211,8 @@ impl NvmmMemory {
         self.continue_syncs(context)
     }
 
-    /// Makes the cuts that can be made: in order, each when stores that ended before it are in the cache
-    /// and all dirty blocks have places on flash.
+    /// Closes the epochs of pending syncs, in order: each as soon as the stores that precede it are in
+    /// the cache and all dirty blocks have slots on flash.
     pub(super) fn continue_syncs(&mut self, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
         while let Some(at) = self.syncs.iter().position(|sync| sync.cut.is_none()) {
             if self.fills_with_stores(self.syncs[at].fills) {
@@ -250,28 +251,31 @@ impl NvmmMemory {
         self.syncs.retain(|sync| !over(sync));
     }
 
-    /// The tokens that can be returned to, oldest first. There is one to begin with, 0: the state before
-    /// the run.
+    /// The tokens that can be rolled back to, oldest first. Token 0 exists from the start: the state
+    /// before the run.
     #[must_use]
     pub fn tokens(&self) -> Vec<Epoch> {
         self.flash_volume.tokens().iter().map(|token| token.epoch).collect()
     }
 
-    /// Returns to the state of a token: younger versions go, and with them what the cache holds of the
-    /// pages concerned, and whatever is dirty.
+    /// Rolls back to the state of a token: discards younger versions, the cached blocks of the pages
+    /// that they belong to, and all dirty blocks.
     ///
     /// # Errors
-    /// Something is under way; the token was never made, or has been given up.
+    /// A command is under way; the token does not exist or has been dropped.
     pub fn rollback(&mut self, token: Epoch) -> Result<(), SimError> {
         if self.commands > 0
             || !self.channels.is_quiet()
             || !self.reclaims.is_empty()
             || !self.fills.is_empty()
         {
-            return Err(SimError::config("token", "a rollback must wait until nothing is under way"));
+            return Err(SimError::config("token", "a rollback must wait until no command is under way"));
         }
         if self.shadow.as_ref().is_some_and(|shadow| !shadow.knows(token)) {
-            return Err(SimError::config("token", "no sync made it, so there is nothing to compare with"));
+            return Err(SimError::config(
+                "token",
+                "no sync made this token, so the run cannot be verified against it",
+            ));
         }
         let pages = self.flash_volume.rollback(token)?;
         let per_page = self.flash_volume.layout.per_page;

@@ -1,11 +1,12 @@
-//! The two lists of pages, as Linux keeps them.
+//! The active and inactive lists of pages, as in Linux.
 //!
-//! 1. A page enters the inactive list as its newest. Use sets its bit, and moves nothing.
-//! 2. The oldest inactive page is looked at when room is needed. If it was used since, its bit is cleared
-//!    and it becomes the newest inactive page; or, if that had happened to it before, the newest active
-//!    one. If it was not used, it is the candidate.
-//! 3. Before each look, while the inactive list is too short, the oldest active page becomes the newest
-//!    inactive one, as unused.
+//! 1. A page enters the inactive list as its newest. A use sets the page's reference bit and moves
+//!    nothing.
+//! 2. When a frame is needed, the oldest inactive page is examined. If it was referenced, its bit is
+//!    cleared and it becomes the newest inactive page; if that had happened to it before, the newest
+//!    active page. If it was not referenced, it is the eviction candidate.
+//! 3. Before each examination, while the inactive list is too short, the oldest active page becomes the
+//!    newest inactive page, unreferenced.
 
 /// No frame.
 const NONE: u32 = u32::MAX;
@@ -15,12 +16,12 @@ const ACTIVE: usize = 1;
 
 #[derive(Debug, Clone, Copy)]
 struct Node {
-    /// Towards the oldest.
+    /// The next node towards the oldest.
     older: u32,
     newer: u32,
     list: u8,
     referenced: bool,
-    /// It has been found used once.
+    /// The page was found referenced at an earlier examination.
     referenced_before: bool,
 }
 
@@ -34,31 +35,31 @@ struct Ends {
     len: usize,
 }
 
-/// Frames in two lists. Frames are small numbers, in a list or out.
+/// The active and the inactive list of frames. Frames are small numbers; each is in one list or in none.
 #[derive(Debug, Clone)]
 pub struct ActiveInactiveLists {
     nodes: Vec<Node>,
     lists: [Ends; 2],
-    /// The active list may be this many times as long as the inactive one.
+    /// The maximum length of the active list relative to the inactive one.
     ratio: usize,
 }
 
 impl ActiveInactiveLists {
-    /// Empty lists; the active one may be `ratio` times as long as the inactive one.
+    /// Empty lists. The active list may be `ratio` times as long as the inactive one.
     #[must_use]
     pub fn new(ratio: usize) -> Self {
         let ends = Ends { oldest: NONE, newest: NONE, len: 0 };
         Self { nodes: Vec::new(), lists: [ends; 2], ratio: ratio.max(1) }
     }
 
-    /// Linux's ratio for a memory of so many bytes: 1 below a gibibyte, then the root of ten times the
-    /// gibibytes.
+    /// Linux's ratio for a memory of `bytes`: 1 below one gibibyte, then the square root of ten times
+    /// the gibibytes.
     #[must_use]
     pub fn ratio_of(bytes: u64) -> usize {
         ((bytes >> 30) * 10).isqrt().max(1) as usize
     }
 
-    /// Frames in the inactive and in the active list.
+    /// The lengths of the inactive and of the active list.
     #[must_use]
     pub fn lens(&self) -> (usize, usize) {
         (self.lists[INACTIVE].len, self.lists[ACTIVE].len)
@@ -70,8 +71,8 @@ impl ActiveInactiveLists {
         self.nodes.get(frame as usize).is_some_and(|node| node.list != UNLISTED)
     }
 
-    /// Enters a frame that is in no list: as the newest inactive one, or as the oldest, which is next to
-    /// go. It counts as not used.
+    /// Inserts a frame into the inactive list, unreferenced: as the newest, or as the oldest, which is
+    /// evicted next.
     pub fn insert(&mut self, frame: u32, newest: bool) {
         let out =
             Node { older: NONE, newer: NONE, list: UNLISTED, referenced: false, referenced_before: false };
@@ -83,7 +84,7 @@ impl ActiveInactiveLists {
         self.link(frame, INACTIVE, newest);
     }
 
-    /// Takes the frame out. Nothing happens if it is in no list.
+    /// Removes the frame from its list. Has no effect if it is in no list.
     pub fn remove(&mut self, frame: u32) {
         let Some(&Node { older, newer, list, .. }) = self.nodes.get(frame as usize) else { return };
         let Some(ends) = self.lists.get_mut(list as usize) else { return };
@@ -99,7 +100,7 @@ impl ActiveInactiveLists {
         self.nodes[frame as usize].list = UNLISTED;
     }
 
-    /// The page in the frame is used.
+    /// Sets the frame's reference bit.
     #[inline]
     pub fn touch(&mut self, frame: u32) {
         if let Some(node) = self.nodes.get_mut(frame as usize) {
@@ -107,7 +108,7 @@ impl ActiveInactiveLists {
         }
     }
 
-    /// The frame to evict next, which stays where it is; `None` if the inactive list runs empty.
+    /// Selects the frame to evict next, which stays in its list; `None` if the inactive list runs empty.
     pub fn candidate(&mut self) -> Option<u32> {
         loop {
             while self.lists[ACTIVE].len > self.ratio * self.lists[INACTIVE].len {
@@ -160,7 +161,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::{BTreeSet, VecDeque};
 
-    /// The same rules with queues, oldest in front.
+    /// A model of the same rules: queues with the oldest in front.
     #[derive(Default)]
     struct Model {
         inactive: VecDeque<u32>,

@@ -1,19 +1,19 @@
-//! The way of a page fault.
+//! The path of a page fault.
 //!
 //! ```text
-//!   entry lookup --> in memory ---------------------------------------------> map --> access goes on
-//!        \--> on its way: joins those who wait -------------\
+//!   entry lookup --> in memory ---------------------------------------------> map --> access continues
+//!        \--> being read: joins the waiters ----------------\
 //!         \--> untouched swap: allocation, zeros ------------+-------------> map
 //!          \--> allocation block driver --> drive, DMA ------+--> interrupt completion wake wait
-//!                              \--> switch away, asleep -----/        \--> switch back, map --> over
+//!                              \--> switch away, asleep -----/        \--> switch back, map --> done
 //! ```
 //!
-//! 1. From the lookup on the page's frame is reserved, so that others find it on its way.
-//! 2. Nobody evicts a frame for which somebody waits; the last of them puts it into the lists.
+//! 1. The page's frame is reserved from the lookup on, so later faults on the page find it being read.
+//! 2. A frame with waiters is never evicted; the last waiter puts it into the lists.
 //! 3. An access takes its line in DRAM while its page is mapped, at the moment of waking; the software
 //!    that brings the thread back is charged after that.
-//! 4. A thread that sleeps does not hold its core before it is resumed: software in between (of a second
-//!    fault of one long access, or before a frame was found) is time that passes, but on no core.
+//! 4. A sleeping thread does not hold its core before it is resumed. Software in between (of a second
+//!    fault of one long access, or before a frame was found) takes time but no core.
 
 use super::page_locations::NONE;
 use super::readahead::Window;
@@ -28,19 +28,19 @@ pub(super) struct Fault {
     slot: Slot,
     page: u32,
     began: Time,
-    /// When the thread has been switched away; the present where it holds its core.
+    /// The time at which the thread has been switched away, or the present if it holds its core.
     sleep_at: Time,
-    /// The next that waits for the frame.
+    /// The next fault that waits for the frame.
     next: u32,
-    /// It had the page read, or waits for a page that was; and how long that took.
+    /// The fault is a major one, and the time that the drive took.
     major: bool,
     hardware: Time,
-    /// It fills the frame with zeros.
+    /// The fault zero-fills the frame.
     fills: bool,
 }
 
 impl PagedMemory {
-    /// The access goes on with its next byte, until it is over or faults.
+    /// Continues an access with its next byte until it completes or faults.
     pub(super) fn continue_access(&mut self, slot: Slot, context: &mut Context<PagingEvent>) {
         loop {
             let access = self.accesses[slot as usize];
@@ -57,7 +57,7 @@ impl PagedMemory {
         }
     }
 
-    /// The page's frame, if the access needs no fault: it is mapped, and writable for a store.
+    /// The page's frame, if an access needs no fault: the page is mapped, and writable for a store.
     pub(super) fn usable_frame(&self, page: u32, write: bool) -> Option<u32> {
         self.locations.frame(page).filter(|frame| {
             let frame = &self.frames[*frame as usize];
@@ -72,7 +72,7 @@ impl PagedMemory {
         context.schedule(end, event);
     }
 
-    /// The access takes what it wants of the page in the frame.
+    /// Performs the part of an access that lies in the frame's page.
     fn touch(&mut self, slot: Slot, number: u32, now: Time) {
         let PagedAccess { write, at, end, mut ready, .. } = self.accesses[slot as usize];
         let from = at % PAGE;
@@ -126,7 +126,7 @@ impl PagedMemory {
         context.schedule(time, PagingEvent::Entered(number));
     }
 
-    /// The fault's page has been looked up.
+    /// Handles the outcome of a fault's page lookup.
     pub(super) fn entered(
         &mut self,
         number: u32,
@@ -175,7 +175,7 @@ impl PagedMemory {
         Ok(())
     }
 
-    /// The thread is switched away from `from` on, and sleeps.
+    /// Switches the fault's thread away at `from`; it then sleeps.
     fn fall_asleep(&mut self, number: u32, from: Time, context: &mut Context<PagingEvent>) {
         let slot = self.faults[number as usize].slot;
         let mut time = from;
@@ -187,7 +187,7 @@ impl PagedMemory {
         self.faults[number as usize].sleep_at = time;
     }
 
-    /// The fault waits until the frame is filled; its software is over at `from`.
+    /// Lets a fault, whose software ends at `from`, wait until the frame is filled.
     fn wait_for(&mut self, number: u32, frame: u32, from: Time, context: &mut Context<PagingEvent>) {
         if self.polls {
             self.faults[number as usize].sleep_at = from;
@@ -199,7 +199,7 @@ impl PagedMemory {
         frame.pins += 1;
     }
 
-    /// The page enters the frame, to be filled.
+    /// Assigns a frame to a page whose data are to be filled in.
     fn install(&mut self, frame: u32, page: u32, ahead: bool) {
         self.frames[frame as usize] = super::PageFrame { page, reading: true, ahead, ..super::EMPTY };
         self.locations.set_frame(page, frame);
@@ -208,7 +208,7 @@ impl PagedMemory {
         self.unused_ahead += u64::from(ahead);
     }
 
-    /// Fills the frame for the fault, whose lookup is over at `from`: with what the drive has, or zeros.
+    /// Fills the frame for a fault whose lookup ends at `from`: from the drive, or with zeros.
     fn fetch(
         &mut self,
         number: u32,
@@ -248,7 +248,7 @@ impl PagedMemory {
         self.reclaim_below_watermark(context)
     }
 
-    /// Reserves free frames for those of the places whose pages are not in memory.
+    /// Reserves free frames for the drive pages whose pages are not in memory.
     fn reserve(&mut self, first: u32, len: u32, have: Option<(u32, u32)>, drive_pages: &mut Vec<(u32, u32)>) {
         for drive_page in first..first.saturating_add(len).min(self.locations.pages()) {
             if let Some(have) = have.filter(|(drive_page_had, _)| *drive_page_had == drive_page) {
@@ -259,14 +259,14 @@ impl PagedMemory {
             if self.locations.frame(page).is_some() {
                 continue;
             }
-            // The page that is needed comes first or has its frame already; the rest is a wish.
+            // The needed page already has its frame; the others are read ahead only if frames are free.
             let Some(frame) = self.unused_frame() else { continue };
             self.install(frame, page, true);
             drive_pages.push((drive_page, frame));
         }
     }
 
-    /// Sets the mark of a page on its way, but for the one that is needed now.
+    /// Sets the readahead trigger on a page that is being read, unless it is the page needed now.
     fn mark(&mut self, trigger: Option<u32>, needed: u32) {
         if let Some(trigger) = trigger.filter(|trigger| *trigger != needed)
             && let Some(frame) = self.locations.frame(trigger)
@@ -276,7 +276,8 @@ impl PagedMemory {
         }
     }
 
-    /// A trigger page is used: has the next window read. When the software for that is over.
+    /// Reads the next window after the use of a trigger page. Returns the time at which the software for
+    /// it ends.
     fn read_ahead(&mut self, page: u32, from: Time, context: &mut Context<PagingEvent>) -> Time {
         let known = page.saturating_add(1)..page.saturating_add(1 + self.options.readahead_most);
         let end = known.end;
@@ -306,7 +307,7 @@ impl PagedMemory {
             (frame.version, frame.reading) = (version, false);
             if version != self.locations.version(frame.page) {
                 return Err(SimError::Conservation {
-                    law: "what is read back is what was written last",
+                    law: "data read back are those written last",
                     found: format!("page {} from place {drive_page} at version {version}", frame.page),
                 });
             }
@@ -320,7 +321,7 @@ impl PagedMemory {
         Ok(())
     }
 
-    /// Wakes all that wait for the frame.
+    /// Wakes all faults that wait for the frame.
     fn wake(&mut self, number: u32, hardware: Time, context: &mut Context<PagingEvent>) {
         let mut waiter = std::mem::replace(&mut self.frames[number as usize].waiter, NONE);
         while waiter != NONE {
@@ -344,15 +345,16 @@ impl PagedMemory {
         }
     }
 
-    /// The thread of the fault runs, or will when it has a core; its page is there.
+    /// The fault's thread is awake (it runs once it has a core) and its page is in memory: maps the page
+    /// and continues the access.
     pub(super) fn woken(&mut self, number: u32, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
         let Fault { slot, page, began, major, hardware, .. } = self.faults[number as usize];
         let now = context.now();
         let Some(frame) = self.locations.frame(page).filter(|frame| self.frames[*frame as usize].pins > 0)
         else {
             return Err(SimError::Conservation {
-                law: "a page stays while somebody waits for it",
-                found: format!("page {page} has gone"),
+                law: "a page stays in memory while a fault waits for it",
+                found: format!("page {page} was evicted"),
             });
         };
         self.idle_faults.push(number);
@@ -393,7 +395,7 @@ impl PagedMemory {
         }
     }
 
-    /// Allocation is over: the frame is filled with zeros.
+    /// Zero-fills the frame after its allocation.
     pub(super) fn zeroed(&mut self, number: u32, context: &mut Context<PagingEvent>) {
         if let Some(frame) = self.locations.frame(self.faults[number as usize].page) {
             let end = self.dma(frame, true, context.now());
@@ -401,7 +403,7 @@ impl PagedMemory {
         }
     }
 
-    /// The entry of the page table is set, if the page is still there.
+    /// Sets the page-table entry if the page is still in memory; otherwise repeats the lookup.
     pub(super) fn mapped(&mut self, number: u32, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
         let Fault { slot, page, fills, .. } = self.faults[number as usize];
         let frame = self.locations.frame(page).filter(|frame| fills || !self.frames[*frame as usize].reading);
@@ -425,14 +427,14 @@ impl PagedMemory {
         self.write_back_background(context)
     }
 
-    /// How many pages the access has mapped at once, itself among them.
+    /// The fault-around block size, in pages, for an access.
     fn maps_around(&self, slot: Slot) -> u32 {
         let alone = self.swap || self.accesses[slot as usize].write;
         if alone { 1 } else { self.options.map_around.max(1) }
     }
 
-    /// Maps the page for the access; with a read those around it that are in memory, too; a write makes it
-    /// dirty.
+    /// Maps the page for an access. A read also maps the pages of its fault-around block that are in
+    /// memory; a write makes the page dirty.
     fn map(&mut self, slot: Slot, number: u32) {
         let page = self.frames[number as usize].page;
         let write = self.accesses[slot as usize].write;
@@ -463,13 +465,13 @@ impl PagedMemory {
         }
     }
 
-    /// A fault that slept for want of room goes on.
+    /// Restarts a fault that slept for want of a frame or because of the dirty limit.
     pub(super) fn restart_fault(&mut self, number: u32, context: &mut Context<PagingEvent>) {
         let time = self.wake_time(number, context.now());
         context.schedule(time, PagingEvent::Entered(number));
     }
 
-    /// When a fault that slept for want of room runs again.
+    /// The time at which a fault that slept runs again.
     fn wake_time(&mut self, number: u32, now: Time) -> Time {
         let phases = [Phase::Wake, Phase::Wait, Phase::SwitchBack];
         self.faults[number as usize].sleep_at.max(now) + self.software.phases(&phases)

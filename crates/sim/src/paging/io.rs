@@ -1,4 +1,4 @@
-//! Commands between memory and drive: queue, doorbell, DMA.
+//! Commands between memory and drive: queueing, doorbell, DMA.
 
 use deepram_trace::Op;
 
@@ -8,28 +8,28 @@ use crate::engine::Time;
 use crate::error::SimError;
 use crate::host::{Command, Context, Slot};
 
-/// What a command does.
+/// The kind of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CommandKind {
     Read,
-    /// With the number of the last flush request that it belongs to, or the next one.
+    /// A write-back, with the number of the last flush request that it belongs to, or of the next one.
     Write(u64),
-    /// For the flush request of a slot.
+    /// A flush, for the request in this slot.
     Flush(Slot),
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct DriveCommand {
     pub(super) kind: CommandKind,
-    /// First place.
+    /// The first drive page.
     pub(super) first: u32,
-    /// The frames of the places from there on.
+    /// The frames of the drive pages from `first` on.
     pub(super) frames: Vec<u32>,
-    /// What is written.
+    /// The page versions that are written.
     pub(super) versions: Vec<u32>,
-    /// When it was handed to the drive's queue.
+    /// The time at which the command was submitted to the drive's queue.
     pub(super) rung: Time,
-    /// Written by the flusher, whose commands are limited in number.
+    /// The command belongs to background write-back, whose commands are limited in number.
     pub(super) background: bool,
 }
 
@@ -56,14 +56,14 @@ impl PagedMemory {
         self.idle_ios.push(number);
     }
 
-    /// Moves the frame's page between DRAM and link; when that is over.
+    /// Transfers the frame's page between DRAM and link. Returns the time at which the transfer ends.
     pub(super) fn dma(&mut self, frame: u32, write: bool, now: Time) -> Time {
         let first = frame_line(frame, 0, self.burst);
         let last = frame_line(frame, PAGE - 1, self.burst);
         (first..=last).fold(now, |end, number| end.max(self.dram.serve(number, write, now)))
     }
 
-    /// The drive's queue gets the command, as soon as it has room.
+    /// Submits the command to the drive's queue as soon as the queue has room.
     pub(super) fn ring_doorbell(
         &mut self,
         number: u32,
@@ -74,7 +74,7 @@ impl PagedMemory {
         self.fill_drive_queue(context)
     }
 
-    /// Sends what fits into the drive's queue, and handles what has completed by that.
+    /// Submits commands while the drive's queue has room, and handles commands that complete meanwhile.
     fn fill_drive_queue(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
         while self.inside < self.depth
             && let Some(number) = self.queue.pop_front()
@@ -95,7 +95,7 @@ impl PagedMemory {
         Ok(())
     }
 
-    /// The drive does what is due.
+    /// Runs the drive's events that are due.
     pub(super) fn advance(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
         let done = self.drive.advance(context.now())?;
         self.finished.extend(done);
@@ -121,7 +121,7 @@ impl PagedMemory {
         let now = context.now();
         match self.ios[number as usize].kind {
             CommandKind::Read => {
-                // The drive has sent the last byte; DRAM takes the pages as fast as it can.
+                // The drive has sent the last byte; DRAM receives the pages at its own rate.
                 let mut end = now;
                 for at in 0..self.ios[number as usize].frames.len() {
                     let frame = self.ios[number as usize].frames[at];
@@ -139,9 +139,9 @@ impl PagedMemory {
         }
     }
 
-    /// Has the pages of those places read, for which frames stand ready: a command for each row of
-    /// neighbours, that of `first` before the others. The software runs from `from` on; when it is over,
-    /// and when the first command's is.
+    /// Reads drive pages into their frames: one command for each run of neighbours, the run that
+    /// contains `first` before the others. The software starts at `from`. Returns the times at which the
+    /// software of all commands, and of the first command, ends.
     pub(super) fn read(
         &mut self,
         drive_pages: &[(u32, u32)],

@@ -1,4 +1,5 @@
-//! DRAM as main memory, and behind it a drive that the operating system pages from.
+//! DRAM main memory, and a drive that an operating system pages from (NVMM, section Software Overhead
+//! and its comparison system).
 //!
 //! ```text
 //!   access --> page mapped? --> DRAM
@@ -7,15 +8,16 @@
 //!                                                    drive (ParallelSsd) --> link, DMA into DRAM --> wake
 //! ```
 //!
-//! 1. Each phase of the software has its time (preset kind `software`). A thread that faults holds its
-//!    core up to the doorbell and while it is switched away, sleeps while the drive works, and holds its
-//!    core again from being switched back. Interrupt, completion and wake-up pass while it sleeps.
-//! 2. Pages are 4 KiB. A write to a page that is not in memory reads it first.
-//! 3. Replacement: two lists with reference bits (`lists`). Write-back and room: `reclaim`. Readahead:
-//!    `readahead`.
-//! 4. The drive's link and its own queue are its preset's: PCI Express and NVMe, or SATA and 32 commands.
-//!    DRAM takes a page when the link has brought the whole of the command.
-//! 5. A thread never completes an access without having touched its page in DRAM while it was mapped.
+//! 1. Each phase of the software has a time (preset kind `software`). A faulting thread holds its core
+//!    up to the doorbell and while it is switched away, sleeps while the drive works, and holds its core
+//!    again from the switch back. Interrupt, completion and wake-up pass while it sleeps.
+//! 2. Pages are 4 KiB. A write to a page that is not in memory reads the page first.
+//! 3. Replacement uses active and inactive lists with reference bits (`active_inactive`). Write-back and
+//!    watermarks: `reclaim`. Readahead: `readahead`.
+//! 4. The drive's link and queue come from its preset: PCI Express and NVMe, or SATA and 32 commands.
+//!    DRAM receives a page when the link has transferred the whole command.
+//! 5. A thread never completes an access without having touched its page in DRAM while the page was
+//!    mapped.
 
 mod active_inactive;
 mod counts;
@@ -54,21 +56,21 @@ use crate::host::{Command, Context, Device, Slot};
 use crate::nested::NestedDevice;
 use crate::ssd::{ParallelSsd, SsdOptions};
 
-/// Bytes of a page.
+/// Size of a page, bytes.
 pub const PAGE: u64 = 4096;
 
-/// What happens inside. The numbers are of faults and commands.
+/// An event of the paging system. Numbers are those of faults and drive commands.
 #[derive(Debug, Clone, Copy)]
 pub enum PagingEvent {
-    /// An access is over.
+    /// An access is complete.
     Done(Slot),
-    /// An access is over but for software on the thread's core.
+    /// An access completes after this much software on the thread's core.
     Resume(Slot, Time),
-    /// An access goes on after a fault.
+    /// An access continues after a fault.
     Continue(Slot),
-    /// A fault's page has been looked up.
+    /// The page lookup of a fault is complete.
     Entered(u32),
-    /// A fault's frame is to be filled with zeros.
+    /// A fault's frame is allocated and is to be zero-filled.
     Zeroed(u32),
     /// A fault's page is mapped.
     Mapped(u32),
@@ -76,26 +78,26 @@ pub enum PagingEvent {
     Sleep(Slot),
     /// A fault's thread is awake.
     Woken(u32),
-    /// A command is handed to the drive.
+    /// A command is submitted to the drive's queue.
     Doorbell(u32),
     /// The pages of a command are in DRAM.
     Filled(u32),
     /// A flush request enters the block layer.
     Flush(Slot),
-    /// The drive has something to do.
+    /// The drive's next event is due.
     Drive,
 }
 
-/// An access under way.
+/// The progress of an access.
 #[derive(Debug, Clone, Copy)]
 struct PagedAccess {
     write: bool,
-    /// Next byte.
+    /// The next byte to access.
     at: u64,
     end: u64,
-    /// When the data taken so far are there.
+    /// The time at which the data accessed so far are available.
     ready: Time,
-    /// The thread sleeps, or is about to.
+    /// The thread sleeps or is being switched away.
     asleep: bool,
     sleep_at: Time,
 }
@@ -107,19 +109,19 @@ struct PageFrame {
     version: u32,
     /// The first fault that waits for it.
     waiter: u32,
-    /// How many have waited for it and not touched it yet.
+    /// Faults that wait for the frame or have not touched it since; a pinned frame is not evicted.
     pins: u32,
     reading: bool,
     mapped: bool,
     dirty: bool,
     writing: bool,
-    /// It leaves when it has been written, unless it is used.
+    /// The page is evicted when its write-back is complete, unless it is touched.
     leaving: bool,
-    /// It was touched since it began to leave.
+    /// The page was touched since its eviction began.
     hot: bool,
-    /// It was read ahead and not used so far.
+    /// The page was read ahead and has not been used.
     ahead: bool,
-    /// Its use has the next window read.
+    /// A use of the page triggers the read of the next readahead window.
     trigger: bool,
 }
 
@@ -138,12 +140,12 @@ const EMPTY: PageFrame = PageFrame {
     trigger: false,
 };
 
-/// The DRAM burst that holds that byte of the frame.
+/// The DRAM burst that holds a byte of the frame.
 fn frame_line(frame: u32, byte: u64, burst: u64) -> u64 {
     (u64::from(frame) * PAGE + byte) / burst
 }
 
-/// The machine.
+/// A simulated paging system.
 pub struct PagedMemory {
     options: PagingOptions,
     swap: bool,
@@ -162,11 +164,12 @@ pub struct PagedMemory {
     accesses: Vec<PagedAccess>,
     faults: Vec<Fault>,
     idle_faults: Vec<u32>,
-    /// Faults that wait for a frame, and for less to be dirty.
+    /// Faults that wait for a free frame, and faults that wait for the dirty pages to fall below the
+    /// limit.
     starved: VecDeque<u32>,
     throttled: VecDeque<u32>,
     drive: NestedDevice<ParallelSsd>,
-    /// When the drive's next event is scheduled.
+    /// The time for which the drive's next event is scheduled.
     due: Option<Time>,
     depth: u64,
     inside: u64,
@@ -174,16 +177,16 @@ pub struct PagedMemory {
     finished: VecDeque<u32>,
     ios: Vec<DriveCommand>,
     idle_ios: Vec<u32>,
-    /// Buffers that are used again.
+    /// Reused buffers.
     read_buffer: Vec<(u32, u32)>,
     leaving: Vec<u32>,
-    /// Dirty pages of a file that are not being written.
+    /// Dirty pages of a file that are not under write-back.
     dirty: BTreeSet<u32>,
     flush_from: u32,
-    /// Pages being written, and of the frames that leave those.
+    /// Pages under write-back, and frames whose eviction waits for a write-back.
     writing: u64,
     reclaiming: u64,
-    /// Background commands under way.
+    /// Background write-back commands under way.
     commands: u32,
     flushes: Vec<PendingFlush>,
     flush_number: u64,
@@ -197,13 +200,13 @@ pub struct PagedMemory {
     bytes_asked: u64,
     link_bytes: u64,
     counts: PagingCounts,
-    /// Times of the major faults since measuring began.
+    /// Total, hardware and software times of the major faults since measuring began.
     times: [RunningMoments; 3],
-    /// What had been counted when measuring began.
+    /// The counts when measuring began.
     base: Baseline,
 }
 
-/// What had been counted at a moment.
+/// All counters at one moment.
 #[derive(Debug, Default)]
 struct Baseline {
     counts: PagingCounts,
@@ -213,10 +216,10 @@ struct Baseline {
 }
 
 impl PagedMemory {
-    /// The system of that DRAM, drive and operating system.
+    /// Builds the system from its DRAM, drive and operating system.
     ///
     /// # Errors
-    /// The presets or the options ask for what can't be.
+    /// The presets or the options are invalid.
     pub fn new(
         dram: &Dram,
         ssd: &Ssd,
@@ -230,14 +233,14 @@ impl PagedMemory {
         if memory > has {
             return Err(SimError::config(
                 "memory_bytes",
-                format!("{memory} bytes, but the DRAM has {has}; use a DRAM with more channels or ranks"),
+                format!("{memory} bytes exceed the DRAM's {has}; use a DRAM with more channels or ranks"),
             ));
         }
         let frames = u32::try_from(memory / PAGE).ok().filter(|frames| (8..NONE).contains(frames));
         let Some(frame_count) = frames else {
             return Err(SimError::config(
                 "memory_bytes",
-                format!("{memory} bytes; 32 KiB to 8 TiB are possible"),
+                format!("{memory} bytes are out of range: use 32 KiB to 8 TiB"),
             ));
         };
         for (key, share) in [
@@ -247,7 +250,7 @@ impl PagedMemory {
             ("free_high", options.free_high),
         ] {
             if !(0.0..=1.0).contains(&share) {
-                return Err(SimError::config(key, format!("{share} is not a share; 0 to 1 is")));
+                return Err(SimError::config(key, format!("{share} is not a share: use 0 to 1")));
             }
         }
         let device = ParallelSsd::new(ssd, ssd_options, seed)?;
@@ -255,7 +258,8 @@ impl PagedMemory {
         let depth = if options.queue == 0 { u64::MAX } else { options.queue };
         let share = |share: f64| (f64::from(frame_count) * share).ceil() as u64;
         let frames = u64::from(frame_count);
-        // Linux keeps 128 KiB free at least, and 5/4 and 3/2 of that; of a tiny memory less.
+        // Linux keeps at least 128 KiB free, and 5/4 and 3/2 of that as watermarks; a tiny memory keeps
+        // less.
         let low = share(options.free_low).max((frames / 8).min(40));
         let swap = options.backing == Backing::Swap;
         Ok(Self {
@@ -315,7 +319,7 @@ impl PagedMemory {
         })
     }
 
-    /// What it did since measuring began.
+    /// The counts since measuring began.
     #[must_use]
     pub fn paging_counts(&self) -> PagingCounts {
         self.counts.since(&self.base.counts)
@@ -340,7 +344,7 @@ impl PagedMemory {
         &self.dram
     }
 
-    /// Whether an access, sent now, would fault at its first byte: for
+    /// True if an access sent now would fault at its first byte; for
     /// [`crate::processor::execute_with_faults`].
     #[must_use]
     pub fn would_fault(&self, command: &Command) -> bool {
@@ -354,14 +358,14 @@ impl PagedMemory {
         self.drive.device()
     }
 
-    /// Bytes of commands that crossed the link since measuring began, in both directions.
+    /// Bytes transferred over the link since measuring began, in both directions.
     #[must_use]
     pub fn link_bytes(&self) -> u64 {
         self.link_bytes - self.base.link_bytes
     }
 
-    /// Energy since measuring began, over `time`, by component, in picojoules, dynamic and static: DRAM's
-    /// components, flash, link.
+    /// Energy since measuring began, over `time`, by component, in picojoules, dynamic and static: the
+    /// DRAM's components, flash, link.
     #[must_use]
     pub fn energy_pj(&self, time: Time) -> Vec<(&'static str, f64, f64)> {
         let mut parts = self.dram.energy_pj(time).to_vec();
@@ -375,12 +379,12 @@ impl PagedMemory {
         self.software.phases(&[Phase::Block, Phase::Driver])
     }
 
-    /// What comes after any event: who waits for a frame gets one if there is one.
+    /// Runs after every event: gives free frames to the faults that wait for one.
     fn after_event(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
         if self.starved.is_empty() { Ok(()) } else { self.serve_starved_faults(context) }
     }
 
-    /// The drive's flush is over.
+    /// The drive has completed a flush.
     fn flushed(&mut self, slot: Slot, context: &mut Context<PagingEvent>) {
         let phases = [Phase::Interrupt, Phase::Completion, Phase::Wake, Phase::Wait];
         let from = self.accesses[slot as usize].sleep_at.max(context.now());
@@ -435,7 +439,7 @@ impl Device for PagedMemory {
                 let time = now + self.software.phase(Phase::Entry);
                 context.schedule(time, PagingEvent::Flush(slot));
             }
-            // Memory forgets nothing because it is told to, and anonymous memory is not made durable.
+            // A trim has no effect on memory, and anonymous memory is not made durable.
             Op::Flush | Op::Trim => context.schedule(now, PagingEvent::Done(slot)),
         }
         self.after_event(context)
@@ -487,19 +491,19 @@ impl Device for PagedMemory {
 
     fn check(&self) -> Result<(), SimError> {
         let counts = &self.counts;
-        law("no read gives old data", self.stale_reads, 0)?;
+        law("no read returns old data", self.stale_reads, 0)?;
         law(
-            "each page read was needed by one major fault or read ahead",
+            "each page read was needed by one major fault or was read ahead",
             counts.pages_read,
             counts.major_faults + counts.readahead_pages,
         )?;
         law(
-            "what is read ahead is used, wasted or waits",
+            "pages read ahead are used, wasted or still unused",
             counts.readahead_pages,
             counts.readahead_used + counts.readahead_wasted + self.unused_ahead,
         )?;
         law(
-            "pages brought in come off the drive or are zero-filled",
+            "pages brought in are read from the drive or zero-filled",
             counts.brought_in,
             counts.pages_read + counts.zero_faults,
         )?;
@@ -529,10 +533,10 @@ impl Device for PagedMemory {
         )?;
         law("pages in memory are in a list or held back", listed, resident - held_back)?;
         law("dirty pages are written once or still dirty", counts.dirtied, counts.pages_written + dirty)?;
-        law("pages on their way to the drive are counted", self.writing, writing)?;
+        law("the write-back count is that of the pages under write-back", self.writing, writing)?;
         if !self.swap {
             law(
-                "dirty pages of a file that are not being written are known",
+                "dirty pages of a file that are not under write-back are known",
                 self.dirty.len() as u64,
                 to_write,
             )?;

@@ -1,18 +1,18 @@
-//! Where pages are: in which frame, and in which place of the drive.
+//! The locations of pages: the frame in memory, and the page of the drive.
 //!
-//! The n-th place of the drive is its n-th 4 KiB. A page of a file has the place of its own number. A
-//! page of anonymous memory has a place, its slot, from its first write-back until it is written to
-//! again in memory; slots are given out in order, round the swap area, so that what is evicted together
-//! lies together.
+//! Drive page n is the drive's n-th 4 KiB. A page of a file has the drive page of its own number. A page
+//! of anonymous memory has a drive page, its swap slot, from its first write-back until it is written to
+//! again in memory. Slots are allocated in order, round the swap area, so pages that are evicted
+//! together lie together.
 //!
-//! Versions stand for data: the host's is how often it wrote to the page, a place's that of the page
-//! when it was last written there.
+//! Versions stand for data: a page's version is the number of the host's writes to it; a drive page's
+//! version is that of the page when it was last written back.
 
 use deepram_core::ftl::PageMap;
 
 use crate::error::SimError;
 
-/// No frame, no place, no page.
+/// No frame, no drive page, no page.
 pub(super) const NONE: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(super) struct PageLocations {
 }
 
 impl PageLocations {
-    /// `pages` pages, all of them on the drive or, for swap, untouched.
+    /// Locations of `pages` pages: all on the drive or, for swap, untouched.
     pub(super) fn new(swap: bool, pages: u32) -> Self {
         Self {
             swap,
@@ -64,18 +64,18 @@ impl PageLocations {
         self.table.set(page, Entry { frame, ..entry });
     }
 
-    /// Brings what is known of the page into the processor's caches.
+    /// Prefetches the page's entry into the processor's caches.
     pub(super) fn foresee(&self, page: u32) {
         self.table.foresee(page);
     }
 
-    /// How often the host wrote to the page.
+    /// The page's version: the number of the host's writes to it.
     #[inline]
     pub(super) fn version(&self, page: u32) -> u32 {
         self.table.get(page).version
     }
 
-    /// The host writes to the page: its new version.
+    /// Records a write of the host. Returns the page's new version.
     #[inline]
     pub(super) fn write(&mut self, page: u32) -> u32 {
         let mut entry = self.table.get(page);
@@ -84,12 +84,12 @@ impl PageLocations {
         entry.version
     }
 
-    /// Where the drive has the page, if it does.
+    /// The drive page of a page, if it has one.
     pub(super) fn drive_page_of(&self, page: u32) -> Option<u32> {
         if self.swap { Some(self.table.get(page).slot).filter(|slot| *slot != NONE) } else { Some(page) }
     }
 
-    /// The page that the place holds.
+    /// The page whose data a drive page holds.
     pub(super) fn page_at(&self, drive_page: u32) -> Option<u32> {
         if self.swap {
             Some(self.drive_pages.get(drive_page).page).filter(|page| *page != NONE)
@@ -98,22 +98,22 @@ impl PageLocations {
         }
     }
 
-    /// The version that the place holds.
+    /// The version of the data in a drive page.
     pub(super) fn version_at(&self, drive_page: u32) -> u32 {
         self.drive_pages.get(drive_page).version
     }
 
-    /// A place to write the page to: the one it has, or the next free slot.
+    /// The drive page to write a page to: its present one, or the next free slot.
     ///
     /// # Errors
-    /// There is no free slot. A page that needs one has none, so there is always one.
+    /// No slot is free. That cannot happen, since there are as many slots as pages.
     pub(super) fn allocate_drive_page(&mut self, page: u32) -> Result<u32, SimError> {
         if let Some(drive_page) = self.drive_page_of(page) {
             return Ok(drive_page);
         }
         if self.in_use >= u64::from(self.pages) {
             return Err(SimError::Conservation {
-                law: "pages without a slot leave slots free",
+                law: "a page without a slot finds a free slot",
                 found: format!("{} slots of {} in use", self.in_use, self.pages),
             });
         }
@@ -129,12 +129,12 @@ impl PageLocations {
         Ok(slot)
     }
 
-    /// The place has been written with that version of the page.
+    /// Records that a drive page was written with this version of the page.
     pub(super) fn written(&mut self, drive_page: u32, page: u32, version: u32) {
         self.drive_pages.set(drive_page, DriveCopy { page, version });
     }
 
-    /// The page differs from its slot now, which is free.
+    /// Frees the page's swap slot, whose data are out of date.
     pub(super) fn release(&mut self, page: u32) {
         let entry = self.table.get(page);
         if self.swap && entry.slot != NONE {
@@ -144,13 +144,13 @@ impl PageLocations {
         }
     }
 
-    /// Pages in memory: page, frame.
+    /// The pages in memory, with their frames.
     pub(super) fn resident(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         self.table.iter().map(|(page, entry)| (page, entry.frame)).filter(|(_, frame)| *frame != NONE)
     }
 
-    /// The laws of this table: slots and their pages name each other, and what is not in memory is on the
-    /// drive as the host wrote it last.
+    /// Checks the laws of this table: slots and their pages refer to each other, and the drive holds the
+    /// last version of every page that is not in memory.
     ///
     /// # Errors
     /// [`SimError::Conservation`].

@@ -1,16 +1,16 @@
-//! Room in memory, and write-back.
+//! Page reclaim and write-back of the paging system, as in Linux.
 //!
-//! 1. When fewer pages are free than the low mark, candidates of the lists leave until the high mark is
-//!    reached: clean ones at once, dirty ones when they have been written. Kernel threads do that, on no
-//!    core of the workload.
-//! 2. A fault that finds no page free does the same for one page; if nothing clean can go, it waits for a
-//!    write to end.
-//! 3. Dirty pages of a file are written in the background, in the order of the file from where it stopped
-//!    last, while more than the background share is dirty. A thread that would make a page dirty while
-//!    more than the limit is dirty or being written waits.
-//! 4. What is written goes with its dirty neighbours in one command: neighbours in the file, or, for swap,
-//!    those that leave together and so get neighbouring slots.
-//! 5. A page that is being written is clean and protected: the next write to it faults.
+//! 1. When free pages fall below the low watermark, candidates of the lists are evicted up to the high
+//!    watermark: clean pages at once, dirty ones when their write-back is complete. Kernel threads do
+//!    that, on no core of the workload.
+//! 2. A fault that finds no free page reclaims one page itself (direct reclaim). If no clean page can be
+//!    evicted, it waits for a write-back.
+//! 3. Dirty pages of a file are written back in the background, in file order from where the last
+//!    write-back stopped, while more than the background share is dirty. A thread that would dirty a
+//!    page while more than the limit is dirty or under write-back waits.
+//! 4. A dirty page is written together with its dirty neighbours in one command: neighbours in the file,
+//!    or, for swap, pages that are evicted together and so get neighbouring slots.
+//! 5. A page under write-back is clean and write-protected: the next write to it faults.
 
 use super::io::{CommandKind, DriveCommand};
 use super::page_locations::NONE;
@@ -19,17 +19,18 @@ use super::{PagedMemory, PagingEvent};
 use crate::error::SimError;
 use crate::host::{Context, Slot};
 
-/// A flush request that waits.
+/// A flush request that waits for write-backs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PendingFlush {
     slot: Slot,
-    /// Writes with this number and lower ones belong to it.
+    /// Write-backs with this number or a lower one belong to the flush.
     number: u64,
     left: u64,
 }
 
 impl PagedMemory {
-    /// A frame for a page, out of the free ones or a clean page's; `None` if a write must end first.
+    /// A frame for a page: a free one, or that of an evicted clean page. `None` if a write-back must end
+    /// first.
     pub(super) fn take_frame(&mut self, context: &mut Context<PagingEvent>) -> Result<Option<u32>, SimError> {
         if self.free_frame_count() == 0 {
             let most = 4 * u64::from(self.options.write_cluster.max(1));
@@ -55,12 +56,12 @@ impl PagedMemory {
         self.free_frames.len() as u64 + (u64::from(self.frame_count) - self.frames.len() as u64)
     }
 
-    /// Makes pages free in the background, if there are few.
+    /// Reclaims pages in the background if free pages are below the low watermark.
     pub(super) fn reclaim_below_watermark(
         &mut self,
         context: &mut Context<PagingEvent>,
     ) -> Result<(), SimError> {
-        // What is being written on its way out counts as free: so it goes in batches.
+        // Pages under write-back for eviction count as free, so reclaim works in batches.
         if self.free_frame_count() + self.reclaiming >= self.low {
             return Ok(());
         }
@@ -110,7 +111,7 @@ impl PagedMemory {
             .map_or(0, |drive_page| self.locations.version_at(drive_page));
         if frame.version != drive_version || frame.reading || frame.pins > 0 {
             return Err(SimError::Conservation {
-                law: "a page leaves memory when nobody needs it and the drive has it",
+                law: "an evicted page is unpinned and its data are on the drive",
                 found: format!(
                     "page {} at version {}, {drive_version} on the drive",
                     frame.page, frame.version
@@ -126,7 +127,8 @@ impl PagedMemory {
         Ok(())
     }
 
-    /// Writes the frames back in the order given, a command for each row of neighbouring slots.
+    /// Writes frames back to swap in the order given, with one command for each run of neighbouring
+    /// slots.
     fn write_swap(
         &mut self,
         leaving: &mut Vec<u32>,
@@ -151,8 +153,8 @@ impl PagedMemory {
         Ok(())
     }
 
-    /// Writes a dirty page of a file with its dirty neighbours, those before it first, as many as go into a
-    /// command; the command.
+    /// Writes a dirty page of a file with its dirty neighbours, preferably those before it, up to the
+    /// size of a command. Returns the command's number.
     fn write_around(&mut self, page: u32, context: &mut Context<PagingEvent>) -> Result<u32, SimError> {
         let most = self.options.write_cluster.max(1);
         let mut first = page;
@@ -166,8 +168,8 @@ impl PagedMemory {
         Ok(self.write(first, &row, 0, context))
     }
 
-    /// Starts a write-back of the frames to the places from `first` on. `number` is that of a write whose
-    /// flush request this one belongs to; 0 for none.
+    /// Starts a write-back of the frames to the drive pages from `first` on. `number` is that of an
+    /// earlier write-back whose flush request this one belongs to; 0 for none.
     fn write(&mut self, first: u32, row: &[u32], number: u64, context: &mut Context<PagingEvent>) -> u32 {
         let number = if number == 0 { self.flush_number + 1 } else { number };
         let io = self.new_io(CommandKind::Write(number), first);
@@ -216,7 +218,7 @@ impl PagedMemory {
             if state.dirty && !self.swap {
                 self.dirty.insert(state.page);
                 if self.flushes.iter().any(|flush| flush.number >= number) {
-                    // It was dirty again when the flush came, or may have been.
+                    // The page was, or may have been, dirty again when the flush was requested.
                     self.write(drive_page, &[*frame], number, context);
                     more += 1;
                 }
@@ -231,7 +233,7 @@ impl PagedMemory {
         self.reclaim_below_watermark(context)
     }
 
-    /// Writes dirty pages of a file in the background.
+    /// Writes dirty pages of a file back in the background.
     pub(super) fn write_back_background(
         &mut self,
         context: &mut Context<PagingEvent>,
@@ -251,7 +253,7 @@ impl PagedMemory {
         Ok(())
     }
 
-    /// True if a page more may not become dirty now.
+    /// True if no further page may become dirty now.
     pub(super) fn over_limit(&self) -> bool {
         !self.swap && self.dirty.len() as u64 + self.writing >= self.limit_pages
     }
@@ -264,13 +266,13 @@ impl PagedMemory {
         }
     }
 
-    /// A flush request: what is dirty is written, then the drive flushed.
+    /// Handles a flush request: writes all dirty pages back, then flushes the drive.
     pub(super) fn flush(&mut self, slot: Slot, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
         while let Some(page) = self.dirty.first().copied() {
             self.write_around(page, context)?;
         }
         self.flush_number += 1;
-        // Those on their way that the last flush does not wait for bear this number.
+        // Write-backs under way that earlier flushes do not wait for have this number.
         let under_way =
             |io: &&DriveCommand| matches!(io.kind, CommandKind::Write(_)) && !io.frames.is_empty();
         let left = self.ios.iter().filter(under_way).count() as u64;

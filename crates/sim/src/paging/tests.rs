@@ -1,4 +1,4 @@
-//! The protocol with the driver: who holds a core when.
+//! Tests of the protocol between the paging system and its driver: which thread holds a core, and when.
 
 use std::collections::HashMap;
 
@@ -33,15 +33,17 @@ fn machine(options: &PagingOptions, seed: u64) -> PagedMemory {
     PagedMemory::new(&dram, &ssd.unwrap(), &software, options, &SsdOptions::default(), seed).unwrap()
 }
 
-/// Runs the machine by hand: `threads` of them, each with its next access when the last one is over. Checks
-/// what must hold at every event, and returns what each access saw.
+/// Drives the system by hand with `threads` threads, each of which starts its next access when the last
+/// one is complete. Checks the invariants at every event, and returns the driver calls that each access
+/// caused.
 fn run(machine: &mut PagedMemory, threads: u32, accesses: &[Command]) -> Vec<Vec<Seen>> {
     let mut context = Context::new();
     let mut left = accesses.iter().enumerate();
     let mut under_way: HashMap<Slot, usize> = HashMap::new();
     let mut seen = vec![Vec::new(); accesses.len()];
     let mut idle: Vec<Slot> = (0..threads).collect();
-    // What was dirty when a flush was asked for: the drive must have it, or later data, when that is over.
+    // The pages that were dirty when a flush was requested: when it completes, the drive must have their
+    // data or later ones.
     let mut promised: HashMap<Slot, Vec<(u32, u32)>> = HashMap::new();
     loop {
         while let Some(slot) = idle.pop() {
@@ -66,7 +68,7 @@ fn run(machine: &mut PagedMemory, threads: u32, accesses: &[Command]) -> Vec<Vec
             let Command { offset, len, op } = accesses[number];
             seen[number].push(Seen::Completed(now));
             if op != Op::Flush && len > 0 {
-                // Only the software of the way out lies between the touch and this.
+                // Only the return from the operating system lies between the touch and this completion.
                 assert!(machine.accesses[slot as usize].at == offset + len, "access {number} is not over");
             }
             for (page, version) in promised.remove(&slot).unwrap_or_default() {
@@ -132,8 +134,9 @@ fn threads_that_want_a_page_on_its_way_wait_for_the_one_read() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
-    /// The laws are in `check`, which `run` calls: versions, frames, one read for each fault, one write
-    /// for each dirty page. Here, that sleeping and waking pair up, whatever the memory is short of.
+    /// `run` calls `check` for the conservation laws: versions, frames, one read for each fault, one
+    /// write for each dirty page. This test adds that sleeping and waking pair up, whichever resource is
+    /// short.
     #[test]
     fn who_sleeps_is_resumed_and_who_is_resumed_slept(
         seed in 0u64..1 << 32,

@@ -1,4 +1,4 @@
-//! Threads on cores: the event loop, sleeping and waking, quanta.
+//! The event loop of threads on cores: scheduling, sleep and wake-up, quanta.
 
 use std::collections::VecDeque;
 
@@ -17,13 +17,13 @@ use crate::metrics::Latencies;
 pub(super) struct Core {
     thread: Option<u32>,
     last: Option<u32>,
-    /// When its thread went on, on it.
+    /// The time from which its thread's quantum counts.
     taken: Time,
-    /// Misses under way.
+    /// Misses under way, each with an MSHR.
     pub(super) misses: u32,
 }
 
-/// What had happened when measuring began.
+/// The counts when measuring began.
 #[derive(Default)]
 struct Baseline {
     time: Time,
@@ -43,22 +43,22 @@ pub(super) struct Machine<'d, 't, D: Device, F> {
     pub(super) context: Context<D::Event>,
     pub(super) accesses: Vec<DeviceAccess>,
     pub(super) free: Vec<Slot>,
-    /// Accesses that wait for room in the device.
+    /// Accesses that wait for room in the device's queue.
     pub(super) unsent: VecDeque<Slot>,
     pub(super) inside: u64,
     pub(super) limit: u64,
-    /// Lines on their way to the device.
+    /// Line writes under way to the device.
     pub(super) writes_under_way: u32,
-    /// Lines that wait for room in the write buffer, and the core whose MSHR each keeps.
+    /// Evicted lines that wait for room in the write buffer, and the core whose MSHR each keeps.
     pub(super) waiting_writes: VecDeque<(u64, Option<u32>)>,
     runnable: VecDeque<u32>,
-    /// Threads on cores that go on now.
+    /// Threads on cores that continue at the present.
     pub(super) ready: VecDeque<u32>,
     pub(super) lines: LineCounts,
     pub(super) times: AccessLatencies,
     /// References taken from the threads.
     taken: u64,
-    /// References before measuring begins.
+    /// References left until measuring begins.
     warm_up_left: u64,
     base: Baseline,
 }
@@ -125,10 +125,10 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         self.finish()
     }
 
-    /// Does all that is to be done at this moment.
+    /// Performs everything that is due at the present.
     fn settle(&mut self) -> Result<(), SimError> {
         loop {
-            // Who is put to sleep and woken in one call of the device has slept for no time.
+            // A thread that the device puts to sleep and wakes in one call has slept for no time.
             if !self.context.asleep.is_empty() {
                 for slot in std::mem::take(&mut self.context.asleep) {
                     self.sleep(slot);
@@ -149,7 +149,8 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         }
     }
 
-    /// Gives a free core to the next thread that wants one.
+    /// Gives a free core to the next runnable thread. Returns false if there is no free core or no
+    /// runnable thread.
     fn dispatch(&mut self) -> bool {
         if self.runnable.is_empty() {
             return false;
@@ -174,7 +175,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         true
     }
 
-    /// Begins the software that a thread on a core has to run.
+    /// Starts the software that a thread on a core has to run.
     fn run_software(&mut self, number: u32, now: Time) {
         let thread = &mut self.threads[number as usize];
         thread.wait = WaitReason::Software;
@@ -183,21 +184,21 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         self.context.queue.push(thread.wake, Event::Driver(number));
     }
 
-    /// The thread on a core goes on where it was, its software over.
+    /// Resumes a thread on a core where it was, after its software.
     fn resume_issue(&mut self, number: u32, now: Time) {
         let thread = &mut self.threads[number as usize];
         thread.front = now + thread.lead;
         thread.lead = 0;
         thread.wait = WaitReason::Issue;
         if let ThreadState::Running(core) = thread.state {
-            // A quantum counts from here: a thread that pays for its switch still gets on.
+            // The quantum counts from here, so a thread that pays for its switch still makes progress.
             self.cores[core as usize].taken = now;
         }
         self.context.done.append(&mut thread.finishing);
         self.ready.push_back(number);
     }
 
-    /// A thread's event is due; one that something else has overtaken is nothing.
+    /// Handles a thread's timer; has no effect if another event has superseded it.
     fn wake(&mut self, number: u32, now: Time) {
         let thread = &mut self.threads[number as usize];
         if thread.wake != now {
@@ -213,13 +214,13 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         }
     }
 
-    /// Takes the thread off its core.
+    /// Takes a thread off its core, into `state`.
     fn leave_core(&mut self, number: u32, state: ThreadState) {
         let now = self.context.now();
         let thread = &mut self.threads[number as usize];
         let ThreadState::Running(core) = thread.state else { return };
         if thread.wait == WaitReason::Software {
-            // What is left of it runs later.
+            // The rest of the software runs later.
             let ran = now - thread.software_began;
             thread.tally.software += ran;
             thread.software -= ran;
@@ -265,14 +266,14 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         let access = &mut self.accesses[slot as usize];
         let woken = std::mem::take(&mut access.asleep);
         let (core, asked_by) = (access.core.take(), access.thread);
-        // The device and the core's hardware are done with it, whenever its thread gets to run.
+        // The device and the core's hardware are done with the access, whenever its thread runs.
         self.leave_device(slot);
         if let Some(core) = core {
             self.free_mshr(core);
         }
         let owner = asked_by.filter(|number| self.threads[*number as usize].state != ThreadState::Done);
         let Some(number) = owner else {
-            // No thread waits for it any more: its software keeps nobody from anything.
+            // No thread waits for the access, so its software delays no other.
             self.context.queue.push(now + software, Event::Complete(slot));
             return;
         };
@@ -302,7 +303,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         }
     }
 
-    /// A thread on a core that waited for `wait` goes on.
+    /// Continues a thread on a core if it waits for `wait`.
     pub(super) fn unblock(&mut self, number: u32, wait: WaitReason) {
         let thread = &self.threads[number as usize];
         if matches!(thread.state, ThreadState::Running(_)) && thread.wait == wait {
@@ -332,7 +333,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         self.context.queue.push(thread.wake, Event::Driver(number));
     }
 
-    /// Before this moment nothing else happens that a thread running ahead could miss.
+    /// The horizon of a thread: before this time no other event can affect it, so it may run ahead.
     fn horizon(&self, core: u32) -> Time {
         let next = self.context.queue.peek().unwrap_or(NEVER);
         if !self.ready.is_empty() {
@@ -344,7 +345,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         next.min(self.cores[core as usize].taken.saturating_add(self.options.quantum_ps))
     }
 
-    /// The thread issues what it can.
+    /// Issues references of a thread until it must wait.
     fn run_thread(&mut self, number: u32) -> Result<(), SimError> {
         let now = self.context.now();
         let thread = &mut self.threads[number as usize];
@@ -386,7 +387,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
                 IssueOutcome::WithoutDevice => self.consume(number, pending)?,
                 IssueOutcome::Sent => {
                     self.consume(number, pending)?;
-                    // The device may have answered already, or scheduled something.
+                    // The device may already have completed the access, or scheduled an event.
                     self.threads[number as usize].wait = WaitReason::Issue;
                     self.ready.push_back(number);
                     return Ok(());
@@ -403,7 +404,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         }
     }
 
-    /// The next reference of the thread, by lines.
+    /// Takes the thread's next reference, as a range of lines.
     fn next_reference(&mut self, number: u32) -> Result<Option<PendingLines>, SimError> {
         let thread = &mut self.threads[number as usize];
         let Some(reference) = thread.source.next() else { return Ok(None) };
@@ -431,7 +432,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         Ok(Some(pending))
     }
 
-    /// A line of the reference has been dealt with.
+    /// Advances past a line of the reference that has been issued.
     #[inline]
     fn consume(&mut self, number: u32, pending: PendingLines) -> Result<(), SimError> {
         let thread = &mut self.threads[number as usize];
@@ -444,7 +445,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         if self.warm_up_left > 0 { self.count_warm_up(number) } else { Ok(()) }
     }
 
-    /// Counts references until measuring begins.
+    /// Counts references of the warm-up, and begins measuring after the last.
     fn count_warm_up(&mut self, number: u32) -> Result<(), SimError> {
         self.warm_up_left -= 1;
         if self.warm_up_left > 0 {
@@ -462,7 +463,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         Ok(())
     }
 
-    /// The thread's references are used up: it ends when its loads have their data.
+    /// Ends a thread whose references are used up, once its loads have their data.
     fn end_thread(&mut self, number: u32, now: Time) -> Result<(), SimError> {
         let thread = &mut self.threads[number as usize];
         if !thread.drain() {
@@ -508,7 +509,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         })
     }
 
-    /// The laws that hold when all is over.
+    /// Checks the conservation laws at the end of the run.
     fn check(&self) -> Result<(), SimError> {
         let broken = |law, found| Err(SimError::Conservation { law, found });
         if self.context.queue.late() != 0 {
@@ -521,7 +522,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
             return broken(
                 "every access sent to the device completes",
                 format!(
-                    "{under_way} are under way, {misses} MSHRs and {} places of the write buffer taken, {} lines held",
+                    "{under_way} are under way, {misses} MSHRs and {} entries of the write buffer are in use, {} lines wait",
                     self.writes_under_way,
                     self.waiting_writes.len()
                 ),
@@ -538,7 +539,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
             let (on_core, life) = (tally.computing + tally.stalled + tally.software, thread.ended);
             if on_core != tally.on_core || tally.on_core + tally.asleep + tally.runnable != life {
                 return broken(
-                    "a thread's time is computing, stalled, software, asleep and wanting a core",
+                    "a thread's time is computing, stalled, software, asleep and runnable",
                     format!("thread {number}: {tally:?} in {life} ps"),
                 );
             }

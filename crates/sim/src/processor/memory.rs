@@ -1,4 +1,4 @@
-//! From a reference to the last-level cache and to the device, and back.
+//! The path of a reference: last-level cache, miss handling, device, completion.
 
 use super::llc::LINE_BYTES;
 use super::machine::Machine;
@@ -8,33 +8,33 @@ use crate::engine::Time;
 use crate::host::Slot;
 use deepram_trace::Op;
 
-/// A line that is asked of the device, or written to it.
+/// A line read from the device, or written to it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DeviceAccess {
     pub(super) line: u64,
     pub(super) op: Op,
-    /// Who asked; none for lines that leave the cache.
+    /// The thread of the access; `None` for lines written back from the cache.
     pub(super) thread: Option<u32>,
-    /// Whose MSHR it has.
+    /// The core whose MSHR the access occupies.
     pub(super) core: Option<u32>,
     began: Time,
-    /// A store has come for it.
+    /// The line was stored to while it was being fetched.
     dirty: bool,
-    /// The device has it.
+    /// The access is in the device.
     inside: bool,
     pub(super) asleep: bool,
     pub(super) slept: bool,
 }
 
-/// What became of a line of a reference.
+/// The outcome of issuing a line of a reference.
 pub(super) enum IssueOutcome {
-    /// The device has not been asked.
+    /// The line needs no device access.
     WithoutDevice,
-    /// The device has been asked.
+    /// A device access has been sent.
     Sent,
-    /// The device must be asked, when the time has come to the front.
+    /// A device access must be sent when the present reaches the front.
     NotYet,
-    /// It must wait.
+    /// The thread must wait.
     Blocked(WaitReason),
 }
 
@@ -126,7 +126,7 @@ impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
         Ok(IssueOutcome::Sent)
     }
 
-    /// Sends a line to the device; nobody waits for it.
+    /// Writes a line to the device; no thread waits for it.
     fn post_write(&mut self, line: u64) {
         self.writes_under_way += 1;
         self.lines.written += 1;
@@ -144,7 +144,7 @@ impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
         });
     }
 
-    /// A slot for the access, which goes to the device as soon as that has room.
+    /// Assigns a slot to an access, which goes to the device as soon as the device has room.
     fn open_access(&mut self, access: DeviceAccess) -> Slot {
         let slot = match self.free.pop() {
             Some(slot) => {
@@ -170,16 +170,16 @@ impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
         self.device.submit(slot, command, &mut self.context)
     }
 
-    /// The access makes room in the device.
+    /// Removes an access from the device's queue.
     pub(super) fn leave_device(&mut self, slot: Slot) {
         self.inside -= u64::from(std::mem::take(&mut self.accesses[slot as usize].inside));
     }
 
-    /// An access is over.
+    /// Completes an access.
     pub(super) fn complete(&mut self, slot: Slot) {
         let now = self.context.now();
         if self.accesses[slot as usize].asleep {
-            // The device woke it without a word.
+            // The device completed the access without resuming its thread.
             self.context.resumed.push((slot, 0));
             return;
         }

@@ -1,4 +1,4 @@
-//! What the processor is like, and how it is driven.
+//! Options of the processor and of its run.
 
 use deepram_media::Processor;
 use serde::Serialize;
@@ -6,44 +6,44 @@ use serde::Serialize;
 use crate::engine::Time;
 use crate::error::SimError;
 
-/// The processor and how it is driven. The figures come from a preset ([`ProcessorOptions::new`]), where
-/// each has its source.
+/// The processor and its run. The figures come from a preset ([`ProcessorOptions::new`]), which gives
+/// the source of each.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ProcessorOptions {
-    /// Cores. Threads may be more: they then take turns.
+    /// Number of cores. More threads than cores take turns.
     pub cores: u32,
     /// Time of a clock cycle, in picoseconds.
     pub cycle_ps: Time,
-    /// Instructions that a core completes in a cycle when nothing stalls it.
+    /// Instructions per cycle of a core that is not stalled.
     pub width: u64,
-    /// Bytes of the last-level cache; 0 for none.
+    /// Size of the last-level cache, bytes; 0 for none.
     pub llc_bytes: u64,
-    /// Lines of a set of it.
+    /// Ways of the last-level cache.
     pub llc_ways: u64,
-    /// Cycles from a load to its data out of it. A miss adds them to the memory's time.
+    /// Cycles from a load to its data on a hit in the last-level cache. A miss adds them to the memory's
+    /// time.
     pub llc_hit_cycles: u64,
-    /// Misses that a core has under way at once.
+    /// Maximum misses of a core under way.
     pub mshrs: u32,
-    /// Instructions under way at once: instruction n + window waits for the load n.
+    /// Instruction window: instruction n + window waits for load n.
     pub window: u64,
-    /// Each load waits for the one before, as in a walk along pointers: nothing is issued past a load
-    /// before its data are there.
+    /// Blocking loads, as in a walk along pointers: nothing issues past a load before its data arrive.
     pub blocking: bool,
-    /// Lines on their way to memory at once.
+    /// Maximum line writes to memory under way.
     pub write_buffer: u32,
-    /// Time for which a thread keeps its core when others want it, in picoseconds.
+    /// Scheduling quantum: the time for which a thread keeps its core while others wait, in picoseconds.
     pub quantum_ps: Time,
-    /// Time that a core loses when it goes over to another thread, in picoseconds. What the operating
-    /// system takes is not here: devices that put threads to sleep count it.
+    /// Time that a core loses when it switches to another thread, in picoseconds. The operating system's
+    /// own time is not included: devices that put threads to sleep count it.
     pub switch_ps: Time,
-    /// References, of all threads, that are simulated before measuring begins.
+    /// Warm-up: references of all threads that are simulated before measuring begins.
     pub warm_up: u64,
-    /// Addresses past the device's end wrap around instead of being errors.
+    /// Wraps addresses past the device's end around instead of reporting an error.
     pub wrap: bool,
 }
 
 impl ProcessorOptions {
-    /// The processor of a preset: reordering, no warm-up, no wrapping.
+    /// The processor of a preset, with non-blocking loads, no warm-up and no wrapping.
     ///
     /// # Errors
     /// A figure is too large for its field.
@@ -96,7 +96,7 @@ impl ProcessorOptions {
         Ok(())
     }
 
-    /// From a load to its data out of the last-level cache; nothing if there is none.
+    /// Time from a load to its data on a hit in the last-level cache; 0 without a cache.
     pub(super) fn hit_ps(&self) -> Time {
         if self.llc_bytes == 0 { 0 } else { self.llc_hit_cycles * self.cycle_ps }
     }

@@ -1,10 +1,11 @@
-//! A thread: the front of its instructions, and the loads that have not retired.
+//! A thread: its instruction front, and its loads that have not retired.
 //!
-//! 1. The front is the moment at which instruction number `issued` issues. It moves on by cycle / width
-//!    an instruction, exactly: fractions of a picosecond are carried.
-//! 2. Instruction n + window issues when the load n, and all before it, have their data. A load that is
-//!    still in memory's hands stops the front. With `blocking`, the instruction after a load waits.
-//! 3. Time on a core is computing, stalled or software, and nothing else; each picosecond is counted once.
+//! 1. The front is the time at which instruction number `issued` issues. It advances by cycle / width
+//!    per instruction, exactly: fractions of a picosecond are carried over.
+//! 2. Instruction n + window issues when load n, and all before it, have their data. A load whose data
+//!    are still outstanding stops the front. With `blocking`, the instruction after a load waits.
+//! 3. Time on a core is computing, stalled or software, and nothing else; each picosecond is counted
+//!    once.
 
 use std::collections::VecDeque;
 
@@ -13,26 +14,26 @@ use super::options::ProcessorOptions;
 use crate::engine::Time;
 use crate::host::Slot;
 
-/// No moment.
+/// The time of no event.
 pub(super) const NEVER: Time = Time::MAX;
 
-/// Where a thread is.
+/// The scheduling state of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ThreadState {
-    /// It wants a core.
+    /// The thread waits for a core.
     Runnable,
-    /// It has this one.
+    /// The thread runs on this core.
     Running(u32),
-    /// The operating system put it to sleep until an access is over.
+    /// The operating system has put the thread to sleep until an access is complete.
     Asleep,
-    /// Its references are used up and its loads have their data.
+    /// The thread's references are used up and its loads have their data.
     Done,
 }
 
-/// What a thread on a core waits for.
+/// The reason for which a thread on a core waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WaitReason {
-    /// Its front.
+    /// The time of its front.
     Issue,
     /// The oldest load, or the access of a fault.
     Load,
@@ -44,7 +45,7 @@ pub(super) enum WaitReason {
     Software,
 }
 
-/// When a load's data are there.
+/// The availability of a load's data: at a time, or at the completion of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LoadData {
     At(Time),
@@ -57,7 +58,7 @@ struct OutstandingLoad {
     data: LoadData,
 }
 
-/// What is left of a reference: lines from `line` to `last`.
+/// The lines of a reference still to issue: `line` to `last`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PendingLines {
     pub(super) line: u64,
@@ -65,7 +66,7 @@ pub(super) struct PendingLines {
     pub(super) store: bool,
 }
 
-/// What a thread did and where its time went, in picoseconds.
+/// The counts of a thread, and its times in picoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ThreadCounts {
     pub(super) instructions: u64,
@@ -101,30 +102,30 @@ impl ThreadCounts {
 pub(super) struct Thread<'t> {
     pub(super) source: ThreadReferences<'t>,
     pub(super) pending: Option<PendingLines>,
-    /// Instructions before the piece issues.
+    /// Instructions to issue before the pending lines.
     pub(super) gap: u64,
     pub(super) front: Time,
-    /// Of a picosecond, in 1 / width.
+    /// The fraction of a picosecond carried over, in units of 1 / width.
     fraction: u64,
     loads: VecDeque<OutstandingLoad>,
-    /// Lines that it has asked memory for.
+    /// Lines requested from memory.
     pub(super) lines: Vec<(u64, Slot)>,
     pub(super) state: ThreadState,
     pub(super) wait: WaitReason,
-    /// When it goes on by itself.
+    /// The time of the thread's timer.
     pub(super) wake: Time,
-    /// Since when it is in its state.
+    /// The time at which the thread entered its state.
     pub(super) since: Time,
-    /// How far the front was ahead when the thread was interrupted.
+    /// The lead of the front over the present when the thread was interrupted.
     pub(super) lead: Time,
-    /// Accesses that it sleeps for.
+    /// Accesses that the thread sleeps for.
     pub(super) sleeping: u32,
-    /// Software that it has to run before it goes on.
+    /// Software that the thread has to run before it continues.
     pub(super) software: Time,
     pub(super) software_began: Time,
-    /// Accesses over once that software has run.
+    /// Accesses that complete once that software has run.
     pub(super) finishing: Vec<Slot>,
-    /// The access of a page fault: nothing is issued until it is over.
+    /// The access of a page fault: the thread issues nothing until the access is complete.
     pub(super) fault: Option<Slot>,
     pub(super) ended: Time,
     pub(super) tally: ThreadCounts,
@@ -166,7 +167,7 @@ impl<'t> Thread<'t> {
         self.gap -= instructions;
     }
 
-    /// The front waits until `time`.
+    /// Stalls the front until `time`.
     #[inline]
     pub(super) fn stall_until(&mut self, time: Time) {
         if time > self.front {
@@ -176,14 +177,14 @@ impl<'t> Thread<'t> {
         }
     }
 
-    /// Moves the front to the next reference. False if it must wait for memory.
+    /// Advances the front to the next reference. Returns false if it must wait for memory.
     #[inline]
     pub(super) fn advance(&mut self, options: &ProcessorOptions) -> bool {
         let window = if options.blocking { 0 } else { options.window };
         while let Some(head) = self.loads.front() {
             let limit = head.index + window;
             let issued = self.tally.instructions;
-            // A load takes a place of the window, whatever it counts.
+            // A load occupies an entry of the window regardless of its instruction count.
             if limit > issued + self.gap && (self.loads.len() as u64) < options.window {
                 break;
             }
@@ -199,7 +200,7 @@ impl<'t> Thread<'t> {
         true
     }
 
-    /// Lets all loads retire. False if one must wait for memory.
+    /// Retires all loads. Returns false if one must wait for memory.
     pub(super) fn drain(&mut self) -> bool {
         while let Some(head) = self.loads.front() {
             let LoadData::At(time) = head.data else { return false };
@@ -214,7 +215,7 @@ impl<'t> Thread<'t> {
         self.loads.push_back(OutstandingLoad { index: self.tally.instructions, data });
     }
 
-    /// The data of `slot` are there at `time`.
+    /// Sets the arrival time of the data of request `slot`.
     pub(super) fn arrived(&mut self, slot: Slot, time: Time) {
         for load in &mut self.loads {
             if load.data == LoadData::Of(slot) {
@@ -223,13 +224,13 @@ impl<'t> Thread<'t> {
         }
     }
 
-    /// The core turns to something else at `now`.
+    /// Interrupts the thread at `now`.
     pub(super) fn interrupt(&mut self, now: Time) {
         self.lead = self.front.saturating_sub(now);
         self.stall_until(now);
     }
 
-    /// The tally as of `now`, the time in the present state included.
+    /// The counts as of `now`, including the time in the present state.
     pub(super) fn tally_at(&self, now: Time) -> ThreadCounts {
         let mut tally = self.tally;
         let time = now - self.since.min(now);
@@ -242,7 +243,7 @@ impl<'t> Thread<'t> {
         tally
     }
 
-    /// Goes over into another state.
+    /// Enters another state at `now`.
     pub(super) fn enter_state(&mut self, state: ThreadState, now: Time) {
         self.tally = self.tally_at(now);
         self.since = now;

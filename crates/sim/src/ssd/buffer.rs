@@ -1,9 +1,9 @@
-//! The write buffer of a drive: writes complete in it, and go to flash behind the host's back.
+//! The write buffer of a drive: writes complete in it and are destaged to flash in the background.
 //!
-//! 1. Pages on their way to flash take room; a write waits while they take all that the planes can be
-//!    given at once.
-//! 2. A page written while it is on its way goes again, or stays, when it is there.
-//! 3. With a window, a page that is written twice within it stays until room is needed.
+//! 1. Pages being destaged take room. A write waits while they fill what all planes can accept at once.
+//! 2. A page written while it is being destaged is destaged again afterwards, or stays.
+//! 3. With a hot window, a page that is written twice within it stays in the buffer until the room is
+//!    needed.
 
 use super::operation::OperationSource;
 use super::parallel::{BufferedPage, PageRequest, ParallelEvent, ParallelSsd};
@@ -12,7 +12,7 @@ use crate::error::SimError;
 use crate::host::Context;
 
 impl ParallelSsd {
-    /// Lets waiting writes into the buffer while there is room.
+    /// Admits waiting writes to the buffer while there is room.
     pub(super) fn admit(&mut self, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
         while let Some((slot, skip)) = self.admitting.pop_front() {
             let command = self.jobs[slot as usize].command;
@@ -39,8 +39,9 @@ impl ParallelSsd {
         Ok(())
     }
 
-    /// Puts a page into the buffer. It goes to flash at once, unless it was written in the present window
-    /// already: then it stays until there is no room, so that hot pages are not programmed each time.
+    /// Puts a page into the buffer. The page is destaged at once, unless it was already written in the
+    /// present hot window: then it stays until the room is needed, so hot pages are not programmed at
+    /// every write.
     fn buffer_page(
         &mut self,
         logical: u32,
@@ -55,7 +56,7 @@ impl ParallelSsd {
                 self.window_end = context.now() + window;
             }
             let mut at = self.map.get(logical);
-            // A flush that waits lets nothing stay.
+            // While a flush waits, no page stays.
             hot = at.window == self.window && self.flushing.is_empty();
             at.window = self.window;
             self.map.set(logical, at);
@@ -91,7 +92,7 @@ impl ParallelSsd {
         self.destage(logical, sectors, context)
     }
 
-    /// Sends the page that has stayed longest without being written to flash.
+    /// Destages the page that has stayed longest without a write.
     pub(super) fn destage_oldest(&mut self, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
         while let Some((logical, stamp)) = self.retained.pop_front() {
             if let Some(buffered) = self.buffer.get_mut(&logical)
@@ -120,7 +121,7 @@ impl ParallelSsd {
         self.translate(job, context)
     }
 
-    /// A page of the buffer is on flash.
+    /// Handles the end of a page's destaging.
     pub(super) fn destaged(
         &mut self,
         logical: u32,
@@ -147,7 +148,7 @@ impl ParallelSsd {
         Ok(())
     }
 
-    /// Completes flushes once nothing is in the buffer.
+    /// Completes flushes once the buffer is empty.
     fn answer_flushes(&mut self, context: &mut Context<ParallelEvent>) {
         if self.buffer.is_empty() && self.admitting.is_empty() {
             for slot in std::mem::take(&mut self.flushing) {
@@ -160,7 +161,7 @@ impl ParallelSsd {
         self.buffer_sectors -= u64::from(sectors.count_ones());
     }
 
-    /// Time of an access of the buffer's memory: row open and column access, then two bursts a clock.
+    /// Time of an access to the buffer's memory: row open and column access, then two bursts per clock.
     pub(super) fn memory_time(&self, bytes: u64) -> Time {
         let (Some(rate), Some(burst)) = (self.ssd.cache_rate, self.ssd.cache_burst) else { return 0 };
         let fixed = self.ssd.cache_t_rcd.map_or(0, |t| t.0) + self.ssd.cache_t_cl.map_or(0, |t| t.0);

@@ -1,4 +1,5 @@
-//! Solid-state drives.
+//! Solid-state drives: [`SerialSsd`], the model of DiskSim's SSD extension, and [`ParallelSsd`], a model
+//! of channels, packages, dies and planes comparable with MQSim.
 
 mod buffer;
 mod bus_scheduler;

@@ -1,21 +1,21 @@
-//! An SSD of channels, packages, dies and planes that work side by side.
+//! An SSD of channels, packages, dies and planes that work in parallel, comparable with MQSim.
 //!
 //! ```text
 //!  host link -> [write buffer] -> mapping -> page placement -> queues of the package -> bus -> array
 //!  host link <- ------------------------------------------- <- data out over the bus <- register
 //! ```
 //!
-//! 1. A logical page belongs to one plane, by the order of the spread; inside it, it goes to the host
-//!    frontier ([`super::pool`]). Partial writes read the rest of the page first.
-//! 2. A bus moves one thing at a time. When it is free, data that wait in registers go first, then
-//!    commands, targets in turn (the other way round if the options say so).
-//! 3. A target is a die; or a package, if not all of its dies work at once. It takes commands when it is
-//!    idle: one for each die that may work, for as many planes as have pages of the same number waiting;
-//!    the dies' commands follow each other on the bus, their arrays overlap. With two registers a plane,
-//!    data move while the array works on the next page. Reads go before programs, programs before
-//!    erases; mapping before host before reclamation.
+//! 1. A logical page belongs to one plane, given by the spread; within the plane it goes to the host
+//!    frontier (`planes`). A partial write reads the rest of the page first.
+//! 2. A bus makes one transfer at a time. When it is free, data that wait in registers go first, then
+//!    commands, targets in turn (commands first if the options say so).
+//! 3. A target is a die, or a package if not all of its dies work at once. An idle target accepts
+//!    commands: one for each die that may work, for as many planes as have pages of the same number
+//!    waiting. The dies' commands follow one another on the bus, their array operations overlap. With
+//!    two registers per plane, data move while the array works on the next page. Reads go before
+//!    programs, programs before erases; mapping before host before reclamation.
 //! 4. Reclamation of a plane starts when a frontier's block is full and too few blocks are free. Host
-//!    writes to a plane wait while fewer than the reserve are free.
+//!    writes to a plane wait while fewer blocks than the reserve are free.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
@@ -35,35 +35,36 @@ use crate::flash::{FlashCounts, law};
 use crate::host::{Command, Context, Device, Slot};
 use crate::rng::Stream;
 
-/// What happens inside.
+/// An event of the drive.
 #[derive(Debug, Clone, Copy)]
 pub enum ParallelEvent {
-    /// The host's data of a command are in.
+    /// The data of a host's write, or a command without data, have been received.
     Received(Slot),
-    /// A command's data are out, or its buffer access is over.
+    /// A command's data have been sent, or its write-buffer access is complete.
     Answered(Slot),
-    /// The bus has moved what it moved, and somebody waits for it.
+    /// A bus transfer that others wait for has ended.
     BusFree(u32),
-    /// The array work of a group is over, if it is still the same work.
+    /// The array work of a group has ended, if its generation is still this one.
     ArrayDone(u32, u32),
-    /// The bus has moved an operation's data out.
+    /// The data transfer of a read has ended.
     TransferDone(u32),
 }
 
 pub(super) const MAPPING: u32 = 1 << 31;
 
-/// Where a logical page is, and which of its sectors are written.
+/// The mapping of a logical page: its physical page, and its written sectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MappingEntry {
     pub(super) physical: u32,
     pub(super) sectors: u32,
-    /// The window of the write buffer in which the host last wrote it; 0 if never, or if nobody asks.
+    /// The hot window in which the host last wrote the page; 0 if never, or if windows are off.
     pub(super) window: u32,
 }
 
 const UNMAPPED: MappingEntry = MappingEntry { physical: NONE, sectors: 0, window: 0 };
 
-/// A hash of page numbers: they are simulated, not an attacker's, and the iteration order is never used.
+/// A fast hash of page numbers. They come from the simulation, not from an attacker, and the iteration
+/// order is never used.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct PageHasher(u64);
 
@@ -86,7 +87,7 @@ impl std::hash::Hasher for PageHasher {
 
 type Build = BuildHasherDefault<PageHasher>;
 
-/// A page that a command or the buffer wants read or written.
+/// A request to read or write one page, from a command or the write buffer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PageRequest {
     pub(super) slot: u32,
@@ -105,21 +106,21 @@ pub(super) struct CommandProgress {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BufferedPage {
     pub(super) sectors: u32,
-    /// Sectors written again while the page was on its way.
+    /// Sectors written again while the page was being destaged.
     pub(super) again: u32,
-    /// The page is on its way to flash; otherwise it stays here, dirty.
+    /// The page is being destaged to flash; otherwise it stays in the buffer, dirty.
     pub(super) leaving: bool,
-    /// When it was last written, as the buffer counts.
+    /// The buffer's sequence number of the last write to the page.
     pub(super) stamp: u64,
 }
 
-/// The machine.
+/// A simulated drive of parallel planes.
 pub struct ParallelSsd {
     pub(super) ssd: Ssd,
     pub(super) options: SsdOptions,
-    /// The plane of each logical page in a round over all planes.
+    /// The planes of consecutive logical pages, over one round of all planes.
     pub(super) order: Vec<u32>,
-    /// Free blocks of a plane below which reclamation goes before the host.
+    /// Free blocks of a plane below which reclamation has priority over the host.
     pub(super) urgent_below: u32,
     sectors_per_page: u32,
     pub(super) sector: u64,
@@ -128,7 +129,8 @@ pub struct ParallelSsd {
     pub(super) planes: Planes,
     pub(super) mapping: Option<MappingCache>,
     pub(super) directory: Vec<u32>,
-    /// Jobs that wait for a mapping page: the first of each page plus one, then each one's next.
+    /// Requests that wait for a mapping page, as linked lists: the first request of each mapping page
+    /// plus one (0 for none), then each request's successor.
     pub(super) parked: Vec<u32>,
     pub(super) waiting_jobs: Vec<(PageRequest, u32)>,
     pub(super) waiting_spare: Vec<u32>,
@@ -139,11 +141,11 @@ pub struct ParallelSsd {
     pub(super) buffer_sectors: u64,
     pub(super) buffer_limit: u64,
     pub(super) buffer_pages: usize,
-    /// Pages that stay in the buffer, oldest first; entries whose stamp is old are void.
+    /// Pages retained in the buffer, oldest first; an entry with an outdated stamp is void.
     pub(super) retained: VecDeque<(u32, u64)>,
     pub(super) retained_count: u64,
     pub(super) stamp: u64,
-    /// The present window's number, and when it ends.
+    /// The number of the present hot window, and its end.
     pub(super) window: u32,
     pub(super) window_end: Time,
     pub(super) admitting: VecDeque<(Slot, u64)>,
@@ -154,7 +156,7 @@ pub struct ParallelSsd {
     pub(super) erase_waits: Vec<bool>,
     pub(super) reclaim_below: u32,
     pub(super) write_reserve: u32,
-    /// Bytes last moved over the link, and their time on it and in the buffer's memory.
+    /// The size of the last transfer, and its time on the link and in the buffer's memory.
     link_last: (u64, Time, Time),
     link_in_free: Time,
     link_out_free: Time,
@@ -166,10 +168,10 @@ pub struct ParallelSsd {
 }
 
 impl ParallelSsd {
-    /// The machine that a drive's preset describes.
+    /// Builds the drive of a preset.
     ///
     /// # Errors
-    /// The preset or the options ask for what can't be.
+    /// The preset or the options are invalid.
     pub fn new(ssd: &Ssd, options: &SsdOptions, seed: u64) -> Result<Self, SimError> {
         let nand = &ssd.nand;
         let channels = checked_u32("channels", ssd.channels)?;
@@ -192,7 +194,7 @@ impl ParallelSsd {
         if ssd.victim == Victim::LongestChain {
             return Err(SimError::config(
                 "victim",
-                "longest-chain needs the version chains of a journal, which a drive has not; use greedy, greedy-of-random or cost-benefit",
+                "longest-chain needs the version chains of a journal, which a drive does not have; use greedy, greedy-of-random or cost-benefit",
             ));
         }
         let sector = if nand.page.0 / 32 > 512 { nand.page.0 / 32 } else { 512.min(nand.page.0) };
@@ -203,10 +205,10 @@ impl ParallelSsd {
         let logical_pages = (physical as f64 * (1.0 - ssd.over_provisioning.0)).floor() as u64;
         let reclaim_below = ((f64::from(blocks) * ssd.reclaim_below.0) as u32).max(1);
         if logical_pages == 0 {
-            return Err(SimError::config("over_provisioning", "leaves the host nothing"));
+            return Err(SimError::config("over_provisioning", "leaves no page to the host"));
         }
         let registers = checked_u32("nand.registers", nand.registers.unwrap_or(1))?;
-        // A package works as one if not all of its dies may work at once.
+        // A package is one target if not all of its dies may work at once.
         let units = checked_u32("parallel_units", ssd.units_per_package())?.clamp(1, dies);
         let dies_per_target = if units < dies { dies } else { 1 };
         if registers > 1 && dies_per_target > 1 {
@@ -266,7 +268,7 @@ impl ParallelSsd {
             jobs: Vec::new(),
             buffer: HashMap::default(),
             buffer_sectors: 0,
-            // What all planes can take at once (MQSim's back pressure).
+            // The sectors that all planes can accept at once (MQSim's back pressure).
             buffer_limit: (u64::from(planes) * u64::from(sectors_per_page))
                 .min((ssd.data_cache.0 / sector).max(u64::from(sectors_per_page))),
             buffer_pages: ((ssd.data_cache.0 / nand.page.0.max(1)) as usize).max(1),
@@ -302,12 +304,15 @@ impl ParallelSsd {
         Ok(machine)
     }
 
-    /// Writes the whole mapping table to flash, before time begins.
+    /// Writes the whole mapping table to flash before the run.
     fn store_mapping(&mut self) -> Result<(), SimError> {
         for page in 0..self.directory.len() as u32 {
             let plane = self.plane_of_page(page);
             let Some((address, _)) = self.planes.allocate(plane, FrontierUse::Mapping, MAPPING | page) else {
-                return Err(SimError::Full { time_ps: 0, what: "no room for the mapping table".into() });
+                return Err(SimError::Full {
+                    time_ps: 0,
+                    what: "flash has no room for the mapping table".into(),
+                });
             };
             self.planes.programmed(address)?;
             self.directory[page as usize] = address.physical;
@@ -320,7 +325,7 @@ impl ParallelSsd {
         self.planes.erased()
     }
 
-    /// Bytes of memory that the drive's tables take: mapping, blocks, spare areas.
+    /// Host memory of the drive's tables, bytes: mapping, blocks, spare areas.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.planes.memory_bytes()
@@ -328,25 +333,25 @@ impl ParallelSsd {
             + self.mapping.as_ref().map_or(0, MappingCache::memory_bytes)
     }
 
-    /// Blocks out of service.
+    /// Retired blocks.
     #[must_use]
     pub fn retired(&self) -> u64 {
         self.planes.retired()
     }
 
-    /// Time that buses moved something and that arrays worked, added up over them.
+    /// Busy times of the buses and of the arrays, each summed.
     #[must_use]
     pub fn busy_ps(&self) -> (u64, u64) {
         (self.bus.bus_busy_ps, self.bus.array_busy_ps)
     }
 
-    /// Pages that the host may address.
+    /// Addressable logical pages.
     pub(super) fn logical_pages(&self) -> u64 {
         self.logical_pages
     }
 
-    /// Times of that many bytes on the link and in the buffer's memory; sizes repeat, and the divisions
-    /// are wide.
+    /// The times of `bytes` bytes on the link and in the buffer's memory. The last result is cached:
+    /// sizes repeat, and the divisions are wide.
     fn times_of(&mut self, bytes: u64) -> (Time, Time) {
         if self.link_last.0 != bytes {
             let link = self.ssd.link.occupancy(deepram_media::Bytes(bytes)).0;
@@ -371,7 +376,7 @@ impl ParallelSsd {
         sectors.count_ones() * self.sector as u32
     }
 
-    /// A page of a command is done.
+    /// Completes a page of a command, and the command with its last page.
     pub(super) fn page_done(
         &mut self,
         slot: u32,
@@ -394,7 +399,7 @@ impl ParallelSsd {
         Ok(())
     }
 
-    /// The pages of a command with their sectors.
+    /// The pages of a command, each with its sectors.
     pub(super) fn pages(&self, command: &Command) -> impl Iterator<Item = (u32, u32)> + use<> {
         let (page, sector, full) = (self.ssd.nand.page.0, self.sector, self.full_sectors());
         let (offset, end) = (command.offset, command.offset + command.len);
@@ -408,7 +413,7 @@ impl ParallelSsd {
         })
     }
 
-    /// The data of a write are in, or the command has none.
+    /// Starts a command whose data, if any, have been received.
     fn received(&mut self, slot: Slot, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
         let command = self.jobs[slot as usize].command;
         match command.op {
@@ -476,10 +481,7 @@ impl ParallelSsd {
 }
 
 pub(super) fn full_error(time_ps: Time, plane: u32) -> SimError {
-    SimError::Full {
-        time_ps,
-        what: format!("plane {plane} has no free page and no block whose reclaiming would give one"),
-    }
+    SimError::Full { time_ps, what: format!("plane {plane} has no free page, and reclamation can free none") }
 }
 
 impl Device for ParallelSsd {
@@ -556,13 +558,13 @@ impl Device for ParallelSsd {
                 counts.host_programs,
                 self.page_programs_asked,
             )?;
-            law("nothing waits for space at the end", self.stalled_count, 0)?;
-            law("what is left in the buffer stays there", self.buffer.len() as u64, self.retained_count)?;
-            law("no page of the buffer is on its way at the end", self.buffer_sectors, 0)?;
+            law("no write waits for space at the end", self.stalled_count, 0)?;
+            law("pages left in the buffer are retained ones", self.buffer.len() as u64, self.retained_count)?;
+            law("no page of the buffer is being destaged at the end", self.buffer_sectors, 0)?;
         }
         if counts.move_programs > counts.move_reads {
             return Err(SimError::Conservation {
-                law: "what is moved was read",
+                law: "pages moved were read",
                 found: format!("{} programs, {} reads", counts.move_programs, counts.move_reads),
             });
         }

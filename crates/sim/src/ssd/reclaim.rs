@@ -1,4 +1,4 @@
-//! Reclamation and wear levelling of a drive, and the mapping pages that move with them.
+//! Reclamation and wear levelling of a drive, and rewrites of mapping pages.
 
 use deepram_media::NandOp;
 
@@ -10,7 +10,7 @@ use crate::flash::law;
 use crate::host::Context;
 
 impl ParallelSsd {
-    /// Writes a mapping page anew: its old version is read and merged.
+    /// Rewrites a mapping page: its old version is read and merged.
     pub(super) fn write_mapping(
         &mut self,
         page: u32,
@@ -54,7 +54,7 @@ impl ParallelSsd {
         }
     }
 
-    /// Moves what is live in a held block, then erases it.
+    /// Moves the live pages of a held block, then erases the block.
     pub(super) fn move_block(
         &mut self,
         block: u32,
@@ -116,7 +116,8 @@ impl ParallelSsd {
         if *left == 0 { self.erase_block(block, context) } else { Ok(()) }
     }
 
-    /// A page of a block being reclaimed has been read: it goes to the move frontier if it still is live.
+    /// Writes a page that was read from a block being reclaimed to the move frontier, if the page is
+    /// still live.
     pub(super) fn move_page(
         &mut self,
         operation: Operation,
@@ -139,7 +140,7 @@ impl ParallelSsd {
             self.map.set(key, MappingEntry { physical: to.physical, ..at });
         }
         if operation.copy_back {
-            // The array has done both already.
+            // The array has already performed both the read and the program.
             self.counts.move_programs += 1;
             self.planes.programmed(to)?;
             self.page_moved(block, context)?;

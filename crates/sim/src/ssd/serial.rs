@@ -1,18 +1,19 @@
-//! An SSD of elements behind one host channel, each element doing one thing at a time: the machine of
-//! DiskSim's SSD extension.
+//! An SSD of elements behind one host channel, each element doing one operation at a time: the model of
+//! DiskSim's SSD extension (Agrawal et al.).
 //!
 //! ```text
 //!   host --write: transfer--> pages to elements --all done--> complete
 //!   host ------- read ------> pages to elements --all done--> transfer --> complete
 //! ```
 //!
-//! 1. The channel moves one command's data at a time. Finished commands go before new ones, new ones in
+//! 1. The channel moves one command's data at a time. Completed commands go before new ones, new ones in
 //!    the order of arrival. Reads need the channel for their data only.
-//! 2. An element serves its pages in order. A page takes array time and the transfer of the whole page
-//!    with its spare bytes between registers and controller.
-//! 3. An element with several parallel units serves all that waits for it, reads first, in rounds: one
-//!    page a unit and round, the array work side by side, the transfers one after another.
-//! 4. Before it serves, an element cleans any plane that is short of free blocks.
+//! 2. An element serves its pages in order. A page takes array time, and the transfer of the whole page
+//!    with its spare bytes between register and controller.
+//! 3. An element with several parallel units serves all its waiting pages, reads first, in rounds: one
+//!    page per unit and round, with the array operations in parallel and the transfers one after
+//!    another.
+//! 4. Before an element serves a page, it cleans any plane that is short of free blocks.
 
 use std::collections::VecDeque;
 
@@ -24,14 +25,14 @@ use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
 use crate::host::{Command, Context, Device, Slot};
 
-/// What happens inside.
+/// An event of the drive.
 #[derive(Debug, Clone, Copy)]
 pub enum SerialEvent {
-    /// The channel has moved the data of the command that holds it.
+    /// The channel has moved a command's data.
     TransferDone(Slot),
-    /// A page of a command is done in its element.
+    /// An element has served a page of a command.
     Served(u32, Slot),
-    /// The element's batch is over.
+    /// The element's batch or cleaning has ended.
     Free(u32),
 }
 
@@ -53,10 +54,10 @@ struct ElementQueue {
     busy: bool,
 }
 
-/// Most pages that an element with several units takes at once.
+/// Maximum pages of a batch of an element with several units.
 const BATCH: usize = 100;
 
-/// The machine.
+/// A simulated drive of serial elements.
 pub struct SerialSsd {
     elements: Vec<Element>,
     units: Vec<ElementQueue>,
@@ -82,14 +83,17 @@ pub struct SerialSsd {
 }
 
 impl SerialSsd {
-    /// The machine that a drive's preset describes.
+    /// Builds the drive of a preset.
     ///
     /// # Errors
-    /// The preset asks for what this machine does not have.
+    /// The preset requires a feature that this model lacks.
     pub fn new(ssd: &Ssd) -> Result<Self, SimError> {
         let nand = &ssd.nand;
         if ssd.victim != Victim::Greedy {
-            return Err(SimError::config("victim", "a drive of elements is cleaned greedily; use greedy"));
+            return Err(SimError::config(
+                "victim",
+                "a drive with one pool per package is cleaned greedily; use greedy",
+            ));
         }
         let planes = checked_u32("nand.planes", nand.dies * nand.planes)?;
         let parallel = checked_u32("parallel_units", ssd.units_per_package())?;
@@ -147,7 +151,7 @@ impl SerialSsd {
         self.elements.iter().flat_map(Element::erased)
     }
 
-    /// Time of elements in use, added up.
+    /// Busy time of the elements, summed over the elements.
     #[must_use]
     pub fn busy_ps(&self) -> u64 {
         self.busy_ps
@@ -161,7 +165,7 @@ impl SerialSsd {
         }
     }
 
-    /// Gives the channel to whoever is next.
+    /// Gives the channel to the next command while it is free.
     fn serve_channel(&mut self, context: &mut Context<SerialEvent>) -> Result<(), SimError> {
         while !self.channel_busy {
             if let Some(slot) = self.finished.pop_front() {
@@ -191,7 +195,7 @@ impl SerialSsd {
         context.schedule(context.now() + time, SerialEvent::TransferDone(slot));
     }
 
-    /// The element of a page of the drive, and its number there.
+    /// The element of a logical page, and the page's number in the element.
     #[inline]
     fn element_of(&self, page: u64) -> (usize, u32) {
         let (count, stride) = (self.elements.len() as u64, self.stride);
@@ -200,7 +204,7 @@ impl SerialSsd {
         (element as usize, logical as u32)
     }
 
-    /// Splits a command into pages for the elements.
+    /// Splits a command into pages, and queues the pages at their elements.
     fn issue(&mut self, slot: Slot, context: &mut Context<SerialEvent>) -> Result<(), SimError> {
         let command = self.jobs[slot as usize].command;
         if command.len == 0 || command.op == Op::Flush {
@@ -260,7 +264,8 @@ impl SerialSsd {
         Ok(())
     }
 
-    /// Cleans one plane in each parallel unit that needs it, side by side.
+    /// Cleans one plane in each parallel unit that needs it, in parallel. Returns the longest time;
+    /// `None` if no plane needed cleaning.
     fn clean(&mut self, element: usize) -> Result<Option<u64>, SimError> {
         let per_unit = self.planes / self.parallel;
         let mut longest = None;
@@ -271,10 +276,10 @@ impl SerialSsd {
         Ok(longest)
     }
 
-    /// Serves what waits for an element with several units (3 above).
+    /// Serves the waiting pages of an element with several units (3 above).
     fn serve_batch(&mut self, element: usize, context: &mut Context<SerialEvent>) -> Result<(), SimError> {
         let now = context.now();
-        // What the planes can surely take before they must be cleaned again.
+        // The number of pages that the planes can certainly take before they must be cleaned again.
         let most = self.batch;
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
         while let Some(page) = self.units[element].waiting.pop_front() {
@@ -323,7 +328,7 @@ impl SerialSsd {
     }
 }
 
-/// The error with its time.
+/// Sets the time of a [`SimError::Full`].
 fn with_time(error: SimError, now: u64) -> SimError {
     match error {
         SimError::Full { what, .. } => SimError::Full { time_ps: now, what },
@@ -331,7 +336,7 @@ fn with_time(error: SimError, now: u64) -> SimError {
     }
 }
 
-/// A count that fits 32 bits.
+/// Converts a count to 32 bits, or reports that it is too large.
 pub(crate) fn checked_u32(key: &str, value: u64) -> Result<u32, SimError> {
     u32::try_from(value)
         .map_err(|_| SimError::config(key, format!("{value} is too many: at most {}", u32::MAX)))

@@ -1,4 +1,5 @@
-//! Where a page is read and written, and what follows when an operation on flash is over.
+//! Address translation of a drive: looks up the physical page of a logical page, reads or writes it, and
+//! continues the operations that depend on it.
 
 use deepram_core::ftl::Found;
 use deepram_media::{NandOp, Spread};
@@ -9,8 +10,8 @@ use super::planes::{FrontierUse, NONE};
 use crate::error::SimError;
 use crate::host::Context;
 
-/// The planes that consecutive logical pages belong to, over one round of all planes: of channels,
-/// packages, dies and planes, the place whose letter stands first changes fastest.
+/// The planes of consecutive logical pages, over one round of all planes. Of channels (C), packages (W),
+/// dies (D) and planes (P), the one whose letter comes first in the spread's name changes fastest.
 pub(super) fn spread_order(spread: Spread, [c, w, d, p]: [u32; 4]) -> Vec<u32> {
     let order: [usize; 4] = match spread {
         Spread::Cwdp => [0, 1, 2, 3],
@@ -35,7 +36,7 @@ pub(super) fn spread_order(spread: Spread, [c, w, d, p]: [u32; 4]) -> Vec<u32> {
 }
 
 impl ParallelSsd {
-    /// The plane that a logical page belongs to.
+    /// The plane of a logical page.
     #[inline]
     pub(super) fn plane_of_page(&self, logical: u32) -> u32 {
         let stripe =
@@ -43,7 +44,8 @@ impl ParallelSsd {
         self.order[(stripe % self.order.len() as u32) as usize]
     }
 
-    /// Looks up where the page is, then reads or writes it; parks it while its mapping page is fetched.
+    /// Translates a page request, then performs it. If the mapping page is not cached, the request waits
+    /// until the mapping page has been read.
     pub(super) fn translate(
         &mut self,
         job: PageRequest,
@@ -72,7 +74,7 @@ impl ParallelSsd {
                 self.park(needed, job);
                 let address = self.planes.address(self.directory[needed as usize]);
                 self.planes.read_started(address.block);
-                // One sector holds the entry.
+                // The entry lies in one sector.
                 let bytes = self.sector as u32;
                 let number = self.operations.begin(
                     NandOp::Read,
@@ -87,7 +89,7 @@ impl ParallelSsd {
         }
     }
 
-    /// Lets a job wait for a mapping page, behind those that wait for it already.
+    /// Appends a request to those that wait for a mapping page.
     fn park(&mut self, page: u32, job: PageRequest) {
         let number = match self.waiting_spare.pop() {
             Some(number) => {
@@ -110,7 +112,7 @@ impl ParallelSsd {
         self.waiting_jobs[last as usize - 1].1 = number + 1;
     }
 
-    /// Goes on with the jobs that waited for a mapping page, first come first served.
+    /// Continues the requests that waited for a mapping page, first come, first served.
     fn unpark(&mut self, page: u32, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
         let mut next = std::mem::take(&mut self.parked[page as usize]);
         while next != 0 {
@@ -122,7 +124,7 @@ impl ParallelSsd {
         Ok(())
     }
 
-    /// Reads or writes a page whose place is known.
+    /// Reads or writes a page whose mapping is cached.
     fn serve_page(&mut self, job: PageRequest, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
         if job.write { self.write_page(job, context) } else { self.read_page(job, context) }
     }
@@ -132,7 +134,7 @@ impl ParallelSsd {
         let address = if found != NONE {
             self.planes.address(found)
         } else if !self.options.reads_assume_written {
-            // Nothing is there: zeros from the controller.
+            // The page was never written: the controller answers with zeros.
             return self.page_done(job.slot, context);
         } else {
             let plane = self.plane_of_page(job.logical);
@@ -223,7 +225,7 @@ impl ParallelSsd {
         }
     }
 
-    /// An operation is over: what depends on it goes on.
+    /// Ends an operation, and continues what depends on it.
     pub(super) fn finish(
         &mut self,
         number: u32,
