@@ -473,7 +473,7 @@ proptest! {
                 match memory.rollback(token) {
                     Ok(()) => prop_assert_eq!(memory.tokens().last().copied(), Some(token)),
                     // A state of the controller's own, which no sync made.
-                    Err(error) => prop_assert!(error.to_string().contains("no sync made it"), "{error}"),
+                    Err(error) => prop_assert!(error.to_string().contains("no sync made this token"), "{error}"),
                 }
             }
             memory.check_store().unwrap();

@@ -43,7 +43,7 @@ impl Layout {
         let most = nvmm.host_bytes().0;
         let capacity = if capacity_bytes == 0 { most } else { capacity_bytes };
         if capacity > most || capacity < 1 << 16 {
-            return wrong("capacity", format!("must be from 64 KiB to the preset's {most} bytes"));
+            return wrong("capacity", format!("must be 64 KiB to the preset's {most} bytes"));
         }
         let pages = capacity >> 16;
         if pages > u64::from(deepram_core::addr::MAX_PAGES) || capacity / size.bytes() >= u64::from(u32::MAX)
