@@ -12,6 +12,7 @@ use deepram_sim::host::Stop;
 use deepram_sim::nvmm::Prefetch;
 use deepram_sim::paging::Backing;
 use deepram_sim::processor::{ProcessorOptions, ThreadReferences, memory_references, workload_threads};
+use deepram_sim::settings::settings_table;
 use deepram_sim::ssd::Precondition;
 use deepram_sim::{
     RunOptions, RunResult, SimError, System, SystemConfig, requests, run as simulate, run_clients,
@@ -34,7 +35,7 @@ const STEP: u64 = 1 << 14;
 /// Options of `deepram sim`.
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
-#[command(group(ArgGroup::new("input").required(true).args(["workload", "trace"])))]
+#[command(group(ArgGroup::new("input").required(true).args(["workload", "trace", "keys"])))]
 pub(crate) struct SimArgs {
     /// The system: dram, nvmm, ssd, ssd-paging; flatflash, unified-mmap, traditional-stack; or pool: the real pool on a
     /// device as `deepram media measure` found it
@@ -60,6 +61,9 @@ pub(crate) struct SimArgs {
     /// fault, first_store, write_back
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// List the keys that --set accepts for the system, each with its units and meaning
+    #[arg(long)]
+    keys: bool,
     /// Seed of everything random; the same seed gives the same bytes
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -204,6 +208,9 @@ pub(crate) fn workloads() -> String {
 }
 
 pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
+    if args.keys {
+        return emit_text(&settings_table(args.system));
+    }
     let registry = crate::media::registry(args.config.as_deref())?;
     let mut config = SystemConfig::new(args.system);
     check_drive_options(args)?;
@@ -364,7 +371,7 @@ fn check_drive_options(args: &SimArgs) -> anyhow::Result<()> {
     let (system, name) = (args.system, args.system.name());
     let drive = matches!(system, System::Ssd | System::SsdPaging);
     let paging = system == System::SsdPaging;
-    let flat = system.way().is_some();
+    let flat = system.access_mode().is_some();
     let cached = paging || flat || matches!(system, System::Nvmm | System::Pool);
     for (given, fits, option, why) in [
         (

@@ -28,6 +28,10 @@
 //! | [`pool_model`] | this project's pool on a measured device |
 //! | [`processor`] | cores, threads and a last-level cache in front of a device |
 //! | [`nested`] | a device inside another device |
+//! | [`cache`] | core's replacement policies under traces |
+//! | [`settings`] | the keys of `--set`: schema, parsing, suggestions, listing |
+//! | [`run()`] | from a configuration to a result; [`result`]: the result as JSON, table, CSV |
+//! | [`peers`] | workloads, configurations and figures of other simulators |
 //!
 //! There is no global state: a run owns everything it changes. Each component has a random stream of its
 //! own, seeded from the run's seed and the component's name. Every run ends with a check of conservation
@@ -54,6 +58,7 @@ pub mod processor;
 pub mod result;
 pub mod rng;
 mod run;
+pub mod settings;
 pub mod ssd;
 mod systems;
 

@@ -22,8 +22,8 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use deepram_core::cache::{Clock, Replacement};
-use deepram_core::units::{Bytes, Picos};
-use deepram_media::File;
+use deepram_core::units::Bytes;
+use deepram_media::{Dimension, File};
 use deepram_trace::Op;
 use serde::Serialize;
 
@@ -31,6 +31,7 @@ use crate::engine::Time;
 use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
 use crate::host::{Command, Context, Device, Slot};
+use crate::settings::OptionKey;
 
 /// Sizes of the pool, and software costs of the machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -65,35 +66,45 @@ impl Default for PoolModelOptions {
     }
 }
 
-impl PoolModelOptions {
-    /// Sets an option from the text of a `--set` override: `fault`, `33us`.
-    ///
-    /// # Errors
-    /// The option does not exist, or the value does not parse.
-    pub fn set(&mut self, key: &str, value: &str) -> Result<(), SimError> {
-        let wrong = |why: String| SimError::config(format!("pool.{key}"), why);
-        let (bytes, time) = match key {
-            "data" => (&mut self.data, false),
-            "segment" => (&mut self.segment, false),
-            "hit" => (&mut self.hit_ps, true),
-            "fault" => (&mut self.fault_ps, true),
-            "first_store" => (&mut self.protect_ps, true),
-            "write_back" => (&mut self.flush_ps, true),
-            _ => {
-                return Err(wrong(
-                    "there is no such option; known: data, segment, hit, fault, first_store, write_back"
-                        .into(),
-                ));
-            }
-        };
-        *bytes = if time {
-            value.parse::<Picos>().map_err(|error| wrong(error.to_string()))?.0
-        } else {
-            value.parse::<Bytes>().map_err(|error| wrong(error.to_string()))?.0
-        };
-        Ok(())
-    }
-}
+/// The keys of `--set pool.key=value`.
+pub(crate) const POOL_KEYS: &[OptionKey<PoolModelOptions>] = &[
+    OptionKey {
+        key: "data",
+        dimension: Dimension::Size,
+        help: "size of the data; the preset's span if not given",
+        field: |options| &mut options.data,
+    },
+    OptionKey {
+        key: "segment",
+        dimension: Dimension::Size,
+        help: "size of a segment, a power of two of at most 1 MiB",
+        field: |options| &mut options.segment,
+    },
+    OptionKey {
+        key: "hit",
+        dimension: Dimension::Time,
+        help: "time of an access to a resident segment",
+        field: |options| &mut options.hit_ps,
+    },
+    OptionKey {
+        key: "fault",
+        dimension: Dimension::Time,
+        help: "software time of a fault on a missing segment",
+        field: |options| &mut options.fault_ps,
+    },
+    OptionKey {
+        key: "first_store",
+        dimension: Dimension::Time,
+        help: "time of the first store into a clean segment",
+        field: |options| &mut options.protect_ps,
+    },
+    OptionKey {
+        key: "write_back",
+        dimension: Dimension::Time,
+        help: "processor time of writing one segment back",
+        field: |options| &mut options.flush_ps,
+    },
+];
 
 /// Segments per write-back batch, as in the pool.
 const WRITEBACK_BATCH: usize = 2048;

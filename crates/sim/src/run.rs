@@ -1,6 +1,6 @@
 //! One simulation, from its configuration to its result.
 
-use deepram_media::{Dram, File, Hierarchy, Nvmm, Registry, Sheet, Software, Ssd, nearest};
+use deepram_media::{Dram, File, Hierarchy, Kind, MediaError, Nvmm, Registry, Sheet, Software, Ssd, nearest};
 use deepram_trace::{Item, ObjectPlacement, Request, TraceError, Workload};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -15,6 +15,7 @@ use crate::paging::PagingOptions;
 use crate::pool_model::PoolModelOptions;
 use crate::processor::{ProcessorOptions, ThreadReferences};
 use crate::result::RunResult;
+use crate::settings::{Target, set_pool_option, unknown_key};
 use crate::ssd::SsdOptions;
 use crate::systems::{self, FrontEnd, Requests, Threads};
 
@@ -96,14 +97,14 @@ impl System {
         }
     }
 
-    /// The kind of the system's preset, as in `kind.name`.
-    fn kind(self) -> &'static str {
+    /// The kind of the system's main preset.
+    pub(crate) fn preset_kind(self) -> Kind {
         match self {
-            System::Dram => "dram",
-            System::Nvmm => "nvmm",
-            System::Ssd | System::SsdPaging => "ssd",
-            System::Pool => "file",
-            System::FlatFlash | System::UnifiedMMap | System::TraditionalStack => "hierarchy",
+            System::Dram => Kind::Dram,
+            System::Nvmm => Kind::Nvmm,
+            System::Ssd | System::SsdPaging => Kind::Ssd,
+            System::Pool => Kind::File,
+            System::FlatFlash | System::UnifiedMMap | System::TraditionalStack => Kind::Hierarchy,
         }
     }
 
@@ -151,10 +152,6 @@ pub struct SystemConfig {
     pub software: String,
 }
 
-/// The prefixes of overrides of `ssd-paging`'s DRAM and operating-system presets.
-const MEMORY_KEY: &str = "memory";
-const SOFTWARE_KEY: &str = "software";
-
 /// The default DRAM preset of `ssd-paging`.
 const MEMORY: &str = "ddr3-1600";
 /// The default operating-system preset of `ssd-paging`.
@@ -180,49 +177,51 @@ impl SystemConfig {
 
     /// The system's presets, with all overrides applied.
     fn sheets(&self, registry: &Registry) -> Result<Sheets, SimError> {
-        let parts = match self.system {
+        let (mut own, mut memory, mut software) = (Vec::new(), Vec::new(), Vec::new());
+        for text in &self.overrides {
+            match Target::split(self.system, text) {
+                (Target::Preset, text) => own.push(text),
+                (Target::Memory, text) => memory.push(text),
+                (Target::Software, text) => software.push(text),
+                (Target::Pool, _) => {}
+            }
+        }
+        let name = format!("{}.{}", self.system.preset_kind().word(), self.preset_name());
+        let main = registry
+            .sheet_with(&name, &own)
+            .or_else(|error| registry.sheet_with(self.preset_name(), &own).map_err(|_| error))
+            .map_err(|error| self.of_override(Target::Preset, error))?;
+        let part = |target, name: String, set: &[&str]| {
+            let sheet = registry.sheet_with(&name, set).map_err(|error| self.of_override(target, error))?;
+            Ok::<_, SimError>((target, sheet))
+        };
+        let beside = match self.system {
             System::SsdPaging => vec![
-                (MEMORY_KEY, format!("dram.{}", self.memory)),
-                (SOFTWARE_KEY, format!("software.{}", self.software)),
+                part(Target::Memory, format!("dram.{}", self.memory), &memory)?,
+                part(Target::Software, format!("software.{}", self.software), &software)?,
             ],
             _ => Vec::new(),
         };
-        let (mut own, mut others) = (Vec::new(), vec![Vec::new(); parts.len()]);
-        for text in &self.overrides {
-            let part = text.split_once('.').and_then(|(key, rest)| {
-                let at = parts.iter().position(|(name, _)| *name == key)?;
-                Some((at, rest))
-            });
-            match part {
-                Some((at, rest)) => others[at].push(rest),
-                None if self.pool_option(text).is_some() => {}
-                None => own.push(text.as_str()),
-            }
-        }
-        let name = format!("{}.{}", self.system.kind(), self.preset_name());
-        let main = registry
-            .sheet_with(&name, &own)
-            .or_else(|error| registry.sheet_with(self.preset_name(), &own).map_err(|_| error))?;
-        let beside = parts
-            .into_iter()
-            .zip(others)
-            .map(|((key, name), set)| Ok((key, registry.sheet_with(&name, &set)?)))
-            .collect::<Result<_, SimError>>()?;
         Ok(Sheets { main, beside })
     }
 
-    /// The key and value of an override of `pool`'s options; `None` for an override of anything else.
-    fn pool_option<'a>(&self, text: &'a str) -> Option<(&'a str, &'a str)> {
-        let rest = text.strip_prefix("pool.").filter(|_| self.system == System::Pool)?;
-        let (key, value) = rest.split_once('=').unwrap_or((rest, ""));
-        Some((key.trim(), value.trim()))
+    /// Adds the nearest key of the whole system to the error of an override with an unknown key.
+    fn of_override(&self, target: Target, error: MediaError) -> SimError {
+        match error {
+            MediaError::UnknownKey { at, key, .. } if at.file == "--set" => {
+                unknown_key(self.system, target, &key)
+            }
+            other => SimError::Media(other),
+        }
     }
 
     /// The options of `pool`, with all overrides applied.
     fn pool_options(&self) -> Result<PoolModelOptions, SimError> {
         let mut options = self.pool.clone();
-        for (key, value) in self.overrides.iter().filter_map(|text| self.pool_option(text)) {
-            options.set(key, value)?;
+        for text in &self.overrides {
+            if let (Target::Pool, text) = Target::split(self.system, text) {
+                set_pool_option(&mut options, text)?;
+            }
         }
         Ok(options)
     }
@@ -244,18 +243,17 @@ impl SystemConfig {
     }
 }
 
-/// The resolved presets of a system: its main one, and those of its other parts by prefix.
+/// The resolved presets of a system: its main one, and those of its other parts.
 struct Sheets {
     main: Sheet,
-    beside: Vec<(&'static str, Sheet)>,
+    beside: Vec<(Target, Sheet)>,
 }
 
 impl Sheets {
-    fn beside(&self, key: &str) -> Result<&Sheet, SimError> {
-        let found = self.beside.iter().find(|(name, _)| *name == key);
-        found
-            .map(|(_, sheet)| sheet)
-            .ok_or_else(|| SimError::config(key, "the system has no preset of this name"))
+    fn part(&self, target: Target) -> Result<&Sheet, SimError> {
+        let found = self.beside.iter().find(|(other, _)| *other == target);
+        let sheet = found.map(|(_, sheet)| sheet);
+        sheet.ok_or_else(|| SimError::config(target.prefix(), "the system has no preset of this name"))
     }
 }
 
@@ -380,8 +378,8 @@ fn simulate<F: FrontEnd>(
         System::Nvmm => systems::nvmm(&sheet.model::<Nvmm>()?, &config.nvmm, front, seed)?,
         System::Ssd => systems::ssd(&sheet.model::<Ssd>()?, &config.ssd, front, seed)?,
         System::SsdPaging => {
-            let dram = sheets.beside(MEMORY_KEY)?.model::<Dram>()?;
-            let software = sheets.beside(SOFTWARE_KEY)?.model::<Software>()?;
+            let dram = sheets.part(Target::Memory)?.model::<Dram>()?;
+            let software = sheets.part(Target::Software)?.model::<Software>()?;
             systems::paging(&dram, &sheet.model::<Ssd>()?, &software, config, front, seed)?
         }
         System::Pool => systems::pool(&sheet.model::<File>()?, &config.pool_options()?, front)?,
@@ -418,8 +416,8 @@ fn describe(
     let sheet = &sheets.main;
     resolved.insert("preset".into(), sheet.full_name().into());
     resolved.insert("figures".into(), figures(sheet)?);
-    for (key, sheet) in &sheets.beside {
-        resolved.insert((*key).into(), figures(sheet)?);
+    for (target, sheet) in &sheets.beside {
+        resolved.insert(target.prefix().into(), figures(sheet)?);
     }
     resolved.insert(front.into(), identity);
     let mut option = |key: &str, value: serde_json::Result<Value>| {
