@@ -34,9 +34,9 @@
 //! | [`peers`] | workloads, configurations and figures of other simulators |
 //!
 //! There is no global state: a run owns everything it changes. Each component has a random stream of its
-//! own, seeded from the run's seed and the component's name. Every run ends with a check of conservation
-//! laws (requests issued and completed, programs by cause, each logical page in one place). A violated
-//! law is an error, never a result.
+//! own ([`deepram_trace::workload::Rng`]), seeded from the run's seed and the component's name. Every run
+//! ends with a check of conservation laws (requests issued and completed, programs by cause, each logical
+//! page in one place). A violated law is an error, never a result.
 
 #![forbid(unsafe_code)]
 
@@ -56,7 +56,6 @@ pub mod peers;
 pub mod pool_model;
 pub mod processor;
 pub mod result;
-pub mod rng;
 mod run;
 pub mod settings;
 pub mod ssd;

@@ -16,9 +16,9 @@ use serde::Serialize;
 use crate::error::SimError;
 use crate::host::{Dispatch, HostOptions, Stop};
 use crate::result::RunResult;
-use crate::rng::Stream;
 use crate::run::{RunOptions, System, SystemConfig, requests, run};
 use crate::ssd::Precondition;
+use deepram_trace::workload::Rng;
 
 /// `drand48` of POSIX: x' = 0x5DEECE66D x + 11 modulo 2^48.
 #[derive(Debug, Clone)]
@@ -133,7 +133,7 @@ impl Iterator for DiskSimSynthetic {
 /// them.
 #[derive(Debug, Clone)]
 pub struct Uniform {
-    random: Stream,
+    random: Rng,
     left: u64,
     pages: u64,
     page: u64,
@@ -146,7 +146,7 @@ impl Uniform {
     /// `read` of them are reads.
     #[must_use]
     pub fn new(count: u64, pages: u64, page: u64, len: u64, read: f64, seed: u64) -> Self {
-        Self { random: Stream::new(seed, "uniform"), left: count, pages, page, len, read }
+        Self { random: Rng::new(seed, "uniform"), left: count, pages, page, len, read }
     }
 }
 

@@ -3,9 +3,9 @@
 use deepram_media::{Dram, NandOp, Registry, RowState, Ssd};
 use deepram_sim::dram::DramMemory;
 use deepram_sim::host::{HostOptions, HostResult, drive};
-use deepram_sim::rng::Stream;
 use deepram_sim::ssd::{ParallelSsd, SerialSsd, SsdOptions};
 use deepram_sim::{RunOptions, SimError, System, SystemConfig, run};
+use deepram_trace::workload::Rng;
 use deepram_trace::{Op, Request};
 
 fn request(time_ps: Option<u64>, offset: u64, len: u64, op: Op) -> Result<Request, SimError> {
@@ -123,7 +123,7 @@ fn a_saturated_channel_moves_what_its_bus_can() {
         "raw_capacity=16GiB",
     ]);
     let page = ssd.nand.page.0;
-    let mut random = Stream::new(3, "test");
+    let mut random = Rng::new(3, "test");
     let pages = ssd.host_bytes().0 / page;
     let reads: Vec<_> =
         (0..40_000).map(|_| request(None, random.below(pages) * page, page, Op::Read)).collect();
@@ -145,7 +145,7 @@ fn poisson_reads_of_one_element_wait_as_in_an_m_d_1_queue() {
         .unwrap();
     let service = (ssd.nand.read.0 + ssd.nand.page_transfer().0) as f64;
     for load in [0.3, 0.5, 0.7] {
-        let mut random = Stream::new(11, "test");
+        let mut random = Rng::new(11, "test");
         let mut now = 0.0;
         let requests = (0..3_000_000u64).map(|_| {
             now += -(1.0 - random.unit()).ln() * service / load;
@@ -171,7 +171,7 @@ fn a_read_suspends_an_erase_only_where_it_may() {
     ]);
     let page = ssd.nand.page.0;
     let pages = ssd.host_bytes().0 / page;
-    let mut random = Stream::new(5, "test");
+    let mut random = Rng::new(5, "test");
     let requests: Vec<_> = (0..20_000)
         .map(|n| {
             request(
@@ -202,7 +202,7 @@ fn energy_is_operations_times_cost_plus_standby_times_time() {
     config.preset = "mqsim-s8".into();
     let ssd: Ssd = registry.get("mqsim-s8").unwrap();
     let page = ssd.nand.page.0;
-    let mut random = Stream::new(5, "test");
+    let mut random = Rng::new(5, "test");
     let requests: Vec<_> = (0..5_000)
         .map(|n| {
             request(None, random.below(100_000) * page, page, if n % 2 == 0 { Op::Read } else { Op::Write })
@@ -225,7 +225,7 @@ fn energy_of_dram_is_its_components() {
     let registry = Registry::builtin().unwrap();
     let dram: Dram = registry.get("ddr4-2400").unwrap();
     let burst = dram.burst_bytes().0;
-    let mut random = Stream::new(5, "test");
+    let mut random = Rng::new(5, "test");
     let requests: Vec<_> = (0..5_000)
         .map(|n| {
             let op = if n % 3 == 0 { Op::Read } else { Op::Write };

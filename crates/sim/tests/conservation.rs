@@ -4,14 +4,14 @@ use std::collections::HashMap;
 
 use deepram_media::{Registry, Ssd};
 use deepram_sim::host::{Device, Dispatch, HostOptions, drive};
-use deepram_sim::rng::Stream;
 use deepram_sim::ssd::{ParallelSsd, Precondition, SerialSsd, SsdOptions};
 use deepram_sim::{RunOptions, SimError, System, SystemConfig, run};
+use deepram_trace::workload::Rng;
 use deepram_trace::{Op, Request};
 use proptest::prelude::*;
 
 fn workload(seed: u64, count: u64, capacity: u64, open: bool) -> Vec<Request> {
-    let mut random = Stream::new(seed, "workload");
+    let mut random = Rng::new(seed, "workload");
     let mut now = 0;
     (0..count)
         .map(|_| {
@@ -223,7 +223,7 @@ fn memory_does_not_grow_with_the_number_of_requests() {
     let pages = device.capacity() / ssd.nand.page.0;
     let host = HostOptions { per_thread: 16, ..HostOptions::default() };
     let mut run = |count: u64| {
-        let mut random = Stream::new(count, "test");
+        let mut random = Rng::new(count, "test");
         let requests = (0..count).map(|_| {
             let offset = random.below(pages * 7 / 10) * ssd.nand.page.0;
             Ok(Request { time_ps: None, device: 0, offset, len: ssd.nand.page.0, op: Op::Write })

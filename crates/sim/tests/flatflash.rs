@@ -5,8 +5,8 @@ use deepram_media::{Hierarchy, Kind, Registry};
 use deepram_sim::flatflash::{AccessMode, FlatMemory, FlatOptions};
 use deepram_sim::host::{HostOptions, HostResult, drive};
 use deepram_sim::processor::{ProcessorOptions, workload_threads};
-use deepram_sim::rng::Stream;
 use deepram_sim::{RunOptions, RunResult, SimError, System, SystemConfig, requests, run, run_threads};
+use deepram_trace::workload::Rng;
 use deepram_trace::{ObjectPlacement, Op, Request, TraceError, Workload};
 use proptest::prelude::*;
 
@@ -277,7 +277,7 @@ fn a_full_look_aside_buffer_defers_promotions() {
 
 #[test]
 fn the_literal_algorithm_promotes_less_of_the_same() {
-    let mut stream = Stream::new(1, "test");
+    let mut stream = Rng::new(1, "test");
     // A third of the uses of a page come while another is being promoted, which the literal form then misses.
     let all: Vec<Request> = (0..20_000).map(|_| load(stream.below(24) * 64 + stream.below(64))).collect();
     let tight = ["look_aside=1", "promote=100us"];
@@ -290,7 +290,7 @@ fn the_literal_algorithm_promotes_less_of_the_same() {
 
 #[test]
 fn writing_reclaims_blocks_collects_dirty_pages_and_tells_the_host_in_batches() {
-    let mut stream = Stream::new(7, "test");
+    let mut stream = Rng::new(7, "test");
     let all: Vec<Request> = (0..20_000).map(|_| store(stream.below(192 * 64))).collect();
     for way in WAYS {
         let memory = counts(way, &options(false), &["look_aside=2"], &all);
@@ -305,7 +305,7 @@ fn writing_reclaims_blocks_collects_dirty_pages_and_tells_the_host_in_batches() 
 
 #[test]
 fn a_drive_short_of_blocks_tells_early_so_that_no_place_in_use_is_erased() {
-    let mut stream = Stream::new(8, "test");
+    let mut stream = Rng::new(8, "test");
     let all: Vec<Request> = (0..20_000).map(|_| store(stream.below(192 * 64))).collect();
     for way in [AccessMode::Promote, AccessMode::Page] {
         let did = counts(way, &options(false), &["remap_batch=100000"], &all).flat_counts();

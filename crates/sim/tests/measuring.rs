@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use deepram_media::{Processor, Registry};
 use deepram_sim::host::HostOptions;
 use deepram_sim::processor::{ProcessorOptions, ThreadReferences};
-use deepram_sim::rng::Stream;
 use deepram_sim::{RunOptions, RunResult, SimError, System, SystemConfig, run, run_threads};
+use deepram_trace::workload::Rng;
 use deepram_trace::{Access, MemRef, Op, Request};
 use serde_json::Value;
 
@@ -30,7 +30,7 @@ fn config(system: System) -> SystemConfig {
 
 /// Places in 8 MiB, and whether each is written; the last of each half is the one before it, read again.
 fn places() -> Vec<(u64, bool)> {
-    let mut random = Stream::new(SEED, "places");
+    let mut random = Rng::new(SEED, "places");
     let mut places: Vec<(u64, bool)> =
         (0..2 * HALF).map(|_| (random.below((8 << 20) / 64) * 64, random.below(10) < 3)).collect();
     for end in [HALF, 2 * HALF] {

@@ -4,7 +4,7 @@ use deepram_core::units::Bytes;
 use deepram_media::{File, Registry};
 use deepram_sim::host::{HostOptions, HostResult, drive};
 use deepram_sim::pool_model::{PoolModel, PoolModelOptions};
-use deepram_sim::rng::Stream;
+use deepram_trace::workload::Rng;
 use deepram_trace::{Op, Request};
 use proptest::prelude::*;
 
@@ -78,7 +78,7 @@ fn what_cannot_be_is_refused() {
 proptest! {
     #[test]
     fn its_books_balance(seed in any::<u64>(), frames in 64u32..600, depth in 1u32..9, stores in 0u64..11) {
-        let mut random = Stream::new(seed, "test");
+        let mut random = Rng::new(seed, "test");
         let accesses: Vec<_> = (0..6000)
             .map(|_| (random.below(1000), if random.below(10) < stores { Op::Write } else { Op::Read }))
             .collect();

@@ -10,8 +10,8 @@ use deepram_sim::paging::{
     ActiveInactiveLists, Backing, Completion, FaultTimes, PAGE, PagedMemory, PagingCounts, PagingOptions,
     Phase,
 };
-use deepram_sim::rng::Stream;
 use deepram_sim::ssd::SsdOptions;
+use deepram_trace::workload::Rng;
 use deepram_trace::{Op, Request};
 
 const MIB: u64 = 1 << 20;
@@ -77,7 +77,7 @@ fn line(op: Op, page: u64) -> Request {
 }
 
 fn random_lines(count: u64, pages: u64, write_of_ten: u64) -> impl Iterator<Item = Request> {
-    let mut random = Stream::new(3, "workload");
+    let mut random = Rng::new(3, "workload");
     (0..count).map(move |_| {
         let op = if random.below(10) < write_of_ten { Op::Write } else { Op::Read };
         Request { offset: random.below(pages * 64) * 64, ..line(op, 0) }
@@ -253,7 +253,7 @@ fn random_loads_of_a_file_are_read_around_as_long_as_that_is_of_use() {
         setup.options.memory_bytes = memory * PAGE;
         setup.options.map_around = map_around as u32;
         setup.options.readahead_runs = 1;
-        let mut random = Stream::new(3, "loads");
+        let mut random = Rng::new(3, "loads");
         let loads: Vec<u64> = (0..20_000).map(|_| random.below(pages)).collect();
         let (machine, _) = setup.run(1, loads.iter().map(|page| line(Op::Read, *page)));
         let counts = machine.paging_counts();
@@ -362,7 +362,7 @@ fn replacement_is_that_of_the_two_lists() {
     // The marks of so small a memory: an eighth and a sixth, 40 and 48 pages at most.
     for (frames, low, high) in [(64, 8, 10), (300, 37, 48), (1024, 40, 48)] {
         setup.options.memory_bytes = frames * PAGE;
-        let mut random = Stream::new(frames, "pages");
+        let mut random = Rng::new(frames, "pages");
         let pages: Vec<u64> = (0..20_000)
             .map(|_| if random.below(3) > 0 { random.below(frames / 2) } else { random.below(frames * 4) })
             .collect();

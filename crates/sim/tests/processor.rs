@@ -7,7 +7,7 @@ use deepram_sim::processor::{
     LINE_BYTES, ProcessorOptions, ProcessorResult, ThreadReferences, ThreadResult, execute,
     execute_with_faults, memory_references, workload_threads,
 };
-use deepram_sim::rng::Stream;
+use deepram_trace::workload::Rng;
 use deepram_trace::{Access, MemRef, ObjectPlacement, Op, ReadOptions, TraceReader};
 use fake::{Chaos, Fake};
 use proptest::prelude::*;
@@ -132,7 +132,7 @@ proptest! {
         faults in any::<bool>(),
         blocking in any::<bool>(),
     ) {
-        let mut random = Stream::new(seed, "chaos");
+        let mut random = Rng::new(seed, "chaos");
         let mut wanted = (0, 0);
         let parts: Vec<ThreadReferences<'static>> = (0..threads)
             .map(|_| {

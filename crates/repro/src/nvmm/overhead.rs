@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use deepram_media::{Registry, Ssd};
 use deepram_sim::host::HostOptions;
-use deepram_sim::rng::Stream;
 use deepram_sim::{RunOptions, System, SystemConfig};
+use deepram_trace::workload::Rng;
 use deepram_trace::{Op, Request};
 
 use crate::chart::{Axis, Bars, Chart, Drawing};
@@ -54,7 +54,7 @@ pub(super) fn runs(
         let pages = drive.host_bytes().0 / 4096;
         let what = format!("random pages of {pages}, {count} reads, seed {seed}");
         runs.push(simulate::stream(name, registry, config, &what, options, move || {
-            let mut random = Stream::new(seed, "overhead");
+            let mut random = Rng::new(seed, "overhead");
             (0..count).map(move |_| Request {
                 time_ps: None,
                 device: 0,

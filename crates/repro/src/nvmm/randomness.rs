@@ -7,8 +7,8 @@ use deepram_media::Registry;
 use deepram_sim::SimError;
 use deepram_sim::paging::Backing;
 use deepram_sim::processor::ThreadReferences;
-use deepram_sim::rng::Stream;
 use deepram_trace::Access;
+use deepram_trace::workload::Rng;
 
 use super::machine::{Base, Machine, Program, Setting, Technology, Threads};
 use super::programs::{FILL_STRIDE, fill, reference};
@@ -35,7 +35,7 @@ fn program(base: &Base, threads: u32, updates: u64, percent: u32, seed: u64) -> 
         for number in 0..count {
             let filled = fill(data, gap, number, count);
             let mine = updates / count + u64::from(number < updates % count);
-            let mut random = Stream::new(seed, &format!("thread {number}"));
+            let mut random = Rng::new(seed, &format!("thread {number}"));
             let mut word = random.below(words);
             let updates = (0..mine).flat_map(move |_| {
                 word = if random.unit() < share { random.below(words) } else { (word + 1) % words };

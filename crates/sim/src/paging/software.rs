@@ -10,7 +10,7 @@ use deepram_media::Software;
 use serde::Serialize;
 
 use crate::engine::Time;
-use crate::rng::Stream;
+use deepram_trace::workload::Rng;
 
 /// A phase of the software; [`Software`] describes each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -86,13 +86,13 @@ impl Phase {
 /// Returns the times of software phases and accumulates them.
 pub(crate) struct SoftwareTimer {
     costs: Software,
-    stream: Stream,
+    stream: Rng,
     spent: [Time; Phase::ALL.len()],
 }
 
 impl SoftwareTimer {
     pub(crate) fn new(software: &Software, seed: u64) -> Self {
-        let stream = Stream::new(seed, "paging software");
+        let stream = Rng::new(seed, "paging software");
         Self { costs: software.clone(), stream, spent: [0; Phase::ALL.len()] }
     }
 
@@ -143,7 +143,7 @@ impl SoftwareTimer {
 ///
 /// J. von Neumann, "Various techniques used in connection with random digits", 1951: the length of the
 /// descending run that begins with x is odd with probability e^-x.
-fn exponential(stream: &mut Stream) -> f64 {
+fn exponential(stream: &mut Rng) -> f64 {
     let mut whole = 0.0;
     loop {
         let first = stream.unit();
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn the_draws_are_exponential() {
-        let mut stream = Stream::new(1, "test");
+        let mut stream = Rng::new(1, "test");
         let draws: Vec<f64> = (0..200_000).map(|_| exponential(&mut stream)).collect();
         let n = draws.len() as f64;
         // Standard errors of these are below 0.01.

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::host::Event;
-use crate::rng::Stream;
+use deepram_trace::workload::Rng;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Seen {
@@ -166,7 +166,7 @@ proptest! {
             ..PagingOptions::default()
         };
         let mut machine = machine(&options, seed);
-        let mut random = Stream::new(seed, "workload");
+        let mut random = Rng::new(seed, "workload");
         let mut at = 0;
         let accesses: Vec<Command> = (0..600).map(|_| {
             at = if random.below(10) < runs { at + 64 * (1 + random.below(70)) } else { random.below(span * PAGE) };

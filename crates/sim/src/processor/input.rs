@@ -9,7 +9,7 @@ use deepram_trace::{Access, Item, MemRef, ObjectPlacement, Op, Request, TraceErr
 use super::ThreadReferences;
 use super::llc::LINE_BYTES;
 use crate::error::SimError;
-use crate::rng::Stream;
+use deepram_trace::workload::Rng;
 
 /// Turns records into memory references: those of a memory trace unchanged; a request's bytes line by
 /// line, loads for a read and stores for a write, each counting `gap` instructions. Trims and flushes
@@ -137,7 +137,7 @@ pub fn workload_threads(
         };
         let seed = match number {
             0 => seed,
-            _ => Stream::new(seed, &format!("thread {number}")).below(u64::MAX),
+            _ => Rng::new(seed, &format!("thread {number}")).below(u64::MAX),
         };
         let workload = Workload::new(&text, seed).map_err(|error| wrong(&error))?;
         if !workload.ends() {

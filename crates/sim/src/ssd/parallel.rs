@@ -33,7 +33,7 @@ use crate::engine::Time;
 use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
 use crate::host::{Command, Context, Device, Slot};
-use crate::rng::Stream;
+use deepram_trace::workload::Rng;
 
 /// An event of the drive.
 #[derive(Debug, Clone, Copy)]
@@ -161,7 +161,7 @@ pub struct ParallelSsd {
     link_in_free: Time,
     link_out_free: Time,
     pub(super) memory_free: Time,
-    pub(super) random: Stream,
+    pub(super) random: Rng,
     pub(super) counts: FlashCounts,
     pub(super) page_programs_asked: u64,
     pub(super) victim: Victim,
@@ -221,7 +221,7 @@ impl ParallelSsd {
         let endurance = checked_u32("nand.endurance", nand.endurance)?;
         let mut planes_of =
             Planes::new(planes, blocks, pages, if options.wear_out { endurance.max(1) } else { u32::MAX });
-        let mut random = Stream::new(seed, "bad blocks");
+        let mut random = Rng::new(seed, "bad blocks");
         let bad = (f64::from(blocks) * f64::from(planes) * options.bad_blocks).round() as u64;
         for _ in 0..bad {
             planes_of.retire_fresh(random.below(u64::from(blocks) * u64::from(planes)) as u32)?;
@@ -292,7 +292,7 @@ impl ParallelSsd {
             link_in_free: 0,
             link_out_free: 0,
             memory_free: 0,
-            random: Stream::new(seed, "reclamation"),
+            random: Rng::new(seed, "reclamation"),
             counts: FlashCounts::default(),
             page_programs_asked: 0,
             victim: ssd.victim,

@@ -19,7 +19,7 @@ use deepram_core::ftl::{
 use deepram_media::Victim;
 
 use crate::error::SimError;
-use crate::rng::Stream;
+use deepram_trace::workload::Rng;
 
 /// No physical page, no logical page, no block.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -260,7 +260,7 @@ impl Planes {
     }
 
     /// Chooses the block of a plane to reclaim, and holds it; `None` if no block would gain free pages.
-    pub(crate) fn victim(&mut self, plane: u32, policy: Victim, random: &mut Stream) -> Option<u32> {
+    pub(crate) fn victim(&mut self, plane: u32, policy: Victim, random: &mut Rng) -> Option<u32> {
         let now = self.sequence;
         let state = &mut self.planes[plane as usize];
         let blocks = &state.blocks;

@@ -13,7 +13,7 @@ use super::options::Precondition;
 use super::parallel::{MappingEntry, ParallelSsd};
 use super::planes::FrontierUse;
 use crate::error::SimError;
-use crate::rng::Stream;
+use deepram_trace::workload::Rng;
 
 /// Shares of blocks with 0 to `pages` live pages in the steady state at utilisation `rho`.
 pub(crate) fn steady_state(pages: usize, rho: f64, candidates: i32) -> Vec<f64> {
@@ -85,7 +85,7 @@ fn write(machine: &mut ParallelSsd, page: u32) -> Result<bool, SimError> {
 fn steady(machine: &mut ParallelSsd, logical: u64, wanted: u64, seed: u64) -> Result<(), SimError> {
     let planes = machine.order.len() as u32;
     let (blocks, pages) = (machine.planes.blocks, machine.planes.pages);
-    let mut random = Stream::new(seed, "precondition");
+    let mut random = Rng::new(seed, "precondition");
     let mut of_plane: Vec<Vec<u32>> = vec![Vec::new(); planes as usize];
     let mut left = wanted;
     for page in 0..logical {

@@ -3,8 +3,8 @@
 use deepram_sim::SimError;
 use deepram_sim::flash::FlashCounts;
 use deepram_sim::host::{Command, Context, Device, Slot};
-use deepram_sim::rng::Stream;
 use deepram_trace::Op;
+use deepram_trace::workload::Rng;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Step {
@@ -118,7 +118,7 @@ impl Device for Fake {
 
 /// Completes at once, stalls, sleeps, wakes without having slept: by chance.
 pub(crate) struct Chaos {
-    pub(crate) random: Stream,
+    pub(crate) random: Rng,
     pub(crate) limit: u64,
     pub(crate) inside: u64,
 }
