@@ -219,9 +219,9 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     config.overrides.clone_from(&args.set);
     config.ssd.suspend_programs = args.suspend;
     config.ssd.suspend_erases = args.suspend;
-    let dram = args.dram.unwrap_or_default().0;
-    (config.nvmm.cache_bytes, config.paging.memory_bytes, config.pool.dram) = (dram, dram, dram);
-    config.flat.memory_bytes = dram;
+    let dram = args.dram.unwrap_or_default();
+    (config.nvmm.cache, config.paging.memory, config.pool.dram) = (dram, dram, dram);
+    config.flat.memory = dram;
     config.flat.regions.clone_from(&args.persist);
     config.nvmm.prefetch = args.prefetch.unwrap_or_default();
     if args.swap {
@@ -242,13 +242,13 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     let mut options = RunOptions { seed: args.seed, ..RunOptions::default() };
     options.host.threads = args.threads;
     options.host.per_thread = args.depth;
-    options.host.think_ps = args.think.0;
+    options.host.think = args.think;
     options.host.closed = args.closed;
     options.host.requests = args.requests;
     options.host.warm_up = args.warm_up;
     options.host.wrap = args.wrap;
     options.host.stop = Stop::Drained;
-    options.host.interval_ps = args.interval.unwrap_or_default().0;
+    options.host.interval = args.interval.unwrap_or_default();
 
     let objects =
         ObjectPlacement { slot_bytes: SLOT_BYTES, slots: args.object_slots.unwrap_or(OBJECT_SLOTS) };
@@ -342,8 +342,8 @@ fn by_clients(
     let clients = ClientOptions {
         clients,
         logging,
-        work_ps: args.work.0,
-        lock_ps: args.log_lock.0,
+        work: args.work,
+        lock: args.log_lock,
         transactions: args.requests,
         warm_up: args.warm_up,
     };

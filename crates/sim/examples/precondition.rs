@@ -1,6 +1,6 @@
 //! Time and memory of bringing a 64 GiB drive into its steady state, and of a long run.
 
-use deepram_media::{Registry, Ssd};
+use deepram_media::{Picos, Registry, Ssd};
 use deepram_sim::host::{Device, HostOptions, drive};
 use deepram_sim::peers::Uniform;
 use deepram_sim::ssd::{ParallelSsd, Precondition, SsdOptions};
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut device = ParallelSsd::new(&small, &options, 1)?;
     let pages = device.capacity() / small.nand.page.0;
     let start = std::time::Instant::now();
-    let host = HostOptions { per_thread: 16, interval_ps: 1_000_000_000, ..HostOptions::default() };
+    let host = HostOptions { per_thread: 16, interval: Picos(1_000_000_000), ..HostOptions::default() };
     let workload = Uniform::new(requests, pages, small.nand.page.0, small.nand.page.0, 0.0, 1);
     let measured = drive(&mut device, workload.map(Ok), &host)?;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -11,6 +11,7 @@
 //!
 //! The response time of a request counts from its arrival, the device time from when the device took it.
 
+use deepram_core::units::Picos;
 use std::collections::{BTreeMap, VecDeque};
 
 use deepram_trace::{Op, Request};
@@ -189,7 +190,8 @@ pub struct HostOptions {
     /// Closed loop: outstanding requests per thread.
     pub per_thread: u32,
     /// Closed loop: think time from a completion to the slot's next request, in picoseconds.
-    pub think_ps: Time,
+    #[serde(rename = "think_ps", serialize_with = "crate::quantity::picos")]
+    pub think: Picos,
     /// Ignores the workload's arrival times and runs closed loop.
     pub closed: bool,
     /// The order in which waiting requests are sent.
@@ -197,13 +199,15 @@ pub struct HostOptions {
     /// Maximum number of requests; 0 for all of the workload.
     pub requests: u64,
     /// Latest arrival time of a request, in picoseconds; 0 for no limit.
-    pub until_ps: Time,
+    #[serde(rename = "until_ps", serialize_with = "crate::quantity::picos")]
+    pub until: Picos,
     /// Requests at the start that are simulated without being measured.
     pub warm_up: u64,
     /// When the run ends.
     pub stop: Stop,
     /// Interval of the time series, in picoseconds; 0 for no time series.
-    pub interval_ps: Time,
+    #[serde(rename = "interval_ps", serialize_with = "crate::quantity::picos")]
+    pub interval: Picos,
     /// Wraps addresses past the device's end around instead of reporting an error.
     pub wrap: bool,
 }
@@ -213,14 +217,14 @@ impl Default for HostOptions {
         Self {
             threads: 1,
             per_thread: 1,
-            think_ps: 0,
+            think: Picos(0),
             closed: false,
             dispatch: Dispatch::Fifo,
             requests: 0,
-            until_ps: 0,
+            until: Picos(0),
             warm_up: 0,
             stop: Stop::Drained,
-            interval_ps: 0,
+            interval: Picos(0),
             wrap: false,
         }
     }
@@ -380,7 +384,7 @@ where
         read: Latencies::new()?,
         write: Latencies::new()?,
         other: Latencies::new()?,
-        series: (options.interval_ps > 0).then(|| TimeSeries::new(0, options.interval_ps)),
+        series: (options.interval.0 > 0).then(|| TimeSeries::new(0, options.interval.0)),
         start: 0,
         end: 0,
         base: FlashCounts::default(),
@@ -408,7 +412,7 @@ where
             return Ok(None);
         };
         let mut request = request?;
-        if self.options.until_ps > 0 && request.time_ps.is_some_and(|time| time > self.options.until_ps) {
+        if self.options.until.0 > 0 && request.time_ps.is_some_and(|time| time > self.options.until.0) {
             self.exhausted = true;
             return Ok(None);
         }
@@ -545,8 +549,8 @@ where
         self.start = now;
         self.base = device.counts();
         self.seen = self.base;
-        if self.options.interval_ps > 0 {
-            self.series = Some(TimeSeries::new(now, self.options.interval_ps));
+        if self.options.interval.0 > 0 {
+            self.series = Some(TimeSeries::new(now, self.options.interval.0));
         }
     }
 
@@ -595,10 +599,10 @@ where
             self.op_counts[kind] += 1;
         }
         if self.next.is_some_and(|next| self.options.closed || next.time_ps.is_none()) {
-            if self.options.think_ps == 0 {
+            if self.options.think.0 == 0 {
                 self.ready += 1;
             } else {
-                context.queue.push(now + self.options.think_ps, Event::Ready);
+                context.queue.push(now + self.options.think.0, Event::Ready);
             }
         }
     }

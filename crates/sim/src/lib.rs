@@ -55,6 +55,7 @@ pub mod paging;
 pub mod peers;
 pub mod pool_model;
 pub mod processor;
+mod quantity;
 pub mod result;
 mod run;
 pub mod settings;

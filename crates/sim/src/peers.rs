@@ -7,6 +7,7 @@
 //! others from a seed that the main loop sets (DiskSim 4.0, synthio and main loop; parameter files of
 //! the SSD extension's validation runs).
 
+use deepram_core::units::{Bytes, Picos};
 use std::path::Path;
 
 use deepram_media::{Registry, Ssd};
@@ -418,10 +419,10 @@ pub fn system(case: &PeerCase) -> SystemConfig {
     if case.preset.starts_with("mqsim") {
         // An entry takes twice the page number's bits in the cache: 2 x 26 and 16, in whole bytes
         // (Address_Mapping_Unit_Page_Level.cpp).
-        config.ssd.mapping_cache_entry = 9;
+        config.ssd.mapping_cache_entry = Bytes(9);
         // Pages written again within a window stay in the buffer (Data_Cache_Manager_Flash_Advanced.cpp,
         // 02cffca); its length of a second is assumed.
-        config.ssd.buffer_hot_window_ps = 1_000_000_000_000;
+        config.ssd.buffer_hot_window = Picos(1_000_000_000_000);
         // Ten blocks of a plane may be reclaimed at once (SSD_Device.cpp, 07a3b63). Assumed: ten free
         // blocks are reserved for reclamation.
         config.ssd.reclaim_at_once = 10;

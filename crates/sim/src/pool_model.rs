@@ -18,11 +18,11 @@
 //! 4. An access of several segments touches them one after another, as a program would. The DRAM of a
 //!    pool's tables is not part of the budget. Syncs, reclamation and readahead are not simulated.
 
+use deepram_core::units::{Bytes, Picos};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use deepram_core::cache::{Clock, Replacement};
-use deepram_core::units::Bytes;
 use deepram_media::{Dimension, File};
 use deepram_trace::Op;
 use serde::Serialize;
@@ -37,31 +37,38 @@ use crate::settings::OptionKey;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PoolModelOptions {
     /// Size of the data, bytes; 0 for the span over which the preset was measured.
-    pub data: u64,
+    #[serde(serialize_with = "crate::quantity::bytes")]
+    pub data: Bytes,
     /// DRAM for segments, bytes; 0 for a quarter of the data.
-    pub dram: u64,
+    #[serde(serialize_with = "crate::quantity::bytes")]
+    pub dram: Bytes,
     /// Size of a segment, bytes.
-    pub segment: u64,
+    #[serde(serialize_with = "crate::quantity::bytes")]
+    pub segment: Bytes,
     /// Time of an access to a resident segment.
-    pub hit_ps: Time,
+    #[serde(rename = "hit_ps", serialize_with = "crate::quantity::picos")]
+    pub hit: Picos,
     /// Software time of a fault on a missing segment: trap, handler, installing, return.
-    pub fault_ps: Time,
+    #[serde(rename = "fault_ps", serialize_with = "crate::quantity::picos")]
+    pub fault: Picos,
     /// Time of the first store into a clean segment: trap, handler, unprotecting, return.
-    pub protect_ps: Time,
+    #[serde(rename = "protect_ps", serialize_with = "crate::quantity::picos")]
+    pub protect: Picos,
     /// Processor time of writing one segment back.
-    pub flush_ps: Time,
+    #[serde(rename = "flush_ps", serialize_with = "crate::quantity::picos")]
+    pub flush: Picos,
 }
 
 impl Default for PoolModelOptions {
     fn default() -> Self {
         Self {
-            data: 0,
-            dram: 0,
-            segment: 4096,
-            hit_ps: 96_000,
-            fault_ps: 33_000_000,
-            protect_ps: 21_000_000,
-            flush_ps: 6_600_000,
+            data: Bytes(0),
+            dram: Bytes(0),
+            segment: Bytes(4096),
+            hit: Picos(96_000),
+            fault: Picos(33_000_000),
+            protect: Picos(21_000_000),
+            flush: Picos(6_600_000),
         }
     }
 }
@@ -72,37 +79,37 @@ pub(crate) const POOL_KEYS: &[OptionKey<PoolModelOptions>] = &[
         key: "data",
         dimension: Dimension::Size,
         help: "size of the data; the preset's span if not given",
-        field: |options| &mut options.data,
+        field: |options| &mut options.data.0,
     },
     OptionKey {
         key: "segment",
         dimension: Dimension::Size,
         help: "size of a segment, a power of two of at most 1 MiB",
-        field: |options| &mut options.segment,
+        field: |options| &mut options.segment.0,
     },
     OptionKey {
         key: "hit",
         dimension: Dimension::Time,
         help: "time of an access to a resident segment",
-        field: |options| &mut options.hit_ps,
+        field: |options| &mut options.hit.0,
     },
     OptionKey {
         key: "fault",
         dimension: Dimension::Time,
         help: "software time of a fault on a missing segment",
-        field: |options| &mut options.fault_ps,
+        field: |options| &mut options.fault.0,
     },
     OptionKey {
         key: "first_store",
         dimension: Dimension::Time,
         help: "time of the first store into a clean segment",
-        field: |options| &mut options.protect_ps,
+        field: |options| &mut options.protect.0,
     },
     OptionKey {
         key: "write_back",
         dimension: Dimension::Time,
         help: "processor time of writing one segment back",
-        field: |options| &mut options.flush_ps,
+        field: |options| &mut options.flush.0,
     },
 ];
 
@@ -183,28 +190,28 @@ impl PoolModel {
     /// Fewer than 64 frames, or a segment size that is not a power of two.
     pub fn new(file: &File, options: &PoolModelOptions) -> Result<Self, SimError> {
         let mut options = options.clone();
-        if !options.segment.is_power_of_two() || options.segment > 1 << 20 {
+        if !options.segment.0.is_power_of_two() || options.segment.0 > 1 << 20 {
             return Err(SimError::config("pool.segment", "must be a power of two of at most 1 MiB"));
         }
-        if options.data == 0 {
-            options.data = file.span.0;
+        if options.data.0 == 0 {
+            options.data = file.span;
         }
-        if options.dram == 0 {
-            options.dram = options.data / 4;
+        if options.dram.0 == 0 {
+            options.dram = Bytes(options.data.0 / 4);
         }
-        let frames = u32::try_from(options.dram / options.segment).unwrap_or(u32::MAX);
+        let frames = u32::try_from(options.dram.0 / options.segment.0).unwrap_or(u32::MAX);
         if frames < 64 {
-            let least = Bytes(64 * options.segment);
+            let least = Bytes(64 * options.segment.0);
             return Err(SimError::config(
                 "dram",
-                format!("{} is too little: use at least {least}", Bytes(options.dram)),
+                format!("{} is too little: use at least {least}", options.dram),
             ));
         }
-        let segments = options.data.div_ceil(options.segment);
+        let segments = options.data.0.div_ceil(options.segment.0);
         if segments == 0 || segments > u64::from(u32::MAX) {
             return Err(SimError::config("pool.data", "must be 1 to 2^32 - 1 segments"));
         }
-        let width = file.width(false, Bytes(options.segment));
+        let width = file.width(false, options.segment);
         Ok(Self {
             clock: Clock::new(frames as usize),
             flags: vec![0; segments as usize],
@@ -252,7 +259,7 @@ impl PoolModel {
 
     fn access(&mut self, slot: Slot, context: &mut Context<PoolModelEvent>) {
         let SegmentAccess { write, at, .. } = self.accesses[slot as usize];
-        let segment = (at / self.options.segment) as u32;
+        let segment = (at / self.options.segment.0) as u32;
         let flags = self.flags[segment as usize];
         if flags & LOADING != 0 {
             self.loading.push((segment, slot, write));
@@ -262,10 +269,10 @@ impl PoolModel {
             self.load(segment, slot, write, context);
             return;
         }
-        let mut time = self.options.hit_ps;
+        let mut time = self.options.hit.0;
         if write && flags & DIRTY == 0 {
             self.counts.first_stores += 1;
-            time += self.options.protect_ps;
+            time += self.options.protect.0;
             self.make_dirty(segment);
             self.clock.touch(segment);
             self.run_writeback(context);
@@ -295,9 +302,9 @@ impl PoolModel {
         self.loading.push((segment, slot, write));
         // Half of the software time passes before the device's, half after it; only their sum is
         // measured.
-        let time = self.file.alone(false, Bytes(self.options.segment)).0;
-        let end = self.device_request(context.now() + self.options.fault_ps / 2, time);
-        context.schedule(end + self.options.fault_ps.div_ceil(2), PoolModelEvent::Read(segment));
+        let time = self.file.alone(false, self.options.segment).0;
+        let end = self.device_request(context.now() + self.options.fault.0 / 2, time);
+        context.schedule(end + self.options.fault.0.div_ceil(2), PoolModelEvent::Read(segment));
     }
 
     /// Evicts up to `n` clean segments. Returns the number evicted.
@@ -332,10 +339,10 @@ impl PoolModel {
                 self.writing.push(segment);
             }
         }
-        let bytes = self.writing.len() as u64 * self.options.segment;
+        let bytes = self.writing.len() as u64 * self.options.segment.0;
         let interval = self.file.interval(true, Bytes(WRITE_BYTES)).0;
         let device = (u128::from(bytes) * u128::from(interval) / u128::from(WRITE_BYTES)) as Time;
-        let software = self.writing.len() as u64 * self.options.flush_ps;
+        let software = self.writing.len() as u64 * self.options.flush.0;
         // Software prepares the next write while the device performs the last one, so the slower of the
         // two determines the time.
         let now = context.now();
@@ -348,7 +355,7 @@ impl Device for PoolModel {
     type Event = PoolModelEvent;
 
     fn capacity(&self) -> u64 {
-        self.options.data
+        self.options.data.0
     }
 
     fn queue_limit(&self) -> u64 {
@@ -383,7 +390,7 @@ impl Device for PoolModel {
         match event {
             PoolModelEvent::Done(slot) => {
                 let access = &mut self.accesses[slot as usize];
-                access.at = (access.at / self.options.segment + 1) * self.options.segment;
+                access.at = (access.at / self.options.segment.0 + 1) * self.options.segment.0;
                 if access.at < access.end {
                     self.counts.accesses += 1;
                     self.access(slot, context);
@@ -401,7 +408,7 @@ impl Device for PoolModel {
                     if of == segment {
                         self.loading.swap_remove(index);
                         store |= write;
-                        context.schedule(context.now() + self.options.hit_ps, PoolModelEvent::Done(slot));
+                        context.schedule(context.now() + self.options.hit.0, PoolModelEvent::Done(slot));
                     } else {
                         index += 1;
                     }

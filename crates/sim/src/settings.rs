@@ -223,12 +223,12 @@ mod tests {
             assert_eq!(*(option.field)(&mut options), value, "{text}");
         }
         let expected = PoolModelOptions {
-            data: 1 << 30,
-            segment: 8192,
-            hit_ps: 5_000,
-            fault_ps: 33_000_000,
-            protect_ps: 21_000_000,
-            flush_ps: 6_000_000,
+            data: Bytes(1 << 30),
+            segment: Bytes(8192),
+            hit: Picos(5_000),
+            fault: Picos(33_000_000),
+            protect: Picos(21_000_000),
+            flush: Picos(6_000_000),
             ..PoolModelOptions::default()
         };
         assert_eq!(options, expected);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use deepram_media::{Registry, Ssd};
+use deepram_media::{Picos, Registry, Ssd};
 use deepram_sim::host::{Device, Dispatch, HostOptions, drive};
 use deepram_sim::ssd::{ParallelSsd, Precondition, SerialSsd, SsdOptions};
 use deepram_sim::{RunOptions, SimError, System, SystemConfig, run};
@@ -82,7 +82,7 @@ proptest! {
         let ssd: Ssd = Registry::builtin().unwrap().get_with("mqsim-s8", &list).unwrap();
         let options = SsdOptions {
             suspend_programs: suspend, suspend_erases: suspend, commands_first: first, reclaim_first: urgent,
-            buffer_hot_window_ps: if hot { 100_000_000_000 } else { 0 },
+            buffer_hot_window: Picos(if hot { 100_000_000_000 } else { 0 }),
             die_queue: queue, write_reserve: 2, reads_assume_written: !open, ..SsdOptions::default()
         };
         let mut device = ParallelSsd::new(&ssd, &options, seed).unwrap();
@@ -162,7 +162,7 @@ fn the_same_seed_gives_the_same_bytes_in_any_order_of_runs_and_another_seed_othe
         let options = RunOptions {
             seed,
             workload: "test".into(),
-            host: HostOptions { per_thread: 8, interval_ps: 1_000_000_000, ..HostOptions::default() },
+            host: HostOptions { per_thread: 8, interval: Picos(1_000_000_000), ..HostOptions::default() },
         };
         let requests = workload(seed, 20_000, 4 << 30, false);
         let result = run(&registry, &config, requests.into_iter().map(Ok), &options).unwrap();

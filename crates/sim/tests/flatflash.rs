@@ -1,7 +1,7 @@
 //! The three systems of FlatFlash: times of single accesses in closed form, promotion, persistence, and every load
 //! against what was stored last.
 
-use deepram_media::{Hierarchy, Kind, Registry};
+use deepram_media::{Bytes, Hierarchy, Kind, Picos, Registry};
 use deepram_sim::flatflash::{AccessMode, FlatMemory, FlatOptions};
 use deepram_sim::host::{HostOptions, HostResult, drive};
 use deepram_sim::processor::{ProcessorOptions, workload_threads};
@@ -48,7 +48,7 @@ fn store(line: u64) -> Request {
 }
 
 fn options(cpu_cache: bool) -> FlatOptions {
-    FlatOptions { memory_bytes: 64 << 10, cpu_cache, verify: true, ..FlatOptions::default() }
+    FlatOptions { memory: Bytes(64 << 10), cpu_cache, verify: true, ..FlatOptions::default() }
 }
 
 fn drives(
@@ -57,7 +57,7 @@ fn drives(
     warm_up: u64,
     think_ps: u64,
 ) -> Result<HostResult, SimError> {
-    let host = HostOptions { warm_up, think_ps, ..HostOptions::default() };
+    let host = HostOptions { warm_up, think: Picos(think_ps), ..HostOptions::default() };
     drive(memory, all.iter().copied().map(Ok), &host)
 }
 
@@ -142,7 +142,7 @@ fn a_fault_takes_the_walk_flash_the_page_and_its_entry_and_in_the_stack_its_soft
         assert!((fault + least - 1.0..=(fault + most) * 1.002).contains(&found), "{way:?}: {found}, {fault}");
     }
     // A page that the drive's memory has needs no flash: page 0 has left the only frame.
-    let one = FlatOptions { memory_bytes: 4096, ..options(false) };
+    let one = FlatOptions { memory: Bytes(4096), ..options(false) };
     let found = last(&preset, AccessMode::Page, &one, &[load(0), load(64), load(1)]);
     let fault = unified - 20_000.0;
     assert!((fault + least - 1.0..=(fault + most) * 1.002).contains(&found), "{found}, {fault}");
@@ -171,7 +171,7 @@ fn a_page_that_moves_takes_its_lines_out_of_the_processors_cache() {
     let did = memory.flat_counts();
     assert_eq!((did.promotions, did.moved_lines, did.cpu_hits), (1, 7, 2), "{did:?}");
     // Paged out, they go with the page: what was stored to them is written with it, once.
-    let one = FlatOptions { memory_bytes: 4096, ..options(true) };
+    let one = FlatOptions { memory: Bytes(4096), ..options(true) };
     for way in [AccessMode::Page, AccessMode::Stack] {
         let mut memory = FlatMemory::new(&preset, way, &one, 1).unwrap();
         // The first store needs no line, and its page all the same.
@@ -282,7 +282,7 @@ fn the_literal_algorithm_promotes_less_of_the_same() {
     let all: Vec<Request> = (0..20_000).map(|_| load(stream.below(24) * 64 + stream.below(64))).collect();
     let tight = ["look_aside=1", "promote=100us"];
     let [decided, literal] = ["algorithm=decided", "algorithm=literal"].map(|algorithm| {
-        let few = FlatOptions { memory_bytes: 8 * 4096, ..options(false) };
+        let few = FlatOptions { memory: Bytes(8 * 4096), ..options(false) };
         counts(AccessMode::Promote, &few, &[tight[0], tight[1], algorithm], &all).flat_counts()
     });
     assert!(literal.promotions < decided.promotions, "{} and {}", literal.promotions, decided.promotions);
@@ -381,7 +381,7 @@ proptest! {
         ];
         let preset = preset(&overrides);
         let regions = if persist { vec![4096..3 * 4096, 40 * 4096..50 * 4096] } else { Vec::new() };
-        let options = FlatOptions { memory_bytes: frames * 4096, cpu_cache, regions, verify: true };
+        let options = FlatOptions { memory: Bytes(frames * 4096), cpu_cache, regions, verify: true };
         for way in WAYS {
             let mut memory = FlatMemory::new(&preset, way, &options, 1).unwrap();
             let host = HostOptions { threads, per_thread: 2, ..HostOptions::default() };
@@ -395,7 +395,7 @@ proptest! {
 fn config(system: System) -> SystemConfig {
     let mut config = SystemConfig::new(system);
     config.preset = "p3700-32gib".into();
-    config.flat.memory_bytes = 4 << 20;
+    config.flat.memory = Bytes(4 << 20);
     config
 }
 
@@ -490,7 +490,7 @@ fn what_cannot_be_is_an_error_that_says_what_would_be_right() {
         let error = fail(&|config| config.overrides = vec![set.into()]);
         assert!(error.contains(words), "{set}: {error}");
     }
-    let error = fail(&|config| config.flat.memory_bytes = 1 << 40);
+    let error = fail(&|config| config.flat.memory = Bytes(1 << 40));
     assert!(error.contains("memory_bytes"), "{error}");
     let error = fail(&|config| config.flat.regions = std::iter::once(0..1 << 50).collect());
     assert!(error.contains("outside the memory of"), "{error}");

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use deepram_media::{Processor, Registry};
+use deepram_media::{Bytes, Picos, Processor, Registry};
 use deepram_sim::host::HostOptions;
 use deepram_sim::processor::{ProcessorOptions, ThreadReferences};
 use deepram_sim::{RunOptions, RunResult, SimError, System, SystemConfig, run, run_threads};
@@ -22,9 +22,9 @@ fn config(system: System) -> SystemConfig {
     if system == System::Nvmm {
         config.overrides = vec!["channel_energy=2pJ/bit".into()];
     }
-    config.nvmm.capacity_bytes = 64 << 20;
-    config.nvmm.cache_bytes = 1 << 20;
-    config.paging.memory_bytes = 1 << 20;
+    config.nvmm.capacity = Bytes(64 << 20);
+    config.nvmm.cache = Bytes(1 << 20);
+    config.paging.memory = Bytes(1 << 20);
     config
 }
 
@@ -40,7 +40,8 @@ fn places() -> Vec<(u64, bool)> {
 }
 
 fn by_requests(system: System, count: usize, warm_up: usize) -> RunResult {
-    let host = HostOptions { warm_up: warm_up as u64, think_ps: 20_000_000_000, ..HostOptions::default() };
+    let host =
+        HostOptions { warm_up: warm_up as u64, think: Picos(20_000_000_000), ..HostOptions::default() };
     let requests = places().into_iter().take(count).map(|(offset, write)| {
         let op = if write { Op::Write } else { Op::Read };
         Ok::<_, SimError>(Request { time_ps: None, device: 0, offset, len: 64, op })

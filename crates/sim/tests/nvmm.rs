@@ -3,7 +3,7 @@
 
 use deepram_core::Epoch;
 use deepram_core::cache::SetAssociative;
-use deepram_media::{NandOp, Nvmm, Registry};
+use deepram_media::{Bytes, NandOp, Nvmm, Picos, Registry};
 use deepram_sim::SimError;
 use deepram_sim::flash::FlashCounts;
 use deepram_sim::host::{Command, Context, Device, HostOptions, HostResult, Slot, drive};
@@ -28,7 +28,7 @@ fn preset(name: &str, extra: &[&str]) -> Nvmm {
 }
 
 fn options() -> NvmmOptions {
-    NvmmOptions { cache_bytes: 1 << 20, write_back_above: 1.0, verify: true, ..NvmmOptions::default() }
+    NvmmOptions { cache: Bytes(1 << 20), write_back_above: 1.0, verify: true, ..NvmmOptions::default() }
 }
 
 fn request(op: Op, offset: u64, len: u64) -> Request {
@@ -174,7 +174,7 @@ fn a_prefetched_block_is_a_hit_and_one_never_used_is_wasted() {
     assert_eq!((memory.nvmm_counts().misses, memory.nvmm_counts().prefetches), (1, 173));
 
     // A single set of two ways: what was fetched ahead leaves unused.
-    let small = NvmmOptions { prefetch: Prefetch::Next(1), cache_bytes: 2 * SEGMENT, ..options() };
+    let small = NvmmOptions { prefetch: Prefetch::Next(1), cache: Bytes(2 * SEGMENT), ..options() };
     let mut memory = NvmmMemory::new(&preset("nvmm-slc", &["ways=2"]), &small, 1).unwrap();
     apply(&mut memory, &[read(0, 0), read(900, 100), read(1800, 200)], &HostOptions::default()).unwrap();
     let counts = memory.nvmm_counts();
@@ -201,7 +201,7 @@ fn a_prefetch_that_somebody_comes_to_wait_for_is_not_read_twice() {
 #[test]
 fn a_dirty_block_leaves_beside_the_read_and_its_data_answer_until_they_are_programmed() {
     let nvmm = preset("nvmm-slc", &["ways=2"]);
-    let small = NvmmOptions { cache_bytes: 2 * SEGMENT, ..options() };
+    let small = NvmmOptions { cache: Bytes(2 * SEGMENT), ..options() };
     let write = |time, page: u64| at(time, request(Op::Write, page << 16, 64));
     let read = |time, page: u64| at(time, request(Op::Read, page << 16, 64));
     let mut memory = NvmmMemory::new(&nvmm, &small, 1).unwrap();
@@ -222,7 +222,7 @@ fn a_dirty_block_leaves_beside_the_read_and_its_data_answer_until_they_are_progr
     // Dirty blocks of one page leave together, as one version.
     let mut memory = NvmmMemory::new(
         &preset("nvmm-slc", &["ways=8"]),
-        &NvmmOptions { cache_bytes: 8 * SEGMENT, ..options() },
+        &NvmmOptions { cache: Bytes(8 * SEGMENT), ..options() },
         1,
     )
     .unwrap();
@@ -251,7 +251,7 @@ fn a_sync_ends_when_the_last_program_has() {
 #[test]
 fn idle_channels_write_back_what_was_not_used_lately() {
     let nvmm = preset("nvmm-slc", &["ways=4"]);
-    let early = NvmmOptions { write_back_above: 0.25, cache_bytes: 64 * SEGMENT, ..options() };
+    let early = NvmmOptions { write_back_above: 0.25, cache: Bytes(64 * SEGMENT), ..options() };
     let writes: Vec<Request> = (0..640).map(|n| at(n * 1500, request(Op::Write, n * SEGMENT, 64))).collect();
     let mut memory = NvmmMemory::new(&nvmm, &early, 1).unwrap();
     apply(&mut memory, &writes, &HostOptions::default()).unwrap();
@@ -323,7 +323,7 @@ proptest! {
         sets in 1u64..4,
     ) {
         let nvmm = preset("nvmm-slc", &[&format!("ways={ways}")]);
-        let set = NvmmOptions { cache_bytes: ways * sets * SEGMENT, ..options() };
+        let set = NvmmOptions { cache: Bytes(ways * sets * SEGMENT), ..options() };
         let mut memory = NvmmMemory::new(&nvmm, &set, 1).unwrap();
         // Each block in a page of its own: no other leaves with it.
         let requests: Vec<Request> = accesses
@@ -331,7 +331,7 @@ proptest! {
             .map(|(page, write)| request(if *write { Op::Write } else { Op::Read }, page << 16, 64))
             .collect();
         // One at a time, each when the block before it is whole.
-        let host = HostOptions { think_ps: 1_000_000_000, ..HostOptions::default() };
+        let host = HostOptions { think: Picos(1_000_000_000), ..HostOptions::default() };
         apply(&mut memory, &requests, &host).unwrap();
         let mut model: Vec<Vec<(u64, bool)>> = vec![Vec::new(); sets as usize];
         let (mut hits, mut written) = (0, 0);
@@ -366,8 +366,8 @@ fn any_options() -> impl Strategy<Value = (NvmmOptions, Vec<String>, HostOptions
         let (segment, stripe, ways, buffer, technology, threads, registers) = second;
         let segment = [4096u64, 8192, 16384][segment];
         let options = NvmmOptions {
-            capacity_bytes: 20 << 20,
-            cache_bytes: sets * ways * segment,
+            capacity: Bytes(20 << 20),
+            cache: Bytes(sets * ways * segment),
             prefetch,
             critical_first: flags[0],
             order_in_tags: flags[1],
@@ -485,7 +485,7 @@ proptest! {
 #[test]
 fn long_overwriting_reclaims_spreads_wear_and_loses_nothing() {
     let nvmm = preset("nvmm-slc", &[]);
-    let set = NvmmOptions { capacity_bytes: 40 << 20, wear_spread: 8, ..options() };
+    let set = NvmmOptions { capacity: Bytes(40 << 20), wear_spread: 8, ..options() };
     let mut memory = NvmmMemory::new(&nvmm, &set, 1).unwrap();
     // A tenth of the pages takes all stores: 1.5 GB into 64 MiB of flash.
     let hot = 4 << 20;
@@ -509,7 +509,7 @@ fn long_overwriting_reclaims_spreads_wear_and_loses_nothing() {
 #[test]
 fn segments_wear_out_one_by_one_and_the_rest_of_their_blocks_goes_on() {
     let nvmm = preset("nvmm-slc", &["nand.endurance=20"]);
-    let set = NvmmOptions { capacity_bytes: 16 << 20, wear_deviation: 0.3, wear_spread: 4, ..options() };
+    let set = NvmmOptions { capacity: Bytes(16 << 20), wear_deviation: 0.3, wear_spread: 4, ..options() };
     let mut memory = NvmmMemory::new(&nvmm, &set, 7).unwrap();
     let writes = |n: u64| {
         let place = (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20) % 4096;
@@ -525,7 +525,7 @@ fn segments_wear_out_one_by_one_and_the_rest_of_their_blocks_goes_on() {
 #[test]
 fn what_a_sync_made_is_never_given_up_not_even_for_room() {
     let nvmm = preset("nvmm-slc", &[]);
-    let set = NvmmOptions { capacity_bytes: 44 << 20, ..options() };
+    let set = NvmmOptions { capacity: Bytes(44 << 20), ..options() };
     let mut memory = NvmmMemory::new(&nvmm, &set, 1).unwrap();
     let all = |n: u64| request(Op::Write, n % (11 << 10) * SEGMENT, SEGMENT);
     let mut requests: Vec<Request> = (0..11 << 10).map(all).collect();
@@ -583,10 +583,10 @@ fn options_that_cannot_be_say_what_would_be_right() {
     };
     let plain = NvmmOptions::default;
     assert!(
-        error(NvmmOptions { cache_bytes: 4096, ..plain() }).starts_with("cache: must have one set of 64")
+        error(NvmmOptions { cache: Bytes(4096), ..plain() }).starts_with("cache: must have one set of 64")
     );
     assert!(
-        error(NvmmOptions { capacity_bytes: 1 << 30, ..plain() }).starts_with("capacity: must be 64 KiB to")
+        error(NvmmOptions { capacity: Bytes(1 << 30), ..plain() }).starts_with("capacity: must be 64 KiB to")
     );
     assert!(error(NvmmOptions { bad_share: 2.0, ..plain() }).contains("must be 0 to 1"));
     assert_eq!(error(plain()), "");

@@ -1,7 +1,7 @@
 //! The pool's pager in virtual time: closed forms, and its laws over random workloads.
 
 use deepram_core::units::Bytes;
-use deepram_media::{File, Registry};
+use deepram_media::{File, Picos, Registry};
 use deepram_sim::host::{HostOptions, HostResult, drive};
 use deepram_sim::pool_model::{PoolModel, PoolModelOptions};
 use deepram_trace::workload::Rng;
@@ -14,13 +14,13 @@ fn file() -> File {
 
 fn options(frames: u32) -> PoolModelOptions {
     PoolModelOptions {
-        data: 4096 * 4096,
-        segment: 4096,
-        dram: u64::from(frames) * 4096,
-        hit_ps: 100_000,
-        fault_ps: 9_000_001,
-        protect_ps: 5_000_000,
-        flush_ps: 1_000_000,
+        data: Bytes(4096 * 4096),
+        segment: Bytes(4096),
+        dram: Bytes(u64::from(frames) * 4096),
+        hit: Picos(100_000),
+        fault: Picos(9_000_001),
+        protect: Picos(5_000_000),
+        flush: Picos(1_000_000),
     }
 }
 
@@ -39,9 +39,9 @@ fn a_miss_takes_software_and_device_a_hit_a_hit_and_a_first_store_a_protection_f
     let read = file.alone(false, Bytes(4096)).0;
     let measured =
         run(&mut pager, &[(5, Op::Read), (5, Op::Read), (5, Op::Write), (5, Op::Write), (6, Op::Write)], 1);
-    let miss = options.fault_ps + read + options.hit_ps;
+    let miss = options.fault.0 + read + options.hit.0;
     // A segment that a store brings in is dirty from the start.
-    assert_eq!(measured.time_ps, 2 * miss + 3 * options.hit_ps + options.protect_ps);
+    assert_eq!(measured.time_ps, 2 * miss + 3 * options.hit.0 + options.protect.0);
     assert_eq!((pager.pool_counts().missing, pager.pool_counts().first_stores), (2, 1));
 }
 
@@ -54,7 +54,7 @@ fn as_many_misses_overlap_as_the_device_works_on() {
         let mut pager = PoolModel::new(&file, &options).unwrap();
         run(&mut pager, &accesses, depth).requests_per_s
     };
-    let alone = 1e12 / (options.fault_ps + file.alone(false, Bytes(4096)).0 + options.hit_ps) as f64;
+    let alone = 1e12 / (options.fault.0 + file.alone(false, Bytes(4096)).0 + options.hit.0) as f64;
     assert!((rate(1) / alone - 1.0).abs() < 1e-9);
     // Beyond the width only the device counts.
     let most = f64::from(width) / (file.alone(false, Bytes(4096)).0 as f64 * 1e-12);
@@ -67,8 +67,8 @@ fn what_cannot_be_is_refused() {
     let file = file();
     for (wrong, text) in [
         (options(5), "20 KiB is too little: 256 KiB"),
-        (PoolModelOptions { segment: 5000, ..options(100) }, "power of two"),
-        (PoolModelOptions { data: u64::MAX, ..options(100) }, "data"),
+        (PoolModelOptions { segment: Bytes(5000), ..options(100) }, "power of two"),
+        (PoolModelOptions { data: Bytes(u64::MAX), ..options(100) }, "data"),
     ] {
         let error = PoolModel::new(&file, &wrong).err().unwrap().to_string();
         assert!(error.contains(text), "{error}");

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use deepram_media::{Dram, Picos, Registry, Software, Ssd};
+use deepram_media::{Bytes, Dram, Picos, Registry, Software, Ssd};
 use deepram_sim::SimError;
 use deepram_sim::host::{Device, HostOptions, HostResult, drive};
 use deepram_sim::paging::{
@@ -36,7 +36,7 @@ impl Setup {
             dram: registry.get("dram.ddr3-1600").unwrap(),
             ssd: registry.get_with(ssd, &all).unwrap(),
             software: registry.get(software).unwrap(),
-            options: PagingOptions { memory_bytes: 16 * MIB, ..PagingOptions::default() },
+            options: PagingOptions { memory: Bytes(16 * MIB), ..PagingOptions::default() },
         }
     }
 
@@ -250,7 +250,7 @@ fn random_loads_of_a_file_are_read_around_as_long_as_that_is_of_use() {
     let (memory, pages) = (2048, 8192);
     for (map_around, alone) in [(1, true), (16, false)] {
         let mut setup = Setup::steady();
-        setup.options.memory_bytes = memory * PAGE;
+        setup.options.memory = Bytes(memory * PAGE);
         setup.options.map_around = map_around as u32;
         setup.options.readahead_runs = 1;
         let mut random = Rng::new(3, "loads");
@@ -304,7 +304,7 @@ fn totals_and_deviations_are_those_of_the_studys_table() {
 #[test]
 fn anonymous_memory_is_zero_filled_at_first_and_read_back_after_eviction() {
     let mut setup = Setup::steady();
-    setup.options = PagingOptions { backing: Backing::Swap, memory_bytes: MIB, ..setup.options };
+    setup.options = PagingOptions { backing: Backing::Swap, memory: Bytes(MIB), ..setup.options };
     let software = &setup.software;
     let (time, counts) = setup.one(&[line(Op::Write, 9)]);
     assert_eq!(time, software.minor().0 + software.allocation.0 + DMA + LINE);
@@ -361,7 +361,7 @@ fn replacement_is_that_of_the_two_lists() {
     setup.options.readahead_most = 0;
     // The marks of so small a memory: an eighth and a sixth, 40 and 48 pages at most.
     for (frames, low, high) in [(64, 8, 10), (300, 37, 48), (1024, 40, 48)] {
-        setup.options.memory_bytes = frames * PAGE;
+        setup.options.memory = Bytes(frames * PAGE);
         let mut random = Rng::new(frames, "pages");
         let pages: Vec<u64> = (0..20_000)
             .map(|_| if random.below(3) > 0 { random.below(frames / 2) } else { random.below(frames * 4) })
@@ -393,7 +393,7 @@ fn dirty_pages_are_written_once_with_their_neighbours_and_flushed_on_request() {
 #[test]
 fn too_many_dirty_pages_are_written_behind_and_make_writers_wait() {
     let mut setup = Setup::steady();
-    let memory = setup.options.memory_bytes / PAGE;
+    let memory = setup.options.memory.0 / PAGE;
     let lines = || random_lines(20_000, 16 * 1024, 10);
     let (machine, _) = setup.run(8, lines());
     let counts = machine.paging_counts();
@@ -402,7 +402,7 @@ fn too_many_dirty_pages_are_written_behind_and_make_writers_wait() {
     setup.options.dirty_limit = 1.0;
     assert_eq!(setup.run(8, lines()).0.paging_counts().throttled, 0);
     // Anonymous memory has no such limit; its writers wait when no page is left.
-    setup.options = PagingOptions { backing: Backing::Swap, memory_bytes: MIB, ..setup.options };
+    setup.options = PagingOptions { backing: Backing::Swap, memory: Bytes(MIB), ..setup.options };
     let (machine, _) = setup.run(8, lines());
     let counts = machine.paging_counts();
     assert!(counts.throttled == 0 && counts.direct_reclaims > 100, "{counts:?}");
@@ -481,8 +481,8 @@ fn the_same_seed_gives_the_same_run_and_another_seed_another() {
 fn what_can_not_be_is_refused_with_the_reason() {
     let setup = Setup::steady();
     for (options, needle) in [
-        (PagingOptions { memory_bytes: 1 << 40, ..setup.options.clone() }, "more channels or ranks"),
-        (PagingOptions { memory_bytes: 4096, ..setup.options.clone() }, "32 KiB"),
+        (PagingOptions { memory: Bytes(1 << 40), ..setup.options.clone() }, "more channels or ranks"),
+        (PagingOptions { memory: Bytes(4096), ..setup.options.clone() }, "32 KiB"),
         (PagingOptions { dirty_limit: 20.0, ..setup.options.clone() }, "dirty_limit"),
     ] {
         let ssd_options = SsdOptions::default();

@@ -1,7 +1,7 @@
 //! The processor front against closed forms, a reference model of its window, and devices that are
 //! simple enough to be right.
 
-use deepram_media::{Processor, Registry, RowState};
+use deepram_media::{Bytes, Picos, Processor, Registry, RowState};
 use deepram_sim::dram::DramMemory;
 use deepram_sim::processor::{
     LINE_BYTES, ProcessorOptions, ProcessorResult, ThreadReferences, ThreadResult, execute,
@@ -20,14 +20,14 @@ fn plain() -> ProcessorOptions {
     let processor: Processor = Registry::builtin().unwrap().get("nvmm-host").unwrap();
     ProcessorOptions {
         cores: 1,
-        cycle_ps: 1000,
+        cycle: Picos(1000),
         width: 1,
-        llc_bytes: 0,
+        llc: Bytes(0),
         llc_hit_cycles: 10,
         mshrs: 1 << 20,
         window: 1 << 20,
         write_buffer: 1 << 20,
-        quantum_ps: 1 << 50,
+        quantum: Picos(1 << 50),
         ..ProcessorOptions::new(&processor).unwrap()
     }
 }
@@ -66,7 +66,7 @@ fn dependent_loads_take_their_gaps_and_latencies() {
 #[test]
 fn fractions_of_a_picosecond_are_carried_from_reference_to_reference() {
     // 3 instructions a cycle of 1000 ps: 333 1/3 ps each.
-    let options = ProcessorOptions { width: 3, llc_bytes: 1 << 20, llc_hit_cycles: 0, ..plain() };
+    let options = ProcessorOptions { width: 3, llc: Bytes(1 << 20), llc_hit_cycles: 0, ..plain() };
     let stores: Vec<MemRef> = (0..3001).map(|_| reference(1, 5, Access::Store)).collect();
     let run = one(&mut Fake::stalling(1), stores, &options);
     assert_eq!(run.time_ps, 3001 * 1000 / 3);
@@ -84,7 +84,7 @@ fn scoreboard(gaps: &[u32], latency: u64, options: &ProcessorOptions) -> u64 {
             if options.blocking {
                 time = time.max(retired.last().copied().unwrap_or(0));
             }
-            time += options.cycle_ps;
+            time += options.cycle.0;
             if let Some(before) = number.checked_sub(window) {
                 time = time.max(retired[before as usize]);
             }
@@ -152,12 +152,12 @@ proptest! {
             .collect();
         let options = ProcessorOptions {
             cores,
-            llc_bytes: llc * 1024,
+            llc: Bytes(llc * 1024),
             llc_ways: 4,
             mshrs,
             write_buffer,
-            quantum_ps: quantum,
-            switch_ps: random.below(3) * 500,
+            quantum: Picos(quantum),
+            switch: Picos(random.below(3) * 500),
             window: 1 + random.below(50),
             blocking,
             ..plain()
@@ -178,7 +178,7 @@ proptest! {
         ways in 1u64..4,
         sets in 1u64..5,
     ) {
-        let options = ProcessorOptions { llc_bytes: ways * sets * 64, llc_ways: ways, blocking: true, ..plain() };
+        let options = ProcessorOptions { llc: Bytes(ways * sets * 64), llc_ways: ways, blocking: true, ..plain() };
         let access = |store| if store { Access::Store } else { Access::Load };
         // Far apart, so that each line is there before the next reference.
         let references = uses.iter().map(|(line, store)| reference(1000, *line, access(*store))).collect();
@@ -225,7 +225,7 @@ fn misses_of_a_core_are_as_many_as_its_mshrs_and_no_more() {
 
 #[test]
 fn references_to_a_line_under_way_are_one_miss_and_a_store_among_them_makes_it_dirty() {
-    let options = ProcessorOptions { llc_bytes: 64, llc_ways: 1, mshrs: 1, ..plain() };
+    let options = ProcessorOptions { llc: Bytes(64), llc_ways: 1, mshrs: 1, ..plain() };
     let access = [Access::Load, Access::Load, Access::Store, Access::Load];
     let mut references: Vec<MemRef> = access.iter().map(|access| reference(1, 9, *access)).collect();
     references.push(reference(1, 10, Access::Load));
@@ -240,7 +240,7 @@ fn references_to_a_line_under_way_are_one_miss_and_a_store_among_them_makes_it_d
 
 #[test]
 fn stores_do_not_stall_until_the_mshrs_are_out() {
-    let options = ProcessorOptions { llc_bytes: 1 << 16, llc_ways: 16, mshrs: 4, window: 2, ..plain() };
+    let options = ProcessorOptions { llc: Bytes(1 << 16), llc_ways: 16, mshrs: 4, window: 2, ..plain() };
     let stores = |count| (0..count).map(|line| reference(1, line, Access::Store)).collect::<Vec<_>>();
     let run = one(&mut Fake::stalling(1_000_000), stores(4), &options);
     assert_eq!((run.time_ps, run.lines.mshr_waits), (4000, 0));
@@ -250,7 +250,7 @@ fn stores_do_not_stall_until_the_mshrs_are_out() {
 
 #[test]
 fn lines_that_leave_are_at_most_the_write_buffer_and_then_keep_an_mshr() {
-    let options = ProcessorOptions { llc_bytes: 64, llc_ways: 1, mshrs: 2, write_buffer: 1, ..plain() };
+    let options = ProcessorOptions { llc: Bytes(64), llc_ways: 1, mshrs: 2, write_buffer: 1, ..plain() };
     let stores: Vec<MemRef> = (0..6).map(|line| reference(1, line, Access::Store)).collect();
     let mut device = Fake { write: 1_000_000, ..Fake::stalling(10_000) };
     let run = one(&mut device, stores, &options);
@@ -342,7 +342,7 @@ fn a_sleeper_goes_on_with_the_instructions_that_it_had_left() {
 
 #[test]
 fn switches_cost_what_they_are_said_to() {
-    let options = ProcessorOptions { blocking: true, switch_ps: 3000, ..plain() };
+    let options = ProcessorOptions { blocking: true, switch: Picos(3000), ..plain() };
     let mut device = Fake::sleeping(5_000, 1_000_000, 20_000);
     let run = execute(&mut device, vec![loads([10], 0), loads([10], 100)], &options).unwrap();
     // To the second after the first sleeps, back to the first, to the second again.
@@ -352,7 +352,7 @@ fn switches_cost_what_they_are_said_to() {
 
 #[test]
 fn threads_that_never_sleep_take_turns_by_quanta() {
-    let options = ProcessorOptions { quantum_ps: 50_000, llc_bytes: 1 << 16, ..plain() };
+    let options = ProcessorOptions { quantum: Picos(50_000), llc: Bytes(1 << 16), ..plain() };
     let stores = |line| thread((0..100).map(|_| reference(10, line, Access::Store)).collect());
     let run = execute(&mut Fake::stalling(1), vec![stores(1), stores(2)], &options).unwrap();
     assert_eq!(run.time_ps, 2_000_000);
@@ -430,8 +430,8 @@ fn options_that_cannot_be_are_named() {
         execute(&mut Fake::stalling(1), vec![loads([1], 0)], &options).unwrap_err().to_string()
     };
     assert!(wrong(ProcessorOptions { cores: 0, ..plain() }).contains("cores"));
-    assert!(wrong(ProcessorOptions { quantum_ps: 0, ..plain() }).contains("quantum_ps"));
-    assert!(wrong(ProcessorOptions { llc_bytes: 100, ..plain() }).contains("llc"));
+    assert!(wrong(ProcessorOptions { quantum: Picos(0), ..plain() }).contains("quantum_ps"));
+    assert!(wrong(ProcessorOptions { llc: Bytes(100), ..plain() }).contains("llc"));
     assert!(execute(&mut Fake::stalling(1), Vec::new(), &plain()).is_err());
 }
 
@@ -452,7 +452,7 @@ fn what_comes_before_the_warm_up_is_over_is_not_measured() {
 fn the_same_seed_gives_the_same_bytes() {
     let processor: Processor = Registry::builtin().unwrap().get("nvmm-host").unwrap();
     let options =
-        ProcessorOptions { cores: 3, llc_bytes: 1 << 16, ..ProcessorOptions::new(&processor).unwrap() };
+        ProcessorOptions { cores: 3, llc: Bytes(1 << 16), ..ProcessorOptions::new(&processor).unwrap() };
     let run = |seed| {
         let threads =
             workload_threads("uniform:span=1GiB,read=60%,count=20k,size=64B", seed, 16, 20).unwrap();
@@ -483,7 +483,7 @@ fn many_cores_streaming_from_dram_get_its_bandwidth_and_twice_the_ipc_of_half_of
     let registry = Registry::builtin().unwrap();
     let processor: Processor = registry.get("nvmm-host").unwrap();
     let options =
-        ProcessorOptions { cores: 6, llc_bytes: 1 << 18, ..ProcessorOptions::new(&processor).unwrap() };
+        ProcessorOptions { cores: 6, llc: Bytes(1 << 18), ..ProcessorOptions::new(&processor).unwrap() };
     let run = |channels: &str| {
         let dram: deepram_media::Dram = registry.get_with("ddr4-2400", &[channels]).unwrap();
         // Flat latency: the bus alone is the limit.
@@ -506,7 +506,7 @@ fn a_lackey_trace_runs_with_its_instructions_counted() {
     let reader = TraceReader::new(text.as_bytes(), &options).unwrap();
     let none = ObjectPlacement { slot_bytes: 0, slots: 0 };
     let references: ThreadReferences<'_> = Box::new(memory_references(reader, 1, none));
-    let processor = ProcessorOptions { llc_bytes: 1 << 16, ..plain() };
+    let processor = ProcessorOptions { llc: Bytes(1 << 16), ..plain() };
     let mut device = Fake::stalling(100);
     let run = execute(&mut device, vec![references], &processor).unwrap();
     assert_eq!((run.instructions, run.references, device.reads()), (4, 4, 2));

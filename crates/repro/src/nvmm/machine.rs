@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use deepram_media::{Processor, Registry};
+use deepram_media::{Bytes, Processor, Registry};
 use deepram_sim::nvmm::{NvmmOptions, Prefetch};
 use deepram_sim::paging::{Backing, PagingOptions};
 use deepram_sim::processor::{ProcessorOptions, ThreadReferences};
@@ -165,12 +165,12 @@ impl Setting {
             Machine::Dram => {}
             Machine::Nvmm(blocks) => {
                 config.nvmm = base.nvmm.clone();
-                config.nvmm.cache_bytes = base.dram;
+                config.nvmm.cache = Bytes(base.dram);
                 config.nvmm.prefetch = if blocks == 0 { Prefetch::None } else { Prefetch::Next(blocks) };
             }
             Machine::Ssd => {
                 config.paging = base.paging.clone();
-                config.paging.memory_bytes = base.dram;
+                config.paging.memory = Bytes(base.dram);
                 config.paging.backing = self.program.backing;
             }
         }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use deepram_media::{Registry, Ssd};
+use deepram_media::{Bytes, Registry, Ssd};
 use deepram_sim::host::HostOptions;
 use deepram_sim::{RunOptions, System, SystemConfig};
 use deepram_trace::workload::Rng;
@@ -40,7 +40,7 @@ pub(super) fn runs(
         let mut config = SystemConfig::new(System::SsdPaging);
         config.preset = preset.into();
         config.software = software.into();
-        config.paging.memory_bytes = 256 << 20;
+        config.paging.memory = Bytes(256 << 20);
         // One page for each access, as the table counts.
         if !variant.read_around {
             config.paging.readahead_most = 0;

@@ -47,7 +47,7 @@ impl Clients {
         let Some(client) = self.central.queue.pop_front() else { return };
         self.central.locked = true;
         self.clients[client].stage = ClientStage::Insert;
-        context.queue.push(context.now() + self.options.lock_ps, Event::Driver(client as u32));
+        context.queue.push(context.now() + self.options.lock.0, Event::Driver(client as u32));
     }
 
     /// Size of each log, bytes.

@@ -15,6 +15,7 @@
 
 mod log;
 
+use deepram_core::units::Picos;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -51,9 +52,11 @@ pub struct ClientOptions {
     /// lines, else a central log.
     pub logging: Option<Logging>,
     /// Processor time before each access, in picoseconds.
-    pub work_ps: Time,
+    #[serde(rename = "work_ps", serialize_with = "crate::quantity::picos")]
+    pub work: Picos,
     /// Time for which the central log's lock is held per record, in picoseconds.
-    pub lock_ps: Time,
+    #[serde(rename = "lock_ps", serialize_with = "crate::quantity::picos")]
+    pub lock: Picos,
     /// Transactions to measure; more are measured if the last ones end together.
     pub transactions: u64,
     /// Transactions before measuring begins.
@@ -65,8 +68,8 @@ impl Default for ClientOptions {
         Self {
             clients: 1,
             logging: None,
-            work_ps: 10_000_000,
-            lock_ps: 1_000_000,
+            work: Picos(10_000_000),
+            lock: Picos(1_000_000),
             transactions: 10_000,
             warm_up: 0,
         }
@@ -291,7 +294,7 @@ impl Clients {
         let of = &mut self.clients[client];
         if !of.accesses.is_empty() {
             of.stage = ClientStage::Work;
-            context.queue.push(context.now() + self.options.work_ps, Event::Driver(client as u32));
+            context.queue.push(context.now() + self.options.work.0, Event::Driver(client as u32));
             return Ok(());
         }
         if of.record == 0 {

@@ -143,7 +143,7 @@ impl FlatMemory {
         seed: u64,
     ) -> Result<Self, SimError> {
         let has = preset.dram.total_capacity().0;
-        let memory = if options.memory_bytes == 0 { has } else { options.memory_bytes };
+        let memory = if options.memory.0 == 0 { has } else { options.memory.0 };
         if memory > has || memory < PAGE {
             return Err(SimError::config(
                 "memory_bytes",

@@ -1,5 +1,6 @@
 //! Options of the FlatFlash systems that are not part of their presets.
 
+use deepram_core::units::Bytes;
 use std::ops::Range;
 
 use serde::Serialize;
@@ -21,7 +22,8 @@ pub enum AccessMode {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FlatOptions {
     /// DRAM for pages, bytes; 0 for the preset's whole DRAM.
-    pub memory_bytes: u64,
+    #[serde(rename = "memory_bytes", serialize_with = "crate::quantity::bytes")]
+    pub memory: Bytes,
     /// Simulates the preset's processor cache in front of the memory. Off where a simulated processor
     /// has its own.
     pub cpu_cache: bool,
@@ -35,6 +37,6 @@ pub struct FlatOptions {
 
 impl Default for FlatOptions {
     fn default() -> Self {
-        Self { memory_bytes: 0, cpu_cache: true, regions: Vec::new(), verify: false }
+        Self { memory: Bytes(0), cpu_cache: true, regions: Vec::new(), verify: false }
     }
 }

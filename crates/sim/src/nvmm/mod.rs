@@ -232,10 +232,10 @@ impl NvmmMemory {
     /// # Errors
     /// An option has an invalid value.
     pub fn new(nvmm: &Nvmm, options: &NvmmOptions, seed: u64) -> Result<Self, SimError> {
-        let layout = Layout::new(nvmm, options.capacity_bytes, options.populated)?;
+        let layout = Layout::new(nvmm, options.capacity.0, options.populated)?;
         let (ways, segment) = (nvmm.ways, nvmm.segment.0);
         let fits = nvmm.dram.total_capacity().0 / (segment + nvmm.tag.0);
-        let frames = if options.cache_bytes == 0 { fits } else { options.cache_bytes / segment };
+        let frames = if options.cache.0 == 0 { fits } else { options.cache.0 / segment };
         if frames > fits || frames < ways || frames / ways > u64::from(u32::MAX) {
             return Err(SimError::config(
                 "cache",

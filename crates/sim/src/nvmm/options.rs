@@ -1,5 +1,6 @@
 //! Options of a flash main memory that are not part of its preset.
 
+use deepram_core::units::Bytes;
 use serde::Serialize;
 
 /// The prefetch policy of the DRAM cache. Prefetches go behind all other reads of the flash.
@@ -31,10 +32,12 @@ impl Prefetch {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct NvmmOptions {
     /// Addressable bytes, in whole 64 KiB pages; 0 for the preset's capacity.
-    pub capacity_bytes: u64,
+    #[serde(rename = "capacity_bytes", serialize_with = "crate::quantity::bytes")]
+    pub capacity: Bytes,
     /// Size of the DRAM cache without its tags, bytes; 0 for as much as the DRAM holds together with the
     /// tags.
-    pub cache_bytes: u64,
+    #[serde(rename = "cache_bytes", serialize_with = "crate::quantity::bytes")]
+    pub cache: Bytes,
     /// The prefetch policy.
     pub prefetch: Prefetch,
     /// Critical line first: a miss is answered as soon as its own lines have crossed the channel, which
@@ -79,8 +82,8 @@ pub struct NvmmOptions {
 impl Default for NvmmOptions {
     fn default() -> Self {
         Self {
-            capacity_bytes: 0,
-            cache_bytes: 0,
+            capacity: Bytes(0),
+            cache: Bytes(0),
             prefetch: Prefetch::None,
             critical_first: true,
             order_in_tags: true,

@@ -229,7 +229,7 @@ impl PagedMemory {
         seed: u64,
     ) -> Result<Self, SimError> {
         let has = dram.total_capacity().0;
-        let memory = if options.memory_bytes == 0 { has } else { options.memory_bytes };
+        let memory = if options.memory.0 == 0 { has } else { options.memory.0 };
         if memory > has {
             return Err(SimError::config(
                 "memory_bytes",

@@ -1,5 +1,6 @@
 //! Options of the paging system that are not part of its presets.
 
+use deepram_core::units::Bytes;
 use serde::Serialize;
 
 /// The backing of pages.
@@ -30,7 +31,8 @@ pub enum Completion {
 pub struct PagingOptions {
     /// DRAM for pages, bytes; 0 for the whole DRAM. A smaller value leaves a part of the DRAM to the
     /// system itself.
-    pub memory_bytes: u64,
+    #[serde(rename = "memory_bytes", serialize_with = "crate::quantity::bytes")]
+    pub memory: Bytes,
     /// The backing of pages.
     pub backing: Backing,
     /// Interrupts or polling.
@@ -79,7 +81,7 @@ pub struct PagingOptions {
 impl Default for PagingOptions {
     fn default() -> Self {
         Self {
-            memory_bytes: 0,
+            memory: Bytes(0),
             backing: Backing::File,
             completion: Completion::Interrupt,
             readahead_least: 4,

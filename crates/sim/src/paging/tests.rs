@@ -1,5 +1,6 @@
 //! Tests of the protocol between the paging system and its driver: which thread holds a core, and when.
 
+use deepram_core::units::Bytes;
 use std::collections::HashMap;
 
 use deepram_media::{Picos, Registry};
@@ -154,7 +155,7 @@ proptest! {
         queue in 1u64..40,
     ) {
         let options = PagingOptions {
-            memory_bytes: frames * PAGE,
+            memory: Bytes(frames * PAGE),
             backing: if swap { Backing::Swap } else { Backing::File },
             completion: if polls { Completion::Polling } else { Completion::Interrupt },
             swap_cluster: cluster,

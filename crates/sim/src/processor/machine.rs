@@ -90,7 +90,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
             hit_ps: options.hit_ps(),
             threads: threads.into_iter().map(Thread::new).collect(),
             cores: vec![Core::default(); options.cores as usize],
-            llc: Llc::new(options.llc_bytes, options.llc_ways)?,
+            llc: Llc::new(options.llc.0, options.llc_ways)?,
             context: Context::new(),
             accesses: Vec::new(),
             free: Vec::new(),
@@ -163,7 +163,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         place.taken = now;
         if place.last.is_some_and(|last| last != number) {
             self.lines.switches += 1;
-            thread.software += self.options.switch_ps;
+            thread.software += self.options.switch.0;
         }
         place.last = Some(number);
         thread.enter_state(ThreadState::Running(core as u32), now);
@@ -342,7 +342,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         if self.runnable.is_empty() {
             return next;
         }
-        next.min(self.cores[core as usize].taken.saturating_add(self.options.quantum_ps))
+        next.min(self.cores[core as usize].taken.saturating_add(self.options.quantum.0))
     }
 
     /// Issues references of a thread until it must wait.
@@ -358,7 +358,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
             return Ok(());
         }
         thread.stall_until(now);
-        if !self.runnable.is_empty() && now - self.cores[core as usize].taken >= self.options.quantum_ps {
+        if !self.runnable.is_empty() && now - self.cores[core as usize].taken >= self.options.quantum.0 {
             self.threads[number as usize].tally.preemptions += 1;
             self.leave_core(number, ThreadState::Runnable);
             self.runnable.push_back(number);
@@ -480,7 +480,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
     fn finish(self) -> Result<ProcessorResult, SimError> {
         self.check()?;
         let end = self.threads.iter().map(|thread| thread.ended).max().unwrap_or(0);
-        let (base, cycle) = (&self.base, self.options.cycle_ps);
+        let (base, cycle) = (&self.base, self.options.cycle.0);
         let time = end.saturating_sub(base.time);
         let tallies: Vec<ThreadCounts> =
             self.threads.iter().zip(&base.tallies).map(|(thread, then)| thread.tally.since(then)).collect();

@@ -158,7 +158,7 @@ impl<'t> Thread<'t> {
 
     #[inline]
     fn issue(&mut self, instructions: u64, options: &ProcessorOptions) {
-        let parts = self.fraction + instructions * options.cycle_ps;
+        let parts = self.fraction + instructions * options.cycle.0;
         let time = parts / options.width;
         self.fraction = parts % options.width;
         self.front += time;

@@ -48,7 +48,7 @@ impl ParallelSsd {
         sectors: u32,
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
-        let window = self.options.buffer_hot_window_ps;
+        let window = self.options.buffer_hot_window.0;
         let mut hot = false;
         if window > 0 {
             if context.now() > self.window_end {
@@ -133,7 +133,7 @@ impl ParallelSsd {
                 self.buffer.remove(&logical);
             } else {
                 buffered.sectors = again;
-                if self.options.buffer_hot_window_ps > 0 && self.flushing.is_empty() {
+                if self.options.buffer_hot_window.0 > 0 && self.flushing.is_empty() {
                     buffered.leaving = false;
                     let stamp = buffered.stamp;
                     self.retained_count += 1;

@@ -1,5 +1,6 @@
 //! Options of a drive that are not part of its preset.
 
+use deepram_core::units::{Bytes, Picos};
 use serde::Serialize;
 
 /// The state of a drive before the run.
@@ -32,14 +33,16 @@ pub struct SsdOptions {
     pub reclaim_first: bool,
     /// Size of an entry in the mapping cache, bytes, if it differs from that on flash; 0 if it is the
     /// same.
-    pub mapping_cache_entry: u64,
+    #[serde(serialize_with = "crate::quantity::bytes")]
+    pub mapping_cache_entry: Bytes,
     /// Maximum blocks of a plane being reclaimed at once.
     pub reclaim_at_once: u32,
     /// Free blocks of a plane below which host writes to it wait.
     pub write_reserve: u32,
     /// Hot window of the write buffer, in picoseconds: a page written twice within it stays in the
     /// buffer until the room is needed; 0 to send every page to flash at once.
-    pub buffer_hot_window_ps: u64,
+    #[serde(rename = "buffer_hot_window_ps", serialize_with = "crate::quantity::picos")]
+    pub buffer_hot_window: Picos,
     /// A read of a page never written reads flash, as if the page had been written before the run.
     pub reads_assume_written: bool,
     /// Retires blocks that have reached their endurance.
@@ -58,10 +61,10 @@ impl Default for SsdOptions {
             die_queue: 0,
             commands_first: false,
             reclaim_first: false,
-            mapping_cache_entry: 0,
+            mapping_cache_entry: Bytes(0),
             reclaim_at_once: 1,
             write_reserve: 2,
-            buffer_hot_window_ps: 0,
+            buffer_hot_window: Picos(0),
             reads_assume_written: true,
             wear_out: false,
             bad_blocks: 0.0,

@@ -227,8 +227,8 @@ impl ParallelSsd {
             planes_of.retire_fresh(random.below(u64::from(blocks) * u64::from(planes)) as u32)?;
         }
         let mapping = (!ssd.mapping_in_memory).then(|| {
-            let entry = if options.mapping_cache_entry > 0 {
-                options.mapping_cache_entry
+            let entry = if options.mapping_cache_entry.0 > 0 {
+                options.mapping_cache_entry.0
             } else {
                 ssd.mapping_entry.0
             };
@@ -276,7 +276,7 @@ impl ParallelSsd {
             retained_count: 0,
             stamp: 0,
             window: 1,
-            window_end: options.buffer_hot_window_ps,
+            window_end: options.buffer_hot_window.0,
             admitting: VecDeque::new(),
             flushing: Vec::new(),
             stalled: vec![VecDeque::new(); planes as usize],
