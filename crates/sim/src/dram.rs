@@ -13,6 +13,7 @@
 //!    at the rate of the bus. Its rows are opened and closed as well, which takes energy but no extra
 //!    time.
 
+use deepram_core::units::{Bytes, Picos};
 use deepram_media::{Background, Dram};
 use deepram_trace::Op;
 
@@ -109,7 +110,7 @@ impl DramMemory {
     /// Energy since measuring began, over `time`, by component, in picojoules, dynamic and static:
     /// bursts, rows opened, one open row per rank all the time, and refresh.
     #[must_use]
-    pub fn energy_pj(&self, time: Time) -> [(&'static str, f64, f64); 5] {
+    pub fn energy_pj(&self, time: Picos) -> [(&'static str, f64, f64); 5] {
         let (dram, counts) = (&self.dram, &self.dram_counts());
         let ranks = dram.total_ranks();
         let refresh = dram.refresh_power(ranks).0;
@@ -118,8 +119,8 @@ impl DramMemory {
             ("dram read bursts", dram.burst_energy(false).0 * counts.read_bursts as f64, 0.0),
             ("dram write bursts", dram.burst_energy(true).0 * counts.write_bursts as f64, 0.0),
             ("dram rows", dram.row_energy().0 * counts.activations as f64, 0.0),
-            ("dram background", 0.0, background * time as f64),
-            ("dram refresh", 0.0, refresh * time as f64),
+            ("dram background", 0.0, background * time.0 as f64),
+            ("dram refresh", 0.0, refresh * time.0 as f64),
         ]
     }
 
@@ -250,8 +251,8 @@ impl DramMemory {
 impl Device for DramMemory {
     type Event = Slot;
 
-    fn capacity(&self) -> u64 {
-        self.dram.total_capacity().0
+    fn capacity(&self) -> Bytes {
+        self.dram.total_capacity()
     }
 
     fn queue_limit(&self) -> u64 {
@@ -259,7 +260,7 @@ impl Device for DramMemory {
     }
 
     fn submit(&mut self, slot: Slot, command: Command, context: &mut Context<Slot>) -> Result<(), SimError> {
-        let now = context.now();
+        let now = context.now().0;
         let mut end = now;
         if matches!(command.op, Op::Read | Op::Write) && command.len > 0 {
             let last = (command.offset + command.len - 1) / self.burst;
@@ -267,7 +268,7 @@ impl Device for DramMemory {
                 end = end.max(self.serve(number, command.op == Op::Write, now));
             }
         }
-        context.schedule(end, slot);
+        context.schedule(Picos(end), slot);
         Ok(())
     }
 
@@ -344,7 +345,7 @@ mod tests {
         // The row is open until a refresh closes it.
         assert_eq!(serve(0, now), (row, 41));
         assert_eq!(serve(0, now + dram.t_refi.0), (row, 42));
-        let energy = memory.energy_pj(now);
+        let energy = memory.energy_pj(Picos(now));
         let of = |name: &str| energy.iter().find(|part| part.0 == name).unwrap().1;
         assert!((of("dram rows") / (42.0 * dram.row_energy().0) - 1.0).abs() < 1e-12);
         let bursts = (row + 42) as f64 * dram.burst_energy(false).0;

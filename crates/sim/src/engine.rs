@@ -1,6 +1,6 @@
 //! The event queue of a simulation.
 //!
-//! 1. Time is whole picoseconds since the start of the run ([`Time`]).
+//! 1. Time is whole picoseconds since the start of the run ([`Picos`]).
 //! 2. Events are taken out in the order of (time, sequence): of two events at the same time, the one
 //!    scheduled first. A run is therefore a function of its inputs alone.
 //! 3. The queue holds future events only. An event scheduled in the past is moved to the present and
@@ -8,8 +8,11 @@
 
 use std::collections::VecDeque;
 
-/// A moment of virtual time, or a span of it, in picoseconds.
-pub type Time = u64;
+use deepram_core::units::Picos;
+
+/// A moment of virtual time, or a span of it, in picoseconds: the number that models compute with. The
+/// crate's public signatures use [`Picos`].
+pub(crate) type Time = u64;
 
 /// A priority queue of events of type `E`: a sorted ring.
 ///
@@ -21,8 +24,8 @@ pub type Time = u64;
 #[derive(Debug, Clone)]
 pub struct EventQueue<E> {
     /// Ordered by time; events of one time are in the order of scheduling.
-    events: VecDeque<(Time, E)>,
-    now: Time,
+    events: VecDeque<(Picos, E)>,
+    now: Picos,
     late: u64,
 }
 
@@ -36,13 +39,13 @@ impl<E: Copy> EventQueue<E> {
     /// An empty queue at time 0.
     #[must_use]
     pub fn new() -> Self {
-        Self { events: VecDeque::with_capacity(64), now: 0, late: 0 }
+        Self { events: VecDeque::with_capacity(64), now: Picos(0), late: 0 }
     }
 
     /// The present: the time of the event taken out last.
     #[must_use]
     #[inline]
-    pub fn now(&self) -> Time {
+    pub fn now(&self) -> Picos {
         self.now
     }
 
@@ -66,7 +69,7 @@ impl<E: Copy> EventQueue<E> {
 
     /// Schedules `event` at `time`, or at the present if `time` is past.
     #[inline]
-    pub fn push(&mut self, time: Time, event: E) {
+    pub fn push(&mut self, time: Picos, event: E) {
         let time = if time < self.now {
             self.late += 1;
             self.now
@@ -84,13 +87,13 @@ impl<E: Copy> EventQueue<E> {
     /// The time of the next event; `None` if no event is pending.
     #[must_use]
     #[inline]
-    pub fn peek(&self) -> Option<Time> {
+    pub fn peek(&self) -> Option<Picos> {
         self.events.front().map(|(time, _)| *time)
     }
 
     /// Takes out the next event and advances the present to its time.
     #[inline]
-    pub fn pop(&mut self) -> Option<(Time, E)> {
+    pub fn pop(&mut self) -> Option<(Picos, E)> {
         let next = self.events.pop_front()?;
         self.now = next.0;
         Some(next)
@@ -107,11 +110,12 @@ mod tests {
         fn events_leave_in_the_order_of_time_and_then_of_scheduling(times in prop::collection::vec(0u64..50, 0..200)) {
             let mut queue = EventQueue::new();
             for (index, time) in times.iter().enumerate() {
-                queue.push(*time, index);
+                queue.push(Picos(*time), index);
             }
             let mut expected: Vec<(u64, usize)> = times.iter().copied().zip(0..).collect();
             expected.sort_unstable();
-            let found: Vec<(u64, usize)> = std::iter::from_fn(|| queue.pop()).collect();
+            let found: Vec<(u64, usize)> =
+                std::iter::from_fn(|| queue.pop()).map(|(time, index)| (time.0, index)).collect();
             prop_assert_eq!(found, expected);
         }
 
@@ -119,16 +123,16 @@ mod tests {
         fn time_never_runs_backwards_while_events_schedule_others(seeds in prop::collection::vec(0u64..1000, 1..100)) {
             let mut queue = EventQueue::new();
             for seed in &seeds {
-                queue.push(*seed, *seed);
+                queue.push(Picos(*seed), *seed);
             }
-            let mut last = 0;
+            let mut last = Picos(0);
             let mut steps = 0;
             while let Some((time, seed)) = queue.pop() {
                 prop_assert!(time >= last && queue.now() == time);
                 last = time;
                 steps += 1;
                 if steps < 1000 && seed % 3 != 0 {
-                    queue.push(time + seed % 17, seed / 2);
+                    queue.push(time + Picos(seed % 17), seed / 2);
                 }
             }
             prop_assert_eq!(queue.late(), 0);
@@ -138,9 +142,9 @@ mod tests {
     #[test]
     fn what_is_scheduled_into_the_past_happens_now_and_is_counted() {
         let mut queue = EventQueue::new();
-        queue.push(10, 'a');
-        assert_eq!(queue.pop(), Some((10, 'a')));
-        queue.push(3, 'b');
-        assert_eq!((queue.peek(), queue.late()), (Some(10), 1));
+        queue.push(Picos(10), 'a');
+        assert_eq!(queue.pop(), Some((Picos(10), 'a')));
+        queue.push(Picos(3), 'b');
+        assert_eq!((queue.peek(), queue.late()), (Some(Picos(10)), 1));
     }
 }

@@ -3,7 +3,6 @@
 use deepram_media::{Nand, NandOp, Picos, power_energy};
 use serde::Serialize;
 
-use crate::engine::Time;
 use crate::error::SimError;
 
 /// Page reads, page programs and block erases since the start, by cause.
@@ -64,9 +63,9 @@ impl FlashCounts {
 
     /// Dynamic and static energy over `time` by component, in picojoules, of `packages` packages: the
     /// energy of each operation, and standby.
-    pub(crate) fn energy_pj(&self, nand: &Nand, packages: u64, time: Time) -> [(&'static str, f64, f64); 4] {
+    pub(crate) fn energy_pj(&self, nand: &Nand, packages: u64, time: Picos) -> [(&'static str, f64, f64); 4] {
         let cost = |op: NandOp, count: u64| nand.energy(op).times(count).0;
-        let standby = power_energy(nand.standby(), Picos(time)).0 * packages as f64;
+        let standby = power_energy(nand.standby(), time).0 * packages as f64;
         [
             ("flash read", cost(NandOp::Read, self.reads()), 0.0),
             ("flash program", cost(NandOp::Program, self.programs()), 0.0),

@@ -11,7 +11,7 @@
 //!
 //! The response time of a request counts from its arrival, the device time from when the device took it.
 
-use deepram_core::units::Picos;
+use deepram_core::units::{Bytes, Picos};
 use std::collections::{BTreeMap, VecDeque};
 
 use deepram_trace::{Op, Request};
@@ -74,13 +74,13 @@ impl<E: Copy> Context<E> {
     /// The present virtual time.
     #[inline]
     #[must_use]
-    pub fn now(&self) -> Time {
+    pub fn now(&self) -> Picos {
         self.queue.now()
     }
 
     /// Schedules an event of the device at `time`.
     #[inline]
-    pub fn schedule(&mut self, time: Time, event: E) {
+    pub fn schedule(&mut self, time: Picos, event: E) {
         self.queue.push(time, Event::Device(event));
     }
 
@@ -98,11 +98,11 @@ impl<E: Copy> Context<E> {
         self.asleep.push(slot);
     }
 
-    /// Reports that the device is done with the request. The request completes after `software_ps` of
+    /// Reports that the device is done with the request. The request completes after `software` of
     /// software (the return from the operating system), which runs on the thread's core when the thread
     /// has one.
-    pub fn resume(&mut self, slot: Slot, software_ps: Time) {
-        self.resumed.push((slot, software_ps));
+    pub fn resume(&mut self, slot: Slot, software: Picos) {
+        self.resumed.push((slot, software.0));
     }
 }
 
@@ -116,7 +116,7 @@ pub trait Device {
     type Event: Copy + std::fmt::Debug;
 
     /// Bytes that the host can address.
-    fn capacity(&self) -> u64;
+    fn capacity(&self) -> Bytes;
 
     /// The maximum number of commands in the device at once.
     fn queue_limit(&self) -> u64;
@@ -273,9 +273,9 @@ pub struct HostResult {
     /// Flash operations, after the warm-up.
     #[serde(skip)]
     pub counts: FlashCounts,
-    /// Measured virtual time, in picoseconds.
+    /// Measured virtual time, exact.
     #[serde(skip)]
-    pub time_ps: Time,
+    pub time: Picos,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -362,7 +362,7 @@ where
     let mut host = Host {
         workload,
         options,
-        capacity: device.capacity(),
+        capacity: device.capacity().0,
         next: None,
         exhausted: false,
         ready: 0,
@@ -384,7 +384,7 @@ where
         read: Latencies::new()?,
         write: Latencies::new()?,
         other: Latencies::new()?,
-        series: (options.interval.0 > 0).then(|| TimeSeries::new(0, options.interval.0)),
+        series: (options.interval.0 > 0).then(|| TimeSeries::new(Picos(0), options.interval)),
         start: 0,
         end: 0,
         base: FlashCounts::default(),
@@ -441,11 +441,11 @@ where
         self.next = self.next_request()?;
         let Some(first) = self.next else { return Ok(()) };
         match first.time_ps {
-            Some(time) if !self.options.closed => context.queue.push(time, Event::Arrive),
+            Some(time) if !self.options.closed => context.queue.push(Picos(time), Event::Arrive),
             _ => {
                 let slots = u64::from(self.options.threads) * u64::from(self.options.per_thread);
                 for _ in 0..slots.min(1 << 20) {
-                    context.queue.push(0, Event::Ready);
+                    context.queue.push(Picos(0), Event::Ready);
                 }
             }
         }
@@ -454,7 +454,7 @@ where
 
     fn run<D: Device>(&mut self, device: &mut D, context: &mut Context<D::Event>) -> Result<(), SimError> {
         let limit = device.queue_limit().max(1);
-        while let Some((now, event)) = context.queue.pop() {
+        while let Some((Picos(now), event)) = context.queue.pop() {
             match event {
                 Event::Device(event) => device.handle(event, context)?,
                 Event::Arrive => {
@@ -464,7 +464,9 @@ where
                         self.prefetch_next(device);
                         match self.next {
                             Some(next) => {
-                                context.queue.push(next.time_ps.unwrap_or(now).max(now), Event::Arrive);
+                                context
+                                    .queue
+                                    .push(Picos(next.time_ps.unwrap_or(now).max(now)), Event::Arrive);
                             }
                             None if self.options.stop == Stop::LastArrival => {
                                 self.end = now;
@@ -489,7 +491,7 @@ where
             loop {
                 context.asleep.clear();
                 while let Some((slot, software)) = context.resumed.pop() {
-                    context.queue.push(now + software, Event::Complete(slot));
+                    context.queue.push(Picos(now + software), Event::Complete(slot));
                 }
                 while let Some(slot) = context.done.pop() {
                     self.complete(slot, device, context);
@@ -513,7 +515,7 @@ where
                 device.submit(slot, command, context)?;
             }
         }
-        self.end = context.queue.now();
+        self.end = context.queue.now().0;
         Ok(())
     }
 
@@ -550,12 +552,12 @@ where
         self.base = device.counts();
         self.seen = self.base;
         if self.options.interval.0 > 0 {
-            self.series = Some(TimeSeries::new(now, self.options.interval.0));
+            self.series = Some(TimeSeries::new(Picos(now), self.options.interval));
         }
     }
 
     fn complete<D: Device>(&mut self, slot: Slot, device: &mut D, context: &mut Context<D::Event>) {
-        let now = context.queue.now();
+        let now = context.queue.now().0;
         let open = self.open[slot as usize];
         self.free.push(slot);
         self.inside -= 1;
@@ -565,13 +567,13 @@ where
             self.begin_measuring(device, now);
         }
         if open.measured {
-            let response = now - open.arrived;
-            self.device.add(now - open.sent);
+            let response = Picos(now - open.arrived);
+            self.device.add(Picos(now - open.sent));
             if let Some(series) = &mut self.series {
-                if series.is_due(now) {
+                if series.is_due(Picos(now)) {
                     let counts = device.counts();
                     let delta = counts.since(&self.seen);
-                    series.close(now, delta.programs(), delta.erases);
+                    series.close(Picos(now), delta.programs(), delta.erases);
                     self.seen = counts;
                 }
                 series.add(response, open.command.len);
@@ -602,7 +604,7 @@ where
             if self.options.think.0 == 0 {
                 self.ready += 1;
             } else {
-                context.queue.push(now + self.options.think.0, Event::Ready);
+                context.queue.push(Picos(now + self.options.think.0), Event::Ready);
             }
         }
     }
@@ -641,7 +643,7 @@ where
         let intervals = self
             .series
             .take()
-            .map_or_else(Vec::new, |series| series.finish(self.end, delta.programs(), delta.erases));
+            .map_or_else(Vec::new, |series| series.finish(Picos(self.end), delta.programs(), delta.erases));
         Ok(HostResult {
             issued: self.issued,
             completed: self.completed,
@@ -662,7 +664,7 @@ where
             most_outstanding: self.most_outstanding,
             intervals,
             counts: counts.since(&self.base),
-            time_ps,
+            time: Picos(time_ps),
         })
     }
 }

@@ -1,5 +1,6 @@
 //! The measurements of a run: latencies, and throughput and flash operations over time.
 
+use deepram_core::units::Picos;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
@@ -36,7 +37,8 @@ impl Latencies {
 
     /// Adds a latency.
     #[inline]
-    pub fn add(&mut self, latency_ps: Time) {
+    pub fn add(&mut self, latency: Picos) {
+        let latency_ps = latency.0;
         self.count += 1;
         self.sum_ps += u128::from(latency_ps);
         let ns = latency_ps as f64 * 1e-3;
@@ -187,25 +189,25 @@ impl TimeSeries {
     /// The maximum number of intervals kept.
     pub const MAX_INTERVALS: usize = 4096;
 
-    /// Intervals of `length` picoseconds from time `start` on.
+    /// Intervals of `length` from time `start` on.
     #[must_use]
-    pub fn new(start: Time, length: Time) -> Self {
-        let length = length.max(1);
+    pub fn new(start: Picos, length: Picos) -> Self {
+        let (start, length) = (start.0, length.0.max(1));
         Self { start, length, end: start + length, current: Bin::default(), bins: Vec::new() }
     }
 
     /// True if an interval has ended by `now` and [`TimeSeries::close`] must be called.
     #[inline]
-    pub fn is_due(&self, now: Time) -> bool {
-        now >= self.end
+    pub fn is_due(&self, now: Picos) -> bool {
+        now.0 >= self.end
     }
 
     /// Closes the intervals that ended by `now`. `programs` and `erases` count the flash operations
     /// since the last close; they are attributed to the first closed interval.
-    pub fn close(&mut self, now: Time, programs: u64, erases: u64) {
+    pub fn close(&mut self, now: Picos, programs: u64, erases: u64) {
         self.current.programs += programs;
         self.current.erases += erases;
-        while now >= self.end {
+        while now.0 >= self.end {
             self.bins.push(std::mem::take(&mut self.current));
             if self.bins.len() == Self::MAX_INTERVALS {
                 self.merge_pairs();
@@ -232,7 +234,8 @@ impl TimeSeries {
 
     /// Adds a request that completes at the present.
     #[inline]
-    pub fn add(&mut self, latency_ps: Time, bytes: u64) {
+    pub fn add(&mut self, latency: Picos, bytes: u64) {
+        let latency_ps = latency.0;
         self.current.completed += 1;
         self.current.bytes += bytes;
         self.current.sum_ps += u128::from(latency_ps);
@@ -241,13 +244,13 @@ impl TimeSeries {
 
     /// The intervals; the last one ends at `now`.
     #[must_use]
-    pub fn finish(mut self, now: Time, programs: u64, erases: u64) -> Vec<Interval> {
+    pub fn finish(mut self, now: Picos, programs: u64, erases: u64) -> Vec<Interval> {
         self.close(now, programs, erases);
         let mut ends: Vec<Time> =
             (1..=self.bins.len() as u64).map(|n| self.start + n * self.length).collect();
         if self.current.completed > 0 || self.current.programs > 0 || self.current.erases > 0 {
             self.bins.push(self.current);
-            ends.push(now);
+            ends.push(now.0);
         }
         ends.iter()
             .zip(&self.bins)
@@ -276,7 +279,7 @@ mod tests {
     fn mean_deviation_and_extremes_are_exact_and_percentiles_close() {
         let mut latencies = Latencies::new().unwrap();
         for us in 1..=10_000u64 {
-            latencies.add(us * 1_000_000);
+            latencies.add(Picos(us * 1_000_000));
         }
         let summary = latencies.summary();
         assert_eq!(summary.mean_ns, 5_000_500.0);
@@ -291,14 +294,14 @@ mod tests {
 
     #[test]
     fn a_series_keeps_all_that_happened_when_intervals_are_joined() {
-        let mut series = TimeSeries::new(0, 10);
-        let mut time = 0;
+        let mut series = TimeSeries::new(Picos(0), Picos(10));
+        let mut time = Picos(0);
         for _ in 0..100_000 {
-            time += 3;
+            time = time + Picos(3);
             if series.is_due(time) {
                 series.close(time, 2, 1);
             }
-            series.add(5, 1);
+            series.add(Picos(5), 1);
         }
         let intervals = series.finish(time, 0, 0);
         assert!(intervals.len() <= TimeSeries::MAX_INTERVALS);

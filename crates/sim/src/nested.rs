@@ -2,7 +2,9 @@
 //! keeps its own event queue; the outer device schedules one event of its own for the inner device's
 //! next event.
 
-use crate::engine::Time;
+use deepram_core::units::Bytes;
+use deepram_core::units::Picos;
+
 use crate::error::SimError;
 use crate::host::{Command, Context, Device, Event, Slot};
 
@@ -28,7 +30,7 @@ impl<D: Device> NestedDevice<D> {
     }
 
     /// The time of the inner device's next event; `None` if it has none.
-    pub fn next(&self) -> Option<Time> {
+    pub fn next(&self) -> Option<Picos> {
         self.context.queue.peek()
     }
 
@@ -36,7 +38,7 @@ impl<D: Device> NestedDevice<D> {
     ///
     /// # Errors
     /// The device is full, or broken.
-    pub fn advance(&mut self, now: Time) -> Result<&[Slot], SimError> {
+    pub fn advance(&mut self, now: Picos) -> Result<&[Slot], SimError> {
         self.completed.clear();
         self.run(now)?;
         Ok(&self.completed)
@@ -47,7 +49,7 @@ impl<D: Device> NestedDevice<D> {
     ///
     /// # Errors
     /// The device is full, or broken.
-    pub fn submit(&mut self, slot: Slot, command: Command, now: Time) -> Result<&[Slot], SimError> {
+    pub fn submit(&mut self, slot: Slot, command: Command, now: Picos) -> Result<&[Slot], SimError> {
         self.completed.clear();
         self.run(now)?;
         // This event advances the inner clock to the present.
@@ -58,7 +60,7 @@ impl<D: Device> NestedDevice<D> {
         Ok(&self.completed)
     }
 
-    fn run(&mut self, now: Time) -> Result<(), SimError> {
+    fn run(&mut self, now: Picos) -> Result<(), SimError> {
         while self.context.queue.peek().is_some_and(|time| time <= now) {
             let Some((time, event)) = self.context.queue.pop() else { break };
             match event {
@@ -68,7 +70,7 @@ impl<D: Device> NestedDevice<D> {
             }
             self.context.asleep.clear();
             while let Some((slot, software)) = self.context.resumed.pop() {
-                self.context.queue.push(time + software, Event::Complete(slot));
+                self.context.queue.push(time + Picos(software), Event::Complete(slot));
             }
             self.completed.append(&mut self.context.done);
         }
@@ -99,7 +101,7 @@ mod tests {
     use deepram_trace::{Op, Request};
 
     /// An outer device that passes every command on.
-    struct Outer(NestedDevice<ParallelSsd>, Option<Time>);
+    struct Outer(NestedDevice<ParallelSsd>, Option<Picos>);
 
     impl Outer {
         fn settle(&mut self, context: &mut Context<()>) {
@@ -115,7 +117,7 @@ mod tests {
     impl Device for Outer {
         type Event = ();
 
-        fn capacity(&self) -> u64 {
+        fn capacity(&self) -> Bytes {
             self.0.device().capacity()
         }
 

@@ -277,7 +277,7 @@ impl PoolModel {
             self.clock.touch(segment);
             self.run_writeback(context);
         }
-        context.schedule(context.now() + time, PoolModelEvent::Done(slot));
+        context.schedule(Picos(context.now().0 + time), PoolModelEvent::Done(slot));
     }
 
     fn make_dirty(&mut self, segment: u32) {
@@ -303,8 +303,8 @@ impl PoolModel {
         // Half of the software time passes before the device's, half after it; only their sum is
         // measured.
         let time = self.file.alone(false, self.options.segment).0;
-        let end = self.device_request(context.now() + self.options.fault.0 / 2, time);
-        context.schedule(end + self.options.fault.0.div_ceil(2), PoolModelEvent::Read(segment));
+        let end = self.device_request(context.now().0 + self.options.fault.0 / 2, time);
+        context.schedule(Picos(end + self.options.fault.0.div_ceil(2)), PoolModelEvent::Read(segment));
     }
 
     /// Evicts up to `n` clean segments. Returns the number evicted.
@@ -345,17 +345,17 @@ impl PoolModel {
         let software = self.writing.len() as u64 * self.options.flush.0;
         // Software prepares the next write while the device performs the last one, so the slower of the
         // two determines the time.
-        let now = context.now();
+        let now = context.now().0;
         let end = self.device_request(now, device.max(software));
-        context.schedule(end, PoolModelEvent::Written);
+        context.schedule(Picos(end), PoolModelEvent::Written);
     }
 }
 
 impl Device for PoolModel {
     type Event = PoolModelEvent;
 
-    fn capacity(&self) -> u64 {
-        self.options.data.0
+    fn capacity(&self) -> Bytes {
+        self.options.data
     }
 
     fn queue_limit(&self) -> u64 {
@@ -408,7 +408,10 @@ impl Device for PoolModel {
                     if of == segment {
                         self.loading.swap_remove(index);
                         store |= write;
-                        context.schedule(context.now() + self.options.hit.0, PoolModelEvent::Done(slot));
+                        context.schedule(
+                            Picos(context.now().0 + self.options.hit.0),
+                            PoolModelEvent::Done(slot),
+                        );
                     } else {
                         index += 1;
                     }

@@ -10,7 +10,6 @@ use serde_json::Value;
 
 use crate::clients::Clients;
 use crate::dram::DramMemory;
-use crate::engine::Time;
 use crate::error::SimError;
 use crate::flash::FlashCounts;
 use crate::flatflash::{AccessMode, FlatMemory, FlatOptions};
@@ -27,7 +26,7 @@ use crate::ssd::{ParallelSsd, SerialSsd, SsdOptions};
 pub(crate) struct FrontEndRun {
     result: RunResult,
     counts: FlashCounts,
-    time_ps: Time,
+    time: Picos,
 }
 
 /// The source of a device's load: a host's requests, a processor's threads, or database clients.
@@ -54,8 +53,8 @@ impl<W: Iterator<Item = Result<Request, SimError>>> FrontEnd for Requests<'_, W>
         _: impl Fn(&D, &Command) -> bool,
     ) -> Result<FrontEndRun, SimError> {
         let measured = drive(device, self.0, self.1)?;
-        let (counts, time_ps) = (measured.counts, measured.time_ps);
-        Ok(FrontEndRun { result: RunResult::from_measured(measured), counts, time_ps })
+        let (counts, time) = (measured.counts, measured.time);
+        Ok(FrontEndRun { result: RunResult::from_measured(measured), counts, time })
     }
 }
 
@@ -66,8 +65,8 @@ impl FrontEnd for Threads<'_> {
         faults: impl Fn(&D, &Command) -> bool,
     ) -> Result<FrontEndRun, SimError> {
         let executed = execute_with_faults(device, self.0, self.1, faults)?;
-        let (counts, time_ps) = (executed.counts, executed.time_ps);
-        Ok(FrontEndRun { result: RunResult::from_executed(executed), counts, time_ps })
+        let (counts, time) = (executed.counts, executed.time);
+        Ok(FrontEndRun { result: RunResult::from_executed(executed), counts, time })
     }
 }
 
@@ -78,10 +77,10 @@ impl FrontEnd for Clients {
         _: impl Fn(&D, &Command) -> bool,
     ) -> Result<FrontEndRun, SimError> {
         let (measured, log) = self.run(device)?;
-        let (counts, time_ps) = (measured.counts, measured.time_ps);
+        let (counts, time) = (measured.counts, measured.time);
         let mut result = RunResult::from_measured(measured);
         counters(&mut result, &log)?;
-        Ok(FrontEndRun { result, counts, time_ps })
+        Ok(FrontEndRun { result, counts, time })
     }
 }
 
@@ -92,8 +91,8 @@ fn no_faults<D>(_: &D, _: &Command) -> bool {
 /// All-DRAM memory.
 pub(crate) fn dram<F: FrontEnd>(dram: &Dram, front: F) -> Result<RunResult, SimError> {
     let mut memory = DramMemory::new(dram)?;
-    let FrontEndRun { mut result, time_ps, .. } = front.run_on(&mut memory, no_faults)?;
-    rows_and_energy(&mut result, &memory, memory.energy_pj(time_ps));
+    let FrontEndRun { mut result, time, .. } = front.run_on(&mut memory, no_faults)?;
+    rows_and_energy(&mut result, &memory, memory.energy_pj(time));
     result.cost = cost(dram.price, dram.price_year, dram.total_capacity().0);
     Ok(result)
 }
@@ -123,10 +122,10 @@ pub(crate) fn ssd<F: FrontEnd>(
             ));
         }
     };
-    let FrontEndRun { mut result, counts, time_ps } = ran;
+    let FrontEndRun { mut result, counts, time } = ran;
     let nand = &ssd.nand;
-    add_energy(&mut result, counts.energy_pj(nand, ssd.packages(), time_ps));
-    flash(&mut result, nand, ssd.raw_bytes().0, &counts, time_ps, (&erased, retired));
+    add_energy(&mut result, counts.energy_pj(nand, ssd.packages(), time));
+    flash(&mut result, nand, ssd.raw_bytes().0, &counts, time, (&erased, retired));
     result.cost = cost(nand.price, nand.price_year, ssd.raw_bytes().0);
     Ok(result)
 }
@@ -139,15 +138,15 @@ pub(crate) fn nvmm<F: FrontEnd>(
     seed: u64,
 ) -> Result<RunResult, SimError> {
     let mut memory = NvmmMemory::new(preset, options, seed)?;
-    let FrontEndRun { mut result, counts, time_ps } = front.run_on(&mut memory, no_faults)?;
-    add_energy(&mut result, memory.energy_pj(time_ps));
+    let FrontEndRun { mut result, counts, time } = front.run_on(&mut memory, no_faults)?;
+    add_energy(&mut result, memory.energy_pj(time));
     let did = memory.nvmm_counts();
     result.hit_ratios.push(HitRatio::new("dram cache", did.hits, did.hits + did.misses));
     counters(&mut result, &did)?;
     let nand = preset.package();
     let raw = preset.channels * preset.packages_per_channel * nand.package_capacity().0;
     let erased: Vec<u32> = memory.erased().collect();
-    flash(&mut result, &nand, raw, &counts, time_ps, (&erased, memory.retired()));
+    flash(&mut result, &nand, raw, &counts, time, (&erased, memory.retired()));
     result.dram = Some(memory.dram_counts());
     let dram = &preset.dram;
     result.cost = add_costs(
@@ -167,10 +166,10 @@ pub(crate) fn paging<F: FrontEnd>(
     seed: u64,
 ) -> Result<RunResult, SimError> {
     let mut memory = PagedMemory::new(dram, ssd, software, &config.paging, &config.ssd, seed)?;
-    let FrontEndRun { mut result, counts, time_ps } = front.run_on(&mut memory, PagedMemory::would_fault)?;
-    add_energy(&mut result, memory.energy_pj(time_ps));
+    let FrontEndRun { mut result, counts, time } = front.run_on(&mut memory, PagedMemory::would_fault)?;
+    add_energy(&mut result, memory.energy_pj(time));
     counters(&mut result, &memory.paging_counts())?;
-    for (phase, spent) in memory.software_ps() {
+    for (phase, spent) in memory.software_times() {
         result.counters.insert(format!("software_{}_ns", phase.name().replace(' ', "_")), ns(spent));
     }
     let times = memory.fault_times();
@@ -179,7 +178,7 @@ pub(crate) fn paging<F: FrontEnd>(
     result.counters.insert("fault_times".into(), moments);
     let erased: Vec<u32> = memory.drive().erased().collect();
     let retired = memory.drive().retired();
-    flash(&mut result, &ssd.nand, ssd.raw_bytes().0, &counts, time_ps, (&erased, retired));
+    flash(&mut result, &ssd.nand, ssd.raw_bytes().0, &counts, time, (&erased, retired));
     result.dram = Some(memory.dram().dram_counts());
     result.cost = add_costs(
         cost(dram.price, dram.price_year, dram.total_capacity().0),
@@ -198,8 +197,8 @@ pub(crate) fn flatflash<F: FrontEnd>(
     seed: u64,
 ) -> Result<RunResult, SimError> {
     let mut memory = FlatMemory::new(preset, access_mode, options, seed)?;
-    let FrontEndRun { mut result, counts, time_ps } = front.run_on(&mut memory, FlatMemory::would_fault)?;
-    add_energy(&mut result, memory.energy_pj(time_ps));
+    let FrontEndRun { mut result, counts, time } = front.run_on(&mut memory, FlatMemory::would_fault)?;
+    add_energy(&mut result, memory.energy_pj(time));
     let did = memory.flat_counts();
     for (level, hits, lookups) in [
         ("cpu cache", did.cpu_hits, did.cpu_lookups),
@@ -219,7 +218,7 @@ pub(crate) fn flatflash<F: FrontEnd>(
     let nand = &preset.nand;
     let raw = preset.raw_bytes().0;
     let erased: Vec<u32> = memory.erased().collect();
-    flash(&mut result, nand, raw, &counts, time_ps, (&erased, 0));
+    flash(&mut result, nand, raw, &counts, time, (&erased, 0));
     result.dram = Some(memory.dram().dram_counts());
     let dram = &preset.dram;
     result.cost = add_costs(
@@ -243,8 +242,8 @@ pub(crate) fn pool<F: FrontEnd>(
     Ok(result)
 }
 
-fn ns(time: Time) -> Value {
-    Value::from(time as f64 / 1e3)
+fn ns(time: Picos) -> Value {
+    Value::from(time.0 as f64 / 1e3)
 }
 
 /// Adds a system's counters to its result, each under its field name.
@@ -276,7 +275,7 @@ fn flash(
     nand: &Nand,
     raw_bytes: u64,
     counts: &FlashCounts,
-    time_ps: Time,
+    time: Picos,
     (erased, retired): (&[u32], u64),
 ) {
     if counts.mapping_hits + counts.mapping_misses > 0 {
@@ -287,7 +286,7 @@ fn flash(
     let total: u64 = erased.iter().map(|erases| u64::from(*erases)).sum();
     let mean = total as f64 / used;
     let variance = erased.iter().map(|erases| (f64::from(*erases) - mean).powi(2)).sum::<f64>() / used;
-    let rate = counts.erases as f64 * nand.block_bytes().0 as f64 / Picos(time_ps).seconds();
+    let rate = counts.erases as f64 * nand.block_bytes().0 as f64 / time.seconds();
     let lifetime = || {
         let raw = deepram_media::Bytes(raw_bytes);
         lifetime_seconds(raw, nand.endurance, rate, 1.0, 1.0) / (365.25 * 86_400.0)
@@ -298,7 +297,7 @@ fn flash(
         most_erases: erased.iter().copied().max().unwrap_or(0),
         endurance: nand.endurance,
         retired_blocks: retired,
-        lifetime_years: (counts.erases > 0 && time_ps > 0).then(lifetime),
+        lifetime_years: (counts.erases > 0 && time.0 > 0).then(lifetime),
     });
     result.flash = Some(FlashResult::new(*counts, nand.page));
 }

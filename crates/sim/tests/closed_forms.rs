@@ -30,9 +30,9 @@ fn a_single_read_and_a_single_program_take_the_idle_time_of_the_drive() {
     let ssd = drive_of(&[]);
     let page = ssd.nand.page.0;
     let write = measure(&ssd, vec![request(None, 0, page, Op::Write)], 1);
-    assert_eq!(write.time_ps, ssd.idle_program().0);
+    assert_eq!(write.time.0, ssd.idle_program().0);
     let both = measure(&ssd, vec![request(None, 0, page, Op::Write), request(None, 0, page, Op::Read)], 1);
-    assert_eq!(both.time_ps, ssd.idle_program().0 + ssd.idle_read().0);
+    assert_eq!(both.time.0, ssd.idle_program().0 + ssd.idle_read().0);
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn two_planes_of_a_die_take_the_time_of_one_multi_plane_command() {
     let measured = measure(&ssd, vec![pair(0), pair(1)], 2);
     let link = ssd.link.transfer(deepram_media::Bytes(2 * page)).0;
     let expected = link + 2 * ssd.nand.single(NandOp::Program, 1).0 + ssd.nand.single(NandOp::Program, 2).0;
-    assert_eq!((measured.time_ps, measured.counts.multi_plane), (expected, 1));
+    assert_eq!((measured.time.0, measured.counts.multi_plane), (expected, 1));
 }
 
 #[test]
@@ -57,13 +57,13 @@ fn packages_of_one_channel_take_turns_on_the_bus_and_work_side_by_side() {
     let write = measure(&ssd, vec![request(None, 0, 4 * page, Op::Write)], 1);
     let link = ssd.link.transfer(deepram_media::Bytes(4 * page)).0;
     let bus = (ssd.nand.command(NandOp::Program, 1) + ssd.nand.data(NandOp::Program, 1)).0;
-    assert_eq!(write.time_ps, link + 4 * bus + ssd.nand.program.0);
+    assert_eq!(write.time.0, link + 4 * bus + ssd.nand.program.0);
     // Reads: four commands, the arrays overlap, the data follow each other.
     let all = vec![request(None, 0, 4 * page, Op::Write), request(None, 0, 4 * page, Op::Read)];
     let both = measure(&ssd, all, 1);
     let (command, data) = (ssd.nand.command(NandOp::Read, 1).0, ssd.nand.data(NandOp::Read, 1).0);
     let read = command + ssd.nand.read.0 + 4 * data + link;
-    assert_eq!(both.time_ps - write.time_ps, read);
+    assert_eq!(both.time.0 - write.time.0, read);
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn dies_of_a_package_work_side_by_side_unless_the_package_works_on_one_at_a_time
     let time = |units: &str| {
         let ssd = drive_of(&[&two[..], &[units]].concat());
         let page = ssd.nand.page.0;
-        (measure(&ssd, vec![request(None, 0, 2 * page, Op::Write)], 1).time_ps, ssd)
+        (measure(&ssd, vec![request(None, 0, 2 * page, Op::Write)], 1).time.0, ssd)
     };
     let (together, ssd) = time("parallel_units=2");
     let link = ssd.link.transfer(deepram_media::Bytes(2 * ssd.nand.page.0)).0;
@@ -87,7 +87,7 @@ fn a_second_register_hides_the_transfer_behind_the_array_or_the_array_behind_the
     let time = |registers: &str, op: Op| {
         let ssd = drive_of(&[&one[..], &[registers]].concat());
         let page = ssd.nand.page.0;
-        (measure(&ssd, vec![request(None, 0, 8 * page, op)], 1).time_ps, ssd)
+        (measure(&ssd, vec![request(None, 0, 8 * page, op)], 1).time.0, ssd)
     };
     let (single, ssd) = time("nand.registers=1", Op::Write);
     let link = ssd.link.transfer(deepram_media::Bytes(8 * ssd.nand.page.0)).0;

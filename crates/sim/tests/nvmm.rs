@@ -49,7 +49,7 @@ struct Whole<'a>(&'a mut NvmmMemory);
 impl Device for Whole<'_> {
     type Event = NvmmEvent;
 
-    fn capacity(&self) -> u64 {
+    fn capacity(&self) -> Bytes {
         self.0.capacity()
     }
 
@@ -550,7 +550,7 @@ fn the_same_run_gives_the_same_result() {
             .collect();
         let host = HostOptions { threads: 8, ..HostOptions::default() };
         let measured = apply(&mut memory, &requests, &host).unwrap();
-        (measured, memory.nvmm_counts(), memory.energy_pj(1 << 40))
+        (measured, memory.nvmm_counts(), memory.energy_pj(Picos(1 << 40)))
     };
     assert_eq!(run(), run());
 }
@@ -561,7 +561,7 @@ fn energy_is_the_operations_times_their_cost() {
     let mut memory = NvmmMemory::new(&nvmm, &options(), 1).unwrap();
     let requests: Vec<Request> = (0..500).map(|n| request(Op::Write, n << 16, 64)).collect();
     let measured = apply(&mut memory, &requests, &HostOptions::default()).unwrap();
-    let parts = memory.energy_pj(measured.time_ps);
+    let parts = memory.energy_pj(Picos(measured.time.0));
     let of = |name: &str| parts.iter().find(|part| part.0 == name).map(|part| part.1 + part.2).unwrap();
     let flash = memory.counts();
     let close =
@@ -569,7 +569,7 @@ fn energy_is_the_operations_times_their_cost() {
     // 15 mA at 3.3 V for 25 us; 35 mA for 200 us; 2 packages of one die standing by with 0.08 mA.
     close(of("flash read"), flash.reads() as f64 * 0.015 * 3.3 * 25e6);
     close(of("flash program"), flash.programs() as f64 * 0.035 * 3.3 * 200e6);
-    close(of("flash standby"), 2.0 * 0.000_08 * 3.3 * measured.time_ps as f64);
+    close(of("flash standby"), 2.0 * 0.000_08 * 3.3 * measured.time.0 as f64);
     close(of("flash io"), memory.channel_bytes() as f64 * 8.0 * 3.0);
     assert!(of("dram tags") > 0.0 && of("dram data") > 0.0 && of("dram mapping") > 0.0);
 }

@@ -41,7 +41,7 @@ fn a_miss_takes_software_and_device_a_hit_a_hit_and_a_first_store_a_protection_f
         run(&mut pager, &[(5, Op::Read), (5, Op::Read), (5, Op::Write), (5, Op::Write), (6, Op::Write)], 1);
     let miss = options.fault.0 + read + options.hit.0;
     // A segment that a store brings in is dirty from the start.
-    assert_eq!(measured.time_ps, 2 * miss + 3 * options.hit.0 + options.protect.0);
+    assert_eq!(measured.time.0, 2 * miss + 3 * options.hit.0 + options.protect.0);
     assert_eq!((pager.pool_counts().missing, pager.pool_counts().first_stores), (2, 1));
 }
 

@@ -68,7 +68,7 @@ impl Setup {
     /// Time and counts of one thread.
     fn one(&self, requests: &[Request]) -> (u64, PagingCounts) {
         let (machine, measured) = self.run(1, requests.iter().copied());
-        (measured.time_ps, machine.paging_counts())
+        (measured.time.0, machine.paging_counts())
     }
 }
 
@@ -417,7 +417,7 @@ fn a_queue_of_one_makes_faults_take_turns_and_a_deep_one_lets_them_overlap() {
     for queue in [1, 32, 0] {
         setup.options.queue = queue;
         let (machine, measured) = setup.run(16, lines());
-        times.push(measured.time_ps as f64 / (machine.paging_counts().major_faults * idle) as f64);
+        times.push(measured.time.0 as f64 / (machine.paging_counts().major_faults * idle) as f64);
     }
     // 16 faults at once, of 52 us, four channels and eight packages.
     assert!(times[0] >= 1.0 && times[1] < 0.4 && times[2] < 0.4, "{times:?}");
@@ -429,7 +429,7 @@ fn the_parts_of_energy_and_time_add_up() {
     let (machine, measured) = setup.run(4, random_lines(20_000, 64 * MIB / PAGE, 5));
     let counts = machine.paging_counts();
     let parts: HashMap<_, _> = machine
-        .energy_pj(measured.time_ps)
+        .energy_pj(Picos(measured.time.0))
         .into_iter()
         .map(|(name, dynamic, fixed)| (name, dynamic + fixed))
         .collect();
@@ -442,7 +442,7 @@ fn the_parts_of_energy_and_time_add_up() {
     let read = nand.energy(deepram_media::NandOp::Read).times(machine.counts().reads()).0;
     assert_eq!(parts["flash read"], read);
     let spent: HashMap<&str, u64> =
-        machine.software_ps().into_iter().map(|(phase, time)| (phase.name(), time)).collect();
+        machine.software_times().into_iter().map(|(phase, time)| (phase.name(), time.0)).collect();
     let faults = counts.major_faults + counts.waiting_faults + counts.minor_faults + counts.protection_faults;
     assert_eq!(spent.len(), Phase::ALL.len());
     assert!(spent["entry"] >= (faults - counts.repeated_faults) * setup.software.entry.0 / 2);
@@ -471,10 +471,10 @@ fn the_same_seed_gives_the_same_run_and_another_seed_another() {
         let options = HostOptions { threads: 4, ..HostOptions::default() };
         let requests = random_lines(3_000, 64 * MIB / PAGE, 3).map(Ok::<_, SimError>);
         let measured = drive(&mut machine, requests, &options).unwrap();
-        (measured, machine.paging_counts(), machine.software_ps())
+        (measured, machine.paging_counts(), machine.software_times())
     };
     assert_eq!(run(1), run(1));
-    assert_ne!(run(1).0.time_ps, run(2).0.time_ps);
+    assert_ne!(run(1).0.time.0, run(2).0.time.0);
 }
 
 #[test]

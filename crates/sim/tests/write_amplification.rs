@@ -58,7 +58,7 @@ fn uniform_random_writes_amplify_as_the_analysis_says() {
             ..SsdOptions::default()
         };
         let mut device = ParallelSsd::new(&ssd, &options, 1).unwrap();
-        let pages = deepram_sim::host::Device::capacity(&device) / ssd.nand.page.0;
+        let pages = deepram_sim::host::Device::capacity(&device).0 / ssd.nand.page.0;
         let mut random = Rng::new(9, "test");
         let count = 8 * pages;
         let requests = (0..count).map(|_| {

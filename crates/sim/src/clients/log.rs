@@ -1,5 +1,6 @@
 //! The log writes of database clients: one central log, or one log for each client.
 
+use deepram_core::units::Picos;
 use std::collections::VecDeque;
 
 use deepram_trace::Op;
@@ -47,7 +48,7 @@ impl Clients {
         let Some(client) = self.central.queue.pop_front() else { return };
         self.central.locked = true;
         self.clients[client].stage = ClientStage::Insert;
-        context.queue.push(context.now() + self.options.lock.0, Event::Driver(client as u32));
+        context.queue.push(Picos(context.now().0 + self.options.lock.0), Event::Driver(client as u32));
     }
 
     /// Size of each log, bytes.

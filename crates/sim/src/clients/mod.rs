@@ -180,7 +180,7 @@ impl Clients {
     /// # Errors
     /// Errors of the device; a violated conservation law.
     pub(crate) fn run<D: Device>(mut self, device: &mut D) -> Result<(HostResult, LogCounts), SimError> {
-        let (end, capacity) = (self.log.end, device.capacity());
+        let (end, capacity) = (self.log.end, device.capacity().0);
         // The log lies after all tables, so its end bounds all addresses.
         if end > capacity {
             return Err(SimError::OutOfRange { number: 1, offset: self.log.start, end, capacity });
@@ -194,7 +194,7 @@ impl Clients {
             self.begin_transaction(client, context);
         }
         while self.ended < total {
-            let Some((now, event)) = context.queue.pop() else { break };
+            let Some((Picos(now), event)) = context.queue.pop() else { break };
             match event {
                 Event::Device(event) => device.handle(event, context)?,
                 Event::Driver(client) => self.timer(client as usize, device, context)?,
@@ -203,7 +203,7 @@ impl Clients {
             }
             context.asleep.clear();
             while let Some((slot, software)) = context.resumed.pop() {
-                context.queue.push(now + software, Event::Complete(slot));
+                context.queue.push(Picos(now + software), Event::Complete(slot));
             }
             while let Some(slot) = context.done.pop() {
                 self.command_done(slot as usize, device, context)?;
@@ -247,7 +247,7 @@ impl Clients {
     /// Starts the client's next transaction.
     fn begin_transaction<E: Copy>(&mut self, client: usize, context: &mut Context<E>) {
         self.begun += 1;
-        self.clients[client].begun = context.now();
+        self.clients[client].begun = context.now().0;
         self.clients[client].stage = ClientStage::Idle;
         context.queue.push(context.now(), Event::Driver(client as u32));
     }
@@ -294,7 +294,7 @@ impl Clients {
         let of = &mut self.clients[client];
         if !of.accesses.is_empty() {
             of.stage = ClientStage::Work;
-            context.queue.push(context.now() + self.options.work.0, Event::Driver(client as u32));
+            context.queue.push(Picos(context.now().0 + self.options.work.0), Event::Driver(client as u32));
             return Ok(());
         }
         if of.record == 0 {
@@ -352,10 +352,10 @@ impl Clients {
 
     /// Ends the client's transaction and starts its next one.
     fn end_transaction<D: Device>(&mut self, client: usize, device: &mut D, context: &mut Context<D::Event>) {
-        let now = context.now();
+        let now = context.now().0;
         self.ended += 1;
         if self.ended > self.options.warm_up {
-            self.latencies.add(now - self.clients[client].begun);
+            self.latencies.add(Picos(now - self.clients[client].begun));
         }
         if self.ended == self.options.warm_up {
             self.begin_measuring(device, now);
@@ -394,7 +394,7 @@ impl Clients {
             bytes_per_s: rate(counts.log_bytes),
             response: self.latencies.summary(),
             counts: device.counts().since(&self.base),
-            time_ps,
+            time: Picos(time_ps),
             most_outstanding: under_way,
             ..HostResult::default()
         };

@@ -45,6 +45,7 @@ mod options;
 mod persist;
 mod shadow;
 
+use deepram_core::units::Picos;
 use std::collections::{BTreeSet, VecDeque};
 
 use deepram_core::cache::{HitPriority, Lru, Rrip, SetAssociative};
@@ -250,7 +251,7 @@ impl FlatMemory {
     /// Energy since measuring began, over `time`, by component, in picojoules, dynamic and static: the
     /// DRAM's components, flash, link. The device buffer and the processor's cache are not included.
     #[must_use]
-    pub fn energy_pj(&self, time: Time) -> Vec<(&'static str, f64, f64)> {
+    pub fn energy_pj(&self, time: Picos) -> Vec<(&'static str, f64, f64)> {
         let mut parts = self.dram.energy_pj(time).to_vec();
         let flash = self.flash.counts().since(&self.base.flash);
         let packages = self.preset.channels * self.preset.packages_per_channel;
@@ -361,8 +362,8 @@ fn regions(options: &FlatOptions, capacity: u64) -> Result<Vec<(u32, u32)>, SimE
 impl Device for FlatMemory {
     type Event = Slot;
 
-    fn capacity(&self) -> u64 {
-        u64::from(self.flash.pages()) * PAGE
+    fn capacity(&self) -> Bytes {
+        Bytes(u64::from(self.flash.pages()) * PAGE)
     }
 
     fn queue_limit(&self) -> u64 {
@@ -377,13 +378,13 @@ impl Device for FlatMemory {
     }
 
     fn submit(&mut self, slot: Slot, command: Command, context: &mut Context<Slot>) -> Result<(), SimError> {
-        let now = context.now();
+        let now = context.now().0;
         let Command { op, offset, len } = command;
         let mut end = now;
         if op == Op::Write
             && let Some(pages) = self.blocks(offset, len)
         {
-            context.schedule(self.write_blocks(pages, now)?, slot);
+            context.schedule(Picos(self.write_blocks(pages, now)?), slot);
             return Ok(());
         }
         match op {
@@ -399,7 +400,7 @@ impl Device for FlatMemory {
             // A trim has no effect on memory.
             Op::Read | Op::Write | Op::Trim => {}
         }
-        context.schedule(end, slot);
+        context.schedule(Picos(end), slot);
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! The memory's counters, the conservation laws that bind them, and the energy.
 
+use deepram_core::units::Picos;
 use deepram_media::bit_energy;
 
 use super::{NvmmMemory, flag};
@@ -131,8 +132,8 @@ impl NvmmMemory {
     /// Utilisation of the flash channels since measuring began: the share of `time` in which a channel
     /// was busy, averaged over the channels.
     #[must_use]
-    pub fn channel_use(&self, time: Time) -> f64 {
-        let all = time as f64 * self.nvmm.channels as f64;
+    pub fn channel_use(&self, time: Picos) -> f64 {
+        let all = time.0 as f64 * self.nvmm.channels as f64;
         if all > 0.0 { (self.channels.bus_busy() - self.base.bus_busy) as f64 / all } else { 0.0 }
     }
 
@@ -170,7 +171,7 @@ impl NvmmMemory {
     /// memory in place of flash has the energy of its bits, or none where the preset does not give it,
     /// and no standby energy.
     #[must_use]
-    pub fn energy_pj(&self, time: Time) -> Vec<(&'static str, f64, f64)> {
+    pub fn energy_pj(&self, time: Picos) -> Vec<(&'static str, f64, f64)> {
         let (dram, counts) = (&self.nvmm.dram, self.nvmm_counts());
         let flash = self.flash.since(&self.base.flash);
         let all = self.dram.dram_counts();

@@ -398,16 +398,16 @@ mod tests {
         left.sort_by_key(|op| op.0);
         let mut queue = EventQueue::new();
         for (time, id, class, plane) in left {
-            queue.push(time, Err((id, class, plane)));
+            queue.push(Picos(time), Err((id, class, plane)));
         }
         let mut over = Vec::new();
-        while let Some((now, event)) = queue.pop() {
+        while let Some((Picos(now), event)) = queue.pop() {
             match event {
                 Ok(event) => channels.handle(event, now),
                 Err((id, class, plane)) => channels.submit(id, class, plane, now),
             }
             for (time, event) in channels.events.drain(..) {
-                queue.push(time, Ok(event));
+                queue.push(Picos(time), Ok(event));
             }
             for notice in channels.notices.drain(..) {
                 if let Notice::Done(id) = notice {

@@ -2,6 +2,7 @@
 //! prefetching.
 
 use deepram_core::Slot;
+use deepram_core::units::Picos;
 
 use super::channels::OperationClass;
 use super::layout::SegmentKey;
@@ -87,7 +88,7 @@ impl NvmmMemory {
         part: CommandPart,
         context: &mut Context<NvmmEvent>,
     ) -> Result<bool, SimError> {
-        let now = context.now();
+        let now = context.now().0;
         let Some(frame) = self.make_room(part.key, context)? else { return Ok(false) };
         self.counts.misses += 1;
         self.install_block(frame, part.key, now);
@@ -100,7 +101,7 @@ impl NvmmMemory {
             self.check_line(frame, part)?;
             self.mark_dirty(frame, now);
             let end = self.access_block_data(frame, 0, part.lines, true, now);
-            context.schedule(end, NvmmEvent(EventKind::Over(number)));
+            context.schedule(Picos(end), NvmmEvent(EventKind::Over(number)));
         } else {
             self.begin_fill(frame, part.key, part.line, Some((number, part)), context)?;
         }
@@ -137,7 +138,7 @@ impl NvmmMemory {
     ) -> Result<(), SimError> {
         let end = u64::from(self.flash_volume.layout.pages) * u64::from(self.flash_volume.layout.per_page);
         for key in keys.take_while(|key| u64::from(*key) < end) {
-            self.read_tags(key, context.now());
+            self.read_tags(key, context.now().0);
             if self.cache.find(key).is_some() {
                 continue;
             }
@@ -146,7 +147,7 @@ impl NvmmMemory {
                 continue;
             };
             self.counts.prefetches += 1;
-            self.install_block(frame, key, context.now());
+            self.install_block(frame, key, context.now().0);
             self.flags[frame] |= flag::AHEAD;
             self.begin_fill(frame, key, 0, None, context)?;
         }
@@ -218,7 +219,7 @@ impl NvmmMemory {
         match self.look_up_mapping(key) {
             0 => self.fetch(fill, context),
             wait => {
-                context.schedule(context.now() + wait, NvmmEvent(EventKind::Mapped(fill)));
+                context.schedule(Picos(context.now().0 + wait), NvmmEvent(EventKind::Mapped(fill)));
                 Ok(())
             }
         }
@@ -245,7 +246,7 @@ impl NvmmMemory {
         let Some(fill) = self.fills.get(number) else { return Ok(()) };
         let (key, ahead, missed) = (fill.key, fill.ahead, fill.missed);
         let slot = self.flash_volume.find(key)?;
-        let now = context.now();
+        let now = context.now().0;
         let source = slot.filter(|slot| !self.in_buffer.contains(&slot.0));
         let Some(fill) = self.fills.get(number) else { return Ok(()) };
         (fill.slot, fill.mapped) = (slot, true);
@@ -263,7 +264,7 @@ impl NvmmMemory {
         } else {
             self.counts.unwritten += 1;
         }
-        context.schedule(now, NvmmEvent(EventKind::Filled(number)));
+        context.schedule(Picos(now), NvmmEvent(EventKind::Filled(number)));
         self.transfer_started(number, context);
         if missed { self.after_miss(key, context) } else { Ok(()) }
     }
@@ -285,7 +286,7 @@ impl NvmmMemory {
             fill.ahead = false;
             fill.first = part.line;
             if let Some((op, plane)) = fill.op {
-                self.channels.promote(op, plane, context.now());
+                self.channels.promote(op, plane, context.now().0);
             }
         }
     }
@@ -294,7 +295,7 @@ impl NvmmMemory {
     /// the waiting parts.
     pub(super) fn transfer_started(&mut self, number: u32, context: &mut Context<NvmmEvent>) {
         let Some(fill) = self.fills.get(number) else { return };
-        fill.transfer_started = Some(context.now());
+        fill.transfer_started = Some(context.now().0);
         for (part, of) in fill.waiters.clone() {
             self.schedule_waiter(number, part, of, context);
         }
@@ -302,7 +303,7 @@ impl NvmmMemory {
 
     /// Schedules the completion of a waiting part at the arrival of its lines.
     fn schedule_waiter(&mut self, number: u32, part: u32, of: CommandPart, context: &mut Context<NvmmEvent>) {
-        let (now, lines) = (context.now(), self.lines_per_block);
+        let (now, lines) = (context.now().0, self.lines_per_block);
         let critical = self.options.critical_first;
         let Some(fill) = self.fills.get(number) else { return };
         let begun = fill.transfer_started.unwrap_or(now);
@@ -312,13 +313,13 @@ impl NvmmMemory {
             Some(_) => (begun + self.channels.time_to_transfer(u64::from(needed) * super::LINE)).max(now),
             None => now,
         };
-        context.schedule(time, NvmmEvent(EventKind::Over(part)));
+        context.schedule(Picos(time), NvmmEvent(EventKind::Over(part)));
     }
 
     /// Ends a fill: its data go to the cache.
     pub(super) fn end_fill(&mut self, number: u32, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
         let Some(fill) = self.fills.take(number) else { return Ok(()) };
-        let now = context.now();
+        let now = context.now().0;
         self.filling.remove(&fill.frame);
         self.flags[fill.frame] &= !flag::FILLING;
         self.access_block_data(fill.frame, 0, self.lines_per_block, true, now);

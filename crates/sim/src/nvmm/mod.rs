@@ -32,6 +32,7 @@ mod reclaim;
 mod shadow;
 mod write_back;
 
+use deepram_core::units::{Bytes, Picos};
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use deepram_core::cache::SetAssociative;
@@ -351,7 +352,7 @@ impl NvmmMemory {
     /// the part must wait.
     fn resolve_part(&mut self, number: u32, context: &mut Context<NvmmEvent>) -> Result<bool, SimError> {
         let Some(part) = self.parts.get(number).copied() else { return Ok(true) };
-        let now = context.now();
+        let now = context.now().0;
         let Some(frame) = self.cache.find(part.key) else { return self.miss(number, part, context) };
         let ahead = self.flags[frame] & flag::AHEAD != 0;
         self.flags[frame] &= !flag::AHEAD;
@@ -370,7 +371,7 @@ impl NvmmMemory {
             if part.write {
                 self.mark_dirty(frame, now);
             }
-            context.schedule(end, NvmmEvent(EventKind::Over(number)));
+            context.schedule(Picos(end), NvmmEvent(EventKind::Over(number)));
         }
         if ahead {
             self.follow_streams(part.key, true, context)?;
@@ -433,7 +434,7 @@ impl NvmmMemory {
     fn drain_channels(&mut self, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
         loop {
             for (time, event) in self.channels.events.drain(..) {
-                context.schedule(time, NvmmEvent(EventKind::Channel(event)));
+                context.schedule(Picos(time), NvmmEvent(EventKind::Channel(event)));
             }
             if self.channels.notices.is_empty() {
                 return Ok(());
@@ -443,7 +444,7 @@ impl NvmmMemory {
             for notice in notices.drain(..) {
                 match notice {
                     Notice::ReadTransferStarted(op) => self.read_transfer_started(op, context),
-                    Notice::ProgramTransferStarted(op) => self.program_transfer_started(op, context.now()),
+                    Notice::ProgramTransferStarted(op) => self.program_transfer_started(op, context.now().0),
                     Notice::Done(op) => self.operation_done(op, context)?,
                 }
             }
@@ -485,8 +486,8 @@ impl NvmmMemory {
 impl Device for NvmmMemory {
     type Event = NvmmEvent;
 
-    fn capacity(&self) -> u64 {
-        u64::from(self.flash_volume.layout.pages) << 16
+    fn capacity(&self) -> Bytes {
+        Bytes(u64::from(self.flash_volume.layout.pages) << 16)
     }
 
     fn queue_limit(&self) -> u64 {
@@ -502,7 +503,7 @@ impl Device for NvmmMemory {
         match command.op {
             Op::Read | Op::Write if command.len > 0 => {}
             Op::Flush => {
-                self.flash_volume.now = context.now();
+                self.flash_volume.now = context.now().0;
                 self.commands += 1;
                 self.begin_sync(slot, context)?;
                 return self.drain_channels(context);
@@ -512,7 +513,7 @@ impl Device for NvmmMemory {
                 return Ok(());
             }
         }
-        self.flash_volume.now = context.now();
+        self.flash_volume.now = context.now().0;
         if self.open.len() <= slot as usize {
             self.open.resize(slot as usize + 1, 0);
         }
@@ -532,8 +533,8 @@ impl Device for NvmmMemory {
             };
             let number = self.parts.add(part);
             self.counts.accesses += 1;
-            let compared = self.read_tags(part.key, context.now());
-            context.schedule(compared, NvmmEvent(EventKind::Tagged(number)));
+            let compared = self.read_tags(part.key, context.now().0);
+            context.schedule(Picos(compared), NvmmEvent(EventKind::Tagged(number)));
             self.tagging += 1;
             parts += 1;
             line = end + 1;
@@ -543,7 +544,7 @@ impl Device for NvmmMemory {
     }
 
     fn handle(&mut self, event: NvmmEvent, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
-        self.flash_volume.now = context.now();
+        self.flash_volume.now = context.now().0;
         match event.0 {
             EventKind::Tagged(part) => {
                 self.tagging -= 1;
@@ -558,10 +559,10 @@ impl Device for NvmmMemory {
             EventKind::Mapped(fill) => self.fetch(fill, context)?,
             EventKind::Filled(fill) => self.end_fill(fill, context)?,
             EventKind::Taken(op, plane) => {
-                self.channels.submit(op, OperationClass::Program, plane, context.now())
+                self.channels.submit(op, OperationClass::Program, plane, context.now().0)
             }
             EventKind::Channel(event) => {
-                self.channels.handle(event, context.now());
+                self.channels.handle(event, context.now().0);
                 self.drain_channels(context)?;
                 self.write_back_idle(context)?;
             }

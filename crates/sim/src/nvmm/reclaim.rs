@@ -81,7 +81,7 @@ impl NvmmMemory {
             return Ok(());
         }
         Err(SimError::Full {
-            time_ps: context.now(),
+            time_ps: context.now().0,
             what: "no block can be reclaimed, and the state of the last sync needs the rest".into(),
         })
     }
@@ -138,7 +138,7 @@ impl NvmmMemory {
                 op,
                 OperationClass::Move,
                 self.flash_volume.layout.plane(slot),
-                context.now(),
+                context.now().0,
             );
         }
         if left == 0 { self.relocate_live(number, context) } else { Ok(()) }
@@ -223,7 +223,7 @@ impl NvmmMemory {
                 op,
                 OperationClass::Program,
                 self.flash_volume.layout.plane(*slot),
-                context.now(),
+                context.now().0,
             );
         }
         Ok(placed.len() as u32)
@@ -246,7 +246,7 @@ impl NvmmMemory {
         for plane in planes {
             self.flash.erases += 1;
             let op = self.operations.add(OperationPurpose::Erase(number));
-            self.channels.submit(op, OperationClass::Erase, plane, context.now());
+            self.channels.submit(op, OperationClass::Erase, plane, context.now().0);
         }
         Ok(())
     }

@@ -5,6 +5,7 @@
 //! blocks that leave the cache next are written early (the cold end of each set), each to an idle plane,
 //! and only a share of all planes is busy with such programs at once.
 
+use deepram_core::units::Picos;
 use deepram_core::{Epoch, PageId};
 
 use super::channels::OperationClass;
@@ -79,7 +80,7 @@ impl NvmmMemory {
             self.reclaim(context)?;
             return Ok(false);
         };
-        let now = context.now();
+        let now = context.now().0;
         self.look_up_mapping(self.flash_volume.layout.key(page, 0));
         self.counts.versions += 1;
         self.reclaims_since_write = 0;
@@ -114,7 +115,7 @@ impl NvmmMemory {
             let plane = self.flash_volume.layout.plane(slot);
             if evicted {
                 let taken = self.access_block_data(frame, 0, self.lines_per_block, false, now);
-                context.schedule(taken, NvmmEvent(EventKind::Taken(op, plane)));
+                context.schedule(Picos(taken), NvmmEvent(EventKind::Taken(op, plane)));
             } else {
                 self.channels.submit(op, OperationClass::Program, plane, now);
             }
@@ -228,7 +229,7 @@ impl NvmmMemory {
                 }
                 self.flags[frame] &= !flag::LISTED;
             }
-            let token = self.flash_volume.close_epoch(context.now() / 1000)?;
+            let token = self.flash_volume.close_epoch(context.now().0 / 1000)?;
             self.counts.syncs += 1;
             self.last_sync = Some(token);
             if let Some(shadow) = &mut self.shadow {

@@ -22,6 +22,7 @@ use super::{PAGE, PagedAccess, PagedMemory, PagingEvent, frame_line};
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::host::{Context, Slot};
+use deepram_core::units::Picos;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fault {
@@ -53,7 +54,7 @@ impl PagedMemory {
                 self.begin_fault(slot, page, context);
                 return;
             };
-            self.touch(slot, frame, context.now());
+            self.touch(slot, frame, context.now().0);
         }
     }
 
@@ -67,9 +68,9 @@ impl PagedMemory {
 
     fn finish(&mut self, slot: Slot, context: &mut Context<PagingEvent>) {
         let access = self.accesses[slot as usize];
-        let end = access.ready.max(context.now());
+        let end = access.ready.max(context.now().0);
         let event = if access.asleep { PagingEvent::Resume(slot, 0) } else { PagingEvent::Done(slot) };
-        context.schedule(end, event);
+        context.schedule(Picos(end), event);
     }
 
     /// Performs the part of an access that lies in the frame's page.
@@ -101,7 +102,7 @@ impl PagedMemory {
     }
 
     fn begin_fault(&mut self, slot: Slot, page: u32, context: &mut Context<PagingEvent>) {
-        let now = context.now();
+        let now = context.now().0;
         let fault = Fault {
             slot,
             page,
@@ -123,7 +124,7 @@ impl PagedMemory {
             }
         };
         let time = now + self.software.phases(&[Phase::Entry, Phase::Lookup]);
-        context.schedule(time, PagingEvent::Entered(number));
+        context.schedule(Picos(time), PagingEvent::Entered(number));
     }
 
     /// Handles the outcome of a fault's page lookup.
@@ -133,7 +134,7 @@ impl PagedMemory {
         context: &mut Context<PagingEvent>,
     ) -> Result<(), SimError> {
         let Fault { slot, page, .. } = self.faults[number as usize];
-        let now = context.now();
+        let now = context.now().0;
         let Some(frame) = self.locations.frame(page) else {
             return match self.take_frame(context)? {
                 Some(frame) => self.fetch(number, frame, now, context),
@@ -171,7 +172,7 @@ impl PagedMemory {
         } else {
             self.counts.minor_faults += 1;
         }
-        context.schedule(time + self.software.phase(Phase::Map), PagingEvent::Mapped(number));
+        context.schedule(Picos(time + self.software.phase(Phase::Map)), PagingEvent::Mapped(number));
         Ok(())
     }
 
@@ -182,7 +183,7 @@ impl PagedMemory {
         if !self.accesses[slot as usize].asleep {
             time += self.software.phase(Phase::SwitchAway);
             self.accesses[slot as usize].asleep = true;
-            context.schedule(time, PagingEvent::Sleep(slot));
+            context.schedule(Picos(time), PagingEvent::Sleep(slot));
         }
         self.faults[number as usize].sleep_at = time;
     }
@@ -223,7 +224,7 @@ impl PagedMemory {
             self.counts.zero_faults += 1;
             self.faults[number as usize].fills = true;
             self.frames[frame as usize].pins = 1;
-            context.schedule(time, PagingEvent::Zeroed(number));
+            context.schedule(Picos(time), PagingEvent::Zeroed(number));
             return Ok(());
         };
         self.counts.major_faults += 1;
@@ -298,7 +299,7 @@ impl PagedMemory {
 
     /// The pages of a command are in memory.
     pub(super) fn filled(&mut self, io: u32, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
-        let now = context.now();
+        let now = context.now().0;
         let rung = self.ios[io as usize].rung;
         let frames = std::mem::take(&mut self.ios[io as usize].frames);
         for (drive_page, number) in (self.ios[io as usize].first..).zip(&frames) {
@@ -331,7 +332,7 @@ impl PagedMemory {
                 fault.hardware = hardware;
                 self.counts.hardware_ps += hardware;
             }
-            let mut time = fault.sleep_at.max(context.now());
+            let mut time = fault.sleep_at.max(context.now().0);
             if self.accesses[fault.slot as usize].asleep {
                 time += self.software.phases(&[Phase::Interrupt, Phase::Completion, Phase::Wake]);
                 if !self.software.wait_on_core() {
@@ -340,7 +341,7 @@ impl PagedMemory {
             } else {
                 time += self.software.phase(Phase::Completion);
             }
-            context.schedule(time, PagingEvent::Woken(waiter));
+            context.schedule(Picos(time), PagingEvent::Woken(waiter));
             waiter = next;
         }
     }
@@ -349,7 +350,7 @@ impl PagedMemory {
     /// and continues the access.
     pub(super) fn woken(&mut self, number: u32, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
         let Fault { slot, page, began, major, hardware, .. } = self.faults[number as usize];
-        let now = context.now();
+        let now = context.now().0;
         let Some(frame) = self.locations.frame(page).filter(|frame| self.frames[*frame as usize].pins > 0)
         else {
             return Err(SimError::Conservation {
@@ -382,7 +383,7 @@ impl PagedMemory {
             (true, true) => (ready, PagingEvent::Resume(slot, software)),
             (true, false) => (ready + software, PagingEvent::Done(slot)),
         };
-        context.schedule(time, event);
+        context.schedule(Picos(time), event);
         self.write_back_background(context)
     }
 
@@ -398,8 +399,8 @@ impl PagedMemory {
     /// Zero-fills the frame after its allocation.
     pub(super) fn zeroed(&mut self, number: u32, context: &mut Context<PagingEvent>) {
         if let Some(frame) = self.locations.frame(self.faults[number as usize].page) {
-            let end = self.dma(frame, true, context.now());
-            context.schedule(end + self.software.phase(Phase::Map), PagingEvent::Mapped(number));
+            let end = self.dma(frame, true, context.now().0);
+            context.schedule(Picos(end + self.software.phase(Phase::Map)), PagingEvent::Mapped(number));
         }
     }
 
@@ -409,8 +410,8 @@ impl PagedMemory {
         let frame = self.locations.frame(page).filter(|frame| fills || !self.frames[*frame as usize].reading);
         let Some(frame) = frame else {
             self.counts.repeated_faults += 1;
-            let time = context.now() + self.software.phase(Phase::Lookup);
-            context.schedule(time, PagingEvent::Entered(number));
+            let time = context.now().0 + self.software.phase(Phase::Lookup);
+            context.schedule(Picos(time), PagingEvent::Entered(number));
             return Ok(());
         };
         self.idle_faults.push(number);
@@ -419,7 +420,7 @@ impl PagedMemory {
             self.wake(frame, 0, context);
         }
         self.map(slot, frame);
-        self.touch(slot, frame, context.now());
+        self.touch(slot, frame, context.now().0);
         if fills {
             self.unpin(frame);
         }
@@ -467,8 +468,8 @@ impl PagedMemory {
 
     /// Restarts a fault that slept for want of a frame or because of the dirty limit.
     pub(super) fn restart_fault(&mut self, number: u32, context: &mut Context<PagingEvent>) {
-        let time = self.wake_time(number, context.now());
-        context.schedule(time, PagingEvent::Entered(number));
+        let time = self.wake_time(number, context.now().0);
+        context.schedule(Picos(time), PagingEvent::Entered(number));
     }
 
     /// The time at which a fault that slept runs again.
@@ -490,7 +491,7 @@ impl PagedMemory {
             }
             let Some(frame) = self.take_frame(context)? else { break };
             self.starved.pop_front();
-            let time = self.wake_time(number, context.now());
+            let time = self.wake_time(number, context.now().0);
             self.fetch(number, frame, time, context)?;
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! Commands between memory and drive: queueing, doorbell, DMA.
 
+use deepram_core::units::Picos;
 use deepram_trace::Op;
 
 use super::page_locations::NONE;
@@ -69,7 +70,7 @@ impl PagedMemory {
         number: u32,
         context: &mut Context<PagingEvent>,
     ) -> Result<(), SimError> {
-        self.ios[number as usize].rung = context.now();
+        self.ios[number as usize].rung = context.now().0;
         self.queue.push_back(number);
         self.fill_drive_queue(context)
     }
@@ -118,7 +119,7 @@ impl PagedMemory {
     }
 
     fn completed(&mut self, number: u32, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
-        let now = context.now();
+        let now = context.now().0;
         match self.ios[number as usize].kind {
             CommandKind::Read => {
                 // The drive has sent the last byte; DRAM receives the pages at its own rate.
@@ -127,7 +128,7 @@ impl PagedMemory {
                     let frame = self.ios[number as usize].frames[at];
                     end = end.max(self.dma(frame, true, now));
                 }
-                context.schedule(end, PagingEvent::Filled(number));
+                context.schedule(Picos(end), PagingEvent::Filled(number));
                 Ok(())
             }
             CommandKind::Write(_) => self.write_done(number, context),
@@ -164,7 +165,7 @@ impl PagedMemory {
             if nth == 0 {
                 first_end = time;
             }
-            context.schedule(time, PagingEvent::Doorbell(number));
+            context.schedule(Picos(time), PagingEvent::Doorbell(number));
         }
         (time, first_end)
     }

@@ -31,6 +31,7 @@ mod software;
 #[cfg(test)]
 mod tests;
 
+use deepram_core::units::{Bytes, Picos};
 use std::collections::{BTreeSet, VecDeque};
 
 use deepram_media::{Dram, Software, Ssd};
@@ -170,7 +171,7 @@ pub struct PagedMemory {
     throttled: VecDeque<u32>,
     drive: NestedDevice<ParallelSsd>,
     /// The time for which the drive's next event is scheduled.
-    due: Option<Time>,
+    due: Option<Picos>,
     depth: u64,
     inside: u64,
     queue: VecDeque<u32>,
@@ -254,7 +255,7 @@ impl PagedMemory {
             }
         }
         let device = ParallelSsd::new(ssd, ssd_options, seed)?;
-        let pages = u32::try_from(device.capacity() / PAGE).unwrap_or(NONE - 1).min(NONE - 1);
+        let pages = u32::try_from(device.capacity().0 / PAGE).unwrap_or(NONE - 1).min(NONE - 1);
         let depth = if options.queue == 0 { u64::MAX } else { options.queue };
         let share = |share: f64| (f64::from(frame_count) * share).ceil() as u64;
         let frames = u64::from(frame_count);
@@ -325,10 +326,10 @@ impl PagedMemory {
         self.counts.since(&self.base.counts)
     }
 
-    /// Software time since measuring began by phase, in picoseconds.
+    /// Software time since measuring began, by phase.
     #[must_use]
-    pub fn software_ps(&self) -> [(Phase, Time); Phase::ALL.len()] {
-        self.software.spent().map(|(phase, time)| (phase, time - self.base.software[phase as usize]))
+    pub fn software_times(&self) -> [(Phase, Picos); Phase::ALL.len()] {
+        self.software.spent().map(|(phase, time)| (phase, Picos(time - self.base.software[phase as usize])))
     }
 
     /// Times of the major faults that have ended since measuring began.
@@ -367,7 +368,7 @@ impl PagedMemory {
     /// Energy since measuring began, over `time`, by component, in picojoules, dynamic and static: the
     /// DRAM's components, flash, link.
     #[must_use]
-    pub fn energy_pj(&self, time: Time) -> Vec<(&'static str, f64, f64)> {
+    pub fn energy_pj(&self, time: Picos) -> Vec<(&'static str, f64, f64)> {
         let mut parts = self.dram.energy_pj(time).to_vec();
         let flash = self.counts().since(&self.base.flash);
         parts.extend(flash.energy_pj(&self.ssd.nand, self.ssd.packages(), time));
@@ -387,18 +388,18 @@ impl PagedMemory {
     /// The drive has completed a flush.
     fn flushed(&mut self, slot: Slot, context: &mut Context<PagingEvent>) {
         let phases = [Phase::Interrupt, Phase::Completion, Phase::Wake, Phase::Wait];
-        let from = self.accesses[slot as usize].sleep_at.max(context.now());
+        let from = self.accesses[slot as usize].sleep_at.max(context.now().0);
         let time = from + self.software.phases(&phases);
         let software = self.software.phase(Phase::SwitchBack);
-        context.schedule(time, PagingEvent::Resume(slot, software));
+        context.schedule(Picos(time), PagingEvent::Resume(slot, software));
     }
 }
 
 impl Device for PagedMemory {
     type Event = PagingEvent;
 
-    fn capacity(&self) -> u64 {
-        u64::from(self.locations.pages()) * PAGE
+    fn capacity(&self) -> Bytes {
+        Bytes(u64::from(self.locations.pages()) * PAGE)
     }
 
     fn queue_limit(&self) -> u64 {
@@ -416,7 +417,7 @@ impl Device for PagedMemory {
         command: Command,
         context: &mut Context<PagingEvent>,
     ) -> Result<(), SimError> {
-        let now = context.now();
+        let now = context.now().0;
         let Command { op, offset, len } = command;
         let access = PagedAccess {
             write: op == Op::Write,
@@ -437,10 +438,10 @@ impl Device for PagedMemory {
             }
             Op::Flush if !self.swap => {
                 let time = now + self.software.phase(Phase::Entry);
-                context.schedule(time, PagingEvent::Flush(slot));
+                context.schedule(Picos(time), PagingEvent::Flush(slot));
             }
             // A trim has no effect on memory, and anonymous memory is not made durable.
-            Op::Flush | Op::Trim => context.schedule(now, PagingEvent::Done(slot)),
+            Op::Flush | Op::Trim => context.schedule(Picos(now), PagingEvent::Done(slot)),
         }
         self.after_event(context)
     }
@@ -453,7 +454,7 @@ impl Device for PagedMemory {
             }
             PagingEvent::Resume(slot, software) => {
                 self.counts.accesses += 1;
-                context.resume(slot, software);
+                context.resume(slot, Picos(software));
             }
             PagingEvent::Continue(slot) => self.continue_access(slot, context),
             PagingEvent::Entered(fault) => self.entered(fault, context)?,
@@ -464,9 +465,9 @@ impl Device for PagedMemory {
             PagingEvent::Doorbell(io) => self.ring_doorbell(io, context)?,
             PagingEvent::Filled(io) => self.filled(io, context)?,
             PagingEvent::Flush(slot) => {
-                let time = context.now() + self.command_software() + self.software.phase(Phase::SwitchAway);
+                let time = context.now().0 + self.command_software() + self.software.phase(Phase::SwitchAway);
                 self.accesses[slot as usize].sleep_at = time;
-                context.schedule(time, PagingEvent::Sleep(slot));
+                context.schedule(Picos(time), PagingEvent::Sleep(slot));
                 self.flush(slot, context)?;
             }
             PagingEvent::Drive => self.advance(context)?,

@@ -18,6 +18,7 @@ use super::software::Phase;
 use super::{PagedMemory, PagingEvent};
 use crate::error::SimError;
 use crate::host::{Context, Slot};
+use deepram_core::units::Picos;
 
 /// A flush request that waits for write-backs.
 #[derive(Debug, Clone, Copy)]
@@ -173,7 +174,7 @@ impl PagedMemory {
     fn write(&mut self, first: u32, row: &[u32], number: u64, context: &mut Context<PagingEvent>) -> u32 {
         let number = if number == 0 { self.flush_number + 1 } else { number };
         let io = self.new_io(CommandKind::Write(number), first);
-        let now = context.now();
+        let now = context.now().0;
         let mut end = now;
         for frame in row {
             end = end.max(self.dma(*frame, false, now));
@@ -187,7 +188,7 @@ impl PagedMemory {
         self.counts.write_commands += 1;
         self.counts.pages_written += row.len() as u64;
         self.software.phase(Phase::WriteBack);
-        context.schedule(end, PagingEvent::Doorbell(io));
+        context.schedule(Picos(end), PagingEvent::Doorbell(io));
         io
     }
 

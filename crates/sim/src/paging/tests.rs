@@ -56,13 +56,13 @@ fn run(machine: &mut PagedMemory, threads: u32, accesses: &[Command]) -> Vec<Vec
             }
             machine.submit(slot, *access, &mut context).unwrap();
         }
-        let now = context.now();
+        let now = context.now().0;
         for slot in std::mem::take(&mut context.asleep) {
             seen[under_way[&slot]].push(Seen::Slept(now));
         }
         for (slot, software) in std::mem::take(&mut context.resumed) {
             seen[under_way[&slot]].push(Seen::Resumed(now, software));
-            context.queue.push(now + software, Event::Complete(slot));
+            context.queue.push(Picos(now + software), Event::Complete(slot));
         }
         for slot in std::mem::take(&mut context.done) {
             let number = under_way.remove(&slot).unwrap();

@@ -1,5 +1,6 @@
 //! The event loop of threads on cores: scheduling, sleep and wake-up, quanta.
 
+use deepram_core::units::Picos;
 use std::collections::VecDeque;
 
 use super::llc::{LINE_BYTES, Llc};
@@ -78,7 +79,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         if threads.is_empty() || threads.len() >= 1 << 24 {
             return Err(SimError::config("threads", "must be 1 to 2^24"));
         }
-        if device.capacity() < LINE_BYTES {
+        if device.capacity().0 < LINE_BYTES {
             return Err(SimError::config("capacity", "the device must hold a line of 64 B"));
         }
         let limit = device.queue_limit().max(1);
@@ -113,7 +114,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         self.base.tallies = vec![ThreadCounts::default(); self.threads.len()];
         self.base.flash = self.device.counts();
         self.settle()?;
-        while let Some((now, event)) = self.context.queue.pop() {
+        while let Some((Picos(now), event)) = self.context.queue.pop() {
             match event {
                 Event::Device(event) => self.device.handle(event, &mut self.context)?,
                 Event::Complete(slot) => self.context.done.push(slot),
@@ -157,7 +158,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         }
         let Some(core) = self.cores.iter().position(|core| core.thread.is_none()) else { return false };
         let Some(number) = self.runnable.pop_front() else { return false };
-        let now = self.context.now();
+        let now = self.context.now().0;
         let (place, thread) = (&mut self.cores[core], &mut self.threads[number as usize]);
         place.thread = Some(number);
         place.taken = now;
@@ -181,7 +182,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         thread.wait = WaitReason::Software;
         thread.software_began = now;
         thread.wake = now + thread.software;
-        self.context.queue.push(thread.wake, Event::Driver(number));
+        self.context.queue.push(Picos(thread.wake), Event::Driver(number));
     }
 
     /// Resumes a thread on a core where it was, after its software.
@@ -216,7 +217,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
 
     /// Takes a thread off its core, into `state`.
     fn leave_core(&mut self, number: u32, state: ThreadState) {
-        let now = self.context.now();
+        let now = self.context.now().0;
         let thread = &mut self.threads[number as usize];
         let ThreadState::Running(core) = thread.state else { return };
         if thread.wait == WaitReason::Software {
@@ -247,7 +248,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
             self.lines.written_asleep += 1;
             return;
         };
-        let now = self.context.now();
+        let now = self.context.now().0;
         let thread = &mut self.threads[number as usize];
         thread.sleeping += 1;
         thread.tally.sleeps += 1;
@@ -262,7 +263,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
     }
 
     fn resume(&mut self, slot: Slot, software: Time) {
-        let now = self.context.now();
+        let now = self.context.now().0;
         let access = &mut self.accesses[slot as usize];
         let woken = std::mem::take(&mut access.asleep);
         let (core, asked_by) = (access.core.take(), access.thread);
@@ -274,7 +275,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         let owner = asked_by.filter(|number| self.threads[*number as usize].state != ThreadState::Done);
         let Some(number) = owner else {
             // No thread waits for the access, so its software delays no other.
-            self.context.queue.push(now + software, Event::Complete(slot));
+            self.context.queue.push(Picos(now + software), Event::Complete(slot));
             return;
         };
         let thread = &mut self.threads[number as usize];
@@ -330,14 +331,14 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         let thread = &mut self.threads[number as usize];
         thread.wait = WaitReason::Issue;
         thread.wake = thread.front;
-        self.context.queue.push(thread.wake, Event::Driver(number));
+        self.context.queue.push(Picos(thread.wake), Event::Driver(number));
     }
 
     /// The horizon of a thread: before this time no other event can affect it, so it may run ahead.
     fn horizon(&self, core: u32) -> Time {
-        let next = self.context.queue.peek().unwrap_or(NEVER);
+        let next = self.context.queue.peek().map_or(NEVER, |time| time.0);
         if !self.ready.is_empty() {
-            return self.context.now();
+            return self.context.now().0;
         }
         if self.runnable.is_empty() {
             return next;
@@ -347,7 +348,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
 
     /// Issues references of a thread until it must wait.
     fn run_thread(&mut self, number: u32) -> Result<(), SimError> {
-        let now = self.context.now();
+        let now = self.context.now().0;
         let thread = &mut self.threads[number as usize];
         let ThreadState::Running(core) = thread.state else { return Ok(()) };
         if thread.wait == WaitReason::Software || thread.wake != NEVER {
@@ -411,7 +412,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         let reference = reference?;
         self.taken += 1;
         let end = reference.addr.saturating_add(u64::from(reference.size.max(1)));
-        let lines = self.device.capacity() / LINE_BYTES;
+        let lines = self.device.capacity().0 / LINE_BYTES;
         let (mut line, mut last) = (reference.addr / LINE_BYTES, (end - 1) / LINE_BYTES);
         if last >= lines {
             if !self.options.wrap || last - line >= lines {
@@ -419,7 +420,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
                     number: self.taken,
                     offset: reference.addr,
                     end,
-                    capacity: self.device.capacity(),
+                    capacity: self.device.capacity().0,
                 });
             }
             let span = last - line;
@@ -499,7 +500,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
             cycles,
             ipc: if time == 0 { 0.0 } else { instructions as f64 / cycles },
             time_ns: time as f64 / 1e3,
-            time_ps: time,
+            time: Picos(time),
             lines: self.lines.since(&base.lines),
             read: self.times.read.summary(),
             slept: self.times.slept.summary(),

@@ -6,6 +6,7 @@ use super::thread::{LoadData, PendingLines, WaitReason};
 use super::{Command, Device, SimError};
 use crate::engine::Time;
 use crate::host::Slot;
+use deepram_core::units::Picos;
 use deepram_trace::Op;
 
 /// A line read from the device, or written to it.
@@ -61,7 +62,7 @@ impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
     }
 
     fn miss(&mut self, number: u32, core: u32, pending: PendingLines) -> Result<IssueOutcome, SimError> {
-        let now = self.context.now();
+        let now = self.context.now().0;
         let cached = self.llc.is_some();
         let thread = &mut self.threads[number as usize];
         let asked = thread.lines.iter().find(|(line, _)| *line == pending.line).map(|(_, slot)| *slot);
@@ -130,7 +131,7 @@ impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
     fn post_write(&mut self, line: u64) {
         self.writes_under_way += 1;
         self.lines.written += 1;
-        let began = self.context.now();
+        let began = self.context.now().0;
         self.open_access(DeviceAccess {
             line,
             op: Op::Write,
@@ -177,7 +178,7 @@ impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
 
     /// Completes an access.
     pub(super) fn complete(&mut self, slot: Slot) {
-        let now = self.context.now();
+        let now = self.context.now().0;
         if self.accesses[slot as usize].asleep {
             // The device completed the access without resuming its thread.
             self.context.resumed.push((slot, 0));
@@ -187,7 +188,7 @@ impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
         let access = self.accesses[slot as usize];
         self.free.push(slot);
         let Some(number) = access.thread else {
-            self.times.written.add(now - access.began);
+            self.times.written.add(Picos(now - access.began));
             self.writes_under_way -= 1;
             match self.waiting_writes.pop_front() {
                 Some((line, core)) => {
@@ -201,7 +202,7 @@ impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
             return;
         };
         let times = if access.slept { &mut self.times.slept } else { &mut self.times.read };
-        times.add(now - access.began);
+        times.add(Picos(now - access.began));
         let thread = &mut self.threads[number as usize];
         thread.lines.retain(|(_, other)| *other != slot);
         thread.arrived(slot, now + self.hit_ps);

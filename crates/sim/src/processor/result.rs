@@ -1,5 +1,6 @@
 //! The measurements of a processor.
 
+use deepram_core::units::Picos;
 use serde::Serialize;
 
 use super::options::ProcessorOptions;
@@ -86,9 +87,9 @@ pub struct ProcessorResult {
     pub ipc: f64,
     /// From the start of measuring to the end of the last thread.
     pub time_ns: f64,
-    /// The measured time in picoseconds.
+    /// The measured time, exact.
     #[serde(skip)]
-    pub time_ps: Time,
+    pub time: Picos,
     /// Lines by outcome.
     pub lines: LineCounts,
     /// Device accesses without sleep: from sending to the arrival of the data.

@@ -10,6 +10,7 @@ use super::parallel::{BufferedPage, PageRequest, ParallelEvent, ParallelSsd};
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::host::Context;
+use deepram_core::units::Picos;
 
 impl ParallelSsd {
     /// Admits waiting writes to the buffer while there is room.
@@ -31,10 +32,10 @@ impl ParallelSsd {
                 self.admitting.push_front((slot, admitted));
                 return Ok(());
             }
-            let start = context.now().max(self.memory_free);
+            let start = context.now().0.max(self.memory_free);
             let end = start + self.memory_ps(command.len);
             self.memory_free = end;
-            context.schedule(end, ParallelEvent::Answered(slot));
+            context.schedule(Picos(end), ParallelEvent::Answered(slot));
         }
         Ok(())
     }
@@ -51,9 +52,9 @@ impl ParallelSsd {
         let window = self.options.buffer_hot_window.0;
         let mut hot = false;
         if window > 0 {
-            if context.now() > self.window_end {
+            if context.now().0 > self.window_end {
                 self.window += 1;
-                self.window_end = context.now() + window;
+                self.window_end = context.now().0 + window;
             }
             let mut at = self.map.get(logical);
             // While a flush waits, no page stays.

@@ -10,6 +10,7 @@
 //!                                        two registers: one group in the array, one in transfer
 //! ```
 
+use deepram_core::units::Picos;
 use std::collections::VecDeque;
 
 use deepram_media::{Nand, NandOp};
@@ -316,9 +317,9 @@ impl ParallelSsd {
         if state.awaited {
             return;
         }
-        if state.until > context.now() {
+        if state.until > context.now().0 {
             state.awaited = true;
-            context.schedule(state.until, ParallelEvent::BusFree(bus));
+            context.schedule(Picos(state.until), ParallelEvent::BusFree(bus));
             return;
         }
         self.serve_bus(bus, context);
@@ -346,7 +347,7 @@ impl ParallelSsd {
         }
         // Work that only lacks the bus is served at the end of the transfer.
         let state = &self.bus.buses[bus as usize];
-        if state.awaited || state.until <= context.now() {
+        if state.awaited || state.until <= context.now().0 {
             return;
         }
         let first = bus * self.bus.per_bus;
@@ -358,12 +359,12 @@ impl ParallelSsd {
         if wanted {
             let state = &mut self.bus.buses[bus as usize];
             state.awaited = true;
-            context.schedule(state.until, ParallelEvent::BusFree(bus));
+            context.schedule(Picos(state.until), ParallelEvent::BusFree(bus));
         }
     }
 
     fn serve_data(&mut self, bus: u32, context: &mut Context<ParallelEvent>) {
-        let now = context.now();
+        let now = context.now().0;
         let state = &mut self.bus.buses[bus as usize];
         if state.out_count == 0 || state.awaited || state.until > now {
             return;
@@ -378,14 +379,14 @@ impl ParallelSsd {
         state.until = now + time;
         // The end of a data transfer is always an event.
         state.awaited = true;
-        context.schedule(state.until, ParallelEvent::TransferDone(number));
+        context.schedule(Picos(state.until), ParallelEvent::TransferDone(number));
     }
 
     fn serve_commands(&mut self, bus: u32, context: &mut Context<ParallelEvent>) {
         let per_bus = self.bus.per_bus;
         for _ in 0..per_bus {
             let state = &mut self.bus.buses[bus as usize];
-            if state.awaited || state.until > context.now() {
+            if state.awaited || state.until > context.now().0 {
                 return;
             }
             let turn = state.turn;
@@ -574,7 +575,7 @@ impl ParallelSsd {
         count: u32,
         context: &mut Context<ParallelEvent>,
     ) {
-        let now = context.now();
+        let now = context.now().0;
         let first = *self.operations.get(head);
         let planes = u64::from(count);
         if planes > 1 {
@@ -621,7 +622,7 @@ impl ParallelSsd {
             state.loaded = group;
         }
         self.bus.targets[target as usize].groups += 1;
-        context.schedule(end, ParallelEvent::ArrayDone(group, self.bus.groups[group as usize].work));
+        context.schedule(Picos(end), ParallelEvent::ArrayDone(group, self.bus.groups[group as usize].work));
     }
 
     /// Handles the end of a group's array work.
@@ -694,7 +695,7 @@ impl ParallelSsd {
         if !self.options.suspend_programs && !self.options.suspend_erases {
             return;
         }
-        let now = context.now();
+        let now = context.now().0;
         if self.bus.targets[target as usize].suspended {
             return;
         }
@@ -745,7 +746,7 @@ impl ParallelSsd {
 
     /// Resumes suspended work of a target.
     fn resume(&mut self, target: u32, context: &mut Context<ParallelEvent>) {
-        let now = context.now();
+        let now = context.now().0;
         self.bus.targets[target as usize].suspended = false;
         for die in self.bus.dies_of(target) {
             let die = &mut self.bus.dies[die as usize];
@@ -756,7 +757,7 @@ impl ParallelSsd {
                 group.end += now;
                 group.work += 1;
                 self.bus.targets[target as usize].groups += 1;
-                context.schedule(group.end, ParallelEvent::ArrayDone(number, group.work));
+                context.schedule(Picos(group.end), ParallelEvent::ArrayDone(number, group.work));
             }
         }
     }

@@ -17,6 +17,7 @@
 //! 4. Reclamation of a plane starts when a frontier's block is full and too few blocks are free. Host
 //!    writes to a plane wait while fewer blocks than the reserve are free.
 
+use deepram_core::units::{Bytes, Picos};
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 
@@ -341,8 +342,8 @@ impl ParallelSsd {
 
     /// Busy times of the buses and of the arrays, each summed.
     #[must_use]
-    pub fn busy_ps(&self) -> (u64, u64) {
-        (self.bus.bus_busy_ps, self.bus.array_busy_ps)
+    pub fn busy_times(&self) -> (Picos, Picos) {
+        (Picos(self.bus.bus_busy_ps), Picos(self.bus.array_busy_ps))
     }
 
     /// Addressable logical pages.
@@ -389,10 +390,10 @@ impl ParallelSsd {
         }
         let command = job.command;
         if command.op == Op::Read {
-            let start = context.now().max(self.link_out_free);
+            let start = context.now().0.max(self.link_out_free);
             let end = start + self.link_ps(command.len);
             self.link_out_free = end;
-            context.schedule(end + self.ssd.link.latency.0, ParallelEvent::Answered(slot));
+            context.schedule(Picos(end + self.ssd.link.latency.0), ParallelEvent::Answered(slot));
         } else {
             context.complete(slot);
         }
@@ -487,8 +488,8 @@ pub(super) fn full_error(time_ps: Time, plane: u32) -> SimError {
 impl Device for ParallelSsd {
     type Event = ParallelEvent;
 
-    fn capacity(&self) -> u64 {
-        self.logical_pages * self.ssd.nand.page.0
+    fn capacity(&self) -> Bytes {
+        Bytes(self.logical_pages * self.ssd.nand.page.0)
     }
 
     fn queue_limit(&self) -> u64 {
@@ -519,17 +520,17 @@ impl Device for ParallelSsd {
             context.complete(slot);
             return Ok(());
         }
-        let mut time = context.now() + self.ssd.controller.0;
+        let mut time = context.now().0 + self.ssd.controller.0;
         if command.op == Op::Write {
-            let start = context.now().max(self.link_in_free);
+            let start = context.now().0.max(self.link_in_free);
             let end = start + self.link_ps(command.len);
             self.link_in_free = end;
             time = end + self.ssd.link.latency.0 + self.ssd.controller.0;
         }
-        if time == context.now() {
+        if time == context.now().0 {
             return self.received(slot, context);
         }
-        context.schedule(time, ParallelEvent::Received(slot));
+        context.schedule(Picos(time), ParallelEvent::Received(slot));
         Ok(())
     }
 

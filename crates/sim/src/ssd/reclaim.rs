@@ -19,7 +19,7 @@ impl ParallelSsd {
         let plane = self.plane_of_page(page);
         let old = self.directory[page as usize];
         let Some((address, full)) = self.planes.allocate(plane, FrontierUse::Mapping, MAPPING | page) else {
-            return Err(full_error(context.now(), plane));
+            return Err(full_error(context.now().0, plane));
         };
         self.planes.invalidate(old)?;
         self.directory[page as usize] = address.physical;
@@ -130,7 +130,7 @@ impl ParallelSsd {
         let key = self.planes.stored_key(from);
         let plane = operation.address.plane;
         let Some((to, full)) = self.planes.allocate(plane, FrontierUse::Move, key) else {
-            return Err(full_error(context.now(), plane));
+            return Err(full_error(context.now().0, plane));
         };
         self.planes.invalidate(from)?;
         if key & MAPPING != 0 {
@@ -183,7 +183,7 @@ impl ParallelSsd {
         if !self.stalled[plane as usize].is_empty() && self.planes.reclaiming(plane) == 0 {
             self.reclaim(plane, context)?;
             if self.planes.reclaiming(plane) == 0 {
-                return Err(full_error(context.now(), plane));
+                return Err(full_error(context.now().0, plane));
             }
         }
         Ok(())

@@ -15,6 +15,7 @@
 //!    another.
 //! 4. Before an element serves a page, it cleans any plane that is short of free blocks.
 
+use deepram_core::units::{Bytes, Picos};
 use std::collections::VecDeque;
 
 use deepram_media::{NandOp, Ssd, Victim};
@@ -153,8 +154,8 @@ impl SerialSsd {
 
     /// Busy time of the elements, summed over the elements.
     #[must_use]
-    pub fn busy_ps(&self) -> u64 {
-        self.busy_ps
+    pub fn busy_time(&self) -> Picos {
+        Picos(self.busy_ps)
     }
 
     fn link_ps(&self, bytes: u64) -> u64 {
@@ -192,7 +193,7 @@ impl SerialSsd {
     fn move_data(&mut self, slot: Slot, bytes: u64, context: &mut Context<SerialEvent>) {
         self.channel_busy = true;
         let time = self.controller_ps + self.link_ps(bytes);
-        context.schedule(context.now() + time, SerialEvent::TransferDone(slot));
+        context.schedule(Picos(context.now().0 + time), SerialEvent::TransferDone(slot));
     }
 
     /// The element of a logical page, and the page's number in the element.
@@ -240,11 +241,11 @@ impl SerialSsd {
         if unit.busy || unit.waiting.is_empty() {
             return Ok(());
         }
-        let now = context.now();
+        let now = context.now().0;
         if let Some(time) = self.clean(element).map_err(|error| with_time(error, now))? {
             self.units[element].busy = true;
             self.busy_ps += time;
-            context.schedule(now + time, SerialEvent::Free(element as u32));
+            context.schedule(Picos(now + time), SerialEvent::Free(element as u32));
             return Ok(());
         }
         if self.parallel > 1 {
@@ -260,7 +261,7 @@ impl SerialSsd {
         let time = array + self.transfer_ps;
         self.units[element].busy = true;
         self.busy_ps += time;
-        context.schedule(now + time, SerialEvent::Served(element as u32, page.slot));
+        context.schedule(Picos(now + time), SerialEvent::Served(element as u32, page.slot));
         Ok(())
     }
 
@@ -278,7 +279,7 @@ impl SerialSsd {
 
     /// Serves the waiting pages of an element with several units (3 above).
     fn serve_batch(&mut self, element: usize, context: &mut Context<SerialEvent>) -> Result<(), SimError> {
-        let now = context.now();
+        let now = context.now().0;
         // The number of pages that the planes can certainly take before they must be cleaned again.
         let most = self.batch;
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
@@ -315,7 +316,7 @@ impl SerialSsd {
                         moved += 1;
                         let done = start + array + moved * self.transfer_ps;
                         end = end.max(done);
-                        context.schedule(done, SerialEvent::Served(element as u32, page.slot));
+                        context.schedule(Picos(done), SerialEvent::Served(element as u32, page.slot));
                     }
                 }
                 start = end;
@@ -323,7 +324,7 @@ impl SerialSsd {
         }
         self.units[element].busy = true;
         self.busy_ps += start - now;
-        context.schedule(start, SerialEvent::Free(element as u32));
+        context.schedule(Picos(start), SerialEvent::Free(element as u32));
         Ok(())
     }
 }
@@ -345,8 +346,8 @@ pub(crate) fn checked_u32(key: &str, value: u64) -> Result<u32, SimError> {
 impl Device for SerialSsd {
     type Event = SerialEvent;
 
-    fn capacity(&self) -> u64 {
-        self.logical_pages * self.page
+    fn capacity(&self) -> Bytes {
+        Bytes(self.logical_pages * self.page)
     }
 
     fn queue_limit(&self) -> u64 {

@@ -139,7 +139,7 @@ impl ParallelSsd {
         } else {
             let plane = self.plane_of_page(job.logical);
             let Some((address, full)) = self.planes.allocate(plane, FrontierUse::Host, job.logical) else {
-                return Err(full_error(context.now(), plane));
+                return Err(full_error(context.now().0, plane));
             };
             self.planes.programmed(address)?;
             self.map.set(
@@ -172,7 +172,7 @@ impl ParallelSsd {
                 return Ok(());
             }
             if !self.planes.has_room(plane, FrontierUse::Host) {
-                return Err(full_error(context.now(), plane));
+                return Err(full_error(context.now().0, plane));
             }
         }
         self.write_now(job, plane, context)
@@ -185,7 +185,7 @@ impl ParallelSsd {
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
         let Some((address, full)) = self.planes.allocate(plane, FrontierUse::Host, job.logical) else {
-            return Err(full_error(context.now(), plane));
+            return Err(full_error(context.now().0, plane));
         };
         let MappingEntry { physical: old, sectors: before, window } = self.map.get(job.logical);
         let missing = if old == NONE { 0 } else { before & !job.sectors };
