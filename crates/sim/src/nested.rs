@@ -2,7 +2,6 @@
 //! keeps its own event queue; the outer device schedules one event of its own for the inner device's
 //! next event.
 
-use deepram_core::units::Bytes;
 use deepram_core::units::Picos;
 
 use crate::error::SimError;
@@ -97,6 +96,7 @@ mod tests {
     use super::*;
     use crate::host::{HostOptions, drive};
     use crate::ssd::{ParallelSsd, SsdOptions};
+    use deepram_core::units::Bytes;
     use deepram_media::{Registry, Ssd};
     use deepram_trace::{Op, Request};
 

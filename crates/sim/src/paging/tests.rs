@@ -51,7 +51,7 @@ fn run(machine: &mut PagedMemory, threads: u32, accesses: &[Command]) -> Vec<Vec
             let Some((number, access)) = left.next() else { break };
             under_way.insert(slot, number);
             if access.op == Op::Flush && !machine.swap {
-                let pages = machine.store.resident().map(|(page, _)| (page, machine.store.version(page)));
+                let pages = machine.locations.resident().map(|(page, _)| (page, machine.locations.version(page)));
                 promised.insert(slot, pages.collect());
             }
             machine.submit(slot, *access, &mut context).unwrap();
@@ -73,7 +73,7 @@ fn run(machine: &mut PagedMemory, threads: u32, accesses: &[Command]) -> Vec<Vec
                 assert!(machine.accesses[slot as usize].at == offset + len, "access {number} is not over");
             }
             for (page, version) in promised.remove(&slot).unwrap_or_default() {
-                assert!(machine.store.held(page) >= version, "page {page} is not on the drive");
+                assert!(machine.locations.version_at(page) >= version, "page {page} is not on the drive");
             }
             idle.push(slot);
         }
@@ -101,7 +101,7 @@ fn a_fault_sleeps_once_after_the_doorbell_and_comes_back_with_switch_and_map_to_
     let mut machine = machine(&PagingOptions { read_around: false, ..PagingOptions::default() }, 1);
     let costs: Software = Registry::builtin().unwrap().get("software.linux-slc").unwrap();
     let costs = costs.with_wait(Picos(0));
-    machine.software = Clock::new(&costs, 1);
+    machine.software = SoftwareTimer::new(&costs, 1);
     let seen = run(&mut machine, 1, &[read(100), read(100)]);
     let slept = costs.way_in() + costs.switch_away;
     // 64 bursts at the pace of 5 ns, the last of which takes 50 ns; then the line.
