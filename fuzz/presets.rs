@@ -78,11 +78,11 @@ pub(crate) fn presets(text: &str) {
     for entry in registry.list().iter().filter(|entry| entry.name == "mine") {
         let name = format!("{}.{}", entry.kind.word(), entry.name);
         registry.show(&name).expect("what was accepted can be shown");
-        registry.sheet(&name).expect("what was accepted can be read").digest();
+        registry.resolve(&name).expect("what was accepted can be read").digest();
         if let Ok(ssd) = registry.get::<Ssd>(&name) {
             let _ = (ssd.idle_read(), ssd.host_bytes(), ssd.mapping_bytes(), ssd.planes());
-            let _ = ssd.nand.interleaved(NandOp::Program, u64::MAX);
-            let _ = ssd.nand.single(NandOp::Read, u64::MAX);
+            let _ = ssd.nand.interleaved_time(NandOp::Program, u64::MAX);
+            let _ = ssd.nand.idle_latency(NandOp::Read, u64::MAX);
             let _ = ssd.link.transfer(Bytes(u64::MAX));
         }
         if let Ok(dram) = registry.get::<Dram>(&name) {
@@ -100,7 +100,7 @@ pub(crate) fn overrides(text: &str) {
     let mut lines = text.lines();
     let name = lines.next().unwrap_or("");
     let sets: Vec<&str> = lines.take(16).collect();
-    match BUILTIN.sheet_with(name, &sets) {
+    match BUILTIN.resolve_with(name, &sets) {
         Ok(sheet) => drop((sheet.digest(), sheet.rows())),
         Err(error) => message(&error),
     }

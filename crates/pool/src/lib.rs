@@ -55,7 +55,7 @@ mod store;
 mod uffd;
 mod view;
 
-pub use deepram_core::migration::{Reset, ThresholdOptions, Trigger};
+pub use deepram_core::migration::{EpochReset, PromotionTrigger, ThresholdOptions};
 pub use deepram_core::{Addr, AddrError, Bytes, Epoch, Retention, SegmentSize};
 pub use error::{PoolError, Result};
 pub use format::{FormatError, VERSION as FORMAT_VERSION};

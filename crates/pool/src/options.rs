@@ -184,7 +184,14 @@ impl LoadOptions {
         if !(1..=MOST_DEPTH).contains(&self.depth) {
             return wrong("loads.depth", format!("{} reads under way: 1 to {MOST_DEPTH}", self.depth));
         }
-        if let Some(ThresholdOptions { low, high, most, epoch, .. }) = self.promotion {
+        if let Some(ThresholdOptions {
+            low_ratio: low,
+            high_ratio: high,
+            max_threshold: most,
+            reset_epoch: epoch,
+            ..
+        }) = self.promotion
+        {
             let shares = (0.0..=1.0).contains(&low) && (low..=1.0).contains(&high);
             if !shares || most == 0 || epoch == 0 {
                 let problem = format!(

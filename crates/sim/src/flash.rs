@@ -65,7 +65,7 @@ impl FlashCounts {
     /// energy of each operation, and standby.
     pub(crate) fn energy_pj(&self, nand: &Nand, packages: u64, time: Picos) -> [(&'static str, f64, f64); 4] {
         let cost = |op: NandOp, count: u64| nand.energy(op).times(count).0;
-        let standby = power_energy(nand.standby(), time).0 * packages as f64;
+        let standby = power_energy(nand.standby_power(), time).0 * packages as f64;
         [
             ("flash read", cost(NandOp::Read, self.reads()), 0.0),
             ("flash program", cost(NandOp::Program, self.programs()), 0.0),

@@ -123,7 +123,7 @@ pub trait Device {
 
     /// Hints at the next command before it is sent, so that the device can prefetch entries of large
     /// tables into the processor's caches. Has no effect on the simulation.
-    fn foresee(&self, command: &Command) {
+    fn prefetch(&self, command: &Command) {
         let _ = command;
     }
 
@@ -522,7 +522,7 @@ where
     #[inline]
     fn prefetch_next<D: Device>(&self, device: &D) {
         if let Some(Request { op, offset, len, .. }) = self.next {
-            device.foresee(&Command { op, offset, len });
+            device.prefetch(&Command { op, offset, len });
         }
     }
 

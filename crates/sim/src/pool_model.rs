@@ -1,5 +1,5 @@
 //! A model of this project's pool on a measured device: its cache policy, its fault path and its
-//! write-back, over a [`File`] preset. Its predictions can be compared with the pool itself.
+//! write-back, over a [`MeasuredFile`] preset. Its predictions can be compared with the pool itself.
 //!
 //! ```text
 //!   access --resident--------------------------------------------> hit
@@ -23,7 +23,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use deepram_core::cache::{Clock, Replacement};
-use deepram_media::{Dimension, File};
+use deepram_media::{Dimension, MeasuredFile};
 use deepram_trace::Op;
 use serde::Serialize;
 
@@ -164,7 +164,7 @@ struct SegmentAccess {
 pub struct PoolModel {
     options: PoolModelOptions,
     frames: u32,
-    file: File,
+    file: MeasuredFile,
     clock: Clock,
     flags: Vec<u8>,
     resident: u32,
@@ -188,7 +188,7 @@ impl PoolModel {
     ///
     /// # Errors
     /// Fewer than 64 frames, or a segment size that is not a power of two.
-    pub fn new(file: &File, options: &PoolModelOptions) -> Result<Self, SimError> {
+    pub fn new(file: &MeasuredFile, options: &PoolModelOptions) -> Result<Self, SimError> {
         let mut options = options.clone();
         if !options.segment.0.is_power_of_two() || options.segment.0 > 1 << 20 {
             return Err(SimError::config("pool.segment", "must be a power of two of at most 1 MiB"));
@@ -211,7 +211,7 @@ impl PoolModel {
         if segments == 0 || segments > u64::from(u32::MAX) {
             return Err(SimError::config("pool.data", "must be 1 to 2^32 - 1 segments"));
         }
-        let width = file.width(false, options.segment);
+        let width = file.parallelism(false, options.segment);
         Ok(Self {
             clock: Clock::new(frames as usize),
             flags: vec![0; segments as usize],
@@ -302,7 +302,7 @@ impl PoolModel {
         self.loading.push((segment, slot, write));
         // Half of the software time passes before the device's, half after it; only their sum is
         // measured.
-        let time = self.file.alone(false, self.options.segment).0;
+        let time = self.file.latency(false, self.options.segment).0;
         let end = self.device_request(context.now().0 + self.options.fault.0 / 2, time);
         context.schedule(Picos(end + self.options.fault.0.div_ceil(2)), PoolModelEvent::Read(segment));
     }
@@ -340,7 +340,7 @@ impl PoolModel {
             }
         }
         let bytes = self.writing.len() as u64 * self.options.segment.0;
-        let interval = self.file.interval(true, Bytes(WRITE_BYTES)).0;
+        let interval = self.file.completion_interval(true, Bytes(WRITE_BYTES)).0;
         let device = (u128::from(bytes) * u128::from(interval) / u128::from(WRITE_BYTES)) as Time;
         let software = self.writing.len() as u64 * self.options.flush.0;
         // Software prepares the next write while the device performs the last one, so the slower of the

@@ -1,6 +1,9 @@
 //! One simulation, from its configuration to its result.
 
-use deepram_media::{Dram, File, Hierarchy, Kind, MediaError, Nvmm, Registry, Sheet, Software, Ssd, nearest};
+use deepram_core::suggest::nearest;
+use deepram_media::{
+    Dram, Hierarchy, MeasuredFile, MediaError, Nvmm, PresetKind, Registry, ResolvedPreset, Software, Ssd,
+};
 use deepram_trace::{Item, ObjectPlacement, Request, TraceError, Workload};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -98,13 +101,13 @@ impl System {
     }
 
     /// The kind of the system's main preset.
-    pub(crate) fn preset_kind(self) -> Kind {
+    pub(crate) fn preset_kind(self) -> PresetKind {
         match self {
-            System::Dram => Kind::Dram,
-            System::Nvmm => Kind::Nvmm,
-            System::Ssd | System::SsdPaging => Kind::Ssd,
-            System::Pool => Kind::File,
-            System::FlatFlash | System::UnifiedMMap | System::TraditionalStack => Kind::Hierarchy,
+            System::Dram => PresetKind::Dram,
+            System::Nvmm => PresetKind::Nvmm,
+            System::Ssd | System::SsdPaging => PresetKind::Ssd,
+            System::Pool => PresetKind::File,
+            System::FlatFlash | System::UnifiedMMap | System::TraditionalStack => PresetKind::Hierarchy,
         }
     }
 
@@ -188,11 +191,11 @@ impl SystemConfig {
         }
         let name = format!("{}.{}", self.system.preset_kind().word(), self.preset_name());
         let main = registry
-            .sheet_with(&name, &own)
-            .or_else(|error| registry.sheet_with(self.preset_name(), &own).map_err(|_| error))
+            .resolve_with(&name, &own)
+            .or_else(|error| registry.resolve_with(self.preset_name(), &own).map_err(|_| error))
             .map_err(|error| self.of_override(Target::Preset, error))?;
         let part = |target, name: String, set: &[&str]| {
-            let sheet = registry.sheet_with(&name, set).map_err(|error| self.of_override(target, error))?;
+            let sheet = registry.resolve_with(&name, set).map_err(|error| self.of_override(target, error))?;
             Ok::<_, SimError>((target, sheet))
         };
         let beside = match self.system {
@@ -245,12 +248,12 @@ impl SystemConfig {
 
 /// The resolved presets of a system: its main one, and those of its other parts.
 struct Sheets {
-    main: Sheet,
-    beside: Vec<(Target, Sheet)>,
+    main: ResolvedPreset,
+    beside: Vec<(Target, ResolvedPreset)>,
 }
 
 impl Sheets {
-    fn part(&self, target: Target) -> Result<&Sheet, SimError> {
+    fn part(&self, target: Target) -> Result<&ResolvedPreset, SimError> {
         let found = self.beside.iter().find(|(other, _)| *other == target);
         let sheet = found.map(|(_, sheet)| sheet);
         sheet.ok_or_else(|| SimError::config(target.prefix(), "the system has no preset of this name"))
@@ -382,7 +385,7 @@ fn simulate<F: FrontEnd>(
             let software = sheets.part(Target::Software)?.model::<Software>()?;
             systems::paging(&dram, &sheet.model::<Ssd>()?, &software, config, front, seed)?
         }
-        System::Pool => systems::pool(&sheet.model::<File>()?, &config.pool_options()?, front)?,
+        System::Pool => systems::pool(&sheet.model::<MeasuredFile>()?, &config.pool_options()?, front)?,
         System::FlatFlash | System::UnifiedMMap | System::TraditionalStack => {
             let access_mode = config.system.access_mode().unwrap_or(AccessMode::Promote);
             systems::flatflash(&sheet.model::<Hierarchy>()?, access_mode, &config.flat, front, seed)?
@@ -447,7 +450,7 @@ fn describe(
 }
 
 /// The figures of a preset, each as text with its unit.
-fn figures(sheet: &Sheet) -> Result<Value, SimError> {
+fn figures(sheet: &ResolvedPreset) -> Result<Value, SimError> {
     let mut figures = Map::new();
     for row in sheet.rows()? {
         let value = if row.unit.is_empty() { row.value } else { format!("{} {}", row.value, row.unit) };

@@ -2,12 +2,13 @@
 //! the nearest key for an unknown one, and lists the keys.
 //!
 //! Keys without a prefix are figures of the system's main preset; their schema is that of the preset's kind
-//! ([`Kind::keys`]). A prefix selects another preset of the system, or the options of its model.
+//! ([`PresetKind::keys`]). A prefix selects another preset of the system, or the options of its model.
 
 use std::fmt::Write as _;
 
+use deepram_core::suggest::nearest;
 use deepram_core::units::{Bytes, Picos};
-use deepram_media::{Dimension, Kind, nearest};
+use deepram_media::{Dimension, PresetKind};
 
 use crate::error::SimError;
 use crate::pool_model::{POOL_KEYS, PoolModelOptions};
@@ -98,8 +99,8 @@ impl Target {
     fn settings(self, system: System) -> Vec<Setting> {
         let kind = match self {
             Target::Preset => system.preset_kind(),
-            Target::Memory => Kind::Dram,
-            Target::Software => Kind::Software,
+            Target::Memory => PresetKind::Dram,
+            Target::Software => PresetKind::Software,
             Target::Pool => {
                 let setting = |option: &OptionKey<PoolModelOptions>| Setting {
                     key: option.key.into(),

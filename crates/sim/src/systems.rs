@@ -2,7 +2,8 @@
 //! fills in the result: energy, hit ratios, flash operations, wear, cost.
 
 use deepram_media::{
-    AllocationPool, Dram, File, Hierarchy, Nand, Nvmm, Picos, Price, Software, Ssd, Year, lifetime_seconds,
+    AllocationPool, Dram, Hierarchy, MeasuredFile, Nand, Nvmm, Picos, Price, Software, Ssd, Year,
+    lifetime_seconds,
 };
 use deepram_trace::Request;
 use serde::Serialize;
@@ -230,7 +231,7 @@ pub(crate) fn flatflash<F: FrontEnd>(
 
 /// The model of this project's pool on a measured device.
 pub(crate) fn pool<F: FrontEnd>(
-    file: &File,
+    file: &MeasuredFile,
     options: &PoolModelOptions,
     front: F,
 ) -> Result<RunResult, SimError> {
@@ -289,7 +290,7 @@ fn flash(
     let rate = counts.erases as f64 * nand.block_bytes().0 as f64 / time.seconds();
     let lifetime = || {
         let raw = deepram_media::Bytes(raw_bytes);
-        lifetime_seconds(raw, nand.endurance, rate, 1.0, 1.0) / (365.25 * 86_400.0)
+        lifetime_seconds(raw, nand.endurance, deepram_media::Bandwidth(rate), 1.0, 1.0) / (365.25 * 86_400.0)
     };
     result.wear = Some(Wear {
         mean_erases: mean,

@@ -1,7 +1,7 @@
 //! The three systems of FlatFlash: times of single accesses in closed form, promotion, persistence, and every load
 //! against what was stored last.
 
-use deepram_media::{Bytes, Hierarchy, Kind, Picos, Registry};
+use deepram_media::{Bytes, Hierarchy, Picos, PresetKind, Registry};
 use deepram_sim::flatflash::{AccessMode, FlatMemory, FlatOptions};
 use deepram_sim::host::{HostOptions, HostResult, drive};
 use deepram_sim::processor::{ProcessorOptions, workload_threads};
@@ -433,7 +433,7 @@ fn on_a_table_larger_than_dram_flatflash_moves_fewest_pages_and_is_fastest() {
 fn every_preset_runs_as_each_of_the_three() {
     let registry = Registry::builtin().unwrap();
     let mut seen = 0;
-    for entry in registry.list().iter().filter(|entry| entry.kind == Kind::Hierarchy) {
+    for entry in registry.list().iter().filter(|entry| entry.kind == PresetKind::Hierarchy) {
         for system in SYSTEMS {
             seen += 1;
             let config = SystemConfig { preset: entry.name.clone(), ..config(system) };

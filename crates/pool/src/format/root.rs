@@ -1,7 +1,7 @@
 //! The root record: everything of a controller that is not in table chunks or segments, as of a
 //! checkpoint. Byte layout: `docs/internals/pool-format.md`, section "Root record".
 
-use deepram_core::ftl::{BlockInfo, State};
+use deepram_core::ftl::{BlockInfo, BlockState};
 use deepram_core::{ChunkId, Epoch, Retention, Stamp, TokenInfo, VolumeSnapshot};
 
 use super::batch::NextBlock;
@@ -63,12 +63,12 @@ impl Root {
         w.count(s.blocks.len());
         for block in &s.blocks {
             let (state, stream) = match block.state {
-                State::Free => (0, 0),
-                State::Open(stream) => (1, stream),
-                State::Closed => (2, 0),
-                State::Meta => (3, 0),
-                State::Sealed => (4, 0),
-                State::Retired => (5, 0),
+                BlockState::Free => (0, 0),
+                BlockState::Open(stream) => (1, stream),
+                BlockState::Closed => (2, 0),
+                BlockState::Meta => (3, 0),
+                BlockState::Sealed => (4, 0),
+                BlockState::Retired => (5, 0),
             };
             w.u8(state);
             w.u8(stream);
@@ -166,12 +166,12 @@ impl Root {
         for _ in 0..r.count(18)? {
             let (state, stream) = (r.u8()?, r.u8()?);
             let state = match state {
-                0 => State::Free,
-                1 => State::Open(stream),
-                2 => State::Closed,
-                3 => State::Meta,
-                4 => State::Sealed,
-                5 => State::Retired,
+                0 => BlockState::Free,
+                1 => BlockState::Open(stream),
+                2 => BlockState::Closed,
+                3 => BlockState::Meta,
+                4 => BlockState::Sealed,
+                5 => BlockState::Retired,
                 other => return Err(r.field("block state", u64::from(other), "0 to 5")),
             };
             blocks.push(BlockInfo {

@@ -38,7 +38,7 @@ impl Pool {
         let segment = cache.segment_bytes();
         let page_segments = cache.segments_per_page();
         let start = cache.index_of(controller, PageId(0)) as usize * segment;
-        let within = addr.within() as usize;
+        let within = addr.controller_offset() as usize;
         let mut done = 0;
         Ok(std::iter::from_fn(move || {
             (done < len).then(|| {
@@ -182,7 +182,7 @@ impl Pool {
         }
         let (controller, ..) = self.pages(addr, len)?;
         let start = cache.index_of(controller, PageId(0)) as usize * cache.segment_bytes();
-        Ok(region.base().wrapping_add(start + addr.within() as usize))
+        Ok(region.base().wrapping_add(start + addr.controller_offset() as usize))
     }
 
     /// The pool address of a pointer into the mapped range; `None` outside it.

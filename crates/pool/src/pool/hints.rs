@@ -16,8 +16,8 @@ impl Pool {
         let cache = &self.live()?.cache;
         let first = cache.index_of(controller, PageId(0));
         let segment = cache.segment_bytes() as u64;
-        let end = (addr.within() + len).div_ceil(segment);
-        Ok((controller as usize, first + (addr.within() / segment) as u32..first + end as u32))
+        let end = (addr.controller_offset() + len).div_ceil(segment);
+        Ok((controller as usize, first + (addr.controller_offset() / segment) as u32..first + end as u32))
     }
 
     /// Brings what is stored of the range into the DRAM cache, as far as there are frames, in the background: many

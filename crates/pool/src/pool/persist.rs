@@ -129,8 +129,8 @@ impl Pool {
                 return Err(PoolError::PersistRegion { address, problem });
             }
         }
-        let first = addr.within() / LINE as u64;
-        let count = if len == 0 { 0 } else { end.within() / LINE as u64 - first + 1 };
+        let first = addr.controller_offset() / LINE as u64;
+        let count = if len == 0 { 0 } else { end.controller_offset() / LINE as u64 - first + 1 };
         let start = Addr::new(addr.controller(), 0, 0)?;
         let group = store.add_lines(first, count, &mut |line, bytes, buffer| {
             self.read_with(start.offset_by(line * LINE as u64)?, bytes, buffer)

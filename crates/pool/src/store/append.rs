@@ -530,7 +530,7 @@ impl Store {
                 // A device that fails for a while must not use up all blocks.
                 let left = if log.fresh.remove(&block) {
                     tables.summaries.forget(block);
-                    tables.volume.blocks_mut().give_back(BlockId(block))
+                    tables.volume.blocks_mut().free_unwritten(BlockId(block))
                 } else {
                     tables.summaries.close(block);
                     tables.volume.blocks_mut().close(BlockId(block))

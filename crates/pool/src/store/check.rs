@@ -1,6 +1,6 @@
 //! Checking everything, and compacting everything that pays.
 
-use deepram_core::ftl::State;
+use deepram_core::ftl::BlockState;
 use deepram_core::{Addr, BlockId, ChunkId, Epoch, PageId, Slot};
 
 use super::{Log, Result, Store};
@@ -91,7 +91,7 @@ impl Store {
 
     fn check_block(&self, block: u32, report: &mut Report, done: &mut u64) -> Result<()> {
         let info = self.lock_tables().volume.blocks().info(BlockId(block));
-        if info.live == 0 || !matches!(info.state, State::Open(_) | State::Closed) {
+        if info.live == 0 || !matches!(info.state, BlockState::Open(_) | BlockState::Closed) {
             return Ok(());
         }
         if !self.lock_tables().summaries.knows(block)
@@ -151,7 +151,7 @@ impl Store {
         let mut mended = 0;
         for block in 0..self.geometry.blocks {
             let info = self.lock_tables().volume.blocks().info(BlockId(block));
-            if info.live == 0 || !matches!(info.state, State::Open(_) | State::Closed) {
+            if info.live == 0 || !matches!(info.state, BlockState::Open(_) | BlockState::Closed) {
                 continue;
             }
             self.each_header(block, info.used, info.sequence, &mut |header, bytes| {

@@ -110,7 +110,7 @@ impl Store {
             log.meta = Some((block, index));
         }
         for block in moves.opened {
-            let given = tables.volume.blocks_mut().give_back(BlockId(block));
+            let given = tables.volume.blocks_mut().free_unwritten(BlockId(block));
             given.map_err(|error| self.inconsistent(error.to_string()))?;
         }
         Ok(())

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use deepram_core::ftl::State;
+use deepram_core::ftl::BlockState;
 
 use super::mark;
 use super::recover::{LogDamage, MendedSlot, Recovery, state};
@@ -156,8 +156,8 @@ impl Recovery {
         let blocks = (0..).zip(&self.root.snapshot.blocks);
         let mut likely: Vec<(u32, u32)> = blocks
             .filter(|(block, info)| {
-                let dead = matches!(info.state, State::Closed | State::Sealed) && info.live == 0;
-                (dead || info.state == State::Free) && !used.contains(block)
+                let dead = matches!(info.state, BlockState::Closed | BlockState::Sealed) && info.live == 0;
+                (dead || info.state == BlockState::Free) && !used.contains(block)
             })
             .map(|(block, info)| (info.uses, block))
             .collect();

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use deepram_core::ftl::State;
+use deepram_core::ftl::BlockState;
 use deepram_core::{BlockId, ChunkId, Epoch, PageId, SegmentSize, Status, Volume};
 
 use super::create::Identity;
@@ -237,7 +237,7 @@ impl Recovery {
 
 fn open_blocks(volume: &Volume) -> impl Iterator<Item = BlockId> {
     let infos = (0..).zip(volume.blocks().infos());
-    infos.filter(|(_, info)| matches!(info.state, State::Open(_))).map(|(block, _)| BlockId(block))
+    infos.filter(|(_, info)| matches!(info.state, BlockState::Open(_))).map(|(block, _)| BlockId(block))
 }
 
 /// What a commit makes current: the state of a token, and the epoch that is open then.

@@ -218,7 +218,7 @@ impl Store {
         let tables = self.lock_tables();
         let table = tables.volume.table();
         let rest = table.upper_limit() - table.upper_used();
-        rest.max(table.upper_at_hand()) as usize >= segments + 64
+        rest.max(table.free_upper_entries()) as usize >= segments + 64
     }
 
     /// Makes some room in the table, for `segments` in the end: brings the longest chain together

@@ -2,7 +2,7 @@
 //! promotion (sections 3.3 and 3.4).
 
 use deepram_core::cache::Replacement;
-use deepram_core::migration::{Begin, Inbound};
+use deepram_core::migration::{InboundLine, PromotionStart};
 
 use super::memory::{AT_DRIVE, HostFrame, MOVING, look_aside_error};
 use super::{AccessMode, FlatMemory, LINES, LinkDirection, PAGE};
@@ -60,22 +60,22 @@ impl FlatMemory {
         let mut t = now;
         loop {
             let buffer_frame = &self.buffer_frames;
-            let Some(room) = self.buffer.room(page, |frame| !buffer_frame[frame].moving) else {
+            let Some(target) = self.buffer.fill_target(page, |frame| !buffer_frame[frame].moving) else {
                 // All ways of the set are being promoted: the first promotion to end frees one.
                 let end = self.promotions.first().map_or(t, |first| first.end);
                 t = t.max(end);
                 self.finish_promotions(t)?;
                 continue;
             };
-            if let Some(old) = room.held {
-                self.threshold.leave(self.buffer.count(room.frame));
-                let dirty = self.buffer_frames[room.frame].dirty;
+            if let Some(old) = target.victim {
+                self.threshold.adjust_count(self.buffer.count(target.frame));
+                let dirty = self.buffer_frames[target.frame].dirty;
                 if dirty {
-                    t = t.max(self.program(old, room.frame, t)?);
+                    t = t.max(self.program(old, target.frame, t)?);
                 }
-                self.buffer.remove(room.frame);
+                self.buffer.remove(target.frame);
             }
-            return Ok((room.frame, t));
+            return Ok((target.frame, t));
         }
     }
 
@@ -180,7 +180,9 @@ impl FlatMemory {
             self.buffer_frames[buffer_frame].moving = false;
             return Ok(());
         };
-        if self.look_aside.begin(page.into(), frame.into()).map_err(look_aside_error)? == Begin::Deferred {
+        if self.look_aside.begin(page.into(), frame.into()).map_err(look_aside_error)?
+            == PromotionStart::Deferred
+        {
             return Err(look_aside_error("a promotion was deferred although the buffer had room"));
         }
         let start = self.use_link(LinkDirection::ToHost, self.page_span, taken);
@@ -208,13 +210,13 @@ impl FlatMemory {
         let Promotion { page, buffer_frame, frame, arrived, .. } = self.promotions[at];
         for line in arrived..lines {
             match self.look_aside.inbound(page.into(), line as u8).map_err(look_aside_error)? {
-                Inbound::Copy(_) => {
+                InboundLine::Copy(_) => {
                     self.counts.inbound_lines += 1;
                     if let Some(shadow) = &mut self.shadow {
                         shadow.inbound(buffer_frame, frame, line as u8);
                     }
                 }
-                Inbound::Drop => self.counts.dropped_lines += 1,
+                InboundLine::Drop => self.counts.dropped_lines += 1,
             }
         }
         self.promotions[at].arrived = arrived.max(lines);
@@ -232,7 +234,7 @@ impl FlatMemory {
             let place = &mut self.frames[frame as usize];
             place.dirty |= self.buffer_frames[buffer_frame].dirty;
             place.ready = end;
-            self.threshold.leave(self.buffer.count(buffer_frame));
+            self.threshold.adjust_count(self.buffer.count(buffer_frame));
             self.buffer.remove(buffer_frame);
             self.buffer_frames[buffer_frame] = BufferFrame::default();
             self.table.set(page, frame);

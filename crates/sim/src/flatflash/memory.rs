@@ -1,7 +1,7 @@
 //! The host's side: translation, pages in DRAM, page faults, demotion (FlatFlash, sections 3.2 and 3.3).
 
 use deepram_core::cache::Replacement;
-use deepram_core::migration::Route;
+use deepram_core::migration::LineRoute;
 
 use super::{AccessMode, FlatMemory, LINES, LinkDirection, PAGE};
 use crate::engine::Time;
@@ -67,7 +67,7 @@ impl FlatMemory {
         self.advance_promotion(page, t)?;
         if store {
             let fetched = self.look_aside.load(page.into(), within).map_err(look_aside_error)?;
-            if !whole && fetched == Some(Route::Drive) {
+            if !whole && fetched == Some(LineRoute::Ssd) {
                 // The rest of the line must come from the drive.
                 let value = self.shadow.as_ref().map(|shadow| shadow.value);
                 t = self.access_drive_line(page, within, false, t)?;
@@ -75,13 +75,13 @@ impl FlatMemory {
                     shadow.value = value;
                 }
             }
-            if let Some(Route::Host(frame)) =
+            if let Some(LineRoute::Dram(frame)) =
                 self.look_aside.store(page.into(), within).map_err(look_aside_error)?
             {
                 self.counts.redirected_stores += 1;
                 return Ok(self.access_dram(frame as u32, within, true, t));
             }
-        } else if let Some(Route::Host(frame)) =
+        } else if let Some(LineRoute::Dram(frame)) =
             self.look_aside.load(page.into(), within).map_err(look_aside_error)?
         {
             self.counts.dram_lines += 1;
@@ -137,8 +137,8 @@ impl FlatMemory {
             self.tlb.touch(entry);
             return 0;
         }
-        if let Some(room) = self.tlb.room(page, |_| true) {
-            self.tlb.insert(page, room.frame);
+        if let Some(target) = self.tlb.fill_target(page, |_| true) {
+            self.tlb.insert(page, target.frame);
         }
         self.preset.walk.0
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use deepram_media::Flushed;
+use deepram_media::FlushTarget;
 
 use super::memory::{AT_DRIVE, MOVING};
 use super::{AccessMode, FlatMemory, LINES, LinkDirection, PAGE};
@@ -98,7 +98,7 @@ impl FlatMemory {
     /// Makes a page that the drive has received durable. Returns the time at which it is. It is
     /// programmed if the preset's `flushed` requires it.
     fn make_durable(&mut self, page: u32, now: Time) -> Result<Time, SimError> {
-        let through = self.mode != AccessMode::Promote && self.preset.flushed == Flushed::Flash;
+        let through = self.mode != AccessMode::Promote && self.preset.flushed == FlushTarget::Flash;
         match self.buffer.find(page) {
             Some(buffer_frame) if through => Ok(self.program(page, buffer_frame, now)?.max(now)),
             _ => Ok(now),

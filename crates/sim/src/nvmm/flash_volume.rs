@@ -6,7 +6,7 @@
 //!    fills an open block of its own.
 //! 3. Some blocks are reserved for reclamation, which can therefore always empty a block.
 
-use deepram_core::ftl::{BlockInfo, Greedy, State, Ties, VictimPolicy, any_block};
+use deepram_core::ftl::{BlockInfo, BlockState, Greedy, TieBreak, VictimPolicy, any_block};
 use deepram_core::placement::{SegmentRef, place};
 use deepram_core::{
     BlockId, Epoch, PageId, Retention, Slot, Stamp, TokenInfo, Volume, VolumeConfig, VolumeError,
@@ -395,7 +395,7 @@ impl FlashVolume {
     /// already, so a long chain alone does not promise much gain. Otherwise the block with the fewest
     /// live segments is chosen. `None` if emptying a block gains nothing.
     pub(super) fn victim(&mut self) -> Result<Option<(BlockId, Option<PageId>)>, SimError> {
-        let mut policy = Greedy { ties: Ties::Lowest };
+        let mut policy = Greedy { ties: TieBreak::Lowest };
         let Some(fewest) = policy.pick(self.volume.blocks(), self.sequence, &mut any_block) else {
             return Ok(None);
         };
@@ -411,7 +411,7 @@ impl FlashVolume {
         let best = chain
             .iter()
             .copied()
-            .filter(|block| blocks.info(*block).state == State::Closed && !self.emptying.contains(block))
+            .filter(|block| blocks.info(*block).state == BlockState::Closed && !self.emptying.contains(block))
             .max_by_key(|b| (net(*b), *b));
         Ok(Some(match best {
             Some(block) if net(block) > 0 && 2 * net(block) >= gain(fewest) => (block, Some(page)),
@@ -427,7 +427,7 @@ impl FlashVolume {
     /// Excludes a block from victim selection while it is emptied.
     pub(super) fn hold(&mut self, block: BlockId) {
         self.emptying.push(block);
-        self.volume.blocks_mut().hold(block);
+        self.volume.blocks_mut().pin(block);
     }
 
     /// The least worn block, if the most worn one has more than `spread` uses more.
@@ -532,7 +532,7 @@ fn populated(layout: &Layout, config: VolumeConfig, empty: &Volume) -> Result<Vo
                 return BlockInfo::default();
             }
             BlockInfo {
-                state: State::Closed,
+                state: BlockState::Closed,
                 used: layout.slots_per_block as u16,
                 live,
                 uses: 1,

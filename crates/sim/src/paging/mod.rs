@@ -407,8 +407,8 @@ impl Device for PagedMemory {
     }
 
     #[inline]
-    fn foresee(&self, command: &Command) {
-        self.locations.foresee((command.offset / PAGE) as u32);
+    fn prefetch(&self, command: &Command) {
+        self.locations.prefetch((command.offset / PAGE) as u32);
     }
 
     fn submit(

@@ -65,8 +65,8 @@ impl PageLocations {
     }
 
     /// Prefetches the page's entry into the processor's caches.
-    pub(super) fn foresee(&self, page: u32) {
-        self.table.foresee(page);
+    pub(super) fn prefetch(&self, page: u32) {
+        self.table.prefetch(page);
     }
 
     /// The page's version: the number of the host's writes to it.

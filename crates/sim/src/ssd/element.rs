@@ -15,7 +15,7 @@
 //! Costs are times of the element, which performs one operation at a time.
 
 use deepram_core::BlockId;
-use deepram_core::ftl::{BlockInfo, Blocks, Greedy, PageMap, State, Ties, VictimPolicy, any_block};
+use deepram_core::ftl::{BlockInfo, BlockState, Blocks, Greedy, PageMap, TieBreak, VictimPolicy, any_block};
 
 use super::planes::{NONE, block_error, erases};
 use crate::error::SimError;
@@ -136,7 +136,7 @@ impl Element {
         for index in 0..usable {
             for plane in 0..planes {
                 infos[plane as usize][index as usize] = BlockInfo {
-                    state: State::Closed,
+                    state: BlockState::Closed,
                     used: data as u16,
                     live: data as u16,
                     uses: 1,
@@ -153,7 +153,7 @@ impl Element {
         }
         // DiskSim never closes the last block that it fills, so that block is never cleaned.
         if let Some(last) = infos.last_mut().and_then(|plane| plane.get_mut(usable as usize - 1)) {
-            last.state = State::Open(0);
+            last.state = BlockState::Open(0);
         }
         for (plane, infos) in (0..planes).zip(infos) {
             let mut blocks = Blocks::restore(data as u16, infos).map_err(block_error)?.without_quarantine();
@@ -221,7 +221,7 @@ impl Element {
         let state = &mut self.planes[plane as usize];
         let found = (state.search..count)
             .chain(0..state.search)
-            .find(|index| state.blocks.info(BlockId(*index)).state == State::Free);
+            .find(|index| state.blocks.info(BlockId(*index)).state == BlockState::Free);
         let Some(index) = found else {
             return Err(SimError::Full { time_ps: 0, what: format!("plane {plane} has no free block") });
         };
@@ -293,8 +293,8 @@ impl Element {
 
     /// Prefetches the page's mapping entry into the processor's caches.
     #[inline]
-    pub(crate) fn foresee(&self, logical: u32) {
-        self.forward.foresee(logical);
+    pub(crate) fn prefetch(&self, logical: u32) {
+        self.forward.prefetch(logical);
     }
 
     /// Unmaps a logical page.
@@ -317,7 +317,7 @@ impl Element {
             let blocks = &self.planes[plane as usize].blocks;
             // Of equals the last block, as in DiskSim's scan.
             if blocks.free() <= self.shape.clean_at
-                && let Some(block) = (Greedy { ties: Ties::Highest }).pick(blocks, 0, &mut any_block)
+                && let Some(block) = (Greedy { ties: TieBreak::Highest }).pick(blocks, 0, &mut any_block)
             {
                 self.next_clean = first + (plane - first + 1) % count;
                 return self.clean_block(plane, block).map(Some);
@@ -371,7 +371,7 @@ impl Element {
                 .zip(held)
                 .filter(|(physical, logical)| **logical != NONE && self.forward.get(**logical) == *physical);
             law("a block's live count is that of its live pages", info.live.into(), live.count() as u64)?;
-            if info.state == State::Free {
+            if info.state == BlockState::Free {
                 law("no logical page is in an erased block", info.live.into(), 0)?;
             }
         }

@@ -18,7 +18,7 @@
 use deepram_core::units::{Bytes, Picos};
 use std::collections::VecDeque;
 
-use deepram_media::{NandOp, Ssd, Victim};
+use deepram_media::{NandOp, Ssd, VictimChoice};
 use deepram_trace::Op;
 
 use super::element::{Element, ElementShape};
@@ -90,7 +90,7 @@ impl SerialSsd {
     /// The preset requires a feature that this model lacks.
     pub fn new(ssd: &Ssd) -> Result<Self, SimError> {
         let nand = &ssd.nand;
-        if ssd.victim != Victim::Greedy {
+        if ssd.victim != VictimChoice::Greedy {
             return Err(SimError::config(
                 "victim",
                 "a drive with one pool per package is cleaned greedily; use greedy",
@@ -114,9 +114,9 @@ impl SerialSsd {
             summary: ssd.block_summary.is_some(),
             reserved_per_plane: share(ssd.over_provisioning.0),
             clean_at: share(ssd.reclaim_below.0),
-            read_ps: nand.array(NandOp::Read).0,
-            program_ps: nand.array(NandOp::Program).0,
-            erase_ps: nand.array(NandOp::Erase).0,
+            read_ps: nand.array_time(NandOp::Read).0,
+            program_ps: nand.array_time(NandOp::Program).0,
+            erase_ps: nand.array_time(NandOp::Erase).0,
             summary_bus_ps: ssd.block_summary.map_or(0, |bytes| nand.transfer(bytes).0),
         };
         let count = checked_u32("channels", ssd.packages())?;
@@ -354,9 +354,9 @@ impl Device for SerialSsd {
         self.queue
     }
 
-    fn foresee(&self, command: &Command) {
+    fn prefetch(&self, command: &Command) {
         let (element, logical) = self.element_of(command.offset / self.page);
-        self.elements[element].foresee(logical);
+        self.elements[element].prefetch(logical);
     }
 
     fn submit(

@@ -1,8 +1,8 @@
 //! Address translation of a drive: looks up the physical page of a logical page, reads or writes it, and
 //! continues the operations that depend on it.
 
-use deepram_core::ftl::Found;
-use deepram_media::{NandOp, Spread};
+use deepram_core::ftl::MappingLookup;
+use deepram_media::{AllocationOrder, NandOp};
 
 use super::operation::{Operation, OperationSource};
 use super::parallel::{MappingEntry, PageRequest, ParallelEvent, ParallelSsd, full_error};
@@ -12,14 +12,14 @@ use crate::host::Context;
 
 /// The planes of consecutive logical pages, over one round of all planes. Of channels (C), packages (W),
 /// dies (D) and planes (P), the one whose letter comes first in the spread's name changes fastest.
-pub(super) fn spread_order(spread: Spread, [c, w, d, p]: [u32; 4]) -> Vec<u32> {
+pub(super) fn spread_order(spread: AllocationOrder, [c, w, d, p]: [u32; 4]) -> Vec<u32> {
     let order: [usize; 4] = match spread {
-        Spread::Cwdp => [0, 1, 2, 3],
-        Spread::Cwpd => [0, 1, 3, 2],
-        Spread::Cdwp => [0, 2, 1, 3],
-        Spread::Cpwd => [0, 3, 1, 2],
-        Spread::Wcdp => [1, 0, 2, 3],
-        Spread::Pcwd => [3, 0, 1, 2],
+        AllocationOrder::Cwdp => [0, 1, 2, 3],
+        AllocationOrder::Cwpd => [0, 1, 3, 2],
+        AllocationOrder::Cdwp => [0, 2, 1, 3],
+        AllocationOrder::Cpwd => [0, 3, 1, 2],
+        AllocationOrder::Wcdp => [1, 0, 2, 3],
+        AllocationOrder::Pcwd => [3, 0, 1, 2],
     };
     let radix = [c, w, d, p];
     (0..c * w * d * p)
@@ -56,7 +56,7 @@ impl ParallelSsd {
         };
         let (found, write) = mapping.look_up(job.logical);
         let needed = mapping.page_of(job.logical);
-        if found == Found::Resident {
+        if found == MappingLookup::Hit {
             self.counts.mapping_hits += 1;
         } else {
             self.counts.mapping_misses += 1;
@@ -65,12 +65,12 @@ impl ParallelSsd {
             self.write_mapping(page, context)?;
         }
         match found {
-            Found::Resident => self.serve_page(job, context),
-            Found::Awaited => {
+            MappingLookup::Hit => self.serve_page(job, context),
+            MappingLookup::Pending => {
                 self.park(needed, job);
                 Ok(())
             }
-            Found::Missing => {
+            MappingLookup::Miss => {
                 self.park(needed, job);
                 let address = self.planes.address(self.directory[needed as usize]);
                 self.planes.read_started(address.block);
@@ -195,7 +195,7 @@ impl ParallelSsd {
             self.planes.invalidate(old)?;
         }
         if let Some(mapping) = &mut self.mapping {
-            mapping.dirty(job.logical);
+            mapping.mark_dirty(job.logical);
         }
         let bytes = self.bytes_of(sectors);
         let program =
@@ -259,7 +259,7 @@ impl ParallelSsd {
             OperationSource::Mapping => {
                 self.counts.mapping_reads += 1;
                 if let Some(mapping) = &mut self.mapping {
-                    mapping.arrived(operation.key);
+                    mapping.read_completed(operation.key);
                 }
                 self.unpark(operation.key, context)?;
             }
@@ -288,7 +288,7 @@ impl ParallelSsd {
             OperationSource::Mapping => {
                 self.counts.mapping_programs += 1;
                 if let Some(mapping) = &mut self.mapping {
-                    mapping.written(operation.key);
+                    mapping.write_completed(operation.key);
                 }
                 Ok(())
             }

@@ -23,7 +23,7 @@ mod load;
 use std::io;
 
 use deepram_core::cache::{HitPriority, Rrip};
-use deepram_core::migration::Threshold;
+use deepram_core::migration::PromotionThreshold;
 
 pub(crate) use load::Part;
 
@@ -72,7 +72,7 @@ pub(super) struct DeviceBuffer {
     /// The most slots, whatever the budget is now.
     most: usize,
     /// `None`: nothing is promoted.
-    threshold: Option<Threshold>,
+    threshold: Option<PromotionThreshold>,
     /// Segments read ahead whose use is to be seen, the oldest first; not in `rrip`.
     kept: Vec<(Index, Slot)>,
     tickets: Vec<Ticket>,
@@ -97,7 +97,7 @@ impl DeviceBuffer {
             frames,
             slots: Slots::new(slots, segment)?,
             most: slots,
-            threshold: options.promotion.map(Threshold::new),
+            threshold: options.promotion.map(PromotionThreshold::new),
             kept: Vec::new(),
             tickets: Vec::new(),
             unused: 0,
@@ -123,7 +123,7 @@ impl DeviceBuffer {
 
     /// Uses after which a segment is promoted now; 0 if none is.
     pub(super) fn threshold(&self) -> u8 {
-        self.threshold.as_ref().map_or(0, Threshold::current)
+        self.threshold.as_ref().map_or(0, PromotionThreshold::current)
     }
 
     /// Bytes of bookkeeping.
@@ -150,7 +150,7 @@ impl DeviceBuffer {
 
     fn remove(&mut self, frame: usize) -> Option<Slot> {
         if let Some(threshold) = &mut self.threshold {
-            threshold.leave(self.rrip.count(frame));
+            threshold.adjust_count(self.rrip.count(frame));
         }
         self.rrip.remove(frame);
         self.frames[frame].take()
@@ -218,8 +218,8 @@ impl DeviceBuffer {
             return None;
         }
         let frames = self.frames.len();
-        let room = self.rrip.room(index, |_| true).filter(|room| room.held.is_some());
-        let frame = room.map(|room| room.frame).or_else(|| {
+        let target = self.rrip.fill_target(index, |_| true).filter(|target| target.victim.is_some());
+        let frame = target.map(|target| target.frame).or_else(|| {
             let mut ahead = (0..frames).map(|n| (self.hand + n) % frames);
             ahead.find(|&frame| self.frames[frame].is_some())
         })?;
@@ -270,13 +270,13 @@ impl DeviceBuffer {
             self.slots.give_back(slot);
             return (frame, false);
         }
-        let room = self.rrip.room(index, |_| true).expect("every frame is eligible");
-        let left = room.held.is_some();
-        if let Some(old) = if left { self.remove(room.frame) } else { None } {
+        let target = self.rrip.fill_target(index, |_| true).expect("every frame is eligible");
+        let left = target.victim.is_some();
+        if let Some(old) = if left { self.remove(target.frame) } else { None } {
             self.slots.give_back(old);
         }
-        self.rrip.insert(index, room.frame);
-        self.frames[room.frame] = Some(slot);
-        (room.frame, left)
+        self.rrip.insert(index, target.frame);
+        self.frames[target.frame] = Some(slot);
+        (target.frame, left)
     }
 }

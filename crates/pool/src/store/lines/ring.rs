@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::{Kind, Report, Result, Site, Store};
-use deepram_core::ftl::State;
+use deepram_core::ftl::BlockState;
 use deepram_core::{BlockId, Bytes, Epoch};
 
 use crate::buffer::AlignedBuf;
@@ -372,7 +372,7 @@ impl Store {
         let distinct: BTreeSet<u32> = root.blocks.iter().copied().collect();
         let is_ours = |block: &u32| {
             let info = self.lock_tables().volume.blocks().info(BlockId(*block));
-            info.state == State::Sealed && info.live == self.geometry.slots_per_block
+            info.state == BlockState::Sealed && info.live == self.geometry.slots_per_block
         };
         if root.blocks.is_empty() || distinct.len() != root.blocks.len() || !root.blocks.iter().all(is_ours) {
             return wrong("names blocks that are not its own");
