@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use deepram_sim::cache::{Policy, References};
+use deepram_sim::cache::{Policy, ReferenceString};
 use deepram_trace::workload::{Rng, Zipf};
 use deepram_trace::{ReadOptions, TraceReader};
 use serde::{Deserialize, Serialize};
@@ -102,7 +102,7 @@ pub(super) fn run(args: &CachesArgs) -> anyhow::Result<()> {
 
     let zipf = Zipf::new(ZIPF_IDS, 1.0);
     let mut rng = Rng::new(ZIPF_SEED, "bench caches");
-    let generated = References::numbers((0..args.requests).map(|_| zipf.sample(&mut rng)));
+    let generated = ReferenceString::numbers((0..args.requests).map(|_| zipf.sample(&mut rng)));
     measure(args, "zipf", &policies, python.as_deref(), args.capacity, &generated, &mut rows)?;
     drop(generated);
 
@@ -119,7 +119,7 @@ pub(super) fn run(args: &CachesArgs) -> anyhow::Result<()> {
         }
         // Where a trace's unit is a block, it stands for a page.
         let options = ReadOptions { unit_bytes: Some(4096), ..ReadOptions::default() };
-        let references = References::of(TraceReader::open(&path, &options)?, 4096, args.requests)?;
+        let references = ReferenceString::of(TraceReader::open(&path, &options)?, 4096, args.requests)?;
         let tenth = (references.distinct() / 10) as usize;
         let capacity = if *small { tenth.max(20) } else { args.capacity };
         let short = name.trim_start_matches("cache/").split('.').next().unwrap_or(name);
@@ -143,7 +143,7 @@ fn measure(
     policies: &[Policy],
     python: Option<&str>,
     capacity: usize,
-    references: &References,
+    references: &ReferenceString,
     rows: &mut Vec<Row>,
 ) -> anyhow::Result<()> {
     let requests = references.len() as u64;
@@ -249,7 +249,7 @@ fn run_peer(
     repeats: u16,
     policies: &[Policy],
     capacity: usize,
-    references: &References,
+    references: &ReferenceString,
 ) -> anyhow::Result<Vec<PeerRun>> {
     let scratch = Scratch::new(&std::env::temp_dir())?;
     let trace = scratch.file("references.oracleGeneral");
@@ -271,7 +271,7 @@ fn run_peer(
 }
 
 /// The references in the format that the peer reads fastest: time, id, size 1, next use unknown.
-fn write_oracle(path: &Path, references: &References) -> std::io::Result<()> {
+fn write_oracle(path: &Path, references: &ReferenceString) -> std::io::Result<()> {
     let mut file = BufWriter::new(std::fs::File::create(path)?);
     for number in references.as_slice() {
         file.write_all(&0u32.to_le_bytes())?;

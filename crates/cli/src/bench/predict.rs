@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use anyhow::{Context, ensure};
 use clap::Args;
 use deepram_core::Bytes;
-use deepram_media::{MeasuredFile, Registry};
+use deepram_media::{MeasuredFile, Picos, Registry};
 use deepram_pool::{CreateOptions, FaultOptions, Lifetime, OpenOptions, Pool, Words};
 use deepram_sim::host::{HostOptions, drive};
-use deepram_sim::pager::{Pager, PagerOptions};
+use deepram_sim::pool_model::{PoolModel, PoolModelOptions};
 use deepram_trace::{Op, Request};
 use serde::Serialize;
 
@@ -150,7 +150,7 @@ fn create(path: &Path, data: u64) -> anyhow::Result<()> {
 
 /// A pool as it is simulated: with so much DRAM, and reading nothing ahead of use.
 fn options(dram: u64) -> OpenOptions {
-    OpenOptions::new(dram).faults(FaultOptions { ahead: false, ..FaultOptions::default() })
+    OpenOptions::new(dram).faults(FaultOptions { readahead: false, ..FaultOptions::default() })
 }
 
 /// A pool with every segment of the data on flash.
@@ -302,18 +302,18 @@ fn compare(
     args: &PredictArgs,
 ) -> anyhow::Result<Row> {
     let ran = run_pool(path, data, dram, work, args)?;
-    let ps = |ns: f64| (ns * 1e3) as u64;
-    let options = PagerOptions {
-        data,
-        // What tables and buffers leave.
-        dram: u64::from(ran.frames) * SEGMENT,
-        segment: SEGMENT,
-        hit_ps: ps(costs.hit_ns),
-        fault_ps: ps(costs.fault_ns),
-        protect_ps: ps(costs.protect_ns),
-        flush_ps: ps(costs.flush_ns),
+    let picos = |ns: f64| Picos((ns * 1e3) as u64);
+    let options = PoolModelOptions {
+        data: Bytes(data),
+        // The budget less tables and buffers.
+        dram: Bytes(u64::from(ran.frames) * SEGMENT),
+        segment: Bytes(SEGMENT),
+        hit: picos(costs.hit_ns),
+        fault: picos(costs.fault_ns),
+        protect: picos(costs.protect_ns),
+        flush: picos(costs.flush_ns),
     };
-    let mut pager = Pager::new(file, &options)?;
+    let mut pager = PoolModel::new(file, &options)?;
     let op = if work == Work::Update { Op::Write } else { Op::Read };
     let count = work.count(data, args);
     let requests = (0..2 * count)
