@@ -1,130 +1,132 @@
-//! Memory that devices read into: pieces of one length, each of which has one owner at a time, taken from the kernel as
-//! they are first needed.
+//! A pool of equal-sized buffers that devices read into. Each buffer has one owner at a time; the kernel provides its
+//! memory on first use.
 
 use std::io;
 use std::sync::Arc;
 
 use crate::region::{Region, WatchError};
 
-/// A piece of memory. Whoever has it is the only one who uses it.
-pub(crate) struct Slot {
+/// A buffer of the pool. Its owner is its only user.
+pub(crate) struct ReadBuffer {
     memory: Arc<Region>,
     offset: usize,
-    /// Bytes in use; the piece may be longer.
+    /// Bytes in use; the buffer may be longer.
     len: usize,
 }
 
-impl Slot {
-    /// Has only so many of its bytes used from now on, until it is given back.
+impl ReadBuffer {
+    /// Limits the buffer to its first `len` bytes until it is given back.
     pub(crate) fn shorten(&mut self, len: usize) {
         debug_assert!(len <= self.len, "{len} bytes of {}", self.len);
         self.len = len.min(self.len);
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: the range lies in the mapping, which `memory` keeps and which is zeros where nothing was
-        // stored. Only this slot refers to it (`Slots` hands each range out once, and a slot is not `Clone`),
-        // and a shared borrow of it excludes `bytes_mut`.
+        // SAFETY: the range lies in the mapping, which `memory` keeps alive and which reads as zeros where nothing was
+        // stored. Only this buffer refers to the range (`BufferPool` hands out each range once, and a buffer is not
+        // `Clone`), and a shared borrow of it excludes `bytes_mut`.
         unsafe { std::slice::from_raw_parts(self.memory.base().add(self.offset), self.len) }
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `bytes`; the exclusive borrow of the only slot with this range makes it exclusive.
+        // SAFETY: as in `bytes`; the exclusive borrow of the only buffer with this range makes the access exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.memory.base().add(self.offset), self.len) }
     }
 }
 
-/// All slots, at most `most` of them backed by memory.
-pub(crate) struct Slots {
+/// All buffers of the pool, of which at most `most` are backed by memory.
+pub(crate) struct BufferPool {
     memory: Arc<Region>,
-    /// Bytes of each.
-    piece: usize,
+    /// Bytes of each buffer.
+    buffer_bytes: usize,
     most: usize,
-    /// Slots that have been handed out at least once.
-    begun: usize,
-    /// Slots with memory behind them, those in use included.
-    held: usize,
-    spare: Vec<Slot>,
-    /// Slots whose memory the kernel has back.
-    bare: Vec<Slot>,
+    /// Buffers that have been handed out at least once.
+    handed_out: usize,
+    /// Buffers backed by memory, including those in use.
+    backed: usize,
+    spare: Vec<ReadBuffer>,
+    /// Buffers whose memory was returned to the kernel.
+    unbacked: Vec<ReadBuffer>,
 }
 
-impl Slots {
-    /// At most so many, of so many bytes each.
-    pub(crate) fn new(most: usize, piece: usize) -> io::Result<Self> {
-        let memory = Region::map(None, most * piece).map_err(|error| match error {
+impl BufferPool {
+    /// Creates a pool of at most `most` buffers of `buffer_bytes` bytes each.
+    pub(crate) fn new(most: usize, buffer_bytes: usize) -> io::Result<Self> {
+        let memory = Region::map(None, most * buffer_bytes).map_err(|error| match error {
             WatchError::Address { source, .. } | WatchError::System { source, .. } => source,
             other => io::Error::other(other),
         })?;
-        let (spare, bare) = (Vec::new(), Vec::new());
-        Ok(Self { memory: Arc::new(memory), piece, most, begun: 0, held: 0, spare, bare })
+        let (spare, unbacked) = (Vec::new(), Vec::new());
+        Ok(Self { memory: Arc::new(memory), buffer_bytes, most, handed_out: 0, backed: 0, spare, unbacked })
     }
 
-    /// The bound.
+    /// Largest number of buffers that may be backed by memory.
     pub(crate) fn most(&self) -> usize {
         self.most
     }
 
-    /// Changes the bound, to no more than at the beginning. More may be held than it allows, until they are given up.
+    /// Changes the largest number of backed buffers, to no more than the initial number. More buffers may stay backed
+    /// until they are given back.
     pub(crate) fn set_most(&mut self, most: usize) {
-        debug_assert!(most * self.piece <= self.memory.len(), "{most} slots");
+        debug_assert!(most * self.buffer_bytes <= self.memory.len(), "{most} slots");
         self.most = most;
     }
 
-    /// Slots with memory behind them.
+    /// Number of buffers backed by memory.
     pub(crate) fn held(&self) -> usize {
-        self.held
+        self.backed
     }
 
-    /// Slots that nobody has.
+    /// Number of buffers that can be taken without giving any back.
     pub(crate) fn free(&self) -> usize {
-        self.spare.len() + self.most.saturating_sub(self.held)
+        self.spare.len() + self.most.saturating_sub(self.backed)
     }
 
-    /// Whether [`Slots::grow`] is within the bound.
+    /// Whether [`BufferPool::grow`] may back another buffer.
     pub(crate) fn may_grow(&self) -> bool {
-        self.held < self.most
+        self.backed < self.most
     }
 
-    /// A slot that is not in use and has memory.
-    pub(crate) fn spare(&mut self) -> Option<Slot> {
+    /// Takes a backed buffer that is not in use.
+    pub(crate) fn spare(&mut self) -> Option<ReadBuffer> {
         self.spare.pop()
     }
 
-    /// One slot more.
-    pub(crate) fn grow(&mut self) -> Option<Slot> {
+    /// Backs one more buffer and takes it.
+    pub(crate) fn grow(&mut self) -> Option<ReadBuffer> {
         if !self.may_grow() {
             return None;
         }
-        let slot = self.bare.pop().unwrap_or_else(|| {
-            self.begun += 1;
-            let offset = (self.begun - 1) * self.piece;
-            Slot { memory: Arc::clone(&self.memory), offset, len: self.piece }
+        let buffer = self.unbacked.pop().unwrap_or_else(|| {
+            self.handed_out += 1;
+            let offset = (self.handed_out - 1) * self.buffer_bytes;
+            ReadBuffer { memory: Arc::clone(&self.memory), offset, len: self.buffer_bytes }
         });
-        self.held += 1;
-        Some(slot)
+        self.backed += 1;
+        Some(buffer)
     }
 
-    /// Takes back a slot, memory and all.
-    pub(crate) fn give_back(&mut self, mut slot: Slot) {
-        slot.len = self.piece;
-        self.spare.push(slot);
+    /// Takes back a buffer and keeps its memory.
+    pub(crate) fn give_back(&mut self, mut buffer: ReadBuffer) {
+        buffer.len = self.buffer_bytes;
+        self.spare.push(buffer);
     }
 
-    /// Gives the memory of a slot to the kernel. False if it does not take it: the slot is spare then.
-    pub(crate) fn shed(&mut self, mut slot: Slot) -> bool {
-        slot.len = self.piece;
-        if self.memory.discard(&[(slot.offset, slot.len)]).is_err() {
-            self.spare.push(slot);
+    /// Returns the memory of a buffer to the kernel. Returns `false` if the kernel refuses; the buffer then stays in
+    /// the pool with its memory.
+    pub(crate) fn shed(&mut self, mut buffer: ReadBuffer) -> bool {
+        buffer.len = self.buffer_bytes;
+        if self.memory.discard(&[(buffer.offset, buffer.len)]).is_err() {
+            self.spare.push(buffer);
             return false;
         }
-        self.held -= 1;
-        self.bare.push(slot);
+        self.backed -= 1;
+        self.unbacked.push(buffer);
         true
     }
 
-    /// Bytes of bookkeeping.
+    /// Bytes of the pool's own tables.
     pub(crate) fn memory_bytes(&self) -> usize {
-        (self.spare.capacity() + self.bare.capacity()) * size_of::<Slot>()
+        (self.spare.capacity() + self.unbacked.capacity()) * size_of::<ReadBuffer>()
     }
 }

@@ -1,9 +1,11 @@
-//! Who wakes at a fault: all handlers, or, while one thread alone faults, one that leads (docs/adr/0022).
+//! Chooses which handler thread wakes on a fault: all handlers, or only the leading handler while a single thread
+//! faults (docs/adr/0022).
 //!
-//! To wake a handler on another processor costs the faulting thread a quarter of a device read on a virtual machine. So while
-//! one thread faults alone only the leader wakes, and the thread is kept on the leader's processor: the kernel would have it
-//! go on where nothing runs, away from the leader. Each handler leads for some faults; the one whose reads ended soonest leads
-//! from then on. As soon as the leader finds no fault of the thread, the thread is where the program lets it be again.
+//! Waking a handler on another processor costs the faulting thread a quarter of a device read on a virtual machine. So
+//! while one thread faults alone, only the leading handler wakes, and the faulting thread is pinned to the leading
+//! handler's processor: otherwise the kernel would move the thread to an idle processor, away from the leading handler.
+//! Each handler leads for a trial of some faults; the handler whose reads completed soonest leads afterwards. As soon
+//! as the leading handler finds no fault of the thread, the thread gets its own affinity mask back.
 
 use std::fmt;
 use std::io;
@@ -15,92 +17,95 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, Pid};
 
-use crate::descriptors::Low;
+use crate::descriptors::OpenGuard;
+use crate::event_loop;
 use crate::lock::lock;
-use crate::serving;
 
-/// A thread faults alone if so many of the faults lately were its own: up from the one, until down to the other.
-const ALONE: u32 = 64;
-const NOT_ALONE: u32 = 32;
-/// What another thread's fault takes from that.
-const STRANGER: u32 = 8;
-/// Reads for which each handler leads to be measured, and the first of them, which do not count.
-const TRIAL: usize = 40;
-const SETTLING: usize = 8;
-/// Another handler leads only if its reads take less than so many parts of 16 of the first one's.
-const BETTER: u32 = 15;
-/// How long a measurement is good for.
-const GOOD: Duration = Duration::from_secs(1);
-/// Others who want the leader's processor again within this time have it: all wake, and who leads next is measured.
-const CROWDED: Duration = Duration::from_millis(20);
-/// In place of a leader: all wake.
-const ALL: usize = usize::MAX;
+/// Scores at which a thread counts as faulting alone, and below which it no longer does. The score is the number of
+/// recent faults that were the thread's own.
+const LONE_SCORE: u32 = 64;
+const LONE_SCORE_LOST: u32 = 32;
+/// Points that a fault of another thread takes from the score.
+const OTHER_THREAD_PENALTY: u32 = 8;
+/// Reads in the trial of each handler as leader, and the first of these reads, which are not counted.
+const TRIAL_READS: usize = 40;
+const TRIAL_WARM_UP: usize = 8;
+/// Another handler becomes leader only if its median read time is below this many sixteenths of the first leader's.
+const BETTER_SIXTEENTHS: u32 = 15;
+/// How long the result of a trial stays valid.
+const TRIAL_VALID: Duration = Duration::from_secs(1);
+/// If other threads want the leading handler's processor twice within this time, all handlers wake again and the next
+/// leader is chosen by a new trial.
+const CONTENTION_WINDOW: Duration = Duration::from_millis(20);
+/// Value of `leader` when all handlers wake.
+const ALL_WAKE: usize = usize::MAX;
 
-/// A handler.
+/// One handler, as the group sees it.
 #[derive(Debug)]
-pub(crate) struct Member {
-    /// What it sleeps on ([`serving::interests`]).
+pub(crate) struct HandlerPoll {
+    /// Descriptor on which the handler sleeps ([`event_loop::create_poll`]).
     pub(crate) poll: OwnedFd,
-    /// The processor that it stays on, if it does.
-    pub(crate) home: Option<usize>,
+    /// Processor to which the handler is pinned, if any.
+    pub(crate) cpu: Option<usize>,
 }
 
-/// What becomes of whoever would wait for ever, as a call that tells handlers of faults has failed.
+/// Called when a system call that reports faults to the handlers has failed: faulting threads would otherwise wait for
+/// ever.
 pub(crate) type OnFailure = Box<dyn Fn(&'static str, &io::Error) + Send + Sync>;
 
 /// The handlers of one pager or pool.
-pub(crate) struct Crew {
-    members: Vec<Member>,
-    /// A duplicate of the descriptor of the faults.
-    watch: OwnedFd,
-    /// Each stays on a processor, there are several, and one may lead.
+pub(crate) struct HandlerGroup {
+    members: Vec<HandlerPoll>,
+    /// Duplicate of the userfaultfd.
+    uffd: OwnedFd,
+    /// Whether one handler may lead: there are several handlers, and each is pinned to a processor.
     may_lead: bool,
-    /// Its number, or [`ALL`].
+    /// Index of the leading handler, or [`ALL_WAKE`].
     leader: AtomicUsize,
-    lone: Mutex<Lone>,
-    /// Held while a thread is kept on a processor.
-    keeping: Mutex<()>,
-    /// Those who want nobody to be kept.
-    wanted: AtomicUsize,
+    lone: Mutex<LoneThread>,
+    /// Held while a faulting thread is pinned.
+    pin_lock: Mutex<()>,
+    /// Number of callers that currently suspend pinning ([`HandlerGroup::suspend_pinning`]).
+    suspensions: AtomicUsize,
     on_failure: OnFailure,
 }
 
-impl fmt::Debug for Crew {
+impl fmt::Debug for HandlerGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Crew").field("members", &self.members).finish_non_exhaustive()
+        f.debug_struct("HandlerGroup").field("members", &self.members).finish_non_exhaustive()
     }
 }
 
-/// What is known of a thread that faults alone.
+/// Statistics about the thread that may be faulting alone.
 #[derive(Debug, Default)]
-struct Lone {
+struct LoneThread {
     thread: i32,
-    /// Up to [`ALONE`].
+    /// At most [`LONE_SCORE`].
     score: u32,
-    trial: Option<Trial>,
-    /// The leader found best, and when.
+    trial: Option<LeaderTrial>,
+    /// Leader that the last trial chose, and the time of the choice.
     best: Option<(usize, Instant)>,
-    /// When others last wanted the leader's processor.
-    crowded: Option<Instant>,
-    /// Threads cannot be kept anywhere.
-    refused: bool,
+    /// Time at which other threads last wanted the leading handler's processor.
+    contended: Option<Instant>,
+    /// The kernel does not allow the thread to be pinned to any handler's processor.
+    cannot_pin: bool,
 }
 
-/// Who is measured, and what was found.
+/// A trial in progress: the read times of each handler as leader.
 #[derive(Debug)]
-struct Trial {
+struct LeaderTrial {
     first: usize,
     samples: Vec<u32>,
-    /// Nanoseconds of a read, by handler.
+    /// Median time of a read in nanoseconds, by handler.
     medians: Vec<Option<u32>>,
 }
 
-impl Lone {
-    fn note(&mut self, thread: i32) {
+impl LoneThread {
+    fn count_fault(&mut self, thread: i32) {
         if thread == self.thread {
-            self.score = (self.score + 1).min(ALONE);
+            self.score = (self.score + 1).min(LONE_SCORE);
         } else {
-            self.score = self.score.saturating_sub(STRANGER);
+            self.score = self.score.saturating_sub(OTHER_THREAD_PENALTY);
             if self.score == 0 {
                 self.thread = thread;
             }
@@ -108,314 +113,329 @@ impl Lone {
     }
 }
 
-impl Trial {
+impl LeaderTrial {
     fn new(first: usize, members: usize) -> Self {
-        Self { first, samples: Vec::with_capacity(TRIAL), medians: vec![None; members] }
+        Self { first, samples: Vec::with_capacity(TRIAL_READS), medians: vec![None; members] }
     }
 
-    /// The handler that is measured next.
-    fn next(&self) -> Option<usize> {
+    /// Index of the next handler to measure.
+    fn next_untried(&self) -> Option<usize> {
         self.medians.iter().position(Option::is_none)
     }
 
-    /// The one whose reads end soonest; the first unless another is clearly better.
+    /// Index of the handler with the shortest median; the first leader unless another is clearly better.
     fn best(&self) -> usize {
         let median = |n: usize| self.medians[n].unwrap_or(u32::MAX);
         let best = (0..self.medians.len()).min_by_key(|n| median(*n)).unwrap_or(self.first);
-        let better = u64::from(median(best)) * 16 < u64::from(median(self.first)) * u64::from(BETTER);
+        let better =
+            u64::from(median(best)) * 16 < u64::from(median(self.first)) * u64::from(BETTER_SIXTEENTHS);
         if better { best } else { self.first }
     }
 }
 
-impl Crew {
-    /// Of these handlers, for the faults of this descriptor. All wake for now; or one does, if they stay nowhere. No thread
-    /// is ever kept if there are to be no `leaders`.
+impl HandlerGroup {
+    /// Creates the group of `members` for the faults of `uffd`. All handlers wake at first; if a handler is not pinned,
+    /// a fault wakes only one handler. Faulting threads are pinned only if `lone_threads_may_be_pinned`.
     pub(crate) fn new(
-        members: Vec<Member>,
-        watch: BorrowedFd<'_>,
-        leaders: bool,
+        members: Vec<HandlerPoll>,
+        uffd: BorrowedFd<'_>,
+        lone_threads_may_be_pinned: bool,
         on_failure: OnFailure,
     ) -> io::Result<Self> {
-        let watch = Low::hold().duplicate(watch)?;
-        for Member { poll, home } in &members {
-            serving::add_faults(poll, &watch, home.is_none())?;
+        let uffd = OpenGuard::acquire().duplicate(uffd)?;
+        for HandlerPoll { poll, cpu } in &members {
+            event_loop::add_uffd(poll, &uffd, cpu.is_none())?;
         }
-        let may_lead = leaders && members.len() > 1 && members.iter().all(|member| member.home.is_some());
+        let may_lead = lone_threads_may_be_pinned
+            && members.len() > 1
+            && members.iter().all(|member| member.cpu.is_some());
         Ok(Self {
             members,
-            watch,
+            uffd,
             may_lead,
-            leader: AtomicUsize::new(ALL),
+            leader: AtomicUsize::new(ALL_WAKE),
             lone: Mutex::default(),
-            keeping: Mutex::default(),
-            wanted: AtomicUsize::new(0),
+            pin_lock: Mutex::default(),
+            suspensions: AtomicUsize::new(0),
             on_failure,
         })
     }
 
-    /// Descriptors that are open as long as it is.
+    /// Descriptors that stay open as long as the group.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
-        self.members.iter().map(|member| member.poll.as_raw_fd()).chain([self.watch.as_raw_fd()])
+        self.members.iter().map(|member| member.poll.as_raw_fd()).chain([self.uffd.as_raw_fd()])
     }
 
-    /// A fault of this thread is about to be served by this handler. Whether the thread is to be kept here.
-    fn saw(&self, me: usize, thread: i32) -> bool {
+    /// Counts a fault of `thread` that handler `own_index` is about to serve. Returns whether the thread is to be
+    /// pinned to this handler's processor.
+    fn note_fault(&self, own_index: usize, thread: i32) -> bool {
         if !self.may_lead || thread == 0 {
             return false;
         }
         let mut lone = lock(&self.lone);
-        lone.note(thread);
+        lone.count_fault(thread);
         match self.leader.load(Relaxed) {
-            ALL if lone.score == ALONE && !lone.refused => {
-                let known = lone.best.filter(|(_, since)| since.elapsed() < GOOD);
+            ALL_WAKE if lone.score == LONE_SCORE && !lone.cannot_pin => {
+                let known = lone.best.filter(|(_, since)| since.elapsed() < TRIAL_VALID);
                 if known.is_none() {
-                    lone.trial = Some(Trial::new(me, self.members.len()));
+                    lone.trial = Some(LeaderTrial::new(own_index, self.members.len()));
                 }
-                self.lead(known.map_or(me, |(best, _)| best));
+                self.set_leader(known.map_or(own_index, |(best, _)| best));
             }
-            ALL => {}
-            _ if lone.score < NOT_ALONE => self.wake_all(&mut lone),
-            leader if lone.trial.is_none() && lone.best.is_none_or(|(_, since)| since.elapsed() > GOOD) => {
-                lone.trial = Some(Trial::new(leader, self.members.len()));
+            ALL_WAKE => {}
+            _ if lone.score < LONE_SCORE_LOST => self.wake_all(&mut lone),
+            leader
+                if lone.trial.is_none()
+                    && lone.best.is_none_or(|(_, since)| since.elapsed() > TRIAL_VALID) =>
+            {
+                lone.trial = Some(LeaderTrial::new(leader, self.members.len()));
             }
             _ => {}
         }
-        self.leader.load(Relaxed) == me && lone.thread == thread
+        self.leader.load(Relaxed) == own_index && lone.thread == thread
     }
 
-    /// The leader has read what a fault waited for, in this time.
-    fn took(&self, me: usize, time: Duration) {
+    /// Records how long the leading handler took for a read that a fault waited for.
+    fn note_read_time(&self, own_index: usize, time: Duration) {
         let mut lone = lock(&self.lone);
-        let Some(trial) = lone.trial.as_mut().filter(|_| self.leader.load(Relaxed) == me) else { return };
+        let Some(trial) = lone.trial.as_mut().filter(|_| self.leader.load(Relaxed) == own_index) else {
+            return;
+        };
         trial.samples.push(u32::try_from(time.as_nanos()).unwrap_or(u32::MAX));
-        if trial.samples.len() == TRIAL {
-            let mut samples: Vec<u32> = trial.samples.drain(..).skip(SETTLING).collect();
+        if trial.samples.len() == TRIAL_READS {
+            let mut samples: Vec<u32> = trial.samples.drain(..).skip(TRIAL_WARM_UP).collect();
             samples.sort_unstable();
-            self.tried(&mut lone, me, samples[samples.len() / 2]);
+            self.finish_turn(&mut lone, own_index, samples[samples.len() / 2]);
         }
     }
 
-    /// What is known of a handler that has led; another one does now.
-    fn tried(&self, lone: &mut Lone, me: usize, median: u32) {
+    /// Records the median read time of a handler that has led its part of the trial, and makes the next handler the
+    /// leader.
+    fn finish_turn(&self, lone: &mut LoneThread, own_index: usize, median: u32) {
         let Some(trial) = &mut lone.trial else { return };
         trial.samples.clear();
-        trial.medians[me] = Some(median);
-        if let Some(next) = trial.next() {
-            return self.lead(next);
+        trial.medians[own_index] = Some(median);
+        if let Some(next) = trial.next_untried() {
+            return self.set_leader(next);
         }
         let best = trial.best();
         let unfit = trial.medians[best] == Some(u32::MAX);
         lone.trial = None;
         if unfit {
-            lone.refused = true;
+            lone.cannot_pin = true;
             return self.wake_all(lone);
         }
         lone.best = Some((best, Instant::now()));
-        self.lead(best);
+        self.set_leader(best);
     }
 
-    /// Keeps a thread that waits on the handler's processor until the result is dropped, if the program lets it run there.
-    fn keep(&self, me: usize, thread: i32) -> Option<Kept<'_>> {
-        let keeping = match self.keeping.try_lock() {
-            Ok(keeping) => keeping,
+    /// Pins a waiting thread to the handler's processor until the result is dropped, if the thread's affinity mask
+    /// allows that processor.
+    fn pin(&self, own_index: usize, thread: i32) -> Option<PinnedThread<'_>> {
+        let pin_lock = match self.pin_lock.try_lock() {
+            Ok(pin_lock) => pin_lock,
             Err(TryLockError::Poisoned(error)) => error.into_inner(),
-            // A former leader's still, or asked for.
+            // A former leader still pins a thread, or another caller suspends pinning.
             Err(TryLockError::WouldBlock) => return None,
         };
-        if self.wanted.load(SeqCst) > 0 {
+        if self.suspensions.load(SeqCst) > 0 {
             return None;
         }
-        let (pid, home) = (Pid::from_raw(thread)?, self.members[me].home?);
-        // The fault may be another process's that looks at this one's memory, or of a child that shares it.
-        if !is_ours(thread) {
+        let (pid, cpu) = (Pid::from_raw(thread)?, self.members[own_index].cpu?);
+        // The fault may come from another process that reads this process's memory, or from a child that shares it.
+        if !is_own_thread(thread) {
             return None;
         }
-        let mut here = CpuSet::new();
-        here.set(home);
-        let before = rustix::thread::sched_getaffinity(Some(pid)).ok().filter(|before| before.is_set(home));
-        let kept = before
-            .filter(|before| *before == here || rustix::thread::sched_setaffinity(Some(pid), &here).is_ok());
-        let Some(before) = kept else {
+        let mut cpu_set = CpuSet::new();
+        cpu_set.set(cpu);
+        let allowed = rustix::thread::sched_getaffinity(Some(pid)).ok().filter(|allowed| allowed.is_set(cpu));
+        let pinned = allowed.filter(|allowed| {
+            *allowed == cpu_set || rustix::thread::sched_setaffinity(Some(pid), &cpu_set).is_ok()
+        });
+        let Some(allowed) = pinned else {
             let mut lone = lock(&self.lone);
             if lone.trial.is_some() {
-                self.tried(&mut lone, me, u32::MAX);
+                self.finish_turn(&mut lone, own_index, u32::MAX);
             } else {
                 lone.best = None;
                 self.wake_all(&mut lone);
             }
             return None;
         };
-        Some(Kept { thread, here, before, _keeping: keeping })
+        Some(PinnedThread { thread, cpu_set, allowed, _pin_lock: pin_lock })
     }
 
-    /// Every thread is where the program lets it be until the result is dropped. Several may hold this at once.
-    pub(crate) fn hold(&self) -> Unkept<'_> {
-        self.wanted.fetch_add(1, SeqCst);
-        // Whoever keeps a thread lets it go; who is about to sees the count.
-        drop(lock(&self.keeping));
-        Unkept(self)
+    /// Gives every thread its own affinity mask back until the result is dropped. Several callers may suspend pinning
+    /// at once.
+    pub(crate) fn suspend_pinning(&self) -> PinningSuspended<'_> {
+        self.suspensions.fetch_add(1, SeqCst);
+        // A handler that pins a thread now releases it; a handler about to pin one sees the count.
+        drop(lock(&self.pin_lock));
+        PinningSuspended(self)
     }
 
-    /// This handler wakes at faults, and no other.
-    fn lead(&self, leader: usize) {
-        // In this order no fault is missed: it wakes at those that wait already.
-        self.set(leader, true);
+    /// Makes this handler the only one that faults wake.
+    fn set_leader(&self, leader: usize) {
+        // The new leader is added before the others are removed, so no fault is missed: the leader also wakes for
+        // faults that wait already.
+        self.set_wakes(leader, true);
         self.leader.store(leader, Relaxed);
-        (0..self.members.len()).filter(|n| *n != leader).for_each(|n| self.set(n, false));
+        (0..self.members.len()).filter(|n| *n != leader).for_each(|n| self.set_wakes(n, false));
     }
 
-    fn wake_all(&self, lone: &mut Lone) {
+    fn wake_all(&self, lone: &mut LoneThread) {
         (lone.score, lone.trial) = (0, None);
-        self.leader.store(ALL, Relaxed);
-        (0..self.members.len()).for_each(|n| self.set(n, true));
+        self.leader.store(ALL_WAKE, Relaxed);
+        (0..self.members.len()).for_each(|n| self.set_wakes(n, true));
     }
 
-    fn set(&self, member: usize, wakes: bool) {
-        if let Err(error) = serving::wake_at_faults(&self.members[member].poll, &self.watch, wakes) {
+    fn set_wakes(&self, member: usize, wakes: bool) {
+        if let Err(error) = event_loop::set_fault_wake_up(&self.members[member].poll, &self.uffd, wakes) {
             (self.on_failure)("epoll_ctl of the userfaultfd", &error.into());
         }
     }
 }
 
-/// Nobody is kept, until this is dropped.
+/// Suspends pinning until dropped.
 #[derive(Debug)]
-pub(crate) struct Unkept<'a>(&'a Crew);
+pub(crate) struct PinningSuspended<'a>(&'a HandlerGroup);
 
-impl Drop for Unkept<'_> {
+impl Drop for PinningSuspended<'_> {
     fn drop(&mut self) {
-        self.0.wanted.fetch_sub(1, SeqCst);
+        self.0.suspensions.fetch_sub(1, SeqCst);
     }
 }
 
-/// A thread kept on a processor, until this is dropped.
+/// A thread that is pinned to a processor until this is dropped.
 #[derive(Debug)]
-struct Kept<'a> {
+struct PinnedThread<'a> {
     thread: i32,
-    here: CpuSet,
-    /// Where the program lets it run.
-    before: CpuSet,
-    _keeping: MutexGuard<'a, ()>,
+    cpu_set: CpuSet,
+    /// The affinity mask that the program gave the thread.
+    allowed: CpuSet,
+    _pin_lock: MutexGuard<'a, ()>,
 }
 
-impl Drop for Kept<'_> {
+impl Drop for PinnedThread<'_> {
     fn drop(&mut self) {
         let thread = Pid::from_raw(self.thread);
-        // It may have ended, or somebody else has said where it is to run.
-        if self.before != self.here && rustix::thread::sched_getaffinity(thread) == Ok(self.here) {
-            let _ = rustix::thread::sched_setaffinity(thread, &self.before);
+        // The thread may have ended, or the program may have changed its affinity.
+        if self.allowed != self.cpu_set && rustix::thread::sched_getaffinity(thread) == Ok(self.cpu_set) {
+            let _ = rustix::thread::sched_setaffinity(thread, &self.allowed);
         }
     }
 }
 
-/// A handler's place in the crew.
+/// One handler's access to its group.
 #[derive(Debug)]
-pub(crate) struct Seat<'a> {
-    crew: &'a Crew,
-    me: usize,
-    kept: Option<Kept<'a>>,
-    /// Who is kept has what it waited for, and the processor, as far as is known.
-    runs: bool,
+pub(crate) struct GroupHandle<'a> {
+    group: &'a HandlerGroup,
+    own_index: usize,
+    pinned: Option<PinnedThread<'a>>,
+    /// Whether the pinned thread has its page and is probably running on this processor.
+    pinned_is_running: bool,
 }
 
-impl<'a> Seat<'a> {
-    pub(crate) fn new(crew: &'a Crew, me: usize) -> Self {
-        Self { crew, me, kept: None, runs: false }
+impl<'a> GroupHandle<'a> {
+    pub(crate) fn new(group: &'a HandlerGroup, own_index: usize) -> Self {
+        Self { group, own_index, pinned: None, pinned_is_running: false }
     }
 
-    /// What the handler sleeps on.
+    /// Descriptor on which the handler sleeps.
     pub(crate) fn poll(&self) -> &'a OwnedFd {
-        &self.crew.members[self.me].poll
+        &self.group.members[self.own_index].poll
     }
 
-    /// The handler's thread begins.
-    pub(crate) fn begin(&self) {
-        self.crew.members[self.me].home.into_iter().for_each(serving::stay_on);
+    /// Pins the calling handler thread to its processor, if it has one.
+    pub(crate) fn pin_handler(&self) {
+        self.group.members[self.own_index].cpu.into_iter().for_each(event_loop::pin_to_cpu);
     }
 
-    /// Whether faults are this handler's matter now. Whom it keeps goes free if not, or if the program wants that.
+    /// Whether this handler serves faults now. Releases the pinned thread if it does not, or if pinning is suspended.
     pub(crate) fn is_on_duty(&mut self) -> bool {
-        let leader = self.crew.leader.load(Relaxed);
-        let on_duty = leader == ALL || leader == self.me;
-        if !on_duty || self.crew.wanted.load(Relaxed) > 0 {
-            self.kept = None;
+        let leader = self.group.leader.load(Relaxed);
+        let on_duty = leader == ALL_WAKE || leader == self.own_index;
+        if !on_duty || self.group.suspensions.load(Relaxed) > 0 {
+            self.pinned = None;
         }
         on_duty
     }
 
-    /// A fault of this thread is about to be served. Whether the thread faults alone and is to be kept here meanwhile.
-    pub(crate) fn saw(&mut self, thread: i32) -> bool {
-        let alone = self.crew.saw(self.me, thread);
+    /// Counts a fault of `thread` that is about to be served. Returns whether the thread faults alone and is to be
+    /// pinned here while it waits.
+    pub(crate) fn note_fault(&mut self, thread: i32) -> bool {
+        let alone = self.group.note_fault(self.own_index, thread);
         if !alone {
-            self.kept = None;
-        } else if self.keeps(thread) {
-            self.runs = false;
+            self.pinned = None;
+        } else if self.has_pinned(thread) {
+            self.pinned_is_running = false;
         }
         alone
     }
 
-    /// Whether the thread is kept here already.
-    pub(crate) fn keeps(&self, thread: i32) -> bool {
-        self.kept.as_ref().is_some_and(|kept| kept.thread == thread)
+    /// Whether `thread` is already pinned here.
+    pub(crate) fn has_pinned(&self, thread: i32) -> bool {
+        self.pinned.as_ref().is_some_and(|pinned| pinned.thread == thread)
     }
 
-    /// Keeps the thread, which waits, here.
-    pub(crate) fn keep(&mut self, thread: i32) {
-        if !self.keeps(thread) {
-            self.kept = None;
-            self.kept = self.crew.keep(self.me, thread);
+    /// Pins the waiting thread here.
+    pub(crate) fn pin(&mut self, thread: i32) {
+        if !self.has_pinned(thread) {
+            self.pinned = None;
+            self.pinned = self.group.pin(self.own_index, thread);
         }
-        self.runs = false;
+        self.pinned_is_running = false;
     }
 
-    /// The thread, or whoever is kept if none is named, has what it waited for.
-    pub(crate) fn woke(&mut self, thread: Option<i32>) {
-        self.runs |= thread.is_none_or(|thread| self.keeps(thread));
+    /// Records that `thread` (or, with `None`, the pinned thread) has its page and runs again.
+    pub(crate) fn note_woken(&mut self, thread: Option<i32>) {
+        self.pinned_is_running |= thread.is_none_or(|thread| self.has_pinned(thread));
     }
 
-    /// Whether this handler leads.
-    pub(crate) fn leads(&self) -> bool {
-        self.crew.leader.load(Relaxed) == self.me
+    /// Whether this handler is the leading handler.
+    pub(crate) fn is_leader(&self) -> bool {
+        self.group.leader.load(Relaxed) == self.own_index
     }
 
-    /// Whether the processor is others' now, and who looks for reads' ends would only take it away: the kept thread's, which
-    /// has what it waited for; or anybody's where another handler leads, and reads here are none that a fault waits for.
-    pub(crate) fn lends(&self) -> bool {
-        let leader = self.crew.leader.load(Relaxed);
-        (self.runs && self.kept.is_some()) || (leader != ALL && leader != self.me)
+    /// Whether polling for completed reads would only take the processor from other threads: the pinned thread has its
+    /// page, or another handler leads and no fault waits for the reads in flight here.
+    pub(crate) fn yields_cpu(&self) -> bool {
+        let leader = self.group.leader.load(Relaxed);
+        (self.pinned_is_running && self.pinned.is_some()) || (leader != ALL_WAKE && leader != self.own_index)
     }
 
-    /// What a fault waited for has been read, in this time.
-    pub(crate) fn took(&self, time: Duration) {
-        if self.kept.is_some() {
-            self.crew.took(self.me, time);
+    /// Records how long a read took that a fault waited for.
+    pub(crate) fn note_read_time(&self, time: Duration) {
+        if self.pinned.is_some() {
+            self.group.note_read_time(self.own_index, time);
         }
     }
 
-    /// Others want the processor.
-    pub(crate) fn is_crowded(&mut self) {
-        if self.leads() {
-            let mut lone = lock(&self.crew.lone);
-            if lone.crowded.replace(Instant::now()).is_some_and(|at| at.elapsed() < CROWDED) {
+    /// Records that other threads want the processor.
+    pub(crate) fn note_contention(&mut self) {
+        if self.is_leader() {
+            let mut lone = lock(&self.group.lone);
+            if lone.contended.replace(Instant::now()).is_some_and(|at| at.elapsed() < CONTENTION_WINDOW) {
                 lone.best = None;
-                self.crew.wake_all(&mut lone);
+                self.group.wake_all(&mut lone);
             }
         }
     }
 
-    /// A call that tells handlers of faults has failed.
-    pub(crate) fn failed(&self, call: &'static str, error: &io::Error) {
-        (self.crew.on_failure)(call, error);
+    /// Reports that a system call for receiving faults has failed.
+    pub(crate) fn report_failure(&self, call: &'static str, error: &io::Error) {
+        (self.group.on_failure)(call, error);
     }
 
-    /// There is nothing to do.
-    pub(crate) fn rest(&mut self) {
-        self.kept = None;
+    /// Releases the pinned thread: the handler has nothing to do.
+    pub(crate) fn unpin(&mut self) {
+        self.pinned = None;
     }
 }
 
-/// Whether it is a thread of this process.
-fn is_ours(thread: i32) -> bool {
-    // SAFETY: signal 0 is sent to nobody.
+/// Whether the thread belongs to this process.
+fn is_own_thread(thread: i32) -> bool {
+    // SAFETY: signal 0 checks the target without sending anything.
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, 0) == 0 }
 }
 
@@ -425,36 +445,47 @@ mod tests {
 
     #[test]
     fn a_thread_is_alone_after_many_faults_of_its_own_and_a_few_of_others() {
-        let mut lone = Lone::default();
-        // The first tells only who it is.
-        (0..=ALONE).for_each(|_| lone.note(7));
-        assert_eq!((lone.thread, lone.score), (7, ALONE));
-        lone.note(8);
-        (0..STRANGER).for_each(|_| lone.note(7));
-        assert_eq!((lone.thread, lone.score), (7, ALONE), "one fault of another is made up for");
-        for _ in 0..=(ALONE - NOT_ALONE) / STRANGER {
-            lone.note(8);
+        let mut lone = LoneThread::default();
+        // The first fault only identifies the thread.
+        (0..=LONE_SCORE).for_each(|_| lone.count_fault(7));
+        assert_eq!((lone.thread, lone.score), (7, LONE_SCORE));
+        lone.count_fault(8);
+        (0..OTHER_THREAD_PENALTY).for_each(|_| lone.count_fault(7));
+        assert_eq!(
+            (lone.thread, lone.score),
+            (7, LONE_SCORE),
+            "the score recovers from one fault of another thread"
+        );
+        for _ in 0..=(LONE_SCORE - LONE_SCORE_LOST) / OTHER_THREAD_PENALTY {
+            lone.count_fault(8);
         }
-        assert!(lone.score < NOT_ALONE, "{}", lone.score);
+        assert!(lone.score < LONE_SCORE_LOST, "{}", lone.score);
     }
 
     #[test]
     fn threads_that_fault_by_turns_are_never_alone() {
-        let mut lone = Lone::default();
+        let mut lone = LoneThread::default();
         for n in 0..10_000 {
-            lone.note(1 + n / 3 % 2);
-            assert!(lone.score < NOT_ALONE, "{}", lone.score);
+            lone.count_fault(1 + n / 3 % 2);
+            assert!(lone.score < LONE_SCORE_LOST, "{}", lone.score);
         }
     }
 
     #[test]
-    fn who_leads_is_clearly_better_than_who_led() {
-        let trial =
-            |medians: [u32; 3]| Trial { first: 1, samples: Vec::new(), medians: medians.map(Some).into() };
+    fn a_new_leader_is_clearly_better_than_the_first() {
+        let trial = |medians: [u32; 3]| LeaderTrial {
+            first: 1,
+            samples: Vec::new(),
+            medians: medians.map(Some).into(),
+        };
         assert_eq!(trial([31_000, 36_000, 40_000]).best(), 0);
         assert_eq!(trial([35_000, 36_000, 34_500]).best(), 1, "as good as");
         assert_eq!(trial([u32::MAX, 36_000, u32::MAX]).best(), 1);
-        assert_eq!(trial([u32::MAX, u32::MAX, 90_000]).best(), 2, "the first is no place for the thread");
+        assert_eq!(
+            trial([u32::MAX, u32::MAX, 90_000]).best(),
+            2,
+            "the thread cannot run on the first handler's processor"
+        );
         assert_eq!(trial([u32::MAX; 3]).best(), 1);
     }
 }

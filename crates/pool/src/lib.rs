@@ -25,17 +25,16 @@
 //! Start at [`Pool`]. How it works inside: `docs/ARCHITECTURE.md`; every byte on the device:
 //! `docs/internals/pool-format.md`.
 
-mod ahead;
 mod buffer;
 mod cache;
-mod crew;
 pub mod descriptors;
 pub mod device;
 mod error;
+mod event_loop;
 mod format;
 #[doc(hidden)]
 pub mod fuzzing;
-mod jobs;
+mod handler_wakeup;
 mod lock;
 pub mod log;
 pub mod message;
@@ -45,15 +44,17 @@ pub mod pager;
 pub mod peer;
 mod pool;
 mod process;
+mod readahead;
 mod region;
-mod ring;
-mod serving;
+mod uring;
+
+mod buffer_pool;
 pub mod signals;
-mod slots;
 mod stats;
 mod store;
 mod uffd;
 mod view;
+mod work_queue;
 
 pub use deepram_core::migration::{Reset, ThresholdOptions, Trigger};
 pub use deepram_core::{Addr, AddrError, Bytes, Epoch, Retention, SegmentSize};

@@ -1,22 +1,22 @@
-//! Which pages are read before they are used: those that continue a run of misses at equal distances. For the pager,
-//! and for the segments of a pool.
+//! Detects streams of misses and computes the readahead windows for them, for the pager and for the segments of a pool.
 //!
-//! Three misses at the same distance open a window of a few pages. The first page of a window is its
-//! trigger: it is kept out of memory (in the pager's waiting room, in the pool's device buffer), so that its use is
-//! seen, and has the next window read, twice as long. A run whose trigger is not used reads nothing more.
+//! Three misses at equal distances form a stream and open a window of a few pages. The first page of a window is its
+//! trigger: the trigger is kept out of memory (in the pager's victim buffer, or in the pool's device buffer), so that
+//! its first use causes a fault. That fault opens the next window, which is twice as long. A stream whose trigger is
+//! never used reads nothing more.
 
 use crate::pager::PAGE;
 
-/// Runs followed at once.
-const RUNS: usize = 16;
-/// Misses further apart, in bytes, belong to different runs: 64 pages of 4 KiB.
-const REACH: usize = 64 * PAGE;
-/// Pages of the first window.
-const FIRST: usize = 8;
-/// Pages of the longest window.
-const LONGEST: usize = 512;
+/// Number of streams followed at once.
+const MAX_STREAMS: usize = 16;
+/// Largest distance in bytes between two misses of one stream: 64 pages of 4 KiB.
+const MAX_STRIDE: usize = 64 * PAGE;
+/// Length of a stream's first window, in 4 KiB pages.
+const FIRST_WINDOW: usize = 8;
+/// Length of the longest window, in 4 KiB pages.
+const MAX_WINDOW: usize = 512;
 
-/// Pages to read: `count` from `first` on, `stride` bytes apart. The first is the trigger.
+/// A readahead window: `count` pages from address `first` on, `stride` bytes apart. The page at `first` is the trigger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Window {
     pub(crate) first: usize,
@@ -25,108 +25,117 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// The page of that number.
+    /// Address of the window's page number `n`.
     pub(crate) fn page(&self, n: usize) -> usize {
         self.first.wrapping_add_signed(self.stride.wrapping_mul(n.cast_signed()))
     }
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Run {
-    /// The last miss, or the first page behind the last window.
-    at: usize,
-    /// First and last page that were read with the last miss.
+struct Stream {
+    /// Address of the last miss, or of the first page behind the last window.
+    position: usize,
+    /// First and last page of the block that was read with the last miss.
     block: (usize, usize),
     stride: isize,
-    /// Misses in line.
+    /// Number of consecutive misses at the distance `stride`.
     misses: u32,
-    /// Pages of the last window.
+    /// Length of the last window in pages; 0 before the first window.
     window: usize,
     trigger: usize,
 }
 
-/// The runs, the one used last at the end.
+/// The streams being followed, ordered by last use; the most recent is at the end.
 #[derive(Debug)]
-pub(crate) struct Runs {
-    runs: Vec<Run>,
-    longest: usize,
+pub(crate) struct Streams {
+    streams: Vec<Stream>,
+    max_window: usize,
 }
 
-impl Default for Runs {
+impl Default for Streams {
     fn default() -> Self {
-        Self::new(LONGEST)
+        Self::new(MAX_WINDOW)
     }
 }
 
-impl Runs {
-    /// No runs; windows of so many pages at most, and 512.
-    pub(crate) fn new(longest: usize) -> Self {
-        Self { runs: Vec::new(), longest: longest.min(LONGEST) }
+impl Streams {
+    /// Starts without streams. A window has at most `max_window` pages, and never more than [`MAX_WINDOW`].
+    pub(crate) fn new(max_window: usize) -> Self {
+        Self { streams: Vec::new(), max_window: max_window.min(MAX_WINDOW) }
     }
 
-    /// A page was missed: what is to be read beside it.
-    pub(crate) fn miss(&mut self, page: usize) -> Option<Window> {
-        self.miss_of(page, (page, page))
+    /// Records a miss of a single page. Returns the window to read, if the miss completes a stream.
+    pub(crate) fn record_miss(&mut self, page: usize) -> Option<Window> {
+        self.record_block_miss(page, (page, page))
     }
 
-    /// A page was missed, and is read with its neighbours, from the first of a block to the last. Misses of blocks that follow
-    /// each other are in line as if each page had been missed.
-    pub(crate) fn miss_of(&mut self, page: usize, block: (usize, usize)) -> Option<Window> {
-        // The end of a window that was not read in time, or was evicted.
-        if let Some(at) = self.runs.iter().rposition(|run| run.window > 0 && run.at == page) {
-            let run = self.runs.remove(at);
-            return Some(self.open(page, run.stride, run.window));
+    /// Records a miss of `page`, which is read together with the pages of `block` (first and last page). Misses in
+    /// adjacent blocks continue a stream as if every page of the blocks had been missed. Returns the window to read, if
+    /// the miss completes a stream.
+    pub(crate) fn record_block_miss(&mut self, page: usize, block: (usize, usize)) -> Option<Window> {
+        // The miss is the page behind a window that was not read in time, or was evicted.
+        if let Some(at) = self.streams.iter().rposition(|stream| stream.window > 0 && stream.position == page)
+        {
+            let stream = self.streams.remove(at);
+            return Some(self.open_window(page, stream.stride, stream.window));
         }
-        let near = self.runs.iter().rposition(|run| {
-            let apart = page.wrapping_sub(run.at).cast_signed();
-            run.window == 0 && apart != 0 && apart.unsigned_abs() <= REACH
+        let near = self.streams.iter().rposition(|stream| {
+            let apart = page.wrapping_sub(stream.position).cast_signed();
+            stream.window == 0 && apart != 0 && apart.unsigned_abs() <= MAX_STRIDE
         });
         let Some(at) = near else {
-            self.keep(Run { at: page, block, stride: 0, misses: 1, window: 0, trigger: 0 });
+            self.insert(Stream { position: page, block, stride: 0, misses: 1, window: 0, trigger: 0 });
             return None;
         };
-        let run = self.runs.remove(at);
+        let stream = self.streams.remove(at);
         let page_bytes = PAGE.cast_signed();
-        let (stride, edge) = match run.block {
+        let (stride, edge) = match stream.block {
             (first, last) if first != last && page == last.wrapping_add(PAGE) => (page_bytes, block.1),
             (first, last) if first != last && page == first.wrapping_sub(PAGE) => (-page_bytes, block.0),
-            _ => (page.wrapping_sub(run.at).cast_signed(), page),
+            _ => (page.wrapping_sub(stream.position).cast_signed(), page),
         };
-        let misses = if stride == run.stride { run.misses + 1 } else { 2 };
+        let misses = if stride == stream.stride { stream.misses + 1 } else { 2 };
         if misses < 3 {
-            self.keep(Run { at: page, block, stride, misses, window: 0, trigger: 0 });
+            self.insert(Stream { position: page, block, stride, misses, window: 0, trigger: 0 });
             return None;
         }
-        Some(self.open(edge, stride, FIRST / 2))
+        Some(self.open_window(edge, stride, FIRST_WINDOW / 2))
     }
 
-    /// A trigger was used: the next window.
-    pub(crate) fn used(&mut self, page: usize) -> Option<Window> {
-        let at = self.runs.iter().rposition(|run| run.window > 0 && run.trigger == page)?;
-        let run = self.runs.remove(at);
-        let behind = run.at.wrapping_add_signed(-run.stride);
-        Some(self.open(behind, run.stride, run.window))
+    /// Records the first use of a trigger. Returns the next window of its stream.
+    pub(crate) fn record_use(&mut self, page: usize) -> Option<Window> {
+        let at = self.streams.iter().rposition(|stream| stream.window > 0 && stream.trigger == page)?;
+        let stream = self.streams.remove(at);
+        let behind = stream.position.wrapping_add_signed(-stream.stride);
+        Some(self.open_window(behind, stream.stride, stream.window))
     }
 
-    /// Whether a window begins with this page and waits for its use.
-    pub(crate) fn awaits(&self, page: usize) -> bool {
-        self.runs.iter().any(|run| run.window > 0 && run.trigger == page)
+    /// Whether `page` is the trigger of a window and has not been used yet.
+    pub(crate) fn is_trigger(&self, page: usize) -> bool {
+        self.streams.iter().any(|stream| stream.window > 0 && stream.trigger == page)
     }
 
-    /// The window behind `page`, twice as long as the last one.
-    fn open(&mut self, page: usize, stride: isize, last: usize) -> Window {
-        let count = (last * 2).min(self.longest);
+    /// Opens the window behind `page`, twice as long as the last one.
+    fn open_window(&mut self, page: usize, stride: isize, last: usize) -> Window {
+        let count = (last * 2).min(self.max_window);
         let first = page.wrapping_add_signed(stride);
         let end = first.wrapping_add_signed(stride.wrapping_mul(count.cast_signed()));
-        self.keep(Run { at: end, block: (end, end), stride, misses: 3, window: count, trigger: first });
+        self.insert(Stream {
+            position: end,
+            block: (end, end),
+            stride,
+            misses: 3,
+            window: count,
+            trigger: first,
+        });
         Window { first, stride, count }
     }
 
-    fn keep(&mut self, run: Run) {
-        if self.runs.len() == RUNS {
-            self.runs.remove(0);
+    fn insert(&mut self, stream: Stream) {
+        if self.streams.len() == MAX_STREAMS {
+            self.streams.remove(0);
         }
-        self.runs.push(run);
+        self.streams.push(stream);
     }
 }
 
@@ -139,52 +148,52 @@ mod tests {
     }
 
     #[test]
-    fn three_misses_in_line_open_windows_that_double_with_use() {
+    fn three_misses_at_equal_distances_open_windows_that_double_with_use() {
         for stride in [1isize, 3, -2] {
             let place = |n: usize| at((10_000 + stride * n.cast_signed()).cast_unsigned());
-            let mut runs = Runs::default();
-            assert_eq!(runs.miss(place(0)), None);
-            assert_eq!(runs.miss(place(1)), None);
+            let mut streams = Streams::default();
+            assert_eq!(streams.record_miss(place(0)), None);
+            assert_eq!(streams.record_miss(place(1)), None);
             let step = stride * PAGE.cast_signed();
-            let mut window = runs.miss(place(2)).unwrap();
-            let (mut first, mut count) = (3, FIRST);
+            let mut window = streams.record_miss(place(2)).unwrap();
+            let (mut first, mut count) = (3, FIRST_WINDOW);
             for _ in 0..12 {
                 assert_eq!(window, Window { first: place(first), stride: step, count });
-                window = runs.used(window.first).unwrap();
+                window = streams.record_use(window.first).unwrap();
                 first += count;
-                count = (count * 2).min(LONGEST);
+                count = (count * 2).min(MAX_WINDOW);
             }
         }
     }
 
     #[test]
-    fn blocks_that_follow_each_other_are_in_line() {
+    fn misses_in_adjacent_blocks_form_a_stream() {
         for up in [true, false] {
-            let mut runs = Runs::default();
+            let mut streams = Streams::default();
             let block = |n: usize| {
                 if up { (at(8 * n), at(8 * n + 7)) } else { (at(8 * (90 - n)), at(8 * (90 - n) + 7)) }
             };
             let miss = |n: usize| if up { block(n).0 } else { block(n).1 };
-            assert_eq!(runs.miss_of(miss(0), block(0)), None);
-            assert_eq!(runs.miss_of(miss(1), block(1)), None);
-            let window = runs.miss_of(miss(2), block(2)).unwrap();
+            assert_eq!(streams.record_block_miss(miss(0), block(0)), None);
+            assert_eq!(streams.record_block_miss(miss(1), block(1)), None);
+            let window = streams.record_block_miss(miss(2), block(2)).unwrap();
             let (first, stride) = if up { (block(3).0, 1) } else { (block(3).1, -1) };
-            assert_eq!(window, Window { first, stride: stride * PAGE.cast_signed(), count: FIRST });
+            assert_eq!(window, Window { first, stride: stride * PAGE.cast_signed(), count: FIRST_WINDOW });
         }
     }
 
     #[test]
-    fn strangers_open_nothing_and_a_trigger_counts_once() {
-        let mut runs = Runs::default();
+    fn random_misses_open_no_window_and_a_trigger_counts_once() {
+        let mut streams = Streams::default();
         for n in 0..1000 {
-            assert_eq!(runs.miss(at(n * 7919 % 100_003 * 100)), None);
+            assert_eq!(streams.record_miss(at(n * 7919 % 100_003 * 100)), None);
         }
         for n in 0..2 {
-            assert_eq!(runs.miss(at(500_000 + n)), None);
+            assert_eq!(streams.record_miss(at(500_000 + n)), None);
         }
-        let window = runs.miss(at(500_002)).unwrap();
-        assert!(runs.used(window.first).is_some());
-        assert_eq!(runs.used(window.first), None);
-        assert_eq!(runs.used(at(1)), None);
+        let window = streams.record_miss(at(500_002)).unwrap();
+        assert!(streams.record_use(window.first).is_some());
+        assert_eq!(streams.record_use(window.first), None);
+        assert_eq!(streams.record_use(at(1)), None);
     }
 }

@@ -1,7 +1,8 @@
-//! Rings (io_uring) whose ends are looked for rather than waited for.
+//! io_uring instances whose completions are polled, without interrupts.
 //!
-//! A completion that arrives at another processor than the one that looks for it interrupts that one, which on a virtual
-//! machine takes longer than the looking. These rings say by a flag that there is something to take in.
+//! A completion that arrives on a processor other than the polling one interrupts the polling processor, which on a
+//! virtual machine takes longer than the poll itself. These rings set a flag instead when completion work is pending
+//! (`IORING_SETUP_COOP_TASKRUN`).
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd};
@@ -11,43 +12,45 @@ use io_uring::IoUring;
 
 use crate::descriptors::Low;
 
-/// A ring of so many entries, if the kernel allows any.
-pub(crate) fn ring(entries: u32) -> Option<IoUring> {
-    // Linux 5.19.
-    let quiet = || IoUring::builder().setup_coop_taskrun().setup_taskrun_flag().build(entries);
-    raised(quiet).or_else(|_| raised(|| IoUring::new(entries))).ok()
+/// Creates a ring of `entries` entries that does not interrupt, if the kernel allows io_uring at all.
+pub(crate) fn coop_taskrun(entries: u32) -> Option<IoUring> {
+    // Needs Linux 5.19; older kernels get a standard ring.
+    let coop = || IoUring::builder().setup_coop_taskrun().setup_taskrun_flag().build(entries);
+    with_high_descriptor(coop).or_else(|_| with_high_descriptor(|| IoUring::new(entries))).ok()
 }
 
-/// The same with completions that interrupt.
-pub(crate) fn plain(entries: u32) -> io::Result<IoUring> {
-    raised(|| IoUring::new(entries))
+/// Creates a ring of `entries` entries with interrupts on completion.
+pub(crate) fn standard(entries: u32) -> io::Result<IoUring> {
+    with_high_descriptor(|| IoUring::new(entries))
 }
 
-/// A ring whose descriptor has a high number.
-fn raised(build: impl FnOnce() -> io::Result<IoUring>) -> io::Result<IoUring> {
+/// Creates a ring and moves its descriptor to a high number.
+fn with_high_descriptor(build: impl FnOnce() -> io::Result<IoUring>) -> io::Result<IoUring> {
     let low = Low::hold();
     let ring = build()?;
-    // SAFETY: open as long as the ring, which lives until the end.
+    // SAFETY: the descriptor is open as long as the ring, which lives to the end of this function.
     let fd = low.duplicate(unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) })?;
-    // SAFETY: a descriptor of the ring that these are the parameters of, and nobody else's.
+    // SAFETY: the new descriptor refers to the ring with these parameters and has no other owner.
     unsafe { IoUring::from_fd(fd.into_raw_fd(), ring.params().clone()) }
 }
 
-/// How often a ring is asked again that has nothing under way and starts nothing, as the kernel is short of memory.
-pub(crate) const TRIES: usize = 100;
-/// The pause before that.
-pub(crate) const PAUSE: Duration = Duration::from_micros(100);
+/// How often a submission is retried when the ring has nothing in flight and starts nothing because the kernel lacks
+/// memory.
+pub(crate) const SUBMIT_RETRIES: usize = 100;
+/// Pause before each retry.
+pub(crate) const RETRY_PAUSE: Duration = Duration::from_micros(100);
 
-/// Whether a ring that has refused to start something may start it later.
-pub(crate) fn is_passing(error: &io::Error) -> bool {
+/// Whether the ring may accept the same submission later.
+pub(crate) fn is_transient(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY | libc::EINTR))
 }
 
-/// Takes in what has ended and not been interrupted for. Returns how many entries it has sent off besides.
-pub(crate) fn take_in(ring: &mut IoUring) -> usize {
+/// Runs completion work that did not interrupt the thread. Returns the number of entries that it submitted at the same
+/// time.
+pub(crate) fn run_deferred_completions(ring: &mut IoUring) -> usize {
     if !ring.submission().taskrun() {
         return 0;
     }
-    // On its way back from any call the thread does what the flag asks for. What an error leaves is seen the next time.
+    // Any system call of this thread runs the pending work on return. An error shows again at the next submission.
     ring.submit().unwrap_or(0)
 }

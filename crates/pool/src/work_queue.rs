@@ -1,4 +1,4 @@
-//! A queue of what is to be done by whichever handler comes first.
+//! A queue of work items that any handler thread may take.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,22 +11,22 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::descriptors::raised;
 use crate::lock::lock;
 
-/// The queue.
-pub(crate) struct Jobs<T> {
+/// First-in, first-out queue with an eventfd that is readable while items are queued.
+pub(crate) struct WorkQueue<T> {
     queue: Mutex<VecDeque<T>>,
     /// Length of the queue.
     waiting: AtomicUsize,
-    /// Readable while there are jobs.
+    /// Readable while the queue is not empty.
     ready: OwnedFd,
 }
 
-impl<T> Jobs<T> {
+impl<T> WorkQueue<T> {
     pub(crate) fn new() -> io::Result<Self> {
         let ready = raised(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))?;
         Ok(Self { queue: Mutex::default(), waiting: AtomicUsize::new(0), ready })
     }
 
-    /// Readable while there are jobs.
+    /// Descriptor that is readable while the queue is not empty.
     pub(crate) fn ready(&self) -> BorrowedFd<'_> {
         self.ready.as_fd()
     }
@@ -35,12 +35,12 @@ impl<T> Jobs<T> {
         lock(&self.queue)
     }
 
-    pub(crate) fn push(&self, jobs: impl Iterator<Item = T>) {
+    pub(crate) fn push(&self, items: impl Iterator<Item = T>) {
         let mut queue = self.lock();
-        queue.extend(jobs);
+        queue.extend(items);
         self.waiting.store(queue.len(), Relaxed);
         if !queue.is_empty() {
-            // Fails only at 2^64 - 1 jobs.
+            // The write fails only at a count of 2^64 - 1.
             let _ = rustix::io::write(&self.ready, &1_u64.to_ne_bytes());
         }
     }
@@ -50,12 +50,12 @@ impl<T> Jobs<T> {
             return None;
         }
         let mut queue = self.lock();
-        let job = queue.pop_front();
+        let item = queue.pop_front();
         self.waiting.store(queue.len(), Relaxed);
         if queue.is_empty() {
-            // Not readable any more.
+            // Clears the eventfd: the queue is empty.
             let _ = rustix::io::read(&self.ready, &mut [0; 8]);
         }
-        job
+        item
     }
 }

@@ -1,6 +1,6 @@
-//! Where the program's threads may run. The pager keeps a thread that faults alone on one processor for as long as it
-//! does; who asks where a thread may run, says so, or starts something that inherits it is told, and hands on, what the
-//! program has said.
+//! Processor affinity of the program's threads. The pager pins a thread to one processor while the thread faults alone.
+//! Calls that read or set a thread's affinity, or that start a thread or process which inherits it, see and pass on the
+//! affinity that the program has set.
 
 use std::sync::atomic::AtomicPtr;
 
@@ -9,22 +9,22 @@ use libc::{
     size_t,
 };
 
-use crate::inside::Inside;
-use crate::next::stand_before;
-use crate::stacks::aside;
-use crate::{next, setup};
+use crate::libc_symbols::interpose;
+use crate::library_context::LibraryGuard;
+use crate::stacks::on_unpaged_stack;
+use crate::{libc_symbols, setup};
 
-/// Calls `f` while no thread is kept anywhere. A child that uses its parent's memory (`vfork`), or has no pager of its own, is
-/// not: nor must it leave with anything of its parent's held.
-pub(crate) fn unkept<T>(f: impl FnOnce() -> T) -> T {
-    match setup::pager().filter(|_| setup::is_here()) {
-        Some(pager) => pager.unkept(f),
+/// Calls `f` while the pager pins no thread. A child that uses its parent's memory (`vfork`), or has no pager of its
+/// own, does not suspend pinning: it must not end with one of its parent's locks held.
+pub(crate) fn without_pinning<T>(f: impl FnOnce() -> T) -> T {
+    match setup::pager().filter(|_| setup::is_pager_process()) {
+        Some(pager) => pager.without_pinning(f),
         None => f(),
     }
 }
 
-stand_before! {
-    unkept;
+interpose! {
+    without_pinning;
     sched_getaffinity(pid: pid_t, len: size_t, set: *mut cpu_set_t) -> c_int, else -1;
     sched_setaffinity(pid: pid_t, len: size_t, set: *const cpu_set_t) -> c_int, else -1;
     pthread_getaffinity_np(thread: pthread_t, len: size_t, set: *mut cpu_set_t) -> c_int, else libc::ENOSYS;
@@ -48,17 +48,17 @@ stand_before! {
     execvpe(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int, else -1;
 }
 
-/// As [`unkept`], for what starts threads: what the C library keeps of them is used inside, and so must not be paged. A new
-/// thread has its maker's signals: they are not kept waiting.
-pub(crate) fn unkept_inside<T>(f: impl FnOnce() -> T + 'static) -> T {
-    aside(|| {
-        let _inside = Inside::new();
-        unkept(f)
+/// As [`without_pinning`], for calls that start threads: the library uses what the C library allocates for them, so
+/// that memory must not be paged. Signals are not blocked: a new thread inherits the signal mask of its creator.
+pub(crate) fn create_thread_without_pinning<T>(f: impl FnOnce() -> T + 'static) -> T {
+    on_unpaged_stack(|| {
+        let _library = LibraryGuard::new();
+        without_pinning(f)
     })
 }
 
-stand_before! {
-    unkept_inside;
+interpose! {
+    create_thread_without_pinning;
     thrd_create(thread: *mut c_void, start: *mut c_void, argument: *mut c_void) -> c_int, else 2;
     timer_create(clock: c_int, event: *mut c_void, timer: *mut c_void) -> c_int, else -1;
     mq_notify(queue: c_int, event: *const c_void) -> c_int, else -1;
@@ -71,20 +71,20 @@ stand_before! {
     getaddrinfo_a(mode: c_int, list: *mut c_void, count: c_int, event: *mut c_void) -> c_int, else libc::EAI_SYSTEM;
 }
 
-/// Where `vfork` goes on: the C library's.
-extern "C" fn settle_for_vfork() -> *mut c_void {
+/// Suspends pinning for a moment and returns the C library's `vfork`, to which the caller jumps.
+extern "C" fn find_vfork() -> *mut c_void {
     static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-    let next = next::find(&NEXT, c"vfork").unwrap_or(libc::fork as *mut c_void);
-    unkept(|| ());
+    let next = libc_symbols::find_next(&NEXT, c"vfork").unwrap_or(libc::fork as *mut c_void);
+    without_pinning(|| ());
     next
 }
 
-/// The C library's. It returns twice, and so to the caller at once.
+/// Interposes the C library's `vfork`. It returns twice, and so directly to the caller.
 ///
 /// # Safety
-/// As of the C library's.
+/// As for the C library's function.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vfork() -> pid_t {
-    std::arch::naked_asm!("sub rsp, 8", "call {settle}", "add rsp, 8", "jmp rax", settle = sym settle_for_vfork)
+    std::arch::naked_asm!("sub rsp, 8", "call {find_vfork}", "add rsp, 8", "jmp rax", find_vfork = sym find_vfork)
 }

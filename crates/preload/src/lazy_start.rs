@@ -1,50 +1,50 @@
-//! Before a process has a pager: it gets one when it first has much memory that could be paged, and so costs little if it
-//! never has. Until then such memory is as the kernel gives it, and known here. Calls that would change it in other ways than
-//! by mapping, growing and unmapping have the pager started first.
+//! Starts the pager when the process first has much memory that could be paged, so that a process that never has much
+//! costs little. Until then such memory is ordinary memory, and is recorded here. Calls that would change it in other
+//! ways than by mapping, growing and unmapping start the pager first.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use libc::{c_int, c_void};
 
-use crate::inside::{enter, is_inside};
-use crate::marks::{Marks, marks};
-use crate::memory::{self, Kind, LEAST, SMALL_SHARE, is_range, relocate, whole};
+use crate::library_context::{enter_library, in_library};
+use crate::mappings::{Mappings, mappings};
+use crate::memory::{self, MIN_PAGED, MapKind, SMALL_SHARE, is_range, relocate, round_to_pages};
 use crate::stacks::note_paged;
-use crate::{direct, kernel, setup};
+use crate::{direct_io, kernel, setup};
 
-/// Most memory that could be paged, and is not, of a process without a pager; and the part of the DRAM that it may be.
-const MOST: usize = 8 << 20;
+/// Largest amount of pageable memory in bytes of a process without a pager; it is also limited to a part of the DRAM.
+const MAX_UNPAGED: usize = 8 << 20;
 
-/// Memory is to be paged here.
-static WANTED: AtomicBool = AtomicBool::new(false);
-static ALLOWED: AtomicUsize = AtomicUsize::new(MOST);
-/// A device may store to memory by itself.
-static DIRECT: AtomicBool = AtomicBool::new(false);
+/// Whether memory is to be paged in this process.
+static ENABLED: AtomicBool = AtomicBool::new(false);
+static UNPAGED_LIMIT: AtomicUsize = AtomicUsize::new(MAX_UNPAGED);
+/// Whether a device may store to memory directly.
+static DIRECT_IO: AtomicBool = AtomicBool::new(false);
 
-/// From now on memory is watched here, within so much DRAM.
-pub(crate) fn begin(dram: u64) {
+/// Starts recording pageable memory, for a budget of `dram` bytes.
+pub(crate) fn enable(dram: u64) {
     let dram = usize::try_from(dram).unwrap_or(usize::MAX);
-    ALLOWED.store(MOST.min(dram / SMALL_SHARE), Relaxed);
-    WANTED.store(true, Relaxed);
+    UNPAGED_LIMIT.store(MAX_UNPAGED.min(dram / SMALL_SHARE), Relaxed);
+    ENABLED.store(true, Relaxed);
 }
 
-/// There will be no pager.
-pub(crate) fn give_up() {
-    WANTED.store(false, Relaxed);
+/// Records that no pager will be started.
+pub(crate) fn disable() {
+    ENABLED.store(false, Relaxed);
 }
 
-/// Whether there is a pager, or may be one.
-pub(crate) fn is_wanted() -> bool {
-    WANTED.load(Relaxed)
+/// Whether a pager exists, or may be started.
+pub(crate) fn is_enabled() -> bool {
+    ENABLED.load(Relaxed)
 }
 
-/// The same, unless the call is the library's own.
-pub(crate) fn is_on() -> bool {
-    is_wanted() && !is_inside()
+/// As [`is_enabled`], and the calling thread is not in the library.
+pub(crate) fn is_watching() -> bool {
+    is_enabled() && !in_library()
 }
 
-fn much(marks: &Marks, more: usize) -> bool {
-    marks.early.bytes() + marks.small.bytes() + more > ALLOWED.load(Relaxed)
+fn exceeds_limit(mappings: &Mappings, more: usize) -> bool {
+    mappings.pageable.bytes() + mappings.small.bytes() + more > UNPAGED_LIMIT.load(Relaxed)
 }
 
 pub(crate) fn map(
@@ -55,20 +55,20 @@ pub(crate) fn map(
     fd: c_int,
     offset: i64,
 ) -> *mut c_void {
-    let kind = Kind::of(len, prot, flags);
+    let kind = MapKind::of(len, prot, flags);
     let end = start.saturating_add(len);
-    let size = whole(len);
-    let mut marks = marks();
+    let size = round_to_pages(len);
+    let mut mappings = mappings();
     let eligible = kind.private && is_range(0, len);
-    let opened = eligible && prot & libc::PROT_WRITE != 0;
+    let writable = eligible && prot & libc::PROT_WRITE != 0;
     if kind.shared
-        || (opened && much(&marks, size))
-        || (kind.fixed && (marks.touches_any(start, end)))
+        || (writable && exceeds_limit(&mappings, size))
+        || (kind.fixed && (mappings.has_any_record(start, end)))
         || setup::pager().is_some()
     {
-        drop(marks);
+        drop(mappings);
         return match setup::start() {
-            Some(pager) => memory::map_inside(pager, start, len, prot, flags, fd, offset),
+            Some(pager) => memory::map_with_pager(pager, start, len, prot, flags, fd, offset),
             None => kernel::mmap(start, len, prot, flags, fd, offset),
         };
     }
@@ -77,86 +77,88 @@ pub(crate) fn map(
         return result;
     }
     let (at, end) = (result.addr(), result.addr() + size);
-    if opened {
-        // Somebody may be inside, on a stack there, when it comes to be paged.
+    if writable {
+        // When this memory becomes paged, a thread may be in the library on a stack there.
         note_paged(at, size);
-        if size < LEAST { &mut marks.small } else { &mut marks.early }.insert(at, end);
+        if size < MIN_PAGED { &mut mappings.small } else { &mut mappings.pageable }.insert(at, end);
     } else if prot == libc::PROT_NONE {
-        marks.reserved.insert(at, end);
+        mappings.reserved.insert(at, end);
     }
     result
 }
 
 pub(crate) fn unmap(start: usize, len: usize) -> c_int {
-    let mut marks = marks();
+    let mut mappings = mappings();
     if let Some(pager) = setup::pager() {
-        drop(marks);
-        return memory::unmap_inside(pager, start, len);
+        drop(mappings);
+        return memory::unmap_with_pager(pager, start, len);
     }
     let result = kernel::munmap(start, len);
     if result == 0 {
-        marks.forget(start, whole(len));
+        mappings.forget(start, round_to_pages(len));
     }
     result
 }
 
 pub(crate) fn remap(start: usize, len: usize, new_len: usize, flags: c_int, to: usize) -> *mut c_void {
-    let mut marks = marks();
-    let known = |marks: &mut Marks| marks.touches_any(start, start.saturating_add(len.max(1)));
-    let ours = is_range(start, len.max(1)) && is_range(0, new_len) && known(&mut marks);
-    if setup::pager().is_some() || (ours && new_len > len && much(&marks, whole(new_len) - whole(len))) {
-        drop(marks);
+    let mut mappings = mappings();
+    let is_known = |mappings: &mut Mappings| mappings.has_any_record(start, start.saturating_add(len.max(1)));
+    let ours = is_range(start, len.max(1)) && is_range(0, new_len) && is_known(&mut mappings);
+    if setup::pager().is_some()
+        || (ours && new_len > len && exceeds_limit(&mappings, round_to_pages(new_len) - round_to_pages(len)))
+    {
+        drop(mappings);
         return match setup::start() {
-            Some(pager) => memory::remap_inside(pager, start, len, new_len, flags, to),
+            Some(pager) => memory::remap_with_pager(pager, start, len, new_len, flags, to),
             None => kernel::mremap(start, len, new_len, flags, to),
         };
     }
-    let target = relocate(&mut marks, start, (len, new_len), flags, to);
+    let target = relocate(&mut mappings, start, (len, new_len), flags, to);
     if ours && target != libc::MAP_FAILED {
-        let (at, end) = (target.addr(), target.addr() + whole(new_len));
+        let (at, end) = (target.addr(), target.addr() + round_to_pages(new_len));
         note_paged(at, end - at);
-        if end - at >= LEAST && marks.small.covers(at, end) {
-            marks.small.remove(at, end);
-            marks.early.insert(at, end);
+        if end - at >= MIN_PAGED && mappings.small.covers(at, end) {
+            mappings.small.remove(at, end);
+            mappings.pageable.insert(at, end);
         }
     }
     target
 }
 
-/// Something is to be done to this range that a pager must know of: it is started if the range could be paged. `false` if
-/// there is none.
-pub(crate) fn touch(start: usize, len: usize) -> bool {
-    let touched = marks().touches(start, start.saturating_add(len));
+/// Called before a change to this range that a pager must see: starts the pager if the range is pageable. Returns
+/// `false` if there is none.
+pub(crate) fn start_for(start: usize, len: usize) -> bool {
+    let touched = mappings().has_pageable(start, start.saturating_add(len));
     if touched { setup::start().is_some() } else { setup::pager().is_some() }
 }
 
-/// The kernel is asked for something about this range that rules out that it is paged: what is small stays as it is when it grows.
-pub(crate) fn keep(start: usize, len: usize) {
-    if is_on() && is_range(start, len) {
-        enter(move || marks().small.remove(start, start + whole(len)));
+/// Records a kernel call on this range that prevents paging: the small mapping stays unpaged even when it grows.
+pub(crate) fn never_page_small(start: usize, len: usize) {
+    if is_watching() && is_range(start, len) {
+        enter_library(move || mappings().small.remove(start, start + round_to_pages(len)));
     }
 }
 
-/// The range is not to be paged: a thread's stack.
-pub(crate) fn leave_out(start: usize, len: usize) {
-    let mut marks = marks();
-    marks.early.remove(start, start + len);
-    marks.small.remove(start, start + len);
+/// Excludes the range, a thread's stack, from paging.
+pub(crate) fn exclude(start: usize, len: usize) {
+    let mut mappings = mappings();
+    mappings.pageable.remove(start, start + len);
+    mappings.small.remove(start, start + len);
 }
 
-/// A device may store to memory by itself, from now on.
-pub(crate) fn expect_direct() {
-    DIRECT.store(true, Relaxed);
+/// Records that a device may store to memory directly from now on.
+pub(crate) fn note_direct_io() {
+    DIRECT_IO.store(true, Relaxed);
 }
 
-/// The pager takes over, all at once: whoever changes memory has the marks.
+/// Hands all recorded memory to the new pager at once, under the lock that every change of memory takes.
 pub(crate) fn hand_over(install: impl FnOnce(&[(usize, usize)])) {
-    let mut marks = marks();
-    let all: Vec<(usize, usize)> = std::mem::take(&mut marks.early).iter().collect();
+    let mut mappings = mappings();
+    let all: Vec<(usize, usize)> = std::mem::take(&mut mappings.pageable).iter().collect();
     install(&all);
-    drop(marks);
-    if DIRECT.load(Relaxed) {
-        direct::expect_inside();
+    drop(mappings);
+    if DIRECT_IO.load(Relaxed) {
+        direct_io::announce_to_pager();
     }
-    direct::note_inherited();
+    direct_io::check_inherited();
 }

@@ -1,41 +1,42 @@
-//! The C library's functions that this library stands before.
+//! Looks up the C library's functions that this library interposes, and generates the interposing functions.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use libc::c_void;
 
-/// The next function of this name, which is looked up once.
-pub(crate) fn find(known: &AtomicPtr<c_void>, name: &CStr) -> Option<*mut c_void> {
+/// Finds the next function of this name in the search order of the loader; looked up once.
+pub(crate) fn find_next(known: &AtomicPtr<c_void>, name: &CStr) -> Option<*mut c_void> {
     let mut found = known.load(Relaxed);
     if found.is_null() {
-        // SAFETY: looks a name up.
+        // SAFETY: looks up a name.
         found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
         if found.is_null() {
-            found = of_a_plugin(name);
+            found = find_in_liburing(name);
         }
         known.store(found, Relaxed);
     }
     (!found.is_null()).then_some(found)
 }
 
-/// The function in a library that was loaded for a plugin alone (`dlopen`), as far as any that is stood before may be.
-fn of_a_plugin(name: &CStr) -> *mut c_void {
-    // SAFETY: asks for a library that is loaded already, and looks a name up in it.
+/// Finds the function in a library that was loaded only for a plugin (`dlopen`): liburing, the only one whose functions
+/// are interposed.
+fn find_in_liburing(name: &CStr) -> *mut c_void {
+    // SAFETY: opens a library only if it is loaded already, and looks up a name in it.
     unsafe {
         let library = libc::dlopen(c"liburing.so.2".as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY);
         if library.is_null() { std::ptr::null_mut() } else { libc::dlsym(library, name.as_ptr()) }
     }
 }
 
-/// Functions of the C library that are called by another one, what they return if the C library has none, and what is done
-/// first.
-macro_rules! stand_before {
-    ($around:path; $($name:ident($($argument:ident: $type:ty),*) -> $result:ty, else $missing:expr $(, first $first:expr)?;)*) => {$(
-        /// The C library's.
+/// Defines functions that interpose those of the C library: the wrapper through which the next function is called, the
+/// result if the C library has no such function, and an expression that is evaluated first.
+macro_rules! interpose {
+    ($wrapper:path; $($name:ident($($argument:ident: $type:ty),*) -> $result:ty, else $missing:expr $(, first $first:expr)?;)*) => {$(
+        /// Interposes the C library's function.
         ///
         /// # Safety
-        /// As of the C library's.
+        /// As for the C library's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
             static NEXT: std::sync::atomic::AtomicPtr<libc::c_void> =
@@ -43,18 +44,18 @@ macro_rules! stand_before {
             type Function = unsafe extern "C" fn($($type),*) -> $result;
             const NAME: &std::ffi::CStr = match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
                 Ok(name) => name,
-                Err(_) => panic!("a name without zeros"),
+                Err(_) => panic!("a name contains a zero byte"),
             };
             $($first;)?
-            let Some(next) = $crate::next::find(&NEXT, NAME) else {
+            let Some(next) = $crate::libc_symbols::find_next(&NEXT, NAME) else {
                 $crate::malloc::set_errno(libc::ENOSYS);
                 return $missing;
             };
             // SAFETY: the C library's function of this name.
             let next = unsafe { std::mem::transmute::<*mut libc::c_void, Function>(next) };
             // SAFETY: the caller's arguments.
-            $around(move || unsafe { next($($argument),*) })
+            $wrapper(move || unsafe { next($($argument),*) })
         }
     )*};
 }
-pub(crate) use stand_before;
+pub(crate) use interpose;

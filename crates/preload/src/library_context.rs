@@ -1,49 +1,49 @@
-//! Whether a thread is at work for the library itself: then it must not touch managed memory, whose faults
-//! it may be the one to serve, or to keep from being served.
+//! Marks threads that are executing in the library: they must not touch managed memory, whose faults they may have to
+//! serve themselves, or may block with a lock.
 
-use deepram_pool::signals::Blocked;
+use deepram_pool::signals::BlockedSignals;
 use libc::{c_int, c_void};
 
 use crate::malloc::{errno, set_errno};
-use crate::stacks::aside;
+use crate::stacks::on_unpaged_stack;
 use crate::thread_state::thread_state;
 
-/// What a call gives.
-pub(crate) trait Outcome {
-    /// Whether `errno` says why it failed.
+/// Result of an interposed call.
+pub(crate) trait CallResult {
+    /// Whether the call failed, with the reason in `errno`.
     fn has_failed(&self) -> bool {
         false
     }
 }
 
-impl Outcome for () {}
+impl CallResult for () {}
 
-impl<T> Outcome for Option<T> {}
+impl<T> CallResult for Option<T> {}
 
-impl Outcome for c_int {
+impl CallResult for c_int {
     fn has_failed(&self) -> bool {
         *self < 0
     }
 }
 
-impl Outcome for *mut c_void {
+impl CallResult for *mut c_void {
     fn has_failed(&self) -> bool {
         *self == libc::MAP_FAILED
     }
 }
 
-/// Calls `body` on a stack that is not paged, with signals kept waiting for all of it: the kernel would take a stack for
-/// signals, if the caller is on that, for free.
-pub(crate) fn apart<T>(body: impl FnOnce() -> T + 'static) -> T {
-    let _quiet = Quiet::new();
-    aside(body)
+/// Calls `body` on a stack that is not paged, with signals blocked throughout: the kernel would otherwise consider an
+/// alternate signal stack free if the caller is running on it.
+pub(crate) fn on_library_stack<T>(body: impl FnOnce() -> T + 'static) -> T {
+    let _signals = SignalGuard::new();
+    on_unpaged_stack(body)
 }
 
-/// Calls `body` inside: on a stack that is not paged, and with signals kept waiting, as their handlers may use any
-/// memory. What succeeds leaves `errno` as it is.
-pub(crate) fn enter<T: Outcome>(body: impl FnOnce() -> T + 'static) -> T {
-    apart(|| {
-        let _inside = Inside::new();
+/// Calls `body` in the library: on a stack that is not paged, and with signals blocked, as their handlers may use any
+/// memory. A successful call leaves `errno` unchanged.
+pub(crate) fn enter_library<T: CallResult>(body: impl FnOnce() -> T + 'static) -> T {
+    on_library_stack(|| {
+        let _library = LibraryGuard::new();
         let before = errno();
         let result = body();
         if !result.has_failed() {
@@ -53,53 +53,53 @@ pub(crate) fn enter<T: Outcome>(body: impl FnOnce() -> T + 'static) -> T {
     })
 }
 
-/// The thread is inside until this is dropped.
-pub(crate) struct Inside(());
+/// The thread is in the library until this is dropped.
+pub(crate) struct LibraryGuard(());
 
-impl Inside {
+impl LibraryGuard {
     pub(crate) fn new() -> Self {
-        let inside = &thread_state().inside;
-        inside.set(inside.get() + 1);
+        let depth = &thread_state().library_depth;
+        depth.set(depth.get() + 1);
         Self(())
     }
 }
 
-impl Drop for Inside {
+impl Drop for LibraryGuard {
     fn drop(&mut self) {
-        let inside = &thread_state().inside;
-        inside.set(inside.get() - 1);
+        let depth = &thread_state().library_depth;
+        depth.set(depth.get() - 1);
     }
 }
 
-/// The thread's signals wait until the last of these is dropped.
-pub(crate) struct Quiet {
-    _blocked: Option<Blocked>,
+/// Signals of the thread are blocked until the last of these is dropped.
+pub(crate) struct SignalGuard {
+    _blocked: Option<BlockedSignals>,
 }
 
-impl Quiet {
+impl SignalGuard {
     pub(crate) fn new() -> Self {
-        let quiet = &thread_state().quiet;
-        let depth = quiet.get();
-        let blocked = (depth == 0).then(Blocked::all);
-        quiet.set(depth + 1);
+        let depth_cell = &thread_state().signal_guard_depth;
+        let depth = depth_cell.get();
+        let blocked = (depth == 0).then(BlockedSignals::all);
+        depth_cell.set(depth + 1);
         Self { _blocked: blocked }
     }
 }
 
-impl Drop for Quiet {
+impl Drop for SignalGuard {
     fn drop(&mut self) {
-        let quiet = &thread_state().quiet;
-        quiet.set(quiet.get() - 1);
+        let depth_cell = &thread_state().signal_guard_depth;
+        depth_cell.set(depth_cell.get() - 1);
     }
 }
 
-/// The thread is one of the pager's for good; its signals are blocked already.
-pub(crate) fn for_good() {
-    thread_state().inside.set(1);
-    thread_state().quiet.set(1);
+/// Marks a thread of the pager as being in the library for good; its signals are blocked already.
+pub(crate) fn mark_library_thread() {
+    thread_state().library_depth.set(1);
+    thread_state().signal_guard_depth.set(1);
 }
 
 #[inline]
-pub(crate) fn is_inside() -> bool {
-    thread_state().inside.get() > 0
+pub(crate) fn in_library() -> bool {
+    thread_state().library_depth.get() > 0
 }

@@ -95,7 +95,7 @@ fn status(pid: u32, name: &str) -> Option<u64> {
 fn name_escaped(budget: &SharedBudget, descriptor: i32, why: &anyhow::Error) {
     let least = ESCAPED.max(budget.dram() / ESCAPED_SHARE);
     let Some((pid, bytes)) = escaped(budget, descriptor, least) else { return };
-    if budget.is_news(Notice::Escaped) {
+    if budget.is_first_notice(Notice::UntrackedProcess) {
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         eprintln!(
             "deepram: process {pid} ({}) takes {} beside the {} of DRAM: the library is not in it (statically linked, or \

@@ -23,7 +23,7 @@ impl Run {
     /// It has ended.
     pub(super) fn read(&self) -> anyhow::Result<Reading> {
         // The memory outlives its owner for as long as it is mapped here.
-        self.view.maker().with_context(|| format!("the run of process {} has ended", self.pid))?;
+        self.view.creator().with_context(|| format!("the run of process {} has ended", self.pid))?;
         Ok(Reading::of(&self.view.read(), self.pid, self.command.clone()))
     }
 
@@ -72,7 +72,7 @@ type Holders = BTreeMap<u32, PathBuf>;
 fn open(holders: &Holders) -> anyhow::Result<Run> {
     let (first, path) = holders.first_key_value().context("nobody has it")?;
     let view = BudgetView::open(path)?;
-    let maker = view.maker().context("its run has ended")?;
+    let maker = view.creator().context("its run has ended")?;
     // In another namespace than the run's, the first of its processes stands for it.
     let pid = if holders.contains_key(&maker) { maker } else { *first };
     Ok(Run { pid, command: command(pid), view })

@@ -9,7 +9,7 @@ use std::io;
 use deepram_core::PageId;
 
 use super::{Access, Cache, Index, State};
-use crate::ahead::Window;
+use crate::readahead::Window;
 use crate::stats::add;
 use crate::store::{Fetched, Place};
 
@@ -49,7 +49,7 @@ impl Cache {
             return None;
         }
         let at = self.offset(index);
-        state.runs.used(at).or_else(|| state.runs.miss(at))
+        state.runs.record_use(at).or_else(|| state.runs.record_miss(at))
     }
 
     /// Has a window read.
@@ -172,7 +172,7 @@ impl Cache {
             if state.generation != run.generation {
                 drop(state);
                 nothing.extend(part.iter().map(|(index, _)| *index));
-            } else if Some(at(first)) == trigger && state.runs.awaits(at(first)) {
+            } else if Some(at(first)) == trigger && state.runs.is_trigger(at(first)) {
                 // Its use is to be seen.
                 self.fail_load(&mut state, first, Access::Read);
                 state.buffer.keep(first, bytes);

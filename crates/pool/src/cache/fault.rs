@@ -9,9 +9,9 @@ use deepram_core::Status;
 
 use super::rights::is_refusal;
 use super::{Access, Cache, DIRTY, FROZEN, Index, LOADING, POISONED, RESIDENT, Right, State};
-use crate::ahead::Window;
 use crate::error::PoolError;
 use crate::lock::lock;
+use crate::readahead::Window;
 use crate::stats::add;
 
 /// How far a fault got.

@@ -16,11 +16,11 @@ use super::fault::Begun;
 use super::threads::Plan;
 use super::{Access, Cache, Index, Right};
 use crate::buffer::AlignedBuf;
-use crate::crew::Seat;
+use crate::buffer_pool::{BufferPool, ReadBuffer};
 use crate::device::{Device, Ended, ReadQueue};
 use crate::error::Result;
-use crate::serving::Serve;
-use crate::slots::{Slot, Slots};
+use crate::event_loop::FaultHandler;
+use crate::handler_wakeup::GroupHandle;
 use crate::store::{Fetched, Place};
 
 /// Between two questions for faults while reads are under way: asking takes a lock that faults need.
@@ -31,8 +31,8 @@ const TAKEN: usize = 16;
 /// A handler's queue and memory.
 pub(super) struct Reads {
     pub(super) queue: ReadQueue,
-    singles: Slots,
-    runs: Slots,
+    singles: BufferPool,
+    runs: BufferPool,
     /// Segments of the longest run.
     run: usize,
     /// Faults taken at once.
@@ -45,15 +45,15 @@ impl Reads {
         let queue = ReadQueue::new(device, depth, plan.ring);
         Ok(Self {
             queue,
-            singles: Slots::new(plan.singles, plan.segment)?,
-            runs: Slots::new(plan.runs(), plan.run * plan.segment)?,
+            singles: BufferPool::new(plan.singles, plan.segment)?,
+            runs: BufferPool::new(plan.runs(), plan.run * plan.segment)?,
             run: plan.run,
             taken: if plan.ring { TAKEN } else { 1 },
         })
     }
 
     /// Memory for so many segments, and for what is read `ahead` only while faults have enough left.
-    fn slot(&mut self, segments: usize, ahead: bool) -> Option<Slot> {
+    fn slot(&mut self, segments: usize, ahead: bool) -> Option<ReadBuffer> {
         if segments > 1 {
             return self.runs.spare().or_else(|| self.runs.grow());
         }
@@ -63,7 +63,7 @@ impl Reads {
         self.singles.spare().or_else(|| self.singles.grow())
     }
 
-    fn give_back(&mut self, slot: Slot, segments: usize) {
+    fn give_back(&mut self, slot: ReadBuffer, segments: usize) {
         let slots = if segments > 1 { &mut self.runs } else { &mut self.singles };
         slots.give_back(slot);
     }
@@ -91,7 +91,7 @@ struct Fault {
 /// One handler.
 pub(super) struct Handler<'a> {
     cache: &'a Cache,
-    seat: Seat<'a>,
+    seat: GroupHandle<'a>,
     reads: Reads,
     /// By berth.
     flights: Vec<Option<Flight>>,
@@ -104,7 +104,7 @@ pub(super) struct Handler<'a> {
 }
 
 impl<'a> Handler<'a> {
-    pub(super) fn new(cache: &'a Cache, reads: Reads, seat: Seat<'a>) -> Self {
+    pub(super) fn new(cache: &'a Cache, reads: Reads, seat: GroupHandle<'a>) -> Self {
         let zeros = AlignedBuf::zeroed(cache.segment_bytes());
         let (flights, waiting) = (Vec::new(), Vec::new());
         Self { cache, seat, reads, flights, waiting, asked: Instant::now(), zeros }
@@ -117,7 +117,7 @@ impl<'a> Handler<'a> {
             }
             let Some(slot) = self.reads.slot(1, false) else { return taken > 0 };
             let next = self.cache.region.next_fault().unwrap_or_else(|error| {
-                self.seat.failed("read of the userfaultfd", &error);
+                self.seat.report_failure("read of the userfaultfd", &error);
                 None
             });
             let Some((offset, fault)) = next else {
@@ -128,9 +128,9 @@ impl<'a> Handler<'a> {
             let access = if fault.write { Access::Write } else { Access::Read };
             let right = self.cache.right(access);
             // A thread that waits for a read is kept while it is under way, others before they are woken.
-            let alone = self.seat.saw(fault.thread);
-            if alone && !self.seat.keeps(fault.thread) && self.cache.is_resident(index) {
-                self.seat.keep(fault.thread);
+            let alone = self.seat.note_fault(fault.thread);
+            if alone && !self.seat.has_pinned(fault.thread) && self.cache.is_resident(index) {
+                self.seat.pin(fault.thread);
             }
             let begun = match self.cache.begin_fault(index, right) {
                 Ok((begun, window)) => {
@@ -151,7 +151,7 @@ impl<'a> Handler<'a> {
                     if alone {
                         // While the device is at work.
                         self.reads.queue.submit();
-                        self.seat.keep(fault.thread);
+                        self.seat.pin(fault.thread);
                     }
                 }
                 Begun::Served => self.reads.give_back(slot, 1),
@@ -183,7 +183,7 @@ impl<'a> Handler<'a> {
         }
     }
 
-    fn start(&mut self, index: Index, at: u64, slot: Slot, flight: Flight) {
+    fn start(&mut self, index: Index, at: u64, slot: ReadBuffer, flight: Flight) {
         // There is a berth for each slot.
         let Some(berth) = self.reads.queue.berth() else { unreachable!("as many berths as slots") };
         if self.flights.len() <= berth {
@@ -195,7 +195,7 @@ impl<'a> Handler<'a> {
     }
 
     /// Starts to read what a fault waits for.
-    fn read(&mut self, mut fault: Fault, slot: Slot) {
+    fn read(&mut self, mut fault: Fault, slot: ReadBuffer) {
         let (store, page, segment) = self.cache.store_of(fault.index);
         loop {
             let fetched = match store.place(page, segment) {
@@ -222,7 +222,7 @@ impl<'a> Handler<'a> {
                 let fetched = store.arrived(page, segment, fault.crc, result, slot.bytes_mut());
                 match self.finish(fault, &slot, fetched) {
                     None => {
-                        self.seat.took(fault.begun.elapsed());
+                        self.seat.note_read_time(fault.begun.elapsed());
                         self.reads.give_back(slot, 1);
                     }
                     Some(generation) => {
@@ -241,7 +241,7 @@ impl<'a> Handler<'a> {
 
     /// Ends a load with what was found; if contents have changed meanwhile, it is to be read again, and this is the
     /// generation now.
-    fn finish(&self, fault: Fault, slot: &Slot, fetched: Result<Fetched>) -> Option<u64> {
+    fn finish(&self, fault: Fault, slot: &ReadBuffer, fetched: Result<Fetched>) -> Option<u64> {
         let cache = self.cache;
         let mut state = cache.lock();
         let confirmed = cache.confirm(&state, fault.index, fault.right);
@@ -265,8 +265,8 @@ impl<'a> Handler<'a> {
     }
 }
 
-impl<'a> Serve<'a> for Handler<'a> {
-    fn seat(&mut self) -> &mut Seat<'a> {
+impl<'a> FaultHandler<'a> for Handler<'a> {
+    fn group(&mut self) -> &mut GroupHandle<'a> {
         &mut self.seat
     }
 

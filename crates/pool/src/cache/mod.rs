@@ -52,16 +52,16 @@ use self::ahead::Piece;
 use self::device_buffer::DeviceBuffer;
 use self::dirty::DirtySet;
 use self::room::{Policy, policy};
-use crate::ahead::Runs;
 use crate::buffer::AlignedBuf;
 use crate::device::Queues;
 use crate::error::{PoolError, Result};
-use crate::jobs::Jobs;
 use crate::options::OpenOptions;
 use crate::pager::Spans;
+use crate::readahead::Streams;
 use crate::region::Region;
 use crate::stats::{Counters, Stats};
 use crate::store::Store;
+use crate::work_queue::WorkQueue;
 
 pub(crate) use device_buffer::Part;
 pub(crate) use flush::Cut;
@@ -115,7 +115,7 @@ pub(crate) struct Cache {
     /// For reads of gathers.
     queues: Queues,
     /// What is to be read before it is used.
-    ahead: Jobs<Piece>,
+    ahead: WorkQueue<Piece>,
     /// Whether runs of misses are followed.
     follows: bool,
     /// Faults that have to wait for something.
@@ -143,7 +143,7 @@ pub(crate) struct State {
     /// spans one must be repeated.
     generation: u64,
     /// Runs of misses.
-    runs: Runs,
+    runs: Streams,
     /// Segments that stay, by their numbers.
     pinned: Spans,
     pinned_count: usize,
@@ -202,7 +202,7 @@ impl Cache {
         let slots = loads.slots(most_frames, segment_bytes)?;
         let buffer = DeviceBuffer::new(slots, segment_bytes, loads)
             .map_err(|source| stores[0].device_error("mapping memory for the device buffer", source))?;
-        let ahead = Jobs::new().map_err(|source| stores[0].device_error("making an eventfd", source))?;
+        let ahead = WorkQueue::new().map_err(|source| stores[0].device_error("making an eventfd", source))?;
         let controllers = stores.len();
         let queues = Queues::new(stores[0].device(), loads.depth);
         let cache = Self {
@@ -224,7 +224,7 @@ impl Cache {
                 buffer,
                 staged: HashMap::new(),
                 generation: 0,
-                runs: Runs::new((most_frames / WINDOW_SHARE).max(1)),
+                runs: Streams::new((most_frames / WINDOW_SHARE).max(1)),
                 pinned: Spans::new(),
                 pinned_count: 0,
                 waiters: 0,

@@ -10,11 +10,11 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::handler::{Handler, Reads};
 use super::{Alarm, Cache};
 use crate::buffer::AlignedBuf;
-use crate::crew::{Crew, Member, Seat};
 use crate::device::ReadQueue;
 use crate::error::{PoolError, Result};
+use crate::event_loop::{self, MAX_PINNED_HANDLERS};
+use crate::handler_wakeup::{GroupHandle, HandlerGroup, HandlerPoll};
 use crate::options::FaultOptions;
-use crate::serving::{self, FEW};
 use crate::signals::spawn;
 use crate::store::Store;
 
@@ -60,9 +60,9 @@ impl Plan {
         let segment = stores[0].segment().bytes() as usize;
         let queued = stores.iter().all(|store| store.device().queue_fd().is_some());
         let ring = queued && ReadQueue::new(stores[0].device(), 1, options.ring).as_fd().is_some();
-        let processors = serving::processors();
+        let processors = event_loop::processors();
         let count = match options.handlers {
-            0 if ring => processors.len().min(FEW),
+            0 if ring => processors.len().min(MAX_PINNED_HANDLERS),
             0 => (processors.len() * BLOCKING).clamp(BLOCKING_RANGE.0, BLOCKING_RANGE.1),
             count => count,
         };
@@ -91,12 +91,12 @@ pub(crate) struct Handlers {
     cache: Arc<Cache>,
     stop: OwnedFd,
     threads: Vec<JoinHandle<()>>,
-    crew: Option<Arc<Crew>>,
+    crew: Option<Arc<HandlerGroup>>,
 }
 
 impl Handlers {
     /// Who of them wakes at a fault.
-    pub(crate) fn crew(&self) -> Option<Arc<Crew>> {
+    pub(crate) fn crew(&self) -> Option<Arc<HandlerGroup>> {
         self.crew.clone()
     }
 
@@ -109,23 +109,23 @@ impl Handlers {
             .collect::<io::Result<Vec<_>>>()?;
         let members = reads.iter().enumerate().map(|(n, reads)| {
             let (jobs, ring) = (cache.ahead.ready(), reads.queue.as_fd());
-            let poll = serving::interests(jobs, handlers.stop.as_fd(), ring)?;
-            Ok(Member { poll, home: plan.homes.get(n).copied() })
+            let poll = event_loop::create_poll(jobs, handlers.stop.as_fd(), ring)?;
+            Ok(HandlerPoll { poll, cpu: plan.homes.get(n).copied() })
         });
         let members = members.collect::<io::Result<_>>()?;
         let owned = Arc::clone(cache);
         let on_failure = Box::new(move |call, error: &io::Error| {
             owned.halt(&mut owned.lock(), &format!("{call}: {error}"));
         });
-        let crew = Arc::new(Crew::new(members, watch.as_fd(), plan.keep, on_failure)?);
+        let crew = Arc::new(HandlerGroup::new(members, watch.as_fd(), plan.keep, on_failure)?);
         handlers.crew = Some(Arc::clone(&crew));
         for (n, reads) in reads.into_iter().enumerate() {
             let (owned, crew) = (Arc::clone(cache), Arc::clone(&crew));
             handlers.threads.push(spawn(format!("deepram-fault-{n}"), None, move || {
                 let _alarm = Alarm(&owned);
-                let seat = Seat::new(&crew, n);
-                seat.begin();
-                serving::run(&mut Handler::new(&owned, reads, seat));
+                let seat = GroupHandle::new(&crew, n);
+                seat.pin_handler();
+                event_loop::run_handler(&mut Handler::new(&owned, reads, seat));
             })?);
         }
         for n in 0..ERRANDS {

@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::inherited::OwnFile;
-use crate::ring::{self, PAUSE, TRIES, is_passing};
+use crate::uring::{self, RETRY_PAUSE, SUBMIT_RETRIES, is_transient};
 
 /// The result of a call: its error is the number that the kernel gives.
 pub type Call<T> = Result<T, Errno>;
@@ -223,7 +223,7 @@ impl Kernel for Linux {
     }
 
     fn ring(&self, entries: u32, quiet: bool) -> Option<Box<dyn Ring>> {
-        let ring = if quiet { ring::ring(entries) } else { ring::plain(entries).ok() }?;
+        let ring = if quiet { uring::coop_taskrun(entries) } else { uring::standard(entries).ok() }?;
         Some(Box::new(OwnRing { ring, unsent: VecDeque::new(), under_way: 0, refused: false }))
     }
 }
@@ -268,20 +268,20 @@ impl Ring for OwnRing {
     }
 
     fn submit(&mut self, want: usize) -> io::Result<usize> {
-        for _ in 0..TRIES {
+        for _ in 0..SUBMIT_RETRIES {
             if self.refused {
                 // What was started ends by itself.
                 if want > 0 && self.unsent.is_empty() {
-                    std::thread::sleep(PAUSE);
+                    std::thread::sleep(RETRY_PAUSE);
                 }
                 return Ok(0);
             }
             match self.ring.submit_and_wait(want) {
                 Ok(count) => return Ok(self.sent(count)),
-                Err(error) if !is_passing(&error) => self.refused = true,
+                Err(error) if !is_transient(&error) => self.refused = true,
                 // The end of what is under way is the next time.
                 Err(error) if self.under_way > 0 => return Err(error),
-                Err(_) => std::thread::sleep(PAUSE),
+                Err(_) => std::thread::sleep(RETRY_PAUSE),
             }
         }
         self.refused = true;
@@ -292,7 +292,7 @@ impl Ring for OwnRing {
         if self.refused {
             return 0;
         }
-        let count = ring::take_in(&mut self.ring);
+        let count = uring::run_deferred_completions(&mut self.ring);
         self.sent(count)
     }
 

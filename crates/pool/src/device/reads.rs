@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use super::Device;
 use super::kernel::{Bytes, Ring, Transfer};
+use crate::buffer_pool::ReadBuffer;
 use crate::lock::lock;
-use crate::slots::Slot;
 
 /// The part of the reads under way that is waited for, so that as many are started with one call: the system call, its
 /// wake-up and the device's doorbell cost as much for one as for several.
@@ -20,14 +20,14 @@ pub(crate) struct Ended {
     /// As given to [`ReadQueue::start`].
     pub(crate) berth: usize,
     /// With the bytes, if there is no error.
-    pub(crate) slot: Slot,
+    pub(crate) slot: ReadBuffer,
     pub(crate) result: io::Result<()>,
 }
 
 struct Read {
     device: Arc<dyn Device>,
     offset: u64,
-    slot: Slot,
+    slot: ReadBuffer,
 }
 
 /// A queue of reads. Each has a berth of its own while it is under way.
@@ -72,7 +72,13 @@ impl ReadQueue {
     }
 
     /// Starts to fill a slot from a device. [`ReadQueue::next`] or [`ReadQueue::poll`] sends it off.
-    pub(crate) fn start(&mut self, berth: usize, device: &Arc<dyn Device>, offset: u64, mut slot: Slot) {
+    pub(crate) fn start(
+        &mut self,
+        berth: usize,
+        device: &Arc<dyn Device>,
+        offset: u64,
+        mut slot: ReadBuffer,
+    ) {
         let (at, len) = (slot.bytes_mut().as_mut_ptr(), slot.bytes().len());
         let pushed = self.ring.as_mut().zip(device.queue_fd()).is_some_and(|(ring, fd)| {
             // SAFETY: the slot is kept in `under_way`, where nobody touches it, until the read has ended (`next`,
@@ -184,15 +190,15 @@ impl Queues {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::buffer_pool::BufferPool;
     use crate::device::{ALIGN, FileDevice};
-    use crate::slots::Slots;
 
     #[test]
     fn a_read_that_the_kernel_fails_or_cuts_short_is_told() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let device: Arc<dyn Device> = Arc::new(FileDevice::create(&path, 4 * ALIGN as u64).unwrap());
-        let mut slots = Slots::new(1, 2 * ALIGN).unwrap();
+        let mut slots = BufferPool::new(1, 2 * ALIGN).unwrap();
         let mut queue = ReadQueue::new(&device, 2, true);
         let mut read = |offset: u64| {
             let (berth, slot) = (queue.berth().unwrap(), slots.spare().or_else(|| slots.grow()).unwrap());

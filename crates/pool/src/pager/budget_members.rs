@@ -1,10 +1,11 @@
-//! Who takes part in a shared budget.
+//! The members of a shared budget: the processes that take part in it.
 //!
-//! A process that does has a lock on a byte of the budget's file, its seat's. The kernel takes the lock away when the process
-//! ends, and when it becomes another program, as that closes a descriptor of the file; a child does not inherit it. So what others
-//! find unlocked is free, whichever number the process has, and in whichever namespace: a number alone may be another's, or
-//! nobody's here. The kernel also takes it away when the process closes any descriptor of the file: so whoever has a seat locks
-//! it again now and then, and takes another if it is somebody else's by then.
+//! Each member holds a lock on one byte of the budget's file. The kernel releases the lock when the process ends, and
+//! when it executes another program, as that closes a descriptor of the file; a child does not inherit the lock. So an
+//! entry whose byte is unlocked is free, whatever the process number in it, and in every PID namespace: the number
+//! alone may belong to another process, or to none in this namespace. The kernel also releases the lock when the
+//! process closes any descriptor of the file: so a member renews its lock regularly, and takes another entry if its own
+//! is taken by then.
 
 use std::io;
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd, RawFd};
@@ -13,197 +14,201 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::PAGE;
 use super::budget::{BudgetMemory, PROCESSES};
-use super::shared::BudgetReading;
-use crate::descriptors::Low;
+use super::budget_memory::BudgetReading;
+use crate::descriptors::OpenGuard;
 use crate::lock::lock;
 
-/// The byte that the maker has locked.
-pub(super) const MAKER: usize = PROCESSES;
+/// Index of the byte that the creator of the budget has locked.
+pub(super) const CREATOR_BYTE: usize = PROCESSES;
 
-/// What the processes of a run say once for all of them.
+/// Messages that are printed once for all processes of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice {
     /// A process runs without paging.
-    Unpaged,
-    /// Memory that cannot be paged takes more than there is for it.
-    Beside,
-    /// A process that the library is not in takes memory.
-    Escaped,
+    UnpagedProcess,
+    /// Unpaged memory takes more DRAM than is left for it.
+    UnpagedMemory,
+    /// A process without the preload library uses memory.
+    UntrackedProcess,
 }
 
-/// A budget that processes share, as one of them has it.
+/// A shared budget, as one of its members uses it.
 #[derive(Debug)]
 pub struct SharedBudget {
     memory: &'static BudgetMemory,
-    /// Its file. What this process starts inherits it.
+    /// Descriptor of the budget's file. Programs that this process starts inherit it.
     file: RawFd,
-    /// The same, and closed when the process becomes another program. Whoever closes any of a file's descriptors
-    /// loses all locks on it.
+    /// A duplicate that is closed when the process executes another program: closing any descriptor of a file releases
+    /// all locks of the process on it.
     until_exec: RawFd,
-    /// Seats of this process. It would find them unlocked itself.
+    /// Entries of this process: it would find their bytes unlocked itself.
     own: Mutex<[bool; PROCESSES]>,
 }
 
 impl SharedBudget {
-    /// It lives as long as the process, and so do its descriptors.
+    /// Creates the member side of a budget. It lives as long as the process, and so do its descriptors.
     pub(super) fn new(memory: &'static BudgetMemory, file: OwnedFd) -> io::Result<&'static Self> {
-        let until_exec = Low::hold().duplicate(file.as_fd())?.into_raw_fd();
+        let until_exec = OpenGuard::acquire().duplicate(file.as_fd())?.into_raw_fd();
         let file = file.into_raw_fd();
         Ok(Box::leak(Box::new(Self { memory, file, until_exec, own: Mutex::new([false; PROCESSES]) })))
     }
 
-    /// The same in a forked child, which has no seat yet.
+    /// The same budget in a forked child, which is not a member yet.
     pub(super) fn in_child(&self) -> &'static Self {
         Box::leak(Box::new(Self { own: Mutex::new([false; PROCESSES]), ..*self }))
     }
 
-    /// Shows that this process lives, which has made the budget.
-    pub(super) fn sign(&self) {
-        set(self.file, MAKER, libc::F_WRLCK);
+    /// Locks the byte that shows that the creator of the budget is alive.
+    pub(super) fn lock_creator_byte(&self) {
+        set_lock(self.file, CREATOR_BYTE, libc::F_WRLCK);
     }
 
     pub(super) fn memory(&self) -> &'static BudgetMemory {
         self.memory
     }
 
-    /// Its descriptors, the one that children inherit first.
+    /// Its descriptors; the first one is inherited by programs that this process starts.
     #[must_use]
     pub fn descriptors(&self) -> [RawFd; 2] {
         [self.file, self.until_exec]
     }
 
-    /// Lets what this process starts inherit the budget, and returns the descriptor's number.
+    /// Lets programs that this process starts inherit the budget. Returns the number of the descriptor.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel refuses to change the descriptor.
     pub fn inherit(&self) -> io::Result<RawFd> {
-        // SAFETY: a descriptor of ours, which stays open.
+        // SAFETY: the descriptor belongs to this value and stays open.
         let file = unsafe { std::os::fd::BorrowedFd::borrow_raw(self.file) };
         rustix::io::fcntl_setfd(file, rustix::io::FdFlags::empty())?;
         Ok(self.file)
     }
 
-    /// Whether this process is the first of the run to say it: the others keep quiet.
-    pub fn is_news(&self, notice: Notice) -> bool {
+    /// Returns whether this process is the first of the run to print the notice; the others must not print it.
+    pub fn is_first_notice(&self, notice: Notice) -> bool {
         let bit = 1 << notice as u64;
         self.memory.noticed.fetch_or(bit, Relaxed) & bit == 0
     }
 
-    /// Bytes of DRAM that there may be.
+    /// The DRAM budget in bytes.
     #[must_use]
     pub fn dram(&self) -> u64 {
         self.memory.dram()
     }
 
-    /// Bytes of the budget that nobody has reserved.
+    /// Bytes of the budget that no nested run has reserved.
     #[must_use]
     pub fn unreserved(&self) -> u64 {
         self.dram().saturating_sub((self.memory.reserved().0 * PAGE) as u64)
     }
 
-    /// Takes so many bytes away from the processes that share the budget, until this process ends: a run within this one has
-    /// them. Whether there was a seat for it.
+    /// Takes `bytes` from the members of the budget until this process ends, for a run inside this one. Returns `false`
+    /// if all entries are taken.
     pub fn reserve(&self, bytes: u64) -> bool {
-        let Some(seat) = self.join() else { return false };
-        self.memory.pids[seat].store(-std::process::id().cast_signed(), Relaxed);
-        self.memory.take(seat, (bytes / PAGE as u64) as i64);
+        let Some(member) = self.join() else { return false };
+        self.memory.pids[member].store(-std::process::id().cast_signed(), Relaxed);
+        self.memory.charge(member, (bytes / PAGE as u64) as i64);
         self.memory.joined.fetch_add(1, SeqCst);
         true
     }
 
-    /// What is there now. Stores nothing.
+    /// Reads the current values. Stores nothing.
     #[must_use]
     pub fn read(&self) -> BudgetReading {
-        self.memory.read(|seat| holder(self.file, seat))
+        self.memory.read(|member| lock_holder(self.file, member))
     }
 
-    /// Takes back what processes had that have ended without a word.
+    /// Releases what processes held that have ended without leaving.
     pub fn reap(&self) {
         let own = lock(&self.own);
-        self.memory.seats().filter(|seat| !own[*seat]).for_each(|seat| self.reap_seat(seat));
+        self.memory.members().filter(|member| !own[*member]).for_each(|member| self.reap_member(member));
     }
 
-    /// The same for the next seat after this one alone: as all do it, all are looked after, and each only once.
-    pub(super) fn reap_after(&self, seat: usize) {
+    /// As [`SharedBudget::reap`], for the next member after this one only: as every member does this, all are checked,
+    /// each by one other.
+    pub(super) fn reap_after(&self, member: usize) {
         let own = lock(&self.own);
-        let next = self.memory.seats().find(|other| *other > seat).or_else(|| self.memory.seats().next());
-        next.filter(|seat| !own[*seat]).inspect(|seat| self.reap_seat(*seat));
+        let next =
+            self.memory.members().find(|other| *other > member).or_else(|| self.memory.members().next());
+        next.filter(|member| !own[*member]).inspect(|member| self.reap_member(*member));
     }
 
-    /// Empties the seat of another, if it is unlocked.
-    fn reap_seat(&self, seat: usize) {
-        if set(self.file, seat, libc::F_WRLCK) {
-            // Another may have been faster.
-            if self.memory.pids[seat].load(Relaxed) != 0 {
-                self.memory.vacate(seat);
+    /// Frees the entry of another process, if its byte is unlocked.
+    fn reap_member(&self, member: usize) {
+        if set_lock(self.file, member, libc::F_WRLCK) {
+            // Another process may have freed it already.
+            if self.memory.pids[member].load(Relaxed) != 0 {
+                self.memory.clear_member(member);
             }
-            set(self.file, seat, libc::F_UNLCK);
+            set_lock(self.file, member, libc::F_UNLCK);
         }
     }
 
-    /// Takes a seat, unless all are taken.
+    /// Becomes a member; `None` if all entries are taken.
     pub(super) fn join(&self) -> Option<usize> {
         self.reap();
         let mut own = lock(&self.own);
-        let free = |seat: &usize| self.memory.pids[*seat].load(Relaxed) == 0;
-        let seat = (0..PROCESSES).filter(free).find(|seat| set(self.file, *seat, libc::F_WRLCK))?;
-        self.sit(&mut own, seat);
-        Some(seat)
+        let free = |member: &usize| self.memory.pids[*member].load(Relaxed) == 0;
+        let member =
+            (0..PROCESSES).filter(free).find(|member| set_lock(self.file, *member, libc::F_WRLCK))?;
+        self.occupy(&mut own, member);
+        Some(member)
     }
 
-    /// Makes the seat, which is locked, this process's. Whoever had it before may have left something.
-    fn sit(&self, own: &mut [bool; PROCESSES], seat: usize) {
-        self.memory.vacate(seat);
-        own[seat] = true;
-        self.memory.pids[seat].store(std::process::id().cast_signed(), Relaxed);
+    /// Makes an entry, whose byte is locked, this process's own. Its former owner may have left something in it.
+    fn occupy(&self, own: &mut [bool; PROCESSES], member: usize) {
+        self.memory.clear_member(member);
+        own[member] = true;
+        self.memory.pids[member].store(std::process::id().cast_signed(), Relaxed);
         self.memory.joined.fetch_add(1, SeqCst);
     }
 
-    /// Locks the seat again. If it was lost meanwhile: the seat that the process has now, with nothing in it, unless all are
-    /// taken.
-    pub(super) fn keep(&self, seat: usize) -> Result<(), Option<usize>> {
+    /// Renews the lock on the process's entry. If the lock was lost meanwhile, returns the entry that the process has
+    /// now, with nothing charged to it; `None` if all entries are taken.
+    pub(super) fn renew(&self, member: usize) -> Result<(), Option<usize>> {
         let mut own = lock(&self.own);
-        if !set(self.file, seat, libc::F_WRLCK) {
-            own[seat] = false;
+        if !set_lock(self.file, member, libc::F_WRLCK) {
+            own[member] = false;
             drop(own);
             return Err(self.join());
         }
-        if self.memory.pids[seat].load(Relaxed) == std::process::id().cast_signed() {
+        if self.memory.pids[member].load(Relaxed) == std::process::id().cast_signed() {
             return Ok(());
         }
-        self.sit(&mut own, seat);
-        Err(Some(seat))
+        self.occupy(&mut own, member);
+        Err(Some(member))
     }
 
-    /// Leaves the seat.
-    pub(super) fn leave(&self, seat: usize) {
+    /// Stops being a member.
+    pub(super) fn leave(&self, member: usize) {
         let mut own = lock(&self.own);
-        // It may be another's by now.
-        if std::mem::take(&mut own[seat]) {
-            self.memory.vacate(seat);
-            set(self.file, seat, libc::F_UNLCK);
+        // The entry may belong to another process by now.
+        if std::mem::take(&mut own[member]) {
+            self.memory.clear_member(member);
+            set_lock(self.file, member, libc::F_UNLCK);
         }
     }
 }
 
-fn byte(seat: usize, kind: i32) -> libc::flock {
+fn member_lock(member: usize, kind: i32) -> libc::flock {
     let whence = libc::SEEK_SET as i16;
-    libc::flock { l_type: kind as i16, l_whence: whence, l_start: seat as i64, l_len: 1, l_pid: 0 }
+    libc::flock { l_type: kind as i16, l_whence: whence, l_start: member as i64, l_len: 1, l_pid: 0 }
 }
 
-/// Locks the seat or unlocks it, and returns whether that was possible.
-fn set(file: RawFd, seat: usize, kind: i32) -> bool {
-    let byte = byte(seat, kind);
+/// Locks or unlocks the byte of an entry. Returns whether that succeeded.
+fn set_lock(file: RawFd, member: usize, kind: i32) -> bool {
+    let byte = member_lock(member, kind);
     // SAFETY: the call reads a lock that lives until it returns.
     unsafe { libc::fcntl(file, libc::F_SETLK, &raw const byte) == 0 }
 }
 
-/// The process that has locked the seat, if another has; 0 if it has no number here.
-pub(super) fn holder(file: RawFd, seat: usize) -> Option<u32> {
-    let mut byte = byte(seat, libc::F_WRLCK);
+/// The process that has locked the byte of an entry, if it is another process; 0 if it has no number in this PID
+/// namespace.
+pub(super) fn lock_holder(file: RawFd, member: usize) -> Option<u32> {
+    let mut byte = member_lock(member, libc::F_WRLCK);
     // SAFETY: the call reads and stores a lock that lives until it returns.
-    let told = unsafe { libc::fcntl(file, libc::F_GETLK, &raw mut byte) == 0 };
-    let locked = told && i32::from(byte.l_type) != libc::F_UNLCK;
+    let queried = unsafe { libc::fcntl(file, libc::F_GETLK, &raw mut byte) == 0 };
+    let locked = queried && i32::from(byte.l_type) != libc::F_UNLCK;
     locked.then(|| u32::try_from(byte.l_pid).unwrap_or(0))
 }
 
@@ -213,9 +218,9 @@ mod tests {
 
     use super::*;
 
-    /// Another process that takes a seat and has 50 frames, and lives until its standard input ends.
+    /// Starts another process that becomes a member, is charged 50 frames, and lives until its standard input ends.
     fn other(budget: &SharedBudget) -> Child {
-        let test = "pager::seats::tests::takes_a_seat_for_another_test";
+        let test = "pager::budget_members::tests::joins_for_another_test";
         let path = format!("/proc/{}/fd/{}", std::process::id(), budget.inherit().unwrap());
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "--ignored", "--nocapture", test]).env("DEEPRAM_TEST_BUDGET", path);
@@ -228,20 +233,20 @@ mod tests {
 
     #[test]
     #[ignore = "run by the tests below, in a process of its own"]
-    fn takes_a_seat_for_another_test() {
+    fn joins_for_another_test() {
         let path = std::env::var_os("DEEPRAM_TEST_BUDGET").expect("the test that starts it sets it");
         let budget = SharedBudget::open(path.as_ref()).unwrap();
-        let seat = budget.join().unwrap();
-        budget.memory.take(seat, 50);
+        let member = budget.join().unwrap();
+        budget.memory.charge(member, 50);
         io::copy(&mut io::stdin(), &mut io::sink()).unwrap();
-        budget.leave(seat);
+        budget.leave(member);
     }
 
     #[test]
-    fn what_a_killed_process_had_comes_back_and_not_before() {
+    fn frames_of_a_killed_process_are_released_and_not_before() {
         let budget = SharedBudget::create(100 << 12).unwrap();
         let mut other = other(budget);
-        // Whatever number it has for itself.
+        // The process number in the entry does not matter.
         budget.memory.pids[0].store(i32::MAX, Relaxed);
         budget.reap();
         assert_eq!(budget.read().processes, [(other.id(), 50)]);
@@ -252,91 +257,100 @@ mod tests {
     }
 
     #[test]
-    fn a_seat_is_one_processs_at_a_time() {
+    fn an_entry_belongs_to_one_process_at_a_time() {
         let budget = SharedBudget::create(100 << 12).unwrap();
         let mut other = other(budget);
-        let seats = [budget.join().unwrap(), budget.join().unwrap()];
-        assert_eq!(seats, [1, 2]);
+        let members = [budget.join().unwrap(), budget.join().unwrap()];
+        assert_eq!(members, [1, 2]);
         budget.reap();
-        assert_eq!(budget.read().processes.len(), 3, "one's own seats stay");
+        assert_eq!(budget.read().processes.len(), 3, "the process's own entries stay");
         budget.leave(1);
         drop(other.stdin.take());
         assert!(other.wait().unwrap().success());
-        assert_eq!(budget.memory.seats().collect::<Vec<_>>(), [2]);
+        assert_eq!(budget.memory.members().collect::<Vec<_>>(), [2]);
         assert_eq!(budget.join(), Some(0));
     }
 
     #[test]
-    fn what_a_process_had_is_taken_back_when_it_is_another_program() {
+    fn frames_are_released_when_the_process_executes_another_program() {
         let budget = SharedBudget::create(100 << 12).unwrap();
-        let seat = budget.join().unwrap();
-        budget.memory.take(seat, 30);
+        let member = budget.join().unwrap();
+        budget.memory.charge(member, 30);
         // The former program's memory is gone without its destructors, and so are its locks.
         budget.in_child().reap();
         assert_eq!((budget.read().used, budget.read().processes.len()), (0, 0));
     }
 
     #[test]
-    fn a_lost_seat_is_taken_again_or_another_if_it_is_somebodys() {
+    fn a_lost_entry_is_renewed_or_replaced_if_it_is_taken() {
         let budget = SharedBudget::create(100 << 12).unwrap();
         let lose = || drop(std::fs::File::open(format!("/proc/self/fd/{}", budget.file)).unwrap());
-        let seat = budget.join().unwrap();
-        budget.memory.take(seat, 30);
-        assert_eq!(budget.keep(seat), Ok(()));
+        let member = budget.join().unwrap();
+        budget.memory.charge(member, 30);
+        assert_eq!(budget.renew(member), Ok(()));
         lose();
-        assert_eq!((budget.keep(seat), budget.memory.used()), (Ok(()), 30), "nobody had seen it");
+        assert_eq!(
+            (budget.renew(member), budget.memory.used()),
+            (Ok(()), 30),
+            "no other process had taken it"
+        );
         lose();
         budget.in_child().reap();
-        assert_eq!((budget.keep(seat), budget.memory.used()), (Err(Some(0)), 0));
+        assert_eq!((budget.renew(member), budget.memory.used()), (Err(Some(0)), 0));
         lose();
         budget.memory.pids[0].store(0, Relaxed);
         let mut other = other(budget);
-        assert_eq!(budget.keep(seat), Err(Some(1)));
+        assert_eq!(budget.renew(member), Err(Some(1)));
         drop(other.stdin.take());
         assert!(other.wait().unwrap().success());
-        assert_eq!(budget.memory.seats().collect::<Vec<_>>(), [1]);
+        assert_eq!(budget.memory.members().collect::<Vec<_>>(), [1]);
     }
 
     #[test]
-    fn each_looks_after_the_next() {
+    fn each_member_reaps_the_next() {
         let budget = SharedBudget::create(100 << 12).unwrap();
         let mut other = other(budget);
-        let seats = [budget.join().unwrap(), budget.join().unwrap()];
+        let members = [budget.join().unwrap(), budget.join().unwrap()];
         other.kill().unwrap();
         other.wait().unwrap();
-        budget.reap_after(seats[0]);
-        assert_eq!(budget.memory.seats().collect::<Vec<_>>(), [0, 1, 2], "that one is not its next");
-        budget.reap_after(seats[1]);
-        assert_eq!(budget.memory.seats().collect::<Vec<_>>(), [1, 2]);
+        budget.reap_after(members[0]);
+        assert_eq!(budget.memory.members().collect::<Vec<_>>(), [0, 1, 2], "it reaps only the next member");
+        budget.reap_after(members[1]);
+        assert_eq!(budget.memory.members().collect::<Vec<_>>(), [1, 2]);
     }
 
     #[test]
-    fn what_is_reserved_is_nobodys_part_until_its_maker_ends() {
+    fn reserved_frames_belong_to_no_member_until_their_owner_ends() {
         let budget = SharedBudget::create(1000 << 12).unwrap();
         assert!(budget.reserve(400 << 12));
         assert_eq!((budget.unreserved(), budget.memory.reserved()), (600 << 12, (400, 0)));
         assert_eq!(budget.read().processes, [(std::process::id(), 400)]);
         let frames = super::super::budget::Frames::new(1000, Some(budget));
-        frames.take(700);
-        frames.show(&[0; super::super::stats::SHOWN]);
-        assert_eq!((frames.excess(0), frames.share()), (100, 600));
-        // As if it had ended: nobody else has a lock.
+        frames.charge(700);
+        frames.publish(&[0; super::super::stats::SHOWN]);
+        assert_eq!((frames.excess(0), frames.fair_share()), (100, 600));
+        // As if the process had ended: no other process holds a lock.
         budget.in_child().reap();
         assert_eq!(budget.unreserved(), 1000 << 12);
     }
 
     #[test]
-    fn a_notice_is_news_once() {
+    fn a_notice_is_first_only_once() {
         let budget = SharedBudget::create(100 << 12).unwrap();
-        assert!(budget.is_news(Notice::Beside) && budget.is_news(Notice::Escaped));
-        assert!(!budget.in_child().is_news(Notice::Beside) && budget.is_news(Notice::Unpaged));
+        assert!(
+            budget.is_first_notice(Notice::UnpagedMemory) && budget.is_first_notice(Notice::UntrackedProcess)
+        );
+        assert!(
+            !budget.in_child().is_first_notice(Notice::UnpagedMemory)
+                && budget.is_first_notice(Notice::UnpagedProcess)
+        );
     }
 
     #[test]
-    fn all_seats_can_be_taken() {
+    fn all_entries_can_be_taken() {
         let budget = SharedBudget::create(100 << 12).unwrap();
-        for seat in 0..PROCESSES {
-            assert_eq!(budget.join(), Some(seat));
+        for member in 0..PROCESSES {
+            assert_eq!(budget.join(), Some(member));
         }
         assert_eq!(budget.join(), None);
         budget.leave(77);

@@ -1,8 +1,8 @@
-//! A shared budget as memory that several processes map, and how one looks at another's.
+//! The memory file of a shared budget, which several processes map, and read-only views of it for other programs.
 //!
-//! The memory begins with what it is, which set of figures, and its size: a library, or a `deepram top`, of
-//! another version finds that out instead of misreading it. Its size is sealed, so that whoever has mapped it
-//! cannot lose it.
+//! The memory begins with a magic number, a fingerprint of its counters, and its size: a library, or a `deepram top`,
+//! of another version detects the difference instead of misreading the values. The size is sealed, so that a process
+//! that has mapped the file cannot lose the memory.
 
 use std::fs::File;
 use std::io;
@@ -16,60 +16,61 @@ use rustix::io::FdFlags;
 
 use super::PagerStats;
 use super::budget::BudgetMemory;
-use super::seats::{self, SharedBudget};
+use super::budget_members::{self, SharedBudget};
 use super::stats::FINGERPRINT;
-use crate::descriptors::{self, Low, raised};
+use crate::descriptors::{self, OpenGuard, open_high};
 
-/// The name of the memory, as `/proc/PID/fd` shows it.
+/// Name of the memory file, as `/proc/PID/fd` shows it.
 pub const BUDGET_NAME: &str = "deepram-budget";
 
-/// What the memory begins with: `deepramB`, the figures, its size.
+/// First words of the memory: `deepramB`, the fingerprint, the size.
 const HEADER: [u64; 3] = [u64::from_le_bytes(*b"deepramB"), FINGERPRINT, size_of::<BudgetMemory>() as u64];
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// What a run is doing, all of its processes together.
+/// The state of a run, for all of its processes together.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct BudgetReading {
     /// Frames in use.
     pub used: u64,
-    /// Most frames that were in use at once.
+    /// Largest number of frames in use at once.
     pub peak: u64,
-    /// Bytes of DRAM that there may be.
+    /// DRAM budget, bytes.
     pub dram: u64,
-    /// When it was made, in nanoseconds of the system's monotonic clock.
+    /// Time at which the budget was created, in nanoseconds of the system's monotonic clock.
     pub began_ns: u64,
-    /// Processes that live, with the frames that each uses.
+    /// Live processes, with the frames that each uses.
     pub processes: Vec<(u32, u64)>,
-    /// Counters of all processes, those that have ended included; gauges of those that live.
+    /// Counters of all processes, including those that have ended; gauges of live processes.
     pub stats: PagerStats,
-    /// The most that each gauge was for all processes together; all else is 0.
+    /// Largest value of each gauge, summed over all processes; all counters are 0.
     pub peaks: PagerStats,
 }
 
 impl SharedBudget {
-    /// A new one of so many bytes of DRAM, in memory of its own, which other processes open by `/proc/PID/fd/N`, where N is
-    /// the first of its descriptors, or by that alone where they have inherited it. It lives as long as the process.
+    /// Creates a budget of `dram` bytes of DRAM, in a memory file. Other processes open it as `/proc/PID/fd/N`, where N
+    /// is the first of its descriptors, or by the number N alone where they have inherited it. It lives as long as the
+    /// process.
     ///
     /// # Errors
     /// The kernel refuses the memory.
     pub fn create(dram: u64) -> io::Result<&'static Self> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let memory = raised(|| rustix::fs::memfd_create(BUDGET_NAME, flags))?;
+        let memory = open_high(|| rustix::fs::memfd_create(BUDGET_NAME, flags))?;
         rustix::fs::ftruncate(&memory, size_of::<BudgetMemory>() as u64)?;
         rustix::fs::fcntl_add_seals(&memory, SEALS)?;
-        // SAFETY: a new mapping of the whole of a file that keeps its size, never undone; a budget is made of
-        // atomics, for which zeros are values.
+        // SAFETY: a new mapping of the whole of a file that keeps its size, never unmapped; a budget consists of
+        // atomics, for which zeros are valid values.
         let budget: &'static BudgetMemory = unsafe { map(memory.as_fd(), true)?.as_ref() };
-        budget.begin(dram, now_ns());
-        for (place, value) in budget.header.iter().zip(HEADER) {
-            place.store(value, Relaxed);
+        budget.init(dram, now_ns());
+        for (word, value) in budget.header.iter().zip(HEADER) {
+            word.store(value, Relaxed);
         }
         let new = Self::new(budget, memory)?;
-        new.sign();
+        new.lock_creator_byte();
         Ok(new)
     }
 
-    /// The descriptor by which this process has inherited the budget that is told by this path, if it has.
+    /// The descriptor by which this process has inherited the budget at `path`, if it has.
     #[must_use]
     pub fn inherited_number(path: &Path) -> Option<RawFd> {
         let number: RawFd = path.file_name()?.to_str()?.parse().ok()?;
@@ -77,76 +78,77 @@ impl SharedBudget {
         named.to_bytes().strip_prefix(b"/memfd:")?.starts_with(BUDGET_NAME.as_bytes()).then_some(number)
     }
 
-    /// The budget that another process has created and tells by this path: the descriptor of that number where this process has
-    /// inherited it, or else what the path leads to.
+    /// Opens the budget that another process has created and announced by this path: the inherited descriptor with the
+    /// number at the end of the path, if that is a budget, or else the file at the path.
     ///
     /// # Errors
-    /// Neither can be opened and mapped, or holds a budget of this version.
+    /// Neither can be opened and mapped, or neither is a budget of this version.
     pub fn open(path: &Path) -> io::Result<&'static Self> {
         let number = path.file_name().and_then(|name| name.to_str()?.parse::<RawFd>().ok());
         if let Some((budget, memory)) = number.and_then(inherited) {
             return Self::new(budget, memory);
         }
-        let low = Low::hold();
+        let opening = OpenGuard::acquire();
         let memory = File::options().read(true).write(true).open(path)?;
-        let budget = check(memory.as_fd())?;
-        let memory = match number.and_then(|number| placed(memory.as_fd(), number)) {
-            Some(placed) => {
+        let budget = open_checked(memory.as_fd())?;
+        let memory = match number.and_then(|number| at_number(memory.as_fd(), number)) {
+            Some(duplicate) => {
                 drop(memory);
-                placed
+                duplicate
             }
-            None => low.raise(memory),
+            None => opening.move_high(memory),
         };
-        drop(low);
+        drop(opening);
         Self::new(budget, memory)
     }
 }
 
-/// The same file by this number, which what the process starts is told of; none if it is taken.
-fn placed(memory: BorrowedFd<'_>, number: RawFd) -> Option<OwnedFd> {
-    let placed = rustix::io::fcntl_dupfd_cloexec(memory, number).ok()?;
-    (placed.as_raw_fd() == number).then_some(())?;
-    rustix::io::fcntl_setfd(&placed, FdFlags::empty()).ok()?;
-    descriptors::note(number, true);
-    Some(placed)
+/// Duplicates the file to the descriptor `number`, which programs that this process starts are told; `None` if the
+/// number is taken.
+fn at_number(memory: BorrowedFd<'_>, number: RawFd) -> Option<OwnedFd> {
+    let duplicate = rustix::io::fcntl_dupfd_cloexec(memory, number).ok()?;
+    (duplicate.as_raw_fd() == number).then_some(())?;
+    rustix::io::fcntl_setfd(&duplicate, FdFlags::empty()).ok()?;
+    descriptors::set_own(number, true);
+    Some(duplicate)
 }
 
-/// What this number stands for, if that is a budget.
+/// The budget behind an inherited descriptor, if the descriptor is one.
 fn inherited(number: RawFd) -> Option<(&'static BudgetMemory, OwnedFd)> {
     if number < 0 {
         return None;
     }
-    // SAFETY: only used for calls that fail if the number stands for nothing.
+    // SAFETY: only used for calls that fail if the number is not open.
     let memory = unsafe { BorrowedFd::borrow_raw(number) };
-    let budget = check(memory).ok()?;
-    // SAFETY: a budget's descriptor is nobody's but this library's.
+    let budget = open_checked(memory).ok()?;
+    // SAFETY: the descriptor of a budget belongs to this library alone.
     Some((budget, unsafe { OwnedFd::from_raw_fd(number) }))
 }
 
-/// Maps a budget to take part in.
-fn check(memory: BorrowedFd<'_>) -> io::Result<&'static BudgetMemory> {
+/// Maps a budget for reading and writing, and checks it.
+fn open_checked(memory: BorrowedFd<'_>) -> io::Result<&'static BudgetMemory> {
     check_size(memory)?;
-    // SAFETY: as in `create`; any bytes are values of atomics, and the size was checked and is sealed.
+    // SAFETY: as in `create`; any bytes are valid values of atomics, and the size was checked and is sealed.
     let budget: &'static BudgetMemory = unsafe { map(memory, true)?.as_ref() };
     check_header(budget)?;
     Ok(budget)
 }
 
-/// A look at the budget of another process, which it cannot change.
+/// A read-only view of the budget of another run.
 #[derive(Debug)]
 pub struct BudgetView {
     memory: NonNull<BudgetMemory>,
     file: File,
 }
 
-// SAFETY: all that is done through it is to load atomics.
+// SAFETY: the only access through it is to load atomics.
 unsafe impl Send for BudgetView {}
 
 impl BudgetView {
-    /// Looks at the budget in this file, by its path in `/proc/PID/fd`.
+    /// Opens the budget in this file, given by its path in `/proc/PID/fd`.
     ///
     /// # Errors
-    /// The file cannot be opened and mapped, or holds no budget of this version.
+    /// The file cannot be opened and mapped, or is not a budget of this version.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         check_size(file.as_fd())?;
@@ -155,21 +157,22 @@ impl BudgetView {
         Ok(view)
     }
 
-    /// What is there now.
+    /// Reads the current values.
     #[must_use]
     pub fn read(&self) -> BudgetReading {
-        self.budget().read(|seat| seats::holder(self.file.as_raw_fd(), seat))
+        self.budget().read(|member| budget_members::lock_holder(self.file.as_raw_fd(), member))
     }
 
-    /// The process that has made it, as long as it lives; 0 if it has no number here. None for the maker itself.
+    /// The process that created the budget, as long as it lives; 0 if it has no number in this PID namespace. `None` in
+    /// the creator itself.
     #[must_use]
-    pub fn maker(&self) -> Option<u32> {
-        seats::holder(self.file.as_raw_fd(), seats::MAKER)
+    pub fn creator(&self) -> Option<u32> {
+        budget_members::lock_holder(self.file.as_raw_fd(), budget_members::CREATOR_BYTE)
     }
 
     fn budget(&self) -> &BudgetMemory {
-        // SAFETY: mapped until `self` is dropped, of a size that was checked and is sealed; atomics take any
-        // bytes. It is only read: the mapping takes no stores.
+        // SAFETY: mapped until `self` is dropped, of a size that was checked and is sealed; any bytes are valid values
+        // of atomics. The memory is only read: the mapping allows no stores.
         unsafe { self.memory.as_ref() }
     }
 }
@@ -186,32 +189,32 @@ pub(super) fn now_ns() -> u64 {
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
 
-fn stranger(why: &str) -> io::Error {
-    let why = format!("no budget of a `deepram run` of this version: {why}");
+fn not_a_budget(why: &str) -> io::Error {
+    let why = format!("not a budget of a `deepram run` of this version: {why}");
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
 fn check_size(memory: BorrowedFd<'_>) -> io::Result<()> {
     let size = rustix::fs::fstat(memory)?.st_size.cast_unsigned();
     if size != size_of::<BudgetMemory>() as u64 {
-        return Err(stranger(&format!("{size} bytes, not {}", size_of::<BudgetMemory>())));
+        return Err(not_a_budget(&format!("{size} bytes, not {}", size_of::<BudgetMemory>())));
     }
     let sealed = rustix::fs::fcntl_get_seals(memory).is_ok_and(|seals| seals.contains(SEALS));
-    if sealed { Ok(()) } else { Err(stranger("its size is not sealed")) }
+    if sealed { Ok(()) } else { Err(not_a_budget("its size is not sealed")) }
 }
 
 fn check_header(budget: &BudgetMemory) -> io::Result<()> {
     let found = budget.header.each_ref().map(|number| number.load(Relaxed));
-    if found == HEADER { Ok(()) } else { Err(stranger("it begins with something else")) }
+    if found == HEADER { Ok(()) } else { Err(not_a_budget("its header differs")) }
 }
 
-/// Maps the whole of the file. By number, for a library that stands before `mmap` itself.
+/// Maps the whole file. By number, because a library may interpose `mmap` itself.
 fn map(memory: BorrowedFd<'_>, writable: bool) -> io::Result<NonNull<BudgetMemory>> {
     let prot = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
-    // All of them as wide as a register: of a narrower one the upper half would be left to chance.
+    // All arguments are as wide as a register: the upper half of a narrower one would be undefined.
     let (at, len, offset) = (0_usize, size_of::<BudgetMemory>(), 0_usize);
     let [prot, flags, fd] = [prot, libc::MAP_SHARED, memory.as_raw_fd()].map(i64::from);
-    // SAFETY: a new mapping at a place of the kernel's choice.
+    // SAFETY: a new mapping at an address that the kernel chooses.
     let at = unsafe { libc::syscall(libc::SYS_mmap, at, len, prot, flags, fd, offset) };
     if at == -1 {
         return Err(io::Error::last_os_error());
@@ -248,7 +251,7 @@ mod tests {
         let link = link.path().join("0");
         std::os::unix::fs::symlink(path(inherited), &link).unwrap();
         let opened = SharedBudget::open(&link).unwrap();
-        assert!(opened.descriptors()[0] >= descriptors::first());
+        assert!(opened.descriptors()[0] >= descriptors::first_number());
         assert_eq!(opened.read(), budget.read());
         for nothing in ["/nowhere/0", "/nowhere/-1", "/nowhere/99999", "/nowhere/x", "/"] {
             assert!(SharedBudget::open(nothing.as_ref()).is_err(), "{nothing}");
@@ -256,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_version_made_is_refused() {
+    fn a_budget_of_another_version_is_refused() {
         let budget = SharedBudget::create(7 << 20).unwrap();
         let file = budget.descriptors()[0];
         for (word, right) in budget.memory().header.iter().zip(HEADER) {

@@ -1,67 +1,70 @@
-//! Pages that a device may be storing to: the buffers of direct reads (`O_DIRECT`), and those registered with io_uring.
-//! Write protection does not stop a device, so what it stores after a page was copied would be lost with the page.
-//! The kernel refuses to move such a page; so where there may be any, pages that are dirty leave by being moved.
+//! Eviction of pages that a device may be storing to: buffers of direct reads (`O_DIRECT`), and buffers registered with
+//! io_uring. Write protection does not stop a device, so data that it stores after a page was copied would be lost with
+//! the page. The kernel refuses to move such a page; so where there may be any, dirty pages are evicted by moving them.
 
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::evict::{Leaver, TOGETHER, Way};
+use super::eviction::{Destination, PROTECT_BATCH, Victim};
 use super::fatal::discard;
-use super::ranges::Place;
-use super::{Ground, Inner, PAGE, Pager};
+use super::page_table::PageState;
+use super::{AddressSpace, Inner, PAGE, Pager};
 use crate::lock::lock;
 use crate::uffd::Uffd;
 
-const BYTES: usize = TOGETHER * PAGE;
+const AREA_BYTES: usize = PROTECT_BATCH * PAGE;
 
 impl Pager {
-    /// From now on devices may store to managed memory by themselves: direct reads (`O_DIRECT`), buffers registered with
-    /// io_uring. To be called before the first of them. Pages that leave then cost more, and none are huge.
+    /// Announces that devices may store to managed memory from now on: by direct reads (`O_DIRECT`), or into buffers
+    /// registered with io_uring. Must be called before the first of these. Eviction then costs more, and there are no
+    /// huge pages.
     ///
     /// # Errors
-    /// The kernel cannot move pages (before Linux 6.8): what is read so may be lost.
-    pub fn expect_direct(&self) -> io::Result<()> {
-        if self.inner.direct.load(Relaxed) {
+    /// The kernel cannot move pages (before Linux 6.8): data read by direct I/O may be lost.
+    pub fn expect_direct_io(&self) -> io::Result<()> {
+        if self.inner.direct_io.load(Relaxed) {
             return Ok(());
         }
-        // Nobody takes pages out meanwhile.
-        let ground = self.inner.write();
-        if !ground.watch.transfers() {
+        // Held exclusively: no thread evicts pages meanwhile.
+        let space = self.inner.write();
+        if !space.uffd.can_move() {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
-                "this kernel cannot tell which pages a device stores to: Linux 6.8 or later can",
+                "this kernel cannot move pages, so the pages that a device stores to cannot be found; Linux 6.8 or later is \
+                 needed",
             ));
         }
-        // A part of a huge page that is pinned cannot be moved, nor told from one that can. Nothing is pinned yet.
-        self.inner.make_small(&ground, 0, usize::MAX);
-        self.inner.direct.store(true, Relaxed);
+        // A huge page of which a part is pinned by a device cannot be moved, nor told from one that can. No page is
+        // pinned yet.
+        self.inner.split_range(&space, 0, usize::MAX);
+        self.inner.direct_io.store(true, Relaxed);
         Ok(())
     }
 }
 
-/// Where pages go when they are moved, to be copied from there. A forked child does not have it.
+/// Memory to which pages are moved before they are copied into the victim buffer. A forked child does not have it.
 #[derive(Debug)]
-pub(super) struct Scratch {
+pub(super) struct MoveArea {
     start: usize,
 }
 
-impl Scratch {
-    fn new(watch: &Uffd) -> io::Result<Self> {
-        // SAFETY: a new anonymous mapping. By number, for a library that stands before `mmap` itself.
+impl MoveArea {
+    fn new(uffd: &Uffd) -> io::Result<Self> {
+        // SAFETY: a new anonymous mapping. By number, because a library may interpose `mmap` itself.
         let start = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-            libc::syscall(libc::SYS_mmap, 0, BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+            libc::syscall(libc::SYS_mmap, 0, AREA_BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
         };
         if start == -1 {
             return Err(io::Error::last_os_error());
         }
-        let scratch = Self { start: start as usize };
+        let move_area = Self { start: start as usize };
         for advice in [libc::MADV_DONTFORK, libc::MADV_NOHUGEPAGE] {
             // SAFETY: the mapping just made; changes no contents.
-            unsafe { libc::syscall(libc::SYS_madvise, scratch.start, BYTES, advice) };
+            unsafe { libc::syscall(libc::SYS_madvise, move_area.start, AREA_BYTES, advice) };
         }
-        watch.register_missing(scratch.start, BYTES)?;
-        Ok(scratch)
+        uffd.register_missing(move_area.start, AREA_BYTES)?;
+        Ok(move_area)
     }
 
     fn page(&self, n: usize) -> usize {
@@ -69,58 +72,60 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for MoveArea {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this length; it holds nothing that is needed.
-        unsafe { libc::syscall(libc::SYS_munmap, self.start, BYTES) };
+        // SAFETY: mapped in `new` with this length; its contents are no longer needed.
+        unsafe { libc::syscall(libc::SYS_munmap, self.start, AREA_BYTES) };
     }
 }
 
-/// What became of a page that was to move.
-enum Moved {
-    Gone,
-    /// A device may be storing to it.
-    Stays,
-    /// It does not move, for other reasons: the program itself may not store to it just now.
-    Never,
+/// Result of moving a page.
+enum MoveOutcome {
+    Moved,
+    /// A device may be storing to the page.
+    Pinned,
+    /// The page cannot be moved for another reason: the program itself may not store to it at present.
+    Unmovable,
 }
 
 impl Inner {
-    /// Moves dirty pages, at most [`TOGETHER`], out of memory and into their frames of the room. Those that do not leave, as
-    /// they may be stored to, are dirty pages as before and are taken off the list. Returns those that cannot be moved.
-    pub(super) fn move_out(
+    /// Moves dirty victims, at most [`PROTECT_BATCH`], out of memory and into their frames of the victim buffer.
+    /// Victims to which a device may be storing stay dirty pages in memory and are taken off the list. Returns the
+    /// victims that cannot be moved.
+    pub(super) fn move_dirty_victims(
         &self,
-        ground: &Ground,
-        scratch: &mut Option<Scratch>,
-        leavers: &mut Vec<Leaver>,
+        space: &AddressSpace,
+        move_area: &mut Option<MoveArea>,
+        victims: &mut Vec<Victim>,
     ) -> Vec<usize> {
-        if scratch.is_none() {
-            match Scratch::new(&ground.watch) {
-                Ok(new) => *scratch = Some(new),
-                Err(error) => self.refused(&error),
+        if move_area.is_none() {
+            match MoveArea::new(&space.uffd) {
+                Ok(new) => *move_area = Some(new),
+                Err(error) => self.note_swap_failure(&error),
             }
         }
-        let Some(scratch) = scratch else {
-            // Without memory for it nothing dirty leaves.
-            leavers.retain(|leaver| !leaver.is_dirty() || self.stays(ground, leaver));
+        let Some(move_area) = move_area else {
+            // Without a move area no dirty page can leave.
+            victims.retain(|victim| !victim.is_dirty() || self.cancel_eviction(space, victim));
             return Vec::new();
         };
-        let (mut moved, mut never) = (0, Vec::new());
-        leavers.retain(|leaver| {
-            let Some(number) = leaver.to.frame().filter(|_| leaver.is_dirty()) else { return true };
-            match move_page(ground, scratch.page(moved), leaver.page) {
-                Moved::Gone => {}
-                Moved::Stays => return self.stays(ground, leaver),
-                Moved::Never => {
-                    never.push(leaver.page);
+        let (mut moved, mut unmovable) = (0, Vec::new());
+        victims.retain(|victim| {
+            let Some(number) = victim.destination.frame().filter(|_| victim.is_dirty()) else { return true };
+            match move_page(space, move_area.page(moved), victim.page) {
+                MoveOutcome::Moved => {}
+                MoveOutcome::Pinned => return self.cancel_eviction(space, victim),
+                MoveOutcome::Unmovable => {
+                    unmovable.push(victim.page);
                     return true;
                 }
             }
-            let frame = self.room().bytes(number);
-            // SAFETY: the scratch page is ours and there; the frame is as large, and its owner gave it to us.
+            let frame = self.victim_buffer().bytes(number);
+            // SAFETY: the page of the move area belongs to this function and is present; the frame is as large, and its
+            // owner gave it to this function.
             unsafe {
                 std::ptr::copy_nonoverlapping(
-                    std::ptr::with_exposed_provenance(scratch.page(moved)),
+                    std::ptr::with_exposed_provenance(move_area.page(moved)),
                     frame,
                     PAGE,
                 )
@@ -128,49 +133,50 @@ impl Inner {
             moved += 1;
             true
         });
-        // SAFETY: ours; what is there has been copied.
-        unsafe { discard(&[(scratch.start, moved.max(1) * PAGE)]) };
-        never
+        // SAFETY: the move area's own memory; its contents have been copied.
+        unsafe { discard(&[(move_area.start, moved.max(1) * PAGE)]) };
+        unmovable
     }
 
-    /// A page that was to leave does not, and is as it was. `false`, for who takes it off a list.
-    pub(super) fn stays(&self, ground: &Ground, leaver: &Leaver) -> bool {
-        let Some((mut chunk, at)) = ground.layout.chunk(leaver.page) else { return false };
-        let state = &mut chunk[at];
-        let mut room = self.room();
-        let slot = match leaver.to {
-            Way::Leave(slot) => Some(slot),
-            Way::Write(number) | Way::Wait(number) => {
-                let slot = room.frame(number).slot;
-                room.leave(number);
+    /// Cancels the eviction of a victim, which stays in memory as it was. Returns `false`, which takes it off the
+    /// caller's list.
+    pub(super) fn cancel_eviction(&self, space: &AddressSpace, victim: &Victim) -> bool {
+        let Some((mut chunk, at)) = space.page_table.chunk(victim.page) else { return false };
+        let info = &mut chunk[at];
+        let mut buffer = self.victim_buffer();
+        let slot = match victim.destination {
+            Destination::Drop(slot) => Some(slot),
+            Destination::WriteBack(number) | Destination::VictimBuffer(number) => {
+                let slot = buffer.frame(number).slot;
+                buffer.remove(number);
                 slot
             }
         };
-        drop(room);
-        state.place = slot.map_or(Place::Dirty, Place::Clean);
-        let wanted = std::mem::take(&mut state.wanted);
-        lock(&self.policy).insert((leaver.page / PAGE) as u64);
+        drop(buffer);
+        info.state = slot.map_or(PageState::Dirty, PageState::Clean);
+        let fault_waiting = std::mem::take(&mut info.fault_waiting);
+        lock(&self.policy).insert((victim.page / PAGE) as u64);
         drop(chunk);
-        if wanted {
-            ground.wake(leaver.page, PAGE);
+        if fault_waiting {
+            space.wake(victim.page, PAGE);
         }
         false
     }
 }
 
-fn move_page(ground: &Ground, to: usize, from: usize) -> Moved {
+fn move_page(space: &AddressSpace, to: usize, from: usize) -> MoveOutcome {
     let moved = |result: io::Result<()>| match result.map_err(|error| error.raw_os_error()) {
-        Ok(()) => Some(Moved::Gone),
+        Ok(()) => Some(MoveOutcome::Moved),
         Err(Some(libc::EBUSY)) => None,
-        Err(_) => Some(Moved::Never),
+        Err(_) => Some(MoveOutcome::Unmovable),
     };
     let again = || {
-        // What a forked process has as well does not move either: it becomes this process's own by being stored to. What a device
-        // stores to is that already.
-        ground.unprotect(from, PAGE);
-        // SAFETY: changes no contents. The page is there and not protected, so that nobody has to serve this.
+        // A page that a forked process maps too cannot be moved either: a store makes it this process's own. A page
+        // that a device stores to is that already.
+        space.unprotect(from, PAGE);
+        // SAFETY: changes no contents. The page is present and not protected, so that no fault has to be served.
         unsafe { libc::syscall(libc::SYS_madvise, from, PAGE, libc::MADV_POPULATE_WRITE) };
-        moved(ground.watch.transfer_one(to, from, PAGE))
+        moved(space.uffd.move_page(to, from, PAGE))
     };
-    moved(ground.watch.transfer_one(to, from, PAGE)).or_else(again).unwrap_or(Moved::Stays)
+    moved(space.uffd.move_page(to, from, PAGE)).or_else(again).unwrap_or(MoveOutcome::Pinned)
 }

@@ -1,10 +1,10 @@
-//! A record of a process's page faults, in a file that `deepram trace record` makes a trace of.
+//! Records a process's page faults in a file, from which `deepram trace record` makes a trace.
 //!
-//! The file is a head of 16 bytes (`deepramF`, the version and the process's number, four bytes each), then
-//! 16 bytes for each fault: its time on the system's monotonic clock in nanoseconds, and the page's address
-//! with what happened in its low bits, all little-endian. Faults are in order of time. They are
-//! gathered in memory and written out when 64 KiB are full and whenever counters are shown, ten times a
-//! second: what a killed process had written is kept, and may end in the middle of a fault.
+//! The file has a header of 16 bytes (`deepramF`, the version and the process number, four bytes each), then 16 bytes
+//! for each fault: its time on the system's monotonic clock in nanoseconds, and the page's address with the kind of
+//! fault in its low bits, all little-endian. Faults are in order of time. They are buffered and written out when 64 KiB
+//! are full and whenever counters are published, ten times a second: a record of a killed process keeps what was
+//! written, and may end in the middle of a fault.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -12,51 +12,52 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 
-use super::shared::now_ns;
+use super::budget_memory::now_ns;
 use super::stats::add;
 use super::{Inner, PAGE, PagerOptions};
-use crate::descriptors::raised;
+use crate::descriptors::open_high;
 use crate::lock::lock;
 use crate::message::write_line;
 
 const MAGIC: [u8; 8] = *b"deepramF";
 const VERSION: u32 = 1;
-const HEAD: usize = 16;
+const HEADER: usize = 16;
 const RECORD: usize = 16;
-/// Bytes that are gathered.
-const GATHERED: usize = 64 << 10;
-/// The low bits of an address: what happened, and whether it was a store.
+/// Bytes of the buffer.
+const BUFFER_BYTES: usize = 64 << 10;
+/// The low bits of an address hold the kind of fault, and this bit if the access was a store.
 const WRITE: u64 = 1 << 2;
-/// Records of one process: it becomes another program with `exec`, and may do so often.
+/// Largest number of records of one process: each `exec` begins another one, and a process may call `exec` often.
 const FILES: u32 = 1 << 20;
 
-/// What a fault found, or what kind of fault it was.
+/// Kind of a page fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
     /// The page had never been stored to.
     Fresh,
-    /// The page had to be read from the store.
+    /// The page had to be read from the swap file.
     Read,
-    /// The page came back from the waiting room.
-    Returned,
+    /// The page came back from the victim buffer.
+    VictimBufferHit,
     /// The page was in memory and clean, and this was its first store.
-    Stored,
+    FirstStore,
 }
 
 impl FaultKind {
-    const ALL: [FaultKind; 4] = [FaultKind::Fresh, FaultKind::Read, FaultKind::Returned, FaultKind::Stored];
+    const ALL: [FaultKind; 4] =
+        [FaultKind::Fresh, FaultKind::Read, FaultKind::VictimBufferHit, FaultKind::FirstStore];
 }
 
-/// A fault of a record.
+/// A recorded page fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// Nanoseconds of the system's monotonic clock.
+    /// Time in nanoseconds of the system's monotonic clock.
     pub time_ns: u64,
     /// Address of the page.
     pub page: u64,
-    /// What it found.
+    /// Kind of the fault.
     pub kind: FaultKind,
-    /// Whether it was a store.
+    /// Whether the access was a store.
     pub write: bool,
 }
 
@@ -76,93 +77,96 @@ impl Fault {
     }
 }
 
-/// Where a pager records.
+/// The record that a pager writes.
 #[derive(Debug)]
 pub(super) struct Recorder {
     descriptor: i32,
-    gathered: Mutex<Gathered>,
+    buffer: Mutex<RecordBuffer>,
 }
 
 #[derive(Debug)]
-struct Gathered {
-    /// None once writing has failed: nothing more is recorded.
+struct RecordBuffer {
+    /// `None` once a write has failed: no more faults are recorded.
     file: Option<File>,
     bytes: Vec<u8>,
 }
 
 impl Recorder {
-    /// The recorder that the options ask for, if they do and if it can be had.
-    pub(super) fn wanted(options: &PagerOptions) -> Option<Self> {
-        let result = Self::create(options.record.as_deref()?);
+    /// Creates the recorder that the options ask for, if they do and if the file can be created.
+    pub(super) fn from_options(options: &PagerOptions) -> Option<Self> {
+        let result = Self::create(options.record_faults_to.as_deref()?);
         if let Err(error) = &result
             && error.kind() != io::ErrorKind::NotFound
         {
             write_line(format_args!(
-                "deepram: page faults cannot be recorded ({error}); the program goes on"
+                "deepram: page faults are not recorded ({error}); the program continues"
             ));
         }
-        // The folder is gone: nobody wants the record any more.
+        // The directory is gone: the record is no longer wanted.
         result.ok()
     }
 
-    /// A new file in this folder.
+    /// Creates a new record in this directory.
     fn create(folder: &Path) -> io::Result<Self> {
         let pid = std::process::id();
         let (name, mut file) = (0..FILES)
             .find_map(|n| {
                 let name = folder.join(format!("{pid}-{n}"));
-                match raised(|| File::create_new(&name)) {
+                match open_high(|| File::create_new(&name)) {
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
                     result => Some(result.map(|file| (name, File::from(file)))),
                 }
             })
             .unwrap_or_else(|| Err(io::ErrorKind::AlreadyExists.into()))?;
-        let mut head = MAGIC.to_vec();
-        head.extend([VERSION, pid].map(u32::to_le_bytes).as_flattened());
-        file.write_all(&head)
+        let mut header = MAGIC.to_vec();
+        header.extend([VERSION, pid].map(u32::to_le_bytes).as_flattened());
+        file.write_all(&header)
             .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", name.display())))?;
-        let bytes = Vec::with_capacity(GATHERED);
-        Ok(Self { descriptor: file.as_raw_fd(), gathered: Mutex::new(Gathered { file: Some(file), bytes }) })
+        let bytes = Vec::with_capacity(BUFFER_BYTES);
+        Ok(Self {
+            descriptor: file.as_raw_fd(),
+            buffer: Mutex::new(RecordBuffer { file: Some(file), bytes }),
+        })
     }
 
-    /// The file's, which must stay open.
+    /// Descriptor of the file, which must stay open.
     pub(super) fn descriptor(&self) -> i32 {
         self.descriptor
     }
 
-    fn take(&self, page: usize, kind: FaultKind, write: bool) -> MutexGuard<'_, Gathered> {
-        let mut gathered = lock(&self.gathered);
-        // Under the lock, so that records are in order of time.
+    fn record(&self, page: usize, kind: FaultKind, write: bool) -> MutexGuard<'_, RecordBuffer> {
+        let mut buffer = lock(&self.buffer);
+        // The time is taken under the lock, so that records are in order of time.
         let fault = Fault { time_ns: now_ns(), page: page as u64, kind, write };
-        if gathered.file.is_some() {
-            gathered.bytes.extend(fault.bytes());
+        if buffer.file.is_some() {
+            buffer.bytes.extend(fault.bytes());
         }
-        if gathered.bytes.len() == GATHERED {
-            gathered.write_out();
+        if buffer.bytes.len() == BUFFER_BYTES {
+            buffer.write_back_victims();
         }
-        gathered
+        buffer
     }
 
-    /// Writes out what is gathered. Until the guard is dropped nothing is recorded or counted.
+    /// Writes out the buffer. No fault is recorded or counted until the guard is dropped.
     pub(super) fn flush(&self) -> impl Drop {
-        let mut gathered = lock(&self.gathered);
-        gathered.write_out();
-        gathered
+        let mut buffer = lock(&self.buffer);
+        buffer.write_back_victims();
+        buffer
     }
 }
 
-impl Gathered {
-    fn write_out(&mut self) {
+impl RecordBuffer {
+    fn write_back_victims(&mut self) {
         let Some(file) = &mut self.file else { return };
         if self.bytes.is_empty() {
             return;
         }
-        // Whoever wanted the record has gone, and its files with it: to go on would fill the disk unseen.
+        // The file has been deleted: writing to it would fill the disk unseen.
         let gone = rustix::fs::fstat(&*file).is_ok_and(|stat| stat.st_nlink == 0);
         let result = if gone { Ok(()) } else { file.write_all(&self.bytes) };
         if let Err(error) = &result {
             write_line(format_args!(
-                "deepram: page faults cannot be recorded any more ({error}); the program goes on"
+                "deepram: page faults are no longer recorded ({error}); the program continues"
             ));
         }
         if gone || result.is_err() {
@@ -173,21 +177,21 @@ impl Gathered {
 }
 
 impl Inner {
-    /// Counts a fault that was served, and records it if faults are recorded. A window of fresh pages is one
+    /// Counts a fault that was served, and records it if faults are recorded. Several fresh pages at once are one
     /// fault, on the page that was touched.
-    pub(super) fn served(&self, page: usize, kind: FaultKind, write: bool) {
-        let _recorded = self.record.as_ref().map(|record| record.take(page, kind, write));
+    pub(super) fn count_fault(&self, page: usize, kind: FaultKind, write: bool) {
+        let _recorded = self.record.as_ref().map(|record| record.record(page, kind, write));
         let counter = match kind {
             FaultKind::Fresh => &self.counters.faults_fresh,
             FaultKind::Read => &self.counters.faults_read,
-            FaultKind::Returned => &self.counters.faults_returned,
-            FaultKind::Stored => &self.counters.faults_stored,
+            FaultKind::VictimBufferHit => &self.counters.faults_returned,
+            FaultKind::FirstStore => &self.counters.faults_stored,
         };
         add(counter, 1);
     }
 }
 
-/// Reads the record of a process; faults come in order of time.
+/// Reads the record of a process. Iterates over the faults in order of time.
 #[derive(Debug)]
 pub struct FaultLog {
     file: BufReader<File>,
@@ -195,25 +199,26 @@ pub struct FaultLog {
 }
 
 impl FaultLog {
-    /// Opens a record. A process that was killed at once may have written no head: then there is none.
+    /// Opens a record. Returns `None` if it has no header: the process may have been killed at once.
     ///
     /// # Errors
-    /// The file cannot be read, or is no record of this version.
+    /// The file cannot be read, or is not a record of this version.
     pub fn open(path: &Path) -> io::Result<Option<Self>> {
         let mut file = BufReader::with_capacity(16 << 10, File::open(path)?);
-        let mut head = [0; HEAD];
-        if !fill(&mut file, &mut head)? {
+        let mut header = [0; HEADER];
+        if !fill(&mut file, &mut header)? {
             return Ok(None);
         }
-        let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        if head[..8] != MAGIC || number(8) != VERSION {
-            let why = format!("{}: no record of page faults of this version", path.display());
+        let number =
+            |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        if header[..8] != MAGIC || number(8) != VERSION {
+            let why = format!("{}: not a record of page faults of this version", path.display());
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         Ok(Some(Self { file, process: number(12) }))
     }
 
-    /// The number of the process.
+    /// Number of the recorded process.
     #[must_use]
     pub fn process(&self) -> u32 {
         self.process
@@ -228,14 +233,14 @@ impl Iterator for FaultLog {
         match fill(&mut self.file, &mut bytes) {
             Ok(false) => None,
             Ok(true) => Some(Fault::of(bytes).ok_or_else(|| {
-                io::Error::new(io::ErrorKind::InvalidData, format!("{bytes:?} is no page fault"))
+                io::Error::new(io::ErrorKind::InvalidData, format!("{bytes:?} is not a recorded page fault"))
             })),
             Err(error) => Some(Err(error)),
         }
     }
 }
 
-/// `false` if the file ends before.
+/// Returns `false` if the file ends before `bytes` is full.
 fn fill(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<bool> {
     match file.read_exact(bytes) {
         Ok(()) => Ok(true),
@@ -253,7 +258,7 @@ mod tests {
             std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
         names.sort();
         let log = |name: &std::path::PathBuf| {
-            let log = FaultLog::open(name).unwrap().expect("it has a head");
+            let log = FaultLog::open(name).unwrap().expect("the record has a header");
             assert_eq!(log.process(), std::process::id());
             log.map(Result::unwrap).collect()
         };
@@ -261,14 +266,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_recorded_is_read_back_in_order_of_time() {
+    fn recorded_faults_are_read_back_in_order_of_time() {
         let folder = tempfile::tempdir().unwrap();
         let recorders = [(); 2].map(|()| Recorder::create(folder.path()).unwrap());
         let what = |n: usize| (n * 7 % 1000 * PAGE, FaultKind::ALL[n % 4], n.is_multiple_of(3));
-        // More than is gathered at once.
+        // More faults than the buffer holds.
         for n in 0..10_000 {
             let (page, kind, write) = what(n);
-            drop(recorders[0].take(page, kind, write));
+            drop(recorders[0].record(page, kind, write));
         }
         drop(recorders[0].flush());
         let all = read(folder.path());
@@ -283,19 +288,19 @@ mod tests {
     fn a_record_that_was_cut_off_is_read_to_its_last_whole_fault() {
         let folder = tempfile::tempdir().unwrap();
         let recorder = Recorder::create(folder.path()).unwrap();
-        (0..5).for_each(|n| drop(recorder.take(n * PAGE, FaultKind::Read, false)));
+        (0..5).for_each(|n| drop(recorder.record(n * PAGE, FaultKind::Read, false)));
         drop(recorder.flush());
         let name = std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
         let whole = std::fs::read(&name).unwrap();
         for len in (0..whole.len()).rev() {
             std::fs::write(&name, &whole[..len]).unwrap();
             let faults = FaultLog::open(&name).unwrap().map(Iterator::count);
-            assert_eq!(faults, (len >= HEAD).then(|| (len - HEAD) / RECORD), "{len}");
+            assert_eq!(faults, (len >= HEADER).then(|| (len - HEADER) / RECORD), "{len}");
         }
     }
 
     #[test]
-    fn what_is_no_record_is_an_error() {
+    fn a_file_that_is_not_a_record_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let name = folder.path().join("x");
         std::fs::write(&name, [b'x'; 64]).unwrap();
@@ -309,12 +314,12 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_was_removed_takes_no_more_of_the_disk() {
+    fn a_deleted_record_takes_no_more_disk_space() {
         let folder = tempfile::tempdir().unwrap();
         let recorder = Recorder::create(folder.path()).unwrap();
         folder.close().unwrap();
-        drop(recorder.take(0, FaultKind::Fresh, true));
+        drop(recorder.record(0, FaultKind::Fresh, true));
         drop(recorder.flush());
-        assert!(lock(&recorder.gathered).file.is_none());
+        assert!(lock(&recorder.buffer).file.is_none());
     }
 }

@@ -1,9 +1,8 @@
-//! Stages: frames of 2 MiB beside the program's memory, through which chunks come into it and leave it as huge
-//! pages.
+//! Stages: 2 MiB frames outside the program's memory, through which chunks enter and leave memory as huge pages.
 //!
-//! A stage holds a huge page, or none. What comes is read into a page that a stage holds, and the page moves to its
-//! place (`UFFDIO_MOVE`), so that nothing is copied and one call does for 512 pages. What leaves moves into a stage
-//! that holds none, is written from there, and leaves the stage a page for what comes next.
+//! A stage has a huge page, or none. An incoming chunk is read into the huge page of a stage, which is then moved to
+//! the chunk's address (`UFFDIO_MOVE`): no bytes are copied, and one call serves 512 pages. A leaving chunk is moved
+//! into a stage without a page and written from there; its page stays with the stage for the next incoming chunk.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,105 +10,108 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::fatal::discard;
-use super::ranges::{CHUNK_BYTES, CHUNK_PAGES};
-use crate::descriptors::Low;
+use super::page_table::{CHUNK_BYTES, CHUNK_PAGES};
+use crate::descriptors::OpenGuard;
 use crate::lock::lock;
 use crate::uffd::Uffd;
 
-/// Most stages: four streams of reads with four chunks each under way or ready.
-const MOST: usize = 16;
-/// Fewest; where so many are too much of the budget there are none.
-const LEAST: usize = 2;
-/// Chunks of the budget for each stage beyond those.
-const CHUNKS: usize = 16;
-/// Chunks of the smallest budget that has stages: with fewer, what leaves for a chunk is missed sooner than the chunk
-/// is used up.
-pub(super) const SMALL: usize = 32;
-/// The first Linux that keeps the write protection of zero pages when it divides a huge page.
-const LINUX: (u32, u32) = (6, 18);
+/// Largest number of stages: four streams of reads with four chunks each in flight or ready.
+const MAX_STAGES: usize = 16;
+/// Smallest number of stages; where these would take too much of the budget, there are none.
+const MIN_STAGES: usize = 2;
+/// One more stage for this many chunks of the budget.
+const CHUNKS_PER_STAGE: usize = 16;
+/// Chunks of the smallest budget that has stages: with fewer, pages evicted for a chunk are missed before the chunk has
+/// been used.
+pub(super) const MIN_CHUNKS: usize = 32;
+/// The first Linux that keeps the write protection of zero pages when it splits a huge page.
+const MIN_LINUX: (u32, u32) = (6, 18);
 
-/// A chunk that is to come through a stage.
+/// An order to bring a chunk into memory through a stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Order {
+pub(super) struct StageOrder {
     pub(super) stage: usize,
-    /// Its address.
+    /// Address of the chunk.
     pub(super) chunk: usize,
     number: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// Nobody's.
+enum StageState {
+    /// In no use.
     Free,
-    /// A chunk's that is to be brought, by this order.
+    /// Assigned to a chunk that is to be brought in, by the order of this number.
     Ordered(u64),
-    /// Somebody works with it.
+    /// A thread is working with it.
     Busy,
-    /// The chunk's bytes are there; of bytes that were read, the sum of them.
+    /// The chunk's bytes have arrived; the value is the checksum of bytes that were read.
     Ready(u64),
 }
 
 #[derive(Debug)]
 struct Stage {
-    state: State,
-    /// Whether there is a page, counted as used.
-    holds: bool,
-    /// The chunk, if it is one's.
+    state: StageState,
+    /// Whether the stage has a huge page, which is charged.
+    has_page: bool,
+    /// Address of the chunk, if one is assigned.
     chunk: usize,
-    /// When its state became what it is.
+    /// Time of the last change of state.
     since: Instant,
 }
 
 #[derive(Debug, Default)]
-struct Desk {
+struct StageTable {
     stages: Vec<Stage>,
-    orders: VecDeque<Order>,
-    orders_ever: u64,
+    orders: VecDeque<StageOrder>,
+    orders_queued: u64,
     stopping: bool,
 }
 
 /// All stages of a pager.
 #[derive(Debug)]
 pub(super) struct Stages {
-    /// The mapping, and the first whole 2 MiB of it.
+    /// The mapping as (start, length), and the address of its first aligned 2 MiB.
     mapping: (usize, usize),
     first: usize,
     count: usize,
-    /// The system gives huge pages to whoever touches fresh memory, not only to those who ask.
+    /// Whether the system gives huge pages to all fresh memory, without advice.
     always: bool,
-    desk: Mutex<Desk>,
+    table: Mutex<StageTable>,
     ordered: Condvar,
-    /// The stage through which chunks leave that nothing comes for.
+    /// Lock of the stage through which chunks leave that no incoming chunk waits for.
     exit: Mutex<()>,
 }
 
 impl Stages {
-    /// As many as are good for so many frames; none if they are not `wanted`, or cannot be had: then memory is paged
-    /// in pages of 4 KiB alone.
-    pub(super) fn new(watch: &Uffd, frames: usize, wanted: bool) -> Self {
+    /// Creates the number of stages that suits the budget of `frames` frames; none if they are not `wanted` or not
+    /// possible: memory is then paged in 4 KiB pages only.
+    pub(super) fn new(uffd: &Uffd, frames: usize, wanted: bool) -> Self {
         let chunks = frames / CHUNK_PAGES;
-        let count = (chunks / CHUNKS).clamp(LEAST, MOST);
-        let may =
-            wanted && chunks >= SMALL && watch.transfers() && linux().is_some_and(|version| version >= LINUX);
+        let count = (chunks / CHUNKS_PER_STAGE).clamp(MIN_STAGES, MAX_STAGES);
+        let supported = wanted
+            && chunks >= MIN_CHUNKS
+            && uffd.can_move()
+            && linux().is_some_and(|version| version >= MIN_LINUX);
         let enabled = "/sys/kernel/mm/transparent_hugepage/enabled";
-        let read = |_low| std::fs::read_to_string(enabled).unwrap_or_default();
-        let given = if may { read(Low::hold()) } else { String::new() };
-        let always = given.contains("[always]");
-        let good = always || given.contains("[madvise]");
-        let made = if good { map(watch, count).ok() } else { None };
-        let (mapping, first, count) = made.map_or(((0, 0), 0, 0), |(mapping, first)| (mapping, first, count));
-        let stage = || Stage { state: State::Free, holds: false, chunk: 0, since: Instant::now() };
-        let desk = Desk { stages: (0..count).map(|_| stage()).collect(), ..Desk::default() };
+        let read = |_opening| std::fs::read_to_string(enabled).unwrap_or_default();
+        let setting = if supported { read(OpenGuard::acquire()) } else { String::new() };
+        let always = setting.contains("[always]");
+        let usable = always || setting.contains("[madvise]");
+        let mapped = if usable { map(uffd, count).ok() } else { None };
+        let (mapping, first, count) =
+            mapped.map_or(((0, 0), 0, 0), |(mapping, first)| (mapping, first, count));
+        let stage = || Stage { state: StageState::Free, has_page: false, chunk: 0, since: Instant::now() };
+        let table = StageTable { stages: (0..count).map(|_| stage()).collect(), ..StageTable::default() };
         let (ordered, exit) = (Condvar::new(), Mutex::new(()));
-        Self { mapping, first, count, always, desk: Mutex::new(desk), ordered, exit }
+        Self { mapping, first, count, always, table: Mutex::new(table), ordered, exit }
     }
 
-    /// Whether there are any.
+    /// Whether there are stages.
     pub(super) fn any(&self) -> bool {
         self.count > 0
     }
 
-    /// How many there are.
+    /// Number of stages.
     pub(super) fn count(&self) -> usize {
         self.count
     }
@@ -119,162 +121,164 @@ impl Stages {
         self.always && self.any()
     }
 
-    /// Where a stage is.
+    /// Address of a stage.
     pub(super) fn address(&self, stage: usize) -> usize {
         assert!(stage <= self.count, "stage {stage} of {}", self.count);
         self.first + stage * CHUNK_BYTES
     }
 
-    /// Where the stage for what leaves is, to whoever holds its lock.
-    pub(super) fn exit(&self) -> (std::sync::MutexGuard<'_, ()>, usize) {
+    /// Locks the exit stage. Returns its lock and its address.
+    pub(super) fn lock_exit(&self) -> (std::sync::MutexGuard<'_, ()>, usize) {
         (lock(&self.exit), self.address(self.count))
     }
 
-    /// Its number.
-    pub(super) fn exit_number(&self) -> usize {
+    /// Number of the exit stage.
+    pub(super) fn exit_stage(&self) -> usize {
         self.count
     }
 
-    /// A free stage, one that holds a page if there is one: the caller's from now on.
+    /// Claims a free stage for the caller, preferably one with a page.
     pub(super) fn claim(&self) -> Option<usize> {
-        let mut desk = lock(&self.desk);
-        let free = |stage: &Stage| stage.state == State::Free;
-        let with_page = desk.stages.iter().position(|stage| free(stage) && stage.holds);
-        let stage = with_page.or_else(|| desk.stages.iter().position(free))?;
-        desk.stages[stage].enter(State::Busy);
+        let mut table = lock(&self.table);
+        let free = |stage: &Stage| stage.state == StageState::Free;
+        let with_page = table.stages.iter().position(|stage| free(stage) && stage.has_page);
+        let stage = with_page.or_else(|| table.stages.iter().position(free))?;
+        table.stages[stage].set_state(StageState::Busy);
         Some(stage)
     }
 
-    /// The stage that has been ready and unused longest, and as long as that, with its chunk.
+    /// The stage that has been ready and unused longest, and for longer than `age`, with its chunk.
     pub(super) fn stale(&self, age: Duration) -> Option<(usize, usize)> {
-        let desk = lock(&self.desk);
-        let ready = desk
-            .stages
-            .iter()
-            .enumerate()
-            .filter(|(_, stage)| matches!(stage.state, State::Ready(_)) && stage.since.elapsed() > age);
+        let table = lock(&self.table);
+        let ready =
+            table.stages.iter().enumerate().filter(|(_, stage)| {
+                matches!(stage.state, StageState::Ready(_)) && stage.since.elapsed() > age
+            });
         ready.min_by_key(|(_, stage)| stage.since).map(|(n, stage)| (n, stage.chunk))
     }
 
-    /// A free stage that has held a page so long that nobody needed: the caller's from now on.
+    /// Claims a free stage whose page has not been used for longer than `age`.
     pub(super) fn claim_idle(&self, age: Duration) -> Option<usize> {
-        let mut desk = lock(&self.desk);
-        let idle = |stage: &Stage| stage.state == State::Free && stage.holds && stage.since.elapsed() > age;
-        let stage = desk.stages.iter().position(idle)?;
-        desk.stages[stage].enter(State::Busy);
+        let mut table = lock(&self.table);
+        let idle =
+            |stage: &Stage| stage.state == StageState::Free && stage.has_page && stage.since.elapsed() > age;
+        let stage = table.stages.iter().position(idle)?;
+        table.stages[stage].set_state(StageState::Busy);
         Some(stage)
     }
 
-    /// Has a chunk brought through a stage that is the caller's.
-    pub(super) fn order(&self, stage: usize, chunk: usize) {
-        let mut desk = lock(&self.desk);
-        desk.orders_ever += 1;
-        let number = desk.orders_ever;
-        desk.stages[stage].enter(State::Ordered(number));
-        desk.stages[stage].chunk = chunk;
-        desk.orders.push_back(Order { stage, chunk, number });
+    /// Queues an order to bring a chunk in through a stage that the caller has claimed.
+    pub(super) fn queue_order(&self, stage: usize, chunk: usize) {
+        let mut table = lock(&self.table);
+        table.orders_queued += 1;
+        let number = table.orders_queued;
+        table.stages[stage].set_state(StageState::Ordered(number));
+        table.stages[stage].chunk = chunk;
+        table.orders.push_back(StageOrder { stage, chunk, number });
         self.ordered.notify_one();
     }
 
-    /// The next order, when there is one; none when the pager stops.
-    pub(super) fn next(&self) -> Option<Order> {
-        let desk = lock(&self.desk);
-        let waiting = |desk: &mut Desk| desk.orders.is_empty() && !desk.stopping;
-        let mut desk = self.ordered.wait_while(desk, waiting).unwrap_or_else(PoisonError::into_inner);
-        if desk.stopping { None } else { desk.orders.pop_front() }
+    /// Waits for the next order; `None` when the pager stops.
+    pub(super) fn next_order(&self) -> Option<StageOrder> {
+        let table = lock(&self.table);
+        let waiting = |table: &mut StageTable| table.orders.is_empty() && !table.stopping;
+        let mut table = self.ordered.wait_while(table, waiting).unwrap_or_else(PoisonError::into_inner);
+        if table.stopping { None } else { table.orders.pop_front() }
     }
 
-    /// The next order, if there is one.
-    pub(super) fn try_next(&self) -> Option<Order> {
-        lock(&self.desk).orders.pop_front()
+    /// The next order, if one is queued.
+    pub(super) fn try_next_order(&self) -> Option<StageOrder> {
+        lock(&self.table).orders.pop_front()
     }
 
-    /// Whether there are orders that nobody has begun.
+    /// Whether orders are queued that no thread has begun.
     pub(super) fn has_orders(&self) -> bool {
-        !lock(&self.desk).orders.is_empty()
+        !lock(&self.table).orders.is_empty()
     }
 
     pub(super) fn stop(&self) {
-        lock(&self.desk).stopping = true;
+        lock(&self.table).stopping = true;
         self.ordered.notify_all();
     }
 
-    /// Begins an order: the stage is the caller's, unless the order was withdrawn.
-    pub(super) fn begin(&self, order: Order) -> bool {
-        let mut desk = lock(&self.desk);
-        let stage = &mut desk.stages[order.stage];
-        let valid = stage.state == State::Ordered(order.number);
+    /// Begins an order: the stage belongs to the caller, unless the order was withdrawn.
+    pub(super) fn begin_order(&self, order: StageOrder) -> bool {
+        let mut table = lock(&self.table);
+        let stage = &mut table.stages[order.stage];
+        let valid = stage.state == StageState::Ordered(order.number);
         if valid {
-            stage.enter(State::Busy);
+            stage.set_state(StageState::Busy);
         }
         valid
     }
 
-    /// The chunk's bytes are in its stage.
-    pub(super) fn ready(&self, stage: usize, sum: u64) {
-        lock(&self.desk).stages[stage].enter(State::Ready(sum));
+    /// Records that the chunk's bytes are in its stage.
+    pub(super) fn mark_ready(&self, stage: usize, checksum: u64) {
+        lock(&self.table).stages[stage].set_state(StageState::Ready(checksum));
     }
 
-    /// Takes a stage that is ready, for the caller: the sum of its bytes.
+    /// Claims a ready stage for the caller. Returns the checksum of its bytes.
     pub(super) fn take_ready(&self, stage: usize) -> Option<u64> {
-        let mut desk = lock(&self.desk);
-        let State::Ready(sum) = desk.stages[stage].state else { return None };
-        desk.stages[stage].enter(State::Busy);
-        Some(sum)
+        let mut table = lock(&self.table);
+        let StageState::Ready(checksum) = table.stages[stage].state else { return None };
+        table.stages[stage].set_state(StageState::Busy);
+        Some(checksum)
     }
 
-    /// The stage is nobody's any more. An order for it that has not begun is withdrawn.
+    /// Frees a stage. An order for it that has not begun is withdrawn.
     pub(super) fn release(&self, stage: usize) {
-        lock(&self.desk).stages[stage].enter(State::Free);
+        lock(&self.table).stages[stage].set_state(StageState::Free);
     }
 
-    pub(super) fn holds(&self, stage: usize) -> bool {
-        lock(&self.desk).stages[stage].holds
+    pub(super) fn has_page(&self, stage: usize) -> bool {
+        lock(&self.table).stages[stage].has_page
     }
 
-    pub(super) fn set_holds(&self, stage: usize, holds: bool) {
-        lock(&self.desk).stages[stage].holds = holds;
+    pub(super) fn set_has_page(&self, stage: usize, has_page: bool) {
+        lock(&self.table).stages[stage].has_page = has_page;
     }
 
     /// Frames that the stages hold.
     pub(super) fn frames(&self) -> usize {
-        lock(&self.desk).stages.iter().filter(|stage| stage.holds).count() * CHUNK_PAGES
+        lock(&self.table).stages.iter().filter(|stage| stage.has_page).count() * CHUNK_PAGES
     }
 
-    /// Gives a stage that is the caller's and holds none a page of zeros: a huge page, if the kernel has one.
-    pub(super) fn populate(&self, watch: &Uffd, stage: usize) -> io::Result<()> {
-        // A page that is missing from a stage would be a fault that nobody serves: it comes by way of memory that is not
-        // watched.
-        let nursery = self.first + (self.count + 1 + stage) * CHUNK_BYTES;
-        // SAFETY: memory of the stages, which is the caller's, and holds nothing.
-        unsafe { discard(&[(nursery, CHUNK_BYTES)]) };
+    /// Gives a claimed stage without a page a page of zeros: a huge page, if the kernel has one.
+    pub(super) fn populate(&self, uffd: &Uffd, stage: usize) -> io::Result<()> {
+        // A fault on a page missing from a stage would never be served: the page is allocated in memory that is not
+        // registered, and moved from there.
+        let populate_area = self.first + (self.count + 1 + stage) * CHUNK_BYTES;
+        // SAFETY: memory of the stages that belongs to the caller and holds nothing.
+        unsafe { discard(&[(populate_area, CHUNK_BYTES)]) };
         // SAFETY: as above.
-        let result =
-            unsafe { libc::syscall(libc::SYS_madvise, nursery, CHUNK_BYTES, libc::MADV_POPULATE_WRITE) };
+        let result = unsafe {
+            libc::syscall(libc::SYS_madvise, populate_area, CHUNK_BYTES, libc::MADV_POPULATE_WRITE)
+        };
         let populated = if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
-        // SAFETY: nothing is in the stage.
-        let moved = populated.and_then(|()| unsafe { carry(watch, self.address(stage), nursery) }.1);
+        // SAFETY: the stage is empty.
+        let moved =
+            populated.and_then(|()| unsafe { move_chunk(uffd, self.address(stage), populate_area) }.1);
         if moved.is_err() {
-            // SAFETY: as above; what is in either is nobody's.
-            unsafe { discard(&[(nursery, CHUNK_BYTES), (self.address(stage), CHUNK_BYTES)]) };
+            // SAFETY: as above; the contents of both ranges are not needed.
+            unsafe { discard(&[(populate_area, CHUNK_BYTES), (self.address(stage), CHUNK_BYTES)]) };
         }
         moved?;
-        self.set_holds(stage, true);
+        self.set_has_page(stage, true);
         Ok(())
     }
 
-    /// Gives back what a stage, the caller's, has of memory.
+    /// Returns the memory of a claimed stage to the kernel.
     pub(super) fn drop_page(&self, stage: usize) {
-        // SAFETY: the stage is the caller's, and what it holds is nobody's.
+        // SAFETY: the stage belongs to the caller, and its contents are not needed.
         unsafe { discard(&[(self.address(stage), CHUNK_BYTES)]) };
         if stage < self.count {
-            self.set_holds(stage, false);
+            self.set_has_page(stage, false);
         }
     }
 }
 
 impl Stage {
-    fn enter(&mut self, state: State) {
+    fn set_state(&mut self, state: StageState) {
         self.state = state;
         self.since = Instant::now();
     }
@@ -284,39 +288,39 @@ impl Drop for Stages {
     fn drop(&mut self) {
         let (start, len) = self.mapping;
         if len > 0 {
-            // SAFETY: mapped in `map` with this length, unmapped once; nobody has a stage any more.
+            // SAFETY: mapped in `map` with this length, unmapped once; no stage is in use any more.
             unsafe { libc::syscall(libc::SYS_munmap, start, len) };
         }
     }
 }
 
-/// Moves a chunk's pages to where none are, as one huge page if they are one. Returns how many bytes have moved, and
-/// what stopped it.
+/// Moves the pages of a chunk to the missing range at `to`, as one huge page if they are one. Returns the number of
+/// bytes moved, with the error that stopped the move.
 ///
 /// # Safety
-/// Nothing is at `to`.
-pub(super) unsafe fn carry(watch: &Uffd, to: usize, from: usize) -> (usize, io::Result<()>) {
-    // A fault, even one that brought nothing, leaves a table of small pages behind, into which a huge page cannot move.
-    // Dropping nothing drops that (Linux 6.14); where it does not, 512 small pages move.
+/// No page is present at `to`.
+pub(super) unsafe fn move_chunk(uffd: &Uffd, to: usize, from: usize) -> (usize, io::Result<()>) {
+    // A fault, even one that installed nothing, leaves a page-table page behind, which keeps a huge page from moving
+    // there. Dropping the empty range removes it (Linux 6.14); on older kernels, 512 4 KiB pages are moved.
     // SAFETY: the caller's promise.
     unsafe { discard(&[(to, CHUNK_BYTES)]) };
-    watch.transfer(to, from, CHUNK_BYTES)
+    uffd.move_pages(to, from, CHUNK_BYTES)
 }
 
-/// The kernel's version.
+/// The version of the kernel.
 fn linux() -> Option<(u32, u32)> {
     let name = rustix::system::uname();
     let mut numbers = name.release().to_str().ok()?.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// Memory for so many stages, one for what leaves, and as many again to get pages from: the mapping, and where stages
-/// begin. A forked child does not have it.
-fn map(watch: &Uffd, count: usize) -> io::Result<((usize, usize), usize)> {
+/// Maps memory for `count` stages, for the exit stage, and for `count` areas in which pages are allocated. Returns the
+/// mapping, and the address of the first stage. A forked child does not have it.
+fn map(uffd: &Uffd, count: usize) -> io::Result<((usize, usize), usize)> {
     let stages = (count + 1) * CHUNK_BYTES;
     let bytes = stages + count * CHUNK_BYTES;
     let len = bytes + CHUNK_BYTES;
-    // SAFETY: a new anonymous mapping. By number, for a library that stands before `mmap` itself.
+    // SAFETY: a new anonymous mapping. By number, because a library may interpose `mmap` itself.
     let start = unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         libc::syscall(libc::SYS_mmap, 0, len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
@@ -332,18 +336,18 @@ fn map(watch: &Uffd, count: usize) -> io::Result<((usize, usize), usize)> {
             (first, stages, libc::MADV_NOHUGEPAGE),
             (first + stages, count * CHUNK_BYTES, libc::MADV_HUGEPAGE),
         ] {
-            // SAFETY: memory of the new mapping, which nobody uses yet.
+            // SAFETY: memory of the new mapping, which no thread uses yet.
             if unsafe { libc::syscall(libc::SYS_madvise, at, len, advice) } != 0 {
                 return Err(io::Error::last_os_error());
             }
         }
-        // Not for protection: what moves in from elsewhere may be marked as protected.
-        watch.register_missing(first, stages)
+        // Without write protection: pages that are moved in may be marked as protected.
+        uffd.register_missing(first, stages)
     };
     match prepare() {
         Ok(()) => Ok(((start, len), first)),
         Err(error) => {
-            // SAFETY: the new mapping, used no more.
+            // SAFETY: the new mapping, no longer used.
             unsafe { libc::syscall(libc::SYS_munmap, start, len) };
             Err(error)
         }

@@ -1,23 +1,23 @@
-//! What the kernel tells of this process in files, which are open from the start: a process may give up the right to open
-//! them, or see them no more, and a file opened for a moment takes a descriptor's number away from the program.
+//! Files in `/proc` about this process, opened at the start: the process may later give up the right to open them, or
+//! lose sight of `/proc`, and a file opened for a moment would take a descriptor number from the program.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 
-use crate::descriptors::raised;
+use crate::descriptors::open_high;
 
-/// The files, as far as there are any.
+/// The files; `None` where one could not be opened.
 #[derive(Debug)]
-pub(super) struct Kernel {
+pub(super) struct ProcFiles {
     sizes: Option<File>,
     memory: Option<File>,
 }
 
-impl Kernel {
+impl ProcFiles {
     pub(super) fn open() -> Self {
-        let open = |name| raised(|| File::open(name)).ok().map(File::from);
+        let open = |name| open_high(|| File::open(name)).ok().map(File::from);
         Self { sizes: open("/proc/self/statm"), memory: open("/proc/self/mem") }
     }
 
@@ -25,7 +25,7 @@ impl Kernel {
         [&self.sizes, &self.memory].into_iter().flatten().map(AsRawFd::as_raw_fd)
     }
 
-    /// Pages of this process that are neither a file's nor shared.
+    /// Number of resident pages of this process that belong to no file and are not shared.
     pub(super) fn anonymous_pages(&self) -> Option<usize> {
         let mut text = [0; 256];
         let len = self.sizes.as_ref()?.read_at(&mut text, 0).ok()?;
@@ -35,13 +35,16 @@ impl Kernel {
         Some(resident.saturating_sub(shared))
     }
 
-    /// Memory of this process, also what it may not read itself.
+    /// Reads memory of this process, including memory that the process itself may not read.
     ///
     /// # Errors
-    /// The kernel does not let it.
+    /// The kernel refuses.
     pub(super) fn read(&self, to: &mut [u8], address: usize) -> io::Result<()> {
         let Some(memory) = &self.memory else {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it cannot be opened"));
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "it could not be opened when the pager started",
+            ));
         };
         memory.read_exact_at(to, address as u64)
     }
@@ -52,9 +55,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_tells_of_memory() {
-        let kernel = Kernel::open();
-        let before = kernel.anonymous_pages().expect("Linux tells");
+    fn the_kernel_reports_and_reads_memory() {
+        let kernel = ProcFiles::open();
+        let before = kernel.anonymous_pages().expect("statm is readable");
         let more = vec![7_u8; 64 << 20];
         assert!(kernel.anonymous_pages().expect("again") > before + (32 << 20) / 4096);
         let mut byte = [0];

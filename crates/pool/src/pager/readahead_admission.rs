@@ -1,45 +1,46 @@
-//! Whether pages that were read ahead come back from the waiting room. Those of a scan do not: they were used once,
-//! and go straight to the store, where they are already.
+//! Decides whether pages that were read ahead enter the victim buffer when they leave memory. The pages of a scan do
+//! not: they were used once, so they are dropped, as they are in the swap file already.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// A return for so many departures pays for copying all of them: reading what was in order again is cheap.
-const SHARE: u32 = 8;
-/// One in so many waits in any case, so that a change is seen.
-const SAMPLE: u32 = 16;
-/// Outcomes after which older ones count half.
-const MEMORY: u32 = 1024;
+/// One return in this many departures pays for copying all of them: reading pages of a stream again is cheap.
+const DEPARTURES_PER_RETURN: u32 = 8;
+/// One page in this many is admitted in any case, so that a change is seen.
+const SAMPLE_EVERY: u32 = 16;
+/// Outcomes after which older outcomes count half.
+const HISTORY: u32 = 1024;
 
-/// What became of pages read ahead that were let into the room.
+/// Outcomes of pages that were read ahead and admitted to the victim buffer.
 #[derive(Debug, Default)]
-pub(super) struct Returns {
+pub(super) struct ReadaheadAdmission {
     returned: AtomicU32,
     departed: AtomicU32,
     asked: AtomicU32,
 }
 
-impl Returns {
-    /// Whether the next one is to wait in the room.
-    pub(super) fn worth_waiting(&self) -> bool {
+impl ReadaheadAdmission {
+    /// Whether to admit the next such page.
+    pub(super) fn admit(&self) -> bool {
         let (returned, departed) = (self.returned.load(Relaxed), self.departed.load(Relaxed));
-        returned.saturating_mul(SHARE) >= departed || self.asked.fetch_add(1, Relaxed).is_multiple_of(SAMPLE)
+        returned.saturating_mul(DEPARTURES_PER_RETURN) >= departed
+            || self.asked.fetch_add(1, Relaxed).is_multiple_of(SAMPLE_EVERY)
     }
 
-    /// One came back into memory.
-    pub(super) fn returned(&self) {
+    /// Records that a page came back into memory.
+    pub(super) fn page_returned(&self) {
         self.count(&self.returned);
     }
 
-    /// One left for the store.
-    pub(super) fn departed(&self) {
+    /// Records that a page left the victim buffer for the swap file.
+    pub(super) fn page_departed(&self) {
         self.count(&self.departed);
     }
 
-    /// Two threads that halve at once do so twice: these are estimates.
-    fn count(&self, what: &AtomicU32) {
-        what.fetch_add(1, Relaxed);
+    /// Two threads that halve at the same time halve twice: the counts are estimates.
+    fn count(&self, counter: &AtomicU32) {
+        counter.fetch_add(1, Relaxed);
         let (returned, departed) = (self.returned.load(Relaxed), self.departed.load(Relaxed));
-        if returned.saturating_add(departed) > MEMORY {
+        if returned.saturating_add(departed) > HISTORY {
             self.returned.store(returned / 2, Relaxed);
             self.departed.store(departed / 2, Relaxed);
         }
@@ -50,22 +51,22 @@ impl Returns {
 mod tests {
     use super::*;
 
-    fn waiting(returns: &Returns) -> usize {
-        (0..160).filter(|_| returns.worth_waiting()).count()
+    fn admitted(admission: &ReadaheadAdmission) -> usize {
+        (0..160).filter(|_| admission.admit()).count()
     }
 
     #[test]
-    fn pages_wait_as_long_as_some_come_back() {
-        let returns = Returns::default();
-        assert_eq!(waiting(&returns), 160, "nothing is known yet");
+    fn pages_are_admitted_as_long_as_some_come_back() {
+        let admission = ReadaheadAdmission::default();
+        assert_eq!(admitted(&admission), 160, "nothing is known yet");
         for _ in 0..100_000 {
-            returns.departed();
+            admission.page_departed();
         }
-        assert_eq!(waiting(&returns), 10, "a sample");
+        assert_eq!(admitted(&admission), 10, "a sample");
         for _ in 0..300 {
-            returns.returned();
-            returns.departed();
+            admission.page_returned();
+            admission.page_departed();
         }
-        assert_eq!(waiting(&returns), 160, "the past does not weigh for ever");
+        assert_eq!(admitted(&admission), 160, "the past does not weigh for ever");
     }
 }

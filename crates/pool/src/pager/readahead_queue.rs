@@ -1,4 +1,4 @@
-//! What is to be read before it is used, for whichever handler comes first.
+//! Queue of the pages to read ahead of use. Any handler may take a request.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -6,43 +6,43 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::BATCH;
-use crate::ahead::Window;
-use crate::descriptors::raised;
-use crate::jobs;
+use crate::descriptors::open_high;
+use crate::readahead::Window;
+use crate::work_queue::WorkQueue;
 
-/// At most [`BATCH`] pages to be read.
+/// A request to read at most [`BATCH`] pages.
 #[derive(Debug, Clone)]
-pub(super) enum Job {
-    /// Those of a window, or of a piece of one: the window as it was opened, and which of its pages.
+pub(super) enum ReadRequest {
+    /// A window, or a part of it: the window as it was opened, and the range of its page numbers.
     Window(Window, std::ops::Range<usize>),
-    /// These.
+    /// Pages by their addresses.
     Pages(Vec<usize>),
 }
 
-/// The queue, and the end of it.
-pub(super) struct Jobs {
-    queue: jobs::Jobs<Job>,
+/// The queue, and the eventfd that stops the handlers.
+pub(super) struct ReadaheadQueue {
+    queue: WorkQueue<ReadRequest>,
     stop: OwnedFd,
 }
 
-impl Jobs {
+impl ReadaheadQueue {
     pub(super) fn new() -> io::Result<Self> {
-        let stop = raised(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))?;
-        Ok(Self { queue: jobs::Jobs::new()?, stop })
+        let stop = open_high(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))?;
+        Ok(Self { queue: WorkQueue::new()?, stop })
     }
 
-    /// Has a window read, in pieces.
+    /// Queues a window, in parts of at most [`BATCH`] pages.
     pub(super) fn window(&self, window: Window) {
         let starts = (0..window.count).step_by(BATCH);
-        self.queue.push(starts.map(|at| Job::Window(window, at..(at + BATCH).min(window.count))));
+        self.queue.push(starts.map(|at| ReadRequest::Window(window, at..(at + BATCH).min(window.count))));
     }
 
-    /// Has these pages read.
+    /// Queues these pages.
     pub(super) fn pages(&self, pages: &[usize]) {
-        self.queue.push(pages.chunks(BATCH).map(|pages| Job::Pages(pages.to_vec())));
+        self.queue.push(pages.chunks(BATCH).map(|pages| ReadRequest::Pages(pages.to_vec())));
     }
 
-    pub(super) fn pop(&self) -> Option<Job> {
+    pub(super) fn pop(&self) -> Option<ReadRequest> {
         self.queue.pop()
     }
 
@@ -51,7 +51,7 @@ impl Jobs {
         let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
     }
 
-    /// Readable while there are jobs.
+    /// Readable while requests are queued.
     pub(super) fn ready(&self) -> BorrowedFd<'_> {
         self.queue.ready()
     }

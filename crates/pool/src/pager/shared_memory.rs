@@ -1,19 +1,19 @@
-//! Memory that processes share: `MAP_SHARED` and anonymous for the program, in truth the mapping of a file
-//! without a name in the store's directory.
+//! Memory that processes share: for the program it is `MAP_SHARED` and anonymous, but it maps a file without a name in
+//! the directory of the swap file.
 //!
-//! The kernel keeps its pages in its page cache, gives every process that was forked the same ones, and
-//! reads and writes the file: no page has a state here. What is decided here is which pages stay in DRAM
-//! ([`sweep`]), and who accounts for them:
+//! The kernel keeps the pages in its page cache, gives every forked process the same ones, and reads and writes the
+//! file: these pages have no state in the page table. This module decides which pages stay in DRAM ([`sweep`]), and
+//! which process is charged for them:
 //!
-//! 1. A file is given all its space when it is made, so that a full disk is an error of the mapping call and
-//!    never a signal later. Whoever would take more than half of what the disk has left is refused, and the
-//!    mapping stays the kernel's own.
-//! 2. The pages of a file are counted once, by the process that holds the file's lock: its maker, and after
-//!    that has unmapped it or ended, whichever process that still maps it looks first.
-//! 3. Only addresses in `spans` are unmapped for a while to see whether they are used; the table changes
-//!    under its lock together with the mapping itself.
+//! 1. A file gets all its space when it is created, so that a full disk is an error of the mapping call and never a
+//!    signal later. A request for more than half of the disk's free space is refused, and the mapping stays an ordinary
+//!    one.
+//! 2. The pages of a file are charged once, to the process that holds the file's lock: its creator, and after that
+//!    process has unmapped the file or ended, whichever process that still maps the file locks it first.
+//! 3. Only addresses in `mappings` are unmapped for a while to see whether they are used; the table changes under its
+//!    lock, together with the mapping itself.
 
-mod ahead;
+mod readahead;
 mod sweep;
 
 use std::collections::BTreeMap;
@@ -27,73 +27,73 @@ use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::{Inner, PAGE, Pager};
-use crate::descriptors::{Own, raised};
+use crate::descriptors::{OwnDescriptor, open_high};
 use crate::lock::lock;
 use crate::uffd;
 
-/// What the hand passes at once. The kernel may cache up to so much in one piece, and drops no part of one.
+/// Bytes that the hand passes at once. The kernel may cache up to this much in one folio, and drops no part of a folio.
 const WINDOW: usize = 512 * PAGE;
-/// Where in its file the memory begins; before it lies the page that processes talk by.
+/// Offset in the file at which the memory begins; the control page lies before it.
 const DATA: usize = WINDOW;
 
-/// The part of a file that its processes talk by.
+/// The part of a file through which its processes communicate.
 #[repr(C)]
-struct Control {
-    /// Windows that the hand has passed, laps added up. Every process unmaps these.
+struct ControlPage {
+    /// Number of windows that the hand has passed, over all laps. Every process unmaps these windows.
     hand: AtomicU64,
 }
 
-/// A file, and what this process knows of it.
-struct Segment {
-    file: Own,
+/// A file behind shared memory, as this process uses it.
+struct SharedFile {
+    file: OwnDescriptor,
     /// The file's first page.
-    control: &'static Control,
+    control: &'static ControlPage,
     /// Bytes of memory.
     len: usize,
-    /// Pages of it that this process accounts for.
+    /// Pages of the file that this process is charged for.
     counted: AtomicUsize,
-    /// Its disk failed: what is in memory stays there.
+    /// Whether writing to the disk has failed: the pages then stay in memory.
     failed: AtomicBool,
 }
 
-/// Where a part of a file is mapped.
-struct Span {
+/// A part of the address space that maps a part of a file.
+struct SharedMapping {
     end: usize,
-    segment: Arc<Segment>,
-    /// Of its start in the segment's memory.
+    shared_file: Arc<SharedFile>,
+    /// Offset of its start in the file's memory.
     offset: usize,
 }
 
-/// What this process shares.
+/// The shared memory of this process.
 #[derive(Default)]
-pub(super) struct Table {
-    /// By start.
-    spans: BTreeMap<usize, Span>,
-    segments: Vec<Arc<Segment>>,
-    /// There is a thread that sweeps.
+pub(super) struct MappingTable {
+    /// The mappings, by start address.
+    mappings: BTreeMap<usize, SharedMapping>,
+    files: Vec<Arc<SharedFile>>,
+    /// Whether the sweeping thread has been started.
     swept: bool,
 }
 
-/// The table, and how many spans are in it.
+/// The table, and the number of its mappings.
 #[derive(Default)]
-pub(super) struct Sharing {
-    table: Mutex<Table>,
+pub(super) struct SharedMemory {
+    table: Mutex<MappingTable>,
     count: AtomicUsize,
 }
 
-/// Whether shared memory can be paged to this directory.
+/// Checks whether shared memory can be paged to this directory.
 ///
 /// # Errors
-/// The kernel does not tell what it caches of a file (Linux 6.5), or the file system does not give space
-/// ahead, or is in memory itself.
+/// The kernel does not report which pages of a file it caches (Linux 6.5), or the file system does not allocate space
+/// in advance, or is in memory itself.
 pub fn can_share(directory: &Path) -> io::Result<()> {
-    Segment::create(directory, PAGE, u64::MAX).map(drop)
+    SharedFile::create(directory, PAGE, u64::MAX).map(drop)
 }
 
-/// Whether the directory's files lie in memory (`tmpfs`, `ramfs`): what is written to them leaves no DRAM.
+/// Whether the directory's files are in memory (`tmpfs`, `ramfs`): writing to them frees no DRAM.
 ///
 /// # Errors
-/// There is no such directory.
+/// The directory does not exist.
 pub fn is_in_memory(directory: &Path) -> io::Result<bool> {
     Ok(is_memory(&rustix::fs::statfs(directory)?))
 }
@@ -104,87 +104,94 @@ fn is_memory(about: &rustix::fs::StatFs) -> bool {
     [TMPFS, RAMFS].contains(&(about.f_type as u64))
 }
 
-impl Segment {
+impl SharedFile {
     fn create(directory: &Path, len: usize, limit: u64) -> io::Result<Self> {
         let size = DATA as u64 + len as u64;
         let refuse = |kind, why: &str| Err(io::Error::new(kind, why));
         let most = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
         if most.is_some_and(|most| size > most) {
-            return refuse(io::ErrorKind::FileTooLarge, "the process may not have files of this size");
+            return refuse(io::ErrorKind::FileTooLarge, "the file would exceed RLIMIT_FSIZE");
         }
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let file = Own::from(raised(|| rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR))?);
+        let file =
+            OwnDescriptor::from(open_high(|| rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR))?);
         let about = rustix::fs::fstatfs(&file)?;
-        // What is in memory anyway cannot leave it for there.
+        // Files in memory cannot take pages out of memory.
         if is_memory(&about) {
-            return refuse(io::ErrorKind::Unsupported, "the store's directory is in memory");
+            return refuse(io::ErrorKind::Unsupported, "the directory of the swap file is in memory");
         }
         let free = about.f_bavail.saturating_mul(about.f_bsize.cast_unsigned());
         if size > limit || size > free / 2 {
             return refuse(
                 io::ErrorKind::StorageFull,
-                "it would take more than half of what the disk has left",
+                "the mapping would take more than half of the disk's free space",
             );
         }
         rustix::fs::ftruncate(&file, size)?;
         rustix::fs::fallocate(&file, FallocateFlags::empty(), DATA as u64, len as u64)?;
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, PAGE as u64)?;
         sweep::cached(&file, 0, PAGE)?;
-        // SAFETY: a new shared mapping of the first page of a new file of ours, undone when the segment is
-        // dropped; its atomics take any bytes as values.
+        // SAFETY: a new shared mapping of the first page of a new file, unmapped when this value is dropped; its
+        // atomics accept any bytes as values.
         let control = unsafe {
             let both = ProtFlags::READ | ProtFlags::WRITE;
             let at = rustix::mm::mmap(std::ptr::null_mut(), PAGE, both, MapFlags::SHARED, &file, 0)?;
-            &*at.cast::<Control>().cast_const()
+            &*at.cast::<ControlPage>().cast_const()
         };
         let (counted, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let segment = Self { file, control, len, counted, failed };
-        // The maker accounts for it from the first page on; nobody else can hold the lock yet.
-        segment.accounts();
-        Ok(segment)
+        let shared_file = Self { file, control, len, counted, failed };
+        // The creator is charged from the first page on; no other process can hold the lock yet.
+        shared_file.is_accountant();
+        Ok(shared_file)
     }
 
-    /// The same file, in a forked child; whatever else there is of `self` must be forgotten.
-    fn twin(&self) -> Self {
-        // SAFETY: `self` is forgotten, and so the descriptor is the new one's alone.
-        let file = Own::from(unsafe { OwnedFd::from_raw_fd(self.file.as_raw_fd()) });
+    /// The same file in a forked child; the caller must forget `self`.
+    fn inherit(&self) -> Self {
+        // SAFETY: `self` is forgotten, so the descriptor belongs to the new value alone.
+        let file = OwnDescriptor::from(unsafe { OwnedFd::from_raw_fd(self.file.as_raw_fd()) });
         let &Self { control, len, .. } = self;
         let failed = AtomicBool::new(self.failed.load(Relaxed));
         Self { file, control, len, counted: AtomicUsize::new(0), failed }
     }
 
-    /// Whether this process is the one that accounts for it.
-    fn accounts(&self) -> bool {
+    /// Whether this process is charged for the file: takes the file's lock if it is free.
+    fn is_accountant(&self) -> bool {
         rustix::fs::fcntl_lock(&self.file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
     }
 }
 
-impl Drop for Segment {
+impl Drop for SharedFile {
     fn drop(&mut self) {
         let at = std::ptr::from_ref(self.control).cast_mut().cast();
-        // SAFETY: the mapping that `create` made; the reference ends here. Fails only if it is gone.
+        // SAFETY: the mapping that `create` made; the reference ends here. Fails only if the mapping is gone.
         let _ = unsafe { rustix::mm::munmap(at, PAGE) };
     }
 }
 
-impl Table {
-    /// Takes addresses out of the table. They must not be swept from here on.
-    fn remove(&mut self, start: usize, end: usize) -> Vec<(usize, Span)> {
-        let before = self.spans.range(..start).next_back().filter(|(_, span)| span.end > start);
-        let inside = self.spans.range(start..end.max(start));
+impl MappingTable {
+    /// Removes addresses from the table and returns their mappings. They must not be swept from here on.
+    fn remove(&mut self, start: usize, end: usize) -> Vec<(usize, SharedMapping)> {
+        let before = self.mappings.range(..start).next_back().filter(|(_, mapping)| mapping.end > start);
+        let inside = self.mappings.range(start..end.max(start));
         let touched: Vec<usize> = before.into_iter().chain(inside).map(|(at, _)| *at).collect();
         let mut out = Vec::new();
         for at in touched {
-            let Some(Span { end: its_end, segment, offset }) = self.spans.remove(&at) else { continue };
+            let Some(SharedMapping { end: its_end, shared_file, offset }) = self.mappings.remove(&at) else {
+                continue;
+            };
             let part = |from: usize, to: usize| {
-                let span = Span { end: to, segment: Arc::clone(&segment), offset: offset + (from - at) };
-                (from, span)
+                let mapping = SharedMapping {
+                    end: to,
+                    shared_file: Arc::clone(&shared_file),
+                    offset: offset + (from - at),
+                };
+                (from, mapping)
             };
             if at < start {
-                self.spans.extend([part(at, start)]);
+                self.mappings.extend([part(at, start)]);
             }
             if end < its_end {
-                self.spans.extend([part(end, its_end)]);
+                self.mappings.extend([part(end, its_end)]);
             }
             out.push(part(at.max(start), its_end.min(end)));
         }
@@ -192,56 +199,58 @@ impl Table {
     }
 }
 
-impl Sharing {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Table> {
+impl SharedMemory {
+    pub(super) fn lock(&self) -> MutexGuard<'_, MappingTable> {
         lock(&self.table)
     }
 
-    /// For a forked child: the same mappings, but for those that the fork leaves out. Somebody else accounts
-    /// for them.
-    pub(super) fn inherited(mut table: MutexGuard<'_, Table>, left_out: &super::Spans) -> Self {
+    /// The table of a forked child: the same mappings, except those that the fork leaves out. Another process is
+    /// charged for them.
+    pub(super) fn inherited(mut table: MutexGuard<'_, MappingTable>, not_in_child: &super::Spans) -> Self {
         let old = std::mem::take(&mut *table);
-        // The lock of the parent's table is of no use here.
+        // The lock of the parent's table is not used in the child.
         std::mem::forget(table);
-        let mut own = Table::default();
-        let mut spans = old.spans;
-        for segment in old.segments {
-            // A new one: what the parent's sweeping thread holds of the old one is never given back here.
-            let new = Arc::new(segment.twin());
-            for span in spans.values_mut().filter(|span| Arc::ptr_eq(&span.segment, &segment)) {
-                span.segment = Arc::clone(&new);
+        let mut own = MappingTable::default();
+        let mut mappings = old.mappings;
+        for shared_file in old.files {
+            // A new value: the references that the parent's sweeping thread holds are never dropped in the child.
+            let new = Arc::new(shared_file.inherit());
+            for mapping in
+                mappings.values_mut().filter(|mapping| Arc::ptr_eq(&mapping.shared_file, &shared_file))
+            {
+                mapping.shared_file = Arc::clone(&new);
             }
-            own.segments.push(new);
-            std::mem::forget(segment);
+            own.files.push(new);
+            std::mem::forget(shared_file);
         }
-        own.spans = spans;
-        for (start, end) in left_out.iter() {
+        own.mappings = mappings;
+        for (start, end) in not_in_child.iter() {
             own.remove(start, end);
         }
         own.drop_unused();
-        Self { count: AtomicUsize::new(own.spans.len()), table: Mutex::new(own) }
+        Self { count: AtomicUsize::new(own.mappings.len()), table: Mutex::new(own) }
     }
 
-    /// Pages that this process accounts for.
-    pub(super) fn counted(table: &Table) -> usize {
-        table.segments.iter().map(|segment| segment.counted.load(Relaxed)).sum()
+    /// Pages that this process is charged for.
+    pub(super) fn counted(table: &MappingTable) -> usize {
+        table.files.iter().map(|shared_file| shared_file.counted.load(Relaxed)).sum()
     }
 
-    /// The descriptors of its files.
+    /// The descriptors of the files.
     pub(super) fn descriptors(&self) -> Vec<RawFd> {
-        self.lock().segments.iter().map(|segment| segment.file.as_raw_fd()).collect()
+        self.lock().files.iter().map(|shared_file| shared_file.file.as_raw_fd()).collect()
     }
 }
 
-impl Table {
-    /// Closes files that are mapped no more. Returns how many pages these were accounted with.
+impl MappingTable {
+    /// Closes files that are no longer mapped. Returns the number of pages that were charged for them.
     fn drop_unused(&mut self) -> usize {
-        let Self { spans, segments, .. } = self;
+        let Self { mappings, files, .. } = self;
         let mut pages = 0;
-        segments.retain(|segment| {
-            let used = spans.values().any(|span| Arc::ptr_eq(&span.segment, segment));
+        files.retain(|shared_file| {
+            let used = mappings.values().any(|mapping| Arc::ptr_eq(&mapping.shared_file, shared_file));
             if !used {
-                pages += segment.counted.swap(0, Relaxed);
+                pages += shared_file.counted.swap(0, Relaxed);
             }
             used
         });
@@ -250,83 +259,86 @@ impl Table {
 }
 
 impl Pager {
-    /// Has memory mapped that processes share when they fork, and pages it. `map` maps so many bytes of a
-    /// file, from an offset on, shared, and returns where; none if that fails.
+    /// Maps and pages memory that processes share when they fork. `map` maps `len` bytes of a file, from an offset on,
+    /// as shared memory, and returns their address; `None` if that fails.
     ///
     /// # Errors
-    /// There can be no such file (see [`can_share`]), or no more space; then nothing was mapped.
+    /// The file cannot be created (see [`can_share`]), or the space is exhausted; nothing was mapped then.
     pub fn share(
         &self,
         len: usize,
         map: impl FnOnce(RawFd, usize) -> Option<usize>,
     ) -> io::Result<Option<usize>> {
         let options = &self.inner.options;
-        let held: u64 = self.inner.sharing.lock().segments.iter().map(|segment| segment.len as u64).sum();
+        let held: u64 =
+            self.inner.shared_memory.lock().files.iter().map(|shared_file| shared_file.len as u64).sum();
         let limit = options.store_limit.saturating_sub(held);
-        let segment = Arc::new(Segment::create(&options.directory, len, limit)?);
-        let mut table = self.inner.sharing.lock();
-        let Some(start) = map(segment.file.as_raw_fd(), DATA) else { return Ok(None) };
-        // The kernel would read 128 KiB and more for each page missed, which a tight budget drops unused.
+        let shared_file = Arc::new(SharedFile::create(&options.directory, len, limit)?);
+        let mut table = self.inner.shared_memory.lock();
+        let Some(start) = map(shared_file.file.as_raw_fd(), DATA) else { return Ok(None) };
+        // The kernel would read 128 KiB and more for each missed page, which a tight budget drops unused.
         // SAFETY: changes what a fault reads, not contents.
         unsafe { libc::syscall(libc::SYS_madvise, start, len, libc::MADV_RANDOM) };
         table.remove(start, start + len);
-        table.segments.push(Arc::clone(&segment));
-        table.spans.insert(start, Span { end: start + len, segment, offset: 0 });
-        self.inner.noted(&mut table);
+        table.files.push(Arc::clone(&shared_file));
+        table.mappings.insert(start, SharedMapping { end: start + len, shared_file, offset: 0 });
+        self.inner.table_changed(&mut table);
         self.inner.start_sweeping(&mut table)?;
         Ok(Some(start))
     }
 
-    /// Calls `change`, which unmaps the range or maps something else there, and forgets what was shared in it; none
-    /// if it stays as it is.
+    /// Calls `change`, which unmaps the range or replaces its mappings, and forgets the shared memory in the range;
+    /// `None` from `change` means that the range stays as it is.
     pub fn unshare<T>(&self, start: usize, len: usize, change: impl FnOnce() -> Option<T>) -> Option<T> {
         if !self.shares_any() {
             return change();
         }
-        let mut table = self.inner.sharing.lock();
+        let mut table = self.inner.shared_memory.lock();
         let result = change();
         let mut gone = table.remove(start, start.saturating_add(len));
         if result.is_none() {
-            // Some kernels unmap what was there before they refuse what was to be there instead.
-            let stays = |(at, span): &mut (usize, Span)| uffd::is_mapped(*at, span.end - *at);
-            table.spans.extend(gone.extract_if(.., stays));
+            // Some kernels unmap the old mapping before they refuse the new one.
+            let stays = |(at, mapping): &mut (usize, SharedMapping)| uffd::is_mapped(*at, mapping.end - *at);
+            table.mappings.extend(gone.extract_if(.., stays));
         }
-        self.inner.noted(&mut table);
+        self.inner.table_changed(&mut table);
         drop(table);
-        // Files are closed here at the latest, when the table is nobody's.
+        // The files are closed here at the latest, after the table is unlocked.
         drop(gone);
         result
     }
 
-    /// Calls `remap`, which moves a mapping of `len` bytes and makes it `new_len` bytes long; it returns the
-    /// new start, or none if nothing happened. With `keep` the old addresses stay mapped.
+    /// Calls `remap`, which moves a mapping of `len` bytes and makes it `new_len` bytes long; it returns the new start,
+    /// or `None` if nothing happened. With `keep_old` the old addresses stay mapped.
     pub fn remap_shared(
         &self,
         from: usize,
         (len, new_len): (usize, usize),
-        keep: bool,
+        keep_old: bool,
         remap: impl FnOnce() -> Option<usize>,
     ) -> Option<usize> {
         if !self.shares_any() {
             return remap();
         }
-        let mut table = self.inner.sharing.lock();
+        let mut table = self.inner.shared_memory.lock();
         let to = remap()?;
-        // Of the mapping that it lies in, where the length says nothing: then it is mapped a second time.
+        // A length of 0 means the mapping that contains `from`: it is then mapped a second time.
         let moved = table.remove(from, from + len.max(PAGE));
         let replaced = table.remove(to, to + new_len);
-        for (at, Span { end, segment, offset }) in moved {
-            if keep || len == 0 {
-                table.spans.insert(at, Span { end, segment: Arc::clone(&segment), offset });
+        for (at, SharedMapping { end, shared_file, offset }) in moved {
+            if keep_old || len == 0 {
+                table
+                    .mappings
+                    .insert(at, SharedMapping { end, shared_file: Arc::clone(&shared_file), offset });
             }
-            // A mapping that grows goes on in the file, or beyond its end.
+            // A mapping that grows continues in the file, or beyond its end.
             let last = end - from >= len;
             let end = if last { to + new_len } else { (at - from + to + (end - at)).min(to + new_len) };
             if at - from < new_len {
-                table.spans.insert(at - from + to, Span { end, segment, offset });
+                table.mappings.insert(at - from + to, SharedMapping { end, shared_file, offset });
             }
         }
-        self.inner.noted(&mut table);
+        self.inner.table_changed(&mut table);
         drop(table);
         drop(replaced);
         Some(to)
@@ -335,15 +347,15 @@ impl Pager {
     /// Whether any memory is shared.
     #[must_use]
     pub fn shares_any(&self) -> bool {
-        self.inner.sharing.count.load(Relaxed) > 0
+        self.inner.shared_memory.count.load(Relaxed) > 0
     }
 }
 
 impl Inner {
-    /// The table has changed.
-    fn noted(&self, table: &mut Table) {
-        self.sharing.count.store(table.spans.len(), Relaxed);
-        self.frames.give(table.drop_unused());
+    /// Updates the number of mappings and the charge after the table has changed.
+    fn table_changed(&self, table: &mut MappingTable) {
+        self.shared_memory.count.store(table.mappings.len(), Relaxed);
+        self.frames.release(table.drop_unused());
     }
 }
 
@@ -355,7 +367,7 @@ mod tests {
 
     const DRAM: usize = 8 << 20;
 
-    /// A pager that can share memory; none, said so, where it cannot.
+    /// A pager that can share memory; `None`, with a message, where it cannot.
     fn pager(change: impl FnOnce(&mut PagerOptions)) -> Option<Pager> {
         let mut options = PagerOptions::new(DRAM as u64, "/var/tmp");
         if let Err(error) = can_share(&options.directory) {
@@ -376,7 +388,7 @@ mod tests {
 
     fn unmap(pager: &Pager, start: usize, len: usize) {
         let unmapped = pager.unshare(start, len, || {
-            // SAFETY: what `map` mapped, used no more.
+            // SAFETY: mapped by `map`, no longer used.
             let result = unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(start), len) };
             (result == 0).then_some(())
         });
@@ -384,11 +396,11 @@ mod tests {
     }
 
     fn words(start: usize, len: usize) -> &'static [AtomicU64] {
-        // SAFETY: what `map` mapped, as long as it is mapped.
+        // SAFETY: mapped by `map`, and used only as long as it is mapped.
         unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(start), len / 8) }
     }
 
-    /// Waits until it holds.
+    /// Waits until the condition holds.
     fn until(what: &str, holds: impl Fn() -> bool) {
         let begun = Instant::now();
         while !holds() {
@@ -413,11 +425,11 @@ mod tests {
         }
         let inner = &pager.inner;
         let there = || {
-            let table = inner.sharing.lock();
-            sweep::cached(&table.segments[0].file, 0, DATA + len).unwrap()
+            let table = inner.shared_memory.lock();
+            sweep::cached(&table.files[0].file, 0, DATA + len).unwrap()
         };
         until("shared memory stays beyond the budget", || there() * PAGE <= DRAM);
-        until("what is there is accounted for", || inner.frames.paged() == there());
+        until("resident pages are charged", || inner.frames.paged() == there());
         let other = pager.share(len, |_, _| None).unwrap();
         assert_eq!(other, None, "the mapping failed");
         unmap(&pager, start, len);
@@ -431,12 +443,12 @@ mod tests {
         let len = 8 * WINDOW;
         let start = pager.share(len, |file, offset| map(file, offset, len)).unwrap().unwrap();
         unmap(&pager, start + WINDOW, WINDOW);
-        let spans = || -> Vec<(usize, usize, usize)> {
-            let table = pager.inner.sharing.lock();
-            table.spans.iter().map(|(at, span)| (*at, span.end, span.offset)).collect()
+        let mappings = || -> Vec<(usize, usize, usize)> {
+            let table = pager.inner.shared_memory.lock();
+            table.mappings.iter().map(|(at, mapping)| (*at, mapping.end, mapping.offset)).collect()
         };
         let rest = start + 2 * WINDOW;
-        assert_eq!(spans(), [(start, start + WINDOW, 0), (rest, start + len, 2 * WINDOW)]);
+        assert_eq!(mappings(), [(start, start + WINDOW, 0), (rest, start + len, 2 * WINDOW)]);
         let (old, new) = (len - 2 * WINDOW, len);
         let to = pager.remap_shared(rest, (old, new), false, || {
             let at = std::ptr::with_exposed_provenance_mut(rest);
@@ -446,17 +458,17 @@ mod tests {
         let to = to.unwrap();
         let mut wanted = [(start, start + WINDOW, 0), (to, to + new, 2 * WINDOW)];
         wanted.sort_unstable();
-        assert_eq!(spans(), wanted);
+        assert_eq!(mappings(), wanted);
         unmap(&pager, to, new);
         unmap(&pager, start, WINDOW);
-        assert!(pager.inner.sharing.lock().segments.is_empty());
+        assert!(pager.inner.shared_memory.lock().files.is_empty());
     }
 
     #[test]
-    fn what_the_store_does_not_allow_is_refused_before_it_is_mapped() {
+    fn a_request_beyond_the_limit_is_refused_before_anything_is_mapped() {
         let Some(pager) = pager(|options| options.store_limit = 1 << 20) else { return };
-        let error = pager.share(2 << 20, |_, _| panic!("there is no file")).unwrap_err();
+        let error = pager.share(2 << 20, |_, _| panic!("no file was created")).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
-        assert!(can_share(Path::new("/dev/shm")).is_err(), "memory is no place for what leaves memory");
+        assert!(can_share(Path::new("/dev/shm")).is_err(), "a directory in memory frees no DRAM");
     }
 }

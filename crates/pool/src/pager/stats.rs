@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::{Ground, Inner, PAGE};
+use super::{AddressSpace, Inner, PAGE};
 
 pub(super) use crate::stats::add;
 
@@ -259,17 +259,17 @@ impl Inner {
     /// same moment.
     pub(super) fn show(&self) {
         let gauges = self.gauges(&self.read());
-        let recorded = self.record.as_ref().map(super::record::Recorder::flush);
+        let recorded = self.record.as_ref().map(super::fault_recorder::Recorder::flush);
         let row = self.row(&gauges);
         drop(recorded);
-        self.frames.show(&row);
+        self.frames.publish(&row);
     }
 
-    fn gauges(&self, ground: &Ground) -> [u64; GAUGES.len()] {
+    fn gauges(&self, space: &AddressSpace) -> [u64; GAUGES.len()] {
         let dram = self.frames.used() * PAGE;
-        let beside = self.frames.beside() * PAGE;
+        let beside = self.frames.unpaged() * PAGE;
         let budget = self.dram.load(Relaxed);
-        [ground.layout.bytes() as u64, dram as u64, beside as u64, budget as u64, ground.store.bytes()]
+        [space.page_table.bytes() as u64, dram as u64, beside as u64, budget as u64, space.swap_file.bytes()]
     }
 
     fn row(&self, gauges: &[u64]) -> Row {
@@ -280,10 +280,10 @@ impl Inner {
     }
 
     /// Bytes of all tables and buffers.
-    pub(super) fn table_bytes(&self, ground: &Ground) -> usize {
-        let known = ground.layout.memory_bytes() + ground.store.memory_bytes();
+    pub(super) fn table_bytes(&self, space: &AddressSpace) -> usize {
+        let known = space.page_table.memory_bytes() + space.swap_file.memory_bytes();
         let buffers = self.buffers.load(Relaxed);
-        known + buffers + super::lock(&self.policy).memory_bytes() + self.room().memory_bytes()
+        known + buffers + super::lock(&self.policy).memory_bytes() + self.victim_buffer().memory_bytes()
     }
 }
 

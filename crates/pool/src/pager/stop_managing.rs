@@ -1,87 +1,89 @@
-//! Memory that is not to be paged any more.
+//! Ends the paging of a range that stays mapped.
 
 use std::io;
 
 use super::fatal::{call_failed, fatal};
-use super::ranges::Place;
-use super::{Ground, Inner, PAGE, Pager};
+use super::page_table::PageState;
+use super::{AddressSpace, Inner, PAGE, Pager};
 use crate::buffer::AlignedBuf;
 use crate::lock::lock;
 
 impl Pager {
-    /// Pages this memory no longer, as far as it is managed: all that it holds comes into DRAM and stays.
+    /// Stops paging the managed parts of the range: all their contents come into DRAM and stay there.
     ///
     /// # Errors
-    /// The kernel refuses; what it refuses for is managed as before.
-    pub fn unmanage(&self, start: usize, len: usize) -> io::Result<()> {
-        let mut ground = self.inner.write();
+    /// The kernel refuses; the part that it refuses stays managed.
+    pub fn stop_managing(&self, start: usize, len: usize) -> io::Result<()> {
+        let mut space = self.inner.write();
         let end = start.saturating_add(len);
-        self.inner.make_small(&ground, start, end);
-        for (from, to) in ground.layout.within(start, end) {
-            self.inner.bring_all(&ground, from, to);
-            ground.layout.each(from, to, |_, page| {
-                if let Place::Clean(slot) = page.place {
-                    ground.store.give_up(slot);
-                    page.place = Place::Dirty;
+        self.inner.split_range(&space, start, end);
+        for (from, to) in space.page_table.within(start, end) {
+            self.inner.load_all(&space, from, to);
+            space.page_table.each_known(from, to, |_, page| {
+                if let PageState::Clean(slot) = page.state {
+                    space.swap_file.free(slot);
+                    page.state = PageState::Dirty;
                 }
             });
-            ground.watch.unprotect(from, to - from)?;
-            ground.watch.unregister(from, to - from)?;
-            let mut there = Vec::new();
-            ground.layout.each(from, to, |address, page| {
-                there.extend((page.place == Place::Dirty).then_some(address));
+            space.uffd.unprotect(from, to - from)?;
+            space.uffd.unregister(from, to - from)?;
+            let mut resident = Vec::new();
+            space.page_table.each_known(from, to, |address, page| {
+                resident.extend((page.state == PageState::Dirty).then_some(address));
             });
             let mut policy = lock(&self.inner.policy);
-            there.iter().for_each(|address| policy.remove((address / PAGE) as u64));
+            resident.iter().for_each(|address| policy.remove((address / PAGE) as u64));
             drop(policy);
-            self.inner.frames.give(there.len());
-            ground.layout.remove(from, to);
-            ground.advice.set(from, to, None);
+            self.inner.frames.release(resident.len());
+            space.page_table.remove(from, to);
+            space.advice.set(from, to, None);
         }
         Ok(())
     }
 }
 
 impl Inner {
-    /// Brings all that is not fresh into memory. Everything is at rest.
-    fn bring_all(&self, ground: &Ground, start: usize, end: usize) {
+    /// Brings all pages of the range that are not fresh into memory. No page is in transit.
+    fn load_all(&self, space: &AddressSpace, start: usize, end: usize) {
         let mut out = Vec::new();
-        ground.layout.each(start, end, |address, page| match page.place {
-            Place::Stored(_) | Place::Waiting(_) => out.push(address),
-            Place::Fresh | Place::Clean(_) | Place::Dirty => {}
-            // Nothing moves while the ground is held for writing.
-            Place::Coming | Place::Leaving => fatal(format_args!("{page:?} moves at {address:#x}")),
+        space.page_table.each_known(start, end, |address, page| match page.state {
+            PageState::Stored(_) | PageState::InVictimBuffer(_) => out.push(address),
+            PageState::Fresh | PageState::Clean(_) | PageState::Dirty => {}
+            // No page is in transit while the address-space lock is held exclusively.
+            PageState::Incoming | PageState::Evicting => {
+                fatal(format_args!("{page:?} at {address:#x} is in transit under the exclusive lock"))
+            }
         });
         let mut bytes = AlignedBuf::zeroed(PAGE);
         for address in out {
-            let Some((mut chunk, at)) = ground.layout.chunk(address) else { continue };
+            let Some((mut chunk, at)) = space.page_table.chunk(address) else { continue };
             let page = &mut chunk[at];
-            match page.place {
-                Place::Stored(slot) => {
-                    let read = ground.store.read(slot, &mut bytes);
-                    let read = read.or_else(|_| self.read_again(ground, slot, &mut bytes));
+            match page.state {
+                PageState::Stored(slot) => {
+                    let read = space.swap_file.read(slot, &mut bytes);
+                    let read = read.or_else(|_| self.retry_read(space, slot, &mut bytes));
                     if let Err(error) = read {
                         call_failed("pread", address, PAGE, &error);
                     }
-                    ground.store.give_up(slot);
-                    self.frames.take(1);
+                    space.swap_file.free(slot);
+                    self.frames.charge(1);
                 }
-                Place::Waiting(number) => {
-                    let mut room = self.room();
-                    // SAFETY: a frame of the room, whose page waits there: nobody stores to it.
-                    bytes.copy_from_slice(unsafe { std::slice::from_raw_parts(room.bytes(number), PAGE) });
-                    if let Some(slot) = room.frame(number).slot {
-                        ground.store.give_up(slot);
+                PageState::InVictimBuffer(number) => {
+                    let mut buffer = self.victim_buffer();
+                    // SAFETY: a frame of the victim buffer that holds the page: no thread stores to it.
+                    bytes.copy_from_slice(unsafe { std::slice::from_raw_parts(buffer.bytes(number), PAGE) });
+                    if let Some(slot) = buffer.frame(number).slot {
+                        space.swap_file.free(slot);
                     }
-                    room.leave(number);
+                    buffer.remove(number);
                 }
                 _ => continue,
             }
-            page.place = Place::Dirty;
-            (page.ahead, page.trigger) = (false, None);
+            page.state = PageState::Dirty;
+            (page.read_ahead, page.trigger) = (false, None);
             lock(&self.policy).insert((address / PAGE) as u64);
-            // What is not mapped any more the caller meets at once.
-            ground.install(address, &bytes, false);
+            // The caller soon notices a page that is no longer mapped.
+            space.install(address, &bytes, false);
         }
     }
 }

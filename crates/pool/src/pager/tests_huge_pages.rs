@@ -1,4 +1,4 @@
-//! Memory that comes and leaves as huge pages, against a shadow copy.
+//! Tests of memory that enters and leaves as huge pages, against a shadow copy.
 
 use super::tests::{Memory, managed, pager, unmap};
 use super::*;
@@ -9,7 +9,7 @@ const DRAM: u64 = 64 << 20;
 const DATA: usize = 256 << 20;
 const PAGES: usize = DATA / PAGE;
 
-/// A pager with stages. None, and why, where the kernel has none to offer.
+/// A pager with stages; `None`, with a message, where the kernel does not support them.
 fn staged(change: impl FnOnce(&mut PagerOptions)) -> Option<Pager> {
     let pager = pager(DRAM, change)?;
     if !pager.inner.stages.any() {
@@ -24,7 +24,7 @@ fn word(page: usize) -> usize {
     page * 512 + page % 512
 }
 
-/// Waits until the stages hold nothing.
+/// Waits until no stage holds a page.
 fn rest(pager: &Pager) {
     for _ in 0..1000 {
         if pager.inner.stages.frames() == 0 {
@@ -36,7 +36,7 @@ fn rest(pager: &Pager) {
 }
 
 #[test]
-fn what_is_used_in_order_moves_as_huge_pages() {
+fn memory_used_in_order_moves_as_huge_pages() {
     for policy in Policy::ALL {
         let Some(pager) = staged(|options| options.policy = policy) else { return };
         let memory = managed(&pager, DATA);
@@ -57,7 +57,7 @@ fn what_is_used_in_order_moves_as_huge_pages() {
         assert!(filled.huge > chunks / 2, "{} of {chunks}: {filled:?}", filled.huge);
         assert!(read.huge - filled.huge > chunks, "{} of {}", read.huge - filled.huge, 2 * chunks);
         assert!(read.dram_bytes <= DRAM + (1 << 20), "{read:?}");
-        // What was not stored to since it was read is not written again.
+        // Pages that were not stored to since they were read are not written again.
         assert!(read.written <= PAGES as u64 + PAGES as u64 / 8, "{read:?}");
         rest(&pager);
         unmap(&pager, &memory);
@@ -65,7 +65,7 @@ fn what_is_used_in_order_moves_as_huge_pages() {
     }
 }
 
-/// Does what a program may do, and checks what it reads.
+/// Performs random operations of a program, and checks the values read.
 struct Player<'a> {
     pager: &'a Pager,
     memory: Memory,
@@ -76,7 +76,7 @@ struct Player<'a> {
 }
 
 impl Player<'_> {
-    /// Pages from one to another, not all of them.
+    /// A random range of at most `most` pages.
     fn range(&mut self, most: usize) -> std::ops::Range<usize> {
         let first = self.random.random_range(0..PAGES);
         first..(first + self.random.random_range(1..=most)).min(PAGES)
@@ -123,7 +123,7 @@ impl Player<'_> {
             88..91 => {
                 let pages = self.range(2000);
                 let (start, len) = self.bytes(&pages);
-                self.pager.cold(start, len);
+                self.pager.evict_range(start, len);
             }
             91..94 => {
                 let pages = self.range(600);
@@ -147,7 +147,7 @@ impl Player<'_> {
         let pages = self.range(2000);
         let (start, len) = self.bytes(&pages);
         for prot in [libc::PROT_NONE, libc::PROT_READ | libc::PROT_WRITE] {
-            let changed = self.pager.hide(start, len, prot == libc::PROT_NONE, || {
+            let changed = self.pager.set_unreadable(start, len, prot == libc::PROT_NONE, || {
                 // SAFETY: the test's own memory.
                 unsafe { libc::mprotect(std::ptr::with_exposed_provenance_mut(start), len, prot) }
             });
@@ -157,7 +157,7 @@ impl Player<'_> {
         }
     }
 
-    /// To another address, not always as far from a huge page's beginning.
+    /// Moves to another address, with a random alignment to huge pages.
     fn go_elsewhere(&mut self) {
         let new = Memory::new(DATA + (4 << 20));
         let to = new.start + self.random.random_range(0..512) * PAGE;
@@ -174,7 +174,7 @@ impl Player<'_> {
 }
 
 #[test]
-fn whatever_a_program_does_agrees_with_a_shadow_copy() {
+fn random_operations_agree_with_a_shadow_copy() {
     for seed in 0..3 {
         let Some(pager) = staged(|_| {}) else { return };
         let memory = managed(&pager, DATA);
@@ -202,12 +202,12 @@ fn stores_while_a_huge_page_comes_are_kept() {
     let Some(pager) = staged(|_| {}) else { return };
     let memory = managed(&pager, DATA);
     (0..PAGES).for_each(|page| memory.set(page * 512, page as u64));
-    pager.inner.lingering.store(true, Ordering::Relaxed);
+    pager.inner.test_delays.store(true, Ordering::Relaxed);
     let (done, at) = (AtomicBool::new(false), AtomicUsize::new(0));
     let mut shadow = std::thread::scope(|scope| {
         let storing = scope.spawn(|| {
             let mut shadow = vec![0; PAGES];
-            // One page of every chunk, as soon as it is in memory: often before it is protected.
+            // Stores to one page of every chunk as soon as it is in memory: often before it is protected.
             while !done.load(Ordering::Relaxed) {
                 let page = at.load(Ordering::Relaxed) / 512 * 512 + 300;
                 if page < PAGES && shadow[page] == 0 && is_there(memory.start + page * PAGE) {
@@ -224,9 +224,9 @@ fn stores_while_a_huge_page_comes_are_kept() {
         done.store(true, Ordering::Relaxed);
         storing.join().unwrap()
     });
-    pager.inner.lingering.store(false, Ordering::Relaxed);
+    pager.inner.test_delays.store(false, Ordering::Relaxed);
     assert!(shadow.iter().filter(|word| **word > 0).count() > 10, "few were stored to");
-    // All leave and come back, twice.
+    // All pages leave and come back, twice.
     for round in 0..2 {
         for (page, value) in shadow.iter().enumerate() {
             assert_eq!(memory.get(page * 512 + 1), *value, "round {round} page {page}");
@@ -240,7 +240,7 @@ fn stores_while_a_huge_page_comes_are_kept() {
 }
 
 #[test]
-fn a_full_store_loses_no_huge_page() {
+fn a_full_swap_file_loses_no_huge_page() {
     let Some(pager) = staged(|options| options.store_limit = 128 << 20) else { return };
     let memory = managed(&pager, DATA);
     for round in 1..3 {
@@ -258,13 +258,13 @@ fn forked_processes_share_huge_pages_until_they_store() {
     let Some(pager) = staged(|_| {}) else { return };
     let memory = managed(&pager, DATA);
     (0..PAGES).for_each(|page| memory.set(word(page), page as u64));
-    // Some clean, some dirty, some staged.
+    // Some pages are clean, some dirty, some staged.
     (0..PAGES / 3).for_each(|page| assert_eq!(memory.get(word(page)), page as u64));
-    let forking = pager.forking().unwrap();
+    let fork = pager.prepare_fork().unwrap();
     // SAFETY: the child below calls what the pager and this test define, and `_exit`.
     match unsafe { libc::fork() } {
         0 => {
-            let status = forking.child(&Spans::new(), &Spans::new()).map_or(1, |own| {
+            let status = fork.child(&Spans::new(), &Spans::new()).map_or(1, |own| {
                 let right = (0..PAGES).all(|page| memory.get(word(page)) == page as u64);
                 (0..PAGES).for_each(|page| memory.set(word(page), 1));
                 let changed = (0..PAGES).all(|page| memory.get(word(page)) == 1);
@@ -277,7 +277,7 @@ fn forked_processes_share_huge_pages_until_they_store() {
         }
         child => {
             assert!(child > 0);
-            forking.parent();
+            fork.parent();
             for value in [2, 3] {
                 (0..PAGES).for_each(|page| memory.set(word(page), value));
                 assert!((0..PAGES).all(|page| memory.get(word(page)) == value));
@@ -297,17 +297,17 @@ fn forked_processes_share_huge_pages_until_they_store() {
 }
 
 #[test]
-fn what_the_program_says_of_huge_pages_counts() {
+fn advice_about_huge_pages_is_followed() {
     let Some(pager) = staged(|_| {}) else { return };
     let memory = managed(&pager, DATA);
-    // Out of order, a page of each chunk: by itself that brings small pages.
+    // Out of order, one page of each chunk: without advice that brings 4 KiB pages.
     let chunks = [5, 2, 4, 1, 3];
     let touch = |from: usize, wanted: bool| {
         for chunk in chunks {
             let before = pager.stats().huge;
             let first = (memory.start.next_multiple_of(2 << 20) - memory.start) / PAGE;
             memory.set(word(first + (from + chunk) * 512 + 77), 1);
-            // Counted a moment after the thread goes on, when the stage is free for the next one too.
+            // The counter changes a moment after the thread continues, when the stage is free for the next chunk too.
             (0..5000).take_while(|_| wanted && pager.stats().huge == before).for_each(|_| {
                 std::thread::sleep(Duration::from_millis(1));
             });
@@ -331,7 +331,7 @@ fn memory_that_cannot_be_moved_stays_within_the_budget() {
     let Some(pager) = staged(|_| {}) else { return };
     let memory = managed(&pager, DATA);
     (0..PAGES).for_each(|page| memory.set(word(page), page as u64));
-    // Only memory that can be stored to moves.
+    // Only memory that can be stored to can be moved.
     // SAFETY: the test's own memory.
     let result = unsafe { libc::mprotect(memory.start as *mut libc::c_void, DATA, libc::PROT_READ) };
     assert_eq!(result, 0);

@@ -1,8 +1,8 @@
-//! The waiting room: frames of pages that have left memory and are still in DRAM.
+//! The victim buffer: frames of pages that have left memory and are still in DRAM.
 //!
-//! A page that is wanted again while it waits comes back without a transfer. Pages leave the room in the
-//! order in which they came, once they are on the store. How long they wait tells the replacement policy
-//! which pages are used: those that come back.
+//! A page that is used again while it is in the buffer gets a second chance: it comes back without I/O. Pages leave the
+//! buffer in the order in which they entered, once they are in the swap file. The pages that come back show the
+//! replacement policy which pages are used.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,95 +12,95 @@ use std::sync::MutexGuard;
 
 use super::budget::Frames;
 use super::fatal::discard;
-use super::ranges::Slot;
+use super::page_table::SwapSlot;
 use super::{Inner, PAGE};
 use crate::lock::lock;
 
-/// Most frames that keep their memory while no page is in them.
-const IDLE: usize = 256;
+/// Largest number of frames that keep their memory while they hold no page.
+const MAX_IDLE: usize = 256;
 
-/// A frame.
+/// A frame of the buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Frame {
-    /// The page's address; meaningless in a free frame.
+    /// Address of the page; meaningless in a free frame.
     pub(super) page: usize,
-    /// Where the page is on the store, once it is.
-    pub(super) slot: Option<Slot>,
+    /// Slot of the page in the swap file, once it is written.
+    pub(super) slot: Option<SwapSlot>,
     pub(super) state: FrameState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FrameState {
-    /// Nobody's.
+    /// Holds no page.
     Free,
-    /// Its page waits here.
-    Waiting,
-    /// Being written to the store.
+    /// Holds a page that can come back.
+    Buffered,
+    /// Holds a page that is being written to the swap file.
     Writing,
-    /// Being written, though its page has gone back to memory.
-    Left,
+    /// Being written to the swap file, although its page has gone back to memory.
+    WritingReturned,
 }
 
-/// The room while a thread has it. What frames have memory though no page is in them counts against the budget.
-pub(super) struct RoomGuard<'a> {
-    room: MutexGuard<'a, Room>,
+/// The locked victim buffer. When it is dropped, frames that are backed by memory but hold no page are charged.
+pub(super) struct VictimBufferGuard<'a> {
+    buffer: MutexGuard<'a, VictimBuffer>,
     frames: &'a Frames,
 }
 
 impl Inner {
-    pub(super) fn room(&self) -> RoomGuard<'_> {
-        RoomGuard { room: lock(&self.room), frames: &self.frames }
+    pub(super) fn victim_buffer(&self) -> VictimBufferGuard<'_> {
+        VictimBufferGuard { buffer: lock(&self.victim_buffer), frames: &self.frames }
     }
 
-    /// Gives back memory of frames that no page is in, if there are more than the next pages that leave will take.
-    pub(super) fn trim_room(&self) {
-        let most = IDLE.min(self.headroom() / 2);
-        let mut room = self.room();
-        if room.idle() > most {
-            room.trim();
+    /// Returns the memory of free frames, if there are more than the next victims will take.
+    pub(super) fn trim_victim_buffer(&self) {
+        let most = MAX_IDLE.min(self.headroom() / 2);
+        let mut buffer = self.victim_buffer();
+        if buffer.idle_frames() > most {
+            buffer.trim();
         }
     }
 }
 
-impl Deref for RoomGuard<'_> {
-    type Target = Room;
+impl Deref for VictimBufferGuard<'_> {
+    type Target = VictimBuffer;
 
-    fn deref(&self) -> &Room {
-        &self.room
+    fn deref(&self) -> &VictimBuffer {
+        &self.buffer
     }
 }
 
-impl DerefMut for RoomGuard<'_> {
-    fn deref_mut(&mut self) -> &mut Room {
-        &mut self.room
+impl DerefMut for VictimBufferGuard<'_> {
+    fn deref_mut(&mut self) -> &mut VictimBuffer {
+        &mut self.buffer
     }
 }
 
-impl Drop for RoomGuard<'_> {
+impl Drop for VictimBufferGuard<'_> {
     fn drop(&mut self) {
-        self.frames.set_idle(self.room.idle());
+        self.frames.set_idle(self.buffer.idle_frames());
     }
 }
 
-/// The frames, and who is in them.
-pub(super) struct Room {
+/// The frames and the pages in them.
+pub(super) struct VictimBuffer {
     memory: *mut u8,
     frames: Vec<Frame>,
     free: Vec<u32>,
-    /// Frames that have ever been somebody's at once: so many have memory.
+    /// Largest number of frames in use at once since the last trim: these frames are backed by memory.
     touched: usize,
-    /// In the order of arrival; may name frames whose page has gone, or that are another's by now.
+    /// Pages in the order of arrival; may name frames whose page has gone, or that hold another page by now.
     queue: VecDeque<(u32, usize)>,
 }
 
-// SAFETY: the memory is the room's own; its bytes are reached through the frames alone.
-unsafe impl Send for Room {}
+// SAFETY: the memory belongs to the buffer; its bytes are accessed through the frames alone.
+unsafe impl Send for VictimBuffer {}
 
-impl Room {
-    /// A room of so many frames.
+impl VictimBuffer {
+    /// Creates a buffer of `frames` frames.
     pub(super) fn new(frames: usize) -> io::Result<Self> {
         let len = frames.max(1) * PAGE;
-        // SAFETY: a new anonymous mapping. By number, for a library that stands before `mmap` itself.
+        // SAFETY: a new anonymous mapping. By number, because a library may interpose `mmap` itself.
         let memory = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
             libc::syscall(libc::SYS_mmap, 0, len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
@@ -118,49 +118,51 @@ impl Room {
         })
     }
 
-    /// Frames that are somebody's.
-    pub(super) fn used(&self) -> usize {
+    /// Frames that hold a page.
+    pub(super) fn used_frames(&self) -> usize {
         self.frames.len() - self.free.len()
     }
 
-    /// Frames that are nobody's and have memory all the same: the next ones to be taken.
-    pub(super) fn idle(&self) -> usize {
-        self.touched - self.used()
+    /// Free frames that are still backed by memory: the next ones to be used.
+    pub(super) fn idle_frames(&self) -> usize {
+        self.touched - self.used_frames()
     }
 
-    /// Gives back the memory of frames that are nobody's.
+    /// Returns the memory of free frames to the kernel.
     pub(super) fn trim(&mut self) {
-        // Those that have memory are the first to be taken.
-        let mut free = self.free.split_off(self.free.len() - self.idle());
+        // Backed frames are at the end of the free list, where frames are taken first.
+        let mut free = self.free.split_off(self.free.len() - self.idle_frames());
         free.sort_unstable();
         let run = |run: &[u32]| (self.bytes(run[0]).addr(), run.len() * PAGE);
         let runs: Vec<(usize, usize)> = free.chunk_by(|a, b| a + 1 == *b).map(run).collect();
-        // SAFETY: the room's own memory, of frames that nobody holds.
+        // SAFETY: the buffer's own memory, of frames that hold no page.
         unsafe { discard(&runs) };
         self.free.extend(free.into_iter().rev());
-        self.touched = self.used();
+        self.touched = self.used_frames();
     }
 
-    /// Whether any of them is being written.
-    pub(super) fn is_written(&self) -> bool {
-        self.frames.iter().any(|frame| matches!(frame.state, FrameState::Writing | FrameState::Left))
+    /// Whether any frame is being written.
+    pub(super) fn has_writes(&self) -> bool {
+        self.frames
+            .iter()
+            .any(|frame| matches!(frame.state, FrameState::Writing | FrameState::WritingReturned))
     }
 
-    /// Frames that are nobody's.
-    pub(super) fn vacant(&self) -> usize {
+    /// Frames that hold no page.
+    pub(super) fn free_frames(&self) -> usize {
         self.free.len()
     }
 
-    /// Lets a page in: its frame, whose bytes the caller fills. None if the room is full.
-    pub(super) fn admit(&mut self, page: usize, slot: Option<Slot>, state: FrameState) -> Option<u32> {
+    /// Inserts a page and returns its frame, whose bytes the caller fills; `None` if the buffer is full.
+    pub(super) fn insert(&mut self, page: usize, slot: Option<SwapSlot>, state: FrameState) -> Option<u32> {
         let number = self.free.pop()?;
-        self.touched = self.touched.max(self.used());
+        self.touched = self.touched.max(self.used_frames());
         self.frames[number as usize] = Frame { page, slot, state };
         self.queue.push_back((number, page));
         Some(number)
     }
 
-    /// The page that has waited longest and is on the store; it is not taken out.
+    /// The page that has been in the buffer longest and is in the swap file; it stays in the buffer.
     pub(super) fn oldest(&mut self) -> Option<(u32, Frame)> {
         let mut unwritten = Vec::new();
         let mut found = None;
@@ -169,7 +171,7 @@ impl Room {
             if frame.state == FrameState::Free || frame.page != page {
                 continue;
             }
-            if frame.state == FrameState::Waiting && frame.slot.is_some() {
+            if frame.state == FrameState::Buffered && frame.slot.is_some() {
                 found = Some((number, frame));
                 break;
             }
@@ -185,20 +187,20 @@ impl Room {
         &mut self.frames[number as usize]
     }
 
-    /// The page in the frame is at another address from now on.
-    pub(super) fn rename(&mut self, number: u32, page: usize) {
+    /// Changes the address of the page in a frame.
+    pub(super) fn set_address(&mut self, number: u32, page: usize) {
         self.frames[number as usize].page = page;
         self.queue.push_back((number, page));
     }
 
-    /// Gives the frame up.
-    pub(super) fn leave(&mut self, number: u32) {
+    /// Frees a frame.
+    pub(super) fn remove(&mut self, number: u32) {
         debug_assert!(self.frames[number as usize].state != FrameState::Free, "frame {number} is free");
         self.frames[number as usize].state = FrameState::Free;
         self.free.push(number);
     }
 
-    /// The frame's bytes.
+    /// Address of the frame's bytes.
     pub(super) fn bytes(&self, number: u32) -> *mut u8 {
         assert!((number as usize) < self.frames.len(), "frame {number} of {}", self.frames.len());
         self.memory.wrapping_add(number as usize * PAGE)
@@ -210,9 +212,9 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for VictimBuffer {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this length, unmapped once; nobody holds a frame any more.
+        // SAFETY: mapped in `new` with this length, unmapped once; no frame is in use any more.
         unsafe { libc::syscall(libc::SYS_munmap, self.memory, self.frames.len().max(1) * PAGE) };
     }
 }

@@ -1,4 +1,5 @@
-//! Writes of one evictor: those of a batch are under way together, by io_uring where the kernel allows it.
+//! Write-back of dirty pages by one evictor: the writes of a batch are in flight together, by io_uring where the kernel
+//! allows it.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -6,82 +7,89 @@ use std::os::fd::AsRawFd;
 use io_uring::{IoUring, opcode, types};
 
 use super::PAGE;
-use super::store::Store;
-use crate::ring::{self, PAUSE, TRIES, is_passing};
+use super::swap_file::SwapFile;
+use crate::uring::{self, RETRY_PAUSE, SUBMIT_RETRIES, is_transient};
 
-/// Writes under way at once.
+/// Largest number of writes in flight at once.
 const DEPTH: usize = 64;
 
-/// Neighbouring slots of the own file, from `first` on, and the pages that go there.
-pub(super) struct Run<'a> {
+/// A write of pages to neighbouring slots of the process's own swap file, from `first` on.
+pub(super) struct WriteRun<'a> {
     pub(super) first: u32,
     pub(super) pages: Vec<&'a [u8]>,
 }
 
-/// The way in which an evictor writes.
-pub(super) struct Writes {
+/// Writes for an evictor, through a ring if there is one.
+pub(super) struct WriteBack {
     ring: Option<IoUring>,
-    /// The kernel does not let it be used any more. Its descriptor stays.
+    /// The kernel no longer allows this ring. Its descriptor stays open.
     refused: bool,
 }
 
-impl Writes {
-    /// By a ring of its own, if the kernel allows it.
+impl WriteBack {
+    /// Creates a ring if `ring` is set and the kernel allows one; writes are synchronous otherwise.
     pub(super) fn new(ring: bool) -> Self {
-        Self { ring: if ring { ring::plain(DEPTH as u32).ok() } else { None }, refused: false }
+        Self { ring: if ring { uring::standard(DEPTH as u32).ok() } else { None }, refused: false }
     }
 
-    /// The ring's descriptor.
+    /// Descriptor of the ring.
     pub(super) fn raw_fd(&self) -> Option<i32> {
         self.ring.as_ref().map(AsRawFd::as_raw_fd)
     }
 
-    /// Writes the runs, and tells of each whether it is on the store.
-    pub(super) fn write(&mut self, store: &Store, runs: &[Run<'_>]) -> Vec<io::Result<()>> {
-        let mut whole = vec![false; runs.len()];
+    /// Writes the runs. Returns the result of each.
+    pub(super) fn write(&mut self, swap_file: &SwapFile, runs: &[WriteRun<'_>]) -> Vec<io::Result<()>> {
+        let mut complete = vec![false; runs.len()];
         if let Some(ring) = self.ring.as_mut().filter(|_| runs.len() > 1) {
             for (n, batch) in runs.chunks(DEPTH).enumerate() {
-                // What a ring has not started it must not start later.
-                self.refused = self.refused || !together(ring, store, batch, &mut whole[n * DEPTH..]);
+                // The ring must not start these writes later.
+                self.refused =
+                    self.refused || !write_batch(ring, swap_file, batch, &mut complete[n * DEPTH..]);
             }
         }
-        let plainly =
-            |(run, whole): (&Run<'_>, bool)| if whole { Ok(()) } else { store.write(run.first, &run.pages) };
-        runs.iter().zip(whole).map(plainly).collect()
+        let write_synchronously = |(run, complete): (&WriteRun<'_>, bool)| {
+            if complete { Ok(()) } else { swap_file.write(run.first, &run.pages) }
+        };
+        runs.iter().zip(complete).map(write_synchronously).collect()
     }
 }
 
-/// Writes runs, at most as many as the ring takes, and marks those that were written whole. `false` if the kernel refuses to start
-/// what is left.
-fn together(ring: &mut IoUring, store: &Store, runs: &[Run<'_>], whole: &mut [bool]) -> bool {
+/// Writes at most as many runs as the ring takes, and marks those that were written completely. Returns `false` if the
+/// kernel refuses to start the others.
+fn write_batch(
+    ring: &mut IoUring,
+    swap_file: &SwapFile,
+    runs: &[WriteRun<'_>],
+    complete: &mut [bool],
+) -> bool {
     let vectors: Vec<Vec<libc::iovec>> =
         runs.iter().map(|run| run.pages.iter().map(vector).collect()).collect();
-    let mut under_way = 0;
+    let mut in_flight = 0;
     for (n, (run, vectors)) in runs.iter().zip(&vectors).enumerate() {
         if vectors.len() > libc::UIO_MAXIOV as usize {
             continue;
         }
-        let (fd, offset) = store.place(store.slot(run.first));
+        let (fd, offset) = swap_file.location(swap_file.slot(run.first));
         let entry = opcode::Writev::new(types::Fd(fd), vectors.as_ptr(), vectors.len() as u32);
         let entry = entry.offset(offset).build().user_data(n as u64);
-        // SAFETY: the vectors and the pages outlive this call, which does not return before all writes that were
-        // started have ended, and the ring is not used again if some were not; the descriptor is the store's.
-        under_way += usize::from(unsafe { ring.submission().push(&entry) }.is_ok());
+        // SAFETY: the vectors and the pages outlive this call, which returns only after all writes that were started
+        // have completed, and the ring is not used again if some were not started; the descriptor is the swap file's.
+        in_flight += usize::from(unsafe { ring.submission().push(&entry) }.is_ok());
     }
     let mut refusals = 0;
-    while under_way > 0 {
+    while in_flight > 0 {
         if let Err(error) = ring.submit_and_wait(1) {
             refusals += 1;
-            if ring.submission().len() == under_way && (!is_passing(&error) || refusals > TRIES) {
+            if ring.submission().len() == in_flight && (!is_transient(&error) || refusals > SUBMIT_RETRIES) {
                 return false;
             }
-            // What was started ends by itself.
-            std::thread::sleep(PAUSE);
+            // Started writes complete by themselves.
+            std::thread::sleep(RETRY_PAUSE);
         }
         for entry in ring.completion() {
-            under_way -= 1;
+            in_flight -= 1;
             let n = entry.user_data() as usize;
-            whole[n] = usize::try_from(entry.result()) == Ok(runs[n].pages.len() * PAGE);
+            complete[n] = usize::try_from(entry.result()) == Ok(runs[n].pages.len() * PAGE);
         }
     }
     true

@@ -1,68 +1,73 @@
-//! How often it is put in doubt that a page that was stored to will be again. Such pages come back writable, which saves the fault of
-//! their first store, and so are written to the store each time they leave. One that is in doubt comes back protected: the fault tells
-//! that it is stored to still, or it leaves clean and has cost no write. Where most doubts are wrong there are fewer.
+//! Predicts whether a page will be written again after it is read back.
+//!
+//! A page that was written after an earlier read is installed writable. This saves the write-protection fault of its
+//! first store, but such a page is written to the swap file each time it leaves. So the prediction is tested now and
+//! then: the page is installed write-protected once. Either a fault shows that it is still written, or it leaves clean
+//! and costs no write. Tests become rarer where most of them only cost a fault.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Of the departures of such pages, one in so many at most, and at first, and at least.
-const OFTEN: u32 = 4;
-const FIRST: u32 = 8;
-const SELDOM: u32 = 64;
-/// Outcomes after which it is chosen anew.
+/// A test begins at one departure in this many: most frequently, at first, and most rarely.
+const MIN_INTERVAL: u32 = 4;
+const FIRST_INTERVAL: u32 = 8;
+const MAX_INTERVAL: u32 = 64;
+/// Outcomes after which the interval is chosen anew.
 const ROUND: u32 = 64;
-/// Of these, wrong ones from which on there are fewer doubts, or else as many as there were.
-const FEWER: u32 = 40;
-const STAY: u32 = 28;
+/// Of these, the number of pages written again from which on tests become rarer, or stay as frequent.
+const RARER_FROM: u32 = 40;
+const SAME_FROM: u32 = 28;
 
-/// What became of the doubts of late. Who counts at the same time may count past each other: these are estimates.
+/// The test interval and the outcomes since it was chosen. Threads that count at the same time may lose counts: these
+/// are estimates.
 #[derive(Debug)]
-pub(super) struct Doubts {
-    one_in: AtomicU32,
+pub(super) struct WritePrediction {
+    interval: AtomicU32,
     departures: AtomicU32,
-    right: AtomicU32,
-    wrong: AtomicU32,
+    clean: AtomicU32,
+    written: AtomicU32,
 }
 
-impl Default for Doubts {
+impl Default for WritePrediction {
     fn default() -> Self {
-        let [departures, right, wrong] = [const { AtomicU32::new(0) }; 3];
-        Self { one_in: AtomicU32::new(FIRST), departures, right, wrong }
+        let [departures, clean, written] = [const { AtomicU32::new(0) }; 3];
+        Self { interval: AtomicU32::new(FIRST_INTERVAL), departures, clean, written }
     }
 }
 
-impl Doubts {
-    /// A page that was stored to leaves: whether that is in doubt from now on.
-    pub(super) fn raise(&self) -> bool {
+impl WritePrediction {
+    /// Called when a page that is predicted to be written leaves memory. Returns whether to test the prediction on its
+    /// next return.
+    pub(super) fn starts_test(&self) -> bool {
         let departures = self.departures.fetch_add(1, Relaxed);
-        departures.is_multiple_of(self.one_in.load(Relaxed))
+        departures.is_multiple_of(self.interval.load(Relaxed))
     }
 
-    /// The page left clean.
-    pub(super) fn was_right(&self) {
-        self.right.fetch_add(1, Relaxed);
-        self.learn();
+    /// Records that a tested page left clean.
+    pub(super) fn page_left_clean(&self) {
+        self.clean.fetch_add(1, Relaxed);
+        self.adapt();
     }
 
-    /// The page was stored to again.
-    pub(super) fn was_wrong(&self) {
-        self.wrong.fetch_add(1, Relaxed);
-        self.learn();
+    /// Records that a tested page was written again.
+    pub(super) fn page_written_again(&self) {
+        self.written.fetch_add(1, Relaxed);
+        self.adapt();
     }
 
-    fn learn(&self) {
-        let (right, wrong) = (self.right.load(Relaxed), self.wrong.load(Relaxed));
-        if right + wrong < ROUND {
+    fn adapt(&self) {
+        let (clean, written) = (self.clean.load(Relaxed), self.written.load(Relaxed));
+        if clean + written < ROUND {
             return;
         }
-        self.right.store(0, Relaxed);
-        self.wrong.store(0, Relaxed);
-        let one_in = self.one_in.load(Relaxed);
-        let new = match wrong {
-            FEWER.. => (one_in * 2).min(SELDOM),
-            STAY.. => one_in,
-            _ => (one_in / 2).max(OFTEN),
+        self.clean.store(0, Relaxed);
+        self.written.store(0, Relaxed);
+        let interval = self.interval.load(Relaxed);
+        let new = match written {
+            RARER_FROM.. => (interval * 2).min(MAX_INTERVAL),
+            SAME_FROM.. => interval,
+            _ => (interval / 2).max(MIN_INTERVAL),
         };
-        self.one_in.store(new, Relaxed);
+        self.interval.store(new, Relaxed);
     }
 }
 
@@ -70,21 +75,23 @@ impl Doubts {
 mod tests {
     use super::*;
 
-    /// Doubts among so many departures of a page that is, or is not, stored to each time.
-    fn doubts(doubts: &Doubts, departures: usize, stored_to: bool) -> usize {
-        let raised = (0..departures).filter(|_| doubts.raise());
-        raised.inspect(|_| if stored_to { doubts.was_wrong() } else { doubts.was_right() }).count()
+    /// Number of tests among `departures` of a page that is `written` each time, or never.
+    fn tests_started(prediction: &WritePrediction, departures: usize, written: bool) -> usize {
+        let started = (0..departures).filter(|_| prediction.starts_test());
+        started
+            .inspect(|_| if written { prediction.page_written_again() } else { prediction.page_left_clean() })
+            .count()
     }
 
     #[test]
-    fn doubts_are_as_many_as_are_worth_it() {
-        let all = Doubts::default();
-        assert_eq!(doubts(&all, 8 * 64, true), 64);
-        doubts(&all, 10_000, true);
-        assert_eq!(doubts(&all, 6_400, true), 100, "one in 64");
-        doubts(&all, 64 * 256, false);
-        assert_eq!(doubts(&all, 400, false), 100, "one in 4");
-        doubts(&all, 10_000, true);
-        assert_eq!(doubts(&all, 6_400, true), 100, "and back");
+    fn tests_become_rarer_where_most_only_cost_a_fault() {
+        let all = WritePrediction::default();
+        assert_eq!(tests_started(&all, 8 * 64, true), 64);
+        tests_started(&all, 10_000, true);
+        assert_eq!(tests_started(&all, 6_400, true), 100, "one in 64");
+        tests_started(&all, 64 * 256, false);
+        assert_eq!(tests_started(&all, 400, false), 100, "one in 4");
+        tests_started(&all, 10_000, true);
+        assert_eq!(tests_started(&all, 6_400, true), 100, "and back");
     }
 }

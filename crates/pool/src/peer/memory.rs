@@ -175,7 +175,7 @@ impl Memory for Paged {
     }
 
     fn settle(&self) {
-        self.pager.unkept(|| ());
+        self.pager.without_pinning(|| ());
     }
 
     fn misses(&self) -> Option<u64> {

@@ -5,8 +5,8 @@ use deepram_core::{Addr, PageId};
 use super::Pool;
 use crate::buffer::AlignedBuf;
 use crate::cache::{Access, Handlers, Right};
-use crate::crew::Crew;
 use crate::error::Result;
+use crate::handler_wakeup::HandlerGroup;
 use crate::lock::lock;
 
 impl Pool {
@@ -38,7 +38,7 @@ impl Pool {
         // In a forked child nobody is kept.
         let crew =
             self.owned().ok().and_then(|inner| lock(&inner.handlers).as_ref().and_then(Handlers::crew));
-        let _unkept = crew.as_deref().map(Crew::hold);
+        let _unkept = crew.as_deref().map(HandlerGroup::suspend_pinning);
         f()
     }
 

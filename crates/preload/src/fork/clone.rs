@@ -1,58 +1,60 @@
-//! `clone` where the child gets a copy of the memory, as with `fork`, but begins with a function on a stack
-//! that the program gives; and by its number, where it goes on where the parent does.
+//! `clone` where the child gets a copy of the memory, as with `fork`, but begins with a function on a stack that the
+//! program provides; and `clone` by its number, where the child continues where the parent does.
 //!
-//! The kernel and the C library store to that stack and to the places for thread numbers while everything is
-//! at rest, and those may lie in memory that is paged. So the child begins on a stack of ours, and the rest
-//! is done when it has its pager.
+//! The kernel and the C library store to that stack and to the addresses for thread numbers while all locks are held,
+//! and these may be in managed memory. So the child begins on a stack of the library's, and the rest is done when the
+//! child has its pager.
 
 use std::sync::atomic::AtomicPtr;
 
 use libc::{c_int, c_void, pid_t};
 
-use super::{before, child, keeping_errno, parent};
-use crate::inside::apart;
+use super::{lock_for_fork, preserving_errno, resume_child, resume_parent};
+use crate::affinity::without_pinning;
+use crate::library_context::on_library_stack;
 use crate::malloc::set_errno;
-use crate::places::unkept;
-use crate::stacks::aside;
-use crate::{descriptors, early, kernel, next, setup};
+use crate::stacks::on_unpaged_stack;
+use crate::{descriptors, kernel, lazy_start, libc_symbols, setup};
 
 type Body = extern "C" fn(*mut c_void) -> c_int;
 type Clone = unsafe extern "C" fn(Body, *mut c_void, c_int, *mut c_void, ...) -> c_int;
 
-/// Of the stack on which a child gets its pager.
-const STACK: usize = 256 << 10;
+/// Bytes of the stack on which a child starts its pager.
+const STACK_BYTES: usize = 256 << 10;
 
 static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
-/// What the child does when it has its pager; at the start of its first stack.
+/// Parameters of a child, at the start of its first stack.
 struct Start {
     body: Body,
     argument: *mut c_void,
     stack: *mut c_void,
-    later: Later,
-    /// What the kernel stores for the parent: a thread number or a descriptor.
+    deferred: DeferredFlags,
+    /// Value that the kernel stores for the parent: a thread number or a descriptor.
     parent_tid: pid_t,
 }
 
-/// What the kernel would do to the child, but to memory that may be paged: done when it has its pager.
-struct Later {
+/// Settings of the child that the kernel would store in memory that may be managed: applied when the child has its
+/// pager.
+struct DeferredFlags {
     flags: c_int,
     tls: *mut c_void,
     child_tid: *mut pid_t,
 }
 
-impl Later {
-    /// Flags of all that.
-    const ALL: c_int = libc::CLONE_CHILD_SETTID | libc::CLONE_CHILD_CLEARTID | libc::CLONE_SETTLS;
+impl DeferredFlags {
+    /// Flags of the deferred settings.
+    const DEFERRED: c_int = libc::CLONE_CHILD_SETTID | libc::CLONE_CHILD_CLEARTID | libc::CLONE_SETTLS;
 
-    /// What the kernel does at once. Nor does the parent wait for the child (`CLONE_VFORK`): everybody would.
+    /// The flags that the kernel handles at once. `CLONE_VFORK` is removed too: the parent would wait for the child
+    /// with all locks held.
     fn without(flags: c_int) -> c_int {
-        flags & !(Self::ALL | libc::CLONE_VFORK)
+        flags & !(Self::DEFERRED | libc::CLONE_VFORK)
     }
 
-    fn now(&self) {
+    fn apply(&self) {
         if self.flags & libc::CLONE_CHILD_SETTID != 0 {
-            // SAFETY: the promise of who called `clone`.
+            // SAFETY: the promise of the caller of `clone`.
             unsafe { self.child_tid.write(kernel::gettid()) };
         }
         if self.flags & libc::CLONE_CHILD_CLEARTID != 0 {
@@ -64,14 +66,14 @@ impl Later {
     }
 }
 
-/// Where the parent learns of the child.
-const FOR_THE_PARENT: c_int = libc::CLONE_PARENT_SETTID | libc::CLONE_PIDFD;
+/// Flags that make the kernel store something for the parent.
+const STORES_FOR_PARENT: c_int = libc::CLONE_PARENT_SETTID | libc::CLONE_PIDFD;
 
-/// The C library's. It takes the last three arguments only where the flags speak of them; where they are not
-/// given they are read as whatever there is, and not used.
+/// Interposes the C library's `clone`. It takes the last three arguments only where the flags require them; otherwise
+/// they have arbitrary values and are not used.
 ///
 /// # Safety
-/// As of the C library's.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn clone(
     body: Option<Body>,
@@ -82,21 +84,21 @@ pub unsafe extern "C" fn clone(
     tls: *mut c_void,
     child_tid: *mut pid_t,
 ) -> c_int {
-    let Some(found) = next::find(&NEXT, c"clone") else { return refuse(libc::ENOSYS) };
+    let Some(found) = libc_symbols::find_next(&NEXT, c"clone") else { return refuse(libc::ENOSYS) };
     // SAFETY: the C library's function of this name.
     let next = unsafe { std::mem::transmute::<*mut c_void, Clone>(found) };
     let Some(body) = body.filter(|_| !stack.is_null()) else { return refuse(libc::EINVAL) };
     if flags & libc::CLONE_FILES != 0 {
-        descriptors::expect_threads();
+        descriptors::note_unknown_threads();
     }
-    if flags & libc::CLONE_VM != 0 || !early::is_on() {
-        unkept(|| ());
+    if flags & libc::CLONE_VM != 0 || !lazy_start::is_watching() {
+        without_pinning(|| ());
         // SAFETY: the caller's arguments.
         return unsafe { next(body, stack, flags, argument, parent_tid, tls, child_tid) };
     }
-    let later = Later { flags, tls, child_tid };
-    // Not with signals kept waiting for all of it: the child begins with a function of its own.
-    aside(move || copied(next, body, stack, flags, argument, parent_tid, later))
+    let deferred = DeferredFlags { flags, tls, child_tid };
+    // Signals are not blocked for all of it: the child begins with a function of its own.
+    on_unpaged_stack(move || clone_with_copy(next, body, stack, flags, argument, parent_tid, deferred))
 }
 
 fn refuse(error: c_int) -> c_int {
@@ -104,53 +106,62 @@ fn refuse(error: c_int) -> c_int {
     -1
 }
 
-/// Whether the child would have the pager's descriptors, which close with those of the parent.
+/// Whether the child would share the pager's descriptors, which the parent would close.
 fn shares_descriptors(flags: c_int) -> bool {
     let shares = flags & libc::CLONE_FILES != 0;
     if shares {
-        setup::complain(
-            "a child with a copy of the memory cannot share descriptors: the pager's are its own",
+        setup::report(
+            "a child with a copy of the memory cannot share file descriptors: its pager needs its own",
         );
     }
     shares
 }
 
-fn copied(
+fn clone_with_copy(
     next: Clone,
     body: Body,
     stack: *mut c_void,
     flags: c_int,
     argument: *mut c_void,
     parent_tid: *mut pid_t,
-    later: Later,
+    deferred: DeferredFlags,
 ) -> c_int {
     if shares_descriptors(flags) {
         return refuse(libc::EINVAL);
     }
-    let Some(base) = kernel::reserve(STACK) else { return refuse(libc::ENOMEM) };
+    let Some(base) = kernel::reserve(STACK_BYTES) else { return refuse(libc::ENOMEM) };
     let start = std::ptr::with_exposed_provenance_mut::<Start>(base);
-    let first = std::ptr::with_exposed_provenance_mut::<c_void>(base + STACK);
-    // SAFETY: new memory of ours, aligned to a page and larger.
-    unsafe { start.write(Start { body, argument, stack, later, parent_tid: 0 }) };
-    before();
-    // SAFETY: `begin` gets what it takes, on a stack that is its own; the kernel stores one number.
+    let first = std::ptr::with_exposed_provenance_mut::<c_void>(base + STACK_BYTES);
+    // SAFETY: new memory of the library, aligned to a page and larger.
+    unsafe { start.write(Start { body, argument, stack, deferred, parent_tid: 0 }) };
+    lock_for_fork();
+    // SAFETY: `child_main` gets its parameters, on a stack of its own; the kernel stores one number.
     let pid = unsafe {
         let to = &raw mut (*start).parent_tid;
-        next(begin, first, Later::without(flags), start.cast(), to, std::ptr::null_mut::<c_void>(), to)
+        next(
+            child_main,
+            first,
+            DeferredFlags::without(flags),
+            start.cast(),
+            to,
+            std::ptr::null_mut::<c_void>(),
+            to,
+        )
     };
-    keeping_errno(parent);
-    if pid >= 0 && flags & FOR_THE_PARENT != 0 {
+    preserving_errno(resume_parent);
+    if pid >= 0 && flags & STORES_FOR_PARENT != 0 {
         // SAFETY: the caller's promise.
         unsafe { parent_tid.write((*start).parent_tid) };
     }
-    kernel::munmap(base, STACK);
+    kernel::munmap(base, STACK_BYTES);
     pid
 }
 
-/// `clone` by its number, without a stack and with a copy of the memory: the child goes on where the parent does.
+/// Makes the call `clone` by its number, without a stack and with a copy of the memory: the child continues where the
+/// parent does.
 ///
 /// # Safety
-/// The places that the flags speak of may be written.
+/// The addresses that the flags require may be written.
 pub(crate) unsafe fn by_number(
     flags: c_int,
     parent_tid: *mut pid_t,
@@ -160,20 +171,20 @@ pub(crate) unsafe fn by_number(
     if shares_descriptors(flags) {
         return refuse(libc::EINVAL);
     }
-    let later = Later { flags, tls, child_tid };
-    apart(move || {
+    let deferred = DeferredFlags { flags, tls, child_tid };
+    on_library_stack(move || {
         let mut number: pid_t = 0;
-        before();
+        lock_for_fork();
         let arguments =
-            [Later::without(flags).cast_unsigned() as usize, 0, (&raw mut number).addr(), 0, 0, 0];
+            [DeferredFlags::without(flags).cast_unsigned() as usize, 0, (&raw mut number).addr(), 0, 0, 0];
         let pid = kernel::call(libc::SYS_clone, arguments) as c_int;
         if pid == 0 {
-            child();
-            later.now();
+            resume_child();
+            deferred.apply();
             return 0;
         }
-        keeping_errno(parent);
-        if pid > 0 && flags & FOR_THE_PARENT != 0 {
+        preserving_errno(resume_parent);
+        if pid > 0 && flags & STORES_FOR_PARENT != 0 {
             // SAFETY: the caller's promise.
             unsafe { parent_tid.write(number) };
         }
@@ -181,15 +192,15 @@ pub(crate) unsafe fn by_number(
     })
 }
 
-/// Where the child begins.
-extern "C" fn begin(start: *mut c_void) -> c_int {
-    child();
-    // SAFETY: what `clone` wrote there, in the child's copy.
+/// Entry point of the child.
+extern "C" fn child_main(start: *mut c_void) -> c_int {
+    resume_child();
+    // SAFETY: written by `clone_with_copy`, in the child's copy.
     let start = unsafe { start.cast::<Start>().read() };
-    start.later.now();
+    start.deferred.apply();
     let stack = start.stack.addr() / 16 * 16;
-    // SAFETY: the program gave the stack and the function for this; nothing of the stack left behind is used
-    // again. When the function returns, so does the process.
+    // SAFETY: the program provides the stack and the function for this; nothing on the old stack is used again. When
+    // the function returns, the process ends.
     unsafe {
         std::arch::asm!(
             "mov rsp, {stack}",

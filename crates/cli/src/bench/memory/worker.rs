@@ -122,7 +122,7 @@ fn memory(task: &Task) -> anyhow::Result<Result<Box<dyn Memory>, String>> {
         Peer::MmapRandom => Box::new(SharedFile::create(&path, bytes, true)?),
         Peer::Pager => {
             let mut options = PagerOptions::new(task.dram, &task.dir);
-            options.keep = true;
+            options.pin_lone_thread = true;
             options.policy = task.policy.parse()?;
             match Paged::new(bytes, options) {
                 Ok(paged) => Box::new(paged),

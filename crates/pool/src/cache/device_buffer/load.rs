@@ -5,8 +5,8 @@ use std::sync::MutexGuard;
 use super::super::rights::is_refusal;
 use super::super::{Cache, Index, LOADING, RESIDENT, Right, State};
 use super::Cold;
+use crate::buffer_pool::ReadBuffer;
 use crate::error::{PoolError, Result};
-use crate::slots::Slot;
 use crate::stats::add;
 use crate::store::Fetched;
 
@@ -105,7 +105,7 @@ impl Cache {
     }
 
     /// Begins a read of the device: with a slot to read into, if there is one to be had.
-    pub(super) fn begin(&self, state: &mut State, index: Index) -> Option<(Cold, Slot)> {
+    pub(super) fn begin(&self, state: &mut State, index: Index) -> Option<(Cold, ReadBuffer)> {
         let slot = match state.buffer.slots.spare() {
             Some(slot) => slot,
             None => {
@@ -138,7 +138,7 @@ impl Cache {
         &self,
         state: &mut State,
         cold: Cold,
-        slot: Slot,
+        slot: ReadBuffer,
         fetched: Result<Fetched>,
         parts: &mut [Part<'_>],
         right: Right,

@@ -28,8 +28,8 @@ use deepram_core::migration::Threshold;
 pub(crate) use load::Part;
 
 use super::Index;
+use crate::buffer_pool::{BufferPool, ReadBuffer};
 use crate::options::LoadOptions;
-use crate::slots::{Slot, Slots};
 
 /// Ways of a set, and bits of a predicted interval: facts.md, P13 and P21; the paper names neither.
 const WAYS: usize = 16;
@@ -67,14 +67,14 @@ enum Ticket {
 pub(super) struct DeviceBuffer {
     rrip: Rrip,
     /// The slot of each of `rrip`'s frames.
-    frames: Vec<Option<Slot>>,
-    slots: Slots,
+    frames: Vec<Option<ReadBuffer>>,
+    slots: BufferPool,
     /// The most slots, whatever the budget is now.
     most: usize,
     /// `None`: nothing is promoted.
     threshold: Option<Threshold>,
     /// Segments read ahead whose use is to be seen, the oldest first; not in `rrip`.
-    kept: Vec<(Index, Slot)>,
+    kept: Vec<(Index, ReadBuffer)>,
     tickets: Vec<Ticket>,
     /// Frames that others wanted since somebody last loaded from here.
     unused: usize,
@@ -95,7 +95,7 @@ impl DeviceBuffer {
         Ok(Self {
             rrip,
             frames,
-            slots: Slots::new(slots, segment)?,
+            slots: BufferPool::new(slots, segment)?,
             most: slots,
             threshold: options.promotion.map(Threshold::new),
             kept: Vec::new(),
@@ -129,7 +129,7 @@ impl DeviceBuffer {
     /// Bytes of bookkeeping.
     pub(super) fn memory_bytes(&self) -> usize {
         self.rrip.memory_bytes()
-            + self.frames.capacity() * size_of::<Option<Slot>>()
+            + self.frames.capacity() * size_of::<Option<ReadBuffer>>()
             + self.slots.memory_bytes()
             + self.tickets.capacity() * size_of::<Ticket>()
     }
@@ -148,7 +148,7 @@ impl DeviceBuffer {
         }
     }
 
-    fn remove(&mut self, frame: usize) -> Option<Slot> {
+    fn remove(&mut self, frame: usize) -> Option<ReadBuffer> {
         if let Some(threshold) = &mut self.threshold {
             threshold.leave(self.rrip.count(frame));
         }
@@ -158,7 +158,7 @@ impl DeviceBuffer {
 
     /// The segment is about to become resident: it leaves, and reads of it that are under way are stale. Its slot
     /// still has its bytes.
-    pub(super) fn spoil(&mut self, index: Index) -> Option<Slot> {
+    pub(super) fn spoil(&mut self, index: Index) -> Option<ReadBuffer> {
         for ticket in &mut self.tickets {
             if matches!(ticket, Ticket::Reading(read) if *read == index) {
                 *ticket = Ticket::Stale;
@@ -187,7 +187,7 @@ impl DeviceBuffer {
         self.kept.push((index, slot));
     }
 
-    fn take_kept(&mut self, index: Index) -> Option<Slot> {
+    fn take_kept(&mut self, index: Index) -> Option<ReadBuffer> {
         let at = self.kept.iter().position(|(kept, _)| *kept == index)?;
         Some(self.kept.remove(at).1)
     }
@@ -208,12 +208,12 @@ impl DeviceBuffer {
     }
 
     /// Takes back what [`DeviceBuffer::spoil`] gave.
-    pub(super) fn recycle(&mut self, slot: Slot) {
+    pub(super) fn recycle(&mut self, slot: ReadBuffer) {
         self.slots.give_back(slot);
     }
 
     /// A slot that another segment has, preferably one of the same set.
-    fn steal(&mut self, index: Index) -> Option<Slot> {
+    fn steal(&mut self, index: Index) -> Option<ReadBuffer> {
         if self.rrip.is_empty() {
             return None;
         }
@@ -264,7 +264,7 @@ impl DeviceBuffer {
     }
 
     /// Takes a segment in; its frame, and whether another one left for it.
-    fn admit(&mut self, index: Index, slot: Slot) -> (usize, bool) {
+    fn admit(&mut self, index: Index, slot: ReadBuffer) -> (usize, bool) {
         if let Some(frame) = self.rrip.find(index) {
             // Somebody else read it too.
             self.slots.give_back(slot);

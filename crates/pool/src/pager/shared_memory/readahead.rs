@@ -1,78 +1,78 @@
-//! Readahead in shared memory. The kernel reads a single page at each fault there (`MADV_RANDOM`): how much it would read
-//! otherwise is a setting of the drive, and may be more than the budget takes. So the sweeping thread looks for windows that are
-//! used from their first page on, and reads the windows that follow. The kernel does not tell how far a program has come: of each
-//! window that is read ahead the first page is left out, and is in DRAM once the program has reached it.
+//! Readahead in shared memory. The kernel reads a single page at each fault there (`MADV_RANDOM`): its own readahead is
+//! a setting of the drive, and may exceed the budget. So the sweeping thread detects windows that are used from their
+//! first page on, and reads the windows that follow. The kernel does not report how far a program has come: the first
+//! page of each window that is read ahead is left out, and is in DRAM once the program has reached it.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::sweep::GROUP;
-use super::{PAGE, Segment, WINDOW};
+use super::sweep::GROUP_WINDOWS;
+use super::{PAGE, SharedFile, WINDOW};
 
-/// Pages at the beginning of a window from which on a stream is assumed.
-const FIRST: usize = 8;
-/// The looks take at most this part of the thread's time.
-const SHARE: u32 = 5;
-/// Most windows that are read ahead of a stream, and the part of the budget that they may take.
-const DEPTH: u64 = 16;
-const PART: usize = 8;
-/// Most streams of a file that are followed at once.
-const STREAMS: usize = 16;
-/// A stream that reaches no further window for so long is no longer followed.
-const FORGOTTEN: Duration = Duration::from_secs(1);
+/// Pages in DRAM at the start of a window from which on a stream is assumed.
+const MIN_PAGES: usize = 8;
+/// Detection waits this many times its own duration before it runs again.
+const DETECTION_PAUSE: u32 = 5;
+/// Largest number of windows read ahead of a stream; together they take at most one in `DRAM_SHARE` of the budget.
+const MAX_DEPTH: u64 = 16;
+const DRAM_SHARE: usize = 8;
+/// Largest number of streams followed at once in a file.
+const MAX_STREAMS: usize = 16;
+/// A stream that reaches no new window for this long is no longer followed.
+const FORGET_AFTER: Duration = Duration::from_secs(1);
 
-/// A pass through a file in order.
+/// A sequential pass through a file.
 struct Stream {
     /// The first window that the pass has not reached.
     front: u64,
     /// The first window that is not read ahead.
     end: u64,
-    /// Windows to read ahead. Doubled when the pass has overtaken what was read.
+    /// Number of windows to read ahead; doubled when the pass has overtaken them.
     depth: u64,
-    /// When it has last reached a window.
+    /// Time at which the pass last reached a new window.
     moved: Instant,
 }
 
-/// The windows of a file as they were at the last look, and the streams that were found.
+/// The readahead state of a file.
 #[derive(Default)]
-pub(super) struct Ahead {
-    /// Pages of each that were in DRAM.
+pub(super) struct FileReadahead {
+    /// Number of pages of each window that were in DRAM at the last detection.
     seen: Vec<u16>,
-    /// The earliest time of the next look.
+    /// Earliest time of the next detection.
     next: Option<Instant>,
-    /// The newest last.
+    /// Streams, the newest at the end.
     streams: VecDeque<Stream>,
 }
 
-impl Ahead {
-    /// Looks at all windows for new streams.
-    pub(super) fn look(&mut self, segment: &Segment) {
+impl FileReadahead {
+    /// Checks all windows of a file for new streams.
+    pub(super) fn detect_streams(&mut self, shared_file: &SharedFile) {
         let begun = Instant::now();
         if self.next.is_some_and(|next| begun < next) {
             return;
         }
-        let windows = segment.windows();
+        let windows = shared_file.windows();
         self.seen.resize(windows as usize, 0);
         let mut at = 0;
         while at < windows {
-            let group = (GROUP as u64).min(windows - at);
-            if segment.cached(at, group) == 0 {
+            let group = (GROUP_WINDOWS as u64).min(windows - at);
+            if shared_file.cached(at, group) == 0 {
                 self.seen[at as usize..(at + group) as usize].fill(0);
             } else {
-                (at..at + group).for_each(|window| self.look_at(segment, window));
+                (at..at + group).for_each(|window| self.check_window(shared_file, window));
             }
             at += group;
         }
-        self.next = Some(begun + (begun.elapsed() * SHARE).min(Duration::from_secs(1)));
+        self.next = Some(begun + (begun.elapsed() * DETECTION_PAUSE).min(Duration::from_secs(1)));
     }
 
-    fn look_at(&mut self, segment: &Segment, window: u64) {
-        let there = segment.cached(window, 1);
-        let before = usize::from(std::mem::replace(&mut self.seen[window as usize], there as u16));
-        if there > before && there >= FIRST && segment.lacks_its_end(window, there) {
-            segment.read(window, 0);
+    fn check_window(&mut self, shared_file: &SharedFile, window: u64) {
+        let cached = shared_file.cached(window, 1);
+        let before = usize::from(std::mem::replace(&mut self.seen[window as usize], cached as u16));
+        if cached > before && cached >= MIN_PAGES && shared_file.is_begun_only(window, cached) {
+            shared_file.start_read(window, 0);
             self.seen[window as usize] = (WINDOW / PAGE) as u16;
-            if self.streams.len() == STREAMS {
+            if self.streams.len() == MAX_STREAMS {
                 self.streams.pop_front();
             }
             self.streams.push_back(Stream {
@@ -84,35 +84,36 @@ impl Ahead {
         }
     }
 
-    /// Reads ahead of the streams, with so many pages of DRAM for all that is paged. Returns how soon to look at the streams
-    /// again; none if there are none.
-    pub(super) fn follow(&mut self, segment: &Segment, dram: usize) -> Option<Duration> {
-        let most = ((dram / PART / (WINDOW / PAGE)) as u64).clamp(1, DEPTH);
+    /// Reads ahead of the streams; paged memory has `dram` pages of DRAM. Returns the time after which to call it
+    /// again; `None` if there are no streams.
+    pub(super) fn follow(&mut self, shared_file: &SharedFile, dram: usize) -> Option<Duration> {
+        let most = ((dram / DRAM_SHARE / (WINDOW / PAGE)) as u64).clamp(1, MAX_DEPTH);
         self.streams.retain_mut(|stream| {
-            stream.follow(segment, most);
-            stream.front < segment.windows() && stream.moved.elapsed() < FORGOTTEN
+            stream.follow(shared_file, most);
+            stream.front < shared_file.windows() && stream.moved.elapsed() < FORGET_AFTER
         });
         self.streams.iter().map(|stream| stream.moved.elapsed() / 8).min()
     }
 }
 
 impl Stream {
-    fn follow(&mut self, segment: &Segment, most: u64) {
-        while self.front < self.end && segment.begins_with(self.front, 1) {
+    fn follow(&mut self, shared_file: &SharedFile, most: u64) {
+        while self.front < self.end && shared_file.has_first_pages(self.front, 1) {
             self.front += 1;
             self.moved = Instant::now();
         }
-        while self.end < segment.windows().min(self.front + self.depth.min(most)) {
-            let there = segment.cached(self.end, 1);
-            if there == 0 {
-                segment.read(self.end, 1);
-            } else if self.front == self.end && segment.lacks_its_end(self.end, there) {
-                segment.read(self.end, 0);
+        while self.end < shared_file.windows().min(self.front + self.depth.min(most)) {
+            let cached = shared_file.cached(self.end, 1);
+            if cached == 0 {
+                shared_file.start_read(self.end, 1);
+            } else if self.front == self.end && shared_file.is_begun_only(self.end, cached) {
+                shared_file.start_read(self.end, 0);
                 self.front += 1;
                 self.depth = most.min(2 * self.depth);
                 self.moved = Instant::now();
             } else {
-                // A pass through a window in DRAM goes unnoticed. It may be dropped before the pass reaches it.
+                // A pass through a window that is in DRAM is not seen. The window may be dropped before the pass
+                // reaches it.
                 break;
             }
             self.end += 1;
@@ -120,27 +121,27 @@ impl Stream {
     }
 }
 
-impl Segment {
-    /// Whether the first pages of a window are in DRAM.
-    fn begins_with(&self, window: u64, pages: usize) -> bool {
-        let (offset, _) = self.place(window, 1);
-        super::sweep::cached(&self.file, offset, pages * PAGE).is_ok_and(|there| there == pages)
+impl SharedFile {
+    /// Whether the first `pages` pages of a window are in DRAM.
+    fn has_first_pages(&self, window: u64, pages: usize) -> bool {
+        let (offset, _) = self.location(window, 1);
+        super::sweep::cached(&self.file, offset, pages * PAGE).is_ok_and(|cached| cached == pages)
     }
 
-    /// Whether the pages of a window in DRAM, so many, are its first ones and not all of it.
-    fn lacks_its_end(&self, window: u64, pages: usize) -> bool {
-        pages * PAGE < self.place(window, 1).1 && self.begins_with(window, pages)
+    /// Whether the `pages` pages of a window that are in DRAM are its first ones, and not all of the window.
+    fn is_begun_only(&self, window: u64, pages: usize) -> bool {
+        pages * PAGE < self.location(window, 1).1 && self.has_first_pages(window, pages)
     }
 
-    /// Begins to read a window, but for its first pages. The call does not wait for the drive.
-    fn read(&self, window: u64, but: usize) {
-        let (offset, len) = self.place(window, 1);
-        let len = std::num::NonZeroU64::new((len - len.min(but * PAGE)) as u64);
+    /// Starts to read a window, without its first `skip` pages. The call does not wait for the drive.
+    fn start_read(&self, window: u64, skip: usize) {
+        let (offset, len) = self.location(window, 1);
+        let len = std::num::NonZeroU64::new((len - len.min(skip * PAGE)) as u64);
         if len.is_none() {
             return;
         }
-        // Advice: a page that is not read now is read when it is used.
+        // Advice only: a page that is not read now is read when it is used.
         let _ =
-            rustix::fs::fadvise(&self.file, (offset + but * PAGE) as u64, len, rustix::fs::Advice::WillNeed);
+            rustix::fs::fadvise(&self.file, (offset + skip * PAGE) as u64, len, rustix::fs::Advice::WillNeed);
     }
 }
