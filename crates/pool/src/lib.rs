@@ -26,6 +26,7 @@
 //! `docs/internals/pool-format.md`.
 
 mod buffer;
+mod buffer_pool;
 mod cache;
 pub mod descriptors;
 pub mod device;
@@ -46,13 +47,11 @@ mod pool;
 mod process;
 mod readahead;
 mod region;
-mod uring;
-
-mod buffer_pool;
 pub mod signals;
 mod stats;
 mod store;
 mod uffd;
+mod uring;
 mod view;
 mod work_queue;
 

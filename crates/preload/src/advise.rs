@@ -55,7 +55,7 @@ pub extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_int) -> c_int 
         }
         None => {
             if let libc::MADV_MERGEABLE | MADV_GUARD_INSTALL = advice {
-                lazy_start::never_page_small(start, len);
+                lazy_start::keep_unpaged(start, len);
             }
             kernel::madvise(start, len, advice)
         }
@@ -182,7 +182,7 @@ fn lock(start: usize, len: usize, locked: bool, kernel: impl Fn(usize, usize) ->
         Some(pager) => enter_library(move || lock_managed(pager, start, len, locked, kernel)),
         None => {
             if let (true, Some(page_len)) = (locked, page_len) {
-                lazy_start::never_page_small(first, page_len);
+                lazy_start::keep_unpaged(first, page_len);
             }
             kernel(start, len)
         }

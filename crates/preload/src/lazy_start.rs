@@ -127,13 +127,13 @@ pub(crate) fn remap(start: usize, len: usize, new_len: usize, flags: c_int, to: 
 
 /// Called before a change to this range that a pager must see: starts the pager if the range is pageable. Returns
 /// `false` if there is none.
-pub(crate) fn start_for(start: usize, len: usize) -> bool {
+pub(crate) fn start_if_pageable(start: usize, len: usize) -> bool {
     let touched = mappings().has_pageable(start, start.saturating_add(len));
     if touched { setup::start().is_some() } else { setup::pager().is_some() }
 }
 
 /// Records a kernel call on this range that prevents paging: the small mapping stays unpaged even when it grows.
-pub(crate) fn never_page_small(start: usize, len: usize) {
+pub(crate) fn keep_unpaged(start: usize, len: usize) {
     if is_watching() && is_range(start, len) {
         enter_library(move || mappings().small.remove(start, start + round_to_pages(len)));
     }

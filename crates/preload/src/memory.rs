@@ -34,7 +34,7 @@ pub(crate) fn pager_for(start: usize, len: usize) -> Option<&'static Pager> {
     }
     if setup::pager().is_none() && lazy_start::is_enabled() {
         enter_library(move || {
-            lazy_start::start_for(start, len);
+            lazy_start::start_if_pageable(start, len);
         });
     }
     setup::pager()
@@ -396,7 +396,7 @@ fn protect(start: usize, len: usize, prot: c_int, key: c_int) -> c_int {
         Some(pager) => enter_library(move || protect_with_pager(pager, start, len, prot, key)),
         None => {
             if key != -1 || prot != libc::PROT_READ | libc::PROT_WRITE {
-                lazy_start::never_page_small(start, len);
+                lazy_start::keep_unpaged(start, len);
             }
             kernel_protect(start, len, prot, key)
         }

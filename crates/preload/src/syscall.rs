@@ -39,7 +39,7 @@ pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
         "push rsi",
         "push rdi",
         "mov rdi, rsp",
-        "call {answer_call}",
+        "call {handle_call}",
         "mov r11d, eax",
         "pop rdi",
         "pop rsi",
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
         "add rsp, 8",
         "mov rax, -1",
         "ret",
-        answer_call = sym answer_call,
+        handle_call = sym handle_call,
         set_error = sym set_error,
     )
 }
@@ -92,7 +92,7 @@ fn pointer<T>(address: usize) -> *mut T {
 
 /// Handles the call if it concerns the library. Returns 1 if the result is stored in `call`, 0 if the call goes to the
 /// kernel.
-extern "C" fn answer_call(call: *mut Call) -> c_int {
+extern "C" fn handle_call(call: *mut Call) -> c_int {
     // SAFETY: `syscall` made it.
     let call = unsafe { &mut *call };
     let [a, b, c, d, e] = call.arguments;

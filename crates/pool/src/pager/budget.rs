@@ -8,7 +8,7 @@ use super::budget_memory::BudgetReading;
 use super::stats::{GAUGES, PagerStats, Row, SHOWN, TOTALS};
 
 /// Largest number of members of a shared budget at once.
-pub(super) const PROCESSES: usize = 512;
+pub(super) const MAX_MEMBERS: usize = 512;
 /// Smallest number of frames left to paged memory, however large the tables are.
 const MIN_FRAMES: usize = 256;
 /// Pages that a process keeps even though unpaged memory takes the whole budget: one instruction in each of its threads
@@ -43,12 +43,12 @@ pub(super) struct BudgetMemory {
     peaks: [AtomicU64; GAUGES.len()],
     /// Process of each member, by its number in its own namespace; 0: no process. A lock shows whether the process is
     /// alive (`budget_members.rs`). Negative: the entry is a reservation made by the process of this number.
-    pub(super) pids: [AtomicI32; PROCESSES],
+    pub(super) pids: [AtomicI32; MAX_MEMBERS],
     /// Frames in use by each member.
-    frames: [AtomicI64; PROCESSES],
+    frames: [AtomicI64; MAX_MEMBERS],
     /// Totals of processes that have ended.
     ended: [AtomicU64; TOTALS],
-    rows: [[AtomicU64; SHOWN]; PROCESSES],
+    rows: [[AtomicU64; SHOWN]; MAX_MEMBERS],
 }
 
 impl BudgetMemory {
@@ -80,7 +80,7 @@ impl BudgetMemory {
 
     /// Indices of the members in use.
     pub(super) fn members(&self) -> impl Iterator<Item = usize> {
-        (0..PROCESSES).filter(|member| self.pids[*member].load(Relaxed) != 0)
+        (0..MAX_MEMBERS).filter(|member| self.pids[*member].load(Relaxed) != 0)
     }
 
     /// The budget in bytes.

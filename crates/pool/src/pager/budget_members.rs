@@ -13,13 +13,13 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::PAGE;
-use super::budget::{BudgetMemory, PROCESSES};
+use super::budget::{BudgetMemory, MAX_MEMBERS};
 use super::budget_memory::BudgetReading;
 use crate::descriptors::OpenGuard;
 use crate::lock::lock;
 
 /// Index of the byte that the creator of the budget has locked.
-pub(super) const CREATOR_BYTE: usize = PROCESSES;
+pub(super) const CREATOR_BYTE: usize = MAX_MEMBERS;
 
 /// Messages that are printed once for all processes of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub struct SharedBudget {
     /// all locks of the process on it.
     until_exec: RawFd,
     /// Entries of this process: it would find their bytes unlocked itself.
-    own: Mutex<[bool; PROCESSES]>,
+    own: Mutex<[bool; MAX_MEMBERS]>,
 }
 
 impl SharedBudget {
@@ -50,12 +50,12 @@ impl SharedBudget {
     pub(super) fn new(memory: &'static BudgetMemory, file: OwnedFd) -> io::Result<&'static Self> {
         let until_exec = OpenGuard::acquire().duplicate(file.as_fd())?.into_raw_fd();
         let file = file.into_raw_fd();
-        Ok(Box::leak(Box::new(Self { memory, file, until_exec, own: Mutex::new([false; PROCESSES]) })))
+        Ok(Box::leak(Box::new(Self { memory, file, until_exec, own: Mutex::new([false; MAX_MEMBERS]) })))
     }
 
     /// The same budget in a forked child, which is not a member yet.
     pub(super) fn in_child(&self) -> &'static Self {
-        Box::leak(Box::new(Self { own: Mutex::new([false; PROCESSES]), ..*self }))
+        Box::leak(Box::new(Self { own: Mutex::new([false; MAX_MEMBERS]), ..*self }))
     }
 
     /// Locks the byte that shows that the creator of the budget is alive.
@@ -150,13 +150,13 @@ impl SharedBudget {
         let mut own = lock(&self.own);
         let free = |member: &usize| self.memory.pids[*member].load(Relaxed) == 0;
         let member =
-            (0..PROCESSES).filter(free).find(|member| set_lock(self.file, *member, libc::F_WRLCK))?;
+            (0..MAX_MEMBERS).filter(free).find(|member| set_lock(self.file, *member, libc::F_WRLCK))?;
         self.occupy(&mut own, member);
         Some(member)
     }
 
     /// Makes an entry, whose byte is locked, this process's own. Its former owner may have left something in it.
-    fn occupy(&self, own: &mut [bool; PROCESSES], member: usize) {
+    fn occupy(&self, own: &mut [bool; MAX_MEMBERS], member: usize) {
         self.memory.clear_member(member);
         own[member] = true;
         self.memory.pids[member].store(std::process::id().cast_signed(), Relaxed);
@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn all_entries_can_be_taken() {
         let budget = SharedBudget::create(100 << 12).unwrap();
-        for member in 0..PROCESSES {
+        for member in 0..MAX_MEMBERS {
             assert_eq!(budget.join(), Some(member));
         }
         assert_eq!(budget.join(), None);

@@ -162,7 +162,7 @@ impl Inner {
         self.trim_victim_buffer();
         loop {
             let excess = self.frames.excess(count);
-            if excess == 0 || self.overcommitted.load(Relaxed) || self.stopping.load(Relaxed) {
+            if excess == 0 || self.swap_failing.load(Relaxed) || self.stopping.load(Relaxed) {
                 return;
             }
             let moved = self.evict(space, excess.min(BATCH), None, None, &mut write_back);
@@ -257,7 +257,7 @@ impl Inner {
         }
         if let Some(chunk) = huge {
             self.evict_huge_page(space, chunk, spare);
-            return !self.overcommitted.load(Relaxed);
+            return !self.swap_failing.load(Relaxed);
         }
         freed += self.drain_victim_buffer(space, count.saturating_sub(freed));
         let moved = freed > 0 || !victims.is_empty();
@@ -454,7 +454,7 @@ impl Inner {
     ///
     /// # Errors
     /// The program has made the page unreadable, and the kernel refuses to read it: to a forked process that has
-    /// changed its user, or that sees no `/proc`.
+    /// changed its user, or that readable no `/proc`.
     fn copy_page(&self, victim: &Victim, to: *mut u8) -> io::Result<()> {
         if victim.unreadable {
             // The program has made the page unreadable for itself; the kernel can still read it.
@@ -521,7 +521,7 @@ impl Inner {
         }
         let Some(error) = refused else {
             if !victims.is_empty() {
-                self.overcommitted.store(false, Relaxed);
+                self.swap_failing.store(false, Relaxed);
             }
             return true;
         };
@@ -535,7 +535,7 @@ impl Inner {
     /// Records that a write to the swap file failed, and reports it to the user.
     pub(super) fn note_swap_failure(&self, error: &std::io::Error) {
         add(&self.counters.failures, 1);
-        self.overcommitted.store(true, Relaxed);
+        self.swap_failing.store(true, Relaxed);
         let mut last_complaint = lock(&self.last_complaint);
         if last_complaint.is_none_or(|at| at.elapsed() >= COMPLAINT_INTERVAL) {
             *last_complaint = Some(Instant::now());

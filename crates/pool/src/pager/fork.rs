@@ -1,4 +1,4 @@
-//! Forks: the child sees memory as it was at the fork, and pages it by itself from then on.
+//! Forks: the child readable memory as it was at the fork, and pages it by itself from then on.
 //!
 //! The kernel gives the child the frames, but neither the registration with the userfaultfd nor any thread. So the
 //! child builds a pager of its own from the parent's page states. Pages in the swap file stay readable in the parent's
@@ -114,7 +114,7 @@ impl ForkGuard<'_> {
             dram: old.dram.load(Relaxed),
             forked: true,
             direct_io: old.direct_io.load(Relaxed),
-            lifelines: old.lifelines.iter().copied().chain([self.writer.as_raw_fd()]).collect(),
+            alive_pipes: old.alive_pipes.iter().copied().chain([self.writer.as_raw_fd()]).collect(),
             options: old.options.clone(),
         })?);
         {

@@ -137,7 +137,7 @@ impl Inner {
                 };
             }
             self.frames.release(CHUNK_PAGES);
-            if self.overcommitted.load(Relaxed) || !self.evict_for_stage(space, stage, &mut write_back) {
+            if self.swap_failing.load(Relaxed) || !self.evict_for_stage(space, stage, &mut write_back) {
                 return Err(io::ErrorKind::StorageFull.into());
             }
         }
@@ -369,7 +369,7 @@ impl Inner {
             add(&self.counters.writes, 1);
         }
         add(&self.counters.written, CHUNK_PAGES as u64);
-        self.overcommitted.store(false, Relaxed);
+        self.swap_failing.store(false, Relaxed);
         Ok(slots)
     }
 }

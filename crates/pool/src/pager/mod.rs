@@ -315,7 +315,7 @@ struct Inner {
     buffers: AtomicUsize,
     stopping: AtomicBool,
     /// Whether the last write to the swap file failed.
-    overcommitted: AtomicBool,
+    swap_failing: AtomicBool,
     /// Whether devices may store to memory by direct I/O.
     direct_io: AtomicBool,
     /// Time of the last message about a failed write.
@@ -326,7 +326,7 @@ struct Inner {
     /// Descriptors of the handlers and evictors.
     descriptors: Mutex<Vec<i32>>,
     /// Write ends of pipes. They show the ancestors, whose swap files this process reads, that it is alive.
-    lifelines: Vec<i32>,
+    alive_pipes: Vec<i32>,
     options: PagerOptions,
     /// Set by tests to delay steps where other threads rarely come in between.
     #[cfg(test)]
@@ -343,7 +343,7 @@ struct PagerParts {
     dram: usize,
     forked: bool,
     direct_io: bool,
-    lifelines: Vec<i32>,
+    alive_pipes: Vec<i32>,
     options: PagerOptions,
 }
 
@@ -398,7 +398,7 @@ impl Pager {
             dram: options.dram as usize,
             forked: false,
             direct_io: false,
-            lifelines: Vec::new(),
+            alive_pipes: Vec::new(),
             options,
         })?);
         let pager = Self { inner, threads: Mutex::new(None) };
@@ -603,7 +603,7 @@ impl Pager {
         let mut all = space.swap_file.descriptors();
         all.extend(self.inner.thread_descriptors(&space));
         all.extend(self.inner.shared_memory.descriptors());
-        all.extend(&self.inner.lifelines);
+        all.extend(&self.inner.alive_pipes);
         all.extend(self.inner.frames.descriptors());
         all.extend(self.inner.record.as_ref().map(Recorder::descriptor));
         all
@@ -634,7 +634,7 @@ impl Inner {
             dram,
             forked,
             direct_io,
-            lifelines,
+            alive_pipes,
             options,
         } = parts;
         Ok(Self {
@@ -660,14 +660,14 @@ impl Inner {
             waiting_exclusive: AtomicUsize::new(0),
             buffers: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
-            overcommitted: AtomicBool::new(false),
+            swap_failing: AtomicBool::new(false),
             direct_io: AtomicBool::new(direct_io),
             last_complaint: Mutex::default(),
             counters: Counters::default(),
             record: Recorder::from_options(&options),
             proc_files: ProcFiles::open(),
             descriptors: Mutex::default(),
-            lifelines,
+            alive_pipes,
             options,
             #[cfg(test)]
             test_delays: AtomicBool::new(false),

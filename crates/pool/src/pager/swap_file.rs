@@ -43,7 +43,7 @@ struct SlotAllocator {
     /// Where the search for the next run starts: extent, and slot in it.
     next: (usize, u32),
     /// The slots that forked children may still read; they are not freed while the children live.
-    children: Vec<ChildView>,
+    children: Vec<ChildSlots>,
 }
 
 #[derive(Debug, Clone)]
@@ -54,19 +54,19 @@ struct Extent {
 }
 
 #[derive(Debug)]
-struct ChildView {
+struct ChildSlots {
     /// Readable (end of file) when the child and all processes forked from it have ended or executed other programs.
     ended: OwnDescriptor,
     /// The slots that the child may read.
-    sees: Vec<[u64; WORDS]>,
+    readable: Vec<[u64; WORDS]>,
     /// Of these, the slots that were freed here meanwhile.
     retained: Vec<u32>,
 }
 
-impl ChildView {
-    fn sees(&self, slot: u32) -> bool {
+impl ChildSlots {
+    fn may_read(&self, slot: u32) -> bool {
         let (extent, within) = ((slot / EXTENT_SLOTS) as usize, slot % EXTENT_SLOTS);
-        self.sees.get(extent).is_some_and(|taken| taken[within as usize / 64] >> (within % 64) & 1 == 1)
+        self.readable.get(extent).is_some_and(|taken| taken[within as usize / 64] >> (within % 64) & 1 == 1)
     }
 }
 
@@ -110,8 +110,8 @@ impl SwapFile {
     /// Retains the allocated slots for a child, until the other ends of the pipe `ended` are closed.
     pub(super) fn retain_for_child(&self, ended: OwnDescriptor) {
         let mut slots = lock(&self.slots);
-        let sees = slots.extents.iter().map(|extent| extent.taken).collect();
-        slots.children.push(ChildView { ended, sees, retained: Vec::new() });
+        let readable = slots.extents.iter().map(|extent| extent.taken).collect();
+        slots.children.push(ChildSlots { ended, readable, retained: Vec::new() });
     }
 
     /// In a forked child: its siblings concern its parent only.
@@ -239,7 +239,7 @@ impl SwapFile {
     pub(super) fn memory_bytes(&self) -> usize {
         let slots = lock(&self.slots);
         let retained: usize =
-            slots.children.iter().map(|c| c.sees.len() * WORDS * 8 + c.retained.len() * 4).sum();
+            slots.children.iter().map(|c| c.readable.len() * WORDS * 8 + c.retained.len() * 4).sum();
         slots.extents.len() * size_of::<Extent>() + retained
     }
 }
@@ -261,7 +261,7 @@ impl SlotAllocator {
 
     /// Frees a slot, or retains it for a child that may still read it.
     fn free(&mut self, slot: u32) {
-        match self.children.iter_mut().find(|child| child.sees(slot)) {
+        match self.children.iter_mut().find(|child| child.may_read(slot)) {
             Some(child) => child.retained.push(slot),
             None => self.mark_free(slot),
         }
