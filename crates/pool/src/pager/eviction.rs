@@ -454,7 +454,7 @@ impl Inner {
     ///
     /// # Errors
     /// The program has made the page unreadable, and the kernel refuses to read it: to a forked process that has
-    /// changed its user, or that readable no `/proc`.
+    /// changed its user, or that sees no `/proc`.
     fn copy_page(&self, victim: &Victim, to: *mut u8) -> io::Result<()> {
         if victim.unreadable {
             // The program has made the page unreadable for itself; the kernel can still read it.

@@ -1,4 +1,4 @@
-//! Forks: the child readable memory as it was at the fork, and pages it by itself from then on.
+//! Forks: the child sees memory as it was at the fork, and pages it by itself from then on.
 //!
 //! The kernel gives the child the frames, but neither the registration with the userfaultfd nor any thread. So the
 //! child builds a pager of its own from the parent's page states. Pages in the swap file stay readable in the parent's
