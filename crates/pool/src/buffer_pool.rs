@@ -34,12 +34,12 @@ impl ReadBuffer {
     }
 }
 
-/// All buffers of the pool, of which at most `most` are backed by memory.
+/// All buffers of the pool, of which at most `capacity` are backed by memory.
 pub(crate) struct BufferPool {
     memory: Arc<Region>,
     /// Bytes of each buffer.
     buffer_bytes: usize,
-    most: usize,
+    capacity: usize,
     /// Buffers that have been handed out at least once.
     handed_out: usize,
     /// Buffers backed by memory, including those in use.
@@ -50,45 +50,53 @@ pub(crate) struct BufferPool {
 }
 
 impl BufferPool {
-    /// Creates a pool of at most `most` buffers of `buffer_bytes` bytes each.
-    pub(crate) fn new(most: usize, buffer_bytes: usize) -> io::Result<Self> {
-        let memory = Region::map(None, most * buffer_bytes).map_err(|error| match error {
+    /// Creates a pool of at most `capacity` buffers of `buffer_bytes` bytes each.
+    pub(crate) fn new(capacity: usize, buffer_bytes: usize) -> io::Result<Self> {
+        let memory = Region::map(None, capacity * buffer_bytes).map_err(|error| match error {
             WatchError::Address { source, .. } | WatchError::System { source, .. } => source,
             other => io::Error::other(other),
         })?;
         let (spare, unbacked) = (Vec::new(), Vec::new());
-        Ok(Self { memory: Arc::new(memory), buffer_bytes, most, handed_out: 0, backed: 0, spare, unbacked })
+        Ok(Self {
+            memory: Arc::new(memory),
+            buffer_bytes,
+            capacity,
+            handed_out: 0,
+            backed: 0,
+            spare,
+            unbacked,
+        })
     }
 
     /// Largest number of buffers that may be backed by memory.
-    pub(crate) fn most(&self) -> usize {
-        self.most
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
     }
 
     /// Changes the largest number of backed buffers, to no more than the initial number. More buffers may stay backed
     /// until they are given back.
-    pub(crate) fn set_most(&mut self, most: usize) {
-        debug_assert!(most * self.buffer_bytes <= self.memory.len(), "{most} slots");
-        self.most = most;
+    pub(crate) fn set_capacity(&mut self, capacity: usize) {
+        debug_assert!(capacity * self.buffer_bytes <= self.memory.len(), "{capacity} buffers");
+        self.capacity = capacity;
     }
 
     /// Number of buffers backed by memory.
-    pub(crate) fn held(&self) -> usize {
+    pub(crate) fn backed(&self) -> usize {
         self.backed
     }
 
     /// Number of buffers that can be taken without giving any back.
     pub(crate) fn free(&self) -> usize {
-        self.spare.len() + self.most.saturating_sub(self.backed)
+        self.spare.len() + self.capacity.saturating_sub(self.backed)
     }
 
     /// Whether [`BufferPool::grow`] may back another buffer.
     pub(crate) fn may_grow(&self) -> bool {
-        self.backed < self.most
+        self.backed < self.capacity
     }
 
     /// Takes a backed buffer that is not in use.
-    pub(crate) fn spare(&mut self) -> Option<ReadBuffer> {
+    pub(crate) fn take_spare(&mut self) -> Option<ReadBuffer> {
         self.spare.pop()
     }
 
@@ -114,7 +122,7 @@ impl BufferPool {
 
     /// Returns the memory of a buffer to the kernel. Returns `false` if the kernel refuses; the buffer then stays in
     /// the pool with its memory.
-    pub(crate) fn shed(&mut self, mut buffer: ReadBuffer) -> bool {
+    pub(crate) fn release_memory(&mut self, mut buffer: ReadBuffer) -> bool {
         buffer.len = self.buffer_bytes;
         if self.memory.discard(&[(buffer.offset, buffer.len)]).is_err() {
             self.spare.push(buffer);

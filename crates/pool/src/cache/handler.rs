@@ -55,12 +55,12 @@ impl Reads {
     /// Memory for so many segments, and for what is read `ahead` only while faults have enough left.
     fn slot(&mut self, segments: usize, ahead: bool) -> Option<ReadBuffer> {
         if segments > 1 {
-            return self.runs.spare().or_else(|| self.runs.grow());
+            return self.runs.take_spare().or_else(|| self.runs.grow());
         }
-        if ahead && self.singles.free() <= self.singles.most() / 3 {
+        if ahead && self.singles.free() <= self.singles.capacity() / 3 {
             return None;
         }
-        self.singles.spare().or_else(|| self.singles.grow())
+        self.singles.take_spare().or_else(|| self.singles.grow())
     }
 
     fn give_back(&mut self, slot: ReadBuffer, segments: usize) {
@@ -91,7 +91,7 @@ struct Fault {
 /// One handler.
 pub(super) struct Handler<'a> {
     cache: &'a Cache,
-    seat: GroupHandle<'a>,
+    group: GroupHandle<'a>,
     reads: Reads,
     /// By berth.
     flights: Vec<Option<Flight>>,
@@ -104,20 +104,20 @@ pub(super) struct Handler<'a> {
 }
 
 impl<'a> Handler<'a> {
-    pub(super) fn new(cache: &'a Cache, reads: Reads, seat: GroupHandle<'a>) -> Self {
+    pub(super) fn new(cache: &'a Cache, reads: Reads, group: GroupHandle<'a>) -> Self {
         let zeros = AlignedBuf::zeroed(cache.segment_bytes());
         let (flights, waiting) = (Vec::new(), Vec::new());
-        Self { cache, seat, reads, flights, waiting, asked: Instant::now(), zeros }
+        Self { cache, group, reads, flights, waiting, asked: Instant::now(), zeros }
     }
 
     fn take_faults(&mut self) -> bool {
         for taken in 0..self.reads.taken {
-            if !self.seat.is_on_duty() {
+            if !self.group.is_on_duty() {
                 return taken > 0;
             }
             let Some(slot) = self.reads.slot(1, false) else { return taken > 0 };
             let next = self.cache.region.next_fault().unwrap_or_else(|error| {
-                self.seat.report_failure("read of the userfaultfd", &error);
+                self.group.report_failure("read of the userfaultfd", &error);
                 None
             });
             let Some((offset, fault)) = next else {
@@ -128,9 +128,9 @@ impl<'a> Handler<'a> {
             let access = if fault.write { Access::Write } else { Access::Read };
             let right = self.cache.right(access);
             // A thread that waits for a read is kept while it is under way, others before they are woken.
-            let alone = self.seat.note_fault(fault.thread);
-            if alone && !self.seat.has_pinned(fault.thread) && self.cache.is_resident(index) {
-                self.seat.pin(fault.thread);
+            let alone = self.group.note_fault(fault.thread);
+            if alone && !self.group.has_pinned(fault.thread) && self.cache.is_resident(index) {
+                self.group.pin(fault.thread);
             }
             let begun = match self.cache.begin_fault(index, right) {
                 Ok((begun, window)) => {
@@ -151,7 +151,7 @@ impl<'a> Handler<'a> {
                     if alone {
                         // While the device is at work.
                         self.reads.queue.submit();
-                        self.seat.pin(fault.thread);
+                        self.group.pin(fault.thread);
                     }
                 }
                 Begun::Served => self.reads.give_back(slot, 1),
@@ -222,7 +222,7 @@ impl<'a> Handler<'a> {
                 let fetched = store.arrived(page, segment, fault.crc, result, slot.bytes_mut());
                 match self.finish(fault, &slot, fetched) {
                     None => {
-                        self.seat.note_read_time(fault.begun.elapsed());
+                        self.group.note_read_time(fault.begun.elapsed());
                         self.reads.give_back(slot, 1);
                     }
                     Some(generation) => {
@@ -267,7 +267,7 @@ impl<'a> Handler<'a> {
 
 impl<'a> FaultHandler<'a> for Handler<'a> {
     fn group(&mut self) -> &mut GroupHandle<'a> {
-        &mut self.seat
+        &mut self.group
     }
 
     fn is_idle(&self) -> bool {

@@ -91,41 +91,41 @@ pub(crate) struct Handlers {
     cache: Arc<Cache>,
     stop: OwnedFd,
     threads: Vec<JoinHandle<()>>,
-    crew: Option<Arc<HandlerGroup>>,
+    handler_group: Option<Arc<HandlerGroup>>,
 }
 
 impl Handlers {
     /// Who of them wakes at a fault.
-    pub(crate) fn crew(&self) -> Option<Arc<HandlerGroup>> {
-        self.crew.clone()
+    pub(crate) fn handler_group(&self) -> Option<Arc<HandlerGroup>> {
+        self.handler_group.clone()
     }
 
     pub(crate) fn start(cache: &Arc<Cache>, plan: &Plan) -> io::Result<Self> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
-        let mut handlers = Self { cache: Arc::clone(cache), stop, threads: Vec::new(), crew: None };
+        let mut handlers = Self { cache: Arc::clone(cache), stop, threads: Vec::new(), handler_group: None };
         let Some(watch) = cache.region.watcher() else { return Ok(handlers) };
         let reads = (0..plan.count)
             .map(|_| Reads::new(cache.stores[0].device(), plan))
             .collect::<io::Result<Vec<_>>>()?;
-        let members = reads.iter().enumerate().map(|(n, reads)| {
+        let polls = reads.iter().enumerate().map(|(n, reads)| {
             let (jobs, ring) = (cache.ahead.ready(), reads.queue.as_fd());
             let poll = event_loop::create_poll(jobs, handlers.stop.as_fd(), ring)?;
             Ok(HandlerPoll { poll, cpu: plan.homes.get(n).copied() })
         });
-        let members = members.collect::<io::Result<_>>()?;
+        let polls = polls.collect::<io::Result<_>>()?;
         let owned = Arc::clone(cache);
         let on_failure = Box::new(move |call, error: &io::Error| {
             owned.halt(&mut owned.lock(), &format!("{call}: {error}"));
         });
-        let crew = Arc::new(HandlerGroup::new(members, watch.as_fd(), plan.keep, on_failure)?);
-        handlers.crew = Some(Arc::clone(&crew));
+        let handler_group = Arc::new(HandlerGroup::new(polls, watch.as_fd(), plan.keep, on_failure)?);
+        handlers.handler_group = Some(Arc::clone(&handler_group));
         for (n, reads) in reads.into_iter().enumerate() {
-            let (owned, crew) = (Arc::clone(cache), Arc::clone(&crew));
+            let (owned, handler_group) = (Arc::clone(cache), Arc::clone(&handler_group));
             handlers.threads.push(spawn(format!("deepram-fault-{n}"), None, move || {
                 let _alarm = Alarm(&owned);
-                let seat = GroupHandle::new(&crew, n);
-                seat.pin_handler();
-                event_loop::run_handler(&mut Handler::new(&owned, reads, seat));
+                let group = GroupHandle::new(&handler_group, n);
+                group.pin_handler();
+                event_loop::run_handler(&mut Handler::new(&owned, reads, group));
             })?);
         }
         for n in 0..ERRANDS {

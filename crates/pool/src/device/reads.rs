@@ -201,7 +201,8 @@ mod tests {
         let mut slots = BufferPool::new(1, 2 * ALIGN).unwrap();
         let mut queue = ReadQueue::new(&device, 2, true);
         let mut read = |offset: u64| {
-            let (berth, slot) = (queue.berth().unwrap(), slots.spare().or_else(|| slots.grow()).unwrap());
+            let (berth, slot) =
+                (queue.berth().unwrap(), slots.take_spare().or_else(|| slots.grow()).unwrap());
             queue.start(berth, &device, offset, slot);
             let ended = queue.next().unwrap();
             slots.give_back(ended.slot);

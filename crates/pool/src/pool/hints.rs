@@ -36,9 +36,11 @@ impl Pool {
     /// threads or processes, or asks where a thread may run, does it so.
     pub fn unkept<T>(&self, f: impl FnOnce() -> T) -> T {
         // In a forked child nobody is kept.
-        let crew =
-            self.owned().ok().and_then(|inner| lock(&inner.handlers).as_ref().and_then(Handlers::crew));
-        let _unkept = crew.as_deref().map(HandlerGroup::suspend_pinning);
+        let handler_group = self
+            .owned()
+            .ok()
+            .and_then(|inner| lock(&inner.handlers).as_ref().and_then(Handlers::handler_group));
+        let _unkept = handler_group.as_deref().map(HandlerGroup::suspend_pinning);
         f()
     }
 

@@ -47,7 +47,7 @@ fn named(cache: &Cache, index: Index, error: PoolError) -> PoolError {
 impl Cache {
     /// Segments that the device buffer holds at most, those that are being read included; at least 2.
     pub(crate) fn buffer_slots(&self) -> usize {
-        self.lock().buffer.slots.most()
+        self.lock().buffer.slots.capacity()
     }
 
     /// Copies parts of one segment, which stays out of the DRAM cache if it is not there, until it is promoted.
@@ -106,7 +106,7 @@ impl Cache {
 
     /// Begins a read of the device: with a slot to read into, if there is one to be had.
     pub(super) fn begin(&self, state: &mut State, index: Index) -> Option<(Cold, ReadBuffer)> {
-        let slot = match state.buffer.slots.spare() {
+        let slot = match state.buffer.slots.take_spare() {
             Some(slot) => slot,
             None => {
                 let full = |state: &State| state.frames() >= self.limit();

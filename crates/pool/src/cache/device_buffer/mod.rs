@@ -108,12 +108,12 @@ impl DeviceBuffer {
     /// There are so many frames from now on: of fewer than there were, the buffer takes at most half. The pool's own
     /// bound stays.
     pub(super) fn set_limit(&mut self, frames: usize) {
-        self.slots.set_most(self.most.min(frames / 2).max(LEAST_SLOTS));
+        self.slots.set_capacity(self.most.min(frames / 2).max(LEAST_SLOTS));
     }
 
     /// Slots with memory behind them: what the buffer takes of the cache's frames.
     pub(super) fn held(&self) -> usize {
-        self.slots.held()
+        self.slots.backed()
     }
 
     /// Segments in it.
@@ -182,7 +182,7 @@ impl DeviceBuffer {
             let (_, slot) = self.kept.remove(0);
             self.slots.give_back(slot);
         }
-        let Some(mut slot) = self.slots.spare().or_else(|| self.slots.grow()) else { return };
+        let Some(mut slot) = self.slots.take_spare().or_else(|| self.slots.grow()) else { return };
         slot.bytes_mut().copy_from_slice(bytes);
         self.kept.push((index, slot));
     }
@@ -241,9 +241,9 @@ impl DeviceBuffer {
 
     /// Gives memory back; false if there is none that is not in use.
     pub(super) fn shed(&mut self) -> bool {
-        let slot = self.slots.spare().or_else(|| self.steal(self.hand as Index));
+        let slot = self.slots.take_spare().or_else(|| self.steal(self.hand as Index));
         let slot = slot.or_else(|| self.kept.pop().map(|(_, slot)| slot));
-        slot.is_some_and(|slot| self.slots.shed(slot))
+        slot.is_some_and(|slot| self.slots.release_memory(slot))
     }
 
     /// A read begins.
