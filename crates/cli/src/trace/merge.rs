@@ -103,7 +103,7 @@ impl Part {
                     let fault = fault?;
                     let place = places.get(&(process, fault.page / PIECE));
                     let place = place.context("a record has changed while it was read")?;
-                    let write = fault.write || fault.kind == FaultKind::FirstStore;
+                    let write = fault.write || fault.kind == FaultKind::Stored;
                     Ok(Request {
                         time_ps: Some(fault.time_ns.saturating_sub(first_ns) * 1000),
                         device: 0,
@@ -176,11 +176,11 @@ mod tests {
 
     #[test]
     fn neighbours_stay_neighbours_and_processes_apart() {
-        use FaultKind::{FirstStore, Fresh, Read, VictimBufferHit};
+        use FaultKind::{Fresh, Read, Returned, Stored};
         let folder = tempfile::tempdir().unwrap();
         let high = 0x7f00_0000_0000;
         record(folder.path(), 7, &[(1005, high, Fresh, true), (1020, high + 4096, Read, false)]);
-        record(folder.path(), 8, &[(1000, high, VictimBufferHit, false), (1010, 4096, FirstStore, true)]);
+        record(folder.path(), 8, &[(1000, high, Returned, false), (1010, 4096, Stored, true)]);
         let shown: Vec<_> = merged(folder.path())
             .iter()
             .map(|request| (request.time_ps.unwrap(), request.offset, request.op))

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize}
 
 use super::budget_members::SharedBudget;
 use super::budget_memory::BudgetReading;
-use super::stats::{GAUGES, PagerStats, Row, SHOWN, TOTALS};
+use super::stats::{GAUGES, PagerStats, ROW_LEN, Row, TOTALS};
 
 /// Largest number of members of a shared budget at once.
 pub(super) const MAX_MEMBERS: usize = 512;
@@ -48,7 +48,7 @@ pub(super) struct BudgetMemory {
     frames: [AtomicI64; MAX_MEMBERS],
     /// Totals of processes that have ended.
     ended: [AtomicU64; TOTALS],
-    rows: [[AtomicU64; SHOWN]; MAX_MEMBERS],
+    rows: [[AtomicU64; ROW_LEN]; MAX_MEMBERS],
 }
 
 impl BudgetMemory {
@@ -73,8 +73,8 @@ impl BudgetMemory {
             dram: self.dram.load(Relaxed),
             began_ns: self.began_ns.load(Relaxed),
             processes: self.members().map(|member| (pid(member), positive(&self.frames[member]))).collect(),
-            stats: PagerStats::of(&row),
-            peaks: PagerStats::of_peaks(self.peaks.each_ref().map(|peak| peak.load(Relaxed))),
+            stats: PagerStats::from_row(&row),
+            peaks: PagerStats::from_peaks(self.peaks.each_ref().map(|peak| peak.load(Relaxed))),
         }
     }
 
@@ -124,7 +124,7 @@ impl BudgetMemory {
     }
 
     fn sum(&self) -> Row {
-        let mut sum = [0; SHOWN];
+        let mut sum = [0; ROW_LEN];
         let mut plus = |row: &[AtomicU64]| {
             sum.iter_mut().zip(row).for_each(|(sum, number)| *sum += number.load(Relaxed));
         };
@@ -406,7 +406,7 @@ mod tests {
         one.charge(800);
         one.set_tables(90);
         other.set_tables(130);
-        [&one, &other].iter().for_each(|frames| frames.publish(&[0; SHOWN]));
+        [&one, &other].iter().for_each(|frames| frames.publish(&[0; ROW_LEN]));
         assert_eq!((one.excess(0), one.paged(), budget.read().used), (20, 800, 1020));
         other.set_tables(110);
         assert_eq!((one.excess(0), other.paged_limit()), (0, 890));
@@ -419,13 +419,13 @@ mod tests {
         large.charge(90);
         small.charge(20);
         for frames in [&large, &small] {
-            frames.publish(&[7; SHOWN]);
+            frames.publish(&[7; ROW_LEN]);
         }
         assert_eq!((large.excess(0), small.excess(0)), (10, 0));
         let both = budget.read();
         assert_eq!(both.processes.iter().map(|(_, used)| *used).collect::<Vec<_>>(), [90, 20]);
         assert_eq!(
-            (both.stats.faults_fresh, both.stats.queue_depth_sum, both.stats.store_bytes),
+            (both.stats.faults_fresh, both.stats.queue_depth_sum, both.stats.swap_file_bytes),
             (14, 14, 14)
         );
         drop(large);
@@ -436,7 +436,7 @@ mod tests {
             (14, 14),
             "ended processes still count"
         );
-        assert_eq!(one.stats.store_bytes, 7, "a swap file ends with its process");
+        assert_eq!(one.stats.swap_file_bytes, 7, "a swap file ends with its process");
         assert_eq!((one.stats.fault_latency.len(), one.stats.queue_depth.len()), (128, 64));
         drop(small);
         assert_eq!(budget.read().used, 0);
@@ -446,7 +446,7 @@ mod tests {
     fn a_process_that_joins_has_its_part_at_once() {
         let budget = SharedBudget::create(1000 << 12).unwrap();
         let first = Frames::new(1000, Some(budget));
-        first.publish(&[0; SHOWN]);
+        first.publish(&[0; ROW_LEN]);
         first.charge(990);
         let second = Frames::new(1000, Some(budget));
         second.charge(100);

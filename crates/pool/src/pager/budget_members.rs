@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(budget.read().processes, [(std::process::id(), 400)]);
         let frames = super::super::budget::Frames::new(1000, Some(budget));
         frames.charge(700);
-        frames.publish(&[0; super::super::stats::SHOWN]);
+        frames.publish(&[0; super::super::stats::ROW_LEN]);
         assert_eq!((frames.excess(0), frames.fair_share()), (100, 600));
         // As if the process had ended: no other process holds a lock.
         budget.in_child().reap();

@@ -113,7 +113,7 @@ impl Inner {
             if first && last_poll.is_none_or(|at| at.elapsed() >= POLL_INTERVAL) {
                 self.update_accounting();
                 self.release_idle_stages();
-                self.show();
+                self.publish();
                 self.options.periodic.iter().for_each(|call| call());
                 last_poll = Some(Instant::now());
             }
@@ -297,7 +297,7 @@ impl Inner {
                 self.readahead_admission.page_departed();
             }
             if let Some(trigger) = chunk[at].trigger.take() {
-                add(&self.counters.windows_wasted, 1);
+                add(&self.counters.readahead_windows_wasted, 1);
                 if trigger == Trigger::Probe {
                     self.fault_around.probe_ended(frame.page, false);
                 }
@@ -407,7 +407,7 @@ impl Inner {
         let runs = contiguous_ranges(&pages);
         // SAFETY: managed memory whose contents are in the frames; no thread can have stored to it since the copy.
         unsafe { discard(&runs) };
-        add(&self.counters.left, victims.len() as u64);
+        add(&self.counters.evicted_pages, victims.len() as u64);
         // Frames of memory become frames of the victim buffer: their number stays.
         for victim in victims.iter() {
             let Some((mut chunk, at)) = space.page_table.chunk(victim.page) else { continue };
@@ -486,7 +486,7 @@ impl Inner {
                 dirty.push((victim.page, frame, bytes));
             }
         }
-        add(&self.counters.left_dirty, dirty.len() as u64);
+        add(&self.counters.evicted_dirty_pages, dirty.len() as u64);
         let (mut runs, mut placed, mut refused) = (Vec::new(), 0, None);
         while placed < dirty.len() && refused.is_none() {
             match space.swap_file.allocate((dirty.len() - placed) as u32) {
@@ -509,7 +509,7 @@ impl Inner {
             match written {
                 Ok(()) => {
                     add(&self.counters.writes, 1);
-                    add(&self.counters.written, here.len() as u64);
+                    add(&self.counters.written_back_pages, here.len() as u64);
                     slots.zip(here).for_each(|(slot, (_, frame, _))| self.finish_write(space, *frame, slot));
                 }
                 Err(error) => {
@@ -534,7 +534,7 @@ impl Inner {
 
     /// Records that a write to the swap file failed, and reports it to the user.
     pub(super) fn note_swap_failure(&self, error: &std::io::Error) {
-        add(&self.counters.failures, 1);
+        add(&self.counters.io_errors, 1);
         self.swap_failing.store(true, Relaxed);
         let mut last_complaint = lock(&self.last_complaint);
         if last_complaint.is_none_or(|at| at.elapsed() >= COMPLAINT_INTERVAL) {

@@ -45,7 +45,7 @@ pub(super) struct FaultOutcome {
 impl Inner {
     /// Queues a window for reading.
     pub(super) fn queue_window(&self, window: Window) {
-        add(&self.counters.windows, 1);
+        add(&self.counters.readahead_windows, 1);
         self.readahead_queue.window(window);
     }
 
@@ -81,7 +81,7 @@ impl Inner {
             chunk = again;
         }
         if chunk.staged.is_some() {
-            let kind = if chunk[at].state == PageState::Fresh { FaultKind::Fresh } else { FaultKind::Read };
+            let kind = if chunk[at].state == PageState::Fresh { FaultKind::Fresh } else { FaultKind::Major };
             self.count_fault(page, kind, write);
             self.fault_staged(space, chunk, first, write);
             return FaultOutcome { waits: true, ..nothing };
@@ -90,7 +90,7 @@ impl Inner {
             let is_handled = self.first_store_to_huge_page(space, &mut chunk, at, first);
             if is_handled {
                 drop(chunk);
-                self.count_fault(page, FaultKind::FirstStore, write);
+                self.count_fault(page, FaultKind::WriteProtected, write);
                 return nothing;
             }
         }
@@ -121,7 +121,7 @@ impl Inner {
                 info.state = PageState::Incoming;
                 info.read_ahead = false;
                 drop(chunk);
-                self.count_fault(page, FaultKind::Read, write);
+                self.count_fault(page, FaultKind::Major, write);
                 self.reserve_frames(space, 1);
                 FaultOutcome { read: Some(IncomingPage { page, slot, writable }), ..nothing }
             }
@@ -135,10 +135,10 @@ impl Inner {
                 let writable = info.predicted_written;
                 info.state = PageState::Incoming;
                 drop(chunk);
-                self.count_fault(page, FaultKind::VictimBufferHit, write);
+                self.count_fault(page, FaultKind::SecondChance, write);
                 self.return_from_victim_buffer(space, page, number, writable);
                 let Some(trigger) = trigger else { return nothing };
-                add(&self.counters.windows_used, 1);
+                add(&self.counters.readahead_windows_used, 1);
                 if trigger == Trigger::Probe {
                     self.fault_around.probe_ended(page, true);
                     return nothing;
@@ -150,7 +150,7 @@ impl Inner {
                 space.swap_file.free(slot);
                 info.state = PageState::Dirty;
                 self.note_access(info, true);
-                self.count_fault(page, FaultKind::FirstStore, write);
+                self.count_fault(page, FaultKind::WriteProtected, write);
                 nothing
             }
             PageState::Clean(_) | PageState::Dirty => {
@@ -236,7 +236,7 @@ impl Inner {
                 chunk[at].state = PageState::Incoming;
             }
         }
-        add(&self.counters.read_ahead, all.len() as u64);
+        add(&self.counters.readahead_pages, all.len() as u64);
         if !all.is_empty() {
             self.reserve_frames(space, all.len());
         }
@@ -266,7 +266,7 @@ impl Inner {
             match trigger(part[0].page) {
                 Some(trigger) if self.place_trigger(space, part[0], trigger, here) => {
                     if trigger == Trigger::Probe {
-                        add(&self.counters.windows, 1);
+                        add(&self.counters.readahead_windows, 1);
                     }
                 }
                 _ => woke |= self.install_read(space, part, here),
@@ -384,7 +384,7 @@ impl Inner {
     pub(super) fn retry_read(&self, space: &AddressSpace, slot: SwapSlot, to: &mut [u8]) -> io::Result<()> {
         let mut result = Ok(());
         for _ in 0..TRIES {
-            add(&self.counters.failures, 1);
+            add(&self.counters.io_errors, 1);
             result = space.swap_file.read(slot, to);
             if result.is_ok() {
                 break;
@@ -396,7 +396,7 @@ impl Inner {
     /// Charges `count` frames, after evicting pages if too few are free.
     fn reserve_frames(&self, space: &AddressSpace, count: usize) {
         if self.frames.excess(count) > 0 {
-            add(&self.counters.stalls, 1);
+            add(&self.counters.eviction_stalls, 1);
             self.evict_synchronously(space, count);
         }
         self.frames.charge(count);

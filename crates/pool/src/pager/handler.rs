@@ -222,7 +222,7 @@ impl<'a> Handler<'a> {
                 if !outcome.waits {
                     self.group.note_woken(Some(fault.thread));
                 }
-                inner.counters.latency(begun.elapsed());
+                inner.counters.count_latency(begun.elapsed());
             }
         }
         true
@@ -288,7 +288,7 @@ impl<'a> Handler<'a> {
                 if let Some(window) = window {
                     inner.queue_window_and_stage(space, window);
                 }
-                inner.counters.latency(begun.elapsed());
+                inner.counters.count_latency(begun.elapsed());
             }
             (Ok(()), ReadCause::Readahead(trigger_page)) => {
                 if inner.install_readahead(space, &pages, bytes, trigger_page) {

@@ -109,9 +109,9 @@ impl Inner {
             self.counters.read_ends();
             add(&self.counters.reads, 1);
             add(&self.counters.bytes_read, here.len() as u64);
-            read.inspect_err(|_| add(&self.counters.failures, 1))?;
+            read.inspect_err(|_| add(&self.counters.io_errors, 1))?;
         }
-        add(&self.counters.read_ahead, CHUNK_PAGES as u64);
+        add(&self.counters.readahead_pages, CHUNK_PAGES as u64);
         Ok(checksum(bytes))
     }
 
@@ -196,7 +196,7 @@ impl Inner {
             }
         }
         if huge {
-            add(&self.counters.huge, 1);
+            add(&self.counters.huge_pages, 1);
         } else {
             // The other pages cannot be installed: their mapping is gone, without the pager seeing it.
             self.frames.release(CHUNK_PAGES - resident);
@@ -275,7 +275,7 @@ impl Inner {
                 Some(stage) => self.stages.set_has_page(stage, true),
                 None => self.frames.release(CHUNK_PAGES),
             }
-            add(&self.counters.left, CHUNK_PAGES as u64);
+            add(&self.counters.evicted_pages, CHUNK_PAGES as u64);
         }
         drop(exit);
         self.evicting_chunks.fetch_sub(1, Relaxed);
@@ -284,7 +284,7 @@ impl Inner {
             EvictionOutcome::Stored(slots) => {
                 chunk.set_states(|n| PageState::Stored(slots[n]));
                 chunk.huge = false;
-                let evicted = self.counters.left.load(Relaxed) / CHUNK_PAGES as u64;
+                let evicted = self.counters.evicted_pages.load(Relaxed) / CHUNK_PAGES as u64;
                 if evicted.is_multiple_of(PREDICTION_RESET) {
                     chunk.iter_mut().for_each(|page| page.predicted_written = false);
                 }
@@ -353,7 +353,7 @@ impl Inner {
         let bytes =
             unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance::<u8>(from), CHUNK_BYTES) };
         let pages: Vec<&[u8]> = bytes.chunks_exact(PAGE).collect();
-        add(&self.counters.left_dirty, CHUNK_PAGES as u64);
+        add(&self.counters.evicted_dirty_pages, CHUNK_PAGES as u64);
         let mut slots = Vec::with_capacity(CHUNK_PAGES);
         while slots.len() < CHUNK_PAGES {
             let rest = &pages[slots.len()..];
@@ -368,7 +368,7 @@ impl Inner {
             }
             add(&self.counters.writes, 1);
         }
-        add(&self.counters.written, CHUNK_PAGES as u64);
+        add(&self.counters.written_back_pages, CHUNK_PAGES as u64);
         self.swap_failing.store(false, Relaxed);
         Ok(slots)
     }

@@ -593,7 +593,7 @@ impl Pager {
     /// Publishes the counters to the processes that share the budget, and writes out recorded faults. The pager also
     /// does this by itself ten times a second.
     pub fn publish_stats(&self) {
-        self.inner.show();
+        self.inner.publish();
     }
 
     /// Descriptors that must stay open as long as memory is managed.

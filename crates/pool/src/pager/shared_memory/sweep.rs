@@ -183,7 +183,7 @@ impl FileClock {
                 | libc::SYNC_FILE_RANGE_WRITE
                 | libc::SYNC_FILE_RANGE_WAIT_AFTER;
             if let Err(error) = self.shared_file.write(window, all) {
-                add(&inner.counters.failures, 1);
+                add(&inner.counters.io_errors, 1);
                 self.shared_file.failed.store(true, Relaxed);
                 write_line(format_args!(
                     "deepram: writing shared memory to disk failed ({error}); it stays in DRAM beyond the budget"
