@@ -43,9 +43,9 @@ impl OpenGuard {
     }
 
     /// Moves a descriptor to a high number, if one is free, and marks it as the library's own.
-    pub(crate) fn move_high(&self, opening: impl Into<OwnedFd>) -> OwnedFd {
-        let opening = opening.into();
-        let high = rustix::io::fcntl_dupfd_cloexec(&opening, first_number()).unwrap_or(opening);
+    pub(crate) fn move_high(&self, fd: impl Into<OwnedFd>) -> OwnedFd {
+        let low = fd.into();
+        let high = rustix::io::fcntl_dupfd_cloexec(&low, first_number()).unwrap_or(low);
         set_own(high.as_raw_fd(), true);
         high
     }

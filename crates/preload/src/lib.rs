@@ -8,9 +8,9 @@
 //! | [`advise`] | `madvise`, `mlock` |
 //! | [`threads`] | `pthread_create`: the C library's data of a thread stays in DRAM |
 //! | [`credentials`] | `setuid` and its family: the pager's threads change with the program's |
-//! | [`affinity`] | `sched_setaffinity` and its family, and calls whose child inherits affinity: `posix_spawn`, `vfork`, `execve`, `system` and theirs |
+//! | [`affinity`] | `sched_setaffinity` and its family, and calls whose child inherits affinity (`posix_spawn`, `vfork`, `execve`) |
 //! | [`descriptors`] | `close`, `close_range`, `dup2`: the pager's descriptors stay |
-//! | [`direct_io`] | `open` and its family, `fcntl`, and io_uring's registration of buffers: devices may store to memory directly |
+//! | [`direct_io`] | `open` and its family, `fcntl`, io_uring's registration of buffers: devices may store to memory |
 //! | [`mod@fork`] | forks, so that the child gets a pager of its own |
 //! | [`mod@syscall`] | `syscall`: all of these calls by number |
 //!
