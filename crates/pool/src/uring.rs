@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use io_uring::IoUring;
 
-use crate::descriptors::Low;
+use crate::descriptors::OpenGuard;
 
 /// Creates a ring of `entries` entries that does not interrupt, if the kernel allows io_uring at all.
 pub(crate) fn coop_taskrun(entries: u32) -> Option<IoUring> {
@@ -26,10 +26,10 @@ pub(crate) fn standard(entries: u32) -> io::Result<IoUring> {
 
 /// Creates a ring and moves its descriptor to a high number.
 fn with_high_descriptor(build: impl FnOnce() -> io::Result<IoUring>) -> io::Result<IoUring> {
-    let low = Low::hold();
+    let opening = OpenGuard::acquire();
     let ring = build()?;
     // SAFETY: the descriptor is open as long as the ring, which lives to the end of this function.
-    let fd = low.duplicate(unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) })?;
+    let fd = opening.duplicate(unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) })?;
     // SAFETY: the new descriptor refers to the ring with these parameters and has no other owner.
     unsafe { IoUring::from_fd(fd.into_raw_fd(), ring.params().clone()) }
 }

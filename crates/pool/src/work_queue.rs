@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::descriptors::raised;
+use crate::descriptors::open_high;
 use crate::lock::lock;
 
 /// First-in, first-out queue with an eventfd that is readable while items are queued.
@@ -22,7 +22,7 @@ pub(crate) struct WorkQueue<T> {
 
 impl<T> WorkQueue<T> {
     pub(crate) fn new() -> io::Result<Self> {
-        let ready = raised(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))?;
+        let ready = open_high(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))?;
         Ok(Self { queue: Mutex::default(), waiting: AtomicUsize::new(0), ready })
     }
 

@@ -213,7 +213,7 @@ unsafe extern "C" fn clone(flags: c_int, stack: usize, tls: usize) -> isize {
 /// Body of a thread.
 extern "C" fn thread_main(start: *mut Start) {
     library_context::mark_library_thread();
-    kernel::set_blocked(!(1 << (credentials::SIGNAL - 1)));
+    kernel::set_blocked(!(1 << (credentials::SETXID_SIGNAL - 1)));
     // SAFETY: `spawn` gave the parameters to this thread.
     let Start { name, body } = *unsafe { Box::from_raw(start) };
     // SAFETY: sets the thread's name.

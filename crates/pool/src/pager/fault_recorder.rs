@@ -96,7 +96,7 @@ impl Recorder {
     /// Creates the recorder that the options ask for. `None` if they ask for none, or, with a message, if its file cannot
     /// be created.
     pub(super) fn from_options(options: &PagerOptions) -> Option<Self> {
-        let result = Self::create(options.record.as_deref()?);
+        let result = Self::create(options.record_faults_to.as_deref()?);
         if let Err(error) = &result
             && error.kind() != io::ErrorKind::NotFound
         {

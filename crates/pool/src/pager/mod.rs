@@ -497,7 +497,13 @@ impl Pager {
 
     /// Calls `change`, which removes or restores the program's own access to the range (`mprotect`). The pager copies
     /// `unreadable` pages through the kernel.
-    pub fn hide<T>(&self, start: usize, len: usize, unreadable: bool, change: impl FnOnce() -> T) -> T {
+    pub fn set_unreadable<T>(
+        &self,
+        start: usize,
+        len: usize,
+        unreadable: bool,
+        change: impl FnOnce() -> T,
+    ) -> T {
         let space = self.inner.write();
         self.inner.split_range(&space, start, start + len);
         for (from, to) in space.page_table.within(start, start + len) {
@@ -517,7 +523,7 @@ impl Pager {
         remap: impl FnOnce() -> Option<usize>,
     ) -> Option<usize> {
         let mut space = self.inner.write();
-        let moved = self.inner.moved(&mut space, from, len.min(new_len), remap);
+        let moved = self.inner.remap_range(&mut space, from, len.min(new_len), remap);
         match (moved, to) {
             (Some(to), _) if new_len > len => self.inner.forget_unmapped(&mut space, to + len, to + new_len),
             (Some(_), _) if new_len < len => {
@@ -544,7 +550,7 @@ impl Pager {
     /// Sets whether the managed parts of the range become huge pages from their first touch on (`MADV_HUGEPAGE`), or
     /// never (`MADV_NOHUGEPAGE`). Pages in memory stay as they are. Without advice, memory is huge where the system
     /// gives huge pages to all memory, and where it is used in order.
-    pub fn prefer_huge(&self, start: usize, len: usize, huge_pages: bool) {
+    pub fn prefer_huge(&self, start: usize, len: usize, huge: bool) {
         let mut space = self.inner.write();
         for (from, to) in space.page_table.within(start, start.saturating_add(len)) {
             space.advice.set(from, to, Some(huge));
