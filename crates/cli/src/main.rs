@@ -11,6 +11,7 @@ mod measure;
 mod media;
 mod output;
 mod pool;
+mod reference;
 mod repro;
 mod run;
 mod sim;
@@ -58,6 +59,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Bench { command } => bench::run(command),
         Command::Completions { shell } => docs::completions(shell),
         Command::Man { out } => docs::man(out.as_deref()),
+        Command::Reference { page } => reference::print(page),
     }
 }
 

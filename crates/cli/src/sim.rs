@@ -416,7 +416,7 @@ pub(crate) fn set_once(set: &[String]) -> anyhow::Result<()> {
 
 /// A time; a bare number counts microseconds.
 fn time(text: &str) -> Result<Picos, String> {
-    let bare = units::split(text).1.is_empty();
+    let bare = units::split_unit(text).1.is_empty();
     let with_unit = if bare { format!("{}us", text.trim()) } else { text.to_owned() };
     with_unit.parse().map_err(|error: units::ParseUnitError| format!("expected {}", error.wanted()))
 }

@@ -66,7 +66,7 @@ impl FlashCounts {
     /// operation's cost, and standby.
     pub(crate) fn energy_pj(&self, nand: &Nand, packages: u64, time: Time) -> [(&'static str, f64, f64); 4] {
         let cost = |op: NandOp, count: u64| nand.energy(op).times(count).0;
-        let standby = power_energy(nand.standby(), Picos(time)).0 * packages as f64;
+        let standby = power_energy(nand.standby_power(), Picos(time)).0 * packages as f64;
         [
             ("flash read", cost(NandOp::Read, self.reads()), 0.0),
             ("flash program", cost(NandOp::Program, self.programs()), 0.0),

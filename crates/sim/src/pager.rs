@@ -1,5 +1,5 @@
 //! The real pool as it would run on a measured device: its cache policy, its fault path and its
-//! write-back, over a [`File`] preset. What it predicts can be compared with the pool itself.
+//! write-back, over a [`MeasuredFile`] preset. What it predicts can be compared with the pool itself.
 //!
 //! ```text
 //!   access --resident--------------------------------------------> hit
@@ -23,7 +23,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use deepram_core::cache::{Clock, Replacement};
 use deepram_core::units::{Bytes, Picos};
-use deepram_media::File;
+use deepram_media::MeasuredFile;
 use deepram_trace::Op;
 use serde::Serialize;
 
@@ -145,7 +145,7 @@ struct Access {
 pub struct Pager {
     options: PagerOptions,
     frames: u32,
-    file: File,
+    file: MeasuredFile,
     clock: Clock,
     flags: Vec<u8>,
     resident: u32,
@@ -169,7 +169,7 @@ impl Pager {
     ///
     /// # Errors
     /// Too few frames, or segments that are no power of two.
-    pub fn new(file: &File, options: &PagerOptions) -> Result<Self, SimError> {
+    pub fn new(file: &MeasuredFile, options: &PagerOptions) -> Result<Self, SimError> {
         let mut options = options.clone();
         if !options.segment.is_power_of_two() || options.segment > 1 << 20 {
             return Err(SimError::config("pool.segment", "must be a power of two of at most 1 MiB"));
@@ -189,7 +189,7 @@ impl Pager {
         if segments == 0 || segments > u64::from(u32::MAX) {
             return Err(SimError::config("pool.data", "must be 1 to 2^32 - 1 segments"));
         }
-        let width = file.width(false, Bytes(options.segment));
+        let width = file.parallelism(false, Bytes(options.segment));
         Ok(Self {
             clock: Clock::new(frames as usize),
             flags: vec![0; segments as usize],
@@ -279,7 +279,7 @@ impl Pager {
         self.flags[segment as usize] = LOADING;
         self.loading.push((segment, slot, write));
         // Half of the software comes before the device, half after it: only their sum is measured.
-        let time = self.file.alone(false, Bytes(self.options.segment)).0;
+        let time = self.file.latency(false, Bytes(self.options.segment)).0;
         let end = self.request(context.now() + self.options.fault_ps / 2, time);
         context.schedule(end + self.options.fault_ps.div_ceil(2), PagerEvent::Read(segment));
     }
@@ -316,7 +316,7 @@ impl Pager {
             }
         }
         let bytes = self.writing.len() as u64 * self.options.segment;
-        let interval = self.file.interval(true, Bytes(WRITE)).0;
+        let interval = self.file.completion_interval(true, Bytes(WRITE)).0;
         let device = (u128::from(bytes) * u128::from(interval) / u128::from(WRITE)) as Time;
         let software = self.writing.len() as u64 * self.options.flush_ps;
         // The next write is prepared while the device takes the last: the slower of the two counts.

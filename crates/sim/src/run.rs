@@ -1,6 +1,7 @@
 //! One simulation from its configuration to its result.
 
-use deepram_media::{Dram, File, Hierarchy, Nvmm, Registry, Sheet, Software, Ssd, nearest};
+use deepram_core::suggest::nearest;
+use deepram_media::{Dram, Hierarchy, MeasuredFile, Nvmm, Registry, ResolvedPreset, Software, Ssd};
 use deepram_trace::{Item, ObjectPlacement, Request, TraceError, Workload};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -199,12 +200,12 @@ impl SystemConfig {
         }
         let name = format!("{}.{}", self.system.kind(), self.preset_name());
         let main = registry
-            .sheet_with(&name, &own)
-            .or_else(|error| registry.sheet_with(self.preset_name(), &own).map_err(|_| error))?;
+            .resolve_with(&name, &own)
+            .or_else(|error| registry.resolve_with(self.preset_name(), &own).map_err(|_| error))?;
         let beside = parts
             .into_iter()
             .zip(others)
-            .map(|((key, name), set)| Ok((key, registry.sheet_with(&name, &set)?)))
+            .map(|((key, name), set)| Ok((key, registry.resolve_with(&name, &set)?)))
             .collect::<Result<_, SimError>>()?;
         Ok(Sheets { main, beside })
     }
@@ -244,12 +245,12 @@ impl SystemConfig {
 
 /// The resolved presets of a system.
 struct Sheets {
-    main: Sheet,
-    beside: Vec<(&'static str, Sheet)>,
+    main: ResolvedPreset,
+    beside: Vec<(&'static str, ResolvedPreset)>,
 }
 
 impl Sheets {
-    fn beside(&self, key: &str) -> Result<&Sheet, SimError> {
+    fn beside(&self, key: &str) -> Result<&ResolvedPreset, SimError> {
         let found = self.beside.iter().find(|(name, _)| *name == key);
         found.map(|(_, sheet)| sheet).ok_or_else(|| SimError::config(key, "the system has no such part"))
     }
@@ -377,7 +378,7 @@ fn simulate<F: Front>(
             let software = sheets.beside(SOFTWARE_KEY)?.model::<Software>()?;
             systems::paging(&dram, &sheet.model::<Ssd>()?, &software, config, front, seed)?
         }
-        System::Pool => systems::pool(&sheet.model::<File>()?, &config.pool_options()?, front)?,
+        System::Pool => systems::pool(&sheet.model::<MeasuredFile>()?, &config.pool_options()?, front)?,
         System::FlatFlash | System::UnifiedMMap | System::TraditionalStack => {
             let way = config.system.way().unwrap_or(Way::Promote);
             systems::flat(&sheet.model::<Hierarchy>()?, way, &config.flat, front, seed)?
@@ -442,7 +443,7 @@ fn describe(
 }
 
 /// The figures of a preset, with their units.
-fn figures(sheet: &Sheet) -> Result<Value, SimError> {
+fn figures(sheet: &ResolvedPreset) -> Result<Value, SimError> {
     let mut figures = Map::new();
     for row in sheet.rows()? {
         let value = if row.unit.is_empty() { row.value } else { format!("{} {}", row.value, row.unit) };

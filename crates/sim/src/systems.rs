@@ -1,7 +1,8 @@
 //! Each system put together from its presets, run, and its books turned into a result.
 
 use deepram_media::{
-    AllocationPool, Dram, File, Hierarchy, Nand, Nvmm, Picos, Price, Software, Ssd, Year, lifetime_seconds,
+    AllocationPool, Dram, Hierarchy, MeasuredFile, Nand, Nvmm, Picos, Price, Software, Ssd, Year,
+    lifetime_seconds,
 };
 use deepram_trace::Request;
 use serde::Serialize;
@@ -211,7 +212,11 @@ pub(crate) fn flat<F: Front>(
 }
 
 /// The real pool on a measured device.
-pub(crate) fn pool<F: Front>(file: &File, options: &PagerOptions, front: F) -> Result<RunResult, SimError> {
+pub(crate) fn pool<F: Front>(
+    file: &MeasuredFile,
+    options: &PagerOptions,
+    front: F,
+) -> Result<RunResult, SimError> {
     let mut pager = Pager::new(file, options)?;
     let Ran { mut result, .. } = front.on(&mut pager, never)?;
     let did = pager.pager_counts();
@@ -267,7 +272,7 @@ fn flash(
     let rate = counts.erases as f64 * nand.block_bytes().0 as f64 / Picos(time_ps).seconds();
     let lifetime = || {
         let raw = deepram_media::Bytes(raw_bytes);
-        lifetime_seconds(raw, nand.endurance, rate, 1.0, 1.0) / (365.25 * 86_400.0)
+        lifetime_seconds(raw, nand.endurance, deepram_media::Bandwidth(rate), 1.0, 1.0) / (365.25 * 86_400.0)
     };
     result.wear = Some(Wear {
         mean_erases: mean,

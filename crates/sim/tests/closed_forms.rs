@@ -46,7 +46,8 @@ fn two_planes_of_a_die_take_the_time_of_one_multi_plane_command() {
     let pair = |n: u64| request(None, n * 2 * page, 2 * page, Op::Write);
     let measured = measure(&ssd, vec![pair(0), pair(1)], 2);
     let link = ssd.link.transfer(deepram_media::Bytes(2 * page)).0;
-    let expected = link + 2 * ssd.nand.single(NandOp::Program, 1).0 + ssd.nand.single(NandOp::Program, 2).0;
+    let expected =
+        link + 2 * ssd.nand.idle_latency(NandOp::Program, 1).0 + ssd.nand.idle_latency(NandOp::Program, 2).0;
     assert_eq!((measured.time_ps, measured.counts.multi_plane), (expected, 1));
 }
 
@@ -56,12 +57,12 @@ fn packages_of_one_channel_take_turns_on_the_bus_and_work_side_by_side() {
     let page = ssd.nand.page.0;
     let write = measure(&ssd, vec![request(None, 0, 4 * page, Op::Write)], 1);
     let link = ssd.link.transfer(deepram_media::Bytes(4 * page)).0;
-    let bus = (ssd.nand.command(NandOp::Program, 1) + ssd.nand.data(NandOp::Program, 1)).0;
+    let bus = (ssd.nand.command_time(NandOp::Program, 1) + ssd.nand.data_time(NandOp::Program, 1)).0;
     assert_eq!(write.time_ps, link + 4 * bus + ssd.nand.program.0);
     // Reads: four commands, the arrays overlap, the data follow each other.
     let all = vec![request(None, 0, 4 * page, Op::Write), request(None, 0, 4 * page, Op::Read)];
     let both = measure(&ssd, all, 1);
-    let (command, data) = (ssd.nand.command(NandOp::Read, 1).0, ssd.nand.data(NandOp::Read, 1).0);
+    let (command, data) = (ssd.nand.command_time(NandOp::Read, 1).0, ssd.nand.data_time(NandOp::Read, 1).0);
     let read = command + ssd.nand.read.0 + 4 * data + link;
     assert_eq!(both.time_ps - write.time_ps, read);
 }
@@ -76,7 +77,7 @@ fn dies_of_a_package_work_side_by_side_unless_the_package_works_on_one_at_a_time
     };
     let (together, ssd) = time("parallel_units=2");
     let link = ssd.link.transfer(deepram_media::Bytes(2 * ssd.nand.page.0)).0;
-    let bus = (ssd.nand.command(NandOp::Program, 1) + ssd.nand.data(NandOp::Program, 1)).0;
+    let bus = (ssd.nand.command_time(NandOp::Program, 1) + ssd.nand.data_time(NandOp::Program, 1)).0;
     assert_eq!(together, link + 2 * bus + ssd.nand.program.0);
     assert_eq!(time("parallel_units=1").0, link + 2 * (bus + ssd.nand.program.0));
 }
@@ -91,13 +92,13 @@ fn a_second_register_hides_the_transfer_behind_the_array_or_the_array_behind_the
     };
     let (single, ssd) = time("nand.registers=1", Op::Write);
     let link = ssd.link.transfer(deepram_media::Bytes(8 * ssd.nand.page.0)).0;
-    let bus_in = (ssd.nand.command(NandOp::Program, 1) + ssd.nand.data(NandOp::Program, 1)).0;
+    let bus_in = (ssd.nand.command_time(NandOp::Program, 1) + ssd.nand.data_time(NandOp::Program, 1)).0;
     let program = ssd.nand.program.0;
     assert!(bus_in < program);
     assert_eq!(single, link + 8 * (bus_in + program));
     // The next page's data come in while the array works: only the first transfer is seen.
     assert_eq!(time("nand.registers=2", Op::Write).0, link + bus_in + 8 * program);
-    let (command, data) = (ssd.nand.command(NandOp::Read, 1).0, ssd.nand.data(NandOp::Read, 1).0);
+    let (command, data) = (ssd.nand.command_time(NandOp::Read, 1).0, ssd.nand.data_time(NandOp::Read, 1).0);
     let read = ssd.nand.read.0;
     assert!(command + data < read);
     assert_eq!(time("nand.registers=1", Op::Read).0, link + 8 * (command + read + data));
@@ -128,7 +129,7 @@ fn a_saturated_channel_moves_what_its_bus_can() {
     let reads: Vec<_> =
         (0..40_000).map(|_| request(None, random.below(pages) * page, page, Op::Read)).collect();
     let measured = measure(&ssd, reads, 256);
-    let bus = (ssd.nand.command(NandOp::Read, 1) + ssd.nand.data(NandOp::Read, 1)).0 as f64 * 1e-12;
+    let bus = (ssd.nand.command_time(NandOp::Read, 1) + ssd.nand.data_time(NandOp::Read, 1)).0 as f64 * 1e-12;
     let share = measured.requests_per_s * bus;
     assert!((0.99..=1.001).contains(&share), "{share} of the bus");
 }
@@ -213,7 +214,7 @@ fn energy_is_operations_times_cost_plus_standby_times_time() {
     let expected = (ssd.nand.energy(NandOp::Read).0 * flash.reads as f64
         + ssd.nand.energy(NandOp::Program).0 * flash.programs as f64
         + ssd.nand.energy(NandOp::Erase).0 * flash.erases as f64
-        + ssd.nand.standby().0 * ssd.packages() as f64 * result.simulated_time_ns * 1e3)
+        + ssd.nand.standby_power().0 * ssd.packages() as f64 * result.simulated_time_ns * 1e3)
         / 1e3;
     assert!((result.energy_total_nj / expected - 1.0).abs() < 1e-12);
     let powers: f64 = result.energy.iter().map(|part| part.mean_power_mw).sum();

@@ -1,7 +1,7 @@
 //! The three systems of FlatFlash: times of single accesses in closed form, promotion, persistence, and every load
 //! against what was stored last.
 
-use deepram_media::{Hierarchy, Kind, Registry};
+use deepram_media::{Hierarchy, PresetKind, Registry};
 use deepram_sim::flatflash::{FlatMemory, FlatOptions, Way};
 use deepram_sim::host::{HostOptions, Measured, drive};
 use deepram_sim::processor::{ProcessorOptions, workload_threads};
@@ -421,7 +421,7 @@ fn on_a_table_larger_than_dram_flatflash_moves_fewest_pages_and_is_fastest() {
 fn every_preset_runs_as_each_of_the_three() {
     let registry = Registry::builtin().unwrap();
     let mut seen = 0;
-    for entry in registry.list().iter().filter(|entry| entry.kind == Kind::Hierarchy) {
+    for entry in registry.list().iter().filter(|entry| entry.kind == PresetKind::Hierarchy) {
         for system in SYSTEMS {
             seen += 1;
             let config = SystemConfig { preset: entry.name.clone(), ..config(system) };

@@ -238,7 +238,7 @@ fn a_sync_ends_when_the_last_program_has() {
     let nvmm = preset("nvmm-slc", &[]);
     let mut memory = NvmmMemory::new(&nvmm, &options(), 1).unwrap();
     let requests = [at(0, request(Op::Write, 0, 64)), at(1000, request(Op::Flush, 0, 0))];
-    near(last_response(&mut memory, &requests), nvmm.package().single(NandOp::Program, 1).0);
+    near(last_response(&mut memory, &requests), nvmm.package().idle_latency(NandOp::Program, 1).0);
     assert_eq!((memory.nvmm_counts().written_sync, memory.dirty_blocks()), (1, 0));
     assert_eq!(memory.tokens(), [Epoch(1)]);
     // A store on its way when the sync comes is in it, and is waited for.
@@ -300,16 +300,16 @@ proptest! {
             }
             // Every so often one key must not leave.
             let kept = (what == 1).then(|| set.last().copied()).flatten();
-            let found = cache.room(key, |frame| cache.key(frame) != kept);
+            let found = cache.fill_target(key, |frame| cache.key(frame) != kept);
             let full = set.len() == usize::from(ways);
             let leaves = if full { set.iter().rev().copied().find(|k| Some(*k) != kept) } else { None };
-            let Some(room) = found else {
+            let Some(target) = found else {
                 prop_assert!(full && leaves.is_none());
                 continue;
             };
-            prop_assert_eq!(room.held, leaves);
+            prop_assert_eq!(target.victim, leaves);
             set.retain(|k| Some(*k) != leaves);
-            cache.insert(key, room.frame);
+            cache.insert(key, target.frame);
             set.insert(0, key);
             prop_assert_eq!(cache.len(), model.iter().map(Vec::len).sum::<usize>());
         }

@@ -1,14 +1,14 @@
 //! The pool's pager in virtual time: closed forms, and its laws over random workloads.
 
 use deepram_core::units::Bytes;
-use deepram_media::{File, Registry};
+use deepram_media::{MeasuredFile, Registry};
 use deepram_sim::host::{HostOptions, Measured, drive};
 use deepram_sim::pager::{Pager, PagerOptions};
 use deepram_sim::rng::Stream;
 use deepram_trace::{Op, Request};
 use proptest::prelude::*;
 
-fn file() -> File {
+fn file() -> MeasuredFile {
     Registry::builtin().unwrap().get("virtual-ssd").unwrap()
 }
 
@@ -36,7 +36,7 @@ fn run(pager: &mut Pager, accesses: &[(u64, Op)], depth: u32) -> Measured {
 fn a_miss_takes_software_and_device_a_hit_a_hit_and_a_first_store_a_protection_fault() {
     let (file, options) = (file(), options(1000));
     let mut pager = Pager::new(&file, &options).unwrap();
-    let read = file.alone(false, Bytes(4096)).0;
+    let read = file.latency(false, Bytes(4096)).0;
     let measured =
         run(&mut pager, &[(5, Op::Read), (5, Op::Read), (5, Op::Write), (5, Op::Write), (6, Op::Write)], 1);
     let miss = options.fault_ps + read + options.hit_ps;
@@ -48,16 +48,16 @@ fn a_miss_takes_software_and_device_a_hit_a_hit_and_a_first_store_a_protection_f
 #[test]
 fn as_many_misses_overlap_as_the_device_works_on() {
     let (file, options) = (file(), options(4000));
-    let width = file.width(false, Bytes(4096)) as u32;
+    let width = file.parallelism(false, Bytes(4096)) as u32;
     let accesses: Vec<_> = (0..3200).map(|n| (n, Op::Read)).collect();
     let rate = |depth| {
         let mut pager = Pager::new(&file, &options).unwrap();
         run(&mut pager, &accesses, depth).requests_per_s
     };
-    let alone = 1e12 / (options.fault_ps + file.alone(false, Bytes(4096)).0 + options.hit_ps) as f64;
+    let alone = 1e12 / (options.fault_ps + file.latency(false, Bytes(4096)).0 + options.hit_ps) as f64;
     assert!((rate(1) / alone - 1.0).abs() < 1e-9);
     // Beyond the width only the device counts.
-    let most = f64::from(width) / (file.alone(false, Bytes(4096)).0 as f64 * 1e-12);
+    let most = f64::from(width) / (file.latency(false, Bytes(4096)).0 as f64 * 1e-12);
     let share = rate(4 * width) / most;
     assert!((0.98..=1.0).contains(&share), "{share}");
 }

@@ -1,6 +1,6 @@
 //! Every preset runs, and what can't be is an error that says what would be right.
 
-use deepram_media::{Kind, Registry};
+use deepram_media::{PresetKind, Registry};
 use deepram_sim::host::{HostOptions, Stop};
 use deepram_sim::{RunOptions, SimError, System, SystemConfig, run};
 use deepram_trace::{Op, Request, Workload};
@@ -25,8 +25,8 @@ fn every_preset_of_a_drive_and_of_dram_runs() {
     let mut seen = 0;
     for entry in registry.list() {
         let system = match entry.kind {
-            Kind::Ssd => System::Ssd,
-            Kind::Dram => System::Dram,
+            PresetKind::Ssd => System::Ssd,
+            PresetKind::Dram => System::Dram,
             _ => continue,
         };
         seen += 1;

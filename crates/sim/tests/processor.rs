@@ -490,7 +490,7 @@ fn many_cores_streaming_from_dram_get_its_bandwidth_and_twice_the_ipc_of_half_of
         let dram = deepram_media::Dram { flat_read: Some(deepram_media::Picos::from_ns(50)), ..dram };
         let threads = workload_threads("dd-read:span=48MiB,bs=4KiB", 1, 6, 2).unwrap();
         let executed = execute(&mut DramMemory::new(&dram).unwrap(), threads, &options).unwrap();
-        (executed.references as f64 * 64.0 / (executed.time_ns * 1e-9) / dram.peak_bandwidth(), executed)
+        (executed.references as f64 * 64.0 / (executed.time_ns * 1e-9) / dram.peak_bandwidth().0, executed)
     };
     let (one, slow) = run("channels=1");
     assert!((0.99..=1.001).contains(&one), "{one} of the bus");

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use anyhow::{Context, ensure};
 use clap::Args;
 use deepram_core::Bytes;
-use deepram_media::{File, Registry};
+use deepram_media::{MeasuredFile, Registry};
 use deepram_pool::{CreateOptions, FaultOptions, Lifetime, OpenOptions, Pool, Words};
 use deepram_sim::host::{HostOptions, drive};
 use deepram_sim::pager::{Pager, PagerOptions};
@@ -82,7 +82,7 @@ pub(super) fn run(args: &PredictArgs) -> anyhow::Result<()> {
     let (_, text) = measure(&MeasureArgs::folder(&args.common.dir, args.data, args.seconds))?;
     let mut registry = Registry::builtin()?;
     registry.add("the device measured", &text)?;
-    let file: File = registry.get("file.measured")?;
+    let file: MeasuredFile = registry.get("file.measured")?;
     let scratch = Scratch::new(&args.common.dir)?;
     let bar = progress("measuring the machine");
     let costs = costs(&scratch, &file, data)?;
@@ -150,7 +150,7 @@ fn create(path: &Path, data: u64) -> anyhow::Result<()> {
 
 /// A pool as it is simulated: with so much DRAM, and reading nothing ahead of use.
 fn options(dram: u64) -> OpenOptions {
-    OpenOptions::new(dram).faults(FaultOptions { ahead: false, ..FaultOptions::default() })
+    OpenOptions::new(dram).faults(FaultOptions { readahead: false, ..FaultOptions::default() })
 }
 
 /// A pool with every segment of the data on flash.
@@ -171,7 +171,7 @@ fn fill(path: &Path, data: u64) -> anyhow::Result<()> {
 }
 
 /// What the machine takes for the parts of an access.
-fn costs(scratch: &Scratch, file: &File, data: u64) -> anyhow::Result<Costs> {
+fn costs(scratch: &Scratch, file: &MeasuredFile, data: u64) -> anyhow::Result<Costs> {
     const TOUCHED: u64 = 8192;
     let plain: Vec<AtomicU64> = (0..data / 8).map(AtomicU64::new).collect();
     let ((), time) = timed(|| {
@@ -197,12 +197,13 @@ fn costs(scratch: &Scratch, file: &File, data: u64) -> anyhow::Result<Costs> {
     let protect_ns = time.as_nanos() as f64 / TOUCHED as f64;
     let (token, time) = timed(|| pool.sync());
     token?;
-    let device = file.interval(true, Bytes(1 << 20)).0 as f64 / 1e3 * SEGMENT as f64 / (1 << 20) as f64;
+    let device =
+        file.completion_interval(true, Bytes(1 << 20)).0 as f64 / 1e3 * SEGMENT as f64 / (1 << 20) as f64;
     let flush_ns = (time.as_nanos() as f64 / TOUCHED as f64 - device).max(0.0);
     drop(words);
     pool.close()?;
     std::fs::remove_file(&path)?;
-    let device_read_us = file.alone(false, Bytes(SEGMENT)).0 as f64 / 1e6;
+    let device_read_us = file.latency(false, Bytes(SEGMENT)).0 as f64 / 1e6;
     Ok(Costs { hit_ns, fault_ns, protect_ns, flush_ns, device_read_us })
 }
 
@@ -293,7 +294,7 @@ fn fault_beside_reads(path: &Path, costs: &Costs, data: u64, args: &PredictArgs)
 /// One workload at one size of DRAM, really and simulated.
 fn compare(
     path: &Path,
-    file: &File,
+    file: &MeasuredFile,
     costs: &Costs,
     data: u64,
     dram: u64,

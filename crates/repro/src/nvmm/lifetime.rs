@@ -79,7 +79,7 @@ fn device_seconds(endurance: u64) -> f64 {
 /// The experiment.
 pub(super) fn experiment(_: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
     let sheet = registry
-        .sheet_with("nand.slc", &[])
+        .resolve_with("nand.slc", &[])
         .and_then(|sheet| Ok((sheet.model::<Nand>()?, sheet.digest())))
         .map_err(|error| ReproError::Config { what: "lifetime".into(), source: Box::new(error.into()) })?;
     let (nand, digest) = sheet;
@@ -180,13 +180,13 @@ fn drawn(deviation: f64) -> Vec<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use deepram_media::{Bytes, lifetime_seconds};
+    use deepram_media::{Bandwidth, Bytes, lifetime_seconds};
     use deepram_sim::rng::Stream;
 
     #[test]
     fn without_a_spread_all_pages_leave_when_the_medium_is_written_through() {
         let curve = curve(0.0);
-        let all = lifetime_seconds(Bytes(DEVICE_BYTES as u64), 100_000, RATE, 1.0, 1.0);
+        let all = lifetime_seconds(Bytes(DEVICE_BYTES as u64), 100_000, Bandwidth(RATE), 1.0, 1.0);
         for share in [0.99, 0.5, GONE] {
             let seconds = falls_to(&curve, share).unwrap() * device_seconds(100_000);
             assert!((seconds / all - 1.0).abs() < 1e-12, "{share}: {seconds} {all}");

@@ -179,7 +179,7 @@ impl Setting {
 
     fn processor(&self, registry: &Registry) -> Result<(ProcessorOptions, String), SimError> {
         let overrides: Vec<&str> = self.base.processor.iter().map(String::as_str).collect();
-        let sheet = registry.sheet_with(PROCESSOR, &overrides)?;
+        let sheet = registry.resolve_with(PROCESSOR, &overrides)?;
         let mut options = ProcessorOptions::new(&sheet.model::<Processor>()?)?;
         options.blocking = self.program.blocking || self.base.blocking;
         Ok((options, sheet.digest()))

@@ -1,7 +1,7 @@
 //! The drive's side: its memory, lines over the link, promotion.
 
 use deepram_core::cache::Replacement;
-use deepram_core::migration::{Begin, Inbound};
+use deepram_core::migration::{InboundLine, PromotionStart};
 
 use super::memory::{AT_DRIVE, Frame, MOVING, wrong};
 use super::{FlatMemory, LINES, Lane, PAGE, Way};
@@ -58,22 +58,22 @@ impl FlatMemory {
         let mut t = now;
         loop {
             let held = &self.held;
-            let Some(room) = self.buffer.room(page, |frame| !held[frame].moving) else {
+            let Some(target) = self.buffer.fill_target(page, |frame| !held[frame].moving) else {
                 // All ways of the set are in flight: one of them will be free.
                 let end = self.moves.first().map_or(t, |first| first.end);
                 t = t.max(end);
                 self.settle(t)?;
                 continue;
             };
-            if let Some(old) = room.held {
-                self.threshold.leave(self.buffer.count(room.frame));
-                let dirty = self.held[room.frame].dirty;
+            if let Some(old) = target.victim {
+                self.threshold.adjust_count(self.buffer.count(target.frame));
+                let dirty = self.held[target.frame].dirty;
                 if dirty {
-                    t = t.max(self.program(old, room.frame, t)?);
+                    t = t.max(self.program(old, target.frame, t)?);
                 }
-                self.buffer.remove(room.frame);
+                self.buffer.remove(target.frame);
             }
-            return Ok((room.frame, t));
+            return Ok((target.frame, t));
         }
     }
 
@@ -168,7 +168,7 @@ impl FlatMemory {
             self.held[held].moving = false;
             return Ok(());
         };
-        if self.look_aside.begin(page.into(), frame.into()).map_err(wrong)? == Begin::Deferred {
+        if self.look_aside.begin(page.into(), frame.into()).map_err(wrong)? == PromotionStart::Deferred {
             return Err(wrong("a promotion was deferred after there had been room"));
         }
         let start = self.lane(Lane::ToHost, self.page_span, taken);
@@ -196,13 +196,13 @@ impl FlatMemory {
         let Move { page, held, frame, arrived, .. } = self.moves[at];
         for line in arrived..lines {
             match self.look_aside.inbound(page.into(), line as u8).map_err(wrong)? {
-                Inbound::Copy(_) => {
+                InboundLine::Copy(_) => {
                     self.counts.inbound_lines += 1;
                     if let Some(contents) = &mut self.contents {
                         contents.inbound(held, frame, line as u8);
                     }
                 }
-                Inbound::Drop => self.counts.dropped_lines += 1,
+                InboundLine::Drop => self.counts.dropped_lines += 1,
             }
         }
         self.moves[at].arrived = arrived.max(lines);
@@ -220,7 +220,7 @@ impl FlatMemory {
             let place = &mut self.frames[frame as usize];
             place.dirty |= self.held[held].dirty;
             place.ready = end;
-            self.threshold.leave(self.buffer.count(held));
+            self.threshold.adjust_count(self.buffer.count(held));
             self.buffer.remove(held);
             self.held[held] = Held::default();
             self.table.set(page, frame);

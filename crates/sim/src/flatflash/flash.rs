@@ -17,7 +17,7 @@
 
 use std::collections::HashMap;
 
-use deepram_core::ftl::blocks::{BlockInfo, Blocks, State};
+use deepram_core::ftl::blocks::{BlockInfo, BlockState, Blocks};
 use deepram_core::ftl::page_map::PageMap;
 use deepram_core::ftl::victim::{Greedy, VictimPolicy, any_block};
 use deepram_core::units::BlockId;
@@ -98,7 +98,7 @@ impl Flash {
         let places = small("channels", u64::from(blocks) * u64::from(per_block) * dies)?;
         let pages = (u64::from(host_blocks) * u64::from(per_block) * dies) as u32;
         let filled = per_block as u16;
-        let full = BlockInfo { state: State::Closed, used: filled, live: filled, uses: 1, sequence: 0 };
+        let full = BlockInfo { state: BlockState::Closed, used: filled, live: filled, uses: 1, sequence: 0 };
         let infos: Vec<BlockInfo> =
             (0..blocks).map(|id| if id < host_blocks { full } else { BlockInfo::default() }).collect();
         let fresh = Blocks::restore(filled, infos).map_err(broken)?;
@@ -106,13 +106,13 @@ impl Flash {
         let spare = (blocks - host_blocks).saturating_sub(reserve + 1);
         let share = u64::from(per_block) * (u64::from(host_blocks) + u64::from(spare / 2));
         let transfer = nand.page_transfer().0;
-        let program = nand.command(NandOp::Program, 1).0 + transfer + nand.program.0;
+        let program = nand.command_time(NandOp::Program, 1).0 + transfer + nand.program.0;
         Ok(Self {
-            read: nand.command(NandOp::Read, 1).0 + nand.read.0,
+            read: nand.command_time(NandOp::Read, 1).0 + nand.read.0,
             suspend: nand.suspend_program.map(|time| time.0),
-            transfer: nand.data(NandOp::Read, 1).0,
+            transfer: nand.data_time(NandOp::Read, 1).0,
             program,
-            erase: nand.command(NandOp::Erase, 1).0 + nand.erase.0,
+            erase: nand.command_time(NandOp::Erase, 1).0 + nand.erase.0,
             dies: (0..dies).map(|_| Die { blocks: fresh.clone(), open: None, free: 0, backlog: 0 }).collect(),
             channels: vec![0; preset.channels as usize],
             per_block,
@@ -147,7 +147,7 @@ impl Flash {
     }
 
     pub(super) fn foresee(&self, page: u32) {
-        self.map.foresee(page);
+        self.map.prefetch(page);
     }
 
     fn number(&self, die: usize, block: u32, slot: u32) -> u32 {
@@ -393,7 +393,7 @@ impl Flash {
         let Some((old, uses)) = self.moved.get(&page).copied() else { return Ok(()) };
         let (die, block, _) = self.split(old);
         let info = self.dies[die].blocks.info(block);
-        if info.state == State::Free || info.uses != uses {
+        if info.state == BlockState::Free || info.uses != uses {
             return Err(SimError::Conservation {
                 law: "no place that the host still uses is erased",
                 found: format!("place {old} of page {page}, in a block {:?}", info.state),
@@ -408,7 +408,7 @@ impl Flash {
         self.dies
             .iter()
             .flat_map(|die| die.blocks.infos())
-            .map(|info| info.uses.saturating_sub(u32::from(info.state != State::Free)))
+            .map(|info| info.uses.saturating_sub(u32::from(info.state != BlockState::Free)))
     }
 
     /// Each page is in one place, each live slot is a page's, and old places are still there.
@@ -468,7 +468,7 @@ mod tests {
             [("nand.suspend_program=20us", 20_000_000), ("nand.suspend_program=1s", 1_210_240_000)]
         {
             let (preset, mut flash) = flash(suspend);
-            let read = preset.nand.single(NandOp::Read, 1).0;
+            let read = preset.nand.idle_latency(NandOp::Read, 1).0;
             assert_eq!(read, 20_000_000);
             assert_eq!(flash.read(0, 5), 5 + read);
             let now = 1_000_000_000;

@@ -1,7 +1,7 @@
 //! The host's side: translation, pages in DRAM, faults, and who leaves.
 
 use deepram_core::cache::Replacement;
-use deepram_core::migration::Route;
+use deepram_core::migration::LineRoute;
 
 use super::{FlatMemory, LINES, Lane, PAGE, Way};
 use crate::engine::Time;
@@ -65,7 +65,7 @@ impl FlatMemory {
         self.catch_up(page, t)?;
         if store {
             let fetched = self.look_aside.load(page.into(), within).map_err(wrong)?;
-            if !whole && fetched == Some(Route::Drive) {
+            if !whole && fetched == Some(LineRoute::Ssd) {
                 // What the store leaves of the line must come from the drive.
                 let value = self.contents.as_ref().map(|contents| contents.value);
                 t = self.at_drive(page, within, false, t)?;
@@ -73,11 +73,13 @@ impl FlatMemory {
                     contents.value = value;
                 }
             }
-            if let Some(Route::Host(frame)) = self.look_aside.store(page.into(), within).map_err(wrong)? {
+            if let Some(LineRoute::Dram(frame)) = self.look_aside.store(page.into(), within).map_err(wrong)? {
                 self.counts.redirected_stores += 1;
                 return Ok(self.in_dram(frame as u32, within, true, t));
             }
-        } else if let Some(Route::Host(frame)) = self.look_aside.load(page.into(), within).map_err(wrong)? {
+        } else if let Some(LineRoute::Dram(frame)) =
+            self.look_aside.load(page.into(), within).map_err(wrong)?
+        {
             self.counts.dram_lines += 1;
             return Ok(self.in_dram(frame as u32, within, false, t));
         }
@@ -129,8 +131,8 @@ impl FlatMemory {
             self.tlb.touch(entry);
             return 0;
         }
-        if let Some(room) = self.tlb.room(page, |_| true) {
-            self.tlb.insert(page, room.frame);
+        if let Some(target) = self.tlb.fill_target(page, |_| true) {
+            self.tlb.insert(page, target.frame);
         }
         self.preset.walk.0
     }

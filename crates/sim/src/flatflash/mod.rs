@@ -44,8 +44,8 @@ use std::collections::{BTreeSet, VecDeque};
 
 use deepram_core::cache::{HitPriority, Lru, Rrip, SetAssociative};
 use deepram_core::ftl::page_map::PageMap;
-use deepram_core::migration::{LookAside, Reset, Threshold, ThresholdOptions, Trigger};
-use deepram_media::{Algorithm, Bytes, Hierarchy, HitPolicy};
+use deepram_core::migration::{EpochReset, Plb, PromotionThreshold, PromotionTrigger, ThresholdOptions};
+use deepram_media::{Bytes, Hierarchy, HitPolicy, PromotionAlgorithm};
 use deepram_trace::Op;
 
 pub use counts::FlatCounts;
@@ -105,8 +105,8 @@ pub struct FlatMemory {
     held: Vec<Held>,
     /// Where the search for dirty pages of the drive's memory goes on.
     cursor: usize,
-    threshold: Threshold,
-    look_aside: LookAside,
+    threshold: PromotionThreshold,
+    look_aside: Plb,
     /// Pages in flight, by the end of their promotion.
     moves: Vec<Move>,
     flash: Flash,
@@ -155,14 +155,14 @@ impl FlatMemory {
         };
         let buffer = Rrip::new(sets, preset.buffer_ways as u16, preset.rrip_bits as u8, priority);
         let (trigger, reset) = match preset.algorithm {
-            Algorithm::Decided => (Trigger::AtLeast, Reset::Uses),
-            Algorithm::Literal => (Trigger::Exactly, Reset::AccessCount),
+            PromotionAlgorithm::Decided => (PromotionTrigger::AtLeast, EpochReset::Uses),
+            PromotionAlgorithm::Literal => (PromotionTrigger::Exactly, EpochReset::AccessCount),
         };
         let threshold = ThresholdOptions {
-            low: preset.low_ratio.0,
-            high: preset.high_ratio.0,
-            most: preset.max_threshold as u8,
-            epoch: preset.reset_epoch,
+            low_ratio: preset.low_ratio.0,
+            high_ratio: preset.high_ratio.0,
+            max_threshold: preset.max_threshold as u8,
+            reset_epoch: preset.reset_epoch,
             trigger,
             reset,
         };
@@ -184,8 +184,8 @@ impl FlatMemory {
             held: vec![Held::default(); buffer.capacity()],
             buffer,
             cursor: 0,
-            threshold: Threshold::new(threshold),
-            look_aside: LookAside::new(preset.look_aside as usize, LINES as u8),
+            threshold: PromotionThreshold::new(threshold),
+            look_aside: Plb::new(preset.look_aside as usize, LINES as u8),
             moves: Vec::new(),
             flash,
             lanes: [0; 2],
@@ -359,7 +359,7 @@ impl Device for FlatMemory {
     #[inline]
     fn foresee(&self, command: &Command) {
         let page = (command.offset / PAGE) as u32;
-        self.table.foresee(page);
+        self.table.prefetch(page);
         self.flash.foresee(page);
     }
 
@@ -412,7 +412,11 @@ impl Device for FlatMemory {
             cpu.check()?;
         }
         let counted = self.buffer.iter().map(|(frame, _)| u64::from(self.buffer.count(frame))).sum();
-        law("the threshold's net count is the sum of the pages' counts", self.threshold.net(), counted)?;
+        law(
+            "the threshold's net count is the sum of the pages' counts",
+            self.threshold.resident_count(),
+            counted,
+        )?;
         let moving = self.table.iter().filter(|(_, entry)| entry & MOVING != 0).count();
         law("pages in flight have an entry each", moving as u64, self.look_aside.len() as u64)?;
         let resident = (self.table.iter().count() - moving) as u64;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use deepram_media::Flushed;
+use deepram_media::FlushTarget;
 
 use super::memory::{AT_DRIVE, MOVING};
 use super::{FlatMemory, LINES, Lane, PAGE, Way};
@@ -96,7 +96,7 @@ impl FlatMemory {
 
     /// The drive has a page that somebody waits for; when it has taken it.
     fn flushed(&mut self, page: u32, now: Time) -> Result<Time, SimError> {
-        let through = self.way != Way::Promote && self.preset.flushed == Flushed::Flash;
+        let through = self.way != Way::Promote && self.preset.flushed == FlushTarget::Flash;
         match self.buffer.find(page) {
             Some(held) if through => Ok(self.program(page, held, now)?.max(now)),
             _ => Ok(now),

@@ -1,6 +1,6 @@
 //! What the machine counted, the laws that bind the counts, and the energy.
 
-use deepram_media::bit_energy;
+use deepram_media::{Bytes, bit_energy};
 
 use super::{NvmmMemory, flag};
 use crate::dram::DramCounts;
@@ -150,7 +150,7 @@ impl NvmmMemory {
     #[must_use]
     pub fn retired(&self) -> u64 {
         let infos = self.store.volume().blocks().infos();
-        infos.iter().filter(|info| info.state == deepram_core::ftl::State::Retired).count() as u64
+        infos.iter().filter(|info| info.state == deepram_core::ftl::BlockState::Retired).count() as u64
     }
 
     /// Segments marked bad.
@@ -197,13 +197,13 @@ impl NvmmMemory {
             parts.extend(flash.energy_pj(&nand, packages, time));
         } else {
             let bits = |cost: Option<_>, operations: u64| {
-                cost.map_or(0.0, |cost| bit_energy(cost, segment * operations).0)
+                cost.map_or(0.0, |cost| bit_energy(cost, Bytes(segment * operations)).0)
             };
             parts.push(("store read", bits(self.nvmm.store_read_energy, flash.reads()), 0.0));
             parts.push(("store write", bits(self.nvmm.store_write_energy, flash.programs()), 0.0));
         }
         if let Some(cost) = self.nvmm.channel_energy {
-            parts.push(("flash io", bit_energy(cost, self.channel_bytes()).0, 0.0));
+            parts.push(("flash io", bit_energy(cost, Bytes(self.channel_bytes())).0, 0.0));
         }
         parts
     }

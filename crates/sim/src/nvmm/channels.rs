@@ -249,7 +249,7 @@ impl Channels {
 
     fn start(&mut self, plane: u32, op: Op, now: Time) {
         self.planes[plane as usize].array = Array::Busy(op);
-        self.events.push((now + self.nand.array(op.class.op()).0, ChannelEvent::Array(plane)));
+        self.events.push((now + self.nand.array_time(op.class.op()).0, ChannelEvent::Array(plane)));
     }
 
     /// Data that wait in the second register go to the array once that is free and no read wants it.
@@ -341,7 +341,7 @@ impl Channels {
             Carry::Command(op) => {
                 at.queues[op.class.index()].pop_front();
                 at.array = Array::Starting;
-                nand.command(op.class.op(), 1).0
+                nand.command_time(op.class.op(), 1).0
             }
             Carry::Out(op, from_register) => {
                 if from_register {
@@ -351,7 +351,7 @@ impl Channels {
                 }
                 self.notices.push(Notice::Leaving(op.id));
                 self.bytes += nand.page.0;
-                nand.data(NandOp::Read, 1).0
+                nand.data_time(NandOp::Read, 1).0
             }
             Carry::In(op, to_register) => {
                 at.queues[op.class.index()].pop_front();
@@ -362,7 +362,7 @@ impl Channels {
                 }
                 self.notices.push(Notice::Entering(op.id));
                 self.bytes += nand.page.0;
-                nand.command(NandOp::Program, 1).0 + nand.data(NandOp::Program, 1).0
+                nand.command_time(NandOp::Program, 1).0 + nand.data_time(NandOp::Program, 1).0
             }
         };
         self.bus_busy += time;
@@ -433,9 +433,9 @@ mod tests {
                     (nand, found)
                 };
                 let (nand, two) = over(2, 0);
-                assert_eq!(two, nand.interleaved(op, count).0, "{class:?} {count}");
+                assert_eq!(two, nand.interleaved_time(op, count).0, "{class:?} {count}");
                 let (nand, one) = over(1, 200_000);
-                assert_eq!(one, nand.single(op, 1).0 * count, "{class:?} {count}");
+                assert_eq!(one, nand.idle_latency(op, 1).0 * count, "{class:?} {count}");
                 if class == Class::Demand {
                     // An array takes its next command when it is free, and data cross meanwhile.
                     let (nand, found) = over(2, 200_000);
@@ -451,11 +451,11 @@ mod tests {
         // Commands first: the arrays of all four work at once, the data follow each other.
         let mut channel = Channels::new(&nand, 1, 4);
         let over = run(&mut channel, (0..4).map(|id| (0, id, Class::Demand, id)).collect());
-        let data = nand.data(NandOp::Read, 1).0;
-        assert_eq!(last(&over), nand.single(NandOp::Read, 1).0 + 3 * data);
+        let data = nand.data_time(NandOp::Read, 1).0;
+        assert_eq!(last(&over), nand.idle_latency(NandOp::Read, 1).0 + 3 * data);
         let mut apart = Channels::new(&nand, 4, 4);
         let over = run(&mut apart, (0..4).map(|id| (0, id, Class::Demand, id)).collect());
-        assert_eq!(over.iter().map(|o| o.1).collect::<Vec<_>>(), [nand.single(NandOp::Read, 1).0; 4]);
+        assert_eq!(over.iter().map(|o| o.1).collect::<Vec<_>>(), [nand.idle_latency(NandOp::Read, 1).0; 4]);
         assert_eq!(apart.bytes(), 4 * nand.page.0);
     }
 
@@ -491,13 +491,13 @@ mod tests {
             // The arrays and the bus are busy one thing at a time, so the end is not before their sums.
             for plane in 0..6 {
                 let busy: Time =
-                    ops.iter().filter(|op| op.2 == plane).map(|op| nand.array(classes[op.1].op()).0).sum();
+                    ops.iter().filter(|op| op.2 == plane).map(|op| nand.array_time(classes[op.1].op()).0).sum();
                 prop_assert!(last(&over) >= busy);
             }
             prop_assert!(last(&over) * u64::from(channels) >= machine.bus_busy());
             for (id, time) in &over {
                 let (from, class, _) = ops[*id as usize];
-                prop_assert!(*time >= from + nand.single(classes[class].op(), 1).0);
+                prop_assert!(*time >= from + nand.idle_latency(classes[class].op(), 1).0);
             }
         }
     }

@@ -153,16 +153,16 @@ impl NvmmMemory {
     /// A frame for a key, emptied. `None` if all are on their way, or a dirty block cannot leave now.
     fn make_room(&mut self, key: Key, context: &mut Context<NvmmEvent>) -> Result<Option<usize>, SimError> {
         let flags = &self.flags;
-        let Some(room) = self.cache.room(key, |frame| flags[frame] & flag::FILLING == 0) else {
+        let Some(target) = self.cache.fill_target(key, |frame| flags[frame] & flag::FILLING == 0) else {
             return Ok(None);
         };
-        let Some(held) = room.held else { return Ok(Some(room.frame)) };
-        if self.flags[room.frame] & flag::DIRTY != 0 && !self.evict_dirty(room.frame, held, context)? {
+        let Some(held) = target.victim else { return Ok(Some(target.frame)) };
+        if self.flags[target.frame] & flag::DIRTY != 0 && !self.evict_dirty(target.frame, held, context)? {
             return Ok(None);
         }
         self.counts.evictions += 1;
-        self.forget(room.frame);
-        Ok(Some(room.frame))
+        self.forget(target.frame);
+        Ok(Some(target.frame))
     }
 
     /// Empties a frame whose block is clean or given up.
@@ -225,9 +225,9 @@ impl NvmmMemory {
             return 0;
         }
         self.flash.mapping_misses += 1;
-        if let Some(room) = self.mapping.room(page.0, |_| true) {
-            self.mapping.remove(room.frame);
-            self.mapping.insert(page.0, room.frame);
+        if let Some(target) = self.mapping.fill_target(page.0, |_| true) {
+            self.mapping.remove(target.frame);
+            self.mapping.insert(page.0, target.frame);
         }
         self.nvmm.mapping_miss.0
     }

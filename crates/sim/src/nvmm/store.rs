@@ -6,7 +6,7 @@
 //!    planes overlap; reclamation fills one of its own.
 //! 3. Blocks are kept back for reclamation, which can always empty a block.
 
-use deepram_core::ftl::{BlockInfo, Greedy, State, Ties, VictimPolicy, any_block};
+use deepram_core::ftl::{BlockInfo, BlockState, Greedy, TieBreak, VictimPolicy, any_block};
 use deepram_core::placement::{SegmentRef, place};
 use deepram_core::{
     BlockId, Epoch, PageId, Retention, Slot, Stamp, TokenInfo, Volume, VolumeConfig, VolumeError,
@@ -387,7 +387,7 @@ impl Store {
     /// segments gains: versions that no token needs are dead already, so a long chain alone does not
     /// mean that there is much to gain. Else that block. `None` if emptying gains nothing.
     pub(super) fn victim(&mut self) -> Result<Option<(BlockId, Option<PageId>)>, SimError> {
-        let mut policy = Greedy { ties: Ties::Lowest };
+        let mut policy = Greedy { ties: TieBreak::Lowest };
         let Some(fewest) = policy.pick(self.volume.blocks(), self.sequence, &mut any_block) else {
             return Ok(None);
         };
@@ -402,7 +402,7 @@ impl Store {
         let best = chain
             .iter()
             .copied()
-            .filter(|block| blocks.info(*block).state == State::Closed && !self.held.contains(block))
+            .filter(|block| blocks.info(*block).state == BlockState::Closed && !self.held.contains(block))
             .max_by_key(|b| (net(*b), *b));
         Ok(Some(match best {
             Some(block) if net(block) > 0 && 2 * net(block) >= gain(fewest) => (block, Some(page)),
@@ -418,7 +418,7 @@ impl Store {
     /// Keeps a block from being chosen again while it is emptied.
     pub(super) fn hold(&mut self, block: BlockId) {
         self.held.push(block);
-        self.volume.blocks_mut().hold(block);
+        self.volume.blocks_mut().pin(block);
     }
 
     /// The least worn block, if others have been used much more often.
@@ -519,7 +519,7 @@ fn populated(layout: &Layout, config: VolumeConfig, empty: &Volume) -> Result<Vo
                 return BlockInfo::default();
             }
             BlockInfo {
-                state: State::Closed,
+                state: BlockState::Closed,
                 used: layout.slots_per_block as u16,
                 live,
                 uses: 1,

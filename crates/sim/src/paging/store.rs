@@ -66,7 +66,7 @@ impl Store {
 
     /// Brings what is known of the page into the processor's caches.
     pub(super) fn foresee(&self, page: u32) {
-        self.table.foresee(page);
+        self.table.prefetch(page);
     }
 
     /// How often the host wrote to the page.

@@ -100,9 +100,9 @@ fn a_fault_sleeps_once_after_the_doorbell_and_comes_back_with_switch_and_map_to_
     let costs = costs.with_wait(Picos(0));
     machine.software = Clock::new(&costs, 1);
     let seen = run(&mut machine, 1, &[read(100), read(100)]);
-    let slept = costs.way_in() + costs.switch_away;
+    let slept = costs.submission() + costs.switch_away;
     // 64 bursts at the pace of 5 ns, the last of which takes 50 ns; then the line.
-    let filled = costs.way_in().0 + machine.ssd.idle_read().0 + 63 * 5_000 + 50_000;
+    let filled = costs.submission().0 + machine.ssd.idle_read().0 + 63 * 5_000 + 50_000;
     let touched = filled + (costs.interrupt + costs.completion + costs.wake).0 + 50_000;
     let out = (costs.switch_back + costs.map).0;
     let expected = vec![Seen::Slept(slept.0), Seen::Resumed(touched, out), Seen::Completed(touched + out)];

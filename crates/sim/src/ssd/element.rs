@@ -14,7 +14,7 @@
 //! Costs are times of the element, which does one thing at a time.
 
 use deepram_core::BlockId;
-use deepram_core::ftl::{BlockInfo, Blocks, Greedy, PageMap, State, Ties, VictimPolicy, any_block};
+use deepram_core::ftl::{BlockInfo, BlockState, Blocks, Greedy, PageMap, TieBreak, VictimPolicy, any_block};
 
 use super::planes::{NONE, broken, erases};
 use crate::error::SimError;
@@ -135,7 +135,7 @@ impl Element {
         for index in 0..usable {
             for plane in 0..planes {
                 infos[plane as usize][index as usize] = BlockInfo {
-                    state: State::Closed,
+                    state: BlockState::Closed,
                     used: data as u16,
                     live: data as u16,
                     uses: 1,
@@ -152,7 +152,7 @@ impl Element {
         }
         // The peer never closes the very last block that it fills; it stays out of reclamation.
         if let Some(last) = infos.last_mut().and_then(|plane| plane.get_mut(usable as usize - 1)) {
-            last.state = State::Open(0);
+            last.state = BlockState::Open(0);
         }
         for (plane, infos) in (0..planes).zip(infos) {
             let mut blocks = Blocks::restore(data as u16, infos).map_err(broken)?.without_quarantine();
@@ -220,7 +220,7 @@ impl Element {
         let state = &mut self.planes[plane as usize];
         let found = (state.search..count)
             .chain(0..state.search)
-            .find(|index| state.blocks.info(BlockId(*index)).state == State::Free);
+            .find(|index| state.blocks.info(BlockId(*index)).state == BlockState::Free);
         let Some(index) = found else {
             return Err(SimError::Full { time_ps: 0, what: format!("plane {plane} has no free block") });
         };
@@ -293,7 +293,7 @@ impl Element {
     /// Brings what a write of the page will need first into the processor's caches.
     #[inline]
     pub(crate) fn foresee(&self, logical: u32) {
-        self.forward.foresee(logical);
+        self.forward.prefetch(logical);
     }
 
     /// Forgets a logical page.
@@ -316,7 +316,7 @@ impl Element {
             let blocks = &self.planes[plane as usize].blocks;
             // Of equals the last, as the peer's scan finds it.
             if blocks.free() <= self.shape.clean_at
-                && let Some(block) = (Greedy { ties: Ties::Highest }).pick(blocks, 0, &mut any_block)
+                && let Some(block) = (Greedy { ties: TieBreak::Highest }).pick(blocks, 0, &mut any_block)
             {
                 self.next_clean = first + (plane - first + 1) % count;
                 return self.clean_block(plane, block).map(Some);
@@ -370,7 +370,7 @@ impl Element {
                 .zip(held)
                 .filter(|(physical, logical)| **logical != NONE && self.forward.get(**logical) == *physical);
             law("a block's live count is that of its live pages", info.live.into(), live.count() as u64)?;
-            if info.state == State::Free {
+            if info.state == BlockState::Free {
                 law("no logical page is in an erased block", info.live.into(), 0)?;
             }
         }

@@ -21,7 +21,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 
 use deepram_core::ftl::{MappingCache, PageMap};
-use deepram_media::{Reclaim, Ssd, Victim};
+use deepram_media::{ReclaimTiming, Ssd, VictimChoice};
 use deepram_trace::Op;
 
 use super::operation::{Operations, Source};
@@ -162,7 +162,7 @@ pub struct ParallelSsd {
     pub(super) random: Stream,
     pub(super) counts: FlashCounts,
     pub(super) page_programs_asked: u64,
-    pub(super) victim: Victim,
+    pub(super) victim: VictimChoice,
 }
 
 impl ParallelSsd {
@@ -189,7 +189,7 @@ impl ParallelSsd {
                 ),
             ));
         }
-        if ssd.victim == Victim::LongestChain {
+        if ssd.victim == VictimChoice::LongestChain {
             return Err(SimError::config(
                 "victim",
                 "longest-chain needs the version chains of a journal, which a drive has not; use greedy, greedy-of-random or cost-benefit",
@@ -283,8 +283,8 @@ impl ParallelSsd {
             erase_waits: vec![false; count],
             reclaim_below,
             write_reserve: match ssd.reclaim {
-                Reclaim::Foreground => reclaim_below.max(reserve),
-                Reclaim::Background => reserve,
+                ReclaimTiming::Foreground => reclaim_below.max(reserve),
+                ReclaimTiming::Background => reserve,
             },
             link_last: (u64::MAX, 0, 0),
             link_in_free: 0,
@@ -493,9 +493,9 @@ impl Device for ParallelSsd {
     #[inline]
     fn foresee(&self, command: &Command) {
         let logical = (command.offset / self.ssd.nand.page.0) as u32;
-        self.map.foresee(logical);
+        self.map.prefetch(logical);
         if let Some(mapping) = &self.mapping {
-            mapping.foresee(logical);
+            mapping.prefetch(logical);
         }
     }
 

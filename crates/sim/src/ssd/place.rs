@@ -1,7 +1,7 @@
 //! Where a page is read and written, and what follows when an operation on flash is over.
 
-use deepram_core::ftl::Found;
-use deepram_media::{NandOp, Spread};
+use deepram_core::ftl::MappingLookup;
+use deepram_media::{AllocationOrder, NandOp};
 
 use super::operation::{Operation, Source};
 use super::parallel::{At, PageJob, ParallelEvent, ParallelSsd, full_error};
@@ -11,14 +11,14 @@ use crate::host::Context;
 
 /// The planes that consecutive logical pages belong to, over one round of all planes: of channels,
 /// packages, dies and planes, the place whose letter stands first changes fastest.
-pub(super) fn spread_order(spread: Spread, [c, w, d, p]: [u32; 4]) -> Vec<u32> {
+pub(super) fn spread_order(spread: AllocationOrder, [c, w, d, p]: [u32; 4]) -> Vec<u32> {
     let order: [usize; 4] = match spread {
-        Spread::Cwdp => [0, 1, 2, 3],
-        Spread::Cwpd => [0, 1, 3, 2],
-        Spread::Cdwp => [0, 2, 1, 3],
-        Spread::Cpwd => [0, 3, 1, 2],
-        Spread::Wcdp => [1, 0, 2, 3],
-        Spread::Pcwd => [3, 0, 1, 2],
+        AllocationOrder::Cwdp => [0, 1, 2, 3],
+        AllocationOrder::Cwpd => [0, 1, 3, 2],
+        AllocationOrder::Cdwp => [0, 2, 1, 3],
+        AllocationOrder::Cpwd => [0, 3, 1, 2],
+        AllocationOrder::Wcdp => [1, 0, 2, 3],
+        AllocationOrder::Pcwd => [3, 0, 1, 2],
     };
     let radix = [c, w, d, p];
     (0..c * w * d * p)
@@ -54,7 +54,7 @@ impl ParallelSsd {
         };
         let (found, write) = mapping.look_up(job.logical);
         let needed = mapping.page_of(job.logical);
-        if found == Found::Resident {
+        if found == MappingLookup::Hit {
             self.counts.mapping_hits += 1;
         } else {
             self.counts.mapping_misses += 1;
@@ -63,12 +63,12 @@ impl ParallelSsd {
             self.write_mapping(page, context)?;
         }
         match found {
-            Found::Resident => self.place(job, context),
-            Found::Awaited => {
+            MappingLookup::Hit => self.place(job, context),
+            MappingLookup::Pending => {
                 self.park(needed, job);
                 Ok(())
             }
-            Found::Missing => {
+            MappingLookup::Miss => {
                 self.park(needed, job);
                 let spot = self.planes.spot(self.directory[needed as usize]);
                 self.planes.read_started(spot.block);
@@ -182,7 +182,7 @@ impl ParallelSsd {
             self.planes.invalidate(old)?;
         }
         if let Some(mapping) = &mut self.mapping {
-            mapping.dirty(job.logical);
+            mapping.mark_dirty(job.logical);
         }
         let bytes = self.bytes_of(sectors);
         let program = self.operations.begin(NandOp::Program, job.source, spot, job.logical, bytes, job.slot);
@@ -239,7 +239,7 @@ impl ParallelSsd {
             Source::Mapping => {
                 self.counts.mapping_reads += 1;
                 if let Some(mapping) = &mut self.mapping {
-                    mapping.arrived(operation.key);
+                    mapping.read_completed(operation.key);
                 }
                 self.unpark(operation.key, context)?;
             }
@@ -268,7 +268,7 @@ impl ParallelSsd {
             Source::Mapping => {
                 self.counts.mapping_programs += 1;
                 if let Some(mapping) = &mut self.mapping {
-                    mapping.written(operation.key);
+                    mapping.write_completed(operation.key);
                 }
                 Ok(())
             }

@@ -14,9 +14,9 @@
 
 use deepram_core::BlockId;
 use deepram_core::ftl::{
-    BlockInfo, Blocks, BlocksError, CostBenefit, Greedy, GreedyOfRandom, State, VictimPolicy, any_block,
+    BlockInfo, BlockState, Blocks, BlocksError, CostBenefit, Greedy, GreedyOfRandom, VictimPolicy, any_block,
 };
-use deepram_media::Victim;
+use deepram_media::VictimChoice;
 
 use crate::error::SimError;
 use crate::rng::Stream;
@@ -252,18 +252,20 @@ impl Planes {
     }
 
     /// Chooses the block of a plane to reclaim, and holds it; `None` if none would gain anything.
-    pub(crate) fn victim(&mut self, plane: u32, policy: Victim, random: &mut Stream) -> Option<u32> {
+    pub(crate) fn victim(&mut self, plane: u32, policy: VictimChoice, random: &mut Stream) -> Option<u32> {
         let now = self.sequence;
         let state = &mut self.planes[plane as usize];
         let blocks = &state.blocks;
         let block = match policy {
             // The longest chain needs the versions of a journal; such a drive is refused before.
-            Victim::Greedy | Victim::LongestChain => Greedy::default().pick(blocks, now, &mut any_block),
-            Victim::GreedyOfRandom => {
+            VictimChoice::Greedy | VictimChoice::LongestChain => {
+                Greedy::default().pick(blocks, now, &mut any_block)
+            }
+            VictimChoice::GreedyOfRandom => {
                 let draw = |below: u32| random.below(u64::from(below)) as u32;
                 GreedyOfRandom { draw }.pick(blocks, now, &mut any_block)
             }
-            Victim::CostBenefit => CostBenefit.pick(blocks, now, &mut any_block),
+            VictimChoice::CostBenefit => CostBenefit.pick(blocks, now, &mut any_block),
         }?;
         self.hold(plane, block);
         Some(plane * self.blocks + block.0)
@@ -279,7 +281,7 @@ impl Planes {
 
     fn hold(&mut self, plane: u32, block: BlockId) {
         let state = &mut self.planes[plane as usize];
-        state.blocks.hold(block);
+        state.blocks.pin(block);
         state.reclaiming += 1;
     }
 
@@ -311,7 +313,7 @@ impl Planes {
     /// Blocks out of service.
     pub(crate) fn retired(&self) -> u64 {
         let infos = self.planes.iter().flat_map(|plane| plane.blocks.infos());
-        infos.filter(|info| info.state == State::Retired).count() as u64
+        infos.filter(|info| info.state == BlockState::Retired).count() as u64
     }
 
     /// Live pages of all blocks.
@@ -335,7 +337,7 @@ impl Planes {
 
     /// True if a block is free: never opened since its last erase.
     pub(crate) fn is_free(&self, block: u32) -> bool {
-        self.info(block).state == State::Free
+        self.info(block).state == BlockState::Free
     }
 
     /// Bytes of memory held.
@@ -348,7 +350,11 @@ impl Planes {
 
 /// Erases of a block: one before each use but the first, and one when it became free again or was retired.
 pub(super) fn erases(info: &BlockInfo) -> u32 {
-    if matches!(info.state, State::Free | State::Retired) { info.uses } else { info.uses.saturating_sub(1) }
+    if matches!(info.state, BlockState::Free | BlockState::Retired) {
+        info.uses
+    } else {
+        info.uses.saturating_sub(1)
+    }
 }
 
 /// A change of a block that core refuses: the drive's books are wrong.

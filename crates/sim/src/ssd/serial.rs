@@ -16,7 +16,7 @@
 
 use std::collections::VecDeque;
 
-use deepram_media::{NandOp, Ssd, Victim};
+use deepram_media::{NandOp, Ssd, VictimChoice};
 use deepram_trace::Op;
 
 use super::element::{Element, ElementShape};
@@ -88,7 +88,7 @@ impl SerialSsd {
     /// The preset asks for what this machine does not have.
     pub fn new(ssd: &Ssd) -> Result<Self, SimError> {
         let nand = &ssd.nand;
-        if ssd.victim != Victim::Greedy {
+        if ssd.victim != VictimChoice::Greedy {
             return Err(SimError::config("victim", "a drive of elements is cleaned greedily; use greedy"));
         }
         let planes = small("nand.planes", nand.dies * nand.planes)?;
@@ -109,9 +109,9 @@ impl SerialSsd {
             summary: ssd.block_summary.is_some(),
             reserved_per_plane: share(ssd.over_provisioning.0),
             clean_at: share(ssd.reclaim_below.0),
-            read_ps: nand.array(NandOp::Read).0,
-            program_ps: nand.array(NandOp::Program).0,
-            erase_ps: nand.array(NandOp::Erase).0,
+            read_ps: nand.array_time(NandOp::Read).0,
+            program_ps: nand.array_time(NandOp::Program).0,
+            erase_ps: nand.array_time(NandOp::Erase).0,
             summary_bus_ps: ssd.block_summary.map_or(0, |bytes| nand.transfer(bytes).0),
         };
         let count = small("channels", ssd.packages())?;

@@ -581,7 +581,7 @@ impl ParallelSsd {
                 NandOp::Erase => {}
             }
         }
-        let mut time = self.bus.nand.command(first.op, planes).0 + std::mem::take(&mut self.bus.delay);
+        let mut time = self.bus.nand.command_time(first.op, planes).0 + std::mem::take(&mut self.bus.delay);
         if first.op == NandOp::Program {
             let mut number = head;
             while number != NONE {
@@ -591,10 +591,10 @@ impl ParallelSsd {
                 number = next;
             }
         }
-        let mut work = self.bus.nand.array(first.op).0;
+        let mut work = self.bus.nand.array_time(first.op).0;
         if first.copy_back {
-            time += self.bus.nand.command(NandOp::Program, planes).0;
-            work += self.bus.nand.array(NandOp::Program).0;
+            time += self.bus.nand.command_time(NandOp::Program, planes).0;
+            work += self.bus.nand.array_time(NandOp::Program).0;
         }
         self.bus.bus_busy_ps += time;
         self.bus.array_busy_ps += work;
