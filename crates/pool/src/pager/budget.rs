@@ -422,14 +422,14 @@ mod tests {
         let both = budget.read();
         assert_eq!(both.processes.iter().map(|(_, used)| *used).collect::<Vec<_>>(), [90, 20]);
         assert_eq!(
-            (both.stats.faults_fresh, both.stats.queue_depth_sum, both.stats.store_bytes),
+            (both.stats.faults_fresh, both.stats.queue_depth_sum, both.stats.swap_file_bytes),
             (14, 14, 14)
         );
         drop(large);
         let one = budget.read();
         assert_eq!((one.used, one.processes.len(), one.peak), (20, 1, 110));
         assert_eq!((one.stats.faults_fresh, one.stats.queue_depth_sum), (14, 14), "what ended still counts");
-        assert_eq!(one.stats.store_bytes, 7, "a store ends with its process");
+        assert_eq!(one.stats.swap_file_bytes, 7, "a store ends with its process");
         assert_eq!((one.stats.fault_latency.len(), one.stats.queue_depth.len()), (128, 64));
         drop(small);
         assert_eq!(budget.read().used, 0);

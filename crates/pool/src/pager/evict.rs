@@ -281,7 +281,7 @@ impl Inner {
                 self.returns.departed();
             }
             if let Some(trigger) = chunk[at].trigger.take() {
-                add(&self.counters.windows_wasted, 1);
+                add(&self.counters.readahead_windows_wasted, 1);
                 if trigger == Trigger::Probe {
                     self.around.ended(frame.page, false);
                 }
@@ -391,7 +391,7 @@ impl Inner {
         // SAFETY: managed memory whose contents are in the frames; nobody can have stored to it since they
         // were copied.
         unsafe { discard(&runs) };
-        add(&self.counters.left, leavers.len() as u64);
+        add(&self.counters.evicted_pages, leavers.len() as u64);
         // Frames in memory become frames of the room: their number stays.
         for leaver in leavers.iter() {
             let Some((mut chunk, at)) = ground.layout.chunk(leaver.page) else { continue };
@@ -463,7 +463,7 @@ impl Inner {
                 dirty.push((leaver.page, frame, bytes));
             }
         }
-        add(&self.counters.left_dirty, dirty.len() as u64);
+        add(&self.counters.evicted_dirty_pages, dirty.len() as u64);
         let (mut runs, mut placed, mut refused) = (Vec::new(), 0, None);
         while placed < dirty.len() && refused.is_none() {
             match ground.store.take((dirty.len() - placed) as u32) {
@@ -486,7 +486,7 @@ impl Inner {
             match written {
                 Ok(()) => {
                     add(&self.counters.writes, 1);
-                    add(&self.counters.written, here.len() as u64);
+                    add(&self.counters.written_back_pages, here.len() as u64);
                     slots.zip(here).for_each(|(slot, (_, frame, _))| self.is_written(ground, *frame, slot));
                 }
                 Err(error) => {
@@ -511,7 +511,7 @@ impl Inner {
 
     /// The store would not take what was to be written.
     pub(super) fn refused(&self, error: &std::io::Error) {
-        add(&self.counters.failures, 1);
+        add(&self.counters.io_errors, 1);
         self.overcommitted.store(true, Relaxed);
         let mut complained = lock(&self.complained);
         if complained.is_none_or(|at| at.elapsed() >= SILENCE) {

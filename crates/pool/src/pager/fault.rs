@@ -45,7 +45,7 @@ pub(super) struct Served {
 impl Inner {
     /// Has a window read.
     pub(super) fn order(&self, window: Window) {
-        add(&self.counters.windows, 1);
+        add(&self.counters.readahead_windows, 1);
         self.jobs.window(window);
     }
 
@@ -81,7 +81,7 @@ impl Inner {
             chunk = again;
         }
         if chunk.staged.is_some() {
-            let kind = if chunk[at].place == Place::Fresh { FaultKind::Fresh } else { FaultKind::Read };
+            let kind = if chunk[at].place == Place::Fresh { FaultKind::Fresh } else { FaultKind::Major };
             self.served(page, kind, write);
             self.fault_staged(ground, chunk, first, write);
             return Served { waits: true, ..nothing };
@@ -90,7 +90,7 @@ impl Inner {
             let whole = self.store_to_huge(ground, &mut chunk, at, first);
             if whole {
                 drop(chunk);
-                self.served(page, FaultKind::Stored, write);
+                self.served(page, FaultKind::WriteProtected, write);
                 return nothing;
             }
         }
@@ -115,7 +115,7 @@ impl Inner {
                 state.place = Place::Coming;
                 state.ahead = false;
                 drop(chunk);
-                self.served(page, FaultKind::Read, write);
+                self.served(page, FaultKind::Major, write);
                 self.reserve(ground, 1);
                 Served { read: Some(Coming { page, slot, writable }), ..nothing }
             }
@@ -129,10 +129,10 @@ impl Inner {
                 let writable = state.stored_to;
                 state.place = Place::Coming;
                 drop(chunk);
-                self.served(page, FaultKind::Returned, write);
+                self.served(page, FaultKind::SecondChance, write);
                 self.come_back(ground, page, number, writable);
                 let Some(trigger) = trigger else { return nothing };
-                add(&self.counters.windows_used, 1);
+                add(&self.counters.readahead_windows_used, 1);
                 if trigger == Trigger::Probe {
                     self.around.ended(page, true);
                     return nothing;
@@ -144,7 +144,7 @@ impl Inner {
                 ground.store.give_up(slot);
                 state.place = Place::Dirty;
                 self.note(state, true);
-                self.served(page, FaultKind::Stored, write);
+                self.served(page, FaultKind::WriteProtected, write);
                 nothing
             }
             Place::Clean(_) | Place::Dirty => {
@@ -218,7 +218,7 @@ impl Inner {
                 chunk[at].place = Place::Coming;
             }
         }
-        add(&self.counters.read_ahead, all.len() as u64);
+        add(&self.counters.readahead_pages, all.len() as u64);
         if !all.is_empty() {
             self.reserve(ground, all.len());
         }
@@ -248,7 +248,7 @@ impl Inner {
             match trigger(part[0].page) {
                 Some(trigger) if self.set_trigger(ground, part[0], trigger, here) => {
                     if trigger == Trigger::Probe {
-                        add(&self.counters.windows, 1);
+                        add(&self.counters.readahead_windows, 1);
                     }
                 }
                 _ => woke |= self.enter(ground, part, here),
@@ -362,7 +362,7 @@ impl Inner {
     pub(super) fn read_again(&self, ground: &Ground, slot: Slot, to: &mut [u8]) -> io::Result<()> {
         let mut result = Ok(());
         for _ in 0..TRIES {
-            add(&self.counters.failures, 1);
+            add(&self.counters.io_errors, 1);
             result = ground.store.read(slot, to);
             if result.is_ok() {
                 break;
@@ -374,7 +374,7 @@ impl Inner {
     /// Counts frames as used, making room first where there is none.
     fn reserve(&self, ground: &Ground, count: usize) {
         if self.frames.excess(count) > 0 {
-            add(&self.counters.stalls, 1);
+            add(&self.counters.eviction_stalls, 1);
             self.make_room_now(ground, count);
         }
         self.frames.take(count);

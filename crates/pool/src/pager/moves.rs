@@ -109,9 +109,9 @@ impl Inner {
             self.counters.read_ends();
             add(&self.counters.reads, 1);
             add(&self.counters.bytes_read, here.len() as u64);
-            read.inspect_err(|_| add(&self.counters.failures, 1))?;
+            read.inspect_err(|_| add(&self.counters.io_errors, 1))?;
         }
-        add(&self.counters.read_ahead, CHUNK_PAGES as u64);
+        add(&self.counters.readahead_pages, CHUNK_PAGES as u64);
         Ok(sum(bytes))
     }
 
@@ -193,7 +193,7 @@ impl Inner {
             }
         }
         if huge {
-            add(&self.counters.huge, 1);
+            add(&self.counters.huge_pages, 1);
         } else {
             // The rest cannot be had: its mapping has gone behind our back.
             self.frames.give(CHUNK_PAGES - there);
@@ -265,7 +265,7 @@ impl Inner {
                 Some(stage) => self.stages.set_holds(stage, true),
                 None => self.frames.give(CHUNK_PAGES),
             }
-            add(&self.counters.left, CHUNK_PAGES as u64);
+            add(&self.counters.evicted_pages, CHUNK_PAGES as u64);
         }
         drop(exit);
         self.chunks_leaving.fetch_sub(1, Relaxed);
@@ -274,7 +274,7 @@ impl Inner {
             Left::Stored(slots) => {
                 chunk.set(|n| Place::Stored(slots[n]));
                 chunk.huge = false;
-                let left = self.counters.left.load(Relaxed) / CHUNK_PAGES as u64;
+                let left = self.counters.evicted_pages.load(Relaxed) / CHUNK_PAGES as u64;
                 if left.is_multiple_of(DOUBT) {
                     chunk.iter_mut().for_each(|page| page.stored_to = false);
                 }
@@ -333,7 +333,7 @@ impl Inner {
         let bytes =
             unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance::<u8>(from), CHUNK_BYTES) };
         let pages: Vec<&[u8]> = bytes.chunks_exact(PAGE).collect();
-        add(&self.counters.left_dirty, CHUNK_PAGES as u64);
+        add(&self.counters.evicted_dirty_pages, CHUNK_PAGES as u64);
         let mut slots = Vec::with_capacity(CHUNK_PAGES);
         while slots.len() < CHUNK_PAGES {
             let rest = &pages[slots.len()..];
@@ -348,7 +348,7 @@ impl Inner {
             }
             add(&self.counters.writes, 1);
         }
-        add(&self.counters.written, CHUNK_PAGES as u64);
+        add(&self.counters.written_back_pages, CHUNK_PAGES as u64);
         self.overcommitted.store(false, Relaxed);
         Ok(slots)
     }

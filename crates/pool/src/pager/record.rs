@@ -44,7 +44,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    const ALL: [FaultKind; 4] = [FaultKind::Fresh, FaultKind::Read, FaultKind::Returned, FaultKind::Stored];
+    const ALL: [FaultKind; 4] = [FaultKind::Fresh, FaultKind::Major, FaultKind::SecondChance, FaultKind::WriteProtected];
 }
 
 /// A fault of a record.
@@ -179,9 +179,9 @@ impl Inner {
         let _recorded = self.record.as_ref().map(|record| record.take(page, kind, write));
         let counter = match kind {
             FaultKind::Fresh => &self.counters.faults_fresh,
-            FaultKind::Read => &self.counters.faults_read,
-            FaultKind::Returned => &self.counters.faults_returned,
-            FaultKind::Stored => &self.counters.faults_stored,
+            FaultKind::Major => &self.counters.faults_major,
+            FaultKind::SecondChance => &self.counters.victim_buffer_hits,
+            FaultKind::WriteProtected => &self.counters.faults_write_protected,
         };
         add(counter, 1);
     }
@@ -283,7 +283,7 @@ mod tests {
     fn a_record_that_was_cut_off_is_read_to_its_last_whole_fault() {
         let folder = tempfile::tempdir().unwrap();
         let recorder = Recorder::create(folder.path()).unwrap();
-        (0..5).for_each(|n| drop(recorder.take(n * PAGE, FaultKind::Read, false)));
+        (0..5).for_each(|n| drop(recorder.take(n * PAGE, FaultKind::Major, false)));
         drop(recorder.flush());
         let name = std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
         let whole = std::fs::read(&name).unwrap();

@@ -88,7 +88,7 @@ fn data_four_times_the_dram_keep_their_values() {
             assert_eq!(memory.get(n), n as u64 ^ 0x5555, "{} word {n}", policy.name());
         }
         let stats = pager.stats();
-        assert!(stats.written > 4096 && stats.faults_read > 0, "{stats:?}");
+        assert!(stats.written_back_pages > 4096 && stats.faults_major > 0, "{stats:?}");
         assert!(stats.dram_bytes <= (8 << 20) + (1 << 20), "{stats:?}");
         unmap(&pager, &memory);
         assert_eq!(pager.inner.frames.paged(), 0);
@@ -225,14 +225,14 @@ fn a_scan_is_read_ahead_and_random_use_is_not() {
         assert_eq!(memory.get(page * 512), page as u64);
     }
     let scanned = pager.stats();
-    let faults = scanned.faults_read - before.faults_read;
+    let faults = scanned.faults_major - before.faults_major;
     assert!(faults < pages as u64 / 10, "{faults} of {pages} pages were read on demand");
     let mut random = ChaCha8Rng::seed_from_u64(1);
     for _ in 0..5_000 {
         let page = random.random_range(0..pages);
         assert_eq!(memory.get(page * 512), page as u64);
     }
-    let ahead = pager.stats().read_ahead - scanned.read_ahead;
+    let ahead = pager.stats().readahead_pages - scanned.readahead_pages;
     assert!(ahead < 200, "{ahead} pages were read ahead of random use");
     unmap(&pager, &memory);
 }
@@ -244,7 +244,7 @@ fn neighbours_come_with_a_missed_page_where_they_are_used() {
     let mut random = ChaCha8Rng::seed_from_u64(1);
     // Blocks of eight pages in no order, and in each no order either: nothing is in line.
     let mut visit = |blocks: usize| {
-        let before = pager.stats().faults_read;
+        let before = pager.stats().faults_major;
         for _ in 0..blocks {
             let block = random.random_range(0..pages / 8);
             let turn = random.random_range(0..8);
@@ -253,7 +253,7 @@ fn neighbours_come_with_a_missed_page_where_they_are_used() {
                 assert_eq!(memory.get(page * 512), page as u64);
             }
         }
-        pager.stats().faults_read - before
+        pager.stats().faults_major - before
     };
     visit(2_000);
     let faults = visit(1_000);
@@ -289,7 +289,7 @@ fn pinned_pages_stay_and_hidden_ones_leave() {
         assert_eq!(memory.get(page * 512), page as u64);
     }
     let after = pager.stats();
-    assert_eq!((before.faults_read, before.faults_returned), (after.faults_read, after.faults_returned));
+    assert_eq!((before.faults_major, before.victim_buffer_hits), (after.faults_major, after.victim_buffer_hits));
     assert_eq!(protect(libc::PROT_READ | libc::PROT_WRITE), 0);
     for page in 32..96 {
         assert_eq!((memory.get(page * 512), memory.get(page * 512 + 1)), (page as u64, page as u64));
@@ -308,7 +308,7 @@ fn a_full_store_loses_nothing() {
     for page in 0..pages {
         assert_eq!(memory.get(page * 512), page as u64 + 1);
     }
-    assert!(pager.stats().failures > 0);
+    assert!(pager.stats().io_errors > 0);
     unmap(&pager, &memory);
 }
 
@@ -337,7 +337,7 @@ fn what_comes_back_while_a_full_store_refuses_it_is_kept() {
     for page in 0..pages {
         assert_eq!(memory.get(page * 512 + page % 512), page as u64 + 1, "page {page}");
     }
-    assert!(pager.stats().failures > 0);
+    assert!(pager.stats().io_errors > 0);
     unmap(&pager, &memory);
 }
 

@@ -54,11 +54,11 @@ fn what_is_used_in_order_moves_as_huge_pages() {
         }
         let read = pager.stats();
         let chunks = (DATA >> 21) as u64;
-        assert!(filled.huge > chunks / 2, "{} of {chunks}: {filled:?}", filled.huge);
-        assert!(read.huge - filled.huge > chunks, "{} of {}", read.huge - filled.huge, 2 * chunks);
+        assert!(filled.huge_pages > chunks / 2, "{} of {chunks}: {filled:?}", filled.huge_pages);
+        assert!(read.huge_pages - filled.huge_pages > chunks, "{} of {}", read.huge_pages - filled.huge_pages, 2 * chunks);
         assert!(read.dram_bytes <= DRAM + (1 << 20), "{read:?}");
         // What was not stored to since it was read is not written again.
-        assert!(read.written <= PAGES as u64 + PAGES as u64 / 8, "{read:?}");
+        assert!(read.written_back_pages <= PAGES as u64 + PAGES as u64 / 8, "{read:?}");
         rest(&pager);
         unmap(&pager, &memory);
         assert_eq!(pager.inner.frames.paged(), 0, "{}", policy.name());
@@ -182,7 +182,7 @@ fn whatever_a_program_does_agrees_with_a_shadow_copy() {
         let mut player = Player { pager: &pager, memory, shadow: vec![0; PAGES], random, seed, step: 0 };
         (0..120).for_each(|_| player.play());
         (0..PAGES).for_each(|page| player.check(page));
-        assert!(pager.stats().huge > 5, "seed {seed}: {} huge pages", pager.stats().huge);
+        assert!(pager.stats().huge_pages > 5, "seed {seed}: {} huge pages", pager.stats().huge_pages);
         rest(&pager);
         unmap(&pager, &player.memory);
         assert_eq!(pager.inner.frames.paged(), 0, "seed {seed}");
@@ -249,7 +249,7 @@ fn a_full_store_loses_no_huge_page() {
             assert_eq!(memory.get(word(page)), page as u64 * round, "round {round} page {page}");
         }
     }
-    assert!(pager.stats().failures > 0 && pager.stats().huge > 0);
+    assert!(pager.stats().io_errors > 0 && pager.stats().huge_pages > 0);
     unmap(&pager, &memory);
 }
 
@@ -268,7 +268,7 @@ fn forked_processes_share_huge_pages_until_they_store() {
                 let right = (0..PAGES).all(|page| memory.get(word(page)) == page as u64);
                 (0..PAGES).for_each(|page| memory.set(word(page), 1));
                 let changed = (0..PAGES).all(|page| memory.get(word(page)) == 1);
-                let huge = own.stats().huge > 0;
+                let huge = own.stats().huge_pages > 0;
                 std::mem::forget(own);
                 i32::from(!right) << 1 | i32::from(!changed) << 2 | i32::from(!huge) << 3
             });
@@ -304,15 +304,15 @@ fn what_the_program_says_of_huge_pages_counts() {
     let chunks = [5, 2, 4, 1, 3];
     let touch = |from: usize, wanted: bool| {
         for chunk in chunks {
-            let before = pager.stats().huge;
+            let before = pager.stats().huge_pages;
             let first = (memory.start.next_multiple_of(2 << 20) - memory.start) / PAGE;
             memory.set(word(first + (from + chunk) * 512 + 77), 1);
             // Counted a moment after the thread goes on, when the stage is free for the next one too.
-            (0..5000).take_while(|_| wanted && pager.stats().huge == before).for_each(|_| {
+            (0..5000).take_while(|_| wanted && pager.stats().huge_pages == before).for_each(|_| {
                 std::thread::sleep(Duration::from_millis(1));
             });
         }
-        pager.stats().huge
+        pager.stats().huge_pages
     };
     let always = pager.inner.stages.always();
     let plainly = touch(0, always);
@@ -320,9 +320,9 @@ fn what_the_program_says_of_huge_pages_counts() {
     pager.prefer_huge(memory.start, memory.len, true);
     assert_eq!(touch(10, true) - plainly, chunks.len() as u64);
     pager.prefer_huge(memory.start, memory.len, false);
-    let before = pager.stats().huge;
+    let before = pager.stats().huge_pages;
     (PAGES / 2..PAGES).for_each(|page| memory.set(word(page), 1));
-    assert_eq!(pager.stats().huge, before);
+    assert_eq!(pager.stats().huge_pages, before);
     unmap(&pager, &memory);
 }
 

@@ -183,7 +183,7 @@ impl Clock {
                 | libc::SYNC_FILE_RANGE_WRITE
                 | libc::SYNC_FILE_RANGE_WAIT_AFTER;
             if let Err(error) = self.segment.write(window, all) {
-                add(&inner.counters.failures, 1);
+                add(&inner.counters.io_errors, 1);
                 self.segment.failed.store(true, Relaxed);
                 write_line(format_args!(
                     "deepram: shared memory cannot be written ({error}); it stays in DRAM beyond the budget"
