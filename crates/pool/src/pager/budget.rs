@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize}
 
 use super::seats::SharedBudget;
 use super::shared::BudgetReading;
-use super::stats::{GAUGES, PagerStats, Row, SHOWN, TOTALS};
+use super::stats::{GAUGES, PagerStats, Row, ROW_LEN, TOTALS};
 
 /// Processes that can share a budget at once.
 pub(super) const PROCESSES: usize = 512;
@@ -48,7 +48,7 @@ pub(super) struct BudgetMemory {
     frames: [AtomicI64; PROCESSES],
     /// Totals of processes that have ended.
     ended: [AtomicU64; TOTALS],
-    rows: [[AtomicU64; SHOWN]; PROCESSES],
+    rows: [[AtomicU64; ROW_LEN]; PROCESSES],
 }
 
 impl BudgetMemory {
@@ -72,8 +72,8 @@ impl BudgetMemory {
             dram: self.dram.load(Relaxed),
             began_ns: self.began_ns.load(Relaxed),
             processes: self.seats().map(|seat| (pid(seat), positive(&self.frames[seat]))).collect(),
-            stats: PagerStats::of(&row),
-            peaks: PagerStats::of_peaks(self.peaks.each_ref().map(|peak| peak.load(Relaxed))),
+            stats: PagerStats::from_row(&row),
+            peaks: PagerStats::from_peaks(self.peaks.each_ref().map(|peak| peak.load(Relaxed))),
         }
     }
 
@@ -123,7 +123,7 @@ impl BudgetMemory {
     }
 
     fn sum(&self) -> Row {
-        let mut sum = [0; SHOWN];
+        let mut sum = [0; ROW_LEN];
         let mut plus = |row: &[AtomicU64]| {
             sum.iter_mut().zip(row).for_each(|(sum, number)| *sum += number.load(Relaxed));
         };
@@ -403,7 +403,7 @@ mod tests {
         one.take(800);
         one.set_tables(90);
         other.set_tables(130);
-        [&one, &other].iter().for_each(|frames| frames.show(&[0; SHOWN]));
+        [&one, &other].iter().for_each(|frames| frames.show(&[0; ROW_LEN]));
         assert_eq!((one.excess(0), one.paged(), budget.read().used), (20, 800, 1020));
         other.set_tables(110);
         assert_eq!((one.excess(0), other.most_paged()), (0, 890));
@@ -416,7 +416,7 @@ mod tests {
         large.take(90);
         small.take(20);
         for frames in [&large, &small] {
-            frames.show(&[7; SHOWN]);
+            frames.show(&[7; ROW_LEN]);
         }
         assert_eq!((large.excess(0), small.excess(0)), (10, 0));
         let both = budget.read();
@@ -439,7 +439,7 @@ mod tests {
     fn a_process_that_joins_has_its_part_at_once() {
         let budget = SharedBudget::create(1000 << 12).unwrap();
         let first = Frames::new(1000, Some(budget));
-        first.show(&[0; SHOWN]);
+        first.show(&[0; ROW_LEN]);
         first.take(990);
         let second = Frames::new(1000, Some(budget));
         second.take(100);

@@ -108,7 +108,7 @@ impl Inner {
             if first && looked.is_none_or(|at| at.elapsed() >= PATIENCE) {
                 self.retune();
                 self.rest_stages();
-                self.show();
+                self.publish();
                 self.options.look.iter().for_each(|look| look());
                 looked = Some(Instant::now());
             }

@@ -82,7 +82,7 @@ impl Inner {
         }
         if chunk.staged.is_some() {
             let kind = if chunk[at].place == Place::Fresh { FaultKind::Fresh } else { FaultKind::Major };
-            self.served(page, kind, write);
+            self.count_fault(page, kind, write);
             self.fault_staged(ground, chunk, first, write);
             return Served { waits: true, ..nothing };
         }
@@ -90,7 +90,7 @@ impl Inner {
             let whole = self.store_to_huge(ground, &mut chunk, at, first);
             if whole {
                 drop(chunk);
-                self.served(page, FaultKind::WriteProtected, write);
+                self.count_fault(page, FaultKind::WriteProtected, write);
                 return nothing;
             }
         }
@@ -100,7 +100,7 @@ impl Inner {
                 let count = fresh_window(&chunk, at, page, &ground.layout);
                 chunk[at..at + count].iter_mut().for_each(|page| page.place = Place::Coming);
                 drop(chunk);
-                self.served(page, FaultKind::Fresh, write);
+                self.count_fault(page, FaultKind::Fresh, write);
                 self.reserve(ground, count);
                 let installed = ground.install(page, &ZEROS[..count * PAGE], false);
                 self.settle(ground, page, (installed, count), |_| Place::Dirty, |_| Place::Fresh);
@@ -115,7 +115,7 @@ impl Inner {
                 state.place = Place::Coming;
                 state.ahead = false;
                 drop(chunk);
-                self.served(page, FaultKind::Major, write);
+                self.count_fault(page, FaultKind::Major, write);
                 self.reserve(ground, 1);
                 Served { read: Some(Coming { page, slot, writable }), ..nothing }
             }
@@ -129,7 +129,7 @@ impl Inner {
                 let writable = state.stored_to;
                 state.place = Place::Coming;
                 drop(chunk);
-                self.served(page, FaultKind::SecondChance, write);
+                self.count_fault(page, FaultKind::SecondChance, write);
                 self.come_back(ground, page, number, writable);
                 let Some(trigger) = trigger else { return nothing };
                 add(&self.counters.readahead_windows_used, 1);
@@ -144,7 +144,7 @@ impl Inner {
                 ground.store.give_up(slot);
                 state.place = Place::Dirty;
                 self.note(state, true);
-                self.served(page, FaultKind::WriteProtected, write);
+                self.count_fault(page, FaultKind::WriteProtected, write);
                 nothing
             }
             Place::Clean(_) | Place::Dirty => {

@@ -212,7 +212,7 @@ impl<'a> Handler<'a> {
                 if !served.waits {
                     self.seat.woke(Some(fault.thread));
                 }
-                inner.counters.latency(begun.elapsed());
+                inner.counters.count_latency(begun.elapsed());
             }
         }
         true
@@ -277,7 +277,7 @@ impl<'a> Handler<'a> {
                 if let Some(window) = window {
                     inner.follow(ground, window);
                 }
-                inner.counters.latency(begun.elapsed());
+                inner.counters.count_latency(begun.elapsed());
             }
             (Ok(()), Cause::Ahead(watched)) => {
                 if inner.came_ahead(ground, &pages, bytes, watched) {

@@ -582,7 +582,7 @@ impl Pager {
     /// Shows the counters to those that share the budget, and writes out what is recorded; the pager does so by
     /// itself ten times a second.
     pub fn show(&self) {
-        self.inner.show();
+        self.inner.publish();
     }
 
     /// Descriptors that must stay open as long as memory is managed.
@@ -642,7 +642,7 @@ impl Inner {
             direct: AtomicBool::new(direct),
             complained: Mutex::default(),
             counters: Counters::default(),
-            record: Recorder::wanted(&options),
+            record: Recorder::from_options(&options),
             kernel: Kernel::open(),
             descriptors: Mutex::default(),
             lifelines,

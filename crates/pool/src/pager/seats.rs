@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(budget.read().processes, [(std::process::id(), 400)]);
         let frames = super::super::budget::Frames::new(1000, Some(budget));
         frames.take(700);
-        frames.show(&[0; super::super::stats::SHOWN]);
+        frames.show(&[0; super::super::stats::ROW_LEN]);
         assert_eq!((frames.excess(0), frames.share()), (100, 600));
         // As if it had ended: nobody else has a lock.
         budget.in_child().reap();
