@@ -29,7 +29,8 @@ mod ycsb;
 
 pub use catalogue::WORKLOADS;
 pub use dist::{Exponential, GrayZipf, Permutation, Zipf, zeta};
-pub use gups::hpcc_starts;
+pub use crate::text::mix64;
+pub use gups::{hpcc_starts, hpcc_step};
 pub use help::help;
 pub use rng::Rng;
 pub use spec::{Spec, SpecError};

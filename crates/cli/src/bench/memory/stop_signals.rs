@@ -1,4 +1,4 @@
-//! Signals that ask the process to end, taken note of so that it can put things away first.
+//! Notes signals that ask the process to end, so that the bench can clean up first.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -6,20 +6,20 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use anyhow::{Context, ensure};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// Whether one of them has come.
-pub(super) struct Interrupts(Arc<AtomicBool>);
+/// Set once such a signal has arrived.
+pub(super) struct StopSignals(Arc<AtomicBool>);
 
-impl Interrupts {
-    /// From now on SIGINT, SIGTERM and SIGHUP do not end this process. Processes that it starts are not affected.
-    pub(super) fn watch() -> anyhow::Result<Self> {
-        let came = Arc::default();
+impl StopSignals {
+    /// Installs handlers, so that SIGINT, SIGTERM and SIGHUP no longer end this process. Its children are not affected.
+    pub(super) fn install() -> anyhow::Result<Self> {
+        let received = Arc::default();
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register(signal, Arc::clone(&came)).context("watching for signals")?;
+            signal_hook::flag::register(signal, Arc::clone(&received)).context("installing signal handlers")?;
         }
-        Ok(Self(came))
+        Ok(Self(received))
     }
 
-    /// An error once one has come.
+    /// Fails once a signal has arrived.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         ensure!(!self.0.load(Relaxed), "interrupted");
         Ok(())
