@@ -258,7 +258,11 @@ fn table_size(text: &str) -> Result<Bytes, String> {
         return Ok(size);
     }
     let near = (size.0 / 2 + 1).checked_next_power_of_two().unwrap_or(1 << 63).max(LEAST_TABLE);
-    Err(format!("the size of a table is a power of two, at least {}: try {}", Bytes(LEAST_TABLE), Bytes(near)))
+    Err(format!(
+        "the size of a table is a power of two, at least {}: try {}",
+        Bytes(LEAST_TABLE),
+        Bytes(near)
+    ))
 }
 
 /// Parses an address at which a pool can be mapped.

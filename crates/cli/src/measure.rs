@@ -180,7 +180,8 @@ impl Target {
             Ok(())
         };
         let (elapsed, requests) = std::thread::scope(|scope| -> anyhow::Result<(Duration, u64)> {
-            let workers: Vec<_> = (0..queue_depth).map(|number| scope.spawn(move || worker(number))).collect();
+            let workers: Vec<_> =
+                (0..queue_depth).map(|number| scope.spawn(move || worker(number))).collect();
             start.wait();
             // The first requests are slower and do not count.
             std::thread::sleep(time / 10);
@@ -210,7 +211,11 @@ impl Target {
 
 /// Measures the device. Returns the measurements and the text of the preset file.
 pub(crate) fn measure(args: &MeasureArgs) -> anyhow::Result<(Vec<Measurement>, String)> {
-    ensure!(args.seconds > 0.0 && args.seconds < 3600.0, "--seconds {}: expected more than 0 and less than 3600", args.seconds);
+    ensure!(
+        args.seconds > 0.0 && args.seconds < 3600.0,
+        "--seconds {}: expected more than 0 and less than 3600",
+        args.seconds
+    );
     ensure!(
         !args.name.is_empty()
             && args.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'),

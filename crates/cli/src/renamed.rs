@@ -19,7 +19,8 @@ pub(crate) fn error(arguments: &[String]) -> Option<String> {
         let after = arguments.get(renamed.command.len()..).unwrap_or_default();
         let command = renamed.command.iter().zip(arguments).all(|(wanted, word)| wanted == word);
         // A value counts in the first position only: elsewhere the word may belong to an option.
-        let mut candidates = if renamed.old.starts_with('-') { after } else { &after[..after.len().min(1)] }.iter();
+        let mut candidates =
+            if renamed.old.starts_with('-') { after } else { &after[..after.len().min(1)] }.iter();
         command && candidates.any(|word| word.split('=').next() == Some(renamed.old))
     };
     let RenamedArgument { command, old, new } = RENAMED.iter().find(used)?;
@@ -40,7 +41,9 @@ mod tests {
             let error = of(line).unwrap_or_else(|| panic!("{line}"));
             assert!(error.contains("--methods") || error.contains("validation"), "{error}");
         }
-        for line in ["bench persist --methods persist", "repro nvmm --out ground", "trace info --ways", "repro"] {
+        for line in
+            ["bench persist --methods persist", "repro nvmm --out ground", "trace info --ways", "repro"]
+        {
             assert_eq!(of(line), None, "{line}");
         }
     }

@@ -60,7 +60,8 @@ impl Machine {
             let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
             Some(rest.trim_start_matches([' ', '\t', ':']).to_owned())
         };
-        let memory = line("/proc/meminfo", "MemTotal").and_then(|text| text.strip_suffix(" kB")?.parse::<u64>().ok());
+        let memory =
+            line("/proc/meminfo", "MemTotal").and_then(|text| text.strip_suffix(" kB")?.parse::<u64>().ok());
         let mount = folder.and_then(mount);
         Self {
             cpu: line("/proc/cpuinfo", "model name"),
@@ -210,7 +211,8 @@ mod tests {
             context.write(folder.path(), Value::Null).unwrap();
         }
         fs::write(folder.path().join("chart.svg"), "<svg/>").unwrap();
-        let benches: Vec<_> = read_all(folder.path()).unwrap().into_iter().map(|(_, file)| file.bench).collect();
+        let benches: Vec<_> =
+            read_all(folder.path()).unwrap().into_iter().map(|(_, file)| file.bench).collect();
         assert_eq!(benches, ["b", "c", "a"]);
         fs::write(folder.path().join("other.json"), "{}").unwrap();
         assert!(format!("{:#}", read_all(folder.path()).unwrap_err()).contains("other.json"));

@@ -367,12 +367,7 @@ fn check_options(args: &SimArgs) -> anyhow::Result<()> {
     let flat = system.way().is_some();
     let cached = paging || flat || matches!(system, System::Nvmm | System::Pool);
     for (given, fits, option, why) in [
-        (
-            args.precondition.is_some(),
-            drive,
-            "--precondition",
-            "is for ssd and ssd-paging",
-        ),
+        (args.precondition.is_some(), drive, "--precondition", "is for ssd and ssd-paging"),
         (args.suspend, drive, "--suspend", "is for ssd and ssd-paging"),
         (
             args.dram.is_some(),
@@ -397,9 +392,7 @@ fn check_options(args: &SimArgs) -> anyhow::Result<()> {
         }
     }
     if args.filled.is_some() && args.precondition == Some(DriveState::Empty) {
-        return usage(
-            "--filled is for --precondition sequential or steady",
-        );
+        return usage("--filled is for --precondition sequential or steady");
     }
     Ok(())
 }
@@ -469,7 +462,10 @@ impl RequestCounts {
         let all = self.requests.get();
         anyhow::ensure!(all > 0, "{workload} has no requests");
         if all <= args.warm_up {
-            return usage(format!("--warm-up {} covers all {all} requests: none is left to measure", args.warm_up));
+            return usage(format!(
+                "--warm-up {} covers all {all} requests: none is left to measure",
+                args.warm_up
+            ));
         }
         if self.late.get() > 0 && !args.closed {
             eprintln!(
@@ -478,10 +474,7 @@ impl RequestCounts {
             );
         }
         if self.empty.get() > 0 {
-            eprintln!(
-                "note: {} of {all} requests have zero bytes and take no time",
-                self.empty.get()
-            );
+            eprintln!("note: {} of {all} requests have zero bytes and take no time", self.empty.get());
         }
         Ok(())
     }

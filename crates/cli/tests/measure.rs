@@ -63,7 +63,8 @@ fn durable_updates_are_counted_for_every_method() {
     let arguments = ["bench", "persist", "--threads", "1,3", "--seconds", "0.05", "--repeats", "1", "--json"];
     let result = deepram(folder.path(), &arguments).json();
     let rows = result["rows"].as_array().unwrap();
-    for method in ["persist", "persist-async", "transaction-log", "dsync-512", "dsync-4k", "append-fdatasync"] {
+    for method in ["persist", "persist-async", "transaction-log", "dsync-512", "dsync-4k", "append-fdatasync"]
+    {
         let mine: Vec<_> = rows.iter().filter(|row| row["method"] == method).collect();
         assert_eq!(mine.len(), 2, "{method}: {result}");
         for row in mine {
@@ -85,7 +86,8 @@ fn durable_updates_are_counted_for_every_method() {
 #[test]
 fn a_bench_writes_its_results_to_a_new_file_at_each_run() {
     let folder = folder();
-    let arguments = ["bench", "caches", "--requests", "1000", "--policies", "lru", "--repeats", "1", "--json"];
+    let arguments =
+        ["bench", "caches", "--requests", "1000", "--policies", "lru", "--repeats", "1", "--json"];
     let run = deepram(folder.path(), &[&arguments[..], &["--results", "out"]].concat());
     let printed = run.json();
     let files: Vec<_> = std::fs::read_dir(folder.path().join("out")).expect("a folder").flatten().collect();
@@ -99,5 +101,8 @@ fn a_bench_writes_its_results_to_a_new_file_at_each_run() {
         assert!(written.get(key).is_some(), "{key}: {text}");
     }
     assert!(written["machine"]["cores"].as_u64() > Some(0), "{text}");
-    assert!(written["command"].as_str().is_some_and(|line| line.starts_with("deepram bench caches ")), "{text}");
+    assert!(
+        written["command"].as_str().is_some_and(|line| line.starts_with("deepram bench caches ")),
+        "{text}"
+    );
 }

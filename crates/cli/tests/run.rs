@@ -117,7 +117,11 @@ fn what_cannot_be_run_is_said() {
     let little = run(&["--dram", "1MiB"], Path::new("/bin/true"), &[]);
     assert!(text(&little.stderr).contains("at least 16MiB"), "{}", text(&little.stderr));
     let persist = run(&["--persist", "x"], Path::new("/bin/true"), &[]);
-    assert!(text(&persist.stderr).contains("cannot keep the memory of a program yet"), "{}", text(&persist.stderr));
+    assert!(
+        text(&persist.stderr).contains("cannot keep the memory of a program yet"),
+        "{}",
+        text(&persist.stderr)
+    );
     let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-program");
     std::fs::write(&data, "\x7fELF and nothing else").expect("the folder can be written");
     let broken = run(&[], &data, &[]);

@@ -114,9 +114,7 @@ pub(crate) fn run(command: BenchCommand) -> anyhow::Result<()> {
         BenchCommand::Predict(args) => {
             measure("predict", Some(&args.common.dir), &args.common.output, || predict::run(&args))
         }
-        BenchCommand::Gups(args) => {
-            measure("gups", Some(args.dir()), args.output(), || memory::gups(&args))
-        }
+        BenchCommand::Gups(args) => measure("gups", Some(args.dir()), args.output(), || memory::gups(&args)),
         BenchCommand::Zipf(args) => measure("zipf", Some(&args.dir), &args.output, || memory::zipf(&args)),
         BenchCommand::Scan(args) => measure("scan", Some(&args.dir), &args.output, || memory::scan(&args)),
         BenchCommand::Gather(args) => {
@@ -186,8 +184,11 @@ fn series_table(series: &[Series]) -> String {
     let mut text = format!("{:width$}  {:>10}  {:>10}  {:>10}\n", "", "median", "min", "max");
     for s in series {
         // Writing to a string cannot fail.
-        let _ =
-            writeln!(text, "{:width$}  {:>10.3}  {:>10.3}  {:>10.3}  {}", s.name, s.median, s.min, s.max, s.unit);
+        let _ = writeln!(
+            text,
+            "{:width$}  {:>10.3}  {:>10.3}  {:>10.3}  {}",
+            s.name, s.median, s.min, s.max, s.unit
+        );
     }
     text
 }

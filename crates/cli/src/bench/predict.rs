@@ -242,7 +242,13 @@ struct PoolRun {
 }
 
 /// Measures the pool at one size of DRAM.
-fn run_pool(path: &Path, data: u64, dram: u64, work: Workload, args: &PredictArgs) -> anyhow::Result<PoolRun> {
+fn run_pool(
+    path: &Path,
+    data: u64,
+    dram: u64,
+    work: Workload,
+    args: &PredictArgs,
+) -> anyhow::Result<PoolRun> {
     let pool =
         Pool::open(&[path], &options(dram)).with_context(|| format!("with {} of DRAM", Bytes(dram)))?;
     let words = words(&pool, data)?;

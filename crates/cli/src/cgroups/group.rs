@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, bail};
 use rustix::fs::{FlockOperation, flock};
 
-use super::{Hierarchy, ControlFiles, hierarchy};
+use super::{ControlFiles, Hierarchy, hierarchy};
 
 /// Prefix of the names of our cgroups.
 const PREFIX: &str = "deepram-";
@@ -67,7 +67,8 @@ impl Group {
         if leaf {
             // A nested run creates its cgroup below this one.
             group.write("cgroup.subtree_control", "+memory")?;
-            fs::create_dir(group.process_path()).with_context(|| group.process_path().display().to_string())?;
+            fs::create_dir(group.process_path())
+                .with_context(|| group.process_path().display().to_string())?;
         }
         Ok(group)
     }
@@ -82,7 +83,8 @@ impl Group {
 
     fn write(&self, file: &str, value: &str) -> anyhow::Result<()> {
         let path = self.path.join(file);
-        fs::write(&path, value).with_context(|| format!("cannot limit the memory: write of {value} to {}", path.display()))
+        fs::write(&path, value)
+            .with_context(|| format!("cannot limit the memory: write of {value} to {}", path.display()))
     }
 
     /// Path of the cgroup for processes ([`enter`]).
@@ -118,7 +120,10 @@ impl Drop for Group {
                 return;
             }
             if Instant::now() >= until {
-                eprintln!("deepram: cannot remove the cgroup {}: {error}; remove it with rmdir", self.path.display());
+                eprintln!(
+                    "deepram: cannot remove the cgroup {}: {error}; remove it with rmdir",
+                    self.path.display()
+                );
                 return;
             }
             std::thread::sleep(Duration::from_millis(5));

@@ -150,7 +150,11 @@ mod tests {
             write(&group, names.limit, "1000\n");
             assert_eq!(available_below(root.path(), &group, names), Some(600));
             write(&group, names.usage, "1500\n");
-            assert_eq!(available_below(root.path(), &group, names), Some(0), "usage may exceed the limit for a moment");
+            assert_eq!(
+                available_below(root.path(), &group, names),
+                Some(0),
+                "usage may exceed the limit for a moment"
+            );
         }
     }
 }

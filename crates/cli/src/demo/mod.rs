@@ -236,7 +236,10 @@ impl Session<'_> {
                     if now != updates {
                         (updates, moved) = (now, Instant::now());
                     }
-                    ensure!(moved.elapsed() < STALL_TIMEOUT, "the worker has made no update for {STALL_TIMEOUT:?}");
+                    ensure!(
+                        moved.elapsed() < STALL_TIMEOUT,
+                        "the worker has made no update for {STALL_TIMEOUT:?}"
+                    );
                     let lost = now.saturating_sub(synced);
                     // The kill comes in the middle of a round, so that unsynced updates are lost. With rounds too
                     // short to be observed there, the kill comes anywhere.
@@ -274,7 +277,11 @@ impl Session<'_> {
         Ok(worked)
     }
 
-    fn watch_fill(&self, worker: &WorkerProcess, narrator: &mut Narrator) -> anyhow::Result<(Phase, ProcessCounters)> {
+    fn watch_fill(
+        &self,
+        worker: &WorkerProcess,
+        narrator: &mut Narrator,
+    ) -> anyhow::Result<(Phase, ProcessCounters)> {
         let words = self.args.size.0 / 8;
         let bar = progress("filling");
         bar.set_length(words);
@@ -292,7 +299,10 @@ impl Session<'_> {
                     if words_filled != filled.0 {
                         filled = (words_filled, Instant::now());
                     }
-                    ensure!(filled.1.elapsed() < STALL_TIMEOUT, "the worker has filled no word for {STALL_TIMEOUT:?}");
+                    ensure!(
+                        filled.1.elapsed() < STALL_TIMEOUT,
+                        "the worker has filled no word for {STALL_TIMEOUT:?}"
+                    );
                     bar.set_position(words_filled);
                 }
                 Some(WorkerMessage::Note(note)) => narrator.note(&note),
@@ -307,7 +317,11 @@ impl Session<'_> {
         Ok(format!("the worker ended during the updates ({status}); its error is above"))
     }
 
-    fn verify(&self, worked: &WorkerRun, narrator: &mut Narrator) -> anyhow::Result<([VerifiedState; 2], ProcessCounters)> {
+    fn verify(
+        &self,
+        worked: &WorkerRun,
+        narrator: &mut Narrator,
+    ) -> anyhow::Result<([VerifiedState; 2], ProcessCounters)> {
         let sampler = Sampler::default();
         let started = Instant::now();
         let (pool, _) = worker::open(&self.file.path, self.args.dram.0)?;
@@ -338,11 +352,13 @@ impl Session<'_> {
             // Stops the sampling thread also if the verification panics.
             let running = StopAtEnd(&stop);
             let result = (|| {
-                let last = self.verify_state(&pool, &sampler, newest, updates_of(newest), recovery, narrator)?;
+                let last =
+                    self.verify_state(&pool, &sampler, newest, updates_of(newest), recovery, narrator)?;
                 // The history is read only now, because the pool drops old tokens when it needs their space.
                 let history = pool.history()?;
                 let earlier = history.iter().find(|t| worked.tokens.iter().any(|w| w.token == t.token.0));
-                let earlier = earlier.filter(|t| t.token.0 < newest).context("the pool keeps no earlier token")?;
+                let earlier =
+                    earlier.filter(|t| t.token.0 < newest).context("the pool keeps no earlier token")?;
                 let started = Instant::now();
                 pool.rollback(earlier.token)?;
                 let took = started.elapsed();

@@ -112,7 +112,10 @@ impl Narrator {
 
     pub(super) fn filled(&mut self, fill: &Phase, token: u64, sync: Duration) {
         let (words, took) = (count(fill.accesses), duration(fill.took));
-        self.print("fill", &format!("{words} words in {took}; synced as token {token} in {}", duration(sync)));
+        self.print(
+            "fill",
+            &format!("{words} words in {took}; synced as token {token} in {}", duration(sync)),
+        );
     }
 
     pub(super) fn killed(&mut self, worked: &WorkerRun) {

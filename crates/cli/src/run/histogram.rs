@@ -56,7 +56,10 @@ mod tests {
     fn quantiles_means_and_differences() {
         let early = Histogram { sum: 90, counts: [(10, 9)].into() };
         let late = Histogram { sum: 1090, counts: [(10, 9), (100, 1), (900, 1)].into() };
-        assert_eq!((late.quantile(0.5), late.quantile(0.9), late.quantile(1.0)), (Some(10), Some(100), Some(900)));
+        assert_eq!(
+            (late.quantile(0.5), late.quantile(0.9), late.quantile(1.0)),
+            (Some(10), Some(100), Some(900))
+        );
         assert_eq!((early.mean(), late.up_to(899)), (Some(10.0), 10));
         assert_eq!(late.since(&early), Histogram { sum: 1000, counts: [(100, 1), (900, 1)].into() });
         let none = early.since(&late);

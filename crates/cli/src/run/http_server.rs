@@ -214,7 +214,9 @@ fn parse(bytes: &[u8]) -> Result<Option<Request>, Rejected> {
     match request.parse(bytes) {
         Ok(httparse::Status::Partial) => return Ok(None),
         Ok(httparse::Status::Complete(_)) => {}
-        Err(httparse::Error::TooManyHeaders) => return Err(Rejected(431, "the request has too many header fields")),
+        Err(httparse::Error::TooManyHeaders) => {
+            return Err(Rejected(431, "the request has too many header fields"));
+        }
         Err(_) => return Err(Rejected(400, "not an HTTP request")),
     }
     let head = match request.method {

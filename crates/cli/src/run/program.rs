@@ -81,9 +81,7 @@ fn interpreter(path: &Path) -> anyhow::Result<Option<PathBuf>> {
     }
     let not_ours = rustix::process::geteuid().as_raw() != 0 || data.uid() != 0;
     if data.permissions().mode() & 0o6000 != 0 && not_ours {
-        bail!(
-            "{shown} is set-uid or set-gid: the dynamic loader ignores LD_PRELOAD for such programs"
-        );
+        bail!("{shown} is set-uid or set-gid: the dynamic loader ignores LD_PRELOAD for such programs");
     }
     let mut file = std::fs::File::open(path).map_err(|error| CannotStart::from_io(&error, path))?;
     let mut bytes = Vec::new();

@@ -47,10 +47,7 @@ fn text(stats: &RunStats) -> String {
     let mut all: Vec<(String, String)> = vec![];
     for name in SHORT {
         all.extend(
-            labels()
-                .iter()
-                .filter(|(named, _)| *named == name)
-                .map(|(name, label)| line(stats, name, label)),
+            labels().iter().filter(|(named, _)| *named == name).map(|(name, label)| line(stats, name, label)),
         );
     }
     all.extend(latencies(stats, &[(0.5, "p50"), (0.99, "p99")]));

@@ -25,7 +25,9 @@ impl SignalForwarder {
         let all = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
         let status = std::fs::read_to_string("/proc/self/status").context("/proc/self/status")?;
         let ignored = ignored(&status).context("/proc/self/status has no line SigIgn")?;
-        Ok(Self { received: SignalsInfo::new(all.iter().filter(|signal| ignored & 1 << (**signal - 1) == 0))? })
+        Ok(Self {
+            received: SignalsInfo::new(all.iter().filter(|signal| ignored & 1 << (**signal - 1) == 0))?,
+        })
     }
 
     /// Forwards the signals received since the last call.

@@ -99,8 +99,8 @@ impl PreparedProgram {
         let mut whole = vec![program.into_os_string()];
         whole.extend_from_slice(&paging.command[1..]);
         let cgroup = limit.path();
-        let mut command =
-            cgroup_limit::command(cgroup.as_deref(), &ld_preload(&library), &whole).context("finding this command")?;
+        let mut command = cgroup_limit::command(cgroup.as_deref(), &ld_preload(&library), &whole)
+            .context("finding this command")?;
         for name in OPTIONAL {
             command.env_remove(name);
         }

@@ -47,8 +47,7 @@ pub(crate) struct RunStats {
 /// Name and label of each counter and gauge, in the order in which they are printed.
 pub(super) fn labels() -> Vec<(&'static str, &'static str)> {
     let counters = PagerStats::default();
-    let named =
-        counters.entries().into_iter().map(|(name, _, label)| (name, label));
+    let named = counters.entries().into_iter().map(|(name, _, label)| (name, label));
     // The budget counts these two for all members together.
     let mut all: Vec<_> = named.filter(|(name, _)| !["dram_bytes", "budget_bytes"].contains(name)).collect();
     all.extend([
@@ -132,7 +131,10 @@ impl RunStats {
     /// The other windows have a page in the victim buffer still, or have no observed page.
     pub(crate) fn readahead_shares(&self) -> Option<(f64, f64)> {
         let windows = self.value("readahead_windows");
-        Some((self.share("readahead_windows_used", windows)?, self.share("readahead_windows_wasted", windows)?))
+        Some((
+            self.share("readahead_windows_used", windows)?,
+            self.share("readahead_windows_wasted", windows)?,
+        ))
     }
 
     /// Statistics of the interval since `before`: counters are differences, gauges keep their values.
@@ -185,7 +187,8 @@ impl RunStats {
     /// The text is not such an object, or comes from another version of deepram.
     pub(crate) fn parse(text: &[u8]) -> anyhow::Result<Self> {
         let all: Value = serde_json::from_slice(text).context("the answer is not JSON")?;
-        let version = all["deepram_version"].as_str().context("the answer does not come from a `deepram run`")?;
+        let version =
+            all["deepram_version"].as_str().context("the answer does not come from a `deepram run`")?;
         if version != env!("CARGO_PKG_VERSION") {
             bail!("the run belongs to deepram {version}: use the `deepram top` of that version");
         }
@@ -193,7 +196,10 @@ impl RunStats {
             |value: &Value, name: &str| value.as_u64().with_context(|| format!("{name} is not a number"));
         let histogram = |sum: u64, name: &str, factor: f64| -> anyhow::Result<Histogram> {
             let rows: Vec<(f64, u64)> = serde_json::from_value(all[name].clone()).context(name.to_owned())?;
-            ensure!(rows.iter().all(|(end, _)| (0.0..1e15).contains(end)), "{name}: a bucket end is out of range");
+            ensure!(
+                rows.iter().all(|(end, _)| (0.0..1e15).contains(end)),
+                "{name}: a bucket end is out of range"
+            );
             let counts = rows.into_iter().map(|(end, count)| ((end * factor).round() as u64, count));
             Ok(Histogram { sum, counts: counts.collect() })
         };
@@ -261,9 +267,15 @@ pub(crate) mod tests {
     #[test]
     fn other_text_is_an_error() {
         let right = sample().json();
-        for name in
-            ["faults_major", "fault_latency_us", "queue_depth", "pid", "command", "seconds", "deepram_version"]
-        {
+        for name in [
+            "faults_major",
+            "fault_latency_us",
+            "queue_depth",
+            "pid",
+            "command",
+            "seconds",
+            "deepram_version",
+        ] {
             let mut wrong = right.clone();
             wrong[name] = Value::from(-7.5);
             assert!(RunStats::parse(wrong.to_string().as_bytes()).is_err(), "{name}");

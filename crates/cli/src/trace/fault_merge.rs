@@ -117,7 +117,12 @@ impl MergeInput {
     }
 }
 
-fn merge_inputs(parts: &[MergeInput], offsets: &ChunkOffsets, first_ns: u64, out: impl Write) -> anyhow::Result<u64> {
+fn merge_inputs(
+    parts: &[MergeInput],
+    offsets: &ChunkOffsets,
+    first_ns: u64,
+    out: impl Write,
+) -> anyhow::Result<u64> {
     let mut sources = Vec::new();
     for part in parts {
         sources.push(part.requests(offsets, first_ns)?);

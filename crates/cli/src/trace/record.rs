@@ -51,7 +51,9 @@ fn status(args: &RecordArgs) -> anyhow::Result<i32> {
     let missing = stats.all_faults().saturating_sub(written);
     let missing_note = match missing {
         0 => String::new(),
-        n => format!("; {} more faults are missing: their processes were killed or could not write", count(n)),
+        n => {
+            format!("; {} more faults are missing: their processes were killed or could not write", count(n))
+        }
     };
     eprintln!("deepram: {} page faults are in {shown}{missing_note}", count(written));
     if let Some(format) = args.paging.stats {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize}
 
 use super::seats::SharedBudget;
 use super::shared::BudgetReading;
-use super::stats::{GAUGES, PagerStats, Row, ROW_LEN, TOTALS};
+use super::stats::{GAUGES, PagerStats, ROW_LEN, Row, TOTALS};
 
 /// Processes that can share a budget at once.
 pub(super) const PROCESSES: usize = 512;

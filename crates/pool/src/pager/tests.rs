@@ -289,7 +289,10 @@ fn pinned_pages_stay_and_hidden_ones_leave() {
         assert_eq!(memory.get(page * 512), page as u64);
     }
     let after = pager.stats();
-    assert_eq!((before.faults_major, before.victim_buffer_hits), (after.faults_major, after.victim_buffer_hits));
+    assert_eq!(
+        (before.faults_major, before.victim_buffer_hits),
+        (after.faults_major, after.victim_buffer_hits)
+    );
     assert_eq!(protect(libc::PROT_READ | libc::PROT_WRITE), 0);
     for page in 32..96 {
         assert_eq!((memory.get(page * 512), memory.get(page * 512 + 1)), (page as u64, page as u64));

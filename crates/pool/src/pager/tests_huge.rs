@@ -55,7 +55,12 @@ fn what_is_used_in_order_moves_as_huge_pages() {
         let read = pager.stats();
         let chunks = (DATA >> 21) as u64;
         assert!(filled.huge_pages > chunks / 2, "{} of {chunks}: {filled:?}", filled.huge_pages);
-        assert!(read.huge_pages - filled.huge_pages > chunks, "{} of {}", read.huge_pages - filled.huge_pages, 2 * chunks);
+        assert!(
+            read.huge_pages - filled.huge_pages > chunks,
+            "{} of {}",
+            read.huge_pages - filled.huge_pages,
+            2 * chunks
+        );
         assert!(read.dram_bytes <= DRAM + (1 << 20), "{read:?}");
         // What was not stored to since it was read is not written again.
         assert!(read.written_back_pages <= PAGES as u64 + PAGES as u64 / 8, "{read:?}");

@@ -27,9 +27,9 @@ mod tpcb;
 mod tpcc;
 mod ycsb;
 
+pub use crate::text::mix64;
 pub use catalogue::WORKLOADS;
 pub use dist::{Exponential, GrayZipf, Permutation, Zipf, zeta};
-pub use crate::text::mix64;
 pub use gups::{hpcc_starts, hpcc_step};
 pub use help::help;
 pub use rng::Rng;

@@ -135,7 +135,10 @@ impl Device {
             let mut done = 0;
             while !stop.load(Relaxed) {
                 let n = next.fetch_add(1, Relaxed);
-                while pattern.written && n * BLOCK as u64 > written.load(Relaxed) + AHEAD && !stop.load(Relaxed) {
+                while pattern.written
+                    && n * BLOCK as u64 > written.load(Relaxed) + AHEAD
+                    && !stop.load(Relaxed)
+                {
                     std::thread::sleep(POLL_INTERVAL);
                 }
                 let slot = if pattern.bytes == BLOCK { mix64(self.seed ^ round << 40 ^ n) } else { n };

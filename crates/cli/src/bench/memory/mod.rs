@@ -208,7 +208,11 @@ fn usage(text: String) -> anyhow::Error {
 fn check(args: &MemoryArgs) -> anyhow::Result<()> {
     let least = (16 << 20).max(PAGE * u64::from(args.threads));
     if args.size.0 < least || !args.size.0.is_multiple_of(PAGE) {
-        return Err(usage(format!("--size {}: expected a multiple of 4 KiB, at least {}", args.size, Bytes(least))));
+        return Err(usage(format!(
+            "--size {}: expected a multiple of 4 KiB, at least {}",
+            args.size,
+            Bytes(least)
+        )));
     }
     if args.dram.0 < 8 << 20 {
         return Err(usage(format!("--dram {}: expected at least 8 MiB", args.dram)));
@@ -282,7 +286,9 @@ fn run_peer(
         let name = format!("bench-{}-{}", std::process::id(), peer.name());
         match Group::create(&name, bytes, peer == Peer::Swap) {
             Ok(made) => group = Some(made),
-            Err(error) if may_do_without => entry.note = Some(format!("ran without a memory cgroup: {error:#}")),
+            Err(error) if may_do_without => {
+                entry.note = Some(format!("ran without a memory cgroup: {error:#}"))
+            }
             Err(error) => return Ok(WorkerOutcome::Skipped(format!("{error:#}"))),
         }
     }
@@ -298,7 +304,9 @@ fn run_peer(
     let (measured, warmup) = match (args.accesses, args.warmup) {
         (Some(n), None) => (RunLength::Accesses(share(n)), RunLength::Accesses(share(n / 2))),
         (Some(n), Some(warmup)) => (RunLength::Accesses(share(n)), RunLength::Accesses(share(warmup as u64))),
-        (None, warmup) => (RunLength::Seconds(args.seconds), RunLength::Seconds(warmup.unwrap_or(args.seconds / 2.0))),
+        (None, warmup) => {
+            (RunLength::Seconds(args.seconds), RunLength::Seconds(warmup.unwrap_or(args.seconds / 2.0)))
+        }
     };
     let task = Task {
         peer,

@@ -144,7 +144,10 @@ pub(super) fn report(
 }
 
 fn missing(entries: &[PeerRuns], reason: impl Fn(&PeerRuns) -> Option<&str>) -> Vec<MissingPeer<'_>> {
-    entries.iter().filter_map(|entry| Some(MissingPeer { peer: entry.peer, reason: reason(entry)? })).collect()
+    entries
+        .iter()
+        .filter_map(|entry| Some(MissingPeer { peer: entry.peer, reason: reason(entry)? }))
+        .collect()
 }
 
 /// Rates that a peer is compared with, by round.

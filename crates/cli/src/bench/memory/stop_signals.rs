@@ -14,7 +14,8 @@ impl StopSignals {
     pub(super) fn install() -> anyhow::Result<Self> {
         let received = Arc::default();
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register(signal, Arc::clone(&received)).context("installing signal handlers")?;
+            signal_hook::flag::register(signal, Arc::clone(&received))
+                .context("installing signal handlers")?;
         }
         Ok(Self(received))
     }

@@ -100,8 +100,7 @@ pub(super) struct Measurement {
 pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<()> {
     // The worker must not outlive the bench.
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    let task: Task =
-        serde_json::from_str(&args.task).context("only `deepram bench` starts this command")?;
+    let task: Task = serde_json::from_str(&args.task).context("only `deepram bench` starts this command")?;
     if getppid().map(|pid| pid.as_raw_pid().cast_unsigned()) != Some(task.parent) {
         bail!("only `deepram bench` starts this command, and that process has ended");
     }
@@ -191,13 +190,15 @@ fn measure(task: &Task, memory: &dyn Memory) -> anyhow::Result<Measurement> {
     // Misses are read while all threads wait between warm-up and measurement.
     let (threads, misses) = std::thread::scope(|scope| -> anyhow::Result<(Vec<ThreadRun>, u64)> {
         let start = &start;
-        let running: Vec<_> =
-            (0..task.threads).map(|thread| scope.spawn(move || run_thread(task, memory, thread, start))).collect();
+        let running: Vec<_> = (0..task.threads)
+            .map(|thread| scope.spawn(move || run_thread(task, memory, thread, start)))
+            .collect();
         start.wait();
         let before = misses(memory);
         start.wait();
         let threads = running.into_iter().map(|thread| thread.join());
-        let threads = threads.map(|thread| thread.unwrap_or_else(|_| bail!("a thread of the bench panicked")));
+        let threads =
+            threads.map(|thread| thread.unwrap_or_else(|_| bail!("a thread of the bench panicked")));
         let threads = threads.collect::<anyhow::Result<Vec<ThreadRun>>>()?;
         Ok((threads, misses(memory)? - before?))
     })?;
@@ -265,7 +266,12 @@ fn run_thread(task: &Task, memory: &dyn Memory, thread: u32, start: &Barrier) ->
     }
 }
 
-fn read_thread(task: &Task, words: impl LoadWords, thread: u32, start: &Barrier) -> anyhow::Result<ThreadRun> {
+fn read_thread(
+    task: &Task,
+    words: impl LoadWords,
+    thread: u32,
+    start: &Barrier,
+) -> anyhow::Result<ThreadRun> {
     let seed = task.seed;
     match task.workload {
         Workload::Zipf => run_stream(task, Skewed::new(words, seed, thread), start),
@@ -299,7 +305,12 @@ fn limits(length: RunLength, workload: Workload) -> (u64, Duration) {
 }
 
 /// Runs steps and times each of them. Returns the numbers of steps and of wrong words.
-fn timed(length: RunLength, workload: Workload, stream: &mut impl AccessStream, latency: &mut Latency) -> (u64, u64) {
+fn timed(
+    length: RunLength,
+    workload: Workload,
+    stream: &mut impl AccessStream,
+    latency: &mut Latency,
+) -> (u64, u64) {
     let (steps, time) = limits(length, workload);
     let (mut done, mut wrong) = (0, 0);
     let began = Instant::now();

@@ -230,7 +230,8 @@ impl AccessStream for Gather<'_> {
             eprintln!("{error}");
             return BATCH as u64;
         }
-        self.batch.iter().zip(&self.found).filter(|(at, found)| !is_valid(**at as u64, **found)).count() as u64
+        self.batch.iter().zip(&self.found).filter(|(at, found)| !is_valid(**at as u64, **found)).count()
+            as u64
     }
 }
 
@@ -253,8 +254,9 @@ pub(super) fn compare_updates(words: &[AtomicU64], seed: u64, made: &[u64]) -> (
     // In order of addresses, so that the device reads sequentially.
     let mut counts: Vec<(u64, u64)> = counts.into_iter().collect();
     counts.sort_unstable();
-    let right =
-        |(at, count): &(u64, u64)| words[*at as usize].load(Relaxed) == initial_value(*at).wrapping_add(*count);
+    let right = |(at, count): &(u64, u64)| {
+        words[*at as usize].load(Relaxed) == initial_value(*at).wrapping_add(*count)
+    };
     let wrong = counts.iter().filter(|entry| !right(entry)).count();
     (counts.len() as u64, wrong as u64)
 }

@@ -37,7 +37,12 @@ impl Case {
     }
 
     /// The newest file of this case with every one of these peers, and data larger than DRAM as `larger` says.
-    fn newest<'a>(&self, files: &'a Files, peers: &[&str], larger: bool) -> Option<(&'a str, &'a ResultFile)> {
+    fn newest<'a>(
+        &self,
+        files: &'a Files,
+        peers: &[&str],
+        larger: bool,
+    ) -> Option<(&'a str, &'a ResultFile)> {
         newest(files, self.bench, |results| {
             let size = |key: &str| results[key].as_u64();
             text(results, "workload") == self.workload
@@ -85,14 +90,13 @@ fn device(results: &Value, case: &Case) -> Option<String> {
         _ => (4096, Some(case.threads)),
     };
     let written = case.workload == "updates";
-    let fits = |rate: &&Value| {
-        rate["bytes"] == bytes && depth.is_none_or(|depth| rate["queue_depth"] == depth)
-    };
+    let fits =
+        |rate: &&Value| rate["bytes"] == bytes && depth.is_none_or(|depth| rate["queue_depth"] == depth);
     let found: Vec<_> = list(&results["device"]).iter().filter(fits).collect();
     // A file without the rate beside writes has the rate of reads alone.
-    let best = found
-        .iter()
-        .max_by_key(|rate| ((rate["written"] == written), median(rate).map_or(0, |value| (value * 1e3) as u64)))?;
+    let best = found.iter().max_by_key(|rate| {
+        ((rate["written"] == written), median(rate).map_or(0, |value| (value * 1e3) as u64))
+    })?;
     let value = match (median(best), number(best, "min"), number(best, "max")) {
         (Some(median), ..) => plain(median),
         (None, Some(min), Some(max)) => format!("{} to {}", plain(min), plain(max)),
@@ -174,7 +178,8 @@ pub(super) fn paging(files: &Files) -> Option<Section<'_>> {
             goal: find("gather-device"),
             ours: rate(results, "pager").map(|rate| Quantity::new(rate, "k/s")),
             peers: peers(results, &["mmap-random", "swap"]),
-            ratio: median(&peer(results, "pager")?["over_device"]).map(|ratio| Quantity::new(ratio, "× device")),
+            ratio: median(&peer(results, "pager")?["over_device"])
+                .map(|ratio| Quantity::new(ratio, "× device")),
             device: device(results, &GATHER),
         };
         let plain_loop = newest(files, "gather", |results| {
@@ -210,7 +215,8 @@ pub(super) fn paging(files: &Files) -> Option<Section<'_>> {
 fn fault_service(results: &Value) -> Option<Row> {
     let pager = peer(results, "pager")?;
     let misses = median(&pager["misses_per_access"])?;
-    let is_read = |rate: &&Value| rate["bytes"] == 4096 && rate["queue_depth"] == 1 && rate["written"] != true;
+    let is_read =
+        |rate: &&Value| rate["bytes"] == 4096 && rate["queue_depth"] == 1 && rate["written"] != true;
     let device = median(list(&results["device"]).iter().find(is_read)?)?;
     let service = 1e3 / rate(results, "pager")? / misses - 1e3 / device;
     Some(Row {
@@ -321,9 +327,7 @@ mod tests {
 
     #[test]
     fn a_run_of_updates_gives_its_ratio_and_its_tail() {
-        let peer = |name: &str, rate: f64, tail: f64| {
-            json!({"peer": name, "rate": {"median": rate}, "p999_us": {"median": tail}, "over_swap": {"median": rate / 20.0}})
-        };
+        let peer = |name: &str, rate: f64, tail: f64| json!({"peer": name, "rate": {"median": rate}, "p999_us": {"median": tail}, "over_swap": {"median": rate / 20.0}});
         let results = |size: u64| {
             json!({
                 "workload": "updates", "threads": 1, "size_bytes": size, "dram_bytes": 512 << 20,

@@ -93,7 +93,10 @@ fn sync(files: &Files) -> Option<Section<'_>> {
             device: device.as_ref().map(|time| format!("direct write {} ms", plain(time.value))),
             ..row("sync", "sync", ms(checkpoint::SYNC))
         },
-        Row { ratio: over_write, ..row("sync over a direct write of the same bytes", "sync-over-write", None) },
+        Row {
+            ratio: over_write,
+            ..row("sync over a direct write of the same bytes", "sync-over-write", None)
+        },
         Row { ratio: written, ..row("bytes written by a sync", "written", None) },
         row("sync, 52 segments dirty", "sync-few", ms(checkpoint::SYNC_FEW)),
         row("longest stop of a storing thread", "longest-stop", ms(checkpoint::LONGEST_STOP)),
@@ -195,7 +198,8 @@ fn persist(files: &Files) -> Option<Section<'_>> {
         name: method.into(),
         values: counts.iter().map(|threads| rate(method, *threads)).collect(),
     });
-    let groups = counts.iter().map(|n| if *n == 1 { "1 thread".into() } else { format!("{n} threads") }).collect();
+    let groups =
+        counts.iter().map(|n| if *n == 1 { "1 thread".into() } else { format!("{n} threads") }).collect();
     let title = "Durable updates of 64 bytes";
     Some(Section {
         title,
@@ -208,9 +212,8 @@ fn persist(files: &Files) -> Option<Section<'_>> {
 }
 
 fn caches(files: &Files) -> Option<Section<'_>> {
-    let source = newest(files, "caches", |results| {
-        list(&results["rows"]).iter().any(|row| row["peer"].is_object())
-    })?;
+    let source =
+        newest(files, "caches", |results| list(&results["rows"]).iter().any(|row| row["peer"].is_object()))?;
     let all = list(&source.1.results["rows"]);
     let millions = |value: &Value, key: &str| number(value, key).map(|per_s| per_s / 1e6);
     let mut rows = Vec::new();
@@ -230,14 +233,16 @@ fn caches(files: &Files) -> Option<Section<'_>> {
         });
     }
     let compared = rows.len();
-    let equal = all.iter().filter(|row| row["peer"]["misses"].is_u64() && row["peer"]["misses"] == row["misses"]);
+    let equal =
+        all.iter().filter(|row| row["peer"]["misses"].is_u64() && row["peer"]["misses"] == row["misses"]);
     rows.push(Row {
         name: "equal miss counts".into(),
         goal: find("cache-counts"),
         ratio: Some(Quantity::new(equal.count() as f64 / compared.max(1) as f64, "of all counts")),
         ..Row::default()
     });
-    let zipf: Vec<_> = all.iter().filter(|row| text(row, "trace") == "zipf" && row["peer"].is_object()).collect();
+    let zipf: Vec<_> =
+        all.iter().filter(|row| text(row, "trace") == "zipf" && row["peer"].is_object()).collect();
     let series = vec![
         Bars {
             name: "deepram".into(),
@@ -310,7 +315,9 @@ fn predict(files: &Files) -> Option<Section<'_>> {
     let source = newest(files, "predict", |_| true)?;
     let all = list(&source.1.results["rows"]);
     let thousands = |row: &Value, key: &str| number(row, key).map(|per_s| per_s / 1e3);
-    let name = |row: &Value| format!("{}, {} of DRAM", text(row, "workload"), Bytes(row["dram_bytes"].as_u64().unwrap_or(0)));
+    let name = |row: &Value| {
+        format!("{}, {} of DRAM", text(row, "workload"), Bytes(row["dram_bytes"].as_u64().unwrap_or(0)))
+    };
     let rows = all.iter().map(|row| Row {
         name: name(row),
         goal: find("predict"),
@@ -359,8 +366,10 @@ mod tests {
                 "sync_over_direct_write": sync / 8.0,
             })
         };
-        let files =
-            [file("checkpoint", "2026-02-01", results(10.0)), file("checkpoint", "2026-01-01", results(90.0))];
+        let files = [
+            file("checkpoint", "2026-02-01", results(10.0)),
+            file("checkpoint", "2026-01-01", results(90.0)),
+        ];
         let sections = all(&files);
         assert_eq!(sections.len(), 1);
         let rows = &sections[0].rows;

@@ -84,7 +84,11 @@ struct PersistReport {
 pub(super) fn run(args: &PersistArgs) -> anyhow::Result<Report> {
     let names: Vec<&str> = METHODS.iter().map(|method| method.name).chain(python::NAMES).collect();
     for name in &args.methods {
-        anyhow::ensure!(names.contains(&name.as_str()), "--methods {name}: no such method; known are {}", names.join(", "));
+        anyhow::ensure!(
+            names.contains(&name.as_str()),
+            "--methods {name}: no such method; known are {}",
+            names.join(", ")
+        );
     }
     anyhow::ensure!(args.size.0 >= 1 << 20, "--size {}: at least 1M", args.size);
     anyhow::ensure!(args.threads.iter().all(|&n| (1..=256).contains(&n)), "--threads: 1 to 256 each");
@@ -217,9 +221,7 @@ fn rows(samples: &[(String, usize, Vec<Sample>)]) -> Vec<PersistRow> {
             samples: all.len(),
         }
     };
-    let order = |name: &str| {
-        METHODS.iter().position(|method| method.name == name).unwrap_or(METHODS.len())
-    };
+    let order = |name: &str| METHODS.iter().position(|method| method.name == name).unwrap_or(METHODS.len());
     let mut rows: Vec<PersistRow> = samples.iter().map(row).collect();
     rows.sort_by_key(|row| (row.threads, order(&row.method), row.method.clone()));
     rows
