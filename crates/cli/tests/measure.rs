@@ -89,11 +89,12 @@ fn a_bench_writes_its_results_to_a_new_file_at_each_run() {
     let arguments =
         ["bench", "caches", "--requests", "1000", "--policies", "lru", "--repeats", "1", "--json"];
     let run = deepram(folder.path(), &[&arguments[..], &["--results", "out"]].concat());
+    let said = run.err.clone();
     let printed = run.json();
     let files: Vec<_> = std::fs::read_dir(folder.path().join("out")).expect("a folder").flatten().collect();
     let [file] = &files[..] else { panic!("one file: {files:?}") };
     let name = file.file_name().into_string().expect("UTF-8");
-    assert!(name.starts_with("caches-20") && name.ends_with(".json") && run.err.contains(&name), "{run:?}");
+    assert!(name.starts_with("caches-20") && name.ends_with(".json") && said.contains(&name), "{said}");
     let text = std::fs::read_to_string(file.path()).expect("a file");
     let written: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!((&written["bench"], &written["results"]), (&"caches".into(), &printed));

@@ -324,7 +324,7 @@ mod tests {
     fn a_row_holds_every_count() {
         let counters = Counters::default();
         add(&counters.faults_fresh, 3);
-        add(&counters.failures, 5);
+        add(&counters.io_errors, 5);
         for us in [10, 10, 700] {
             counters.count_latency(Duration::from_micros(us));
         }
@@ -335,7 +335,7 @@ mod tests {
         let all = counters.totals().chain([1, 2, 3, 4, 5]);
         assert_eq!(row.iter_mut().zip(all).map(|(cell, number)| *cell = number).count(), ROW_LEN);
         let stats = PagerStats::from_row(&row);
-        assert_eq!((stats.faults_fresh, stats.failures, stats.swap_file_bytes), (3, 5, 5));
+        assert_eq!((stats.faults_fresh, stats.io_errors, stats.swap_file_bytes), (3, 5, 5));
         assert_eq!(stats.fault_time, Duration::from_micros(720));
         assert_eq!(stats.fault_latency.iter().map(|(_, count)| *count).collect::<Vec<_>>(), [2, 1]);
         assert_eq!((stats.queue_depth.len(), stats.queue_depth[2]), (64, (3, 2)), "3 twice");
