@@ -98,23 +98,23 @@ fn show_info(target: &Target, done: &str) -> anyhow::Result<()> {
         });
     }
     let state = if found.clean {
-        "closed".into()
+        "closed in order".into()
     } else {
-        format!("not closed: opening replays {} log batches", count(found.batches as u64))
+        format!("not closed: opening goes through {} log batches", count(found.batches as u64))
     };
     let mut text = String::new();
     if !done.is_empty() {
         text = format!("{done} {}\n", names(&target.paths));
     }
     let line_log = match info.line_log {
-        Bytes(0) => "none (no persist region)".into(),
+        Bytes(0) => "none: there is no persist region".into(),
         bytes => bytes.to_string(),
     };
     text += &pairs(&[
         ("devices", info.devices.join(", ")),
         ("uuid", info.uuid.to_string()),
         ("memory", format!("{}, {} allocated", info.size, info.allocated)),
-        ("flash", format!("{}, {} in use, {} free", info.flash, info.flash_used, info.flash_room)),
+        ("flash", format!("{}, {} in use, room for {} more", info.flash, info.flash_used, info.flash_room)),
         ("line log", line_log),
         ("segment", format!("{}, in blocks of {}", Bytes(info.segment.bytes()), info.block)),
         ("tokens", format!("{}, keeping {kept}", count(tokens.len() as u64))),
@@ -128,7 +128,7 @@ fn show_info(target: &Target, done: &str) -> anyhow::Result<()> {
 fn last_token(token: &History) -> String {
     match token.wall_ns {
         0 => format!("{}, the empty pool", token.token),
-        wall_ns => format!("{}, synced {}", token.token, date(wall_ns)),
+        wall_ns => format!("{}, made {}", token.token, date(wall_ns)),
     }
 }
 
@@ -149,7 +149,7 @@ fn history(target: &Target) -> anyhow::Result<()> {
         let tokens: Vec<TokenJson> = tokens.iter().map(|t| token_json(t, segment)).collect();
         return emit_json(&serde_json::json!({ "tokens": tokens }));
     }
-    let mut table = Table::new(&["token", "<synced", "pages changed", "written"]);
+    let mut table = Table::new(&["token", "<made", "pages changed", "written"]);
     for token in &tokens {
         table.row(vec![
             token.token.to_string(),
@@ -195,8 +195,8 @@ fn rollback(target: &Target, token: Epoch, dram: Bytes) -> anyhow::Result<()> {
     let list: Vec<String> = later.iter().map(u64::to_string).collect();
     let discarded = match list.len() {
         0 => "there was no later token".into(),
-        1 => format!("token {} is discarded", list[0]),
-        _ => format!("tokens {} are discarded", list.join(", ")),
+        1 => format!("token {} is gone", list[0]),
+        _ => format!("tokens {} are gone", list.join(", ")),
     };
     emit_text(&format!(
         "rolled {} back to token {token} in {}; {discarded}\n",
@@ -320,7 +320,7 @@ fn show_report(
         let copies = count(report.damaged_copies);
         text += &format!("{copies} batch headers have one damaged copy; --repair rewrites it\n");
     } else if report.is_sound() {
-        text += "sound: every structure and every segment passes its check\n";
+        text += "sound: every structure and every segment is as it was written\n";
     }
     for problem in &report.problems {
         text += &format!("{problem}\n");

@@ -31,7 +31,7 @@ fn info_tells_people_and_programs_the_same() {
     let tokens = pool_with_tokens(folder.path());
     let text = deepram(folder.path(), &["pool", "info", "a.pool"]).good();
     assert!(text.contains("4 MiB, 1 MiB allocated"), "{text}");
-    assert!(text.contains("not closed: opening replays"), "{text}");
+    assert!(text.contains("not closed: opening goes through"), "{text}");
     let info = deepram(folder.path(), &["pool", "info", "a.pool", "--json"]).json();
     assert_eq!(info["size_bytes"], 4 << 20);
     assert_eq!(info["allocated_bytes"], 1 << 20);
@@ -70,7 +70,7 @@ fn a_rollback_goes_back_and_says_which_tokens_are_gone() {
     assert!(listed(folder.path()).ends_with(&tokens));
     let token = tokens[1].to_string();
     let text = deepram(folder.path(), &["pool", "rollback", "a.pool", "--token", &token]).good();
-    assert!(text.contains(&format!("tokens {}, {} are discarded", tokens[2], tokens[3])), "{text}");
+    assert!(text.contains(&format!("tokens {}, {} are gone", tokens[2], tokens[3])), "{text}");
     assert_eq!(listed(folder.path()).last(), Some(&tokens[1]));
     let gone = tokens[3].to_string();
     let error = deepram(folder.path(), &["pool", "rollback", "a.pool", "--token", &gone]).error(1);

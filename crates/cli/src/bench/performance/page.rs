@@ -91,7 +91,7 @@ pub(super) fn render(sections: &[Section<'_>]) -> String {
 
 fn line(row: &Row) -> String {
     let peers: Vec<_> = row.peers.iter().map(|(name, value)| format!("{name} {}", plain(*value))).collect();
-    let peers = if peers.is_empty() { NONE.to_owned() } else { peers.join(", ") };
+    let peers = if peers.is_empty() { NONE.to_owned() } else { peers.join("; ") };
     let text = |quantity: &Option<Quantity>| quantity.as_ref().map_or(NONE.to_owned(), Quantity::text);
     format!(
         "| {} | {} | {} | {peers} | {} | {} | {} |\n",
