@@ -91,6 +91,12 @@ pub(crate) enum Command {
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
     },
+    /// Print a generated page of the reference as Markdown
+    #[command(hide = true)]
+    Reference {
+        /// The page
+        page: crate::reference::Page,
+    },
 }
 
 /// Options of `deepram demo`.

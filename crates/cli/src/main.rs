@@ -11,6 +11,7 @@ mod measure;
 mod media;
 mod output;
 mod pool;
+mod reference;
 mod renamed;
 mod repro;
 mod results;
@@ -66,6 +67,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Bench { command } => bench::run(command),
         Command::Completions { shell } => docs::completions(shell),
         Command::Man { out } => docs::man(out.as_deref()),
+        Command::Reference { page } => reference::print(page),
     }
 }
 

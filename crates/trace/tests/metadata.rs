@@ -184,7 +184,7 @@ fn mean(fs: &str, (op, step, steps): (&str, usize, usize), grain: &str) -> [f64;
 
 #[test]
 fn the_page_has_what_is_written_for_each_change() {
-    let page = include_str!("../../../docs/metadata.md");
+    let page = include_str!("../../../docs/reference/metadata-workload.md");
     let rows = [
         ("create a file", ("create", 0, 1)),
         ("create a directory", ("mkdir", 0, 1)),
@@ -204,6 +204,6 @@ fn the_page_has_what_is_written_for_each_change() {
             format!("{}, {}", show(flushes), show(lines))
         });
         let row = format!("| {name} | {} | {} |\n", block.join(" | "), byte.join(" | "));
-        assert!(page.contains(&row), "docs/metadata.md lacks\n{row}");
+        assert!(page.contains(&row), "docs/reference/metadata-workload.md lacks\n{row}");
     }
 }
