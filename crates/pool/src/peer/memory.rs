@@ -180,7 +180,7 @@ impl Memory for Paged {
     }
 
     fn misses(&self) -> Option<u64> {
-        Some(self.pager.stats().faults_read)
+        Some(self.pager.stats().faults_major)
     }
 }
 

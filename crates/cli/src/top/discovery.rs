@@ -1,4 +1,4 @@
-//! Which programs run under `deepram run`: those whose budget is found among a process's descriptors.
+//! Finds the runs of this user: processes of a run hold a descriptor of its shared budget, which /proc shows.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -7,24 +7,24 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use deepram_pool::pager::{BUDGET_NAME, BudgetView};
 
-use crate::run::Reading;
+use crate::run::RunStats;
 
-/// A run that may be looked at.
-pub(super) struct Run {
+/// A run whose budget this process can read.
+pub(super) struct ObservedRun {
     pid: u32,
     command: String,
     view: BudgetView,
 }
 
-impl Run {
-    /// What it is doing.
+impl ObservedRun {
+    /// Reads the statistics of the run.
     ///
     /// # Errors
-    /// It has ended.
-    pub(super) fn read(&self) -> anyhow::Result<Reading> {
-        // The memory outlives its owner for as long as it is mapped here.
+    /// The run has ended.
+    pub(super) fn read(&self) -> anyhow::Result<RunStats> {
+        // This mapping keeps the budget's memory alive after the run has ended.
         self.view.creator().with_context(|| format!("the run of process {} has ended", self.pid))?;
-        Ok(Reading::of(&self.view.read(), self.pid, self.command.clone()))
+        Ok(RunStats::from_budget(&self.view.read(), self.pid, self.command.clone()))
     }
 
     fn has(&self, pid: u32) -> bool {
@@ -32,21 +32,21 @@ impl Run {
     }
 }
 
-/// All runs of whoever asks, the one with the lowest number first.
+/// All runs whose budgets this user can read, by process id.
 ///
 /// # Errors
-/// There is no /proc.
-pub(super) fn find() -> anyhow::Result<Vec<Run>> {
+/// /proc cannot be read.
+pub(super) fn find_runs() -> anyhow::Result<Vec<ObservedRun>> {
     let mut runs: Vec<_> = budgets()?.iter().filter_map(|holders| open(holders).ok()).collect();
     runs.sort_unstable_by_key(|run| run.pid);
     Ok(runs)
 }
 
-/// The run that this process is, or belongs to.
+/// The run of process `pid`: the `deepram run` process itself or a process of its program.
 ///
 /// # Errors
-/// It is none, or may not be looked at, or is one of another version of deepram.
-pub(super) fn of(pid: u32) -> anyhow::Result<Run> {
+/// The process belongs to no run, its budget cannot be read, or the run is of another version of deepram.
+pub(super) fn run_of(pid: u32) -> anyhow::Result<ObservedRun> {
     let (mut runs, mut refused) = (Vec::new(), None);
     for holders in budgets()? {
         let held = holders.contains_key(&pid);
@@ -56,29 +56,29 @@ pub(super) fn of(pid: u32) -> anyhow::Result<Run> {
             _ => {}
         }
     }
-    // Runs in runs have the outer ones' budgets as well.
+    // A nested run also holds the budgets of the outer runs.
     match (runs.into_iter().max_by_key(|run| (run.pid == pid, run.view.read().began_ns)), refused) {
         (Some(run), _) => Ok(run),
         (None, Some(error)) => Err(error.context(format!("process {pid}"))),
         (None, None) => {
-            bail!("process {pid} is no `deepram run` that you may look at, nor a program's under one")
+            bail!("process {pid} belongs to no `deepram run` whose statistics you may read")
         }
     }
 }
 
-/// The processes that have a budget's file, with where.
+/// Processes that hold a descriptor of one budget, each with the path of that descriptor.
 type Holders = BTreeMap<u32, PathBuf>;
 
-fn open(holders: &Holders) -> anyhow::Result<Run> {
-    let (first, path) = holders.first_key_value().context("nobody has it")?;
+fn open(holders: &Holders) -> anyhow::Result<ObservedRun> {
+    let (first, path) = holders.first_key_value().context("no process holds the budget")?;
     let view = BudgetView::open(path)?;
-    let maker = view.creator().context("its run has ended")?;
-    // In another namespace than the run's, the first of its processes stands for it.
+    let maker = view.creator().context("the run has ended")?;
+    // In another PID namespace the maker's id is unknown: the lowest id of its processes stands for the run.
     let pid = if holders.contains_key(&maker) { maker } else { *first };
-    Ok(Run { pid, command: command(pid), view })
+    Ok(ObservedRun { pid, command: command(pid), view })
 }
 
-/// The budgets: runs have them, and what they have started.
+/// The budgets that processes hold, each with its holders.
 fn budgets() -> anyhow::Result<Vec<Holders>> {
     let mut found: BTreeMap<(u64, u64), Holders> = BTreeMap::new();
     for entry in std::fs::read_dir("/proc").context("reading /proc")? {
@@ -86,7 +86,7 @@ fn budgets() -> anyhow::Result<Vec<Holders>> {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
             continue;
         };
-        // It has ended, or is another user's.
+        // The process has ended or belongs to another user.
         let Ok(descriptors) = std::fs::read_dir(entry.path().join("fd")) else { continue };
         for path in descriptors.flatten().map(|descriptor| descriptor.path()) {
             let Some(data) = is_budget(&path).then(|| path.metadata().ok()).flatten() else { continue };
@@ -101,7 +101,7 @@ fn is_budget(descriptor: &Path) -> bool {
     descriptor.read_link().is_ok_and(|target| target.as_os_str() == name.as_str())
 }
 
-/// What the run was told to run: what follows `--`, or else the whole of its command line.
+/// Command line of the program: the arguments of the run after `--`, or else the whole command line.
 fn command(pid: u32) -> String {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let words: Vec<_> = line.split(|byte| *byte == 0).filter(|word| !word.is_empty()).collect();

@@ -1,4 +1,4 @@
-//! How much memory this process has resident, from the kernel.
+//! Resident memory of this process, as the kernel reports it.
 
 use anyhow::{Context, bail};
 
@@ -12,7 +12,7 @@ fn parse(status: &str) -> anyhow::Result<u64> {
     let kib = value.and_then(|v| v.trim().strip_suffix("kB")).and_then(|v| v.trim().parse::<u64>().ok());
     match kib {
         Some(kib) => Ok(kib << 10),
-        None => bail!("/proc/self/status has no VmRSS in kB"),
+        None => bail!("/proc/self/status has no line VmRSS in kB"),
     }
 }
 
@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_line_is_understood_and_others_are_not() {
+    fn the_line_vmrss_is_parsed_and_others_are_errors() {
         assert_eq!(parse("VmHWM:\t  99 kB\nVmRSS:\t    1234 kB\n").unwrap(), 1234 << 10);
         assert!(parse("VmSize:\t 1 kB\n").is_err());
         assert!(resident_bytes().unwrap() > 0);

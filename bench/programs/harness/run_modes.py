@@ -1,4 +1,4 @@
-"""The ways to run a program: without a limit, under deepram, in a memory cgroup with swap."""
+"""The modes of running a program: without a limit, under deepram, and in a memory cgroup with swap."""
 
 import json
 import os
@@ -6,18 +6,18 @@ import signal
 import subprocess
 import time
 
-from .group import Group, Unavailable
+from .cgroup import Group, Unavailable
 from .swapfile import SwapFile
 
 MIB = 1 << 20
 
 
 class Failed(Exception):
-    """A program did not do what it does without deepram; the text says what happened."""
+    """A program failed or behaved differently than without deepram; the text gives the reason."""
 
 
 class Process:
-    """A program under way."""
+    """A running program."""
 
     def __init__(self, place, argv, **options):
         self.argv = argv
@@ -29,17 +29,17 @@ class Process:
         return self.popen.poll() is None
 
     def wait(self, limit):
-        """Its status; fails if it takes longer than `limit` seconds."""
+        """Waits for the end and returns the exit status; fails after `limit` seconds."""
         try:
             status = self.popen.wait(limit)
         except subprocess.TimeoutExpired as error:
             self.end()
-            raise Failed(f"{self.argv[0]}: not done after {limit:.0f} s") from error
+            raise Failed(f"{self.argv[0]}: no end within {limit:.0f} s") from error
         self.seconds = time.monotonic() - self.begun
         return status
 
     def end(self):
-        """Ends it, and the session that it leads."""
+        """Kills the program and the session that it leads."""
         if self.alive():
             try:
                 os.killpg(self.popen.pid, signal.SIGKILL)
@@ -48,30 +48,31 @@ class Process:
             self.popen.wait()
 
 
-def _counters(line):
+def _is_statistics(line):
+    """Whether a line of standard error is the JSON object of `deepram run --stats json`."""
     return line.startswith("{") and line.endswith("}")
 
 
-class Way:
-    """One way, for one run; a context that leaves nothing behind."""
+class RunMode:
+    """One mode, for one run. Leaving the context ends every process and removes the cgroup."""
 
     name = "plain"
 
     def __init__(self, settings, folder, data):
         self.settings, self.folder, self.data = settings, folder, data
         self.group, self.processes = None, []
-        #: Bytes: what the group is limited to, and the most that was charged to it.
+        #: Limit and peak memory of the group, bytes.
         self.limit = self.peak = None
-        #: Times that a process waited as the kernel found no memory; see `Group.never_kill`.
+        #: Number of waits for memory instead of kills; see `Group.never_kill`.
         self.waits = 0
-        #: What paging counted.
+        #: Statistics of `deepram run`.
         self.stats = None
 
     def __enter__(self):
         try:
             self.open()
         except Unavailable:
-            # Without a group it still tells whether what comes out is right.
+            # Without a cgroup the run still verifies the output.
             if self.name == "swap":
                 raise
             self.limit = None
@@ -91,7 +92,7 @@ class Way:
         finally:
             self.close()
         if kills and kind in (None, Failed):
-            raise Failed(f"the kernel ended {kills} processes for want of memory in the group; {error or ''}")
+            raise Failed(f"the kernel killed {kills} processes at the limit of the group; {error or ''}")
 
     def close(self):
         pass
@@ -100,7 +101,7 @@ class Way:
         return self.group.entering(argv) if self.group else argv
 
     def start(self, argv, env=None, **options):
-        """Starts a program; its output goes to files in the run's folder if not said otherwise."""
+        """Starts a program. Its output goes to files in the run's folder unless `options` redirect it."""
         number = len(self.processes)
         environment = {**os.environ, **(env or {})}
         options.setdefault("cwd", self.folder)
@@ -112,7 +113,7 @@ class Way:
         return process
 
     def finish(self, argv, limit, **options):
-        """Runs a program to its end: its status and seconds. What it said last is told if it takes too long."""
+        """Runs a program to its end; returns exit status and seconds. The error of a timeout has its last output."""
         number = len(self.processes)
         process = self.start(argv, **options)
         try:
@@ -122,7 +123,7 @@ class Way:
             raise Failed(f"{error}; last: {said[-300:]} {self.errors(number)[-300:]}") from error
 
     def run(self, argv, limit, **options):
-        """Runs a program to its end: its standard output. Fails if its status is not 0."""
+        """Runs a program to its end; returns its standard output. Fails if its exit status is not 0."""
         number = len(self.processes)
         status, _ = self.finish(argv, limit, **options)
         if status:
@@ -130,13 +131,13 @@ class Way:
         return (self.folder / f"out.{number}").read_bytes()
 
     def errors(self, number):
-        """What a process said on its standard error, without deepram's counters."""
+        """Standard error of a process without deepram's statistics."""
         lines = (self.folder / f"err.{number}").read_text(errors="replace").splitlines()
-        return "\n".join(line for line in lines if not _counters(line)).strip()
+        return "\n".join(line for line in lines if not _is_statistics(line)).strip()
 
 
-class Deepram(Way):
-    """Under `deepram run`, in a group without swap that is wider than the budget by what is not paged."""
+class Deepram(RunMode):
+    """Under `deepram run`, in a group without swap whose limit is the budget and room for unpaged memory."""
 
     name = "deepram"
 
@@ -150,16 +151,16 @@ class Deepram(Way):
         return super().command([str(word) for word in run] + settings.deepram_options + ["--", *argv])
 
     def close(self):
-        """The counters of all that ran, of those that ended by themselves."""
+        """Reads the statistics of the processes that ended by themselves."""
         self.stats = {}
         for number in range(len(self.processes)):
             for line in (self.folder / f"err.{number}").read_text(errors="replace").splitlines():
-                if _counters(line):
+                if _is_statistics(line):
                     self.stats = json.loads(line)
 
 
-class Swap(Way):
-    """In a memory cgroup, with a swap file made for the run."""
+class Swap(RunMode):
+    """In a memory cgroup, with a swap file created for the run."""
 
     name = "swap"
 
@@ -178,4 +179,4 @@ class Swap(Way):
         self.file.close()
 
 
-WAYS = {way.name: way for way in (Way, Deepram, Swap)}
+RUN_MODES = {run_mode.name: run_mode for run_mode in (RunMode, Deepram, Swap)}

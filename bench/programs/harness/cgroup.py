@@ -1,4 +1,4 @@
-"""A memory cgroup (version 1 or 2), gone with everything in it when it is left."""
+"""A memory cgroup (version 1 or 2); closing it kills its processes and removes it."""
 
 import os
 import re
@@ -7,19 +7,19 @@ import threading
 import time
 from pathlib import Path
 
-PATIENCE = 10.0  # seconds for a group's last process to go
+REMOVE_TIMEOUT = 10.0  # seconds for the last process of a group to end
 
 
 class Unavailable(Exception):
-    """Something that this machine does not offer; the text says what."""
+    """This machine lacks a feature; the text names it."""
 
 
 def _mounted(kind, option=None):
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        place, what = line.split(" - ")
-        fs, _, options = what.split(" ")[:3]
+        mount, source = line.split(" - ")
+        fs, _, options = source.split(" ")[:3]
         if fs == kind and (option is None or option in options.split(",")):
-            return Path(place.split(" ")[4])
+            return Path(mount.split(" ")[4])
     return None
 
 
@@ -32,7 +32,7 @@ def _own(controller):
 
 
 def _parent():
-    """Where groups with a limit can be made, and the names of their files: limit, peak, out-of-memory kills."""
+    """The parent of new groups, and the names of their files: limit, peak, out-of-memory kills."""
     root = _mounted("cgroup", "memory")
     if root:
         below = root / _own("memory")
@@ -41,21 +41,21 @@ def _parent():
     root = _mounted("cgroup2")
     if root is None:
         raise Unavailable("no cgroups are mounted")
-    # A group with processes gives its children no memory controller: ours goes beside our own, or to the top.
-    for place in ((root / _own("")).parent, root):
-        control = place / "cgroup.subtree_control"
+    # A group with processes cannot delegate the memory controller: the new group is a sibling of ours, or a child of the root.
+    for parent in ((root / _own("")).parent, root):
+        control = parent / "cgroup.subtree_control"
         if control.exists() and "memory" in control.read_text().split():
-            return place, ("memory.max", "memory.peak", "memory.events")
-    raise Unavailable(f"no group under {root} gives its children the memory controller")
+            return parent, ("memory.max", "memory.peak", "memory.events")
+    raise Unavailable(f"no group under {root} delegates the memory controller")
 
 
 class Group:
-    """A group with at most `limit` bytes (none: no limit); without `swap` nothing in it is swapped out."""
+    """A group limited to `limit` bytes (None: no limit); without `swap` its memory is not swapped out."""
 
     def __init__(self, name, limit, swap):
         parent, (self._limit, self._peak, self._kills) = _parent()
         self.path = parent / f"deepram-programs-{os.getpid()}-{name}"
-        #: Times that somebody waited for the kernel to find memory in the group after all.
+        #: Number of waits of a process for memory in the group.
         self.waits, self._limit_bytes, self._waker = 0, limit, None
         self._done = threading.Event()
         try:
@@ -77,7 +77,7 @@ class Group:
         (self.path / file).write_text(str(value))
 
     def never_kill(self):
-        """Has whoever finds no memory in the group wait, not die: while much is on its way to swap the kernel
+        """Has whoever finds no memory in the group wait, not die: while much is on its run_mode to swap the kernel
         gives up early. Version 1 only; elsewhere processes may be killed."""
         control = self.path / "memory.oom_control"
         if control.exists():
@@ -90,41 +90,41 @@ class Group:
             if "under_oom 1" in control.read_text():
                 self.waits += 1
                 try:
-                    # A limit that grows has those who wait try again; then back to what it was.
+                    # Raising the limit wakes the waiting processes; then the limit is restored.
                     self._write(self._limit, self._limit_bytes + 65536)
                     self._write(self._limit, self._limit_bytes)
                 except OSError:
-                    pass  # Too much is in use to shrink just now: the next round does.
+                    pass  # Usage is above the limit for now: the next round restores it.
 
     def entering(self, argv):
-        """The command that enters the group and becomes `argv`."""
+        """The command that enters the group and executes `argv`."""
         return ["/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self.path / "cgroup.procs"), *argv]
 
     def peak(self):
-        """Most bytes in use at once, page cache included; None where the kernel does not tell."""
+        """Peak memory, bytes, page cache included; None where the kernel does not report it."""
         file = self.path / self._peak
         return int(file.read_text()) if file.exists() else None
 
     def kills(self):
-        """Processes that the kernel ended for want of memory."""
+        """Number of processes that the kernel killed at the limit."""
         found = re.search(r"^oom_kill (\d+)", (self.path / self._kills).read_text(), re.MULTILINE)
         return int(found.group(1)) if found else 0
 
     def close(self):
-        """Ends what is still in the group, and removes it."""
+        """Kills the processes of the group and removes it."""
         self._done.set()
         if self._waker:
             self._waker.join()
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + REMOVE_TIMEOUT
         while self.path.exists():
-            # Programs may have made groups below: the innermost come first.
+            # Programs may have made groups below: the innermost are removed first.
             groups = [Path(path) for path, _, _ in os.walk(self.path, topdown=False)]
             try:
                 for group in groups:
                     self._end(group)
                     group.rmdir()
             except FileNotFoundError:
-                pass  # A group that removed itself.
+                pass  # Another process has removed the group.
             except OSError as error:
                 if time.monotonic() > until:
                     raise RuntimeError(f"{self.path}: {error}; remove it with rmdir") from error

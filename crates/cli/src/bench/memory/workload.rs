@@ -1,30 +1,28 @@
-//! The workloads, and how each knows that what it reads is right.
+//! The workloads, and the verification of every value that they read.
 //!
-//! A word's lower bits count its updates, the others are a function of its place. So every access can tell
-//! a word that is lost, stale from before the fill or of another place; and the counts of a sample of words are
-//! compared at the end with the updates that the same random numbers give once more.
+//! The low bits of a word count its updates; the other bits are a function of its index. Every access can therefore
+//! detect a word that was lost, that is older than the fill, or that belongs to another index. At the end the update
+//! counts of a sample of words are compared with the counts that the same random numbers give again.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use deepram_pool::peer::{ByCall, Memory};
-use deepram_trace::workload::{Permutation, Rng, Zipf};
+use deepram_trace::workload::{Permutation, Rng, Zipf, mix64};
 use serde::{Deserialize, Serialize};
 
-use super::super::mix;
-
-/// Bits of a word that count its updates.
+/// Low bits of a word that count its updates.
 const COUNT_BITS: u32 = 24;
-/// Words of a page.
+/// Words in a 4 KiB page.
 const PAGE_WORDS: u64 = 512;
-/// Skew of the Zipf accesses: YCSB's.
+/// Skew of the Zipf accesses, as in YCSB.
 const THETA: f64 = 0.99;
-/// Elements that are gathered at once.
+/// Elements in one gather.
 pub(super) const BATCH: usize = 1024;
-/// Updates whose words are compared at the end, about.
+/// Approximate number of updates whose words are compared at the end.
 const SAMPLE: u64 = 4096;
 
-/// What is done to the memory.
+/// Access patterns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Workload {
@@ -34,15 +32,15 @@ pub(super) enum Workload {
     Reads,
     /// Zipf-distributed reads of pages in shuffled order.
     Zipf,
-    /// Reads in steps of a page, in order.
+    /// Sequential reads in steps of a page.
     Scan,
-    /// Uniform reads, [`BATCH`] of them known in advance.
+    /// Uniform reads in batches of [`BATCH`] whose indices are known in advance.
     Gather,
 }
 
 impl Workload {
-    /// Its name, and what it does.
-    pub(super) fn about(self) -> &'static str {
+    /// Title of the table of results.
+    pub(super) fn title(self) -> &'static str {
         match self {
             Self::Updates => "GUPS: uniform read-modify-writes of 8 bytes",
             Self::Reads => "GUPS, reads only: uniform reads of 8 bytes",
@@ -53,57 +51,57 @@ impl Workload {
     }
 }
 
-/// The first contents of a word.
-pub(super) fn origin(word: u64) -> u64 {
-    mix(word) << COUNT_BITS
+/// The value that the fill gives a word.
+pub(super) fn initial_value(word: u64) -> u64 {
+    mix64(word) << COUNT_BITS
 }
 
-/// Whether a word may hold this, however often it was updated.
-fn fits(word: u64, found: u64) -> bool {
-    (found ^ origin(word)) >> COUNT_BITS == 0
+/// Whether a word can hold `found` after any number of updates.
+fn is_valid(word: u64, found: u64) -> bool {
+    (found ^ initial_value(word)) >> COUNT_BITS == 0
 }
 
-/// Accesses of one thread.
-pub(super) trait Work {
-    /// One of them, or one batch: how many words were wrong.
+/// The accesses of one thread.
+pub(super) trait AccessStream {
+    /// Makes one access, or one batch of them, and returns the number of wrong words.
     fn step(&mut self) -> u64;
 }
 
-/// The random numbers of a thread: the same each time they are asked for.
-fn numbers(seed: u64, thread: u32) -> Rng {
+/// The random numbers of a thread, equal at every call.
+fn thread_rng(seed: u64, thread: u32) -> Rng {
     Rng::new(seed.wrapping_add(u64::from(thread)), "bench memory")
 }
 
-/// Words that can be loaded one at a time.
-pub(super) trait Loads {
+/// Words that are loaded one at a time.
+pub(super) trait LoadWords {
     fn count(&self) -> u64;
 
-    /// What the word holds, or that it is not what it should be.
-    fn fits(&self, word: u64) -> bool;
+    /// Loads a word and checks its value.
+    fn is_valid(&self, word: u64) -> bool;
 }
 
-impl Loads for &[AtomicU64] {
+impl LoadWords for &[AtomicU64] {
     #[inline]
     fn count(&self) -> u64 {
         self.len() as u64
     }
 
     #[inline]
-    fn fits(&self, word: u64) -> bool {
-        fits(word, self[word as usize].load(Relaxed))
+    fn is_valid(&self, word: u64) -> bool {
+        is_valid(word, self[word as usize].load(Relaxed))
     }
 }
 
-impl Loads for &ByCall {
+impl LoadWords for &ByCall {
     #[inline]
     fn count(&self) -> u64 {
         self.words().len() as u64
     }
 
     #[inline]
-    fn fits(&self, word: u64) -> bool {
+    fn is_valid(&self, word: u64) -> bool {
         match self.load(word) {
-            Ok(found) => fits(word, found),
+            Ok(found) => is_valid(word, found),
             Err(error) => {
                 eprintln!("{error}");
                 false
@@ -112,25 +110,27 @@ impl Loads for &ByCall {
     }
 }
 
+/// Uniform reads.
 pub(super) struct Uniform<L> {
     words: L,
     rng: Rng,
 }
 
-impl<L: Loads> Uniform<L> {
+impl<L: LoadWords> Uniform<L> {
     pub(super) fn new(words: L, seed: u64, thread: u32) -> Self {
-        Self { words, rng: numbers(seed, thread) }
+        Self { words, rng: thread_rng(seed, thread) }
     }
 }
 
-impl<L: Loads> Work for Uniform<L> {
+impl<L: LoadWords> AccessStream for Uniform<L> {
     #[inline]
     fn step(&mut self) -> u64 {
         let at = self.rng.below(self.words.count());
-        u64::from(!self.words.fits(at))
+        u64::from(!self.words.is_valid(at))
     }
 }
 
+/// Uniform read-modify-writes.
 pub(super) struct Updates<'a> {
     words: &'a [AtomicU64],
     rng: Rng,
@@ -138,52 +138,53 @@ pub(super) struct Updates<'a> {
 
 impl<'a> Updates<'a> {
     pub(super) fn new(words: &'a [AtomicU64], seed: u64, thread: u32) -> Self {
-        Self { words, rng: numbers(seed, thread) }
+        Self { words, rng: thread_rng(seed, thread) }
     }
 }
 
-impl Work for Updates<'_> {
+impl AccessStream for Updates<'_> {
     #[inline]
     fn step(&mut self) -> u64 {
         let at = self.rng.below(self.words.len() as u64);
-        u64::from(!fits(at, self.words[at as usize].fetch_add(1, Relaxed)))
+        u64::from(!is_valid(at, self.words[at as usize].fetch_add(1, Relaxed)))
     }
 }
 
+/// Zipf-distributed reads of pages in shuffled order.
 pub(super) struct Skewed<L> {
     words: L,
     rng: Rng,
     zipf: Zipf,
-    places: Permutation,
+    page_order: Permutation,
 }
 
-impl<L: Loads> Skewed<L> {
+impl<L: LoadWords> Skewed<L> {
     pub(super) fn new(words: L, seed: u64, thread: u32) -> Self {
         let pages = words.count() / PAGE_WORDS;
-        let (zipf, places) = (Zipf::new(pages, THETA), Permutation::new(pages, seed));
-        Self { words, rng: numbers(seed, thread), zipf, places }
+        let (zipf, page_order) = (Zipf::new(pages, THETA), Permutation::new(pages, seed));
+        Self { words, rng: thread_rng(seed, thread), zipf, page_order }
     }
 }
 
-impl<L: Loads> Work for Skewed<L> {
+impl<L: LoadWords> AccessStream for Skewed<L> {
     #[inline]
     fn step(&mut self) -> u64 {
-        let page = self.places.at(self.zipf.sample(&mut self.rng));
+        let page = self.page_order.at(self.zipf.sample(&mut self.rng));
         let at = page * PAGE_WORDS + self.rng.below(PAGE_WORDS);
-        u64::from(!self.words.fits(at))
+        u64::from(!self.words.is_valid(at))
     }
 }
 
-/// Each thread goes through its own part, again and again.
+/// Sequential reads. Each thread repeats its own part of the pages.
 pub(super) struct Scan<L> {
     words: L,
-    /// Pages.
+    /// First page of the part.
     first: u64,
     end: u64,
     next: u64,
 }
 
-impl<L: Loads> Scan<L> {
+impl<L: LoadWords> Scan<L> {
     pub(super) fn new(words: L, thread: u32, threads: u32) -> Self {
         let pages = words.count() / PAGE_WORDS;
         let border = |thread: u32| pages * u64::from(thread) / u64::from(threads);
@@ -192,7 +193,7 @@ impl<L: Loads> Scan<L> {
     }
 }
 
-impl<L: Loads> Work for Scan<L> {
+impl<L: LoadWords> AccessStream for Scan<L> {
     #[inline]
     fn step(&mut self) -> u64 {
         let at = self.next * PAGE_WORDS;
@@ -200,10 +201,11 @@ impl<L: Loads> Work for Scan<L> {
         if self.next == self.end {
             self.next = self.first;
         }
-        u64::from(!self.words.fits(at))
+        u64::from(!self.words.is_valid(at))
     }
 }
 
+/// Batches of uniform reads.
 pub(super) struct Gather<'a> {
     memory: &'a dyn Memory,
     words: u64,
@@ -215,12 +217,12 @@ pub(super) struct Gather<'a> {
 
 impl<'a> Gather<'a> {
     pub(super) fn new(memory: &'a dyn Memory, seed: u64, thread: u32, hints: bool) -> Self {
-        let (words, rng) = (memory.words().len() as u64, numbers(seed, thread));
+        let (words, rng) = (memory.words().len() as u64, thread_rng(seed, thread));
         Self { memory, words, rng, hints, batch: Vec::with_capacity(BATCH), found: vec![0; BATCH] }
     }
 }
 
-impl Work for Gather<'_> {
+impl AccessStream for Gather<'_> {
     fn step(&mut self) -> u64 {
         self.batch.clear();
         self.batch.extend((0..BATCH).map(|_| self.rng.below(self.words) as usize));
@@ -228,31 +230,33 @@ impl Work for Gather<'_> {
             eprintln!("{error}");
             return BATCH as u64;
         }
-        self.batch.iter().zip(&self.found).filter(|(at, found)| !fits(**at as u64, **found)).count() as u64
+        self.batch.iter().zip(&self.found).filter(|(at, found)| !is_valid(**at as u64, **found)).count()
+            as u64
     }
 }
 
-/// Compares words that were updated with how often they were, given how many updates each thread made: how
-/// many were compared, and how many of these are wrong.
+/// Compares a sample of updated words with their expected update counts. `made` has the number of updates of each thread.
+/// Returns the number of words compared and the number of wrong words.
 pub(super) fn compare_updates(words: &[AtomicU64], seed: u64, made: &[u64]) -> (u64, u64) {
     let len = words.len() as u64;
     let every = (made.iter().sum::<u64>() / SAMPLE).max(1);
     let mut counts = HashMap::new();
     for (thread, made) in (0..).zip(made) {
-        let mut rng = numbers(seed, thread);
+        let mut rng = thread_rng(seed, thread);
         for _ in 0..*made {
             let at = rng.below(len);
-            // All updates of a word, or none.
-            if mix(at ^ seed).is_multiple_of(every) {
+            // The sample takes all updates of a word or none of them.
+            if mix64(at ^ seed).is_multiple_of(every) {
                 *counts.entry(at).or_insert(0u64) += 1;
             }
         }
     }
-    // In order, as a device likes it.
+    // In order of addresses, so that the device reads sequentially.
     let mut counts: Vec<(u64, u64)> = counts.into_iter().collect();
     counts.sort_unstable();
-    let right =
-        |(at, count): &(u64, u64)| words[*at as usize].load(Relaxed) == origin(*at).wrapping_add(*count);
+    let right = |(at, count): &(u64, u64)| {
+        words[*at as usize].load(Relaxed) == initial_value(*at).wrapping_add(*count)
+    };
     let wrong = counts.iter().filter(|entry| !right(entry)).count();
     (counts.len() as u64, wrong as u64)
 }
@@ -266,12 +270,12 @@ mod tests {
 
     fn filled() -> Anonymous {
         let memory = Anonymous::new(WORDS * 8).unwrap();
-        memory.fill(origin).unwrap();
+        memory.fill(initial_value).unwrap();
         memory
     }
 
-    fn wrong(mut work: impl Work, steps: usize) -> u64 {
-        (0..steps).map(|_| work.step()).sum()
+    fn wrong(mut stream: impl AccessStream, steps: usize) -> u64 {
+        (0..steps).map(|_| stream.step()).sum()
     }
 
     #[test]
@@ -289,8 +293,8 @@ mod tests {
             assert!(found.iter().all(|wrong| (*wrong > 0) == expected), "{found:?}");
         };
         all(false);
-        // Each word in the place of the next.
-        (0..).zip(words).for_each(|(n, word)| word.store(origin(n + 1), Relaxed));
+        // Each word gets the value of the next one.
+        (0..).zip(words).for_each(|(n, word)| word.store(initial_value(n + 1), Relaxed));
         all(true);
     }
 

@@ -1,8 +1,8 @@
-//! Answering requests for a run's figures, over HTTP.
+//! Serves the statistics of a run over HTTP.
 //!
-//! Each connection is one request, served by a thread of its own within a time limit, and only so many at once: a
-//! client that is slow or silent delays nobody. What is asked for is looked up in a fixed list; nothing of a
-//! request gets anywhere else.
+//! Each connection carries one request. A thread of its own serves it within a time limit, and the number of
+//! connections is bounded, so a slow or silent client delays no other client. The path is looked up in a fixed
+//! list; no other part of a request is used.
 
 use std::fs::Permissions;
 use std::io::{self, Read, Write};
@@ -15,80 +15,81 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
-use super::reading::Source;
-use super::{Address, Form, report};
+use super::stats::StatsSource;
+use super::{ListenAddress, StatsFormat, report};
 
-/// From the connection to the end of the answer.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long the client may take to read the answer's last bytes.
+/// Time limit from the connection to the end of the response.
+const TIME_LIMIT: Duration = Duration::from_secs(5);
+/// Time limit for the client to read the last bytes of the response.
 const LINGER: Duration = Duration::from_millis(500);
-/// Connections at once; those beyond are closed.
+/// Most connections at once; the server closes any further one.
 const CONNECTIONS: usize = 64;
-/// Bytes of a request, and fields of its head.
+/// Largest request, bytes.
 const REQUEST: usize = 8 << 10;
+/// Most header fields of a request.
 const FIELDS: usize = 64;
-/// After a failed `accept`: no descriptors are left.
+/// Pause after a failed `accept`, which means that no descriptor is free.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What a request for a path is answered with.
-const PATHS: [(&str, Form, &str); 3] = [
-    ("/metrics", Form::Prometheus, "text/plain; version=0.0.4; charset=utf-8"),
-    ("/stats.json", Form::Json, "application/json"),
-    ("/stats", Form::Full, "text/plain; charset=utf-8"),
+/// Paths, each with its format and content type.
+const PATHS: [(&str, StatsFormat, &str); 3] = [
+    ("/metrics", StatsFormat::Prometheus, "text/plain; version=0.0.4; charset=utf-8"),
+    ("/stats.json", StatsFormat::Json, "application/json"),
+    ("/stats", StatsFormat::Full, "text/plain; charset=utf-8"),
 ];
 
-/// Requests are answered; when this is dropped, a socket file is removed.
-pub(super) struct Listening {
-    /// The socket file, and which one it was.
+/// The running server. Dropping it removes the socket file.
+pub(super) struct StatsServer {
+    /// Path and inode of the socket file.
     file: Option<(PathBuf, u64)>,
 }
 
-impl Drop for Listening {
+impl Drop for StatsServer {
     fn drop(&mut self) {
         if let Some((path, inode)) = &self.file
             && path.symlink_metadata().is_ok_and(|data| data.ino() == *inode)
         {
-            // If it cannot be removed, the next run says that it is there.
+            // If the removal fails, the next run reports the file.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-/// Answers requests at this address from now on.
+/// Starts the server.
 ///
 /// # Errors
-/// The address cannot be had: the message says why.
-pub(super) fn start(address: &Address, source: Source) -> anyhow::Result<Listening> {
+/// The address is invalid or in use; the message names it.
+pub(super) fn start(address: &ListenAddress, source: StatsSource) -> anyhow::Result<StatsServer> {
     match address {
-        Address::Unix(path) => {
+        ListenAddress::Unix(path) => {
             if path.symlink_metadata().is_ok() {
                 bail!(
-                    "--listen {address}: {} is there already; remove it if no run uses it, or name another",
+                    "--listen {address}: {} exists already; remove the file if no run uses it, or give another path",
                     path.display()
                 );
             }
             let listener = UnixListener::bind(path).with_context(|| format!("--listen {address}"))?;
             std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
             let inode = path.symlink_metadata()?.ino();
-            let listening = Listening { file: Some((path.clone(), inode)) };
+            let server = StatsServer { file: Some((path.clone(), inode)) };
             accept(move || listener.accept().map(|(stream, _)| stream), source)?;
-            Ok(listening)
+            Ok(server)
         }
-        Address::Loopback(asked) => {
+        ListenAddress::Loopback(asked) => {
             let listener = TcpListener::bind(asked).with_context(|| format!("--listen {address}"))?;
             if asked.port() == 0 {
                 eprintln!("deepram run: listening on {}", listener.local_addr()?);
             }
             accept(move || listener.accept().map(|(stream, _)| stream), source)?;
-            Ok(Listening { file: None })
+            Ok(StatsServer { file: None })
         }
     }
 }
 
-/// Takes connections for as long as the process lives.
+/// Accepts connections until the process ends.
 fn accept<S: Socket>(
     next: impl Fn() -> io::Result<S> + Send + 'static,
-    source: Source,
+    source: StatsSource,
 ) -> anyhow::Result<()> {
     let thread = std::thread::Builder::new().name("deepram-listen".into());
     let open = Arc::new(());
@@ -103,9 +104,9 @@ fn accept<S: Socket>(
             }
             let (source, counted) = (source.clone(), Arc::clone(&open));
             let thread = std::thread::Builder::new().name("deepram-answer".into());
-            // Without a thread the connection is closed, as those beyond the limit are.
+            // If no thread can be started, the connection is closed, like one beyond the limit.
             let _ = thread.spawn(move || {
-                // The client has gone, or took too long.
+                // An error means that the client closed the connection or exceeded the time limit.
                 let _ = serve(socket, &source);
                 drop(counted);
             });
@@ -116,21 +117,21 @@ fn accept<S: Socket>(
 
 /// A connection.
 trait Socket: Read + Write + Send + 'static {
-    /// How long a transfer may take.
-    fn limit(&self, time: Duration) -> io::Result<()>;
-    /// Tells the client that the answer is complete.
-    fn end(&self) -> io::Result<()>;
+    /// Sets the time limit of each transfer.
+    fn set_timeout(&self, time: Duration) -> io::Result<()>;
+    /// Ends the response: closes the sending side.
+    fn finish(&self) -> io::Result<()>;
 }
 
 macro_rules! socket {
     ($stream:ty) => {
         impl Socket for $stream {
-            fn limit(&self, time: Duration) -> io::Result<()> {
+            fn set_timeout(&self, time: Duration) -> io::Result<()> {
                 self.set_read_timeout(Some(time))?;
                 self.set_write_timeout(Some(time))
             }
 
-            fn end(&self) -> io::Result<()> {
+            fn finish(&self) -> io::Result<()> {
                 self.shutdown(Shutdown::Write)
             }
         }
@@ -139,40 +140,40 @@ macro_rules! socket {
 socket!(UnixStream);
 socket!(TcpStream);
 
-/// Has transfers end at this time.
-fn until(socket: &impl Socket, end: Instant) -> io::Result<()> {
+/// Limits the next transfer to the time left until `end`; an error once that time is over.
+fn set_deadline(socket: &impl Socket, end: Instant) -> io::Result<()> {
     match end.checked_duration_since(Instant::now()) {
-        Some(left) if !left.is_zero() => socket.limit(left),
+        Some(left) if !left.is_zero() => socket.set_timeout(left),
         _ => Err(io::ErrorKind::TimedOut.into()),
     }
 }
 
-/// What is wrong with a request.
-struct Refused(u16, &'static str);
+/// A rejected request: HTTP status and reason.
+struct Rejected(u16, &'static str);
 
-fn serve(mut socket: impl Socket, source: &Source) -> io::Result<()> {
-    let end = Instant::now() + PATIENCE;
+fn serve(mut socket: impl Socket, source: &StatsSource) -> io::Result<()> {
+    let end = Instant::now() + TIME_LIMIT;
     let answer = match request(&mut socket, end) {
         Ok(Some(Request { head, path })) => answer(&path, head, source),
         Ok(None) => return Ok(()),
-        Err(Refused(status, why)) => {
+        Err(Rejected(status, why)) => {
             response(status, "text/plain; charset=utf-8", &format!("{why}\n"), false)
         }
     };
     let mut rest = &answer[..];
     while !rest.is_empty() {
-        until(&socket, end)?;
+        set_deadline(&socket, end)?;
         match socket.write(rest)? {
             0 => return Ok(()),
             n => rest = &rest[n..],
         }
     }
-    socket.end()?;
-    // A connection closed with bytes unread may lose the answer.
+    socket.finish()?;
+    // Closing a connection with unread bytes may discard the response.
     let end = Instant::now() + LINGER;
     let mut bytes = [0; 1024];
     loop {
-        until(&socket, end)?;
+        set_deadline(&socket, end)?;
         if socket.read(&mut bytes)? == 0 {
             return Ok(());
         }
@@ -180,25 +181,25 @@ fn serve(mut socket: impl Socket, source: &Source) -> io::Result<()> {
 }
 
 struct Request {
-    /// Only the head of the answer is wanted.
+    /// The method is HEAD: the response has no body.
     head: bool,
     path: String,
 }
 
-/// Reads a request; none if the client ends without one.
-fn request(socket: &mut impl Socket, end: Instant) -> Result<Option<Request>, Refused> {
+/// Reads a request. `None` if the client closes the connection first.
+fn request(socket: &mut impl Socket, end: Instant) -> Result<Option<Request>, Rejected> {
     let mut bytes = vec![0; REQUEST];
     let mut len = 0;
     loop {
         if len == REQUEST {
-            return Err(Refused(431, "the request is longer than 8 KiB"));
+            return Err(Rejected(431, "the request is longer than 8 KiB"));
         }
-        let read = until(socket, end).and_then(|()| socket.read(&mut bytes[len..]));
+        let read = set_deadline(socket, end).and_then(|()| socket.read(&mut bytes[len..]));
         match read {
             Ok(0) => return Ok(None),
             Ok(n) => len += n,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(_) => return Err(Refused(408, "the request took too long")),
+            Err(_) => return Err(Rejected(408, "the request took too long")),
         }
         if let Some(request) = parse(&bytes[..len])? {
             return Ok(Some(request));
@@ -206,31 +207,33 @@ fn request(socket: &mut impl Socket, end: Instant) -> Result<Option<Request>, Re
     }
 }
 
-/// The request, if its head is complete.
-fn parse(bytes: &[u8]) -> Result<Option<Request>, Refused> {
+/// Parses a request. `None` while its header is incomplete.
+fn parse(bytes: &[u8]) -> Result<Option<Request>, Rejected> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS];
     let mut request = httparse::Request::new(&mut fields);
     match request.parse(bytes) {
         Ok(httparse::Status::Partial) => return Ok(None),
         Ok(httparse::Status::Complete(_)) => {}
-        Err(httparse::Error::TooManyHeaders) => return Err(Refused(431, "the request has too many fields")),
-        Err(_) => return Err(Refused(400, "this is no HTTP request")),
+        Err(httparse::Error::TooManyHeaders) => {
+            return Err(Rejected(431, "the request has too many header fields"));
+        }
+        Err(_) => return Err(Rejected(400, "not an HTTP request")),
     }
     let head = match request.method {
         Some("GET") => false,
         Some("HEAD") => true,
-        _ => return Err(Refused(405, "only GET and HEAD are answered")),
+        _ => return Err(Rejected(405, "only GET and HEAD are supported")),
     };
     let path = request.path.unwrap_or_default().split('?').next().unwrap_or_default().to_owned();
     Ok(Some(Request { head, path }))
 }
 
-fn answer(path: &str, head: bool, source: &Source) -> Vec<u8> {
+fn answer(path: &str, head: bool, source: &StatsSource) -> Vec<u8> {
     match PATHS.iter().find(|(known, ..)| *known == path) {
         Some((_, form, kind)) => response(200, kind, &report::render(&source.read(), *form), head),
         None => {
             let known = PATHS.map(|(path, ..)| path).join(", ");
-            response(404, "text/plain; charset=utf-8", &format!("known: {known}\n"), head)
+            response(404, "text/plain; charset=utf-8", &format!("known paths: {known}\n"), head)
         }
     }
 }
@@ -261,11 +264,11 @@ mod tests {
     use super::*;
 
     fn status(bytes: &[u8]) -> Result<Option<String>, u16> {
-        parse(bytes).map(|request| request.map(|request| request.path)).map_err(|Refused(status, _)| status)
+        parse(bytes).map(|request| request.map(|request| request.path)).map_err(|Rejected(status, _)| status)
     }
 
     #[test]
-    fn requests_are_understood_only_when_they_are_whole_and_right() {
+    fn only_complete_and_valid_requests_are_accepted() {
         let right = b"GET /metrics?x=1 HTTP/1.1\r\nHost: x\r\n\r\n";
         assert_eq!(status(right), Ok(Some("/metrics".into())));
         for len in 0..right.len() {

@@ -1,5 +1,5 @@
-//! The terminal while `deepram top` has it: a screen of its own, keys as they are typed, and all as it was before
-//! when the screen is dropped, by an error, a panic or a signal too.
+//! The terminal of `deepram top`: alternate screen and unbuffered keys. Dropping [`Terminal`] restores the terminal, also
+//! after an error, a panic or a signal.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -12,47 +12,49 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
-/// Another screen, no cursor; and back.
+/// Enters the alternate screen without a cursor; and leaves it.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
-/// Ctrl-C and Ctrl-D, which the terminal passes on as they are.
-const END_KEYS: [u8; 4] = [b'q', b'Q', 3, 4];
+/// Keys that end the command: q, Ctrl-C and Ctrl-D. The terminal does not interpret them.
+const QUIT_KEYS: [u8; 4] = [b'q', b'Q', 3, 4];
 
-/// What whoever sits there wants.
+/// What to do after a wait.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Wish {
-    Again,
-    End,
+pub(super) enum UserAction {
+    Refresh,
+    Quit,
 }
 
-/// The terminal.
-pub(super) struct Screen {
-    before: Termios,
-    ended: Arc<AtomicBool>,
+/// The terminal, which this process controls until the value is dropped.
+pub(super) struct Terminal {
+    /// Settings to restore.
+    original: Termios,
+    /// Set by SIGTERM, SIGHUP or SIGINT.
+    interrupted: Arc<AtomicBool>,
 }
 
-impl Screen {
-    /// Takes the terminal.
+impl Terminal {
+    /// Switches the terminal to the alternate screen.
     ///
     /// # Errors
-    /// Standard input is none.
+    /// Standard input is not a terminal.
     pub(super) fn open() -> anyhow::Result<Self> {
-        let ended = Arc::new(AtomicBool::new(false));
+        let interrupted = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP, signal_hook::consts::SIGINT]
         {
-            signal_hook::flag::register(signal, Arc::clone(&ended))?;
+            signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
         }
-        let before = tcgetattr(io::stdin()).context("the terminal's settings")?;
-        let mut ours = before.clone();
+        let original = tcgetattr(io::stdin()).context("terminal settings")?;
+        let mut ours = original.clone();
         ours.local_modes -= LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG;
-        tcsetattr(io::stdin(), OptionalActions::Now, &ours).context("the terminal's settings")?;
-        let screen = Self { before, ended };
+        tcsetattr(io::stdin(), OptionalActions::Now, &ours).context("terminal settings")?;
+        let terminal = Self { original, interrupted };
         write(ENTER)?;
-        Ok(screen)
+        Ok(terminal)
     }
 
-    /// Shows these lines, cut to what there is room for.
-    pub(super) fn show(&self, lines: &[String]) -> io::Result<()> {
+    /// Draws these lines, cut to the size of the terminal.
+    pub(super) fn draw(&self, lines: &[String]) -> io::Result<()> {
         let size = tcgetwinsize(io::stdout()).ok().filter(|size| size.ws_col > 0 && size.ws_row > 0);
         let (rows, columns) = size.map_or((24, 80), |size| (size.ws_row.into(), size.ws_col.into()));
         let mut text = String::from("\x1b[H");
@@ -60,7 +62,7 @@ impl Screen {
             if n > 0 {
                 text.push_str("\r\n");
             }
-            // Nothing of a program's name is to reach the terminal as a command.
+            // A program's name may contain control characters; the terminal must not interpret them.
             text.extend(line.chars().map(|c| if c.is_control() { '?' } else { c }).take(columns));
             text.push_str("\x1b[K");
         }
@@ -68,16 +70,16 @@ impl Screen {
         write(&text)
     }
 
-    /// Waits so long, or until somebody wants something.
-    pub(super) fn wait(&self, time: Duration) -> io::Result<Wish> {
+    /// Waits for `time`, a key that quits or a signal.
+    pub(super) fn wait(&self, time: Duration) -> io::Result<UserAction> {
         let end = Instant::now() + time;
         loop {
-            if self.ended.load(Ordering::Relaxed) {
-                return Ok(Wish::End);
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Ok(UserAction::Quit);
             }
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Ok(Wish::Again);
+                return Ok(UserAction::Refresh);
             }
             let stdin = io::stdin();
             let mut polled = [PollFd::from_borrowed_fd(stdin.as_fd(), PollFlags::IN)];
@@ -90,19 +92,19 @@ impl Screen {
             }
             let mut keys = [0; 64];
             let count = rustix::io::read(&stdin, &mut keys)?;
-            // Nothing to be read: the terminal has gone.
-            if count == 0 || keys[..count].iter().any(|key| END_KEYS.contains(key)) {
-                return Ok(Wish::End);
+            // An empty read means that the terminal is closed.
+            if count == 0 || keys[..count].iter().any(|key| QUIT_KEYS.contains(key)) {
+                return Ok(UserAction::Quit);
             }
         }
     }
 }
 
-impl Drop for Screen {
+impl Drop for Terminal {
     fn drop(&mut self) {
-        // A terminal that takes no settings any more has gone.
+        // An error means that the terminal is closed.
         let _ = write(LEAVE);
-        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.original);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The ways to make 64 bytes durable that need no other program.
+//! Methods to make 64 bytes durable that need no other program.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -10,39 +10,40 @@ use deepram_core::Addr;
 use deepram_pool::log::TransactionLog;
 use deepram_pool::peer::DirectFile;
 use deepram_pool::{CreateOptions, Lifetime, OpenOptions, Pool, PoolError};
+use deepram_trace::workload::mix64;
 
-use super::super::{Scratch, mix};
+use super::super::Scratch;
 
-/// Bytes of an update.
+/// Size of an update, bytes.
 const LINE: u64 = 64;
-/// Bytes of the transaction log.
+/// Size of the transaction log, bytes.
 const LOG_BYTES: u64 = 1 << 20;
 
 pub(super) const DSYNC_4K: &str = "dsync-4k";
 pub(super) const DSYNC_512: &str = "dsync-512";
 
-/// One update.
+/// Makes one update durable.
 pub(super) type Step<'a> = Box<dyn FnMut() -> anyhow::Result<()> + Send + 'a>;
 
-/// A way to make updates durable.
-pub(super) struct Way {
+/// A method to make updates durable.
+pub(super) struct UpdateMethod {
     pub(super) name: &'static str,
-    /// What the thread of this number does again and again.
+    /// Makes the step that thread number `usize` repeats.
     pub(super) make: for<'a> fn(&'a Bench, usize) -> anyhow::Result<Step<'a>>,
 }
 
-/// In the order in which they are shown.
-pub(super) const WAYS: [Way; 7] = [
-    Way { name: "persist", make: persist },
-    Way { name: "persist-async", make: persist_async },
-    Way { name: "transaction-log", make: transaction },
-    Way { name: DSYNC_512, make: |bench, n| dsync(bench, n, 512) },
-    Way { name: DSYNC_4K, make: |bench, n| dsync(bench, n, 4096) },
-    Way { name: "overwrite-fdatasync", make: overwrite },
-    Way { name: "append-fdatasync", make: append },
+/// All methods, in the order of the table.
+pub(super) const METHODS: [UpdateMethod; 7] = [
+    UpdateMethod { name: "persist", make: persist },
+    UpdateMethod { name: "persist-async", make: persist_async },
+    UpdateMethod { name: "transaction-log", make: transaction },
+    UpdateMethod { name: DSYNC_512, make: |bench, n| dsync(bench, n, 512) },
+    UpdateMethod { name: DSYNC_4K, make: |bench, n| dsync(bench, n, 4096) },
+    UpdateMethod { name: "overwrite-fdatasync", make: overwrite },
+    UpdateMethod { name: "append-fdatasync", make: append },
 ];
 
-/// The files and the pool that the ways work on.
+/// The files and the pool that the methods update.
 pub(super) struct Bench {
     pool: Pool,
     region: Addr,
@@ -51,9 +52,9 @@ pub(super) struct Bench {
     direct: DirectFile,
     buffered: File,
     folder: std::path::PathBuf,
-    /// Persists that a thread has under way in the asynchronous way.
+    /// Persists in flight for each thread of `persist-async`.
     outstanding: usize,
-    /// Numbers the updates of all threads, so that no two rounds touch the same places in turn.
+    /// Number of updates so far, from which each update draws its offset; no two rounds use the same sequence.
     updates: AtomicU64,
 }
 
@@ -93,14 +94,14 @@ impl Bench {
         Ok(self.pool.close()?)
     }
 
-    /// Where the next update goes, a multiple of `unit`.
-    fn place(&self, unit: u64) -> u64 {
-        mix(self.updates.fetch_add(1, Relaxed)) % (self.size / unit) * unit
+    /// Random offset of the next update, a multiple of `unit`.
+    fn next_offset(&self, unit: u64) -> u64 {
+        mix64(self.updates.fetch_add(1, Relaxed)) % (self.size / unit) * unit
     }
 
-    /// Stores to a line of the region; says where it is.
+    /// Stores to a random line of the region and returns its address.
     fn store(&self, words: &[AtomicU64]) -> anyhow::Result<Addr> {
-        let at = self.place(LINE);
+        let at = self.next_offset(LINE);
         for word in &words[(at / 8) as usize..][..8] {
             word.fetch_add(1, Relaxed);
         }
@@ -115,14 +116,14 @@ fn persist(bench: &Bench, _: usize) -> anyhow::Result<Step<'_>> {
 
 fn persist_async(bench: &Bench, _: usize) -> anyhow::Result<Step<'_>> {
     let words = bench.pool.words(bench.region, (bench.size / 8) as usize)?;
-    let mut under_way = VecDeque::new();
+    let mut in_flight = VecDeque::new();
     Ok(Box::new(move || {
-        if under_way.len() == bench.outstanding
-            && let Some(oldest) = under_way.pop_front()
+        if in_flight.len() == bench.outstanding
+            && let Some(oldest) = in_flight.pop_front()
         {
             bench.pool.wait(oldest)?;
         }
-        under_way.push_back(bench.pool.persist_async(bench.store(&words)?, LINE)?);
+        in_flight.push_back(bench.pool.persist_async(bench.store(&words)?, LINE)?);
         Ok(())
     }))
 }
@@ -134,7 +135,7 @@ fn transaction(bench: &Bench, _: usize) -> anyhow::Result<Step<'_>> {
             transaction.append(&[7; LINE as usize]);
             match transaction.commit() {
                 Ok(_) => return Ok(()),
-                // As an application does when it has put what was logged where it belongs.
+                // An application truncates its log once it has applied the logged updates.
                 Err(PoolError::TransactionLogFull { .. }) => {
                     bench.log.truncate(bench.log.next_sequence()?)?
                 }
@@ -145,12 +146,12 @@ fn transaction(bench: &Bench, _: usize) -> anyhow::Result<Step<'_>> {
 }
 
 fn dsync(bench: &Bench, _: usize, unit: u64) -> anyhow::Result<Step<'_>> {
-    Ok(Box::new(move || Ok(bench.direct.overwrite_durably(bench.place(unit), unit as usize)?)))
+    Ok(Box::new(move || Ok(bench.direct.overwrite_durably(bench.next_offset(unit), unit as usize)?)))
 }
 
 fn overwrite(bench: &Bench, _: usize) -> anyhow::Result<Step<'_>> {
     Ok(Box::new(move || {
-        bench.buffered.write_all_at(&[7; LINE as usize], bench.place(LINE))?;
+        bench.buffered.write_all_at(&[7; LINE as usize], bench.next_offset(LINE))?;
         Ok(bench.buffered.sync_data()?)
     }))
 }

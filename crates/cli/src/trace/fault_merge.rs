@@ -1,9 +1,9 @@
-//! The records of a run's processes as one trace.
+//! Merges the fault records of a run's processes into one trace.
 //!
-//! Faults come in the order of time, in picoseconds after the first. A trace has offsets on a device, not addresses
-//! of processes: memory is taken in pieces of 256 KiB, from which on every mapping is paged, and every piece in which a fault
-//! lay gets the next place, by process and address. So neighbours stay neighbours, processes are apart, and the
-//! offsets begin at 0 and go little further than the memory touched.
+//! Faults are in order of time, in picoseconds after the first fault. A trace has offsets on a device instead of the
+//! addresses of processes: memory is divided into chunks of 256 KiB, the size from which every mapping is paged, and
+//! each chunk with a fault gets the next offset, ordered by process and address. Adjacent pages therefore stay
+//! adjacent, processes do not overlap, and the offsets begin at 0 and reach little beyond the touched memory.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
@@ -15,15 +15,15 @@ use deepram_pool::pager::{FaultKind, FaultLog, PAGE};
 use deepram_trace::compact::CompactWriter;
 use deepram_trace::{Item, Op, Request, TraceReader};
 
-/// Bytes of a piece.
-const PIECE: u64 = 256 << 10;
-/// Records merged at once: each is an open file.
-const AT_ONCE: usize = 128;
+/// Size of a chunk, bytes.
+const CHUNK: u64 = 256 << 10;
+/// Most records merged at once, each an open file.
+const FAN_IN: usize = 128;
 
-/// Pieces by process and address, with their place.
-type Places = HashMap<(u32, u64), u64>;
+/// Offset of each chunk, by process and chunk number.
+type ChunkOffsets = HashMap<(u32, u64), u64>;
 
-/// Writes the records in the folder as a trace of the compact format. Returns how many faults there are.
+/// Writes the records in the folder as a trace in the compact format. Returns the number of faults.
 ///
 /// # Errors
 /// A record cannot be read, or the trace cannot be written.
@@ -33,30 +33,30 @@ pub(super) fn merge(folder: &Path, out: impl Write) -> anyhow::Result<u64> {
         names.push(entry?.path());
     }
     names.sort();
-    let (places, first_ns, faults) = places(&names)?;
-    let mut parts: Vec<Part> =
-        names.into_iter().zip(faults).map(|(path, faults)| Part::Record { path, faults }).collect();
-    // Many processes: groups of them become traces, which are merged in turn.
+    let (offsets, first_ns, faults) = chunk_offsets(&names)?;
+    let mut parts: Vec<MergeInput> =
+        names.into_iter().zip(faults).map(|(path, faults)| MergeInput::Record { path, faults }).collect();
+    // With many processes, groups of records are merged into traces, which are merged in turn.
     let mut made = 0;
-    while parts.len() > AT_ONCE {
-        let rest = parts.split_off(AT_ONCE);
+    while parts.len() > FAN_IN {
+        let rest = parts.split_off(FAN_IN);
         let path = folder.join(format!("merged-{made}"));
         made += 1;
         let file = std::io::BufWriter::new(std::fs::File::create_new(&path)?);
-        join(&parts, &places, first_ns, file)?;
+        merge_inputs(&parts, &offsets, first_ns, file)?;
         for part in &parts {
             std::fs::remove_file(part.path())?;
         }
         parts = rest;
-        parts.push(Part::Trace(path));
+        parts.push(MergeInput::Trace(path));
     }
-    join(&parts, &places, first_ns, out)
+    merge_inputs(&parts, &offsets, first_ns, out)
 }
 
-/// Where every piece comes to lie, the time of the first fault, and how many faults each record has: a process
-/// that is still running may add to its own.
-fn places(names: &[PathBuf]) -> anyhow::Result<(Places, u64, Vec<usize>)> {
-    let mut pieces = BTreeSet::new();
+/// The offset of each chunk, the time of the first fault, and the number of faults in each record. A process that still runs
+/// may add faults later; they are not merged.
+fn chunk_offsets(names: &[PathBuf]) -> anyhow::Result<(ChunkOffsets, u64, Vec<usize>)> {
+    let mut chunks = BTreeSet::new();
     let mut first_ns = u64::MAX;
     let mut counts = vec![0; names.len()];
     for (name, faults) in names.iter().zip(&mut counts) {
@@ -65,35 +65,35 @@ fn places(names: &[PathBuf]) -> anyhow::Result<(Places, u64, Vec<usize>)> {
         for fault in log {
             let fault = fault?;
             *faults += 1;
-            pieces.insert((process, fault.page / PIECE));
+            chunks.insert((process, fault.page / CHUNK));
             first_ns = first_ns.min(fault.time_ns);
         }
     }
-    Ok((pieces.into_iter().zip((0..).map(|n| n * PIECE)).collect(), first_ns, counts))
+    Ok((chunks.into_iter().zip((0..).map(|n| n * CHUNK)).collect(), first_ns, counts))
 }
 
-/// What is merged.
-enum Part {
+/// An input of a merge.
+enum MergeInput {
     Record { path: PathBuf, faults: usize },
     Trace(PathBuf),
 }
 
-/// Requests in the order of time.
+/// Requests in order of time.
 type Requests<'a> = Box<dyn Iterator<Item = anyhow::Result<Request>> + 'a>;
 
-impl Part {
+impl MergeInput {
     fn path(&self) -> &Path {
         let (Self::Record { path, .. } | Self::Trace(path)) = self;
         path
     }
 
-    fn requests<'a>(&self, places: &'a Places, first_ns: u64) -> anyhow::Result<Requests<'a>> {
+    fn requests<'a>(&self, offsets: &'a ChunkOffsets, first_ns: u64) -> anyhow::Result<Requests<'a>> {
         match self {
             Self::Trace(path) => {
                 let reader = TraceReader::open(path, &Default::default())?;
                 Ok(Box::new(reader.map(|item| match item? {
                     Item::Block(request) => Ok(request),
-                    other => anyhow::bail!("{other:?} is no block request"),
+                    other => anyhow::bail!("{other:?}: expected a block request"),
                 })))
             }
             Self::Record { path, faults } => {
@@ -101,13 +101,13 @@ impl Part {
                 let process = log.process();
                 Ok(Box::new(log.take(*faults).map(move |fault| {
                     let fault = fault?;
-                    let place = places.get(&(process, fault.page / PIECE));
-                    let place = place.context("a record has changed while it was read")?;
-                    let write = fault.write || fault.kind == FaultKind::Stored;
+                    let offset = offsets.get(&(process, fault.page / CHUNK));
+                    let offset = offset.context("a record changed during the merge")?;
+                    let write = fault.write || fault.kind == FaultKind::WriteProtected;
                     Ok(Request {
                         time_ps: Some(fault.time_ns.saturating_sub(first_ns) * 1000),
                         device: 0,
-                        offset: place + fault.page % PIECE,
+                        offset: offset + fault.page % CHUNK,
                         len: PAGE as u64,
                         op: if write { Op::Write } else { Op::Read },
                     })
@@ -117,13 +117,18 @@ impl Part {
     }
 }
 
-fn join(parts: &[Part], places: &Places, first_ns: u64, out: impl Write) -> anyhow::Result<u64> {
+fn merge_inputs(
+    parts: &[MergeInput],
+    offsets: &ChunkOffsets,
+    first_ns: u64,
+    out: impl Write,
+) -> anyhow::Result<u64> {
     let mut sources = Vec::new();
     for part in parts {
-        sources.push(part.requests(places, first_ns)?);
+        sources.push(part.requests(offsets, first_ns)?);
     }
     let mut next: Vec<Option<Request>> = Vec::new();
-    // Times, the earliest on top; at the same time the first source.
+    // The earliest time is on top; at equal times the first source.
     let mut heap = BinaryHeap::new();
     for (n, source) in sources.iter_mut().enumerate() {
         let request = source.next().transpose()?;
@@ -149,13 +154,13 @@ mod tests {
     use super::*;
     use deepram_trace::ReadOptions;
 
-    /// A record as `deepram_pool` writes it: a head, then time and page of each fault.
+    /// A record as `deepram_pool` writes it: a header, then time and page of each fault.
     fn record(folder: &Path, process: u32, faults: &[(u64, u64, FaultKind, bool)]) {
         let mut bytes = b"deepramF".to_vec();
         bytes.extend([1, process].map(u32::to_le_bytes).as_flattened());
         for (time_ns, page, kind, write) in faults {
-            let what = page | *kind as u64 | u64::from(*write) << 2;
-            bytes.extend([*time_ns, what].map(u64::to_le_bytes).as_flattened());
+            let address = page | *kind as u64 | u64::from(*write) << 2;
+            bytes.extend([*time_ns, address].map(u64::to_le_bytes).as_flattened());
         }
         std::fs::write(folder.join(format!("{process}-0")), bytes).unwrap();
     }
@@ -175,28 +180,28 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_stay_neighbours_and_processes_apart() {
-        use FaultKind::{Fresh, Read, Returned, Stored};
+    fn adjacent_pages_stay_adjacent_and_processes_do_not_overlap() {
+        use FaultKind::{Fresh, Major, SecondChance, WriteProtected};
         let folder = tempfile::tempdir().unwrap();
         let high = 0x7f00_0000_0000;
-        record(folder.path(), 7, &[(1005, high, Fresh, true), (1020, high + 4096, Read, false)]);
-        record(folder.path(), 8, &[(1000, high, Returned, false), (1010, 4096, Stored, true)]);
+        record(folder.path(), 7, &[(1005, high, Fresh, true), (1020, high + 4096, Major, false)]);
+        record(folder.path(), 8, &[(1000, high, SecondChance, false), (1010, 4096, WriteProtected, true)]);
         let shown: Vec<_> = merged(folder.path())
             .iter()
             .map(|request| (request.time_ps.unwrap(), request.offset, request.op))
             .collect();
         let (read, write) = (Op::Read, Op::Write);
         let wanted =
-            [(0, 2 * PIECE, read), (5000, 0, write), (10_000, PIECE + 4096, write), (20_000, 4096, read)];
+            [(0, 2 * CHUNK, read), (5000, 0, write), (10_000, CHUNK + 4096, write), (20_000, 4096, read)];
         assert_eq!(shown, wanted);
     }
 
     #[test]
-    fn many_processes_are_merged_in_groups_and_none_is_lost() {
+    fn many_processes_are_merged_in_groups_without_loss() {
         let folder = tempfile::tempdir().unwrap();
-        let processes = AT_ONCE as u32 * 2 + 50;
+        let processes = FAN_IN as u32 * 2 + 50;
         for process in 1..=processes {
-            let fault = |n: u64| (1000 + n * 7 + u64::from(process % 13), n << 12, FaultKind::Read, false);
+            let fault = |n: u64| (1000 + n * 7 + u64::from(process % 13), n << 12, FaultKind::Major, false);
             record(folder.path(), process, &(0..5).map(fault).collect::<Vec<_>>());
         }
         let all = merged(folder.path());
