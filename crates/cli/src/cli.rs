@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(table_size("1G"), Ok(Bytes(1 << 30)));
         assert!(table_size("1000M").unwrap_err().contains("512 MiB"));
         assert!(table_size("1M").unwrap_err().contains("16 MiB"));
-        assert!(table_size("1 lot").unwrap_err().contains("is no size"));
+        assert!(table_size("1 lot").unwrap_err().contains("is not a size"));
     }
 
     #[test]

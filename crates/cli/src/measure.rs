@@ -231,7 +231,7 @@ pub(crate) fn measure(args: &MeasureArgs) -> anyhow::Result<(Vec<Measurement>, S
     let time = Duration::from_secs_f64(args.seconds);
     let mut measurements = Vec::new();
     for (write, op) in [(false, "read"), (true, "write")] {
-        for bytes in MEASURED_SIZES {
+        for Bytes(bytes) in MEASURED_SIZES {
             let size =
                 if bytes < 1 << 20 { format!("{}k", bytes >> 10) } else { format!("{}m", bytes >> 20) };
             for (suffix, queue_depth) in [("", 1), ("_interval", MEASURED_DEPTH)] {

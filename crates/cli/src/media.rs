@@ -118,7 +118,7 @@ fn list(registry: &Registry, json: bool) -> anyhow::Result<()> {
 fn show(registry: &Registry, name: &str, set: &[String], json: bool) -> anyhow::Result<()> {
     crate::sim::set_once(set)?;
     let set: Vec<&str> = set.iter().map(String::as_str).collect();
-    let sheet = registry.sheet_with(name, &set)?;
+    let sheet = registry.resolve_with(name, &set)?;
     let rows = sheet.rows()?;
     if json {
         let figures = rows

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use clap::builder::StyledStr;
 use clap::{Arg, ArgAction, Command, CommandFactory, ValueEnum};
-use deepram_media::Kind;
+use deepram_media::PresetKind;
 
 use crate::cli::Cli;
 use crate::output::emit_text;
@@ -134,7 +134,7 @@ fn presets() -> anyhow::Result<String> {
         `--set key=value` of `deepram sim` changes one. The files are in `crates/media/presets`. \
         [How to add a device](../how-to/add-a-device.md) describes presets of your own.\n\n";
     let entries = registry.list();
-    for &kind in Kind::ALL {
+    for &kind in PresetKind::ALL {
         let _ = writeln!(
             page,
             "## {}\n\n| preset | device | sources of its figures |\n|---|---|---|",

@@ -1,4 +1,5 @@
-//! The 64-bit address (NVMM, Software Interface): controller 20 bits, page 28, offset 16.
+//! The 64-bit virtual address (NVMM, Software Interface): 20 bits of controller, 28 of page number, 16
+//! of offset.
 //!
 //! ```text
 //!  63            44 43                     16 15        0
@@ -18,29 +19,29 @@ const CONTROLLER_BITS: u32 = 20;
 const _: () = assert!(OFFSET_BITS + PAGE_BITS + CONTROLLER_BITS == 64, "the address is 64 bits");
 const _: () = assert!(PAGE_BYTES == 1 << OFFSET_BITS, "the offset covers a page");
 
-/// Pages of a controller, at most: 16 TiB of them.
+/// The largest number of pages of a controller: 16 TiB.
 pub const MAX_PAGES: u32 = 1 << PAGE_BITS;
-/// Controllers of a system, at most.
+/// The largest number of controllers of a system.
 pub const MAX_CONTROLLERS: u32 = 1 << CONTROLLER_BITS;
 
-/// An address: which controller, which page of it, which byte of that.
+/// A virtual address: the controller, the page on that controller, and the byte in that page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Addr(u64);
 
-/// A number that does not fit its field of the address.
+/// A number exceeds its field of the address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddrError {
-    /// The controller takes more than 20 bits.
+    /// The controller's number exceeds 20 bits.
     Controller(u32),
-    /// The page takes more than 28 bits.
+    /// The page number exceeds 28 bits.
     Page(u32),
-    /// The offset takes more than 16 bits.
+    /// The offset exceeds 16 bits.
     Offset(u32),
-    /// The sum leaves the controller's 16 TiB.
-    Leaves {
-        /// Where it started.
+    /// An address plus an offset exceeds the controller's 16 TiB.
+    Overflow {
+        /// The address.
         from: Addr,
-        /// How far it went, in bytes.
+        /// The offset, in bytes.
         by: u64,
     },
 }
@@ -49,11 +50,13 @@ impl fmt::Display for AddrError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Controller(c) => {
-                write!(f, "controller {c:#x} takes more than 20 bits: at most {:#x}", MAX_CONTROLLERS - 1)
+                write!(f, "controller {c:#x} exceeds 20 bits: the largest is {:#x}", MAX_CONTROLLERS - 1)
             }
-            Self::Page(p) => write!(f, "page {p:#x} takes more than 28 bits: at most {:#x}", MAX_PAGES - 1),
-            Self::Offset(o) => write!(f, "offset {o:#x} takes more than 16 bits: at most 0xffff"),
-            Self::Leaves { from, by } => write!(f, "{by} bytes from {from} leave the controller's 16 TiB"),
+            Self::Page(p) => write!(f, "page {p:#x} exceeds 28 bits: the largest is {:#x}", MAX_PAGES - 1),
+            Self::Offset(o) => write!(f, "offset {o:#x} exceeds 16 bits: the largest is 0xffff"),
+            Self::Overflow { from, by } => {
+                write!(f, "{from} plus {by} bytes is beyond the controller's 16 TiB")
+            }
         }
     }
 }
@@ -61,10 +64,10 @@ impl fmt::Display for AddrError {
 impl core::error::Error for AddrError {}
 
 impl Addr {
-    /// The address of a byte.
+    /// The address of the byte at `offset` of `page` on `controller`.
     ///
     /// # Errors
-    /// A part that does not fit its field.
+    /// [`AddrError`] for the first number that exceeds its field.
     pub const fn new(controller: u32, page: u32, offset: u32) -> Result<Self, AddrError> {
         if controller >= MAX_CONTROLLERS {
             return Err(AddrError::Controller(controller));
@@ -80,7 +83,7 @@ impl Addr {
         ))
     }
 
-    /// The address with these 64 bits; every value is one.
+    /// The address with these 64 bits. Every value is an address.
     #[must_use]
     pub const fn from_raw(raw: u64) -> Self {
         Self(raw)
@@ -92,44 +95,47 @@ impl Addr {
         self.0
     }
 
-    /// The controller field.
+    /// The controller's number.
     #[must_use]
     pub const fn controller(self) -> u32 {
         (self.0 >> (PAGE_BITS + OFFSET_BITS)) as u32
     }
 
-    /// Whether the controller is all zeros or all ones: never forwarded to another controller.
+    /// True if the controller field is all zeros or all ones, which means "local": no controller
+    /// forwards an access to this address.
     #[must_use]
     pub const fn is_local(self) -> bool {
         self.controller() == 0 || self.controller() == MAX_CONTROLLERS - 1
     }
 
-    /// The page field.
+    /// The page.
     #[must_use]
     pub const fn page(self) -> PageId {
         PageId((self.0 >> OFFSET_BITS) as u32 & (MAX_PAGES - 1))
     }
 
-    /// The byte in the page.
+    /// The offset in the page, in bytes.
     #[must_use]
     pub const fn offset(self) -> u32 {
         (self.0 & (PAGE_BYTES - 1)) as u32
     }
 
-    /// The byte in the controller's address space.
+    /// The offset in the controller's address space, in bytes.
     #[must_use]
-    pub const fn within(self) -> u64 {
+    pub const fn controller_offset(self) -> u64 {
         self.0 & ((1 << (PAGE_BITS + OFFSET_BITS)) - 1)
     }
 
-    /// The address `by` bytes further on, on the same controller.
+    /// The address `by` bytes after this one, on the same controller.
     ///
     /// # Errors
-    /// [`AddrError::Leaves`] beyond the controller's last byte.
+    /// [`AddrError::Overflow`] beyond the controller's last byte.
     pub const fn offset_by(self, by: u64) -> Result<Self, AddrError> {
-        match self.within().checked_add(by) {
-            Some(sum) if sum >> (PAGE_BITS + OFFSET_BITS) == 0 => Ok(Self(self.0 - self.within() + sum)),
-            _ => Err(AddrError::Leaves { from: self, by }),
+        match self.controller_offset().checked_add(by) {
+            Some(sum) if sum >> (PAGE_BITS + OFFSET_BITS) == 0 => {
+                Ok(Self(self.0 - self.controller_offset() + sum))
+            }
+            _ => Err(AddrError::Overflow { from: self, by }),
         }
     }
 }
@@ -160,7 +166,8 @@ mod tests {
 
     #[test]
     fn the_figures_vpn_of_29_bits_is_refused_and_the_labels_fits() {
-        // facts 8 item 2: the figure's 0x1234ABCD cannot be a 28-bit VPN.
+        // The paper's figure shows 0x1234ABCD, which exceeds a 28-bit page number; its label's 0x123ABCD
+        // fits.
         assert_eq!(Addr::new(0, 0x1234_ABCD, 0), Err(AddrError::Page(0x1234_ABCD)));
         assert_eq!(Addr::new(0, 0x0123_ABCD, 0).unwrap().page(), PageId(0x0123_ABCD));
     }
@@ -185,8 +192,8 @@ mod tests {
         let last = Addr::new(3, 7, 0xFFFF).unwrap();
         assert_eq!(last.offset_by(1), Addr::new(3, 8, 0));
         let end = Addr::new(3, MAX_PAGES - 1, 0xFFFF).unwrap();
-        assert_eq!(end.offset_by(1), Err(AddrError::Leaves { from: end, by: 1 }));
-        assert_eq!(end.offset_by(u64::MAX), Err(AddrError::Leaves { from: end, by: u64::MAX }));
+        assert_eq!(end.offset_by(1), Err(AddrError::Overflow { from: end, by: 1 }));
+        assert_eq!(end.offset_by(u64::MAX), Err(AddrError::Overflow { from: end, by: u64::MAX }));
         assert_eq!(end.to_string(), "3:fffffff+ffff");
     }
 }

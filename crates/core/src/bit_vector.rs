@@ -1,21 +1,22 @@
 //! The sub-page bit vector (NVMM, Use of the Bit Vector's Sub-Page Valid Bits).
 //!
-//! Bit `place × segments per page + segment` says that the segment lies that many slots after the
-//! entry's starting slot. So each segment may lie in one of several places, all in one block: a
-//! worn slot is passed over, and scattered free slots can be used.
+//! Bit `position × segments per page + segment` is set if that segment is that many slots after the
+//! entry's starting slot. A segment therefore has several alternative positions, all in one block: a
+//! write can skip a worn slot and use scattered free slots. A valid vector has at most one bit for each
+//! segment.
 
 use core::fmt;
 
 use crate::units::SegmentSize;
 
-/// Where the segments that one version holds lie, relative to its starting slot.
+/// The segments of one version and their distances, in slots, from the version's starting slot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct BitVector(pub u32);
 
 impl BitVector {
     /// The vector with one bit for each (segment, distance from the starting slot).
     ///
-    /// `None` where a distance is not one of the segment's places, or a segment comes twice.
+    /// `None` if a distance is not a position of its segment, or a segment occurs twice.
     #[must_use]
     pub fn from_distances(size: SegmentSize, placed: &[(u8, u8)]) -> Option<Self> {
         let mut vector = Self::default();
@@ -31,14 +32,14 @@ impl BitVector {
         Some(vector)
     }
 
-    /// Whether no segment has more than one place.
+    /// True if no segment has more than one bit set.
     #[must_use]
     pub fn is_valid(self, size: SegmentSize) -> bool {
-        (0..size.per_page()).all(|segment| (self.0 & Self::places(size, segment)).count_ones() <= 1)
+        (0..size.per_page()).all(|segment| (self.0 & Self::positions(size, segment)).count_ones() <= 1)
     }
 
-    /// All bits that a segment may use.
-    const fn places(size: SegmentSize, segment: u8) -> u32 {
+    /// The bits of all positions of a segment.
+    const fn positions(size: SegmentSize, segment: u8) -> u32 {
         let every = match size {
             SegmentSize::K4 => 0x0001_0001,
             SegmentSize::K8 => 0x0101_0101,
@@ -47,10 +48,11 @@ impl BitVector {
         every << segment
     }
 
-    /// How many slots after the starting slot the segment lies; `None` if this version lacks it.
+    /// The segment's distance from the starting slot, in slots; `None` if this version lacks the
+    /// segment.
     #[must_use]
     pub const fn distance(self, size: SegmentSize, segment: u8) -> Option<u8> {
-        match self.0 & Self::places(size, segment) {
+        match self.0 & Self::positions(size, segment) {
             0 => None,
             bit => Some(bit.trailing_zeros() as u8),
         }
@@ -59,22 +61,22 @@ impl BitVector {
     /// The vector without the segment.
     #[must_use]
     pub const fn without(self, size: SegmentSize, segment: u8) -> Self {
-        Self(self.0 & !Self::places(size, segment))
+        Self(self.0 & !Self::positions(size, segment))
     }
 
-    /// The segments that this version holds, with their distances, in the order of distance.
+    /// The segments of this version with their distances, in the order of distance.
     pub fn iter(self, size: SegmentSize) -> impl Iterator<Item = (u8, u8)> {
         (0..32_u8).filter(move |bit| self.0 >> bit & 1 == 1).map(move |bit| (bit % size.per_page(), bit))
     }
 
-    /// Whether this version holds no segment.
+    /// True if this version has no segment.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 }
 
-/// As the paper prints it: bit 0 first, a space after every 8.
+/// Prints the vector as the paper does: bit 0 first, and a space after every 8 bits.
 impl fmt::Display for BitVector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for bit in 0..32 {
@@ -102,14 +104,13 @@ mod tests {
 
     const K8: SegmentSize = SegmentSize::K8;
 
-    /// Places each segment at the first of its places that is free and writable, as the paper's
-    /// controller does.
+    /// Puts each segment at its first free and writable position, as the paper's controller does.
     fn first_free(start: u32, segments: &[u8], taken: &[u32]) -> BitVector {
         let placed: Vec<(u8, u8)> = segments
             .iter()
             .map(|&s| {
-                let place = (0..4).map(|k| s + 8 * k).find(|&d| !taken.contains(&(start + u32::from(d))));
-                (s, place.expect("a free place"))
+                let position = (0..4).map(|k| s + 8 * k).find(|&d| !taken.contains(&(start + u32::from(d))));
+                (s, position.expect("a free position"))
             })
             .collect();
         BitVector::from_distances(K8, &placed).expect("valid")
@@ -154,7 +155,7 @@ mod tests {
             for b in 0..4 {
                 let (two, five) = (2 + 8 * a, 5 + 8 * b);
                 let vector =
-                    BitVector::from_distances(K8, &[(2, two), (5, five)]).expect("both places exist");
+                    BitVector::from_distances(K8, &[(2, two), (5, five)]).expect("both positions exist");
                 let distance = two.abs_diff(five);
                 distances.insert(distance);
                 // Those the paper prints start as early as they can.
@@ -173,10 +174,10 @@ mod tests {
     fn every_segment_of_every_size_has_all_its_places_and_no_more() {
         for size in [SegmentSize::K4, SegmentSize::K8, SegmentSize::K16] {
             for segment in 0..size.per_page() {
-                let places: Vec<u8> =
+                let positions: Vec<u8> =
                     (0..32).filter(|&d| BitVector::from_distances(size, &[(segment, d)]).is_some()).collect();
-                assert_eq!(places.len(), usize::from(size.places()));
-                for d in places {
+                assert_eq!(positions.len(), usize::from(size.positions()));
+                for d in positions {
                     let vector = BitVector(1 << d);
                     assert_eq!(vector.distance(size, segment), Some(d));
                     assert_eq!(vector.iter(size).collect::<Vec<_>>(), [(segment, d)]);

@@ -1,62 +1,63 @@
-//! Epochs, tokens and retention (NVMM, Software Interface: sync and rollback; facts 8 item 5).
+//! The journal: epochs, tokens and retention (NVMM, Software Interface: sync and rollback; the paper
+//! gives no algorithm for either).
 //!
-//! An epoch is what a sync closes; its number is handed out as a token and never used again. An
-//! entry stores the 24-bit **stamp** of its epoch. A version with stamp `t`, superseded by one with
-//! stamp `u`, is needed as long as a live token has its stamp in `t..u`.
+//! A sync closes an epoch. The epoch's number is the caller's token and is never used again. A
+//! page-table entry stores the 24-bit **stamp** of its epoch. A version with stamp `t` that was
+//! superseded by a version with stamp `u` is needed as long as the stamp of a live token is in `t..u`.
 //!
-//! For every live token the journal keeps the pages that changed between the next older one and
-//! it. That serves both ways out: rolling back to a token touches the pages changed since; giving
-//! a token up can only free versions of the pages changed between it and the next younger one.
+//! For every live token the journal keeps the list of pages that changed since the next older token. A
+//! rollback to a token visits only the pages that changed since; dropping a token can free versions only
+//! of pages that changed between that token and the next newer one.
 
 use alloc::vec::Vec;
 
 use crate::page_table::MAX_STAMP;
 use crate::units::{Epoch, Stamp};
 
-/// A state that can be returned to.
+/// A token: a state that a rollback can restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenInfo {
-    /// The epoch that was closed.
+    /// The closed epoch.
     pub epoch: Epoch,
-    /// Its stamp.
+    /// The epoch's stamp.
     pub stamp: Stamp,
-    /// When, as the driver gave it: nanoseconds since 1970 in the pool, virtual time elsewhere.
+    /// The driver's time of the sync: nanoseconds since 1970 in the pool, virtual time in the simulator.
     pub wall_ns: u64,
-    /// Pages that changed since the token before.
+    /// Number of pages that changed since the previous token.
     pub pages_changed: u32,
-    /// Segments that were written since the token before.
+    /// Number of segments written since the previous token.
     pub segments_written: u64,
 }
 
-/// Which tokens are kept.
+/// The rule for keeping tokens. The newest token is always kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retention {
-    /// The last `n` tokens, at least one.
+    /// Keep the newest `n` tokens, at least one.
     KeepLast(u32),
-    /// As many as fit: the segments written since the oldest token, which bound what only old
-    /// tokens hold, stay below this many. The last token is kept in any case.
+    /// Keep tokens as long as at most this many segments were written since the oldest one. This bounds
+    /// the flash that only old tokens need.
     Segments(u64),
 }
 
-/// Epochs and tokens.
+/// The journal of a volume; see the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Journal {
     pub(crate) open: Epoch,
     pub(crate) open_stamp: Stamp,
     pub(crate) stamp_limit: u32,
     pub(crate) retention: Retention,
-    /// Oldest first; never empty.
+    /// Live tokens, oldest first; never empty.
     pub(crate) tokens: Vec<TokenInfo>,
-    /// Pages changed up to each token, since the one before; for the oldest: none.
+    /// For each token the pages that changed since the previous one; empty for the oldest token.
     pub(crate) changed: Vec<Vec<u32>>,
     pub(crate) open_changed: Vec<u32>,
     pub(crate) open_segments: u64,
-    /// Pages whose chains may hold versions that nobody needs.
+    /// Pages whose chains may contain versions that no token and no current page needs.
     pub(crate) to_prune: Vec<u32>,
 }
 
 impl Journal {
-    /// A journal whose first token, epoch 0, is the empty state.
+    /// A journal whose only token, epoch 0, is the empty volume.
     pub(crate) fn new(stamp_limit: u32, retention: Retention) -> Self {
         let empty =
             TokenInfo { epoch: Epoch(0), stamp: Stamp(0), wall_ns: 0, pages_changed: 0, segments_written: 0 };
@@ -73,37 +74,36 @@ impl Journal {
         }
     }
 
-    /// The youngest token.
-    pub(crate) fn last(&self) -> TokenInfo {
+    /// The newest token.
+    pub(crate) fn newest_token(&self) -> TokenInfo {
         self.tokens[self.tokens.len() - 1]
     }
 
-    /// Position of a live token.
+    /// The position of a live token in `tokens`.
     pub(crate) fn position(&self, token: Epoch) -> Option<usize> {
         self.tokens.binary_search_by_key(&token, |t| t.epoch).ok()
     }
 
-    /// Whether a live token sees a version of stamp `from` that was superseded at stamp `until`.
-    pub(crate) fn sees(&self, from: Stamp, until: Stamp) -> bool {
+    /// True if a live token sees a version that has stamp `from` and was superseded at stamp `until`.
+    pub(crate) fn any_token_sees(&self, from: Stamp, until: Stamp) -> bool {
         let first = self.tokens.partition_point(|t| t.stamp < from);
         self.tokens.get(first).is_some_and(|t| t.stamp < until)
     }
 
-    /// The oldest live token that can see a version of this stamp, or else the open epoch: the
-    /// state in whose making it was written.
+    /// The oldest live token that can see a version of this stamp; without one, the open epoch.
     pub(crate) fn epoch_of(&self, stamp: Stamp) -> Epoch {
         let first = self.tokens.partition_point(|t| t.stamp < stamp);
         self.tokens.get(first).map_or(self.open, |t| t.epoch)
     }
 
-    /// Whether stamps have run out: the open epoch can be closed only after renumbering.
-    pub(crate) fn exhausted(&self) -> bool {
+    /// True if no stamp is left for a further epoch: renumbering must precede the next sync.
+    pub(crate) fn stamps_exhausted(&self) -> bool {
         self.open_stamp.0 >= self.stamp_limit
     }
 
-    /// Notes that a page changed in the open epoch. Pages that come and go within it are noted
-    /// each time, so the list is thinned before it grows.
-    pub(crate) fn note(&mut self, page: u32) {
+    /// Records that a page changed in the open epoch. A page that is created and deleted repeatedly is
+    /// recorded each time, so duplicates are removed before the list grows.
+    pub(crate) fn record_change(&mut self, page: u32) {
         let changed = &mut self.open_changed;
         if changed.len() == changed.capacity() {
             changed.sort_unstable();
@@ -115,6 +115,7 @@ impl Journal {
         changed.push(page);
     }
 
+    /// Closes the open epoch and opens the next one; returns the closed epoch.
     pub(crate) fn close(&mut self, wall_ns: u64) -> Epoch {
         let mut changed = core::mem::take(&mut self.open_changed);
         changed.sort_unstable();
@@ -133,7 +134,7 @@ impl Journal {
         closed
     }
 
-    /// The oldest token, if the retention no longer covers it.
+    /// The oldest token, if the retention rule no longer keeps it.
     pub(crate) fn expired(&self) -> Option<Epoch> {
         let oldest = self.tokens.first()?;
         let over = match self.retention {
@@ -146,14 +147,14 @@ impl Journal {
         over.then_some(oldest.epoch)
     }
 
-    /// Gives up the token at `position`, which is not the last. What only it could see lies in
-    /// the pages changed up to the next younger token.
-    pub(crate) fn drop_at(&mut self, position: usize) {
+    /// Drops the token at `position`, which must not be the newest. Versions that only this token sees
+    /// belong to pages that changed up to the next newer token; these pages are queued for pruning.
+    pub(crate) fn drop_token(&mut self, position: usize) {
         let dropped = self.tokens.remove(position);
         let older = self.changed.remove(position);
         self.to_prune.extend_from_slice(&self.changed[position]);
         if position == 0 {
-            // Nothing older to roll back to: this list has no further use.
+            // The new oldest token has no older one to roll back to and needs no list.
             self.changed[0] = Vec::new();
         } else {
             let merged = &mut self.changed[position];
@@ -177,23 +178,24 @@ impl Journal {
         pages
     }
 
-    /// Makes the token at `position` the last one and opens an epoch that never was.
+    /// Makes the token at `position` the newest and opens an epoch with a new number.
     pub(crate) fn roll_back(&mut self, position: usize) {
         self.tokens.truncate(position + 1);
         self.changed.truncate(position + 1);
         self.open_changed.clear();
         self.open_segments = 0;
         self.open = Epoch(self.open.0 + 1);
-        // Stamps beyond the token's are in use no more.
-        self.open_stamp = Stamp(self.last().stamp.0 + 1);
+        // No entry has a stamp beyond the token's any more.
+        self.open_stamp = Stamp(self.newest_token().stamp.0 + 1);
     }
 
-    /// What becomes of a stamp when stamps are numbered anew: tokens count 0, 1, 2, … and a
-    /// version takes the number of the oldest token that sees it.
+    /// A stamp's value after renumbering: the tokens get 0, 1, 2, …, and a version gets the stamp of the
+    /// oldest token that sees it.
     pub(crate) fn renumbered(&self, stamp: Stamp) -> Stamp {
         Stamp(self.tokens.partition_point(|t| t.stamp < stamp) as u32)
     }
 
+    /// Renumbers the stamps of the tokens and of the open epoch; see [`Journal::renumbered`].
     pub(crate) fn renumber(&mut self) {
         for (n, token) in self.tokens.iter_mut().enumerate() {
             token.stamp = Stamp(n as u32);

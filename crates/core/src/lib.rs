@@ -1,22 +1,24 @@
-//! The mechanisms of deepram, as pure state machines: no clock, no I/O, no threads, no randomness
-//! of their own. The pool runs them on a real device, the simulator in virtual time.
+//! The mechanisms of deepram as pure state machines: no clock, no I/O, no threads, no random numbers.
+//! The pool drives them over a real device, the simulator in virtual time.
 //!
-//! A type here is driven by calls that take an input and return what is to be done. Where the
-//! tables of a [`Volume`] are not in memory, an operation returns [`VolumeError::NotLoaded`]
-//! before it has changed anything; the driver loads that chunk and calls again.
+//! Contract: the caller passes an input to a method and carries out the actions that the method returns.
+//! If a [`Volume`] needs a part of its page table that is not in memory, the operation returns
+//! [`VolumeError::NotLoaded`] before it changes anything; the caller loads that chunk and repeats the
+//! call.
 //!
-//! | module | what it holds | paper |
+//! | module | contents | paper |
 //! |---|---|---|
-//! | [`units`] | quantities with their units in the type | |
+//! | [`units`] | sizes, times and identifiers as types; parsing of quantities | |
+//! | [`suggest`] | the nearest valid name, for error messages | |
 //! | [`addr`] | the 64-bit address | NVMM, Software Interface |
 //! | [`bit_vector`] | the sub-page bit vector | NVMM, Use of the Bit Vector |
 //! | [`page_table`] | 16-byte entries, version chains, chunks | NVMM, Page Table Organization |
-//! | [`placement`] | where the segments of a batch go in a block | NVMM, Use of the Bit Vector |
+//! | [`placement`] | the slots for a batch of segments | NVMM, Use of the Bit Vector |
 //! | [`journal`] | epochs, tokens, retention | NVMM, Software Interface |
-//! | [`ftl`] | blocks, victim policies, wear; a plain drive's page map and mapping cache | NVMM, Architecture |
-//! | [`volume`] | all of these as one journaled flash volume | NVMM |
-//! | [`cache`] | replacement policies: LRU, FIFO, CLOCK, 2-bit CLOCK, SIEVE, S3-FIFO, ARC; set-associative LRU and RRIP | |
-//! | [`migration`] | promotion of pages in use: look-aside buffer, adaptive threshold | FlatFlash, 3.3 and 3.4 |
+//! | [`ftl`] | blocks, victim policies, wear levelling; a plain drive's L2P map and mapping cache | NVMM, Architecture |
+//! | [`volume`] | all of the above as one journaled flash volume | NVMM, Page Table Organization |
+//! | [`cache`] | replacement policies: LRU, FIFO, CLOCK, GCLOCK, SIEVE, S3-FIFO, ARC; set-associative LRU and RRIP | NVMM, Architecture; FlatFlash, 3.4 |
+//! | [`migration`] | promotion look-aside buffer, adaptive promotion threshold | FlatFlash, 3.3 and 3.4 |
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -30,6 +32,7 @@ pub mod journal;
 pub mod migration;
 pub mod page_table;
 pub mod placement;
+pub mod suggest;
 pub mod units;
 pub mod volume;
 

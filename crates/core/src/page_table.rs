@@ -1,8 +1,10 @@
-//! The page table (NVMM, Page Table Organization for NAND Main Memory).
+//! The page table: 16-byte entries, version chains, and chunks (NVMM, Page Table Organization for NAND
+//! Main Memory).
 //!
-//! Direct-mapped: a page's number is the index of its newest entry. The upper region holds the
-//! entries of older versions; each entry names the next older one. The table is kept in chunks of
-//! 256 entries, which a driver may leave on flash until they are needed.
+//! The table is direct-mapped: a page's number is the index of its newest entry. The upper region
+//! contains the entries of older versions; each entry links to the next older one. The table is divided
+//! into chunks of 256 entries; a driver may leave a chunk on flash until it is needed. An access to such
+//! a chunk returns the chunk's number as its error; the driver loads the chunk and repeats the call.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -26,21 +28,22 @@ const STATUS_AT: u32 = STAMP_AT + STAMP_BITS;
 
 const _: () = assert!(STATUS_AT + STATUS_BITS == 128, "an entry is 16 bytes (NVMM, Page Table)");
 
-/// Slots that an entry can name.
+/// Number of slots that an entry can address.
 pub const MAX_SLOTS: u64 = 1 << MAPPING_BITS;
-/// Entries that a table can have.
+/// The largest number of entries of a table.
 pub const MAX_ENTRIES: u32 = 1 << PREVIOUS_BITS;
 /// The largest stamp.
 pub const MAX_STAMP: u32 = (1 << STAMP_BITS) - 1;
-/// Entries in a chunk.
+/// Number of entries in a chunk.
 pub const CHUNK_ENTRIES: usize = 256;
-/// Bytes of a chunk.
+/// Size of a chunk, in bytes.
 pub const CHUNK_BYTES: usize = CHUNK_ENTRIES * 16;
 
 /// Status and permissions of a page: the entry's last 8 bits.
 ///
-/// Bit 0 allocated, 1 permanent, 2 readable, 3 writable; 4 to 6 are zero; 7 says that the entry is
-/// in use and belongs to the table, not to the status. The default is a page that is not there.
+/// Bit 0: allocated; 1: permanent; 2: readable; 3: writable; 4: persist region; 5 and 6 are zero. Bit 7
+/// marks an entry in use and belongs to the table, not to the status. The default status is that of a
+/// page that does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Status(u8);
 
@@ -63,38 +66,38 @@ impl Status {
         )
     }
 
-    /// The same page in a persist region, or out of it (FlatFlash's P bit): persists are taken for it,
-    /// byte by byte.
+    /// The same status with the persist bit set or cleared (FlatFlash, section 3.5: the P bit). A page
+    /// with the bit is part of a persist region: stores to it can be persisted at byte grain.
     #[must_use]
     pub const fn with_persist(self, persist: bool) -> Self {
         Self(self.0 & !PERSIST | (persist as u8 * PERSIST))
     }
 
-    /// The page is part of a persist region.
+    /// True if the page is part of a persist region.
     #[must_use]
     pub const fn persist(self) -> bool {
         self.0 & PERSIST != 0
     }
 
-    /// The page exists.
+    /// True if the page exists.
     #[must_use]
     pub const fn allocated(self) -> bool {
         self.0 & ALLOCATED != 0
     }
 
-    /// The page outlives its creator.
+    /// True if the page outlives the application that created it.
     #[must_use]
     pub const fn permanent(self) -> bool {
         self.0 & PERMANENT != 0
     }
 
-    /// Loads are allowed.
+    /// True if loads are allowed.
     #[must_use]
     pub const fn readable(self) -> bool {
         self.0 & READABLE != 0
     }
 
-    /// Stores are allowed.
+    /// True if stores are allowed.
     #[must_use]
     pub const fn writable(self) -> bool {
         self.0 & WRITABLE != 0
@@ -106,7 +109,7 @@ impl Status {
         self.0
     }
 
-    /// The status with these bits; `None` where one is set that has no meaning.
+    /// The status with these bits; `None` if an undefined bit is set.
     #[must_use]
     pub const fn from_bits(bits: u8) -> Option<Self> {
         if bits & !(ALLOCATED | PERMANENT | READABLE | WRITABLE | PERSIST) == 0 {
@@ -130,7 +133,7 @@ impl Status {
 pub struct Entry(u128);
 
 impl Entry {
-    /// An entry in use. Values are masked to their fields; callers keep within them.
+    /// An entry in use. Each value must fit its field; larger values are masked.
     #[must_use]
     pub const fn new(start: Slot, previous: u32, vector: BitVector, stamp: Stamp, status: Status) -> Self {
         debug_assert!(start.0 < MAX_SLOTS && previous < MAX_ENTRIES && stamp.0 <= MAX_STAMP);
@@ -143,7 +146,7 @@ impl Entry {
         )
     }
 
-    /// Whether the entry holds a version at all.
+    /// True if the entry contains a version.
     #[must_use]
     pub const fn in_use(self) -> bool {
         self.0 >> STATUS_AT & IN_USE as u128 != 0
@@ -155,19 +158,20 @@ impl Entry {
         Slot(self.0 as u64 & (MAX_SLOTS - 1))
     }
 
-    /// Index of the next older version's entry; an index in the lower region means none.
+    /// Index of the next older version's entry. An index in the lower region means that no older version
+    /// exists.
     #[must_use]
     pub const fn previous(self) -> u32 {
         (self.0 >> PREVIOUS_AT) as u32 & (MAX_ENTRIES - 1)
     }
 
-    /// Which segments this version holds, and where.
+    /// The segments of this version, and their distances from the starting slot.
     #[must_use]
     pub const fn vector(self) -> BitVector {
         BitVector((self.0 >> VECTOR_AT) as u32)
     }
 
-    /// When it was written.
+    /// The stamp of the epoch that wrote this version: the paper's TimeWritten.
     #[must_use]
     pub const fn stamp(self) -> Stamp {
         Stamp((self.0 >> STAMP_AT) as u32 & MAX_STAMP)
@@ -179,13 +183,13 @@ impl Entry {
         Status((self.0 >> STATUS_AT) as u8 & !IN_USE)
     }
 
-    /// Whether this version says that the page is not there: it hides all older ones.
+    /// True if this version records the page's deletion: it hides all older versions.
     #[must_use]
     pub const fn is_tombstone(self) -> bool {
         self.in_use() && !self.status().allocated()
     }
 
-    /// The slot of a segment, if this version holds it.
+    /// The slot of a segment, if this version contains the segment.
     #[must_use]
     pub const fn slot(self, size: SegmentSize, segment: u8) -> Option<Slot> {
         match self.vector().distance(size, segment) {
@@ -221,13 +225,14 @@ impl Entry {
         Self(self.0 & !mask | ((status.0 | IN_USE) as u128) << STATUS_AT)
     }
 
-    /// The 16 bytes, least significant first.
+    /// The entry's 16 bytes on flash, least significant first.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 16] {
         self.0.to_le_bytes()
     }
 
-    /// The entry of these 16 bytes.
+    /// The entry with these 16 bytes; [`Entry::to_bytes`] reversed. Any value is accepted:
+    /// [`PageTable::load`] validates.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(u128::from_le_bytes(bytes))
@@ -249,7 +254,7 @@ impl fmt::Debug for Entry {
     }
 }
 
-/// A chunk of the table, by its number: entries 256·n to 256·n+255.
+/// The number of a chunk of the table: chunk n contains entries 256·n to 256·n+255.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkId(pub u32);
 
@@ -259,12 +264,12 @@ impl ChunkId {
     }
 }
 
-/// Why a chunk's bytes cannot be those of this table.
+/// A chunk's bytes contradict the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadError {
-    /// Index of the entry at fault.
+    /// Index of the invalid entry.
     pub index: u32,
-    /// What is wrong with it.
+    /// The contradiction.
     pub problem: &'static str,
 }
 
@@ -277,9 +282,9 @@ impl fmt::Display for LoadError {
 impl core::error::Error for LoadError {}
 
 enum Chunk {
-    /// All zero and not in memory.
-    Fresh,
-    /// On flash: must be loaded first.
+    /// All entries are zero, and no memory is allocated.
+    Empty,
+    /// On flash: must be loaded before use.
     Unloaded,
     Loaded {
         entries: Box<[Entry; CHUNK_ENTRIES]>,
@@ -287,25 +292,26 @@ enum Chunk {
     },
 }
 
-/// The table. Accesses to an unloaded chunk give its number as the error.
+/// The page table of one volume; see the module.
 pub struct PageTable {
     size: SegmentSize,
     pages: u32,
     slots: u64,
     chunks: Vec<Chunk>,
     lower_chunks: u32,
-    /// Entries in use of each upper chunk.
+    /// For each upper chunk its number of entries in use.
     used: Vec<u16>,
     used_total: u32,
-    /// Upper chunks in memory (or fresh) with a free entry.
-    open: BTreeSet<u32>,
-    open_free: u32,
+    /// Upper chunks with a free entry that are loaded or empty.
+    chunks_with_free: BTreeSet<u32>,
+    /// Number of free entries in these chunks.
+    free_in_memory: u32,
     loaded: usize,
 }
 
 impl PageTable {
-    /// An empty table for `pages` pages with room for `upper` older versions (both rounded up to
-    /// whole chunks), over `slots` slots of flash. `None` where entries cannot hold such numbers.
+    /// An empty table of `pages` pages and `upper` entries for older versions (both rounded up to whole
+    /// chunks), over `slots` slots of flash. `None` if a number exceeds its field of the entry.
     #[must_use]
     pub fn new(size: SegmentSize, pages: u32, upper: u32, slots: u64) -> Option<Self> {
         let chunk = CHUNK_ENTRIES as u32;
@@ -316,7 +322,7 @@ impl PageTable {
             return None;
         }
         let mut chunks = Vec::new();
-        chunks.resize_with(total as usize, || Chunk::Fresh);
+        chunks.resize_with(total as usize, || Chunk::Empty);
         Some(Self {
             size,
             pages,
@@ -325,67 +331,68 @@ impl PageTable {
             lower_chunks,
             used: vec![0; upper_chunks as usize],
             used_total: 0,
-            open: (lower_chunks..total).collect(),
-            open_free: upper_chunks * chunk,
+            chunks_with_free: (lower_chunks..total).collect(),
+            free_in_memory: upper_chunks * chunk,
             loaded: 0,
         })
     }
 
-    /// Pages.
+    /// Number of pages.
     #[must_use]
     pub fn pages(&self) -> u32 {
         self.pages
     }
 
-    /// Chunks, loaded or not.
+    /// Number of chunks, loaded or not.
     #[must_use]
     pub fn chunk_count(&self) -> u32 {
         self.chunks.len() as u32
     }
 
-    /// Entries that the upper region can hold.
+    /// Number of entries of the upper region.
     #[must_use]
     pub fn upper_limit(&self) -> u32 {
         self.used.len() as u32 * CHUNK_ENTRIES as u32
     }
 
-    /// Entries in use in the upper region.
+    /// Number of entries in use in the upper region.
     #[must_use]
     pub fn upper_used(&self) -> u32 {
         self.used_total
     }
 
-    /// Entries in use in each upper chunk, for a snapshot.
+    /// For each upper chunk its number of entries in use; part of a snapshot.
     #[must_use]
     pub fn upper_counts(&self) -> &[u16] {
         &self.used
     }
 
-    /// Declares these chunks to be on flash, with so many entries in use in each upper chunk.
+    /// Restores the table of a snapshot: the chunks `on_flash` are unloaded, the others empty. `used` is
+    /// the number of entries in use in each upper chunk.
     ///
     /// # Errors
-    /// What does not fit the table.
+    /// [`LoadError`] if `on_flash` or `used` contradicts the table.
     pub fn unload(&mut self, on_flash: &[ChunkId], used: &[u16]) -> Result<(), LoadError> {
         let wrong = |problem| Err(LoadError { index: 0, problem });
         if used.len() != self.used.len() || used.iter().any(|&n| usize::from(n) > CHUNK_ENTRIES) {
-            return wrong("the counts of entries in use do not fit the table");
+            return wrong("the snapshot's counts of entries in use do not match the table's upper chunks");
         }
         for &ChunkId(chunk) in on_flash {
-            let Some(place) = self.chunks.get_mut(chunk as usize) else {
-                return wrong("a chunk on flash lies beyond the table");
+            let Some(state) = self.chunks.get_mut(chunk as usize) else {
+                return wrong("the snapshot names a chunk beyond the table's last one");
             };
-            if !matches!(place, Chunk::Fresh) {
-                return wrong("a chunk is on flash twice");
+            if !matches!(state, Chunk::Empty) {
+                return wrong("the snapshot names a chunk twice");
             }
-            *place = Chunk::Unloaded;
-            if self.open.remove(&chunk) {
-                self.open_free -= CHUNK_ENTRIES as u32;
+            *state = Chunk::Unloaded;
+            if self.chunks_with_free.remove(&chunk) {
+                self.free_in_memory -= CHUNK_ENTRIES as u32;
             }
         }
         for (n, &count) in used.iter().enumerate() {
             let chunk = self.lower_chunks as usize + n;
             if count > 0 && !matches!(self.chunks[chunk], Chunk::Unloaded) {
-                return wrong("entries are in use in a chunk that is not on flash");
+                return wrong("the snapshot counts entries in use in a chunk that is not on flash");
             }
         }
         self.used.copy_from_slice(used);
@@ -393,13 +400,13 @@ impl PageTable {
         Ok(())
     }
 
-    /// Whether a chunk can be used without loading.
+    /// True if the chunk can be used without loading.
     #[must_use]
     pub fn is_loaded(&self, chunk: ChunkId) -> bool {
         !matches!(self.chunks.get(chunk.0 as usize), Some(Chunk::Unloaded))
     }
 
-    /// Chunks that must be loaded before they can be used.
+    /// The chunks that must be loaded before use.
     pub fn unloaded(&self) -> impl Iterator<Item = ChunkId> {
         self.chunks
             .iter()
@@ -408,10 +415,11 @@ impl PageTable {
             .map(|(n, _)| ChunkId(n as u32))
     }
 
-    /// Takes a chunk's bytes from flash. One that is loaded already stays as it is.
+    /// Loads a chunk from its bytes on flash, and validates every entry. Does nothing if the chunk is
+    /// already loaded.
     ///
     /// # Errors
-    /// The first entry that cannot be one of this table.
+    /// [`LoadError`] for the first entry that contradicts the table.
     pub fn load(&mut self, chunk: ChunkId, bytes: &[u8; CHUNK_BYTES]) -> Result<(), LoadError> {
         let first = chunk.0.saturating_mul(CHUNK_ENTRIES as u32);
         let Some(Chunk::Unloaded) = self.chunks.get(chunk.0 as usize) else {
@@ -427,12 +435,12 @@ impl PageTable {
         if chunk.0 >= self.lower_chunks {
             let expected = self.used[(chunk.0 - self.lower_chunks) as usize];
             if used != expected {
-                let problem = "its chunk has another number of entries in use than the table counts";
+                let problem = "its chunk's number of entries in use differs from the table's count";
                 return Err(LoadError { index: first, problem });
             }
             if usize::from(used) < CHUNK_ENTRIES {
-                self.open.insert(chunk.0);
-                self.open_free += CHUNK_ENTRIES as u32 - u32::from(used);
+                self.chunks_with_free.insert(chunk.0);
+                self.free_in_memory += CHUNK_ENTRIES as u32 - u32::from(used);
             }
         }
         self.chunks[chunk.0 as usize] = Chunk::Loaded { entries, dirty: false };
@@ -442,26 +450,26 @@ impl PageTable {
 
     fn validate(&self, index: u32, entry: Entry) -> Result<(), &'static str> {
         if !entry.in_use() {
-            return if entry == Entry::default() { Ok(()) } else { Err("not in use, but not zero") };
+            return if entry == Entry::default() { Ok(()) } else { Err("it is not in use but is not zero") };
         }
         if index >= self.pages && index < self.upper_start() {
-            return Err("in use between the last page and the upper region");
+            return Err("it is in use, but lies between the last page and the upper region");
         }
         if Status::from_bits(entry.status().bits()).is_none() {
-            return Err("status bits 4 to 6 are not zero");
+            return Err("undefined status bits (5 and 6) are set");
         }
         if entry.previous() as usize >= self.chunks.len() * CHUNK_ENTRIES {
-            return Err("its predecessor lies beyond the table");
+            return Err("its link to the next older version points beyond the table");
         }
         if !entry.vector().is_valid(self.size) {
-            return Err("its bit vector gives a segment two places");
+            return Err("its bit vector gives a segment two slots");
         }
         if entry.is_tombstone() && !entry.vector().is_empty() {
             return Err("it holds segments of a page that is not allocated");
         }
         let last = entry.vector().iter(self.size).last().map_or(0, |(_, distance)| u64::from(distance));
         if entry.start().0 + last >= self.slots {
-            return Err("its slots lie beyond the device");
+            return Err("its slots are beyond the end of the device");
         }
         Ok(())
     }
@@ -470,7 +478,7 @@ impl PageTable {
         self.lower_chunks * CHUNK_ENTRIES as u32
     }
 
-    /// Whether an entry's predecessor field names an entry.
+    /// True if the link field `previous` names an entry of the upper region.
     #[must_use]
     pub const fn is_link(&self, previous: u32) -> bool {
         previous >= self.upper_start()
@@ -482,59 +490,60 @@ impl PageTable {
         page.0
     }
 
-    /// An entry.
+    /// The entry at an index; a free entry if the index is beyond the table.
     ///
     /// # Errors
-    /// The chunk that must be loaded first. An index beyond the table reads as free.
+    /// The chunk that must be loaded first.
     pub fn get(&self, index: u32) -> Result<Entry, ChunkId> {
         let chunk = ChunkId::of(index);
         match self.chunks.get(chunk.0 as usize) {
-            None | Some(Chunk::Fresh) => Ok(Entry::default()),
+            None | Some(Chunk::Empty) => Ok(Entry::default()),
             Some(Chunk::Unloaded) => Err(chunk),
             Some(Chunk::Loaded { entries, .. }) => Ok(entries[index as usize % CHUNK_ENTRIES]),
         }
     }
 
-    /// Changes an entry of a chunk that is loaded or fresh; does nothing to one that is not.
+    /// Sets an entry of a loaded or empty chunk. Does nothing if the chunk is unloaded.
     pub(crate) fn set(&mut self, index: u32, entry: Entry) {
-        let place = &mut self.chunks[ChunkId::of(index).0 as usize];
-        if matches!(place, Chunk::Fresh) {
+        let state = &mut self.chunks[ChunkId::of(index).0 as usize];
+        if matches!(state, Chunk::Empty) {
             let entries = Box::new([Entry::default(); CHUNK_ENTRIES]);
-            *place = Chunk::Loaded { entries, dirty: true };
+            *state = Chunk::Loaded { entries, dirty: true };
             self.loaded += 1;
         }
-        match place {
+        match state {
             Chunk::Loaded { entries, dirty } => {
                 entries[index as usize % CHUNK_ENTRIES] = entry;
                 *dirty = true;
             }
-            Chunk::Fresh | Chunk::Unloaded => debug_assert!(false, "set on a chunk that is not loaded"),
+            Chunk::Empty | Chunk::Unloaded => debug_assert!(false, "set on a chunk that is not loaded"),
         }
     }
 
-    /// Free upper entries that can be had without loading a chunk.
+    /// Number of free upper entries in chunks that need no loading.
     #[must_use]
-    pub fn upper_at_hand(&self) -> u32 {
-        self.open_free
+    pub fn free_upper_entries(&self) -> u32 {
+        self.free_in_memory
     }
 
-    /// An unloaded upper chunk that has free entries.
+    /// An unloaded upper chunk with free entries.
     #[must_use]
-    pub fn unloaded_with_room(&self) -> Option<ChunkId> {
+    pub fn unloaded_with_free_entries(&self) -> Option<ChunkId> {
         (self.lower_chunks..)
             .zip(&self.used)
             .find(|&(chunk, &used)| usize::from(used) < CHUNK_ENTRIES && !self.is_loaded(ChunkId(chunk)))
             .map(|(chunk, _)| ChunkId(chunk))
     }
 
-    /// Takes a free upper entry; `None` where none is at hand.
-    pub(crate) fn take_upper(&mut self, entry: Entry) -> Option<u32> {
+    /// Stores `entry` in a free upper entry and returns its index; `None` if every chunk in memory is
+    /// full.
+    pub(crate) fn allocate_upper(&mut self, entry: Entry) -> Option<u32> {
         debug_assert!(entry.in_use());
-        let &chunk = self.open.first()?;
+        let &chunk = self.chunks_with_free.first()?;
         let first = chunk * CHUNK_ENTRIES as u32;
         let within = match &self.chunks[chunk as usize] {
             Chunk::Loaded { entries, .. } => entries.iter().position(|e| !e.in_use())?,
-            Chunk::Fresh => 0,
+            Chunk::Empty => 0,
             Chunk::Unloaded => return None,
         };
         let index = first + within as u32;
@@ -542,24 +551,24 @@ impl PageTable {
         let used = &mut self.used[(chunk - self.lower_chunks) as usize];
         *used += 1;
         if usize::from(*used) == CHUNK_ENTRIES {
-            self.open.remove(&chunk);
+            self.chunks_with_free.remove(&chunk);
         }
         self.used_total += 1;
-        self.open_free -= 1;
+        self.free_in_memory -= 1;
         Some(index)
     }
 
-    /// Gives an upper entry back.
+    /// Frees an upper entry.
     pub(crate) fn free_upper(&mut self, index: u32) {
         self.set(index, Entry::default());
         let chunk = ChunkId::of(index).0;
         self.used[(chunk - self.lower_chunks) as usize] -= 1;
-        self.open.insert(chunk);
+        self.chunks_with_free.insert(chunk);
         self.used_total -= 1;
-        self.open_free += 1;
+        self.free_in_memory += 1;
     }
 
-    /// Chunks changed since they were last marked clean.
+    /// The dirty chunks: changed since they were last marked clean.
     #[must_use]
     pub fn dirty(&self) -> Vec<ChunkId> {
         self.chunks
@@ -570,14 +579,14 @@ impl PageTable {
             .collect()
     }
 
-    /// Sets or clears a loaded chunk's dirty mark.
-    pub fn mark(&mut self, chunk: ChunkId, is_dirty: bool) {
+    /// Sets or clears a loaded chunk's dirty flag.
+    pub fn set_dirty(&mut self, chunk: ChunkId, is_dirty: bool) {
         if let Some(Chunk::Loaded { dirty, .. }) = self.chunks.get_mut(chunk.0 as usize) {
             *dirty = is_dirty;
         }
     }
 
-    /// A loaded chunk's bytes.
+    /// The bytes of a loaded chunk; `None` if the chunk is not loaded.
     #[must_use]
     pub fn bytes(&self, chunk: ChunkId) -> Option<[u8; CHUNK_BYTES]> {
         let Some(Chunk::Loaded { entries, .. }) = self.chunks.get(chunk.0 as usize) else { return None };
@@ -588,7 +597,7 @@ impl PageTable {
         Some(bytes)
     }
 
-    /// Memory in use, in bytes.
+    /// Memory of the table, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.loaded * CHUNK_BYTES + self.chunks.capacity() * size_of::<Chunk>() + self.used.capacity() * 2
@@ -648,13 +657,13 @@ mod tests {
         let mut table = PageTable::new(SegmentSize::K8, 10, 300, 1 << 20).unwrap();
         let entry = Entry::new(Slot(1), 0, BitVector(1), Stamp(1), Status::new(false, true, true));
         assert_eq!(table.upper_limit(), 512);
-        let taken: Vec<u32> = (0..512).map(|_| table.take_upper(entry).unwrap()).collect();
+        let taken: Vec<u32> = (0..512).map(|_| table.allocate_upper(entry).unwrap()).collect();
         assert_eq!(taken, (256..768).collect::<Vec<_>>());
-        assert_eq!((table.take_upper(entry), table.upper_at_hand()), (None, 0));
+        assert_eq!((table.allocate_upper(entry), table.free_upper_entries()), (None, 0));
         table.free_upper(700);
         table.free_upper(300);
-        assert_eq!(table.take_upper(entry), Some(300));
-        assert_eq!(table.take_upper(entry), Some(700));
+        assert_eq!(table.allocate_upper(entry), Some(300));
+        assert_eq!(table.allocate_upper(entry), Some(700));
     }
 
     #[test]
@@ -676,13 +685,13 @@ mod tests {
             bytes[48..64].copy_from_slice(&entry.to_bytes());
             load(&bytes).unwrap_err()
         };
-        assert!(bad(entry.with_vector(BitVector(0x101))).problem.contains("two places"));
-        assert!(bad(entry.with_previous(9999)).problem.contains("predecessor"));
+        assert!(bad(entry.with_vector(BitVector(0x101))).problem.contains("two slots"));
+        assert!(bad(entry.with_previous(9999)).problem.contains("next older version"));
         let beyond = Entry::new(Slot(999), 0, BitVector(0b11), Stamp(1), Status::new(false, true, true));
-        assert!(bad(beyond).problem.contains("beyond the device"));
+        assert!(bad(beyond).problem.contains("beyond the end of the device"));
         let mut bytes = good;
         bytes[63] = 0xFF;
-        assert!(load(&bytes).unwrap_err().problem.contains("bits 4 to 6"));
+        assert!(load(&bytes).unwrap_err().problem.contains("undefined status bits"));
         bytes[63] = 0x01;
         assert!(load(&bytes).unwrap_err().problem.contains("not in use"));
     }

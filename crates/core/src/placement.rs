@@ -1,13 +1,13 @@
-//! Where in a block the segments of a batch go (NVMM, Use of the Bit Vector), and which table
-//! entries that makes.
+//! Placement: assigns the slots of a block to a batch of segments, and finds the page-table entries that
+//! refer to them (NVMM, Use of the Bit Vector).
 //!
-//! One entry can refer to segment `s` in slot `start + k × per_page + s` for any place `k` of
-//! the vector. So the segments of a page share an entry if their `slot − segment` differ by
-//! multiples of `per_page`, by fewer than `places` of them. [`place`] looks for slots that need
-//! few entries, [`group`] finds the entries for given slots.
+//! An entry can refer to segment `s` at slot `start + k × per_page + s`, for every position `k` of the
+//! vector. The segments of a page can therefore share an entry if their `slot − segment` differ by less
+//! than `positions` multiples of `per_page`. [`place`] assigns slots such that few entries are needed,
+//! [`group`] returns the entries for given slots.
 //!
-//! An entry's start can't lie before its block, so slot `i` of a block can hold segments 0 to `i`
-//! only.
+//! Invariant: an entry does not start before its block, so slot `i` of a block can hold only segments 0
+//! to `i`.
 
 use alloc::vec::Vec;
 
@@ -16,36 +16,37 @@ use crate::units::{PageId, SegmentSize, Slot};
 
 mod layout;
 
-/// A segment to be placed.
+/// A segment of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentRef {
-    /// Its page.
+    /// The page.
     pub page: PageId,
-    /// Its number in the page.
+    /// The segment's number in the page.
     pub segment: u8,
 }
 
-/// Where each item of a batch goes.
+/// The slots assigned to a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Placement {
-    /// For each item its slot, as an index in the block; `None` if it does not fit.
+    /// For each segment of the batch its slot, as an index in the block; `None` if the segment does not
+    /// fit.
     pub slots: Vec<Option<u32>>,
 }
 
 impl Placement {
-    /// The index behind the last slot given out, or `first` if none is.
+    /// The index after the last assigned slot; `first` if no slot is assigned.
     #[must_use]
     pub fn end(&self, first: u16) -> u16 {
         self.slots.iter().flatten().map(|&slot| slot as u16 + 1).max().unwrap_or(first).max(first)
     }
 
-    /// The items (by position in the batch) that did not fit.
-    pub fn left_over(&self) -> impl Iterator<Item = usize> + '_ {
+    /// The segments that did not fit, by index in the batch.
+    pub fn unplaced(&self) -> impl Iterator<Item = usize> + '_ {
         self.slots.iter().enumerate().filter(|(_, slot)| slot.is_none()).map(|(item, _)| item)
     }
 }
 
-/// One entry to be: where it starts, and its bits.
+/// A planned entry: its starting slot and its bit vector.
 #[derive(Debug, Clone, Copy)]
 struct Group {
     start: u64,
@@ -53,34 +54,34 @@ struct Group {
 }
 
 impl Group {
-    /// Adds the segment in a slot not below any added before, if the vector reaches so far and
-    /// does not have the segment yet.
+    /// Adds a segment whose slot is not below any added before; `first` is the slot minus the segment's
+    /// number. Returns false if the vector does not reach the slot or contains the segment already.
     fn join(&mut self, size: SegmentSize, segment: u8, first: u64) -> bool {
         let per_page = u64::from(size.per_page());
-        let Some(ahead) = first.checked_sub(self.start) else {
+        let Some(distance) = first.checked_sub(self.start) else {
             return false;
         };
-        let place = ahead / per_page;
-        if ahead % per_page != 0 || place >= u64::from(size.places()) {
+        let position = distance / per_page;
+        if distance % per_page != 0 || position >= u64::from(size.positions()) {
             return false;
         }
-        let anywhere = (0..size.places()).fold(0, |all, k| all | 1u32 << (k * size.per_page() + segment));
-        if self.bits & anywhere != 0 {
+        let all_positions =
+            (0..size.positions()).fold(0, |all, k| all | 1u32 << (k * size.per_page() + segment));
+        if self.bits & all_positions != 0 {
             return false;
         }
-        self.bits |= 1 << (place * per_page + u64::from(segment));
+        self.bits |= 1 << (position * per_page + u64::from(segment));
         true
     }
 }
 
-/// The entries for segments of one page that lie in these slots of the block beginning at
-/// `block_first`, as (start, bits), in the order of their lowest slots. The fewest possible: the
-/// lowest slot of each is in place 0, and later slots join where the vector reaches them. A
-/// segment given twice gets two entries.
+/// Returns the fewest entries for segments of one page in these slots of the block that starts at
+/// `block_first`: (starting slot, bit vector), in the order of their lowest slots. The lowest slot of
+/// each entry is at position 0, and later slots join the first entry that reaches them. A segment given
+/// twice gets two entries.
 ///
-/// The caller has checked what it was given: each segment below the page's number of them, and at
-/// least as many slots between `block_first` and a slot as its segment's number. What no entry can
-/// express has none.
+/// The caller has validated the input: each segment number is below `size.per_page()`, and each slot is
+/// at least its segment's number after `block_first`. A segment that no entry can refer to gets none.
 #[must_use]
 pub fn group(size: SegmentSize, block_first: Slot, placed: &[(u8, Slot)]) -> Vec<(Slot, u32)> {
     let mut by_slot = placed.to_vec();
@@ -99,16 +100,16 @@ pub fn group(size: SegmentSize, block_first: Slot, placed: &[(u8, Slot)]) -> Vec
     groups.into_iter().map(|group| (Slot(group.start), group.bits)).collect()
 }
 
-/// Assigns slots from `first` up to below `limit` of a block to the items, which the caller has
-/// sorted by page and segment. Only slots for which `usable` is true are used, each once, and each
-/// only for a segment it can hold.
+/// Assigns the slots `first` to below `limit` of a block to `items`, which the caller has sorted by page
+/// and segment. Each slot for which `usable` is true is assigned at most once, and only to a segment
+/// that it can hold.
 ///
-/// The slots used are as tightly packed as possible: the range ends as early as it can, and up to
-/// there a usable slot stays empty only where it can't hold any of the segments. Within that, the
-/// segments of a page get few entries: pages are laid in one piece where possible, whole ones one
-/// after the other, else interleaved through the alternative places; what still does not fit is
-/// split, larger parts first. If not everything fits below `limit`, as much as possible does.
-/// An item whose segment no page has does not fit anywhere.
+/// The assigned slots are packed as tightly as possible: their range ends as early as it can, and a
+/// usable slot in it stays empty only if it can hold none of the segments. Within this constraint the
+/// segments of a page need few entries: a page gets one entry where possible, whole pages one after the
+/// other, other pages interleaved through the alternative positions; the remaining pages are split, the
+/// larger parts first. If not all segments fit below `limit`, as many as possible are placed. An item
+/// whose segment number is not valid is not placed.
 #[must_use]
 pub fn place(
     first: u16,
@@ -121,8 +122,8 @@ pub fn place(
     let region = Region::new(first, limit, usable, items, size);
     let mut best = Layout::new(&region, items.len(), size);
     best.fill(&pages, true);
-    // Whole pages in unbroken runs leave the remnants of runs to be filled with parts of others.
-    // Where that cost entries, the alternative places may do better.
+    // Whole pages in contiguous slots leave gaps that are filled with parts of other pages. If this
+    // costs extra entries, the alternative positions may need fewer.
     let entries = best.entries(&pages);
     if entries > pages.len() {
         let mut other = Layout::new(&region, items.len(), size);

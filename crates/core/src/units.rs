@@ -1,4 +1,4 @@
-//! Quantities with their units in the type, and how people write them.
+//! Quantities with their units in the type, and the parsing and printing of quantities.
 
 mod decimal;
 mod text;
@@ -6,13 +6,15 @@ mod text;
 use core::fmt;
 
 pub use decimal::{Decimal, Inexact};
-pub use text::{ParseUnitError, SIZE_UNITS, TIME_UNITS, Unit, parse_count, parse_rate, parse_share, split};
+pub use text::{
+    ParseUnitError, SIZE_UNITS, TIME_UNITS, Unit, parse_count, parse_rate, parse_share, split_unit,
+};
 
-/// A number of bytes. Shown and read with binary multiples: `512 MiB`, `4GiB`, `64k`.
+/// A number of bytes. Printed and parsed with binary multiples: `512 MiB`, `4GiB`, `64k`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Bytes(pub u64);
 
-/// Names of the binary multiples, from 2^10 up.
+/// The names of the binary multiples, from 2^10 up, with the power of two.
 const MULTIPLES: [(&str, u32); 6] =
     [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40), ("PiB", 50), ("EiB", 60)];
 
@@ -33,7 +35,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// A span of time, or a moment since the start, in whole picoseconds.
+/// A duration, or a time since the start of a simulation, in whole picoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Picos(pub u64);
 
@@ -47,31 +49,31 @@ pub const PS_PER_MS: u64 = 1_000_000_000;
 pub const PS_PER_S: u64 = 1_000_000_000_000;
 
 impl Picos {
-    /// Whole nanoseconds as picoseconds.
+    /// The duration of `ns` nanoseconds.
     #[must_use]
     pub const fn from_ns(ns: u64) -> Self {
         Self(ns * PS_PER_NS)
     }
 
-    /// Whole microseconds as picoseconds.
+    /// The duration of `us` microseconds.
     #[must_use]
     pub const fn from_us(us: u64) -> Self {
         Self(us * PS_PER_US)
     }
 
-    /// The span in nanoseconds.
+    /// The duration in nanoseconds.
     #[must_use]
     pub const fn ns(self) -> f64 {
         self.0 as f64 / PS_PER_NS as f64
     }
 
-    /// The span in seconds.
+    /// The duration in seconds.
     #[must_use]
     pub const fn seconds(self) -> f64 {
         self.0 as f64 / PS_PER_S as f64
     }
 
-    /// `self` x `n`, held at the largest span instead of wrapping.
+    /// `self` x `n`, saturating at the longest duration.
     #[must_use]
     pub const fn times(self, n: u64) -> Self {
         Self(self.0.saturating_mul(n))
@@ -81,7 +83,7 @@ impl Picos {
 impl core::ops::Add for Picos {
     type Output = Self;
 
-    /// The sum, held at the largest span.
+    /// The sum, saturating at the longest duration.
     fn add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
@@ -108,35 +110,36 @@ macro_rules! numbers {
 }
 
 numbers! {
-    /// A virtual page of 64 KiB, by its number (28 bits).
+    /// The number of a virtual page of 64 KiB (28 bits).
     PageId(u32);
-    /// A segment-sized place on flash: block × slots per block + index. The flash page number of
-    /// the NVMM paper (34 bits).
+    /// The number of a segment-sized slot of flash: block × slots per block + index. The NVMM paper's
+    /// flash page number (34 bits).
     Slot(u64);
-    /// A block of flash: what is erased, or used anew, at once.
+    /// The number of a block: the unit of erasure.
     BlockId(u32);
-    /// An epoch as an entry stores it (24 bits); see [`crate::journal`].
+    /// An epoch's number in a page-table entry (24 bits); see [`crate::journal`].
     Stamp(u32);
-    /// What a sync closes. Never used twice in the life of a volume.
+    /// An epoch's number. A sync closes an epoch; no number is used twice in the life of a volume.
     Epoch(u64);
 }
 
-/// Bytes of a virtual page (NVMM, Software Interface: 16 bits of offset).
+/// Size of a virtual page, in bytes (NVMM, Software Interface: 16 bits of offset).
 pub const PAGE_BYTES: u64 = 1 << 16;
 
-/// How much flash programs at once (NVMM, Page Table Organization: 8 KiB, or 4 or 16).
+/// The size of a segment: the unit of flash reads and programs (NVMM, Page Table Organization: 8 KiB, or
+/// 4 or 16 KiB).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SegmentSize {
-    /// 4 KiB: 16 segments a page, each in one of 2 places.
+    /// 4 KiB: 16 segments a page, 2 alternative positions each.
     K4,
-    /// 8 KiB: 8 segments a page, each in one of 4 places.
+    /// 8 KiB: 8 segments a page, 4 alternative positions each.
     K8,
-    /// 16 KiB: 4 segments a page, each in one of 8 places.
+    /// 16 KiB: 4 segments a page, 8 alternative positions each.
     K16,
 }
 
 impl SegmentSize {
-    /// Bytes of a segment.
+    /// Size of a segment, in bytes.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         match self {
@@ -146,19 +149,20 @@ impl SegmentSize {
         }
     }
 
-    /// Segments in a page.
+    /// Number of segments in a page.
     #[must_use]
     pub const fn per_page(self) -> u8 {
         (PAGE_BYTES / self.bytes()) as u8
     }
 
-    /// Alternative places of a segment in the 32-bit vector (facts 1a: 4 at 8 KiB).
+    /// Number of alternative positions of a segment in the 32-bit vector (NVMM, Use of the Bit Vector: 4
+    /// at 8 KiB).
     #[must_use]
-    pub const fn places(self) -> u8 {
+    pub const fn positions(self) -> u8 {
         32 / self.per_page()
     }
 
-    /// The size of `bytes`, if it is one of the three.
+    /// The segment size of `bytes` bytes; `None` if `bytes` is not 4096, 8192 or 16384.
     #[must_use]
     pub const fn from_bytes(bytes: u64) -> Option<Self> {
         match bytes {
@@ -194,7 +198,7 @@ mod tests {
     fn a_vector_of_32_bits_gives_2_4_and_8_places() {
         let all = [SegmentSize::K4, SegmentSize::K8, SegmentSize::K16];
         assert_eq!(all.map(SegmentSize::per_page), [16, 8, 4]);
-        assert_eq!(all.map(SegmentSize::places), [2, 4, 8]);
+        assert_eq!(all.map(SegmentSize::positions), [2, 4, 8]);
         for size in all {
             assert_eq!(SegmentSize::from_bytes(size.bytes()), Some(size));
         }

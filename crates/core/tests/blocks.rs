@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use deepram_core::ftl::{
-    BlockInfo, Blocks, BlocksError, CostBenefit, Greedy, GreedyOfRandom, State, Ties, VictimPolicy, any_block,
+    BlockInfo, BlockState, Blocks, BlocksError, CostBenefit, Greedy, GreedyOfRandom, TieBreak, VictimPolicy,
+    any_block,
 };
 use deepram_core::units::BlockId;
 use proptest::prelude::*;
@@ -33,7 +34,7 @@ fn the_least_worn_free_block_is_opened_first_and_of_equals_the_lowest() {
     let order: Vec<_> = (0..4).map(|at| blocks.open(7, at).unwrap().0).collect();
     assert_eq!(order, [1, 3, 2, 0]);
     let info = blocks.info(BlockId(3));
-    assert_eq!(info, BlockInfo { state: State::Open(7), used: 0, live: 0, uses: 2, sequence: 1 });
+    assert_eq!(info, BlockInfo { state: BlockState::Open(7), used: 0, live: 0, uses: 2, sequence: 1 });
     assert_eq!((blocks.open(0, 4), blocks.open_meta(4), blocks.free()), (None, None, 0));
 }
 
@@ -70,9 +71,9 @@ fn a_meta_block_is_dead_only_once_sealed() {
     let block = blocks.open_meta(5).unwrap();
     blocks.set_used(block, 4).unwrap();
     blocks.close(block).unwrap();
-    assert_eq!((blocks.info(block).state, blocks.dead()), (State::Meta, 0));
+    assert_eq!((blocks.info(block).state, blocks.dead()), (BlockState::Meta, 0));
     blocks.seal(block).unwrap();
-    assert_eq!((blocks.info(block).state, blocks.dead()), (State::Sealed, 1));
+    assert_eq!((blocks.info(block).state, blocks.dead()), (BlockState::Sealed, 1));
     blocks.seal(block).unwrap();
     blocks.close(block).unwrap();
     assert_eq!(blocks.release_dead(), [block]);
@@ -140,25 +141,27 @@ fn a_refused_change_says_which_block_and_what_would_do() {
         assert!(error.contains(text), "{error}");
     }
     assert_eq!(blocks.infos(), before);
-    assert_eq!(blocks.info(absent).state, State::Retired);
+    assert_eq!(blocks.info(absent).state, BlockState::Retired);
 }
 
 #[test]
 fn impossible_blocks_are_not_restored() {
     let info = |state, used, live| BlockInfo { state, used, live, ..BlockInfo::default() };
     for wrong in [
-        info(State::Closed, 9, 0),
-        info(State::Closed, 3, 4),
-        info(State::Open(0), 8, 9),
-        info(State::Free, 1, 0),
-        info(State::Free, 0, 1),
-        info(State::Retired, 3, 1),
+        info(BlockState::Closed, 9, 0),
+        info(BlockState::Closed, 3, 4),
+        info(BlockState::Open(0), 8, 9),
+        info(BlockState::Free, 1, 0),
+        info(BlockState::Free, 0, 1),
+        info(BlockState::Retired, 3, 1),
     ] {
         let infos = vec![BlockInfo::default(), wrong];
         let error = Blocks::restore(SLOTS, infos).expect_err("a wrong block").to_string();
         assert!(error.contains("block 1"), "{error}");
     }
-    assert!(Blocks::restore(SLOTS, vec![info(State::Retired, 8, 0), info(State::Closed, 8, 8)]).is_ok());
+    assert!(
+        Blocks::restore(SLOTS, vec![info(BlockState::Retired, 8, 0), info(BlockState::Closed, 8, 8)]).is_ok()
+    );
     assert!(Blocks::restore(SLOTS, Vec::new()).unwrap().is_empty());
 }
 
@@ -182,7 +185,7 @@ fn greedy_takes_the_fewest_live_slots_and_of_equals_the_lowest_block() {
         filled(&mut blocks, BlockId(block), live, 1);
     }
     blocks.open_at(BlockId(0), 0, 1).unwrap();
-    let highest = Greedy { ties: Ties::Highest }.pick(&blocks, 9, &mut any_block);
+    let highest = Greedy { ties: TieBreak::Highest }.pick(&blocks, 9, &mut any_block);
     assert_eq!(highest, Some(BlockId(4)));
     let mut held = blocks.clone();
     let mut exclude = BTreeSet::new();
@@ -192,13 +195,13 @@ fn greedy_takes_the_fewest_live_slots_and_of_equals_the_lowest_block() {
         assert_eq!(greedy(&held), picked);
         if let Some(picked) = picked {
             exclude.insert(picked);
-            held.hold(picked);
+            held.pin(picked);
         }
     }
     // A held block stays held when its pages die, and is a candidate again when let go.
     held.sub_live(BlockId(4), 1).unwrap();
     assert_eq!(greedy(&held), None);
-    held.let_go(BlockId(4));
+    held.unpin(BlockId(4));
     assert_eq!(greedy(&held), Some(BlockId(4)));
     assert_eq!(held.reclaimable().collect::<Vec<_>>(), [(1, BlockId(4)), (SLOTS, BlockId(6))]);
 }
@@ -241,13 +244,14 @@ fn cost_benefit_does_not_overflow() {
 
 #[test]
 fn the_wear_victim_is_the_least_worn_block_whose_data_sits_still() {
-    let closed = |uses, live, sequence| BlockInfo { state: State::Closed, used: SLOTS, live, uses, sequence };
+    let closed =
+        |uses, live, sequence| BlockInfo { state: BlockState::Closed, used: SLOTS, live, uses, sequence };
     let infos = vec![
         closed(2, 1, 8),
         closed(2, 1, 7),
         closed(1, 0, 1),
         closed(9, 1, 1),
-        BlockInfo { uses: 20, state: State::Retired, ..BlockInfo::default() },
+        BlockInfo { uses: 20, state: BlockState::Retired, ..BlockInfo::default() },
     ];
     let blocks = Blocks::restore(SLOTS, infos).unwrap();
     assert_eq!(blocks.spread(), 8);
@@ -314,7 +318,7 @@ proptest! {
             let refused = match change {
                 Change::Open(stream) => {
                     let expected = (0..).map(BlockId).zip(&before)
-                        .filter(|(_, info)| info.state == State::Free)
+                        .filter(|(_, info)| info.state == BlockState::Free)
                         .min_by_key(|(block, info)| (info.uses, *block)).map(|(block, _)| block);
                     prop_assert_eq!(blocks.open(stream, now), expected);
                     false
@@ -351,14 +355,14 @@ proptest! {
 
             let infos = blocks.infos();
             let count = |of: &dyn Fn(&BlockInfo) -> bool| infos.iter().filter(|info| of(info)).count();
-            let dead = |info: &BlockInfo| matches!(info.state, State::Closed | State::Sealed) && info.live == 0;
-            prop_assert_eq!(blocks.free() as usize, count(&|info| info.state == State::Free));
+            let dead = |info: &BlockInfo| matches!(info.state, BlockState::Closed | BlockState::Sealed) && info.live == 0;
+            prop_assert_eq!(blocks.free() as usize, count(&|info| info.state == BlockState::Free));
             prop_assert_eq!(blocks.dead() as usize, count(&dead));
             prop_assert_eq!(blocks.live_slots(), infos.iter().map(|info| u64::from(info.live)).sum::<u64>());
-            let uses = || infos.iter().filter(|info| info.state != State::Retired).map(|info| info.uses);
+            let uses = || infos.iter().filter(|info| info.state != BlockState::Retired).map(|info| info.uses);
             prop_assert_eq!(blocks.spread(), uses().max().unwrap_or(0) - uses().min().unwrap_or(0));
             let with_data = (0..).map(BlockId).zip(infos)
-                .filter(|(_, info)| info.state == State::Closed && info.live != 0);
+                .filter(|(_, info)| info.state == BlockState::Closed && info.live != 0);
             let victim = with_data.filter(|(block, info)| info.live < blocks.capacity(*block))
                 .min_by_key(|(block, info)| (info.live, *block)).map(|(block, _)| block);
             prop_assert_eq!(greedy(&blocks), victim);
@@ -381,18 +385,18 @@ proptest! {
 fn a_block_that_was_opened_for_nothing_is_free_again_at_once_and_no_other_is() {
     let mut blocks = Blocks::new(3, 64);
     let opened = blocks.open(0, 7).unwrap();
-    blocks.give_back(opened).unwrap();
+    blocks.free_unwritten(opened).unwrap();
     assert_eq!((blocks.free(), blocks.dead()), (3, 0));
     assert_eq!(blocks.info(opened), BlockInfo { uses: 1, ..BlockInfo::default() });
-    assert!(matches!(blocks.give_back(opened), Err(BlocksError::WrongState { .. })));
+    assert!(matches!(blocks.free_unwritten(opened), Err(BlocksError::WrongState { .. })));
     let closed = blocks.open(0, 8).unwrap();
     blocks.set_used(closed, 1).unwrap();
     blocks.add_live(closed, 1).unwrap();
-    assert!(matches!(blocks.give_back(closed), Err(BlocksError::StillLive { .. })));
+    assert!(matches!(blocks.free_unwritten(closed), Err(BlocksError::StillLive { .. })));
     blocks.sub_live(closed, 1).unwrap();
     blocks.close(closed).unwrap();
     // Dead, but what was last made durable may need it.
-    assert!(matches!(blocks.give_back(closed), Err(BlocksError::WrongState { .. })));
+    assert!(matches!(blocks.free_unwritten(closed), Err(BlocksError::WrongState { .. })));
 }
 
 #[test]
@@ -401,13 +405,13 @@ fn without_quarantine_a_dead_block_is_the_best_victim_unless_it_is_held() {
     for (block, live) in [(1, 3), (2, 1), (3, 2)] {
         filled(&mut blocks, BlockId(block), live, 1);
     }
-    blocks.hold(BlockId(2));
+    blocks.pin(BlockId(2));
     blocks.sub_live(BlockId(2), 1).unwrap();
     assert_eq!((blocks.dead(), greedy(&blocks)), (1, Some(BlockId(3))), "2 is dead, but held");
-    blocks.let_go(BlockId(2));
+    blocks.unpin(BlockId(2));
     assert_eq!((greedy(&blocks), cost_benefit(&blocks, 9)), (Some(BlockId(2)), Some(BlockId(2))));
     blocks.sub_live(BlockId(1), 3).unwrap();
-    assert_eq!(Greedy { ties: Ties::Highest }.pick(&blocks, 9, &mut any_block), Some(BlockId(2)));
+    assert_eq!(Greedy { ties: TieBreak::Highest }.pick(&blocks, 9, &mut any_block), Some(BlockId(2)));
     assert_eq!(greedy(&blocks), Some(BlockId(1)));
     blocks.erase(BlockId(1)).unwrap();
     assert_eq!(greedy(&blocks), Some(BlockId(2)));

@@ -4,7 +4,7 @@ mod cache_models;
 
 use cache_models::{Figure4, Model, PlainArc, PlainQueue, PlainS3Fifo, PlainSieve, PlainSweep, Rule};
 use deepram_core::cache::{
-    Access, Arc, Clock, Clock2, Fifo, Gclock, Key, Lru, Replacement, S3Fifo, Sieve, Sweep,
+    AccessOutcome, AddressOrderClock, Arc, Clock, Clock2, Fifo, Gclock, Key, Lru, Replacement, S3Fifo, Sieve,
 };
 use proptest::prelude::*;
 
@@ -46,8 +46,8 @@ fn same<K: Key + std::fmt::Debug>(
         match *step {
             Step::Access(key) => {
                 let expected = match model.access(key) {
-                    None => Access::Hit,
-                    Some(evicted) => Access::Miss { evicted: evicted.map(&spread) },
+                    None => AccessOutcome::Hit,
+                    Some(evicted) => AccessOutcome::Miss { evicted: evicted.map(&spread) },
                 };
                 prop_assert_eq!(policy.access(spread(key)), expected, "step {} {:?}", n, step);
             }
@@ -111,9 +111,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
     fn sweep_evicts_what_the_plain_list_does(steps in steps(), capacity in capacities()) {
-        same(&mut Sweep::<u32>::new(capacity), &mut PlainSweep::new(capacity), &steps, |key| key)?;
+        same(&mut AddressOrderClock::<u32>::new(capacity), &mut PlainSweep::new(capacity), &steps, |key| key)?;
         // Keys whose order is the numbers'.
-        same(&mut Sweep::<u64>::new(capacity), &mut PlainSweep::new(capacity), &steps, |key| u64::from(key) << 33)?;
+        same(&mut AddressOrderClock::<u64>::new(capacity), &mut PlainSweep::new(capacity), &steps, |key| u64::from(key) << 33)?;
     }
 
     #[test]
@@ -182,7 +182,7 @@ fn a_batch_counts_the_misses_of_its_accesses() {
     let mut policy = Sieve::<u32>::new(100);
     let mut one_by_one = 0;
     for key in &keys {
-        one_by_one += u64::from(policy.access(*key) != Access::Hit);
+        one_by_one += u64::from(policy.access(*key) != AccessOutcome::Hit);
     }
     assert_eq!(misses(Sieve::new(100), &keys), one_by_one);
 }
@@ -195,7 +195,7 @@ fn bounded(mut policy: impl Replacement<u64>, known: f64) {
     for key in 0..10_000_000u64 {
         // A tenth of the keys are used again, so that all lists fill.
         let key = key.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        missed += u64::from(policy.access(key) != Access::Hit);
+        missed += u64::from(policy.access(key) != AccessOutcome::Hit);
         if key.is_multiple_of(10) {
             policy.touch(key);
         }
@@ -224,7 +224,7 @@ fn an_empty_cache_takes_no_memory_for_its_capacity_yet() {
 #[test]
 fn a_capacity_of_0_counts_as_1() {
     let mut lru = Lru::<u32>::new(0);
-    assert_eq!(lru.access(7), Access::Miss { evicted: None });
-    assert_eq!(lru.access(7), Access::Hit);
-    assert_eq!(lru.access(8), Access::Miss { evicted: Some(7) });
+    assert_eq!(lru.access(7), AccessOutcome::Miss { evicted: None });
+    assert_eq!(lru.access(7), AccessOutcome::Hit);
+    assert_eq!(lru.access(8), AccessOutcome::Miss { evicted: Some(7) });
 }

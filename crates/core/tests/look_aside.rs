@@ -3,7 +3,7 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use deepram_core::migration::{Begin, InFlight, Inbound, LookAside, LookAsideError, Route};
+use deepram_core::migration::{InboundLine, LineRoute, Plb, PlbEntry, PlbError, PromotionStart};
 
 const LINES: usize = 2;
 const PAGES: usize = 2;
@@ -54,7 +54,7 @@ enum Broken {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct World {
-    buffer: LookAside,
+    buffer: Plb,
     drive: [[u8; LINES]; PAGES],
     dram: [[u8; LINES]; PAGES],
     /// Whose page-table entry names DRAM.
@@ -73,7 +73,7 @@ type Found = Result<(), String>;
 impl World {
     fn new(capacity: usize, loads: u8, stores: u8, asks: u8) -> Self {
         Self {
-            buffer: LookAside::new(capacity, LINES as u8),
+            buffer: Plb::new(capacity, LINES as u8),
             drive: [[0; LINES]; PAGES],
             dram: [[GONE; LINES]; PAGES],
             moved: [false; PAGES],
@@ -91,10 +91,10 @@ impl World {
         self.loads -= 1;
         let floor = self.stored[page][line];
         let mut route = self.buffer.load(page as u64, line as u8).unwrap();
-        if broken == Broken::LoadsFromHost && route == Some(Route::Drive) {
-            route = Some(Route::Host(page as u64));
+        if broken == Broken::LoadsFromHost && route == Some(LineRoute::Ssd) {
+            route = Some(LineRoute::Dram(page as u64));
         }
-        if self.moved[page] || matches!(route, Some(Route::Host(_))) {
+        if self.moved[page] || matches!(route, Some(LineRoute::Dram(_))) {
             return read(self.dram[page][line], floor);
         }
         self.to_drive.push_back(ToDrive::Load(page, line, floor));
@@ -109,7 +109,7 @@ impl World {
         if broken == Broken::StoresToDrive {
             route = None;
         }
-        if self.moved[page] || matches!(route, Some(Route::Host(_))) {
+        if self.moved[page] || matches!(route, Some(LineRoute::Dram(_))) {
             self.dram[page][line] = version;
         } else {
             self.to_drive.push_back(ToDrive::Store(page, line, version));
@@ -151,13 +151,13 @@ impl World {
         match self.to_host.pop_front() {
             Some(ToHost::Ask(page)) => {
                 self.to_drive.push_back(match self.buffer.begin(page as u64, page as u64).unwrap() {
-                    Begin::Begun => ToDrive::Go(page),
-                    Begin::Deferred => ToDrive::Deferred(page),
+                    PromotionStart::Started => ToDrive::Go(page),
+                    PromotionStart::Deferred => ToDrive::Deferred(page),
                 });
             }
             Some(ToHost::Line(page, line, version)) => {
                 let inbound = self.buffer.inbound(page as u64, line as u8).map_err(|e| e.to_string())?;
-                if broken == Broken::CopiesStale || matches!(inbound, Inbound::Copy(_)) {
+                if broken == Broken::CopiesStale || matches!(inbound, InboundLine::Copy(_)) {
                     self.dram[page][line] = version;
                 }
                 if line + 1 == LINES {
@@ -283,26 +283,26 @@ fn each_broken_rule_loses_a_store_or_reads_a_stale_line_in_some_order() {
 
 #[test]
 fn an_entry_follows_its_lines_and_a_full_buffer_defers() {
-    let mut buffer = LookAside::new(2, 3);
-    assert_eq!(buffer.begin(7, 70), Ok(Begin::Begun));
-    assert_eq!(buffer.begin(7, 71), Err(LookAsideError::Twice { source: 7 }));
-    assert_eq!(buffer.begin(8, 80), Ok(Begin::Begun));
-    assert_eq!(buffer.begin(9, 90), Ok(Begin::Deferred));
+    let mut buffer = Plb::new(2, 3);
+    assert_eq!(buffer.begin(7, 70), Ok(PromotionStart::Started));
+    assert_eq!(buffer.begin(7, 71), Err(PlbError::AlreadyInFlight { ssd_page: 7 }));
+    assert_eq!(buffer.begin(8, 80), Ok(PromotionStart::Started));
+    assert_eq!(buffer.begin(9, 90), Ok(PromotionStart::Deferred));
     assert_eq!((buffer.load(9, 0), buffer.store(9, 0)), (Ok(None), Ok(None)));
-    assert_eq!(buffer.load(7, 1), Ok(Some(Route::Drive)));
-    assert_eq!(buffer.store(7, 1), Ok(Some(Route::Host(70))));
-    assert_eq!(buffer.load(7, 1), Ok(Some(Route::Host(70))));
-    assert_eq!(buffer.inbound(7, 0), Ok(Inbound::Copy(70)));
-    assert_eq!(buffer.inbound(7, 1), Ok(Inbound::Drop));
-    assert_eq!(buffer.finish(7), Err(LookAsideError::Unfinished { source: 7, copied: 0b011 }));
-    assert_eq!(buffer.inbound(7, 2), Ok(Inbound::Copy(70)));
-    assert_eq!(buffer.finish(7), Ok(InFlight { source: 7, target: 70, copied: 0b111 }));
-    assert_eq!(buffer.inbound(7, 0), Err(LookAsideError::NotInFlight { source: 7 }));
-    assert_eq!(buffer.load(8, 3), Err(LookAsideError::NoSuchLine { line: 3, lines: 3 }));
-    assert_eq!(buffer.begin(9, 90), Ok(Begin::Begun));
+    assert_eq!(buffer.load(7, 1), Ok(Some(LineRoute::Ssd)));
+    assert_eq!(buffer.store(7, 1), Ok(Some(LineRoute::Dram(70))));
+    assert_eq!(buffer.load(7, 1), Ok(Some(LineRoute::Dram(70))));
+    assert_eq!(buffer.inbound(7, 0), Ok(InboundLine::Copy(70)));
+    assert_eq!(buffer.inbound(7, 1), Ok(InboundLine::Drop));
+    assert_eq!(buffer.finish(7), Err(PlbError::Unfinished { ssd_page: 7, copied_lines: 0b011 }));
+    assert_eq!(buffer.inbound(7, 2), Ok(InboundLine::Copy(70)));
+    assert_eq!(buffer.finish(7), Ok(PlbEntry { ssd_page: 7, dram_page: 70, copied_lines: 0b111 }));
+    assert_eq!(buffer.inbound(7, 0), Err(PlbError::NotInFlight { ssd_page: 7 }));
+    assert_eq!(buffer.load(8, 3), Err(PlbError::NoSuchLine { line: 3, lines: 3 }));
+    assert_eq!(buffer.begin(9, 90), Ok(PromotionStart::Started));
     assert_eq!((buffer.len(), buffer.is_full(), buffer.get(7)), (2, true, None));
-    let mut wide = LookAside::new(LookAside::ENTRIES, 64);
+    let mut wide = Plb::new(Plb::ENTRIES, 64);
     wide.begin(0, 0).unwrap();
-    assert!((0..64).all(|line| wide.inbound(0, line) == Ok(Inbound::Copy(0))));
-    assert_eq!(wide.finish(0).unwrap().copied, u64::MAX);
+    assert!((0..64).all(|line| wide.inbound(0, line) == Ok(InboundLine::Copy(0))));
+    assert_eq!(wide.finish(0).unwrap().copied_lines, u64::MAX);
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use deepram_core::ftl::{Found, MappingCache, PageMap};
+use deepram_core::ftl::{MappingCache, MappingLookup, PageMap};
 use proptest::prelude::*;
 
 proptest! {
@@ -51,14 +51,14 @@ struct Marked {
 const PER_PAGE: u32 = 5;
 
 impl Marked {
-    fn look_up(&mut self, logical: u32, capacity: usize) -> (Found, Option<u32>) {
+    fn look_up(&mut self, logical: u32, capacity: usize) -> (MappingLookup, Option<u32>) {
         if let Some(at) = self.entries.iter().position(|entry| entry.0 == logical) {
             if self.entries[at].1 {
-                return (Found::Awaited, None);
+                return (MappingLookup::Pending, None);
             }
             let entry = self.entries.remove(at);
             self.entries.push(entry);
-            return (Found::Resident, None);
+            return (MappingLookup::Hit, None);
         }
         let mut write = None;
         if self.entries.len() >= capacity
@@ -76,14 +76,14 @@ impl Marked {
         }
         let page = logical / PER_PAGE;
         let found = if self.leaving.get(&page).is_some_and(|writes| *writes > 0) {
-            Found::Resident
+            MappingLookup::Hit
         } else if self.arriving.contains(&page) {
-            Found::Awaited
+            MappingLookup::Pending
         } else {
             self.arriving.insert(page);
-            Found::Missing
+            MappingLookup::Miss
         };
-        self.entries.push((logical, found != Found::Resident, false));
+        self.entries.push((logical, found != MappingLookup::Hit, false));
         (found, write)
     }
 }
@@ -108,7 +108,7 @@ proptest! {
                     // Only what is resident is changed.
                     if let Some(entry) = model.entries.iter_mut().find(|e| e.0 == number && !e.1) {
                         entry.2 = true;
-                        cache.dirty(number);
+                        cache.mark_dirty(number);
                     }
                 }
                 _ => {
@@ -116,11 +116,11 @@ proptest! {
                     if number % 2 == 0 {
                         if model.arriving.remove(&page) {
                             model.entries.iter_mut().filter(|e| e.0 / PER_PAGE == page).for_each(|e| e.1 = false);
-                            cache.arrived(page);
+                            cache.read_completed(page);
                         }
                     } else if let Some(writes) = model.leaving.get_mut(&page).filter(|writes| **writes > 0) {
                         *writes -= 1;
-                        cache.written(page);
+                        cache.write_completed(page);
                     }
                 }
             }
@@ -131,17 +131,17 @@ proptest! {
 #[test]
 fn the_least_recently_used_dirty_entry_takes_its_page_with_it() {
     let mut cache = MappingCache::new(2, 100, 10);
-    assert_eq!(cache.look_up(1), (Found::Missing, None));
-    assert_eq!(cache.look_up(2), (Found::Awaited, None));
-    cache.arrived(0);
-    assert_eq!(cache.look_up(1), (Found::Resident, None));
-    cache.dirty(1);
-    cache.dirty(2);
+    assert_eq!(cache.look_up(1), (MappingLookup::Miss, None));
+    assert_eq!(cache.look_up(2), (MappingLookup::Pending, None));
+    cache.read_completed(0);
+    assert_eq!(cache.look_up(1), (MappingLookup::Hit, None));
+    cache.mark_dirty(1);
+    cache.mark_dirty(2);
     // 2 is older now; with it leaves page 0, and 1 is clean.
-    assert_eq!(cache.look_up(33), (Found::Missing, Some(0)));
-    cache.arrived(3);
-    assert_eq!(cache.look_up(44), (Found::Missing, None), "1 was clean");
+    assert_eq!(cache.look_up(33), (MappingLookup::Miss, Some(0)));
+    cache.read_completed(3);
+    assert_eq!(cache.look_up(44), (MappingLookup::Miss, None), "1 was clean");
     // Page 0 is still in memory until its write is over.
-    assert_eq!(cache.look_up(2).0, Found::Resident);
-    cache.written(0);
+    assert_eq!(cache.look_up(2).0, MappingLookup::Hit);
+    cache.write_completed(0);
 }

@@ -98,7 +98,7 @@ fn whole_pages_lie_one_after_the_other() {
                 (0..items.len() as u32).map(|item| Some(item + u32::from(first))).collect();
             assert_eq!(placement.slots, expected);
             assert_eq!(placement.end(first), first + items.len() as u16);
-            assert_eq!(placement.left_over().count(), 0);
+            assert_eq!(placement.unplaced().count(), 0);
         }
     }
 }
@@ -149,11 +149,11 @@ fn a_low_segment_comes_down_so_that_a_high_one_fits_as_well() {
 fn what_does_not_fit_is_left_over_and_pages_stay_whole_if_they_can() {
     let items = batch(&[0xff, 0xff, 0xff], SegmentSize::K8);
     let placement = place(0, 16, &|_| true, &items, SegmentSize::K8);
-    assert_eq!(placement.left_over().collect::<Vec<_>>(), (16..24).collect::<Vec<_>>());
+    assert_eq!(placement.unplaced().collect::<Vec<_>>(), (16..24).collect::<Vec<_>>());
     // A single fills the odd slot; no page is split.
     let items = batch(&[0xff, 0xff, 0b100], SegmentSize::K8);
     let placement = place(8, 17, &|_| true, &items, SegmentSize::K8);
-    assert_eq!(placement.left_over().collect::<Vec<_>>(), (8..16).collect::<Vec<_>>());
+    assert_eq!(placement.unplaced().collect::<Vec<_>>(), (8..16).collect::<Vec<_>>());
     assert_eq!(placement.slots[16], Some(16));
 }
 
@@ -279,7 +279,7 @@ fn partition(size: SegmentSize, rest: &[(u8, Slot)], parts: &mut Vec<Vec<(u8, Sl
             let start = *firsts.iter().min().unwrap();
             firsts.iter().all(|first| {
                 (first - start).is_multiple_of(per_page)
-                    && (first - start) / per_page < u64::from(size.places())
+                    && (first - start) / per_page < u64::from(size.positions())
             })
         });
     };

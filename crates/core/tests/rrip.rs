@@ -69,20 +69,20 @@ proptest! {
                     let way = plain.way(key).unwrap();
                     way.1 = if frequency { way.1.saturating_sub(1) } else { 0 };
                     way.2 += 1;
-                    prop_assert_eq!((cache.interval(frame), cache.count(frame)), (way.1, way.2));
+                    prop_assert_eq!((cache.rrpv(frame), cache.count(frame)), (way.1, way.2));
                 }
                 (None, _) => {
                     // Only keys that this divides may go.
                     let eligible = |held: u32| held.is_multiple_of(of);
                     let keys: Vec<Option<u32>> = (0..cache.capacity()).map(|frame| cache.key(frame)).collect();
-                    let room = cache.room(key, |frame| keys[frame].is_some_and(eligible));
+                    let target = cache.fill_target(key, |frame| keys[frame].is_some_and(eligible));
                     let empty = plain.sets[set].iter().position(Option::is_none);
                     let expected = empty.or_else(|| plain.victim(set, eligible));
                     let first = set * usize::from(ways);
-                    prop_assert_eq!(room.map(|room| room.frame), expected.map(|way| first + way));
-                    if let (Some(room), Some(way)) = (room, expected) {
-                        prop_assert_eq!(room.held, plain.sets[set][way].map(|way| way.0));
-                        cache.insert(key, room.frame);
+                    prop_assert_eq!(target.map(|target| target.frame), expected.map(|way| first + way));
+                    if let (Some(target), Some(way)) = (target, expected) {
+                        prop_assert_eq!(target.victim, plain.sets[set][way].map(|way| way.0));
+                        cache.insert(key, target.frame);
                         plain.sets[set][way] = Some((key, most - 1, 0));
                     }
                 }
@@ -105,8 +105,8 @@ fn a_scan_leaves_what_has_been_hit_in_place() {
             true
         }
         None => {
-            let room = cache.room(key, |_| true).unwrap();
-            cache.insert(key, room.frame);
+            let target = cache.fill_target(key, |_| true).unwrap();
+            cache.insert(key, target.frame);
             false
         }
     };

@@ -1,18 +1,18 @@
 //! The adaptive threshold of promotion: Algorithm 1 of FlatFlash, and where it differs from what was printed.
 
-use deepram_core::migration::{Reset, Threshold, ThresholdOptions, Trigger};
+use deepram_core::migration::{EpochReset, PromotionThreshold, PromotionTrigger, ThresholdOptions};
 use proptest::prelude::*;
 
 #[test]
 fn as_printed_there_is_one_epoch_if_no_page_leaves_and_with_a_count_of_its_own_one_each_10000_uses() {
     let epochs = |options| {
-        let mut threshold = Threshold::new(options);
+        let mut threshold = PromotionThreshold::new(options);
         let mut counts = [0u8; 20_000];
         // Ten uses of each page, so that no count comes near its largest.
         for n in 0..200_000usize {
             threshold.update(&mut counts[n % 20_000], false);
         }
-        assert_eq!(threshold.net(), 200_000);
+        assert_eq!(threshold.resident_count(), 200_000);
         threshold.epochs()
     };
     assert_eq!(epochs(ThresholdOptions::literal()), 1);
@@ -21,8 +21,8 @@ fn as_printed_there_is_one_epoch_if_no_page_leaves_and_with_a_count_of_its_own_o
 
 /// A page that is used once and then, when the threshold has come down to 1, a thousand times. How many of those
 /// uses are of a page that is not promoted.
-fn stuck(trigger: Trigger) -> usize {
-    let mut threshold = Threshold::new(ThresholdOptions { trigger, ..ThresholdOptions::default() });
+fn stuck(trigger: PromotionTrigger) -> usize {
+    let mut threshold = PromotionThreshold::new(ThresholdOptions { trigger, ..ThresholdOptions::default() });
     let mut lagging = 0;
     for _ in 0..4 {
         assert!(!threshold.update(&mut lagging, true));
@@ -31,16 +31,16 @@ fn stuck(trigger: Trigger) -> usize {
     while threshold.current() > 3 {
         let mut page = 0;
         while !threshold.update(&mut page, true) {}
-        threshold.leave(page);
+        threshold.adjust_count(page);
     }
     let mut uses = 0;
     while uses < 1000 && !threshold.update(&mut lagging, true) {
         uses += 1;
         // What the page's uses take from the share, others give it.
-        while threshold.current() > 3 || threshold.share() < 0.8 {
+        while threshold.current() > 3 || threshold.promoted_share() < 0.8 {
             let mut page = 0;
             while !threshold.update(&mut page, true) {}
-            threshold.leave(page);
+            threshold.adjust_count(page);
         }
     }
     uses
@@ -48,35 +48,35 @@ fn stuck(trigger: Trigger) -> usize {
 
 #[test]
 fn as_printed_a_page_past_a_lowered_threshold_is_never_promoted() {
-    assert_eq!(stuck(Trigger::Exactly), 1000);
-    assert_eq!(stuck(Trigger::AtLeast), 0);
+    assert_eq!(stuck(PromotionTrigger::Exactly), 1000);
+    assert_eq!(stuck(PromotionTrigger::AtLeast), 0);
 }
 
 #[test]
 fn a_page_that_may_not_move_is_promoted_at_a_later_use() {
-    let mut threshold = Threshold::new(ThresholdOptions::default());
+    let mut threshold = PromotionThreshold::new(ThresholdOptions::default());
     let mut page = 0;
     assert!((0..20).all(|_| !threshold.update(&mut page, false)));
-    assert_eq!((page, threshold.share()), (20, 0.0));
+    assert_eq!((page, threshold.promoted_share()), (20, 0.0));
     assert!(threshold.update(&mut page, true));
 }
 
 #[test]
 fn the_threshold_comes_down_while_pages_are_used_again_and_goes_up_while_they_are_not() {
-    let mut threshold = Threshold::new(ThresholdOptions::default());
-    assert_eq!((threshold.current(), threshold.share()), (7, 0.0));
+    let mut threshold = PromotionThreshold::new(ThresholdOptions::default());
+    assert_eq!((threshold.current(), threshold.promoted_share()), (7, 0.0));
     let mut least = 7;
     for _ in 0..100 {
         let mut page = 0;
         while !threshold.update(&mut page, true) {}
-        threshold.leave(page);
+        threshold.adjust_count(page);
         least = least.min(threshold.current());
     }
     assert_eq!(least, 1);
     for _ in 0..5000 {
         let mut page = 0;
         threshold.update(&mut page, false);
-        threshold.leave(page);
+        threshold.adjust_count(page);
     }
     assert_eq!(threshold.current(), 7);
 }
@@ -123,7 +123,7 @@ proptest! {
         uses in prop::collection::vec((0usize..30, 0u8..8), 0..3000),
         long in any::<bool>(),
     ) {
-        let mut literal = Threshold::new(ThresholdOptions::literal());
+        let mut literal = PromotionThreshold::new(ThresholdOptions::literal());
         let mut counts = [0u8; 30];
         let (net, at, promoted) = (0, 0, 0);
         let mut printed = Printed { counts: vec![0; 30], net, uses: at, promoted, threshold: 7 };
@@ -134,10 +134,10 @@ proptest! {
             prop_assert_eq!(literal.update(&mut counts[*page], true), printed.update(*page));
             prop_assert_eq!(u64::from(literal.current()), printed.threshold);
             if *leaves == 0 {
-                literal.leave(std::mem::take(&mut counts[*page]));
+                literal.adjust_count(std::mem::take(&mut counts[*page]));
                 printed.net -= std::mem::take(&mut printed.counts[*page]);
             }
-            prop_assert_eq!(literal.net(), printed.net);
+            prop_assert_eq!(literal.resident_count(), printed.net);
         }
     }
 
@@ -145,19 +145,19 @@ proptest! {
     fn the_net_count_is_the_sum_of_the_pages_counts_and_the_threshold_stays_in_its_range(
         uses in prop::collection::vec((0usize..5, 0u8..40, any::<bool>()), 0..3000),
         epoch in 1u64..200,
-        reset in prop_oneof![Just(Reset::Uses), Just(Reset::AccessCount)],
+        reset in prop_oneof![Just(EpochReset::Uses), Just(EpochReset::AccessCount)],
         most in 0u8..12,
     ) {
-        let options = ThresholdOptions { epoch, reset, most, ..ThresholdOptions::default() };
-        let mut threshold = Threshold::new(options);
+        let options = ThresholdOptions { reset_epoch: epoch, reset, max_threshold: most, ..ThresholdOptions::default() };
+        let mut threshold = PromotionThreshold::new(options);
         let mut counts = [0u8; 5];
         for (page, leaves, may) in uses {
             let promoted = threshold.update(&mut counts[page], may);
             prop_assert!(may || !promoted);
             if promoted || leaves == 0 {
-                threshold.leave(std::mem::take(&mut counts[page]));
+                threshold.adjust_count(std::mem::take(&mut counts[page]));
             }
-            prop_assert_eq!(threshold.net(), counts.iter().map(|count| u64::from(*count)).sum::<u64>());
+            prop_assert_eq!(threshold.resident_count(), counts.iter().map(|count| u64::from(*count)).sum::<u64>());
             prop_assert!((1..=most.max(1)).contains(&threshold.current()));
         }
     }

@@ -1,7 +1,7 @@
 //! Damaged and hostile tables and snapshots: refused or survived, never a panic or a loop.
 
 use deepram_core::bit_vector::BitVector;
-use deepram_core::ftl::{BlockInfo, State};
+use deepram_core::ftl::{BlockInfo, BlockState};
 use deepram_core::page_table::CHUNK_BYTES;
 use deepram_core::{
     BlockId, ChunkId, Entry, Epoch, PageId, Retention, SegmentSize, Slot, Stamp, Status, TokenInfo, Volume,
@@ -47,7 +47,7 @@ fn sound() -> (VolumeSnapshot, Chunks) {
         volume.prune_step(usize::from(token.0 % 3 != 0)).unwrap();
     }
     assert_eq!(volume.check().unwrap(), []);
-    assert!(volume.prune_left() > 0);
+    assert!(volume.prune_pending() > 0);
     let chunks = (0..volume.table().chunk_count()).map(ChunkId);
     (volume.snapshot(), chunks.filter_map(|c| Some((c, volume.table().bytes(c)?))).collect())
 }
@@ -141,8 +141,13 @@ fn wild_entry() -> impl Strategy<Value = Entry> {
 }
 
 fn block_info() -> impl Strategy<Value = BlockInfo> {
-    let state =
-        prop::sample::select(vec![State::Open(0), State::Closed, State::Meta, State::Sealed, State::Free]);
+    let state = prop::sample::select(vec![
+        BlockState::Open(0),
+        BlockState::Closed,
+        BlockState::Meta,
+        BlockState::Sealed,
+        BlockState::Free,
+    ]);
     (state, 0..70_u16, 0..70_u16, any::<u32>(), any::<u64>())
         .prop_map(|(state, used, live, uses, sequence)| BlockInfo { state, used, live, uses, sequence })
 }

@@ -1,14 +1,14 @@
-//! Arrays inside a device: the DRAM and PCM partitions of the hybrid SSD cache (Table V), whose cost is
-//! an access of a whole page and leakage.
+//! Memory arrays inside a device: the DRAM and PCM partitions of the hybrid SSD cache (hybrid SSD cache,
+//! Table V). Time and energy are those of whole-page accesses, plus leakage.
 
 use deepram_core::units::{Bytes, Picos};
 
-use crate::energy::{Energy, total};
-use crate::model::{Fault, kind, words};
+use crate::energy::{Energy, total_energy};
+use crate::model::{InvalidFigure, kind, words};
 use crate::value::{Picojoules, Watts, WattsPerByte};
 
 words! {
-    /// What an array is made of.
+    /// Memory technology of an array.
     Cells {
         /// Dynamic memory.
         Dram = "dram",
@@ -18,17 +18,17 @@ words! {
 }
 
 kind! {
-    /// One array and its tags.
+    /// One memory array and its tags.
     Array = "array";
     parts {}
     fields {
-        /// What it is made of.
+        /// Memory technology.
         cells: Cells,
-        /// Bytes of the array.
+        /// Size of the array.
         size: Bytes,
-        /// Bytes that the latencies and energies below are for.
+        /// Size of a page: the access that the latencies and energies below apply to.
         page: Bytes,
-        /// Bytes of one access of the array.
+        /// Bytes that one operation of the array transfers.
         width: Bytes,
         /// Time of a page read.
         read: Picos,
@@ -38,11 +38,11 @@ kind! {
         read_energy: Picojoules,
         /// Energy of a page write.
         write_energy: Picojoules,
-        /// Power that the array leaks.
+        /// Leakage power of the array.
         leakage: Watts,
-        /// Power that the tags leak, by bytes of the array.
+        /// Leakage power of the tags, per byte of the array.
         tag_leakage: WattsPerByte,
-        /// Writes that a cell is good for; absent where they do not wear.
+        /// Endurance of a cell, in writes; absent if cells do not wear.
         endurance: Option<u64>,
     }
     derived {
@@ -56,24 +56,24 @@ kind! {
 }
 
 impl Array {
-    pub(crate) fn check(&self) -> Result<(), Fault> {
+    pub(crate) fn check(&self) -> Result<(), InvalidFigure> {
         if self.width.0 == 0 || self.page.0 == 0 || !self.page.0.is_multiple_of(self.width.0) {
-            return Err(Fault::new("width", "must divide the page, and neither may be 0"));
+            return Err(InvalidFigure::new("width", "must divide the page size, and neither may be 0"));
         }
         if !self.size.0.is_multiple_of(self.page.0) {
-            return Err(Fault::new("size", "must be a whole number of pages"));
+            return Err(InvalidFigure::new("size", "must be a whole number of pages"));
         }
         Ok(())
     }
 
-    /// Power that array and tags leak.
+    /// Leakage power of array and tags.
     pub fn static_power(&self) -> Watts {
         Watts(self.leakage.0 + self.tag_leakage.0 * self.size.0 as f64)
     }
 
-    /// Energy of `reads` page reads, `writes` page writes and `time` of leakage.
+    /// Energy of `reads` page reads and `writes` page writes, and of leakage over `time`.
     pub fn energy(&self, reads: u64, writes: u64, time: Picos) -> Energy {
-        total(
+        total_energy(
             &[(reads, self.read_energy.into()), (writes, self.write_energy.into())],
             self.static_power(),
             time,

@@ -1,8 +1,8 @@
-//! Dimensions and units: which units a figure may have, and what each is worth in its base unit.
+//! Dimensions and units: the valid units of a figure, and the factor of each to the base unit.
 
 use deepram_core::units::{self, SIZE_UNITS, TIME_UNITS};
 
-/// What a figure measures. The base unit, in which values are held, stands behind each.
+/// The physical dimension of a figure. Each variant names the base unit in which values are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dimension {
     /// Whole picoseconds.
@@ -13,7 +13,7 @@ pub enum Dimension {
     Size,
     /// Whole transfers a second.
     TransferRate,
-    /// A whole number of at least one: planes, cycles, bits, queue places.
+    /// A whole number of at least one: planes, cycles, bits, queue entries.
     Count,
     /// Picojoules a bit.
     EnergyPerBit,
@@ -31,7 +31,7 @@ pub enum Dimension {
     Fraction,
     /// US dollars a byte.
     Price,
-    /// The year in which a price was paid.
+    /// The year of a price.
     Year,
     /// Revolutions a minute.
     Rotation,
@@ -92,7 +92,7 @@ impl Dimension {
         }
     }
 
-    /// The units that a figure of this dimension may have, for messages.
+    /// The valid units of a figure of this dimension, for error messages.
     pub fn expected(self) -> &'static str {
         match self {
             Dimension::Time => "ps, ns, us, ms or s",
@@ -119,7 +119,7 @@ impl Dimension {
         self.table().iter().find(|(name, ..)| *name == text).map(|&(_, factor, power)| Unit { factor, power })
     }
 
-    /// The unit of a bare number in an override, for dimensions that have only one meaning.
+    /// The unit of a number without unit in an override; `None` if the dimension requires a unit.
     pub(crate) fn bare_unit(self) -> Option<&'static str> {
         match self {
             Dimension::Count => Some("count"),
@@ -131,10 +131,11 @@ impl Dimension {
         }
     }
 
-    /// The largest value in base units that is still believable; products of a few stay in 128 bits.
+    /// The largest valid value in base units, for dimensions with whole values. Products of a few such
+    /// values fit in 128 bits.
     pub(crate) fn whole_limit(self) -> Option<u64> {
         match self {
-            // Eleven days; a preset has no longer operation.
+            // Eleven days; no operation of a device takes longer.
             Dimension::Time => Some(1_000_000_000_000_000_000),
             Dimension::Energy => Some(1_000_000_000_000_000_000),
             Dimension::Size => Some(1 << 56),
@@ -146,8 +147,8 @@ impl Dimension {
         }
     }
 
-    /// A value in base units as people write it: number and unit.
-    pub fn humane(self, value: f64) -> (String, &'static str) {
+    /// A value in base units as number and unit, in the largest unit that the value reaches.
+    pub fn in_readable_unit(self, value: f64) -> (String, &'static str) {
         let steps: &[(&'static str, f64)] = match self {
             Dimension::Time => &[("ps", 1.0), ("ns", 1e3), ("us", 1e6), ("ms", 1e9), ("s", 1e12)],
             Dimension::Energy => &[("pJ", 1.0), ("nJ", 1e3), ("uJ", 1e6), ("mJ", 1e9)],
@@ -167,7 +168,7 @@ impl Dimension {
     }
 }
 
-/// At most seven significant digits, without trailing zeros.
+/// The value with at most seven significant digits, without trailing zeros.
 fn digits(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return format!("{value}");
@@ -210,7 +211,7 @@ mod tests {
                 assert!(dimension.unit(bare).is_some());
             }
             for value in [0.0, 0.5, 1.0, 1234.5, 8.2e13] {
-                let (_, unit) = dimension.humane(value);
+                let (_, unit) = dimension.in_readable_unit(value);
                 assert!(dimension.unit(unit).is_some(), "{dimension:?} {unit}");
             }
         }
@@ -225,8 +226,8 @@ mod tests {
 
     #[test]
     fn humane_values_pick_the_fitting_unit() {
-        assert_eq!(Dimension::Time.humane(25e6), ("25".into(), "us"));
-        assert_eq!(Dimension::Size.humane(8192.0), ("8".into(), "KiB"));
-        assert_eq!(Dimension::Bandwidth.humane(984_615_384.6), ("984.6154".into(), "MB/s"));
+        assert_eq!(Dimension::Time.in_readable_unit(25e6), ("25".into(), "us"));
+        assert_eq!(Dimension::Size.in_readable_unit(8192.0), ("8".into(), "KiB"));
+        assert_eq!(Dimension::Bandwidth.in_readable_unit(984_615_384.6), ("984.6154".into(), "MB/s"));
     }
 }

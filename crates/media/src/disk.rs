@@ -1,9 +1,9 @@
-//! Hard disks: seek, rotation, transfer, and power by what the disk is doing.
+//! Hard disks: seek time, rotational latency, transfer time, and power by state.
 
 use deepram_core::units::{Bytes, Picos};
 
 use crate::energy::{Energy, power_energy};
-use crate::model::{Fault, kind};
+use crate::model::{InvalidFigure, check_price, kind};
 use crate::value::{Bandwidth, Price, Rpm, Watts, Year};
 
 kind! {
@@ -11,27 +11,27 @@ kind! {
     Disk = "disk";
     parts {}
     fields {
-        /// Bytes of the disk.
+        /// Capacity.
         capacity: Bytes,
-        /// Revolutions a minute.
+        /// Rotational speed.
         rotation: Rpm,
-        /// Mean seek before a read.
+        /// Mean seek time of a read.
         seek_read: Picos,
-        /// Mean seek before a write.
+        /// Mean seek time of a write.
         seek_write: Picos,
-        /// Bytes a second under the head, the mean over the surface.
+        /// Sustained transfer rate, the mean over the surface.
         sustained: Bandwidth,
-        /// Time of the controller on each request.
+        /// Controller time of each request.
         overhead: Picos,
-        /// The one access time that a study gives instead of seek and rotation, if it does.
+        /// Fixed access time, if a study states one instead of seek and rotation.
         flat_access: Option<Picos>,
-        /// Power while it spins and waits.
+        /// Power while the disk spins idle.
         idle: Watts,
-        /// Power while it reads or writes.
+        /// Power while the disk reads or writes.
         operating: Watts,
-        /// Power while it seeks.
+        /// Power while the disk seeks.
         seek: Watts,
-        /// Power while it stands still.
+        /// Power in standby: the platters do not spin.
         standby: Watts,
         /// Price of the capacity.
         price: Option<Price>,
@@ -40,50 +40,47 @@ kind! {
     }
     derived {
         /// half a revolution
-        rotational_latency: Picos = |d| d.half_turn().0 as f64,
+        rotational_latency: Picos = |d| d.rotational_latency().0 as f64,
     }
 }
 
 impl Disk {
-    pub(crate) fn check(&self) -> Result<(), Fault> {
+    pub(crate) fn check(&self) -> Result<(), InvalidFigure> {
         if self.sustained.0 < 1.0 {
-            return Err(Fault::new("sustained", "must be at least 1 B/s"));
+            return Err(InvalidFigure::new("sustained", "must be at least 1 B/s"));
         }
-        if self.price.is_some() != self.price_year.is_some() {
-            return Err(Fault::new("price_year", "a price needs its year, and a year its price"));
-        }
-        Ok(())
+        check_price(self.price, self.price_year)
     }
 
-    /// Half a revolution, the mean rotational latency.
-    pub fn half_turn(&self) -> Picos {
+    /// The mean rotational latency: half a revolution.
+    pub fn rotational_latency(&self) -> Picos {
         Picos(30_000_000_000_000 / self.rotation.0)
     }
 
-    /// Time of `bytes` under the head.
+    /// Transfer time of `bytes`, without seek and rotation.
     pub fn transfer(&self, bytes: Bytes) -> Picos {
-        // A float beyond the range becomes the largest span, which is what saturation means here.
+        // The conversion of a float saturates at the longest duration.
         Picos((bytes.0 as f64 / self.sustained.0 * 1e12).round() as u64)
     }
 
-    /// Mean time from a request's start to the head being over its first byte.
+    /// Mean access time: from a request's start until the head is over its first byte.
     pub fn position(&self, write: bool) -> Picos {
         let seek = if write { self.seek_write } else { self.seek_read };
-        self.flat_access.unwrap_or(seek + self.half_turn())
+        self.flat_access.unwrap_or(seek + self.rotational_latency())
     }
 
-    /// Mean time of a request somewhere else on the disk.
+    /// Mean time of a request at a random location.
     pub fn random(&self, bytes: Bytes, write: bool) -> Picos {
         self.overhead + self.position(write) + self.transfer(bytes)
     }
 
-    /// Time of a request that goes on where the last one ended.
+    /// Time of a request that continues at the end of the last one.
     pub fn sequential(&self, bytes: Bytes) -> Picos {
         self.overhead + self.transfer(bytes)
     }
 
-    /// Energy of a time in which the disk spent `seeking` on seeks and `moving` on transfers, and idled
-    /// for the rest. If the two exceed the time, nothing is left to idle.
+    /// Energy over `time`, of which the disk spent `seeking` on seeks, `moving` on transfers, and the
+    /// rest idle. If `seeking` and `moving` exceed `time`, the idle time is 0.
     pub fn energy(&self, time: Picos, seeking: Picos, moving: Picos) -> Energy {
         let idle = time.0.saturating_sub(seeking.0).saturating_sub(moving.0);
         power_energy(self.seek, seeking)

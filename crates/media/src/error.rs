@@ -1,133 +1,132 @@
-//! What can be wrong with a preset, a user file or an override: what, where, and what would be right.
+//! Errors in presets, user files and overrides. Each names the location, the problem and the valid form.
 
 use std::fmt;
 
 use thiserror::Error;
 
-/// Where a figure was written.
+/// The location of a preset or figure in its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// A path as the caller named it, or `--set` for an override.
+pub struct SourceLocation {
+    /// The path as the caller named it, or `--set` for an override.
     pub file: String,
-    /// Line in the file, or the number of the override, counted from 1.
+    /// The line in the file, or the override's position among the overrides, counted from 1.
     pub line: usize,
 }
 
-impl Place {
+impl SourceLocation {
     pub(crate) fn new(file: &str, line: usize) -> Self {
         Self { file: file.to_owned(), line }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.file, self.line)
     }
 }
 
-/// Everything this crate refuses. Keys are written in full: `nand.slc.read`, `ssd.mqsim-def.link.lanes`.
+/// The errors of this crate. Keys are full: `nand.slc.read`, `ssd.mqsim-def.link.lanes`.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum MediaError {
-    /// The text is not TOML, or longer than a preset file may be.
+    /// The text is not TOML, or exceeds the size limit of a preset file.
     #[error("{at}: {message}")]
     Toml {
-        /// Where.
-        at: Place,
-        /// The parser's words.
+        /// The location.
+        at: SourceLocation,
+        /// The parser's message.
         message: String,
     },
-    /// A key that this kind of preset does not have.
+    /// The kind of preset does not have this key.
     #[error("{at}: unknown key `{key}`{}", hint(.suggestion))]
     UnknownKey {
-        /// Where.
-        at: Place,
-        /// The key as written, in full.
+        /// The location.
+        at: SourceLocation,
+        /// The full key as written.
         key: String,
         /// The nearest valid key, if one is near enough.
         suggestion: Option<String>,
     },
-    /// A name that no preset has, or that several kinds have.
+    /// No preset has this name, or several kinds have one of this name.
     #[error("{}{message}{}", before(.at), hint(.suggestion))]
     UnknownPreset {
-        /// Where in a file or an override the name was used.
-        at: Option<Place>,
-        /// What is wrong with the name.
+        /// The location of the name, if it is in a file or an override.
+        at: Option<SourceLocation>,
+        /// The problem.
         message: String,
         /// The nearest existing name, if one is near enough.
         suggestion: Option<String>,
     },
-    /// A figure that the kind needs is absent.
-    #[error(
-        "{at}: `{key}` is missing: {meaning} (write it as {{ value, unit, source }}, the unit being {expected})"
-    )]
+    /// A required figure is missing.
+    #[error("{at}: `{key}` is missing: {meaning} (write {{ value, unit, source }}; valid units: {expected})")]
     Missing {
-        /// The preset's own line.
-        at: Place,
-        /// The absent key.
+        /// The first line of the preset.
+        at: SourceLocation,
+        /// The missing key.
         key: String,
-        /// What it would say.
+        /// The meaning of the figure.
         meaning: &'static str,
-        /// Units that it may have.
+        /// The valid units.
         expected: &'static str,
     },
-    /// A unit that is unknown or of another dimension.
+    /// The unit is unknown or of another dimension.
     #[error("{at}: `{key}` has {}; expected {expected}", unit_as_written(.unit))]
     Unit {
-        /// Where.
-        at: Place,
-        /// The figure.
+        /// The location.
+        at: SourceLocation,
+        /// The full key of the figure.
         key: String,
         /// The unit as written.
         unit: String,
-        /// Units that it may have.
+        /// The valid units.
         expected: &'static str,
     },
-    /// A value that cannot be this figure: the wrong type, out of range, or not whole.
+    /// The value is invalid for this figure: of the wrong type, out of range, or not whole.
     #[error("{at}: `{key}`: {message}")]
     Value {
-        /// Where.
-        at: Place,
-        /// The figure.
+        /// The location.
+        at: SourceLocation,
+        /// The full key of the figure.
         key: String,
-        /// What is wrong, and what would be right.
+        /// The problem and the valid form.
         message: String,
     },
-    /// A stated value differs from what the other figures give.
+    /// A stated value differs from the value that follows from the other figures.
     #[error("{at}: `{key}` is stated as {stated}, but {how} gives {computed}")]
     Derived {
-        /// Where the value is stated.
-        at: Place,
+        /// The location of the stated value.
+        at: SourceLocation,
         /// The derived figure.
         key: String,
-        /// As stated.
+        /// The stated value and unit.
         stated: String,
-        /// As computed.
+        /// The computed value and unit.
         computed: String,
-        /// The rule.
+        /// The formula.
         how: &'static str,
     },
-    /// A preset that is based on itself, directly or through others.
-    #[error("{at}: `{key}` is based on itself, or stands at the end of more than 15 bases in a row")]
+    /// The preset is based on itself, directly or through other presets, or its chain of bases is too
+    /// long.
+    #[error("{at}: `{key}` is based on itself, or has a chain of more than 15 bases")]
     Cycle {
-        /// Where the preset begins.
-        at: Place,
+        /// The first line of the preset.
+        at: SourceLocation,
         /// The preset.
         key: String,
     },
-    /// A preset of another kind was asked for.
+    /// The preset is of another kind than requested.
     #[error("`{name}` is a preset of kind `{is}`, not `{wanted}`")]
     WrongKind {
         /// The preset.
         name: String,
         /// Its kind.
         is: &'static str,
-        /// The kind asked for.
+        /// The requested kind.
         wanted: &'static str,
     },
 }
 
-fn before(at: &Option<Place>) -> String {
+fn before(at: &Option<SourceLocation>) -> String {
     at.as_ref().map(|at| format!("{at}: ")).unwrap_or_default()
 }
 
@@ -137,15 +136,4 @@ fn unit_as_written(unit: &str) -> String {
 
 fn hint(suggestion: &Option<String>) -> String {
     suggestion.as_ref().map(|near| format!("; did you mean `{near}`?")).unwrap_or_default()
-}
-
-/// The candidate nearest to `word`, if it is near enough to be a slip of the pen.
-pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<String> {
-    // Distances are quadratic in the length, and no valid key is long.
-    let word: String = word.chars().take(64).collect();
-    candidates
-        .map(|candidate| (strsim::damerau_levenshtein(&word, candidate), candidate))
-        .min()
-        .filter(|(distance, candidate)| *distance <= 1 + candidate.len().max(word.len()) / 3)
-        .map(|(_, candidate)| candidate.to_owned())
 }

@@ -1,127 +1,128 @@
-//! Memory made of DRAM and a drive that the processor addresses line by line (FlatFlash), and the two systems
-//! that page from such a drive. This is the configuration only; the machine that runs it is in the simulator.
+//! Configuration of a memory of DRAM and a byte-addressable SSD (FlatFlash), and of the two systems that
+//! page from such an SSD (unified-mmap and traditional-stack). The simulator implements these systems.
 
 use deepram_core::units::{Bytes, Picos};
 
 use crate::dram::Dram;
 use crate::link::Link;
-use crate::model::{Fault, kind, words};
+use crate::model::{InvalidFigure, kind, words};
 use crate::nand::{Nand, NandOp};
 use crate::software::Software;
 use crate::value::{Fraction, PicojoulesPerBit};
 
 words! {
-    /// What a hit in the drive's memory does to a page's predicted interval.
+    /// Effect of a hit in the SSD-Cache on a page's re-reference prediction value (RRPV).
     HitPolicy {
-        /// It becomes 0.
+        /// The RRPV becomes 0.
         Hit = "hit",
-        /// It becomes one less.
+        /// The RRPV is decremented.
         Frequency = "frequency",
     }
 }
 
 words! {
     /// Which form of the promotion algorithm.
-    Algorithm {
-        /// Pages at the threshold or past it are promoted, and epochs have a count of their own.
+    PromotionAlgorithm {
+        /// A page is promoted when its count is at least the threshold; the uses of an epoch are counted
+        /// separately.
         Decided = "decided",
-        /// As printed.
+        /// The algorithm as printed.
         Literal = "literal",
     }
 }
 
 words! {
-    /// Where a page goes that a system that pages has made durable.
-    Flushed {
-        /// To flash, as soon as a die is free.
+    /// The destination of a page that a paging system makes durable.
+    FlushTarget {
+        /// Flash, as soon as a die is free.
         Flash = "flash",
-        /// It stays in the drive's memory until its place is needed.
+        /// The SSD-Cache, until the page is evicted from it.
         Buffer = "buffer",
     }
 }
 
 kind! {
-    /// DRAM and a byte-addressable drive.
+    /// DRAM and a byte-addressable SSD.
     Hierarchy = "hierarchy";
     parts {
         /// The host's memory.
         dram: Dram,
-        /// One package of the drive's flash.
+        /// One package of the SSD's flash.
         nand: Nand,
-        /// The link between host and drive, one direction of it.
+        /// One direction of the link between host and SSD.
         link: Link,
-        /// The operating system's path of a fault, of traditional-stack alone.
+        /// The software path of a page fault; used by traditional-stack only.
         software: Software,
     }
     fields {
-        /// Channels of flash.
+        /// Flash channels.
         channels: u64,
-        /// Packages on each channel.
+        /// Packages of a channel.
         packages_per_channel: u64,
-        /// Share of the raw capacity that the host does not see.
+        /// Share of the raw capacity that is not visible to the host.
         over_provisioning: Fraction,
-        /// Size of the drive's memory as a share of what the host sees of the flash.
+        /// Size of the SSD-Cache, as a share of the host-visible capacity.
         buffer_share: Fraction,
-        /// Ways of the drive's memory.
+        /// Ways of the SSD-Cache.
         buffer_ways: u64,
-        /// Bits of a page's predicted interval.
+        /// Bits of a page's RRPV.
         rrip_bits: u64,
-        /// What a hit does to the interval.
+        /// Effect of a hit on the RRPV.
         hit_policy: HitPolicy,
-        /// Load of a line that the drive's memory holds, over the link.
+        /// Latency of a load of a line in the SSD-Cache, link included.
         line_read: Picos,
-        /// Store of a line, over the link: until it is in the write buffer (posted).
+        /// Latency of a posted store of a line to the SSD, until the line is in the write buffer.
         line_write: Picos,
-        /// Moving a page from the drive's memory to the host's.
+        /// Time to promote a page from the SSD-Cache to DRAM.
         promote: Picos,
-        /// Changing a page's table entry and the entries of it that processors hold.
+        /// Time to update a page-table entry and the TLBs.
         pte_update: Picos,
-        /// Walk of the page table to find where a page is.
+        /// Time of a page-table walk.
         walk: Picos,
-        /// Pages of a request that are on their way to the drive at once.
+        /// Pages of one request that are in transfer to the SSD at once.
         page_writes: u64,
-        /// Where pages go that unified-mmap and traditional-stack have made durable. Those of flatflash stay in the
-        /// drive's memory, which has a battery.
-        flushed: Flushed,
-        /// Stores under way that the write buffer takes.
+        /// Destination of pages that unified-mmap and traditional-stack make durable. Those of flatflash
+        /// stay in the SSD-Cache, which is battery-backed.
+        flushed: FlushTarget,
+        /// Posted stores that the write buffer holds.
         posted_writes: u64,
-        /// Page-table entries that the processor holds (TLB).
+        /// Entries of the TLB.
         tlb_entries: u64,
-        /// Ways of them.
+        /// Ways of the TLB.
         tlb_ways: u64,
-        /// Bytes of the processor's last-level cache.
+        /// Size of the processor's last-level cache.
         cpu_cache: Bytes,
-        /// Ways of it.
+        /// Ways of the last-level cache.
         cpu_cache_ways: u64,
-        /// Time of a line that it holds.
+        /// Hit latency of the last-level cache.
         cpu_cache_hit: Picos,
-        /// Entries of the promotion look-aside buffer.
+        /// Entries of the promotion look-aside buffer (PLB).
         look_aside: u64,
-        /// Time of a look into it, which each line on its way to the drive takes.
+        /// Time of a PLB lookup, added to every access of a line of the SSD.
         look_aside_lookup: Picos,
-        /// Which form of the promotion algorithm.
-        algorithm: Algorithm,
-        /// Whether the first use of a page promotes it as long as DRAM has frames that no page has had.
+        /// Form of the promotion algorithm.
+        algorithm: PromotionAlgorithm,
+        /// Whether the first use of a page promotes it while DRAM has frames that were never used.
         fill_idle: bool,
-        /// Share of promoted uses at or below which the threshold goes up.
+        /// LwRatio: a promoted share at or below it raises the threshold.
         low_ratio: Fraction,
-        /// Share of promoted uses at or above which the threshold comes down.
+        /// HiRatio: a promoted share at or above it lowers the threshold.
         high_ratio: Fraction,
-        /// The largest threshold: uses before a page is promoted.
+        /// MaxThreshold: the largest number of uses before a page is promoted.
         max_threshold: u64,
-        /// Uses after which the threshold begins anew.
+        /// ResetEpoch: uses after which the threshold is reset.
         reset_epoch: u64,
-        /// Moved pages that the drive remembers until it tells the host of all at once.
+        /// Lazy remapping: moved pages that the SSD records before it notifies the host of all at once.
         remap_batch: u64,
-        /// Free blocks of a die below which writing reclaims a block.
+        /// Free blocks of a die below which a write reclaims a block.
         reserve_blocks: u64,
-        /// Background programs of a die beyond which further ones wait.
+        /// Background programs that a die queues before further ones wait.
         write_queue: u64,
-        /// Tables beside the page table that a fault of traditional-stack goes through, one walk each.
+        /// Tables besides the page table that a page fault of traditional-stack walks, one walk each.
         indirections: u64,
-        /// Bytes of host memory that each of them takes for a page in use.
+        /// Host memory that each of these tables takes for a page in use.
         indirection_entry: Bytes,
-        /// Energy of a bit on the link.
+        /// Link energy per bit.
         link_energy: PicojoulesPerBit,
     }
     derived {
@@ -132,42 +133,43 @@ kind! {
         /// buffer_share x host_capacity, in whole sets
         buffer: Bytes = |h| h.buffer_bytes().0 as f64,
         /// single page read
-        flash_read: Picos = |h| h.nand.single(NandOp::Read, 1).0 as f64,
+        flash_read: Picos = |h| h.nand.idle_latency(NandOp::Read, 1).0 as f64,
     }
 }
 
-/// Bytes of a page, of flash and of memory.
+/// Size of a page of flash and of memory, in bytes.
 const PAGE: u64 = 4096;
 
 impl Hierarchy {
-    pub(crate) fn check(&self) -> Result<(), Fault> {
-        let raw = [self.channels, self.packages_per_channel]
-            .iter()
-            .try_fold(self.nand.package_capacity().0, |bytes, n| bytes.checked_mul(*n));
-        if raw.is_none_or(|bytes| bytes == 0 || bytes > 1 << 43) {
-            return Err(Fault::new("channels", "all packages together must have some bytes, at most 8 TiB"));
+    pub(crate) fn check(&self) -> Result<(), InvalidFigure> {
+        let raw = self.nand.capacity_of(self.channels, self.packages_per_channel);
+        if raw.is_none_or(|Bytes(bytes)| bytes == 0 || bytes > 1 << 43) {
+            return Err(InvalidFigure::new(
+                "channels",
+                "the capacity of all packages must be 1 byte to 8 TiB",
+            ));
         }
         if self.nand.page.0 != PAGE {
-            return Err(Fault::new(
+            return Err(InvalidFigure::new(
                 "channels",
-                "pages of flash must be 4 KiB, as those of memory: nand.page=4KiB",
+                "flash pages must be 4 KiB, as memory pages: set nand.page=4KiB",
             ));
         }
         if !(2..=1 << 14).contains(&self.nand.pages_per_block) {
-            return Err(Fault::new("channels", "nand.pages_per_block must be 2 to 16384"));
+            return Err(InvalidFigure::new("channels", "nand.pages_per_block must be 2 to 16384"));
         }
         let spare = self.blocks_per_die() - self.host_blocks_per_die();
         if self.host_blocks_per_die() == 0 || spare < self.reserve_blocks + 2 {
-            return Err(Fault::new(
+            return Err(InvalidFigure::new(
                 "over_provisioning",
                 format!(
-                    "leaves {spare} of {} blocks of a die beside the data; reserve_blocks and 2 more are needed",
+                    "leaves {spare} spare blocks of a die's {}; at least reserve_blocks + 2 are needed",
                     self.blocks_per_die()
                 ),
             ));
         }
         if self.reserve_blocks == 0 {
-            return Err(Fault::new("reserve_blocks", "must be at least 1"));
+            return Err(InvalidFigure::new("reserve_blocks", "must be at least 1"));
         }
         for (key, value, most) in [
             ("buffer_ways", self.buffer_ways, 256),
@@ -182,56 +184,59 @@ impl Hierarchy {
             ("write_queue", self.write_queue, 1 << 20),
         ] {
             if value == 0 || value > most {
-                return Err(Fault::new(key, format!("must be 1 to {most}")));
+                return Err(InvalidFigure::new(key, format!("must be 1 to {most}")));
             }
         }
         if self.look_aside > 1 << 12 {
-            return Err(Fault::new("look_aside", "must be at most 4096"));
+            return Err(InvalidFigure::new("look_aside", "must be at most 4096"));
         }
         if !self.tlb_entries.is_multiple_of(self.tlb_ways) {
-            return Err(Fault::new("tlb_ways", "must divide the entries"));
+            return Err(InvalidFigure::new("tlb_ways", "must divide the entries"));
         }
         if self.low_ratio.0 >= self.high_ratio.0 {
-            return Err(Fault::new("low_ratio", "must be less than high_ratio"));
+            return Err(InvalidFigure::new("low_ratio", "must be less than high_ratio"));
         }
         if self.indirections > 16 || self.indirection_entry.0 > 64 {
-            return Err(Fault::new("indirections", "must be at most 16, of at most 64 B a page each"));
+            return Err(InvalidFigure::new(
+                "indirections",
+                "must be at most 16, of at most 64 B a page each",
+            ));
         }
         Ok(())
     }
 
-    /// Dies of the drive.
+    /// Number of dies of the SSD.
     pub fn dies(&self) -> u64 {
         self.channels * self.packages_per_channel * self.nand.dies
     }
 
-    /// Blocks of a die.
+    /// Number of blocks of a die.
     pub fn blocks_per_die(&self) -> u64 {
         self.nand.planes * self.nand.blocks_per_plane
     }
 
-    /// Blocks of a die that the data of a full drive take.
+    /// Number of blocks of a die that hold data when the SSD is full.
     pub fn host_blocks_per_die(&self) -> u64 {
         (self.blocks_per_die() as f64 * (1.0 - self.over_provisioning.0)).floor().max(0.0) as u64
     }
 
-    /// Data bytes of all packages.
+    /// Capacity of all packages.
     pub fn raw_bytes(&self) -> Bytes {
         Bytes(self.channels * self.packages_per_channel * self.nand.package_capacity().0)
     }
 
-    /// Bytes that the host sees.
+    /// Host-visible capacity.
     pub fn host_bytes(&self) -> Bytes {
         Bytes(self.dies() * self.host_blocks_per_die() * self.nand.block_bytes().0)
     }
 
-    /// Sets of the drive's memory; at least 1.
+    /// Number of sets of the SSD-Cache; at least 1.
     pub fn buffer_sets(&self) -> u64 {
         let pages = (self.host_bytes().0 as f64 * self.buffer_share.0 / PAGE as f64).round() as u64;
         (pages / self.buffer_ways.max(1)).max(1)
     }
 
-    /// Bytes of the drive's memory, in whole sets.
+    /// Size of the SSD-Cache, in whole sets.
     pub fn buffer_bytes(&self) -> Bytes {
         Bytes(self.buffer_sets() * self.buffer_ways * PAGE)
     }

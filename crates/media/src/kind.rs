@@ -1,69 +1,69 @@
-//! The kinds of presets, and how each kind's typed form is reached from its name.
+//! The kinds of presets, and the typed model of each kind.
 
 use crate::array::Array;
 use crate::disk::Disk;
 use crate::dram::Dram;
 use crate::error::MediaError;
-use crate::file::File;
 use crate::hierarchy::Hierarchy;
 use crate::link::Link;
+use crate::measured_file::MeasuredFile;
 use crate::model::{KeySpec, Model};
 use crate::nand::Nand;
 use crate::nvmm::Nvmm;
 use crate::pcm::Pcm;
 use crate::pmem::Pmem;
 use crate::processor::Processor;
-use crate::sheet::Sheet;
+use crate::resolved::ResolvedPreset;
 use crate::software::Software;
 use crate::ssd::Ssd;
 
 macro_rules! kinds {
     ($($(#[$meta:meta])* $variant:ident = $model:ty,)*) => {
-        /// A kind of preset: what the first word in `[nand.slc]` says.
+        /// A kind of preset: the first word in `[nand.slc]`.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Kind { $($(#[$meta])* $variant,)* }
+        pub enum PresetKind { $($(#[$meta])* $variant,)* }
 
-        impl Kind {
+        impl PresetKind {
             /// Every kind.
-            pub const ALL: &[Kind] = &[$(Kind::$variant,)*];
+            pub const ALL: &[PresetKind] = &[$(PresetKind::$variant,)*];
 
-            /// The word in preset files.
+            /// The kind's name in preset files.
             pub const fn word(self) -> &'static str {
-                match self { $(Kind::$variant => <$model as Model>::KIND,)* }
+                match self { $(PresetKind::$variant => <$model as Model>::KIND,)* }
             }
 
-            /// Every key that a preset of this kind can have, in the order of `media show`.
+            /// All keys of this kind of preset, in the order of `media show`.
             pub fn keys(self) -> Vec<KeySpec> {
                 let mut keys = Vec::new();
-                match self { $(Kind::$variant => <$model as Model>::keys("", &mut keys),)* }
+                match self { $(PresetKind::$variant => <$model as Model>::keys("", &mut keys),)* }
                 keys
             }
 
             fn parts(self) -> &'static [(&'static str, &'static str)] {
-                match self { $(Kind::$variant => <$model as Model>::parts(),)* }
+                match self { $(PresetKind::$variant => <$model as Model>::parts(),)* }
             }
 
-            /// Builds and checks the typed form, and gives the values that follow from its figures.
-            pub(crate) fn derived(self, sheet: &Sheet) -> Result<Vec<(String, f64)>, MediaError> {
-                match self { $(Kind::$variant => Ok(sheet.model::<$model>()?.derived()),)* }
+            /// Builds and checks the typed model; returns the values derived from its figures.
+            pub(crate) fn derived(self, resolved: &ResolvedPreset) -> Result<Vec<(String, f64)>, MediaError> {
+                match self { $(PresetKind::$variant => Ok(resolved.model::<$model>()?.derived()),)* }
             }
         }
     };
 }
 
 kinds! {
-    /// Dynamic memory with its banks, currents and refresh.
+    /// DRAM with banks, currents and refresh.
     Dram = Dram,
     /// Phase-change memory.
     Pcm = Pcm,
     /// NAND flash packages.
     Nand = Nand,
-    /// On-device DRAM and PCM arrays with leakage.
+    /// DRAM and PCM arrays inside a device, with leakage.
     Array = Array,
     /// Hard disks.
     Disk = Disk,
     /// Real files and block devices, measured.
-    File = File,
+    File = MeasuredFile,
     /// Buses and host links.
     Link = Link,
     /// Measured persistent memory.
@@ -72,22 +72,22 @@ kinds! {
     Processor = Processor,
     /// Whole solid-state drives.
     Ssd = Ssd,
-    /// Operating systems: the software path of a page fault.
+    /// The operating system's software path of a page fault.
     Software = Software,
     /// Flash main memories.
     Nvmm = Nvmm,
-    /// DRAM and a drive that the processor addresses.
+    /// DRAM and a byte-addressable SSD.
     Hierarchy = Hierarchy,
 }
 
-impl Kind {
-    /// The kind of that name.
-    pub fn from_word(word: &str) -> Option<Kind> {
-        Kind::ALL.iter().copied().find(|kind| kind.word() == word)
+impl PresetKind {
+    /// The kind with this name.
+    pub fn from_word(word: &str) -> Option<PresetKind> {
+        PresetKind::ALL.iter().copied().find(|kind| kind.word() == word)
     }
 
     /// The kind of a part: `nand` of an SSD.
-    pub(crate) fn part(self, part: &str) -> Option<Kind> {
-        self.parts().iter().find(|(name, _)| *name == part).and_then(|(_, kind)| Kind::from_word(kind))
+    pub(crate) fn part(self, part: &str) -> Option<PresetKind> {
+        self.parts().iter().find(|(name, _)| *name == part).and_then(|(_, kind)| PresetKind::from_word(kind))
     }
 }

@@ -1,7 +1,7 @@
-//! Device models of deepram: what memories, flash, disks and links take in time, energy, wear and money.
+//! Device models of deepram: time, energy, wear and cost of memories, flash, disks and links.
 //!
-//! Every figure is data. A preset is a TOML table in `presets/` (embedded, so that nothing is needed at
-//! run time) or in a user's file:
+//! Every figure is data. A preset is a TOML table in `presets/` (embedded in the crate) or in a user's
+//! file:
 //!
 //! ```toml
 //! [nand.my-flash]
@@ -10,11 +10,11 @@
 //! read = { value = 30, unit = "us", condition = "85 C", source = "data sheet, table 12" }
 //! ```
 //!
-//! Each figure has a value, a unit, sometimes a condition, and a source; a source that opens with
-//! `assumed` marks an estimate. A preset may start from another of its kind (`base`) and an SSD is made
-//! of parts (`[ssd.x.nand]`, `[ssd.x.link]`) that may do the same. Values are read exactly into whole
-//! picoseconds, picojoules and bytes. Unknown keys are errors that name the nearest valid key; values
-//! that follow from others may be stated and are then checked.
+//! Each figure has a value, a unit, an optional condition, and a source; a source that starts with
+//! `assumed` marks an estimate. A preset may be based on another of its kind (`base`), and so may the
+//! parts of an SSD (`[ssd.x.nand]`, `[ssd.x.link]`). Values are parsed exactly into whole picoseconds,
+//! picojoules and bytes. An unknown key is an error that suggests the nearest valid key. A value that
+//! follows from others may be stated; it is then checked.
 //!
 //! ```
 //! use deepram_media::{NandOp, Nand, Picos, Registry};
@@ -22,12 +22,12 @@
 //! let registry = Registry::builtin()?;
 //! let slc: Nand = registry.get_with("slc", &["read=30us"])?;
 //! // 30 us in the array and 4 KiB over 8 bits at 400 MT/s.
-//! assert_eq!(slc.single(NandOp::Read, 1), Picos(30_000_000 + 10_240_000));
+//! assert_eq!(slc.idle_latency(NandOp::Read, 1), Picos(30_000_000 + 10_240_000));
 //! # Ok::<(), deepram_media::MediaError>(())
 //! ```
 //!
-//! The typed forms ([`Dram`], [`Nand`], ...) carry the closed forms of their kind. Nothing here holds
-//! state or knows a clock: queues, registers in use and open rows are the simulator's.
+//! The typed models ([`Dram`], [`Nand`], ...) have closed-form times, energies and capacities. They have
+//! no state and no clock: the simulator models queues, registers in use and open rows.
 
 #![forbid(unsafe_code)]
 
@@ -38,19 +38,19 @@ mod disk;
 mod dram;
 mod energy;
 mod error;
-mod file;
 mod hierarchy;
 mod kind;
 mod link;
-mod load;
+mod measured_file;
 mod model;
 mod nand;
 mod nvmm;
+mod parse;
 mod pcm;
 mod pmem;
 mod processor;
 mod registry;
-mod sheet;
+mod resolved;
 mod software;
 mod ssd;
 mod value;
@@ -62,22 +62,22 @@ pub use deepram_core::units::{Bytes, Picos};
 pub use dimension::Dimension;
 pub use disk::Disk;
 pub use dram::{Background, Dram, RowState};
-pub use energy::{Energy, bit_energy, current_energy, power_energy, total};
-pub use error::{MediaError, Place, nearest};
-pub use file::{File, MEASURED_DEPTH, MEASURED_SIZES};
-pub use hierarchy::{Algorithm, Flushed, Hierarchy, HitPolicy};
-pub use kind::Kind;
+pub use energy::{Energy, bit_energy, current_energy, power_energy, total_energy};
+pub use error::{MediaError, SourceLocation};
+pub use hierarchy::{FlushTarget, Hierarchy, HitPolicy, PromotionAlgorithm};
+pub use kind::PresetKind;
 pub use link::Link;
-pub use model::{Fault, KeySpec, Model};
+pub use measured_file::{MEASURED_DEPTH, MEASURED_SIZES, MeasuredFile};
+pub use model::{InvalidFigure, KeySpec, Model};
 pub use nand::{Cell, Nand, NandOp};
 pub use nvmm::Nvmm;
 pub use pcm::Pcm;
 pub use pmem::{Pmem, WriteMethod};
 pub use processor::Processor;
-pub use registry::{Entry, Registry};
-pub use sheet::{Figure, Row, Sheet};
+pub use registry::{PresetInfo, Registry};
+pub use resolved::{Figure, FigureRow, ResolvedPreset};
 pub use software::Software;
-pub use ssd::{AllocationPool, Reclaim, Spread, Ssd, Victim};
+pub use ssd::{AllocationOrder, AllocationPool, ReclaimTiming, Ssd, VictimChoice};
 pub use value::{
     Amperes, Bandwidth, Field, Fraction, Picojoules, PicojoulesPerBit, Price, Rpm, TransferRate, Value,
     Volts, Watts, WattsPerByte, Year,

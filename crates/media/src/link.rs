@@ -1,45 +1,45 @@
-//! Links: how long bytes take on a wire.
+//! Links: transfer time of bytes over a bus or host link.
 //!
-//! A link is described by lanes, width, rate and line code, or by the time of a block of bytes, as
-//! DiskSim describes it (0.2384 us per 512 B). Never by both.
+//! A link is described either by lanes, width, rate and line code, or by the time of a block of bytes,
+//! as in DiskSim (0.2384 us per 512 B); never by both.
 
 use deepram_core::units::{Bytes, Picos};
 
-use crate::model::{Fault, kind};
+use crate::model::{InvalidFigure, kind};
 use crate::value::{Bandwidth, Fraction, TransferRate};
 
 kind! {
-    /// A bus or a host link, one direction of it.
+    /// One direction of a bus or host link.
     Link = "link";
     parts {}
     fields {
-        /// Lanes that carry data side by side.
+        /// Parallel lanes.
         lanes: Option<u64>,
-        /// Bits that a lane moves in one transfer.
+        /// Bits of a lane's transfer.
         width: Option<u64>,
-        /// Transfers a second of a lane.
+        /// Transfer rate of a lane.
         rate: Option<TransferRate>,
-        /// Data bits of a code word; 8 of 10, 128 of 130.
+        /// Data bits of a code word: 8 of 10, or 128 of 130.
         data_bits: Option<u64>,
-        /// Bits of a code word on the wire.
+        /// Bits of a code word on the lane.
         coded_bits: Option<u64>,
-        /// Bytes that are charged for at once.
+        /// Transfer granularity: bytes of a block.
         block: Option<Bytes>,
-        /// Time of such a block.
+        /// Transfer time of a block.
         block_time: Option<Picos>,
-        /// Share of the data bits that is payload, packet headers taken off; 1 if not stated.
+        /// Payload share of the data bits, without packet headers; 1 if not stated.
         payload: Option<Fraction>,
-        /// Time that every transfer takes beside its bytes.
+        /// Fixed latency of every transfer.
         latency: Picos,
     }
     derived {
         /// lanes x width x rate x data bits / coded bits x payload / 8, or block over block time
-        bandwidth: Bandwidth = |l| l.bytes_per_second(),
+        bandwidth: Bandwidth = |l| l.payload_bandwidth().0,
     }
 }
 
 impl Link {
-    pub(crate) fn check(&self) -> Result<(), Fault> {
+    pub(crate) fn check(&self) -> Result<(), InvalidFigure> {
         let wires = [
             self.lanes.is_some(),
             self.width.is_some(),
@@ -54,13 +54,13 @@ impl Link {
                 | ([false, false, false, false, false], [true, true])
         );
         if !described {
-            return Err(Fault::new(
+            return Err(InvalidFigure::new(
                 "rate",
                 "state either lanes, width, rate, data_bits and coded_bits, or block and block_time",
             ));
         }
         if self.data_bits > self.coded_bits {
-            return Err(Fault::new("data_bits", "must not exceed coded_bits"));
+            return Err(InvalidFigure::new("data_bits", "must not exceed coded_bits"));
         }
         for (key, value, limit) in [
             ("lanes", self.lanes, 1 << 16),
@@ -68,22 +68,22 @@ impl Link {
             ("coded_bits", self.coded_bits, 1 << 16),
         ] {
             if value.is_some_and(|value| value > limit) {
-                return Err(Fault::new(key, format!("must be at most {limit}")));
+                return Err(InvalidFigure::new(key, format!("must be at most {limit}")));
             }
         }
         if self.block == Some(Bytes(0)) || self.block_time == Some(Picos(0)) {
-            return Err(Fault::new("block", "block and block_time must not be 0"));
+            return Err(InvalidFigure::new("block", "block and block_time must not be 0"));
         }
         if self.payload.is_some_and(|payload| payload.0 <= 0.0) {
-            return Err(Fault::new("payload", "must be more than 0"));
+            return Err(InvalidFigure::new("payload", "must be more than 0"));
         }
         Ok(())
     }
 
-    /// Payload bytes a second.
-    pub fn bytes_per_second(&self) -> f64 {
+    /// Payload bandwidth.
+    pub fn payload_bandwidth(&self) -> Bandwidth {
         let payload = self.payload.map_or(1.0, |payload| payload.0);
-        match (self.block, self.block_time) {
+        Bandwidth(match (self.block, self.block_time) {
             (Some(block), Some(time)) => block.0 as f64 * 1e12 / time.0 as f64 * payload,
             _ => {
                 let wires = self.lanes.unwrap_or(1) as f64 * self.width.unwrap_or(1) as f64;
@@ -91,11 +91,11 @@ impl Link {
                 let code = self.data_bits.unwrap_or(1) as f64 / self.coded_bits.unwrap_or(1) as f64;
                 wires * rate * code / 8.0 * payload
             }
-        }
+        })
     }
 
-    /// Time of `bytes` on the link without its latency, to the nearest picosecond; a block that is
-    /// begun is charged for whole.
+    /// Time for which `bytes` occupy the link, without its latency, to the nearest picosecond; a partial
+    /// block takes the time of a whole one.
     pub fn occupancy(&self, bytes: Bytes) -> Picos {
         let exact = match (self.block, self.block_time) {
             (Some(block), Some(time)) => u128::from(bytes.0.div_ceil(block.0)) * u128::from(time.0),

@@ -1,40 +1,49 @@
-//! What a kind of preset is: its keys, its typed form, and the values that follow from others.
+//! The definition of a kind of preset: its keys, its typed model, and its derived values.
 
 use crate::dimension::Dimension;
 use crate::error::MediaError;
-use crate::sheet::Sheet;
+use crate::resolved::ResolvedPreset;
+use crate::value::{Price, Year};
 
-/// One key that a kind of preset can have.
+/// A key of a kind of preset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeySpec {
-    /// The key, with the part before it where the kind is made of parts: `nand.read`.
+    /// The key, with the part's name before it if it belongs to a part: `nand.read`.
     pub key: String,
-    /// What the figure measures.
+    /// The dimension of the figure.
     pub dimension: Dimension,
-    /// Whether every preset must state it.
+    /// True if every preset must state the figure.
     pub required: bool,
-    /// Whether it follows from other figures; if it is stated all the same, it is checked.
+    /// True if the figure follows from others; a stated value is then checked.
     pub derived: bool,
-    /// What it says.
+    /// The meaning of the figure.
     pub meaning: &'static str,
 }
 
-/// A fault that a kind finds in its own figures.
+/// A figure that contradicts the other figures of its preset, or is out of range.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Fault {
-    /// The key, without the part before it.
+pub struct InvalidFigure {
+    /// The key, without the part's name.
     pub key: &'static str,
-    /// What is wrong, and what would be right.
+    /// The problem and the valid range.
     pub message: String,
 }
 
-impl Fault {
+impl InvalidFigure {
     pub(crate) fn new(key: &'static str, message: impl Into<String>) -> Self {
         Self { key, message: message.into() }
     }
 }
 
-/// A typed preset.
+/// Checks that a preset states a price and its year together, or neither.
+pub(crate) fn check_price(price: Option<Price>, year: Option<Year>) -> Result<(), InvalidFigure> {
+    if price.is_some() == year.is_some() {
+        return Ok(());
+    }
+    Err(InvalidFigure::new("price_year", "a price needs its year, and a year its price"))
+}
+
+/// The typed model of a kind of preset.
 pub trait Model: Sized {
     /// The kind's name, as in `[nand.slc]`.
     const KIND: &'static str;
@@ -42,16 +51,17 @@ pub trait Model: Sized {
     /// Appends every key, each with `prefix` before it.
     fn keys(prefix: &str, keys: &mut Vec<KeySpec>);
 
-    /// The kinds of the parts: name of the part, kind of the part.
+    /// The parts of the kind: name of the part, kind of the part.
     fn parts() -> &'static [(&'static str, &'static str)];
 
-    /// Reads the typed form out of a resolved sheet.
+    /// Builds and checks the typed model of a resolved preset.
     ///
     /// # Errors
-    /// A missing figure, or a [`Fault`] that the kind finds, with its place.
-    fn from_sheet(sheet: &Sheet, prefix: &str) -> Result<Self, MediaError>;
+    /// [`MediaError::Missing`] for a missing figure; [`MediaError::Value`] for an [`InvalidFigure`],
+    /// with its location.
+    fn from_resolved(resolved: &ResolvedPreset, prefix: &str) -> Result<Self, MediaError>;
 
-    /// Every value that follows from others, in base units: key, value. Empty keys never occur.
+    /// All derived values as (key, value in base units).
     fn derived(&self) -> Vec<(String, f64)>;
 }
 
@@ -59,7 +69,8 @@ pub trait Model: Sized {
 /// four digits.
 pub(crate) const STATED_TOLERANCE: f64 = 0.002;
 
-/// Declares a kind: the struct, its keys and its reading. Fields that may be absent are `Option`s.
+/// Declares a kind of preset: the struct, its keys, and its construction from a resolved preset.
+/// Optional figures are `Option` fields.
 macro_rules! kind {
     (
         $(#[$meta:meta])*
@@ -105,18 +116,18 @@ macro_rules! kind {
                 &[$((stringify!($part), <$part_type as $crate::model::Model>::KIND),)*]
             }
 
-            fn from_sheet(
-                sheet: &$crate::sheet::Sheet,
+            fn from_resolved(
+                resolved: &$crate::resolved::ResolvedPreset,
                 prefix: &str,
             ) -> Result<Self, $crate::error::MediaError> {
                 let model = Self {
-                    $($part: <$part_type as $crate::model::Model>::from_sheet(
-                        sheet,
+                    $($part: <$part_type as $crate::model::Model>::from_resolved(
+                        resolved,
                         &format!("{prefix}{}.", stringify!($part)),
                     )?,)*
-                    $($field: sheet.field(prefix, stringify!($field), concat!($($doc),+).trim_ascii())?,)*
+                    $($field: resolved.field(prefix, stringify!($field), concat!($($doc),+).trim_ascii())?,)*
                 };
-                model.check().map_err(|fault| sheet.fault(prefix, fault))?;
+                model.check().map_err(|invalid| resolved.invalid_figure(prefix, invalid))?;
                 Ok(model)
             }
 
@@ -140,7 +151,7 @@ macro_rules! kind {
 }
 pub(crate) use kind;
 
-/// Declares an enumeration whose words a figure can have.
+/// Declares an enumeration whose words are the values of a figure.
 macro_rules! words {
     ($(#[$meta:meta])* $name:ident { $($(#[$variant_meta:meta])* $variant:ident = $word:literal,)* }) => {
         $(#[$meta])*
@@ -148,7 +159,7 @@ macro_rules! words {
         pub enum $name { $($(#[$variant_meta])* $variant,)* }
 
         impl $name {
-            /// The word in preset files and output.
+            /// The variant's word in preset files and output.
             pub const fn word(self) -> &'static str {
                 match self { $($name::$variant => $word,)* }
             }

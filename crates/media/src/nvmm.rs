@@ -1,10 +1,10 @@
-//! Flash main memory of the NVMM study: a DRAM cache with its tags, a mapping cache, and the channels of
-//! flash behind them. This is the configuration only; the machine that runs it is in the simulator.
+//! Configuration of a flash main memory (NVMM, Architecture): a DRAM cache with tags in DRAM, a mapping
+//! cache, and flash channels. The simulator implements this memory.
 
 use deepram_core::units::{Bytes, Picos};
 
 use crate::dram::{Dram, RowState};
-use crate::model::{Fault, kind};
+use crate::model::{InvalidFigure, kind};
 use crate::nand::{Nand, NandOp};
 use crate::value::{Fraction, PicojoulesPerBit};
 
@@ -12,28 +12,30 @@ kind! {
     /// A flash main memory.
     Nvmm = "nvmm";
     parts {
-        /// The memory of the cache and its tags.
+        /// The DRAM of the cache and its tags.
         dram: Dram,
-        /// One package of what is behind it. Its page is taken to be `segment` large.
+        /// One package of the flash. Its page size is taken to be `segment`.
         nand: Nand,
     }
     fields {
-        /// Channels of flash.
+        /// Flash channels.
         channels: u64,
-        /// Packages on each channel.
+        /// Packages of a channel.
         packages_per_channel: u64,
-        /// What flash reads and programs at once, and the block of the DRAM cache: 4, 8 or 16 KiB.
+        /// Size of a segment, the unit of flash reads and programs, and of a block of the DRAM cache: 4,
+        /// 8 or 16 KiB.
         segment: Bytes,
-        /// Planes over which consecutive slots of a block are spread, the channels first. With 1 a block is
-        /// one block of one plane, as the page table of the paper has it; with more it is one of each.
+        /// Planes over which consecutive slots of a block are striped, channels first. With 1 a block is
+        /// one block of one plane, as in the paper's page table; with more it consists of one block of
+        /// each plane.
         stripe: u64,
-        /// Share of the raw capacity that the host does not see.
+        /// Share of the raw capacity that is not visible to the host.
         spare: Fraction,
         /// Ways of the DRAM cache.
         ways: u64,
-        /// Bytes of tag and state that DRAM holds for a block of the cache.
+        /// Tag and state of a cache block in DRAM, in bytes.
         tag: Bytes,
-        /// Controller time of a tag comparison, beside the DRAM access that brings the tags.
+        /// Controller time of a tag comparison, in addition to the DRAM access for the tags.
         tag_delay: Picos,
         /// Page-table entries in the mapping cache.
         mapping_entries: u64,
@@ -41,17 +43,17 @@ kind! {
         mapping_ways: u64,
         /// Time to fetch an entry from the page table in its dedicated DRAM.
         mapping_miss: Picos,
-        /// Dirty blocks evicted that the controller holds until they are programmed.
+        /// Evicted dirty blocks that the controller buffers until they are programmed.
         write_buffer: u64,
-        /// Read latency of a memory other than flash in flash's place: it needs no erase.
+        /// Read latency of another memory that replaces flash and needs no erase.
         store_read: Option<Picos>,
-        /// Its write latency.
+        /// Write latency of the memory that replaces flash.
         store_write: Option<Picos>,
-        /// Its energy of reading a bit.
+        /// Read energy per bit of the memory that replaces flash.
         store_read_energy: Option<PicojoulesPerBit>,
-        /// Its energy of writing a bit.
+        /// Write energy per bit of the memory that replaces flash.
         store_write_energy: Option<PicojoulesPerBit>,
-        /// Energy of moving a bit over a flash channel; not counted if absent.
+        /// Energy per bit of a flash channel; not counted if absent.
         channel_energy: Option<PicojoulesPerBit>,
     }
     derived {
@@ -67,70 +69,83 @@ kind! {
 }
 
 impl Nvmm {
-    pub(crate) fn check(&self) -> Result<(), Fault> {
-        let raw = [self.channels, self.packages_per_channel]
-            .iter()
-            .try_fold(self.nand.package_capacity().0, |bytes, n| bytes.checked_mul(*n));
-        if raw.is_none_or(|bytes| bytes == 0 || bytes > 1 << 50) {
-            return Err(Fault::new("channels", "all packages together must have some bytes, at most 2^50"));
+    pub(crate) fn check(&self) -> Result<(), InvalidFigure> {
+        let raw = self.nand.capacity_of(self.channels, self.packages_per_channel);
+        if raw.is_none_or(|Bytes(bytes)| bytes == 0 || bytes > 1 << 50) {
+            return Err(InvalidFigure::new(
+                "channels",
+                "the capacity of all packages must be 1 to 2^50 bytes",
+            ));
         }
         if !matches!(self.segment.0, 4096 | 8192 | 16384) {
-            return Err(Fault::new("segment", "must be 4, 8 or 16 KiB"));
+            return Err(InvalidFigure::new("segment", "must be 4, 8 or 16 KiB"));
         }
         if self.stripe == 0 || !self.planes().is_multiple_of(self.stripe) {
-            return Err(Fault::new("stripe", format!("must divide the {} planes there are", self.planes())));
+            return Err(InvalidFigure::new(
+                "stripe",
+                format!("must divide the number of planes, {}", self.planes()),
+            ));
         }
         if !(64..=1 << 14).contains(&self.stripe.saturating_mul(self.nand.pages_per_block)) {
-            return Err(Fault::new("stripe", "times the pages of a block must be 64 to 16384"));
+            return Err(InvalidFigure::new(
+                "stripe",
+                "stripe times nand.pages_per_block must be 64 to 16384",
+            ));
         }
         if self.spare.0 >= 1.0 {
-            return Err(Fault::new("spare", "leaves the host nothing"));
+            return Err(InvalidFigure::new(
+                "spare",
+                "must be less than 1, or no capacity is left for the host",
+            ));
         }
         if !(1..=256).contains(&self.ways) {
-            return Err(Fault::new("ways", "must be 1 to 256"));
+            return Err(InvalidFigure::new("ways", "must be 1 to 256"));
         }
         if self.tag.0 > 64 {
-            return Err(Fault::new("tag", "must be at most 64 B"));
+            return Err(InvalidFigure::new("tag", "must be at most 64 B"));
         }
         if !(1..=256).contains(&self.mapping_ways) || !self.mapping_entries.is_multiple_of(self.mapping_ways)
         {
-            return Err(Fault::new("mapping_ways", "must be 1 to 256 and divide the entries"));
+            return Err(InvalidFigure::new("mapping_ways", "must be 1 to 256 and divide the entries"));
         }
         if self.mapping_entries == 0 || self.mapping_entries > 1 << 28 {
-            return Err(Fault::new("mapping_entries", "must be 1 to 2^28"));
+            return Err(InvalidFigure::new("mapping_entries", "must be 1 to 2^28"));
         }
         if self.write_buffer == 0 {
-            return Err(Fault::new("write_buffer", "must hold at least 1 block"));
+            return Err(InvalidFigure::new("write_buffer", "must hold at least 1 block"));
         }
         if self.store_read.is_some() != self.store_write.is_some() {
-            return Err(Fault::new("store_write", "a memory in flash's place needs both its latencies"));
+            return Err(InvalidFigure::new(
+                "store_write",
+                "a memory that replaces flash needs both store_read and store_write",
+            ));
         }
         Ok(())
     }
 
-    /// Planes of all packages.
+    /// Number of planes of all packages.
     pub fn planes(&self) -> u64 {
         self.channels * self.packages_per_channel * self.nand.dies * self.nand.planes
     }
 
-    /// Data bytes of all packages.
+    /// Capacity of all packages.
     pub fn raw_bytes(&self) -> Bytes {
         Bytes(self.channels * self.packages_per_channel * self.nand.package_capacity().0)
     }
 
-    /// Bytes that the host sees.
+    /// Host-visible capacity.
     pub fn host_bytes(&self) -> Bytes {
         let pages = (self.raw_bytes().0 / 65_536) as f64 * (1.0 - self.spare.0);
         Bytes(pages.floor() as u64 * 65_536)
     }
 
-    /// Whether the memory behind the cache is flash, which is erased before it is written again.
+    /// True if the memory behind the cache is flash, which needs an erase before it is written again.
     pub fn is_flash(&self) -> bool {
         self.store_read.is_none()
     }
 
-    /// The package with pages as large as a segment, its capacity and all of its times as they are but
-    /// for what the memory in flash's place says.
+    /// The package with the page size set to a segment and the same capacity. Its times are the flash's,
+    /// or those of the memory that replaces flash.
     pub fn package(&self) -> Nand {
         let mut nand = self.nand.clone();
         let spare = |bytes: Bytes| Bytes(bytes.0 * self.segment.0 / nand.page.0);
@@ -143,23 +158,23 @@ impl Nvmm {
         nand
     }
 
-    /// Bursts that the tags of a set take.
+    /// Number of bursts for the tags of a set.
     pub fn tag_bursts(&self) -> u64 {
         (self.ways * self.tag.0).div_ceil(self.dram.burst_bytes().0.max(1))
     }
 
-    /// Time of the tags on an idle memory, comparison included.
+    /// Latency of reading and comparing the tags on an idle memory.
     pub fn idle_tags(&self) -> Picos {
         let bursts = self.tag_bursts();
         if bursts == 0 {
             return self.tag_delay;
         }
-        // Bursts that follow each other lie in different channels.
+        // Consecutive bursts use different channels.
         let rounds = bursts.div_ceil(self.dram.channels);
         self.tag_delay + self.idle_burst() + self.dram.burst_span().max(self.dram.t_ccd).times(rounds - 1)
     }
 
-    /// Time of one burst on an idle memory.
+    /// Latency of one burst on an idle memory.
     fn idle_burst(&self) -> Picos {
         match self.dram.flat_read {
             Some(flat) => flat.max(self.dram.burst_span()),
@@ -167,18 +182,18 @@ impl Nvmm {
         }
     }
 
-    /// Time of a line that the cache holds, on an idle memory.
+    /// Latency of a cache hit on a line, on an idle memory.
     pub fn idle_hit(&self) -> Picos {
         self.idle_tags() + self.idle_burst()
     }
 
-    /// Time of a line that the cache does not hold, on an idle memory, its mapping cached: until the line
-    /// has crossed the channel.
+    /// Latency of a cache miss on a line, on an idle memory and with a hit in the mapping cache, until
+    /// the channel has transferred the line.
     pub fn idle_miss(&self) -> Picos {
         let nand = self.package();
         self.idle_tags()
-            + nand.command(NandOp::Read, 1)
-            + nand.array(NandOp::Read)
+            + nand.command_time(NandOp::Read, 1)
+            + nand.array_time(NandOp::Read)
             + nand.read_setup.unwrap_or_default()
             + nand.transfer(Bytes(64))
     }

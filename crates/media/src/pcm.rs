@@ -1,9 +1,9 @@
-//! Phase-change memory: read and write at line grain, no erase, no refresh.
+//! Phase-change memory (PCM): reads and writes of lines, without erase or refresh.
 
 use deepram_core::units::{Bytes, Picos};
 
 use crate::energy::{Energy, bit_energy};
-use crate::model::{Fault, kind};
+use crate::model::{InvalidFigure, kind};
 use crate::value::{PicojoulesPerBit, WattsPerByte};
 
 kind! {
@@ -11,7 +11,7 @@ kind! {
     Pcm = "pcm";
     parts {}
     fields {
-        /// Bytes of one access.
+        /// Size of a line: the unit of access.
         line: Bytes,
         /// Time of a line read.
         read: Picos,
@@ -23,23 +23,23 @@ kind! {
         write_energy_zero: PicojoulesPerBit,
         /// Energy of writing a 1.
         write_energy_one: PicojoulesPerBit,
-        /// Power that it leaks, by capacity.
+        /// Leakage power, per byte of capacity.
         leakage: WattsPerByte,
-        /// Writes that a cell is good for.
+        /// Endurance of a cell, in writes.
         endurance: u64,
     }
     derived {}
 }
 
 impl Pcm {
-    pub(crate) fn check(&self) -> Result<(), Fault> {
+    pub(crate) fn check(&self) -> Result<(), InvalidFigure> {
         if self.line.0 == 0 || self.line.0 > 1 << 20 {
-            return Err(Fault::new("line", "must be 1 B to 1 MiB"));
+            return Err(InvalidFigure::new("line", "must be 1 B to 1 MiB"));
         }
         Ok(())
     }
 
-    /// Time of `bytes`, line after line.
+    /// Time of an access of `bytes`, one line after the other.
     pub fn access(&self, bytes: Bytes, write: bool) -> Picos {
         let lines = bytes.0.div_ceil(self.line.0);
         if write { self.write } else { self.read }.times(lines)
@@ -50,7 +50,7 @@ impl Pcm {
         bit_energy(self.read_energy, self.whole_lines(bytes))
     }
 
-    /// Energy of writing `bytes`, in whole lines, of whose bits the share `ones` is 1.
+    /// Energy of writing `bytes`, in whole lines; `ones` is the share of bits that are 1.
     pub fn energy_of_write(&self, bytes: Bytes, ones: f64) -> Energy {
         let bytes = self.whole_lines(bytes);
         let ones = ones.clamp(0.0, 1.0);
@@ -60,7 +60,7 @@ impl Pcm {
         )
     }
 
-    fn whole_lines(&self, bytes: Bytes) -> u64 {
-        bytes.0.div_ceil(self.line.0).saturating_mul(self.line.0)
+    fn whole_lines(&self, bytes: Bytes) -> Bytes {
+        Bytes(bytes.0.div_ceil(self.line.0).saturating_mul(self.line.0))
     }
 }

@@ -1,92 +1,92 @@
-//! Measured persistent memory: idle latencies and what a module can move.
+//! Measured persistent-memory modules: idle latencies and bandwidths.
 //!
-//! The module works on lines of its own (256 B) behind a small write buffer, so a smaller access still
-//! costs one of them in bandwidth. Write latency by size is three numbers fitted to seven measurements:
-//! the first line, each further line, and each whole module line.
+//! A module works on module lines (256 B) behind a small write buffer, so a smaller access still takes
+//! the bandwidth of a whole module line. The write latency by size has three parameters, fitted to seven
+//! measurements: the first line, each further line, and each whole module line.
 //!
-//! The study has two figures for a fenced write of one line, 90 and 125 ns (ntstore), in two
-//! experiments whose data do not say what sets them apart. Both are kept: [`Pmem::lone_line`] is the
-//! one called best case, [`Pmem::write`] the series over sizes, taken to be a run of writes (assumed).
+//! The study reports two latencies for a fenced write of one line, 90 and 125 ns (ntstore), from two
+//! experiments whose data do not explain the difference. Both are modelled: [`Pmem::lone_line`] is the
+//! paper's best case, [`Pmem::write`] the series over sizes, taken as a run of writes (assumed).
 
 use deepram_core::units::{Bytes, Picos};
 
-use crate::model::{Fault, kind, words};
+use crate::model::{InvalidFigure, kind, words};
 use crate::value::Bandwidth;
 
 words! {
-    /// How software makes a write durable.
+    /// Instructions that make a write durable.
     WriteMethod {
         /// Non-temporal stores and a fence.
         NtStore = "ntstore",
-        /// Stores, a write-back of each line, and a fence.
+        /// Stores, a write-back of each line (clwb), and a fence.
         Clwb = "clwb",
     }
 }
 
 kind! {
-    /// One persistent-memory module, and how many of them are interleaved.
+    /// Interleaved persistent-memory modules.
     Pmem = "pmem";
     parts {}
     fields {
-        /// Bytes of the processor's line.
+        /// Size of the processor's line.
         line: Bytes,
-        /// Bytes that the module works on at once.
+        /// Size of a module line: the module's unit of access.
         module_line: Bytes,
-        /// Modules that addresses are interleaved over.
+        /// Number of interleaved modules.
         modules: u64,
-        /// Idle read of a line that follows the last one.
+        /// Idle read latency of the line after the last one.
         read_sequential: Picos,
-        /// Idle read of a line somewhere else.
+        /// Idle read latency of a random line.
         read_random: Picos,
-        /// Bytes a second that one thread reads in order.
+        /// Sequential read bandwidth of one thread.
         thread_read: Bandwidth,
-        /// One line alone by non-temporal store, fenced, on an idle module.
+        /// Latency of one isolated, fenced line by non-temporal store on an idle module.
         lone_ntstore: Picos,
-        /// One line alone by store and write-back, fenced, on an idle module.
+        /// Latency of one isolated, fenced line by store and write-back on an idle module.
         lone_clwb: Picos,
-        /// In a run of fenced writes by non-temporal stores: the first line of each.
+        /// Run of fenced writes by non-temporal stores: time of the first line of each write.
         ntstore_first: Picos,
-        /// In such a run: each further line.
+        /// Run of fenced writes by non-temporal stores: time of each further line.
         ntstore_line: Picos,
-        /// In such a run: each whole module line.
+        /// Run of fenced writes by non-temporal stores: additional time of each whole module line.
         ntstore_module_line: Picos,
-        /// In a run of fenced writes by store and write-back: the first line of each.
+        /// Run of fenced writes by store and write-back: time of the first line of each write.
         clwb_first: Picos,
-        /// In such a run: each further line.
+        /// Run of fenced writes by store and write-back: time of each further line.
         clwb_line: Picos,
-        /// In such a run: each whole module line.
+        /// Run of fenced writes by store and write-back: additional time of each whole module line.
         clwb_module_line: Picos,
-        /// Bytes a second that one module reads in whole module lines.
+        /// Read bandwidth of one module, in whole module lines.
         module_read: Bandwidth,
-        /// Bytes a second that one module takes by non-temporal stores in whole module lines.
+        /// Write bandwidth of one module by non-temporal stores, in whole module lines.
         module_ntstore: Bandwidth,
-        /// Bytes a second that one module takes by store and write-back in whole module lines.
+        /// Write bandwidth of one module by store and write-back, in whole module lines.
         module_clwb: Bandwidth,
     }
     derived {
-        /// modules x what one of them reads
+        /// modules x module_read
         peak_read: Bandwidth = |p| p.module_read.0 * p.modules as f64,
-        /// modules x what one of them takes by non-temporal stores
+        /// modules x module_ntstore
         peak_ntstore: Bandwidth = |p| p.module_ntstore.0 * p.modules as f64,
     }
 }
 
 impl Pmem {
-    pub(crate) fn check(&self) -> Result<(), Fault> {
+    pub(crate) fn check(&self) -> Result<(), InvalidFigure> {
         if self.line.0 == 0 || self.line.0 > 1 << 20 {
-            return Err(Fault::new("line", "must be 1 B to 1 MiB"));
+            return Err(InvalidFigure::new("line", "must be 1 B to 1 MiB"));
         }
         if self.module_line.0 == 0 || !self.module_line.0.is_multiple_of(self.line.0) {
-            return Err(Fault::new("module_line", "must be a multiple of the line"));
+            return Err(InvalidFigure::new("module_line", "must be a multiple of the line"));
         }
         if self.thread_read.0 < 1.0 {
-            return Err(Fault::new("thread_read", "must be at least 1 B/s"));
+            return Err(InvalidFigure::new("thread_read", "must be at least 1 B/s"));
         }
         Ok(())
     }
 
-    /// Idle read of `bytes` by one thread: the first line as measured, the others at the pace of one
-    /// thread's stream.
+    /// Idle latency of a read of `bytes` by one thread: the first line as measured, the others at the
+    /// thread's sequential bandwidth.
     pub fn read(&self, bytes: Bytes, sequential: bool) -> Picos {
         let lines = bytes.0.div_ceil(self.line.0);
         if lines == 0 {
@@ -97,8 +97,8 @@ impl Pmem {
         first + Picos(others.round() as u64)
     }
 
-    /// One fenced line, alone on an idle module. In a run of writes a line costs more: see
-    /// [`Pmem::write`].
+    /// Latency of one isolated, fenced line on an idle module. A line in a run of writes takes longer:
+    /// see [`Pmem::write`].
     pub fn lone_line(&self, method: WriteMethod) -> Picos {
         match method {
             WriteMethod::NtStore => self.lone_ntstore,
@@ -106,7 +106,7 @@ impl Pmem {
         }
     }
 
-    /// One fenced write of `bytes` in a run of such writes by one thread.
+    /// Time of one fenced write of `bytes` in a run of such writes by one thread.
     pub fn write(&self, method: WriteMethod, bytes: Bytes) -> Picos {
         let (first, line, module_line) = match method {
             WriteMethod::NtStore => (self.ntstore_first, self.ntstore_line, self.ntstore_module_line),
@@ -119,23 +119,23 @@ impl Pmem {
         first + line.times(lines - 1) + module_line.times(bytes.0 / self.module_line.0)
     }
 
-    /// Bytes a second that the modules read in accesses of `bytes` at random places: whole module lines
-    /// cross the media, and only `bytes` of them are wanted.
-    pub fn read_bandwidth(&self, bytes: Bytes) -> f64 {
-        self.module_read.0 * self.modules as f64 * self.wanted(bytes)
+    /// Read bandwidth of all modules in random accesses of `bytes`: the media
+    /// transfer whole module lines, of which only `bytes` are used.
+    pub fn read_bandwidth(&self, bytes: Bytes) -> Bandwidth {
+        Bandwidth(self.module_read.0 * self.modules as f64 * self.used_share(bytes))
     }
 
-    /// Bytes a second that the modules take in writes of `bytes` at random places.
-    pub fn write_bandwidth(&self, method: WriteMethod, bytes: Bytes) -> f64 {
+    /// Write bandwidth of all modules in random writes of `bytes`.
+    pub fn write_bandwidth(&self, method: WriteMethod, bytes: Bytes) -> Bandwidth {
         let module = match method {
             WriteMethod::NtStore => self.module_ntstore,
             WriteMethod::Clwb => self.module_clwb,
         };
-        module.0 * self.modules as f64 * self.wanted(bytes)
+        Bandwidth(module.0 * self.modules as f64 * self.used_share(bytes))
     }
 
-    /// Share of the module lines' bytes that an aligned access of `bytes` wants.
-    fn wanted(&self, bytes: Bytes) -> f64 {
+    /// Share of the module lines' bytes that an aligned access of `bytes` uses.
+    fn used_share(&self, bytes: Bytes) -> f64 {
         let moved = bytes.0.div_ceil(self.module_line.0).saturating_mul(self.module_line.0);
         if moved == 0 { 0.0 } else { bytes.0 as f64 / moved as f64 }
     }

@@ -1,17 +1,18 @@
-//! All presets by name: those that come with the crate, and those of user files.
+//! The registry: all presets by name, built-in ones and those of user files.
 
 use std::collections::BTreeMap;
 
+use deepram_core::suggest::nearest;
 use deepram_core::units;
 
 use crate::dimension::Dimension;
-use crate::error::{MediaError, Place, nearest};
-use crate::kind::Kind;
-use crate::load::{Draft, drafts, short, value_of};
+use crate::error::{MediaError, SourceLocation};
+use crate::kind::PresetKind;
 use crate::model::{KeySpec, Model};
-use crate::sheet::{Figure, Row, Sheet};
+use crate::parse::{ParsedPreset, parse_presets, short, value_of};
+use crate::resolved::{Figure, FigureRow, ResolvedPreset};
 
-/// The files of `presets/`, embedded so that nothing is needed at run time.
+/// The files of `presets/`, embedded in the crate.
 const BUILTIN: &[(&str, &str)] = &[
     ("presets/dram.toml", include_str!("../presets/dram.toml")),
     ("presets/pcm.toml", include_str!("../presets/pcm.toml")),
@@ -28,34 +29,34 @@ const BUILTIN: &[(&str, &str)] = &[
     ("presets/hierarchy.toml", include_str!("../presets/hierarchy.toml")),
 ];
 
-/// A chain of bases is shorter than this.
+/// Limit of the length of a chain of bases.
 const MAX_DEPTH: usize = 16;
 
 /// One line of `media list`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct PresetInfo {
     /// The kind.
-    pub kind: Kind,
+    pub kind: PresetKind,
     /// The name within the kind.
     pub name: String,
-    /// What it is, in a few words.
+    /// A short description.
     pub about: String,
 }
 
 /// Presets by kind and name.
 ///
-/// Names are given as `kind.name`, or as `name` alone where only one kind has it. A registry that was
-/// built without an error holds sound presets only: each has been resolved and checked.
+/// A name is `kind.name`, or `name` alone if only one kind has it. Invariant: each preset of a registry
+/// has been resolved and checked.
 #[derive(Debug, Clone, Default)]
 pub struct Registry {
-    drafts: BTreeMap<(&'static str, String), Draft>,
+    presets: BTreeMap<(&'static str, String), ParsedPreset>,
 }
 
 impl Registry {
-    /// The presets that come with the crate.
+    /// A registry of the built-in presets.
     ///
     /// # Errors
-    /// None as shipped: a test loads every one of them. The result is checked all the same.
+    /// None as shipped: a test loads all built-in presets.
     pub fn builtin() -> Result<Self, MediaError> {
         let mut registry = Self::default();
         for (file, text) in BUILTIN {
@@ -65,12 +66,13 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Adds the presets of a user's file, whose text is `text`; `file` names it in messages. A preset of
-    /// the same kind and name is replaced. Bases may be any preset known by then, in any file.
+    /// Adds the presets of a user's file with contents `text`; `file` names it in error messages. A
+    /// preset of the same kind and name is replaced. A base may be any preset of the registry or the
+    /// file.
     ///
     /// # Errors
-    /// Whatever is wrong with the file, or with a preset that is based on one of the file's. The
-    /// registry is then unchanged.
+    /// [`MediaError`] if the file, or a preset based on one of the file's, is invalid. The registry is
+    /// then unchanged.
     pub fn add(&mut self, file: &str, text: &str) -> Result<(), MediaError> {
         let mut next = self.clone();
         next.insert(file, text)?;
@@ -80,73 +82,74 @@ impl Registry {
     }
 
     fn insert(&mut self, file: &str, text: &str) -> Result<(), MediaError> {
-        for draft in drafts(file, text)? {
-            self.drafts.insert((draft.kind.word(), draft.name.clone()), draft);
+        for preset in parse_presets(file, text)? {
+            self.presets.insert((preset.kind.word(), preset.name.clone()), preset);
         }
         Ok(())
     }
 
     fn check(&self) -> Result<(), MediaError> {
-        self.drafts.values().try_for_each(|draft| self.assemble(draft, &[])?.check())
+        self.presets.values().try_for_each(|preset| self.assemble(preset, &[])?.check())
     }
 
-    /// Every preset, ordered by kind and name.
-    pub fn list(&self) -> Vec<Entry> {
-        self.drafts
+    /// All presets, ordered by kind and name.
+    pub fn list(&self) -> Vec<PresetInfo> {
+        self.presets
             .values()
-            .map(|draft| Entry {
-                kind: draft.kind,
-                name: draft.name.clone(),
-                about: self.about(draft, MAX_DEPTH),
+            .map(|preset| PresetInfo {
+                kind: preset.kind,
+                name: preset.name.clone(),
+                about: self.about(preset, MAX_DEPTH),
             })
             .collect()
     }
 
-    fn about(&self, draft: &Draft, depth: usize) -> String {
-        let base = draft.bases.iter().find(|(prefix, ..)| prefix.is_empty());
-        match (&draft.about, base) {
+    fn about(&self, preset: &ParsedPreset, depth: usize) -> String {
+        let base = preset.bases.iter().find(|(prefix, ..)| prefix.is_empty());
+        match (&preset.about, base) {
             (Some(about), _) => about.clone(),
             (None, Some((_, base, _))) if depth > 0 => self
-                .drafts
-                .get(&(draft.kind.word(), base.clone()))
+                .presets
+                .get(&(preset.kind.word(), base.clone()))
                 .map(|base| self.about(base, depth - 1))
                 .unwrap_or_default(),
             _ => String::new(),
         }
     }
 
-    /// The rows of `media show`: stated figures and those that follow from them.
+    /// The rows of `media show`: stated figures and derived values.
     ///
     /// # Errors
     /// [`MediaError::UnknownPreset`].
-    pub fn show(&self, name: &str) -> Result<Vec<Row>, MediaError> {
-        self.sheet(name)?.rows()
+    pub fn show(&self, name: &str) -> Result<Vec<FigureRow>, MediaError> {
+        self.resolve(name)?.rows()
     }
 
-    /// A preset with its bases followed.
+    /// Resolves a preset: its own figures over those of its bases.
     ///
     /// # Errors
     /// [`MediaError::UnknownPreset`].
-    pub fn sheet(&self, name: &str) -> Result<Sheet, MediaError> {
-        self.sheet_with(name, &[])
+    pub fn resolve(&self, name: &str) -> Result<ResolvedPreset, MediaError> {
+        self.resolve_with(name, &[])
     }
 
-    /// A preset with its bases followed and then `overrides` applied, each `key=value`, in order:
-    /// `nand.read=30us`, `channels=16`, `victim=greedy`, `nand.base=slc`. A value that has a dimension
-    /// needs its unit.
+    /// Resolves a preset and applies `overrides` in order. An override is `key=value`: `nand.read=30us`,
+    /// `channels=16`, `victim=greedy`, `nand.base=slc`. A value with a dimension needs its unit.
+    ///
+    /// Overrides drop the preset's stated values of derived figures. An override of a derived figure is
+    /// checked.
     ///
     /// # Errors
-    /// [`MediaError::UnknownPreset`], or whatever is wrong with an override, which is named as
-    /// `--set:1` for the first. Stated values that follow from overridden ones are dropped, unless they
-    /// are overridden too, in which case they must be right.
-    pub fn sheet_with(&self, name: &str, overrides: &[&str]) -> Result<Sheet, MediaError> {
-        let draft = self.find(name)?;
-        let sheet = self.assemble(draft, overrides)?;
-        sheet.check()?;
-        Ok(sheet)
+    /// [`MediaError::UnknownPreset`]; another [`MediaError`] for an invalid override, with the location
+    /// `--set:1` for the first override.
+    pub fn resolve_with(&self, name: &str, overrides: &[&str]) -> Result<ResolvedPreset, MediaError> {
+        let preset = self.find(name)?;
+        let resolved = self.assemble(preset, overrides)?;
+        resolved.check()?;
+        Ok(resolved)
     }
 
-    /// The typed form of a preset.
+    /// The typed model of a preset.
     ///
     /// # Errors
     /// [`MediaError::UnknownPreset`], [`MediaError::WrongKind`].
@@ -154,69 +157,69 @@ impl Registry {
         self.get_with(name, &[])
     }
 
-    /// The typed form of a preset after `overrides`; see [`Registry::sheet_with`].
+    /// The typed model of a preset after `overrides`; see [`Registry::resolve_with`].
     ///
     /// # Errors
-    /// As [`Registry::sheet_with`], and [`MediaError::WrongKind`].
+    /// As [`Registry::resolve_with`], and [`MediaError::WrongKind`].
     pub fn get_with<M: Model>(&self, name: &str, overrides: &[&str]) -> Result<M, MediaError> {
         let wanted = (M::KIND, name.to_owned());
         let full = format!("{}.{name}", M::KIND);
-        let name = if self.drafts.contains_key(&wanted) { &full } else { name };
-        self.sheet_with(name, overrides)?.model()
+        let name = if self.presets.contains_key(&wanted) { &full } else { name };
+        self.resolve_with(name, overrides)?.model()
     }
 
-    fn find(&self, name: &str) -> Result<&Draft, MediaError> {
+    fn find(&self, name: &str) -> Result<&ParsedPreset, MediaError> {
         if let Some((kind, rest)) = name.split_once('.')
-            && let Some(kind) = Kind::from_word(kind)
-            && let Some(draft) = self.drafts.get(&(kind.word(), rest.to_owned()))
+            && let Some(kind) = PresetKind::from_word(kind)
+            && let Some(preset) = self.presets.get(&(kind.word(), rest.to_owned()))
         {
-            return Ok(draft);
+            return Ok(preset);
         }
-        let mut same = self.drafts.values().filter(|draft| draft.name == name);
+        let mut same = self.presets.values().filter(|preset| preset.name == name);
         let unknown = |message, suggestion| MediaError::UnknownPreset { at: None, message, suggestion };
         match (same.next(), same.next()) {
-            (Some(draft), None) => Ok(draft),
+            (Some(preset), None) => Ok(preset),
             (Some(one), Some(other)) => Err(unknown(
                 format!("several kinds have a preset `{name}`"),
                 Some(format!("{}.{name}` or `{}.{name}", one.kind.word(), other.kind.word())),
             )),
             (None, _) => {
                 let full: Vec<String> = self
-                    .drafts
+                    .presets
                     .values()
-                    .map(|draft| format!("{}.{}", draft.kind.word(), draft.name))
+                    .map(|preset| format!("{}.{}", preset.kind.word(), preset.name))
                     .collect();
-                let names = self.drafts.values().map(|draft| draft.name.as_str());
+                let names = self.presets.values().map(|preset| preset.name.as_str());
                 let near = if name.contains('.') {
                     nearest(name, full.iter().map(String::as_str))
                 } else {
                     nearest(name, names)
                 };
-                Err(unknown(format!("there is no preset `{}`", short(name)), near))
+                Err(unknown(format!("there is no preset `{}`", short(name)), near.map(str::to_owned)))
             }
         }
     }
 
-    fn assemble(&self, draft: &Draft, overrides: &[&str]) -> Result<Sheet, MediaError> {
-        let specs = draft.kind.keys();
+    fn assemble(&self, preset: &ParsedPreset, overrides: &[&str]) -> Result<ResolvedPreset, MediaError> {
+        let specs = preset.kind.keys();
         let mut figures = BTreeMap::new();
-        self.lay(draft, "", &mut figures, 0)?;
+        self.apply_figures(preset, "", &mut figures, 0)?;
         let mut changed = Vec::new();
         for (index, text) in overrides.iter().enumerate() {
-            let at = Place::new("--set", index + 1);
-            self.set(draft.kind, &specs, text, &at, &mut figures, &mut changed)?;
+            let at = SourceLocation::new("--set", index + 1);
+            self.set(preset.kind, &specs, text, &at, &mut figures, &mut changed)?;
         }
         if !changed.is_empty() {
-            // A stated value describes the preset as shipped; it says nothing about the changed one.
+            // A stated derived value applies to the unchanged preset only.
             figures.retain(|key, figure: &mut Figure| {
-                figure.place.file == "--set" || !specs.iter().any(|spec| spec.derived && spec.key == *key)
+                figure.location.file == "--set" || !specs.iter().any(|spec| spec.derived && spec.key == *key)
             });
         }
-        Ok(Sheet {
-            kind: draft.kind,
-            name: draft.name.clone(),
-            about: self.about(draft, MAX_DEPTH),
-            place: draft.place.clone(),
+        Ok(ResolvedPreset {
+            kind: preset.kind,
+            name: preset.name.clone(),
+            about: self.about(preset, MAX_DEPTH),
+            location: preset.location.clone(),
             figures: specs
                 .into_iter()
                 .map(|spec| {
@@ -227,35 +230,36 @@ impl Registry {
         })
     }
 
-    /// Lays a preset's figures under `prefix`: first those of its base, then its own.
-    fn lay(
+    /// Adds a preset's figures under `prefix`: first those of its bases, then its own.
+    fn apply_figures(
         &self,
-        draft: &Draft,
+        preset: &ParsedPreset,
         prefix: &str,
         figures: &mut BTreeMap<String, Figure>,
         depth: usize,
     ) -> Result<(), MediaError> {
         if depth >= MAX_DEPTH {
             return Err(MediaError::Cycle {
-                at: draft.place.clone(),
-                key: format!("{}.{}", draft.kind.word(), draft.name),
+                at: preset.location.clone(),
+                key: format!("{}.{}", preset.kind.word(), preset.name),
             });
         }
-        // The whole preset's base first: its parts' bases and figures refine what it brings.
-        let mut bases: Vec<_> = draft.bases.iter().collect();
+        // The base of the whole preset comes first; the bases of parts and the preset's own figures
+        // override it.
+        let mut bases: Vec<_> = preset.bases.iter().collect();
         bases.sort_by_key(|(part, ..)| part.len());
-        let own = &draft.figures;
+        let own = &preset.figures;
         if !bases.is_empty() {
             for (part, base, at) in bases {
-                let kind = part_kind(draft.kind, part);
+                let kind = part_kind(preset.kind, part);
                 let base = self.base(kind, base, at)?;
-                self.lay(base, &format!("{prefix}{part}"), figures, depth + 1)?;
+                self.apply_figures(base, &format!("{prefix}{part}"), figures, depth + 1)?;
             }
-            // What follows from the base's figures is not what follows from ours.
-            let keys = draft.kind.keys();
+            // A derived value stated by a base does not apply to this preset's figures.
+            let keys = preset.kind.keys();
             let own_inputs =
                 own.iter().any(|(key, _)| keys.iter().any(|spec| !spec.derived && spec.key == *key));
-            if own_inputs || draft.bases.len() > 1 {
+            if own_inputs || preset.bases.len() > 1 {
                 for spec in keys.iter().filter(|spec| spec.derived) {
                     figures.remove(&format!("{prefix}{}", spec.key));
                 }
@@ -267,24 +271,24 @@ impl Registry {
         Ok(())
     }
 
-    fn base(&self, kind: Kind, name: &str, at: &Place) -> Result<&Draft, MediaError> {
-        self.drafts.get(&(kind.word(), name.to_owned())).ok_or_else(|| {
+    fn base(&self, kind: PresetKind, name: &str, at: &SourceLocation) -> Result<&ParsedPreset, MediaError> {
+        self.presets.get(&(kind.word(), name.to_owned())).ok_or_else(|| {
             let names =
-                self.drafts.values().filter(|draft| draft.kind == kind).map(|draft| draft.name.as_str());
+                self.presets.values().filter(|preset| preset.kind == kind).map(|preset| preset.name.as_str());
             MediaError::UnknownPreset {
                 at: Some(at.clone()),
                 message: format!("there is no {} preset `{}`", kind.word(), short(name)),
-                suggestion: nearest(name, names),
+                suggestion: nearest(name, names).map(str::to_owned),
             }
         })
     }
 
     fn set(
         &self,
-        kind: Kind,
+        kind: PresetKind,
         specs: &[KeySpec],
         text: &str,
-        at: &Place,
+        at: &SourceLocation,
         figures: &mut BTreeMap<String, Figure>,
         changed: &mut Vec<String>,
     ) -> Result<(), MediaError> {
@@ -300,7 +304,7 @@ impl Registry {
         {
             let base = self.base(part_kind(kind, part), value, at)?;
             figures.retain(|key, _| !key.starts_with(part));
-            self.lay(base, part, figures, 1)?;
+            self.apply_figures(base, part, figures, 1)?;
             changed.push(key.to_owned());
             return Ok(());
         }
@@ -308,16 +312,16 @@ impl Registry {
             return Err(MediaError::UnknownKey {
                 at: at.clone(),
                 key: short(key),
-                suggestion: nearest(key, specs.iter().map(|spec| spec.key.as_str())),
+                suggestion: nearest(key, specs.iter().map(|spec| spec.key.as_str())).map(str::to_owned),
             });
         };
-        let (number, unit) = split_unit(spec.dimension, value);
+        let (number, unit) = split_value(spec.dimension, value);
         if number.is_empty() {
             return Err(MediaError::Value {
                 at: at.clone(),
                 key: key.to_owned(),
                 message: format!(
-                    "`{}` does not begin with a number that is not negative; the unit is {}",
+                    "`{}` does not start with a non-negative number; expected a number and a unit, {}",
                     short(value),
                     spec.dimension.expected()
                 ),
@@ -333,7 +337,7 @@ impl Registry {
             unit: unit.to_owned(),
             condition: None,
             source: "set by the user".to_owned(),
-            place: at.clone(),
+            location: at.clone(),
         };
         figures.insert(key.to_owned(), figure);
         changed.push(key.to_owned());
@@ -341,16 +345,16 @@ impl Registry {
     }
 }
 
-fn part_kind(kind: Kind, part: &str) -> Kind {
+fn part_kind(kind: PresetKind, part: &str) -> PresetKind {
     part.strip_suffix('.').and_then(|word| kind.part(word)).unwrap_or(kind)
 }
 
-/// `30us` is `30` and `us`; a word or flag has no unit.
-fn split_unit(dimension: Dimension, value: &str) -> (&str, &str) {
+/// Splits a value into number and unit: `30us` is `30` and `us`. A word or flag has no unit.
+fn split_value(dimension: Dimension, value: &str) -> (&str, &str) {
     if matches!(dimension, Dimension::Name(_) | Dimension::Flag) {
         return (value, "");
     }
-    units::split(value)
+    units::split_unit(value)
 }
 
 #[cfg(test)]
@@ -359,8 +363,8 @@ mod tests {
 
     #[test]
     fn a_value_splits_from_its_unit_and_a_word_has_none() {
-        assert_eq!(split_unit(Dimension::Time, "2.5 ms"), ("2.5", "ms"));
-        assert_eq!(split_unit(Dimension::Flag, "true"), ("true", ""));
-        assert_eq!(split_unit(Dimension::Name(&["2d"]), "2d"), ("2d", ""));
+        assert_eq!(split_value(Dimension::Time, "2.5 ms"), ("2.5", "ms"));
+        assert_eq!(split_value(Dimension::Flag, "true"), ("true", ""));
+        assert_eq!(split_value(Dimension::Name(&["2d"]), "2d"), ("2d", ""));
     }
 }

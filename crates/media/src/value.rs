@@ -1,4 +1,6 @@
-//! Values in base units, and the Rust types that a preset's fields have.
+//! Values in base units, and the Rust types of a preset's fields.
+
+use std::convert::identity;
 
 use deepram_core::units::{Bytes, Picos};
 
@@ -7,18 +9,18 @@ use crate::dimension::Dimension;
 /// A figure's value in the base unit of its dimension.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value {
-    /// For dimensions held as whole numbers.
+    /// A value of a dimension with whole numbers.
     Whole(u64),
-    /// For dimensions held as real numbers; finite, never negative.
+    /// A value of a dimension with real numbers; finite and not negative.
     Real(f64),
-    /// A word out of the dimension's list.
+    /// A word of the dimension's list.
     Name(&'static str),
     /// True or false.
     Flag(bool),
 }
 
 impl Value {
-    /// The value as a number in base units; none for words and flags.
+    /// The value as a number in base units; `None` for words and flags.
     pub fn number(self) -> Option<f64> {
         match self {
             Value::Whole(whole) => Some(whole as f64),
@@ -27,7 +29,7 @@ impl Value {
         }
     }
 
-    /// A text that is equal if and only if the value is: what the digest is taken over.
+    /// The value's text for the digest: two texts are equal if and only if the values are.
     pub(crate) fn canonical(self) -> String {
         match self {
             Value::Whole(whole) => format!("{whole}"),
@@ -38,45 +40,58 @@ impl Value {
     }
 }
 
-/// A type that a field of a preset can have.
+/// The type of a preset's field.
 pub trait Field: Sized {
-    /// What it measures.
+    /// The dimension of the field's figure.
     const DIMENSION: Dimension;
-    /// Whether the preset must state it.
+    /// True if the preset must state the figure.
     const REQUIRED: bool;
-    /// The field from the figure's value. None if it is required and absent, or of another dimension.
-    fn take(value: Option<Value>) -> Option<Self>;
+    /// Converts the figure's value to the field; `None` if a required value is absent or of another
+    /// dimension.
+    fn from_value(value: Option<Value>) -> Option<Self>;
 }
 
+/// Declares a newtype of whole (`u64`) or real (`f64`) base units as the type of a field.
 macro_rules! quantity {
+    ($(#[$meta:meta])* whole $name:ident: $dimension:ident) => {
+        quantity!($(#[$meta])* #[derive(Eq, Ord, Hash)] $name(u64), $dimension, Whole);
+    };
+    ($(#[$meta:meta])* real $name:ident: $dimension:ident) => {
+        quantity!($(#[$meta])* $name(f64), $dimension, Real);
+    };
     ($(#[$meta:meta])* $name:ident($inner:ty), $dimension:ident, $variant:ident) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
         pub struct $name(pub $inner);
-        field!($name, Dimension::$dimension, |value| match value {
-            Value::$variant(inner) => Some($name(inner)),
-            _ => None,
-        });
+        field!($name, $dimension, $variant => $name);
     };
 }
 
+/// Makes a type, and its `Option`, the type of a field: the dimension, and the conversion of a
+/// [`Value`].
 macro_rules! field {
-    ($type:ty, $dimension:expr, $take:expr) => {
+    ($type:ty, $dimension:ident, $variant:ident => $convert:expr) => {
+        field!($type, $crate::dimension::Dimension::$dimension, |value| match value {
+            $crate::value::Value::$variant(inner) => Some($convert(inner)),
+            _ => None,
+        });
+    };
+    ($type:ty, $dimension:expr, $from_value:expr) => {
         impl $crate::value::Field for $type {
             const DIMENSION: $crate::dimension::Dimension = $dimension;
             const REQUIRED: bool = true;
-            fn take(value: Option<$crate::value::Value>) -> Option<Self> {
-                let take: fn($crate::value::Value) -> Option<$type> = $take;
-                value.and_then(take)
+            fn from_value(value: Option<$crate::value::Value>) -> Option<Self> {
+                let from_value: fn($crate::value::Value) -> Option<$type> = $from_value;
+                value.and_then(from_value)
             }
         }
         impl $crate::value::Field for Option<$type> {
             const DIMENSION: $crate::dimension::Dimension = $dimension;
             const REQUIRED: bool = false;
-            fn take(value: Option<$crate::value::Value>) -> Option<Self> {
+            fn from_value(value: Option<$crate::value::Value>) -> Option<Self> {
                 match value {
                     None => Some(None),
-                    some => <$type as $crate::value::Field>::take(some).map(Some),
+                    some => <$type as $crate::value::Field>::from_value(some).map(Some),
                 }
             }
         }
@@ -84,89 +99,58 @@ macro_rules! field {
 }
 pub(crate) use field;
 
-field!(Picos, Dimension::Time, |value| match value {
-    Value::Whole(ps) => Some(Picos(ps)),
-    _ => None,
-});
-
-/// Energy in whole picojoules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Picojoules(pub u64);
-field!(Picojoules, Dimension::Energy, |value| match value {
-    Value::Whole(pj) => Some(Picojoules(pj)),
-    _ => None,
-});
-
-field!(Bytes, Dimension::Size, |value| match value {
-    Value::Whole(bytes) => Some(Bytes(bytes)),
-    _ => None,
-});
-
-field!(u64, Dimension::Count, |value| match value {
-    Value::Whole(count) => Some(count),
-    _ => None,
-});
-
-field!(bool, Dimension::Flag, |value| match value {
-    Value::Flag(flag) => Some(flag),
-    _ => None,
-});
-
-/// Transfers a second on one wire or one bus, whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct TransferRate(pub u64);
-field!(TransferRate, Dimension::TransferRate, |value| match value {
-    Value::Whole(rate) => Some(TransferRate(rate)),
-    _ => None,
-});
-
-/// The year of a price.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Year(pub u64);
-field!(Year, Dimension::Year, |value| match value {
-    Value::Whole(year) => Some(Year(year)),
-    _ => None,
-});
-
-/// Revolutions a minute.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Rpm(pub u64);
-field!(Rpm, Dimension::Rotation, |value| match value {
-    Value::Whole(rpm) => Some(Rpm(rpm)),
-    _ => None,
-});
+field!(Picos, Time, Whole => Picos);
+field!(Bytes, Size, Whole => Bytes);
+field!(u64, Count, Whole => identity);
+field!(bool, Flag, Flag => identity);
 
 quantity!(
+    /// Energy in whole picojoules.
+    whole Picojoules: Energy
+);
+quantity!(
+    /// Transfers a second on one wire or one bus.
+    whole TransferRate: TransferRate
+);
+quantity!(
+    /// The year of a price.
+    whole Year: Year
+);
+quantity!(
+    /// Revolutions a minute.
+    whole Rpm: Rotation
+);
+quantity!(
     /// Picojoules a bit.
-    PicojoulesPerBit(f64), EnergyPerBit, Real
+    real PicojoulesPerBit: EnergyPerBit
 );
 quantity!(
     /// Bytes a second.
-    Bandwidth(f64), Bandwidth, Real
+    real Bandwidth: Bandwidth
 );
 quantity!(
     /// Watts.
-    Watts(f64), Power, Real
+    real Watts: Power
 );
 quantity!(
     /// Watts a byte of capacity.
-    WattsPerByte(f64), PowerDensity, Real
+    real WattsPerByte: PowerDensity
 );
 quantity!(
     /// Amperes.
-    Amperes(f64), Current, Real
+    real Amperes: Current
 );
 quantity!(
     /// Volts.
-    Volts(f64), Voltage, Real
+    real Volts: Voltage
 );
 quantity!(
     /// A share, 0 to 1.
-    Fraction(f64), Fraction, Real
+    real Fraction: Fraction
 );
 quantity!(
-    /// US dollars a byte; [`Price::per_gb`] gives the usual form.
-    Price(f64), Price, Real
+    /// US dollars a byte; [`Price::per_gb`] converts to the usual unit.
+    real Price: Price
 );
 
 impl Price {

@@ -16,9 +16,9 @@ fn a_single_read_program_and_erase_take_array_plus_bus_time() {
     let slc = nand("slc", &[]);
     // 4 KiB at 2.5 ns a byte = 10.24 us.
     assert_eq!(slc.page_transfer(), Picos(10_240_000));
-    assert_eq!(slc.single(NandOp::Read, 1), Picos(35_240_000));
-    assert_eq!(slc.single(NandOp::Program, 1), Picos(210_240_000));
-    assert_eq!(slc.single(NandOp::Erase, 1), Picos(1_500_000_000));
+    assert_eq!(slc.idle_latency(NandOp::Read, 1), Picos(35_240_000));
+    assert_eq!(slc.idle_latency(NandOp::Program, 1), Picos(210_240_000));
+    assert_eq!(slc.idle_latency(NandOp::Erase, 1), Picos(1_500_000_000));
     // An 8 KiB page: 20.48 us.
     assert_eq!(nand("slc", &["page=8KiB"]).page_transfer(), Picos(20_480_000));
 }
@@ -26,21 +26,21 @@ fn a_single_read_program_and_erase_take_array_plus_bus_time() {
 #[test]
 fn a_multi_plane_operation_overlaps_the_arrays_and_queues_the_transfers() {
     let slc = nand("slc", &[]);
-    assert_eq!(slc.single(NandOp::Read, 2), Picos(25_000_000 + 2 * 10_240_000));
-    assert_eq!(slc.single(NandOp::Program, 2), Picos(200_000_000 + 2 * 10_240_000));
-    assert_eq!(slc.single(NandOp::Erase, 2), Picos(1_500_000_000));
+    assert_eq!(slc.idle_latency(NandOp::Read, 2), Picos(25_000_000 + 2 * 10_240_000));
+    assert_eq!(slc.idle_latency(NandOp::Program, 2), Picos(200_000_000 + 2 * 10_240_000));
+    assert_eq!(slc.idle_latency(NandOp::Erase, 2), Picos(1_500_000_000));
 }
 
 #[test]
 fn mqsim_flash_charges_its_command_cycles_too() {
     let flash = nand("mqsim", &[]);
     let ns = Picos::from_ns;
-    assert_eq!(flash.single(NandOp::Read, 1), ns(290 + 75_000 + 30 + 24_576));
-    assert_eq!(flash.single(NandOp::Read, 2), ns(940 + 75_000 + 610 + 2 * 24_576));
-    assert_eq!(flash.single(NandOp::Program, 1), ns(361 + 24_576 + 750_000));
-    assert_eq!(flash.single(NandOp::Program, 2), ns(1_177 + 2 * 24_576 + 750_000));
-    assert_eq!(flash.single(NandOp::Erase, 1), ns(220 + 3_800_000));
-    assert_eq!(flash.single(NandOp::Erase, 2), ns(920 + 3_800_000));
+    assert_eq!(flash.idle_latency(NandOp::Read, 1), ns(290 + 75_000 + 30 + 24_576));
+    assert_eq!(flash.idle_latency(NandOp::Read, 2), ns(940 + 75_000 + 610 + 2 * 24_576));
+    assert_eq!(flash.idle_latency(NandOp::Program, 1), ns(361 + 24_576 + 750_000));
+    assert_eq!(flash.idle_latency(NandOp::Program, 2), ns(1_177 + 2 * 24_576 + 750_000));
+    assert_eq!(flash.idle_latency(NandOp::Erase, 1), ns(220 + 3_800_000));
+    assert_eq!(flash.idle_latency(NandOp::Erase, 2), ns(920 + 3_800_000));
 }
 
 /// Two registers, one array, one bus, step by step.
@@ -72,9 +72,9 @@ proptest! {
         ]);
         let bus = flash.page_transfer().0;
         for (op, array) in [(NandOp::Read, flash.read.0), (NandOp::Program, flash.program.0)] {
-            prop_assert_eq!(flash.interleaved(op, pages).0, two_registers(op, pages, bus, array));
+            prop_assert_eq!(flash.interleaved_time(op, pages).0, two_registers(op, pages, bus, array));
         }
-        prop_assert_eq!(flash.interleaved(NandOp::Read, 1), flash.single(NandOp::Read, 1));
+        prop_assert_eq!(flash.interleaved_time(NandOp::Read, 1), flash.idle_latency(NandOp::Read, 1));
     }
 
     #[test]
@@ -93,12 +93,12 @@ fn a_saturated_channel_moves_what_the_bus_moves_and_a_lone_die_what_its_cycle_al
     let slc = nand("slc", &[]);
     let bus = 1.0 / 10.24e-6;
     // 25 + 10.24 us a read: four dies need 40.96 us of bus in each 35.24 us.
-    assert!((slc.rate(NandOp::Read, 4) - bus).abs() < 1e-6 * bus);
-    assert!((slc.rate(NandOp::Read, 1) - 1.0 / 35.24e-6).abs() < 1e-3);
-    assert!((slc.rate(NandOp::Read, 3) - 3.0 / 35.24e-6).abs() < 1e-2);
+    assert!((slc.throughput(NandOp::Read, 4) - bus).abs() < 1e-6 * bus);
+    assert!((slc.throughput(NandOp::Read, 1) - 1.0 / 35.24e-6).abs() < 1e-3);
+    assert!((slc.throughput(NandOp::Read, 3) - 3.0 / 35.24e-6).abs() < 1e-2);
     // Two registers hide the transfer behind the array.
-    assert!((slc.rate_interleaved(NandOp::Read, 1) - 1.0 / 25e-6).abs() < 1e-3);
-    assert!((slc.rate_interleaved(NandOp::Program, 100) - bus).abs() < 1e-6 * bus);
+    assert!((slc.throughput_interleaved(NandOp::Read, 1) - 1.0 / 25e-6).abs() < 1e-3);
+    assert!((slc.throughput_interleaved(NandOp::Program, 100) - bus).abs() < 1e-6 * bus);
     assert!((bus * 4096.0 - 400e6).abs() < 1.0);
 }
 
@@ -179,7 +179,7 @@ fn pcie_doubles_with_each_generation_and_each_lane_doubling() {
             let per_lane = [0.25e9, 0.5e9, 8e9 / 8.0, 2e9, 4e9][generation - 1];
             let code = if generation < 3 { 1.0 } else { 128.0 / 130.0 };
             let expected = per_lane * code * lanes as f64;
-            assert!((link.bytes_per_second() - expected).abs() < 1.0);
+            assert!((link.payload_bandwidth().0 - expected).abs() < 1.0);
         }
     }
 }
@@ -187,7 +187,7 @@ fn pcie_doubles_with_each_generation_and_each_lane_doubling() {
 #[test]
 fn a_disk_seeks_turns_and_transfers() {
     let d: Disk = registry().get("ultrastar-15k450").unwrap();
-    assert_eq!(d.half_turn(), Picos::from_us(2_000));
+    assert_eq!(d.rotational_latency(), Picos::from_us(2_000));
     let read = d.random(Bytes(120_000), false);
     assert_eq!(read, Picos::from_us(100 + 3_300 + 2_000 + 1_000));
     assert_eq!(d.random(Bytes(0), true), Picos::from_us(100 + 3_800 + 2_000));
@@ -207,7 +207,7 @@ fn energy_is_operations_times_cost_plus_leakage_times_time() {
     assert!((slc.energy(NandOp::Read).0 - 1_237_500.0).abs() < 1e-3);
     assert!((slc.energy(NandOp::Program).0 - 23_100_000.0).abs() < 1e-3);
     assert!((slc.energy(NandOp::Erase).0 - 173_250_000.0).abs() < 1e-2);
-    assert!((slc.standby().0 - 3.3 * 0.08e-3).abs() < 1e-12);
+    assert!((slc.standby_power().0 - 3.3 * 0.08e-3).abs() < 1e-12);
     let a: Array = registry().get("hybrid-12-72-pcm").unwrap();
     // 1000 reads x .042 uJ + 100 writes x 11.049 uJ + (38.325 + 72 x .25) mW x 2 s.
     let e = a.energy(1000, 100, Picos(2_000_000_000_000));
@@ -217,7 +217,7 @@ fn energy_is_operations_times_cost_plus_leakage_times_time() {
     assert!((p.energy_of_read(Bytes(1)).0 - 512.0 * 2.0).abs() < 1e-9);
     assert!((p.energy_of_write(Bytes(64), 0.25).0 - 512.0 * (0.25 * 2.8 + 0.75 * 4.8)).abs() < 1e-9);
     assert_eq!(p.access(Bytes(65), true), Picos(300_000));
-    assert_eq!(bit_energy(PicojoulesPerBit(2.0), 64).0, 1024.0);
+    assert_eq!(bit_energy(PicojoulesPerBit(2.0), Bytes(64)).0, 1024.0);
 }
 
 fn saving(config: &str, power: impl Fn(&Array) -> f64) -> f64 {
@@ -266,9 +266,9 @@ fn pcm_and_flash_wear_evenly_at_the_published_split() {
 fn lifetime_is_what_the_medium_bears_over_what_is_written_to_it() {
     // 1 GiB x 1000 cycles at 1 MiB/s doubled: 512,000 s; half of that with uneven wear.
     let mib = 1024.0 * 1024.0;
-    assert_eq!(lifetime_seconds(Bytes(1 << 30), 1000, mib, 2.0, 1.0), 512_000.0);
-    assert_eq!(lifetime_seconds(Bytes(1 << 30), 1000, mib, 2.0, 0.5), 256_000.0);
-    assert_eq!(lifetime_seconds(Bytes(1 << 30), 1000, 0.0, 2.0, 1.0), f64::INFINITY);
+    assert_eq!(lifetime_seconds(Bytes(1 << 30), 1000, Bandwidth(mib), 2.0, 1.0), 512_000.0);
+    assert_eq!(lifetime_seconds(Bytes(1 << 30), 1000, Bandwidth(mib), 2.0, 0.5), 256_000.0);
+    assert_eq!(lifetime_seconds(Bytes(1 << 30), 1000, Bandwidth(0.0), 2.0, 1.0), f64::INFINITY);
     assert_eq!(endurance_ratio((Bytes(1), 1), (Bytes(0), 1)), 0.0);
     assert_eq!(ssd_writes(512, 0.0), 512.0);
 }

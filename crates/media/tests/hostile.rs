@@ -64,14 +64,14 @@ proptest! {
 
     #[test]
     fn overrides_from_anywhere_never_panic(key in "[a-z_.]{0,20}", value in "\\PC{0,12}", pick in any::<prop::sample::Index>()) {
-        let keys = Kind::Ssd.keys();
+        let keys = PresetKind::Ssd.keys();
         let real = &keys[pick.index(keys.len())].key;
         for name in ["mqsim-def", "disksim-ssd"] {
-            let _ = BUILTIN.sheet_with(name, &[&format!("{key}={value}")]);
-            let _ = BUILTIN.sheet_with(name, &[&format!("{real}={value}")]);
-            let _ = BUILTIN.sheet_with(name, &[&value]);
+            let _ = BUILTIN.resolve_with(name, &[&format!("{key}={value}")]);
+            let _ = BUILTIN.resolve_with(name, &[&format!("{real}={value}")]);
+            let _ = BUILTIN.resolve_with(name, &[&value]);
         }
-        let _ = BUILTIN.sheet(&value);
+        let _ = BUILTIN.resolve(&value);
     }
 
     #[test]

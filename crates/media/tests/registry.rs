@@ -28,9 +28,9 @@ fn a_user_file_adds_a_preset_that_starts_from_a_shipped_one() {
     let fast: Nand = registry.get("fast").unwrap();
     let slc: Nand = registry.get("slc").unwrap();
     assert_eq!(fast, Nand { read: Picos::from_us(5), ..slc });
-    let sheet = registry.sheet("nand.fast").unwrap();
-    assert_eq!(sheet.figure("read").unwrap().place, Place { file: "my.toml".into(), line: 5 });
-    assert_eq!((sheet.about(), sheet.name(), sheet.kind()), ("ours", "fast", Kind::Nand));
+    let sheet = registry.resolve("nand.fast").unwrap();
+    assert_eq!(sheet.figure("read").unwrap().location, SourceLocation { file: "my.toml".into(), line: 5 });
+    assert_eq!((sheet.about(), sheet.name(), sheet.kind()), ("ours", "fast", PresetKind::Nand));
     let rows = registry.show("fast").unwrap();
     let read = rows.iter().find(|row| row.key == "read").unwrap();
     assert_eq!((read.value.as_str(), read.unit.as_str()), ("5", "us"));
@@ -69,7 +69,7 @@ fn a_value_that_cannot_be_the_figure_is_an_error() {
         ("nan", "`nan` is not a non-negative decimal number"),
         ("inf", "`inf` is not a non-negative decimal number"),
         ("0.0000001", "0.0000001 us is not a whole number of ps"),
-        ("9000000000000000", "9000000000000000 us is beyond belief; at most 1000000 s"),
+        ("9000000000000000", "9000000000000000 us is out of range; the largest valid value is 1000000 s"),
         ("\"5\"", "expected a decimal number, found string"),
         ("true", "expected a decimal number, found boolean"),
         ("0x10", "expected a decimal number, found integer"),
@@ -82,7 +82,7 @@ fn a_value_that_cannot_be_the_figure_is_an_error() {
     assert_eq!(message, "my.toml:3: `nand.x.planes`: must be at least 1");
     let message =
         add("[nand.x]\nbase = \"slc\"\ncell = { value = \"qlc\", unit = \"name\", source = \"s\" }\n");
-    assert_eq!(message, "my.toml:3: `nand.x.cell`: `qlc` is none of slc, mlc, tlc");
+    assert_eq!(message, "my.toml:3: `nand.x.cell`: `qlc` is not valid; expected one of slc, mlc, tlc");
     let message = add("[nand.x]\nbase = \"slc\"\nread = 5\n");
     assert!(message.starts_with("my.toml:3: `nand.x.read`: expected { value"), "{message}");
     let message = add("[nand]\nslc = 5\n");
@@ -137,7 +137,7 @@ fn broken_toml_and_broken_bases_say_where() {
 #[test]
 fn names_are_found_alone_or_with_their_kind_and_near_misses_are_named() {
     let registry = builtin();
-    let error = |name: &str| registry.sheet(name).expect_err(name).to_string();
+    let error = |name: &str| registry.resolve(name).expect_err(name).to_string();
     assert!(error("slcc").ends_with("there is no preset `slcc`; did you mean `slc`?"));
     assert!(error("nand.slcc").ends_with("did you mean `nand.slc`?"));
     assert!(error("ddr3-1600").ends_with("did you mean `dram.ddr3-1600` or `link.ddr3-1600`?"));
@@ -150,7 +150,7 @@ fn names_are_found_alone_or_with_their_kind_and_near_misses_are_named() {
 #[test]
 fn overrides_are_checked_as_presets_are() {
     let registry = builtin();
-    let error = |set: &str| registry.sheet_with("mqsim-def", &[set]).expect_err(set).to_string();
+    let error = |set: &str| registry.resolve_with("mqsim-def", &[set]).expect_err(set).to_string();
     assert_eq!(error("nand.raed=5us"), "--set:1: unknown key `nand.raed`; did you mean `nand.read`?");
     assert_eq!(error("nand.read=5"), "--set:1: `nand.read` has no unit; expected ps, ns, us, ms or s");
     assert_eq!(
@@ -158,18 +158,21 @@ fn overrides_are_checked_as_presets_are() {
         "--set:1: `nand.read` has the unit `MB`; expected ps, ns, us, ms or s"
     );
     assert_eq!(error("channels"), "--set:1: `channels`: expected key=value, as in nand.read=30us");
-    assert!(error("victim=greedyy").contains("is none of greedy, greedy-of-random"));
+    assert!(error("victim=greedyy").contains("expected one of greedy, greedy-of-random"));
     assert_eq!(
         error("over_provisioning=1"),
-        "--set:1: `ssd.mqsim-def.over_provisioning`: leaves the host nothing"
+        "--set:1: `ssd.mqsim-def.over_provisioning`: must be less than 1, or no capacity is left for the host"
     );
-    assert_eq!(error("over_provisioning=107%"), "--set:1: `over_provisioning`: 107 % is more than the whole");
+    assert_eq!(
+        error("over_provisioning=107%"),
+        "--set:1: `over_provisioning`: 107 % exceeds 1; expected a share from 0 to 1"
+    );
     assert!(error("nand.base=slk").ends_with("did you mean `slc`?"));
     assert!(error("raw_capacity=1TiB").contains("is stated as 1 TiB, but"));
     let ssd: Ssd = registry
         .get_with("mqsim-def", &["channels=16", "victim=cost-benefit", "write_cache=false", "nand.read=30us"])
         .unwrap();
-    assert_eq!((ssd.channels, ssd.victim, ssd.write_cache), (16, Victim::CostBenefit, false));
+    assert_eq!((ssd.channels, ssd.victim, ssd.write_cache), (16, VictimChoice::CostBenefit, false));
     assert_eq!(ssd.nand.read, Picos::from_us(30));
     assert_eq!(ssd.raw_bytes(), Bytes(1 << 40));
     let ssd: Ssd = registry.get_with("tlc", &["nand.base=z-nand", "link.base=pcie4-x4"]).unwrap();
@@ -180,7 +183,7 @@ fn overrides_are_checked_as_presets_are() {
 #[test]
 fn the_digest_is_of_the_values_and_of_nothing_else() {
     let registry = builtin();
-    let digest = |name: &str, set: &[&str]| registry.sheet_with(name, set).unwrap().digest();
+    let digest = |name: &str, set: &[&str]| registry.resolve_with(name, set).unwrap().digest();
     let plain = digest("slc", &[]);
     assert_eq!(plain.len(), 64);
     assert_eq!(plain, digest("slc", &["read=25000ns"]), "another unit, another source");
@@ -240,8 +243,8 @@ fn the_list_is_in_order_and_complete() {
     ] {
         assert!(names.iter().any(|n| n == name), "{name}");
     }
-    for kind in Kind::ALL {
-        assert_eq!(Kind::from_word(kind.word()), Some(*kind));
+    for kind in PresetKind::ALL {
+        assert_eq!(PresetKind::from_word(kind.word()), Some(*kind));
         assert!(list.iter().any(|e| e.kind == *kind), "{kind:?}");
     }
 }

@@ -111,7 +111,7 @@ fn nothing_is_promoted_where_that_is_off() {
 #[test]
 fn the_threshold_and_the_epoch_are_options() {
     let (device, first) = filled(SegmentSize::K4);
-    let threshold = ThresholdOptions { most: 2, epoch: 3, ..ThresholdOptions::default() };
+    let threshold = ThresholdOptions { max_threshold: 2, reset_epoch: 3, ..ThresholdOptions::default() };
     let pool = open(&device, LoadOptions { promotion: Some(threshold), ..LoadOptions::default() });
     let loaded = |n: u64| {
         assert_eq!(load(&pool, at(first, n * 512)), word(n * 512));
@@ -123,9 +123,18 @@ fn the_threshold_and_the_epoch_are_options() {
     let wrong = [
         LoadOptions { depth: 0, ..LoadOptions::default() },
         LoadOptions { buffer: Some(DRAM), ..LoadOptions::default() },
-        LoadOptions { promotion: Some(ThresholdOptions { most: 0, ..threshold }), ..LoadOptions::default() },
-        LoadOptions { promotion: Some(ThresholdOptions { low: 0.8, ..threshold }), ..LoadOptions::default() },
-        LoadOptions { promotion: Some(ThresholdOptions { epoch: 0, ..threshold }), ..LoadOptions::default() },
+        LoadOptions {
+            promotion: Some(ThresholdOptions { max_threshold: 0, ..threshold }),
+            ..LoadOptions::default()
+        },
+        LoadOptions {
+            promotion: Some(ThresholdOptions { low_ratio: 0.8, ..threshold }),
+            ..LoadOptions::default()
+        },
+        LoadOptions {
+            promotion: Some(ThresholdOptions { reset_epoch: 0, ..threshold }),
+            ..LoadOptions::default()
+        },
     ];
     pool.abandon().unwrap();
     for loads in wrong {

@@ -132,7 +132,7 @@ fn run(seed: u64, mapping: Mapping) {
         flash: Some(256 * MIB),
         ..CreateOptions::new(SEGMENTS * SEGMENT + MIB)
     });
-    let threshold = ThresholdOptions { most: 3, epoch: 200, ..ThresholdOptions::default() };
+    let threshold = ThresholdOptions { max_threshold: 3, reset_epoch: 200, ..ThresholdOptions::default() };
     let (slots, often) = if seed.is_multiple_of(2) { (24, 40) } else { (400, 800) };
     let loads = LoadOptions { buffer: Some(slots * SEGMENT), promotion: Some(threshold), depth: 4 };
     let options = OpenOptions::new(12 * MIB).mapping(mapping).loads(loads);
@@ -177,7 +177,7 @@ fn run(seed: u64, mapping: Mapping) {
     assert!(stats.promotions > 0 && stats.buffer_hits > 0 && stats.buffer_evictions > 0, "{stats:?}");
     assert!(stats.evictions > 0 && stats.write_backs > 0, "{stats:?}");
     assert!(stats.dram_bytes <= stats.budget_bytes, "{stats:?}");
-    assert!(pool.take_damage().is_empty());
+    assert!(pool.take_errors().is_empty());
     assert!(pool.check(&mut |_, _| {}).unwrap().is_sound());
     drop(words);
     pool.close().unwrap();

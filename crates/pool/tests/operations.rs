@@ -246,7 +246,7 @@ fn old_tokens_go_as_retention_says_and_say_so() {
     let error = pool.rollback(tokens[0]).unwrap_err().to_string();
     assert!(error.contains("reclaimed") && error.contains(&tokens[4].to_string()), "{error}");
     let never = pool.rollback(Epoch(1000)).unwrap_err().to_string();
-    assert!(never.contains("never given"), "{never}");
+    assert!(never.contains("never issued"), "{never}");
     pool.rollback(tokens[4]).unwrap();
     assert_eq!(byte(&pool, addr), 4);
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use deepram_core::suggest::nearest;
 use serde::Serialize;
 
 use crate::chart::{Chart, Table};
@@ -117,11 +118,8 @@ impl Finished<'_> {
     pub fn figure(&self, run: &str, figure: &str) -> Result<f64, ReproError> {
         let figures = self.run(run)?;
         figures.0.get(figure).copied().ok_or_else(|| {
-            let near = figures
-                .0
-                .keys()
-                .min_by_key(|key| strsim::damerau_levenshtein(key, figure))
-                .map_or_else(String::new, |near| format!("; the nearest is {near:?}"));
+            let near = nearest(figure, figures.0.keys().map(|key| key.as_ref()))
+                .map_or_else(String::new, |near| format!("; did you mean {near:?}?"));
             ReproError::NoFigure { run: run.into(), figure: figure.into(), near }
         })
     }

@@ -84,8 +84,8 @@ fn identity(
     let overrides: Vec<&str> = config.overrides.iter().map(String::as_str).collect();
     let full = format!("{}.{}", config.system.name(), config.preset_name());
     let sheet = registry
-        .sheet_with(&full, &overrides)
-        .or_else(|error| registry.sheet_with(config.preset_name(), &overrides).map_err(|_| error))
+        .resolve_with(&full, &overrides)
+        .or_else(|error| registry.resolve_with(config.preset_name(), &overrides).map_err(|_| error))
         // What is wrong is said of the preset's own kind, which need not be named as the system is.
         .map_err(|error| wrong(config.digests(registry).err().unwrap_or(error.into())))?;
     let host = serde_json::to_value(&options.host).map_err(|error| wrong(config_error("host", &error)))?;

@@ -35,7 +35,6 @@ pub mod workload;
 
 mod convert;
 mod info;
-mod near;
 mod write;
 
 pub use convert::{Converted, convert};

@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use anyhow::{Context, ensure};
 use clap::Args;
 use deepram_core::Bytes;
-use deepram_media::{File, Registry};
+use deepram_media::{MeasuredFile, Picos, Registry};
 use deepram_pool::{CreateOptions, FaultOptions, Lifetime, OpenOptions, Pool, Words};
 use deepram_sim::host::{HostOptions, drive};
-use deepram_sim::pager::{Pager, PagerOptions};
+use deepram_sim::pool_model::{PoolModel, PoolModelOptions};
 use deepram_trace::workload::mix64;
 use deepram_trace::{Op, Request};
 use serde::Serialize;
@@ -83,7 +83,7 @@ pub(super) fn run(args: &PredictArgs) -> anyhow::Result<Report> {
     let (_, text) = measure(&MeasureArgs::folder(&args.common.dir, args.data, args.seconds))?;
     let mut registry = Registry::builtin()?;
     registry.add("the measured device", &text)?;
-    let file: File = registry.get("file.measured")?;
+    let file: MeasuredFile = registry.get("file.measured")?;
     let scratch = Scratch::new(&args.common.dir)?;
     let bar = progress("measuring the machine");
     let costs = costs(&scratch, &file, data)?;
@@ -150,7 +150,7 @@ fn create(path: &Path, data: u64) -> anyhow::Result<()> {
 
 /// Options of a pool as it is simulated: `dram` bytes of DRAM, no readahead.
 fn options(dram: u64) -> OpenOptions {
-    OpenOptions::new(dram).faults(FaultOptions { ahead: false, ..FaultOptions::default() })
+    OpenOptions::new(dram).faults(FaultOptions { readahead: false, ..FaultOptions::default() })
 }
 
 /// A pool with every segment of the data on flash.
@@ -171,7 +171,7 @@ fn fill(path: &Path, data: u64) -> anyhow::Result<()> {
 }
 
 /// What the machine takes for the parts of an access.
-fn costs(scratch: &Scratch, file: &File, data: u64) -> anyhow::Result<Costs> {
+fn costs(scratch: &Scratch, file: &MeasuredFile, data: u64) -> anyhow::Result<Costs> {
     const TOUCHED: u64 = 8192;
     let plain: Vec<AtomicU64> = (0..data / 8).map(AtomicU64::new).collect();
     let ((), time) = timed(|| {
@@ -197,12 +197,13 @@ fn costs(scratch: &Scratch, file: &File, data: u64) -> anyhow::Result<Costs> {
     let protect_ns = time.as_nanos() as f64 / TOUCHED as f64;
     let (token, time) = timed(|| pool.sync());
     token?;
-    let device = file.interval(true, Bytes(1 << 20)).0 as f64 / 1e3 * SEGMENT as f64 / (1 << 20) as f64;
+    let device =
+        file.completion_interval(true, Bytes(1 << 20)).0 as f64 / 1e3 * SEGMENT as f64 / (1 << 20) as f64;
     let flush_ns = (time.as_nanos() as f64 / TOUCHED as f64 - device).max(0.0);
     drop(words);
     pool.close()?;
     std::fs::remove_file(&path)?;
-    let device_read_us = file.alone(false, Bytes(SEGMENT)).0 as f64 / 1e6;
+    let device_read_us = file.latency(false, Bytes(SEGMENT)).0 as f64 / 1e6;
     Ok(Costs { hit_ns, fault_ns, protect_ns, flush_ns, device_read_us })
 }
 
@@ -299,7 +300,7 @@ fn fault_cost_under_reads(path: &Path, costs: &Costs, data: u64, args: &PredictA
 /// Measures and simulates one workload at one size of DRAM.
 fn compare(
     path: &Path,
-    file: &File,
+    file: &MeasuredFile,
     costs: &Costs,
     data: u64,
     dram: u64,
@@ -307,24 +308,24 @@ fn compare(
     args: &PredictArgs,
 ) -> anyhow::Result<PredictRow> {
     let ran = run_pool(path, data, dram, work, args)?;
-    let ps = |ns: f64| (ns * 1e3) as u64;
-    let options = PagerOptions {
-        data,
+    let picos = |ns: f64| Picos((ns * 1e3) as u64);
+    let options = PoolModelOptions {
+        data: Bytes(data),
         // The DRAM that tables and buffers leave for frames.
-        dram: u64::from(ran.frames) * SEGMENT,
-        segment: SEGMENT,
-        hit_ps: ps(costs.hit_ns),
-        fault_ps: ps(costs.fault_ns),
-        protect_ps: ps(costs.protect_ns),
-        flush_ps: ps(costs.flush_ns),
+        dram: Bytes(u64::from(ran.frames) * SEGMENT),
+        segment: Bytes(SEGMENT),
+        hit: picos(costs.hit_ns),
+        fault: picos(costs.fault_ns),
+        protect: picos(costs.protect_ns),
+        flush: picos(costs.flush_ns),
     };
-    let mut pager = Pager::new(file, &options)?;
+    let mut model = PoolModel::new(file, &options)?;
     let op = if work == Workload::Update { Op::Write } else { Op::Read };
     let count = work.count(data, args);
     let requests = (0..2 * count)
         .map(|n| Ok(Request { time_ps: None, device: 0, offset: work.word(n, data) * 8, len: 8, op }));
     let host = HostOptions { warm_up: count, ..HostOptions::default() };
-    let simulated = drive(&mut pager, requests, &host)?;
+    let simulated = drive(&mut model, requests, &host)?;
     let predicted_per_s = simulated.requests_per_s;
     Ok(PredictRow {
         workload: if work == Workload::Update { "GUPS" } else { "scan" },

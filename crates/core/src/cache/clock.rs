@@ -1,44 +1,45 @@
-//! CLOCK: keys lie in a ring, each with one reference bit that a use sets. The hand goes round;
-//! a key whose bit is set loses the bit and stays (the second chance), one whose bit is clear is
-//! evicted. A new key takes the place last vacated, which after an eviction is the one just
+//! CLOCK: the keys are in a ring, each with one reference bit that a use sets. The hand moves round the
+//! ring: it clears a set bit and passes on (the second chance), and evicts the first key whose bit is
+//! clear. A new key takes the most recently vacated position, which after an eviction is the one just
 //! behind the hand.
 //!
 //! F. J. Corbató, "A Paging Experiment with the Multics System", in: In Honor of P. M. Morse,
 //! MIT Press 1969.
 //!
-//! Memory: 4 bytes and two bits a place, 6 to 9 bytes a key in the index. The bits are in words
-//! of 64, so that the hand passes runs of vacant or referenced places quickly.
+//! Memory: 4 bytes and two bits a position, 6 to 9 bytes a key in the index. The bits are kept in words
+//! of 64, so that the hand passes runs of vacant or referenced positions quickly.
 
 use alloc::vec::Vec;
 
 use super::Replacement;
 
-/// An index slot without a key, and the end of the list of vacant places.
+/// An empty index slot, and the end of the list of vacant positions.
 const NONE: u32 = u32::MAX;
 
-/// The CLOCK policy; see the module.
+/// A cache with CLOCK replacement; see the module.
 #[derive(Debug, Clone)]
 pub struct Clock {
-    /// The size the caller expects; memory grows up to it in steps, and beyond it if need be.
+    /// The expected number of keys; memory grows up to it in steps, and beyond it if necessary.
     capacity: usize,
-    /// The key in each place; in a vacant place the next vacant one, or [`NONE`].
-    places: Vec<u32>,
+    /// The key at each position; a vacant position holds the next vacant one, or [`NONE`].
+    ring: Vec<u32>,
     occupied: Vec<u64>,
     referenced: Vec<u64>,
     vacant: u32,
     hand: usize,
     len: usize,
-    /// Place of each key: open addressing with linear probing, [`NONE`] if empty.
+    /// The position of each key: open addressing with linear probing, [`NONE`] if empty.
     index: Vec<u32>,
 }
 
 impl Clock {
-    /// An empty ring for about `capacity` keys. More are accepted; memory is taken as keys come.
+    /// An empty ring for about `capacity` keys. More keys are accepted; memory grows with the number of
+    /// keys.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self {
             capacity,
-            places: Vec::new(),
+            ring: Vec::new(),
             occupied: Vec::new(),
             referenced: Vec::new(),
             vacant: NONE,
@@ -48,9 +49,10 @@ impl Clock {
         }
     }
 
-    /// Where the search for a key begins: its hash, scaled to the size of the index.
+    /// The index slot at which the search for a key begins: the key's hash, scaled to the size of the
+    /// index.
     fn home(&self, key: u32) -> usize {
-        // The 32-bit finaliser of MurmurHash3 (public domain): neighbours end up far apart.
+        // The 32-bit finaliser of MurmurHash3 (public domain): neighbouring keys get distant slots.
         let mut hash = key;
         hash = (hash ^ (hash >> 16)).wrapping_mul(0x85eb_ca6b);
         hash = (hash ^ (hash >> 13)).wrapping_mul(0xc2b2_ae35);
@@ -62,14 +64,14 @@ impl Clock {
         if at + 1 == self.index.len() { 0 } else { at + 1 }
     }
 
-    /// The index slot that holds the key.
+    /// The index slot of the key.
     fn find(&self, key: u32) -> Option<usize> {
         if self.len == 0 {
             return None;
         }
         let mut at = self.home(key);
         while self.index[at] != NONE {
-            if self.places[self.index[at] as usize] == key {
+            if self.ring[self.index[at] as usize] == key {
                 return Some(at);
             }
             at = self.after(at);
@@ -77,18 +79,18 @@ impl Clock {
         None
     }
 
-    /// Enters a key that the index does not have.
-    fn enter(&mut self, key: u32, place: u32) {
+    /// Adds a key that the index does not contain.
+    fn index_insert(&mut self, key: u32, position: u32) {
         let mut at = self.home(key);
         while self.index[at] != NONE {
             at = self.after(at);
         }
-        self.index[at] = place;
+        self.index[at] = position;
     }
 
-    /// Empties an index slot and closes the gap: whatever follows and was pushed past the gap
-    /// moves back into it, so that searches may stop at the first empty slot.
-    fn leave(&mut self, mut gap: usize) {
+    /// Empties an index slot and closes the gap: later entries that were displaced past the gap move
+    /// back into it, so that a search may stop at the first empty slot.
+    fn index_remove(&mut self, mut gap: usize) {
         let size = self.index.len();
         let distance = |from: usize, to: usize| {
             if to >= from { to - from } else { to + size - from }
@@ -96,66 +98,66 @@ impl Clock {
         let mut at = gap;
         loop {
             at = self.after(at);
-            let place = self.index[at];
-            if place == NONE {
+            let position = self.index[at];
+            if position == NONE {
                 break;
             }
-            let home = self.home(self.places[place as usize]);
+            let home = self.home(self.ring[position as usize]);
             if distance(home, at) >= distance(gap, at) {
-                self.index[gap] = place;
+                self.index[gap] = position;
                 gap = at;
             }
         }
         self.index[gap] = NONE;
     }
 
-    /// Makes room for one more place, and keeps the index at most two thirds full.
+    /// Provides memory for one more position, and keeps the index at most two thirds full.
     fn grow(&mut self) {
-        let held = self.places.len();
-        let mut target = (held + held / 2).max(64);
-        if held < self.capacity {
+        let len = self.ring.len();
+        let mut target = (len + len / 2).max(64);
+        if len < self.capacity {
             target = target.min(self.capacity.max(64));
         }
-        self.places.reserve_exact(target - held);
+        self.ring.reserve_exact(target - len);
         let words = target.div_ceil(64);
         self.occupied.reserve_exact(words - self.occupied.len());
         self.referenced.reserve_exact(words - self.referenced.len());
         self.index = Vec::new();
         self.index.resize(target + target / 2, NONE);
-        // Only a ring without vacant places grows.
-        for place in 0..held {
-            self.enter(self.places[place], place as u32);
+        // Only a ring without vacant positions grows.
+        for position in 0..len {
+            self.index_insert(self.ring[position], position as u32);
         }
     }
 
-    /// A vacant place.
-    fn take_place(&mut self) -> u32 {
+    /// Takes a vacant position, the most recently vacated first.
+    fn take_position(&mut self) -> u32 {
         if self.vacant != NONE {
-            let place = self.vacant;
-            self.vacant = self.places[place as usize];
-            return place;
+            let position = self.vacant;
+            self.vacant = self.ring[position as usize];
+            return position;
         }
-        if self.index.len() * 2 <= self.places.len() * 3 {
+        if self.index.len() * 2 <= self.ring.len() * 3 {
             self.grow();
         }
-        let place = self.places.len();
-        self.places.push(NONE);
-        if place / 64 == self.occupied.len() {
+        let position = self.ring.len();
+        self.ring.push(NONE);
+        if position / 64 == self.occupied.len() {
             self.occupied.push(0);
             self.referenced.push(0);
         }
-        place as u32
+        position as u32
     }
 
-    /// Forgets the key in the index slot `at`.
+    /// Removes the key of the index slot `at`.
     fn vacate(&mut self, at: usize) {
-        let place = self.index[at];
-        self.leave(at);
-        let (word, bit) = (place as usize / 64, 1 << (place % 64));
+        let position = self.index[at];
+        self.index_remove(at);
+        let (word, bit) = (position as usize / 64, 1 << (position % 64));
         self.occupied[word] &= !bit;
         self.referenced[word] &= !bit;
-        self.places[place as usize] = self.vacant;
-        self.vacant = place;
+        self.ring[position as usize] = self.vacant;
+        self.vacant = position;
         self.len -= 1;
     }
 }
@@ -165,17 +167,17 @@ impl Replacement for Clock {
         if self.contains(key) {
             return self.touch(key);
         }
-        let place = self.take_place();
-        self.enter(key, place);
-        self.places[place as usize] = key;
-        self.occupied[place as usize / 64] |= 1 << (place % 64);
+        let position = self.take_position();
+        self.index_insert(key, position);
+        self.ring[position as usize] = key;
+        self.occupied[position as usize / 64] |= 1 << (position % 64);
         self.len += 1;
     }
 
     fn touch(&mut self, key: u32) {
         if let Some(at) = self.find(key) {
-            let place = self.index[at];
-            self.referenced[place as usize / 64] |= 1 << (place % 64);
+            let position = self.index[at];
+            self.referenced[position as usize / 64] |= 1 << (position % 64);
         }
     }
 
@@ -188,7 +190,7 @@ impl Replacement for Clock {
     fn victim(&mut self, eligible: &mut dyn FnMut(u32) -> bool) -> Option<u32> {
         let words = self.occupied.len();
         let (mut word, mut from) = (self.hand / 64, !0u64 << (self.hand % 64));
-        // Two laps, and the start of the word in which they began.
+        // Two laps, and again the beginning of the word in which the hand started.
         for _ in 0..=2 * words {
             if word >= words {
                 (word, from) = (0, !0);
@@ -196,12 +198,12 @@ impl Replacement for Clock {
                     return None;
                 }
             }
-            let mut waiting = self.occupied[word] & !self.referenced[word] & from;
-            while waiting != 0 {
-                let bit = waiting & waiting.wrapping_neg();
-                let key = self.places[word * 64 + bit.trailing_zeros() as usize];
+            let mut candidates = self.occupied[word] & !self.referenced[word] & from;
+            while candidates != 0 {
+                let bit = candidates & candidates.wrapping_neg();
+                let key = self.ring[word * 64 + bit.trailing_zeros() as usize];
                 if eligible(key) {
-                    // What the hand passed on its way here has had its second chance.
+                    // The keys that the hand has passed in this word have had their second chance.
                     self.referenced[word] &= !(from & (bit - 1));
                     self.hand = word * 64 + bit.trailing_zeros() as usize + 1;
                     if let Some(at) = self.find(key) {
@@ -209,7 +211,7 @@ impl Replacement for Clock {
                     }
                     return Some(key);
                 }
-                waiting &= waiting - 1;
+                candidates &= candidates - 1;
             }
             self.referenced[word] &= !from;
             word += 1;
@@ -232,6 +234,6 @@ impl Replacement for Clock {
 
     fn memory_bytes(&self) -> usize {
         let words = self.occupied.capacity() + self.referenced.capacity();
-        size_of::<Self>() + 4 * (self.places.capacity() + self.index.capacity()) + 8 * words
+        size_of::<Self>() + 4 * (self.ring.capacity() + self.index.capacity()) + 8 * words
     }
 }

@@ -1,28 +1,33 @@
-//! FIFO: the key that came first leaves, whether it was used or not.
+//! FIFO: evicts the key that was inserted first, whether or not it was used.
 
 use super::Key;
-use super::listed::{Listed, Rules};
-use super::nodes::Nodes;
+use super::key_lists::KeyLists;
+use super::list_cache::{ListCache, ListPolicy};
 
-/// The FIFO policy; see the module.
-pub type Fifo<K = u64> = Listed<FifoRules, K>;
+/// A cache with FIFO replacement; see the module.
+pub type Fifo<K = u64> = ListCache<FifoPolicy, K>;
 
-/// The decisions of [`Fifo`]. List 0: all keys, by their arrival.
+/// The decisions of [`Fifo`]. List 0: all keys, in the order of insertion.
 #[derive(Debug, Clone)]
-pub struct FifoRules;
+pub struct FifoPolicy;
 
-impl Rules for FifoRules {
-    type Past = ();
+impl ListPolicy for FifoPolicy {
+    type Ghost = ();
 
     fn new(_: usize) -> Self {
         Self
     }
 
     #[inline]
-    fn hit<K: Key>(&mut self, _: &mut Nodes<K>, _: u32) {}
+    fn hit<K: Key>(&mut self, _: &mut KeyLists<K>, _: u32) {}
 
     #[inline]
-    fn evict<K: Key>(&mut self, nodes: &mut Nodes<K>, (): (), eligible: impl FnMut(K) -> bool) -> Option<K> {
-        nodes.take_oldest(0, eligible)
+    fn evict<K: Key>(
+        &mut self,
+        lists: &mut KeyLists<K>,
+        (): (),
+        eligible: impl FnMut(K) -> bool,
+    ) -> Option<K> {
+        lists.remove_oldest(0, eligible)
     }
 }

@@ -1,53 +1,43 @@
-//! CLOCK with counters (generalised CLOCK, GCLOCK): a use counts, up to a limit. Whoever is oldest
-//! leaves if its count is 0; otherwise it loses one and becomes the newest, as if the hand of a
-//! clock had passed it.
+//! CLOCK with counters (generalised CLOCK, GCLOCK). A use increments a key's count, up to a limit. The
+//! hand evicts the oldest key if its count is 0; otherwise it decrements the count and makes the key the
+//! newest, as the hand of a clock passes it.
 //!
-//! [`Clock2`] counts with two bits, as the CLOCK of libCacheSim with `n-bit-counter=2`. The one-bit
-//! CLOCK that the pool runs, with fewer bytes a key, is [`super::Clock`].
+//! [`Clock2`] has two-bit counts, as libCacheSim's CLOCK with `n-bit-counter=2`. The one-bit CLOCK of
+//! the pool, which needs fewer bytes a key, is [`super::Clock`].
 
 use super::Key;
-use super::listed::{Listed, Rules};
-use super::nodes::Nodes;
+use super::key_lists::KeyLists;
+use super::list_cache::{ListCache, ListPolicy};
 
-/// Counts up to 3; see the module.
-pub type Clock2<K = u64> = Listed<Counted<3>, K>;
-/// Counts up to 16; see the module.
-pub type Gclock<K = u64> = Listed<Counted<16>, K>;
+/// CLOCK with counts up to 3; see the module.
+pub type Clock2<K = u64> = ListCache<CountingClock<3>, K>;
+/// CLOCK with counts up to 16; see the module.
+pub type Gclock<K = u64> = ListCache<CountingClock<16>, K>;
 
-/// The decisions of a CLOCK that counts up to `MOST`, at most 63. List 0: all keys, in the order in
-/// which the hand comes to them.
+/// The decisions of a CLOCK with counts up to `MAX`, which is at most 63. List 0: all keys, in the order
+/// in which the hand reaches them.
 #[derive(Debug, Clone)]
-pub struct Counted<const MOST: u8>;
+pub struct CountingClock<const MAX: u8>;
 
-impl<const MOST: u8> Rules for Counted<MOST> {
-    type Past = ();
+impl<const MAX: u8> ListPolicy for CountingClock<MAX> {
+    type Ghost = ();
 
     fn new(_: usize) -> Self {
         Self
     }
 
     #[inline]
-    fn hit<K: Key>(&mut self, nodes: &mut Nodes<K>, slot: u32) {
-        nodes.set_count(slot, MOST.min(nodes.count(slot) + 1));
+    fn hit<K: Key>(&mut self, lists: &mut KeyLists<K>, slot: u32) {
+        lists.increment(slot, MAX);
     }
 
     #[inline]
     fn evict<K: Key>(
         &mut self,
-        nodes: &mut Nodes<K>,
+        lists: &mut KeyLists<K>,
         (): (),
-        mut eligible: impl FnMut(K) -> bool,
+        eligible: impl FnMut(K) -> bool,
     ) -> Option<K> {
-        // After MOST laps all counts are 0, and after one more every key has been asked about.
-        for _ in 0..(usize::from(MOST) + 1) * nodes.len(0) {
-            let slot = nodes.oldest(0)?;
-            let count = nodes.count(slot);
-            if count == 0 && eligible(nodes.key(slot)) {
-                return Some(nodes.take(slot));
-            }
-            nodes.set_count(slot, count.saturating_sub(1));
-            nodes.renew(slot, 0);
-        }
-        None
+        lists.evict_clock(0, MAX, eligible)
     }
 }

@@ -1,127 +1,134 @@
-//! Which page leaves the cache. A policy is one file behind one trait, [`Replacement`].
+//! Replacement policies: each chooses the victim that leaves a full cache. One file a policy, behind one
+//! trait, [`Replacement`].
 //!
-//! | policy | a hit | who leaves | memory of the departed |
+//! | policy | effect of a hit | victim | ghost entries |
 //! |---|---|---|---|
-//! | [`Fifo`] | changes nothing | the oldest | none |
-//! | [`Lru`] | makes the key the newest | the oldest | none |
-//! | [`Clock`] | sets a bit | the oldest without the bit; others lose it and stay | none |
-//! | [`Clock2`] | counts, up to 3 | the oldest with a count of 0; others lose one and stay | none |
-//! | [`Gclock`] | counts, up to 16 | the same | none |
-//! | [`Sweep`] | counts, up to 16 | the next by number with a count of 0 that is not new; others lose one and stay | none |
-//! | [`Sieve`] | sets a bit | as CLOCK, but those who stay keep their place in the order of age | none |
-//! | [`S3Fifo`] | counts, up to 3 | the oldest of a small queue of newcomers, mostly | 0.9 of the capacity |
-//! | [`Arc`] | moves to the list of keys used twice | the oldest of one of two lists; how long each is adapts | the capacity |
+//! | [`Fifo`] | none | the oldest key | none |
+//! | [`Lru`] | the key becomes the newest | the oldest key | none |
+//! | [`Clock`] | sets the reference bit | the oldest key with a clear bit; the hand clears set bits | none |
+//! | [`Clock2`] | increments a count, up to 3 | the oldest key with a count of 0; the hand decrements the others | none |
+//! | [`Gclock`] | increments a count, up to 16 | as [`Clock2`] | none |
+//! | [`AddressOrderClock`] | increments a count, up to 16 | as [`Clock2`], but in address order, and not a new key | none |
+//! | [`Sieve`] | sets the reference bit | as [`Clock`], but a key that is spared keeps its position | none |
+//! | [`S3Fifo`] | increments a count, up to 3 | mostly the oldest key of a small queue of new keys | 0.9 of the capacity |
+//! | [`Arc`] | the key moves to the list of keys used twice | the oldest key of one of two lists of adaptive length | the capacity |
 //!
-//! Every policy but [`Clock`] and [`Sweep`] stands on the same table of keys and lists (`nodes`), so that its
-//! own file holds nothing but its decisions ([`Rules`]).
+//! A ghost entry remembers the key of a page that was evicted.
+//!
+//! Every policy but [`Clock`] and [`AddressOrderClock`] uses one table of keys and lists ([`KeyLists`]);
+//! the policy's own file holds only its decisions ([`ListPolicy`]). [`SetAssociative`] and [`Rrip`] are
+//! set-associative caches, as hardware builds them.
 
-mod index;
+mod hash_index;
+mod tag_array;
 
+pub mod address_order_clock;
 pub mod arc;
 pub mod clock;
 pub mod fifo;
 pub mod gclock;
-pub mod listed;
+pub mod key_lists;
+pub mod list_cache;
 pub mod lru;
-pub mod nodes;
 pub mod rrip;
 pub mod s3fifo;
 pub mod set_assoc;
 pub mod sieve;
-pub mod sweep;
 
+pub use address_order_clock::AddressOrderClock;
 pub use arc::Arc;
 pub use clock::Clock;
 pub use fifo::Fifo;
 pub use gclock::{Clock2, Gclock};
-pub use listed::{Listed, Rules};
+pub use key_lists::KeyLists;
+pub use list_cache::{ListCache, ListPolicy};
 pub use lru::Lru;
 pub use rrip::{HitPriority, Rrip};
 pub use s3fifo::S3Fifo;
 pub use set_assoc::SetAssociative;
 pub use sieve::Sieve;
-pub use sweep::Sweep;
+pub use tag_array::FillTarget;
 
-/// What identifies a page: `u32` for frames and densely numbered pages, `u64` for anything.
+/// The number of a page or frame: `u32` for frames and densely numbered pages, `u64` for any address.
 pub trait Key: Copy + Eq + Default + Into<u64> {}
 
 impl<K: Copy + Eq + Default + Into<u64>> Key for K {}
 
-/// What [`Replacement::access`] found.
+/// The outcome of [`Replacement::access`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access<K> {
-    /// The key was held.
+pub enum AccessOutcome<K> {
+    /// The key was in the cache.
     Hit,
-    /// The key was not held and is now; `evicted` went to make room for it.
+    /// The key was not in the cache and has been inserted.
     Miss {
-        /// Who left, if the cache was full.
+        /// The victim that was evicted, if the cache was full.
         evicted: Option<K>,
     },
 }
 
-/// A set of keys (page or frame numbers) that can say which to evict next.
+/// A set of keys (page or frame numbers) that chooses which key to evict next.
 ///
-/// There are two ways to drive one, and they may be mixed. A simulated cache calls
-/// [`Replacement::access`], which holds the set at its capacity. A cache whose pages may be pinned
-/// reports what comes ([`Replacement::insert`]), what is used ([`Replacement::touch`]) and what
-/// goes for other reasons ([`Replacement::remove`]), and asks for room
-/// ([`Replacement::victim`]) when it wants it; what `victim` returns has gone already, and
-/// `insert` never evicts.
+/// Two ways of driving a policy exist, and they may be mixed:
 ///
-/// Policies are deterministic. They hold at most 2^32 - 8 keys, those remembered after they left
-/// included.
+/// - A simulated cache calls [`Replacement::access`], which keeps the set at its capacity.
+/// - A cache whose pages may be pinned reports each page that enters ([`Replacement::insert`]), is used
+///   ([`Replacement::touch`]) or is removed for another reason ([`Replacement::remove`]), and calls
+///   [`Replacement::victim`] when it needs space. `victim` removes the key that it returns; `insert`
+///   never evicts.
+///
+/// Policies are deterministic. A policy holds at most 2^32 - 8 keys, ghost entries included.
 pub trait Replacement<K = u32> {
-    /// Adds a key as not used so far. A key already held counts as touched.
+    /// Inserts a key that has not been used yet. Inserting a resident key counts as
+    /// [`Replacement::touch`].
     fn insert(&mut self, key: K);
 
-    /// Says that the key was used. Nothing happens if it is not held.
+    /// Records a use of the key. Does nothing if the key is not resident.
     fn touch(&mut self, key: K);
 
-    /// Forgets the key, also where a policy remembers keys that have left. Nothing happens if it
-    /// is not known.
+    /// Removes the key and its ghost entry. Does nothing if the policy knows neither.
     fn remove(&mut self, key: K);
 
-    /// Chooses a key for which `eligible` is true (not pinned, say), forgets it and returns it;
-    /// `None` if there is none.
+    /// Chooses a victim for which `eligible` is true (not pinned, for example), removes and returns it;
+    /// `None` if no key is eligible.
     fn victim(&mut self, eligible: &mut dyn FnMut(K) -> bool) -> Option<K>;
 
-    /// True if the key is held.
+    /// True if the key is resident.
     fn contains(&self, key: K) -> bool;
 
-    /// Keys held.
+    /// Number of resident keys.
     fn len(&self) -> usize;
 
-    /// Keys that [`Replacement::access`] keeps at most.
+    /// The largest number of resident keys that [`Replacement::access`] allows.
     fn capacity(&self) -> usize;
 
-    /// Bytes of memory held.
+    /// Memory of the policy's tables, in bytes.
     fn memory_bytes(&self) -> usize;
 
-    /// True if no key is held.
+    /// True if no key is resident.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Uses a key, which is brought in if it is not held; in a full cache another leaves for it.
-    fn access(&mut self, key: K) -> Access<K>
+    /// Uses a key. On a miss the key is inserted, and a full cache evicts a victim first.
+    fn access(&mut self, key: K) -> AccessOutcome<K>
     where
         K: Key,
     {
         if self.contains(key) {
             self.touch(key);
-            return Access::Hit;
+            return AccessOutcome::Hit;
         }
         let full = self.len() >= self.capacity();
         let evicted = if full { self.victim(&mut |_| true) } else { None };
         self.insert(key);
-        Access::Miss { evicted }
+        AccessOutcome::Miss { evicted }
     }
 
-    /// Uses the keys in turn; how many were misses.
+    /// Uses the keys in order; returns the number of misses.
     fn access_all(&mut self, keys: &[K]) -> u64
     where
         K: Key,
     {
-        keys.iter().map(|key| u64::from(self.access(*key) != Access::Hit)).sum()
+        keys.iter().map(|key| u64::from(self.access(*key) != AccessOutcome::Hit)).sum()
     }
 }

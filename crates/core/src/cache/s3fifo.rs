@@ -1,136 +1,119 @@
-//! S3-FIFO: three queues, each left in the order in which it was entered. A newcomer enters the
-//! small one (a tenth of the capacity). Who leaves that one and was used twice moves to the main
-//! queue; who was not is evicted, and remembered in the ghost queue (nine tenths of the capacity).
-//! A key that comes back while remembered enters the main queue at once. There, a key at the end
-//! is evicted if it was not used, and otherwise begins anew with one use less (of at most three).
-//! The small queue gives up keys unless it is empty or the main queue is longer than its share.
+//! S3-FIFO: three FIFO queues. A new key enters the small queue (a tenth of the capacity). At that
+//! queue's end a key that was used twice moves to the main queue; any other key is evicted and enters
+//! the ghost queue (nine tenths of the capacity). A miss on a ghost entry inserts the key into the main
+//! queue. At the main queue's end a key with a count of 0 is evicted; any other key is inserted again
+//! with a count one lower (counts go up to 3). Victims come from the small queue unless it is empty or
+//! the main queue exceeds its share.
 //!
-//! Until the first eviction a newcomer enters the main queue if the small one is full.
+//! Until the first eviction a new key enters the main queue if the small one is full.
 //!
-//! J. Yang, Y. Zhang, Z. Qiu, Y. Yue, K. V. Rashmi, "FIFO Queues are All You Need for Cache
-//! Eviction", SOSP 2023. The sizes, the threshold of two uses and the beginning are
+//! J. Yang, Y. Zhang, Z. Qiu, Y. Yue, K. V. Rashmi, "FIFO Queues are All You Need for Cache Eviction",
+//! SOSP 2023. The queue sizes, the threshold of two uses and the rule before the first eviction are
 //! libCacheSim's.
 
 use super::Key;
-use super::listed::{Listed, Rules};
-use super::nodes::Nodes;
+use super::key_lists::KeyLists;
+use super::list_cache::{ListCache, ListPolicy};
 
-/// The S3-FIFO policy; see the module.
-pub type S3Fifo<K = u64> = Listed<S3FifoRules, K>;
+/// A cache with S3-FIFO replacement; see the module.
+pub type S3Fifo<K = u64> = ListCache<S3FifoPolicy, K>;
 
 const SMALL: u32 = 0;
 const MAIN: u32 = 1;
 const GHOST: u32 = 2;
 
-/// Uses in the small queue that take a key to the main one.
-const PROMOTED: u8 = 2;
-/// Uses that count.
-const MOST: u8 = 3;
+/// Uses in the small queue that move a key to the main queue.
+const PROMOTION_USES: u8 = 2;
+/// The largest count.
+const MAX_COUNT: u8 = 3;
 
-/// The decisions of [`S3Fifo`]. List 0: the small queue, 1: the main one, 2: the ghosts.
+/// The decisions of [`S3Fifo`]. List 0: the small queue, 1: the main queue, 2: the ghost queue.
 #[derive(Debug, Clone)]
-pub struct S3FifoRules {
+pub struct S3FifoPolicy {
     small: usize,
     main: usize,
     ghosts: usize,
+    /// True from the first eviction on.
     evicting: bool,
 }
 
-impl S3FifoRules {
+impl S3FifoPolicy {
     fn evict_small<K: Key>(
         &mut self,
-        nodes: &mut Nodes<K>,
+        lists: &mut KeyLists<K>,
         eligible: &mut impl FnMut(K) -> bool,
     ) -> Option<K> {
-        let mut at = nodes.oldest(SMALL);
+        let mut at = lists.oldest(SMALL);
         while let Some(slot) = at {
-            at = nodes.newer(slot, SMALL);
-            if nodes.count(slot) >= PROMOTED {
-                nodes.shift(slot, MAIN);
-            } else if eligible(nodes.key(slot)) {
+            at = lists.newer(slot, SMALL);
+            if lists.count(slot) >= PROMOTION_USES {
+                lists.move_to_list(slot, MAIN);
+            } else if eligible(lists.key(slot)) {
                 if self.ghosts == 0 {
-                    return Some(nodes.take(slot));
+                    return Some(lists.remove(slot));
                 }
-                if nodes.len(GHOST) >= self.ghosts {
-                    nodes.take_oldest(GHOST, |_| true);
+                if lists.len(GHOST) >= self.ghosts {
+                    lists.remove_oldest(GHOST, |_| true);
                 }
-                nodes.shift(slot, GHOST);
-                return Some(nodes.key(slot));
+                lists.move_to_list(slot, GHOST);
+                return Some(lists.key(slot));
             }
-        }
-        None
-    }
-
-    fn evict_main<K: Key>(
-        &mut self,
-        nodes: &mut Nodes<K>,
-        eligible: &mut impl FnMut(K) -> bool,
-    ) -> Option<K> {
-        // After MOST laps all counts are 0, and after one more every key has been asked about.
-        for _ in 0..(usize::from(MOST) + 1) * nodes.len(MAIN) {
-            let slot = nodes.oldest(MAIN)?;
-            let count = nodes.count(slot);
-            if count == 0 && eligible(nodes.key(slot)) {
-                return Some(nodes.take(slot));
-            }
-            nodes.set_count(slot, count.saturating_sub(1));
-            nodes.renew(slot, MAIN);
         }
         None
     }
 }
 
-impl Rules for S3FifoRules {
-    /// True if the key is remembered.
-    type Past = bool;
+impl ListPolicy for S3FifoPolicy {
+    /// True if the key had a ghost entry.
+    type Ghost = bool;
 
-    const REMEMBERS: bool = true;
+    const HAS_GHOSTS: bool = true;
 
     fn new(capacity: usize) -> Self {
         let small = (capacity / 10).max(1);
-        Self { small, main: capacity - small, ghosts: ghosts(capacity), evicting: false }
+        Self { small, main: capacity - small, ghosts: ghost_capacity(capacity), evicting: false }
     }
 
-    fn expected(capacity: usize) -> usize {
-        capacity.saturating_add(ghosts(capacity))
-    }
-
-    #[inline]
-    fn hit<K: Key>(&mut self, nodes: &mut Nodes<K>, slot: u32) {
-        nodes.set_count(slot, MOST.min(nodes.count(slot) + 1));
+    fn expected_keys(capacity: usize) -> usize {
+        capacity.saturating_add(ghost_capacity(capacity))
     }
 
     #[inline]
-    fn recall<K: Key>(&mut self, nodes: &mut Nodes<K>, slot: u32) -> bool {
-        nodes.take(slot);
+    fn hit<K: Key>(&mut self, lists: &mut KeyLists<K>, slot: u32) {
+        lists.increment(slot, MAX_COUNT);
+    }
+
+    #[inline]
+    fn ghost_hit<K: Key>(&mut self, lists: &mut KeyLists<K>, slot: u32) -> bool {
+        lists.remove(slot);
         true
     }
 
     fn evict<K: Key>(
         &mut self,
-        nodes: &mut Nodes<K>,
+        lists: &mut KeyLists<K>,
         _: bool,
         mut eligible: impl FnMut(K) -> bool,
     ) -> Option<K> {
         self.evicting = true;
-        if nodes.len(MAIN) <= self.main
-            && let Some(key) = self.evict_small(nodes, &mut eligible)
+        if lists.len(MAIN) <= self.main
+            && let Some(key) = self.evict_small(lists, &mut eligible)
         {
             return Some(key);
         }
-        // A main queue that has grown beyond its share gives up a key, and so it does if the
-        // small one had none to give; if it has none either, the small one may.
-        self.evict_main(nodes, &mut eligible).or_else(|| self.evict_small(nodes, &mut eligible))
+        // The main queue gives the victim if it exceeds its share or the small queue has no eligible
+        // key; if the main queue has none either, the small queue is tried.
+        lists.evict_clock(MAIN, MAX_COUNT, &mut eligible).or_else(|| self.evict_small(lists, &mut eligible))
     }
 
     #[inline]
-    fn admit<K: Key>(&mut self, nodes: &mut Nodes<K>, remembered: bool, key: K) {
-        let overflow = !self.evicting && nodes.len(SMALL) >= self.small;
-        nodes.push(if remembered || overflow { MAIN } else { SMALL }, key);
+    fn admit<K: Key>(&mut self, lists: &mut KeyLists<K>, was_ghost: bool, key: K) {
+        let overflow = !self.evicting && lists.len(SMALL) >= self.small;
+        lists.push(if was_ghost || overflow { MAIN } else { SMALL }, key);
     }
 }
 
-/// How many keys are remembered: nine tenths of the capacity.
-fn ghosts(capacity: usize) -> usize {
+/// Entries of the ghost queue: nine tenths of the capacity.
+fn ghost_capacity(capacity: usize) -> usize {
     capacity / 10 * 9 + capacity % 10 * 9 / 10
 }

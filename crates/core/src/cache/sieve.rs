@@ -1,61 +1,62 @@
-//! SIEVE: a hand goes from the oldest key to the newest and then begins again. A key that was
-//! used since the hand last passed it loses its mark and stays where it is; the first without
-//! a mark leaves. New keys come in front, however far the hand is, so that what is new is looked
-//! at soon after it came only if the hand is near.
+//! SIEVE: a hand moves from the oldest key to the newest and then begins again. It clears the reference
+//! bit of each key that was used since its last pass, leaves that key where it is, and evicts the first
+//! key whose bit is clear. New keys are inserted at the newest end, wherever the hand is; so the hand
+//! reaches a new key soon only if it is already near that end.
 //!
 //! Y. Zhang, J. Yang, Y. Yue, Y. Vigfusson, K. V. Rashmi, "SIEVE is Simpler than LRU: an Efficient
 //! Turn-Key Eviction Algorithm for Web Caches", NSDI 2024.
 
 use super::Key;
-use super::listed::{Listed, Rules};
-use super::nodes::Nodes;
+use super::key_lists::KeyLists;
+use super::list_cache::{ListCache, ListPolicy};
 
-/// The SIEVE policy; see the module.
-pub type Sieve<K = u64> = Listed<SieveRules, K>;
+/// A cache with SIEVE replacement; see the module.
+pub type Sieve<K = u64> = ListCache<SievePolicy, K>;
 
-/// The decisions of [`Sieve`]. List 0: all keys, by their arrival; a count of 1 is the mark.
+/// The decisions of [`Sieve`]. List 0: all keys, in the order of insertion; a count of 1 is the
+/// reference bit.
 #[derive(Debug, Clone)]
-pub struct SieveRules {
-    /// The slot that the hand looks at next; list 0's sentinel: begin with the oldest.
+pub struct SievePolicy {
+    /// The slot that the hand examines next; 0, list 0's sentinel, means the oldest.
     hand: u32,
 }
 
-impl Rules for SieveRules {
-    type Past = ();
+impl ListPolicy for SievePolicy {
+    type Ghost = ();
 
     fn new(_: usize) -> Self {
         Self { hand: 0 }
     }
 
     #[inline]
-    fn hit<K: Key>(&mut self, nodes: &mut Nodes<K>, slot: u32) {
-        nodes.set_count(slot, 1);
+    fn hit<K: Key>(&mut self, lists: &mut KeyLists<K>, slot: u32) {
+        lists.set_count(slot, 1);
     }
 
     #[inline]
     fn evict<K: Key>(
         &mut self,
-        nodes: &mut Nodes<K>,
+        lists: &mut KeyLists<K>,
         (): (),
         mut eligible: impl FnMut(K) -> bool,
     ) -> Option<K> {
-        let oldest = nodes.oldest(0)?;
-        // After a lap no mark is left, after two every key has been asked about.
-        for _ in 0..2 * nodes.len(0) {
+        let oldest = lists.oldest(0)?;
+        // One lap clears every reference bit; the second one tests every key for eligibility.
+        for _ in 0..2 * lists.len(0) {
             let slot = if self.hand == 0 { oldest } else { self.hand };
-            self.hand = nodes.newer(slot, 0).unwrap_or(0);
-            if nodes.count(slot) > 0 {
-                nodes.set_count(slot, 0);
-            } else if eligible(nodes.key(slot)) {
-                return Some(nodes.take(slot));
+            self.hand = lists.newer(slot, 0).unwrap_or(0);
+            if lists.count(slot) > 0 {
+                lists.set_count(slot, 0);
+            } else if eligible(lists.key(slot)) {
+                return Some(lists.remove(slot));
             }
         }
         None
     }
 
-    fn leave<K: Key>(&mut self, nodes: &Nodes<K>, slot: u32) {
+    fn before_remove<K: Key>(&mut self, lists: &KeyLists<K>, slot: u32) {
         if self.hand == slot {
-            self.hand = nodes.newer(slot, 0).unwrap_or(0);
+            self.hand = lists.newer(slot, 0).unwrap_or(0);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The state of every block of flash.
+//! The state of every block of flash: allocation in the order of wear, live slots, erasure, and
+//! retirement (NVMM, Architecture).
 //!
 //! ```text
 //!          open, open_at            close                release_dead
@@ -12,12 +13,12 @@
 //!
 //! 1. `live <= used <= slots_per_block`; a free block has `used == live == 0`, a retired one
 //!    `live == 0`.
-//! 2. A closed or sealed block without live data is *dead*: nothing current needs it, but the
-//!    state last made durable may. It is not free until [`Blocks::release_dead`], which the caller
-//!    runs once a newer state is durable.
-//!    A device that keeps no older state erases dead blocks one by one ([`Blocks::without_quarantine`]).
-//! 3. Opening counts as one use (erase) of the block.
-//! 4. Meta and sealed blocks are the driver's: it counts their live slots and moves their data.
+//! 2. A closed or sealed block without live data is *dead*: the current state does not need it, but the
+//!    last durable state may. A dead block stays in quarantine until [`Blocks::release_dead`] frees it,
+//!    which the caller runs when a newer state is durable. A device that keeps no older state erases
+//!    dead blocks one by one ([`Blocks::without_quarantine`]).
+//! 3. Opening a block counts as one use of it: one program/erase cycle.
+//! 4. Meta and sealed blocks belong to the driver, which counts their live slots and moves their data.
 //!    They are never victims.
 
 use alloc::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -28,66 +29,66 @@ use core::cmp::Reverse;
 pub use super::error::BlocksError;
 use crate::units::BlockId;
 
-/// What a block is being used for.
+/// The state of a block; the module draws the transitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum State {
-    /// Holds nothing that anyone needs; may be opened.
+pub enum BlockState {
+    /// Holds no data; may be opened.
     #[default]
     Free,
-    /// Being filled by this write stream.
+    /// Being filled with data of this write stream.
     Open(u8),
-    /// Full, or given up being filled.
+    /// Holds data and takes no more.
     Closed,
     /// Holds tables or the log and is still being filled.
     Meta,
     /// Holds tables or the log and is full.
     Sealed,
-    /// Worn out; never used again.
+    /// Worn out and out of service for good.
     Retired,
 }
 
-/// One block. The default is a free block never used.
+/// One block. The default is a free block that was never used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct BlockInfo {
-    /// What the block is being used for.
-    pub state: State,
-    /// Slots handed out, counted from the block's start.
+    /// The state.
+    pub state: BlockState,
+    /// Number of slots allocated, from the block's start.
     pub used: u16,
-    /// Slots that hold data something still refers to.
+    /// Number of slots whose data is still referenced.
     pub live: u16,
-    /// Times the block was opened, each after an erase.
+    /// Wear: the number of times that the block was opened, each after an erase.
     pub uses: u32,
-    /// The caller's clock when the block was opened; 0 while it is free.
+    /// The caller's clock when the block was opened; 0 for a free block.
     pub sequence: u64,
 }
 
-/// All blocks of a volume, or of a plane that is written by itself.
+/// All blocks of a volume, or of a plane that allocates its own blocks.
 ///
-/// Opening takes O(log blocks), every change of a live count O(1): what a flash translation layer
-/// does for each page must not walk trees. Choosing a victim scans two bytes a block.
+/// Opening a block takes O(log blocks), and every change of a live count O(1), because an FTL makes one
+/// for each page written. Choosing a victim scans two bytes a block.
 #[derive(Debug, Clone)]
 pub struct Blocks {
     slots_per_block: u16,
     infos: Vec<BlockInfo>,
-    /// Live slots of each block that may be reclaimed; [`KEPT`] for all others.
+    /// For each block its live slots if it may be a victim, else [`NOT_RECLAIMABLE`].
     candidates: Vec<u16>,
-    /// Dead blocks may be reclaimed like others.
-    at_once: bool,
-    /// Free blocks by (uses, number), the least worn on top. An entry is void unless its block is
-    /// free and has been used that often.
+    /// True without quarantine: dead blocks may be victims too.
+    erase_at_once: bool,
+    /// Free blocks by (uses, number), the least worn on top. An entry is stale if its block is not free
+    /// or has another number of uses.
     free: BinaryHeap<Reverse<(u32, u32)>>,
     free_count: u32,
-    /// Blocks that became dead; some may have been erased or used again since.
+    /// Blocks that became dead. An entry is stale if its block was erased or used again since.
     dead: Vec<u32>,
     dead_count: u32,
     live: u64,
-    /// How many blocks in service have been used how often.
+    /// Histogram of wear: number of uses, and how many blocks in service have it.
     worn: BTreeMap<u32, u32>,
     bad: BTreeSet<(u32, u16)>,
 }
 
-/// Instead of a live count: the block is not to be reclaimed.
-const KEPT: u16 = u16::MAX;
+/// In place of a live count: the block must not be a victim.
+const NOT_RECLAIMABLE: u16 = u16::MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
@@ -100,40 +101,40 @@ enum Class {
 impl BlockInfo {
     fn class(&self) -> Class {
         match self.state {
-            State::Free => Class::Free,
-            State::Closed | State::Sealed if self.live == 0 => Class::Dead,
-            State::Closed => Class::Reclaimable,
-            State::Open(_) | State::Meta | State::Sealed | State::Retired => Class::Other,
+            BlockState::Free => Class::Free,
+            BlockState::Closed | BlockState::Sealed if self.live == 0 => Class::Dead,
+            BlockState::Closed => Class::Reclaimable,
+            BlockState::Open(_) | BlockState::Meta | BlockState::Sealed | BlockState::Retired => Class::Other,
         }
     }
 }
 
 impl Blocks {
-    /// `blocks` blocks never used, of `slots_per_block` slots each.
+    /// `blocks` unused blocks of `slots_per_block` slots each.
     #[must_use]
     pub fn new(blocks: u32, slots_per_block: u16) -> Self {
         let infos = vec![BlockInfo::default(); blocks as usize];
         Self::index(slots_per_block, infos)
     }
 
-    /// The blocks as [`Blocks::infos`] gave them. Marks of bad slots are set anew with
+    /// Restores the blocks from a copy of [`Blocks::infos`]. The caller marks bad slots again with
     /// [`Blocks::mark_bad`].
     ///
     /// # Errors
-    /// [`BlocksError::TooMany`], or [`BlocksError::WrongCount`] where `live <= used <= slots` does
-    /// not hold, a free block has used slots, or a retired one live slots.
+    /// [`BlocksError::TooMany`]; [`BlocksError::WrongCount`] if `live <= used <= slots` does not hold or
+    /// a free block has used slots; [`BlocksError::StillLive`] if a retired block has live slots.
     pub fn restore(slots_per_block: u16, infos: Vec<BlockInfo>) -> Result<Self, BlocksError> {
         if u32::try_from(infos.len()).is_err() {
             return Err(BlocksError::TooMany { blocks: infos.len() });
         }
         for (id, info) in (0..).zip(&infos) {
-            let limit = if info.state == State::Free { 0 } else { slots_per_block };
+            let limit = if info.state == BlockState::Free { 0 } else { slots_per_block };
             let block = BlockId(id);
             if info.live > info.used || info.used > limit {
                 let (live, used) = (info.live.into(), info.used);
                 return Err(BlocksError::WrongCount { block, live, used, limit });
             }
-            if info.state == State::Retired && info.live != 0 {
+            if info.state == BlockState::Retired && info.live != 0 {
                 return Err(BlocksError::StillLive { block, live: info.live });
             }
         }
@@ -143,8 +144,8 @@ impl Blocks {
     fn index(slots_per_block: u16, infos: Vec<BlockInfo>) -> Self {
         let mut blocks = Self {
             slots_per_block,
-            candidates: vec![KEPT; infos.len()],
-            at_once: false,
+            candidates: vec![NOT_RECLAIMABLE; infos.len()],
+            erase_at_once: false,
             free: BinaryHeap::with_capacity(infos.len()),
             infos,
             free_count: 0,
@@ -158,16 +159,16 @@ impl Blocks {
             let info = blocks.infos[id as usize];
             blocks.live += u64::from(info.live);
             blocks.count_use(&info);
-            blocks.enlist(id, &info);
+            blocks.add_to_lists(id, &info);
         }
         blocks
     }
 
-    /// The same blocks, of a device that keeps no older state than the present one: a dead block may be
-    /// chosen as victim, with nothing to move, and is erased by [`Blocks::erase`].
+    /// Turns the quarantine of dead blocks off, for a device that keeps no older state than the current
+    /// one: a dead block may be a victim without data to move, and [`Blocks::erase`] erases it.
     #[must_use]
     pub fn without_quarantine(mut self) -> Self {
-        self.at_once = true;
+        self.erase_at_once = true;
         for id in 0..self.infos.len() {
             if self.infos[id].class() == Class::Dead && self.is_candidate(&self.infos[id]) {
                 self.candidates[id] = 0;
@@ -177,13 +178,13 @@ impl Blocks {
     }
 
     fn count_use(&mut self, info: &BlockInfo) {
-        if info.state != State::Retired {
+        if info.state != BlockState::Retired {
             *self.worn.entry(info.uses).or_insert(0) += 1;
         }
     }
 
-    /// Puts a block that is on no list where it belongs.
-    fn enlist(&mut self, id: u32, info: &BlockInfo) {
+    /// Adds a block that is on no list to the lists of its state.
+    fn add_to_lists(&mut self, id: u32, info: &BlockInfo) {
         match info.class() {
             Class::Free => {
                 self.free_count += 1;
@@ -200,18 +201,19 @@ impl Blocks {
         }
     }
 
-    /// True unless somebody holds the block.
+    /// True if the block may be a victim, unless it is pinned.
     fn is_candidate(&self, info: &BlockInfo) -> bool {
-        info.state == State::Closed && (info.live > 0 || self.at_once)
+        info.state == BlockState::Closed && (info.live > 0 || self.erase_at_once)
     }
 
-    /// Makes a block `info`, in all lists and counts.
+    /// Sets a block's `info` and updates all lists and counts.
     fn replace(&mut self, id: u32, info: BlockInfo) {
         let old = self.infos[id as usize];
         self.infos[id as usize] = info;
         self.live = self.live - u64::from(old.live) + u64::from(info.live);
-        if old.uses != info.uses || (old.state == State::Retired) != (info.state == State::Retired) {
-            if old.state != State::Retired
+        if old.uses != info.uses || (old.state == BlockState::Retired) != (info.state == BlockState::Retired)
+        {
+            if old.state != BlockState::Retired
                 && let Some(count) = self.worn.get_mut(&old.uses)
             {
                 *count -= 1;
@@ -221,10 +223,10 @@ impl Blocks {
             }
             self.count_use(&info);
         }
-        let held = self.is_candidate(&old) && self.candidates[id as usize] != old.live;
+        let pinned = self.is_candidate(&old) && self.candidates[id as usize] != old.live;
         let class = old.class();
         if class == info.class() && class != Class::Free {
-            if self.is_candidate(&info) && !held {
+            if self.is_candidate(&info) && !pinned {
                 self.candidates[id as usize] = info.live;
             }
             return;
@@ -234,47 +236,47 @@ impl Blocks {
             Class::Dead => self.dead_count -= 1,
             Class::Reclaimable | Class::Other => {}
         }
-        self.candidates[id as usize] = KEPT;
-        self.enlist(id, &info);
-        if held && self.is_candidate(&info) {
-            self.candidates[id as usize] = KEPT;
+        self.candidates[id as usize] = NOT_RECLAIMABLE;
+        self.add_to_lists(id, &info);
+        if pinned && self.is_candidate(&info) {
+            self.candidates[id as usize] = NOT_RECLAIMABLE;
         }
     }
 
-    /// The least worn free block, off the heap.
+    /// Takes the least worn free block off the heap.
     fn least_worn(&mut self) -> Option<u32> {
         while let Some(Reverse((uses, id))) = self.free.pop() {
             let info = &self.infos[id as usize];
-            if info.state == State::Free && info.uses == uses {
+            if info.state == BlockState::Free && info.uses == uses {
                 return Some(id);
             }
         }
         None
     }
 
-    /// Blocks there are, whatever their state.
+    /// Number of blocks, of any state.
     #[must_use]
     pub fn len(&self) -> u32 {
         self.infos.len() as u32
     }
 
-    /// True if there is no block at all.
+    /// True if there are no blocks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.infos.is_empty()
     }
 
-    /// Slots of a block.
+    /// Number of slots of a block.
     #[must_use]
     pub fn slots_per_block(&self) -> u16 {
         self.slots_per_block
     }
 
-    /// The block, or an empty retired one if there is no such block.
+    /// The block; an empty retired one if the block does not exist.
     #[must_use]
     #[inline]
     pub fn info(&self, block: BlockId) -> BlockInfo {
-        let absent = BlockInfo { state: State::Retired, ..BlockInfo::default() };
+        let absent = BlockInfo { state: BlockState::Retired, ..BlockInfo::default() };
         self.infos.get(block.0 as usize).copied().unwrap_or(absent)
     }
 
@@ -284,48 +286,48 @@ impl Blocks {
         &self.infos
     }
 
-    /// Opens the least-worn free block (of equally worn ones the lowest) for data of `stream`, at
+    /// Opens the least worn free block (of equally worn blocks the lowest) for data of `stream`, at time
     /// `sequence` of the caller's clock; `None` if no block is free.
     pub fn open(&mut self, stream: u8, sequence: u64) -> Option<BlockId> {
         let id = self.least_worn()?;
-        self.start(id, State::Open(stream), sequence);
+        self.start(id, BlockState::Open(stream), sequence);
         Some(BlockId(id))
     }
 
-    /// Opens the least-worn free block for tables or the log; `None` if no block is free.
+    /// Opens the least worn free block for tables or the log; `None` if no block is free.
     pub fn open_meta(&mut self, sequence: u64) -> Option<BlockId> {
         let id = self.least_worn()?;
-        self.start(id, State::Meta, sequence);
+        self.start(id, BlockState::Meta, sequence);
         Some(BlockId(id))
     }
 
-    /// Opens this very block, as a replayed log says.
+    /// Opens the given block, as a replayed log says.
     ///
     /// # Errors
     /// [`BlocksError::NoSuchBlock`]; [`BlocksError::WrongState`] if the block is not free.
     pub fn open_at(&mut self, block: BlockId, stream: u8, sequence: u64) -> Result<(), BlocksError> {
         let info = *self.get(block)?;
-        if info.state != State::Free {
+        if info.state != BlockState::Free {
             return Err(wrong_state(block, info.state, "Free"));
         }
-        self.start(block.0, State::Open(stream), sequence);
+        self.start(block.0, BlockState::Open(stream), sequence);
         Ok(())
     }
 
-    fn start(&mut self, id: u32, state: State, sequence: u64) {
+    fn start(&mut self, id: u32, state: BlockState, sequence: u64) {
         let uses = self.infos[id as usize].uses.saturating_add(1);
         self.replace(id, BlockInfo { state, used: 0, live: 0, uses, sequence });
     }
 
-    /// Says how many slots of a block being filled are handed out.
+    /// Sets the number of allocated slots of a block being filled.
     ///
     /// # Errors
     /// [`BlocksError::NoSuchBlock`]; [`BlocksError::WrongState`] unless the block is open or meta;
-    /// [`BlocksError::WrongCount`] if that is more than it has or fewer than are live.
+    /// [`BlocksError::WrongCount`] if `used` exceeds the block's slots or is below its live slots.
     pub fn set_used(&mut self, block: BlockId, used: u16) -> Result<(), BlocksError> {
         let limit = self.slots_per_block;
         let info = self.get_mut(block)?;
-        if !matches!(info.state, State::Open(_) | State::Meta) {
+        if !matches!(info.state, BlockState::Open(_) | BlockState::Meta) {
             return Err(wrong_state(block, info.state, "Open or Meta"));
         }
         if used < info.live || used > limit {
@@ -335,14 +337,14 @@ impl Blocks {
         Ok(())
     }
 
-    /// Hands out the next slot of a block being filled and counts it as live: what
-    /// [`Blocks::set_used`] and [`Blocks::add_live`] do, in one step. `None` if the block is full or
-    /// not being filled.
+    /// Allocates the next slot of a block being filled and counts it as live: [`Blocks::set_used`] and
+    /// [`Blocks::add_live`] in one step. Returns the slot's index; `None` if the block is full or not
+    /// being filled.
     #[inline]
     pub fn take(&mut self, block: BlockId) -> Option<u16> {
         let limit = self.slots_per_block;
         let info = self.infos.get_mut(block.0 as usize)?;
-        if !matches!(info.state, State::Open(_) | State::Meta) || info.used == limit {
+        if !matches!(info.state, BlockState::Open(_) | BlockState::Meta) || info.used == limit {
             return None;
         }
         info.used += 1;
@@ -351,7 +353,7 @@ impl Blocks {
         Some(info.used - 1)
     }
 
-    /// Ends the filling of an open block. A block already closed, or meta, stays as it is.
+    /// Closes an open block. A closed, meta or sealed block stays unchanged.
     ///
     /// # Errors
     /// [`BlocksError::NoSuchBlock`]; [`BlocksError::WrongState`] if the block is free or retired.
@@ -359,19 +361,19 @@ impl Blocks {
     pub fn close(&mut self, block: BlockId) -> Result<(), BlocksError> {
         let info = *self.get(block)?;
         match info.state {
-            State::Open(_) => self.replace(block.0, BlockInfo { state: State::Closed, ..info }),
-            State::Closed | State::Meta | State::Sealed => {}
+            BlockState::Open(_) => self.replace(block.0, BlockInfo { state: BlockState::Closed, ..info }),
+            BlockState::Closed | BlockState::Meta | BlockState::Sealed => {}
             state => return Err(wrong_state(block, state, "Open")),
         }
         Ok(())
     }
 
-    /// Erases a dead block: it is free at once. For a device that keeps no older state than the
-    /// present one; others call [`Blocks::release_dead`].
+    /// Erases a dead block, which is free at once. For a device that keeps no older state than the
+    /// current one; other devices call [`Blocks::release_dead`].
     ///
     /// # Errors
-    /// [`BlocksError::NoSuchBlock`]; [`BlocksError::StillLive`] if it holds live data;
-    /// [`BlocksError::WrongState`] if it is neither closed nor sealed.
+    /// [`BlocksError::NoSuchBlock`]; [`BlocksError::StillLive`] if the block holds live data;
+    /// [`BlocksError::WrongState`] if the block is neither closed nor sealed.
     pub fn erase(&mut self, block: BlockId) -> Result<(), BlocksError> {
         let info = *self.get(block)?;
         match info.class() {
@@ -380,106 +382,108 @@ impl Blocks {
             _ => return Err(wrong_state(block, info.state, "Closed or Sealed")),
         }
         if self.dead.len() > 2 * self.dead_count as usize + 64 {
-            self.dead = self.listed_dead();
+            self.dead = self.dead_sorted();
         }
         Ok(())
     }
 
-    /// Keeps a reclaimable block from being chosen as victim until it is erased, or let go: somebody
-    /// is reclaiming it already.
-    pub fn hold(&mut self, block: BlockId) {
+    /// Pins a block that is being reclaimed: it is not chosen as victim again until it is erased or
+    /// unpinned.
+    pub fn pin(&mut self, block: BlockId) {
         if let Some(candidate) = self.candidates.get_mut(block.0 as usize) {
-            *candidate = KEPT;
+            *candidate = NOT_RECLAIMABLE;
         }
     }
 
-    /// Lets a block be chosen again.
-    pub fn let_go(&mut self, block: BlockId) {
+    /// Makes a pinned block eligible as victim again.
+    pub fn unpin(&mut self, block: BlockId) {
         let info = self.info(block);
         if self.is_candidate(&info) {
             self.candidates[block.0 as usize] = info.live;
         }
     }
 
-    /// Makes a block free at once, without waiting for [`Blocks::release_dead`]: for one that the
-    /// caller has opened and in which nothing was written that any state refers to.
+    /// Frees an opened block at once, without [`Blocks::release_dead`]: for a block that the caller has
+    /// opened but that contains no data referenced by any state.
     ///
     /// # Errors
-    /// [`BlocksError::NoSuchBlock`]; [`BlocksError::StillLive`] if it holds live data;
-    /// [`BlocksError::WrongState`] if it is not being filled.
-    pub fn give_back(&mut self, block: BlockId) -> Result<(), BlocksError> {
+    /// [`BlocksError::NoSuchBlock`]; [`BlocksError::StillLive`] if the block holds live data;
+    /// [`BlocksError::WrongState`] if the block is not being filled.
+    pub fn free_unwritten(&mut self, block: BlockId) -> Result<(), BlocksError> {
         let info = *self.get(block)?;
         if info.live != 0 {
             return Err(BlocksError::StillLive { block, live: info.live });
         }
-        if !matches!(info.state, State::Open(_) | State::Meta) {
+        if !matches!(info.state, BlockState::Open(_) | BlockState::Meta) {
             return Err(wrong_state(block, info.state, "Open or Meta"));
         }
         self.replace(block.0, BlockInfo { uses: info.uses, ..BlockInfo::default() });
         Ok(())
     }
 
-    /// Ends the filling of a meta block. A sealed block stays so.
+    /// Seals a meta block. A sealed block stays unchanged.
     ///
     /// # Errors
-    /// [`BlocksError::NoSuchBlock`]; [`BlocksError::WrongState`] if the block is neither.
+    /// [`BlocksError::NoSuchBlock`]; [`BlocksError::WrongState`] if the block is neither meta nor
+    /// sealed.
     pub fn seal(&mut self, block: BlockId) -> Result<(), BlocksError> {
         let info = *self.get(block)?;
         match info.state {
-            State::Meta => self.replace(block.0, BlockInfo { state: State::Sealed, ..info }),
-            State::Sealed => {}
+            BlockState::Meta => self.replace(block.0, BlockInfo { state: BlockState::Sealed, ..info }),
+            BlockState::Sealed => {}
             state => return Err(wrong_state(block, state, "Meta")),
         }
         Ok(())
     }
 
-    /// True for blocks of tables or the log, whose live slots the page table does not know.
+    /// True for a block of tables or the log, whose live slots are not in the page table.
     #[must_use]
     pub fn is_driver_owned(&self, block: BlockId) -> bool {
-        matches!(self.info(block).state, State::Meta | State::Sealed)
+        matches!(self.info(block).state, BlockState::Meta | BlockState::Sealed)
     }
 
-    /// Takes a block out of service for good. Nothing happens if it is already.
+    /// Retires a block: takes it out of service for good. A retired block stays unchanged.
     ///
     /// # Errors
-    /// [`BlocksError::NoSuchBlock`]; [`BlocksError::StillLive`] if it holds live data.
+    /// [`BlocksError::NoSuchBlock`]; [`BlocksError::StillLive`] if the block holds live data.
     pub fn retire(&mut self, block: BlockId) -> Result<(), BlocksError> {
         let info = *self.get(block)?;
         if info.live != 0 {
             return Err(BlocksError::StillLive { block, live: info.live });
         }
-        self.replace(block.0, BlockInfo { state: State::Retired, ..info });
+        self.replace(block.0, BlockInfo { state: BlockState::Retired, ..info });
         Ok(())
     }
 
-    /// Counts `slots` more slots of the block as live.
+    /// Adds `slots` to the block's live count.
     ///
     /// # Errors
     /// [`BlocksError::NoSuchBlock`]; [`BlocksError::WrongState`] if the block is free or retired;
-    /// [`BlocksError::WrongCount`] if more would be live than used.
+    /// [`BlocksError::WrongCount`] if the live count would exceed the used slots.
     #[inline]
     pub fn add_live(&mut self, block: BlockId, slots: u16) -> Result<(), BlocksError> {
         let info = *self.get(block)?;
-        if matches!(info.state, State::Free | State::Retired) {
+        if matches!(info.state, BlockState::Free | BlockState::Retired) {
             return Err(wrong_state(block, info.state, "in use"));
         }
         self.set_live(block, info, i32::from(info.live) + i32::from(slots))
     }
 
-    /// Counts `slots` slots fewer of the block as live.
+    /// Subtracts `slots` from the block's live count.
     ///
     /// # Errors
-    /// [`BlocksError::NoSuchBlock`]; [`BlocksError::WrongCount`] if fewer are live.
+    /// [`BlocksError::NoSuchBlock`]; [`BlocksError::WrongCount`] if the live count is below `slots`.
     #[inline]
     pub fn sub_live(&mut self, block: BlockId, slots: u16) -> Result<(), BlocksError> {
         let info = *self.get(block)?;
         self.set_live(block, info, i32::from(info.live) - i32::from(slots))
     }
 
-    /// Whether [`Blocks::add_live`] and then [`Blocks::sub_live`] of so many slots would succeed.
+    /// Checks that [`Blocks::add_live`] of `add` slots and then [`Blocks::sub_live`] of `sub` would
+    /// succeed.
     pub(crate) fn check_live(&self, block: BlockId, add: u16, sub: u16) -> Result<(), BlocksError> {
         let info = *self.get(block)?;
-        if add > 0 && matches!(info.state, State::Free | State::Retired) {
+        if add > 0 && matches!(info.state, BlockState::Free | BlockState::Retired) {
             return Err(wrong_state(block, info.state, "in use"));
         }
         let most = i32::from(info.live) + i32::from(add);
@@ -504,10 +508,10 @@ impl Blocks {
         };
         let index = block.0 as usize;
         if live != 0 && info.live != 0 {
-            // The block stays on the list that it is on.
+            // The block stays on its list.
             self.infos[index].live = live;
             self.live = self.live - u64::from(info.live) + u64::from(live);
-            if info.state == State::Closed && self.candidates[index] == info.live {
+            if info.state == BlockState::Closed && self.candidates[index] == info.live {
                 self.candidates[index] = live;
             }
         } else {
@@ -516,29 +520,29 @@ impl Blocks {
         Ok(())
     }
 
-    /// Free blocks.
+    /// Number of free blocks.
     #[must_use]
     #[inline]
     pub fn free(&self) -> u32 {
         self.free_count
     }
 
-    /// Dead blocks: closed or sealed, without live data, not yet released.
+    /// Number of dead blocks: closed or sealed, without live data, not yet released.
     #[must_use]
     pub fn dead(&self) -> u32 {
         self.dead_count
     }
 
-    /// Live slots of all blocks together.
+    /// Number of live slots in all blocks.
     #[must_use]
     pub fn live_slots(&self) -> u64 {
         self.live
     }
 
-    /// Makes all dead blocks free and names them, lowest first. To be called when no state that
-    /// could still be recovered refers to them.
+    /// Frees all dead blocks and returns them, lowest first. To be called when no recoverable state
+    /// refers to them any more.
     pub fn release_dead(&mut self) -> Vec<BlockId> {
-        let dead = self.listed_dead();
+        let dead = self.dead_sorted();
         self.dead.clear();
         for &id in &dead {
             let uses = self.infos[id as usize].uses;
@@ -548,7 +552,7 @@ impl Blocks {
     }
 
     /// The dead blocks, lowest first.
-    fn listed_dead(&self) -> Vec<u32> {
+    fn dead_sorted(&self) -> Vec<u32> {
         let mut dead: Vec<u32> =
             self.dead.iter().copied().filter(|id| self.infos[*id as usize].class() == Class::Dead).collect();
         dead.sort_unstable();
@@ -556,26 +560,30 @@ impl Blocks {
         dead
     }
 
-    /// Closed blocks that hold live data (or need not) and are not held, as (live slots, block), by number.
+    /// The candidates for reclamation as (live slots, block), by number: closed blocks that are not
+    /// pinned and hold live data; without quarantine dead blocks too.
     pub fn reclaimable(&self) -> impl Iterator<Item = (u16, BlockId)> + '_ {
-        (0..).zip(&self.candidates).filter(|(_, live)| **live != KEPT).map(|(id, live)| (*live, BlockId(id)))
+        (0..)
+            .zip(&self.candidates)
+            .filter(|(_, live)| **live != NOT_RECLAIMABLE)
+            .map(|(id, live)| (*live, BlockId(id)))
     }
 
-    /// For each block its live slots if it is reclaimable, else the largest number there is.
+    /// For each block its live slots if it is a candidate for reclamation, else the largest `u16`.
     pub(super) fn candidates(&self) -> &[u16] {
         &self.candidates
     }
 
-    /// True if the slot may be programmed: it exists, is not marked bad, and its block is in
-    /// service.
+    /// True if the slot may be programmed: it exists, is not marked bad, and its block is in service.
     #[must_use]
     pub fn usable(&self, block: BlockId, index: u16) -> bool {
-        self.info(block).state != State::Retired
+        self.info(block).state != BlockState::Retired
             && index < self.slots_per_block
             && !self.bad.contains(&(block.0, index))
     }
 
-    /// Marks one slot as worn out, for good.
+    /// Marks a slot as worn out for good (NVMM, Architecture: a worn page is marked bad, and the rest of
+    /// its block stays usable through the bit vector).
     ///
     /// # Errors
     /// [`BlocksError::NoSuchBlock`] and [`BlocksError::NoSuchSlot`].
@@ -593,7 +601,7 @@ impl Blocks {
         self.bad.iter().map(|&(id, index)| (BlockId(id), index))
     }
 
-    /// How many slots of the block can be programmed at all.
+    /// Number of slots of the block that are not marked bad.
     #[must_use]
     pub fn capacity(&self, block: BlockId) -> u16 {
         if self.bad.is_empty() {
@@ -603,7 +611,7 @@ impl Blocks {
         self.slots_per_block - bad as u16
     }
 
-    /// Uses of the most worn block in service minus those of the least worn.
+    /// Wear spread: uses of the most worn block in service minus those of the least worn.
     #[must_use]
     pub fn spread(&self) -> u32 {
         match (self.worn.first_key_value(), self.worn.last_key_value()) {
@@ -612,10 +620,11 @@ impl Blocks {
         }
     }
 
-    /// Static wear levelling: where some block has been used over `delta` times more than a
-    /// closed one with live data, the least worn such block (the one longest closed to writing,
-    /// of equally worn ones). Its data sits still and keeps the block from taking its share of
-    /// the wear; moving it away frees the block for data that changes.
+    /// The victim of static wear levelling: the least worn closed block with live data, of equally worn
+    /// blocks the one opened first. `None` unless some block has more than `delta` uses more.
+    ///
+    /// The cold data of such a block keeps it from taking its share of the wear. Moving the data frees
+    /// the block for data that changes.
     #[must_use]
     pub fn wear_victim(&self, delta: u32) -> Option<BlockId> {
         if self.spread() <= delta {
@@ -630,7 +639,7 @@ impl Blocks {
         (most - uses > delta).then_some(block)
     }
 
-    /// Bytes of memory held, the trees estimated at 3/2 of their content.
+    /// Memory of the tables, in bytes; trees are estimated at 3/2 of their content.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let trees = self.worn.len() * size_of::<(u32, u32)>() + self.bad.len() * size_of::<(u32, u16)>();
@@ -654,6 +663,6 @@ impl Blocks {
     }
 }
 
-fn wrong_state(block: BlockId, state: State, expected: &'static str) -> BlocksError {
+fn wrong_state(block: BlockId, state: BlockState, expected: &'static str) -> BlocksError {
     BlocksError::WrongState { block, state, expected }
 }

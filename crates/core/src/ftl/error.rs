@@ -1,43 +1,43 @@
-//! Refused changes of blocks.
+//! Errors of [`super::Blocks`].
 
 use core::fmt;
 
-use super::State;
+use super::BlockState;
 use crate::units::BlockId;
 
-/// Why a change of a block was refused; nothing has been changed.
+/// The reason for refusing a change of a block. A refused change changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlocksError {
-    /// More blocks than a block number can tell apart.
+    /// More blocks than block numbers.
     TooMany {
-        /// How many were given.
+        /// Number of blocks given.
         blocks: usize,
     },
-    /// There is no such block.
+    /// The block does not exist.
     NoSuchBlock {
-        /// The block asked for.
+        /// The requested block.
         block: BlockId,
-        /// How many there are.
+        /// Number of blocks that exist.
         blocks: u32,
     },
-    /// The block's state does not allow it.
+    /// The block's state does not allow the change.
     WrongState {
         /// The block.
         block: BlockId,
         /// Its state.
-        state: State,
-        /// The states that would do.
+        state: BlockState,
+        /// The states that allow the change.
         expected: &'static str,
     },
-    /// The counts would break `live <= used <= slots`.
+    /// The change would break `live <= used <= slots`.
     WrongCount {
         /// The block.
         block: BlockId,
-        /// Live slots it would have.
+        /// Live slots after the change.
         live: i32,
-        /// Used slots it would have.
+        /// Used slots after the change.
         used: u16,
-        /// The most it may use: its slots, or 0 in a free block.
+        /// The largest allowed number of used slots: all slots of the block, or 0 in a free block.
         limit: u16,
     },
     /// The block still holds live data.
@@ -51,7 +51,7 @@ pub enum BlocksError {
     NoSuchSlot {
         /// The block.
         block: BlockId,
-        /// The index asked for.
+        /// The requested index.
         index: u16,
         /// Slots of a block.
         slots: u16,
@@ -62,10 +62,10 @@ impl fmt::Display for BlocksError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::TooMany { blocks } => {
-                write!(f, "{blocks} blocks are too many: at most {} can be numbered", u32::MAX)
+                write!(f, "{blocks} blocks are too many: a volume has at most {}", u32::MAX)
             }
             Self::NoSuchBlock { block, blocks } => {
-                write!(f, "there is no block {}: a volume of {blocks} has 0 to below {blocks}", block.0)
+                write!(f, "there is no block {}: the volume has blocks 0 to below {blocks}", block.0)
             }
             Self::WrongState { block, state, expected } => {
                 write!(f, "block {} is {state:?}: it must be {expected}", block.0)

@@ -1,56 +1,57 @@
-//! The cached part of a drive's mapping table, least recently used first out, one entry at a time
-//! (DFTL's cached mapping table). The table itself is on flash, `per_page` entries a mapping page.
+//! A drive's mapping cache: an LRU cache of single entries of the L2P map (the cached mapping table of
+//! DFTL). The map itself is on flash, in mapping pages of `per_page` entries.
 //!
-//! 1. An entry that is not there makes its mapping page be read; it is *awaited* until the page
-//!    has arrived, and so are entries of the same page asked for meanwhile.
-//! 2. A dirty entry that leaves takes the dirty entries of its page with it: the page is written
-//!    once for all, and those that stay are clean.
-//! 3. A mapping page whose write is under way is still in memory: its entries need no read.
-//! 4. Every operation takes O(1), whatever the number of entries of a page: what is awaited and
-//!    what is dirty is told by numbers of the page's reads and writes, not by marks on each entry.
+//! 1. A miss starts a read of the entry's mapping page. The entry is *pending* until the read completes,
+//!    and so is any other entry of that page requested in the meantime.
+//! 2. Evicting a dirty entry writes its mapping page once for all dirty entries of the page; the entries
+//!    that stay in the cache become clean.
+//! 3. A mapping page whose write is in flight is still in memory: a miss on its entries needs no read.
+//! 4. Every operation takes O(1), whatever `per_page` is: an entry is pending or dirty by comparison of
+//!    its numbers with the numbers of its page's reads and writes, not by a flag that each read or write
+//!    would have to change in every entry.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 const NIL: u32 = u32::MAX;
 
-/// What a lookup found.
+/// The outcome of [`MappingCache::look_up`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
+pub enum MappingLookup {
     /// The entry is in the cache.
-    Resident,
-    /// Its mapping page is being read already.
-    Awaited,
-    /// Its mapping page must be read.
-    Missing,
+    Hit,
+    /// A read of its mapping page is in flight.
+    Pending,
+    /// The caller must read its mapping page.
+    Miss,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     logical: u32,
     page: u32,
-    /// Next entry of the same bucket.
+    /// Slot of the next entry of the same bucket.
     chain: u32,
     newer: u32,
     older: u32,
-    /// The read of the page that it came with; 0 if it needed none.
-    read: u32,
-    /// The write of the page that will save it; an earlier one if it is clean.
-    saved_by: u32,
+    /// Number of the page read that brings the entry; 0 if it needed none.
+    read_number: u32,
+    /// Number of the page write that will save the entry; an earlier number if the entry is clean.
+    write_number: u32,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct MapPage {
-    /// Reads begun so far.
+    /// Number of reads started.
     reads: u32,
-    /// Writes begun so far.
+    /// Number of writes started.
     writes: u32,
-    /// Writes under way.
-    leaving: u16,
-    arriving: bool,
+    /// Number of writes in flight.
+    writes_in_flight: u16,
+    reading: bool,
 }
 
-/// The table's cache; see the module.
+/// The mapping cache; see the module.
 #[derive(Debug, Clone)]
 pub struct MappingCache {
     capacity: usize,
@@ -64,8 +65,8 @@ pub struct MappingCache {
 }
 
 impl MappingCache {
-    /// Room for `capacity` entries, at least 2, of a table of `logical` pages with `per_page` entries
-    /// a mapping page, at least 1.
+    /// An empty cache of `capacity` entries, at least 2, of the map of `logical` pages with `per_page`
+    /// entries a mapping page, at least 1.
     #[must_use]
     pub fn new(capacity: usize, logical: u32, per_page: u32) -> Self {
         let (capacity, per_page) = (capacity.clamp(2, 1 << 30), per_page.max(1));
@@ -82,7 +83,7 @@ impl MappingCache {
         }
     }
 
-    /// Mapping pages of the table.
+    /// Number of mapping pages.
     #[must_use]
     pub fn pages(&self) -> u32 {
         self.pages.len() as u32
@@ -95,7 +96,7 @@ impl MappingCache {
     }
 
     fn bucket(&self, logical: u32) -> usize {
-        // Fibonacci hashing: neighbours end up far apart.
+        // Fibonacci hashing: neighbouring pages get distant buckets.
         (logical.wrapping_mul(0x9E37_79B9) >> self.shift) as usize
     }
 
@@ -111,13 +112,13 @@ impl MappingCache {
         None
     }
 
-    fn is_awaited(&self, entry: &Entry) -> bool {
+    fn is_pending(&self, entry: &Entry) -> bool {
         let page = &self.pages[entry.page as usize];
-        page.arriving && entry.read == page.reads
+        page.reading && entry.read_number == page.reads
     }
 
     fn is_dirty(&self, entry: &Entry) -> bool {
-        entry.saved_by > self.pages[entry.page as usize].writes
+        entry.write_number > self.pages[entry.page as usize].writes
     }
 
     fn unlink(&mut self, slot: u32) {
@@ -142,48 +143,50 @@ impl MappingCache {
         }
     }
 
-    /// Brings what [`MappingCache::look_up`] of a logical page will need into the processor's caches:
-    /// nothing waits for it now.
+    /// Loads the data that [`MappingCache::look_up`] of a logical page will need into the processor's
+    /// caches, without waiting for them.
     #[inline]
-    pub fn foresee(&self, logical: u32) {
+    pub fn prefetch(&self, logical: u32) {
         core::hint::black_box(self.find(logical));
-        // What leaves next, its bucket and its neighbour.
+        // The next victim, its bucket and its neighbour in the LRU list.
         if let Some(oldest) = self.entries.get(self.oldest as usize) {
             core::hint::black_box(self.buckets[self.bucket(oldest.logical)]);
             core::hint::black_box(self.entries.get(oldest.newer as usize).map(|entry| entry.newer));
         }
     }
 
-    /// Looks the entry of a logical page up, and enters it if it is not there. Also the mapping page
-    /// to be written for the dirty entry that made room; [`MappingCache::written`] says when it is.
-    pub fn look_up(&mut self, logical: u32) -> (Found, Option<u32>) {
+    /// Looks up the entry of a logical page, and inserts it on a miss. The second result is the mapping
+    /// page that the caller must write because a dirty entry was evicted; the caller reports the end of
+    /// the write with [`MappingCache::write_completed`], and the end of a read with
+    /// [`MappingCache::read_completed`].
+    pub fn look_up(&mut self, logical: u32) -> (MappingLookup, Option<u32>) {
         if let Some(slot) = self.find(logical) {
-            if self.is_awaited(&self.entries[slot as usize]) {
-                return (Found::Awaited, None);
+            if self.is_pending(&self.entries[slot as usize]) {
+                return (MappingLookup::Pending, None);
             }
             if self.newest != slot {
                 self.unlink(slot);
                 self.link_newest(slot);
             }
-            return (Found::Resident, None);
+            return (MappingLookup::Hit, None);
         }
-        let vacated = if self.entries.len() < self.capacity { None } else { self.evict() };
-        let write = vacated.and_then(|(_, write)| write);
+        let evicted = if self.entries.len() < self.capacity { None } else { self.evict() };
+        let write = evicted.and_then(|(_, write)| write);
         let page = self.page_of(logical);
         let state = &mut self.pages[page as usize];
-        let (found, read) = if state.leaving > 0 {
-            (Found::Resident, 0)
-        } else if state.arriving {
-            (Found::Awaited, state.reads)
+        let (found, read_number) = if state.writes_in_flight > 0 {
+            (MappingLookup::Hit, 0)
+        } else if state.reading {
+            (MappingLookup::Pending, state.reads)
         } else {
-            state.arriving = true;
+            state.reading = true;
             state.reads += 1;
-            (Found::Missing, state.reads)
+            (MappingLookup::Miss, state.reads)
         };
         let bucket = self.bucket(logical);
         let chain = self.buckets[bucket];
-        let entry = Entry { logical, page, chain, newer: NIL, older: NIL, read, saved_by: 0 };
-        let slot = match vacated {
+        let entry = Entry { logical, page, chain, newer: NIL, older: NIL, read_number, write_number: 0 };
+        let slot = match evicted {
             Some((slot, _)) => {
                 self.entries[slot as usize] = entry;
                 slot
@@ -198,11 +201,12 @@ impl MappingCache {
         (found, write)
     }
 
-    /// Drops the least recently used resident entry: its slot, and the mapping page to write if it
-    /// was dirty. `None` if all are awaited; the cache is then larger than it should be for a while.
+    /// Evicts the least recently used entry that is not pending; returns its slot, and the mapping page
+    /// to write if the entry was dirty. `None` if all entries are pending; the cache then exceeds its
+    /// capacity for a while.
     fn evict(&mut self) -> Option<(u32, Option<u32>)> {
         let mut slot = self.oldest;
-        while slot != NIL && self.is_awaited(&self.entries[slot as usize]) {
+        while slot != NIL && self.is_pending(&self.entries[slot as usize]) {
             slot = self.entries[slot as usize].newer;
         }
         let entry = *self.entries.get(slot as usize)?;
@@ -222,33 +226,33 @@ impl MappingCache {
         }
         let page = &mut self.pages[entry.page as usize];
         page.writes += 1;
-        page.leaving += 1;
+        page.writes_in_flight += 1;
         Some((slot, Some(entry.page)))
     }
 
-    /// The entry, if resident, was changed.
-    pub fn dirty(&mut self, logical: u32) {
+    /// Marks the entry of a logical page dirty, if it is in the cache.
+    pub fn mark_dirty(&mut self, logical: u32) {
         if let Some(slot) = self.find(logical) {
             let entry = &mut self.entries[slot as usize];
-            entry.saved_by = self.pages[entry.page as usize].writes + 1;
+            entry.write_number = self.pages[entry.page as usize].writes + 1;
         }
     }
 
-    /// The mapping page has been read: its awaited entries are resident.
-    pub fn arrived(&mut self, page: u32) {
+    /// Ends the read of a mapping page: its pending entries become resident.
+    pub fn read_completed(&mut self, page: u32) {
         if let Some(page) = self.pages.get_mut(page as usize) {
-            page.arriving = false;
+            page.reading = false;
         }
     }
 
-    /// A write of the mapping page is over.
-    pub fn written(&mut self, page: u32) {
+    /// Ends a write of a mapping page.
+    pub fn write_completed(&mut self, page: u32) {
         if let Some(page) = self.pages.get_mut(page as usize) {
-            page.leaving = page.leaving.saturating_sub(1);
+            page.writes_in_flight = page.writes_in_flight.saturating_sub(1);
         }
     }
 
-    /// Bytes of memory held.
+    /// Memory of the tables, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.buckets.capacity() * size_of::<u32>()

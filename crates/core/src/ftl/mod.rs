@@ -1,7 +1,8 @@
-//! What a flash translation layer decides about whole blocks: which to write next, which to
-//! reclaim, and when the wear has grown uneven; and the page-level mapping of a plain drive with its
-//! cache. Where a page's versions lie is the page table's matter (NVMM, Page Table Organization); it
-//! is joined with the blocks in [`crate::volume`].
+//! The decisions of a flash translation layer (FTL): which block to write next, which to reclaim, and
+//! when to level wear; and a plain drive's page-level L2P map with its mapping cache.
+//!
+//! The versions of a page are the page table's (NVMM, Page Table Organization); [`crate::volume`] joins
+//! it with the blocks.
 
 pub mod blocks;
 mod error;
@@ -9,7 +10,7 @@ pub mod mapping_cache;
 pub mod page_map;
 pub mod victim;
 
-pub use blocks::{BlockInfo, Blocks, BlocksError, State};
-pub use mapping_cache::{Found, MappingCache};
+pub use blocks::{BlockInfo, BlockState, Blocks, BlocksError};
+pub use mapping_cache::{MappingCache, MappingLookup};
 pub use page_map::PageMap;
-pub use victim::{CostBenefit, Greedy, GreedyOfRandom, Ties, VictimPolicy, any_block};
+pub use victim::{CostBenefit, Greedy, GreedyOfRandom, TieBreak, VictimPolicy, any_block};

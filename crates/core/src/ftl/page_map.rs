@@ -1,44 +1,45 @@
-//! Page-level mapping of a plain drive: logical page to whatever tells where it is. Without
-//! versions, unlike [`crate::page_table`], and with a number for every page of a large drive.
+//! The L2P map of a plain drive: from each logical page to its physical location. Unlike
+//! [`crate::page_table`] it has no versions, and it covers every page of a large drive.
 //!
-//! Memory follows what is mapped: the directory holds one number for eight pages, and leaves of
-//! eight pages exist where something is mapped. A million pages strewn over half a terabyte take
-//! 100 MB, not half a gigabyte. A map that is known to fill up needs no directory.
+//! Memory grows with the number of mapped pages: the directory holds one number for eight pages, and
+//! leaves of eight pages exist only where a page is mapped. A million pages scattered over half a
+//! terabyte take 100 MB, not half a gigabyte. A map that will fill up needs no directory.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 const LEAF: usize = 8;
 
-/// Logical page to an entry of type `E`.
+/// A map from logical pages to entries of type `E`.
 #[derive(Debug, Clone)]
 pub struct PageMap<E> {
-    /// Leaf number plus one; 0 where there is none. Empty if leaves are in order and complete.
+    /// For each eight pages their leaf's number plus one, or 0 without a leaf. Empty in a full map.
     directory: Vec<u32>,
     leaves: Vec<[E; LEAF]>,
-    /// The place in the directory of each leaf, so that a walk need not pass what is not mapped.
-    /// Empty if the directory is.
-    places: Vec<u32>,
+    /// For each leaf its index in the directory, so that an iteration visits leaves only. Empty in a
+    /// full map.
+    leaf_numbers: Vec<u32>,
     pages: u64,
     none: E,
 }
 
 impl<E: Copy + PartialEq> PageMap<E> {
-    /// `pages` pages, all mapped to `none`. Grows with what is mapped.
+    /// A map of `pages` pages, all with the entry `none`, which means unmapped. Memory grows with the
+    /// number of mapped pages.
     #[must_use]
     pub fn sparse(pages: u32, none: E) -> Self {
         let directory = vec![0; (pages as usize).div_ceil(LEAF)];
-        Self { directory, leaves: Vec::new(), places: Vec::new(), pages: pages.into(), none }
+        Self { directory, leaves: Vec::new(), leaf_numbers: Vec::new(), pages: pages.into(), none }
     }
 
-    /// `pages` pages, all mapped to `none`, in memory for all of them.
+    /// A map of `pages` pages, all with the entry `none`, with memory for all of them.
     #[must_use]
     pub fn full(pages: u32, none: E) -> Self {
         let leaves = vec![[none; LEAF]; (pages as usize).div_ceil(LEAF)];
-        Self { directory: Vec::new(), leaves, places: Vec::new(), pages: pages.into(), none }
+        Self { directory: Vec::new(), leaves, leaf_numbers: Vec::new(), pages: pages.into(), none }
     }
 
-    /// Logical pages there are.
+    /// Number of logical pages.
     #[must_use]
     pub fn pages(&self) -> u64 {
         self.pages
@@ -52,7 +53,7 @@ impl<E: Copy + PartialEq> PageMap<E> {
         (*self.directory.get(number)? as usize).checked_sub(1)
     }
 
-    /// The page's entry; `none` if it is not mapped, or there is no such page.
+    /// The page's entry; `none` if the page is unmapped or does not exist.
     #[inline]
     #[must_use]
     pub fn get(&self, logical: u32) -> E {
@@ -62,14 +63,14 @@ impl<E: Copy + PartialEq> PageMap<E> {
         }
     }
 
-    /// Brings the page's entry into the processor's caches, for a caller who knows that he will need
-    /// it soon: nothing waits for it now.
+    /// Loads the page's entry into the processor's caches for a later [`PageMap::get`], without waiting
+    /// for it.
     #[inline]
-    pub fn foresee(&self, logical: u32) {
+    pub fn prefetch(&self, logical: u32) {
         core::hint::black_box(self.get(logical));
     }
 
-    /// Maps the page and returns the entry that it had. Nothing happens if there is no such page.
+    /// Sets the page's entry and returns the old one. Does nothing if the page does not exist.
     #[inline]
     pub fn set(&mut self, logical: u32, entry: E) -> E {
         let leaf = match self.leaf(logical) {
@@ -79,7 +80,7 @@ impl<E: Copy + PartialEq> PageMap<E> {
                     return self.none;
                 }
                 self.leaves.push([self.none; LEAF]);
-                self.places.push(logical / LEAF as u32);
+                self.leaf_numbers.push(logical / LEAF as u32);
                 self.directory[logical as usize / LEAF] = self.leaves.len() as u32;
                 self.leaves.len() - 1
             }
@@ -90,20 +91,20 @@ impl<E: Copy + PartialEq> PageMap<E> {
         }
     }
 
-    /// All mapped pages, in the order in which their leaves came.
+    /// All mapped pages with their entries, in the order in which their leaves were created.
     pub fn iter(&self) -> impl Iterator<Item = (u32, E)> + '_ {
         (0..).zip(&self.leaves).flat_map(move |(number, leaf)| {
-            let place = self.places.get(number as usize).copied().unwrap_or(number);
+            let leaf_number = self.leaf_numbers.get(number as usize).copied().unwrap_or(number);
             let mapped = (0..).zip(leaf).filter(|(_, entry)| **entry != self.none);
-            mapped.map(move |(index, entry)| (place * LEAF as u32 + index, *entry))
+            mapped.map(move |(index, entry)| (leaf_number * LEAF as u32 + index, *entry))
         })
     }
 
-    /// Bytes of memory held; of the directory what is addressed, touched or not.
+    /// Memory of the map, in bytes of address space; untouched parts of the directory count too.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.directory.capacity() * size_of::<u32>()
             + self.leaves.capacity() * size_of::<[E; LEAF]>()
-            + self.places.capacity() * size_of::<u32>()
+            + self.leaf_numbers.capacity() * size_of::<u32>()
     }
 }

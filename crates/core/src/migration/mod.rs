@@ -1,13 +1,13 @@
-//! Pages that move between a drive's memory and the host's DRAM while they are in use (FlatFlash, sections 3.3
-//! and 3.4).
+//! Promotion of pages in use from a byte-addressable SSD's memory to the host's DRAM (FlatFlash,
+//! sections 3.3 and 3.4).
 //!
-//! | module | what it decides |
+//! | module | decision |
 //! |---|---|
-//! | [`look_aside`] | which copy of a line is the page's while the page moves |
-//! | [`threshold`] | after how many uses a page moves |
+//! | [`plb`] | which copy of a line is valid while its page is being promoted |
+//! | [`promotion_threshold`] | after how many uses a page is promoted |
 
-pub mod look_aside;
-pub mod threshold;
+pub mod plb;
+pub mod promotion_threshold;
 
-pub use look_aside::{Begin, InFlight, Inbound, LookAside, LookAsideError, Route};
-pub use threshold::{Reset, Threshold, ThresholdOptions, Trigger};
+pub use plb::{InboundLine, LineRoute, Plb, PlbEntry, PlbError, PromotionStart};
+pub use promotion_threshold::{EpochReset, PromotionThreshold, PromotionTrigger, ThresholdOptions};

@@ -1,4 +1,4 @@
-//! The search for slots behind [`super::place`].
+//! The search for slots of [`super::place`].
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -10,16 +10,16 @@ use crate::units::{SegmentSize, Slot};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PageSet {
     pub(super) mask: u32,
-    /// The item of each segment in the mask.
+    /// For each segment in the mask its index in the batch.
     pub(super) items: [u32; 16],
 }
 
-/// The slots that a packed placement fills, found as if every item were its own entry: going up,
-/// each usable slot takes an item if any that is left can lie there.
+/// The slots that a packed placement fills. They follow from a simpler problem in which every segment
+/// has its own entry: in ascending order each usable slot takes a segment if a remaining one fits there.
 pub(super) struct Region {
-    /// Bit `i` of the words: slot `i` of the block is to be filled. One word more than needed.
+    /// Bit `i` of the words: slot `i` of the block must be filled. One word more than needed.
     free: Vec<u64>,
-    /// Behind the last of them.
+    /// The index after the last of these slots.
     end: u32,
 }
 
@@ -54,7 +54,7 @@ impl Region {
     }
 }
 
-/// A placement being made.
+/// A placement under construction.
 pub(super) struct Layout {
     size: SegmentSize,
     free: Vec<u64>,
@@ -71,52 +71,53 @@ impl Layout {
         self.slots.iter().flatten().count()
     }
 
-    fn all(&self) -> u32 {
+    fn all_segments(&self) -> u32 {
         (1 << self.size.per_page()) - 1
     }
 
-    /// Bit `i`: slot `start + i` is free.
+    /// The 32 slots from `start` on; bit `i` is set if slot `start + i` is free.
     fn window(&self, start: u32) -> u32 {
         let (word, shift) = (start as usize / 64, start % 64);
         let pair = u128::from(self.free[word]) | u128::from(self.free[word + 1]) << 64;
         (pair >> shift) as u32
     }
 
-    /// The segments that an entry with this start could still refer to.
+    /// The segments that have a free position under an entry with this start.
     fn reach(&self, start: u32) -> u32 {
         let window = self.window(start);
         let per_page = u32::from(self.size.per_page());
-        (0..u32::from(self.size.places())).fold(0, |all, place| all | window >> (place * per_page))
-            & self.all()
+        (0..u32::from(self.size.positions())).fold(0, |all, position| all | window >> (position * per_page))
+            & self.all_segments()
     }
 
-    /// The slot of a segment under an entry with this start: the lowest free place.
+    /// The slot of a segment under an entry with this start: its lowest free position.
     fn slot(&self, start: u32, segment: u32) -> Option<u32> {
         let window = self.window(start) >> segment;
         let per_page = u32::from(self.size.per_page());
-        let place = (0..u32::from(self.size.places())).find(|place| window >> (place * per_page) & 1 != 0)?;
-        Some(start + segment + place * per_page)
+        let position = (0..u32::from(self.size.positions()))
+            .find(|position| window >> (position * per_page) & 1 != 0)?;
+        Some(start + segment + position * per_page)
     }
 
-    /// The lowest start from which anything free can be reached.
+    /// The lowest start of an entry that reaches a free slot.
     fn lowest_start(&self) -> u32 {
         let word = self.free.iter().position(|&word| word != 0).unwrap_or(self.free.len());
         let lowest = word as u32 * 64 + self.free.get(word).map_or(0, |word| word.trailing_zeros());
         lowest.saturating_sub(u32::from(self.size.per_page()) - 1)
     }
 
-    /// The first start at or behind `from` under which all segments of the mask are free, in
-    /// place 0 if `unbroken`.
-    fn first_fit(&self, mask: u32, from: u32, unbroken: bool) -> Option<u32> {
+    /// The first start from `from` on under which all segments of the mask have a free position;
+    /// position 0 if `contiguous`.
+    fn first_fit(&self, mask: u32, from: u32, contiguous: bool) -> Option<u32> {
         (from.max(self.lowest_start())..self.end).find(|&start| {
-            let there = if unbroken { self.window(start) } else { self.reach(start) };
+            let there = if contiguous { self.window(start) } else { self.reach(start) };
             mask & !there == 0
         })
     }
 
-    /// Of the starts that fit among the next few from the first fit on: one with all segments in
-    /// place 0 if there is any, and then the one with the nearest last slot, which leaves the
-    /// least behind.
+    /// The best start among the `per_page` starts from the first fit on: one with all segments at
+    /// position 0 if it exists, and of several the one whose last slot is lowest, which leaves the
+    /// fewest gaps.
     fn tightest(&self, mask: u32, first: u32) -> u32 {
         let last = |start: u32| segments(mask).filter_map(|segment| self.slot(start, segment)).max();
         (first..self.end.min(first + u32::from(self.size.per_page())))
@@ -125,7 +126,7 @@ impl Layout {
             .unwrap_or(first)
     }
 
-    /// Takes the slots of the segments in the mask.
+    /// Assigns slots to the segments in the mask under an entry with this start.
     fn take(&mut self, page: &PageSet, mask: u32, start: u32) {
         for segment in segments(mask) {
             if let Some(slot) = self.slot(start, segment) {
@@ -139,14 +140,15 @@ impl Layout {
         self.slots[item as usize] = Some(slot);
     }
 
-    pub(super) fn fill(&mut self, pages: &[PageSet], unbroken: bool) {
-        let all = self.all();
-        let room: u32 = self.free.iter().map(|word| word.count_ones()).sum();
+    pub(super) fn fill(&mut self, pages: &[PageSet], contiguous: bool) {
+        let all = self.all_segments();
+        let free_slots: u32 = self.free.iter().map(|word| word.count_ones()).sum();
         let items: u32 = pages.iter().map(|page| page.mask.count_ones()).sum();
-        // Large first; equal masks together, for then each search goes on where the last ended.
+        // The largest pages first; equal masks together, so that each search continues where the last
+        // one ended.
         let mut order: Vec<&PageSet> = pages.iter().collect();
         order.sort_by_key(|page| (core::cmp::Reverse(page.mask.count_ones()), page.mask));
-        if unbroken {
+        if contiguous {
             let mut from = 0;
             order.retain(|page| {
                 let fit = (page.mask == all).then(|| self.first_fit(all, from, true)).flatten();
@@ -158,35 +160,36 @@ impl Layout {
                 false
             });
         }
-        let (mut single, mut split) = (Vec::new(), Vec::new());
+        let (mut single_segments, mut split_pages) = (Vec::new(), Vec::new());
         let (mut mask, mut from) = (0, Some(0));
         for page in order {
             if page.mask != mask {
                 (mask, from) = (page.mask, Some(0));
             }
             if mask.count_ones() == 1 {
-                single.push(page);
+                single_segments.push(page);
                 continue;
             }
             from = from.and_then(|from| self.first_fit(mask, from, false));
             match from {
                 Some(first) => self.take(page, mask, self.tightest(mask, first)),
-                None => split.push(page),
+                None => split_pages.push(page),
             }
         }
-        // Singles never cost more than one entry. They leave the choice of slots to the parts of
-        // pages, unless something must stay behind: better a whole page than a part of it.
-        if items > room {
-            self.fill_parts(&single);
-            self.fill_parts(&split);
+        // A single segment always costs one entry, so parts of pages choose their slots first. If not
+        // all segments fit, single segments go first: placing a whole page is better than placing a part
+        // of one.
+        if items > free_slots {
+            self.fill_parts(&single_segments);
+            self.fill_parts(&split_pages);
         } else {
-            self.fill_parts(&split);
-            self.fill_parts(&single);
+            self.fill_parts(&split_pages);
+            self.fill_parts(&single_segments);
         }
-        self.settle(pages);
+        self.fill_block_start(pages);
     }
 
-    /// Places pages in as many parts as it takes, the largest possible part at a time.
+    /// Places pages in several parts, the largest possible part first.
     fn fill_parts(&mut self, pages: &[&PageSet]) {
         for page in pages {
             let mut mask = page.mask;
@@ -200,7 +203,7 @@ impl Layout {
         }
     }
 
-    /// The start under which the most segments of the mask are free, and those.
+    /// The start under which the most segments of the mask have a free position, and these segments.
     fn largest_part(&self, mask: u32) -> Option<(u32, u32)> {
         let mut best = (0, 0u32);
         for start in self.lowest_start()..self.end {
@@ -215,37 +218,37 @@ impl Layout {
         (best.1 != 0).then_some(best)
     }
 
-    /// Fills slots at the start of the block that are left although every one of the region can
-    /// be filled: the low segments they could hold went to higher slots. Such a segment comes
-    /// down, which frees a slot further up for a segment left over.
-    fn settle(&mut self, pages: &[PageSet]) {
+    /// Fills free slots at the start of the block. Such a slot is free although every slot of the region
+    /// can be filled, because the low segments that it can hold were placed in higher slots. Moving such
+    /// a segment down frees a higher slot for an unplaced segment.
+    fn fill_block_start(&mut self, pages: &[PageSet]) {
         let Some(mut slot) = self.highest_free() else {
             return;
         };
         let mut segment_of = vec![0; self.slots.len()];
-        let mut left = Vec::new();
+        let mut unplaced = Vec::new();
         for page in pages {
             for segment in segments(page.mask) {
                 let item = page.items[segment as usize];
                 segment_of[item as usize] = segment;
                 if self.slots[item as usize].is_none() {
-                    left.push((segment, item));
+                    unplaced.push((segment, item));
                 }
             }
         }
-        left.sort_unstable();
-        for (segment, item) in left {
+        unplaced.sort_unstable();
+        for (segment, item) in unplaced {
             while slot < segment {
                 let highest = (0..self.slots.len())
                     .filter(|&other| segment_of[other] <= slot)
                     .max_by_key(|&other| self.slots[other])
-                    .and_then(|other| Some((other, self.slots[other].filter(|&its| its > slot)?)));
-                let Some((other, its)) = highest else {
+                    .and_then(|other| Some((other, self.slots[other].filter(|&its_slot| its_slot > slot)?)));
+                let Some((other, its_slot)) = highest else {
                     debug_assert!(false, "every slot of a region can be filled");
                     return;
                 };
                 self.set(other as u32, slot);
-                slot = its;
+                slot = its_slot;
             }
             self.set(item, slot);
             match self.highest_free() {
@@ -275,7 +278,7 @@ impl Layout {
     }
 }
 
-/// The numbers of the bits set.
+/// The numbers of the set bits.
 fn segments(mask: u32) -> impl Iterator<Item = u32> {
     let mut rest = mask;
     core::iter::from_fn(move || {

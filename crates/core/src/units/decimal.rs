@@ -1,4 +1,4 @@
-//! Decimal numbers, read exactly: `0.2384` us is 238,400 ps and not 238,399.99999999997.
+//! Decimal numbers, parsed exactly: `0.2384` us is 238,400 ps and not 238,399.99999999997.
 
 use alloc::format;
 use alloc::string::String;
@@ -11,10 +11,11 @@ pub struct Decimal {
 }
 
 impl Decimal {
-    /// Reads `12`, `0.25`, `1e7` or `2.5e-3`; underscores between digits are allowed, a minus sign is not.
+    /// Parses `12`, `0.25`, `1e7` or `2.5e-3`. Underscores between digits are allowed, a minus sign is
+    /// not.
     ///
     /// # Errors
-    /// What is no such number, or has more than 38 digits, as a sentence that quotes it.
+    /// A message that quotes the text, if it is not such a number or has more than 38 digits.
     pub fn parse(text: &str) -> Result<Self, String> {
         let bad = || {
             format!("`{}` is not a non-negative decimal number", text.chars().take(40).collect::<String>())
@@ -55,10 +56,10 @@ impl Decimal {
         Ok(Self { digits, exponent: exponent - places })
     }
 
-    /// The number times `factor` x 10^`power`, if that is a whole number.
+    /// The number times `factor` x 10^`power`, which must be a whole number.
     ///
     /// # Errors
-    /// [`Inexact`] says why it is none.
+    /// [`Inexact`] if the product is not a whole number of 128 bits.
     pub fn whole(self, factor: u64, power: i32) -> Result<u128, Inexact> {
         let mut value = self.digits.checked_mul(u128::from(factor)).ok_or(Inexact::TooLarge)?;
         let exponent = self.exponent + power;
@@ -80,22 +81,22 @@ impl Decimal {
         Ok(value)
     }
 
-    /// The nearest floating-point number to this times `factor` x 10^`power`.
+    /// The floating-point number nearest to this number times `factor` x 10^`power`.
     #[must_use]
     pub fn real(self, factor: u64, power: i32) -> f64 {
-        // Reading the decimal form is correctly rounded on every machine; powi is not.
+        // Parsing the decimal form rounds correctly on every machine; powi does not.
         let scaled: f64 =
             format!("{}e{}", self.digits, self.exponent + power).parse().unwrap_or(f64::INFINITY);
         scaled * factor as f64
     }
 }
 
-/// Why a number has no whole value in the base unit.
+/// The reason why a number has no whole value in the base unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inexact {
-    /// Beyond 128 bits.
+    /// The value exceeds 128 bits.
     TooLarge,
-    /// Something is left behind the point.
+    /// The value has a fractional part.
     Fraction,
 }
 

@@ -1,8 +1,8 @@
-//! Quantities as people write them: the one place where units are read.
+//! Parsing of quantities with units, for every option and file of deepram.
 //!
-//! A number, perhaps a blank, and a unit. Fractions are read exactly and allowed where the result is
-//! whole: `1.5KiB` is 1536 bytes, `0.3B` is an error. As in coreutils `K` and `KiB` are powers of 1024
-//! and `KB` is 1000, whether in small or capital letters; units of time keep their case.
+//! A quantity is a number, an optional blank, and a unit. Fractions are exact, and allowed if the result
+//! is whole: `1.5KiB` is 1536 bytes, `0.3B` is an error. As in coreutils, `K` and `KiB` are powers of
+//! 1024 and `KB` is 1000, in either case; units of time are case-sensitive.
 
 use alloc::string::String;
 use core::fmt;
@@ -10,10 +10,10 @@ use core::str::FromStr;
 
 use super::{Bytes, Decimal, Picos};
 
-/// A unit: its name, and the base unit times the factor times ten to the power that it is worth.
+/// A unit: its name, factor and power. One unit is factor x 10^power base units.
 pub type Unit = (&'static str, u64, i32);
 
-/// Units of [`Bytes`], as they are spelled in presets.
+/// The units of [`Bytes`], in the spelling of presets.
 pub const SIZE_UNITS: &[Unit] = &[
     ("B", 1, 0),
     ("KiB", 1 << 10, 0),
@@ -30,7 +30,7 @@ pub const SIZE_UNITS: &[Unit] = &[
     ("EB", 1, 18),
 ];
 
-/// Units of [`Picos`].
+/// The units of [`Picos`].
 pub const TIME_UNITS: &[Unit] = &[
     ("ps", 1, 0),
     ("ns", 1, 3),
@@ -44,16 +44,16 @@ pub const TIME_UNITS: &[Unit] = &[
 
 const COUNT_UNITS: &[Unit] = &[("", 1, 0), ("k", 1, 3), ("M", 1, 6), ("G", 1, 9)];
 
-/// A text that is no quantity of the wanted sort.
+/// A text that is not a quantity of the expected kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParseUnitError {
     text: String,
-    what: &'static str,
+    name: &'static str,
     wanted: &'static str,
 }
 
 impl ParseUnitError {
-    /// What would be right, with examples: "a time with its unit such as 250ns".
+    /// The accepted form, with examples: "a time with its unit such as 250ns".
     #[must_use]
     pub fn wanted(&self) -> &'static str {
         self.wanted
@@ -62,35 +62,38 @@ impl ParseUnitError {
 
 impl fmt::Display for ParseUnitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no {}: expected {}", self.text, self.what, self.wanted)
+        write!(f, "{:?} is not a {}: expected {}", self.text, self.name, self.wanted)
     }
 }
 
 impl core::error::Error for ParseUnitError {}
 
-/// A kind of quantity, for its messages.
-struct Sort {
-    what: &'static str,
+/// A kind of quantity: its name and accepted form, for error messages.
+struct Quantity {
+    name: &'static str,
     wanted: &'static str,
 }
 
-const SIZE: Sort = Sort {
-    what: "size",
+const SIZE: Quantity = Quantity {
+    name: "size",
     wanted: "a number of bytes such as 4096, 4KiB, 1.5GiB or 1GB (K, M, G, T, P are powers of 1024; KB, MB, GB of 1000)",
 };
-const TIME: Sort = Sort { what: "time", wanted: "a time with its unit such as 250ns, 10us, 1.5ms or 2s" };
-const COUNT: Sort = Sort { what: "count", wanted: "a whole number such as 1000, 10k, 2.5M or 1G (decimal)" };
-const RATE: Sort = Sort { what: "rate", wanted: "a rate per second above 0 such as 20000, 20k or 0.5" };
-const SHARE: Sort = Sort { what: "share", wanted: "a share from 0 to 1, or 0% to 100%" };
+const TIME: Quantity =
+    Quantity { name: "time", wanted: "a time with its unit such as 250ns, 10us, 1.5ms or 2s" };
+const COUNT: Quantity =
+    Quantity { name: "count", wanted: "a whole number such as 1000, 10k, 2.5M or 1G (decimal)" };
+const RATE: Quantity =
+    Quantity { name: "rate", wanted: "a rate per second above 0 such as 20000, 20k or 0.5" };
+const SHARE: Quantity = Quantity { name: "share", wanted: "a share from 0 to 1, or 0% to 100%" };
 
-impl Sort {
+impl Quantity {
     fn error(&self, text: &str) -> ParseUnitError {
-        ParseUnitError { text: text.chars().take(40).collect(), what: self.what, wanted: self.wanted }
+        ParseUnitError { text: text.chars().take(40).collect(), name: self.name, wanted: self.wanted }
     }
 
-    /// The quantity in base units, if the text is a number and a unit that `scale` knows.
+    /// Parses a number and a unit to whole base units. `scale` gives the factor and power of a unit.
     fn whole(&self, text: &str, scale: impl Fn(&str) -> Option<(u64, i32)>) -> Result<u64, ParseUnitError> {
-        let (number, unit) = split(text);
+        let (number, unit) = split_unit(text);
         scale(unit)
             .zip(Decimal::parse(number).ok())
             .and_then(|((factor, power), number)| number.whole(factor, power).ok())
@@ -99,7 +102,7 @@ impl Sort {
     }
 }
 
-fn exactly(units: &[Unit], name: &str) -> Option<(u64, i32)> {
+fn unit_named(units: &[Unit], name: &str) -> Option<(u64, i32)> {
     units.iter().find(|(unit, ..)| *unit == name).map(|&(_, factor, power)| (factor, power))
 }
 
@@ -117,9 +120,9 @@ fn size_unit(name: &str) -> Option<(u64, i32)> {
     SIZE_UNITS.iter().find(|(unit, ..)| is(unit)).map(|&(_, factor, power)| (factor, power))
 }
 
-/// A number and what stands after it: `2.5 MiB` is `2.5` and `MiB`; `1e-3s` is `1e-3` and `s`.
+/// Splits a quantity into number and unit: `2.5 MiB` is `2.5` and `MiB`; `1e-3s` is `1e-3` and `s`.
 #[must_use]
-pub fn split(text: &str) -> (&str, &str) {
+pub fn split_unit(text: &str) -> (&str, &str) {
     let text = text.trim();
     let end = text
         .char_indices()
@@ -137,7 +140,7 @@ pub fn split(text: &str) -> (&str, &str) {
 impl FromStr for Bytes {
     type Err = ParseUnitError;
 
-    /// Reads `4096`, `4KiB`, `4k`, `1.5GiB`, `1GB`.
+    /// Parses a size such as `4096`, `4KiB`, `4k`, `1.5GiB` or `1GB`.
     fn from_str(text: &str) -> Result<Self, ParseUnitError> {
         SIZE.whole(text, size_unit).map(Self)
     }
@@ -146,45 +149,45 @@ impl FromStr for Bytes {
 impl FromStr for Picos {
     type Err = ParseUnitError;
 
-    /// Reads `10us`, `1.5ms`; only zero needs no unit.
+    /// Parses a duration such as `10us` or `1.5ms`; only zero needs no unit.
     fn from_str(text: &str) -> Result<Self, ParseUnitError> {
-        let (number, unit) = split(text);
+        let (number, unit) = split_unit(text);
         if unit.is_empty() && Decimal::parse(number).is_ok_and(|n| n.whole(1, 0) == Ok(0)) {
             return Ok(Self(0));
         }
-        TIME.whole(text, |unit| exactly(TIME_UNITS, unit)).map(Self)
+        TIME.whole(text, |unit| unit_named(TIME_UNITS, unit)).map(Self)
     }
 }
 
-/// Reads a count: `1000`, `1k`, `2.5M`, `1G`; decimal.
+/// Parses a count with decimal multiples: `1000`, `1k`, `2.5M`, `1G`.
 ///
 /// # Errors
-/// What is no whole number below 2^64.
+/// [`ParseUnitError`] unless the text is a whole number below 2^64.
 pub fn parse_count(text: &str) -> Result<u64, ParseUnitError> {
-    COUNT.whole(text, |unit| exactly(COUNT_UNITS, if unit == "K" { "k" } else { unit }))
+    COUNT.whole(text, |unit| unit_named(COUNT_UNITS, if unit == "K" { "k" } else { unit }))
 }
 
-/// Reads events a second: `20000`, `20k`, `20k/s`, `0.5`.
+/// Parses a rate in events a second: `20000`, `20k`, `20k/s`, `0.5`.
 ///
 /// # Errors
-/// What is no number above zero.
+/// [`ParseUnitError`] unless the text is a number above zero.
 pub fn parse_rate(text: &str) -> Result<f64, ParseUnitError> {
     let trimmed = text.trim();
-    let (number, unit) = split(trimmed.strip_suffix("/s").unwrap_or(trimmed));
-    exactly(COUNT_UNITS, if unit == "K" { "k" } else { unit })
+    let (number, unit) = split_unit(trimmed.strip_suffix("/s").unwrap_or(trimmed));
+    unit_named(COUNT_UNITS, if unit == "K" { "k" } else { unit })
         .zip(Decimal::parse(number).ok())
         .map(|((factor, power), number)| number.real(factor, power))
         .filter(|rate| rate.is_finite() && *rate > 0.0)
         .ok_or_else(|| RATE.error(text))
 }
 
-/// Reads a share of one: `0.7`, `70%`.
+/// Parses a share: `0.7`, `70%`.
 ///
 /// # Errors
-/// What is no number from 0 to 1.
+/// [`ParseUnitError`] unless the text is a number from 0 to 1.
 pub fn parse_share(text: &str) -> Result<f64, ParseUnitError> {
-    let (number, unit) = split(text);
-    exactly(&[("", 1, 0), ("%", 1, -2)], unit)
+    let (number, unit) = split_unit(text);
+    unit_named(&[("", 1, 0), ("%", 1, -2)], unit)
         .zip(Decimal::parse(number).ok())
         .map(|((factor, power), number)| number.real(factor, power))
         .filter(|share| (0.0..=1.0).contains(share))
@@ -291,7 +294,7 @@ mod tests {
             ("", "", ""),
             ("µs", "", "µs"),
         ] {
-            assert_eq!(split(text), (number, unit));
+            assert_eq!(split_unit(text), (number, unit));
         }
     }
 }

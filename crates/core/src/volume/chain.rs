@@ -1,37 +1,39 @@
-//! Version chains: reading one, changing it, storing it back.
+//! Version chains: reading, changing and storing a page's chain (NVMM, Page Table Organization: the
+//! write-update procedure; Use of the Bit Vector: coalescing of the longest chains).
 //!
-//! A change works on a copy of the chain, newest first, and is then stored: the first entry goes
-//! to the page's index, the others to entries of the upper region, each where it was if it was
-//! there before. For a write-update that is the paper's procedure: copy the head to a free upper
-//! entry, put the new mapping in its place, link the two.
+//! An operation copies the chain, newest entry first, changes the copy and stores it: the newest entry
+//! at the page's index, the others in the upper region. An older entry keeps its index if it already had
+//! one there. For a write this is the paper's procedure: copy the head to a free upper entry, replace
+//! the head by the new mapping, and link the two.
 
 use alloc::vec::Vec;
 
-use super::{Placed, Volume, VolumeError};
+use super::{PlacedSegments, Volume, VolumeError};
 use crate::bit_vector::BitVector;
 use crate::page_table::{Entry, PageTable, Status};
 use crate::placement::group;
 use crate::units::{BlockId, PageId, Slot, Stamp};
 
-/// An entry of a chain with the index at which it stands; `None` for a new one.
+/// An entry of a chain and its index in the page table; `None` for a new entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Link {
     pub(super) at: Option<u32>,
     pub(super) entry: Entry,
 }
 
-/// A chain being changed.
+/// A copy of a page's chain for an operation to change.
 pub(super) struct Chain {
     page: PageId,
     before: Vec<Link>,
     pub(super) links: Vec<Link>,
-    /// Slots that the change makes live, and those that it frees.
+    /// Slots that the operation makes live.
     pub(super) used: Vec<Slot>,
+    /// Slots that the operation frees.
     pub(super) freed: Vec<Slot>,
 }
 
 impl Chain {
-    /// Takes a segment out of the entry at `position`.
+    /// Removes a segment from the entry at `position` and frees its slot.
     pub(super) fn take(&mut self, position: usize, size: crate::units::SegmentSize, segment: u8) {
         let entry = &mut self.links[position].entry;
         if let Some(slot) = entry.slot(size, segment) {
@@ -41,15 +43,15 @@ impl Chain {
     }
 }
 
-/// Entries of a chain, newest first.
-pub(super) struct Walk<'a> {
+/// Iterator over the entries of a chain, newest first.
+pub(super) struct ChainEntries<'a> {
     table: &'a PageTable,
     page: PageId,
     next: Option<u32>,
     left: u32,
 }
 
-impl Iterator for Walk<'_> {
+impl Iterator for ChainEntries<'_> {
     type Item = Result<Entry, VolumeError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -61,7 +63,7 @@ impl Iterator for Walk<'_> {
         match self.table.get(index) {
             Err(chunk) => Some(Err(VolumeError::NotLoaded(chunk))),
             Ok(entry) if !entry.in_use() => {
-                // An empty head is a page never touched; elsewhere a link leads nowhere.
+                // A free head means a page that was never used; any other free entry is a dangling link.
                 (index != PageTable::head(self.page)).then_some(Err(VolumeError::BrokenChain(self.page)))
             }
             Ok(entry) => {
@@ -73,18 +75,18 @@ impl Iterator for Walk<'_> {
 }
 
 impl Volume {
-    pub(super) fn walk(&self, page: PageId) -> Walk<'_> {
-        // A longer chain would have to loop. While pages wait to be pruned, a sound one can have
-        // far more entries than the live tokens need.
+    pub(super) fn chain_entries(&self, page: PageId) -> ChainEntries<'_> {
+        // A longer chain must loop. While pages are queued for pruning, a valid chain can have far more
+        // entries than the live tokens need.
         let left = self.table.upper_used() + 1;
-        Walk { table: &self.table, page, next: Some(PageTable::head(page)), left }
+        ChainEntries { table: &self.table, page, next: Some(PageTable::head(page)), left }
     }
 
     pub(super) fn chain(&self, page: PageId) -> Result<Chain, VolumeError> {
         self.check_page(page)?;
         let mut links = Vec::new();
         let mut at = PageTable::head(page);
-        for entry in self.walk(page) {
+        for entry in self.chain_entries(page) {
             let entry = entry?;
             links.push(Link { at: Some(at), entry });
             at = entry.previous();
@@ -92,29 +94,30 @@ impl Volume {
         Ok(Chain { page, before: links.clone(), links, used: Vec::new(), freed: Vec::new() })
     }
 
-    /// Stores a changed chain. Fails before anything has changed.
+    /// Stores a changed chain and updates all counts. An error is returned before anything changes.
     pub(super) fn store(&mut self, mut chain: Chain) -> Result<(), VolumeError> {
         let head = PageTable::head(chain.page);
-        drop_unneeded_tail(&mut chain.links);
-        // The first entry stands at the head, so whatever stood there and is older now moves.
+        drop_trailing_tombstones(&mut chain.links);
+        // The newest entry takes the head's index, so an older entry that was there moves to the upper
+        // region.
         let mut vacated: Vec<u32> = chain
             .before
             .iter()
             .filter_map(|link| link.at)
             .filter(|&at| at != head && !chain.links.iter().skip(1).any(|l| l.at == Some(at)))
             .collect();
-        let homeless =
+        let new_in_upper =
             chain.links.iter().skip(1).filter(|link| link.at.is_none_or(|at| at == head)).count() as u32;
-        let needed = homeless.saturating_sub(vacated.len() as u32);
-        if needed > self.table.upper_at_hand() {
-            if let Some(chunk) = self.table.unloaded_with_room() {
+        let needed = new_in_upper.saturating_sub(vacated.len() as u32);
+        if needed > self.table.free_upper_entries() {
+            if let Some(chunk) = self.table.unloaded_with_free_entries() {
                 return Err(VolumeError::NotLoaded(chunk));
             }
             return Err(VolumeError::TableFull { needed, limit: self.table.upper_limit() });
         }
         self.check_counts(&chain)?;
 
-        // From the oldest: each needs to know where its predecessor stands.
+        // From the oldest to the newest, because each entry stores the index of the next older one.
         let mut previous = 0;
         for position in (0..chain.links.len()).rev() {
             let Link { at, entry } = chain.links[position];
@@ -125,8 +128,8 @@ impl Volume {
                 _ => match vacated.pop() {
                     Some(index) => index,
                     None => {
-                        let Some(index) = self.table.take_upper(entry) else {
-                            debug_assert!(false, "room was checked");
+                        let Some(index) = self.table.allocate_upper(entry) else {
+                            debug_assert!(false, "free entries were checked above");
                             return Err(VolumeError::TableFull { needed, limit: self.table.upper_limit() });
                         };
                         index
@@ -144,10 +147,10 @@ impl Volume {
         for index in vacated {
             self.table.free_upper(index);
         }
-        self.settle(&chain)
+        self.update_counts(&chain)
     }
 
-    /// Whether the blocks can count the slots that a change uses and frees.
+    /// Checks that the block counts allow the slots that an operation uses and frees.
     fn check_counts(&self, chain: &Chain) -> Result<(), VolumeError> {
         let mut changes: Vec<(BlockId, u16, u16)> = Vec::new();
         let used = chain.used.iter().map(|&slot| (slot, 1, 0));
@@ -167,8 +170,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Brings what depends on a chain up to date.
-    fn settle(&mut self, chain: &Chain) -> Result<(), VolumeError> {
+    /// Updates the allocation bitmap, the chain length and the block counts after a chain was stored.
+    fn update_counts(&mut self, chain: &Chain) -> Result<(), VolumeError> {
         let page = chain.page.0;
         let allocated = chain.links.first().is_some_and(|l| l.entry.status().allocated());
         let word = &mut self.allocated[page as usize / 64];
@@ -186,8 +189,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Checks that `placed` are distinct segments in distinct slots of one block, and groups them
-    /// into versions.
+    /// Checks that `placed` has distinct segments in distinct slots of one block; returns the entries
+    /// for them.
     fn versions(&self, placed: &[(u8, Slot)]) -> Result<Vec<(Slot, BitVector)>, VolumeError> {
         let size = self.config.segment;
         let slots = u64::from(self.config.slots_per_block);
@@ -214,8 +217,8 @@ impl Volume {
             .collect())
     }
 
-    /// Records that segments of a page were written in the open epoch, to slots of one block
-    /// (NVMM, Page Table Organization: the write-update procedure).
+    /// Records that segments of a page were written, in the open epoch, to slots of one block (NVMM,
+    /// Page Table Organization: the write-update procedure).
     ///
     /// # Errors
     /// [`VolumeError::NotAllocated`], [`VolumeError::BadPlacement`], [`VolumeError::TableFull`],
@@ -230,7 +233,7 @@ impl Volume {
         if placed.is_empty() {
             return Ok(());
         }
-        // Superseded in the epoch that wrote them: no token will ever see them.
+        // No token will ever see a version that is superseded in the epoch that wrote it: free it now.
         let size = self.config.segment;
         for position in 0..chain.links.len() {
             let entry = chain.links[position].entry;
@@ -256,16 +259,16 @@ impl Volume {
         Ok(())
     }
 
-    /// Records that versions were moved to other slots: for each segment its newest version that
-    /// is not younger than `stamp`. The moved versions carry `stamp` from then on, so no live
-    /// token may lie between theirs and it.
+    /// Records that reclamation moved versions to other slots: of each segment its newest version with a
+    /// stamp of at most `stamp`. The moved versions get `stamp`, so no live token may be between their
+    /// old stamp and `stamp`.
     ///
-    /// What was moved may have been pruned since, when a log is replayed and pruning is ahead of
-    /// where it was. All that is left then is gone or an older version, which a token before
-    /// `stamp` sees: it stays where it is, and the new slot stays dead, as nobody needs it.
+    /// When a log is replayed, a moved version may have been pruned already. The segment then has no
+    /// version up to `stamp`, or only an older one that a token before `stamp` sees. The older version
+    /// stays in its slot, and the new slot stays dead, because no token needs it.
     ///
     /// # Errors
-    /// As [`Volume::apply`]; [`VolumeError::NoVersion`] if the stamp has not come yet.
+    /// As [`Volume::apply`]; [`VolumeError::NoVersion`] if `stamp` is newer than the open epoch's.
     pub fn relocate(&mut self, page: PageId, stamp: Stamp, placed: &[(u8, Slot)]) -> Result<(), VolumeError> {
         self.versions(placed)?;
         let mut chain = self.chain(page)?;
@@ -282,7 +285,7 @@ impl Volume {
                 .take_while(|l| l.entry.stamp() > stamp || !l.entry.is_tombstone())
                 .position(|l| l.entry.stamp() <= stamp && l.entry.slot(size, segment).is_some());
             let Some(source) = source else { continue };
-            if !self.journal.sees(chain.links[source].entry.stamp(), stamp) {
+            if !self.journal.any_token_sees(chain.links[source].entry.stamp(), stamp) {
                 chain.take(source, size, segment);
                 moved.push((segment, slot));
             }
@@ -299,12 +302,12 @@ impl Volume {
             chain.links.insert(position, Link { at: None, entry });
         }
         chain.used.extend(moved.iter().map(|&(_, slot)| slot));
-        self.tidy(&mut chain.links);
+        self.drop_unseen_entries(&mut chain.links);
         self.store(chain)
     }
 
-    /// Gives a page a status; an untouched page comes into being. A status that says the page is
-    /// not allocated deletes it.
+    /// Sets a page's status (the paper's `setperms`). A page that does not exist is created; a status
+    /// that is not allocated deletes the page.
     ///
     /// # Errors
     /// [`VolumeError::NotLoaded`], [`VolumeError::NoPage`], [`VolumeError::TableFull`].
@@ -329,7 +332,7 @@ impl Volume {
             _ => {
                 let entry = Entry::new(Slot(0), 0, BitVector::default(), open, status);
                 chain.links.insert(0, Link { at: None, entry });
-                self.tidy(&mut chain.links);
+                self.drop_unseen_entries(&mut chain.links);
             }
         }
         self.store(chain)?;
@@ -337,7 +340,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Deletes a page. What tokens see of it stays until they are given up.
+    /// Deletes a page. Versions that tokens see stay until these tokens are dropped.
     ///
     /// # Errors
     /// [`VolumeError::NotAllocated`], [`VolumeError::NotLoaded`], [`VolumeError::NoPage`],
@@ -367,15 +370,16 @@ impl Volume {
 
     fn note_change(&mut self, page: PageId, first_of_epoch: bool) {
         if first_of_epoch {
-            self.journal.note(page.0);
+            self.journal.record_change(page.0);
         }
     }
 
-    /// Removes what nobody needs of a page's chain; see the journal for who needs a version.
+    /// Prunes a page's chain: removes every version that neither a token nor the current page needs; see
+    /// [`crate::journal`] for the rule.
     pub(super) fn prune(&mut self, page: PageId) -> Result<(), VolumeError> {
         let mut chain = self.chain(page)?;
         let size = self.config.segment;
-        // For each segment the stamp of the next newer version; `None` before the current one.
+        // For each segment the stamp of the next newer version; `None` at the current version.
         let mut newer = [None; 16];
         for position in 0..chain.links.len() {
             let entry = chain.links[position].entry;
@@ -385,31 +389,32 @@ impl Volume {
             }
             for (segment, _) in entry.vector().iter(size) {
                 let newer = &mut newer[usize::from(segment)];
-                if newer.is_some_and(|until| !self.journal.sees(entry.stamp(), until)) {
+                if newer.is_some_and(|until| !self.journal.any_token_sees(entry.stamp(), until)) {
                     chain.take(position, size, segment);
                 }
                 *newer = Some(entry.stamp());
             }
         }
-        self.tidy(&mut chain.links);
+        self.drop_unseen_entries(&mut chain.links);
         if chain.links == chain.before {
             return Ok(());
         }
         self.store(chain)
     }
 
-    /// Drops entries that hold nothing and that nobody sees as the newest: neither a token nor,
-    /// for the first one, the open epoch.
+    /// Drops entries without segments that are not the newest entry in any visible state: neither in a
+    /// token's nor, for the first entry, in the open epoch's.
     ///
-    /// A tombstone that nobody sees stays if there is something between it and the next older one
-    /// that it hides. An entry that says no more than a status goes if that can be said by the
-    /// next older one, because nobody sees that.
-    fn tidy(&self, links: &mut Vec<Link>) {
+    /// An unseen tombstone stays if it hides a segment between it and the next older tombstone. An entry
+    /// with a status only is merged into the next older entry if that one is unseen: it takes over the
+    /// status.
+    fn drop_unseen_entries(&self, links: &mut Vec<Link>) {
         let mut kept: Vec<Link> = Vec::with_capacity(links.len());
         for (position, link) in links.iter().enumerate() {
             let mut link = *link;
-            let seen =
-                kept.last().is_none_or(|newer| self.journal.sees(link.entry.stamp(), newer.entry.stamp()));
+            let seen = kept
+                .last()
+                .is_none_or(|newer| self.journal.any_token_sees(link.entry.stamp(), newer.entry.stamp()));
             if link.entry.is_tombstone() {
                 let mut hidden = links[position + 1..].iter().take_while(|l| !l.entry.is_tombstone());
                 if !seen && hidden.all(|l| l.entry.vector().is_empty()) {
@@ -430,8 +435,8 @@ impl Volume {
         *links = kept;
     }
 
-    /// The longest chain that is known and how many entries it has (NVMM: blocks are freed from
-    /// the longest chains first).
+    /// The page with the longest known chain, and the chain's length in entries (NVMM, end of Use of the
+    /// Bit Vector: the longest chains are reclaimed first).
     #[must_use]
     pub fn longest_chain(&mut self) -> Option<(PageId, u32)> {
         let mut best: Option<(usize, u8)> = None;
@@ -447,20 +452,19 @@ impl Volume {
         best.map(|(page, length)| (PageId(page as u32), u32::from(length)))
     }
 
-    /// What to bring together so that a page's chain becomes as short as its tokens allow: for
-    /// each interval between live tokens the segments to be written to one new place, with the
-    /// stamp they get there, oldest interval first. Intervals that are one entry already are not
-    /// named.
+    /// The plan for coalescing a page's chain to the shortest one that its tokens allow. For each
+    /// interval between live tokens it has the segments to write together to new slots of one block, and
+    /// their new stamp, oldest interval first. Intervals with a single entry are omitted.
     ///
     /// # Errors
     /// As [`Volume::lookup`].
-    pub fn coalesce_plan(&self, page: PageId) -> Result<Vec<(Stamp, Placed)>, VolumeError> {
+    pub fn coalesce_plan(&self, page: PageId) -> Result<Vec<(Stamp, PlacedSegments)>, VolumeError> {
         let size = self.config.segment;
-        let mut plan: Vec<(Stamp, usize, Placed)> = Vec::new();
+        let mut plan: Vec<(Stamp, usize, PlacedSegments)> = Vec::new();
         let mut interval = None;
-        for entry in self.walk(page) {
+        for entry in self.chain_entries(page) {
             let entry = entry?;
-            // A tombstone parts what is above it from what is below.
+            // A tombstone separates the versions above it from those below it.
             if entry.is_tombstone() {
                 interval = None;
                 continue;
@@ -491,8 +495,8 @@ impl Volume {
     }
 }
 
-/// Tombstones with nothing below them hide nothing.
-fn drop_unneeded_tail(links: &mut Vec<Link>) {
+/// Removes tombstones at the end of a chain: they hide no older entry.
+fn drop_trailing_tombstones(links: &mut Vec<Link>) {
     while links.last().is_some_and(|l| l.entry.is_tombstone()) {
         links.pop();
     }

@@ -1,4 +1,4 @@
-//! Checking a whole volume against itself.
+//! The consistency check of a whole volume: chains, slots and counts against each other.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -10,26 +10,26 @@ use super::{Volume, VolumeError};
 use crate::page_table::PageTable;
 use crate::units::{BlockId, PageId, Slot};
 
-/// Something that contradicts something else.
+/// A contradiction between two parts of a volume, as a message that names page, slot or block.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem(pub String);
+pub struct Inconsistency(pub String);
 
-impl fmt::Display for Problem {
+impl fmt::Display for Inconsistency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-/// More of one chain say nothing new.
-const PROBLEMS_A_PAGE: usize = 8;
+/// Further contradictions in one page's chain are not reported.
+const MAX_REPORTS_PER_PAGE: usize = 8;
 
 impl Volume {
-    /// Checks every chain, every slot and every count against each other. Loads must have been
-    /// done: needs the whole table.
+    /// Checks all chains, slots and counts against each other; returns every contradiction. The whole
+    /// page table must be loaded.
     ///
     /// # Errors
     /// [`VolumeError::NotLoaded`].
-    pub fn check(&self) -> Result<Vec<Problem>, VolumeError> {
+    pub fn check(&self) -> Result<Vec<Inconsistency>, VolumeError> {
         if let Some(chunk) = self.table.unloaded().next() {
             return Err(VolumeError::NotLoaded(chunk));
         }
@@ -44,32 +44,33 @@ impl Volume {
             });
             upper += u64::from(entries.saturating_sub(1));
             if upper > u64::from(self.table.upper_used()) {
-                // To follow the others as well could take as long as there are pages times entries.
-                problems.push(Problem(alloc::format!(
-                    "page {page}: its chain shares entries with another, or loops; the check ends here"
+                // Following the remaining chains could take time proportional to pages times entries.
+                problems.push(Inconsistency(alloc::format!(
+                    "page {page}: its chain loops or shares entries with another page's; the check ends here"
                 )));
                 return Ok(problems);
             }
             let allocated = self.table.get(PageTable::head(page))?.status().allocated();
             if allocated != self.is_allocated(page) {
-                problems.push(Problem(alloc::format!(
-                    "page {page}: allocated is {allocated} in the table, not so in the map"
+                problems.push(Inconsistency(alloc::format!(
+                    "page {page}: allocated is {allocated} in the page table, {} in the bitmap",
+                    !allocated
                 )));
             }
         }
         if upper != u64::from(self.table.upper_used()) {
             let counted = self.table.upper_used();
-            problems.push(Problem(alloc::format!(
-                "{upper} upper entries are reached by chains, {counted} are counted"
+            problems.push(Inconsistency(alloc::format!(
+                "chains contain {upper} entries of the upper region, but {counted} are counted as in use"
             )));
         }
         for (block, &live) in live.iter().enumerate() {
             let info = self.blocks.info(BlockId(block as u32));
-            let tables =
-                info.state == crate::ftl::blocks::State::Meta || self.holds_tables(BlockId(block as u32));
+            let tables = info.state == crate::ftl::blocks::BlockState::Meta
+                || self.holds_tables(BlockId(block as u32));
             if !tables && u32::from(info.live) != live {
-                problems.push(Problem(alloc::format!(
-                    "block {block}: {live} live slots in chains, {} counted",
+                problems.push(Inconsistency(alloc::format!(
+                    "block {block}: chains refer to {live} live slots, but {} are counted",
                     info.live
                 )));
             }
@@ -77,8 +78,8 @@ impl Volume {
         Ok(problems)
     }
 
-    /// Whether a block's live slots may be those of the driver (table chunks): sealed blocks of
-    /// that kind are closed ones whose live slots no chain reaches at all.
+    /// True if the driver counts the block's live slots (table chunks or the log), which no chain refers
+    /// to.
     fn holds_tables(&self, block: BlockId) -> bool {
         self.blocks.is_driver_owned(block)
     }
@@ -86,33 +87,33 @@ impl Volume {
     fn check_chain(
         &self,
         page: PageId,
-        problems: &mut Vec<Problem>,
+        problems: &mut Vec<Inconsistency>,
         mut claim: impl FnMut(Slot) -> Option<PageId>,
     ) -> u32 {
         let size = self.config.segment;
         let mut entries = 0;
         let mut last = None;
         let mut versions = 0_u32;
-        let most = problems.len() + PROBLEMS_A_PAGE;
-        let mut tell = |text: String| {
+        let most = problems.len() + MAX_REPORTS_PER_PAGE;
+        let mut report = |text: String| {
             if problems.len() < most {
-                problems.push(Problem(alloc::format!("page {page}: {text}")));
+                problems.push(Inconsistency(alloc::format!("page {page}: {text}")));
             }
         };
-        for entry in self.walk(page) {
+        for entry in self.chain_entries(page) {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(error) => {
-                    tell(alloc::format!("{error}"));
+                    report(alloc::format!("{error}"));
                     break;
                 }
             };
             entries += 1;
             if last.is_some_and(|newer| newer < entry.stamp()) {
-                tell(alloc::format!("stamp {} stands below a smaller one", entry.stamp()));
+                report(alloc::format!("stamp {} is older in the chain than a smaller stamp", entry.stamp()));
             }
             if entry.stamp() > self.journal.open_stamp {
-                tell(alloc::format!("stamp {} has not come yet", entry.stamp()));
+                report(alloc::format!("stamp {} is newer than the open epoch's", entry.stamp()));
             }
             last = Some(entry.stamp());
             for (_, distance) in entry.vector().iter(size) {
@@ -120,17 +121,17 @@ impl Volume {
                 let slot = Slot(entry.start().0 + u64::from(distance));
                 let first = self.block_of(entry.start());
                 if first != self.block_of(slot) {
-                    tell(alloc::format!("slot {slot} lies in another block than its entry's start"));
+                    report(alloc::format!("slot {slot} is not in the block of its entry's starting slot"));
                 }
                 if let Some(other) = claim(slot) {
-                    tell(alloc::format!("slot {slot} belongs to page {other} as well"));
+                    report(alloc::format!("slot {slot} also belongs to page {other}"));
                 }
             }
         }
         let bound = versions + self.journal.tokens.len() as u32 + 1;
         if self.journal.to_prune.is_empty() && entries > bound {
-            tell(alloc::format!(
-                "{entries} entries for {versions} live versions and {} tokens",
+            report(alloc::format!(
+                "the chain has {entries} entries for {versions} live versions and {} tokens, which is too long",
                 self.journal.tokens.len()
             ));
         }

@@ -1,4 +1,4 @@
-//! Sync, rollback, giving tokens up, numbering stamps anew.
+//! Sync, rollback, dropping of tokens, pruning, and renumbering of stamps (NVMM, Software Interface).
 
 use alloc::vec::Vec;
 
@@ -6,52 +6,52 @@ use super::{Volume, VolumeError};
 use crate::page_table::{ChunkId, PageTable};
 use crate::units::{Epoch, PageId, Slot};
 
-/// What a rollback did.
+/// The result of a rollback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RollbackReport {
-    /// The token that is current again.
+    /// The token whose state is current again.
     pub token: Epoch,
-    /// The epoch that is open now.
+    /// The new open epoch.
     pub open: Epoch,
-    /// Pages whose newest version changed.
+    /// Number of pages whose newest version changed.
     pub pages: u32,
 }
 
 impl Volume {
-    /// Closes the open epoch: its number is the token for the state as it is now.
+    /// Closes the open epoch at time `wall_ns`; returns its number, the token of the current state.
     ///
     /// # Errors
     /// [`VolumeError::StampsExhausted`] until [`Volume::renumber`] has run.
     pub fn close_epoch(&mut self, wall_ns: u64) -> Result<Epoch, VolumeError> {
-        if self.journal.exhausted() {
+        if self.journal.stamps_exhausted() {
             return Err(VolumeError::StampsExhausted);
         }
         Ok(self.journal.close(wall_ns))
     }
 
-    /// The oldest token, if the retention no longer covers it.
+    /// The oldest token, if the retention rule no longer keeps it.
     #[must_use]
     pub fn expired(&self) -> Option<Epoch> {
         self.journal.expired()
     }
 
-    /// Gives a token up. Its versions go when [`Volume::prune_step`] gets to their pages.
+    /// Drops a token. [`Volume::prune_step`] later frees the versions that only this token saw.
     ///
     /// # Errors
     /// [`VolumeError::LastToken`]; [`VolumeError::UnknownToken`], [`VolumeError::ReclaimedToken`].
     pub fn drop_token(&mut self, token: Epoch) -> Result<(), VolumeError> {
-        let position = self.live(token)?;
+        let position = self.token_position(token)?;
         if position + 1 == self.journal.tokens.len() {
             return Err(VolumeError::LastToken(token));
         }
-        self.journal.drop_at(position);
+        self.journal.drop_token(position);
         Ok(())
     }
 
-    /// Prunes up to `most` pages of those that wait for it; returns how many still wait.
+    /// Prunes up to `most` of the pages queued for pruning; returns the number of pages still queued.
     ///
     /// # Errors
-    /// [`VolumeError::NotLoaded`]: pages before that one are done.
+    /// [`VolumeError::NotLoaded`]; the pages before that one have been pruned.
     pub fn prune_step(&mut self, most: usize) -> Result<usize, VolumeError> {
         for _ in 0..most {
             let Some(&page) = self.journal.to_prune.last() else { break };
@@ -61,31 +61,31 @@ impl Volume {
         Ok(self.journal.to_prune.len())
     }
 
-    /// Pages waiting to be pruned.
+    /// Number of pages queued for pruning.
     #[must_use]
-    pub fn prune_left(&self) -> usize {
+    pub fn prune_pending(&self) -> usize {
         self.journal.to_prune.len()
     }
 
-    /// Pages that changed since a token, in order.
+    /// The pages that changed since a token, in ascending order.
     ///
     /// # Errors
     /// [`VolumeError::UnknownToken`], [`VolumeError::ReclaimedToken`].
     pub fn changed_since(&self, token: Epoch) -> Result<Vec<PageId>, VolumeError> {
-        let position = self.live(token)?;
+        let position = self.token_position(token)?;
         Ok(self.journal.changed_since(position).into_iter().map(PageId).collect())
     }
 
-    /// Which segments of a page have changed since a token (bit by segment), and whether its status
-    /// has: what a cache above must forget when it is rolled back.
+    /// The segments of a page that changed since a token (bit i for segment i), and whether its status
+    /// changed. A cache above the volume must discard these segments at a rollback.
     ///
     /// # Errors
     /// [`VolumeError::UnknownToken`], [`VolumeError::ReclaimedToken`], [`VolumeError::NotLoaded`].
     pub fn changed_segments(&self, token: Epoch, page: PageId) -> Result<(u16, bool), VolumeError> {
-        let stamp = self.journal.tokens[self.live(token)?].stamp;
+        let stamp = self.journal.tokens[self.token_position(token)?].stamp;
         let mut segments = 0;
         let mut status = None;
-        for entry in self.walk(page) {
+        for entry in self.chain_entries(page) {
             let entry = entry?;
             let first = *status.get_or_insert(entry.status());
             if entry.stamp() <= stamp {
@@ -98,23 +98,23 @@ impl Volume {
                 segments |= 1 << segment;
             }
         }
-        // It was not there.
+        // The page did not exist in the token's state.
         Ok((u16::MAX, true))
     }
 
-    /// Returns to a token's state. Younger tokens are gone; numbers are not reused.
+    /// Restores the state of a token and drops all newer tokens. Epoch numbers are not reused.
     ///
     /// # Errors
     /// [`VolumeError::UnknownToken`], [`VolumeError::ReclaimedToken`], [`VolumeError::NotLoaded`].
     pub fn rollback(&mut self, token: Epoch) -> Result<RollbackReport, VolumeError> {
-        let position = self.live(token)?;
+        let position = self.token_position(token)?;
         let pages = self.pop_since(position)?;
         self.journal.roll_back(position);
         Ok(RollbackReport { token, open: self.journal.open, pages })
     }
 
-    /// Takes back what the open epoch did; its number stays open. What recovery does with changes
-    /// that no sync covers.
+    /// Discards all changes of the open epoch, which stays open. Recovery uses it for changes that no
+    /// sync covers.
     ///
     /// # Errors
     /// [`VolumeError::NotLoaded`].
@@ -125,13 +125,13 @@ impl Volume {
         Ok(())
     }
 
-    /// Removes the entries younger than the token at `position`; returns how many pages had any.
+    /// Removes all entries newer than the token at `position`; returns the number of changed pages.
     fn pop_since(&mut self, position: usize) -> Result<u32, VolumeError> {
         let stamp = self.journal.tokens[position].stamp;
         let pages = self.journal.changed_since(position);
-        // Whatever must be loaded is asked for before the first change.
+        // Requests every chunk to be loaded before the first change.
         for &page in &pages {
-            for entry in self.walk(PageId(page)) {
+            for entry in self.chain_entries(PageId(page)) {
                 entry?;
             }
         }
@@ -149,19 +149,17 @@ impl Volume {
         Ok(pages.len() as u32)
     }
 
-    /// Whether the stamps are used up, so that [`Volume::renumber`] must run before the open epoch
-    /// can be closed.
+    /// True if all stamps are used: [`Volume::renumber`] must run before the open epoch can be closed.
     #[must_use]
     pub fn needs_renumber(&self) -> bool {
-        self.journal.exhausted()
+        self.journal.stamps_exhausted()
     }
 
-    /// Numbers stamps anew, so that the live tokens take the lowest ones. Every chunk of the table
-    /// must be loaded, and every one in use is dirty afterwards.
+    /// Renumbers the stamps such that the live tokens have the lowest ones. All chunks of the table must
+    /// be loaded; every chunk in use is dirty afterwards.
     ///
     /// # Errors
-    /// [`VolumeError::NotLoaded`]; [`VolumeError::StampsExhausted`] where there are as many live
-    /// tokens as stamps.
+    /// [`VolumeError::NotLoaded`]; [`VolumeError::StampsExhausted`] if the live tokens need all stamps.
     pub fn renumber(&mut self) -> Result<(), VolumeError> {
         if let Some(chunk) = self.table.unloaded().next() {
             return Err(VolumeError::NotLoaded(chunk));
@@ -183,8 +181,8 @@ impl Volume {
             }
         }
         self.journal.renumber();
-        // Versions that differed only in stamps between two tokens now carry the same one, and
-        // one of them may hide another: those are needed by nobody.
+        // Versions with different stamps between two tokens now have the same stamp. A version hidden by
+        // another one of the same stamp is not needed; pruning frees it.
         let pages: Vec<u32> = (0..self.config.pages)
             .filter(|&page| {
                 self.table.get(PageTable::head(PageId(page))).is_ok_and(|e| self.table.is_link(e.previous()))

@@ -1,19 +1,20 @@
-//! A journaled flash volume: page table, journal and blocks as one. The pool drives it over a real
-//! device, the simulator in virtual time.
+//! A journaled flash volume: page table, journal and blocks combined (NVMM, Page Table Organization and
+//! Software Interface). The pool drives it over a real device, the simulator in virtual time.
 //!
 //! # Contract
-//! - A driver writes segments to flash first and tells the volume afterwards ([`Volume::apply`]).
-//! - Every operation is all or nothing. [`VolumeError::NotLoaded`] asks for a chunk of the table
-//!   ([`Volume::load_chunk`]); the operation is then called again.
+//! - The driver writes segments to flash first and records them in the volume afterwards
+//!   ([`Volume::apply`]).
+//! - Every operation is all or nothing. On [`VolumeError::NotLoaded`] the driver loads the named chunk
+//!   of the table ([`Volume::load_chunk`]) and repeats the operation.
 //! - A slot counts as live in its block from `apply` until no token and no current page needs it.
 //!
 //! # Invariants
-//! 1. A chain is ordered by stamp, newest first; within one stamp no segment comes twice.
-//! 2. A version superseded in the epoch that wrote it is freed at once; an older one when the last
-//!    token that sees it is given up and the page is pruned.
-//! 3. So a chain has at most one entry for each live version of a segment, and one for each token
-//!    that sees another status.
-//! 4. A tombstone stays as long as anything older stands below it.
+//! 1. A chain is ordered by stamp, newest first; within one stamp no segment occurs twice.
+//! 2. A version superseded in the epoch that wrote it is freed at once; an older one is freed when the
+//!    last token that sees it has been dropped and the page is pruned.
+//! 3. So a chain has at most one entry for each live version of a segment, and one for each token that
+//!    sees a different status.
+//! 4. A tombstone (an entry that records a deletion) stays as long as an older entry exists below it.
 
 mod chain;
 mod check;
@@ -30,40 +31,41 @@ use crate::journal::{Journal, Retention, TokenInfo};
 use crate::page_table::{ChunkId, LoadError, MAX_STAMP, PageTable, Status};
 use crate::units::{BlockId, Epoch, PageId, SegmentSize, Slot, Stamp};
 
-pub use check::Problem;
+pub use check::Inconsistency;
 pub use epochs::RollbackReport;
 pub use snapshot::{SnapshotError, VolumeSnapshot};
 
-/// Segments of a page, each with its slot.
-pub type Placed = Vec<(u8, Slot)>;
+/// Segments of one page, each as (segment number, slot).
+pub type PlacedSegments = Vec<(u8, Slot)>;
 
-/// The fixed properties of a volume.
+/// The configuration of a volume; fixed for its life, except for the retention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VolumeConfig {
-    /// What flash programs at once.
+    /// Size of a segment.
     pub segment: SegmentSize,
-    /// Virtual pages, at most 2^28.
+    /// Number of virtual pages, at most 2^28.
     pub pages: u32,
-    /// Entries for older versions; three a page in the paper, more for small volumes.
+    /// Number of page-table entries for older versions; three a page in the paper, more for small
+    /// volumes.
     pub upper: u32,
-    /// Blocks of flash.
+    /// Number of blocks of flash.
     pub blocks: u32,
-    /// Slots of a block, at least 64 so that every place of every segment fits.
+    /// Number of slots of a block, at least 64, so that every position of every segment fits.
     pub slots_per_block: u16,
-    /// The largest stamp, at most 2^24 − 1. Smaller ones are for tests of the wrap guard.
+    /// The largest stamp, at most 2^24 − 1. Smaller limits are for tests of renumbering.
     pub stamp_limit: u32,
-    /// Which tokens are kept.
+    /// The rule for keeping tokens.
     pub retention: Retention,
 }
 
-/// A configuration that no volume can have.
+/// An invalid configuration of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConfigError {
-    /// Which value.
+    /// The name of the invalid value.
     pub field: &'static str,
-    /// What it is.
+    /// The value.
     pub value: u64,
-    /// What would be right.
+    /// The valid range.
     pub expected: &'static str,
 }
 
@@ -75,67 +77,68 @@ impl fmt::Display for ConfigError {
 
 impl core::error::Error for ConfigError {}
 
-/// Why an operation was not carried out. Nothing has changed.
+/// The reason for refusing an operation. A refused operation changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VolumeError {
-    /// This chunk of the table must be loaded first.
+    /// The driver must load this chunk of the table and repeat the operation.
     NotLoaded(ChunkId),
-    /// The page lies beyond the volume.
+    /// The page is beyond the volume's last page.
     NoPage {
         /// The page.
         page: PageId,
-        /// Pages there are.
+        /// Number of pages of the volume.
         pages: u32,
     },
     /// The page is not allocated.
     NotAllocated(PageId),
-    /// A page has no such segment.
+    /// The segment number is not valid.
     NoSegment {
         /// The segment.
         segment: u8,
-        /// Segments a page has.
+        /// Number of segments of a page.
         per_page: u8,
     },
-    /// No entries are left for older versions; coalescing the longest chains frees some.
+    /// All entries for older versions are in use; coalescing the longest chains frees some.
     TableFull {
-        /// Entries needed.
+        /// Number of entries needed.
         needed: u32,
-        /// Entries that the upper region can hold.
+        /// Number of entries of the upper region.
         limit: u32,
     },
-    /// The slots given are not distinct slots of one block of the volume, or cannot hold these segments.
+    /// The slots are not distinct slots of one block of the volume, or cannot hold these segments.
     BadPlacement {
-        /// The first slot at fault.
+        /// The first invalid slot.
         slot: Slot,
     },
-    /// The segment has no version of this stamp: the stamp has not come yet.
+    /// The stamp is newer than the open epoch's, so the segment has no version of it.
     NoVersion {
         /// The page.
         page: PageId,
         /// The segment.
         segment: u8,
     },
-    /// The token was never given, or belongs to a future that was rolled back.
+    /// No sync returned this token, or a rollback has discarded it.
     UnknownToken {
         /// The token.
         token: Epoch,
-        /// The youngest live one.
+        /// The newest live token.
         newest: Epoch,
     },
     /// The token's versions have been reclaimed.
     ReclaimedToken {
         /// The token.
         token: Epoch,
-        /// The oldest live one.
+        /// The oldest live token.
         oldest: Epoch,
     },
-    /// The last token cannot be given up: it is what a crash returns to.
+    /// The newest token cannot be dropped: recovery after a crash returns to it.
     LastToken(Epoch),
-    /// The 24-bit stamps are used up; renumber.
+    /// All 24-bit stamps are used; [`Volume::renumber`] must run first.
     StampsExhausted,
-    /// A chain loops or is longer than a chain can be: the table is damaged.
+    /// The page's chain loops, exceeds the longest possible chain, or has a dangling link: the table is
+    /// damaged.
     BrokenChain(PageId),
-    /// Block bookkeeping contradicts the table.
+    /// The block counts contradict the table.
     Blocks(BlocksError),
 }
 
@@ -143,33 +146,32 @@ impl fmt::Display for VolumeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotLoaded(chunk) => write!(f, "table chunk {} is not loaded", chunk.0),
-            Self::NoPage { page, pages } => write!(f, "page {page} does not exist: the volume has {pages}"),
+            Self::NoPage { page, pages } => {
+                write!(f, "page {page} does not exist: the volume has {pages} pages")
+            }
             Self::NotAllocated(page) => write!(f, "page {page} is not allocated"),
             Self::NoSegment { segment, per_page } => {
-                write!(f, "segment {segment} does not exist: a page has {per_page}")
+                write!(f, "segment {segment} does not exist: a page has {per_page} segments")
             }
             Self::TableFull { needed, limit } => write!(
                 f,
-                "the page table is full: {needed} more entries for older versions are needed, all {limit} are in use"
+                "the page table is full: {needed} more entries for older versions are needed, but all {limit} are in use"
             ),
             Self::BadPlacement { slot } => {
-                write!(
-                    f,
-                    "slot {slot} cannot take its segment: the slots of a version lie in one block, each once"
-                )
+                write!(f, "slot {slot} cannot hold its segment: a write needs distinct slots of one block")
             }
             Self::NoVersion { page, segment } => {
-                write!(f, "segment {segment} of page {page} has no such version")
+                write!(f, "segment {segment} of page {page} has no version of a future epoch")
             }
             Self::UnknownToken { token, newest } => {
-                write!(f, "token {token} was never given, or was rolled back past; the newest is {newest}")
+                write!(f, "token {token} was never issued or was rolled back; the newest token is {newest}")
             }
             Self::ReclaimedToken { token, oldest } => {
-                write!(f, "the versions of token {token} have been reclaimed; the oldest kept is {oldest}")
+                write!(f, "the versions of token {token} have been reclaimed; the oldest token is {oldest}")
             }
-            Self::LastToken(token) => write!(f, "token {token} is the last one and cannot be given up"),
+            Self::LastToken(token) => write!(f, "token {token} is the newest token and cannot be dropped"),
             Self::StampsExhausted => {
-                write!(f, "the 24-bit time stamps are used up: the table must be renumbered")
+                write!(f, "all 24-bit stamps are used: the table must be renumbered")
             }
             Self::BrokenChain(page) => write!(f, "the version chain of page {page} is damaged"),
             Self::Blocks(error) => error.fmt(f),
@@ -191,26 +193,26 @@ impl From<ChunkId> for VolumeError {
     }
 }
 
-/// Where a version of a segment stands.
+/// The location of one version of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version {
-    /// Its slot.
+    /// The slot.
     pub slot: Slot,
-    /// When it was written.
+    /// The stamp of the epoch that wrote the version.
     pub stamp: Stamp,
 }
 
-/// Page table, journal and blocks.
+/// A journaled flash volume; see the module.
 pub struct Volume {
     config: VolumeConfig,
     table: PageTable,
     journal: Journal,
     blocks: Blocks,
-    /// One bit a page.
+    /// Bitmap of the allocated pages.
     allocated: Vec<u64>,
-    /// Entries of each page's chain, as far as known; saturates.
+    /// Known length of each page's chain, in entries; saturates at 255.
     lengths: Vec<u8>,
-    /// No shorter chain than this is worth looking at in [`Volume::longest_chain`].
+    /// Upper bound of `lengths`: [`Volume::longest_chain`] stops at the first chain of this length.
     longest: u8,
 }
 
@@ -218,7 +220,7 @@ impl Volume {
     /// An empty volume.
     ///
     /// # Errors
-    /// The first value that is out of range.
+    /// [`ConfigError`] for the first value that is out of range.
     pub fn new(config: VolumeConfig) -> Result<Self, ConfigError> {
         let table = Self::table_for(&config)?;
         Ok(Self {
@@ -256,7 +258,7 @@ impl Volume {
         Ok(table)
     }
 
-    /// The fixed properties.
+    /// The configuration.
     #[must_use]
     pub fn config(&self) -> &VolumeConfig {
         &self.config
@@ -268,7 +270,7 @@ impl Volume {
         &self.blocks
     }
 
-    /// The blocks, for the driver that opens, fills and releases them.
+    /// The blocks, for the driver to open, fill and release.
     pub fn blocks_mut(&mut self) -> &mut Blocks {
         &mut self.blocks
     }
@@ -279,16 +281,16 @@ impl Volume {
         &self.table
     }
 
-    /// Whether a chunk can be used without loading.
+    /// True if the chunk can be used without loading.
     #[must_use]
     pub fn is_loaded(&self, chunk: ChunkId) -> bool {
         self.table.is_loaded(chunk)
     }
 
-    /// Takes a chunk's bytes from flash; see [`PageTable::load`].
+    /// Loads a chunk of the table from its bytes on flash; see [`PageTable::load`].
     ///
     /// # Errors
-    /// The first entry that cannot be one of this table.
+    /// [`LoadError`] for the first entry that contradicts the table.
     pub fn load_chunk(
         &mut self,
         chunk: ChunkId,
@@ -297,19 +299,19 @@ impl Volume {
         self.table.load(chunk, bytes)
     }
 
-    /// Chunks changed since they were last marked clean.
+    /// The dirty chunks: changed since they were last marked clean.
     #[must_use]
     pub fn dirty_chunks(&self) -> Vec<ChunkId> {
         self.table.dirty()
     }
 
-    /// Sets or clears a chunk's dirty mark: cleared when its bytes are on flash, set when what is
-    /// there must be written elsewhere.
+    /// Sets or clears a chunk's dirty flag. The driver clears it when the chunk's bytes are on flash,
+    /// and sets it to move the chunk elsewhere.
     pub fn mark_chunk(&mut self, chunk: ChunkId, dirty: bool) {
-        self.table.mark(chunk, dirty);
+        self.table.set_dirty(chunk, dirty);
     }
 
-    /// Memory in use, in bytes.
+    /// Memory of all tables, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.table.memory_bytes()
@@ -321,7 +323,7 @@ impl Volume {
 
     // -- Reading -----------------------------------------------------------------------------
 
-    /// The current version of a segment. `None`: never written, or the page is not there.
+    /// The current version of a segment; `None` if it was never written or the page does not exist.
     ///
     /// # Errors
     /// [`VolumeError::NotLoaded`], [`VolumeError::NoPage`], [`VolumeError::NoSegment`].
@@ -329,23 +331,23 @@ impl Volume {
         self.find(page, segment, Stamp(MAX_STAMP))
     }
 
-    /// The version of a segment that a token sees.
+    /// The version of a segment in the state of a token.
     ///
     /// # Errors
     /// As [`Volume::lookup`]; [`VolumeError::UnknownToken`], [`VolumeError::ReclaimedToken`].
     pub fn lookup_at(&self, token: Epoch, page: PageId, segment: u8) -> Result<Option<Version>, VolumeError> {
-        let position = self.live(token)?;
+        let position = self.token_position(token)?;
         self.find(page, segment, self.journal.tokens[position].stamp)
     }
 
-    /// The newest version of a segment that is not younger than `stamp`.
+    /// The newest version of a segment with a stamp of at most `stamp`.
     fn find(&self, page: PageId, segment: u8, stamp: Stamp) -> Result<Option<Version>, VolumeError> {
         self.check_page(page)?;
         let size = self.config.segment;
         if segment >= size.per_page() {
             return Err(VolumeError::NoSegment { segment, per_page: size.per_page() });
         }
-        for entry in self.walk(page) {
+        for entry in self.chain_entries(page) {
             let entry = entry?;
             if entry.stamp() > stamp {
                 continue;
@@ -360,7 +362,7 @@ impl Volume {
         Ok(None)
     }
 
-    /// A page's status now.
+    /// A page's current status.
     ///
     /// # Errors
     /// [`VolumeError::NotLoaded`], [`VolumeError::NoPage`].
@@ -369,14 +371,14 @@ impl Volume {
         Ok(self.table.get(PageTable::head(page))?.status())
     }
 
-    /// A page's status as a token sees it.
+    /// A page's status in the state of a token.
     ///
     /// # Errors
     /// As [`Volume::lookup_at`].
     pub fn status_at(&self, token: Epoch, page: PageId) -> Result<Status, VolumeError> {
-        let stamp = self.journal.tokens[self.live(token)?].stamp;
+        let stamp = self.journal.tokens[self.token_position(token)?].stamp;
         self.check_page(page)?;
-        for entry in self.walk(page) {
+        for entry in self.chain_entries(page) {
             let entry = entry?;
             if entry.stamp() <= stamp {
                 return Ok(entry.status());
@@ -385,8 +387,8 @@ impl Volume {
         Ok(Status::default())
     }
 
-    /// The stamp with which the table refers to this slot for this segment; `None` if it does not:
-    /// the slot is dead.
+    /// The stamp of the version that has this segment in this slot; `None` if no version has: the slot
+    /// is dead.
     ///
     /// # Errors
     /// As [`Volume::lookup`].
@@ -394,7 +396,7 @@ impl Volume {
         if page.0 >= self.config.pages || segment >= self.config.segment.per_page() {
             return Ok(None);
         }
-        for entry in self.walk(page) {
+        for entry in self.chain_entries(page) {
             let entry = entry?;
             if entry.slot(self.config.segment, segment) == Some(slot) {
                 return Ok(Some(entry.stamp()));
@@ -403,20 +405,20 @@ impl Volume {
         Ok(None)
     }
 
-    /// Whether a page is allocated. Needs no chunk.
+    /// True if the page is allocated. Needs no chunk.
     #[must_use]
     pub fn is_allocated(&self, page: PageId) -> bool {
         let word = self.allocated.get(page.0 as usize / 64).copied().unwrap_or(0);
         word >> (page.0 % 64) & 1 == 1
     }
 
-    /// Pages that are allocated.
+    /// Number of allocated pages.
     #[must_use]
     pub fn allocated_pages(&self) -> u32 {
         self.allocated.iter().map(|word| word.count_ones()).sum()
     }
 
-    /// The first run of `n` pages that are not allocated.
+    /// The first page of the lowest run of `n` unallocated pages.
     #[must_use]
     pub fn find_free(&self, n: u32) -> Option<PageId> {
         let mut first = 0;
@@ -439,26 +441,25 @@ impl Volume {
 
     // -- Epochs ------------------------------------------------------------------------------
 
-    /// Live tokens, oldest first. There is always one: epoch 0, the empty volume, at first.
+    /// Live tokens, oldest first. At least one exists; a new volume has epoch 0, the empty state.
     #[must_use]
     pub fn tokens(&self) -> &[TokenInfo] {
         &self.journal.tokens
     }
 
-    /// The epoch that is open.
+    /// The open epoch.
     #[must_use]
     pub fn open_epoch(&self) -> Epoch {
         self.journal.open
     }
 
-    /// Its stamp.
+    /// The open epoch's stamp.
     #[must_use]
     pub fn open_stamp(&self) -> Stamp {
         self.journal.open_stamp
     }
 
-    /// The epoch that a version with this stamp counts for: the oldest live token that can see it,
-    /// or the open epoch.
+    /// The epoch of a version with this stamp: the oldest live token that can see it, or the open epoch.
     #[must_use]
     pub fn epoch_of(&self, stamp: Stamp) -> Epoch {
         self.journal.epoch_of(stamp)
@@ -472,16 +473,16 @@ impl Volume {
         }
     }
 
-    fn live(&self, token: Epoch) -> Result<usize, VolumeError> {
+    fn token_position(&self, token: Epoch) -> Result<usize, VolumeError> {
         self.journal.position(token).ok_or_else(|| {
             let oldest = self.journal.tokens[0].epoch;
-            let newest = self.journal.last().epoch;
+            let newest = self.journal.newest_token().epoch;
             if token < oldest {
                 VolumeError::ReclaimedToken { token, oldest }
             } else if token > newest {
                 VolumeError::UnknownToken { token, newest }
             } else {
-                // Between two live ones: given up by hand, or never given.
+                // Between two live tokens: dropped by the caller, or never issued.
                 VolumeError::ReclaimedToken { token, oldest }
             }
         })

@@ -1,4 +1,5 @@
-//! A volume's state as plain values, for a driver to keep on flash; the table's chunks apart.
+//! Snapshots: a volume's state as plain values, without the chunks of its page table, for a driver to
+//! store on flash.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -10,41 +11,41 @@ use crate::journal::{Journal, Retention, TokenInfo};
 use crate::page_table::{ChunkId, LoadError};
 use crate::units::{Epoch, Stamp};
 
-/// Everything of a volume but its configuration and the chunks of its table.
+/// The state of a volume without its configuration and the chunks of its page table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeSnapshot {
     /// The open epoch.
     pub open: Epoch,
-    /// Its stamp.
+    /// The open epoch's stamp.
     pub open_stamp: Stamp,
     /// Live tokens, oldest first.
     pub tokens: Vec<TokenInfo>,
-    /// For each token the pages changed up to it, since the one before.
+    /// For each token the pages that changed since the previous one.
     pub changed: Vec<Vec<u32>>,
-    /// Pages changed in the open epoch.
+    /// Pages that changed in the open epoch.
     pub open_changed: Vec<u32>,
-    /// Segments written in the open epoch.
+    /// Number of segments written in the open epoch.
     pub open_segments: u64,
-    /// Pages waiting to be pruned.
+    /// Pages queued for pruning.
     pub to_prune: Vec<u32>,
-    /// Every block.
+    /// All blocks, by number.
     pub blocks: Vec<BlockInfo>,
-    /// Allocated pages, one bit each.
+    /// Bitmap of the allocated pages.
     pub allocated: Vec<u64>,
-    /// Entries in use in each chunk of the upper region.
+    /// For each chunk of the upper region its number of entries in use.
     pub upper_counts: Vec<u16>,
 }
 
-/// A snapshot that cannot be one of this volume.
+/// A snapshot contradicts itself or the volume's configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SnapshotError {
-    /// The configuration is wrong in itself.
+    /// The configuration is invalid.
     Config(ConfigError),
-    /// The tokens are.
+    /// The tokens, the lists of changed pages, or the allocation bitmap are invalid.
     Journal(&'static str),
-    /// The blocks are.
+    /// The blocks are invalid.
     Blocks(BlocksError),
-    /// The table is.
+    /// The page table's counts or chunks are invalid.
     Table(LoadError),
 }
 
@@ -62,7 +63,7 @@ impl fmt::Display for SnapshotError {
 impl core::error::Error for SnapshotError {}
 
 impl Volume {
-    /// The state as it is now.
+    /// A snapshot of the current state.
     #[must_use]
     pub fn snapshot(&self) -> VolumeSnapshot {
         let journal = &self.journal;
@@ -80,11 +81,12 @@ impl Volume {
         }
     }
 
-    /// The volume of a snapshot. Chunks named in `on_flash` are loaded when they are needed, all
-    /// others are empty.
+    /// Restores a volume from a snapshot. The chunks in `on_flash` are loaded when needed; all others
+    /// are empty.
     ///
     /// # Errors
-    /// Whatever contradicts the configuration or itself; hostile values are refused, not trusted.
+    /// [`SnapshotError`] if the snapshot contradicts the configuration or itself. The snapshot may come
+    /// from a damaged or hostile file: every value is validated.
     pub fn restore(
         config: VolumeConfig,
         snapshot: VolumeSnapshot,
@@ -93,7 +95,9 @@ impl Volume {
         let mut table = Self::table_for(&config).map_err(SnapshotError::Config)?;
         check_journal(&config, &snapshot).map_err(SnapshotError::Journal)?;
         if snapshot.blocks.len() != config.blocks as usize {
-            return Err(SnapshotError::Journal("the number of blocks is not the configured one"));
+            return Err(SnapshotError::Journal(
+                "the snapshot's number of blocks differs from the configuration's",
+            ));
         }
         table.unload(on_flash, &snapshot.upper_counts).map_err(SnapshotError::Table)?;
         let blocks =
@@ -119,8 +123,7 @@ impl Volume {
         })
     }
 
-    /// Changes which tokens are kept, the last one in any case; takes effect at the next
-    /// [`Volume::expired`].
+    /// Changes the rule for keeping tokens; takes effect at the next [`Volume::expired`].
     pub fn set_retention(&mut self, retention: Retention) {
         let retention = match retention {
             Retention::KeepLast(n) => Retention::KeepLast(n.max(1)),
@@ -131,29 +134,30 @@ impl Volume {
     }
 }
 
-/// Leaves room to count on: at a million syncs a second this takes 290,000 years.
+/// The largest epoch of a snapshot. It leaves 2^63 further epochs: 290,000 years at a million syncs a
+/// second.
 const MAX_EPOCH: Epoch = Epoch(u64::MAX / 2);
 
 fn check_journal(config: &VolumeConfig, s: &VolumeSnapshot) -> Result<(), &'static str> {
     if s.tokens.is_empty() || s.tokens.len() != s.changed.len() {
-        return Err("there is not one list of changed pages for each token, and at least one token");
+        return Err("a snapshot needs at least one token, and one list of changed pages for each token");
     }
     let ordered = s.tokens.windows(2).all(|w| w[0].epoch < w[1].epoch && w[0].stamp < w[1].stamp);
     let last = s.tokens[s.tokens.len() - 1];
     if !ordered || last.epoch >= s.open || last.stamp >= s.open_stamp || s.open_stamp.0 > config.stamp_limit {
-        return Err("epochs and stamps of the tokens are not in order");
+        return Err("the epochs and stamps of the tokens are not in ascending order");
     }
     if s.open > MAX_EPOCH {
-        return Err("the open epoch is beyond what any volume gets to");
+        return Err("the open epoch exceeds the largest epoch, 2^63 - 1");
     }
     let lists = s.changed.iter().chain([&s.open_changed, &s.to_prune]);
     if lists.flatten().any(|&page| page >= config.pages) {
-        return Err("a changed page lies beyond the volume");
+        return Err("a changed page is beyond the volume's last page");
     }
     let beyond = config.pages % 64;
     let stray = beyond != 0 && s.allocated.last().is_some_and(|word| word >> beyond != 0);
     if s.allocated.len() != (config.pages as usize).div_ceil(64) || stray {
-        return Err("the map of allocated pages does not fit the volume");
+        return Err("the bitmap of allocated pages does not match the volume's size");
     }
     Ok(())
 }

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use deepram_core::ftl::State as BlockState;
+use deepram_core::ftl::BlockState;
 use deepram_core::page_table::{CHUNK_BYTES, PageTable};
 use deepram_core::placement::{SegmentRef, place};
 use deepram_core::{
@@ -476,7 +476,7 @@ impl Rig {
         assert_eq!(volume.check().unwrap(), []);
         assert_eq!(volume.open_epoch(), self.open);
         let (table, room) = (volume.table(), volume.table().upper_limit());
-        assert_eq!(table.upper_at_hand(), room - table.upper_used(), "all that is free can be taken");
+        assert_eq!(table.free_upper_entries(), room - table.upper_used(), "all that is free can be taken");
         let tokens: Vec<Epoch> = volume.tokens().iter().map(|t| t.epoch).collect();
         assert_eq!(tokens, self.tokens.iter().map(|(epoch, _)| *epoch).collect::<Vec<_>>());
 
@@ -506,7 +506,7 @@ impl Rig {
         }
         let allocated = PAGES.map(|page| page_of(&self.current, page).status.allocated());
         assert_eq!(volume.allocated_pages() as usize, allocated.iter().filter(|a| **a).count());
-        if volume.prune_left() == 0 {
+        if volume.prune_pending() == 0 {
             // No slot is live but for a value that someone sees.
             let mut seen = BTreeSet::new();
             for state in self.tokens.iter().map(|(_, state)| state).chain([&self.current]) {
@@ -530,7 +530,7 @@ impl Rig {
             versions += entry.vector().0.count_ones();
             next = Some(entry.previous()).filter(|&previous| table.is_link(previous));
         }
-        if volume.prune_left() == 0 {
+        if volume.prune_pending() == 0 {
             let most = versions + self.tokens.len() as u32 + 1;
             assert!(entries <= most, "page {page}: {entries} entries, at most {most}");
         }

@@ -72,7 +72,7 @@ use std::sync::{
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use deepram_core::cache::{Clock2, Fifo, Gclock, Key, Lru, Replacement, S3Fifo, Sieve, Sweep};
+use deepram_core::cache::{AddressOrderClock, Clock2, Fifo, Gclock, Key, Lru, Replacement, S3Fifo, Sieve};
 
 use self::around::Around;
 use self::budget::Frames;
@@ -182,7 +182,7 @@ impl Policy {
             Policy::Sieve => Box::new(Sieve::new(frames)),
             Policy::Clock2 => Box::new(Clock2::new(frames)),
             Policy::Gclock => Box::new(Gclock::new(frames)),
-            Policy::Sweep => Box::new(Sweep::new(frames)),
+            Policy::Sweep => Box::new(AddressOrderClock::new(frames)),
         }
     }
 }

@@ -79,7 +79,7 @@ fn device_seconds(endurance: u64) -> f64 {
 /// The experiment.
 pub(super) fn experiment(_: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
     let sheet = registry
-        .sheet_with("nand.slc", &[])
+        .resolve_with("nand.slc", &[])
         .and_then(|sheet| Ok((sheet.model::<Nand>()?, sheet.digest())))
         .map_err(|error| ReproError::Config { what: "lifetime".into(), source: Box::new(error.into()) })?;
     let (nand, digest) = sheet;
@@ -180,13 +180,13 @@ fn drawn(deviation: f64) -> Vec<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use deepram_media::{Bytes, lifetime_seconds};
-    use deepram_sim::rng::Stream;
+    use deepram_media::{Bandwidth, Bytes, lifetime_seconds};
+    use deepram_trace::workload::Rng;
 
     #[test]
     fn without_a_spread_all_pages_leave_when_the_medium_is_written_through() {
         let curve = curve(0.0);
-        let all = lifetime_seconds(Bytes(DEVICE_BYTES as u64), 100_000, RATE, 1.0, 1.0);
+        let all = lifetime_seconds(Bytes(DEVICE_BYTES as u64), 100_000, Bandwidth(RATE), 1.0, 1.0);
         for share in [0.99, 0.5, GONE] {
             let seconds = falls_to(&curve, share).unwrap() * device_seconds(100_000);
             assert!((seconds / all - 1.0).abs() < 1e-12, "{share}: {seconds} {all}");
@@ -207,7 +207,7 @@ mod tests {
 
     /// Page by page: each write goes to the next page in turn that still works.
     fn simulated(deviation: f64, pages: usize, median: f64, share: f64, seed: u64) -> f64 {
-        let mut random = Stream::new(seed, "endurance");
+        let mut random = Rng::new(seed, "endurance");
         let mut left: Vec<u64> = (0..pages)
             .map(|_| {
                 let (length, angle) = (1.0 - random.unit(), random.unit() * TAU);

@@ -88,7 +88,7 @@ pub(super) fn models(registry: &Registry, base: &Base) -> Result<Models, ReproEr
     };
     let overrides: Vec<&str> = base.flash.iter().map(String::as_str).collect();
     let nvmm: Nvmm = registry
-        .sheet_with(&format!("nvmm.{}", Technology::SLC.nvmm), &overrides)
+        .resolve_with(&format!("nvmm.{}", Technology::SLC.nvmm), &overrides)
         .and_then(|sheet| sheet.model())
         .map_err(wrong)?;
     let dram = |size: &Size| registry.get(&format!("dram.{}", size.dram)).map_err(wrong);
@@ -131,7 +131,7 @@ fn flash_standing(models: &Models, size: &Size) -> Parts {
     let table = (size.bytes / PAGE * TABLE_BYTES).div_ceil(dram.rank_capacity().0 / devices);
     let share = table as f64 / devices as f64;
     let (one, its) = standing(dram, 1, 1, Background::Active);
-    let standby = models.nand.standby().0 * models.packages as f64;
+    let standby = models.nand.standby_power().0 * models.packages as f64;
     [background + one * share, refresh + its * share, 0.0, 0.0, 0.0, standby, 0.0]
 }
 
@@ -184,12 +184,12 @@ fn config(system: System, preset: &str, technology: &Technology, base: &Base) ->
         System::Nvmm => {
             config.overrides.clone_from(&base.flash);
             config.nvmm = base.nvmm.clone();
-            config.nvmm.cache_bytes = base.dram;
+            config.nvmm.cache = Bytes(base.dram);
         }
         System::SsdPaging => {
             config.overrides.clone_from(&base.drive);
             config.paging = base.paging.clone();
-            config.paging.memory_bytes = base.dram;
+            config.paging.memory = Bytes(base.dram);
         }
         _ => {}
     }

@@ -25,9 +25,9 @@ mod vscsi;
 pub use reader::{ReaderStats, TraceReader};
 
 use crate::error::TraceError;
-use crate::near::nearest;
 use crate::record::Item;
 use crate::text::Why;
+use deepram_core::suggest::nearest;
 
 /// A trace format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

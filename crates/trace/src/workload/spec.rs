@@ -2,7 +2,7 @@
 
 use super::catalogue::WORKLOADS;
 use super::table::{ARRIVAL, Kind, Param, WorkloadInfo};
-use crate::near::nearest;
+use deepram_core::suggest::nearest;
 use deepram_core::units::{Bytes, ParseUnitError, Picos, parse_count, parse_rate, parse_share};
 use std::fmt;
 use std::str::FromStr;
