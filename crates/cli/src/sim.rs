@@ -11,7 +11,8 @@ use deepram_sim::clients::{ClientOptions, Logging};
 use deepram_sim::host::Stop;
 use deepram_sim::nvmm::Prefetch;
 use deepram_sim::paging::Backing;
-use deepram_sim::processor::{ProcessorOptions, References, memory_references, workload_threads};
+use deepram_sim::processor::{ProcessorOptions, ThreadReferences, memory_references, workload_threads};
+use deepram_sim::settings::settings_table;
 use deepram_sim::ssd::Precondition;
 use deepram_sim::{
     RunOptions, RunResult, SimError, System, SystemConfig, requests, run as simulate, run_clients,
@@ -34,7 +35,7 @@ const STEP: u64 = 1 << 14;
 /// Options of `deepram sim`.
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
-#[command(group(ArgGroup::new("input").required(true).args(["workload", "trace"])))]
+#[command(group(ArgGroup::new("input").required(true).args(["workload", "trace", "keys"])))]
 pub(crate) struct SimArgs {
     /// System: dram, nvmm, ssd, ssd-paging, flatflash, unified-mmap, traditional-stack; or pool, the real pool on a device that
     /// `deepram media measure` has measured
@@ -60,6 +61,9 @@ pub(crate) struct SimArgs {
     /// fault, first_store, write_back
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// List the keys that --set accepts for the system, each with its units and meaning
+    #[arg(long)]
+    keys: bool,
     /// Seed of all random numbers; equal seeds give equal results
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -205,6 +209,9 @@ pub(crate) fn workloads() -> String {
 }
 
 pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
+    if args.keys {
+        return emit_text(&settings_table(args.system));
+    }
     let registry = crate::media::registry(args.config.as_deref())?;
     let mut config = SystemConfig::new(args.system);
     check_options(args)?;
@@ -213,9 +220,9 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     config.overrides.clone_from(&args.set);
     config.ssd.suspend_programs = args.suspend;
     config.ssd.suspend_erases = args.suspend;
-    let dram = args.dram.unwrap_or_default().0;
-    (config.nvmm.cache_bytes, config.paging.memory_bytes, config.pool.dram) = (dram, dram, dram);
-    config.flat.memory_bytes = dram;
+    let dram = args.dram.unwrap_or_default();
+    (config.nvmm.cache, config.paging.memory, config.pool.dram) = (dram, dram, dram);
+    config.flat.memory = dram;
     config.flat.regions.clone_from(&args.persist);
     config.nvmm.prefetch = args.prefetch.unwrap_or_default();
     if args.swap {
@@ -236,13 +243,13 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     let mut options = RunOptions { seed: args.seed, ..RunOptions::default() };
     options.host.threads = args.threads;
     options.host.per_thread = args.depth;
-    options.host.think_ps = args.think.0;
+    options.host.think = args.think;
     options.host.closed = args.closed;
     options.host.requests = args.requests;
     options.host.warm_up = args.warm_up;
     options.host.wrap = args.wrap;
     options.host.stop = Stop::Drained;
-    options.host.interval_ps = args.interval.unwrap_or_default().0;
+    options.host.interval = args.interval.unwrap_or_default();
 
     let objects =
         ObjectPlacement { slot_bytes: SLOT_BYTES, slots: args.object_slots.unwrap_or(OBJECT_SLOTS) };
@@ -308,7 +315,8 @@ fn on_processor(
             let reader = TraceInput::new(file.clone(), args.format).open()?;
             let objects =
                 ObjectPlacement { slot_bytes: SLOT_BYTES, slots: args.object_slots.unwrap_or(OBJECT_SLOTS) };
-            let references: References<'static> = Box::new(memory_references(reader, args.gap, objects));
+            let references: ThreadReferences<'static> =
+                Box::new(memory_references(reader, args.gap, objects));
             vec![references]
         }
         (None, None) => anyhow::bail!("give --workload or --trace"),
@@ -335,8 +343,8 @@ fn by_clients(
     let clients = ClientOptions {
         clients,
         logging,
-        work_ps: args.work.0,
-        lock_ps: args.log_lock.0,
+        work: args.work,
+        lock: args.log_lock,
         transactions: args.requests,
         warm_up: args.warm_up,
     };
@@ -364,7 +372,7 @@ fn check_options(args: &SimArgs) -> anyhow::Result<()> {
     let (system, name) = (args.system, args.system.name());
     let drive = matches!(system, System::Ssd | System::SsdPaging);
     let paging = system == System::SsdPaging;
-    let flat = system.way().is_some();
+    let flat = system.access_mode().is_some();
     let cached = paging || flat || matches!(system, System::Nvmm | System::Pool);
     for (given, fits, option, why) in [
         (args.precondition.is_some(), drive, "--precondition", "is for ssd and ssd-paging"),

@@ -31,7 +31,7 @@ fn what_exists_is_not_overwritten_unasked_and_what_cannot_be_measured_is_said() 
         (&["data", "--span", "1MiB"], "at least 64 MiB"),
         (&["data", "--name", "No Name"], "lower-case"),
         (&["data", "--seconds", "0"], "--seconds 0"),
-        (&["/dev/null"], "neither a folder, a file nor a block device"),
+        (&["/dev/null"], "expected a folder, a file or a block device"),
     ] {
         let error = deepram(folder.path(), &[&["media", "measure"], arguments].concat()).error(1);
         assert!(error.contains(text), "{arguments:?}: {error}");

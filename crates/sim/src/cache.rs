@@ -1,10 +1,10 @@
-//! Replacement policies alone: how many references to pages or objects of a trace miss in a cache
-//! that holds so many of them, at the speed of the policy itself.
+//! Replacement policies on their own: counts the misses of a trace's page or object references in a
+//! cache of a fixed capacity, at the speed of the policy itself.
 //!
 //! ```
-//! use deepram_sim::cache::{Policy, References, misses};
+//! use deepram_sim::cache::{Policy, ReferenceString, misses};
 //!
-//! let references = References::numbers([1, 2, 3, 1, 2, 4, 1]);
+//! let references = ReferenceString::numbers([1, 2, 3, 1, 2, 4, 1]);
 //! assert_eq!(misses(Policy::Lru, 3, &references), 4);
 //! ```
 
@@ -78,16 +78,17 @@ impl FromStr for Policy {
     }
 }
 
-/// The references of a trace in order, each to a page or object. These are numbered 0, 1, ... as
-/// they first appear, which keeps sparse ids small and changes no count.
+/// A page reference string: the references of a trace in order, each to a page or object. Pages and
+/// objects are numbered 0, 1, ... in the order of first reference, which keeps sparse ids small and
+/// changes no miss count.
 #[derive(Debug, Clone, Default)]
-pub struct References {
+pub struct ReferenceString {
     numbers: Vec<u32>,
     distinct: u32,
 }
 
-impl References {
-    /// References to what has these numbers or ids.
+impl ReferenceString {
+    /// The reference string of pages or objects with these numbers or ids.
     pub fn numbers(ids: impl IntoIterator<Item = u64>) -> Self {
         let mut references = Self::default();
         let mut seen = HashMap::new();
@@ -97,9 +98,9 @@ impl References {
         references
     }
 
-    /// The references of a trace's records, `most` at most: one for an access to an object, one
-    /// for each page of `page_bytes` (0 counts as 1) that a block request or a memory reference
-    /// touches. A trim or a flush refers to nothing.
+    /// The references of a trace's records, `most` at most: one for an access to an object, and one for
+    /// each page of `page_bytes` (0 counts as 1) that a block request or a memory reference touches. A
+    /// trim or a flush is not a reference.
     ///
     /// # Errors
     /// The first error of the trace.
@@ -131,30 +132,31 @@ impl References {
     fn push(&mut self, seen: &mut HashMap<(u32, u64), u32>, what: (u32, u64)) {
         let next = self.distinct;
         let number = *seen.entry(what).or_insert(next);
-        // Memory ends long before numbers do: each takes more than 16 bytes of the map.
+        // `u32` cannot overflow here: each distinct page takes more than 16 bytes of the map, so memory
+        // runs out first.
         self.distinct += u32::from(number == next);
         self.numbers.push(number);
     }
 
-    /// The number of each reference's page or object.
+    /// The page or object number of each reference, in order.
     #[must_use]
     pub fn as_slice(&self) -> &[u32] {
         &self.numbers
     }
 
-    /// References.
+    /// The number of references.
     #[must_use]
     pub fn len(&self) -> usize {
         self.numbers.len()
     }
 
-    /// True if there are none.
+    /// True if the string has no references.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.numbers.is_empty()
     }
 
-    /// Different pages or objects.
+    /// The number of distinct pages or objects.
     #[must_use]
     pub fn distinct(&self) -> u64 {
         u64::from(self.distinct)
@@ -165,14 +167,14 @@ fn uses(op: Op) -> bool {
     matches!(op, Op::Read | Op::Write)
 }
 
-/// The pages that `len` bytes (at least 1) touch.
+/// The pages that the `len` bytes (at least 1) from `first` on touch.
 fn pages(first: u64, len: u64, page_bytes: u64) -> std::ops::RangeInclusive<u64> {
     first / page_bytes..=first.saturating_add(len - 1) / page_bytes
 }
 
-/// How many references miss in a cache of `capacity` pages or objects (0 counts as 1) that is
+/// The number of references that miss in a cache of `capacity` pages or objects (0 counts as 1) that is
 /// empty at first.
 #[must_use]
-pub fn misses(policy: Policy, capacity: usize, references: &References) -> u64 {
+pub fn misses(policy: Policy, capacity: usize, references: &ReferenceString) -> u64 {
     policy.cache(capacity).access_all(references.as_slice())
 }

@@ -1,16 +1,19 @@
-//! Memory of DRAM alone: channels, ranks, banks with open rows, refresh.
+//! All-DRAM memory: channels, ranks, banks with open rows, refresh. The upper bound of the NVMM paper's
+//! comparison, and the DRAM part of every other system.
 //!
-//! 1. Bursts go round the channels; in a channel, neighbouring bursts share a row, then come banks,
-//!    ranks, rows.
-//! 2. A channel serves its bursts in order. A bank whose row is open answers after the column time;
-//!    otherwise the row is opened first, and another row closed before that, not earlier than the
-//!    part allows (t_ras, t_wr, t_rrd, and four rows of a rank in t_faw). The data bus carries one
-//!    burst at a time, and turns from writing to reading without a pause: presets have no t_wtr.
-//! 3. Every rank is refreshed each t_refi for t_rfc; commands wait for it, and it closes the rank's rows.
-//!    Ranks take turns.
-//! 4. A part whose study gives one latency for all (`flat_read`, `flat_write`) answers after it, at the
-//!    pace of the bus. Its rows are opened and closed all the same, which takes energy, but no time beside.
+//! 1. Consecutive bursts go to the channels in turn. Within a channel, neighbouring bursts share a row;
+//!    then banks, ranks and rows change.
+//! 2. A channel serves its bursts in order. A bank whose row is open answers after the column time.
+//!    Otherwise its row is opened first, and an open row closed before that, no earlier than the part
+//!    allows (t_ras, t_wr, t_rrd, and four rows of a rank per t_faw). The data bus carries one burst at
+//!    a time and turns from writing to reading without a pause, since presets have no t_wtr.
+//! 3. Every rank is refreshed each t_refi for t_rfc. Commands wait for the refresh, which closes the
+//!    rank's rows. Ranks are refreshed in turn.
+//! 4. A part whose study gives a single latency (`flat_read`, `flat_write`) answers after that latency,
+//!    at the rate of the bus. Its rows are opened and closed as well, which takes energy but no extra
+//!    time.
 
+use deepram_core::units::{Bytes, Picos};
 use deepram_media::{Background, Dram};
 use deepram_trace::Op;
 
@@ -24,15 +27,16 @@ use crate::result::counts;
 struct Bank {
     row: u64,
     open: bool,
-    /// Refreshes of its rank that had begun when the row was opened: one more has closed it.
+    /// Refreshes of the bank's rank that had begun when the row was opened. A later refresh has closed
+    /// the row.
     refreshes: u64,
-    /// Earliest next column command, row close, row open.
+    /// Earliest times of the next column command, row close and row open.
     column: Time,
     close: Time,
     activate: Time,
 }
 
-/// When a rank's last four rows were opened, in turn.
+/// The times at which a rank's last four rows were opened, as a ring.
 #[derive(Debug, Clone, Copy, Default)]
 struct Activations {
     times: [Option<Time>; 4],
@@ -40,7 +44,7 @@ struct Activations {
 }
 
 counts! {
-    /// What a DRAM did.
+    /// Operations of a DRAM.
     pub struct DramCounts {
         /// Bursts read.
         pub read_bursts: u64,
@@ -53,7 +57,7 @@ counts! {
     }
 }
 
-/// The machine.
+/// A simulated DRAM.
 pub struct DramMemory {
     dram: Dram,
     banks: Vec<Bank>,
@@ -63,15 +67,15 @@ pub struct DramMemory {
     bursts_per_row: u64,
     span: Time,
     counts: DramCounts,
-    /// What had been counted when measuring began.
+    /// The counts when measuring began.
     base: DramCounts,
 }
 
 impl DramMemory {
-    /// The memory that a preset describes.
+    /// Builds the memory of a preset.
     ///
     /// # Errors
-    /// The preset has more banks than can be held.
+    /// The preset has more than 2^24 banks.
     pub fn new(dram: &Dram) -> Result<Self, SimError> {
         let banks = dram.channels * dram.ranks * dram.banks;
         if banks > 1 << 24 {
@@ -92,21 +96,21 @@ impl DramMemory {
         })
     }
 
-    /// What it did since measuring began.
+    /// Operations since measuring began.
     #[must_use]
     pub fn dram_counts(&self) -> DramCounts {
         self.counts.since(&self.base)
     }
 
-    /// What it did from the first.
+    /// Operations since the start of the run.
     pub(crate) fn all_counts(&self) -> DramCounts {
         self.counts
     }
 
-    /// Energy since measuring began, over `time`, by component, in picojoules, dynamic and static: bursts,
-    /// rows opened, a row open in each rank all the time, and refresh.
+    /// Energy since measuring began, over `time`, by component, in picojoules, dynamic and static:
+    /// bursts, rows opened, one open row per rank all the time, and refresh.
     #[must_use]
-    pub fn energy_pj(&self, time: Time) -> [(&'static str, f64, f64); 5] {
+    pub fn energy_pj(&self, time: Picos) -> [(&'static str, f64, f64); 5] {
         let (dram, counts) = (&self.dram, &self.dram_counts());
         let ranks = dram.total_ranks();
         let refresh = dram.refresh_power(ranks).0;
@@ -115,12 +119,13 @@ impl DramMemory {
             ("dram read bursts", dram.burst_energy(false).0 * counts.read_bursts as f64, 0.0),
             ("dram write bursts", dram.burst_energy(true).0 * counts.write_bursts as f64, 0.0),
             ("dram rows", dram.row_energy().0 * counts.activations as f64, 0.0),
-            ("dram background", 0.0, background * time as f64),
-            ("dram refresh", 0.0, refresh * time as f64),
+            ("dram background", 0.0, background * time.0 as f64),
+            ("dram refresh", 0.0, refresh * time.0 as f64),
         ]
     }
 
-    /// Ranks take turns: the first refresh of rank r of n is at (r + 1) / n of the period.
+    /// The time of the rank's first refresh. Ranks are refreshed in turn: that of rank r of n is at (r +
+    /// 1) / n of the period.
     fn first_refresh(&self, rank: u64) -> Time {
         (rank + 1) * self.dram.t_refi.0 / self.dram.total_ranks().max(1)
     }
@@ -134,14 +139,14 @@ impl DramMemory {
         (time - offset) / period + 1
     }
 
-    /// The first moment at or after `time` at which the part lets the rank open another row.
+    /// The earliest time, not before `time`, at which the part allows the rank to open another row.
     fn past_activations(&self, rank: u64, time: Time) -> Time {
         let Activations { times, next } = self.activations[rank as usize];
         let after = |index: usize, wait: Time| times[index % 4].map_or(0, |opened| opened + wait);
         time.max(after(next + 3, self.dram.t_rrd.0)).max(after(next, self.dram.t_faw.0))
     }
 
-    /// The first moment at or after `time` at which the rank is not refreshing.
+    /// The earliest time, not before `time`, at which the rank is not being refreshed.
     fn past_refresh(&self, rank: u64, time: Time) -> Time {
         let (period, length) = (self.dram.t_refi.0, self.dram.t_rfc.0);
         if length == 0 || period == 0 {
@@ -155,7 +160,7 @@ impl DramMemory {
         if phase < length { time + (length - phase) } else { time }
     }
 
-    /// Finds the row open or opens it, without a time of its own.
+    /// Counts a hit of an open row, or opens the row; takes no time.
     fn open_row(&mut self, global_rank: u64, bank: u64, row: u64, now: Time) {
         let refreshes = self.refreshes(global_rank, now);
         let bank = &mut self.banks[(global_rank * self.dram.banks + bank) as usize];
@@ -167,7 +172,7 @@ impl DramMemory {
         }
     }
 
-    /// Serves one burst; when its data are over.
+    /// Serves one burst. Returns the time at which its data transfer ends.
     pub(crate) fn serve(&mut self, number: u64, write: bool, now: Time) -> Time {
         let d = &self.dram;
         let channel = number % d.channels;
@@ -192,7 +197,7 @@ impl DramMemory {
         }
         let bank = self.banks[(global_rank * d.banks + bank_index) as usize];
         let latency = if write { d.t_cwl.0 } else { d.t_cl.0 };
-        // The data find the bus free; the column command need not come earlier.
+        // The column command need not precede the moment from which its data find the bus free.
         let earliest = self.bus_free[channel as usize].saturating_sub(latency);
         let ready = self.past_refresh(global_rank, now.max(bank.column).max(earliest));
         let open = bank.open && self.refreshes(global_rank, ready) == bank.refreshes;
@@ -209,11 +214,11 @@ impl DramMemory {
                 let opened = activate + self.dram.t_rcd.0;
                 let column = earliest.max(opened);
                 let begun = self.refreshes(global_rank, column);
-                // A refresh lets a row that is just being opened be used first.
+                // A refresh does not close a row before its first use.
                 if column == opened || begun == self.refreshes(global_rank, activate) {
                     break (activate, column);
                 }
-                // It would close one that waits for the bus: open that behind it.
+                // The refresh would close a row that waits for the bus: open that row after the refresh.
                 start =
                     self.first_refresh(global_rank) + (begun - 1) * self.dram.t_refi.0 + self.dram.t_rfc.0;
             };
@@ -246,8 +251,8 @@ impl DramMemory {
 impl Device for DramMemory {
     type Event = Slot;
 
-    fn capacity(&self) -> u64 {
-        self.dram.total_capacity().0
+    fn capacity(&self) -> Bytes {
+        self.dram.total_capacity()
     }
 
     fn queue_limit(&self) -> u64 {
@@ -255,7 +260,7 @@ impl Device for DramMemory {
     }
 
     fn submit(&mut self, slot: Slot, command: Command, context: &mut Context<Slot>) -> Result<(), SimError> {
-        let now = context.now();
+        let now = context.now().0;
         let mut end = now;
         if matches!(command.op, Op::Read | Op::Write) && command.len > 0 {
             let last = (command.offset + command.len - 1) / self.burst;
@@ -263,7 +268,7 @@ impl Device for DramMemory {
                 end = end.max(self.serve(number, command.op == Op::Write, now));
             }
         }
-        context.schedule(end, slot);
+        context.schedule(Picos(end), slot);
         Ok(())
     }
 
@@ -340,7 +345,7 @@ mod tests {
         // The row is open until a refresh closes it.
         assert_eq!(serve(0, now), (row, 41));
         assert_eq!(serve(0, now + dram.t_refi.0), (row, 42));
-        let energy = memory.energy_pj(now);
+        let energy = memory.energy_pj(Picos(now));
         let of = |name: &str| energy.iter().find(|part| part.0 == name).unwrap().1;
         assert!((of("dram rows") / (42.0 * dram.row_energy().0) - 1.0).abs() < 1e-12);
         let bursts = (row + 42) as f64 * dram.burst_energy(false).0;

@@ -1,4 +1,4 @@
-//! What can go wrong with a simulation.
+//! The errors of configuring and running a simulation.
 
 use deepram_media::MediaError;
 use deepram_trace::TraceError;
@@ -6,58 +6,58 @@ use deepram_trace::TraceError;
 /// An error of configuring or running a simulation.
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
-    /// A preset or an override of one is wrong.
+    /// A preset, or a `--set` override of a preset, is wrong.
     #[error(transparent)]
     Media(#[from] MediaError),
-    /// The trace is wrong.
+    /// A trace could not be read or parsed.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// An option's value can't be.
+    /// An option has an invalid value.
     #[error("{key}: {why}")]
     Config {
-        /// The option.
+        /// The option's name.
         key: String,
-        /// What is wrong, and what would be right.
+        /// The problem, and a value that would be valid.
         why: String,
     },
-    /// A request reaches past the device's end.
+    /// A request extends past the end of the device.
     #[error(
-        "request {number}: bytes {offset} to {end} are outside the device of {capacity} bytes; use a larger device or let addresses wrap"
+        "request {number}: bytes {offset} to {end} are outside the device of {capacity} bytes; use a larger device, or let addresses wrap"
     )]
     OutOfRange {
-        /// Which request; the first is 1.
+        /// The request's number, counted from 1.
         number: u64,
-        /// Its first byte.
+        /// The request's first byte.
         offset: u64,
-        /// The byte after its last.
+        /// The byte after the request's last.
         end: u64,
-        /// Bytes of the device.
+        /// The device's size in bytes.
         capacity: u64,
     },
-    /// The device has no space left that reclamation could free.
+    /// The device has no free space, and reclamation can free none.
     #[error(
         "the device is full at {time_ps} ps: {what}; leave more over-provisioning, or retire fewer blocks"
     )]
     Full {
-        /// When, in picoseconds.
+        /// The virtual time of the failure, in picoseconds.
         time_ps: u64,
-        /// Which part of it, and why nothing can be freed.
+        /// The full part of the device, and the reason that reclamation frees nothing.
         what: String,
     },
-    /// A law that must hold in every run does not: the simulator is wrong.
+    /// A conservation law that holds in every correct run is violated: the simulator has a bug.
     #[error(
         "conservation is violated: {law}: {found}; this is a bug in the simulator, please report it with the configuration and the seed"
     )]
     Conservation {
-        /// The law.
+        /// The violated law.
         law: &'static str,
-        /// What was counted instead.
+        /// The counts that violate the law.
         found: String,
     },
 }
 
 impl SimError {
-    /// A wrong option.
+    /// The error of an invalid option.
     pub(crate) fn config(key: impl Into<String>, why: impl Into<String>) -> Self {
         Self::Config { key: key.into(), why: why.into() }
     }

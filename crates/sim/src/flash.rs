@@ -1,9 +1,8 @@
-//! Flash operations, counted by their cause, and the laws that bind the counts.
+//! Flash operations counted by cause, and the conservation laws that bind the counts.
 
 use deepram_media::{Nand, NandOp, Picos, power_energy};
 use serde::Serialize;
 
-use crate::engine::Time;
 use crate::error::SimError;
 
 /// Page reads, page programs and block erases since the start, by cause.
@@ -21,29 +20,29 @@ pub struct FlashCounts {
     pub host_programs: u64,
     /// Pages programmed by reclamation and wear levelling.
     pub move_programs: u64,
-    /// Pages of the mapping table programmed for the host's sake.
+    /// Pages of the mapping table programmed.
     pub mapping_programs: u64,
     /// Summary pages programmed at the ends of blocks.
     pub summary_programs: u64,
     /// Blocks erased.
     pub erases: u64,
-    /// Array operations that worked on several planes at once.
+    /// Multi-plane array operations.
     pub multi_plane: u64,
-    /// Pages read by such operations.
+    /// Pages read by multi-plane operations.
     pub multi_plane_reads: u64,
-    /// Pages programmed by such operations.
+    /// Pages programmed by multi-plane operations.
     pub multi_plane_programs: u64,
-    /// Programs and erases that were suspended for a read.
+    /// Programs and erases suspended for a read.
     pub suspensions: u64,
-    /// Lookups that the mapping cache answered.
+    /// Hits of the mapping cache.
     pub mapping_hits: u64,
-    /// Lookups that it did not.
+    /// Misses of the mapping cache.
     pub mapping_misses: u64,
-    /// Page writes that ended in the write buffer over an older version.
+    /// Page writes that overwrote an older version in the write buffer.
     pub buffer_overwrites: u64,
-    /// Page reads that the write buffer answered.
+    /// Page reads served by the write buffer.
     pub buffer_read_hits: u64,
-    /// Pages that the host wrote: what the buffer and the flash took together.
+    /// Pages that the host wrote, to the write buffer or to flash.
     pub host_pages: u64,
     /// Pages that the host trimmed.
     pub trimmed_pages: u64,
@@ -62,11 +61,11 @@ impl FlashCounts {
         self.host_programs + self.move_programs + self.mapping_programs + self.summary_programs
     }
 
-    /// Dynamic and static energy over `time` by component, in picojoules, of `packages` packages: each
-    /// operation's cost, and standby.
-    pub(crate) fn energy_pj(&self, nand: &Nand, packages: u64, time: Time) -> [(&'static str, f64, f64); 4] {
+    /// Dynamic and static energy over `time` by component, in picojoules, of `packages` packages: the
+    /// energy of each operation, and standby.
+    pub(crate) fn energy_pj(&self, nand: &Nand, packages: u64, time: Picos) -> [(&'static str, f64, f64); 4] {
         let cost = |op: NandOp, count: u64| nand.energy(op).times(count).0;
-        let standby = power_energy(nand.standby_power(), Picos(time)).0 * packages as f64;
+        let standby = power_energy(nand.standby_power(), time).0 * packages as f64;
         [
             ("flash read", cost(NandOp::Read, self.reads()), 0.0),
             ("flash program", cost(NandOp::Program, self.programs()), 0.0),
@@ -75,13 +74,14 @@ impl FlashCounts {
         ]
     }
 
-    /// Programs over the pages that the host's writes needed; 1 if there were none.
+    /// Write amplification: all programs divided by the programs that the host's writes needed; 1 if
+    /// there were none.
     #[must_use]
     pub fn write_amplification(&self) -> f64 {
         if self.host_programs == 0 { 1.0 } else { self.programs() as f64 / self.host_programs as f64 }
     }
 
-    /// What was counted after `base`.
+    /// The counts after `base`, an earlier moment of the same counters.
     #[must_use]
     pub fn since(&self, base: &Self) -> Self {
         Self {
@@ -108,7 +108,9 @@ impl FlashCounts {
     }
 }
 
-/// Fails with the law unless `found == expected`.
+/// Checks a conservation law.
+/// # Errors
+/// [`SimError::Conservation`] with the law unless `found == expected`.
 pub(crate) fn law(law: &'static str, found: u64, expected: u64) -> Result<(), SimError> {
     if found == expected {
         return Ok(());

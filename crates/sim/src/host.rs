@@ -1,16 +1,17 @@
-//! The host: takes requests from a workload, lets at most so many into the device, measures them.
+//! The host: takes requests from a workload, limits the requests inside the device, and measures them.
 //!
 //! ```text
 //!   workload --arrival time--> waiting --(device has room)--> device --completion--> measured
 //!            --thread free---^
 //! ```
 //!
-//! - Open loop: requests arrive at their own times, whatever the device does.
-//! - Closed loop: `threads` x `per_thread` slots; a slot takes the next request when its previous one
-//!   has completed and the think time is over. Requests of a workload without times are closed loop.
+//! - Open loop: requests arrive at the times that the workload gives, independent of the device.
+//! - Closed loop: `threads` x `per_thread` slots. A slot takes the next request when its previous
+//!   request has completed and the think time is over. Requests without arrival times run closed loop.
 //!
 //! The response time of a request counts from its arrival, the device time from when the device took it.
 
+use deepram_core::units::{Bytes, Picos};
 use std::collections::{BTreeMap, VecDeque};
 
 use deepram_trace::{Op, Request};
@@ -19,43 +20,44 @@ use serde::Serialize;
 use crate::engine::{EventQueue, Time};
 use crate::error::SimError;
 use crate::flash::FlashCounts;
-use crate::metrics::{Interval, Latencies, LatencySummary, Series};
+use crate::metrics::{Interval, Latencies, LatencySummary, TimeSeries};
 
-/// A request inside a device, named by a small number that is used again after completion.
+/// The number of an outstanding request; reused after its completion.
 pub type Slot = u32;
 
-/// What a device is asked for.
+/// A command to a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Command {
-    /// What to do.
+    /// The operation.
     pub op: Op,
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// Bytes.
+    /// Length, bytes.
     pub len: u64,
 }
 
-/// What happens: to the host, or inside the device.
+/// An event of the host, of another driver, or of the device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Event<E> {
     Arrive,
     Ready,
-    /// The request completes once the software between the device and its thread has run.
+    /// The request completes: the software between the device and its thread has run.
     Complete(Slot),
-    /// Something of a driver other than [`drive`]: a thread goes on, say.
+    /// An event of a driver other than [`drive`], such as a thread that continues. The number is the
+    /// driver's.
     Driver(u32),
     Device(E),
 }
 
-/// What a device may do while it handles a call: know the time, schedule its own events, complete
-/// requests.
+/// The interface of a device to its driver during a call: the present, scheduling of the device's
+/// events, completion of requests.
 #[derive(Debug)]
 pub struct Context<E> {
     pub(crate) queue: EventQueue<Event<E>>,
     pub(crate) done: Vec<Slot>,
-    /// Requests whose threads sleep: told to drivers that model the processor.
+    /// Requests whose threads have been put to sleep, for drivers that model the processor.
     pub(crate) asleep: Vec<Slot>,
-    /// Requests over but for software that runs on the thread's core: slot, picoseconds.
+    /// Requests that complete after software on the thread's core: slot, picoseconds of software.
     pub(crate) resumed: Vec<(Slot, Time)>,
 }
 
@@ -69,61 +71,63 @@ impl<E: Copy> Context<E> {
         }
     }
 
-    /// The present.
+    /// The present virtual time.
     #[inline]
     #[must_use]
-    pub fn now(&self) -> Time {
+    pub fn now(&self) -> Picos {
         self.queue.now()
     }
 
-    /// Schedules an event of the device.
+    /// Schedules an event of the device at `time`.
     #[inline]
-    pub fn schedule(&mut self, time: Time, event: E) {
+    pub fn schedule(&mut self, time: Picos, event: E) {
         self.queue.push(time, Event::Device(event));
     }
 
-    /// Says that the request is complete.
+    /// Reports that the request is complete.
     #[inline]
     pub fn complete(&mut self, slot: Slot) {
         self.done.push(slot);
     }
 
-    /// Says that from now on the request's thread does not need its core: the operating system has put
-    /// it to sleep (after the software before it, which the device has let pass). It wakes with
-    /// [`Context::resume`]. Until then, and without this call, the core is the thread's: it runs the
-    /// software of the access, or waits for hardware.
+    /// Reports that the operating system has put the request's thread to sleep, so the thread needs no
+    /// core until [`Context::resume`]. The device has already let the time of the software before the
+    /// sleep pass. Without this call the thread keeps its core: it runs the software of the access, or
+    /// waits for hardware.
     pub fn sleep(&mut self, slot: Slot) {
         self.asleep.push(slot);
     }
 
-    /// Says that the request is over but for software of `software_ps` that runs on the thread's core
-    /// when the thread has one: the way out of the operating system. The request then completes.
-    pub fn resume(&mut self, slot: Slot, software_ps: Time) {
-        self.resumed.push((slot, software_ps));
+    /// Reports that the device is done with the request. The request completes after `software` of
+    /// software (the return from the operating system), which runs on the thread's core when the thread
+    /// has one.
+    pub fn resume(&mut self, slot: Slot, software: Picos) {
+        self.resumed.push((slot, software.0));
     }
 }
 
-/// A simulated device: a state machine driven by commands and its own events.
+/// A simulated device: a state machine driven by commands and by its own events.
 ///
-/// The driver calls [`Device::submit`] when the host sends a command and [`Device::handle`] when an event
-/// scheduled through the context is due. `slot` is free for use again once it is completed.
+/// The driver calls [`Device::submit`] for each command of the host, and [`Device::handle`] for each
+/// event that the device scheduled when the event is due. `slot` may be reused once its request is
+/// completed.
 pub trait Device {
-    /// The device's own events.
+    /// The type of the device's events.
     type Event: Copy + std::fmt::Debug;
 
-    /// Bytes that the host may address.
-    fn capacity(&self) -> u64;
+    /// Bytes that the host can address.
+    fn capacity(&self) -> Bytes;
 
-    /// Commands that the device takes at once.
+    /// The maximum number of commands in the device at once.
     fn queue_limit(&self) -> u64;
 
-    /// Hears of the next command before it is sent, so that what it needs of large tables can be on its
-    /// way from memory. Changes nothing that can be seen.
-    fn foresee(&self, command: &Command) {
+    /// Hints at the next command before it is sent, so that the device can prefetch entries of large
+    /// tables into the processor's caches. Has no effect on the simulation.
+    fn prefetch(&self, command: &Command) {
         let _ = command;
     }
 
-    /// Takes a command.
+    /// Accepts a command.
     ///
     /// # Errors
     /// The device is full, or broken.
@@ -134,28 +138,28 @@ pub trait Device {
         context: &mut Context<Self::Event>,
     ) -> Result<(), SimError>;
 
-    /// Handles an event.
+    /// Handles an event that is due.
     ///
     /// # Errors
     /// The device is full, or broken.
     fn handle(&mut self, event: Self::Event, context: &mut Context<Self::Event>) -> Result<(), SimError>;
 
-    /// Measuring begins: what came before is warm-up. From now on the device's books (counters other than
-    /// [`Device::counts`], energy) are of what follows; what it is and holds stays. A device that keeps such
-    /// books must do so; the driver calls it once at most.
+    /// Begins measuring: everything before is warm-up. From now on the device reports counters (other
+    /// than [`Device::counts`]) and energy relative to this moment; its state stays. A device with such
+    /// counters must implement this. The driver calls it at most once.
     fn begin_measuring(&mut self) {}
 
-    /// Flash operations so far.
+    /// Flash operations since the start of the run.
     fn counts(&self) -> FlashCounts;
 
-    /// What the device found out of order in its own books: laws that must hold at any time.
+    /// Checks the device's conservation laws, which hold at any time.
     ///
     /// # Errors
     /// [`SimError::Conservation`].
     fn check(&self) -> Result<(), SimError>;
 }
 
-/// In which order requests that wait for room in the device are sent.
+/// The order in which requests that wait for room in the device are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Dispatch {
@@ -166,42 +170,45 @@ pub enum Dispatch {
     Cyclic,
 }
 
-/// When a run ends.
+/// The end of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stop {
-    /// When all requests have completed.
+    /// The run ends when all requests have completed.
     #[default]
     Drained,
-    /// When the last request has arrived; those under way are left out of the measures, as DiskSim
-    /// does at the end of a trace.
+    /// The run ends when the last request has arrived. Outstanding requests are not measured, as in
+    /// DiskSim at the end of a trace.
     LastArrival,
 }
 
-/// How a workload is applied.
+/// Options of the host.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HostOptions {
-    /// Closed loop: threads.
+    /// Closed loop: number of threads.
     pub threads: u32,
-    /// Closed loop: requests that a thread has under way at once.
+    /// Closed loop: outstanding requests per thread.
     pub per_thread: u32,
-    /// Closed loop: time from a completion to the slot's next request, in picoseconds.
-    pub think_ps: Time,
-    /// Ignore arrival times: closed loop even if the workload has them.
+    /// Closed loop: think time from a completion to the slot's next request, in picoseconds.
+    #[serde(rename = "think_ps", serialize_with = "crate::quantity::picos")]
+    pub think: Picos,
+    /// Ignores the workload's arrival times and runs closed loop.
     pub closed: bool,
-    /// Order of requests that wait for the device.
+    /// The order in which waiting requests are sent.
     pub dispatch: Dispatch,
-    /// At most this many requests of the workload; 0 for all.
+    /// Maximum number of requests; 0 for all of the workload.
     pub requests: u64,
-    /// No request arrives after this time, in picoseconds; 0 for any time.
-    pub until_ps: Time,
-    /// Requests at the start that are simulated but not measured.
+    /// Latest arrival time of a request, in picoseconds; 0 for no limit.
+    #[serde(rename = "until_ps", serialize_with = "crate::quantity::picos")]
+    pub until: Picos,
+    /// Requests at the start that are simulated without being measured.
     pub warm_up: u64,
     /// When the run ends.
     pub stop: Stop,
-    /// Length of the intervals of the time series in picoseconds; 0 for none.
-    pub interval_ps: Time,
-    /// Addresses past the device's end wrap around instead of being errors.
+    /// Interval of the time series, in picoseconds; 0 for no time series.
+    #[serde(rename = "interval_ps", serialize_with = "crate::quantity::picos")]
+    pub interval: Picos,
+    /// Wraps addresses past the device's end around instead of reporting an error.
     pub wrap: bool,
 }
 
@@ -210,41 +217,41 @@ impl Default for HostOptions {
         Self {
             threads: 1,
             per_thread: 1,
-            think_ps: 0,
+            think: Picos(0),
             closed: false,
             dispatch: Dispatch::Fifo,
             requests: 0,
-            until_ps: 0,
+            until: Picos(0),
             warm_up: 0,
             stop: Stop::Drained,
-            interval_ps: 0,
+            interval: Picos(0),
             wrap: false,
         }
     }
 }
 
-/// What the host measured, after the warm-up.
+/// The host's measurements, after the warm-up.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
-pub struct Measured {
+pub struct HostResult {
     /// Requests taken from the workload, warm-up included.
     pub issued: u64,
     /// Requests completed, warm-up included.
     pub completed: u64,
     /// Requests measured: completed after the warm-up.
     pub measured: u64,
-    /// Of these, reads.
+    /// Measured reads.
     pub reads: u64,
-    /// Of these, writes.
+    /// Measured writes.
     pub writes: u64,
-    /// Of these, trims.
+    /// Measured trims.
     pub trims: u64,
-    /// Of these, flushes.
+    /// Measured flushes.
     pub flushes: u64,
     /// Bytes read.
     pub read_bytes: u64,
     /// Bytes written.
     pub write_bytes: u64,
-    /// Virtual time measured.
+    /// Measured virtual time.
     pub time_ns: f64,
     /// Requests a second of virtual time.
     pub requests_per_s: f64,
@@ -252,34 +259,34 @@ pub struct Measured {
     pub bytes_per_s: f64,
     /// From arrival to completion.
     pub response: LatencySummary,
-    /// From when the device took the request to completion.
+    /// Device time: from when the device took the request to its completion.
     pub device: LatencySummary,
-    /// From arrival to completion, reads only.
+    /// Response time of reads.
     pub read: LatencySummary,
-    /// From arrival to completion, writes only.
+    /// Response time of writes.
     pub write: LatencySummary,
-    /// Most requests under way or waiting at once.
+    /// Maximum number of requests outstanding or waiting at once.
     pub most_outstanding: u64,
-    /// The time series, if one was asked for.
+    /// The time series, if one was requested.
     #[serde(skip)]
     pub intervals: Vec<Interval>,
     /// Flash operations, after the warm-up.
     #[serde(skip)]
     pub counts: FlashCounts,
-    /// Virtual time measured, in picoseconds.
+    /// Measured virtual time, exact.
     #[serde(skip)]
-    pub time_ps: Time,
+    pub time: Picos,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Open {
+struct OutstandingRequest {
     command: Command,
     arrived: Time,
     sent: Time,
     measured: bool,
 }
 
-struct Waiting {
+struct DispatchQueue {
     order: Dispatch,
     fifo: VecDeque<Slot>,
     sorted: BTreeMap<(u64, u64), Slot>,
@@ -287,7 +294,7 @@ struct Waiting {
     last: u64,
 }
 
-impl Waiting {
+impl DispatchQueue {
     fn push(&mut self, slot: Slot, offset: u64) {
         match self.order {
             Dispatch::Fifo => self.fifo.push_back(slot),
@@ -317,45 +324,45 @@ struct Host<'a, W> {
     capacity: u64,
     next: Option<Request>,
     exhausted: bool,
-    /// Closed loop: slots that take their next request at once.
+    /// Closed loop: slots that take their next request immediately.
     ready: u64,
     issued: u64,
     completed: u64,
     inside: u64,
     outstanding: u64,
-    most: u64,
-    open: Vec<Open>,
+    most_outstanding: u64,
+    open: Vec<OutstandingRequest>,
     free: Vec<Slot>,
-    waiting: Waiting,
+    waiting: DispatchQueue,
     device: Latencies,
     read: Latencies,
     write: Latencies,
     other: Latencies,
-    series: Option<Series>,
+    series: Option<TimeSeries>,
     start: Time,
     end: Time,
     base: FlashCounts,
     seen: FlashCounts,
-    tally: [u64; 4],
+    op_counts: [u64; 4],
     bytes: [u64; 2],
 }
 
-/// Runs `workload` on `device` and measures.
+/// Runs `workload` on `device` and returns the measurements.
 ///
 /// # Errors
-/// Errors of the workload; a request outside the device; a full device; a violated law.
-pub fn drive<D: Device, W>(device: &mut D, workload: W, options: &HostOptions) -> Result<Measured, SimError>
+/// Errors of the workload; a request outside the device; a full device; a violated conservation law.
+pub fn drive<D: Device, W>(device: &mut D, workload: W, options: &HostOptions) -> Result<HostResult, SimError>
 where
     W: Iterator<Item = Result<Request, SimError>>,
 {
     if options.threads == 0 || options.per_thread == 0 {
-        return Err(SimError::config("threads", "threads and requests a thread must be at least 1"));
+        return Err(SimError::config("threads", "threads, and requests per thread, must be at least 1"));
     }
     let mut context = Context::new();
     let mut host = Host {
         workload,
         options,
-        capacity: device.capacity(),
+        capacity: device.capacity().0,
         next: None,
         exhausted: false,
         ready: 0,
@@ -363,10 +370,10 @@ where
         completed: 0,
         inside: 0,
         outstanding: 0,
-        most: 0,
+        most_outstanding: 0,
         open: Vec::new(),
         free: Vec::new(),
-        waiting: Waiting {
+        waiting: DispatchQueue {
             order: options.dispatch,
             fifo: VecDeque::new(),
             sorted: BTreeMap::new(),
@@ -377,12 +384,12 @@ where
         read: Latencies::new()?,
         write: Latencies::new()?,
         other: Latencies::new()?,
-        series: (options.interval_ps > 0).then(|| Series::new(0, options.interval_ps)),
+        series: (options.interval.0 > 0).then(|| TimeSeries::new(Picos(0), options.interval)),
         start: 0,
         end: 0,
         base: FlashCounts::default(),
         seen: FlashCounts::default(),
-        tally: [0; 4],
+        op_counts: [0; 4],
         bytes: [0; 2],
     };
     host.begin(&mut context)?;
@@ -395,7 +402,7 @@ where
     W: Iterator<Item = Result<Request, SimError>>,
 {
     /// The next request of the workload, brought into the device's address range.
-    fn take(&mut self) -> Result<Option<Request>, SimError> {
+    fn next_request(&mut self) -> Result<Option<Request>, SimError> {
         if self.exhausted || (self.options.requests > 0 && self.issued == self.options.requests) {
             self.exhausted = true;
             return Ok(None);
@@ -405,7 +412,7 @@ where
             return Ok(None);
         };
         let mut request = request?;
-        if self.options.until_ps > 0 && request.time_ps.is_some_and(|time| time > self.options.until_ps) {
+        if self.options.until.0 > 0 && request.time_ps.is_some_and(|time| time > self.options.until.0) {
             self.exhausted = true;
             return Ok(None);
         }
@@ -431,14 +438,14 @@ where
     }
 
     fn begin<E: Copy>(&mut self, context: &mut Context<E>) -> Result<(), SimError> {
-        self.next = self.take()?;
+        self.next = self.next_request()?;
         let Some(first) = self.next else { return Ok(()) };
         match first.time_ps {
-            Some(time) if !self.options.closed => context.queue.push(time, Event::Arrive),
+            Some(time) if !self.options.closed => context.queue.push(Picos(time), Event::Arrive),
             _ => {
                 let slots = u64::from(self.options.threads) * u64::from(self.options.per_thread);
                 for _ in 0..slots.min(1 << 20) {
-                    context.queue.push(0, Event::Ready);
+                    context.queue.push(Picos(0), Event::Ready);
                 }
             }
         }
@@ -447,17 +454,19 @@ where
 
     fn run<D: Device>(&mut self, device: &mut D, context: &mut Context<D::Event>) -> Result<(), SimError> {
         let limit = device.queue_limit().max(1);
-        while let Some((now, event)) = context.queue.pop() {
+        while let Some((Picos(now), event)) = context.queue.pop() {
             match event {
                 Event::Device(event) => device.handle(event, context)?,
                 Event::Arrive => {
                     if let Some(request) = self.next.take() {
                         self.arrive(&request, now);
-                        self.next = self.take()?;
-                        self.announce(device);
+                        self.next = self.next_request()?;
+                        self.prefetch_next(device);
                         match self.next {
                             Some(next) => {
-                                context.queue.push(next.time_ps.unwrap_or(now).max(now), Event::Arrive);
+                                context
+                                    .queue
+                                    .push(Picos(next.time_ps.unwrap_or(now).max(now)), Event::Arrive);
                             }
                             None if self.options.stop == Stop::LastArrival => {
                                 self.end = now;
@@ -472,17 +481,17 @@ where
                 Event::Ready => {
                     if let Some(request) = self.next.take() {
                         self.arrive(&request, now);
-                        self.next = self.take()?;
-                        self.announce(device);
+                        self.next = self.next_request()?;
+                        self.prefetch_next(device);
                     }
                 }
             }
-            // A device may complete a command while it takes one, and room lets in the next. There is a core
-            // for every thread here: who sleeps keeps nobody else waiting.
+            // A device may complete commands while it accepts one, which makes room for the next. This
+            // driver has a core for every thread, so a sleeping thread delays no other.
             loop {
                 context.asleep.clear();
                 while let Some((slot, software)) = context.resumed.pop() {
-                    context.queue.push(now + software, Event::Complete(slot));
+                    context.queue.push(Picos(now + software), Event::Complete(slot));
                 }
                 while let Some(slot) = context.done.pop() {
                     self.complete(slot, device, context);
@@ -491,8 +500,8 @@ where
                     self.ready -= 1;
                     if let Some(request) = self.next.take() {
                         self.arrive(&request, now);
-                        self.next = self.take()?;
-                        self.announce(device);
+                        self.next = self.next_request()?;
+                        self.prefetch_next(device);
                     }
                 }
                 if self.inside >= limit {
@@ -506,22 +515,22 @@ where
                 device.submit(slot, command, context)?;
             }
         }
-        self.end = context.queue.now();
+        self.end = context.queue.now().0;
         Ok(())
     }
 
     #[inline]
-    fn announce<D: Device>(&self, device: &D) {
+    fn prefetch_next<D: Device>(&self, device: &D) {
         if let Some(Request { op, offset, len, .. }) = self.next {
-            device.foresee(&Command { op, offset, len });
+            device.prefetch(&Command { op, offset, len });
         }
     }
 
     fn arrive(&mut self, request: &Request, now: Time) {
         let command = Command { op: request.op, offset: request.offset, len: request.len };
-        // Measured is what comes after the warm-up; `issued` counts one request ahead.
+        // Requests after the warm-up are measured. `issued` counts one request ahead.
         let measured = self.issued > self.options.warm_up;
-        let open = Open { command, arrived: now, sent: now, measured };
+        let open = OutstandingRequest { command, arrived: now, sent: now, measured };
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.open[slot as usize] = open;
@@ -533,7 +542,7 @@ where
             }
         };
         self.outstanding += 1;
-        self.most = self.most.max(self.outstanding);
+        self.most_outstanding = self.most_outstanding.max(self.outstanding);
         self.waiting.push(slot, command.offset);
     }
 
@@ -542,13 +551,13 @@ where
         self.start = now;
         self.base = device.counts();
         self.seen = self.base;
-        if self.options.interval_ps > 0 {
-            self.series = Some(Series::new(now, self.options.interval_ps));
+        if self.options.interval.0 > 0 {
+            self.series = Some(TimeSeries::new(Picos(now), self.options.interval));
         }
     }
 
     fn complete<D: Device>(&mut self, slot: Slot, device: &mut D, context: &mut Context<D::Event>) {
-        let now = context.queue.now();
+        let now = context.queue.now().0;
         let open = self.open[slot as usize];
         self.free.push(slot);
         self.inside -= 1;
@@ -558,13 +567,13 @@ where
             self.begin_measuring(device, now);
         }
         if open.measured {
-            let response = now - open.arrived;
-            self.device.add(now - open.sent);
+            let response = Picos(now - open.arrived);
+            self.device.add(Picos(now - open.sent));
             if let Some(series) = &mut self.series {
-                if series.is_due(now) {
+                if series.is_due(Picos(now)) {
                     let counts = device.counts();
                     let delta = counts.since(&self.seen);
-                    series.close(now, delta.programs(), delta.erases);
+                    series.close(Picos(now), delta.programs(), delta.erases);
                     self.seen = counts;
                 }
                 series.add(response, open.command.len);
@@ -589,13 +598,13 @@ where
                     3
                 }
             };
-            self.tally[kind] += 1;
+            self.op_counts[kind] += 1;
         }
         if self.next.is_some_and(|next| self.options.closed || next.time_ps.is_none()) {
-            if self.options.think_ps == 0 {
+            if self.options.think.0 == 0 {
                 self.ready += 1;
             } else {
-                context.queue.push(now + self.options.think_ps, Event::Ready);
+                context.queue.push(Picos(now + self.options.think.0), Event::Ready);
             }
         }
     }
@@ -604,9 +613,9 @@ where
         mut self,
         device: &mut D,
         context: &Context<D::Event>,
-    ) -> Result<Measured, SimError> {
+    ) -> Result<HostResult, SimError> {
         if self.completed < self.options.warm_up {
-            // All of it was warm-up.
+            // The whole run was warm-up.
             self.begin_measuring(device, self.end);
         }
         if context.queue.late() != 0 {
@@ -627,22 +636,22 @@ where
         let seconds = time_ps as f64 * 1e-12;
         let rate = |n: u64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
         let mut response = self.other;
-        response.join(&self.read)?;
-        response.join(&self.write)?;
+        response.merge(&self.read)?;
+        response.merge(&self.write)?;
         let measured = response.count();
         let delta = counts.since(&self.seen);
         let intervals = self
             .series
             .take()
-            .map_or_else(Vec::new, |series| series.finish(self.end, delta.programs(), delta.erases));
-        Ok(Measured {
+            .map_or_else(Vec::new, |series| series.finish(Picos(self.end), delta.programs(), delta.erases));
+        Ok(HostResult {
             issued: self.issued,
             completed: self.completed,
             measured,
-            reads: self.tally[0],
-            writes: self.tally[1],
-            trims: self.tally[2],
-            flushes: self.tally[3],
+            reads: self.op_counts[0],
+            writes: self.op_counts[1],
+            trims: self.op_counts[2],
+            flushes: self.op_counts[3],
             read_bytes: self.bytes[0],
             write_bytes: self.bytes[1],
             time_ns: time_ps as f64 / 1e3,
@@ -652,10 +661,10 @@ where
             device: self.device.summary(),
             read: self.read.summary(),
             write: self.write.summary(),
-            most_outstanding: self.most,
+            most_outstanding: self.most_outstanding,
             intervals,
             counts: counts.since(&self.base),
-            time_ps,
+            time: Picos(time_ps),
         })
     }
 }

@@ -15,23 +15,28 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`engine`] | the event queue: (time, sequence) order, integer picoseconds |
-//! | [`host`] | open and closed loop, threads, outstanding limits, warm-up, stop conditions, measuring |
-//! | [`clients`] | transactions of a database, with one log or one for each client |
-//! | [`ssd`] | two machines of a drive: elements that do one thing at a time, and channels of packages |
+//! | [`engine`] | the event queue, ordered by (time, sequence), in integer picoseconds |
+//! | [`host`] | open-loop and closed-loop request driver: threads, outstanding limits, warm-up, stop conditions, measuring |
+//! | [`clients`] | database transactions, with one central log or one log for each client |
+//! | [`ssd`] | two drive models: elements that do one operation at a time (DiskSim), and channels of packages (MQSim) |
 //! | [`dram`] | all-DRAM memory |
-//! | [`flatflash`] | DRAM and a drive that the processor addresses, and paging from it |
-//! | [`nested`] | a device inside another |
-//! | [`pager`] | the real pool as it would run on a measured device |
-//! | [`cache`] | replacement policies of core under traces |
-//! | [`run()`] | configuration to result; [`result`] as JSON, table, CSV |
-//! | [`peers`] | the requests that other simulators generate |
+//! | [`nvmm`] | a DRAM cache over journaled flash (NVMM) |
+//! | [`paging`] | DRAM in front of a drive behind an operating system's paging |
+//! | [`flatflash`] | DRAM and a byte-addressable drive (FlatFlash), and two systems that page from the same drive |
+//! | [`pool_model`] | this project's pool on a measured device |
+//! | [`processor`] | cores, threads and a last-level cache in front of a device |
+//! | [`nested`] | a device inside another device |
+//! | [`cache`] | core's replacement policies under traces |
+//! | [`settings`] | the keys of `--set`: schema, parsing, suggestions, listing |
+//! | [`run()`] | from a configuration to a result; [`result`]: the result as JSON, table, CSV |
+//! | [`peers`] | workloads, configurations and figures of other simulators |
 //!
-//! There is no global state: a run owns all it touches. Random streams belong to components ([`rng`]).
-//! Every run ends with a check of the laws of conservation (requests issued and completed, programs by
-//! cause, each logical page in one place); a violated law is an error, never a result.
+//! There is no global state: a run owns everything it changes. Each component has a random stream of its
+//! own ([`deepram_trace::workload::Rng`]), seeded from the run's seed and the component's name. Every run
+//! ends with a check of conservation laws (requests issued and completed, programs by cause, each logical
+//! page in one place). A violated law is an error, never a result.
 
 #![forbid(unsafe_code)]
 
@@ -46,13 +51,14 @@ pub mod host;
 pub mod metrics;
 pub mod nested;
 pub mod nvmm;
-pub mod pager;
 pub mod paging;
 pub mod peers;
+pub mod pool_model;
 pub mod processor;
+mod quantity;
 pub mod result;
-pub mod rng;
 mod run;
+pub mod settings;
 pub mod ssd;
 mod systems;
 

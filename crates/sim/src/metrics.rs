@@ -1,41 +1,44 @@
-//! What a run measures: latencies, rates over time, operations and energy.
+//! The measurements of a run: latencies, and throughput and flash operations over time.
 
+use deepram_core::units::Picos;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::engine::Time;
 use crate::error::SimError;
 
-/// Times of requests: exact count, mean, deviation and maximum, percentiles within 0.1%.
+/// Latencies of requests. Count, mean, deviation, minimum and maximum are exact; percentiles are within
+/// 0.1%.
 #[derive(Debug, Clone)]
 pub struct Latencies {
     /// In units of 100 ps.
     histogram: Histogram<u64>,
     count: u64,
     sum_ps: u128,
-    /// Of squares of nanoseconds.
+    /// Sum of squares, in square nanoseconds.
     squares: f64,
     max_ps: Time,
     min_ps: Time,
 }
 
-/// The longest latency that the histogram tells apart, 100 ps units: 10^15 ps, 1000 s.
-const LONGEST: u64 = 10_000_000_000_000;
+/// The longest latency that the histogram distinguishes, in units of 100 ps: 10^15 ps, 1000 s.
+const MAX_LATENCY: u64 = 10_000_000_000_000;
 
 impl Latencies {
-    /// No latency yet.
+    /// An empty collection.
     ///
     /// # Errors
-    /// Never with the bounds used; the histogram's own error otherwise.
+    /// The bounds used are valid; an error comes from the histogram itself.
     pub fn new() -> Result<Self, SimError> {
-        let histogram = Histogram::new_with_bounds(1, LONGEST, 3)
+        let histogram = Histogram::new_with_bounds(1, MAX_LATENCY, 3)
             .map_err(|error| SimError::config("latency histogram", error.to_string()))?;
         Ok(Self { histogram, count: 0, sum_ps: 0, squares: 0.0, max_ps: 0, min_ps: Time::MAX })
     }
 
-    /// Adds one.
+    /// Adds a latency.
     #[inline]
-    pub fn add(&mut self, latency_ps: Time) {
+    pub fn add(&mut self, latency: Picos) {
+        let latency_ps = latency.0;
         self.count += 1;
         self.sum_ps += u128::from(latency_ps);
         let ns = latency_ps as f64 * 1e-3;
@@ -45,11 +48,11 @@ impl Latencies {
         self.histogram.saturating_record(latency_ps / 100);
     }
 
-    /// Adds all of another collection.
+    /// Adds all latencies of another collection.
     ///
     /// # Errors
-    /// Never between collections of the same bounds; the histogram's own error otherwise.
-    pub fn join(&mut self, other: &Self) -> Result<(), SimError> {
+    /// Collections have the same bounds; an error comes from the histogram itself.
+    pub fn merge(&mut self, other: &Self) -> Result<(), SimError> {
         self.count += other.count;
         self.sum_ps += other.sum_ps;
         self.squares += other.squares;
@@ -60,13 +63,13 @@ impl Latencies {
             .map_err(|error| SimError::config("latency histogram", error.to_string()))
     }
 
-    /// How many.
+    /// The number of latencies.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The mean in nanoseconds; 0 of none.
+    /// The mean in nanoseconds; 0 without latencies.
     #[must_use]
     pub fn mean_ns(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.sum_ps as f64 / self.count as f64 / 1e3 }
@@ -78,7 +81,7 @@ impl Latencies {
         self.sum_ps
     }
 
-    /// What is reported of them.
+    /// The summary that results report.
     #[must_use]
     pub fn summary(&self) -> LatencySummary {
         let mean = self.mean_ns();
@@ -103,56 +106,57 @@ impl Latencies {
     }
 }
 
-/// Latencies as they are reported. Percentiles are within 0.1% of the exact ones.
+/// Summary of latencies as results report it. Percentiles are within 0.1% of the exact ones.
 #[derive(Debug, Clone, PartialEq, Serialize, Default)]
 pub struct LatencySummary {
-    /// How many requests.
+    /// Number of requests.
     pub count: u64,
-    /// Their mean.
+    /// Mean.
     pub mean_ns: f64,
-    /// Their standard deviation.
+    /// Standard deviation.
     pub deviation_ns: f64,
-    /// The shortest.
+    /// Minimum.
     pub min_ns: f64,
-    /// Half of them took at most this.
+    /// Median.
     pub p50_ns: f64,
-    /// 90% of them.
+    /// 90th percentile.
     pub p90_ns: f64,
-    /// 95% of them.
+    /// 95th percentile.
     pub p95_ns: f64,
-    /// 99% of them.
+    /// 99th percentile.
     pub p99_ns: f64,
-    /// 99.9% of them.
+    /// 99.9th percentile.
     pub p999_ns: f64,
-    /// 99.99% of them.
+    /// 99.99th percentile.
     pub p9999_ns: f64,
-    /// The longest.
+    /// Maximum.
     pub max_ns: f64,
 }
 
-/// What happened in one interval of the run.
+/// One interval of a run's time series.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Interval {
-    /// Its end.
+    /// End of the interval.
     pub end_ns: f64,
-    /// Requests completed in it.
+    /// Requests completed in the interval.
     pub completed: u64,
-    /// Bytes of those.
+    /// Bytes of the completed requests.
     pub bytes: u64,
-    /// Their mean latency.
+    /// Mean latency of the completed requests.
     pub mean_ns: f64,
-    /// The longest of them.
+    /// Maximum latency of the completed requests.
     pub max_ns: f64,
-    /// Flash pages programmed in it, for whatever reason.
+    /// Flash pages programmed in the interval, for any cause.
     pub flash_programs: u64,
-    /// Flash blocks erased in it.
+    /// Flash blocks erased in the interval.
     pub flash_erases: u64,
 }
 
-/// Collects intervals of equal length. At most [`Series::MOST`] are kept: when there would be more,
-/// neighbours are joined and the length doubles, so that a long run takes no more memory.
+/// Collects a time series of equal intervals. At most [`TimeSeries::MAX_INTERVALS`] are kept: beyond
+/// that, neighbouring intervals are merged and the length doubles, so the memory of a long run is
+/// bounded.
 #[derive(Debug, Clone)]
-pub struct Series {
+pub struct TimeSeries {
     start: Time,
     length: Time,
     end: Time,
@@ -171,7 +175,7 @@ struct Bin {
 }
 
 impl Bin {
-    fn join(&mut self, other: Bin) {
+    fn merge(&mut self, other: Bin) {
         self.completed += other.completed;
         self.bytes += other.bytes;
         self.sum_ps += other.sum_ps;
@@ -181,46 +185,45 @@ impl Bin {
     }
 }
 
-impl Series {
-    /// Most intervals kept.
-    pub const MOST: usize = 4096;
+impl TimeSeries {
+    /// The maximum number of intervals kept.
+    pub const MAX_INTERVALS: usize = 4096;
 
-    /// Intervals of `length` picoseconds from time `start` on.
+    /// Intervals of `length` from time `start` on.
     #[must_use]
-    pub fn new(start: Time, length: Time) -> Self {
-        let length = length.max(1);
+    pub fn new(start: Picos, length: Picos) -> Self {
+        let (start, length) = (start.0, length.0.max(1));
         Self { start, length, end: start + length, current: Bin::default(), bins: Vec::new() }
     }
 
-    /// Ends the intervals that are over at `now`, whose flash operations so far (since the last call
-    /// that returned true) are not yet added. True if one ended.
+    /// True if an interval has ended by `now` and [`TimeSeries::close`] must be called.
     #[inline]
-    pub fn is_due(&self, now: Time) -> bool {
-        now >= self.end
+    pub fn is_due(&self, now: Picos) -> bool {
+        now.0 >= self.end
     }
 
-    /// Closes the intervals that ended by `now`; `programs` and `erases` since the last close go to
-    /// the first of them.
-    pub fn close(&mut self, now: Time, programs: u64, erases: u64) {
+    /// Closes the intervals that ended by `now`. `programs` and `erases` count the flash operations
+    /// since the last close; they are attributed to the first closed interval.
+    pub fn close(&mut self, now: Picos, programs: u64, erases: u64) {
         self.current.programs += programs;
         self.current.erases += erases;
-        while now >= self.end {
+        while now.0 >= self.end {
             self.bins.push(std::mem::take(&mut self.current));
-            if self.bins.len() == Self::MOST {
-                self.halve();
+            if self.bins.len() == Self::MAX_INTERVALS {
+                self.merge_pairs();
             }
             self.end = self.start + self.length * (self.bins.len() as u64 + 1);
         }
     }
 
-    fn halve(&mut self) {
+    fn merge_pairs(&mut self) {
         let joined: Vec<Bin> = self
             .bins
             .chunks(2)
             .map(|pair| {
                 let mut bin = pair[0];
                 if let Some(second) = pair.get(1) {
-                    bin.join(*second);
+                    bin.merge(*second);
                 }
                 bin
             })
@@ -229,24 +232,25 @@ impl Series {
         self.length *= 2;
     }
 
-    /// Adds a request that completed now.
+    /// Adds a request that completes at the present.
     #[inline]
-    pub fn add(&mut self, latency_ps: Time, bytes: u64) {
+    pub fn add(&mut self, latency: Picos, bytes: u64) {
+        let latency_ps = latency.0;
         self.current.completed += 1;
         self.current.bytes += bytes;
         self.current.sum_ps += u128::from(latency_ps);
         self.current.max_ps = self.current.max_ps.max(latency_ps);
     }
 
-    /// The intervals, the last one cut at `now`.
+    /// The intervals; the last one ends at `now`.
     #[must_use]
-    pub fn finish(mut self, now: Time, programs: u64, erases: u64) -> Vec<Interval> {
+    pub fn finish(mut self, now: Picos, programs: u64, erases: u64) -> Vec<Interval> {
         self.close(now, programs, erases);
         let mut ends: Vec<Time> =
             (1..=self.bins.len() as u64).map(|n| self.start + n * self.length).collect();
         if self.current.completed > 0 || self.current.programs > 0 || self.current.erases > 0 {
             self.bins.push(self.current);
-            ends.push(now);
+            ends.push(now.0);
         }
         ends.iter()
             .zip(&self.bins)
@@ -275,7 +279,7 @@ mod tests {
     fn mean_deviation_and_extremes_are_exact_and_percentiles_close() {
         let mut latencies = Latencies::new().unwrap();
         for us in 1..=10_000u64 {
-            latencies.add(us * 1_000_000);
+            latencies.add(Picos(us * 1_000_000));
         }
         let summary = latencies.summary();
         assert_eq!(summary.mean_ns, 5_000_500.0);
@@ -290,17 +294,17 @@ mod tests {
 
     #[test]
     fn a_series_keeps_all_that_happened_when_intervals_are_joined() {
-        let mut series = Series::new(0, 10);
-        let mut time = 0;
+        let mut series = TimeSeries::new(Picos(0), Picos(10));
+        let mut time = Picos(0);
         for _ in 0..100_000 {
-            time += 3;
+            time = time + Picos(3);
             if series.is_due(time) {
                 series.close(time, 2, 1);
             }
-            series.add(5, 1);
+            series.add(Picos(5), 1);
         }
         let intervals = series.finish(time, 0, 0);
-        assert!(intervals.len() <= Series::MOST);
+        assert!(intervals.len() <= TimeSeries::MAX_INTERVALS);
         assert_eq!(intervals.iter().map(|i| i.completed).sum::<u64>(), 100_000);
         assert_eq!(
             intervals.iter().map(|i| i.flash_programs).sum::<u64>(),

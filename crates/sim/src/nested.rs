@@ -1,54 +1,57 @@
-//! A device inside another: a drive behind an operating system, say. It keeps its own event queue; the
-//! outer device schedules one event of its own for the inner one's next.
+//! A device inside another device: a drive behind an operating system, for example. The inner device
+//! keeps its own event queue; the outer device schedules one event of its own for the inner device's
+//! next event.
 
-use crate::engine::Time;
+use deepram_core::units::Picos;
+
 use crate::error::SimError;
 use crate::host::{Command, Context, Device, Event, Slot};
 
-/// An inner device with its events.
+/// An inner device with its event queue.
 ///
-/// The outer device calls [`Nested::submit`] and [`Nested::advance`], each of which returns what has
-/// completed, and asks [`Nested::next`] when it must call `advance` again.
-pub struct Nested<D: Device> {
+/// The outer device calls [`NestedDevice::submit`] and [`NestedDevice::advance`], which return the
+/// requests that have completed, and asks [`NestedDevice::next`] when it must call `advance` again.
+pub struct NestedDevice<D: Device> {
     device: D,
     context: Context<D::Event>,
     completed: Vec<Slot>,
 }
 
-impl<D: Device> Nested<D> {
-    /// The device at time 0, with nothing under way.
+impl<D: Device> NestedDevice<D> {
+    /// Wraps a device at time 0, with no request under way.
     pub fn new(device: D) -> Self {
         Self { device, context: Context::new(), completed: Vec::new() }
     }
 
-    /// The device.
+    /// The inner device.
     pub fn device(&self) -> &D {
         &self.device
     }
 
-    /// When the device has something to do next; `None` if nothing is under way.
-    pub fn next(&self) -> Option<Time> {
+    /// The time of the inner device's next event; `None` if it has none.
+    pub fn next(&self) -> Option<Picos> {
         self.context.queue.peek()
     }
 
-    /// Lets the device do what is due up to `now`; the requests that have completed, in order.
+    /// Runs the inner device's events up to `now`. Returns the requests that have completed, in order.
     ///
     /// # Errors
     /// The device is full, or broken.
-    pub fn advance(&mut self, now: Time) -> Result<&[Slot], SimError> {
+    pub fn advance(&mut self, now: Picos) -> Result<&[Slot], SimError> {
         self.completed.clear();
         self.run(now)?;
         Ok(&self.completed)
     }
 
-    /// Sends a command at `now`, after what is due by then; the requests that have completed, in order.
+    /// Sends a command at `now`, after the events due by then. Returns the requests that have completed,
+    /// in order.
     ///
     /// # Errors
     /// The device is full, or broken.
-    pub fn submit(&mut self, slot: Slot, command: Command, now: Time) -> Result<&[Slot], SimError> {
+    pub fn submit(&mut self, slot: Slot, command: Command, now: Picos) -> Result<&[Slot], SimError> {
         self.completed.clear();
         self.run(now)?;
-        // Moves the inner clock to the present.
+        // This event advances the inner clock to the present.
         self.context.queue.push(now, Event::Driver(0));
         self.run(now)?;
         self.device.submit(slot, command, &mut self.context)?;
@@ -56,7 +59,7 @@ impl<D: Device> Nested<D> {
         Ok(&self.completed)
     }
 
-    fn run(&mut self, now: Time) -> Result<(), SimError> {
+    fn run(&mut self, now: Picos) -> Result<(), SimError> {
         while self.context.queue.peek().is_some_and(|time| time <= now) {
             let Some((time, event)) = self.context.queue.pop() else { break };
             match event {
@@ -66,14 +69,14 @@ impl<D: Device> Nested<D> {
             }
             self.context.asleep.clear();
             while let Some((slot, software)) = self.context.resumed.pop() {
-                self.context.queue.push(time + software, Event::Complete(slot));
+                self.context.queue.push(time + Picos(software), Event::Complete(slot));
             }
             self.completed.append(&mut self.context.done);
         }
         Ok(())
     }
 
-    /// The laws that the device's books must obey, and that no event was late.
+    /// Checks the inner device's conservation laws, and that no event was scheduled in the past.
     ///
     /// # Errors
     /// [`SimError::Conservation`].
@@ -81,7 +84,7 @@ impl<D: Device> Nested<D> {
         if self.context.queue.late() != 0 {
             return Err(SimError::Conservation {
                 law: "no event is scheduled into the past",
-                found: format!("{} were, inside", self.context.queue.late()),
+                found: format!("{} events of the inner device were", self.context.queue.late()),
             });
         }
         self.device.check()
@@ -93,11 +96,12 @@ mod tests {
     use super::*;
     use crate::host::{HostOptions, drive};
     use crate::ssd::{ParallelSsd, SsdOptions};
+    use deepram_core::units::Bytes;
     use deepram_media::{Registry, Ssd};
     use deepram_trace::{Op, Request};
 
-    /// Passes everything on.
-    struct Outer(Nested<ParallelSsd>, Option<Time>);
+    /// An outer device that passes every command on.
+    struct Outer(NestedDevice<ParallelSsd>, Option<Picos>);
 
     impl Outer {
         fn settle(&mut self, context: &mut Context<()>) {
@@ -113,7 +117,7 @@ mod tests {
     impl Device for Outer {
         type Event = ();
 
-        fn capacity(&self) -> u64 {
+        fn capacity(&self) -> Bytes {
             self.0.device().capacity()
         }
 
@@ -169,7 +173,7 @@ mod tests {
         let options = HostOptions::default();
         let make = || ParallelSsd::new(&ssd, &SsdOptions::default(), 1).unwrap();
         let alone = drive(&mut make(), requests(()), &options).unwrap();
-        let inside = drive(&mut Outer(Nested::new(make()), None), requests(()), &options).unwrap();
+        let inside = drive(&mut Outer(NestedDevice::new(make()), None), requests(()), &options).unwrap();
         assert_eq!(inside, alone);
     }
 }

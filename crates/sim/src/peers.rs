@@ -1,12 +1,13 @@
-//! The request streams that other simulators generate, so that results can be compared request by
-//! request and not only in distribution.
+//! The workloads, configurations and published figures of other simulators (DiskSim 4.0 with its SSD
+//! extension, MQSim), so that results can be compared request by request and not only in distribution.
 //!
-//! DiskSim's synthetic generator draws, for each request, from the 48-bit linear congruential generator
-//! of POSIX `drand48`: the kind, the interval, the device, the address and the size, the direction, the
-//! class. Sizes are exponential; the first request is drawn from the parameter file's seed, the others from
-//! a seed that the main loop sets (DiskSim 4.0, synthio and main loop; parameter files of the SSD
-//! extension's validation runs).
+//! For each request, DiskSim's synthetic generator draws from POSIX `drand48`, a 48-bit linear
+//! congruential generator: the kind, the interval, the device, the address and the size, the direction,
+//! the class. Sizes are exponential. The first request is drawn from the parameter file's seed, the
+//! others from a seed that the main loop sets (DiskSim 4.0, synthio and main loop; parameter files of
+//! the SSD extension's validation runs).
 
+use deepram_core::units::{Bytes, Picos};
 use std::path::Path;
 
 use deepram_media::{Registry, Ssd};
@@ -16,9 +17,9 @@ use serde::Serialize;
 use crate::error::SimError;
 use crate::host::{Dispatch, HostOptions, Stop};
 use crate::result::RunResult;
-use crate::rng::Stream;
 use crate::run::{RunOptions, System, SystemConfig, requests, run};
 use crate::ssd::Precondition;
+use deepram_trace::workload::Rng;
 
 /// `drand48` of POSIX: x' = 0x5DEECE66D x + 11 modulo 2^48.
 #[derive(Debug, Clone)]
@@ -39,8 +40,8 @@ impl Rand48 {
     }
 }
 
-/// DiskSim's synthetic workload in the form of the SSD extension's validation runs: intervals uniform
-/// over 0 to 1 ms, sizes exponential with a mean of 8 sectors, rounded up to pages of 8 sectors.
+/// DiskSim's synthetic workload as used in the SSD extension's validation runs: intervals uniform over 0
+/// to 1 ms, sizes exponential with a mean of 8 sectors, rounded up to pages of 8 sectors.
 #[derive(Debug, Clone)]
 pub struct DiskSimSynthetic {
     rand: Rand48,
@@ -53,11 +54,12 @@ pub struct DiskSimSynthetic {
     size: u64,
 }
 
-/// Sectors of a page, as the generator counts.
+/// Sectors of a page in the generator.
 const SECTORS: u64 = 8;
 
 impl DiskSimSynthetic {
-    /// `count` requests over `sectors` sectors of 512 bytes, from seed 42 as in the validation runs.
+    /// Generates `count` requests over `sectors` sectors of 512 bytes, from seed 42 as in the validation
+    /// runs.
     #[must_use]
     pub fn new(count: u64, sectors: u64, read: bool, sequential: bool) -> Self {
         let mut first = Self {
@@ -71,7 +73,7 @@ impl DiskSimSynthetic {
             size: 1,
         };
         first.general();
-        // DiskSim's main loop sets this seed, whatever the parameter file says (disksim.c).
+        // DiskSim's main loop sets this seed regardless of the parameter file (disksim.c).
         first.rand = Rand48::new(1_000_003);
         first
     }
@@ -101,7 +103,7 @@ impl DiskSimSynthetic {
         }
     }
 
-    /// Moves on to the next request.
+    /// Advances to the next request.
     fn advance(&mut self) {
         let kind = self.rand.unit();
         if self.sequential && kind < 1.0 && self.page + 2 * self.size < self.pages {
@@ -128,10 +130,11 @@ impl Iterator for DiskSimSynthetic {
     }
 }
 
-/// Uniformly random page-aligned requests in a closed loop, as MQSim's synthetic flows give them.
+/// Uniformly random page-aligned requests without arrival times, as MQSim's synthetic flows generate
+/// them.
 #[derive(Debug, Clone)]
 pub struct Uniform {
-    random: Stream,
+    random: Rng,
     left: u64,
     pages: u64,
     page: u64,
@@ -140,11 +143,11 @@ pub struct Uniform {
 }
 
 impl Uniform {
-    /// `count` requests of `len` bytes at multiples of `page` below `pages` x `page`, a share `read` of
-    /// them reads.
+    /// Generates `count` requests of `len` bytes at multiples of `page` below `pages` x `page`; a share
+    /// `read` of them are reads.
     #[must_use]
     pub fn new(count: u64, pages: u64, page: u64, len: u64, read: f64, seed: u64) -> Self {
-        Self { random: Stream::new(seed, "uniform"), left: count, pages, page, len, read }
+        Self { random: Rng::new(seed, "uniform"), left: count, pages, page, len, read }
     }
 }
 
@@ -159,7 +162,7 @@ impl Iterator for Uniform {
     }
 }
 
-/// What a case applies to its device.
+/// The workload of a case.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum PeerWorkload {
     /// DiskSim's synthetic generator: requests, reads, sequential.
@@ -173,66 +176,67 @@ pub enum PeerWorkload {
 /// A figure of a peer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PeerFigure {
-    /// What it measures.
+    /// The measured quantity.
     pub what: Figure,
     /// The peer's value.
     pub theirs: f64,
-    /// Largest relative difference that is inside.
+    /// The largest relative difference that counts as agreement.
     pub tolerance: f64,
-    /// Why it is outside, where that is known.
+    /// The known reason for a larger difference; empty if none is known.
     pub why: &'static str,
 }
 
-/// What a figure measures.
+/// A quantity that a peer reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Figure {
     /// Mean time at the device, in microseconds.
     DeviceMeanUs,
-    /// Its standard deviation, in microseconds.
+    /// Standard deviation of the time at the device, in microseconds.
     DeviceDeviationUs,
     /// Longest time at the device, in microseconds.
     DeviceMaxUs,
     /// Mean response time, in microseconds.
     ResponseMeanUs,
-    /// Flash reads of a single plane.
+    /// Single-plane flash reads.
     SingleReads,
-    /// Flash programs of a single plane.
+    /// Single-plane flash programs.
     SinglePrograms,
     /// Flash pages programmed.
     FlashPrograms,
     /// Flash blocks erased.
     FlashErases,
-    /// Programs over the host's.
+    /// Programs divided by the programs that the host's writes needed.
     WriteAmplification,
 }
 
-/// A case of docs/simulator-peers.md, section 1.
+/// A case of the comparison (docs/simulator-peers.md, section 1).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PeerCase {
     /// Its name.
     pub name: &'static str,
-    /// Preset of the device.
+    /// The device's preset.
     pub preset: &'static str,
-    /// What is applied.
+    /// The workload.
     pub workload: PeerWorkload,
     /// The peer's figures.
     pub figures: &'static [PeerFigure],
 }
 
-const fn f(what: Figure, theirs: f64, tolerance: f64) -> PeerFigure {
+const fn expected(what: Figure, theirs: f64, tolerance: f64) -> PeerFigure {
     PeerFigure { what, theirs, tolerance, why: "" }
 }
 
-const fn g(what: Figure, theirs: f64, tolerance: f64, why: &'static str) -> PeerFigure {
+const fn expected_outside(what: Figure, theirs: f64, tolerance: f64, why: &'static str) -> PeerFigure {
     PeerFigure { what, theirs, tolerance, why }
 }
 
-/// MQSim queues writes of mapping pages and never serves that queue (TSU_OutofOrder.cpp at 0d76b1d has no
-/// place that takes from it; the commit measured, 7ec40e3, was not read): once the mapping cache is full
-/// its mapping pages count as in memory for good, and neither their writes nor later reads of them cost
-/// anything. With that emulated, ours gives for the million writes a mean of 416.6 us (415), 985,940 programs (984,291) and 330,731 reads (343,545), and for the mix
-/// 481.3 us (473), 300,150 programs (299,876) and 1,070,734 reads (1,043,222).
+/// MQSim queues writes of mapping pages and never serves that queue (TSU_OutofOrder.cpp at 0d76b1d takes
+/// nothing from it; the commit measured, 7ec40e3, was not read). Once the mapping cache is full, its
+/// mapping pages count as resident for good, and neither their writes nor later reads of them cost
+/// anything. With that emulated, our simulator gives for the million writes a mean of 416.6 us (415),
+/// 985,940 programs (984,291) and 330,731 reads (343,545), and for the mix 481.3 us (473), 300,150
+/// programs (299,876) and 1,070,734 reads (1,043,222).
 const LOST_MAPPING: &str = "the peer never performs the writes of mapping pages that it queues, and then takes \
      their entries for resident; ours writes them";
 
@@ -242,54 +246,76 @@ use Figure::{
     SingleReads as Reads, WriteAmplification as Wa,
 };
 
-/// Share of the space that MQSim's synthetic flows use: inferred from its counts, 399,136 reads for 200,000
-/// (ours 399,128; 399,493 over the whole space), as docs/simulator-peers.md does not say.
+/// Share of the space that MQSim's synthetic flows use. Inferred from its counts, 399,136 reads for
+/// 200,000 requests (ours 399,128; 399,493 over the whole space), as docs/simulator-peers.md does not
+/// say.
 const HALF: f64 = 0.5;
 
 /// Agreement to the last digit that the peer prints.
 const DIGITS: f64 = 2e-5;
 
-/// All cases. Figures: docs/simulator-peers.md, section 1, and for DiskSim the outputs kept with its SSD extension.
+/// All cases. Sources of the figures: docs/simulator-peers.md, section 1, and for DiskSim the outputs
+/// kept with its SSD extension.
 pub const CASES: &[PeerCase] = &[
     PeerCase {
         name: "disksim sequential reads",
         preset: "disksim-ssd",
         workload: PeerWorkload::DiskSim(250_000, true, true),
-        figures: &[f(Mean, 132.511, DIGITS), f(Dev, 0.072, 0.01), f(Max, 135.805, DIGITS)],
+        figures: &[
+            expected(Mean, 132.511, DIGITS),
+            expected(Dev, 0.072, 0.01),
+            expected(Max, 135.805, DIGITS),
+        ],
     },
     PeerCase {
         name: "disksim random reads",
         preset: "disksim-ssd",
         workload: PeerWorkload::DiskSim(250_000, true, false),
-        figures: &[f(Mean, 136.118, DIGITS), f(Dev, 15.205, 1e-4), f(Max, 485.446, DIGITS)],
+        figures: &[
+            expected(Mean, 136.118, DIGITS),
+            expected(Dev, 15.205, 1e-4),
+            expected(Max, 485.446, DIGITS),
+        ],
     },
     PeerCase {
         name: "disksim random writes",
         preset: "disksim-ssd",
         workload: PeerWorkload::DiskSim(250_000, false, false),
-        figures: &[f(Mean, 329.458, DIGITS), f(Dev, 68.898, 1e-4), f(Max, 1579.052, DIGITS)],
+        figures: &[
+            expected(Mean, 329.458, DIGITS),
+            expected(Dev, 68.898, 1e-4),
+            expected(Max, 1579.052, DIGITS),
+        ],
     },
     PeerCase {
         name: "disksim sequential writes",
         preset: "disksim-ssd",
         workload: PeerWorkload::DiskSim(250_000, false, true),
-        figures: &[f(Mean, 310.895, DIGITS), f(Dev, 26.646, 1e-4), f(Max, 522.476, DIGITS)],
+        figures: &[
+            expected(Mean, 310.895, DIGITS),
+            expected(Dev, 26.646, 1e-4),
+            expected(Max, 522.476, DIGITS),
+        ],
     },
     PeerCase {
         name: "disksim 5M random writes",
         preset: "disksim-ssd",
         workload: PeerWorkload::DiskSim(5_000_000, false, false),
-        figures: &[f(Mean, 593.438, DIGITS), f(Dev, 970.446, DIGITS), f(Max, 6518.651, DIGITS)],
+        figures: &[
+            expected(Mean, 593.438, DIGITS),
+            expected(Dev, 970.446, DIGITS),
+            expected(Max, 6518.651, DIGITS),
+        ],
     },
     PeerCase {
         name: "disksim iozone",
         preset: "disksim-ssd",
         workload: PeerWorkload::Trace("disksim_ssd_iozone_100k.disksim.ascii.zst"),
         figures: &[
-            f(Mean, 6394.276, 1e-6),
-            f(Dev, 23_417.493, 1e-6),
-            f(Max, 852_577.2, 1e-6),
-            f(Response, 6416.810, 1e-6),
+            expected(Mean, 6394.276, 1e-6),
+            expected(Dev, 23_417.493, 1e-6),
+            expected(Max, 852_577.2, 1e-6),
+            expected(Response, 6416.810, 1e-6),
         ],
     },
     PeerCase {
@@ -298,26 +324,26 @@ pub const CASES: &[PeerCase] = &[
         workload: PeerWorkload::Uniform(200_000, 4096, 0.0, HALF, 16),
         // 194,018 single-plane programs and 2,935 of two planes.
         figures: &[
-            f(Response, 436.0, 0.02),
-            f(Reads, 199_012.0, 0.01),
-            f(Programs, 194_018.0, 0.01),
-            f(AllPrograms, 199_888.0, 0.01),
+            expected(Response, 436.0, 0.02),
+            expected(Reads, 199_012.0, 0.01),
+            expected(Programs, 194_018.0, 0.01),
+            expected(AllPrograms, 199_888.0, 0.01),
         ],
     },
     PeerCase {
         name: "mqsim def 200k 8 KiB reads",
         preset: "mqsim-def",
         workload: PeerWorkload::Uniform(200_000, 8192, 1.0, HALF, 16),
-        figures: &[f(Response, 247.0, 0.02), f(Reads, 399_136.0, 0.01)],
+        figures: &[expected(Response, 247.0, 0.02), expected(Reads, 399_136.0, 0.01)],
     },
     PeerCase {
         name: "mqsim def 1M 4 KiB writes",
         preset: "mqsim-def",
         workload: PeerWorkload::Uniform(1_000_000, 4096, 0.0, HALF, 16),
         figures: &[
-            g(Response, 415.0, 0.02, LOST_MAPPING),
-            g(Reads, 343_545.0, 0.01, LOST_MAPPING),
-            g(Programs, 984_291.0, 0.01, LOST_MAPPING),
+            expected_outside(Response, 415.0, 0.02, LOST_MAPPING),
+            expected_outside(Reads, 343_545.0, 0.01, LOST_MAPPING),
+            expected_outside(Programs, 984_291.0, 0.01, LOST_MAPPING),
         ],
     },
     PeerCase {
@@ -325,58 +351,67 @@ pub const CASES: &[PeerCase] = &[
         preset: "mqsim-def",
         workload: PeerWorkload::Uniform(1_000_000, 8192, 0.7, HALF, 16),
         figures: &[
-            g(Response, 473.0, 0.02, LOST_MAPPING),
-            g(Reads, 1_043_222.0, 0.01, LOST_MAPPING),
-            g(Programs, 299_876.0, 0.01, LOST_MAPPING),
+            expected_outside(Response, 473.0, 0.02, LOST_MAPPING),
+            expected_outside(Reads, 1_043_222.0, 0.01, LOST_MAPPING),
+            expected_outside(Programs, 299_876.0, 0.01, LOST_MAPPING),
         ],
     },
     PeerCase {
         name: "mqsim def tpcc",
         preset: "mqsim-def",
         workload: PeerWorkload::Trace("mqsim_tpcc_small.ssdsim.ascii.zst"),
-        figures: &[f(Response, 3458.0, 0.02), f(Reads, 14_934.0, 0.01), f(Programs, 4_405.0, 0.01)],
+        figures: &[
+            expected(Response, 3458.0, 0.02),
+            expected(Reads, 14_934.0, 0.01),
+            expected(Programs, 4_405.0, 0.01),
+        ],
     },
     PeerCase {
         name: "mqsim def wsrch",
         preset: "mqsim-def",
         workload: PeerWorkload::Trace("mqsim_wsrch_small.ssdsim.ascii.zst"),
-        figures: &[f(Response, 181.0, 0.02), f(Reads, 71_246.0, 0.01), f(Programs, 4.0, 0.01)],
+        figures: &[
+            expected(Response, 181.0, 0.02),
+            expected(Reads, 71_246.0, 0.01),
+            expected(Programs, 4.0, 0.01),
+        ],
     },
     PeerCase {
         name: "mqsim s8 300k 8 KiB writes",
         preset: "mqsim-s8",
         workload: PeerWorkload::Uniform(300_000, 8192, 0.0, 0.7, 1),
         figures: &[
-            f(Response, 1278.0, 0.03),
-            f(AllPrograms, 456_583.0, 0.02),
-            f(Erases, 3_528.0, 0.02),
-            f(Wa, 1.522, 0.02),
+            expected(Response, 1278.0, 0.03),
+            expected(AllPrograms, 456_583.0, 0.02),
+            expected(Erases, 3_528.0, 0.02),
+            expected(Wa, 1.522, 0.02),
         ],
     },
 ];
 
-/// A figure compared.
+/// One compared figure.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PeerRow {
     /// The case.
     pub case: &'static str,
-    /// What is measured.
+    /// The measured quantity.
     pub figure: Figure,
     /// The peer's value.
     pub theirs: f64,
     /// Ours.
     pub ours: f64,
-    /// Ours over theirs, less 1.
+    /// Relative difference: ours / theirs - 1.
     pub difference: f64,
-    /// Largest relative difference that is inside.
+    /// The largest relative difference that counts as agreement.
     pub tolerance: f64,
-    /// Whether it is inside.
+    /// True if the difference is within the tolerance.
     pub inside: bool,
-    /// Why not, where that is known.
+    /// The known reason for a difference outside the tolerance; empty otherwise.
     pub why: &'static str,
 }
 
-/// The system of a case: its preset, and what the peer does that is not in the preset.
+/// The system of a case: its preset, and options for the peer's behaviour that the preset does not
+/// express.
 #[must_use]
 pub fn system(case: &PeerCase) -> SystemConfig {
     let mut config = SystemConfig::new(System::Ssd);
@@ -384,18 +419,19 @@ pub fn system(case: &PeerCase) -> SystemConfig {
     if case.preset.starts_with("mqsim") {
         // An entry takes twice the page number's bits in the cache: 2 x 26 and 16, in whole bytes
         // (Address_Mapping_Unit_Page_Level.cpp).
-        config.ssd.mapping_cache_entry = 9;
+        config.ssd.mapping_cache_entry = Bytes(9);
         // Pages written again within a window stay in the buffer (Data_Cache_Manager_Flash_Advanced.cpp,
         // 02cffca); its length of a second is assumed.
-        config.ssd.buffer_hot_window_ps = 1_000_000_000_000;
-        // Ten blocks of a plane may be reclaimed at once (SSD_Device.cpp, 07a3b63); that as many free ones
-        // are kept for it is assumed.
+        config.ssd.buffer_hot_window = Picos(1_000_000_000_000);
+        // Ten blocks of a plane may be reclaimed at once (SSD_Device.cpp, 07a3b63). Assumed: ten free
+        // blocks are reserved for reclamation.
         config.ssd.reclaim_at_once = 10;
         config.ssd.write_reserve = 10;
         if case.preset == "mqsim-s8" {
             config.ssd.precondition = Precondition::Steady(0.7);
-            // That reclamation is not preemptible is inferred: the mean is 828 us if it is, 1264 if not.
-            // 70% of the pages lie in blocks as in the steady state: assumed equal to the space written.
+            // Inferred: reclamation is not preemptible (the mean is 828 us if it is, 1264 us if not).
+            // Assumed: 70% of the pages lie in blocks as in the steady state, equal to the share of the
+            // space written.
             config.ssd.reclaim_first = true;
         }
         if matches!(case.workload, PeerWorkload::Uniform(_, 8192, ..)) {
@@ -405,7 +441,7 @@ pub fn system(case: &PeerCase) -> SystemConfig {
     config
 }
 
-/// How a case is run.
+/// The run options of a case.
 #[must_use]
 pub fn run_options(case: &PeerCase) -> RunOptions {
     let mut host = HostOptions::default();
@@ -422,7 +458,8 @@ pub fn run_options(case: &PeerCase) -> RunOptions {
     RunOptions { seed: 1, workload: case.name.into(), host }
 }
 
-/// Brings a case's device into the state before the run, and no more: what a rate leaves out.
+/// Sets up a case's device without running its workload, to measure the time that a simulation rate
+/// excludes.
 ///
 /// # Errors
 /// As [`run`].
@@ -430,10 +467,10 @@ pub fn set_up_case(registry: &Registry, case: &PeerCase) -> Result<(), SimError>
     run(registry, &system(case), std::iter::empty(), &run_options(case)).map(|_| ())
 }
 
-/// Runs a case and compares.
+/// Runs a case and compares its figures with the peer's.
 ///
 /// # Errors
-/// As [`run`]; a trace that is not in `traces`.
+/// As [`run`], and for a trace that is missing from the folder `traces`.
 pub fn run_case(
     registry: &Registry,
     case: &PeerCase,

@@ -1,6 +1,6 @@
-//! What a simulation gives: one JSON object, a table for people, the time series as CSV.
+//! The result of a simulation: one JSON object, a table for people, and the time series as CSV.
 //!
-//! Units stand in the key. Floating-point numbers are sums in program order, so the same run gives the
+//! Keys carry their units. Floating-point numbers are summed in program order, so the same run gives the
 //! same bytes.
 
 use std::fmt::Write as _;
@@ -11,11 +11,12 @@ use serde_json::{Map, Value};
 
 use crate::dram::DramCounts;
 use crate::flash::FlashCounts;
-use crate::host::Measured;
+use crate::host::HostResult;
 use crate::metrics::{Interval, LatencySummary};
-use crate::processor::{Executed, LINE_BYTES};
+use crate::processor::{LINE_BYTES, ProcessorResult};
 
-/// A structure of counters that only grow, and `since`: what was counted after an earlier moment.
+/// Defines a structure of monotonic counters with a method `since`, which subtracts an earlier moment's
+/// counters.
 macro_rules! counts {
     ($(#[$about:meta])* pub struct $name:ident { $($(#[$what:meta])* pub $field:ident: u64,)* }) => {
         $(#[$about])*
@@ -23,7 +24,7 @@ macro_rules! counts {
         pub struct $name { $($(#[$what])* pub $field: u64,)* }
 
         impl $name {
-            /// What was counted after `base`, an earlier moment of the same counters.
+            /// The counts after `base`, an earlier moment of the same counters.
             #[must_use]
             pub fn since(&self, base: &Self) -> Self {
                 Self { $($field: self.$field - base.$field,)* }
@@ -42,13 +43,13 @@ pub struct FlashResult {
     pub programs: u64,
     /// All blocks erased.
     pub erases: u64,
-    /// Programs over the host's.
+    /// All programs divided by the programs that the host's writes needed.
     pub write_amplification: f64,
     /// Pages moved by reclamation and wear levelling.
     pub page_movements: u64,
-    /// Bytes of a page.
+    /// Size of a flash page, bytes.
     pub page_bytes: u64,
-    /// All by cause.
+    /// All operations by cause.
     pub by_cause: FlashCounts,
 }
 
@@ -66,16 +67,16 @@ impl FlashResult {
     }
 }
 
-/// How often a level had what was asked of it.
+/// The hit ratio of one level of the hierarchy.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HitRatio {
-    /// The level.
+    /// The level's name.
     pub level: String,
-    /// Lookups that it answered.
+    /// Lookups that hit.
     pub hits: u64,
     /// All lookups.
     pub lookups: u64,
-    /// Hits over lookups; 0 of none.
+    /// Hits divided by lookups; 0 without lookups.
     pub ratio: f64,
 }
 
@@ -89,13 +90,13 @@ impl HitRatio {
 /// Energy of one component.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EnergyPart {
-    /// The component.
+    /// The component's name.
     pub component: String,
-    /// Operations times their cost.
+    /// Energy of operations.
     pub dynamic_nj: f64,
-    /// Leakage, standby and refresh over the time.
+    /// Energy of leakage, standby and refresh over the measured time.
     pub static_nj: f64,
-    /// Both over the time.
+    /// Mean power: dynamic and static energy divided by the measured time.
     pub mean_power_mw: f64,
 }
 
@@ -110,30 +111,30 @@ impl EnergyPart {
     }
 }
 
-/// Wear of the flash over its whole life in the run, warm-up included.
+/// Wear of the flash since the start of the run, warm-up included.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Wear {
-    /// Mean erases of a block.
+    /// Mean erases per block.
     pub mean_erases: f64,
-    /// Their standard deviation.
+    /// Standard deviation of the erases per block.
     pub deviation_erases: f64,
-    /// The most erases of a block.
+    /// Maximum erases of a block.
     pub most_erases: u32,
-    /// Erases that a block is good for.
+    /// Rated endurance: erases that a block withstands.
     pub endurance: u64,
-    /// Blocks out of service.
+    /// Retired blocks.
     pub retired_blocks: u64,
-    /// Years until the endurance is used up at the run's rate of erases, evenly spread; none if nothing
-    /// was erased.
+    /// Years until the endurance is used up at the run's rate of erases, evenly spread; `None` if
+    /// nothing was erased.
     pub lifetime_years: Option<f64>,
 }
 
-/// What the memory costs.
+/// The price of the memory.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Cost {
     /// US dollars.
     pub usd: f64,
-    /// The year of the price.
+    /// The year of the price quotation.
     pub year: Option<u64>,
 }
 
@@ -146,30 +147,30 @@ pub struct RunResult {
     pub preset: String,
     /// The workload's name.
     pub workload: String,
-    /// The whole configuration, resolved.
+    /// The full resolved configuration.
     pub config: serde_json::Value,
-    /// SHA-256 of it.
+    /// SHA-256 of the resolved configuration.
     pub config_digest: String,
-    /// The seed.
+    /// The seed of the run.
     pub seed: u64,
-    /// Version of deepram.
+    /// The version of deepram.
     pub version: String,
-    /// Requests measured.
+    /// Requests measured, after the warm-up.
     pub requests: u64,
-    /// Virtual time measured.
+    /// Measured virtual time.
     pub simulated_time_ns: f64,
     /// Requests a second of virtual time.
     pub throughput_requests_per_s: f64,
     /// Bytes a second of virtual time.
     pub throughput_bytes_per_s: f64,
-    /// From arrival to completion.
+    /// Latency of requests, from arrival to completion.
     pub latency: LatencySummary,
-    /// What the host measured beside; nothing under a processor.
-    pub host: Measured,
-    /// What the processor measured, if there was one.
+    /// The host's measurements; all zero if a processor ran instead.
+    pub host: HostResult,
+    /// The processor's measurements, if a processor ran.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub processor: Option<Executed>,
-    /// Counters of the system, by name.
+    pub processor: Option<ProcessorResult>,
+    /// The system's own counters, by name.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub counters: Map<String, Value>,
     /// Hit ratios by level.
@@ -180,19 +181,19 @@ pub struct RunResult {
     pub dram: Option<DramCounts>,
     /// Energy by component.
     pub energy: Vec<EnergyPart>,
-    /// All energy.
+    /// Energy of all components.
     pub energy_total_nj: f64,
     /// Wear, if there is flash.
     pub wear: Option<Wear>,
     /// Cost, if the preset has a price.
     pub cost: Option<Cost>,
-    /// The time series, if one was asked for.
+    /// The time series, if one was requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub intervals: Vec<Interval>,
 }
 
 impl RunResult {
-    pub(crate) fn from_measured(mut host: Measured) -> Self {
+    pub(crate) fn from_measured(mut host: HostResult) -> Self {
         let intervals = std::mem::take(&mut host.intervals);
         Self {
             system: String::new(),
@@ -221,8 +222,8 @@ impl RunResult {
         }
     }
 
-    /// Of a processor: its references are the requests, its waits for memory the latency.
-    pub(crate) fn from_executed(executed: Executed) -> Self {
+    /// The result of a processor's run: references count as requests, waits for memory as latency.
+    pub(crate) fn from_executed(executed: ProcessorResult) -> Self {
         let seconds = executed.time_ns * 1e-9;
         let rate = if seconds > 0.0 { executed.references as f64 / seconds } else { 0.0 };
         Self {
@@ -232,19 +233,19 @@ impl RunResult {
             throughput_bytes_per_s: rate * LINE_BYTES as f64,
             latency: executed.read.clone(),
             processor: Some(executed),
-            ..Self::from_measured(Measured::default())
+            ..Self::from_measured(HostResult::default())
         }
     }
 
-    /// The result as one JSON object, keys in a fixed order.
+    /// The result as one JSON object, with keys in a fixed order.
     ///
     /// # Errors
-    /// Never for a result of a run; the serializer's own error otherwise.
+    /// Results of runs always serialize; an error comes from the serializer itself.
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string_pretty(self)
     }
 
-    /// The time series as CSV, with a header that names units.
+    /// The time series as CSV, with a header whose names carry units.
     #[must_use]
     pub fn to_csv(&self) -> String {
         let mut text = format!(
@@ -261,7 +262,7 @@ impl RunResult {
         text
     }
 
-    /// The result as a table.
+    /// The result as a table of labels and values for people.
     #[must_use]
     pub fn to_table(&self) -> String {
         let mut rows: Vec<(String, String)> = vec![
@@ -299,12 +300,12 @@ impl RunResult {
             let [computing, stalled, software, asleep, runnable] = processor.time_shares().map(|s| s * 100.0);
             rows.push((
                 "processor".into(),
-                format!("{:.4} instructions a cycle, {} threads", processor.ipc, processor.threads.len()),
+                format!("{:.4} instructions per cycle, {} threads", processor.ipc, processor.threads.len()),
             ));
             rows.push((
                 "  threads' time".into(),
                 format!(
-                    "computing {computing:.1}%, waiting for memory {stalled:.1}%, in software {software:.1}%, asleep {asleep:.1}%, wanting a core {runnable:.1}%"
+                    "computing {computing:.1}%, stalled on memory {stalled:.1}%, software {software:.1}%, asleep {asleep:.1}%, runnable {runnable:.1}%"
                 ),
             ));
         }
@@ -328,7 +329,7 @@ impl RunResult {
                 wear.lifetime_years.map_or_else(String::new, |years| format!(", lifetime {years:.1} years"));
             rows.push((
                 "wear".into(),
-                format!("{:.2} erases a block, at most {}{life}", wear.mean_erases, wear.most_erases),
+                format!("{:.2} erases per block, maximum {}{life}", wear.mean_erases, wear.most_erases),
             ));
         }
         rows.push(("energy".into(), format!("{:.3} mJ", self.energy_total_nj / 1e6)));
@@ -366,7 +367,7 @@ impl RunResult {
     }
 }
 
-/// A time in a unit that fits it.
+/// Formats a time in the largest unit that keeps it at 1 or above.
 fn time(ns: f64) -> String {
     for (unit, size) in [("s", 1e9), ("ms", 1e6), ("us", 1e3)] {
         if ns >= size {

@@ -1,7 +1,9 @@
-//! One simulation from its configuration to its result.
+//! One simulation, from its configuration to its result.
 
 use deepram_core::suggest::nearest;
-use deepram_media::{Dram, Hierarchy, MeasuredFile, Nvmm, Registry, ResolvedPreset, Software, Ssd};
+use deepram_media::{
+    Dram, Hierarchy, MeasuredFile, MediaError, Nvmm, PresetKind, Registry, ResolvedPreset, Software, Ssd,
+};
 use deepram_trace::{Item, ObjectPlacement, Request, TraceError, Workload};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -9,15 +11,16 @@ use sha2::{Digest, Sha256};
 
 use crate::clients::{ClientOptions, Clients};
 use crate::error::SimError;
-use crate::flatflash::{FlatOptions, Way};
+use crate::flatflash::{AccessMode, FlatOptions};
 use crate::host::HostOptions;
 use crate::nvmm::NvmmOptions;
-use crate::pager::PagerOptions;
 use crate::paging::PagingOptions;
-use crate::processor::{ProcessorOptions, References};
+use crate::pool_model::PoolModelOptions;
+use crate::processor::{ProcessorOptions, ThreadReferences};
 use crate::result::RunResult;
+use crate::settings::{Target, set_pool_option, unknown_key};
 use crate::ssd::SsdOptions;
-use crate::systems::{self, Front, Requests, Threads};
+use crate::systems::{self, FrontEnd, Requests, Threads};
 
 /// The systems that can be simulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -25,21 +28,23 @@ use crate::systems::{self, Front, Requests, Threads};
 pub enum System {
     /// All-DRAM memory.
     Dram,
-    /// Journaled flash main memory behind a DRAM cache.
+    /// Journaled flash main memory behind a DRAM cache (NVMM).
     Nvmm,
     /// A solid-state drive.
     Ssd,
-    /// DRAM main memory, and a drive behind an operating system's paging.
+    /// DRAM main memory, and a drive behind an operating system's paging (NVMM's comparison system).
     SsdPaging,
-    /// The real pool of this project on a measured file or block device.
+    /// This project's pool on a measured file or block device.
     Pool,
-    /// DRAM, and a drive whose lines the processor loads and stores.
+    /// DRAM, and a drive whose lines the processor loads and stores (FlatFlash).
     #[serde(rename = "flatflash")]
     FlatFlash,
-    /// DRAM, and the same drive behind paging with one table for all translation.
+    /// DRAM, and the same drive behind paging with one table for all translation (FlatFlash's
+    /// UnifiedMMap).
     #[serde(rename = "unified-mmap")]
     UnifiedMMap,
-    /// DRAM, and the same drive behind an operating system's storage stack.
+    /// DRAM, and the same drive behind an operating system's storage stack (FlatFlash's
+    /// TraditionalStack).
     TraditionalStack,
 }
 
@@ -56,7 +61,7 @@ impl System {
         System::TraditionalStack,
     ];
 
-    /// The name on the command line.
+    /// The system's name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -71,18 +76,18 @@ impl System {
         }
     }
 
-    /// How a page of the drive is used, of the systems that have a [`Hierarchy`].
+    /// The access mode of a system that is built from a [`Hierarchy`] preset; `None` for the others.
     #[must_use]
-    pub fn way(self) -> Option<Way> {
+    pub fn access_mode(self) -> Option<AccessMode> {
         match self {
-            System::FlatFlash => Some(Way::Promote),
-            System::UnifiedMMap => Some(Way::Page),
-            System::TraditionalStack => Some(Way::Stack),
+            System::FlatFlash => Some(AccessMode::Promote),
+            System::UnifiedMMap => Some(AccessMode::Page),
+            System::TraditionalStack => Some(AccessMode::Stack),
             System::Dram | System::Nvmm | System::Ssd | System::SsdPaging | System::Pool => None,
         }
     }
 
-    /// The preset used if none is named.
+    /// The name of the preset used if none is given.
     #[must_use]
     pub fn default_preset(self) -> &'static str {
         match self {
@@ -95,21 +100,21 @@ impl System {
         }
     }
 
-    /// The kind of its preset.
-    fn kind(self) -> &'static str {
+    /// The kind of the system's main preset.
+    pub(crate) fn preset_kind(self) -> PresetKind {
         match self {
-            System::Dram => "dram",
-            System::Nvmm => "nvmm",
-            System::Ssd | System::SsdPaging => "ssd",
-            System::Pool => "file",
-            System::FlatFlash | System::UnifiedMMap | System::TraditionalStack => "hierarchy",
+            System::Dram => PresetKind::Dram,
+            System::Nvmm => PresetKind::Nvmm,
+            System::Ssd | System::SsdPaging => PresetKind::Ssd,
+            System::Pool => PresetKind::File,
+            System::FlatFlash | System::UnifiedMMap | System::TraditionalStack => PresetKind::Hierarchy,
         }
     }
 
-    /// The system of that name.
+    /// The system called `name` on the command line.
     ///
     /// # Errors
-    /// There is none; the error names the nearest and all.
+    /// No system has this name. The error names the nearest one and lists all.
     pub fn parse(name: &str) -> Result<System, SimError> {
         Self::ALL.into_iter().find(|system| system.name() == name).ok_or_else(|| {
             let near = nearest(name, Self::ALL.iter().map(|system| system.name()))
@@ -123,44 +128,40 @@ impl System {
     }
 }
 
-/// What is simulated.
+/// The configuration of a simulated system.
 #[derive(Debug, Clone)]
 pub struct SystemConfig {
-    /// Which system.
+    /// The system.
     pub system: System,
-    /// The preset's name; the system's default if empty.
+    /// The preset's name; the system's default preset if empty.
     pub preset: String,
-    /// Figures of the preset set anew, as `key=value`; for `ssd-paging` those of its DRAM as
-    /// `memory.key=value`, those of its operating system as `software.key=value`; for `pool` its options as
-    /// `pool.key=value`.
+    /// Overrides of the preset's figures, as `key=value`. For `ssd-paging`, `memory.key=value` overrides
+    /// its DRAM and `software.key=value` its operating system; for `pool`, `pool.key=value` sets its
+    /// options.
     pub overrides: Vec<String>,
-    /// Options of a drive, by itself or behind paging.
+    /// Options of a drive, for `ssd` and `ssd-paging`.
     pub ssd: SsdOptions,
     /// Options of `nvmm`.
     pub nvmm: NvmmOptions,
     /// Options of `ssd-paging`.
     pub paging: PagingOptions,
     /// Options of `pool`.
-    pub pool: PagerOptions,
+    pub pool: PoolModelOptions,
     /// Options of `flatflash`, `unified-mmap` and `traditional-stack`.
     pub flat: FlatOptions,
-    /// Presets of `ssd-paging` beside the drive: its DRAM and its operating system.
+    /// The DRAM preset of `ssd-paging`.
     pub memory: String,
-    /// The operating system's preset.
+    /// The operating-system preset of `ssd-paging`.
     pub software: String,
 }
 
-/// What the presets of `ssd-paging` beside the drive are called where figures are set anew.
-const MEMORY_KEY: &str = "memory";
-const SOFTWARE_KEY: &str = "software";
-
-/// The DRAM of `ssd-paging` if nothing else is named.
+/// The default DRAM preset of `ssd-paging`.
 const MEMORY: &str = "ddr3-1600";
-/// Its operating system.
+/// The default operating-system preset of `ssd-paging`.
 const SOFTWARE: &str = "linux-slc";
 
 impl SystemConfig {
-    /// The system with its default preset and options.
+    /// The configuration of a system with its default preset and options.
     #[must_use]
     pub fn new(system: System) -> Self {
         Self {
@@ -170,100 +171,103 @@ impl SystemConfig {
             ssd: SsdOptions::default(),
             nvmm: NvmmOptions::default(),
             paging: PagingOptions::default(),
-            pool: PagerOptions::default(),
+            pool: PoolModelOptions::default(),
             flat: FlatOptions::default(),
             memory: MEMORY.into(),
             software: SOFTWARE.into(),
         }
     }
 
-    /// Its presets, with everything set anew that is.
+    /// The system's presets, with all overrides applied.
     fn sheets(&self, registry: &Registry) -> Result<Sheets, SimError> {
-        let parts = match self.system {
+        let (mut own, mut memory, mut software) = (Vec::new(), Vec::new(), Vec::new());
+        for text in &self.overrides {
+            match Target::split(self.system, text) {
+                (Target::Preset, text) => own.push(text),
+                (Target::Memory, text) => memory.push(text),
+                (Target::Software, text) => software.push(text),
+                (Target::Pool, _) => {}
+            }
+        }
+        let name = format!("{}.{}", self.system.preset_kind().word(), self.preset_name());
+        let main = registry
+            .resolve_with(&name, &own)
+            .or_else(|error| registry.resolve_with(self.preset_name(), &own).map_err(|_| error))
+            .map_err(|error| self.of_override(Target::Preset, error))?;
+        let part = |target, name: String, set: &[&str]| {
+            let sheet = registry.resolve_with(&name, set).map_err(|error| self.of_override(target, error))?;
+            Ok::<_, SimError>((target, sheet))
+        };
+        let beside = match self.system {
             System::SsdPaging => vec![
-                (MEMORY_KEY, format!("dram.{}", self.memory)),
-                (SOFTWARE_KEY, format!("software.{}", self.software)),
+                part(Target::Memory, format!("dram.{}", self.memory), &memory)?,
+                part(Target::Software, format!("software.{}", self.software), &software)?,
             ],
             _ => Vec::new(),
         };
-        let (mut own, mut others) = (Vec::new(), vec![Vec::new(); parts.len()]);
-        for text in &self.overrides {
-            let part = text.split_once('.').and_then(|(key, rest)| {
-                let at = parts.iter().position(|(name, _)| *name == key)?;
-                Some((at, rest))
-            });
-            match part {
-                Some((at, rest)) => others[at].push(rest),
-                None if self.pool_option(text).is_some() => {}
-                None => own.push(text.as_str()),
-            }
-        }
-        let name = format!("{}.{}", self.system.kind(), self.preset_name());
-        let main = registry
-            .resolve_with(&name, &own)
-            .or_else(|error| registry.resolve_with(self.preset_name(), &own).map_err(|_| error))?;
-        let beside = parts
-            .into_iter()
-            .zip(others)
-            .map(|((key, name), set)| Ok((key, registry.resolve_with(&name, &set)?)))
-            .collect::<Result<_, SimError>>()?;
         Ok(Sheets { main, beside })
     }
 
-    /// What is set anew among the options of `pool`: key and value.
-    fn pool_option<'a>(&self, text: &'a str) -> Option<(&'a str, &'a str)> {
-        let rest = text.strip_prefix("pool.").filter(|_| self.system == System::Pool)?;
-        let (key, value) = rest.split_once('=').unwrap_or((rest, ""));
-        Some((key.trim(), value.trim()))
+    /// Adds the nearest key of the whole system to the error of an override with an unknown key.
+    fn of_override(&self, target: Target, error: MediaError) -> SimError {
+        match error {
+            MediaError::UnknownKey { at, key, .. } if at.file == "--set" => {
+                unknown_key(self.system, target, &key)
+            }
+            other => SimError::Media(other),
+        }
     }
 
-    /// The options of `pool`, with everything set anew that is.
-    fn pool_options(&self) -> Result<PagerOptions, SimError> {
+    /// The options of `pool`, with all overrides applied.
+    fn pool_options(&self) -> Result<PoolModelOptions, SimError> {
         let mut options = self.pool.clone();
-        for (key, value) in self.overrides.iter().filter_map(|text| self.pool_option(text)) {
-            options.set(key, value)?;
+        for text in &self.overrides {
+            if let (Target::Pool, text) = Target::split(self.system, text) {
+                set_pool_option(&mut options, text)?;
+            }
         }
         Ok(options)
     }
 
-    /// The digests of its presets, with everything set anew that is.
+    /// The digests of the system's presets, with all overrides applied.
     ///
     /// # Errors
-    /// A preset or a figure of it is not there, or wrong.
+    /// A preset or one of its figures does not exist or is invalid.
     pub fn digests(&self, registry: &Registry) -> Result<Vec<String>, SimError> {
         let sheets = self.sheets(registry)?;
         let all = std::iter::once(&sheets.main).chain(sheets.beside.iter().map(|(_, sheet)| sheet));
         Ok(all.map(|sheet| sheet.digest()).collect())
     }
 
-    /// The preset's name.
+    /// The name of the preset that is used.
     #[must_use]
     pub fn preset_name(&self) -> &str {
         if self.preset.is_empty() { self.system.default_preset() } else { &self.preset }
     }
 }
 
-/// The resolved presets of a system.
+/// The resolved presets of a system: its main one, and those of its other parts.
 struct Sheets {
     main: ResolvedPreset,
-    beside: Vec<(&'static str, ResolvedPreset)>,
+    beside: Vec<(Target, ResolvedPreset)>,
 }
 
 impl Sheets {
-    fn beside(&self, key: &str) -> Result<&ResolvedPreset, SimError> {
-        let found = self.beside.iter().find(|(name, _)| *name == key);
-        found.map(|(_, sheet)| sheet).ok_or_else(|| SimError::config(key, "the system has no such part"))
+    fn part(&self, target: Target) -> Result<&ResolvedPreset, SimError> {
+        let found = self.beside.iter().find(|(other, _)| *other == target);
+        let sheet = found.map(|(_, sheet)| sheet);
+        sheet.ok_or_else(|| SimError::config(target.prefix(), "the system has no preset of this name"))
     }
 }
 
-/// How it is run.
+/// Options of a run.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
-    /// The seed of every random stream of the system.
+    /// The seed of all random streams of the system.
     pub seed: u64,
-    /// What the workload is called in the result.
+    /// The workload's name in the result.
     pub workload: String,
-    /// The host's side.
+    /// Options of the host that issues the requests.
     pub host: HostOptions,
 }
 
@@ -273,8 +277,8 @@ impl Default for RunOptions {
     }
 }
 
-/// Records of a trace or a generated workload as requests; memory references as reads and writes of their
-/// bytes, objects where they are placed.
+/// Turns records of a trace or a generated workload into requests: memory references become reads and
+/// writes of their bytes, objects accesses of their places in `objects`.
 pub fn requests<I, E>(items: I, objects: ObjectPlacement) -> impl Iterator<Item = Result<Request, SimError>>
 where
     I: Iterator<Item = Result<Item, E>>,
@@ -286,10 +290,11 @@ where
     })
 }
 
-/// Simulates the system under the workload.
+/// Simulates a system under a workload of requests.
 ///
 /// # Errors
-/// The configuration or the workload is wrong, the device runs full, or a law of conservation is violated.
+/// The configuration or the workload is invalid, the device runs full, or a conservation law is
+/// violated.
 pub fn run<W>(
     registry: &Registry,
     config: &SystemConfig,
@@ -303,41 +308,43 @@ where
     simulate(registry, config, Requests(workload, &options.host), options, ("host", host))
 }
 
-/// Simulates a processor whose threads refer to the system's memory.
+/// Simulates a processor whose threads use the system as their memory.
 ///
 /// # Errors
-/// As [`run`]; [`System::Ssd`] is no memory, and [`System::Pool`] has a processor of its own: the measured one.
+/// As [`run`]. [`System::Ssd`] is refused because a drive is no memory, and [`System::Pool`] because its
+/// measured times already contain the processor's.
 pub fn run_threads(
     registry: &Registry,
     config: &SystemConfig,
-    threads: Vec<References<'_>>,
+    threads: Vec<ThreadReferences<'_>>,
     processor: &ProcessorOptions,
     options: &RunOptions,
 ) -> Result<RunResult, SimError> {
     if config.system == System::Ssd {
         return Err(SimError::config(
             "system",
-            "a drive is no memory that a processor refers to; use dram, nvmm or ssd-paging",
+            "a processor cannot use a drive as its memory; use dram, nvmm or ssd-paging",
         ));
     }
     if config.system == System::Pool {
         return Err(SimError::config(
             "system",
-            "the times of a pool are measured with its processor, which would count twice; leave the processor \
+            "a pool's measured times already contain the processor's, which would count twice; leave the processor \
              out, or use dram, nvmm or ssd-paging",
         ));
     }
     let identity = serde_json::to_value(processor).map_err(unreadable)?;
-    // The processor brings its cache.
+    // The simulated processor has a cache of its own.
     let flat = FlatOptions { cpu_cache: false, ..config.flat.clone() };
     let config = SystemConfig { flat, ..config.clone() };
     simulate(registry, &config, Threads(threads, processor), options, ("processor", identity))
 }
 
-/// Simulates clients of a database on the system. Where the system has persistent regions, the workload's log is one.
+/// Simulates database clients on a system. Where the system has persistent regions, the workload's log
+/// is one.
 ///
 /// # Errors
-/// As [`run`]; the workload has no log.
+/// As [`run`], and for a workload that has no log.
 pub fn run_clients(
     registry: &Registry,
     config: &SystemConfig,
@@ -347,11 +354,11 @@ pub fn run_clients(
 ) -> Result<RunResult, SimError> {
     let identity = serde_json::to_value(clients).map_err(unreadable)?;
     let mut config = config.clone();
-    let way = config.system.way();
-    if let (Some(_), Some(log)) = (way, workload.log()) {
+    let access_mode = config.system.access_mode();
+    if let (Some(_), Some(log)) = (access_mode, workload.log()) {
         config.flat.regions.push(log);
     }
-    let front = Clients::new(workload, way == Some(Way::Promote), clients)?;
+    let front = Clients::new(workload, access_mode == Some(AccessMode::Promote), clients)?;
     simulate(registry, &config, front, options, ("clients", identity))
 }
 
@@ -359,7 +366,7 @@ fn unreadable(error: serde_json::Error) -> SimError {
     SimError::config("configuration", error.to_string())
 }
 
-fn simulate<F: Front>(
+fn simulate<F: FrontEnd>(
     registry: &Registry,
     config: &SystemConfig,
     front: F,
@@ -374,14 +381,14 @@ fn simulate<F: Front>(
         System::Nvmm => systems::nvmm(&sheet.model::<Nvmm>()?, &config.nvmm, front, seed)?,
         System::Ssd => systems::ssd(&sheet.model::<Ssd>()?, &config.ssd, front, seed)?,
         System::SsdPaging => {
-            let dram = sheets.beside(MEMORY_KEY)?.model::<Dram>()?;
-            let software = sheets.beside(SOFTWARE_KEY)?.model::<Software>()?;
+            let dram = sheets.part(Target::Memory)?.model::<Dram>()?;
+            let software = sheets.part(Target::Software)?.model::<Software>()?;
             systems::paging(&dram, &sheet.model::<Ssd>()?, &software, config, front, seed)?
         }
         System::Pool => systems::pool(&sheet.model::<MeasuredFile>()?, &config.pool_options()?, front)?,
         System::FlatFlash | System::UnifiedMMap | System::TraditionalStack => {
-            let way = config.system.way().unwrap_or(Way::Promote);
-            systems::flat(&sheet.model::<Hierarchy>()?, way, &config.flat, front, seed)?
+            let access_mode = config.system.access_mode().unwrap_or(AccessMode::Promote);
+            systems::flatflash(&sheet.model::<Hierarchy>()?, access_mode, &config.flat, front, seed)?
         }
     };
     let time_ns = result.simulated_time_ns;
@@ -396,7 +403,7 @@ fn simulate<F: Front>(
     Ok(result)
 }
 
-/// Fills in what was simulated: names, resolved figures, digest.
+/// Fills in the result's description of the run: names, resolved configuration, digest.
 fn describe(
     result: &mut RunResult,
     config: &SystemConfig,
@@ -412,8 +419,8 @@ fn describe(
     let sheet = &sheets.main;
     resolved.insert("preset".into(), sheet.full_name().into());
     resolved.insert("figures".into(), figures(sheet)?);
-    for (key, sheet) in &sheets.beside {
-        resolved.insert((*key).into(), figures(sheet)?);
+    for (target, sheet) in &sheets.beside {
+        resolved.insert(target.prefix().into(), figures(sheet)?);
     }
     resolved.insert(front.into(), identity);
     let mut option = |key: &str, value: serde_json::Result<Value>| {
@@ -442,7 +449,7 @@ fn describe(
     Ok(())
 }
 
-/// The figures of a preset, with their units.
+/// The figures of a preset, each as text with its unit.
 fn figures(sheet: &ResolvedPreset) -> Result<Value, SimError> {
     let mut figures = Map::new();
     for row in sheet.rows()? {

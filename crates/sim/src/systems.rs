@@ -1,4 +1,5 @@
-//! Each system put together from its presets, run, and its books turned into a result.
+//! Builds each system from its presets, runs it under a front end (requests, threads or clients), and
+//! fills in the result: energy, hit ratios, flash operations, wear, cost.
 
 use deepram_media::{
     AllocationPool, Dram, Hierarchy, MeasuredFile, Nand, Nvmm, Picos, Price, Software, Ssd, Year,
@@ -10,79 +11,95 @@ use serde_json::Value;
 
 use crate::clients::Clients;
 use crate::dram::DramMemory;
-use crate::engine::Time;
 use crate::error::SimError;
 use crate::flash::FlashCounts;
-use crate::flatflash::{FlatMemory, FlatOptions, Way};
+use crate::flatflash::{AccessMode, FlatMemory, FlatOptions};
 use crate::host::{Command, Device, HostOptions, drive};
 use crate::nvmm::{NvmmMemory, NvmmOptions};
-use crate::pager::{Pager, PagerOptions};
 use crate::paging::PagedMemory;
-use crate::processor::{ProcessorOptions, References, execute_with_faults};
+use crate::pool_model::{PoolModel, PoolModelOptions};
+use crate::processor::{ProcessorOptions, ThreadReferences, execute_with_faults};
 use crate::result::{Cost, EnergyPart, FlashResult, HitRatio, RunResult, Wear};
 use crate::run::SystemConfig;
 use crate::ssd::{ParallelSsd, SerialSsd, SsdOptions};
 
-/// What came of a device's run, before the device itself is asked.
-pub(crate) struct Ran {
+/// The outcome of a run as the front end measured it; the caller adds the device's own counts.
+pub(crate) struct FrontEndRun {
     result: RunResult,
     counts: FlashCounts,
-    time_ps: Time,
+    time: Picos,
 }
 
-/// What is run on a device: a host's requests, or a processor's threads.
-pub(crate) trait Front {
-    /// Runs it. `faults` says which accesses would be page faults.
-    fn on<D: Device>(self, device: &mut D, faults: impl Fn(&D, &Command) -> bool) -> Result<Ran, SimError>;
+/// The source of a device's load: a host's requests, a processor's threads, or database clients.
+pub(crate) trait FrontEnd {
+    /// Runs the load on the device. `faults` returns true for an access that would be a page fault if
+    /// sent now.
+    fn run_on<D: Device>(
+        self,
+        device: &mut D,
+        faults: impl Fn(&D, &Command) -> bool,
+    ) -> Result<FrontEndRun, SimError>;
 }
 
-/// A host's requests.
+/// Requests of a host.
 pub(crate) struct Requests<'a, W>(pub(crate) W, pub(crate) &'a HostOptions);
 
-/// A processor's threads.
-pub(crate) struct Threads<'a>(pub(crate) Vec<References<'a>>, pub(crate) &'a ProcessorOptions);
+/// Threads of a processor.
+pub(crate) struct Threads<'a>(pub(crate) Vec<ThreadReferences<'a>>, pub(crate) &'a ProcessorOptions);
 
-impl<W: Iterator<Item = Result<Request, SimError>>> Front for Requests<'_, W> {
-    fn on<D: Device>(self, device: &mut D, _: impl Fn(&D, &Command) -> bool) -> Result<Ran, SimError> {
+impl<W: Iterator<Item = Result<Request, SimError>>> FrontEnd for Requests<'_, W> {
+    fn run_on<D: Device>(
+        self,
+        device: &mut D,
+        _: impl Fn(&D, &Command) -> bool,
+    ) -> Result<FrontEndRun, SimError> {
         let measured = drive(device, self.0, self.1)?;
-        let (counts, time_ps) = (measured.counts, measured.time_ps);
-        Ok(Ran { result: RunResult::from_measured(measured), counts, time_ps })
+        let (counts, time) = (measured.counts, measured.time);
+        Ok(FrontEndRun { result: RunResult::from_measured(measured), counts, time })
     }
 }
 
-impl Front for Threads<'_> {
-    fn on<D: Device>(self, device: &mut D, faults: impl Fn(&D, &Command) -> bool) -> Result<Ran, SimError> {
+impl FrontEnd for Threads<'_> {
+    fn run_on<D: Device>(
+        self,
+        device: &mut D,
+        faults: impl Fn(&D, &Command) -> bool,
+    ) -> Result<FrontEndRun, SimError> {
         let executed = execute_with_faults(device, self.0, self.1, faults)?;
-        let (counts, time_ps) = (executed.counts, executed.time_ps);
-        Ok(Ran { result: RunResult::from_executed(executed), counts, time_ps })
+        let (counts, time) = (executed.counts, executed.time);
+        Ok(FrontEndRun { result: RunResult::from_executed(executed), counts, time })
     }
 }
 
-impl Front for Clients {
-    fn on<D: Device>(self, device: &mut D, _: impl Fn(&D, &Command) -> bool) -> Result<Ran, SimError> {
+impl FrontEnd for Clients {
+    fn run_on<D: Device>(
+        self,
+        device: &mut D,
+        _: impl Fn(&D, &Command) -> bool,
+    ) -> Result<FrontEndRun, SimError> {
         let (measured, log) = self.run(device)?;
-        let (counts, time_ps) = (measured.counts, measured.time_ps);
+        let (counts, time) = (measured.counts, measured.time);
         let mut result = RunResult::from_measured(measured);
         counters(&mut result, &log)?;
-        Ok(Ran { result, counts, time_ps })
+        Ok(FrontEndRun { result, counts, time })
     }
 }
 
-fn never<D>(_: &D, _: &Command) -> bool {
+fn no_faults<D>(_: &D, _: &Command) -> bool {
     false
 }
 
 /// All-DRAM memory.
-pub(crate) fn dram<F: Front>(dram: &Dram, front: F) -> Result<RunResult, SimError> {
+pub(crate) fn dram<F: FrontEnd>(dram: &Dram, front: F) -> Result<RunResult, SimError> {
     let mut memory = DramMemory::new(dram)?;
-    let Ran { mut result, time_ps, .. } = front.on(&mut memory, never)?;
-    rows_and_energy(&mut result, &memory, memory.energy_pj(time_ps));
+    let FrontEndRun { mut result, time, .. } = front.run_on(&mut memory, no_faults)?;
+    rows_and_energy(&mut result, &memory, memory.energy_pj(time));
     result.cost = cost(dram.price, dram.price_year, dram.total_capacity().0);
     Ok(result)
 }
 
-/// A drive by itself.
-pub(crate) fn ssd<F: Front>(
+/// A solid-state drive on its own.
+pub(crate) fn ssd<F: FrontEnd>(
     ssd: &Ssd,
     options: &SsdOptions,
     front: F,
@@ -91,57 +108,57 @@ pub(crate) fn ssd<F: Front>(
     let (ran, erased, retired) = match ssd.allocation_pool {
         AllocationPool::Package => {
             let mut device = SerialSsd::new(ssd)?;
-            let ran = front.on(&mut device, never)?;
+            let ran = front.run_on(&mut device, no_faults)?;
             (ran, device.erased().collect::<Vec<_>>(), 0)
         }
         AllocationPool::Plane => {
             let mut device = ParallelSsd::new(ssd, options, seed)?;
-            let ran = front.on(&mut device, never)?;
+            let ran = front.run_on(&mut device, no_faults)?;
             (ran, device.erased().collect(), device.retired())
         }
         AllocationPool::Device => {
             return Err(SimError::config(
                 "allocation_pool",
-                "a pool of the whole device is not simulated; use plane or package",
+                "an allocation pool of the whole device is not simulated; use plane or package",
             ));
         }
     };
-    let Ran { mut result, counts, time_ps } = ran;
+    let FrontEndRun { mut result, counts, time } = ran;
     let nand = &ssd.nand;
-    add_energy(&mut result, counts.energy_pj(nand, ssd.packages(), time_ps));
-    flash(&mut result, nand, ssd.raw_bytes().0, &counts, time_ps, (&erased, retired));
+    add_energy(&mut result, counts.energy_pj(nand, ssd.packages(), time));
+    flash(&mut result, nand, ssd.raw_bytes().0, &counts, time, (&erased, retired));
     result.cost = cost(nand.price, nand.price_year, ssd.raw_bytes().0);
     Ok(result)
 }
 
-/// Flash main memory behind a DRAM cache.
-pub(crate) fn nvmm<F: Front>(
+/// Journaled flash main memory behind a DRAM cache (NVMM).
+pub(crate) fn nvmm<F: FrontEnd>(
     preset: &Nvmm,
     options: &NvmmOptions,
     front: F,
     seed: u64,
 ) -> Result<RunResult, SimError> {
     let mut memory = NvmmMemory::new(preset, options, seed)?;
-    let Ran { mut result, counts, time_ps } = front.on(&mut memory, never)?;
-    add_energy(&mut result, memory.energy_pj(time_ps));
+    let FrontEndRun { mut result, counts, time } = front.run_on(&mut memory, no_faults)?;
+    add_energy(&mut result, memory.energy_pj(time));
     let did = memory.nvmm_counts();
     result.hit_ratios.push(HitRatio::new("dram cache", did.hits, did.hits + did.misses));
     counters(&mut result, &did)?;
     let nand = preset.package();
     let raw = preset.channels * preset.packages_per_channel * nand.package_capacity().0;
     let erased: Vec<u32> = memory.erased().collect();
-    flash(&mut result, &nand, raw, &counts, time_ps, (&erased, memory.retired()));
+    flash(&mut result, &nand, raw, &counts, time, (&erased, memory.retired()));
     result.dram = Some(memory.dram_counts());
     let dram = &preset.dram;
-    result.cost = both(
+    result.cost = add_costs(
         cost(dram.price, dram.price_year, dram.total_capacity().0),
         cost(nand.price, nand.price_year, raw),
     );
     Ok(result)
 }
 
-/// DRAM, and a drive behind an operating system.
-pub(crate) fn paging<F: Front>(
+/// DRAM main memory, and a drive behind an operating system's paging (NVMM's comparison system).
+pub(crate) fn paging<F: FrontEnd>(
     dram: &Dram,
     ssd: &Ssd,
     software: &Software,
@@ -150,10 +167,10 @@ pub(crate) fn paging<F: Front>(
     seed: u64,
 ) -> Result<RunResult, SimError> {
     let mut memory = PagedMemory::new(dram, ssd, software, &config.paging, &config.ssd, seed)?;
-    let Ran { mut result, counts, time_ps } = front.on(&mut memory, PagedMemory::would_fault)?;
-    add_energy(&mut result, memory.energy_pj(time_ps));
+    let FrontEndRun { mut result, counts, time } = front.run_on(&mut memory, PagedMemory::would_fault)?;
+    add_energy(&mut result, memory.energy_pj(time));
     counters(&mut result, &memory.paging_counts())?;
-    for (phase, spent) in memory.software_ps() {
+    for (phase, spent) in memory.software_times() {
         result.counters.insert(format!("software_{}_ns", phase.name().replace(' ', "_")), ns(spent));
     }
     let times = memory.fault_times();
@@ -162,26 +179,27 @@ pub(crate) fn paging<F: Front>(
     result.counters.insert("fault_times".into(), moments);
     let erased: Vec<u32> = memory.drive().erased().collect();
     let retired = memory.drive().retired();
-    flash(&mut result, &ssd.nand, ssd.raw_bytes().0, &counts, time_ps, (&erased, retired));
+    flash(&mut result, &ssd.nand, ssd.raw_bytes().0, &counts, time, (&erased, retired));
     result.dram = Some(memory.dram().dram_counts());
-    result.cost = both(
+    result.cost = add_costs(
         cost(dram.price, dram.price_year, dram.total_capacity().0),
         cost(ssd.nand.price, ssd.nand.price_year, ssd.raw_bytes().0),
     );
     Ok(result)
 }
 
-/// DRAM and a drive that the processor addresses, or that is paged from.
-pub(crate) fn flat<F: Front>(
+/// The three systems of FlatFlash: DRAM and a drive that the processor addresses, or that the system
+/// pages from.
+pub(crate) fn flatflash<F: FrontEnd>(
     preset: &Hierarchy,
-    way: Way,
+    access_mode: AccessMode,
     options: &FlatOptions,
     front: F,
     seed: u64,
 ) -> Result<RunResult, SimError> {
-    let mut memory = FlatMemory::new(preset, way, options, seed)?;
-    let Ran { mut result, counts, time_ps } = front.on(&mut memory, FlatMemory::would_fault)?;
-    add_energy(&mut result, memory.energy_pj(time_ps));
+    let mut memory = FlatMemory::new(preset, access_mode, options, seed)?;
+    let FrontEndRun { mut result, counts, time } = front.run_on(&mut memory, FlatMemory::would_fault)?;
+    add_energy(&mut result, memory.energy_pj(time));
     let did = memory.flat_counts();
     for (level, hits, lookups) in [
         ("cpu cache", did.cpu_hits, did.cpu_lookups),
@@ -193,7 +211,7 @@ pub(crate) fn flat<F: Front>(
     }
     counters(&mut result, &did)?;
     result.counters.insert("page_movements".into(), did.page_movements().into());
-    if way == Way::Promote {
+    if access_mode == AccessMode::Promote {
         let (threshold, epochs) = memory.threshold();
         result.counters.insert("threshold".into(), threshold.into());
         result.counters.insert("threshold_epochs".into(), epochs.into());
@@ -201,35 +219,35 @@ pub(crate) fn flat<F: Front>(
     let nand = &preset.nand;
     let raw = preset.raw_bytes().0;
     let erased: Vec<u32> = memory.erased().collect();
-    flash(&mut result, nand, raw, &counts, time_ps, (&erased, 0));
+    flash(&mut result, nand, raw, &counts, time, (&erased, 0));
     result.dram = Some(memory.dram().dram_counts());
     let dram = &preset.dram;
-    result.cost = both(
+    result.cost = add_costs(
         cost(dram.price, dram.price_year, dram.total_capacity().0),
         cost(nand.price, nand.price_year, raw),
     );
     Ok(result)
 }
 
-/// The real pool on a measured device.
-pub(crate) fn pool<F: Front>(
+/// The model of this project's pool on a measured device.
+pub(crate) fn pool<F: FrontEnd>(
     file: &MeasuredFile,
-    options: &PagerOptions,
+    options: &PoolModelOptions,
     front: F,
 ) -> Result<RunResult, SimError> {
-    let mut pager = Pager::new(file, options)?;
-    let Ran { mut result, .. } = front.on(&mut pager, never)?;
-    let did = pager.pager_counts();
+    let mut pool_model = PoolModel::new(file, options)?;
+    let FrontEndRun { mut result, .. } = front.run_on(&mut pool_model, no_faults)?;
+    let did = pool_model.pool_counts();
     result.hit_ratios.push(HitRatio::new("dram cache", did.accesses - did.missing, did.accesses));
     counters(&mut result, &did)?;
     Ok(result)
 }
 
-fn ns(time: Time) -> Value {
-    Value::from(time as f64 / 1e3)
+fn ns(time: Picos) -> Value {
+    Value::from(time.0 as f64 / 1e3)
 }
 
-/// Puts a system's counters into its result, each by its name.
+/// Adds a system's counters to its result, each under its field name.
 fn counters<T: Serialize>(result: &mut RunResult, of: &T) -> Result<(), SimError> {
     let value = serde_json::to_value(of).map_err(|error| SimError::config("result", error.to_string()))?;
     if let Value::Object(fields) = value {
@@ -252,13 +270,13 @@ fn rows_and_energy(result: &mut RunResult, memory: &DramMemory, parts: [(&str, f
     result.dram = Some(counts);
 }
 
-/// Flash operations and wear.
+/// Adds flash operations, wear and lifetime to the result. `erased` holds the erases of each block.
 fn flash(
     result: &mut RunResult,
     nand: &Nand,
     raw_bytes: u64,
     counts: &FlashCounts,
-    time_ps: Time,
+    time: Picos,
     (erased, retired): (&[u32], u64),
 ) {
     if counts.mapping_hits + counts.mapping_misses > 0 {
@@ -269,7 +287,7 @@ fn flash(
     let total: u64 = erased.iter().map(|erases| u64::from(*erases)).sum();
     let mean = total as f64 / used;
     let variance = erased.iter().map(|erases| (f64::from(*erases) - mean).powi(2)).sum::<f64>() / used;
-    let rate = counts.erases as f64 * nand.block_bytes().0 as f64 / Picos(time_ps).seconds();
+    let rate = counts.erases as f64 * nand.block_bytes().0 as f64 / time.seconds();
     let lifetime = || {
         let raw = deepram_media::Bytes(raw_bytes);
         lifetime_seconds(raw, nand.endurance, deepram_media::Bandwidth(rate), 1.0, 1.0) / (365.25 * 86_400.0)
@@ -280,7 +298,7 @@ fn flash(
         most_erases: erased.iter().copied().max().unwrap_or(0),
         endurance: nand.endurance,
         retired_blocks: retired,
-        lifetime_years: (counts.erases > 0 && time_ps > 0).then(lifetime),
+        lifetime_years: (counts.erases > 0 && time.0 > 0).then(lifetime),
     });
     result.flash = Some(FlashResult::new(*counts, nand.page));
 }
@@ -289,8 +307,8 @@ fn cost(price: Option<Price>, year: Option<Year>, bytes: u64) -> Option<Cost> {
     price.map(|price| Cost { usd: price.0 * bytes as f64, year: year.map(|year| year.0) })
 }
 
-/// Two parts of a memory; only if both have a price. The year is that of the newer one.
-fn both(one: Option<Cost>, other: Option<Cost>) -> Option<Cost> {
+/// The cost of two parts together; `None` unless both have a price. The year is that of the newer price.
+fn add_costs(one: Option<Cost>, other: Option<Cost>) -> Option<Cost> {
     let (one, other) = (one?, other?);
     Some(Cost { usd: one.usd + other.usd, year: one.year.max(other.year) })
 }

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use deepram_sim::SimError;
-use deepram_sim::cache::{Policy, References, misses};
+use deepram_sim::cache::{Policy, ReferenceString, misses};
 use deepram_trace::{Access, Item, MemRef, ObjectRef, Op, ReadOptions, Request, TraceReader};
 
-fn references(name: &str) -> Option<References> {
+fn references(name: &str) -> Option<ReferenceString> {
     let folder = std::env::var_os("DEEPRAM_TRACES").map_or_else(
         || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces"),
         PathBuf::from,
@@ -18,7 +18,7 @@ fn references(name: &str) -> Option<References> {
     }
     // A number of an ARC or LIRS trace stands for a page.
     let options = ReadOptions { unit_bytes: Some(4096), ..ReadOptions::default() };
-    Some(References::of(TraceReader::open(path, &options).unwrap(), 4096, usize::MAX).unwrap())
+    Some(ReferenceString::of(TraceReader::open(path, &options).unwrap(), 4096, usize::MAX).unwrap())
 }
 
 #[test]
@@ -81,8 +81,8 @@ fn misses_of_real_traces_are_as_many_as_libcachesim_counts() {
     }
 }
 
-fn taken(items: impl IntoIterator<Item = Item>, most: usize) -> References {
-    References::of(items.into_iter().map(Ok::<_, SimError>), 4096, most).unwrap()
+fn taken(items: impl IntoIterator<Item = Item>, most: usize) -> ReferenceString {
+    ReferenceString::of(items.into_iter().map(Ok::<_, SimError>), 4096, most).unwrap()
 }
 
 fn block(device: u32, offset: u64, len: u64, op: Op) -> Item {

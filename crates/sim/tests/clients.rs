@@ -1,6 +1,6 @@
 //! Transactions and their logs: times in closed form, group commit, what is written, and that it is durable.
 
-use deepram_media::Registry;
+use deepram_media::{Picos, Registry};
 use deepram_sim::clients::{ClientOptions, Logging};
 use deepram_sim::{RunOptions, RunResult, SimError, System, SystemConfig, run_clients};
 use deepram_trace::Workload;
@@ -32,8 +32,8 @@ const TPCB: &str = "tpcb:branches=1,grain=row,log=4MiB";
 fn alone_a_transaction_is_its_work_and_its_log() {
     // The fastest transaction finds all rows in DRAM or in the processor's cache.
     let options = ClientOptions {
-        work_ps: 100_000_000,
-        lock_ps: 3_000_000,
+        work: Picos(100_000_000),
+        lock: Picos(3_000_000),
         transactions: 200,
         warm_up: 3000,
         ..ClientOptions::default()
@@ -62,7 +62,7 @@ fn alone_a_transaction_is_its_work_and_its_log() {
 fn one_log_is_written_for_many_transactions_at_once_and_own_logs_for_one_each() {
     let options = ClientOptions {
         clients: 16,
-        work_ps: 100_000,
+        work: Picos(100_000),
         transactions: 2000,
         warm_up: 200,
         ..ClientOptions::default()
@@ -92,8 +92,8 @@ fn a_lock_that_is_held_long_limits_all_clients_together() {
     let options = ClientOptions {
         clients: 8,
         logging: Some(Logging::Central),
-        work_ps: 0,
-        lock_ps: 1_000_000_000,
+        work: Picos(0),
+        lock: Picos(1_000_000_000),
         transactions: 500,
         warm_up: 50,
     };
@@ -141,7 +141,7 @@ fn a_log_starts_over_and_stays_within_its_bytes() {
             let options = ClientOptions {
                 clients: 4,
                 logging: Some(logging),
-                work_ps: 0,
+                work: Picos(0),
                 transactions: 9000,
                 ..ClientOptions::default()
             };

@@ -2,10 +2,10 @@
 
 use deepram_media::{Dram, NandOp, Registry, RowState, Ssd};
 use deepram_sim::dram::DramMemory;
-use deepram_sim::host::{HostOptions, Measured, drive};
-use deepram_sim::rng::Stream;
+use deepram_sim::host::{HostOptions, HostResult, drive};
 use deepram_sim::ssd::{ParallelSsd, SerialSsd, SsdOptions};
 use deepram_sim::{RunOptions, SimError, System, SystemConfig, run};
+use deepram_trace::workload::Rng;
 use deepram_trace::{Op, Request};
 
 fn request(time_ps: Option<u64>, offset: u64, len: u64, op: Op) -> Result<Request, SimError> {
@@ -19,7 +19,7 @@ fn drive_of(overrides: &[&str]) -> Ssd {
     Registry::builtin().unwrap().get_with("mqsim-s8", &all).unwrap()
 }
 
-fn measure(ssd: &Ssd, requests: Vec<Result<Request, SimError>>, depth: u32) -> Measured {
+fn measure(ssd: &Ssd, requests: Vec<Result<Request, SimError>>, depth: u32) -> HostResult {
     let mut device = ParallelSsd::new(ssd, &SsdOptions::default(), 1).unwrap();
     let options = HostOptions { per_thread: depth, ..HostOptions::default() };
     drive(&mut device, requests.into_iter(), &options).unwrap()
@@ -30,9 +30,9 @@ fn a_single_read_and_a_single_program_take_the_idle_time_of_the_drive() {
     let ssd = drive_of(&[]);
     let page = ssd.nand.page.0;
     let write = measure(&ssd, vec![request(None, 0, page, Op::Write)], 1);
-    assert_eq!(write.time_ps, ssd.idle_program().0);
+    assert_eq!(write.time.0, ssd.idle_program().0);
     let both = measure(&ssd, vec![request(None, 0, page, Op::Write), request(None, 0, page, Op::Read)], 1);
-    assert_eq!(both.time_ps, ssd.idle_program().0 + ssd.idle_read().0);
+    assert_eq!(both.time.0, ssd.idle_program().0 + ssd.idle_read().0);
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn two_planes_of_a_die_take_the_time_of_one_multi_plane_command() {
     let link = ssd.link.transfer(deepram_media::Bytes(2 * page)).0;
     let expected =
         link + 2 * ssd.nand.idle_latency(NandOp::Program, 1).0 + ssd.nand.idle_latency(NandOp::Program, 2).0;
-    assert_eq!((measured.time_ps, measured.counts.multi_plane), (expected, 1));
+    assert_eq!((measured.time.0, measured.counts.multi_plane), (expected, 1));
 }
 
 #[test]
@@ -58,13 +58,13 @@ fn packages_of_one_channel_take_turns_on_the_bus_and_work_side_by_side() {
     let write = measure(&ssd, vec![request(None, 0, 4 * page, Op::Write)], 1);
     let link = ssd.link.transfer(deepram_media::Bytes(4 * page)).0;
     let bus = (ssd.nand.command_time(NandOp::Program, 1) + ssd.nand.data_time(NandOp::Program, 1)).0;
-    assert_eq!(write.time_ps, link + 4 * bus + ssd.nand.program.0);
+    assert_eq!(write.time.0, link + 4 * bus + ssd.nand.program.0);
     // Reads: four commands, the arrays overlap, the data follow each other.
     let all = vec![request(None, 0, 4 * page, Op::Write), request(None, 0, 4 * page, Op::Read)];
     let both = measure(&ssd, all, 1);
     let (command, data) = (ssd.nand.command_time(NandOp::Read, 1).0, ssd.nand.data_time(NandOp::Read, 1).0);
     let read = command + ssd.nand.read.0 + 4 * data + link;
-    assert_eq!(both.time_ps - write.time_ps, read);
+    assert_eq!(both.time.0 - write.time.0, read);
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn dies_of_a_package_work_side_by_side_unless_the_package_works_on_one_at_a_time
     let time = |units: &str| {
         let ssd = drive_of(&[&two[..], &[units]].concat());
         let page = ssd.nand.page.0;
-        (measure(&ssd, vec![request(None, 0, 2 * page, Op::Write)], 1).time_ps, ssd)
+        (measure(&ssd, vec![request(None, 0, 2 * page, Op::Write)], 1).time.0, ssd)
     };
     let (together, ssd) = time("parallel_units=2");
     let link = ssd.link.transfer(deepram_media::Bytes(2 * ssd.nand.page.0)).0;
@@ -88,7 +88,7 @@ fn a_second_register_hides_the_transfer_behind_the_array_or_the_array_behind_the
     let time = |registers: &str, op: Op| {
         let ssd = drive_of(&[&one[..], &[registers]].concat());
         let page = ssd.nand.page.0;
-        (measure(&ssd, vec![request(None, 0, 8 * page, op)], 1).time_ps, ssd)
+        (measure(&ssd, vec![request(None, 0, 8 * page, op)], 1).time.0, ssd)
     };
     let (single, ssd) = time("nand.registers=1", Op::Write);
     let link = ssd.link.transfer(deepram_media::Bytes(8 * ssd.nand.page.0)).0;
@@ -124,7 +124,7 @@ fn a_saturated_channel_moves_what_its_bus_can() {
         "raw_capacity=16GiB",
     ]);
     let page = ssd.nand.page.0;
-    let mut random = Stream::new(3, "test");
+    let mut random = Rng::new(3, "test");
     let pages = ssd.host_bytes().0 / page;
     let reads: Vec<_> =
         (0..40_000).map(|_| request(None, random.below(pages) * page, page, Op::Read)).collect();
@@ -146,7 +146,7 @@ fn poisson_reads_of_one_element_wait_as_in_an_m_d_1_queue() {
         .unwrap();
     let service = (ssd.nand.read.0 + ssd.nand.page_transfer().0) as f64;
     for load in [0.3, 0.5, 0.7] {
-        let mut random = Stream::new(11, "test");
+        let mut random = Rng::new(11, "test");
         let mut now = 0.0;
         let requests = (0..3_000_000u64).map(|_| {
             now += -(1.0 - random.unit()).ln() * service / load;
@@ -172,7 +172,7 @@ fn a_read_suspends_an_erase_only_where_it_may() {
     ]);
     let page = ssd.nand.page.0;
     let pages = ssd.host_bytes().0 / page;
-    let mut random = Stream::new(5, "test");
+    let mut random = Rng::new(5, "test");
     let requests: Vec<_> = (0..20_000)
         .map(|n| {
             request(
@@ -203,7 +203,7 @@ fn energy_is_operations_times_cost_plus_standby_times_time() {
     config.preset = "mqsim-s8".into();
     let ssd: Ssd = registry.get("mqsim-s8").unwrap();
     let page = ssd.nand.page.0;
-    let mut random = Stream::new(5, "test");
+    let mut random = Rng::new(5, "test");
     let requests: Vec<_> = (0..5_000)
         .map(|n| {
             request(None, random.below(100_000) * page, page, if n % 2 == 0 { Op::Read } else { Op::Write })
@@ -226,7 +226,7 @@ fn energy_of_dram_is_its_components() {
     let registry = Registry::builtin().unwrap();
     let dram: Dram = registry.get("ddr4-2400").unwrap();
     let burst = dram.burst_bytes().0;
-    let mut random = Stream::new(5, "test");
+    let mut random = Rng::new(5, "test");
     let requests: Vec<_> = (0..5_000)
         .map(|n| {
             let op = if n % 3 == 0 { Op::Read } else { Op::Write };

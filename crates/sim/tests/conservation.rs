@@ -2,16 +2,16 @@
 
 use std::collections::HashMap;
 
-use deepram_media::{Registry, Ssd};
+use deepram_media::{Picos, Registry, Ssd};
 use deepram_sim::host::{Device, Dispatch, HostOptions, drive};
-use deepram_sim::rng::Stream;
 use deepram_sim::ssd::{ParallelSsd, Precondition, SerialSsd, SsdOptions};
 use deepram_sim::{RunOptions, SimError, System, SystemConfig, run};
+use deepram_trace::workload::Rng;
 use deepram_trace::{Op, Request};
 use proptest::prelude::*;
 
 fn workload(seed: u64, count: u64, capacity: u64, open: bool) -> Vec<Request> {
-    let mut random = Stream::new(seed, "workload");
+    let mut random = Rng::new(seed, "workload");
     let mut now = 0;
     (0..count)
         .map(|_| {
@@ -82,11 +82,11 @@ proptest! {
         let ssd: Ssd = Registry::builtin().unwrap().get_with("mqsim-s8", &list).unwrap();
         let options = SsdOptions {
             suspend_programs: suspend, suspend_erases: suspend, commands_first: first, reclaim_first: urgent,
-            buffer_hot_window_ps: if hot { 100_000_000_000 } else { 0 },
+            buffer_hot_window: Picos(if hot { 100_000_000_000 } else { 0 }),
             die_queue: queue, write_reserve: 2, reads_assume_written: !open, ..SsdOptions::default()
         };
         let mut device = ParallelSsd::new(&ssd, &options, seed).unwrap();
-        let requests = workload(seed, 1500, device.capacity(), open);
+        let requests = workload(seed, 1500, device.capacity().0, open);
         let host = HostOptions { per_thread: depth, ..HostOptions::default() };
         match drive(&mut device, requests.iter().copied().map(Ok), &host) {
             Ok(measured) => {
@@ -124,7 +124,7 @@ proptest! {
         let list: Vec<&str> = overrides.iter().map(String::as_str).collect();
         let ssd: Ssd = Registry::builtin().unwrap().get_with("disksim-ssd", &list).unwrap();
         let mut device = SerialSsd::new(&ssd).unwrap();
-        let requests = workload(seed, 3000, device.capacity() / 2, open);
+        let requests = workload(seed, 3000, device.capacity().0 / 2, open);
         let dispatch = if cyclic { Dispatch::Cyclic } else { Dispatch::Fifo };
         let host = HostOptions { per_thread: 5, dispatch, ..HostOptions::default() };
         match drive(&mut device, requests.iter().copied().map(Ok), &host) {
@@ -143,9 +143,9 @@ fn preconditioning_maps_the_share_asked_for() {
     for (state, share) in [(Precondition::Sequential(0.5), 0.5), (Precondition::Steady(0.7), 0.7)] {
         let options = SsdOptions { precondition: state, ..SsdOptions::default() };
         let mut device = ParallelSsd::new(&ssd, &options, 3).unwrap();
-        let pages = device.capacity() / ssd.nand.page.0;
+        let pages = device.capacity().0 / ssd.nand.page.0;
         device.check().unwrap();
-        let trim = Request { time_ps: None, device: 0, offset: 0, len: device.capacity(), op: Op::Trim };
+        let trim = Request { time_ps: None, device: 0, offset: 0, len: device.capacity().0, op: Op::Trim };
         let measured = drive(&mut device, [Ok(trim)].into_iter(), &HostOptions::default()).unwrap();
         assert_eq!(measured.counts.trimmed_pages, (pages as f64 * share) as u64);
     }
@@ -162,7 +162,7 @@ fn the_same_seed_gives_the_same_bytes_in_any_order_of_runs_and_another_seed_othe
         let options = RunOptions {
             seed,
             workload: "test".into(),
-            host: HostOptions { per_thread: 8, interval_ps: 1_000_000_000, ..HostOptions::default() },
+            host: HostOptions { per_thread: 8, interval: Picos(1_000_000_000), ..HostOptions::default() },
         };
         let requests = workload(seed, 20_000, 4 << 30, false);
         let result = run(&registry, &config, requests.into_iter().map(Ok), &options).unwrap();
@@ -191,7 +191,7 @@ fn every_completed_write_is_where_the_map_says() {
     let options = SsdOptions { reads_assume_written: false, ..SsdOptions::default() };
     let mut device = ParallelSsd::new(&ssd, &options, 1).unwrap();
     let page = ssd.nand.page.0;
-    let requests = workload(77, 20_000, device.capacity() * 3 / 4, false);
+    let requests = workload(77, 20_000, device.capacity().0 * 3 / 4, false);
     let mut model: HashMap<u64, bool> = HashMap::new();
     for request in &requests {
         let (first, end) = (request.offset / page, (request.offset + request.len).div_ceil(page));
@@ -209,7 +209,7 @@ fn every_completed_write_is_where_the_map_says() {
     }
     drive(&mut device, requests.into_iter().map(Ok), &HostOptions::default()).unwrap();
     let before = device.counts().trimmed_pages;
-    let trim = Request { time_ps: None, device: 0, offset: 0, len: device.capacity(), op: Op::Trim };
+    let trim = Request { time_ps: None, device: 0, offset: 0, len: device.capacity().0, op: Op::Trim };
     drive(&mut device, [Ok(trim)].into_iter(), &HostOptions::default()).unwrap();
     assert_eq!(device.counts().trimmed_pages - before, model.len() as u64);
 }
@@ -220,10 +220,10 @@ fn memory_does_not_grow_with_the_number_of_requests() {
     let ssd: Ssd = Registry::builtin().unwrap().get_with("mqsim-s8", &shape).unwrap();
     let options = SsdOptions { precondition: Precondition::Steady(0.7), ..SsdOptions::default() };
     let mut device = ParallelSsd::new(&ssd, &options, 1).unwrap();
-    let pages = device.capacity() / ssd.nand.page.0;
+    let pages = device.capacity().0 / ssd.nand.page.0;
     let host = HostOptions { per_thread: 16, ..HostOptions::default() };
     let mut run = |count: u64| {
-        let mut random = Stream::new(count, "test");
+        let mut random = Rng::new(count, "test");
         let requests = (0..count).map(|_| {
             let offset = random.below(pages * 7 / 10) * ssd.nand.page.0;
             Ok(Request { time_ps: None, device: 0, offset, len: ssd.nand.page.0, op: Op::Write })

@@ -1,16 +1,16 @@
 //! The three systems of FlatFlash: times of single accesses in closed form, promotion, persistence, and every load
 //! against what was stored last.
 
-use deepram_media::{Hierarchy, PresetKind, Registry};
-use deepram_sim::flatflash::{FlatMemory, FlatOptions, Way};
-use deepram_sim::host::{HostOptions, Measured, drive};
+use deepram_media::{Bytes, Hierarchy, Picos, PresetKind, Registry};
+use deepram_sim::flatflash::{AccessMode, FlatMemory, FlatOptions};
+use deepram_sim::host::{HostOptions, HostResult, drive};
 use deepram_sim::processor::{ProcessorOptions, workload_threads};
-use deepram_sim::rng::Stream;
 use deepram_sim::{RunOptions, RunResult, SimError, System, SystemConfig, requests, run, run_threads};
+use deepram_trace::workload::Rng;
 use deepram_trace::{ObjectPlacement, Op, Request, TraceError, Workload};
 use proptest::prelude::*;
 
-const WAYS: [Way; 3] = [Way::Promote, Way::Page, Way::Stack];
+const WAYS: [AccessMode; 3] = [AccessMode::Promote, AccessMode::Page, AccessMode::Stack];
 const SYSTEMS: [System; 3] = [System::FlatFlash, System::UnifiedMMap, System::TraditionalStack];
 
 /// 192 pages on two dies, 16 of them in the drive's memory.
@@ -48,7 +48,7 @@ fn store(line: u64) -> Request {
 }
 
 fn options(cpu_cache: bool) -> FlatOptions {
-    FlatOptions { memory_bytes: 64 << 10, cpu_cache, verify: true, ..FlatOptions::default() }
+    FlatOptions { memory: Bytes(64 << 10), cpu_cache, verify: true, ..FlatOptions::default() }
 }
 
 fn drives(
@@ -56,13 +56,13 @@ fn drives(
     all: &[Request],
     warm_up: u64,
     think_ps: u64,
-) -> Result<Measured, SimError> {
-    let host = HostOptions { warm_up, think_ps, ..HostOptions::default() };
+) -> Result<HostResult, SimError> {
+    let host = HostOptions { warm_up, think: Picos(think_ps), ..HostOptions::default() };
     drive(memory, all.iter().copied().map(Ok), &host)
 }
 
 /// Nanoseconds of the last of the requests, a millisecond after the one before.
-fn last(preset: &Hierarchy, way: Way, options: &FlatOptions, all: &[Request]) -> f64 {
+fn last(preset: &Hierarchy, way: AccessMode, options: &FlatOptions, all: &[Request]) -> f64 {
     let mut memory = FlatMemory::new(preset, way, options, 1).unwrap();
     let measured = drives(&mut memory, all, all.len() as u64 - 1, 1_000_000_000).unwrap();
     assert_eq!(measured.measured, 1);
@@ -87,21 +87,29 @@ fn a_line_of_the_drive_takes_the_sum_of_the_papers_costs() {
     let preset = preset(&["max_threshold=255"]);
     for (cache, hit) in [(false, 0.0), (true, 15.4)] {
         let options = options(cache);
-        let time = |all: &[Request]| last(&preset, Way::Promote, &options, all);
+        let time = |all: &[Request]| last(&preset, AccessMode::Promote, &options, all);
         near(time(&[load(5)]), hit + 700.0 + 20_000.0 + 4_800.0, "from flash");
         near(time(&[load(5), load(6)]), hit + 4_800.0, "from the drive's memory");
         near(time(&[load(5), load(6), load(5)]), if cache { hit } else { 4_800.0 }, "again");
     }
     let uncached = options(false);
-    let time = |all: &[Request]| last(&preset, Way::Promote, &uncached, all);
+    let time = |all: &[Request]| last(&preset, AccessMode::Promote, &uncached, all);
     near(time(&[store(5)]), 700.0 + 600.0, "a posted store does not wait for flash");
     near(time(&[load(5), store(6)]), 600.0, "a posted store");
     // In the cache a whole line needs no fetch, and part of one does.
     let cached = options(true);
-    near(last(&preset, Way::Promote, &cached, &[store(5)]), 15.4 + 700.0, "a whole line stored");
-    near(last(&preset, Way::Promote, &cached, &[load(6), store(5)]), 15.4, "and its page translated before");
+    near(last(&preset, AccessMode::Promote, &cached, &[store(5)]), 15.4 + 700.0, "a whole line stored");
+    near(
+        last(&preset, AccessMode::Promote, &cached, &[load(6), store(5)]),
+        15.4,
+        "and its page translated before",
+    );
     let part = request(Op::Write, 5 * 64, 8);
-    near(last(&preset, Way::Promote, &cached, &[load(6), part]), 15.4 + 4_800.0, "part of a line stored");
+    near(
+        last(&preset, AccessMode::Promote, &cached, &[load(6), part]),
+        15.4 + 4_800.0,
+        "part of a line stored",
+    );
 }
 
 #[test]
@@ -115,7 +123,7 @@ fn a_line_of_dram_takes_a_walk_at_most_beside_the_dram_itself() {
         all.push(load(10));
         let held = last(&preset, way, &options(false), &all);
         assert!((least..=most).contains(&held), "{way:?}: {held} of {least} to {most}");
-        if way == Way::Promote {
+        if way == AccessMode::Promote {
             // The promotion has changed the entry: the first use behind it walks.
             let walk = preset.walk.0 as f64 / 1e3;
             assert!((least + walk..=most + walk).contains(&walked), "{walked}");
@@ -129,13 +137,13 @@ fn a_fault_takes_the_walk_flash_the_page_and_its_entry_and_in_the_stack_its_soft
     let (least, most) = dram_bounds(&preset);
     let unified = 700.0 + 20_000.0 + 12_100.0 + 1_400.0;
     let stack = unified + 2.0 * 700.0 + preset.software.path().0 as f64 / 1e3;
-    for (way, fault) in [(Way::Page, unified), (Way::Stack, stack)] {
+    for (way, fault) in [(AccessMode::Page, unified), (AccessMode::Stack, stack)] {
         let found = last(&preset, way, &options(false), &[load(5)]);
         assert!((fault + least - 1.0..=(fault + most) * 1.002).contains(&found), "{way:?}: {found}, {fault}");
     }
     // A page that the drive's memory has needs no flash: page 0 has left the only frame.
-    let one = FlatOptions { memory_bytes: 4096, ..options(false) };
-    let found = last(&preset, Way::Page, &one, &[load(0), load(64), load(1)]);
+    let one = FlatOptions { memory: Bytes(4096), ..options(false) };
+    let found = last(&preset, AccessMode::Page, &one, &[load(0), load(64), load(1)]);
     let fault = unified - 20_000.0;
     assert!((fault + least - 1.0..=(fault + most) * 1.002).contains(&found), "{found}, {fault}");
 }
@@ -143,12 +151,12 @@ fn a_fault_takes_the_walk_flash_the_page_and_its_entry_and_in_the_stack_its_soft
 #[test]
 fn lines_on_their_way_to_the_drive_are_looked_up_and_those_of_dram_are_not() {
     let slow = preset(&["look_aside_lookup=1us"]);
-    let time = |all: &[Request]| last(&slow, Way::Promote, &options(false), all);
+    let time = |all: &[Request]| last(&slow, AccessMode::Promote, &options(false), all);
     near(time(&[load(5), load(6)]), 1_000.0 + 4_800.0, "a load");
     near(time(&[load(5), store(6)]), 1_000.0 + 600.0, "a store");
     let promoted: Vec<Request> = (0..9).map(load).collect();
     assert!(time(&promoted) < 1_000.0);
-    assert!(last(&slow, Way::Page, &options(false), &[load(0), load(64), load(65)]) < 1_000.0);
+    assert!(last(&slow, AccessMode::Page, &options(false), &[load(0), load(64), load(65)]) < 1_000.0);
 }
 
 #[test]
@@ -157,14 +165,14 @@ fn a_page_that_moves_takes_its_lines_out_of_the_processors_cache() {
     let mut all: Vec<Request> = (0..5).map(load).collect();
     all.extend([store(1), store(2), load(5), load(6)]);
     let preset = preset(&[]);
-    let mut memory = FlatMemory::new(&preset, Way::Promote, &options(true), 1).unwrap();
+    let mut memory = FlatMemory::new(&preset, AccessMode::Promote, &options(true), 1).unwrap();
     all.extend([load(7), load(1)]);
     drives(&mut memory, &all, 0, 1_000_000_000).unwrap();
     let did = memory.flat_counts();
     assert_eq!((did.promotions, did.moved_lines, did.cpu_hits), (1, 7, 2), "{did:?}");
     // Paged out, they go with the page: what was stored to them is written with it, once.
-    let one = FlatOptions { memory_bytes: 4096, ..options(true) };
-    for way in [Way::Page, Way::Stack] {
+    let one = FlatOptions { memory: Bytes(4096), ..options(true) };
+    for way in [AccessMode::Page, AccessMode::Stack] {
         let mut memory = FlatMemory::new(&preset, way, &one, 1).unwrap();
         // The first store needs no line, and its page all the same.
         drives(&mut memory, &[store(0), load(64), load(128), load(0)], 0, 1_000_000_000).unwrap();
@@ -180,17 +188,17 @@ fn a_flush_takes_a_posted_store_for_each_line_and_a_read_behind_them() {
     let flush = request(Op::Flush, 0, 0);
     let all = [load(0), store(3), store(4), flush];
     // Stores are posted one after the other; the last lands as the read sets out.
-    near(last(&preset, Way::Promote, &persistent, &all), 600.0 + 600.0 + 4_800.0, "two lines");
-    near(last(&preset, Way::Promote, &persistent, &[load(0), flush]), 4_800.0, "nothing to flush");
+    near(last(&preset, AccessMode::Promote, &persistent, &all), 600.0 + 600.0 + 4_800.0, "two lines");
+    near(last(&preset, AccessMode::Promote, &persistent, &[load(0), flush]), 4_800.0, "nothing to flush");
     // The line goes to DRAM, and the page to the drive.
     let (least, most) = dram_bounds(&preset);
-    let page = last(&preset, Way::Page, &persistent, &[load(0), store(3), flush]);
+    let page = last(&preset, AccessMode::Page, &persistent, &[load(0), store(3), flush]);
     assert!((12_100.0 + least - 1.0..=(12_100.0 + most) * 1.002).contains(&page), "a page: {page}");
     let elsewhere = [load(0), store(3 + 64), flush];
-    near(last(&preset, Way::Page, &persistent, &elsewhere), 0.0, "no page of the region");
+    near(last(&preset, AccessMode::Page, &persistent, &elsewhere), 0.0, "no page of the region");
 }
 
-fn counts(way: Way, options: &FlatOptions, overrides: &[&str], all: &[Request]) -> FlatMemory {
+fn counts(way: AccessMode, options: &FlatOptions, overrides: &[&str], all: &[Request]) -> FlatMemory {
     let mut memory = FlatMemory::new(&preset(overrides), way, options, 1).unwrap();
     drives(&mut memory, all, 0, 1_000_000).unwrap();
     memory
@@ -199,16 +207,16 @@ fn counts(way: Way, options: &FlatOptions, overrides: &[&str], all: &[Request]) 
 #[test]
 fn a_page_used_again_is_promoted_once_and_its_lines_come_from_dram_then() {
     let hot: Vec<Request> = (0..1000u64).map(|n| load(n * 7 % 64)).collect();
-    let did = counts(Way::Promote, &options(false), &[], &hot).flat_counts();
+    let did = counts(AccessMode::Promote, &options(false), &[], &hot).flat_counts();
     assert_eq!((did.promotions, did.pages_to_host, did.faults), (1, 1, 0));
     // Seven uses, and those while the page is on its way.
     assert!((7..20).contains(&did.line_reads) && did.line_reads + did.dram_lines == 1000, "{did:?}");
     assert_eq!(did.inbound_lines, 64);
     // Pages used once stay where they are.
     let cold: Vec<Request> = (0..180).map(|page| load(page * 64)).collect();
-    let did = counts(Way::Promote, &options(false), &[], &cold).flat_counts();
+    let did = counts(AccessMode::Promote, &options(false), &[], &cold).flat_counts();
     assert_eq!((did.promotions, did.line_reads), (0, 180));
-    let did = counts(Way::Page, &options(false), &[], &cold).flat_counts();
+    let did = counts(AccessMode::Page, &options(false), &[], &cold).flat_counts();
     assert_eq!((did.faults, did.pages_to_host), (180, 180));
 }
 
@@ -217,7 +225,7 @@ fn pages_of_a_persistent_region_are_never_promoted_and_do_not_count() {
     let region = 0..2 * 4096;
     let persistent = FlatOptions { regions: vec![region], ..options(false) };
     let hot: Vec<Request> = (0..2000u64).map(|n| store(n % 192)).collect();
-    let memory = counts(Way::Promote, &persistent, &[], &hot);
+    let memory = counts(AccessMode::Promote, &persistent, &[], &hot);
     let did = memory.flat_counts();
     // The third page is not of the region.
     assert_eq!((did.promotions, memory.threshold().1), (1, 0));
@@ -229,7 +237,8 @@ fn stores_to_a_page_in_flight_go_to_dram_and_the_drives_lines_are_dropped() {
     let mut all: Vec<Request> = (0..7).map(load).collect();
     // The first lines of the page are on their way, the last ones are not.
     all.extend((50..60).map(store));
-    let mut memory = FlatMemory::new(&preset(&["promote=100us"]), Way::Promote, &options(false), 1).unwrap();
+    let mut memory =
+        FlatMemory::new(&preset(&["promote=100us"]), AccessMode::Promote, &options(false), 1).unwrap();
     drives(&mut memory, &all, 0, 0).unwrap();
     let did = memory.flat_counts();
     assert_eq!(did.redirected_stores, 10, "{did:?}");
@@ -237,7 +246,8 @@ fn stores_to_a_page_in_flight_go_to_dram_and_the_drives_lines_are_dropped() {
     let mut all: Vec<Request> = (0..7).map(load).collect();
     all.extend((50..55).map(store));
     all.extend([load(50); 8]);
-    let mut memory = FlatMemory::new(&preset(&["promote=100us"]), Way::Promote, &options(false), 1).unwrap();
+    let mut memory =
+        FlatMemory::new(&preset(&["promote=100us"]), AccessMode::Promote, &options(false), 1).unwrap();
     drives(&mut memory, &all, 0, 10_000_000).unwrap();
     let did = memory.flat_counts();
     assert_eq!((did.redirected_stores, did.dropped_lines, did.inbound_lines), (5, 5, 59), "{did:?}");
@@ -248,7 +258,7 @@ fn idle_dram_takes_pages_at_their_first_use_if_it_is_told_to() {
     // Each of 32 pages is used once, long enough apart; DRAM has 16 frames.
     let once: Vec<Request> = (0..32).map(|page| load(page * 64)).collect();
     for (fill, promotions) in [("fill_idle=false", 0), ("fill_idle=true", 16)] {
-        let mut memory = FlatMemory::new(&preset(&[fill]), Way::Promote, &options(false), 1).unwrap();
+        let mut memory = FlatMemory::new(&preset(&[fill]), AccessMode::Promote, &options(false), 1).unwrap();
         drives(&mut memory, &once, 0, 1_000_000_000).unwrap();
         let did = memory.flat_counts();
         assert_eq!((did.promotions, did.demotions), (promotions, 0), "{fill}: {did:?}");
@@ -258,45 +268,46 @@ fn idle_dram_takes_pages_at_their_first_use_if_it_is_told_to() {
 #[test]
 fn a_full_look_aside_buffer_defers_promotions() {
     let hot: Vec<Request> = (0..400u64).map(|n| load(n % 4 * 64 + n / 8)).collect();
-    let did = counts(Way::Promote, &options(false), &["look_aside=1", "promote=100us"], &hot).flat_counts();
-    assert!(did.deferred > 0 && did.promotions == 4, "{did:?}");
-    let did = counts(Way::Promote, &options(false), &[], &hot).flat_counts();
-    assert_eq!((did.deferred, did.promotions), (0, 4), "{did:?}");
+    let did =
+        counts(AccessMode::Promote, &options(false), &["look_aside=1", "promote=100us"], &hot).flat_counts();
+    assert!(did.promotions_deferred > 0 && did.promotions == 4, "{did:?}");
+    let did = counts(AccessMode::Promote, &options(false), &[], &hot).flat_counts();
+    assert_eq!((did.promotions_deferred, did.promotions), (0, 4), "{did:?}");
 }
 
 #[test]
 fn the_literal_algorithm_promotes_less_of_the_same() {
-    let mut stream = Stream::new(1, "test");
+    let mut stream = Rng::new(1, "test");
     // A third of the uses of a page come while another is being promoted, which the literal form then misses.
     let all: Vec<Request> = (0..20_000).map(|_| load(stream.below(24) * 64 + stream.below(64))).collect();
     let tight = ["look_aside=1", "promote=100us"];
     let [decided, literal] = ["algorithm=decided", "algorithm=literal"].map(|algorithm| {
-        let few = FlatOptions { memory_bytes: 8 * 4096, ..options(false) };
-        counts(Way::Promote, &few, &[tight[0], tight[1], algorithm], &all).flat_counts()
+        let few = FlatOptions { memory: Bytes(8 * 4096), ..options(false) };
+        counts(AccessMode::Promote, &few, &[tight[0], tight[1], algorithm], &all).flat_counts()
     });
     assert!(literal.promotions < decided.promotions, "{} and {}", literal.promotions, decided.promotions);
 }
 
 #[test]
 fn writing_reclaims_blocks_collects_dirty_pages_and_tells_the_host_in_batches() {
-    let mut stream = Stream::new(7, "test");
+    let mut stream = Rng::new(7, "test");
     let all: Vec<Request> = (0..20_000).map(|_| store(stream.below(192 * 64))).collect();
     for way in WAYS {
         let memory = counts(way, &options(false), &["look_aside=2"], &all);
         let did = memory.flat_counts();
-        assert!(did.reclaims > 100 && did.collected_pages > 0, "{way:?} {did:?}");
+        assert!(did.reclaims > 100 && did.destaged_by_reclaim > 0, "{way:?} {did:?}");
         assert!(memory.erased().map(u64::from).sum::<u64>() > 100);
         // Where the drive has the map to itself, the host hears nothing of it.
-        assert_eq!(did.remap_batches > 0, way != Way::Stack, "{way:?} {did:?}");
-        assert!(did.remapped_pages >= did.remap_batches || way == Way::Stack, "{did:?}");
+        assert_eq!(did.remap_batches > 0, way != AccessMode::Stack, "{way:?} {did:?}");
+        assert!(did.remapped_pages >= did.remap_batches || way == AccessMode::Stack, "{did:?}");
     }
 }
 
 #[test]
 fn a_drive_short_of_blocks_tells_early_so_that_no_place_in_use_is_erased() {
-    let mut stream = Stream::new(8, "test");
+    let mut stream = Rng::new(8, "test");
     let all: Vec<Request> = (0..20_000).map(|_| store(stream.below(192 * 64))).collect();
-    for way in [Way::Promote, Way::Page] {
+    for way in [AccessMode::Promote, AccessMode::Page] {
         let did = counts(way, &options(false), &["remap_batch=100000"], &all).flat_counts();
         assert!(did.forced_batches > 10 && did.remap_batches == did.forced_batches, "{way:?} {did:?}");
     }
@@ -307,7 +318,8 @@ fn the_tables_of_the_stack_take_memory_from_pages() {
     // 192 pages name two entries of 64 B each: 6 frames of 16.
     let all: Vec<Request> = (0..4 * 192).map(|n| load(n % 192 * 64)).collect();
     let overrides = ["indirection_entry=64B"];
-    let [page, stack] = [Way::Page, Way::Stack].map(|way| counts(way, &options(false), &overrides, &all));
+    let [page, stack] =
+        [AccessMode::Page, AccessMode::Stack].map(|way| counts(way, &options(false), &overrides, &all));
     let left = |memory: &FlatMemory| {
         let did = memory.flat_counts();
         did.pages_to_host - did.demotions
@@ -369,7 +381,7 @@ proptest! {
         ];
         let preset = preset(&overrides);
         let regions = if persist { vec![4096..3 * 4096, 40 * 4096..50 * 4096] } else { Vec::new() };
-        let options = FlatOptions { memory_bytes: frames * 4096, cpu_cache, regions, verify: true };
+        let options = FlatOptions { memory: Bytes(frames * 4096), cpu_cache, regions, verify: true };
         for way in WAYS {
             let mut memory = FlatMemory::new(&preset, way, &options, 1).unwrap();
             let host = HostOptions { threads, per_thread: 2, ..HostOptions::default() };
@@ -383,7 +395,7 @@ proptest! {
 fn config(system: System) -> SystemConfig {
     let mut config = SystemConfig::new(system);
     config.preset = "p3700-32gib".into();
-    config.flat.memory_bytes = 4 << 20;
+    config.flat.memory = Bytes(4 << 20);
     config
 }
 
@@ -478,9 +490,9 @@ fn what_cannot_be_is_an_error_that_says_what_would_be_right() {
         let error = fail(&|config| config.overrides = vec![set.into()]);
         assert!(error.contains(words), "{set}: {error}");
     }
-    let error = fail(&|config| config.flat.memory_bytes = 1 << 40);
+    let error = fail(&|config| config.flat.memory = Bytes(1 << 40));
     assert!(error.contains("memory_bytes"), "{error}");
     let error = fail(&|config| config.flat.regions = std::iter::once(0..1 << 50).collect());
-    assert!(error.contains("no part of"), "{error}");
+    assert!(error.contains("outside the memory of"), "{error}");
     assert!(System::parse("flat-flash").unwrap_err().to_string().contains("did you mean flatflash"));
 }

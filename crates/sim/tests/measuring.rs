@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use deepram_media::{Processor, Registry};
+use deepram_media::{Bytes, Picos, Processor, Registry};
 use deepram_sim::host::HostOptions;
-use deepram_sim::processor::{ProcessorOptions, References};
-use deepram_sim::rng::Stream;
+use deepram_sim::processor::{ProcessorOptions, ThreadReferences};
 use deepram_sim::{RunOptions, RunResult, SimError, System, SystemConfig, run, run_threads};
+use deepram_trace::workload::Rng;
 use deepram_trace::{Access, MemRef, Op, Request};
 use serde_json::Value;
 
@@ -22,15 +22,15 @@ fn config(system: System) -> SystemConfig {
     if system == System::Nvmm {
         config.overrides = vec!["channel_energy=2pJ/bit".into()];
     }
-    config.nvmm.capacity_bytes = 64 << 20;
-    config.nvmm.cache_bytes = 1 << 20;
-    config.paging.memory_bytes = 1 << 20;
+    config.nvmm.capacity = Bytes(64 << 20);
+    config.nvmm.cache = Bytes(1 << 20);
+    config.paging.memory = Bytes(1 << 20);
     config
 }
 
 /// Places in 8 MiB, and whether each is written; the last of each half is the one before it, read again.
 fn places() -> Vec<(u64, bool)> {
-    let mut random = Stream::new(SEED, "places");
+    let mut random = Rng::new(SEED, "places");
     let mut places: Vec<(u64, bool)> =
         (0..2 * HALF).map(|_| (random.below((8 << 20) / 64) * 64, random.below(10) < 3)).collect();
     for end in [HALF, 2 * HALF] {
@@ -40,7 +40,8 @@ fn places() -> Vec<(u64, bool)> {
 }
 
 fn by_requests(system: System, count: usize, warm_up: usize) -> RunResult {
-    let host = HostOptions { warm_up: warm_up as u64, think_ps: 20_000_000_000, ..HostOptions::default() };
+    let host =
+        HostOptions { warm_up: warm_up as u64, think: Picos(20_000_000_000), ..HostOptions::default() };
     let requests = places().into_iter().take(count).map(|(offset, write)| {
         let op = if write { Op::Write } else { Op::Read };
         Ok::<_, SimError>(Request { time_ps: None, device: 0, offset, len: 64, op })
@@ -58,7 +59,7 @@ fn by_threads(system: System, count: usize, warm_up: usize) -> RunResult {
         let access = if write { Access::Store } else { Access::Load };
         Ok::<_, SimError>(MemRef { gap: 200_000_000, addr, size: 8, access })
     });
-    let threads = vec![Box::new(references) as References<'static>];
+    let threads = vec![Box::new(references) as ThreadReferences<'static>];
     let options = RunOptions { seed: SEED, ..RunOptions::default() };
     run_threads(&registry, &config(system), threads, &processor, &options).unwrap()
 }

@@ -3,10 +3,10 @@
 
 use deepram_core::Epoch;
 use deepram_core::cache::SetAssociative;
-use deepram_media::{NandOp, Nvmm, Registry};
+use deepram_media::{Bytes, NandOp, Nvmm, Picos, Registry};
 use deepram_sim::SimError;
 use deepram_sim::flash::FlashCounts;
-use deepram_sim::host::{Command, Context, Device, HostOptions, Measured, Slot, drive};
+use deepram_sim::host::{Command, Context, Device, HostOptions, HostResult, Slot, drive};
 use deepram_sim::nvmm::{NvmmEvent, NvmmMemory, NvmmOptions, Prefetch};
 use deepram_trace::{Op, Request};
 use proptest::prelude::*;
@@ -28,7 +28,7 @@ fn preset(name: &str, extra: &[&str]) -> Nvmm {
 }
 
 fn options() -> NvmmOptions {
-    NvmmOptions { cache_bytes: 1 << 20, write_back_above: 1.0, verify: true, ..NvmmOptions::default() }
+    NvmmOptions { cache: Bytes(1 << 20), write_back_above: 1.0, verify: true, ..NvmmOptions::default() }
 }
 
 fn request(op: Op, offset: u64, len: u64) -> Request {
@@ -39,7 +39,7 @@ fn at(time_us: u64, request: Request) -> Request {
     Request { time_ps: Some(time_us * 1_000_000), ..request }
 }
 
-fn apply(memory: &mut NvmmMemory, requests: &[Request], host: &HostOptions) -> Result<Measured, SimError> {
+fn apply(memory: &mut NvmmMemory, requests: &[Request], host: &HostOptions) -> Result<HostResult, SimError> {
     drive(memory, requests.iter().copied().map(Ok), host)
 }
 
@@ -49,7 +49,7 @@ struct Whole<'a>(&'a mut NvmmMemory);
 impl Device for Whole<'_> {
     type Event = NvmmEvent;
 
-    fn capacity(&self) -> u64 {
+    fn capacity(&self) -> Bytes {
         self.0.capacity()
     }
 
@@ -174,7 +174,7 @@ fn a_prefetched_block_is_a_hit_and_one_never_used_is_wasted() {
     assert_eq!((memory.nvmm_counts().misses, memory.nvmm_counts().prefetches), (1, 173));
 
     // A single set of two ways: what was fetched ahead leaves unused.
-    let small = NvmmOptions { prefetch: Prefetch::Next(1), cache_bytes: 2 * SEGMENT, ..options() };
+    let small = NvmmOptions { prefetch: Prefetch::Next(1), cache: Bytes(2 * SEGMENT), ..options() };
     let mut memory = NvmmMemory::new(&preset("nvmm-slc", &["ways=2"]), &small, 1).unwrap();
     apply(&mut memory, &[read(0, 0), read(900, 100), read(1800, 200)], &HostOptions::default()).unwrap();
     let counts = memory.nvmm_counts();
@@ -201,7 +201,7 @@ fn a_prefetch_that_somebody_comes_to_wait_for_is_not_read_twice() {
 #[test]
 fn a_dirty_block_leaves_beside_the_read_and_its_data_answer_until_they_are_programmed() {
     let nvmm = preset("nvmm-slc", &["ways=2"]);
-    let small = NvmmOptions { cache_bytes: 2 * SEGMENT, ..options() };
+    let small = NvmmOptions { cache: Bytes(2 * SEGMENT), ..options() };
     let write = |time, page: u64| at(time, request(Op::Write, page << 16, 64));
     let read = |time, page: u64| at(time, request(Op::Read, page << 16, 64));
     let mut memory = NvmmMemory::new(&nvmm, &small, 1).unwrap();
@@ -222,7 +222,7 @@ fn a_dirty_block_leaves_beside_the_read_and_its_data_answer_until_they_are_progr
     // Dirty blocks of one page leave together, as one version.
     let mut memory = NvmmMemory::new(
         &preset("nvmm-slc", &["ways=8"]),
-        &NvmmOptions { cache_bytes: 8 * SEGMENT, ..options() },
+        &NvmmOptions { cache: Bytes(8 * SEGMENT), ..options() },
         1,
     )
     .unwrap();
@@ -230,7 +230,7 @@ fn a_dirty_block_leaves_beside_the_read_and_its_data_answer_until_they_are_progr
     requests.extend((1..6).map(|page| request(Op::Read, page << 16, 64)));
     apply(&mut memory, &requests, &HostOptions::default()).unwrap();
     let counts = memory.nvmm_counts();
-    assert_eq!((counts.versions, counts.written_evicted, counts.written_along), (1, 1, 3));
+    assert_eq!((counts.versions, counts.written_evicted, counts.written_with_evicted), (1, 1, 3));
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn a_sync_ends_when_the_last_program_has() {
 #[test]
 fn idle_channels_write_back_what_was_not_used_lately() {
     let nvmm = preset("nvmm-slc", &["ways=4"]);
-    let early = NvmmOptions { write_back_above: 0.25, cache_bytes: 64 * SEGMENT, ..options() };
+    let early = NvmmOptions { write_back_above: 0.25, cache: Bytes(64 * SEGMENT), ..options() };
     let writes: Vec<Request> = (0..640).map(|n| at(n * 1500, request(Op::Write, n * SEGMENT, 64))).collect();
     let mut memory = NvmmMemory::new(&nvmm, &early, 1).unwrap();
     apply(&mut memory, &writes, &HostOptions::default()).unwrap();
@@ -323,7 +323,7 @@ proptest! {
         sets in 1u64..4,
     ) {
         let nvmm = preset("nvmm-slc", &[&format!("ways={ways}")]);
-        let set = NvmmOptions { cache_bytes: ways * sets * SEGMENT, ..options() };
+        let set = NvmmOptions { cache: Bytes(ways * sets * SEGMENT), ..options() };
         let mut memory = NvmmMemory::new(&nvmm, &set, 1).unwrap();
         // Each block in a page of its own: no other leaves with it.
         let requests: Vec<Request> = accesses
@@ -331,7 +331,7 @@ proptest! {
             .map(|(page, write)| request(if *write { Op::Write } else { Op::Read }, page << 16, 64))
             .collect();
         // One at a time, each when the block before it is whole.
-        let host = HostOptions { think_ps: 1_000_000_000, ..HostOptions::default() };
+        let host = HostOptions { think: Picos(1_000_000_000), ..HostOptions::default() };
         apply(&mut memory, &requests, &host).unwrap();
         let mut model: Vec<Vec<(u64, bool)>> = vec![Vec::new(); sets as usize];
         let (mut hits, mut written) = (0, 0);
@@ -366,8 +366,8 @@ fn any_options() -> impl Strategy<Value = (NvmmOptions, Vec<String>, HostOptions
         let (segment, stripe, ways, buffer, technology, threads, registers) = second;
         let segment = [4096u64, 8192, 16384][segment];
         let options = NvmmOptions {
-            capacity_bytes: 20 << 20,
-            cache_bytes: sets * ways * segment,
+            capacity: Bytes(20 << 20),
+            cache: Bytes(sets * ways * segment),
             prefetch,
             critical_first: flags[0],
             order_in_tags: flags[1],
@@ -473,7 +473,7 @@ proptest! {
                 match memory.rollback(token) {
                     Ok(()) => prop_assert_eq!(memory.tokens().last().copied(), Some(token)),
                     // A state of the controller's own, which no sync made.
-                    Err(error) => prop_assert!(error.to_string().contains("no sync made it"), "{error}"),
+                    Err(error) => prop_assert!(error.to_string().contains("no sync made this token"), "{error}"),
                 }
             }
             memory.check_store().unwrap();
@@ -485,7 +485,7 @@ proptest! {
 #[test]
 fn long_overwriting_reclaims_spreads_wear_and_loses_nothing() {
     let nvmm = preset("nvmm-slc", &[]);
-    let set = NvmmOptions { capacity_bytes: 40 << 20, wear_spread: 8, ..options() };
+    let set = NvmmOptions { capacity: Bytes(40 << 20), wear_spread: 8, ..options() };
     let mut memory = NvmmMemory::new(&nvmm, &set, 1).unwrap();
     // A tenth of the pages takes all stores: 1.5 GB into 64 MiB of flash.
     let hot = 4 << 20;
@@ -509,7 +509,7 @@ fn long_overwriting_reclaims_spreads_wear_and_loses_nothing() {
 #[test]
 fn segments_wear_out_one_by_one_and_the_rest_of_their_blocks_goes_on() {
     let nvmm = preset("nvmm-slc", &["nand.endurance=20"]);
-    let set = NvmmOptions { capacity_bytes: 16 << 20, wear_deviation: 0.3, wear_spread: 4, ..options() };
+    let set = NvmmOptions { capacity: Bytes(16 << 20), wear_deviation: 0.3, wear_spread: 4, ..options() };
     let mut memory = NvmmMemory::new(&nvmm, &set, 7).unwrap();
     let writes = |n: u64| {
         let place = (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20) % 4096;
@@ -525,7 +525,7 @@ fn segments_wear_out_one_by_one_and_the_rest_of_their_blocks_goes_on() {
 #[test]
 fn what_a_sync_made_is_never_given_up_not_even_for_room() {
     let nvmm = preset("nvmm-slc", &[]);
-    let set = NvmmOptions { capacity_bytes: 44 << 20, ..options() };
+    let set = NvmmOptions { capacity: Bytes(44 << 20), ..options() };
     let mut memory = NvmmMemory::new(&nvmm, &set, 1).unwrap();
     let all = |n: u64| request(Op::Write, n % (11 << 10) * SEGMENT, SEGMENT);
     let mut requests: Vec<Request> = (0..11 << 10).map(all).collect();
@@ -550,7 +550,7 @@ fn the_same_run_gives_the_same_result() {
             .collect();
         let host = HostOptions { threads: 8, ..HostOptions::default() };
         let measured = apply(&mut memory, &requests, &host).unwrap();
-        (measured, memory.nvmm_counts(), memory.energy_pj(1 << 40))
+        (measured, memory.nvmm_counts(), memory.energy_pj(Picos(1 << 40)))
     };
     assert_eq!(run(), run());
 }
@@ -561,7 +561,7 @@ fn energy_is_the_operations_times_their_cost() {
     let mut memory = NvmmMemory::new(&nvmm, &options(), 1).unwrap();
     let requests: Vec<Request> = (0..500).map(|n| request(Op::Write, n << 16, 64)).collect();
     let measured = apply(&mut memory, &requests, &HostOptions::default()).unwrap();
-    let parts = memory.energy_pj(measured.time_ps);
+    let parts = memory.energy_pj(Picos(measured.time.0));
     let of = |name: &str| parts.iter().find(|part| part.0 == name).map(|part| part.1 + part.2).unwrap();
     let flash = memory.counts();
     let close =
@@ -569,7 +569,7 @@ fn energy_is_the_operations_times_their_cost() {
     // 15 mA at 3.3 V for 25 us; 35 mA for 200 us; 2 packages of one die standing by with 0.08 mA.
     close(of("flash read"), flash.reads() as f64 * 0.015 * 3.3 * 25e6);
     close(of("flash program"), flash.programs() as f64 * 0.035 * 3.3 * 200e6);
-    close(of("flash standby"), 2.0 * 0.000_08 * 3.3 * measured.time_ps as f64);
+    close(of("flash standby"), 2.0 * 0.000_08 * 3.3 * measured.time.0 as f64);
     close(of("flash io"), memory.channel_bytes() as f64 * 8.0 * 3.0);
     assert!(of("dram tags") > 0.0 && of("dram data") > 0.0 && of("dram mapping") > 0.0);
 }
@@ -583,10 +583,10 @@ fn options_that_cannot_be_say_what_would_be_right() {
     };
     let plain = NvmmOptions::default;
     assert!(
-        error(NvmmOptions { cache_bytes: 4096, ..plain() }).starts_with("cache: must have one set of 64")
+        error(NvmmOptions { cache: Bytes(4096), ..plain() }).starts_with("cache: must have one set of 64")
     );
     assert!(
-        error(NvmmOptions { capacity_bytes: 1 << 30, ..plain() }).starts_with("capacity: must be 64 KiB to")
+        error(NvmmOptions { capacity: Bytes(1 << 30), ..plain() }).starts_with("capacity: must be 64 KiB to")
     );
     assert!(error(NvmmOptions { bad_share: 2.0, ..plain() }).contains("must be 0 to 1"));
     assert_eq!(error(plain()), "");

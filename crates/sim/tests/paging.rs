@@ -3,14 +3,15 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use deepram_media::{Dram, Picos, Registry, Software, Ssd};
+use deepram_media::{Bytes, Dram, Picos, Registry, Software, Ssd};
 use deepram_sim::SimError;
-use deepram_sim::host::{Device, HostOptions, Measured, drive};
+use deepram_sim::host::{Device, HostOptions, HostResult, drive};
 use deepram_sim::paging::{
-    Backing, Completion, FaultTimes, PAGE, PagedMemory, PagingCounts, PagingOptions, Phase, TwoLists,
+    ActiveInactiveLists, Backing, Completion, FaultTimes, PAGE, PagedMemory, PagingCounts, PagingOptions,
+    Phase,
 };
-use deepram_sim::rng::Stream;
 use deepram_sim::ssd::SsdOptions;
+use deepram_trace::workload::Rng;
 use deepram_trace::{Op, Request};
 
 const MIB: u64 = 1 << 20;
@@ -35,7 +36,7 @@ impl Setup {
             dram: registry.get("dram.ddr3-1600").unwrap(),
             ssd: registry.get_with(ssd, &all).unwrap(),
             software: registry.get(software).unwrap(),
-            options: PagingOptions { memory_bytes: 16 * MIB, ..PagingOptions::default() },
+            options: PagingOptions { memory: Bytes(16 * MIB), ..PagingOptions::default() },
         }
     }
 
@@ -57,7 +58,7 @@ impl Setup {
         PagedMemory::new(&self.dram, &self.ssd, &self.software, &self.options, &ssd_options, 7).unwrap()
     }
 
-    fn run(&self, threads: u32, requests: impl IntoIterator<Item = Request>) -> (PagedMemory, Measured) {
+    fn run(&self, threads: u32, requests: impl IntoIterator<Item = Request>) -> (PagedMemory, HostResult) {
         let mut machine = self.machine();
         let options = HostOptions { threads, ..HostOptions::default() };
         let measured = drive(&mut machine, requests.into_iter().map(Ok), &options).unwrap();
@@ -67,7 +68,7 @@ impl Setup {
     /// Time and counts of one thread.
     fn one(&self, requests: &[Request]) -> (u64, PagingCounts) {
         let (machine, measured) = self.run(1, requests.iter().copied());
-        (measured.time_ps, machine.paging_counts())
+        (measured.time.0, machine.paging_counts())
     }
 }
 
@@ -76,7 +77,7 @@ fn line(op: Op, page: u64) -> Request {
 }
 
 fn random_lines(count: u64, pages: u64, write_of_ten: u64) -> impl Iterator<Item = Request> {
-    let mut random = Stream::new(3, "workload");
+    let mut random = Rng::new(3, "workload");
     (0..count).map(move |_| {
         let op = if random.below(10) < write_of_ten { Op::Write } else { Op::Read };
         Request { offset: random.below(pages * 64) * 64, ..line(op, 0) }
@@ -249,10 +250,10 @@ fn random_loads_of_a_file_are_read_around_as_long_as_that_is_of_use() {
     let (memory, pages) = (2048, 8192);
     for (map_around, alone) in [(1, true), (16, false)] {
         let mut setup = Setup::steady();
-        setup.options.memory_bytes = memory * PAGE;
+        setup.options.memory = Bytes(memory * PAGE);
         setup.options.map_around = map_around as u32;
         setup.options.readahead_runs = 1;
-        let mut random = Stream::new(3, "loads");
+        let mut random = Rng::new(3, "loads");
         let loads: Vec<u64> = (0..20_000).map(|_| random.below(pages)).collect();
         let (machine, _) = setup.run(1, loads.iter().map(|page| line(Op::Read, *page)));
         let counts = machine.paging_counts();
@@ -303,7 +304,7 @@ fn totals_and_deviations_are_those_of_the_studys_table() {
 #[test]
 fn anonymous_memory_is_zero_filled_at_first_and_read_back_after_eviction() {
     let mut setup = Setup::steady();
-    setup.options = PagingOptions { backing: Backing::Swap, memory_bytes: MIB, ..setup.options };
+    setup.options = PagingOptions { backing: Backing::Swap, memory: Bytes(MIB), ..setup.options };
     let software = &setup.software;
     let (time, counts) = setup.one(&[line(Op::Write, 9)]);
     assert_eq!(time, software.minor().0 + software.allocation.0 + DMA + LINE);
@@ -326,7 +327,7 @@ fn anonymous_memory_is_zero_filled_at_first_and_read_back_after_eviction() {
 
 /// Which references of a thread that only reads are major faults, by the lists and marks alone.
 fn model_faults(frames: u64, low: u64, high: u64, pages: impl Iterator<Item = u64>) -> u64 {
-    let mut lists = TwoLists::new(1);
+    let mut lists = ActiveInactiveLists::new(1);
     let mut frame_of: HashMap<u64, u32> = HashMap::new();
     let mut free: Vec<u32> = (0..frames as u32).rev().collect();
     let mut faults = 0;
@@ -360,8 +361,8 @@ fn replacement_is_that_of_the_two_lists() {
     setup.options.readahead_most = 0;
     // The marks of so small a memory: an eighth and a sixth, 40 and 48 pages at most.
     for (frames, low, high) in [(64, 8, 10), (300, 37, 48), (1024, 40, 48)] {
-        setup.options.memory_bytes = frames * PAGE;
-        let mut random = Stream::new(frames, "pages");
+        setup.options.memory = Bytes(frames * PAGE);
+        let mut random = Rng::new(frames, "pages");
         let pages: Vec<u64> = (0..20_000)
             .map(|_| if random.below(3) > 0 { random.below(frames / 2) } else { random.below(frames * 4) })
             .collect();
@@ -392,7 +393,7 @@ fn dirty_pages_are_written_once_with_their_neighbours_and_flushed_on_request() {
 #[test]
 fn too_many_dirty_pages_are_written_behind_and_make_writers_wait() {
     let mut setup = Setup::steady();
-    let memory = setup.options.memory_bytes / PAGE;
+    let memory = setup.options.memory.0 / PAGE;
     let lines = || random_lines(20_000, 16 * 1024, 10);
     let (machine, _) = setup.run(8, lines());
     let counts = machine.paging_counts();
@@ -401,7 +402,7 @@ fn too_many_dirty_pages_are_written_behind_and_make_writers_wait() {
     setup.options.dirty_limit = 1.0;
     assert_eq!(setup.run(8, lines()).0.paging_counts().throttled, 0);
     // Anonymous memory has no such limit; its writers wait when no page is left.
-    setup.options = PagingOptions { backing: Backing::Swap, memory_bytes: MIB, ..setup.options };
+    setup.options = PagingOptions { backing: Backing::Swap, memory: Bytes(MIB), ..setup.options };
     let (machine, _) = setup.run(8, lines());
     let counts = machine.paging_counts();
     assert!(counts.throttled == 0 && counts.direct_reclaims > 100, "{counts:?}");
@@ -416,7 +417,7 @@ fn a_queue_of_one_makes_faults_take_turns_and_a_deep_one_lets_them_overlap() {
     for queue in [1, 32, 0] {
         setup.options.queue = queue;
         let (machine, measured) = setup.run(16, lines());
-        times.push(measured.time_ps as f64 / (machine.paging_counts().major_faults * idle) as f64);
+        times.push(measured.time.0 as f64 / (machine.paging_counts().major_faults * idle) as f64);
     }
     // 16 faults at once, of 52 us, four channels and eight packages.
     assert!(times[0] >= 1.0 && times[1] < 0.4 && times[2] < 0.4, "{times:?}");
@@ -428,7 +429,7 @@ fn the_parts_of_energy_and_time_add_up() {
     let (machine, measured) = setup.run(4, random_lines(20_000, 64 * MIB / PAGE, 5));
     let counts = machine.paging_counts();
     let parts: HashMap<_, _> = machine
-        .energy_pj(measured.time_ps)
+        .energy_pj(Picos(measured.time.0))
         .into_iter()
         .map(|(name, dynamic, fixed)| (name, dynamic + fixed))
         .collect();
@@ -441,7 +442,7 @@ fn the_parts_of_energy_and_time_add_up() {
     let read = nand.energy(deepram_media::NandOp::Read).times(machine.counts().reads()).0;
     assert_eq!(parts["flash read"], read);
     let spent: HashMap<&str, u64> =
-        machine.software_ps().into_iter().map(|(phase, time)| (phase.name(), time)).collect();
+        machine.software_times().into_iter().map(|(phase, time)| (phase.name(), time.0)).collect();
     let faults = counts.major_faults + counts.waiting_faults + counts.minor_faults + counts.protection_faults;
     assert_eq!(spent.len(), Phase::ALL.len());
     assert!(spent["entry"] >= (faults - counts.repeated_faults) * setup.software.entry.0 / 2);
@@ -470,18 +471,18 @@ fn the_same_seed_gives_the_same_run_and_another_seed_another() {
         let options = HostOptions { threads: 4, ..HostOptions::default() };
         let requests = random_lines(3_000, 64 * MIB / PAGE, 3).map(Ok::<_, SimError>);
         let measured = drive(&mut machine, requests, &options).unwrap();
-        (measured, machine.paging_counts(), machine.software_ps())
+        (measured, machine.paging_counts(), machine.software_times())
     };
     assert_eq!(run(1), run(1));
-    assert_ne!(run(1).0.time_ps, run(2).0.time_ps);
+    assert_ne!(run(1).0.time.0, run(2).0.time.0);
 }
 
 #[test]
 fn what_can_not_be_is_refused_with_the_reason() {
     let setup = Setup::steady();
     for (options, needle) in [
-        (PagingOptions { memory_bytes: 1 << 40, ..setup.options.clone() }, "more channels or ranks"),
-        (PagingOptions { memory_bytes: 4096, ..setup.options.clone() }, "32 KiB"),
+        (PagingOptions { memory: Bytes(1 << 40), ..setup.options.clone() }, "more channels or ranks"),
+        (PagingOptions { memory: Bytes(4096), ..setup.options.clone() }, "32 KiB"),
         (PagingOptions { dirty_limit: 20.0, ..setup.options.clone() }, "dirty_limit"),
     ] {
         let ssd_options = SsdOptions::default();

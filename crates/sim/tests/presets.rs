@@ -1,6 +1,6 @@
 //! Every preset runs, and what can't be is an error that says what would be right.
 
-use deepram_media::{PresetKind, Registry};
+use deepram_media::{Picos, PresetKind, Registry};
 use deepram_sim::host::{HostOptions, Stop};
 use deepram_sim::{RunOptions, SimError, System, SystemConfig, run};
 use deepram_trace::{Op, Request, Workload};
@@ -51,7 +51,7 @@ fn a_generated_workload_runs_open_loop_with_warm_up_and_a_time_series() {
         Workload::new("uniform:span=64MiB,count=5000,size=8KiB,arrival=poisson,rate=5k", 3).unwrap();
     let objects = deepram_trace::ObjectPlacement { slot_bytes: 0, slots: 0 };
     let requests = deepram_sim::requests(workload.map(Ok::<_, deepram_trace::TraceError>), objects);
-    let host = HostOptions { warm_up: 1000, interval_ps: 50_000_000_000, ..HostOptions::default() };
+    let host = HostOptions { warm_up: 1000, interval: Picos(50_000_000_000), ..HostOptions::default() };
     let options = RunOptions { host, ..RunOptions::default() };
     let result = run(&registry, &config(System::Ssd, "mqsim-s8", &[]), requests, &options).unwrap();
     assert_eq!(result.requests, 4000);
@@ -76,7 +76,7 @@ fn a_run_can_end_with_the_last_arrival_or_after_a_number_of_requests() {
     assert!(cut.host.completed < 100 && cut.simulated_time_ns == 99.0);
     let few = run_with(HostOptions { requests: 10, ..HostOptions::default() });
     assert_eq!(few.requests, 10);
-    let early = run_with(HostOptions { until_ps: 49_500, ..HostOptions::default() });
+    let early = run_with(HostOptions { until: Picos(49_500), ..HostOptions::default() });
     assert_eq!(early.requests, 50);
 }
 

@@ -1,13 +1,13 @@
 //! The processor front against closed forms, a reference model of its window, and devices that are
 //! simple enough to be right.
 
-use deepram_media::{Processor, Registry, RowState};
+use deepram_media::{Bytes, Picos, Processor, Registry, RowState};
 use deepram_sim::dram::DramMemory;
 use deepram_sim::processor::{
-    Executed, LINE_BYTES, ProcessorOptions, References, ThreadResult, execute, execute_with_faults,
-    memory_references, workload_threads,
+    LINE_BYTES, ProcessorOptions, ProcessorResult, ThreadReferences, ThreadResult, execute,
+    execute_with_faults, memory_references, workload_threads,
 };
-use deepram_sim::rng::Stream;
+use deepram_trace::workload::Rng;
 use deepram_trace::{Access, MemRef, ObjectPlacement, Op, ReadOptions, TraceReader};
 use fake::{Chaos, Fake};
 use proptest::prelude::*;
@@ -20,14 +20,14 @@ fn plain() -> ProcessorOptions {
     let processor: Processor = Registry::builtin().unwrap().get("nvmm-host").unwrap();
     ProcessorOptions {
         cores: 1,
-        cycle_ps: 1000,
+        cycle: Picos(1000),
         width: 1,
-        llc_bytes: 0,
+        llc: Bytes(0),
         llc_hit_cycles: 10,
         mshrs: 1 << 20,
         window: 1 << 20,
         write_buffer: 1 << 20,
-        quantum_ps: 1 << 50,
+        quantum: Picos(1 << 50),
         ..ProcessorOptions::new(&processor).unwrap()
     }
 }
@@ -36,17 +36,17 @@ fn reference(gap: u32, line: u64, access: Access) -> MemRef {
     MemRef { gap, addr: line * LINE_BYTES, size: 8, access }
 }
 
-fn thread(references: Vec<MemRef>) -> References<'static> {
+fn thread(references: Vec<MemRef>) -> ThreadReferences<'static> {
     Box::new(references.into_iter().map(Ok))
 }
 
 /// Loads of lines of their own.
-fn loads(gaps: impl IntoIterator<Item = u32>, base: u64) -> References<'static> {
+fn loads(gaps: impl IntoIterator<Item = u32>, base: u64) -> ThreadReferences<'static> {
     let all = gaps.into_iter().zip(base..).map(|(gap, line)| reference(gap, line, Access::Load));
     thread(all.collect())
 }
 
-fn one(device: &mut Fake, references: Vec<MemRef>, options: &ProcessorOptions) -> Executed {
+fn one(device: &mut Fake, references: Vec<MemRef>, options: &ProcessorOptions) -> ProcessorResult {
     execute(device, vec![thread(references)], options).unwrap()
 }
 
@@ -55,9 +55,9 @@ fn dependent_loads_take_their_gaps_and_latencies() {
     let options = ProcessorOptions { blocking: true, ..plain() };
     let mut device = Fake::stalling(70_500);
     let run = execute(&mut device, vec![loads([3, 1, 40, 7], 0)], &options).unwrap();
-    assert_eq!(run.time_ps, 51_000 + 4 * 70_500);
+    assert_eq!(run.time.0, 51_000 + 4 * 70_500);
     assert_eq!((run.instructions, run.references, run.lines.misses), (51, 4, 4));
-    let [computing, stalled, software, asleep, runnable] = run.time_shares().map(|s| s * run.time_ps as f64);
+    let [computing, stalled, software, asleep, runnable] = run.time_shares().map(|s| s * run.time.0 as f64);
     assert!((computing - 51_000.0).abs() < 1e-6 && (stalled - 282_000.0).abs() < 1e-6);
     assert_eq!((software, asleep, runnable), (0.0, 0.0, 0.0));
     assert!((run.ipc - 51.0 / (333_000.0 / 1000.0)).abs() < 1e-12);
@@ -66,10 +66,10 @@ fn dependent_loads_take_their_gaps_and_latencies() {
 #[test]
 fn fractions_of_a_picosecond_are_carried_from_reference_to_reference() {
     // 3 instructions a cycle of 1000 ps: 333 1/3 ps each.
-    let options = ProcessorOptions { width: 3, llc_bytes: 1 << 20, llc_hit_cycles: 0, ..plain() };
+    let options = ProcessorOptions { width: 3, llc: Bytes(1 << 20), llc_hit_cycles: 0, ..plain() };
     let stores: Vec<MemRef> = (0..3001).map(|_| reference(1, 5, Access::Store)).collect();
     let run = one(&mut Fake::stalling(1), stores, &options);
-    assert_eq!(run.time_ps, 3001 * 1000 / 3);
+    assert_eq!(run.time.0, 3001 * 1000 / 3);
 }
 
 /// Every instruction one by one: when it issues, when a load's data are there, when it retires.
@@ -84,7 +84,7 @@ fn scoreboard(gaps: &[u32], latency: u64, options: &ProcessorOptions) -> u64 {
             if options.blocking {
                 time = time.max(retired.last().copied().unwrap_or(0));
             }
-            time += options.cycle_ps;
+            time += options.cycle.0;
             if let Some(before) = number.checked_sub(window) {
                 time = time.max(retired[before as usize]);
             }
@@ -115,7 +115,7 @@ proptest! {
         let options = ProcessorOptions { window, mshrs, blocking, ..plain() };
         let mut device = Fake::stalling(latency);
         let run = execute(&mut device, vec![loads(gaps.clone(), 0)], &options).unwrap();
-        prop_assert_eq!(run.time_ps, scoreboard(&gaps, latency, &options));
+        prop_assert_eq!(run.time.0, scoreboard(&gaps, latency, &options));
         prop_assert!(device.most <= u64::from(mshrs));
     }
 
@@ -132,9 +132,9 @@ proptest! {
         faults in any::<bool>(),
         blocking in any::<bool>(),
     ) {
-        let mut random = Stream::new(seed, "chaos");
+        let mut random = Rng::new(seed, "chaos");
         let mut wanted = (0, 0);
-        let parts: Vec<References<'static>> = (0..threads)
+        let parts: Vec<ThreadReferences<'static>> = (0..threads)
             .map(|_| {
                 let count = random.below(60);
                 let all: Vec<MemRef> = (0..count)
@@ -152,12 +152,12 @@ proptest! {
             .collect();
         let options = ProcessorOptions {
             cores,
-            llc_bytes: llc * 1024,
+            llc: Bytes(llc * 1024),
             llc_ways: 4,
             mshrs,
             write_buffer,
-            quantum_ps: quantum,
-            switch_ps: random.below(3) * 500,
+            quantum: Picos(quantum),
+            switch: Picos(random.below(3) * 500),
             window: 1 + random.below(50),
             blocking,
             ..plain()
@@ -178,7 +178,7 @@ proptest! {
         ways in 1u64..4,
         sets in 1u64..5,
     ) {
-        let options = ProcessorOptions { llc_bytes: ways * sets * 64, llc_ways: ways, blocking: true, ..plain() };
+        let options = ProcessorOptions { llc: Bytes(ways * sets * 64), llc_ways: ways, blocking: true, ..plain() };
         let access = |store| if store { Access::Store } else { Access::Load };
         // Far apart, so that each line is there before the next reference.
         let references = uses.iter().map(|(line, store)| reference(1000, *line, access(*store))).collect();
@@ -217,7 +217,7 @@ fn misses_of_a_core_are_as_many_as_its_mshrs_and_no_more() {
         let (rounds, rest) = (100 / u64::from(mshrs), 100 % u64::from(mshrs));
         let last = if rest == 0 { u64::from(mshrs) } else { rest };
         assert_eq!(
-            run.time_ps,
+            run.time.0,
             rounds.div_ceil(1) * 1_000_000 + last * 1000 + u64::from(rest > 0) * 1_000_000
         );
     }
@@ -225,7 +225,7 @@ fn misses_of_a_core_are_as_many_as_its_mshrs_and_no_more() {
 
 #[test]
 fn references_to_a_line_under_way_are_one_miss_and_a_store_among_them_makes_it_dirty() {
-    let options = ProcessorOptions { llc_bytes: 64, llc_ways: 1, mshrs: 1, ..plain() };
+    let options = ProcessorOptions { llc: Bytes(64), llc_ways: 1, mshrs: 1, ..plain() };
     let access = [Access::Load, Access::Load, Access::Store, Access::Load];
     let mut references: Vec<MemRef> = access.iter().map(|access| reference(1, 9, *access)).collect();
     references.push(reference(1, 10, Access::Load));
@@ -235,22 +235,22 @@ fn references_to_a_line_under_way_are_one_miss_and_a_store_among_them_makes_it_d
     // The second line comes in at 201 ns, and the first leaves.
     assert_eq!(lines, [(1000, Op::Read, 9), (101_000, Op::Read, 10), (201_000, Op::Write, 9)]);
     assert_eq!((run.lines.misses, run.lines.merged, run.lines.written), (2, 3, 1));
-    assert_eq!(run.time_ps, 201_000 + options.llc_hit_cycles * 1000);
+    assert_eq!(run.time.0, 201_000 + options.llc_hit_cycles * 1000);
 }
 
 #[test]
 fn stores_do_not_stall_until_the_mshrs_are_out() {
-    let options = ProcessorOptions { llc_bytes: 1 << 16, llc_ways: 16, mshrs: 4, window: 2, ..plain() };
+    let options = ProcessorOptions { llc: Bytes(1 << 16), llc_ways: 16, mshrs: 4, window: 2, ..plain() };
     let stores = |count| (0..count).map(|line| reference(1, line, Access::Store)).collect::<Vec<_>>();
     let run = one(&mut Fake::stalling(1_000_000), stores(4), &options);
-    assert_eq!((run.time_ps, run.lines.mshr_waits), (4000, 0));
+    assert_eq!((run.time.0, run.lines.mshr_waits), (4000, 0));
     let run = one(&mut Fake::stalling(1_000_000), stores(5), &options);
-    assert_eq!((run.time_ps, run.lines.mshr_waits), (1_001_000, 1));
+    assert_eq!((run.time.0, run.lines.mshr_waits), (1_001_000, 1));
 }
 
 #[test]
 fn lines_that_leave_are_at_most_the_write_buffer_and_then_keep_an_mshr() {
-    let options = ProcessorOptions { llc_bytes: 64, llc_ways: 1, mshrs: 2, write_buffer: 1, ..plain() };
+    let options = ProcessorOptions { llc: Bytes(64), llc_ways: 1, mshrs: 2, write_buffer: 1, ..plain() };
     let stores: Vec<MemRef> = (0..6).map(|line| reference(1, line, Access::Store)).collect();
     let mut device = Fake { write: 1_000_000, ..Fake::stalling(10_000) };
     let run = one(&mut device, stores, &options);
@@ -275,7 +275,7 @@ fn lines_that_leave_are_at_most_the_write_buffer_and_then_keep_an_mshr() {
             (4_012_000, write),
         ]
     );
-    assert_eq!(run.time_ps, 2_012_000);
+    assert_eq!(run.time.0, 2_012_000);
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn without_a_cache_stores_go_to_the_device_through_the_write_buffer() {
     let run = one(&mut device, stores, &options);
     assert_eq!((device.reads(), device.most_writes, run.lines.written), (0, 2, 5));
     // 1, 2, then as the first two complete: 101, 102, 201 ns.
-    assert_eq!(run.time_ps, 201_000);
+    assert_eq!(run.time.0, 201_000);
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn a_reference_across_lines_is_one_for_each() {
     let run = one(&mut device, all, &plain());
     let sent: Vec<(u64, u64)> = device.log.iter().map(|(t, c)| (*t, c.offset)).collect();
     assert_eq!(sent, [(3000, 0), (3000, 64), (3000, 128)]);
-    assert_eq!((run.time_ps, run.references, run.instructions), (8000, 1, 3));
+    assert_eq!((run.time.0, run.references, run.instructions), (8000, 1, 3));
 }
 
 #[test]
@@ -314,7 +314,7 @@ fn two_threads_on_a_core_overlap_as_far_as_the_core_allows() {
         let mut device = Fake::sleeping(5_000, sleep * 1000, 20_000);
         let threads = vec![loads([10], 0), loads([10], 100)];
         let run = execute(&mut device, threads, &options).unwrap();
-        assert_eq!(run.time_ps, expected * 1000, "sleep of {sleep} ns");
+        assert_eq!(run.time.0, expected * 1000, "sleep of {sleep} ns");
         let shares: f64 = run.threads.iter().map(|t| t.software_ns).sum();
         assert_eq!(shares, 40.0);
     }
@@ -327,7 +327,7 @@ fn two_threads_on_a_core_overlap_as_far_as_the_core_allows() {
     let two = ProcessorOptions { cores: 2, ..options };
     let mut device = Fake::sleeping(5_000, 100_000, 20_000);
     let run = execute(&mut device, vec![loads([10], 0), loads([10], 100)], &two).unwrap();
-    assert_eq!((run.time_ps, run.lines.switches), (135_000, 0));
+    assert_eq!((run.time.0, run.lines.switches), (135_000, 0));
 }
 
 #[test]
@@ -337,12 +337,12 @@ fn a_sleeper_goes_on_with_the_instructions_that_it_had_left() {
     let run = execute(&mut device, vec![loads([10, 20], 0)], &plain()).unwrap();
     let sent: Vec<u64> = device.log.iter().map(|(time, _)| *time).collect();
     assert_eq!(sent, [10_000, 150_000]);
-    assert_eq!(run.time_ps, 150_000 + 125_000);
+    assert_eq!(run.time.0, 150_000 + 125_000);
 }
 
 #[test]
 fn switches_cost_what_they_are_said_to() {
-    let options = ProcessorOptions { blocking: true, switch_ps: 3000, ..plain() };
+    let options = ProcessorOptions { blocking: true, switch: Picos(3000), ..plain() };
     let mut device = Fake::sleeping(5_000, 1_000_000, 20_000);
     let run = execute(&mut device, vec![loads([10], 0), loads([10], 100)], &options).unwrap();
     // To the second after the first sleeps, back to the first, to the second again.
@@ -352,10 +352,10 @@ fn switches_cost_what_they_are_said_to() {
 
 #[test]
 fn threads_that_never_sleep_take_turns_by_quanta() {
-    let options = ProcessorOptions { quantum_ps: 50_000, llc_bytes: 1 << 16, ..plain() };
+    let options = ProcessorOptions { quantum: Picos(50_000), llc: Bytes(1 << 16), ..plain() };
     let stores = |line| thread((0..100).map(|_| reference(10, line, Access::Store)).collect());
     let run = execute(&mut Fake::stalling(1), vec![stores(1), stores(2)], &options).unwrap();
-    assert_eq!(run.time_ps, 2_000_000);
+    assert_eq!(run.time.0, 2_000_000);
     // 20 quanta each; the last reference is the next quantum's first.
     for thread in &run.threads {
         assert_eq!((thread.preemptions, thread.runnable_ns, thread.computing_ns), (20, 1000.0, 1000.0));
@@ -368,7 +368,7 @@ fn a_page_fault_waits_for_older_loads_and_nothing_passes_it() {
         let mut device = Fake::sleeping(5_000, 100_000, 20_000);
         let threads = vec![loads([1; 8], 0)];
         let run = execute_with_faults(&mut device, threads, &plain(), |_, _| precise).unwrap();
-        (run.time_ps, device.most, run.lines.faults)
+        (run.time.0, device.most, run.lines.faults)
     };
     // One after the other.
     assert_eq!(run(true), (8 * (1_000 + 125_000), 1, 8));
@@ -381,15 +381,15 @@ fn a_page_fault_waits_for_older_loads_and_nothing_passes_it() {
 fn the_cross_over_of_sleeping_and_stalling_is_where_the_closed_form_says() {
     let options = ProcessorOptions { blocking: true, ..plain() };
     let (gap, before, after, count) = (50u64, 12_000u64, 30_000u64, 200u64);
-    let work = |threads: u64| -> Vec<References<'static>> {
+    let work = |threads: u64| -> Vec<ThreadReferences<'static>> {
         (0..threads).map(|n| loads(vec![gap as u32; count as usize], n << 20)).collect()
     };
     let stalling =
-        |threads, latency| execute(&mut Fake::stalling(latency), work(threads), &options).unwrap().time_ps;
+        |threads, latency| execute(&mut Fake::stalling(latency), work(threads), &options).unwrap().time.0;
     let sleep = 400_000;
     for threads in [1, 16] {
         let mut device = Fake::sleeping(before, sleep, after);
-        let sleeping = execute(&mut device, work(threads), &options).unwrap().time_ps;
+        let sleeping = execute(&mut device, work(threads), &options).unwrap().time.0;
         // A core is busy for this long with each access.
         let busy = gap * 1000 + before + after;
         // One thread waits for all of it; of 16, the others' busy time is longer than the sleep.
@@ -430,8 +430,8 @@ fn options_that_cannot_be_are_named() {
         execute(&mut Fake::stalling(1), vec![loads([1], 0)], &options).unwrap_err().to_string()
     };
     assert!(wrong(ProcessorOptions { cores: 0, ..plain() }).contains("cores"));
-    assert!(wrong(ProcessorOptions { quantum_ps: 0, ..plain() }).contains("quantum_ps"));
-    assert!(wrong(ProcessorOptions { llc_bytes: 100, ..plain() }).contains("llc"));
+    assert!(wrong(ProcessorOptions { quantum: Picos(0), ..plain() }).contains("quantum_ps"));
+    assert!(wrong(ProcessorOptions { llc: Bytes(100), ..plain() }).contains("llc"));
     assert!(execute(&mut Fake::stalling(1), Vec::new(), &plain()).is_err());
 }
 
@@ -444,7 +444,7 @@ fn what_comes_before_the_warm_up_is_over_is_not_measured() {
     let part = execute(&mut Fake::stalling(5000), work(), &warm).unwrap();
     assert_eq!((part.references, part.instructions, part.lines.misses), (60, 600, 60));
     // Measuring begins when the 40th is sent.
-    assert_eq!(part.time_ps, whole.time_ps - 39 * 15_000 - 10_000);
+    assert_eq!(part.time.0, whole.time.0 - 39 * 15_000 - 10_000);
     assert_eq!(part.options, warm);
 }
 
@@ -452,7 +452,7 @@ fn what_comes_before_the_warm_up_is_over_is_not_measured() {
 fn the_same_seed_gives_the_same_bytes() {
     let processor: Processor = Registry::builtin().unwrap().get("nvmm-host").unwrap();
     let options =
-        ProcessorOptions { cores: 3, llc_bytes: 1 << 16, ..ProcessorOptions::new(&processor).unwrap() };
+        ProcessorOptions { cores: 3, llc: Bytes(1 << 16), ..ProcessorOptions::new(&processor).unwrap() };
     let run = |seed| {
         let threads =
             workload_threads("uniform:span=1GiB,read=60%,count=20k,size=64B", seed, 16, 20).unwrap();
@@ -475,7 +475,7 @@ fn dependent_loads_of_dram_take_its_closed_form() {
     let run = execute(&mut memory, vec![thread(all.collect())], &options).unwrap();
     let closed = dram.access(RowState::Closed, false).0;
     let conflict = dram.access(RowState::Conflict, false).0;
-    assert_eq!(run.time_ps, 20 * 100_000 + closed + 19 * conflict);
+    assert_eq!(run.time.0, 20 * 100_000 + closed + 19 * conflict);
 }
 
 #[test]
@@ -483,7 +483,7 @@ fn many_cores_streaming_from_dram_get_its_bandwidth_and_twice_the_ipc_of_half_of
     let registry = Registry::builtin().unwrap();
     let processor: Processor = registry.get("nvmm-host").unwrap();
     let options =
-        ProcessorOptions { cores: 6, llc_bytes: 1 << 18, ..ProcessorOptions::new(&processor).unwrap() };
+        ProcessorOptions { cores: 6, llc: Bytes(1 << 18), ..ProcessorOptions::new(&processor).unwrap() };
     let run = |channels: &str| {
         let dram: deepram_media::Dram = registry.get_with("ddr4-2400", &[channels]).unwrap();
         // Flat latency: the bus alone is the limit.
@@ -505,8 +505,8 @@ fn a_lackey_trace_runs_with_its_instructions_counted() {
     let options = ReadOptions { fetches: false, ..ReadOptions::default() };
     let reader = TraceReader::new(text.as_bytes(), &options).unwrap();
     let none = ObjectPlacement { slot_bytes: 0, slots: 0 };
-    let references: References<'_> = Box::new(memory_references(reader, 1, none));
-    let processor = ProcessorOptions { llc_bytes: 1 << 16, ..plain() };
+    let references: ThreadReferences<'_> = Box::new(memory_references(reader, 1, none));
+    let processor = ProcessorOptions { llc: Bytes(1 << 16), ..plain() };
     let mut device = Fake::stalling(100);
     let run = execute(&mut device, vec![references], &processor).unwrap();
     assert_eq!((run.instructions, run.references, device.reads()), (4, 4, 2));

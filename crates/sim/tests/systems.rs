@@ -1,6 +1,6 @@
 //! Whole systems, as `deepram sim` runs them: by a host's requests and by the threads of a processor.
 
-use deepram_media::{Processor, Registry};
+use deepram_media::{Bytes, Processor, Registry};
 use deepram_sim::processor::{ProcessorOptions, workload_threads};
 use deepram_sim::{RunOptions, RunResult, SimError, System, SystemConfig, requests, run, run_threads};
 use deepram_trace::{ObjectPlacement, TraceError, Workload};
@@ -11,8 +11,8 @@ const WORKLOAD: &str = "gups:table=16MiB,updates=2k";
 
 fn config(system: System) -> SystemConfig {
     let mut config = SystemConfig::new(system);
-    config.nvmm.cache_bytes = 4 << 20;
-    config.paging.memory_bytes = 4 << 20;
+    config.nvmm.cache = Bytes(4 << 20);
+    config.paging.memory = Bytes(4 << 20);
     config
 }
 

@@ -8,8 +8,8 @@
 
 use deepram_media::{Registry, Ssd};
 use deepram_sim::host::{HostOptions, drive};
-use deepram_sim::rng::Stream;
 use deepram_sim::ssd::{ParallelSsd, SsdOptions};
+use deepram_trace::workload::Rng;
 use deepram_trace::{Op, Request};
 
 /// The share of live pages in a reclaimed block in the limit of large blocks: (u - 1) / ln u = rho.
@@ -58,8 +58,8 @@ fn uniform_random_writes_amplify_as_the_analysis_says() {
             ..SsdOptions::default()
         };
         let mut device = ParallelSsd::new(&ssd, &options, 1).unwrap();
-        let pages = deepram_sim::host::Device::capacity(&device) / ssd.nand.page.0;
-        let mut random = Stream::new(9, "test");
+        let pages = deepram_sim::host::Device::capacity(&device).0 / ssd.nand.page.0;
+        let mut random = Rng::new(9, "test");
         let count = 8 * pages;
         let requests = (0..count).map(|_| {
             let offset = random.below(pages) * ssd.nand.page.0;

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use deepram_sim::cache::{Policy, References};
+use deepram_sim::cache::{Policy, ReferenceString};
 use deepram_trace::workload::{Rng, Zipf};
 use deepram_trace::{ReadOptions, TraceReader};
 use serde::{Deserialize, Serialize};
@@ -101,7 +101,7 @@ pub(super) fn run(args: &CachesArgs) -> anyhow::Result<Report> {
 
     let zipf = Zipf::new(ZIPF_IDS, 1.0);
     let mut rng = Rng::new(ZIPF_SEED, "bench caches");
-    let generated = References::numbers((0..args.requests).map(|_| zipf.sample(&mut rng)));
+    let generated = ReferenceString::numbers((0..args.requests).map(|_| zipf.sample(&mut rng)));
     measure(args, "zipf", &policies, python.as_deref(), args.capacity, &generated, &mut rows)?;
     drop(generated);
 
@@ -118,7 +118,7 @@ pub(super) fn run(args: &CachesArgs) -> anyhow::Result<Report> {
         }
         // A trace that counts in blocks: one block is one cache object.
         let options = ReadOptions { unit_bytes: Some(4096), ..ReadOptions::default() };
-        let references = References::of(TraceReader::open(&path, &options)?, 4096, args.requests)?;
+        let references = ReferenceString::of(TraceReader::open(&path, &options)?, 4096, args.requests)?;
         let tenth = (references.distinct() / 10) as usize;
         let capacity = if *small { tenth.max(20) } else { args.capacity };
         let short = name.trim_start_matches("cache/").split('.').next().unwrap_or(name);
@@ -139,7 +139,7 @@ fn measure(
     policies: &[Policy],
     python: Option<&str>,
     capacity: usize,
-    references: &References,
+    references: &ReferenceString,
     rows: &mut Vec<CacheRow>,
 ) -> anyhow::Result<()> {
     let requests = references.len() as u64;
@@ -245,7 +245,7 @@ fn run_peer(
     repeats: u16,
     policies: &[Policy],
     capacity: usize,
-    references: &References,
+    references: &ReferenceString,
 ) -> anyhow::Result<Vec<PeerRun>> {
     let scratch = Scratch::new(&std::env::temp_dir())?;
     let trace = scratch.file("references.oracleGeneral");
@@ -267,7 +267,7 @@ fn run_peer(
 }
 
 /// Writes the references in libCacheSim's binary format: time, id, size 1, next use unknown.
-fn write_oracle(path: &Path, references: &References) -> std::io::Result<()> {
+fn write_oracle(path: &Path, references: &ReferenceString) -> std::io::Result<()> {
     let mut file = BufWriter::new(std::fs::File::create(path)?);
     for number in references.as_slice() {
         file.write_all(&0u32.to_le_bytes())?;

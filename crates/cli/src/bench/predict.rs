@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use anyhow::{Context, ensure};
 use clap::Args;
 use deepram_core::Bytes;
-use deepram_media::{MeasuredFile, Registry};
+use deepram_media::{MeasuredFile, Picos, Registry};
 use deepram_pool::{CreateOptions, FaultOptions, Lifetime, OpenOptions, Pool, Words};
 use deepram_sim::host::{HostOptions, drive};
-use deepram_sim::pager::{Pager, PagerOptions};
+use deepram_sim::pool_model::{PoolModel, PoolModelOptions};
 use deepram_trace::workload::mix64;
 use deepram_trace::{Op, Request};
 use serde::Serialize;
@@ -308,24 +308,24 @@ fn compare(
     args: &PredictArgs,
 ) -> anyhow::Result<PredictRow> {
     let ran = run_pool(path, data, dram, work, args)?;
-    let ps = |ns: f64| (ns * 1e3) as u64;
-    let options = PagerOptions {
-        data,
+    let picos = |ns: f64| Picos((ns * 1e3) as u64);
+    let options = PoolModelOptions {
+        data: Bytes(data),
         // The DRAM that tables and buffers leave for frames.
-        dram: u64::from(ran.frames) * SEGMENT,
-        segment: SEGMENT,
-        hit_ps: ps(costs.hit_ns),
-        fault_ps: ps(costs.fault_ns),
-        protect_ps: ps(costs.protect_ns),
-        flush_ps: ps(costs.flush_ns),
+        dram: Bytes(u64::from(ran.frames) * SEGMENT),
+        segment: Bytes(SEGMENT),
+        hit: picos(costs.hit_ns),
+        fault: picos(costs.fault_ns),
+        protect: picos(costs.protect_ns),
+        flush: picos(costs.flush_ns),
     };
-    let mut pager = Pager::new(file, &options)?;
+    let mut model = PoolModel::new(file, &options)?;
     let op = if work == Workload::Update { Op::Write } else { Op::Read };
     let count = work.count(data, args);
     let requests = (0..2 * count)
         .map(|n| Ok(Request { time_ps: None, device: 0, offset: work.word(n, data) * 8, len: 8, op }));
     let host = HostOptions { warm_up: count, ..HostOptions::default() };
-    let simulated = drive(&mut pager, requests, &host)?;
+    let simulated = drive(&mut model, requests, &host)?;
     let predicted_per_s = simulated.requests_per_s;
     Ok(PredictRow {
         workload: if work == Workload::Update { "GUPS" } else { "scan" },

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use deepram_media::Registry;
+use deepram_media::{Bytes, Picos, Registry};
 use deepram_sim::clients::{ClientOptions, Logging};
 use deepram_sim::{RunOptions, SimError, System, run_clients};
 use deepram_trace::Workload;
@@ -107,13 +107,13 @@ fn run(
     let mut machine = if latency_us == BASE_US { Vec::new() } else { device(latency_us) };
     machine.extend(variant.machine.iter().cloned());
     let mut config = system(kind, &machine);
-    config.flat.memory_bytes = variant.dram;
+    config.flat.memory = Bytes(variant.dram);
     let shrink = settings.pick(1, 20);
     let clients = ClientOptions {
         clients: threads,
         logging: Some(if variant.own { Logging::Own } else { logging }),
-        work_ps: variant.work_ps,
-        lock_ps: variant.lock_ps,
+        work: Picos(variant.work_ps),
+        lock: Picos(variant.lock_ps),
         transactions: benchmark.measured / shrink,
         warm_up: benchmark.warm_up / shrink,
     };

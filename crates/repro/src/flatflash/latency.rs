@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use deepram_media::Registry;
 use deepram_sim::processor::LINE_BYTES;
-use deepram_sim::rng::Stream;
+use deepram_trace::workload::Rng;
 use deepram_trace::{Op, Request};
 
 use super::machine::{Bench, DRAM, GIB, MACHINES, Over, Setting, each, load, words};
@@ -73,7 +73,7 @@ fn requests(
     extent: Extent,
     seed: u64,
 ) -> impl Iterator<Item = Request> {
-    let mut draw = Stream::new(seed, "latency");
+    let mut draw = Rng::new(seed, "latency");
     let spread = Spread { share, key: draw.below(u64::MAX) };
     let lines = 4096 / LINE_BYTES;
     (0..pages + extent.accesses).map(move |number| {

@@ -146,8 +146,11 @@ impl Setting<'_> {
             Machine::Unified | Machine::Dram => &[],
         };
         config.overrides.extend(self.base.overrides.iter().chain(own).cloned());
-        config.flat.memory_bytes =
-            if self.machine == Machine::Dram { data.next_multiple_of(4096) } else { self.dram / self.scale };
+        config.flat.memory = Bytes(if self.machine == Machine::Dram {
+            data.next_multiple_of(4096)
+        } else {
+            self.dram / self.scale
+        });
         config
     }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use deepram_media::Registry;
 use deepram_sim::SimError;
 use deepram_sim::paging::Backing;
-use deepram_sim::processor::{FirstTouch, LINE_BYTES, References, memory_references};
+use deepram_sim::processor::{FirstTouch, LINE_BYTES, ThreadReferences, memory_references};
 use deepram_trace::{Access, MemRef, ObjectPlacement, TraceError, Workload};
 
 use super::machine::{Base, Machine, Program, Setting, Technology, Threads};
@@ -158,7 +158,7 @@ impl Personality {
                     }
                     lines.pop_front().map(Ok)
                 });
-                Box::new(next) as References<'static>
+                Box::new(next) as ThreadReferences<'static>
             });
             Ok(Threads { references: references.collect(), warm_up: amount.warm_up })
         };

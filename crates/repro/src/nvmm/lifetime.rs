@@ -181,7 +181,7 @@ fn drawn(deviation: f64) -> Vec<(f64, f64)> {
 mod tests {
     use super::*;
     use deepram_media::{Bandwidth, Bytes, lifetime_seconds};
-    use deepram_sim::rng::Stream;
+    use deepram_trace::workload::Rng;
 
     #[test]
     fn without_a_spread_all_pages_leave_when_the_medium_is_written_through() {
@@ -207,7 +207,7 @@ mod tests {
 
     /// Page by page: each write goes to the next page in turn that still works.
     fn simulated(deviation: f64, pages: usize, median: f64, share: f64, seed: u64) -> f64 {
-        let mut random = Stream::new(seed, "endurance");
+        let mut random = Rng::new(seed, "endurance");
         let mut left: Vec<u64> = (0..pages)
             .map(|_| {
                 let (length, angle) = (1.0 - random.unit(), random.unit() * TAU);

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use deepram_media::{Processor, Registry};
+use deepram_media::{Bytes, Processor, Registry};
 use deepram_sim::nvmm::{NvmmOptions, Prefetch};
 use deepram_sim::paging::{Backing, PagingOptions};
-use deepram_sim::processor::{ProcessorOptions, References};
+use deepram_sim::processor::{ProcessorOptions, ThreadReferences};
 use deepram_sim::{RunOptions, SimError, System, SystemConfig, run_threads};
 use serde_json::json;
 
@@ -103,7 +103,7 @@ impl Technology {
 
 /// The references of some threads, and how many of them come before the measured ones.
 pub(super) struct Threads {
-    pub(super) references: Vec<References<'static>>,
+    pub(super) references: Vec<ThreadReferences<'static>>,
     pub(super) warm_up: u64,
 }
 
@@ -165,12 +165,12 @@ impl Setting {
             Machine::Dram => {}
             Machine::Nvmm(blocks) => {
                 config.nvmm = base.nvmm.clone();
-                config.nvmm.cache_bytes = base.dram;
+                config.nvmm.cache = Bytes(base.dram);
                 config.nvmm.prefetch = if blocks == 0 { Prefetch::None } else { Prefetch::Next(blocks) };
             }
             Machine::Ssd => {
                 config.paging = base.paging.clone();
-                config.paging.memory_bytes = base.dram;
+                config.paging.memory = Bytes(base.dram);
                 config.paging.backing = self.program.backing;
             }
         }

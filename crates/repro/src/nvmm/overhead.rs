@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use deepram_media::{Registry, Ssd};
+use deepram_media::{Bytes, Registry, Ssd};
 use deepram_sim::host::HostOptions;
-use deepram_sim::rng::Stream;
 use deepram_sim::{RunOptions, System, SystemConfig};
+use deepram_trace::workload::Rng;
 use deepram_trace::{Op, Request};
 
 use crate::chart::{Axis, Bars, Chart, Drawing};
@@ -40,7 +40,7 @@ pub(super) fn runs(
         let mut config = SystemConfig::new(System::SsdPaging);
         config.preset = preset.into();
         config.software = software.into();
-        config.paging.memory_bytes = 256 << 20;
+        config.paging.memory = Bytes(256 << 20);
         // One page for each access, as the table counts.
         if !variant.read_around {
             config.paging.readahead_most = 0;
@@ -54,7 +54,7 @@ pub(super) fn runs(
         let pages = drive.host_bytes().0 / 4096;
         let what = format!("random pages of {pages}, {count} reads, seed {seed}");
         runs.push(simulate::stream(name, registry, config, &what, options, move || {
-            let mut random = Stream::new(seed, "overhead");
+            let mut random = Rng::new(seed, "overhead");
             (0..count).map(move |_| Request {
                 time_ps: None,
                 device: 0,

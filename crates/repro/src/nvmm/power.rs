@@ -184,12 +184,12 @@ fn config(system: System, preset: &str, technology: &Technology, base: &Base) ->
         System::Nvmm => {
             config.overrides.clone_from(&base.flash);
             config.nvmm = base.nvmm.clone();
-            config.nvmm.cache_bytes = base.dram;
+            config.nvmm.cache = Bytes(base.dram);
         }
         System::SsdPaging => {
             config.overrides.clone_from(&base.drive);
             config.paging = base.paging.clone();
-            config.paging.memory_bytes = base.dram;
+            config.paging.memory = Bytes(base.dram);
         }
         _ => {}
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use deepram_media::Registry;
 use deepram_sim::SimError;
 use deepram_sim::paging::Backing;
-use deepram_sim::processor::{LINE_BYTES, References};
+use deepram_sim::processor::{LINE_BYTES, ThreadReferences};
 use deepram_trace::{Access, MemRef};
 
 use super::machine::{Base, Machine, Program, Setting, Technology, Threads};
@@ -30,7 +30,7 @@ fn dd(base: &Base, access: Access, line_copy: u32) -> Program {
             let (addr, size) = (line * LINE_BYTES, LINE_BYTES as u32);
             Ok::<_, SimError>(MemRef { gap: line_copy, addr, size, access })
         });
-        Ok(Threads { references: vec![Box::new(lines) as References<'static>], warm_up: 0 })
+        Ok(Threads { references: vec![Box::new(lines) as ThreadReferences<'static>], warm_up: 0 })
     };
     Program {
         text: format!("dd of {data} B, {access:?}, gap {line_copy}"),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use deepram_sim::SimError;
 use deepram_sim::paging::Backing;
-use deepram_sim::processor::References;
-use deepram_sim::rng::Stream;
+use deepram_sim::processor::ThreadReferences;
+use deepram_trace::workload::Rng;
 use deepram_trace::{Access, MemRef};
 
 use super::machine::{Base, Program, Threads};
@@ -53,13 +53,13 @@ fn fill_then_random(data: u64, gap: u32, threads: u32, accesses: u64, seed: u64,
     let references = (0..count).map(|number| {
         let filled = fill(filled_first, gap, number, count);
         let mine = accesses / count + u64::from(number < accesses % count);
-        let mut random = Stream::new(seed, &format!("thread {number}"));
+        let mut random = Rng::new(seed, &format!("thread {number}"));
         let accesses = (0..mine).flat_map(move |_| {
             let addr = random.below(data / 8) * 8;
             let store = update.then(|| reference(addr, Access::Store, gap));
             std::iter::once(reference(addr, Access::Load, gap)).chain(store)
         });
-        Box::new(filled.chain(accesses).map(Ok::<_, SimError>)) as References<'static>
+        Box::new(filled.chain(accesses).map(Ok::<_, SimError>)) as ThreadReferences<'static>
     });
     Threads { references: references.collect(), warm_up: filled_first / FILL_STRIDE }
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use deepram_media::Registry;
 use deepram_sim::SimError;
 use deepram_sim::paging::Backing;
-use deepram_sim::processor::References;
-use deepram_sim::rng::Stream;
+use deepram_sim::processor::ThreadReferences;
 use deepram_trace::Access;
+use deepram_trace::workload::Rng;
 
 use super::machine::{Base, Machine, Program, Setting, Technology, Threads};
 use super::programs::{FILL_STRIDE, fill, reference};
@@ -35,14 +35,14 @@ fn program(base: &Base, threads: u32, updates: u64, percent: u32, seed: u64) -> 
         for number in 0..count {
             let filled = fill(data, gap, number, count);
             let mine = updates / count + u64::from(number < updates % count);
-            let mut random = Stream::new(seed, &format!("thread {number}"));
+            let mut random = Rng::new(seed, &format!("thread {number}"));
             let mut word = random.below(words);
             let updates = (0..mine).flat_map(move |_| {
                 word = if random.unit() < share { random.below(words) } else { (word + 1) % words };
                 [Access::Load, Access::Store].map(|access| reference(word * WORD, access, gap))
             });
             let all = filled.chain(updates).map(Ok::<_, SimError>);
-            references.push(Box::new(all) as References<'static>);
+            references.push(Box::new(all) as ThreadReferences<'static>);
         }
         Ok(Threads { references, warm_up: data / FILL_STRIDE })
     };

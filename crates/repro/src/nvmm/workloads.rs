@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use deepram_sim::SimError;
 use deepram_sim::paging::Backing;
-use deepram_sim::processor::{LINE_BYTES, References};
+use deepram_sim::processor::{LINE_BYTES, ThreadReferences};
 use deepram_trace::workload::{Permutation, Rng, Zipf};
 use deepram_trace::{Access, MemRef};
 
@@ -292,7 +292,7 @@ fn streams(data: u64, threads: u32, access: Access, gap: u32) -> Threads {
     let part = data / LINE_BYTES / u64::from(threads);
     let references = (0..u64::from(threads)).map(|number| {
         let lines = (number * part..(number + 1) * part).map(move |line| Ok(of_line(line, access, gap)));
-        Box::new(lines) as References<'static>
+        Box::new(lines) as ThreadReferences<'static>
     });
     Threads { references: references.collect(), warm_up: 0 }
 }
@@ -329,7 +329,7 @@ impl Guest {
                 }
                 _ => visits.next(self.gap),
             });
-            Box::new(filled.chain(work).map(Ok::<_, SimError>)) as References<'static>
+            Box::new(filled.chain(work).map(Ok::<_, SimError>)) as ThreadReferences<'static>
         });
         Threads { references: references.collect(), warm_up: pages + lines / 3 }
     }

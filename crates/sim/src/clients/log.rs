@@ -1,95 +1,98 @@
-//! The logs: one of all, or one of each client.
+//! The log writes of database clients: one central log, or one log for each client.
 
+use deepram_core::units::Picos;
 use std::collections::VecDeque;
 
 use deepram_trace::Op;
 
-use super::{Clients, Logging, PAGE, Stage};
+use super::{ClientStage, Clients, Logging, PAGE};
 use crate::error::SimError;
 use crate::host::{Command, Context, Device, Event, Slot};
 use crate::processor::LINE_BYTES;
 use crate::result::counts;
 
 counts! {
-    /// What became of the log.
+    /// Commits and log writes.
     pub struct LogCounts {
-        /// Transactions that changed something.
+        /// Transactions with a log record.
         pub commits: u64,
-        /// Bytes of their records.
+        /// Bytes of the log records.
         pub log_bytes: u64,
-        /// Writes of a log.
+        /// Log writes.
         pub log_writes: u64,
-        /// Bytes written to logs.
+        /// Bytes of the log writes.
         pub log_written_bytes: u64,
     }
 }
 
-/// The central log, in bytes that it has had so far.
+/// The central log. Positions count the bytes appended since the start.
 #[derive(Debug, Default)]
-pub(super) struct Central {
+pub(super) struct CentralLog {
     pub(super) locked: bool,
     pub(super) queue: VecDeque<usize>,
     pub(super) inserted: u64,
     pub(super) durable: u64,
-    /// Where the write under way ends.
+    /// The end of the log write under way.
     pub(super) writing: Option<u64>,
-    /// It is written, and being flushed.
+    /// The log write is complete and its flush is under way.
     pub(super) flushing: bool,
     pub(super) waiting: VecDeque<usize>,
 }
 
 impl Clients {
-    /// Gives the lock of the central log to who has asked first.
-    pub(super) fn lock<E: Copy>(&mut self, context: &mut Context<E>) {
+    /// Grants the central log's lock, if it is free, to the client that requested it first.
+    pub(super) fn grant_lock<E: Copy>(&mut self, context: &mut Context<E>) {
         if self.central.locked {
             return;
         }
         let Some(client) = self.central.queue.pop_front() else { return };
         self.central.locked = true;
-        self.clients[client].stage = Stage::Insert;
-        context.queue.push(context.now() + self.options.lock_ps, Event::Driver(client as u32));
+        self.clients[client].stage = ClientStage::Insert;
+        context.queue.push(Picos(context.now().0 + self.options.lock.0), Event::Driver(client as u32));
     }
 
-    /// Bytes of each log.
-    pub(super) fn share(&self) -> u64 {
+    /// Size of each log, bytes.
+    pub(super) fn bytes_per_log(&self) -> u64 {
         let logs = if self.logging == Logging::Own { self.clients.len() as u64 } else { 1 };
         (self.log.end - self.log.start) / logs / PAGE * PAGE
     }
 
-    /// The write of a log that has had `from` bytes and is to have `to`, in whole grains; not beyond its end.
+    /// The write that extends a log from `from` bytes to `to` bytes, in whole write units, up to the
+    /// log's end at most.
     fn log_write(&self, log: u64, from: u64, to: u64) -> Command {
-        let share = self.share();
-        let first = from % share / self.grain * self.grain;
-        let last = first + (from % self.grain + (to - from)).next_multiple_of(self.grain);
-        Command { op: Op::Write, offset: self.log.start + log * share + first, len: last - first }
+        let bytes_per_log = self.bytes_per_log();
+        let first = from % bytes_per_log / self.write_unit * self.write_unit;
+        let last = first + (from % self.write_unit + (to - from)).next_multiple_of(self.write_unit);
+        Command { op: Op::Write, offset: self.log.start + log * bytes_per_log + first, len: last - first }
     }
 
-    /// What a client writes of its own log, and the bytes that this has had then.
-    pub(super) fn own_write(&self, client: usize) -> (Command, u64) {
+    /// The next write of a client's own log, and the log's position after it.
+    pub(super) fn own_log_write(&self, client: usize) -> (Command, u64) {
         let of = &self.clients[client];
-        let share = self.share();
+        let bytes_per_log = self.bytes_per_log();
         let mut from = of.logged;
-        if self.grain == LINE_BYTES {
+        if self.write_unit == LINE_BYTES {
             from = from.next_multiple_of(LINE_BYTES);
         }
-        // A record does not go on at the beginning.
-        if from % share + of.record > share {
-            from = from.next_multiple_of(share);
+        // A record does not wrap around the end of the log.
+        if from % bytes_per_log + of.record > bytes_per_log {
+            from = from.next_multiple_of(bytes_per_log);
         }
         (self.log_write(client as u64, from, from + of.record), from + of.record)
     }
 
-    /// Writes what the central log's buffer has, unless a write is under way or all is durable.
+    /// Writes the content of the central log's buffer, unless a log write is under way or everything is
+    /// durable.
     pub(super) fn write_central<D: Device>(
         &mut self,
         device: &mut D,
         context: &mut Context<D::Event>,
     ) -> Result<(), SimError> {
-        let Central { inserted, durable, writing, .. } = self.central;
+        let CentralLog { inserted, durable, writing, .. } = self.central;
         if writing.is_some() || inserted == durable {
             return Ok(());
         }
-        let lap = (durable / self.share() + 1) * self.share();
+        let lap = (durable / self.bytes_per_log() + 1) * self.bytes_per_log();
         let to = inserted.min(lap);
         self.central.writing = Some(to);
         let command = self.log_write(0, durable, to);
@@ -109,7 +112,7 @@ impl Clients {
         device.submit(slot as Slot, command, context)
     }
 
-    /// The central log's write or its flush is done.
+    /// The central log's write or flush is complete.
     pub(super) fn central_done<D: Device>(
         &mut self,
         device: &mut D,
@@ -123,11 +126,12 @@ impl Clients {
         self.central.flushing = false;
         self.central.durable = self.central.writing.take().unwrap_or(self.central.durable);
         while let Some(&client) = self.central.waiting.front() {
-            if !matches!(self.clients[client].stage, Stage::Durable(end) if end <= self.central.durable) {
+            if !matches!(self.clients[client].stage, ClientStage::Durable(end) if end <= self.central.durable)
+            {
                 break;
             }
             self.central.waiting.pop_front();
-            self.ends(client, device, context);
+            self.end_transaction(client, device, context);
         }
         self.write_central(device, context)
     }

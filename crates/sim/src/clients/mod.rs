@@ -1,16 +1,21 @@
-//! Clients of a database that make their transactions durable by a log (FlatFlash, sections 3.5 and 5.6).
+//! Database clients that make their transactions durable through a log (FlatFlash, sections 3.5 and
+//! 5.6).
 //!
-//! 1. Each client has a core, takes the next transaction of the workload, and does one access after the other: its
-//!    processor's work first, then the memory. A transaction that changed nothing ends there.
-//! 2. Central: the record goes into one buffer in host memory, under a lock that is given in the order of asking. One
-//!    write of the log is under way at a time; it writes all that is in the buffer by then, and whoever it covers ends
-//!    with it (group commit).
-//! 3. Own: each client writes its record into a log of its own. Nobody waits for another but in the memory system.
-//! 4. What a write of the log writes is the system's: lines and a flush of them where the drive takes lines (records
-//!    begin at lines then), whole pages elsewhere, again and again until they are full.
+//! 1. Each client has a core. It takes the next transaction of the workload and performs its accesses
+//!    one after another: first the processor's work, then the memory access. A transaction that changed
+//!    nothing ends there.
+//! 2. Central log: a client copies its record into one buffer in host memory under a lock, which is
+//!    granted in the order of requests. One log write is under way at a time. It writes everything in
+//!    the buffer at its start, and all transactions that it covers end with it (group commit).
+//! 3. Own logs: each client writes its records into a log of its own. Clients delay each other in the
+//!    memory system only.
+//! 4. The system determines the unit of log writes: lines and a flush of them where the drive accepts
+//!    lines (records then begin at line boundaries), whole pages elsewhere, each rewritten until it is
+//!    full.
 
 mod log;
 
+use deepram_core::units::Picos;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -20,36 +25,39 @@ use serde::Serialize;
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::flash::FlashCounts;
-use crate::host::{Command, Context, Device, Event, Measured, Slot};
+use crate::host::{Command, Context, Device, Event, HostResult, Slot};
 use crate::metrics::Latencies;
 use crate::processor::LINE_BYTES;
-use log::Central;
+use log::CentralLog;
 pub use log::LogCounts;
 
 const PAGE: u64 = 4096;
 
-/// Who has a log.
+/// The number of logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Logging {
-    /// All together one.
+    /// One log for all clients.
     Central,
-    /// Each client its own.
+    /// One log for each client.
     Own,
 }
 
-/// How clients are run.
+/// Options of the clients.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ClientOptions {
-    /// Clients.
+    /// Number of clients.
     pub clients: u32,
-    /// Who has a log; none: the system's own way, which is a log of its own where the drive takes lines.
+    /// The number of logs; `None` for the system's default: one log per client where the drive accepts
+    /// lines, else a central log.
     pub logging: Option<Logging>,
-    /// The processor's work before each access, in picoseconds.
-    pub work_ps: Time,
-    /// Time that the lock of a central log is held for a record, in picoseconds.
-    pub lock_ps: Time,
-    /// Transactions measured; more where the last ones end together.
+    /// Processor time before each access, in picoseconds.
+    #[serde(rename = "work_ps", serialize_with = "crate::quantity::picos")]
+    pub work: Picos,
+    /// Time for which the central log's lock is held per record, in picoseconds.
+    #[serde(rename = "lock_ps", serialize_with = "crate::quantity::picos")]
+    pub lock: Picos,
+    /// Transactions to measure; more are measured if the last ones end together.
     pub transactions: u64,
     /// Transactions before measuring begins.
     pub warm_up: u64,
@@ -60,23 +68,23 @@ impl Default for ClientOptions {
         Self {
             clients: 1,
             logging: None,
-            work_ps: 10_000_000,
-            lock_ps: 1_000_000,
+            work: Picos(10_000_000),
+            lock: Picos(1_000_000),
             transactions: 10_000,
             warm_up: 0,
         }
     }
 }
 
-/// What a client is at.
+/// The stage of a client's transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum ClientStage {
     Idle,
     Work,
     Access,
-    /// Has the lock of the central log.
+    /// The client holds the central log's lock.
     Insert,
-    /// Waits until the central log is durable up to here.
+    /// The client waits until the central log is durable up to this byte.
     Durable(u64),
     Write,
     Flush,
@@ -84,31 +92,31 @@ enum Stage {
 
 #[derive(Debug, Clone)]
 struct Client {
-    stage: Stage,
+    stage: ClientStage,
     accesses: VecDeque<Command>,
-    /// Bytes of its record; 0 of none.
+    /// Size of the transaction's log record, bytes; 0 if there is none.
     record: u64,
     begun: Time,
-    /// Bytes that its own log has had.
+    /// Bytes written to the client's own log so far.
     logged: u64,
 }
 
-/// The clients, on a device.
+/// The clients of a workload.
 pub(crate) struct Clients {
     workload: Workload,
     next: Option<Command>,
     options: ClientOptions,
     logging: Logging,
-    /// Bytes that a log is written in.
-    grain: u64,
-    /// The log's whole pages.
+    /// The unit of log writes, bytes.
+    write_unit: u64,
+    /// The whole pages of the workload's log.
     log: Range<u64>,
-    /// Where the workload's own log begins: what it writes from there on is a record.
+    /// Start of the workload's log: a write at or after this address is part of a log record.
     records: u64,
     clients: Vec<Client>,
-    /// The flush behind each client's write under way, and behind the central log's.
+    /// The flush that follows each client's log write, and the central log's (last).
     flushes: Vec<Command>,
-    central: Central,
+    central: CentralLog,
     begun: u64,
     ended: u64,
     latencies: Latencies,
@@ -120,18 +128,15 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Clients of the workload; `lines`: the drive takes lines.
+    /// Builds the clients of a workload. `lines` is true if the drive accepts lines.
     ///
     /// # Errors
-    /// The workload has no log, or one too small.
+    /// The workload has no log, or its log is too small.
     pub(crate) fn new(workload: Workload, lines: bool, options: &ClientOptions) -> Result<Self, SimError> {
         let wrong = |key: &str, why: String| Err(SimError::config(key, why));
         let name = workload.spec().name();
         let Some(log) = workload.log() else {
-            return wrong(
-                "workload",
-                format!("{name} has no log that clients could write; tpcc, tpcb and tatp have"),
-            );
+            return wrong("workload", format!("{name} has no log; tpcc, tpcb and tatp have one"));
         };
         let clients = u64::from(options.clients);
         if clients == 0 || options.transactions == 0 {
@@ -139,22 +144,26 @@ impl Clients {
         }
         let logging = options.logging.unwrap_or(if lines { Logging::Own } else { Logging::Central });
         let start = log.start.next_multiple_of(PAGE);
-        let share = if logging == Logging::Own { clients } else { 1 };
-        if log.end.saturating_sub(start) / share < 16 * PAGE {
-            return wrong("log", format!("{} bytes of log are less than 64 KiB each", log.end - log.start));
+        let logs = if logging == Logging::Own { clients } else { 1 };
+        if log.end.saturating_sub(start) / logs < 16 * PAGE {
+            return wrong(
+                "log",
+                format!("{} bytes of log are less than 64 KiB per log", log.end - log.start),
+            );
         }
-        let idle = Client { stage: Stage::Idle, accesses: VecDeque::new(), record: 0, begun: 0, logged: 0 };
+        let idle =
+            Client { stage: ClientStage::Idle, accesses: VecDeque::new(), record: 0, begun: 0, logged: 0 };
         Ok(Self {
             workload,
             next: None,
             options: options.clone(),
             logging,
-            grain: if lines { LINE_BYTES } else { PAGE },
+            write_unit: if lines { LINE_BYTES } else { PAGE },
             log: start..log.end / PAGE * PAGE,
             records: log.start,
             clients: vec![idle; clients as usize],
             flushes: vec![Command { op: Op::Flush, offset: 0, len: 0 }; clients as usize + 1],
-            central: Central::default(),
+            central: CentralLog::default(),
             begun: 0,
             ended: 0,
             latencies: Latencies::new()?,
@@ -166,13 +175,13 @@ impl Clients {
         })
     }
 
-    /// Runs them until enough transactions have ended.
+    /// Runs the clients until the requested number of transactions has ended.
     ///
     /// # Errors
-    /// Errors of the device; a violated law.
-    pub(crate) fn run<D: Device>(mut self, device: &mut D) -> Result<(Measured, LogCounts), SimError> {
-        let (end, capacity) = (self.log.end, device.capacity());
-        // The log lies behind all tables.
+    /// Errors of the device; a violated conservation law.
+    pub(crate) fn run<D: Device>(mut self, device: &mut D) -> Result<(HostResult, LogCounts), SimError> {
+        let (end, capacity) = (self.log.end, device.capacity().0);
+        // The log lies after all tables, so its end bounds all addresses.
         if end > capacity {
             return Err(SimError::OutOfRange { number: 1, offset: self.log.start, end, capacity });
         }
@@ -182,10 +191,10 @@ impl Clients {
             self.begin_measuring(device, 0);
         }
         for client in 0..self.clients.len() {
-            self.begin(client, context);
+            self.begin_transaction(client, context);
         }
         while self.ended < total {
-            let Some((now, event)) = context.queue.pop() else { break };
+            let Some((Picos(now), event)) = context.queue.pop() else { break };
             match event {
                 Event::Device(event) => device.handle(event, context)?,
                 Event::Driver(client) => self.timer(client as usize, device, context)?,
@@ -194,10 +203,10 @@ impl Clients {
             }
             context.asleep.clear();
             while let Some((slot, software)) = context.resumed.pop() {
-                context.queue.push(now + software, Event::Complete(slot));
+                context.queue.push(Picos(now + software), Event::Complete(slot));
             }
             while let Some(slot) = context.done.pop() {
-                self.done(slot as usize, device, context)?;
+                self.command_done(slot as usize, device, context)?;
             }
         }
         if context.queue.late() != 0 {
@@ -209,7 +218,8 @@ impl Clients {
         self.finish(device, total)
     }
 
-    /// The accesses of the next transaction, and the bytes of its record.
+    /// Takes the next transaction from the workload: its accesses, and the size of its log record in
+    /// bytes.
     fn transaction(&mut self) -> Result<(VecDeque<Command>, u64), SimError> {
         let nowhere = ObjectPlacement { slot_bytes: 0, slots: 0 };
         let mut accesses: VecDeque<Command> = self.next.take().into_iter().collect();
@@ -217,10 +227,7 @@ impl Clients {
         let mut record = 0;
         loop {
             let Some(item) = self.workload.next() else {
-                return Err(SimError::config(
-                    "workload",
-                    "ends before as many transactions have ended as asked for",
-                ));
+                return Err(SimError::config("workload", "ends before the requested number of transactions"));
             };
             let request = Item::to_request(&item, &nowhere);
             let command = Command { op: request.op, offset: request.offset, len: request.len };
@@ -237,15 +244,15 @@ impl Clients {
         }
     }
 
-    /// The client takes its next transaction.
-    fn begin<E: Copy>(&mut self, client: usize, context: &mut Context<E>) {
+    /// Starts the client's next transaction.
+    fn begin_transaction<E: Copy>(&mut self, client: usize, context: &mut Context<E>) {
         self.begun += 1;
-        self.clients[client].begun = context.now();
-        self.clients[client].stage = Stage::Idle;
+        self.clients[client].begun = context.now().0;
+        self.clients[client].stage = ClientStage::Idle;
         context.queue.push(context.now(), Event::Driver(client as u32));
     }
 
-    /// Work is done, or the lock was held long enough.
+    /// A client's timer expired: its processor work is done, or it has held the lock long enough.
     fn timer<D: Device>(
         &mut self,
         client: usize,
@@ -253,32 +260,32 @@ impl Clients {
         context: &mut Context<D::Event>,
     ) -> Result<(), SimError> {
         match self.clients[client].stage {
-            Stage::Idle => {
+            ClientStage::Idle => {
                 let (accesses, record) = self.transaction()?;
                 let of = &mut self.clients[client];
                 (of.accesses, of.record) = (accesses, record);
-                self.go_on(client, device, context)
+                self.continue_transaction(client, device, context)
             }
-            Stage::Work => {
+            ClientStage::Work => {
                 let of = &mut self.clients[client];
                 let Some(command) = of.accesses.pop_front() else { return Ok(()) };
-                of.stage = Stage::Access;
+                of.stage = ClientStage::Access;
                 device.submit(client as Slot, command, context)
             }
-            Stage::Insert => {
+            ClientStage::Insert => {
                 self.central.inserted += self.clients[client].record;
-                self.clients[client].stage = Stage::Durable(self.central.inserted);
+                self.clients[client].stage = ClientStage::Durable(self.central.inserted);
                 self.central.waiting.push_back(client);
                 self.central.locked = false;
-                self.lock(context);
+                self.grant_lock(context);
                 self.write_central(device, context)
             }
-            Stage::Access | Stage::Durable(_) | Stage::Write | Stage::Flush => Ok(()),
+            ClientStage::Access | ClientStage::Durable(_) | ClientStage::Write | ClientStage::Flush => Ok(()),
         }
     }
 
-    /// The next access, or the commit.
-    fn go_on<D: Device>(
+    /// Continues with the next access of the transaction, or with its commit.
+    fn continue_transaction<D: Device>(
         &mut self,
         client: usize,
         device: &mut D,
@@ -286,37 +293,40 @@ impl Clients {
     ) -> Result<(), SimError> {
         let of = &mut self.clients[client];
         if !of.accesses.is_empty() {
-            of.stage = Stage::Work;
-            context.queue.push(context.now() + self.options.work_ps, Event::Driver(client as u32));
+            of.stage = ClientStage::Work;
+            context.queue.push(Picos(context.now().0 + self.options.work.0), Event::Driver(client as u32));
             return Ok(());
         }
         if of.record == 0 {
-            self.ends(client, device, context);
+            self.end_transaction(client, device, context);
             return Ok(());
         }
         let record = of.record;
         self.counts.commits += 1;
         self.counts.log_bytes += record;
-        if record > self.share() {
-            return Err(SimError::config("log", format!("{record} bytes of a record do not fit into a log")));
+        if record > self.bytes_per_log() {
+            return Err(SimError::config(
+                "log",
+                format!("a record of {record} bytes does not fit into a log"),
+            ));
         }
         match self.logging {
             Logging::Central => {
                 self.central.queue.push_back(client);
-                self.lock(context);
+                self.grant_lock(context);
                 Ok(())
             }
             Logging::Own => {
-                let (command, logged) = self.own_write(client);
+                let (command, logged) = self.own_log_write(client);
                 self.clients[client].logged = logged;
-                self.clients[client].stage = Stage::Write;
+                self.clients[client].stage = ClientStage::Write;
                 self.submit_log(client, command, device, context)
             }
         }
     }
 
-    /// A command is done.
-    fn done<D: Device>(
+    /// A command of a client or of the central log is complete.
+    fn command_done<D: Device>(
         &mut self,
         slot: usize,
         device: &mut D,
@@ -324,13 +334,13 @@ impl Clients {
     ) -> Result<(), SimError> {
         let Some(client) = self.clients.get_mut(slot) else { return self.central_done(device, context) };
         match client.stage {
-            Stage::Access => self.go_on(slot, device, context),
-            Stage::Write => {
-                client.stage = Stage::Flush;
+            ClientStage::Access => self.continue_transaction(slot, device, context),
+            ClientStage::Write => {
+                client.stage = ClientStage::Flush;
                 device.submit(slot as Slot, self.flushes[slot], context)
             }
-            Stage::Flush => {
-                self.ends(slot, device, context);
+            ClientStage::Flush => {
+                self.end_transaction(slot, device, context);
                 Ok(())
             }
             stage => Err(SimError::Conservation {
@@ -340,18 +350,18 @@ impl Clients {
         }
     }
 
-    /// A transaction has ended.
-    fn ends<D: Device>(&mut self, client: usize, device: &mut D, context: &mut Context<D::Event>) {
-        let now = context.now();
+    /// Ends the client's transaction and starts its next one.
+    fn end_transaction<D: Device>(&mut self, client: usize, device: &mut D, context: &mut Context<D::Event>) {
+        let now = context.now().0;
         self.ended += 1;
         if self.ended > self.options.warm_up {
-            self.latencies.add(now - self.clients[client].begun);
+            self.latencies.add(Picos(now - self.clients[client].begun));
         }
         if self.ended == self.options.warm_up {
             self.begin_measuring(device, now);
         }
         self.end = now;
-        self.begin(client, context);
+        self.begin_transaction(client, context);
     }
 
     fn begin_measuring<D: Device>(&mut self, device: &mut D, now: Time) {
@@ -361,11 +371,11 @@ impl Clients {
         self.counts_base = self.counts;
     }
 
-    fn finish<D: Device>(self, device: &D, total: u64) -> Result<(Measured, LogCounts), SimError> {
+    fn finish<D: Device>(self, device: &D, total: u64) -> Result<(HostResult, LogCounts), SimError> {
         let under_way = self.clients.len() as u64;
         if self.ended < total || self.begun != self.ended + under_way {
             return Err(SimError::Conservation {
-                law: "every transaction ends, but for one under way of each client",
+                law: "every transaction ends, except one per client that is under way",
                 found: format!("{} begun, {} ended, of {total}", self.begun, self.ended),
             });
         }
@@ -375,7 +385,7 @@ impl Clients {
         let seconds = time_ps as f64 * 1e-12;
         let counts = self.counts.since(&self.counts_base);
         let rate = |n: u64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
-        let measured = Measured {
+        let measured = HostResult {
             issued: self.begun,
             completed: self.ended,
             measured,
@@ -384,9 +394,9 @@ impl Clients {
             bytes_per_s: rate(counts.log_bytes),
             response: self.latencies.summary(),
             counts: device.counts().since(&self.base),
-            time_ps,
+            time: Picos(time_ps),
             most_outstanding: under_way,
-            ..Measured::default()
+            ..HostResult::default()
         };
         Ok((measured, counts))
     }

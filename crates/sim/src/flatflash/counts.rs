@@ -1,4 +1,4 @@
-//! What the system did.
+//! Counters of the FlatFlash systems.
 
 use crate::result::counts;
 
@@ -7,21 +7,21 @@ counts! {
     pub struct FlatCounts {
         /// Requests completed.
         pub accesses: u64,
-        /// Lines asked of the processor's cache.
+        /// Lookups of the processor's cache.
         pub cpu_lookups: u64,
-        /// Of these, lines that it held.
+        /// Hits of the processor's cache.
         pub cpu_hits: u64,
-        /// Translations asked for.
+        /// Lookups of the TLB.
         pub tlb_lookups: u64,
-        /// Of these, translations held; the others were walks.
+        /// Hits of the TLB; each miss is a page walk.
         pub tlb_hits: u64,
-        /// Lines that went past the processor's cache.
+        /// Lines that missed the processor's cache or were written back from it.
         pub memory_lines: u64,
-        /// Of these, lines of pages in DRAM, or on their way there and in DRAM already.
+        /// Memory lines served by DRAM, including lines of pages in flight that had already arrived.
         pub dram_lines: u64,
-        /// Pages looked for in the drive's memory.
+        /// Lookups of the device buffer.
         pub buffer_lookups: u64,
-        /// Of these, pages that it held.
+        /// Hits of the device buffer.
         pub buffer_hits: u64,
         /// Lines read over the link.
         pub line_reads: u64,
@@ -29,17 +29,17 @@ counts! {
         pub line_writes: u64,
         /// Stores that waited for room in the write buffer.
         pub posted_waits: u64,
-        /// Pages whose promotion began.
+        /// Promotions started.
         pub promotions: u64,
-        /// Uses that would have promoted a page, had the look-aside buffer had room.
-        pub deferred: u64,
-        /// Lines of promoted pages that the drive sent and DRAM took.
+        /// Promotions deferred because the look-aside buffer was full.
+        pub promotions_deferred: u64,
+        /// Lines of promoted pages copied to DRAM.
         pub inbound_lines: u64,
-        /// Lines that the drive sent and that were stale.
+        /// Lines of promoted pages dropped because they were stale.
         pub dropped_lines: u64,
-        /// Stores to pages in flight, which went to DRAM.
+        /// Stores to pages in flight, redirected to DRAM.
         pub redirected_stores: u64,
-        /// Lines that left the processor's cache because their page moved.
+        /// Lines removed from the processor's cache because their page moved.
         pub moved_lines: u64,
         /// Page faults.
         pub faults: u64,
@@ -47,27 +47,27 @@ counts! {
         pub pages_to_host: u64,
         /// Pages written to the drive.
         pub pages_to_drive: u64,
-        /// Pages that left DRAM.
+        /// Pages demoted from DRAM.
         pub demotions: u64,
-        /// Changes of page-table entries.
+        /// Page-table entry updates.
         pub pte_updates: u64,
-        /// Times that the drive told the host of pages that it had moved.
+        /// Remap batches: reports of moved pages from the drive to the host.
         pub remap_batches: u64,
-        /// Of these, times that it was short of blocks.
+        /// Remap batches forced by a shortage of blocks.
         pub forced_batches: u64,
-        /// Pages that it told of.
+        /// Pages in remap batches.
         pub remapped_pages: u64,
         /// Blocks reclaimed.
         pub reclaims: u64,
-        /// Dirty pages of the drive's memory that reclamation took along.
-        pub collected_pages: u64,
+        /// Dirty pages of the device buffer written to flash by reclamation.
+        pub destaged_by_reclaim: u64,
         /// Flushes.
         pub flushes: u64,
-        /// Lines that flushes wrote.
+        /// Lines written by flushes.
         pub flushed_lines: u64,
-        /// Pages that flushes wrote.
+        /// Pages written by flushes.
         pub flushed_pages: u64,
-        /// Pages written to regions as blocks.
+        /// Pages written to persistent regions as blocks.
         pub written_blocks: u64,
         /// Bytes over the link to the host.
         pub link_bytes_to_host: u64,

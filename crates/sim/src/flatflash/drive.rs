@@ -1,73 +1,75 @@
-//! The drive's side: its memory, lines over the link, promotion.
+//! The drive's side: the device buffer (SSD-Cache, FlatFlash section 3.2), line accesses over the link,
+//! promotion (sections 3.3 and 3.4).
 
 use deepram_core::cache::Replacement;
 use deepram_core::migration::{InboundLine, PromotionStart};
 
-use super::memory::{AT_DRIVE, Frame, MOVING, wrong};
-use super::{FlatMemory, LINES, Lane, PAGE, Way};
+use super::memory::{AT_DRIVE, HostFrame, MOVING, look_aside_error};
+use super::{AccessMode, FlatMemory, LINES, LinkDirection, PAGE};
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::processor::LINE_BYTES;
 
-/// Frames of the drive's memory that the search for dirty pages looks at for each place that it has.
-const LOOKS: usize = 8;
+/// Frames of the device buffer that the search for dirty pages examines per place.
+const SEARCH_STEPS: usize = 8;
 
-/// A frame of the drive's memory.
+/// A frame of the device buffer.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Held {
-    /// When its page is in it.
+pub(super) struct BufferFrame {
+    /// The time at which the frame holds its page.
     ready: Time,
     pub(super) dirty: bool,
-    /// The page is in flight: it stays.
+    /// The page is being promoted and is not evicted.
     moving: bool,
 }
 
-/// A page in flight.
+/// A promotion under way.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Move {
+pub(super) struct Promotion {
     page: u32,
-    held: usize,
+    buffer_frame: usize,
     frame: u32,
     start: Time,
     end: Time,
-    /// Lines that have come in.
+    /// Lines that have arrived.
     arrived: u64,
 }
 
 impl FlatMemory {
-    /// The page in the drive's memory: frame, and from when on. Read from flash if it was not there.
-    pub(super) fn hold(&mut self, page: u32, now: Time) -> Result<(usize, Time), SimError> {
+    /// Brings a page into the device buffer, from flash if it is not there. Returns its frame, and the
+    /// time from which it is there.
+    pub(super) fn load_page(&mut self, page: u32, now: Time) -> Result<(usize, Time), SimError> {
         self.counts.buffer_lookups += 1;
-        if let Some(held) = self.buffer.find(page) {
+        if let Some(buffer_frame) = self.buffer.find(page) {
             self.counts.buffer_hits += 1;
-            self.buffer.touch(held);
-            return Ok((held, now.max(self.held[held].ready)));
+            self.buffer.touch(buffer_frame);
+            return Ok((buffer_frame, now.max(self.buffer_frames[buffer_frame].ready)));
         }
-        let (held, t) = self.make_room(page, now)?;
+        let (buffer_frame, t) = self.make_room(page, now)?;
         let ready = self.flash.read(page, t);
-        self.buffer.insert(page, held);
-        self.held[held] = Held { ready, dirty: false, moving: false };
-        if let Some(contents) = &mut self.contents {
-            contents.flash_to_buffer(self.flash.place(page), held);
+        self.buffer.insert(page, buffer_frame);
+        self.buffer_frames[buffer_frame] = BufferFrame { ready, dirty: false, moving: false };
+        if let Some(shadow) = &mut self.shadow {
+            shadow.flash_to_buffer(self.flash.place(page), buffer_frame);
         }
-        Ok((held, ready))
+        Ok((buffer_frame, ready))
     }
 
-    /// A frame of the drive's memory for a page, and when it is free.
+    /// A frame of the device buffer for a page, and the time at which it is free.
     fn make_room(&mut self, page: u32, now: Time) -> Result<(usize, Time), SimError> {
         let mut t = now;
         loop {
-            let held = &self.held;
-            let Some(target) = self.buffer.fill_target(page, |frame| !held[frame].moving) else {
-                // All ways of the set are in flight: one of them will be free.
-                let end = self.moves.first().map_or(t, |first| first.end);
+            let buffer_frame = &self.buffer_frames;
+            let Some(target) = self.buffer.fill_target(page, |frame| !buffer_frame[frame].moving) else {
+                // All ways of the set are being promoted: the first promotion to end frees one.
+                let end = self.promotions.first().map_or(t, |first| first.end);
                 t = t.max(end);
-                self.settle(t)?;
+                self.finish_promotions(t)?;
                 continue;
             };
             if let Some(old) = target.victim {
                 self.threshold.adjust_count(self.buffer.count(target.frame));
-                let dirty = self.held[target.frame].dirty;
+                let dirty = self.buffer_frames[target.frame].dirty;
                 if dirty {
                     t = t.max(self.program(old, target.frame, t)?);
                 }
@@ -77,53 +79,62 @@ impl FlatMemory {
         }
     }
 
-    /// A dirty page goes to flash; when it is taken. Reclamation takes others along.
-    pub(super) fn program(&mut self, page: u32, held: usize, now: Time) -> Result<Time, SimError> {
+    /// Writes a dirty page to flash; a reclamation on the way also writes other dirty pages. Returns the
+    /// time at which flash has accepted the page.
+    pub(super) fn program(&mut self, page: u32, buffer_frame: usize, now: Time) -> Result<Time, SimError> {
         let table = &self.table;
         let at_drive = |page: u32| {
             let entry = table.get(page);
             entry == AT_DRIVE || entry & MOVING != 0
         };
-        let written = self.flash.write(page, held, now, &at_drive, &mut self.contents)?;
-        self.held[held].dirty = false;
+        let written = self.flash.write(page, buffer_frame, now, &at_drive, &mut self.shadow)?;
+        self.buffer_frames[buffer_frame].dirty = false;
         let (die, spare) = written.spare;
-        let (mut left, mut looks) = (spare, spare as usize * LOOKS);
-        while left > 0 && looks > 0 {
-            looks -= 1;
-            self.cursor = (self.cursor + 1) % self.held.len();
-            let Held { dirty, moving, .. } = self.held[self.cursor];
+        let (mut left, mut steps) = (spare, spare as usize * SEARCH_STEPS);
+        while left > 0 && steps > 0 {
+            steps -= 1;
+            self.cursor = (self.cursor + 1) % self.buffer_frames.len();
+            let BufferFrame { dirty, moving, .. } = self.buffer_frames[self.cursor];
             let other = self.buffer.key(self.cursor).filter(|_| dirty && !moving);
-            let Some(other) = other.filter(|other| self.flash.takes(die, *other)) else { continue };
-            self.flash.write_to(die, other, self.cursor, now, &at_drive, &mut self.contents)?;
-            self.held[self.cursor].dirty = false;
-            self.counts.collected_pages += 1;
+            let Some(other) = other.filter(|other| self.flash.accepts(die, *other)) else { continue };
+            self.flash.write_to(die, other, self.cursor, now, &at_drive, &mut self.shadow)?;
+            self.buffer_frames[self.cursor].dirty = false;
+            self.counts.destaged_by_reclaim += 1;
             left -= 1;
         }
-        Ok(written.accepted + self.told())
+        Ok(written.accepted + self.deliver_remap_batch())
     }
 
-    /// A line of a page at the drive, at `now`; when it is over.
-    pub(super) fn at_drive(&mut self, page: u32, line: u8, store: bool, now: Time) -> Result<Time, SimError> {
-        let (held, ready) = self.hold(page, now)?;
-        self.held[held].dirty |= store;
-        if let Some(contents) = &mut self.contents {
-            contents.buffer(held, line, store);
+    /// Accesses a line of a page at the drive, at `now`. Returns the time at which the access is
+    /// complete.
+    pub(super) fn access_drive_line(
+        &mut self,
+        page: u32,
+        line: u8,
+        store: bool,
+        now: Time,
+    ) -> Result<Time, SimError> {
+        let (buffer_frame, ready) = self.load_page(page, now)?;
+        self.buffer_frames[buffer_frame].dirty |= store;
+        if let Some(shadow) = &mut self.shadow {
+            shadow.buffer(buffer_frame, line, store);
         }
         let end = if store {
-            self.post(ready, now)
+            self.post_store(ready, now)
         } else {
             self.counts.line_reads += 1;
             self.counts.link_bytes_to_host += LINE_BYTES;
-            self.lane(Lane::ToHost, self.line_span, ready) + self.preset.line_read.0
+            self.use_link(LinkDirection::ToHost, self.line_span, ready) + self.preset.line_read.0
         };
-        if !self.persists(page) {
-            self.used(page, held, ready)?;
+        if !self.is_persistent(page) {
+            self.count_use(page, buffer_frame, ready)?;
         }
         Ok(end)
     }
 
-    /// Posts a store at `now` to a page that will be there when it is `ready`; when the write buffer has it.
-    fn post(&mut self, ready: Time, now: Time) -> Time {
+    /// Posts a store at `now` to a page that is in the device buffer from `ready` on. Returns the time
+    /// at which the store is in the write buffer.
+    fn post_store(&mut self, ready: Time, now: Time) -> Time {
         self.counts.line_writes += 1;
         self.counts.link_bytes_to_drive += LINE_BYTES;
         let mut t = now;
@@ -136,125 +147,130 @@ impl FlatMemory {
             self.counts.posted_waits += 1;
             t = left;
         }
-        let landed = (self.lane(Lane::ToDrive, self.line_span, t) + self.preset.line_write.0).max(ready);
+        let landed =
+            (self.use_link(LinkDirection::ToDrive, self.line_span, t) + self.preset.line_write.0).max(ready);
         let place = self.posted.partition_point(|other| *other <= landed);
         self.posted.insert(place, landed);
         t + self.preset.line_write.0
     }
 
-    /// When the last store posted will be at the drive.
-    pub(super) fn landed(&self, now: Time) -> Time {
+    /// The time at which the last posted store arrives at the drive.
+    pub(super) fn last_store_arrival(&self, now: Time) -> Time {
         self.posted.back().copied().unwrap_or(now).max(now)
     }
 
-    /// A use of a page counts (Algorithm 1), and may promote it. What idle DRAM takes beside (`fill_idle`) is none of
-    /// the algorithm's promotions.
-    fn used(&mut self, page: u32, held: usize, ready: Time) -> Result<(), SimError> {
-        let moving = self.held[held].moving;
+    /// Counts a use of a page, and promotes it where Algorithm 1 says so. Promotions into idle DRAM
+    /// (`fill_idle`) are not part of the algorithm.
+    fn count_use(&mut self, page: u32, buffer_frame: usize, ready: Time) -> Result<(), SimError> {
+        let moving = self.buffer_frames[buffer_frame].moving;
         let full = self.look_aside.is_full();
         let may = !moving && !full && self.has_room();
         let current = self.threshold.current();
-        let Some(count) = self.buffer.count_mut(held) else { return Ok(()) };
+        let Some(count) = self.buffer.count_mut(buffer_frame) else { return Ok(()) };
         let reached = self.threshold.update(count, may);
         let idle = self.preset.fill_idle && (self.frames.len() as u64) < self.frame_count;
         let promote = reached || (may && idle);
-        self.counts.deferred += u64::from(full && !moving && *count >= current);
-        if promote { self.promote(page, held, ready) } else { Ok(()) }
+        self.counts.promotions_deferred += u64::from(full && !moving && *count >= current);
+        if promote { self.promote(page, buffer_frame, ready) } else { Ok(()) }
     }
 
-    fn promote(&mut self, page: u32, held: usize, now: Time) -> Result<(), SimError> {
-        self.held[held].moving = true;
+    fn promote(&mut self, page: u32, buffer_frame: usize, now: Time) -> Result<(), SimError> {
+        self.buffer_frames[buffer_frame].moving = true;
         let Some((frame, taken)) = self.take_frame(now)? else {
-            self.held[held].moving = false;
+            self.buffer_frames[buffer_frame].moving = false;
             return Ok(());
         };
-        if self.look_aside.begin(page.into(), frame.into()).map_err(wrong)? == PromotionStart::Deferred {
-            return Err(wrong("a promotion was deferred after there had been room"));
+        if self.look_aside.begin(page.into(), frame.into()).map_err(look_aside_error)?
+            == PromotionStart::Deferred
+        {
+            return Err(look_aside_error("a promotion was deferred although the buffer had room"));
         }
-        let start = self.lane(Lane::ToHost, self.page_span, taken);
+        let start = self.use_link(LinkDirection::ToHost, self.page_span, taken);
         let end = start + self.preset.promote.0 + self.preset.pte_update.0;
         self.table.set(page, frame | MOVING);
-        self.frames[frame as usize] = Frame { page, ready: 0, dirty: false };
-        let place = self.moves.partition_point(|other| other.end <= end);
-        self.moves.insert(place, Move { page, held, frame, start, end, arrived: 0 });
+        self.frames[frame as usize] = HostFrame { page, ready: 0, dirty: false };
+        let place = self.promotions.partition_point(|other| other.end <= end);
+        self.promotions.insert(place, Promotion { page, buffer_frame, frame, start, end, arrived: 0 });
         self.counts.promotions += 1;
         self.counts.pages_to_host += 1;
         self.counts.link_bytes_to_host += PAGE;
         Ok(())
     }
 
-    /// The lines of a page in flight that came before `now` are in DRAM, or stale. What comes at `now` comes after
-    /// the processor.
-    pub(super) fn catch_up(&mut self, page: u32, now: Time) -> Result<(), SimError> {
-        let Some(at) = self.moves.iter().position(|other| other.page == page) else { return Ok(()) };
-        let since = now.saturating_sub(self.moves[at].start).saturating_sub(1);
+    /// Advances a promotion to `now`: lines that arrived before are in DRAM, or stale. A line that
+    /// arrives at `now` comes after the processor's access.
+    pub(super) fn advance_promotion(&mut self, page: u32, now: Time) -> Result<(), SimError> {
+        let Some(at) = self.promotions.iter().position(|other| other.page == page) else { return Ok(()) };
+        let since = now.saturating_sub(self.promotions[at].start).saturating_sub(1);
         let lines = (since * LINES / self.preset.promote.0.max(1)).min(LINES);
-        self.arrive(at, lines)
+        self.receive_lines(at, lines)
     }
 
-    fn arrive(&mut self, at: usize, lines: u64) -> Result<(), SimError> {
-        let Move { page, held, frame, arrived, .. } = self.moves[at];
+    fn receive_lines(&mut self, at: usize, lines: u64) -> Result<(), SimError> {
+        let Promotion { page, buffer_frame, frame, arrived, .. } = self.promotions[at];
         for line in arrived..lines {
-            match self.look_aside.inbound(page.into(), line as u8).map_err(wrong)? {
+            match self.look_aside.inbound(page.into(), line as u8).map_err(look_aside_error)? {
                 InboundLine::Copy(_) => {
                     self.counts.inbound_lines += 1;
-                    if let Some(contents) = &mut self.contents {
-                        contents.inbound(held, frame, line as u8);
+                    if let Some(shadow) = &mut self.shadow {
+                        shadow.inbound(buffer_frame, frame, line as u8);
                     }
                 }
                 InboundLine::Drop => self.counts.dropped_lines += 1,
             }
         }
-        self.moves[at].arrived = arrived.max(lines);
+        self.promotions[at].arrived = arrived.max(lines);
         Ok(())
     }
 
-    /// Ends the promotions that are over by `now`.
+    /// Finishes the promotions that end by `now`.
     #[inline]
-    pub(super) fn settle(&mut self, now: Time) -> Result<(), SimError> {
-        while self.moves.first().is_some_and(|first| first.end <= now) {
-            self.arrive(0, LINES)?;
-            let Move { page, held, frame, end, .. } = self.moves.remove(0);
+    pub(super) fn finish_promotions(&mut self, now: Time) -> Result<(), SimError> {
+        while self.promotions.first().is_some_and(|first| first.end <= now) {
+            self.receive_lines(0, LINES)?;
+            let Promotion { page, buffer_frame, frame, end, .. } = self.promotions.remove(0);
             self.flush_lines(page, frame, end);
-            self.look_aside.finish(page.into()).map_err(wrong)?;
+            self.look_aside.finish(page.into()).map_err(look_aside_error)?;
             let place = &mut self.frames[frame as usize];
-            place.dirty |= self.held[held].dirty;
+            place.dirty |= self.buffer_frames[buffer_frame].dirty;
             place.ready = end;
-            self.threshold.adjust_count(self.buffer.count(held));
-            self.buffer.remove(held);
-            self.held[held] = Held::default();
+            self.threshold.adjust_count(self.buffer.count(buffer_frame));
+            self.buffer.remove(buffer_frame);
+            self.buffer_frames[buffer_frame] = BufferFrame::default();
             self.table.set(page, frame);
-            self.recent.insert(frame);
+            self.lru.insert(frame);
             self.flash.forget(page);
             self.entry_changed(page);
         }
         Ok(())
     }
 
-    /// A page of DRAM is written to the drive's memory, at `now`; when that has room for it.
+    /// Writes a page of DRAM to the device buffer, at `now`. Returns the time at which the buffer has
+    /// room for it.
     pub(super) fn write_page(&mut self, page: u32, frame: u32, now: Time) -> Result<Time, SimError> {
-        let (held, taken) = self.receive(page, now)?;
-        if let Some(contents) = &mut self.contents {
-            contents.dram_to_buffer(frame, held);
+        let (buffer_frame, taken) = self.receive(page, now)?;
+        if let Some(shadow) = &mut self.shadow {
+            shadow.dram_to_buffer(frame, buffer_frame);
         }
         Ok(taken)
     }
 
-    /// The drive's memory takes a page that the host sends at `now`: its place, and when there was room for it.
+    /// Receives a page that the host sends at `now`. Returns its frame in the device buffer, and the
+    /// time at which there was room for it.
     pub(super) fn receive(&mut self, page: u32, now: Time) -> Result<(usize, Time), SimError> {
         self.counts.pages_to_drive += 1;
         self.counts.link_bytes_to_drive += PAGE;
-        let sent = self.lane(Lane::ToDrive, self.page_span, now) + self.page_span;
-        let (held, taken) = match self.buffer.find(page) {
-            Some(held) => (held, now),
+        let sent = self.use_link(LinkDirection::ToDrive, self.page_span, now) + self.page_span;
+        let (buffer_frame, taken) = match self.buffer.find(page) {
+            Some(buffer_frame) => (buffer_frame, now),
             None => {
-                let (held, taken) = self.make_room(page, now)?;
-                self.buffer.insert(page, held);
-                (held, taken)
+                let (buffer_frame, taken) = self.make_room(page, now)?;
+                self.buffer.insert(page, buffer_frame);
+                (buffer_frame, taken)
             }
         };
-        debug_assert!(self.way != Way::Promote || !self.held[held].moving);
-        self.held[held] = Held { ready: sent.max(taken), dirty: true, moving: false };
-        Ok((held, taken))
+        debug_assert!(self.mode != AccessMode::Promote || !self.buffer_frames[buffer_frame].moving);
+        self.buffer_frames[buffer_frame] = BufferFrame { ready: sent.max(taken), dirty: true, moving: false };
+        Ok((buffer_frame, taken))
     }
 }

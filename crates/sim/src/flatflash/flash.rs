@@ -1,19 +1,21 @@
-//! The drive's flash: dies that read in the way of whoever waits and program in the background, the map, and
+//! The drive's flash: dies that read on demand and program in the background, the L2P map, and
 //! reclamation by read-modify-write (FlatFlash, section 4).
 //!
-//! 1. A page never written lies where its number says, as if the drive had been filled in order: page p in die
-//!    p modulo the dies. Pages written go to one die after the other; a die that holds as much more than its share as
-//!    half its spare blocks take keeps its own pages only.
-//! 2. A read waits for the page operation that its die is at, or for its suspension where the part can suspend a
-//!    program; then for its array time, then for the channel. Background work goes on behind it. The planes of a die
-//!    are not used together.
-//! 3. Programs and reclamation are background work of their die, channel time included. Beyond `write_queue`
-//!    programs of it, who brings more waits.
-//! 4. Where a die is short of free blocks, the block with the fewest live pages is read, and written to a free
-//!    block; its invalid pages give their places to dirty pages of the drive's memory (the caller brings them).
-//! 5. With translation merged into the host's page table, the host goes on using the old place of a page that has
-//!    moved, and the drive remembers the new one. It tells of all at once. Until then no block that an old place is
-//!    in is erased, or that place would mean another page.
+//! 1. Initially the drive is full: page p, if never written, lies at its home place in die p modulo the
+//!    dies. Written pages go to the dies in turn. A die that exceeds its share of live pages by half its
+//!    spare blocks accepts only pages that it already holds.
+//! 2. A read waits for the page operation that its die performs, or for its suspension where the part
+//!    can suspend a program; then for its array time, then for the channel. Background work continues
+//!    behind it. Planes of a die are not used together.
+//! 3. Programs and reclamation are background work of their die, channel time included. A write that
+//!    exceeds `write_queue` programs of background work waits.
+//! 4. Where a die is short of free blocks, the block with the fewest live pages is read and written to a
+//!    free block; dirty pages of the device buffer take the places of its invalid pages (the caller
+//!    supplies them).
+//! 5. With translation merged into the host's page table, the host keeps using the old place of a page
+//!    that has moved, and the drive remembers the new place. It reports all moved pages to the host in
+//!    one batch (lazy remap). Until then no block that holds an old place is erased, since that place
+//!    would refer to another page.
 
 use std::collections::HashMap;
 
@@ -23,41 +25,41 @@ use deepram_core::ftl::victim::{Greedy, VictimPolicy, any_block};
 use deepram_core::units::BlockId;
 use deepram_media::{Hierarchy, NandOp};
 
-use super::contents::Contents;
+use super::shadow::Shadow;
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
 
-/// Not in a map: where its number says.
-const HOME: u32 = u32::MAX;
+/// The map entry of a page never written: the page lies at its home place.
+const UNMOVED: u32 = u32::MAX;
 
 struct Die {
     blocks: Blocks,
     open: Option<BlockId>,
-    /// When it is through with what somebody waits for.
+    /// The end of the die's demand reads.
     free: Time,
-    /// Background work not done yet.
+    /// Remaining time of the die's background work.
     backlog: Time,
 }
 
-/// What a write brought with it.
-pub(super) struct Written {
-    /// When the drive has taken the page.
+/// The outcome of a page write.
+pub(super) struct ProgramOutcome {
+    /// The time at which the drive has accepted the page.
     pub(super) accepted: Time,
-    /// The die, and how many dirty pages it has places for in a block just reclaimed.
+    /// The die, and the number of dirty pages that a block just reclaimed has places for.
     pub(super) spare: (usize, u32),
 }
 
-/// See the module.
-pub(super) struct Flash {
+/// The drive's flash and its translation layer.
+pub(super) struct DriveFlash {
     read: Time,
-    /// Time to suspend a program for a read, if the part can.
+    /// Time to suspend a program for a read, if the part can suspend.
     suspend: Option<Time>,
     transfer: Time,
     program: Time,
     erase: Time,
     dies: Vec<Die>,
-    /// When each channel is free.
+    /// The time at which each channel is free.
     channels: Vec<Time>,
     per_block: u32,
     blocks: u32,
@@ -67,17 +69,17 @@ pub(super) struct Flash {
     next: usize,
     sequence: u64,
     reserve: u32,
-    /// Live pages of a die beyond which it takes no page of another.
+    /// Live pages beyond which a die accepts no page of another die.
     share: u64,
     limit: Time,
     merged: bool,
     batch: usize,
-    /// Pages that have moved since the host was told: old place, and uses of its block.
+    /// Pages that have moved since the last remap batch: old place, and uses of its block.
     moved: HashMap<u32, (u32, u32)>,
-    /// The same in the order of their moving.
+    /// The moved pages, in the order of their moves.
     order: Vec<u32>,
-    /// Pages of which the host is told now.
-    pub(super) told: Vec<u32>,
+    /// Pages of the remap batch that the host must apply.
+    pub(super) remap_batch: Vec<u32>,
     pub(super) batches: u64,
     pub(super) forced: u64,
     pub(super) remapped: u64,
@@ -85,10 +87,11 @@ pub(super) struct Flash {
     counts: FlashCounts,
 }
 
-impl Flash {
+impl DriveFlash {
     pub(super) fn new(preset: &Hierarchy, merged: bool) -> Result<Self, SimError> {
         let small = |key: &'static str, value: u64| {
-            u32::try_from(value).map_err(|_| SimError::config(key, format!("{value} is too many")))
+            u32::try_from(value)
+                .map_err(|_| SimError::config(key, format!("{value} is too many: use at most 2^32 - 1")))
         };
         let nand = &preset.nand;
         let blocks = small("blocks_per_plane", preset.blocks_per_die())?;
@@ -101,7 +104,7 @@ impl Flash {
         let full = BlockInfo { state: BlockState::Closed, used: filled, live: filled, uses: 1, sequence: 0 };
         let infos: Vec<BlockInfo> =
             (0..blocks).map(|id| if id < host_blocks { full } else { BlockInfo::default() }).collect();
-        let fresh = Blocks::restore(filled, infos).map_err(broken)?;
+        let fresh = Blocks::restore(filled, infos).map_err(block_error)?;
         let reserve = small("reserve_blocks", preset.reserve_blocks)?;
         let spare = (blocks - host_blocks).saturating_sub(reserve + 1);
         let share = u64::from(per_block) * (u64::from(host_blocks) + u64::from(spare / 2));
@@ -118,8 +121,8 @@ impl Flash {
             per_block,
             blocks,
             host_blocks,
-            map: PageMap::sparse(pages, HOME),
-            back: PageMap::sparse(places, HOME),
+            map: PageMap::sparse(pages, UNMOVED),
+            back: PageMap::sparse(places, UNMOVED),
             next: 0,
             sequence: 0,
             reserve,
@@ -129,7 +132,7 @@ impl Flash {
             batch: preset.remap_batch as usize,
             moved: HashMap::new(),
             order: Vec::new(),
-            told: Vec::new(),
+            remap_batch: Vec::new(),
             batches: 0,
             forced: 0,
             remapped: 0,
@@ -146,7 +149,7 @@ impl Flash {
         self.counts
     }
 
-    pub(super) fn foresee(&self, page: u32) {
+    pub(super) fn prefetch(&self, page: u32) {
         self.map.prefetch(page);
     }
 
@@ -160,10 +163,10 @@ impl Flash {
         ((block / self.blocks) as usize, BlockId(block % self.blocks), slot)
     }
 
-    /// Where the page is.
+    /// The present place of a page.
     pub(super) fn place(&self, page: u32) -> u32 {
         let place = self.map.get(page);
-        if place != HOME {
+        if place != UNMOVED {
             return place;
         }
         let dies = self.dies.len() as u32;
@@ -171,10 +174,10 @@ impl Flash {
         self.number(die as usize, at / self.per_block, at % self.per_block)
     }
 
-    /// The page that was put last into a place, whether or not it is still there.
+    /// The page last written to a place, whether or not it is still there.
     fn page_at(&self, place: u32) -> Option<u32> {
         let page = self.back.get(place);
-        if page != HOME {
+        if page != UNMOVED {
             return Some(page);
         }
         let (die, block, slot) = self.split(place);
@@ -182,7 +185,7 @@ impl Flash {
             .then(|| (block.0 * self.per_block + slot) * self.dies.len() as u32 + die as u32)
     }
 
-    /// Reads a page at `now`; when it is in the drive's memory.
+    /// Reads a page at `now`. Returns the time at which it is in the device buffer.
     pub(super) fn read(&mut self, page: u32, now: Time) -> Time {
         self.counts.host_reads += 1;
         let (at, ..) = self.split(self.place(page));
@@ -192,7 +195,7 @@ impl Flash {
         drain(die, now);
         let mut start = now.max(die.free);
         if die.backlog > 0 && die.free <= now {
-            // It is in the middle of a page operation, which it suspends or ends.
+            // The die is performing a page operation, which is suspended or completed first.
             let rest = die.backlog % program;
             match self.suspend {
                 Some(suspend) if suspend < rest => {
@@ -211,80 +214,82 @@ impl Flash {
         out + self.transfer
     }
 
-    /// Writes a page from a place of the drive's memory, at `now`.
+    /// Writes a page from a frame of the device buffer, at `now`.
     pub(super) fn write(
         &mut self,
         page: u32,
-        held: usize,
+        buffer_frame: usize,
         now: Time,
         at_drive: &dyn Fn(u32) -> bool,
-        contents: &mut Option<Contents>,
-    ) -> Result<Written, SimError> {
+        shadow: &mut Option<Shadow>,
+    ) -> Result<ProgramOutcome, SimError> {
         let mut at = self.next;
         for _ in 0..self.dies.len() {
-            if self.takes(at, page) {
+            if self.accepts(at, page) {
                 break;
             }
             at = (at + 1) % self.dies.len();
         }
         self.next = (at + 1) % self.dies.len();
         drain(&mut self.dies[at], now);
-        let spare = self.write_to(at, page, held, now, at_drive, contents)?;
+        let spare = self.write_to(at, page, buffer_frame, now, at_drive, shadow)?;
         let die = &self.dies[at];
         let late = die.backlog.saturating_sub(self.limit);
         let accepted = if late > 0 { now.max(die.free) + late } else { now };
-        Ok(Written { accepted, spare: (at, spare) })
+        Ok(ProgramOutcome { accepted, spare: (at, spare) })
     }
 
-    /// Whether the page may be written to the die.
-    pub(super) fn takes(&self, at: usize, page: u32) -> bool {
+    /// True if the page may be written to the die.
+    pub(super) fn accepts(&self, at: usize, page: u32) -> bool {
         self.dies[at].blocks.live_slots() < self.share || self.split(self.place(page)).0 == at
     }
 
-    /// The same, to a die that takes the page. Places for dirty pages, if a block was reclaimed.
+    /// Writes a page to a die that accepts it. Returns the places for dirty pages, if a block was
+    /// reclaimed.
     pub(super) fn write_to(
         &mut self,
         at: usize,
         page: u32,
-        held: usize,
+        buffer_frame: usize,
         now: Time,
         at_drive: &dyn Fn(u32) -> bool,
-        contents: &mut Option<Contents>,
+        shadow: &mut Option<Shadow>,
     ) -> Result<u32, SimError> {
-        let spare = self.open_block(at, now, at_drive, contents)?;
-        let place = self.put(at, page, at_drive)?;
-        if let Some(contents) = contents {
-            contents.buffer_to_flash(held, place);
+        let spare = self.open_block(at, now, at_drive, shadow)?;
+        let place = self.place_page(at, page, at_drive)?;
+        if let Some(shadow) = shadow {
+            shadow.buffer_to_flash(buffer_frame, place);
         }
         self.counts.host_programs += 1;
         self.counts.host_pages += 1;
         self.dies[at].backlog += self.program;
         if self.moved.len() >= self.batch {
-            self.tell(now, contents)?;
+            self.send_remap_batch(now, shadow)?;
         }
         Ok(spare.saturating_sub(1))
     }
 
-    /// Sees to it that the die has a block with room; reclaims one if it is short of blocks.
+    /// Opens a block for the die if its open block is full, and reclaims one if free blocks are short.
+    /// Returns the places for dirty pages, if a block was reclaimed.
     fn open_block(
         &mut self,
         at: usize,
         now: Time,
         at_drive: &dyn Fn(u32) -> bool,
-        contents: &mut Option<Contents>,
+        shadow: &mut Option<Shadow>,
     ) -> Result<u32, SimError> {
         if let Some(open) = self.dies[at].open {
             if u32::from(self.dies[at].blocks.info(open).used) < self.per_block {
                 return Ok(0);
             }
-            self.dies[at].blocks.close(open).map_err(broken)?;
+            self.dies[at].blocks.close(open).map_err(block_error)?;
             self.dies[at].open = None;
         }
         if !self.merged {
-            self.release(at, now, contents);
+            self.release(at, now, shadow);
         } else if self.dies[at].blocks.free() <= 1 && self.dies[at].blocks.dead() > 0 {
             self.forced += 1;
-            self.tell(now, contents)?;
+            self.send_remap_batch(now, shadow)?;
         }
         let short = self.dies[at].blocks.free() <= self.reserve;
         self.sequence += 1;
@@ -293,16 +298,16 @@ impl Flash {
             return Err(SimError::Full { time_ps: now, what: format!("die {at} has no free block") });
         };
         self.dies[at].open = Some(open);
-        if short { self.reclaim(at, at_drive, contents) } else { Ok(0) }
+        if short { self.reclaim(at, at_drive, shadow) } else { Ok(0) }
     }
 
-    /// Moves the live pages of the block that has fewest into the open block, which is empty; how many places
-    /// are left.
+    /// Moves the live pages of the block with the fewest into the empty open block. Returns the number
+    /// of places left.
     fn reclaim(
         &mut self,
         at: usize,
         at_drive: &dyn Fn(u32) -> bool,
-        contents: &mut Option<Contents>,
+        shadow: &mut Option<Shadow>,
     ) -> Result<u32, SimError> {
         let picked = Greedy::default().pick(&self.dies[at].blocks, self.sequence, &mut any_block);
         let Some(victim) = picked else { return Ok(0) };
@@ -311,9 +316,9 @@ impl Flash {
         for slot in 0..self.per_block {
             let from = self.number(at, victim.0, slot);
             let Some(page) = self.page_at(from).filter(|page| self.place(*page) == from) else { continue };
-            let to = self.put(at, page, at_drive)?;
-            if let Some(contents) = contents {
-                contents.flash_to_flash(from, to);
+            let to = self.place_page(at, page, at_drive)?;
+            if let Some(shadow) = shadow {
+                shadow.flash_to_flash(from, to);
             }
             moved += 1;
         }
@@ -324,12 +329,12 @@ impl Flash {
         Ok(self.per_block - moved)
     }
 
-    /// Gives the page the next slot of the die's open block.
-    fn put(&mut self, at: usize, page: u32, at_drive: &dyn Fn(u32) -> bool) -> Result<u32, SimError> {
+    /// Assigns the page to the next slot of the die's open block. Returns its place.
+    fn place_page(&mut self, at: usize, page: u32, at_drive: &dyn Fn(u32) -> bool) -> Result<u32, SimError> {
         let old = self.place(page);
         let (die, block, _) = self.split(old);
         let uses = self.dies[die].blocks.info(block).uses;
-        self.dies[die].blocks.sub_live(block, 1).map_err(broken)?;
+        self.dies[die].blocks.sub_live(block, 1).map_err(block_error)?;
         let open = self.dies[at].open.unwrap_or_default();
         let Some(slot) = self.dies[at].blocks.take(open) else {
             return Err(SimError::Conservation {
@@ -349,30 +354,31 @@ impl Flash {
         Ok(place)
     }
 
-    /// The host no longer uses an old place of the page: its entry has changed.
+    /// Records that the host no longer uses an old place of the page, since its page-table entry has
+    /// changed.
     pub(super) fn forget(&mut self, page: u32) {
         self.moved.remove(&page);
     }
 
-    /// Tells the host of all pages that have moved: from now on no old place is in use.
-    fn tell(&mut self, now: Time, contents: &mut Option<Contents>) -> Result<(), SimError> {
+    /// Reports all moved pages to the host: from now on no old place is in use.
+    fn send_remap_batch(&mut self, now: Time, shadow: &mut Option<Shadow>) -> Result<(), SimError> {
         self.batches += 1;
         for page in std::mem::take(&mut self.order) {
             if self.moved.contains_key(&page) {
                 self.check_old(page)?;
                 self.moved.remove(&page);
                 self.remapped += 1;
-                self.told.push(page);
+                self.remap_batch.push(page);
             }
         }
         for at in 0..self.dies.len() {
-            self.release(at, now, contents);
+            self.release(at, now, shadow);
         }
         Ok(())
     }
 
     /// Erases the die's dead blocks.
-    fn release(&mut self, at: usize, now: Time, contents: &mut Option<Contents>) {
+    fn release(&mut self, at: usize, now: Time, shadow: &mut Option<Shadow>) {
         if self.dies[at].blocks.dead() == 0 {
             return;
         }
@@ -380,15 +386,15 @@ impl Flash {
         for block in self.dies[at].blocks.release_dead() {
             self.counts.erases += 1;
             self.dies[at].backlog += self.erase;
-            if let Some(contents) = contents {
+            if let Some(shadow) = shadow {
                 for slot in 0..self.per_block {
-                    contents.erase(self.number(at, block.0, slot));
+                    shadow.erase(self.number(at, block.0, slot));
                 }
             }
         }
     }
 
-    /// The old place that the host uses for the page has not been erased since.
+    /// Checks that the old place that the host uses for a page has not been erased.
     fn check_old(&self, page: u32) -> Result<(), SimError> {
         let Some((old, uses)) = self.moved.get(&page).copied() else { return Ok(()) };
         let (die, block, _) = self.split(old);
@@ -411,7 +417,8 @@ impl Flash {
             .map(|info| info.uses.saturating_sub(u32::from(info.state != BlockState::Free)))
     }
 
-    /// Each page is in one place, each live slot is a page's, and old places are still there.
+    /// Checks that each page is in one place, each live slot belongs to a page, and old places still
+    /// exist.
     pub(super) fn check(&self) -> Result<(), SimError> {
         let live = self.dies.iter().map(|die| die.blocks.live_slots()).sum();
         law("live slots of flash are the pages of the host", live, self.map.pages())?;
@@ -427,7 +434,7 @@ impl Flash {
     }
 }
 
-/// Background work that was done by `now`.
+/// Subtracts the background work that the die has done by `now`.
 fn drain(die: &mut Die, now: Time) {
     if now > die.free {
         die.backlog -= die.backlog.min(now - die.free);
@@ -435,7 +442,7 @@ fn drain(die: &mut Die, now: Time) {
     }
 }
 
-fn broken(error: impl std::fmt::Display) -> SimError {
+fn block_error(error: impl std::fmt::Display) -> SimError {
     SimError::Conservation { law: "blocks are used as their states allow", found: error.to_string() }
 }
 
@@ -445,7 +452,7 @@ mod tests {
     use deepram_media::Registry;
 
     /// One die of 8 blocks.
-    fn flash(suspend: &str) -> (Hierarchy, Flash) {
+    fn flash(suspend: &str) -> (Hierarchy, DriveFlash) {
         let registry = Registry::builtin().unwrap();
         let overrides = [
             "channels=1",
@@ -458,7 +465,7 @@ mod tests {
             suspend,
         ];
         let preset: Hierarchy = registry.get_with("hierarchy.p3700", &overrides).unwrap();
-        let flash = Flash::new(&preset, false).unwrap();
+        let flash = DriveFlash::new(&preset, false).unwrap();
         (preset, flash)
     }
 
@@ -473,15 +480,15 @@ mod tests {
             assert_eq!(flash.read(0, 5), 5 + read);
             let now = 1_000_000_000;
             let write =
-                |flash: &mut Flash, now| flash.write(1, 0, now, &|_| true, &mut None).unwrap().accepted;
+                |flash: &mut DriveFlash, now| flash.write(1, 0, now, &|_| true, &mut None).unwrap().accepted;
             assert_eq!(write(&mut flash, now), now);
-            // At once the whole program is left, a microsecond later that much less.
+            // At the start the whole program remains, a microsecond later one microsecond less.
             let later = now + 1_000_000;
             let left = if wait == 20_000_000 { wait } else { wait - 1_000_000 };
             assert_eq!(flash.read(0, later), later + left + read);
             let over = now + 1_000_000_000_000;
             assert_eq!(flash.read(0, over), over + read);
-            // The third program waits until two are left.
+            // The third program waits until two remain.
             let now = over + 1_000_000_000;
             assert_eq!([0; 2].map(|_| write(&mut flash, now)), [now; 2]);
             assert_eq!(write(&mut flash, now), now + 1_210_240_000);

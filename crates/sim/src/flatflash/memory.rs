@@ -1,9 +1,9 @@
-//! The host's side: translation, pages in DRAM, faults, and who leaves.
+//! The host's side: translation, pages in DRAM, page faults, demotion (FlatFlash, sections 3.2 and 3.3).
 
 use deepram_core::cache::Replacement;
 use deepram_core::migration::LineRoute;
 
-use super::{FlatMemory, LINES, Lane, PAGE, Way};
+use super::{AccessMode, FlatMemory, LINES, LinkDirection, PAGE};
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::host::Command;
@@ -12,27 +12,29 @@ use crate::processor::LINE_BYTES;
 
 /// The page is at the drive.
 pub(super) const AT_DRIVE: u32 = u32::MAX;
-/// The page is on its way to the frame.
+/// The page is in flight to the frame.
 pub(super) const MOVING: u32 = 1 << 31;
 
-/// Software before the drive has the command.
-const WAY_IN: [Phase; 5] = [Phase::Entry, Phase::Lookup, Phase::Allocation, Phase::Block, Phase::Driver];
-/// And after the page is in memory.
-const WAY_OUT: [Phase; 6] =
+/// Software phases before the drive has the command.
+const SOFTWARE_BEFORE_IO: [Phase; 5] =
+    [Phase::Entry, Phase::Lookup, Phase::Allocation, Phase::Block, Phase::Driver];
+/// Software phases after the page is in memory.
+const SOFTWARE_AFTER_IO: [Phase; 6] =
     [Phase::Interrupt, Phase::Completion, Phase::Wake, Phase::Wait, Phase::SwitchBack, Phase::Map];
 
 /// A page frame.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Frame {
+pub(super) struct HostFrame {
     pub(super) page: u32,
-    /// When its page is in it.
+    /// The time at which the frame holds its page.
     pub(super) ready: Time,
     pub(super) dirty: bool,
 }
 
 impl FlatMemory {
-    /// A line past the processor's cache; when it is over.
-    pub(super) fn memory(
+    /// Accesses a line that missed, or leaves, the processor's cache. Returns the time at which the
+    /// access is complete.
+    pub(super) fn access_memory(
         &mut self,
         line: u64,
         store: bool,
@@ -40,7 +42,7 @@ impl FlatMemory {
         translate: bool,
         now: Time,
     ) -> Result<Time, SimError> {
-        self.settle(now)?;
+        self.finish_promotions(now)?;
         self.counts.memory_lines += 1;
         let (page, within) = ((line / LINES) as u32, (line % LINES) as u8);
         let mut t = now;
@@ -48,82 +50,86 @@ impl FlatMemory {
             t += self.translate(page);
         }
         let entry = self.table.get(page);
-        if self.way == Way::Promote && (entry == AT_DRIVE || entry & MOVING != 0) {
+        if self.mode == AccessMode::Promote && (entry == AT_DRIVE || entry & MOVING != 0) {
             t += self.preset.look_aside_lookup.0;
         }
         if entry != AT_DRIVE && entry & MOVING == 0 {
             self.counts.dram_lines += 1;
-            return Ok(self.in_dram(entry, within, store, t));
+            return Ok(self.access_dram(entry, within, store, t));
         }
-        if self.way != Way::Promote {
+        if self.mode != AccessMode::Promote {
             let frame = self.fault(page, t)?;
-            return Ok(self.in_dram(frame, within, store, t));
+            return Ok(self.access_dram(frame, within, store, t));
         }
         if entry == AT_DRIVE {
-            return self.at_drive(page, within, store, t);
+            return self.access_drive_line(page, within, store, t);
         }
-        self.catch_up(page, t)?;
+        self.advance_promotion(page, t)?;
         if store {
-            let fetched = self.look_aside.load(page.into(), within).map_err(wrong)?;
+            let fetched = self.look_aside.load(page.into(), within).map_err(look_aside_error)?;
             if !whole && fetched == Some(LineRoute::Ssd) {
-                // What the store leaves of the line must come from the drive.
-                let value = self.contents.as_ref().map(|contents| contents.value);
-                t = self.at_drive(page, within, false, t)?;
-                if let (Some(contents), Some(value)) = (&mut self.contents, value) {
-                    contents.value = value;
+                // The rest of the line must come from the drive.
+                let value = self.shadow.as_ref().map(|shadow| shadow.value);
+                t = self.access_drive_line(page, within, false, t)?;
+                if let (Some(shadow), Some(value)) = (&mut self.shadow, value) {
+                    shadow.value = value;
                 }
             }
-            if let Some(LineRoute::Dram(frame)) = self.look_aside.store(page.into(), within).map_err(wrong)? {
+            if let Some(LineRoute::Dram(frame)) =
+                self.look_aside.store(page.into(), within).map_err(look_aside_error)?
+            {
                 self.counts.redirected_stores += 1;
-                return Ok(self.in_dram(frame as u32, within, true, t));
+                return Ok(self.access_dram(frame as u32, within, true, t));
             }
         } else if let Some(LineRoute::Dram(frame)) =
-            self.look_aside.load(page.into(), within).map_err(wrong)?
+            self.look_aside.load(page.into(), within).map_err(look_aside_error)?
         {
             self.counts.dram_lines += 1;
-            return Ok(self.in_dram(frame as u32, within, false, t));
+            return Ok(self.access_dram(frame as u32, within, false, t));
         }
-        self.at_drive(page, within, store, t)
+        self.access_drive_line(page, within, store, t)
     }
 
-    /// What a store of a whole line in the processor's cache needs at `now`: the page's translation, and where pages
-    /// are paged the page in DRAM, but not the line; when it has that.
-    pub(super) fn own(&mut self, page: u32, now: Time) -> Result<Time, SimError> {
-        self.settle(now)?;
+    /// Performs the memory's part of a whole-line store in the processor's cache at `now`: the page's
+    /// translation and, in the paging systems, the page in DRAM, but not the line. Returns the time at
+    /// which both are available.
+    pub(super) fn translate_for_store(&mut self, page: u32, now: Time) -> Result<Time, SimError> {
+        self.finish_promotions(now)?;
         let t = now + self.translate(page);
-        if self.way == Way::Promote {
+        if self.mode == AccessMode::Promote {
             return Ok(t);
         }
         let frame = match self.table.get(page) {
             AT_DRIVE => self.fault(page, t)?,
             frame => frame,
         };
-        self.recent.touch(frame);
+        self.lru.touch(frame);
         Ok(t.max(self.frames[frame as usize].ready))
     }
 
-    /// The page's lines leave the processor's cache, before its address changes; dirty ones go to its frame.
+    /// Removes the page's lines from the processor's cache before its address changes; dirty lines go to
+    /// its frame.
     pub(super) fn flush_lines(&mut self, page: u32, frame: u32, at: Time) {
         let first = u64::from(page) * LINES;
         for within in 0..LINES {
             let line = first + within;
             let Some(dirty) = self.cpu.as_mut().and_then(|cpu| cpu.remove(line)) else { continue };
             self.counts.moved_lines += 1;
-            // The version on its way is another line's.
-            let kept = self.contents.as_mut().map(|contents| {
-                let stored = contents.cpu.remove(&line).unwrap_or(0);
-                std::mem::replace(&mut contents.value, stored)
+            // The version in transfer belongs to another line.
+            let kept = self.shadow.as_mut().map(|shadow| {
+                let stored = shadow.cpu.remove(&line).unwrap_or(0);
+                std::mem::replace(&mut shadow.value, stored)
             });
             if dirty {
-                self.in_dram(frame, within as u8, true, at);
+                self.access_dram(frame, within as u8, true, at);
             }
-            if let (Some(contents), Some(kept)) = (&mut self.contents, kept) {
-                contents.value = kept;
+            if let (Some(shadow), Some(kept)) = (&mut self.shadow, kept) {
+                shadow.value = kept;
             }
         }
     }
 
-    /// Time to find where the page is.
+    /// Translates the page. Returns the time that the translation takes.
     fn translate(&mut self, page: u32) -> Time {
         self.counts.tlb_lookups += 1;
         if let Some(entry) = self.tlb.find(page) {
@@ -137,7 +143,7 @@ impl FlatMemory {
         self.preset.walk.0
     }
 
-    /// The page's entry has changed: no translation of it is held any more.
+    /// Records a change of the page's entry, and removes its translation from the TLB.
     pub(super) fn entry_changed(&mut self, page: u32) {
         self.counts.pte_updates += 1;
         self.shoot_down(page);
@@ -149,33 +155,33 @@ impl FlatMemory {
         }
     }
 
-    /// The drive may have told of pages that it has moved: the time of one interrupt for all of them.
-    pub(super) fn told(&mut self) -> Time {
-        if self.flash.told.is_empty() {
+    /// Applies a pending remap batch of the drive. Returns the time of one interrupt for all its pages;
+    /// 0 if no batch is pending.
+    pub(super) fn deliver_remap_batch(&mut self) -> Time {
+        if self.flash.remap_batch.is_empty() {
             return 0;
         }
-        let told = std::mem::take(&mut self.flash.told);
-        self.counts.pte_updates += told.len() as u64;
-        for page in told {
+        let remap_batch = std::mem::take(&mut self.flash.remap_batch);
+        self.counts.pte_updates += remap_batch.len() as u64;
+        for page in remap_batch {
             self.shoot_down(page);
         }
         self.preset.pte_update.0
     }
 
-    /// Whether an access, sent now, would be a page fault: for
-    /// [`crate::processor::execute_with_faults`].
+    /// True if an access sent now would be a page fault; for [`crate::processor::execute_with_faults`].
     #[must_use]
     pub fn would_fault(&self, command: &Command) -> bool {
-        self.way != Way::Promote && self.table.get((command.offset / PAGE) as u32) == AT_DRIVE
+        self.mode != AccessMode::Promote && self.table.get((command.offset / PAGE) as u32) == AT_DRIVE
     }
 
-    fn in_dram(&mut self, number: u32, line: u8, store: bool, at: Time) -> Time {
-        self.recent.touch(number);
+    fn access_dram(&mut self, number: u32, line: u8, store: bool, at: Time) -> Time {
+        self.lru.touch(number);
         let frame = &mut self.frames[number as usize];
         frame.dirty |= store;
         let start = at.max(frame.ready);
-        if let Some(contents) = &mut self.contents {
-            contents.dram(number, line, store);
+        if let Some(shadow) = &mut self.shadow {
+            shadow.dram(number, line, store);
         }
         let first = u64::from(number) * PAGE + u64::from(line) * LINE_BYTES;
         (first / self.burst..=(first + LINE_BYTES - 1) / self.burst)
@@ -184,43 +190,43 @@ impl FlatMemory {
             .unwrap_or(start)
     }
 
-    /// A page fault at `now`; the page's frame, which will be ready.
+    /// Handles a page fault at `now`. Returns the page's frame, which is filled at its `ready` time.
     fn fault(&mut self, page: u32, now: Time) -> Result<u32, SimError> {
         self.counts.faults += 1;
         let mut t = now;
         if let Some(software) = &mut self.software {
-            t += software.phases(&WAY_IN) + self.preset.walk.0 * self.preset.indirections;
-            self.index(page);
+            t += software.phases(&SOFTWARE_BEFORE_IO) + self.preset.walk.0 * self.preset.indirections;
+            self.index_page(page);
         }
-        let (_, there) = self.hold(page, t)?;
+        let (_, there) = self.load_page(page, t)?;
         let (frame, taken) = self.take_frame(there)?.ok_or_else(|| SimError::Conservation {
             law: "a fault finds a frame",
-            found: format!("none of {}", self.frame_count),
+            found: format!("none of {} is free or can be freed", self.frame_count),
         })?;
-        if let Some(contents) = &mut self.contents {
-            // Who left for it may have driven the page out of the drive's memory.
+        if let Some(shadow) = &mut self.shadow {
+            // The demotion of another page may have evicted the page from the device buffer.
             match self.buffer.find(page) {
-                Some(held) => contents.buffer_to_dram(held, frame),
-                None => contents.flash_to_dram(self.flash.place(page), frame),
+                Some(buffer_frame) => shadow.buffer_to_dram(buffer_frame, frame),
+                None => shadow.flash_to_dram(self.flash.place(page), frame),
             }
         }
-        let mut ready = self.lane(Lane::ToHost, self.page_span, taken) + self.preset.promote.0;
+        let mut ready = self.use_link(LinkDirection::ToHost, self.page_span, taken) + self.preset.promote.0;
         ready += self.preset.pte_update.0;
         if let Some(software) = &mut self.software {
-            ready += software.phases(&WAY_OUT);
+            ready += software.phases(&SOFTWARE_AFTER_IO);
         }
         self.counts.pages_to_host += 1;
         self.counts.link_bytes_to_host += PAGE;
         self.counts.pte_updates += 1;
         self.flash.forget(page);
-        self.frames[frame as usize] = Frame { page, ready, dirty: false };
+        self.frames[frame as usize] = HostFrame { page, ready, dirty: false };
         self.table.set(page, frame);
-        self.recent.insert(frame);
+        self.lru.insert(frame);
         Ok(frame)
     }
 
-    /// The tables of the other layers name the page from now on, and take memory for it.
-    fn index(&mut self, page: u32) {
+    /// Adds the page to the tables of the other layers, which take memory for it.
+    fn index_page(&mut self, page: u32) {
         let (word, bit) = (page as usize / 64, 1 << (page % 64));
         if self.indexed[word] & bit == 0 {
             self.indexed[word] |= bit;
@@ -228,8 +234,8 @@ impl FlatMemory {
         }
     }
 
-    /// Frames that pages may have.
-    fn room(&self) -> u64 {
+    /// The number of frames available to pages.
+    fn page_frames(&self) -> u64 {
         let index = self.preset.indirections * self.preset.indirection_entry.0 * self.indexed_count;
         self.frame_count.saturating_sub(index.div_ceil(PAGE)).max(1)
     }
@@ -238,28 +244,28 @@ impl FlatMemory {
         (self.frames.len() - self.idle.len()) as u64
     }
 
-    /// Whether a page could get a frame.
+    /// True if a page can get a frame.
     pub(super) fn has_room(&self) -> bool {
-        self.frames_in_use() < self.room() || !self.recent.is_empty()
+        self.frames_in_use() < self.page_frames() || !self.lru.is_empty()
     }
 
-    /// A frame for a page at `now`, and when it may be filled; the pages used longest ago leave for it. `None` if
-    /// all frames are those of pages in flight.
+    /// A frame for a page at `now`, and the time from which it may be filled; least recently used pages
+    /// are demoted for it. `None` if all frames belong to pages in flight.
     pub(super) fn take_frame(&mut self, now: Time) -> Result<Option<(u32, Time)>, SimError> {
         let mut t = now;
-        while self.frames_in_use() >= self.room() {
-            let Some(frame) = self.recent.victim(&mut |_| true) else { return Ok(None) };
+        while self.frames_in_use() >= self.page_frames() {
+            let Some(frame) = self.lru.victim(&mut |_| true) else { return Ok(None) };
             t = t.max(self.demote(frame, now)?);
             self.idle.push(frame);
         }
         let frame = self.idle.pop().unwrap_or_else(|| {
-            self.frames.push(Frame { page: 0, ready: 0, dirty: false });
+            self.frames.push(HostFrame { page: 0, ready: 0, dirty: false });
             (self.frames.len() - 1) as u32
         });
         Ok(Some((frame, t)))
     }
 
-    /// The page in the frame leaves DRAM; when the drive has taken it.
+    /// Demotes the page in a frame. Returns the time at which the drive has accepted it.
     fn demote(&mut self, number: u32, now: Time) -> Result<Time, SimError> {
         let page = self.frames[number as usize].page;
         self.flush_lines(page, number, now);
@@ -271,6 +277,9 @@ impl FlatMemory {
     }
 }
 
-pub(super) fn wrong(error: impl std::fmt::Display) -> SimError {
-    SimError::Conservation { law: "the look-aside buffer is driven as it must be", found: error.to_string() }
+pub(super) fn look_aside_error(error: impl std::fmt::Display) -> SimError {
+    SimError::Conservation {
+        law: "the look-aside buffer accepts the host's operations",
+        found: error.to_string(),
+    }
 }

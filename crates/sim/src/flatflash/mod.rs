@@ -1,5 +1,5 @@
-//! DRAM and a drive that the processor addresses line by line (FlatFlash), and the two systems that page from the
-//! same drive.
+//! DRAM and a drive that the processor addresses line by line (FlatFlash, sections 3 and 4), and two
+//! systems that page from the same drive (section 5: UnifiedMMap and TraditionalStack).
 //!
 //! ```text
 //!   access --> processor's cache --miss--> TLB, page table --> page in DRAM? --> DRAM
@@ -8,38 +8,44 @@
 //!                                                                                       flash (flash.rs)
 //! ```
 //!
-//! 1. `flatflash` loads and stores lines over the link. Uses of a page in the drive's memory count, and a page
-//!    used often enough is promoted to DRAM beside what goes on ([`deepram_core::migration`]). `unified-mmap` moves
-//!    each page when it is first used, in the way of the access. `traditional-stack` does the same behind an
-//!    operating system's storage stack, and walks and keeps a table for each layer. Nothing else differs.
-//! 2. A time is the sum of the costs of the preset on its way, and of waits for what is in use: the link, each
-//!    way; dies and channels; the write buffer; a page on its way. What will be is known when an access comes, so it
-//!    is reckoned then, and the only event is its end.
-//! 3. A translation that is not held takes a walk. The processor's cache is asked by address of the program, so
-//!    what leaves it needs no walk and finds its page wherever that is.
-//! 4. Stores to the drive are posted: over when they are in the write buffer. In the processor's cache a store to
-//!    part of a line fetches the line first; one of a whole line needs its page's translation only, and where pages
-//!    are paged the page.
-//! 5. A page is in DRAM, at the drive, or in flight. Promotion takes it out of the drive's memory, and what was
-//!    dirty there is dirty in DRAM. Paging leaves the drive's copy where it is. The address of a page that moves
-//!    changes: its lines leave the processor's cache, dirty ones for DRAM, beside what goes on.
-//! 6. Pages leave DRAM in the order of their last use past the processor's cache. Those that were not stored to are
-//!    dropped, the others written to the drive's memory, beside what goes on.
-//! 7. Pages of persistent regions are never promoted and do not count. A flush writes the region's dirty lines out
-//!    of the processor's cache and reads once over the link, behind the stores (write-verify read): the drive's
-//!    memory has a battery. In the paging systems it writes the region's dirty pages.
-//! 8. A request that writes whole pages of a persistent region writes blocks: software of one request where there is a
-//!    storage stack, each page over the link, durable when the drive has it. Where pages go from there in the paging
-//!    systems is the preset's `flushed`.
+//! 1. `flatflash` loads and stores lines over the link. Uses of a page in the device buffer (the drive's
+//!    memory) are counted, and a page that is used often enough is promoted to DRAM in the background
+//!    ([`deepram_core::migration`]). `unified-mmap` moves each page to DRAM at its first use, on the
+//!    access's critical path. `traditional-stack` does the same behind an operating system's storage
+//!    stack, and walks and keeps one table per layer. Nothing else differs.
+//! 2. The time of an access is the sum of the preset's costs along its path, and of waits for busy
+//!    resources: each direction of the link; dies and channels; the write buffer; a page in flight.
+//!    Everything later is known when an access arrives, so its end is computed then, and the only event
+//!    is that end.
+//! 3. A translation that misses in the TLB takes a page walk. The processor's cache is indexed by the
+//!    program's addresses, so a line evicted from it needs no walk and finds its page wherever the page
+//!    is.
+//! 4. Stores to the drive are posted: complete when they are in the write buffer. In the processor's
+//!    cache, a store to part of a line fetches the line first. A store of a whole line needs only its
+//!    page's translation and, in the paging systems, the page in DRAM.
+//! 5. A page is in DRAM, at the drive, or in flight. A promotion takes it out of the device buffer, and
+//!    a page dirty there is dirty in DRAM. Paging leaves the drive's copy in place. The address of a
+//!    page that moves changes, so its lines leave the processor's cache, dirty ones to DRAM, in the
+//!    background.
+//! 6. Pages leave DRAM in LRU order of uses that pass the processor's cache. Clean pages are dropped,
+//!    dirty ones are written to the device buffer, in the background.
+//! 7. Pages of persistent regions are never promoted or counted (section 3.5). A flush writes the
+//!    region's dirty lines back from the processor's cache and reads once over the link, behind the
+//!    stores (write-verify read): the device buffer is battery-backed. In the paging systems, a flush
+//!    writes the region's dirty pages.
+//! 8. A request that writes whole pages of a persistent region writes blocks: the software of one
+//!    request where there is a storage stack, then each page over the link. A page is durable when the
+//!    drive has it. In the paging systems the preset's `flushed` says where it goes from there.
 
-mod contents;
 mod counts;
 mod drive;
 mod flash;
 mod memory;
 mod options;
 mod persist;
+mod shadow;
 
+use deepram_core::units::Picos;
 use std::collections::{BTreeSet, VecDeque};
 
 use deepram_core::cache::{HitPriority, Lru, Rrip, SetAssociative};
@@ -49,104 +55,110 @@ use deepram_media::{Bytes, Hierarchy, HitPolicy, PromotionAlgorithm};
 use deepram_trace::Op;
 
 pub use counts::FlatCounts;
-pub use options::{FlatOptions, Way};
+pub use options::{AccessMode, FlatOptions};
 
-use contents::Contents;
-use drive::{Held, Move};
-use flash::Flash;
-use memory::{AT_DRIVE, Frame, MOVING};
+use drive::{BufferFrame, Promotion};
+use flash::DriveFlash;
+use memory::{AT_DRIVE, HostFrame, MOVING};
+use shadow::Shadow;
 
 use crate::dram::DramMemory;
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
 use crate::host::{Command, Context, Device, Slot};
-use crate::paging::Clock;
+use crate::paging::SoftwareTimer;
 use crate::processor::{LINE_BYTES, Llc};
 
-/// Bytes of a page.
+/// Size of a page, bytes.
 const PAGE: u64 = 4096;
 /// Lines of a page.
 const LINES: u64 = PAGE / LINE_BYTES;
 
 /// A direction of the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lane {
+enum LinkDirection {
     ToHost = 0,
     ToDrive = 1,
 }
 
-/// What had been counted when measuring began.
+/// The counts when measuring began.
 #[derive(Debug, Default)]
-struct Base {
+struct Baseline {
     counts: FlatCounts,
     flash: FlashCounts,
     epochs: u64,
 }
 
-/// The machine.
+/// A simulated system of DRAM and a byte-addressable or paged drive.
 pub struct FlatMemory {
     preset: Hierarchy,
-    way: Way,
+    mode: AccessMode,
     cpu: Option<Llc>,
     tlb: SetAssociative,
-    /// Where each page is: [`AT_DRIVE`], a frame, or a frame and [`MOVING`].
+    /// The location of each page: [`AT_DRIVE`], a frame, or a frame and [`MOVING`].
     table: PageMap<u32>,
-    frames: Vec<Frame>,
+    frames: Vec<HostFrame>,
     idle: Vec<u32>,
     frame_count: u64,
-    /// Pages that have been moved to DRAM, a bit each, and how many: what the tables of `traditional-stack` name.
+    /// Pages that have ever been moved to DRAM, one bit each, and their number: the entries of the
+    /// tables of `traditional-stack`.
     indexed: Vec<u64>,
     indexed_count: u64,
-    recent: Lru<u32>,
+    lru: Lru<u32>,
     dram: DramMemory,
     burst: u64,
     buffer: Rrip,
-    held: Vec<Held>,
-    /// Where the search for dirty pages of the drive's memory goes on.
+    buffer_frames: Vec<BufferFrame>,
+    /// The position of the search for dirty pages in the device buffer.
     cursor: usize,
     threshold: PromotionThreshold,
     look_aside: Plb,
-    /// Pages in flight, by the end of their promotion.
-    moves: Vec<Move>,
-    flash: Flash,
-    lanes: [Time; 2],
+    /// Promotions under way, in the order of their ends.
+    promotions: Vec<Promotion>,
+    flash: DriveFlash,
+    link_free_at: [Time; 2],
     line_span: Time,
     page_span: Time,
-    /// When the stores in the write buffer will have left it, in order.
+    /// The times at which the stores in the write buffer leave it, in order.
     posted: VecDeque<Time>,
-    software: Option<Clock>,
-    /// First and last page of each persistent region, the last not included.
+    software: Option<SoftwareTimer>,
+    /// First page and end page (exclusive) of each persistent region.
     regions: Vec<(u32, u32)>,
-    /// Lines of regions stored to since the last flush.
+    /// Lines of persistent regions stored to since the last flush.
     unflushed: BTreeSet<u64>,
-    contents: Option<Contents>,
+    shadow: Option<Shadow>,
     counts: FlatCounts,
-    base: Base,
+    base: Baseline,
 }
 
 impl FlatMemory {
-    /// The system that a preset's parts make.
+    /// Builds the system from a preset's parts.
     ///
     /// # Errors
-    /// The options ask for more DRAM than there is, or for regions outside the memory.
-    pub fn new(preset: &Hierarchy, way: Way, options: &FlatOptions, seed: u64) -> Result<Self, SimError> {
+    /// The options ask for more DRAM than the preset has, or for regions outside the memory.
+    pub fn new(
+        preset: &Hierarchy,
+        mode: AccessMode,
+        options: &FlatOptions,
+        seed: u64,
+    ) -> Result<Self, SimError> {
         let has = preset.dram.total_capacity().0;
-        let memory = if options.memory_bytes == 0 { has } else { options.memory_bytes };
+        let memory = if options.memory.0 == 0 { has } else { options.memory.0 };
         if memory > has || memory < PAGE {
             return Err(SimError::config(
                 "memory_bytes",
-                format!("{memory} bytes; 4096 to the {has} that the DRAM has are possible"),
+                format!("{memory} bytes are out of range: use 4096 to the DRAM's {has}"),
             ));
         }
         let frame_count = memory / PAGE;
         if frame_count >= u64::from(MOVING) {
             return Err(SimError::config(
                 "memory_bytes",
-                format!("{memory} bytes; less than 8 TiB are possible"),
+                format!("{memory} bytes are too many: use less than 8 TiB"),
             ));
         }
-        let flash = Flash::new(preset, way != Way::Stack)?;
+        let flash = DriveFlash::new(preset, mode != AccessMode::Stack)?;
         let pages = flash.pages();
         let sets = preset.buffer_sets() as u32;
         let priority = match preset.hit_policy {
@@ -169,40 +181,40 @@ impl FlatMemory {
         let tlb_sets = (preset.tlb_entries / preset.tlb_ways) as u32;
         let cpu_bytes = if options.cpu_cache { preset.cpu_cache.0 } else { 0 };
         Ok(Self {
-            way,
+            mode,
             cpu: Llc::new(cpu_bytes, preset.cpu_cache_ways)?,
             tlb: SetAssociative::new(tlb_sets, preset.tlb_ways as u16),
             table: PageMap::sparse(pages, AT_DRIVE),
             frames: Vec::new(),
             idle: Vec::new(),
             frame_count,
-            indexed: if way == Way::Stack { vec![0; pages as usize / 64 + 1] } else { Vec::new() },
+            indexed: if mode == AccessMode::Stack { vec![0; pages as usize / 64 + 1] } else { Vec::new() },
             indexed_count: 0,
-            recent: Lru::new(frame_count as usize),
+            lru: Lru::new(frame_count as usize),
             dram: DramMemory::new(&preset.dram)?,
             burst: preset.dram.burst_bytes().0.max(1),
-            held: vec![Held::default(); buffer.capacity()],
+            buffer_frames: vec![BufferFrame::default(); buffer.capacity()],
             buffer,
             cursor: 0,
             threshold: PromotionThreshold::new(threshold),
             look_aside: Plb::new(preset.look_aside as usize, LINES as u8),
-            moves: Vec::new(),
+            promotions: Vec::new(),
             flash,
-            lanes: [0; 2],
+            link_free_at: [0; 2],
             line_span: preset.link.occupancy(Bytes(LINE_BYTES)).0,
             page_span: preset.link.occupancy(Bytes(PAGE)).0,
             posted: VecDeque::new(),
-            software: (way == Way::Stack).then(|| Clock::new(&preset.software, seed)),
+            software: (mode == AccessMode::Stack).then(|| SoftwareTimer::new(&preset.software, seed)),
             regions: regions(options, u64::from(pages) * PAGE)?,
             unflushed: BTreeSet::new(),
-            contents: options.verify.then(Contents::default),
+            shadow: options.verify.then(Shadow::default),
             counts: FlatCounts::default(),
-            base: Base::default(),
+            base: Baseline::default(),
             preset: preset.clone(),
         })
     }
 
-    /// What it did since measuring began.
+    /// The counts since measuring began.
     #[must_use]
     pub fn flat_counts(&self) -> FlatCounts {
         self.all_counts().since(&self.base.counts)
@@ -219,13 +231,13 @@ impl FlatMemory {
         }
     }
 
-    /// The promotion threshold, and its epochs since measuring began.
+    /// The current promotion threshold, and its epochs since measuring began.
     #[must_use]
     pub fn threshold(&self) -> (u8, u64) {
         (self.threshold.current(), self.threshold.epochs() - self.base.epochs)
     }
 
-    /// The host's memory.
+    /// The host's DRAM.
     #[must_use]
     pub fn dram(&self) -> &DramMemory {
         &self.dram
@@ -236,10 +248,10 @@ impl FlatMemory {
         self.flash.erased()
     }
 
-    /// Energy since measuring began, over `time`, by component, in picojoules, dynamic and static: DRAM's
-    /// components, flash, link. The drive's memory and the processor's cache are not in it.
+    /// Energy since measuring began, over `time`, by component, in picojoules, dynamic and static: the
+    /// DRAM's components, flash, link. The device buffer and the processor's cache are not included.
     #[must_use]
-    pub fn energy_pj(&self, time: Time) -> Vec<(&'static str, f64, f64)> {
+    pub fn energy_pj(&self, time: Picos) -> Vec<(&'static str, f64, f64)> {
         let mut parts = self.dram.energy_pj(time).to_vec();
         let flash = self.flash.counts().since(&self.base.flash);
         let packages = self.preset.channels * self.preset.packages_per_channel;
@@ -250,31 +262,32 @@ impl FlatMemory {
         parts
     }
 
-    /// Takes the link for `span` from `at` or as soon as it is free; when that begins.
+    /// Occupies a direction of the link for `span`, from `at` or from when it is free. Returns the
+    /// start.
     #[inline]
-    fn lane(&mut self, lane: Lane, span: Time, at: Time) -> Time {
-        let free = &mut self.lanes[lane as usize];
+    fn use_link(&mut self, lane: LinkDirection, span: Time, at: Time) -> Time {
+        let free = &mut self.link_free_at[lane as usize];
         let start = at.max(*free);
         *free = start + span;
         start
     }
 
-    fn persists(&self, page: u32) -> bool {
+    fn is_persistent(&self, page: u32) -> bool {
         self.regions.iter().any(|(first, end)| (*first..*end).contains(&page))
     }
 
-    /// One line of a request, from the processor on; when it is over.
-    fn line(&mut self, line: u64, store: bool, whole: bool, now: Time) -> Result<Time, SimError> {
-        if store && !self.regions.is_empty() && self.persists((line / LINES) as u32) {
+    /// Performs one line of a request, from the processor on. Returns the time at which it is complete.
+    fn access_line(&mut self, line: u64, store: bool, whole: bool, now: Time) -> Result<Time, SimError> {
+        if store && !self.regions.is_empty() && self.is_persistent((line / LINES) as u32) {
             self.unflushed.insert(line);
         }
         let Some(cpu) = &mut self.cpu else {
-            if store && let Some(contents) = &mut self.contents {
-                contents.new_version(line);
+            if store && let Some(shadow) = &mut self.shadow {
+                shadow.new_version(line);
             }
-            let end = self.memory(line, store, whole, true, now)?;
-            if !store && let Some(contents) = &self.contents {
-                contents.loaded(line)?;
+            let end = self.access_memory(line, store, whole, true, now)?;
+            if !store && let Some(shadow) = &self.shadow {
+                shadow.loaded(line)?;
             }
             return Ok(end);
         };
@@ -282,47 +295,48 @@ impl FlatMemory {
         let hit = self.preset.cpu_cache_hit.0;
         if cpu.touch(line, store) {
             self.counts.cpu_hits += 1;
-            self.in_cpu(line, store)?;
+            self.access_cpu_cache(line, store)?;
             return Ok(now + hit);
         }
         let mut end = now + hit;
         if store && whole {
-            end += self.own((line / LINES) as u32, now)? - now;
+            end += self.translate_for_store((line / LINES) as u32, now)? - now;
         } else {
-            end += self.memory(line, false, true, true, now)? - now;
-            if let Some(contents) = &mut self.contents {
-                contents.loaded(line)?;
-                contents.cpu.insert(line, contents.value);
+            end += self.access_memory(line, false, true, true, now)? - now;
+            if let Some(shadow) = &mut self.shadow {
+                shadow.loaded(line)?;
+                shadow.cpu.insert(line, shadow.value);
             }
         }
         let victim = self.cpu.as_mut().and_then(|cpu| cpu.insert(line, store));
-        self.in_cpu(line, store)?;
+        self.access_cpu_cache(line, store)?;
         if let Some(victim) = victim {
-            // The line takes its place when it is in the write buffer; that it gets there is not waited for.
+            // The new line takes the victim's place once the victim is in the write buffer; its transfer
+            // is not waited for.
             let taken = self.write_back_line(victim, now)?;
             end = end.max(taken.saturating_sub(self.preset.line_write.0));
         }
         Ok(end)
     }
 
-    /// The processor's cache has the line.
-    fn in_cpu(&mut self, line: u64, store: bool) -> Result<(), SimError> {
-        let Some(contents) = &mut self.contents else { return Ok(()) };
+    /// Records an access that hits in the processor's cache.
+    fn access_cpu_cache(&mut self, line: u64, store: bool) -> Result<(), SimError> {
+        let Some(shadow) = &mut self.shadow else { return Ok(()) };
         if store {
-            contents.new_version(line);
-            contents.cpu.insert(line, contents.value);
+            shadow.new_version(line);
+            shadow.cpu.insert(line, shadow.value);
             return Ok(());
         }
-        contents.value = contents.cpu.get(&line).copied().unwrap_or(0);
-        contents.loaded(line)
+        shadow.value = shadow.cpu.get(&line).copied().unwrap_or(0);
+        shadow.loaded(line)
     }
 
-    /// A dirty line leaves the processor's cache.
+    /// Writes back a dirty line that leaves the processor's cache.
     fn write_back_line(&mut self, line: u64, now: Time) -> Result<Time, SimError> {
-        if let Some(contents) = &mut self.contents {
-            contents.value = contents.cpu.get(&line).copied().unwrap_or(0);
+        if let Some(shadow) = &mut self.shadow {
+            shadow.value = shadow.cpu.get(&line).copied().unwrap_or(0);
         }
-        self.memory(line, true, true, false, now)
+        self.access_memory(line, true, true, false, now)
     }
 }
 
@@ -335,7 +349,7 @@ fn regions(options: &FlatOptions, capacity: u64) -> Result<Vec<(u32, u32)>, SimE
                 return Err(SimError::config(
                     "regions",
                     format!(
-                        "bytes {} to {} are no part of the {capacity} bytes of memory",
+                        "bytes {} to {} are outside the memory of {capacity} bytes",
                         region.start, region.end
                     ),
                 ));
@@ -348,8 +362,8 @@ fn regions(options: &FlatOptions, capacity: u64) -> Result<Vec<(u32, u32)>, SimE
 impl Device for FlatMemory {
     type Event = Slot;
 
-    fn capacity(&self) -> u64 {
-        u64::from(self.flash.pages()) * PAGE
+    fn capacity(&self) -> Bytes {
+        Bytes(u64::from(self.flash.pages()) * PAGE)
     }
 
     fn queue_limit(&self) -> u64 {
@@ -357,20 +371,20 @@ impl Device for FlatMemory {
     }
 
     #[inline]
-    fn foresee(&self, command: &Command) {
+    fn prefetch(&self, command: &Command) {
         let page = (command.offset / PAGE) as u32;
         self.table.prefetch(page);
-        self.flash.foresee(page);
+        self.flash.prefetch(page);
     }
 
     fn submit(&mut self, slot: Slot, command: Command, context: &mut Context<Slot>) -> Result<(), SimError> {
-        let now = context.now();
+        let now = context.now().0;
         let Command { op, offset, len } = command;
         let mut end = now;
         if op == Op::Write
             && let Some(pages) = self.blocks(offset, len)
         {
-            context.schedule(self.write_blocks(pages, now)?, slot);
+            context.schedule(Picos(self.write_blocks(pages, now)?), slot);
             return Ok(());
         }
         match op {
@@ -379,14 +393,14 @@ impl Device for FlatMemory {
                 for line in offset / LINE_BYTES..=last / LINE_BYTES {
                     let first = line * LINE_BYTES;
                     let whole = offset <= first && first + LINE_BYTES - 1 <= last;
-                    end = end.max(self.line(line, op == Op::Write, whole, now)?);
+                    end = end.max(self.access_line(line, op == Op::Write, whole, now)?);
                 }
             }
             Op::Flush => end = self.persist((len > 0).then(|| offset..offset + len), now)?,
-            // Memory forgets nothing because it is told to.
+            // A trim has no effect on memory.
             Op::Read | Op::Write | Op::Trim => {}
         }
-        context.schedule(end, slot);
+        context.schedule(Picos(end), slot);
         Ok(())
     }
 
@@ -397,8 +411,11 @@ impl Device for FlatMemory {
     }
 
     fn begin_measuring(&mut self) {
-        self.base =
-            Base { counts: self.all_counts(), flash: self.flash.counts(), epochs: self.threshold.epochs() };
+        self.base = Baseline {
+            counts: self.all_counts(),
+            flash: self.flash.counts(),
+            epochs: self.threshold.epochs(),
+        };
         self.dram.begin_measuring();
     }
 
@@ -418,20 +435,24 @@ impl Device for FlatMemory {
             counted,
         )?;
         let moving = self.table.iter().filter(|(_, entry)| entry & MOVING != 0).count();
-        law("pages in flight have an entry each", moving as u64, self.look_aside.len() as u64)?;
+        law("each page in flight has a look-aside entry", moving as u64, self.look_aside.len() as u64)?;
         let resident = (self.table.iter().count() - moving) as u64;
         let in_use = (self.frames.len() - self.idle.len()) as u64;
         law("frames in use are those of pages in DRAM and in flight", in_use, resident + moving as u64)?;
         for (page, entry) in self.table.iter() {
             let frame = entry & !MOVING;
             law("a page's frame holds the page", self.frames[frame as usize].page.into(), page.into())?;
-            if self.way == Way::Promote {
-                let held = self.buffer.find(page).is_some();
-                law("a page is in DRAM or in the drive's memory", held.into(), (entry & MOVING != 0).into())?;
+            if self.mode == AccessMode::Promote {
+                let buffer_frame = self.buffer.find(page).is_some();
+                law(
+                    "a page is in DRAM or in the device buffer, unless it is in flight",
+                    buffer_frame.into(),
+                    (entry & MOVING != 0).into(),
+                )?;
             }
         }
         let counts = self.all_counts();
         let stayed = counts.pages_to_host - counts.demotions - moving as u64;
-        law("pages in DRAM are those moved there that have not left", stayed, resident)
+        law("pages in DRAM are those moved there and not demoted", stayed, resident)
     }
 }

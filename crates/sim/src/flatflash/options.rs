@@ -1,39 +1,42 @@
-//! What a run may choose beside the preset.
+//! Options of the FlatFlash systems that are not part of their presets.
 
+use deepram_core::units::Bytes;
 use std::ops::Range;
 
 use serde::Serialize;
 
-/// Which system the parts make.
+/// The way in which the host accesses the drive's pages; it determines the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Way {
-    /// Lines of the drive are loaded and stored; pages that are used again are promoted.
+pub enum AccessMode {
+    /// FlatFlash: lines of the drive are loaded and stored; pages in use are promoted to DRAM.
     Promote,
-    /// Each page is moved to DRAM when it is first used; one table translates.
+    /// UnifiedMMap: each page is moved to DRAM at its first use; one table translates.
     Page,
-    /// The same, behind an operating system's storage stack and with a table for each layer.
+    /// TraditionalStack: each page is moved to DRAM at its first use, behind an operating system's
+    /// storage stack with one table per layer.
     Stack,
 }
 
-/// Options that are not in the preset.
+/// Options of `flatflash`, `unified-mmap` and `traditional-stack`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FlatOptions {
-    /// Bytes of DRAM used for pages; 0 for all that the preset has.
-    pub memory_bytes: u64,
-    /// Whether the preset's processor cache is before the memory. Not so where a simulated processor brings its
-    /// own.
+    /// DRAM for pages, bytes; 0 for the preset's whole DRAM.
+    #[serde(rename = "memory_bytes", serialize_with = "crate::quantity::bytes")]
+    pub memory: Bytes,
+    /// Simulates the preset's processor cache in front of the memory. Off where a simulated processor
+    /// has its own.
     pub cpu_cache: bool,
-    /// Bytes that persist: their pages stay at the drive (`flatflash`), and a flush makes what was stored to them
-    /// durable.
+    /// Persistent regions, in bytes: their pages stay at the drive (`flatflash`), and a flush makes
+    /// stores to them durable.
     pub regions: Vec<Range<u64>>,
-    /// Carries the version of each line along and compares each load with what was stored last. Takes memory
-    /// and time.
+    /// Tracks the version of each line and compares each load with the last store. Takes memory and
+    /// time.
     pub verify: bool,
 }
 
 impl Default for FlatOptions {
     fn default() -> Self {
-        Self { memory_bytes: 0, cpu_cache: true, regions: Vec::new(), verify: false }
+        Self { memory: Bytes(0), cpu_cache: true, regions: Vec::new(), verify: false }
     }
 }

@@ -1,18 +1,18 @@
-//! Flushes of persistent regions (FlatFlash, section 3.5), and blocks written to them.
+//! Flushes of persistent regions (FlatFlash, section 3.5), and block writes to them.
 
 use std::ops::Range;
 
 use deepram_media::FlushTarget;
 
 use super::memory::{AT_DRIVE, MOVING};
-use super::{FlatMemory, LINES, Lane, PAGE, Way};
+use super::{AccessMode, FlatMemory, LINES, LinkDirection, PAGE};
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::paging::Phase;
 use crate::processor::LINE_BYTES;
 
-/// Software of a request that writes pages.
-const WRITE: [Phase; 8] = [
+/// Software phases of a request that writes pages.
+const WRITE_SOFTWARE: [Phase; 8] = [
     Phase::Entry,
     Phase::Lookup,
     Phase::Block,
@@ -24,12 +24,13 @@ const WRITE: [Phase; 8] = [
 ];
 
 impl FlatMemory {
-    /// Makes durable what was stored to the regions before `now`, or to some bytes of them only; when it is.
+    /// Makes stores to the persistent regions before `now` durable: all of them, or those to `bytes`.
+    /// Returns the time at which they are durable.
     pub(super) fn persist(&mut self, bytes: Option<Range<u64>>, now: Time) -> Result<Time, SimError> {
         if self.regions.is_empty() {
             return Ok(now);
         }
-        self.settle(now)?;
+        self.finish_promotions(now)?;
         self.counts.flushes += 1;
         let lines: Vec<u64> = match bytes {
             None => std::mem::take(&mut self.unflushed).into_iter().collect(),
@@ -43,12 +44,12 @@ impl FlatMemory {
                 t = self.write_back_line(*line, t)?;
             }
         }
-        if self.way == Way::Promote {
-            // A read does not overtake stores: when it is back, they are there.
-            let behind = self.landed(t);
+        if self.mode == AccessMode::Promote {
+            // A read does not overtake stores: when it returns, the stores have arrived.
+            let behind = self.last_store_arrival(t);
             self.counts.line_reads += 1;
             self.counts.link_bytes_to_host += LINE_BYTES;
-            t = self.lane(Lane::ToHost, self.line_span, behind) + self.preset.line_read.0;
+            t = self.use_link(LinkDirection::ToHost, self.line_span, behind) + self.preset.line_read.0;
         } else {
             let mut last = None;
             for line in &lines {
@@ -58,17 +59,17 @@ impl FlatMemory {
                 }
             }
         }
-        if let Some(contents) = &self.contents {
+        if let Some(shadow) = &self.shadow {
             for line in &lines {
                 let page = (line / LINES) as u32;
-                contents.durable(*line, self.buffer.find(page), self.flash.place(page))?;
+                shadow.durable(*line, self.buffer.find(page), self.flash.place(page))?;
             }
         }
         Ok(t)
     }
 
-    /// Writes a page to the drive if it is in DRAM and dirty; when it is there. It takes what moving a page the
-    /// other way takes: the paper has no figure of its own for it.
+    /// Writes a page to the drive if it is in DRAM and dirty. Returns the time at which it has arrived.
+    /// The transfer takes as long as moving a page to DRAM: the paper has no figure of its own for it.
     fn persist_page(&mut self, page: u32, now: Time) -> Result<Time, SimError> {
         let frame = self.table.get(page);
         if frame == AT_DRIVE || frame & MOVING != 0 || !self.frames[frame as usize].dirty {
@@ -77,15 +78,15 @@ impl FlatMemory {
         self.counts.flushed_pages += 1;
         let mut t = now;
         if let Some(software) = &mut self.software {
-            t += software.phases(&WRITE);
+            t += software.phases(&WRITE_SOFTWARE);
         }
         let taken = self.write_page(page, frame, t)?;
         self.frames[frame as usize].dirty = false;
-        let sent = self.flushed(page, taken.max(t))?;
+        let sent = self.make_durable(page, taken.max(t))?;
         Ok(sent + self.preset.promote.0)
     }
 
-    /// The lines of a range that were stored to since they were last flushed; none of them are any more.
+    /// Removes and returns the unflushed lines of a range.
     fn take_unflushed(&mut self, of: Range<u64>) -> Vec<u64> {
         let lines: Vec<u64> = self.unflushed.range(of).copied().collect();
         for line in &lines {
@@ -94,24 +95,25 @@ impl FlatMemory {
         lines
     }
 
-    /// The drive has a page that somebody waits for; when it has taken it.
-    fn flushed(&mut self, page: u32, now: Time) -> Result<Time, SimError> {
-        let through = self.way != Way::Promote && self.preset.flushed == FlushTarget::Flash;
+    /// Makes a page that the drive has received durable. Returns the time at which it is. It is
+    /// programmed if the preset's `flushed` requires it.
+    fn make_durable(&mut self, page: u32, now: Time) -> Result<Time, SimError> {
+        let through = self.mode != AccessMode::Promote && self.preset.flushed == FlushTarget::Flash;
         match self.buffer.find(page) {
-            Some(held) if through => Ok(self.program(page, held, now)?.max(now)),
+            Some(buffer_frame) if through => Ok(self.program(page, buffer_frame, now)?.max(now)),
             _ => Ok(now),
         }
     }
 
-    /// Writes whole pages of a region as blocks: past the processor's cache to the drive, which need not read what it
-    /// had of them. They are durable at the end, which is told.
+    /// Writes whole pages of a persistent region as blocks, past the processor's cache; the drive need
+    /// not read the old pages. Returns the time at which all are durable.
     pub(super) fn write_blocks(&mut self, pages: Range<u32>, now: Time) -> Result<Time, SimError> {
-        self.settle(now)?;
+        self.finish_promotions(now)?;
         let mut t = now;
         if let Some(software) = &mut self.software {
-            t += software.phases(&WRITE);
+            t += software.phases(&WRITE_SOFTWARE);
         }
-        // The ends of those under way at once.
+        // The end times of the page writes under way at once.
         let mut under_way = vec![t; self.preset.page_writes as usize];
         let mut end = t;
         for (turn, page) in pages.enumerate() {
@@ -129,37 +131,38 @@ impl FlatMemory {
         self.take_unflushed(lines.clone());
         let entry = self.table.get(page);
         let frame = (entry != AT_DRIVE).then_some(entry);
-        let (held, taken) = self.receive(page, now)?;
+        let (buffer_frame, taken) = self.receive(page, now)?;
         for line in lines.clone() {
-            // Copies on the way there are brought up to date.
+            // Copies in the processor's cache are updated.
             let cached = self.cpu.as_mut().is_some_and(|cpu| {
                 cpu.clean(line);
                 cpu.touch(line, false)
             });
-            let Some(contents) = &mut self.contents else { continue };
-            contents.new_version(line);
+            let Some(shadow) = &mut self.shadow else { continue };
+            shadow.new_version(line);
             let within = (line % LINES) as u8;
-            contents.buffer(held, within, true);
+            shadow.buffer(buffer_frame, within, true);
             if let Some(frame) = frame {
-                contents.dram(frame, within, true);
+                shadow.dram(frame, within, true);
             }
             if cached {
-                contents.cpu.insert(line, contents.value);
+                shadow.cpu.insert(line, shadow.value);
             }
         }
         if let Some(frame) = frame {
             self.frames[frame as usize].dirty = false;
         }
-        let sent = self.flushed(page, taken.max(now))?;
-        if let Some(contents) = &self.contents {
+        let sent = self.make_durable(page, taken.max(now))?;
+        if let Some(shadow) = &self.shadow {
             for line in lines {
-                contents.durable(line, self.buffer.find(page), self.flash.place(page))?;
+                shadow.durable(line, self.buffer.find(page), self.flash.place(page))?;
             }
         }
         Ok(sent + self.preset.promote.0)
     }
 
-    /// The pages that a write of these bytes covers wholly, if they are of a region.
+    /// The pages of a write that covers whole pages of one persistent region; `None` for any other
+    /// write.
     pub(super) fn blocks(&self, offset: u64, len: u64) -> Option<Range<u32>> {
         let whole = len > 0 && offset.is_multiple_of(PAGE) && len.is_multiple_of(PAGE);
         let pages = (offset / PAGE) as u32..((offset + len) / PAGE) as u32;

@@ -1,13 +1,13 @@
-//! Channels of flash and the planes on them: who moves and who works when.
+//! The schedule of flash channels and their planes (NVMM, section Architecture).
 //!
-//! 1. A plane works on one operation at a time, reads before programs before erases, each kind in the
-//!    order of arrival; reads that somebody waits for before other reads.
-//! 2. A channel carries one command or one segment at a time: commands first (so that an array starts on
-//!    its next read before the last one's data leave: NVMM, Architecture), then data of reads that
-//!    somebody waits for, of other reads, to be programmed, and erase commands. Of equals the oldest.
-//! 3. A plane has two registers. One belongs to the array. The other takes the data of a read that wait
-//!    for the channel, or data to be programmed that have come before the array is free. With one
-//!    register the array waits.
+//! 1. A plane performs one operation at a time: reads before programs before erases, demand reads before
+//!    other reads, operations of one class in the order of arrival.
+//! 2. A channel carries one command or one segment at a time. Commands go first, so an array starts its
+//!    next read before the last one's data leave (NVMM, Architecture); then data of demand reads, of
+//!    other reads, data to program, and erase commands. Within a rank the oldest goes first.
+//! 3. A plane has two registers. One belongs to the array. The other holds read data that wait for the
+//!    channel, or data to program that arrived before the array is free. With one register the array
+//!    waits.
 
 use std::collections::VecDeque;
 
@@ -15,12 +15,12 @@ use deepram_media::{Bytes, Nand, NandOp};
 
 use crate::engine::Time;
 
-/// What an operation is done for, most urgent first.
+/// The class of an operation, most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Class {
-    /// A read that somebody waits for.
+pub(super) enum OperationClass {
+    /// A demand read: an access waits for it.
     Demand,
-    /// A read ahead of need.
+    /// A prefetch read.
     Ahead,
     /// A read of reclamation.
     Move,
@@ -28,7 +28,7 @@ pub(super) enum Class {
     Erase,
 }
 
-impl Class {
+impl OperationClass {
     const COUNT: usize = 5;
 
     fn index(self) -> usize {
@@ -37,99 +37,99 @@ impl Class {
 
     fn op(self) -> NandOp {
         match self {
-            Class::Demand | Class::Ahead | Class::Move => NandOp::Read,
-            Class::Program => NandOp::Program,
-            Class::Erase => NandOp::Erase,
+            OperationClass::Demand | OperationClass::Ahead | OperationClass::Move => NandOp::Read,
+            OperationClass::Program => NandOp::Program,
+            OperationClass::Erase => NandOp::Erase,
         }
     }
 }
 
-/// An operation: its number is the owner's.
+/// The number of an operation, assigned by the owner.
 pub(super) type OpId = u32;
 
-/// Something that the owner wants to hear of.
+/// A notice to the owner of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Notice {
-    /// The data of a read have begun to cross the channel.
-    Leaving(OpId),
-    /// Data to be programmed have begun to cross.
-    Entering(OpId),
-    /// The data of a read are out, a program or an erase is over.
+    /// The transfer of read data over the channel has begun.
+    ReadTransferStarted(OpId),
+    /// The transfer of data to program has begun.
+    ProgramTransferStarted(OpId),
+    /// The operation is complete: read data have left the channel, or the program or erase has ended.
     Done(OpId),
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ChannelEvent {
-    /// What the channel carried is over.
+    /// The channel's transfer has ended.
     Bus(u32),
-    /// The array of a plane is done.
+    /// The plane's array operation has ended.
     Array(u32),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Op {
+struct PlaneOperation {
     id: OpId,
-    class: Class,
+    class: OperationClass,
     /// Order of arrival.
     sequence: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Array {
+enum ArrayState {
     #[default]
     Idle,
-    /// A command or, with one register, data are on their way to it.
+    /// A command or, with one register, data are being transferred to the array.
     Starting,
-    Busy(Op),
-    /// Read data for which there is no other register.
-    Holding(Op),
-    /// The same, on the channel.
+    Busy(PlaneOperation),
+    /// The array holds read data because the other register is occupied or absent.
+    Holding(PlaneOperation),
+    /// Read data leave the array over the channel.
     Leaving,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Register {
+enum RegisterState {
     #[default]
     Free,
-    Out(Op),
+    Out(PlaneOperation),
     Leaving,
     Entering,
-    In(Op),
+    In(PlaneOperation),
 }
 
 #[derive(Default)]
 struct Plane {
-    queues: [VecDeque<Op>; Class::COUNT],
-    array: Array,
-    register: Register,
+    queues: [VecDeque<PlaneOperation>; OperationClass::COUNT],
+    array: ArrayState,
+    register: RegisterState,
     /// Operations queued or under way.
     inside: u32,
 }
 
 impl Plane {
-    /// The read that goes next.
-    fn read(&self) -> Option<&Op> {
-        self.queues[..Class::Program.index()].iter().find_map(VecDeque::front)
+    /// The next read to perform.
+    fn next_read(&self) -> Option<&PlaneOperation> {
+        self.queues[..OperationClass::Program.index()].iter().find_map(VecDeque::front)
     }
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Carry {
-    Command(Op),
-    /// Data of a read; whether they come from the second register.
-    Out(Op, bool),
-    /// Data to be programmed; whether they go to the second register.
-    In(Op, bool),
+enum BusTransfer {
+    Command(PlaneOperation),
+    /// Read data, and whether they come from the second register.
+    Out(PlaneOperation, bool),
+    /// Data to program, and whether they go to the second register.
+    In(PlaneOperation, bool),
 }
 
 #[derive(Default)]
 struct Channel {
-    /// Planes with something to do.
+    /// Planes with operations.
     active: Vec<u32>,
-    carrying: Option<(u32, Carry)>,
+    transfer_under_way: Option<(u32, BusTransfer)>,
 }
 
-/// The machine.
+/// The channels and planes of the memory.
 pub(super) struct Channels {
     nand: Nand,
     channels: Vec<Channel>,
@@ -138,13 +138,13 @@ pub(super) struct Channels {
     sequence: u64,
     bytes: u64,
     bus_busy: Time,
-    /// Since the last call: events to schedule and notices for the owner.
+    /// Events to schedule and notices for the owner since the last call.
     pub(super) events: Vec<(Time, ChannelEvent)>,
     pub(super) notices: Vec<Notice>,
 }
 
 impl Channels {
-    /// `planes` planes of such packages, the planes going round the channels.
+    /// `planes` planes of packages like `nand`; plane p is on channel p modulo `channels`.
     pub(super) fn new(nand: &Nand, channels: u32, planes: u32) -> Self {
         Self {
             nand: nand.clone(),
@@ -163,31 +163,31 @@ impl Channels {
         plane % self.channels.len() as u32
     }
 
-    /// Bytes that have crossed the channels, or begun to.
+    /// Bytes whose transfer over the channels has ended or begun.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Time in which channels carried something, summed over them.
+    /// Busy time of the channels, summed over the channels.
     pub(super) fn bus_busy(&self) -> Time {
         self.bus_busy
     }
 
-    /// Whether nothing at all is queued or under way on a plane.
+    /// True if no operation is queued or under way on a plane.
     pub(super) fn is_idle(&self, plane: u32) -> bool {
         self.planes[plane as usize].inside == 0
     }
 
-    /// Whether nothing at all is queued or under way.
+    /// True if no operation is queued or under way on any plane.
     pub(super) fn is_quiet(&self) -> bool {
-        self.channels.iter().all(|channel| channel.active.is_empty() && channel.carrying.is_none())
+        self.channels.iter().all(|channel| channel.active.is_empty() && channel.transfer_under_way.is_none())
     }
 
     /// Queues an operation.
-    pub(super) fn submit(&mut self, id: OpId, class: Class, plane: u32, now: Time) {
+    pub(super) fn submit(&mut self, id: OpId, class: OperationClass, plane: u32, now: Time) {
         let channel = self.channel_of(plane);
         let at = &mut self.planes[plane as usize];
-        at.queues[class.index()].push_back(Op { id, class, sequence: self.sequence });
+        at.queues[class.index()].push_back(PlaneOperation { id, class, sequence: self.sequence });
         self.sequence += 1;
         at.inside += 1;
         if at.inside == 1 {
@@ -196,38 +196,39 @@ impl Channels {
         self.serve(channel, now);
     }
 
-    /// Makes a read ahead one that somebody waits for. Nothing happens if it has left its queue.
+    /// Turns a queued prefetch read into a demand read. Has no effect once the read has left its queue.
     pub(super) fn promote(&mut self, id: OpId, plane: u32, now: Time) {
         let channel = self.channel_of(plane);
         let queues = &mut self.planes[plane as usize].queues;
-        let ahead = &mut queues[Class::Ahead.index()];
+        let ahead = &mut queues[OperationClass::Ahead.index()];
         let Some(at) = ahead.iter().position(|op| op.id == id) else { return };
         let Some(op) = ahead.remove(at) else { return };
-        queues[Class::Demand.index()].push_back(Op { class: Class::Demand, ..op });
+        queues[OperationClass::Demand.index()]
+            .push_back(PlaneOperation { class: OperationClass::Demand, ..op });
         self.serve(channel, now);
     }
 
-    /// What is due.
+    /// Handles an event that is due.
     pub(super) fn handle(&mut self, event: ChannelEvent, now: Time) {
         match event {
             ChannelEvent::Bus(channel) => {
-                if let Some((plane, carry)) = self.channels[channel as usize].carrying.take() {
-                    self.arrived(plane, carry, now);
+                if let Some((plane, transfer)) = self.channels[channel as usize].transfer_under_way.take() {
+                    self.transfer_ended(plane, transfer, now);
                 }
                 self.serve(channel, now);
             }
             ChannelEvent::Array(plane) => {
                 let at = &mut self.planes[plane as usize];
-                if let Array::Busy(op) = at.array {
+                if let ArrayState::Busy(op) = at.array {
                     match (op.class.op(), at.register) {
-                        (NandOp::Read, Register::Free) if self.two_registers => {
-                            at.register = Register::Out(op);
-                            at.array = Array::Idle;
+                        (NandOp::Read, RegisterState::Free) if self.two_registers => {
+                            at.register = RegisterState::Out(op);
+                            at.array = ArrayState::Idle;
                         }
-                        (NandOp::Read, _) => at.array = Array::Holding(op),
+                        (NandOp::Read, _) => at.array = ArrayState::Holding(op),
                         (NandOp::Program | NandOp::Erase, _) => {
-                            at.array = Array::Idle;
-                            self.over(plane, op);
+                            at.array = ArrayState::Idle;
+                            self.operation_ended(plane, op);
                             self.start_loaded(plane, now);
                         }
                     }
@@ -237,7 +238,7 @@ impl Channels {
         }
     }
 
-    fn over(&mut self, plane: u32, op: Op) {
+    fn operation_ended(&mut self, plane: u32, op: PlaneOperation) {
         let channel = self.channel_of(plane) as usize;
         let at = &mut self.planes[plane as usize];
         at.inside -= 1;
@@ -247,135 +248,141 @@ impl Channels {
         self.notices.push(Notice::Done(op.id));
     }
 
-    fn start(&mut self, plane: u32, op: Op, now: Time) {
-        self.planes[plane as usize].array = Array::Busy(op);
+    fn start(&mut self, plane: u32, op: PlaneOperation, now: Time) {
+        self.planes[plane as usize].array = ArrayState::Busy(op);
         self.events.push((now + self.nand.array_time(op.class.op()).0, ChannelEvent::Array(plane)));
     }
 
-    /// Data that wait in the second register go to the array once that is free and no read wants it.
+    /// Starts the program whose data wait in the second register, if the array is idle and no read is
+    /// queued.
     fn start_loaded(&mut self, plane: u32, now: Time) {
         let at = &mut self.planes[plane as usize];
-        if at.array == Array::Idle
-            && at.read().is_none()
-            && let Register::In(op) = at.register
+        if at.array == ArrayState::Idle
+            && at.next_read().is_none()
+            && let RegisterState::In(op) = at.register
         {
-            at.register = Register::Free;
+            at.register = RegisterState::Free;
             self.start(plane, op, now);
         }
     }
 
-    fn arrived(&mut self, plane: u32, carry: Carry, now: Time) {
-        match carry {
-            Carry::Command(op) | Carry::In(op, false) => self.start(plane, op, now),
-            Carry::In(op, true) => {
-                self.planes[plane as usize].register = Register::In(op);
+    fn transfer_ended(&mut self, plane: u32, transfer: BusTransfer, now: Time) {
+        match transfer {
+            BusTransfer::Command(op) | BusTransfer::In(op, false) => self.start(plane, op, now),
+            BusTransfer::In(op, true) => {
+                self.planes[plane as usize].register = RegisterState::In(op);
                 self.start_loaded(plane, now);
             }
-            Carry::Out(op, from_register) => {
+            BusTransfer::Out(op, from_register) => {
                 let at = &mut self.planes[plane as usize];
                 if from_register {
-                    at.register = Register::Free;
-                    if let Array::Holding(next) = at.array {
-                        at.register = Register::Out(next);
-                        at.array = Array::Idle;
+                    at.register = RegisterState::Free;
+                    if let ArrayState::Holding(next) = at.array {
+                        at.register = RegisterState::Out(next);
+                        at.array = ArrayState::Idle;
                     }
                 } else {
-                    at.array = Array::Idle;
+                    at.array = ArrayState::Idle;
                     self.start_loaded(plane, now);
                 }
-                self.over(plane, op);
+                self.operation_ended(plane, op);
             }
         }
     }
 
-    /// What a plane would have its channel carry next, and how urgent that is.
-    fn wish(&self, plane: u32) -> Option<((u8, u64), Carry)> {
+    /// The transfer that a plane needs next, with its rank: lower goes first.
+    fn next_transfer(&self, plane: u32) -> Option<((u8, u64), BusTransfer)> {
         let at = &self.planes[plane as usize];
-        let read = at.read();
-        let program = at.queues[Class::Program.index()].front();
-        if at.array == Array::Idle
-            && at.register != Register::Entering
+        let read = at.next_read();
+        let program = at.queues[OperationClass::Program.index()].front();
+        if at.array == ArrayState::Idle
+            && at.register != RegisterState::Entering
             && let Some(op) = read
         {
-            return Some(((u8::from(op.class != Class::Demand), op.sequence), Carry::Command(*op)));
+            return Some((
+                (u8::from(op.class != OperationClass::Demand), op.sequence),
+                BusTransfer::Command(*op),
+            ));
         }
         let waiting = match (at.register, at.array) {
-            (Register::Out(op), _) => Some((op, true)),
-            (Register::Leaving, _) => None,
-            (_, Array::Holding(op)) => Some((op, false)),
+            (RegisterState::Out(op), _) => Some((op, true)),
+            (RegisterState::Leaving, _) => None,
+            (_, ArrayState::Holding(op)) => Some((op, false)),
             _ => None,
         };
         if let Some((op, from_register)) = waiting {
-            let rank = if op.class == Class::Demand { 2 } else { 3 };
-            return Some(((rank, op.sequence), Carry::Out(op, from_register)));
+            let rank = if op.class == OperationClass::Demand { 2 } else { 3 };
+            return Some(((rank, op.sequence), BusTransfer::Out(op, from_register)));
         }
-        // Reads go before: nothing is loaded that would take a register from one that waits.
-        if read.is_some() || at.register != Register::Free {
+        // Reads go first: program data must not occupy a register that a waiting read needs.
+        if read.is_some() || at.register != RegisterState::Free {
             return None;
         }
         if let Some(op) = program {
-            let busy = matches!(at.array, Array::Busy(_));
-            return match (self.two_registers, at.array == Array::Idle) {
-                (true, idle) if idle || busy => Some(((4, op.sequence), Carry::In(*op, true))),
-                (false, true) => Some(((4, op.sequence), Carry::In(*op, false))),
+            let busy = matches!(at.array, ArrayState::Busy(_));
+            return match (self.two_registers, at.array == ArrayState::Idle) {
+                (true, idle) if idle || busy => Some(((4, op.sequence), BusTransfer::In(*op, true))),
+                (false, true) => Some(((4, op.sequence), BusTransfer::In(*op, false))),
                 _ => None,
             };
         }
-        let erase = at.queues[Class::Erase.index()].front()?;
-        (at.array == Array::Idle).then_some(((5, erase.sequence), Carry::Command(*erase)))
+        let erase = at.queues[OperationClass::Erase.index()].front()?;
+        (at.array == ArrayState::Idle).then_some(((5, erase.sequence), BusTransfer::Command(*erase)))
     }
 
-    /// Gives the channel to the most urgent wish, if it is free.
+    /// Gives the channel, while it is free, to the most urgent transfer.
     fn serve(&mut self, channel: u32, now: Time) {
-        while self.channels[channel as usize].carrying.is_none() {
+        while self.channels[channel as usize].transfer_under_way.is_none() {
             let planes = &self.channels[channel as usize].active;
-            let best = planes.iter().filter_map(|&p| self.wish(p).map(|(rank, carry)| (rank, p, carry)));
-            let Some((_, plane, carry)) = best.min_by_key(|(rank, _, _)| *rank) else { return };
-            self.carry(channel, plane, carry, now);
+            let best = planes
+                .iter()
+                .filter_map(|&p| self.next_transfer(p).map(|(rank, transfer)| (rank, p, transfer)));
+            let Some((_, plane, transfer)) = best.min_by_key(|(rank, _, _)| *rank) else { return };
+            self.start_transfer(channel, plane, transfer, now);
         }
     }
 
-    fn carry(&mut self, channel: u32, plane: u32, carry: Carry, now: Time) {
+    fn start_transfer(&mut self, channel: u32, plane: u32, transfer: BusTransfer, now: Time) {
         let (nand, at) = (&self.nand, &mut self.planes[plane as usize]);
-        let time = match carry {
-            Carry::Command(op) => {
+        let time = match transfer {
+            BusTransfer::Command(op) => {
                 at.queues[op.class.index()].pop_front();
-                at.array = Array::Starting;
+                at.array = ArrayState::Starting;
                 nand.command_time(op.class.op(), 1).0
             }
-            Carry::Out(op, from_register) => {
+            BusTransfer::Out(op, from_register) => {
                 if from_register {
-                    at.register = Register::Leaving;
+                    at.register = RegisterState::Leaving;
                 } else {
-                    at.array = Array::Leaving;
+                    at.array = ArrayState::Leaving;
                 }
-                self.notices.push(Notice::Leaving(op.id));
+                self.notices.push(Notice::ReadTransferStarted(op.id));
                 self.bytes += nand.page.0;
                 nand.data_time(NandOp::Read, 1).0
             }
-            Carry::In(op, to_register) => {
+            BusTransfer::In(op, to_register) => {
                 at.queues[op.class.index()].pop_front();
                 if to_register {
-                    at.register = Register::Entering;
+                    at.register = RegisterState::Entering;
                 } else {
-                    at.array = Array::Starting;
+                    at.array = ArrayState::Starting;
                 }
-                self.notices.push(Notice::Entering(op.id));
+                self.notices.push(Notice::ProgramTransferStarted(op.id));
                 self.bytes += nand.page.0;
                 nand.command_time(NandOp::Program, 1).0 + nand.data_time(NandOp::Program, 1).0
             }
         };
         self.bus_busy += time;
         if time == 0 {
-            self.arrived(plane, carry, now);
+            self.transfer_ended(plane, transfer, now);
         } else {
-            self.channels[channel as usize].carrying = Some((plane, carry));
+            self.channels[channel as usize].transfer_under_way = Some((plane, transfer));
             self.events.push((now + time, ChannelEvent::Bus(channel)));
         }
     }
 
-    /// From when the data of a read begin to cross until the first `bytes` of them have.
-    pub(super) fn until(&self, bytes: u64) -> Time {
+    /// Time from the start of a read's transfer until its first `bytes` bytes have crossed the channel.
+    pub(super) fn time_to_transfer(&self, bytes: u64) -> Time {
         self.nand.read_setup.unwrap_or_default().0 + self.nand.transfer(Bytes(bytes)).0
     }
 }
@@ -387,20 +394,20 @@ mod tests {
     use deepram_media::{Picos, Registry};
     use proptest::prelude::*;
 
-    fn run(channels: &mut Channels, mut left: Vec<(Time, OpId, Class, u32)>) -> Vec<(OpId, Time)> {
+    fn run(channels: &mut Channels, mut left: Vec<(Time, OpId, OperationClass, u32)>) -> Vec<(OpId, Time)> {
         left.sort_by_key(|op| op.0);
         let mut queue = EventQueue::new();
         for (time, id, class, plane) in left {
-            queue.push(time, Err((id, class, plane)));
+            queue.push(Picos(time), Err((id, class, plane)));
         }
         let mut over = Vec::new();
-        while let Some((now, event)) = queue.pop() {
+        while let Some((Picos(now), event)) = queue.pop() {
             match event {
                 Ok(event) => channels.handle(event, now),
                 Err((id, class, plane)) => channels.submit(id, class, plane, now),
             }
             for (time, event) in channels.events.drain(..) {
-                queue.push(time, Ok(event));
+                queue.push(Picos(time), Ok(event));
             }
             for notice in channels.notices.drain(..) {
                 if let Notice::Done(id) = notice {
@@ -408,7 +415,7 @@ mod tests {
                 }
             }
         }
-        assert!(channels.is_quiet() && channels.planes.iter().all(|p| p.array == Array::Idle));
+        assert!(channels.is_quiet() && channels.planes.iter().all(|p| p.array == ArrayState::Idle));
         over
     }
 
@@ -423,7 +430,7 @@ mod tests {
 
     #[test]
     fn operations_of_one_plane_take_the_times_of_the_closed_forms() {
-        for class in [Class::Demand, Class::Program, Class::Erase] {
+        for class in [OperationClass::Demand, OperationClass::Program, OperationClass::Erase] {
             let op = class.op();
             for count in [1, 2, 7] {
                 let over = |registers, command| {
@@ -436,7 +443,7 @@ mod tests {
                 assert_eq!(two, nand.interleaved_time(op, count).0, "{class:?} {count}");
                 let (nand, one) = over(1, 200_000);
                 assert_eq!(one, nand.idle_latency(op, 1).0 * count, "{class:?} {count}");
-                if class == Class::Demand {
+                if class == OperationClass::Demand {
                     // An array takes its next command when it is free, and data cross meanwhile.
                     let (nand, found) = over(2, 200_000);
                     assert_eq!(found, (nand.read.0 + 200_000) * count + nand.page_transfer().0);
@@ -448,13 +455,13 @@ mod tests {
     #[test]
     fn planes_of_a_channel_share_its_bus_and_planes_of_different_channels_share_nothing() {
         let nand = slc(2);
-        // Commands first: the arrays of all four work at once, the data follow each other.
+        // Commands go first: all four arrays work at once, and their data follow one another.
         let mut channel = Channels::new(&nand, 1, 4);
-        let over = run(&mut channel, (0..4).map(|id| (0, id, Class::Demand, id)).collect());
+        let over = run(&mut channel, (0..4).map(|id| (0, id, OperationClass::Demand, id)).collect());
         let data = nand.data_time(NandOp::Read, 1).0;
         assert_eq!(last(&over), nand.idle_latency(NandOp::Read, 1).0 + 3 * data);
         let mut apart = Channels::new(&nand, 4, 4);
-        let over = run(&mut apart, (0..4).map(|id| (0, id, Class::Demand, id)).collect());
+        let over = run(&mut apart, (0..4).map(|id| (0, id, OperationClass::Demand, id)).collect());
         assert_eq!(over.iter().map(|o| o.1).collect::<Vec<_>>(), [nand.idle_latency(NandOp::Read, 1).0; 4]);
         assert_eq!(apart.bytes(), 4 * nand.page.0);
     }
@@ -462,10 +469,16 @@ mod tests {
     #[test]
     fn what_is_waited_for_goes_before_the_rest_and_erases_go_last() {
         let nand = slc(2);
-        let order = [Class::Erase, Class::Program, Class::Move, Class::Ahead, Class::Demand];
+        let order = [
+            OperationClass::Erase,
+            OperationClass::Program,
+            OperationClass::Move,
+            OperationClass::Ahead,
+            OperationClass::Demand,
+        ];
         let mut channels = Channels::new(&nand, 1, 1);
         // A read keeps the plane busy while the others come.
-        let mut ops = vec![(0, 9, Class::Demand, 0)];
+        let mut ops = vec![(0, 9, OperationClass::Demand, 0)];
         ops.extend((0..).zip(order).map(|(id, class)| (1_000_000, id, class, 0)));
         let over: Vec<OpId> = run(&mut channels, ops).into_iter().map(|(id, _)| id).collect();
         assert_eq!(over, [9, 4, 3, 2, 1, 0]);
@@ -478,7 +491,7 @@ mod tests {
             channels in 1u32..4,
             registers in 1u64..3,
         ) {
-            let classes = [Class::Demand, Class::Ahead, Class::Move, Class::Program, Class::Erase];
+            let classes = [OperationClass::Demand, OperationClass::Ahead, OperationClass::Move, OperationClass::Program, OperationClass::Erase];
             let nand = slc(registers);
             let mut machine = Channels::new(&nand, channels, 6);
             let all = (0..).zip(&ops).map(|(id, (time, class, plane))| (*time, id, classes[*class], *plane));

@@ -1,9 +1,9 @@
-//! Which plane a slot is on, and where everything stood before the run.
+//! The geometry of flash: the plane of each slot, and the placement of pages written before the run.
 //!
-//! A block is `stripe` blocks of flash, one in each plane of a group; its slots go round them. Block `b`
-//! is on group `b mod groups`. Before the run page `p` stands whole in a block of group `p mod groups`,
-//! so the table entries of pages never written need not be stored: they are computed when a chunk of the
-//! table is first looked at.
+//! A block is a stripe of `stripe` flash blocks, one in each plane of a group; its slots go to these
+//! planes in turn. Block `b` is on group `b mod groups`. Before the run, page `p` lies whole in a block
+//! of group `p mod groups`, so the table entries of such pages need not be stored: they are computed
+//! when a chunk of the table is first used.
 
 use deepram_core::page_table::{CHUNK_BYTES, CHUNK_ENTRIES};
 use deepram_core::{BlockId, ChunkId, Entry, PageId, SegmentSize, Slot, Stamp, Status};
@@ -11,8 +11,8 @@ use deepram_media::Nvmm;
 
 use crate::error::SimError;
 
-/// A segment of the address space: page and number in one.
-pub(super) type Key = u32;
+/// The number of a segment in the address space: page x segments per page + segment.
+pub(super) type SegmentKey = u32;
 
 /// Geometry in slots.
 #[derive(Debug, Clone)]
@@ -24,11 +24,11 @@ pub(super) struct Layout {
     pub(super) stripe: u32,
     pub(super) groups: u32,
     pub(super) blocks: u32,
-    /// Blocks that pages written before the run take, the first ones.
-    pub(super) base_blocks: u32,
+    /// The number of blocks, from block 0 on, that hold pages written before the run.
+    pub(super) prefilled_blocks: u32,
 }
 
-/// The status of pages written before the run, and of those created by it.
+/// The status of all pages, written before or during the run.
 pub(super) fn status() -> Status {
     Status::new(true, true, true)
 }
@@ -43,7 +43,7 @@ impl Layout {
         let most = nvmm.host_bytes().0;
         let capacity = if capacity_bytes == 0 { most } else { capacity_bytes };
         if capacity > most || capacity < 1 << 16 {
-            return wrong("capacity", format!("must be 64 KiB to the {most} bytes that the preset has"));
+            return wrong("capacity", format!("must be 64 KiB to the preset's {most} bytes"));
         }
         let pages = capacity >> 16;
         if pages > u64::from(deepram_core::addr::MAX_PAGES) || capacity / size.bytes() >= u64::from(u32::MAX)
@@ -64,14 +64,14 @@ impl Layout {
             stripe: nvmm.stripe as u32,
             groups: groups as u32,
             blocks: blocks as u32,
-            base_blocks: 0,
+            prefilled_blocks: 0,
         };
         if populated {
             let rows = layout.pages.div_ceil(layout.groups).div_ceil(layout.pages_per_block());
-            layout.base_blocks = rows * layout.groups;
+            layout.prefilled_blocks = rows * layout.groups;
         }
-        if layout.base_blocks > layout.blocks {
-            return wrong("spare", "the pages do not fit the blocks; leave a larger share to spare".into());
+        if layout.prefilled_blocks > layout.blocks {
+            return wrong("spare", "the pages do not fit into the blocks; use a larger share".into());
         }
         Ok(layout)
     }
@@ -80,11 +80,11 @@ impl Layout {
         self.slots_per_block / self.per_page
     }
 
-    pub(super) fn key(&self, page: PageId, segment: u8) -> Key {
+    pub(super) fn key(&self, page: PageId, segment: u8) -> SegmentKey {
         page.0 * self.per_page + u32::from(segment)
     }
 
-    pub(super) fn split(&self, key: Key) -> (PageId, u8) {
+    pub(super) fn split(&self, key: SegmentKey) -> (PageId, u8) {
         (PageId(key / self.per_page), (key % self.per_page) as u8)
     }
 
@@ -96,7 +96,7 @@ impl Layout {
         Slot(u64::from(block.0) * u64::from(self.slots_per_block) + u64::from(index))
     }
 
-    /// The plane that holds a slot.
+    /// The plane of a slot.
     pub(super) fn plane(&self, slot: Slot) -> u32 {
         let index = (slot.0 % u64::from(self.slots_per_block)) as u32;
         self.block(slot).0 % self.groups * self.stripe + index % self.stripe
@@ -108,17 +108,17 @@ impl Layout {
         first..first + self.stripe
     }
 
-    /// Where a page stood before the run.
-    fn base(&self, page: u32) -> Slot {
+    /// The first slot of a page written before the run.
+    fn prefilled_slot(&self, page: u32) -> Slot {
         let (group, nth) = (page % self.groups, page / self.groups);
         let block = nth / self.pages_per_block() * self.groups + group;
         self.slot(BlockId(block), nth % self.pages_per_block() * self.per_page)
     }
 
-    /// What stood in a slot before the run.
-    pub(super) fn base_key(&self, block: BlockId, index: u32) -> Option<Key> {
+    /// The segment that a slot held before the run.
+    pub(super) fn prefilled_key(&self, block: BlockId, index: u32) -> Option<SegmentKey> {
         let nth = index / self.per_page;
-        if block.0 >= self.base_blocks || nth >= self.pages_per_block() {
+        if block.0 >= self.prefilled_blocks || nth >= self.pages_per_block() {
             return None;
         }
         let nth = u64::from(block.0 / self.groups * self.pages_per_block() + nth);
@@ -126,8 +126,8 @@ impl Layout {
         (page < u64::from(self.pages)).then(|| page as u32 * self.per_page + index % self.per_page)
     }
 
-    /// Slots of a block that were written before the run.
-    pub(super) fn base_live(&self, block: BlockId) -> u32 {
+    /// The number of slots of a block that were written before the run.
+    pub(super) fn prefilled_live(&self, block: BlockId) -> u32 {
         let first = u64::from(block.0 / self.groups) * u64::from(self.pages_per_block());
         let of_group = (u64::from(self.pages) + u64::from(self.groups - 1)
             - u64::from(block.0 % self.groups))
@@ -135,13 +135,13 @@ impl Layout {
         of_group.saturating_sub(first).min(u64::from(self.pages_per_block())) as u32 * self.per_page
     }
 
-    /// A chunk of the page table as it was before the run.
-    pub(super) fn base_chunk(&self, chunk: ChunkId) -> Box<[u8; CHUNK_BYTES]> {
+    /// A chunk of the page table as of the start of the run.
+    pub(super) fn prefilled_chunk(&self, chunk: ChunkId) -> Box<[u8; CHUNK_BYTES]> {
         let mut bytes = Box::new([0; CHUNK_BYTES]);
         let first = chunk.0 * CHUNK_ENTRIES as u32;
         let vector = deepram_core::bit_vector::BitVector((1 << self.per_page) - 1);
         for (page, entry) in (first..self.pages).zip(bytes.chunks_exact_mut(16)) {
-            let made = Entry::new(self.base(page), 0, vector, Stamp(0), status());
+            let made = Entry::new(self.prefilled_slot(page), 0, vector, Stamp(0), status());
             entry.copy_from_slice(&made.to_bytes());
         }
         bytes
@@ -165,15 +165,15 @@ mod tests {
             let mut seen = std::collections::BTreeSet::new();
             for page in 0..layout.pages {
                 for segment in 0..layout.per_page {
-                    let slot = Slot(layout.base(page).0 + u64::from(segment));
+                    let slot = Slot(layout.prefilled_slot(page).0 + u64::from(segment));
                     assert!(seen.insert(slot.0));
                     let index = (slot.0 % u64::from(layout.slots_per_block)) as u32;
-                    let key = layout.base_key(layout.block(slot), index);
+                    let key = layout.prefilled_key(layout.block(slot), index);
                     assert_eq!(key, Some(layout.key(PageId(page), segment as u8)));
                     assert!(layout.planes(layout.block(slot)).contains(&layout.plane(slot)));
                 }
             }
-            let live: u32 = (0..layout.base_blocks).map(|b| layout.base_live(BlockId(b))).sum();
+            let live: u32 = (0..layout.prefilled_blocks).map(|b| layout.prefilled_live(BlockId(b))).sum();
             assert_eq!(live, layout.pages * layout.per_page);
         }
     }

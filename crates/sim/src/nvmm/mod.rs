@@ -1,5 +1,5 @@
-//! Flash main memory (NVMM): a DRAM cache managed by hardware, a mapping cache, and journaled flash on
-//! many channels.
+//! Flash main memory (NVMM, sections SSD Architectures and Architecture): a DRAM cache managed by
+//! hardware, a mapping cache, and journaled flash on many channels.
 //!
 //! ```text
 //!   command -> tags (DRAM) -> hit: line (DRAM)
@@ -7,31 +7,32 @@
 //!                                   -> line forwarded as it crosses the channel, block fills behind
 //! ```
 //!
-//! 1. Block of the cache, segment of the journal and page of flash are the same size. A set's tags lie
-//!    together in the cache's DRAM, behind the blocks; every access reads them.
-//! 2. All dirty blocks of a 64 KiB page that are in the cache are written back together, as one version.
-//!    The version is in the page table from when its programs are queued; until they are over, its data
-//!    are in the controller and answer reads.
-//! 3. A store to a block that is not in the cache waits for it, unless it covers all of it.
-//! 4. A sync writes all dirty blocks back, closes the epoch, and is over when all programs queued by then
-//!    are. What is stored from then on belongs to the next epoch.
-//! 5. Flash that runs short of blocks is reclaimed, longest version chains first. If there is nothing to
-//!    gain, the oldest state kept for rollback is given up, but never the last one that a sync made. As
-//!    long as there was no sync, the controller makes states of its own.
+//! 1. A cache block, a journal segment and a flash page have the same size. A set's tags lie together in
+//!    the cache's DRAM, after the blocks; every access reads them.
+//! 2. All dirty cached blocks of a 64 KiB page are written back together, as one version. The version is
+//!    in the page table from the moment its programs are queued; until they complete, the controller
+//!    holds its data and serves reads of it.
+//! 3. A store to a block that is not in the cache waits for the block, unless it covers the whole block.
+//! 4. A sync writes all dirty blocks back, closes the epoch, and is complete when all programs queued by
+//!    then are. Later stores belong to the next epoch.
+//! 5. When free blocks run short, flash is reclaimed, longest version chains first. If reclamation can
+//!    gain nothing, the oldest state kept for rollback is dropped, but never the last one that a sync
+//!    made. Until the first sync, the controller closes epochs of its own.
 //!
-//! The cache is [`deepram_core::cache::SetAssociative`], page table, versions and placement are
-//! [`deepram_core::Volume`], the channels' rules are in `channels`.
+//! The cache is [`deepram_core::cache::SetAssociative`]; page table, versions and placement are
+//! [`deepram_core::Volume`]; `channels` holds the rules of the channels.
 
-mod books;
+mod accounting;
 mod channels;
 mod fill;
+mod flash_volume;
 mod layout;
 mod options;
 mod reclaim;
-mod store;
-mod verify;
+mod shadow;
 mod write_back;
 
+use deepram_core::units::{Bytes, Picos};
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use deepram_core::cache::SetAssociative;
@@ -45,55 +46,55 @@ use crate::error::SimError;
 use crate::flash::FlashCounts;
 use crate::host::{Command, Context, Device, Slot};
 
-pub use books::NvmmCounts;
+pub use accounting::NvmmCounts;
 pub use options::{NvmmOptions, Prefetch};
 
-use books::Base;
-use channels::{ChannelEvent, Channels, Class, Notice, OpId};
-use fill::{Fill, Streams};
-use layout::{Key, Layout};
+use accounting::Baseline;
+use channels::{ChannelEvent, Channels, Notice, OpId, OperationClass};
+use fill::{Fill, PrefetchStreams};
+use flash_volume::FlashVolume;
+use layout::{Layout, SegmentKey};
 use reclaim::Reclaim;
-use store::Store;
-use verify::Shadow;
-use write_back::Sync;
+use shadow::Shadow;
+use write_back::PendingSync;
 
-/// Bytes of a line.
+/// Size of a line, bytes.
 pub const LINE: u64 = 64;
 
-/// An event of the machine; what it holds is its own.
+/// An event of the memory; opaque to the driver.
 #[derive(Debug, Clone, Copy)]
-pub struct NvmmEvent(What);
+pub struct NvmmEvent(EventKind);
 
 #[derive(Debug, Clone, Copy)]
-enum What {
-    /// The tags of a part have been compared.
+enum EventKind {
+    /// The tag comparison of a command part is complete.
     Tagged(u32),
-    /// A part is over.
+    /// A command part is complete.
     Over(u32),
-    /// A fill knows where its data are.
+    /// The mapping lookup of a fill is complete.
     Mapped(u32),
-    /// A fill that needs no flash has its data.
+    /// The data of a fill that needs no flash read are available.
     Filled(u32),
-    /// A block that leaves is out of the cache's DRAM: its program, and the plane.
+    /// An evicted block has been read from the cache's DRAM: its program operation, and the plane.
     Taken(u32, u32),
     Channel(ChannelEvent),
 }
 
-/// What of a command lies in one block.
+/// The part of a command that lies in one block.
 #[derive(Debug, Clone, Copy)]
-struct Part {
+struct CommandPart {
     slot: Slot,
-    key: Key,
+    key: SegmentKey,
     line: u32,
     lines: u32,
     write: bool,
 }
 
-/// What an operation of the channels is for.
+/// The purpose of a channel operation.
 #[derive(Debug, Clone, Copy)]
-enum Work {
+enum OperationPurpose {
     Fill(u32),
-    WriteBack(Program),
+    WriteBack(SegmentProgram),
     MoveRead(u32),
     MoveProgram { reclaim: u32, slot: u64 },
     Erase(u32),
@@ -101,19 +102,19 @@ enum Work {
 
 /// A segment of a version being programmed.
 #[derive(Debug, Clone, Copy)]
-struct Program {
+struct SegmentProgram {
     slot: u64,
-    /// Where in the cache's DRAM its data still are.
+    /// The cache frame that still holds the data; `None` once the data are in the write buffer.
     frame: Option<usize>,
-    /// It holds a place in the write buffer.
+    /// The segment occupies an entry of the write buffer.
     buffered: bool,
-    /// Nothing asked for it yet.
+    /// The segment is written back early: neither an eviction nor a sync needs it.
     early: bool,
-    /// Cuts made before it was queued.
+    /// Sync cuts made before the program was queued.
     cuts: u64,
 }
 
-/// Things by number, whose numbers are used again.
+/// A slab: items by number, with reuse of numbers.
 struct Slab<T> {
     items: Vec<Option<T>>,
     free: Vec<u32>,
@@ -154,18 +155,18 @@ impl<T> Slab<T> {
     }
 }
 
-/// State of a block of the cache.
+/// State bits of a cache block.
 mod flag {
     pub(super) const DIRTY: u8 = 1;
-    /// Its data are on their way.
+    /// A fill of the block is under way.
     pub(super) const FILLING: u8 = 2;
-    /// Fetched ahead and not used so far.
+    /// The block was prefetched and has not been used.
     pub(super) const AHEAD: u8 = 4;
-    /// Listed among the blocks to be written back.
+    /// The block is in the dirty list.
     pub(super) const LISTED: u8 = 8;
 }
 
-/// The machine.
+/// A simulated flash main memory.
 pub struct NvmmMemory {
     nvmm: Nvmm,
     options: NvmmOptions,
@@ -174,50 +175,51 @@ pub struct NvmmMemory {
     flags: Vec<u8>,
     mapping: SetAssociative,
     channels: Channels,
-    /// Room for what the channels say, kept for its memory.
+    /// A spare buffer for notices of the channels.
     notices: Vec<Notice>,
-    store: Store,
-    works: Slab<Work>,
-    parts: Slab<Part>,
+    flash_volume: FlashVolume,
+    operations: Slab<OperationPurpose>,
+    parts: Slab<CommandPart>,
     fills: Slab<Fill>,
-    /// The fill of a block whose data are on their way.
+    /// The fill under way of each frame that is being filled.
     filling: HashMap<usize, u32>,
-    /// Parts under way of each command.
+    /// Outstanding parts of each command.
     open: Vec<u32>,
     commands: u64,
-    /// Parts whose tags are being compared.
+    /// Command parts whose tag comparison is under way.
     tagging: u64,
-    /// Fills so far.
+    /// Fills started so far.
     fill_numbers: u64,
-    /// Parts that wait for a block, a buffer or free flash.
+    /// Command parts that wait for a cache frame, a write-buffer entry or free flash.
     stalled: VecDeque<u32>,
-    streams: Streams,
-    /// Dirty blocks, the longest dirty first; some have been written back since.
+    streams: PrefetchStreams,
+    /// The dirty list: frames in the order in which they became dirty. Some have been written back
+    /// since.
     listed: VecDeque<usize>,
     dirty: u64,
-    /// Slots whose programs are not over.
+    /// Flash slots whose programs are not complete; the controller still holds their data.
     in_buffer: HashSet<u64>,
-    /// Places of the write buffer in use.
+    /// Occupied entries of the write buffer.
     buffered: u64,
     programs_open: u64,
-    /// Of these, early ones.
+    /// Early write-backs among the open programs.
     early_open: u64,
-    syncs: Vec<Sync>,
-    /// Cuts that syncs have made.
+    syncs: Vec<PendingSync>,
+    /// Sync cuts made so far.
     cuts: u64,
     last_sync: Option<Epoch>,
     reclaims: Slab<Reclaim>,
     reclaims_open: u32,
-    /// Whether a block is being emptied because others have worn more.
+    /// True while wear levelling empties a block.
     levelling: bool,
-    /// Pages whose chains are being collapsed.
+    /// Pages whose version chains are being collapsed.
     collapsing: Vec<PageId>,
-    /// Blocks reclaimed since the host could last write.
-    fruitless: u32,
+    /// Blocks reclaimed since the host last wrote.
+    reclaims_since_write: u32,
     counts: NvmmCounts,
     flash: FlashCounts,
-    /// What had been counted when measuring began.
-    base: Base,
+    /// The counts when measuring began.
+    base: Baseline,
     shadow: Option<Shadow>,
     tag_base: u64,
     lines_per_block: u32,
@@ -225,16 +227,16 @@ pub struct NvmmMemory {
 }
 
 impl NvmmMemory {
-    /// The memory that a preset describes. `seed` is that of the run; the machine draws from it only which
-    /// segments are bad or wear out.
+    /// Builds the memory of a preset. `seed` is the run's seed; it determines only which segments are
+    /// bad or wear out.
     ///
     /// # Errors
-    /// An option that cannot be.
+    /// An option has an invalid value.
     pub fn new(nvmm: &Nvmm, options: &NvmmOptions, seed: u64) -> Result<Self, SimError> {
-        let layout = Layout::new(nvmm, options.capacity_bytes, options.populated)?;
+        let layout = Layout::new(nvmm, options.capacity.0, options.populated)?;
         let (ways, segment) = (nvmm.ways, nvmm.segment.0);
         let fits = nvmm.dram.total_capacity().0 / (segment + nvmm.tag.0);
-        let frames = if options.cache_bytes == 0 { fits } else { options.cache_bytes / segment };
+        let frames = if options.cache.0 == 0 { fits } else { options.cache.0 / segment };
         if frames > fits || frames < ways || frames / ways > u64::from(u32::MAX) {
             return Err(SimError::config(
                 "cache",
@@ -275,8 +277,8 @@ impl NvmmMemory {
             mapping: SetAssociative::new(mapping_sets as u32, nvmm.mapping_ways as u16),
             channels: Channels::new(&package, nvmm.channels as u32, nvmm.planes() as u32),
             notices: Vec::new(),
-            store: Store::new(layout, options, package.endurance, seed)?,
-            works: Slab::new(),
+            flash_volume: FlashVolume::new(layout, options, package.endurance, seed)?,
+            operations: Slab::new(),
             parts: Slab::new(),
             fills: Slab::new(),
             filling: HashMap::new(),
@@ -285,7 +287,7 @@ impl NvmmMemory {
             tagging: 0,
             fill_numbers: 0,
             stalled: VecDeque::new(),
-            streams: Streams::new(options.prefetch),
+            streams: PrefetchStreams::new(options.prefetch),
             listed: VecDeque::new(),
             dirty: 0,
             in_buffer: HashSet::new(),
@@ -299,10 +301,10 @@ impl NvmmMemory {
             reclaims_open: 0,
             levelling: false,
             collapsing: Vec::new(),
-            fruitless: 0,
+            reclaims_since_write: 0,
             counts: NvmmCounts::default(),
             flash: FlashCounts::default(),
-            base: Base::default(),
+            base: Baseline::default(),
             shadow: options.verify.then(Shadow::default),
             lines_per_block: (segment / LINE) as u32,
             bursts_per_block,
@@ -311,8 +313,8 @@ impl NvmmMemory {
         })
     }
 
-    /// Reads or writes bytes of a block of the cache in its DRAM; when that is over.
-    fn data(&mut self, frame: usize, line: u32, lines: u32, write: bool, now: Time) -> Time {
+    /// Reads or writes lines of a cache block in DRAM. Returns the time at which the transfer ends.
+    fn access_block_data(&mut self, frame: usize, line: u32, lines: u32, write: bool, now: Time) -> Time {
         let burst = self.nvmm.dram.burst_bytes().0.max(1);
         let first = frame as u64 * self.bursts_per_block + u64::from(line) * LINE / burst;
         let last = frame as u64 * self.bursts_per_block + (u64::from(line + lines) * LINE - 1) / burst;
@@ -320,8 +322,8 @@ impl NvmmMemory {
         (first..=last).map(|number| self.dram.serve(number, write, now)).max().unwrap_or(now)
     }
 
-    /// Reads the tags of a key's set; when they have been compared.
-    fn read_tags(&mut self, key: Key, now: Time) -> Time {
+    /// Reads the tags of a segment's set. Returns the time at which the comparison is complete.
+    fn read_tags(&mut self, key: SegmentKey, now: Time) -> Time {
         self.counts.tag_reads += 1;
         let bursts = self.nvmm.tag_bursts();
         let first = self.tag_base + u64::from(self.cache.set_of(key)) * bursts;
@@ -332,7 +334,7 @@ impl NvmmMemory {
         end.unwrap_or(now) + self.nvmm.tag_delay.0
     }
 
-    /// Writes the burst of the tags that has changed. Nobody waits for it.
+    /// Writes the changed burst of the tags; no access waits for the write.
     fn write_tag(&mut self, frame: usize, now: Time) {
         let bursts = self.nvmm.tag_bursts();
         if bursts == 0 {
@@ -346,10 +348,11 @@ impl NvmmMemory {
         self.counts.tag_writes += 1;
     }
 
-    /// What the tags say: a hit, a block on its way, or a miss. False if the part must wait.
-    fn access(&mut self, number: u32, context: &mut Context<NvmmEvent>) -> Result<bool, SimError> {
+    /// Handles the outcome of the tag comparison: a hit, a fill under way, or a miss. Returns false if
+    /// the part must wait.
+    fn resolve_part(&mut self, number: u32, context: &mut Context<NvmmEvent>) -> Result<bool, SimError> {
         let Some(part) = self.parts.get(number).copied() else { return Ok(true) };
-        let now = context.now();
+        let now = context.now().0;
         let Some(frame) = self.cache.find(part.key) else { return self.miss(number, part, context) };
         let ahead = self.flags[frame] & flag::AHEAD != 0;
         self.flags[frame] &= !flag::AHEAD;
@@ -357,18 +360,18 @@ impl NvmmMemory {
         self.counts.prefetches_used += u64::from(ahead);
         if self.flags[frame] & flag::FILLING != 0 {
             self.counts.merged += 1;
-            self.join(frame, number, part, context);
+            self.join_fill(frame, number, part, context);
         } else {
             self.counts.hits += 1;
-            self.settle_line(frame, part)?;
-            let end = self.data(frame, part.line, part.lines, part.write, now);
+            self.check_line(frame, part)?;
+            let end = self.access_block_data(frame, part.line, part.lines, part.write, now);
             if self.options.order_in_tags {
                 self.write_tag(frame, now);
             }
             if part.write {
-                self.soil(frame, now);
+                self.mark_dirty(frame, now);
             }
-            context.schedule(end, NvmmEvent(What::Over(number)));
+            context.schedule(Picos(end), NvmmEvent(EventKind::Over(number)));
         }
         if ahead {
             self.follow_streams(part.key, true, context)?;
@@ -376,8 +379,8 @@ impl NvmmMemory {
         Ok(true)
     }
 
-    /// Lets the shadow see a line read or written, if there is one.
-    fn settle_line(&mut self, frame: usize, part: Part) -> Result<(), SimError> {
+    /// Reports a read or write of lines to the shadow, if the run is verified.
+    fn check_line(&mut self, frame: usize, part: CommandPart) -> Result<(), SimError> {
         let Some(shadow) = &mut self.shadow else { return Ok(()) };
         let first = u64::from(part.key) * u64::from(self.lines_per_block);
         let lines = part.line..part.line + part.lines;
@@ -388,12 +391,12 @@ impl NvmmMemory {
         shadow.load(frame, first, lines)
     }
 
-    /// Marks a block dirty.
-    fn soil(&mut self, frame: usize, now: Time) {
+    /// Marks a block dirty and appends it to the dirty list.
+    fn mark_dirty(&mut self, frame: usize, now: Time) {
         if self.flags[frame] & flag::DIRTY == 0 {
             self.flags[frame] |= flag::DIRTY;
             self.dirty += 1;
-            self.counts.soiled += 1;
+            self.counts.dirtied += 1;
             if !self.options.order_in_tags {
                 self.write_tag(frame, now);
             }
@@ -404,7 +407,7 @@ impl NvmmMemory {
         }
     }
 
-    /// A part is over; with its last one the command is.
+    /// Ends a command part, and the command with its last part.
     fn end_part(&mut self, number: u32, context: &mut Context<NvmmEvent>) {
         let Some(part) = self.parts.take(number) else { return };
         let left = &mut self.open[part.slot as usize];
@@ -415,22 +418,23 @@ impl NvmmMemory {
         }
     }
 
-    /// Tries again what waited for a block, a buffer or free flash.
-    fn wake(&mut self, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
+    /// Retries the command parts that wait for a frame, a write-buffer entry or free flash, then the
+    /// syncs.
+    fn retry_stalled(&mut self, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
         for _ in 0..self.stalled.len() {
             let Some(number) = self.stalled.pop_front() else { break };
-            if !self.access(number, context)? {
+            if !self.resolve_part(number, context)? {
                 self.stalled.push_back(number);
             }
         }
         self.continue_syncs(context)
     }
 
-    /// Passes on what the channels have to say.
-    fn attend(&mut self, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
+    /// Schedules the channels' events and handles their notices.
+    fn drain_channels(&mut self, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
         loop {
             for (time, event) in self.channels.events.drain(..) {
-                context.schedule(time, NvmmEvent(What::Channel(event)));
+                context.schedule(Picos(time), NvmmEvent(EventKind::Channel(event)));
             }
             if self.channels.notices.is_empty() {
                 return Ok(());
@@ -439,39 +443,42 @@ impl NvmmMemory {
             std::mem::swap(&mut notices, &mut self.channels.notices);
             for notice in notices.drain(..) {
                 match notice {
-                    Notice::Leaving(op) => self.leaving(op, context),
-                    Notice::Entering(op) => self.entering(op, context.now()),
-                    Notice::Done(op) => self.done(op, context)?,
+                    Notice::ReadTransferStarted(op) => self.read_transfer_started(op, context),
+                    Notice::ProgramTransferStarted(op) => self.program_transfer_started(op, context.now().0),
+                    Notice::Done(op) => self.operation_done(op, context)?,
                 }
             }
             self.notices = notices;
         }
     }
 
-    fn leaving(&mut self, op: OpId, context: &mut Context<NvmmEvent>) {
-        if let Some(Work::Fill(fill)) = self.works.get(op).copied() {
-            self.crossing(fill, context);
+    fn read_transfer_started(&mut self, op: OpId, context: &mut Context<NvmmEvent>) {
+        if let Some(OperationPurpose::Fill(fill)) = self.operations.get(op).copied() {
+            self.transfer_started(fill, context);
         }
     }
 
-    fn entering(&mut self, op: OpId, now: Time) {
-        // What a demand has not taken out of the cache is read when the channel takes it.
-        if let Some(Work::WriteBack(Program { frame: Some(frame), .. })) = self.works.get(op).copied() {
-            self.data(frame, 0, self.lines_per_block, false, now);
+    fn program_transfer_started(&mut self, op: OpId, now: Time) {
+        // A block that was not read out at its eviction is read from DRAM when the channel takes its
+        // data.
+        if let Some(OperationPurpose::WriteBack(SegmentProgram { frame: Some(frame), .. })) =
+            self.operations.get(op).copied()
+        {
+            self.access_block_data(frame, 0, self.lines_per_block, false, now);
         }
     }
 
-    fn done(&mut self, op: OpId, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
-        match self.works.take(op) {
+    fn operation_done(&mut self, op: OpId, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
+        match self.operations.take(op) {
             None => Ok(()),
-            Some(Work::Fill(fill)) => self.filled(fill, context),
-            Some(Work::WriteBack(program)) => self.written(program, context),
-            Some(Work::MoveRead(reclaim)) => self.move_read(reclaim, context),
-            Some(Work::MoveProgram { reclaim, slot }) => {
+            Some(OperationPurpose::Fill(fill)) => self.end_fill(fill, context),
+            Some(OperationPurpose::WriteBack(program)) => self.program_ended(program, context),
+            Some(OperationPurpose::MoveRead(reclaim)) => self.move_read(reclaim, context),
+            Some(OperationPurpose::MoveProgram { reclaim, slot }) => {
                 self.in_buffer.remove(&slot);
                 self.move_programmed(reclaim, context)
             }
-            Some(Work::Erase(reclaim)) => self.erase_over(reclaim, context),
+            Some(OperationPurpose::Erase(reclaim)) => self.erase_ended(reclaim, context),
         }
     }
 }
@@ -479,8 +486,8 @@ impl NvmmMemory {
 impl Device for NvmmMemory {
     type Event = NvmmEvent;
 
-    fn capacity(&self) -> u64 {
-        u64::from(self.store.layout.pages) << 16
+    fn capacity(&self) -> Bytes {
+        Bytes(u64::from(self.flash_volume.layout.pages) << 16)
     }
 
     fn queue_limit(&self) -> u64 {
@@ -496,17 +503,17 @@ impl Device for NvmmMemory {
         match command.op {
             Op::Read | Op::Write if command.len > 0 => {}
             Op::Flush => {
-                self.store.now = context.now();
+                self.flash_volume.now = context.now().0;
                 self.commands += 1;
                 self.begin_sync(slot, context)?;
-                return self.attend(context);
+                return self.drain_channels(context);
             }
             Op::Read | Op::Write | Op::Trim => {
                 context.complete(slot);
                 return Ok(());
             }
         }
-        self.store.now = context.now();
+        self.flash_volume.now = context.now().0;
         if self.open.len() <= slot as usize {
             self.open.resize(slot as usize + 1, 0);
         }
@@ -517,17 +524,17 @@ impl Device for NvmmMemory {
         let mut parts = 0;
         while line <= last {
             let end = last.min(line / per_block * per_block + per_block - 1);
-            let part = Part {
+            let part = CommandPart {
                 slot,
-                key: (line / per_block) as Key,
+                key: (line / per_block) as SegmentKey,
                 line: (line % per_block) as u32,
                 lines: (end - line + 1) as u32,
                 write,
             };
             let number = self.parts.add(part);
             self.counts.accesses += 1;
-            let compared = self.read_tags(part.key, context.now());
-            context.schedule(compared, NvmmEvent(What::Tagged(number)));
+            let compared = self.read_tags(part.key, context.now().0);
+            context.schedule(Picos(compared), NvmmEvent(EventKind::Tagged(number)));
             self.tagging += 1;
             parts += 1;
             line = end + 1;
@@ -537,32 +544,34 @@ impl Device for NvmmMemory {
     }
 
     fn handle(&mut self, event: NvmmEvent, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
-        self.store.now = context.now();
+        self.flash_volume.now = context.now().0;
         match event.0 {
-            What::Tagged(part) => {
+            EventKind::Tagged(part) => {
                 self.tagging -= 1;
-                // Who waits is served first, so that nobody waits for ever.
-                if !self.access(part, context)? {
+                // Stalled parts are retried before new ones, so no part waits for ever.
+                if !self.resolve_part(part, context)? {
                     self.counts.stalls += 1;
                     self.stalled.push_back(part);
                 }
                 self.write_back_idle(context)?;
             }
-            What::Over(part) => self.end_part(part, context),
-            What::Mapped(fill) => self.fetch(fill, context)?,
-            What::Filled(fill) => self.filled(fill, context)?,
-            What::Taken(op, plane) => self.channels.submit(op, Class::Program, plane, context.now()),
-            What::Channel(event) => {
-                self.channels.handle(event, context.now());
-                self.attend(context)?;
+            EventKind::Over(part) => self.end_part(part, context),
+            EventKind::Mapped(fill) => self.fetch(fill, context)?,
+            EventKind::Filled(fill) => self.end_fill(fill, context)?,
+            EventKind::Taken(op, plane) => {
+                self.channels.submit(op, OperationClass::Program, plane, context.now().0)
+            }
+            EventKind::Channel(event) => {
+                self.channels.handle(event, context.now().0);
+                self.drain_channels(context)?;
                 self.write_back_idle(context)?;
             }
         }
-        self.attend(context)
+        self.drain_channels(context)
     }
 
     fn begin_measuring(&mut self) {
-        self.base = self.books();
+        self.base = self.totals();
         self.dram.begin_measuring();
     }
 
@@ -571,6 +580,6 @@ impl Device for NvmmMemory {
     }
 
     fn check(&self) -> Result<(), SimError> {
-        self.check_books()
+        self.check_accounting()
     }
 }

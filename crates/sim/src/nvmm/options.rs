@@ -1,23 +1,24 @@
-//! What a simulation of a flash main memory may choose beside its preset.
+//! Options of a flash main memory that are not part of its preset.
 
+use deepram_core::units::Bytes;
 use serde::Serialize;
 
-/// Which blocks are fetched before anybody asks for them, into the DRAM cache and behind all other
-/// reads of the flash.
+/// The prefetch policy of the DRAM cache. Prefetches go behind all other reads of the flash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Prefetch {
     /// None.
     #[default]
     None,
-    /// On a miss the next so many blocks (NVMM: 1 in the technology comparison, 16 in the latency sweeps).
+    /// The number of next blocks fetched on a miss (NVMM: 1 in the technology comparison, 16 in the
+    /// latency sweeps).
     Next(u32),
-    /// So many streams, each so many blocks ahead of the last one used; a miss outside all streams takes
-    /// over the stream not used for longest (10 x 4 in HybridSim).
+    /// Stream buffers, each `depth` blocks ahead of its last used block. A miss outside all streams
+    /// replaces the least recently used stream (10 x 4 in HybridSim).
     Streams {
-        /// Streams.
+        /// Number of streams.
         streams: u32,
-        /// Blocks ahead.
+        /// Blocks prefetched ahead in each stream.
         depth: u32,
     },
 }
@@ -30,54 +31,59 @@ impl Prefetch {
 /// Options of a flash main memory that are not in its preset.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct NvmmOptions {
-    /// Bytes that the host may address, in whole pages of 64 KiB; 0 for all that the preset has.
-    pub capacity_bytes: u64,
-    /// Bytes of the DRAM cache without its tags; 0 for as many as the DRAM holds beside the tags.
-    pub cache_bytes: u64,
-    /// What is fetched ahead.
+    /// Addressable bytes, in whole 64 KiB pages; 0 for the preset's capacity.
+    #[serde(rename = "capacity_bytes", serialize_with = "crate::quantity::bytes")]
+    pub capacity: Bytes,
+    /// Size of the DRAM cache without its tags, bytes; 0 for as much as the DRAM holds together with the
+    /// tags.
+    #[serde(rename = "cache_bytes", serialize_with = "crate::quantity::bytes")]
+    pub cache: Bytes,
+    /// The prefetch policy.
     pub prefetch: Prefetch,
-    /// A miss is answered as soon as its own lines have crossed the channel, which carries them first. If
-    /// not, when the whole block has.
+    /// Critical line first: a miss is answered as soon as its own lines have crossed the channel, which
+    /// carries them first. If false, it is answered when the whole block has crossed.
     pub critical_first: bool,
-    /// The order of use is kept with the tags, so that every access writes one burst of them. If not, only
+    /// The LRU order is stored with the tags, so every access writes one burst of tags. If false, only
     /// changes of a block's state do.
     pub order_in_tags: bool,
-    /// Cold dirty blocks are written back early, into planes that have nothing to do, the longest dirty
-    /// first, as long as more than this share of the cache is dirty; 1 for never.
+    /// Share of the cache that may be dirty before cold dirty blocks are written back early, to idle
+    /// planes, the longest dirty first; 1 to disable early write-back.
     pub write_back_above: f64,
-    /// Share of a set's blocks, from the one not used for longest, that is cold: those leave next. One block
-    /// at least. Assumed; the paper writes back "cold dirty pages preemptively" and gives no figure.
+    /// Share of a set's blocks, counted from the least recently used one, that is cold and so evicted
+    /// next; at least one block. Assumed: the paper writes back "cold dirty pages preemptively" and
+    /// gives no figure.
     pub write_back_cold: f64,
-    /// Share of all planes that may be busy with early writes at once, and so of the reads that find their
-    /// plane taken by one, at most. A page's blocks
-    /// at least. Assumed, for the same reason.
+    /// Share of all planes that may be busy with early write-backs at once, which bounds the share of
+    /// reads that find their plane busy with one. At least one page's blocks are written at once.
+    /// Assumed, for the same reason.
     pub write_back_planes: f64,
-    /// Every page was written before the run, so that each read of one for the first time reads flash.
+    /// All pages were written before the run, so the first read of each page reads flash.
     pub populated: bool,
-    /// States kept for rollback; older ones are given up, oldest first, at a sync, and when space runs out.
+    /// Tokens kept for rollback. Older tokens are dropped, oldest first, at a sync and when space runs
+    /// out.
     pub tokens: u32,
     /// Blocks reclaimed at once.
     pub reclaim_at_once: u32,
-    /// Uses by which the most and the least worn block may differ before the data that sit in the least
-    /// worn one are moved; 0 for any difference.
+    /// Difference in uses between the most and the least worn block beyond which wear levelling moves
+    /// the least worn block's data; 0 to disable wear levelling.
     pub wear_spread: u32,
-    /// Logarithmic standard deviation of the endurance of segments: when a block is erased, those that have
-    /// reached theirs are marked bad. 0 if flash does not wear out.
+    /// Logarithmic standard deviation of the endurance of segments. When a block is erased, segments
+    /// that have reached their endurance are marked bad. 0 if flash does not wear out.
     pub wear_deviation: f64,
-    /// Share of segments bad from the factory, in blocks that were not written before the run.
+    /// Share of segments that are bad from the factory, in blocks not written before the run.
     pub bad_share: f64,
-    /// Commands that the controller takes at once.
+    /// The maximum number of commands in the controller at once.
     pub queue: u64,
-    /// Carry the version of each line along and compare: costs time and memory; a wrong line is a violated
-    /// law.
+    /// Tracks the version of each line and checks every read; a wrong line is a violated conservation
+    /// law. Takes time and memory.
     pub verify: bool,
 }
 
 impl Default for NvmmOptions {
     fn default() -> Self {
         Self {
-            capacity_bytes: 0,
-            cache_bytes: 0,
+            capacity: Bytes(0),
+            cache: Bytes(0),
             prefetch: Prefetch::None,
             critical_first: true,
             order_in_tags: true,

@@ -1,99 +1,107 @@
-//! Making blocks free: reading what is needed in one, writing it elsewhere, erasing it.
+//! Reclamation: reads the live data of a block, writes them elsewhere and erases the block; collapses
+//! version chains, longest first (NVMM, section Use of Bit Vector); levels wear.
 
 use deepram_core::{BlockId, PageId, Slot, Stamp};
 
-use super::channels::Class;
-use super::{NvmmEvent, NvmmMemory, Work};
+use super::channels::OperationClass;
+use super::{NvmmEvent, NvmmMemory, OperationPurpose};
 use crate::error::SimError;
 use crate::flash::law;
 use crate::host::Context;
 
-/// A block being emptied, a chain being collapsed, or both.
+/// A reclamation under way: a block being emptied, a chain being collapsed, or both.
 #[derive(Debug)]
 pub(super) struct Reclaim {
     victim: Option<BlockId>,
-    /// The page whose chain is collapsed.
+    /// The page whose version chain is collapsed.
     page: Option<PageId>,
-    /// Slots that have been read.
+    /// The slots that are read.
     read: Vec<Slot>,
-    /// Begun because other blocks had worn more.
+    /// The reclamation is for wear levelling.
     wear: bool,
-    /// Operations of the present step that are not over.
+    /// Outstanding operations of the current step.
     left: u32,
 }
 
 impl NvmmMemory {
     pub(super) fn reclaim_if_short(&mut self, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
-        if self.store.is_short() || self.store.is_low_on_entries() { self.reclaim(context) } else { Ok(()) }
+        if self.flash_volume.is_short_of_blocks() || self.flash_volume.is_low_on_entries() {
+            self.reclaim(context)
+        } else {
+            Ok(())
+        }
     }
 
-    /// Begins to collapse chains and to empty blocks, as needed; if that can't gain anything, gives up the
+    /// Starts to collapse chains and to empty blocks as needed. If neither can gain anything, drops the
     /// oldest state.
     pub(super) fn reclaim(&mut self, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
         while self.reclaims_open < self.options.reclaim_at_once {
-            let fruitful = self.fruitless <= self.store.layout.blocks;
-            if self.store.is_low_on_entries() && self.store.free_to_move() {
-                let longest = self.store.longest_chain()?;
+            let worthwhile = self.reclaims_since_write <= self.flash_volume.layout.blocks;
+            if self.flash_volume.is_low_on_entries() && self.flash_volume.can_collapse_chains() {
+                let longest = self.flash_volume.longest_chain()?;
                 if longest.is_some_and(|page| self.collapsing.contains(&page)) {
                     return Ok(());
                 }
-                if longest.is_some() && fruitful {
+                if longest.is_some() && worthwhile {
                     self.begin_reclaim(None, longest, false, context)?;
                     continue;
                 }
-                if !self.store.has_entries() {
-                    if self.relieve()? {
+                if !self.flash_volume.has_entries() {
+                    if self.drop_oldest_state()? {
                         continue;
                     }
-                    return self.give_in(context);
+                    return self.fail_if_stuck(context);
                 }
             }
-            if !self.store.is_short() {
+            if !self.flash_volume.is_short_of_blocks() {
                 return Ok(());
             }
-            match self.store.victim()? {
-                // States that nobody asked for cost nothing to give up.
+            match self.flash_volume.victim()? {
+                // Dropping a state that no sync made costs the caller nothing.
                 Some((block, _))
-                    if self.last_sync.is_none() && self.store.is_costly(block) && self.relieve()? => {}
-                Some((block, page)) if self.store.is_worth(block) && fruitful => {
+                    if self.last_sync.is_none()
+                        && self.flash_volume.is_costly(block)
+                        && self.drop_oldest_state()? => {}
+                Some((block, page)) if self.flash_volume.is_worth_reclaiming(block) && worthwhile => {
                     let page = page.filter(|page| !self.collapsing.contains(page));
                     self.begin_reclaim(Some(block), page, false, context)?;
                 }
-                _ if self.relieve()? => {}
-                Some((block, _)) if fruitful => self.begin_reclaim(Some(block), None, false, context)?,
-                _ => return self.give_in(context),
+                _ if self.drop_oldest_state()? => {}
+                Some((block, _)) if worthwhile => self.begin_reclaim(Some(block), None, false, context)?,
+                _ => return self.fail_if_stuck(context),
             }
         }
         Ok(())
     }
 
-    /// Nothing can be gained any more, which is an error if the host can't write and nothing is under way.
-    fn give_in(&self, context: &Context<NvmmEvent>) -> Result<(), SimError> {
-        if self.reclaims_open > 0 || self.store.can_write() {
+    /// Reports that reclamation can gain nothing, which is an error if the host cannot write and no
+    /// reclamation is under way.
+    fn fail_if_stuck(&self, context: &Context<NvmmEvent>) -> Result<(), SimError> {
+        if self.reclaims_open > 0 || self.flash_volume.can_write() {
             return Ok(());
         }
         Err(SimError::Full {
-            time_ps: context.now(),
-            what: "nothing is left to be reclaimed, and what the last sync made needs the rest".into(),
+            time_ps: context.now().0,
+            what: "no block can be reclaimed, and the state of the last sync needs the rest".into(),
         })
     }
 
-    /// Gives up the oldest state. False if only the last one is left, which a sync made, or nothing has
-    /// been written since.
-    fn relieve(&mut self) -> Result<bool, SimError> {
-        let oldest = self.store.tokens().first().map(|token| token.epoch);
-        if self.store.tokens().len() == 1 {
-            if self.last_sync.is_some() || !self.store.has_written() {
+    /// Drops the oldest state kept for rollback. Returns false if only the last one is left and a sync
+    /// made it, or nothing has been written since.
+    fn drop_oldest_state(&mut self) -> Result<bool, SimError> {
+        let oldest = self.flash_volume.tokens().first().map(|token| token.epoch);
+        if self.flash_volume.tokens().len() == 1 {
+            if self.last_sync.is_some() || !self.flash_volume.has_written() {
                 return Ok(false);
             }
-            self.store.close_epoch(0)?;
-            self.counts.own_epochs += 1;
+            self.flash_volume.close_epoch(0)?;
+            self.counts.automatic_epochs += 1;
         }
-        if self.store.tokens().len() > 1
+        if self.flash_volume.tokens().len() > 1
             && let Some(oldest) = oldest
         {
-            self.store.give_up(oldest)?;
-            self.counts.tokens_given_up += 1;
+            self.flash_volume.drop_token(oldest)?;
+            self.counts.tokens_dropped += 1;
         }
         Ok(true)
     }
@@ -107,12 +115,12 @@ impl NvmmMemory {
     ) -> Result<(), SimError> {
         let mut read: Vec<Slot> = Vec::new();
         if let Some(victim) = victim {
-            read.extend(self.store.live_in(victim)?.into_iter().map(|(_, slot, _)| slot));
-            self.store.hold(victim);
+            read.extend(self.flash_volume.live_in(victim)?.into_iter().map(|(_, slot, _)| slot));
+            self.flash_volume.hold(victim);
         }
         if let Some(page) = page {
             self.collapsing.push(page);
-            for (_, placed) in self.store.coalesce_plan(page)? {
+            for (_, placed) in self.flash_volume.coalesce_plan(page)? {
                 read.extend(placed.into_iter().map(|(_, slot)| slot));
             }
             read.sort_unstable();
@@ -125,10 +133,15 @@ impl NvmmMemory {
         let number = self.reclaims.add(Reclaim { victim, page, read, wear, left });
         for slot in flash {
             self.flash.move_reads += 1;
-            let op = self.works.add(Work::MoveRead(number));
-            self.channels.submit(op, Class::Move, self.store.layout.plane(slot), context.now());
+            let op = self.operations.add(OperationPurpose::MoveRead(number));
+            self.channels.submit(
+                op,
+                OperationClass::Move,
+                self.flash_volume.layout.plane(slot),
+                context.now().0,
+            );
         }
-        if left == 0 { self.move_out(number, context) } else { Ok(()) }
+        if left == 0 { self.relocate_live(number, context) } else { Ok(()) }
     }
 
     pub(super) fn move_read(
@@ -136,33 +149,34 @@ impl NvmmMemory {
         number: u32,
         context: &mut Context<NvmmEvent>,
     ) -> Result<(), SimError> {
-        if self.one_less(number) { self.move_out(number, context) } else { Ok(()) }
+        if self.end_operation(number) { self.relocate_live(number, context) } else { Ok(()) }
     }
 
-    fn one_less(&mut self, number: u32) -> bool {
+    fn end_operation(&mut self, number: u32) -> bool {
         let Some(reclaim) = self.reclaims.get(number) else { return false };
         reclaim.left -= 1;
         reclaim.left == 0
     }
 
-    /// Writes elsewhere what is still needed of a block that has been read.
-    fn move_out(&mut self, number: u32, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
+    /// Writes the live data of a block that has been read to other blocks.
+    fn relocate_live(&mut self, number: u32, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
         let Some(reclaim) = self.reclaims.get(number) else { return Ok(()) };
         let (victim, page) = (reclaim.victim, reclaim.page);
         let read = std::mem::take(&mut reclaim.read);
         let mut moved = 0;
         if let Some(page) = page {
-            for (stamp, placed) in self.store.coalesce_plan(page)? {
-                // Versions that have come since are not in the controller: the rest goes without them.
+            for (stamp, placed) in self.flash_volume.coalesce_plan(page)? {
+                // Versions created since the read are not in the controller; the others are moved
+                // without them.
                 let known: Vec<(u8, Slot)> =
                     placed.into_iter().filter(|(_, slot)| read.binary_search(slot).is_ok()).collect();
                 moved += self.relocate(number, page, stamp, &known, context)?;
             }
         }
         let mut live: Vec<(PageId, Stamp, u8, Slot)> = Vec::new();
-        let still = victim.map_or(Ok(Vec::new()), |victim| self.store.live_in(victim))?;
+        let still = victim.map_or(Ok(Vec::new()), |victim| self.flash_volume.live_in(victim))?;
         for (key, slot, stamp) in still {
-            let (page, segment) = self.store.layout.split(key);
+            let (page, segment) = self.flash_volume.layout.split(key);
             live.push((page, stamp, segment, slot));
         }
         live.sort_unstable();
@@ -172,8 +186,8 @@ impl NvmmMemory {
             moved += self.relocate(number, page, stamp, &segments, context)?;
         }
         if let Some(victim) = victim {
-            let live = self.store.volume().blocks().info(victim).live;
-            law("an emptied block holds nothing that is needed", live.into(), 0)?;
+            let live = self.flash_volume.volume().blocks().info(victim).live;
+            law("an emptied block holds no live segment", live.into(), 0)?;
         }
         match self.reclaims.get(number) {
             Some(reclaim) if moved > 0 => reclaim.left = moved,
@@ -182,7 +196,7 @@ impl NvmmMemory {
         Ok(())
     }
 
-    /// Moves segments of a version; how many.
+    /// Moves segments of a version. Returns the number moved.
     fn relocate(
         &mut self,
         number: u32,
@@ -195,7 +209,7 @@ impl NvmmMemory {
             return Ok(0);
         }
         let mask = segments.iter().fold(0, |mask, (segment, _)| mask | 1 << segment);
-        let placed = self.store.relocate(page, stamp, mask)?;
+        let placed = self.flash_volume.relocate(page, stamp, mask)?;
         for (segment, slot) in &placed {
             if let Some(shadow) = &mut self.shadow
                 && let Some((_, old)) = segments.iter().find(|(s, _)| s == segment)
@@ -204,8 +218,13 @@ impl NvmmMemory {
             }
             self.in_buffer.insert(slot.0);
             self.flash.move_programs += 1;
-            let op = self.works.add(Work::MoveProgram { reclaim: number, slot: slot.0 });
-            self.channels.submit(op, Class::Program, self.store.layout.plane(*slot), context.now());
+            let op = self.operations.add(OperationPurpose::MoveProgram { reclaim: number, slot: slot.0 });
+            self.channels.submit(
+                op,
+                OperationClass::Program,
+                self.flash_volume.layout.plane(*slot),
+                context.now().0,
+            );
         }
         Ok(placed.len() as u32)
     }
@@ -215,56 +234,56 @@ impl NvmmMemory {
         number: u32,
         context: &mut Context<NvmmEvent>,
     ) -> Result<(), SimError> {
-        if self.one_less(number) { self.erase(number, context) } else { Ok(()) }
+        if self.end_operation(number) { self.erase(number, context) } else { Ok(()) }
     }
 
     fn erase(&mut self, number: u32, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
         let Some(reclaim) = self.reclaims.get(number) else { return Ok(()) };
         let victim = reclaim.victim.filter(|_| self.nvmm.is_flash());
-        let Some(victim) = victim else { return self.freed(number, context) };
-        let planes = self.store.layout.planes(victim);
+        let Some(victim) = victim else { return self.victim_freed(number, context) };
+        let planes = self.flash_volume.layout.planes(victim);
         reclaim.left = planes.len() as u32;
         for plane in planes {
             self.flash.erases += 1;
-            let op = self.works.add(Work::Erase(number));
-            self.channels.submit(op, Class::Erase, plane, context.now());
+            let op = self.operations.add(OperationPurpose::Erase(number));
+            self.channels.submit(op, OperationClass::Erase, plane, context.now().0);
         }
         Ok(())
     }
 
-    pub(super) fn erase_over(
+    pub(super) fn erase_ended(
         &mut self,
         number: u32,
         context: &mut Context<NvmmEvent>,
     ) -> Result<(), SimError> {
-        if self.one_less(number) { self.freed(number, context) } else { Ok(()) }
+        if self.end_operation(number) { self.victim_freed(number, context) } else { Ok(()) }
     }
 
-    fn freed(&mut self, number: u32, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
+    fn victim_freed(&mut self, number: u32, context: &mut Context<NvmmEvent>) -> Result<(), SimError> {
         let Some(reclaim) = self.reclaims.take(number) else { return Ok(()) };
         if reclaim.wear {
             self.levelling = false;
         } else {
             self.reclaims_open -= 1;
-            self.fruitless += 1;
+            self.reclaims_since_write += 1;
         }
         self.collapsing.retain(|page| Some(*page) != reclaim.page);
         self.counts.chains_collapsed += u64::from(reclaim.page.is_some());
         if let Some(victim) = reclaim.victim {
             self.counts.blocks_reclaimed += 1;
             if let Some(shadow) = &mut self.shadow {
-                let first = self.store.layout.slot(victim, 0).0;
-                shadow.erase(first..first + u64::from(self.store.layout.slots_per_block));
+                let first = self.flash_volume.layout.slot(victim, 0).0;
+                shadow.erase(first..first + u64::from(self.flash_volume.layout.slots_per_block));
             }
-            self.store.erased(victim)?;
+            self.flash_volume.erased(victim)?;
         }
         self.reclaim_if_short(context)?;
         if !self.levelling
-            && let Some(block) = self.store.wear_victim(self.options.wear_spread)
+            && let Some(block) = self.flash_volume.wear_victim(self.options.wear_spread)
         {
             self.counts.wear_moves += 1;
             self.begin_reclaim(Some(block), None, true, context)?;
         }
-        self.wake(context)
+        self.retry_stalled(context)
     }
 }

@@ -1,4 +1,4 @@
-//! What a paging system did.
+//! Counters and fault times of the paging system.
 
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ counts! {
         pub accesses: u64,
         /// Faults whose page had to be read from the drive.
         pub major_faults: u64,
-        /// Faults whose page was on its way already.
+        /// Faults whose page was already being read.
         pub waiting_faults: u64,
         /// Faults whose page was in memory but not mapped.
         pub minor_faults: u64,
@@ -19,36 +19,36 @@ counts! {
         pub protection_faults: u64,
         /// First touches of anonymous pages, which are filled with zeros.
         pub zero_faults: u64,
-        /// Faults whose page was gone again before it could be mapped.
+        /// Faults whose page was evicted before it could be mapped.
         pub repeated_faults: u64,
-        /// Faults that waited for a dirty page to be written before they had a frame.
+        /// Faults that waited for a write-back before they got a frame.
         pub direct_reclaims: u64,
-        /// Writes that waited because too much was dirty.
+        /// Writes that waited because dirty pages exceeded the limit.
         pub throttled: u64,
-        /// Commands that read.
+        /// Read commands.
         pub read_commands: u64,
-        /// Pages that they read.
+        /// Pages read.
         pub pages_read: u64,
-        /// Of these, pages read ahead of use.
+        /// Pages read ahead.
         pub readahead_pages: u64,
-        /// Of these, pages used since.
+        /// Pages read ahead and used.
         pub readahead_used: u64,
-        /// Of these, pages evicted unused.
+        /// Pages read ahead and evicted unused.
         pub readahead_wasted: u64,
         /// Times a clean page became dirty.
         pub dirtied: u64,
-        /// Commands that wrote pages back.
+        /// Write-back commands.
         pub write_commands: u64,
-        /// Pages that they wrote.
+        /// Pages written back.
         pub pages_written: u64,
-        /// Of these, pages written to make room.
+        /// Pages written back for eviction.
         pub reclaim_writes: u64,
         /// Pages brought into memory, zero-filled ones included.
         pub brought_in: u64,
         /// Pages evicted.
         pub evicted: u64,
-        /// Time from when the drive had the command of a major fault until its page was in memory, added up,
-        /// in picoseconds.
+        /// Sum over the major faults of the time from the submission of the command until the page was
+        /// in memory, in picoseconds.
         pub hardware_ps: u64,
     }
 }
@@ -56,7 +56,7 @@ counts! {
 /// Mean and standard deviation of a time, in picoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Moments {
-    /// How many.
+    /// Number of samples.
     pub count: u64,
     /// Mean.
     pub mean_ps: f64,
@@ -64,26 +64,26 @@ pub struct Moments {
     pub deviation_ps: f64,
 }
 
-/// Times of the major faults.
+/// Times of major faults.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct FaultTimes {
-    /// From the fault to the return to the program, but for the time that the thread waits for a core.
+    /// From the fault to the return to the program, without waits for a core.
     pub total: Moments,
-    /// From when the drive had the command until the page was in memory.
+    /// From the submission of the command until the page was in memory.
     pub hardware: Moments,
-    /// The rest.
+    /// Total less hardware.
     pub software: Moments,
 }
 
 /// Running mean and squared deviation (Welford's method).
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Tally {
+pub(super) struct RunningMoments {
     count: u64,
     mean: f64,
     squares: f64,
 }
 
-impl Tally {
+impl RunningMoments {
     pub(super) fn add(&mut self, value: u64) {
         self.count += 1;
         let value = value as f64;

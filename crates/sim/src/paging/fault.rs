@@ -1,47 +1,48 @@
-//! The way of a page fault.
+//! The path of a page fault.
 //!
 //! ```text
-//!   entry lookup --> in memory ---------------------------------------------> map --> access goes on
-//!        \--> on its way: joins those who wait -------------\
+//!   entry lookup --> in memory ---------------------------------------------> map --> access continues
+//!        \--> being read: joins the waiters ----------------\
 //!         \--> untouched swap: allocation, zeros ------------+-------------> map
 //!          \--> allocation block driver --> drive, DMA ------+--> interrupt completion wake wait
-//!                              \--> switch away, asleep -----/        \--> switch back, map --> over
+//!                              \--> switch away, asleep -----/        \--> switch back, map --> done
 //! ```
 //!
-//! 1. From the lookup on the page's frame is reserved, so that others find it on its way.
-//! 2. Nobody evicts a frame for which somebody waits; the last of them puts it into the lists.
+//! 1. The page's frame is reserved from the lookup on, so later faults on the page find it being read.
+//! 2. A frame with waiters is never evicted; the last waiter puts it into the lists.
 //! 3. An access takes its line in DRAM while its page is mapped, at the moment of waking; the software
 //!    that brings the thread back is charged after that.
-//! 4. A thread that sleeps does not hold its core before it is resumed: software in between (of a second
-//!    fault of one long access, or before a frame was found) is time that passes, but on no core.
+//! 4. A sleeping thread does not hold its core before it is resumed. Software in between (of a second
+//!    fault of one long access, or before a frame was found) takes time but no core.
 
+use super::page_locations::NONE;
 use super::readahead::Window;
 use super::software::Phase;
-use super::store::NONE;
-use super::{Access, PAGE, PagedMemory, PagingEvent, frame_line};
+use super::{PAGE, PagedAccess, PagedMemory, PagingEvent, frame_line};
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::host::{Context, Slot};
+use deepram_core::units::Picos;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fault {
     slot: Slot,
     page: u32,
     began: Time,
-    /// When the thread has been switched away; the present where it holds its core.
+    /// The time at which the thread has been switched away, or the present if it holds its core.
     sleep_at: Time,
-    /// The next that waits for the frame.
+    /// The next fault that waits for the frame.
     next: u32,
-    /// It had the page read, or waits for a page that was; and how long that took.
+    /// The fault is a major one, and the time that the drive took.
     major: bool,
     hardware: Time,
-    /// It fills the frame with zeros.
+    /// The fault zero-fills the frame.
     fills: bool,
 }
 
 impl PagedMemory {
-    /// The access goes on with its next byte, until it is over or faults.
-    pub(super) fn go_on(&mut self, slot: Slot, context: &mut Context<PagingEvent>) {
+    /// Continues an access with its next byte until it completes or faults.
+    pub(super) fn continue_access(&mut self, slot: Slot, context: &mut Context<PagingEvent>) {
         loop {
             let access = self.accesses[slot as usize];
             if access.at >= access.end {
@@ -49,17 +50,17 @@ impl PagedMemory {
                 return;
             }
             let page = (access.at / PAGE) as u32;
-            let Some(frame) = self.ready(page, access.write) else {
-                self.begin(slot, page, context);
+            let Some(frame) = self.usable_frame(page, access.write) else {
+                self.begin_fault(slot, page, context);
                 return;
             };
-            self.touch(slot, frame, context.now());
+            self.touch(slot, frame, context.now().0);
         }
     }
 
-    /// The page's frame, if the access needs no fault: it is mapped, and writable for a store.
-    pub(super) fn ready(&self, page: u32, write: bool) -> Option<u32> {
-        self.store.frame(page).filter(|frame| {
+    /// The page's frame, if an access needs no fault: the page is mapped, and writable for a store.
+    pub(super) fn usable_frame(&self, page: u32, write: bool) -> Option<u32> {
+        self.locations.frame(page).filter(|frame| {
             let frame = &self.frames[*frame as usize];
             frame.mapped && (frame.dirty || !write)
         })
@@ -67,14 +68,14 @@ impl PagedMemory {
 
     fn finish(&mut self, slot: Slot, context: &mut Context<PagingEvent>) {
         let access = self.accesses[slot as usize];
-        let end = access.ready.max(context.now());
-        let event = if access.asleep { PagingEvent::Out(slot, 0) } else { PagingEvent::Done(slot) };
-        context.schedule(end, event);
+        let end = access.ready.max(context.now().0);
+        let event = if access.asleep { PagingEvent::Resume(slot, 0) } else { PagingEvent::Done(slot) };
+        context.schedule(Picos(end), event);
     }
 
-    /// The access takes what it wants of the page in the frame.
+    /// Performs the part of an access that lies in the frame's page.
     fn touch(&mut self, slot: Slot, number: u32, now: Time) {
-        let Access { write, at, end, mut ready, .. } = self.accesses[slot as usize];
+        let PagedAccess { write, at, end, mut ready, .. } = self.accesses[slot as usize];
         let from = at % PAGE;
         let to = (end - (at - from)).min(PAGE);
         for line in frame_line(number, from, self.burst)..=frame_line(number, to - 1, self.burst) {
@@ -88,8 +89,8 @@ impl PagedMemory {
             self.cluster.used();
         }
         if write {
-            frame.version = self.store.write(frame.page);
-        } else if frame.version != self.store.version(frame.page) {
+            frame.version = self.locations.write(frame.page);
+        } else if frame.version != self.locations.version(frame.page) {
             self.stale_reads += 1;
         }
         frame.hot = true;
@@ -100,8 +101,8 @@ impl PagedMemory {
         access.ready = ready;
     }
 
-    fn begin(&mut self, slot: Slot, page: u32, context: &mut Context<PagingEvent>) {
-        let now = context.now();
+    fn begin_fault(&mut self, slot: Slot, page: u32, context: &mut Context<PagingEvent>) {
+        let now = context.now().0;
         let fault = Fault {
             slot,
             page,
@@ -123,18 +124,18 @@ impl PagedMemory {
             }
         };
         let time = now + self.software.phases(&[Phase::Entry, Phase::Lookup]);
-        context.schedule(time, PagingEvent::Entered(number));
+        context.schedule(Picos(time), PagingEvent::Entered(number));
     }
 
-    /// The fault's page has been looked up.
+    /// Handles the outcome of a fault's page lookup.
     pub(super) fn entered(
         &mut self,
         number: u32,
         context: &mut Context<PagingEvent>,
     ) -> Result<(), SimError> {
         let Fault { slot, page, .. } = self.faults[number as usize];
-        let now = context.now();
-        let Some(frame) = self.store.frame(page) else {
+        let now = context.now().0;
+        let Some(frame) = self.locations.frame(page) else {
             return match self.take_frame(context)? {
                 Some(frame) => self.fetch(number, frame, now, context),
                 None => {
@@ -153,7 +154,7 @@ impl PagedMemory {
         if state.trigger {
             self.frames[frame as usize].trigger = false;
             time = self.read_ahead(page, now, context);
-            self.keep_free(context)?;
+            self.reclaim_below_watermark(context)?;
         }
         if state.reading {
             self.counts.waiting_faults += 1;
@@ -164,30 +165,30 @@ impl PagedMemory {
             self.counts.throttled += 1;
             self.fall_asleep(number, time, context);
             self.throttled.push_back(number);
-            return self.write_behind(context);
+            return self.write_back_background(context);
         }
         if state.mapped {
             self.counts.protection_faults += 1;
         } else {
             self.counts.minor_faults += 1;
         }
-        context.schedule(time + self.software.phase(Phase::Map), PagingEvent::Mapped(number));
+        context.schedule(Picos(time + self.software.phase(Phase::Map)), PagingEvent::Mapped(number));
         Ok(())
     }
 
-    /// The thread is switched away from `from` on, and sleeps.
+    /// Switches the fault's thread away at `from`; it then sleeps.
     fn fall_asleep(&mut self, number: u32, from: Time, context: &mut Context<PagingEvent>) {
         let slot = self.faults[number as usize].slot;
         let mut time = from;
         if !self.accesses[slot as usize].asleep {
             time += self.software.phase(Phase::SwitchAway);
             self.accesses[slot as usize].asleep = true;
-            context.schedule(time, PagingEvent::Sleep(slot));
+            context.schedule(Picos(time), PagingEvent::Sleep(slot));
         }
         self.faults[number as usize].sleep_at = time;
     }
 
-    /// The fault waits until the frame is filled; its software is over at `from`.
+    /// Lets a fault, whose software ends at `from`, wait until the frame is filled.
     fn wait_for(&mut self, number: u32, frame: u32, from: Time, context: &mut Context<PagingEvent>) {
         if self.polls {
             self.faults[number as usize].sleep_at = from;
@@ -199,16 +200,16 @@ impl PagedMemory {
         frame.pins += 1;
     }
 
-    /// The page enters the frame, to be filled.
+    /// Assigns a frame to a page whose data are to be filled in.
     fn install(&mut self, frame: u32, page: u32, ahead: bool) {
-        self.frames[frame as usize] = super::Frame { page, reading: true, ahead, ..super::EMPTY };
-        self.store.set_frame(page, frame);
+        self.frames[frame as usize] = super::PageFrame { page, reading: true, ahead, ..super::EMPTY };
+        self.locations.set_frame(page, frame);
         self.counts.brought_in += 1;
         self.counts.readahead_pages += u64::from(ahead);
         self.unused_ahead += u64::from(ahead);
     }
 
-    /// Fills the frame for the fault, whose lookup is over at `from`: with what the drive has, or zeros.
+    /// Fills the frame for a fault whose lookup ends at `from`: from the drive, or with zeros.
     fn fetch(
         &mut self,
         number: u32,
@@ -219,95 +220,96 @@ impl PagedMemory {
         let page = self.faults[number as usize].page;
         self.install(frame, page, false);
         let time = from + self.software.phase(Phase::Allocation);
-        let Some(place) = self.store.place(page) else {
+        let Some(drive_page) = self.locations.drive_page_of(page) else {
             self.counts.zero_faults += 1;
             self.faults[number as usize].fills = true;
             self.frames[frame as usize].pins = 1;
-            context.schedule(time, PagingEvent::Zeroed(number));
+            context.schedule(Picos(time), PagingEvent::Zeroed(number));
             return Ok(());
         };
         self.counts.major_faults += 1;
         let fault = &mut self.faults[number as usize];
         fault.major = true;
-        let mut places = std::mem::take(&mut self.places);
+        let mut drive_pages = std::mem::take(&mut self.read_buffer);
         let trigger = if self.swap {
-            let (first, len) = self.cluster.miss(place);
-            self.reserve(first, len, Some((place, frame)), &mut places);
+            let (first, len) = self.cluster.miss(drive_page);
+            self.reserve(first, len, Some((drive_page, frame)), &mut drive_pages);
             None
         } else {
             let Window { first, len, trigger } = self.readahead.miss(page);
-            self.reserve(first, len, Some((place, frame)), &mut places);
+            self.reserve(first, len, Some((drive_page, frame)), &mut drive_pages);
             trigger
         };
         self.mark(trigger, page);
-        let time = time + self.software.extra_pages(places.len() as u64 - 1);
-        let (end, _) = self.read(&places, place, time, context);
-        places.clear();
-        self.places = places;
+        let time = time + self.software.extra_pages(drive_pages.len() as u64 - 1);
+        let (end, _) = self.read(&drive_pages, drive_page, time, context);
+        drive_pages.clear();
+        self.read_buffer = drive_pages;
         self.wait_for(number, frame, end, context);
-        self.keep_free(context)
+        self.reclaim_below_watermark(context)
     }
 
-    /// Reserves free frames for those of the places whose pages are not in memory.
-    fn reserve(&mut self, first: u32, len: u32, have: Option<(u32, u32)>, places: &mut Vec<(u32, u32)>) {
-        for place in first..first.saturating_add(len).min(self.store.pages()) {
-            if let Some(have) = have.filter(|(place_had, _)| *place_had == place) {
-                places.push(have);
+    /// Reserves free frames for the drive pages whose pages are not in memory.
+    fn reserve(&mut self, first: u32, len: u32, have: Option<(u32, u32)>, drive_pages: &mut Vec<(u32, u32)>) {
+        for drive_page in first..first.saturating_add(len).min(self.locations.pages()) {
+            if let Some(have) = have.filter(|(drive_page_had, _)| *drive_page_had == drive_page) {
+                drive_pages.push(have);
                 continue;
             }
-            let Some(page) = self.store.page_at(place) else { continue };
-            if self.store.frame(page).is_some() {
+            let Some(page) = self.locations.page_at(drive_page) else { continue };
+            if self.locations.frame(page).is_some() {
                 continue;
             }
-            // The page that is needed comes first or has its frame already; the rest is a wish.
-            let Some(frame) = self.spare_frame() else { continue };
+            // The needed page already has its frame; the others are read ahead only if frames are free.
+            let Some(frame) = self.unused_frame() else { continue };
             self.install(frame, page, true);
-            places.push((place, frame));
+            drive_pages.push((drive_page, frame));
         }
     }
 
-    /// Sets the mark of a page on its way, but for the one that is needed now.
+    /// Sets the readahead trigger on a page that is being read, unless it is the page needed now.
     fn mark(&mut self, trigger: Option<u32>, needed: u32) {
         if let Some(trigger) = trigger.filter(|trigger| *trigger != needed)
-            && let Some(frame) = self.store.frame(trigger)
+            && let Some(frame) = self.locations.frame(trigger)
         {
             let frame = &mut self.frames[frame as usize];
             frame.trigger = frame.reading;
         }
     }
 
-    /// A trigger page is used: has the next window read. When the software for that is over.
+    /// Reads the next window after the use of a trigger page. Returns the time at which the software for
+    /// it ends.
     fn read_ahead(&mut self, page: u32, from: Time, context: &mut Context<PagingEvent>) -> Time {
         let known = page.saturating_add(1)..page.saturating_add(1 + self.options.readahead_most);
         let end = known.end;
-        let known_end = known.into_iter().find(|page| self.store.frame(*page).is_none()).unwrap_or(end);
+        let known_end = known.into_iter().find(|page| self.locations.frame(*page).is_none()).unwrap_or(end);
         let Window { first, len, trigger } = self.readahead.triggered(page, known_end);
-        let mut places = std::mem::take(&mut self.places);
-        self.reserve(first, len, None, &mut places);
+        let mut drive_pages = std::mem::take(&mut self.read_buffer);
+        self.reserve(first, len, None, &mut drive_pages);
         self.mark(trigger, page);
         let mut end = from;
-        if !places.is_empty() {
-            let time = from + self.software.extra_pages(places.len() as u64);
-            (end, _) = self.read(&places, NONE, time, context);
+        if !drive_pages.is_empty() {
+            let time = from + self.software.extra_pages(drive_pages.len() as u64);
+            (end, _) = self.read(&drive_pages, NONE, time, context);
         }
-        places.clear();
-        self.places = places;
+        drive_pages.clear();
+        self.read_buffer = drive_pages;
         end
     }
 
     /// The pages of a command are in memory.
     pub(super) fn filled(&mut self, io: u32, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
-        let now = context.now();
+        let now = context.now().0;
         let rung = self.ios[io as usize].rung;
         let frames = std::mem::take(&mut self.ios[io as usize].frames);
-        for (place, number) in (self.ios[io as usize].first..).zip(&frames) {
-            let version = self.store.held(place);
+        for (drive_page, number) in (self.ios[io as usize].first..).zip(&frames) {
+            let version = self.locations.version_at(drive_page);
             let frame = &mut self.frames[*number as usize];
             (frame.version, frame.reading) = (version, false);
-            if version != self.store.version(frame.page) {
+            if version != self.locations.version(frame.page) {
                 return Err(SimError::Conservation {
-                    law: "what is read back is what was written last",
-                    found: format!("page {} from place {place} at version {version}", frame.page),
+                    law: "data read back are those written last",
+                    found: format!("page {} from place {drive_page} at version {version}", frame.page),
                 });
             }
             if frame.pins == 0 {
@@ -320,7 +322,7 @@ impl PagedMemory {
         Ok(())
     }
 
-    /// Wakes all that wait for the frame.
+    /// Wakes all faults that wait for the frame.
     fn wake(&mut self, number: u32, hardware: Time, context: &mut Context<PagingEvent>) {
         let mut waiter = std::mem::replace(&mut self.frames[number as usize].waiter, NONE);
         while waiter != NONE {
@@ -330,7 +332,7 @@ impl PagedMemory {
                 fault.hardware = hardware;
                 self.counts.hardware_ps += hardware;
             }
-            let mut time = fault.sleep_at.max(context.now());
+            let mut time = fault.sleep_at.max(context.now().0);
             if self.accesses[fault.slot as usize].asleep {
                 time += self.software.phases(&[Phase::Interrupt, Phase::Completion, Phase::Wake]);
                 if !self.software.wait_on_core() {
@@ -339,19 +341,21 @@ impl PagedMemory {
             } else {
                 time += self.software.phase(Phase::Completion);
             }
-            context.schedule(time, PagingEvent::Woken(waiter));
+            context.schedule(Picos(time), PagingEvent::Woken(waiter));
             waiter = next;
         }
     }
 
-    /// The thread of the fault runs, or will when it has a core; its page is there.
+    /// The fault's thread is awake (it runs once it has a core) and its page is in memory: maps the page
+    /// and continues the access.
     pub(super) fn woken(&mut self, number: u32, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
         let Fault { slot, page, began, major, hardware, .. } = self.faults[number as usize];
-        let now = context.now();
-        let Some(frame) = self.store.frame(page).filter(|frame| self.frames[*frame as usize].pins > 0) else {
+        let now = context.now().0;
+        let Some(frame) = self.locations.frame(page).filter(|frame| self.frames[*frame as usize].pins > 0)
+        else {
             return Err(SimError::Conservation {
-                law: "a page stays while somebody waits for it",
-                found: format!("page {page} has gone"),
+                law: "a page stays in memory while a fault waits for it",
+                found: format!("page {page} was evicted"),
             });
         };
         self.idle_faults.push(number);
@@ -372,15 +376,15 @@ impl PagedMemory {
         self.map(slot, frame);
         self.touch(slot, frame, now);
         self.unpin(frame);
-        let Access { at, end, ready, .. } = self.accesses[slot as usize];
+        let PagedAccess { at, end, ready, .. } = self.accesses[slot as usize];
         let ready = ready.max(now);
         let (time, event) = match (at >= end, asleep) {
-            (false, _) => (ready + software, PagingEvent::GoOn(slot)),
-            (true, true) => (ready, PagingEvent::Out(slot, software)),
+            (false, _) => (ready + software, PagingEvent::Continue(slot)),
+            (true, true) => (ready, PagingEvent::Resume(slot, software)),
             (true, false) => (ready + software, PagingEvent::Done(slot)),
         };
-        context.schedule(time, event);
-        self.write_behind(context)
+        context.schedule(Picos(time), event);
+        self.write_back_background(context)
     }
 
     fn unpin(&mut self, number: u32) {
@@ -392,22 +396,22 @@ impl PagedMemory {
         }
     }
 
-    /// Allocation is over: the frame is filled with zeros.
+    /// Zero-fills the frame after its allocation.
     pub(super) fn zeroed(&mut self, number: u32, context: &mut Context<PagingEvent>) {
-        if let Some(frame) = self.store.frame(self.faults[number as usize].page) {
-            let end = self.dma(frame, true, context.now());
-            context.schedule(end + self.software.phase(Phase::Map), PagingEvent::Mapped(number));
+        if let Some(frame) = self.locations.frame(self.faults[number as usize].page) {
+            let end = self.dma(frame, true, context.now().0);
+            context.schedule(Picos(end + self.software.phase(Phase::Map)), PagingEvent::Mapped(number));
         }
     }
 
-    /// The entry of the page table is set, if the page is still there.
+    /// Sets the page-table entry if the page is still in memory; otherwise repeats the lookup.
     pub(super) fn mapped(&mut self, number: u32, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
         let Fault { slot, page, fills, .. } = self.faults[number as usize];
-        let frame = self.store.frame(page).filter(|frame| fills || !self.frames[*frame as usize].reading);
+        let frame = self.locations.frame(page).filter(|frame| fills || !self.frames[*frame as usize].reading);
         let Some(frame) = frame else {
             self.counts.repeated_faults += 1;
-            let time = context.now() + self.software.phase(Phase::Lookup);
-            context.schedule(time, PagingEvent::Entered(number));
+            let time = context.now().0 + self.software.phase(Phase::Lookup);
+            context.schedule(Picos(time), PagingEvent::Entered(number));
             return Ok(());
         };
         self.idle_faults.push(number);
@@ -416,30 +420,30 @@ impl PagedMemory {
             self.wake(frame, 0, context);
         }
         self.map(slot, frame);
-        self.touch(slot, frame, context.now());
+        self.touch(slot, frame, context.now().0);
         if fills {
             self.unpin(frame);
         }
-        self.go_on(slot, context);
-        self.write_behind(context)
+        self.continue_access(slot, context);
+        self.write_back_background(context)
     }
 
-    /// How many pages the access has mapped at once, itself among them.
+    /// The fault-around block size, in pages, for an access.
     fn maps_around(&self, slot: Slot) -> u32 {
         let alone = self.swap || self.accesses[slot as usize].write;
         if alone { 1 } else { self.options.map_around.max(1) }
     }
 
-    /// Maps the page for the access; with a read those around it that are in memory, too; a write makes it
-    /// dirty.
+    /// Maps the page for an access. A read also maps the pages of its fault-around block that are in
+    /// memory; a write makes the page dirty.
     fn map(&mut self, slot: Slot, number: u32) {
         let page = self.frames[number as usize].page;
         let write = self.accesses[slot as usize].write;
         let around = self.maps_around(slot);
         let mut mapped = u32::from(!std::mem::replace(&mut self.frames[number as usize].mapped, true));
         let first = page - page % around;
-        for other in first..first.saturating_add(around).min(self.store.pages()) {
-            if let Some(frame) = self.store.frame(other) {
+        for other in first..first.saturating_add(around).min(self.locations.pages()) {
+            if let Some(frame) = self.locations.frame(other) {
                 let frame = &mut self.frames[frame as usize];
                 if !frame.mapped && !frame.reading && !frame.trigger {
                     frame.mapped = true;
@@ -455,36 +459,39 @@ impl PagedMemory {
             frame.dirty = true;
             self.counts.dirtied += 1;
             if !frame.writing && self.swap {
-                self.store.release(page);
+                self.locations.release(page);
             } else if !frame.writing {
                 self.dirty.insert(page);
             }
         }
     }
 
-    /// A fault that slept for want of room goes on.
-    pub(super) fn start_again(&mut self, number: u32, context: &mut Context<PagingEvent>) {
-        let time = self.awake(number, context.now());
-        context.schedule(time, PagingEvent::Entered(number));
+    /// Restarts a fault that slept for want of a frame or because of the dirty limit.
+    pub(super) fn restart_fault(&mut self, number: u32, context: &mut Context<PagingEvent>) {
+        let time = self.wake_time(number, context.now().0);
+        context.schedule(Picos(time), PagingEvent::Entered(number));
     }
 
-    /// When a fault that slept for want of room runs again.
-    fn awake(&mut self, number: u32, now: Time) -> Time {
+    /// The time at which a fault that slept runs again.
+    fn wake_time(&mut self, number: u32, now: Time) -> Time {
         let phases = [Phase::Wake, Phase::Wait, Phase::SwitchBack];
         self.faults[number as usize].sleep_at.max(now) + self.software.phases(&phases)
     }
 
     /// Gives frames to the faults that wait for one, in order.
-    pub(super) fn feed(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
+    pub(super) fn serve_starved_faults(
+        &mut self,
+        context: &mut Context<PagingEvent>,
+    ) -> Result<(), SimError> {
         while let Some(&number) = self.starved.front() {
-            if self.store.frame(self.faults[number as usize].page).is_some() {
+            if self.locations.frame(self.faults[number as usize].page).is_some() {
                 self.starved.pop_front();
-                self.start_again(number, context);
+                self.restart_fault(number, context);
                 continue;
             }
             let Some(frame) = self.take_frame(context)? else { break };
             self.starved.pop_front();
-            let time = self.awake(number, context.now());
+            let time = self.wake_time(number, context.now().0);
             self.fetch(number, frame, time, context)?;
         }
         Ok(())

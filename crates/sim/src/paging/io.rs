@@ -1,46 +1,47 @@
-//! Commands between memory and drive: queue, doorbell, DMA.
+//! Commands between memory and drive: queueing, doorbell, DMA.
 
+use deepram_core::units::Picos;
 use deepram_trace::Op;
 
-use super::store::NONE;
+use super::page_locations::NONE;
 use super::{PAGE, PagedMemory, PagingEvent, frame_line};
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::host::{Command, Context, Slot};
 
-/// What a command does.
+/// The kind of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum CommandKind {
     Read,
-    /// With the number of the last flush request that it belongs to, or the next one.
+    /// A write-back, with the number of the last flush request that it belongs to, or of the next one.
     Write(u64),
-    /// For the flush request of a slot.
+    /// A flush, for the request in this slot.
     Flush(Slot),
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Io {
-    pub(super) kind: Kind,
-    /// First place.
+pub(super) struct DriveCommand {
+    pub(super) kind: CommandKind,
+    /// The first drive page.
     pub(super) first: u32,
-    /// The frames of the places from there on.
+    /// The frames of the drive pages from `first` on.
     pub(super) frames: Vec<u32>,
-    /// What is written.
+    /// The page versions that are written.
     pub(super) versions: Vec<u32>,
-    /// When it was handed to the drive's queue.
+    /// The time at which the command was submitted to the drive's queue.
     pub(super) rung: Time,
-    /// Written by the flusher, whose commands are limited in number.
+    /// The command belongs to background write-back, whose commands are limited in number.
     pub(super) background: bool,
 }
 
 impl PagedMemory {
-    pub(super) fn new_io(&mut self, kind: Kind, first: u32) -> u32 {
+    pub(super) fn new_io(&mut self, kind: CommandKind, first: u32) -> u32 {
         let number = match self.idle_ios.pop() {
             Some(number) => number,
             None => {
                 let frames = Vec::new();
                 let versions = Vec::new();
-                self.ios.push(Io { kind, first, frames, versions, rung: 0, background: false });
+                self.ios.push(DriveCommand { kind, first, frames, versions, rung: 0, background: false });
                 (self.ios.len() - 1) as u32
             }
         };
@@ -56,50 +57,54 @@ impl PagedMemory {
         self.idle_ios.push(number);
     }
 
-    /// Moves the frame's page between DRAM and link; when that is over.
+    /// Transfers the frame's page between DRAM and link. Returns the time at which the transfer ends.
     pub(super) fn dma(&mut self, frame: u32, write: bool, now: Time) -> Time {
         let first = frame_line(frame, 0, self.burst);
         let last = frame_line(frame, PAGE - 1, self.burst);
         (first..=last).fold(now, |end, number| end.max(self.dram.serve(number, write, now)))
     }
 
-    /// The drive's queue gets the command, as soon as it has room.
-    pub(super) fn ring(&mut self, number: u32, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
-        self.ios[number as usize].rung = context.now();
+    /// Submits the command to the drive's queue as soon as the queue has room.
+    pub(super) fn ring_doorbell(
+        &mut self,
+        number: u32,
+        context: &mut Context<PagingEvent>,
+    ) -> Result<(), SimError> {
+        self.ios[number as usize].rung = context.now().0;
         self.queue.push_back(number);
-        self.pump(context)
+        self.fill_drive_queue(context)
     }
 
-    /// Sends what fits into the drive's queue, and handles what has completed by that.
-    fn pump(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
+    /// Submits commands while the drive's queue has room, and handles commands that complete meanwhile.
+    fn fill_drive_queue(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
         while self.inside < self.depth
             && let Some(number) = self.queue.pop_front()
         {
             let io = &self.ios[number as usize];
             let (offset, len) = (u64::from(io.first) * PAGE, io.frames.len() as u64 * PAGE);
             let command = match io.kind {
-                Kind::Read => Command { op: Op::Read, offset, len },
-                Kind::Write(_) => Command { op: Op::Write, offset, len },
-                Kind::Flush(_) => Command { op: Op::Flush, offset: 0, len: 0 },
+                CommandKind::Read => Command { op: Op::Read, offset, len },
+                CommandKind::Write(_) => Command { op: Op::Write, offset, len },
+                CommandKind::Flush(_) => Command { op: Op::Flush, offset: 0, len: 0 },
             };
             self.inside += 1;
             self.link_bytes += command.len;
             let done = self.drive.submit(number, command, context.now())?;
             self.finished.extend(done);
-            self.settle(context)?;
+            self.handle_completions(context)?;
         }
         Ok(())
     }
 
-    /// The drive does what is due.
+    /// Runs the drive's events that are due.
     pub(super) fn advance(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
         let done = self.drive.advance(context.now())?;
         self.finished.extend(done);
-        self.settle(context)?;
-        self.pump(context)
+        self.handle_completions(context)?;
+        self.fill_drive_queue(context)
     }
 
-    fn settle(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
+    fn handle_completions(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
         while let Some(number) = self.finished.pop_front() {
             self.inside -= 1;
             self.completed(number, context)?;
@@ -114,20 +119,20 @@ impl PagedMemory {
     }
 
     fn completed(&mut self, number: u32, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
-        let now = context.now();
+        let now = context.now().0;
         match self.ios[number as usize].kind {
-            Kind::Read => {
-                // The drive has sent the last byte; DRAM takes the pages as fast as it can.
+            CommandKind::Read => {
+                // The drive has sent the last byte; DRAM receives the pages at its own rate.
                 let mut end = now;
                 for at in 0..self.ios[number as usize].frames.len() {
                     let frame = self.ios[number as usize].frames[at];
                     end = end.max(self.dma(frame, true, now));
                 }
-                context.schedule(end, PagingEvent::Filled(number));
+                context.schedule(Picos(end), PagingEvent::Filled(number));
                 Ok(())
             }
-            Kind::Write(_) => self.write_done(number, context),
-            Kind::Flush(slot) => {
+            CommandKind::Write(_) => self.write_done(number, context),
+            CommandKind::Flush(slot) => {
                 self.free_io(number);
                 self.flushed(slot, context);
                 Ok(())
@@ -135,22 +140,24 @@ impl PagedMemory {
         }
     }
 
-    /// Has the pages of those places read, for which frames stand ready: a command for each row of
-    /// neighbours, that of `first` before the others. The software runs from `from` on; when it is over,
-    /// and when the first command's is.
+    /// Reads drive pages into their frames: one command for each run of neighbours, the run that
+    /// contains `first` before the others. The software starts at `from`. Returns the times at which the
+    /// software of all commands, and of the first command, ends.
     pub(super) fn read(
         &mut self,
-        places: &[(u32, u32)],
+        drive_pages: &[(u32, u32)],
         first: u32,
         from: Time,
         context: &mut Context<PagingEvent>,
     ) -> (Time, Time) {
-        let rows: Vec<&[(u32, u32)]> = places.chunk_by(|a, b| a.0 + 1 == b.0).collect();
-        let leading = rows.iter().position(|row| row.iter().any(|(place, _)| *place == first)).unwrap_or(0);
+        let rows: Vec<&[(u32, u32)]> = drive_pages.chunk_by(|a, b| a.0 + 1 == b.0).collect();
+        let leading =
+            rows.iter().position(|row| row.iter().any(|(drive_page, _)| *drive_page == first)).unwrap_or(0);
         let (mut time, mut first_end) = (from, from);
         let order = std::iter::once(leading).chain((0..rows.len()).filter(|row| *row != leading));
         for (nth, row) in order.filter_map(|row| rows.get(row)).enumerate() {
-            let number = self.new_io(Kind::Read, row.first().map_or(NONE, |(place, _)| *place));
+            let number =
+                self.new_io(CommandKind::Read, row.first().map_or(NONE, |(drive_page, _)| *drive_page));
             self.ios[number as usize].frames.extend(row.iter().map(|(_, frame)| *frame));
             self.counts.read_commands += 1;
             self.counts.pages_read += row.len() as u64;
@@ -158,7 +165,7 @@ impl PagedMemory {
             if nth == 0 {
                 first_end = time;
             }
-            context.schedule(time, PagingEvent::Doorbell(number));
+            context.schedule(Picos(time), PagingEvent::Doorbell(number));
         }
         (time, first_end)
     }

@@ -1,83 +1,87 @@
-//! What a paging system may choose beside its presets.
+//! Options of the paging system that are not part of its presets.
 
+use deepram_core::units::Bytes;
 use serde::Serialize;
 
-/// What a page is read from, and written back to.
+/// The backing of pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Backing {
-    /// A mapped file: all data are on the drive from the beginning, each page in its place.
+    /// A mapped file: all data are on the drive from the start, at the page's own number.
     #[default]
     File,
-    /// Anonymous memory: the first touch gives zeros; a page goes to a slot of the swap area when it is
-    /// evicted, and slots are given out in order.
+    /// Anonymous memory: the first touch zero-fills a page. An evicted page goes to a slot of the swap
+    /// area; slots are allocated in order.
     Swap,
 }
 
-/// How a thread learns that its page has come.
+/// How a thread waits for its page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Completion {
-    /// It sleeps; an interrupt wakes it.
+    /// The thread sleeps until an interrupt wakes it.
     #[default]
     Interrupt,
-    /// It holds its core and asks the drive again and again.
+    /// The thread holds its core and polls the drive.
     Polling,
 }
 
 /// Options of the paging system. The defaults are Linux's (kernel 6, x86-64) where Linux has one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PagingOptions {
-    /// Bytes of DRAM that hold pages; 0 for all that the DRAM has. A part of the DRAM may thus be left to
-    /// the system itself.
-    pub memory_bytes: u64,
-    /// What is behind the pages.
+    /// DRAM for pages, bytes; 0 for the whole DRAM. A smaller value leaves a part of the DRAM to the
+    /// system itself.
+    #[serde(rename = "memory_bytes", serialize_with = "crate::quantity::bytes")]
+    pub memory: Bytes,
+    /// The backing of pages.
     pub backing: Backing,
     /// Interrupts or polling.
     pub completion: Completion,
-    /// Pages of the first readahead window of a file: 16 KiB (Linux, VM_READAHEAD_PAGES and the initial
+    /// First readahead window of a file, in pages: 16 KiB (Linux, VM_READAHEAD_PAGES and the initial
     /// window, as `facts.md` section 7 quotes mm.h).
     pub readahead_least: u32,
-    /// Pages of the largest readahead window of a file: 128 KiB; 0 for no readahead.
+    /// Largest readahead window of a file, in pages: 128 KiB; 0 for no readahead.
     pub readahead_most: u32,
-    /// A random miss of a file has the `readahead_most` pages around it read, unless the file misses much more
-    /// than it hits (Linux, mm/filemap.c); if not, its page alone.
+    /// A random miss of a file reads the `readahead_most` pages around it, unless the file misses much
+    /// more than it hits (Linux, mm/filemap.c). If false, it reads its page alone.
     pub read_around: bool,
-    /// Sequential runs that readahead follows at once. Linux has one window for each open file and finds
-    /// other runs by marks in pages; assumed to come to this.
+    /// Sequential runs that readahead follows at once. Linux has one window per open file and finds
+    /// other runs by marks in pages; this number is assumed to be equivalent.
     pub readahead_runs: u32,
-    /// Pages around a swapped page that are read with it at most: page-cluster 3; 1 for none.
+    /// Maximum swap readahead cluster, in pages: page-cluster 3; 1 for no readahead.
     pub swap_cluster: u32,
-    /// Pages that are mapped together if they are in memory when a read of one of them faults:
-    /// fault_around_bytes, 64 KiB. Files only; 1 for none.
+    /// Fault-around block size, in pages: a read fault maps all pages of its block that are in memory
+    /// (fault_around_bytes, 64 KiB). Files only; 1 for none.
     pub map_around: u32,
-    /// Share of memory that may be dirty before dirty pages of a file are written in the background:
-    /// vm.dirty_background_ratio.
+    /// Share of memory that may be dirty before dirty pages of a file are written back in the
+    /// background: vm.dirty_background_ratio.
     pub dirty_background: f64,
-    /// Share of memory that may be dirty, or on its way out, before threads that write to a file wait:
+    /// Share of memory that may be dirty or under write-back before threads that write to a file wait:
     /// vm.dirty_ratio.
     pub dirty_limit: f64,
-    /// Share of memory below which free pages are made in the background. Linux makes it 5/4 of
-    /// 4 sqrt(memory in KiB) KiB, 0.17 % of 8 GiB.
+    /// Low watermark of free memory, as a share: background reclaim starts below it. Linux makes it 5/4
+    /// of 4 sqrt(memory in KiB) KiB, 0.17 % of 8 GiB.
     pub free_low: f64,
-    /// Share of memory up to which they are made: 3/2 of the same, 0.21 % of 8 GiB.
+    /// High watermark of free memory, as a share: background reclaim stops at it. Linux makes it 3/2 of
+    /// the same, 0.21 % of 8 GiB.
     pub free_high: f64,
-    /// Pages written back with one command at most: SWAP_CLUSTER_MAX, 32.
+    /// Maximum pages per write-back command: SWAP_CLUSTER_MAX, 32.
     pub write_cluster: u32,
-    /// Commands that write back at once in the background; assumed, half of what AHCI can queue.
+    /// Maximum background write-back commands under way; assumed, half of what AHCI can queue.
     pub write_commands: u32,
-    /// Commands that the host keeps in the drive's queue at most; 0 for as many as the drive takes. 32 is
-    /// native command queueing.
+    /// Maximum commands of the host in the drive's queue; 0 for the drive's own limit. 32 is native
+    /// command queueing.
     pub queue: u64,
-    /// Energy of a bit on the link. The default is that of the transmitter of W. Bae et al., "A 1.93-pJ/Bit
-    /// PCI Express Gen4 PHY Transmitter", Electronics 10(1), 2021; the receiver is not in it.
+    /// Energy per bit on the link, in picojoules. The default is that of the transmitter of W. Bae et
+    /// al., "A 1.93-pJ/Bit PCI Express Gen4 PHY Transmitter", Electronics 10(1), 2021; it excludes the
+    /// receiver.
     pub link_pj_per_bit: f64,
 }
 
 impl Default for PagingOptions {
     fn default() -> Self {
         Self {
-            memory_bytes: 0,
+            memory: Bytes(0),
             backing: Backing::File,
             completion: Completion::Interrupt,
             readahead_least: 4,

@@ -1,79 +1,81 @@
-//! Which pages are read beside the one that is needed.
+//! Readahead: the pages that are read together with a missing one.
 //!
-//! For a file, windows as Linux's:
+//! For a file, windows as in Linux:
 //!
-//! 1. The first page of the file counts as the beginning of a run. Any other miss that continues nothing is
-//!    random, and read around: a window of the most pages with the missing one in its middle, and as trigger
-//!    the first page of its last quarter.
-//! 2. Unless the file misses much more than it hits: a counter goes up by one with each random miss, to 1000
-//!    at most, and down by one with each hit. While it is above 100, a random miss reads its page alone.
-//!    A hit is a fault that finds its page in memory; where a fault maps the pages around it, each page
-//!    that it maps is one, and so is the missing one when it has come. So it is with the kernel, which repeats
-//!    the fault then; random misses of a mapping that maps around are thus read around for ever (seen on
-//!    6.18: 113 misses far apart, all of them read around).
-//! 3. A miss next to the last one of a run opens a window of the least size at that page, whose second page
-//!    is the window's trigger.
-//! 4. Use of a trigger page has the next window read, which begins where the last one ends, is twice as
-//!    long up to the most, and whose first page is the next trigger.
+//! 1. A miss of the file's first page starts a sequential run. Any other miss that continues no run is
+//!    random and is read around: a window of the maximum size with the missing page in its middle, whose
+//!    trigger is the first page of its last quarter.
+//! 2. Read-around stops while the file misses much more than it hits. A counter rises by one with each
+//!    random miss, to 1000 at most, and falls by one with each hit; while it is above 100, a random miss
+//!    reads its page alone. A hit is a fault that finds its page in memory. Where a fault maps the pages
+//!    around it, each page that it maps counts as a hit, and so does the missing page once it has
+//!    arrived, since the kernel then repeats the fault. Random misses of a mapping with fault-around are
+//!    therefore read around for ever (seen on 6.18: 113 distant misses were all read around).
+//! 3. A miss next to the last miss of a run opens a window of the minimum size at that page, whose
+//!    second page is the window's trigger.
+//! 4. A use of a trigger page reads the next window. It begins at the end of the last one, has twice its
+//!    length up to the maximum, and its first page is the next trigger.
 //! 5. A miss at the end of a window means that its trigger was missed: the next window is read at once,
 //!    with its second page as trigger.
 //!
-//! For swap, an aligned cluster around the slot. It is as large as the pages read beside others since the
-//! last time proved useful: two and the useful ones, rounded up to a power of two; one slot if none was
-//! useful and the slot is not next to the last one. It shrinks by half at most each time.
+//! For swap, an aligned cluster around the slot is read. Its size follows the number of pages that were
+//! read together with others since the last miss and proved useful: the useful pages plus two, rounded
+//! up to a power of two; one slot if no page was useful and the slot is not next to the last one. It
+//! shrinks by at most half each time.
 
-/// The counter of misses from which on random ones are read alone, and where it ends (Linux, mm/filemap.c,
+/// The miss counter above which random misses are read alone, and its maximum (Linux, mm/filemap.c,
 /// MMAP_LOTSAMISS).
 const LOTS_OF_MISSES: u32 = 100;
 const MOST_MISSES: u32 = 10 * LOTS_OF_MISSES;
 
-/// What is read: pages from `first`, and the page whose use has the next window read.
+/// A readahead window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     /// First page.
     pub first: u32,
-    /// Pages.
+    /// Number of pages.
     pub len: u32,
-    /// The trigger.
+    /// The page whose use triggers the read of the next window.
     pub trigger: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Run {
-    /// Page after the window, or after the last miss if there is no window.
+struct SequentialRun {
+    /// The page after the window, or after the last miss if there is no window.
     end: u32,
-    /// Pages of the window; 0 if there is none.
+    /// Length of the window in pages; 0 if there is none.
     len: u32,
     trigger: u32,
 }
 
-/// The windows of a file.
+/// The readahead state of a file.
 #[derive(Debug, Clone)]
 pub struct Readahead {
     least: u32,
     most: u32,
     limit: usize,
     around: bool,
-    /// Random misses less hits.
+    /// The miss counter: random misses less hits.
     misses: u32,
-    /// The one used last comes last.
-    runs: Vec<Run>,
+    /// Least recently used first.
+    runs: Vec<SequentialRun>,
 }
 
 impl Readahead {
-    /// Windows of `least` to `most` pages for `runs` runs at once; `around` to read random misses around.
+    /// Windows of `least` to `most` pages for `runs` sequential runs; `around` enables read-around of
+    /// random misses.
     #[must_use]
     pub fn new(least: u32, most: u32, runs: u32, around: bool) -> Self {
         let least = least.clamp(1, most.max(1));
         Self { least, most, limit: runs.max(1) as usize, around, misses: 0, runs: Vec::new() }
     }
 
-    /// So many pages were found in memory.
+    /// Records hits of `pages` pages.
     pub fn hit(&mut self, pages: u32) {
         self.misses = self.misses.saturating_sub(pages);
     }
 
-    /// The page is not in memory: what is to be read, which contains it.
+    /// Records a miss of `page`. Returns the window to read, which contains the page.
     pub fn miss(&mut self, page: u32) -> Window {
         let alone = Window { first: page, len: 1, trigger: None };
         if self.most == 0 {
@@ -86,18 +88,18 @@ impl Readahead {
             None if page == 0 => self.least,
             None if self.reads_around() => return self.around(page),
             None => {
-                self.keep(Run { end: page.saturating_add(1), len: 0, trigger: 0 });
+                self.keep(SequentialRun { end: page.saturating_add(1), len: 0, trigger: 0 });
                 return alone;
             }
         };
         let end = page.saturating_add(len);
-        // A window of one page is its own trigger when it has been read.
+        // A window of one page is its own trigger once it has been read.
         let trigger = if len > 1 { page + 1 } else { page };
-        self.keep(Run { end, len, trigger });
+        self.keep(SequentialRun { end, len, trigger });
         Window { first: page, len, trigger: Some(trigger) }
     }
 
-    /// Counts a random miss; whether it is to be read around.
+    /// Counts a random miss. Returns true if it is to be read around.
     fn reads_around(&mut self) -> bool {
         self.misses = (self.misses + 1).min(MOST_MISSES);
         self.around && self.misses <= LOTS_OF_MISSES
@@ -107,13 +109,13 @@ impl Readahead {
         let (first, len) = (page.saturating_sub(self.most / 2), self.most);
         let end = first.saturating_add(len);
         let trigger = end - len / 4;
-        self.keep(Run { end, len, trigger });
+        self.keep(SequentialRun { end, len, trigger });
         // A window of less than four pages has no last quarter.
         Window { first, len, trigger: Some(trigger).filter(|trigger| *trigger < end) }
     }
 
-    /// A page that was set as a trigger is used; `known_end` is the first page after it that is not in
-    /// memory, for the case that its run is forgotten.
+    /// Records the use of a trigger page. Returns the next window. `known_end` is the first page after
+    /// `page` that is not in memory; it is used if the page's run has been dropped.
     pub fn triggered(&mut self, page: u32, known_end: u32) -> Window {
         let found = self.runs.iter().rposition(|run| run.len > 0 && run.trigger == page);
         let (first, len) = match found.map(|at| self.runs.remove(at)) {
@@ -121,11 +123,11 @@ impl Readahead {
             None => (known_end, known_end.saturating_sub(page)),
         };
         let len = len.saturating_mul(2).clamp(self.least.min(self.most), self.most.max(1));
-        self.keep(Run { end: first.saturating_add(len), len, trigger: first });
+        self.keep(SequentialRun { end: first.saturating_add(len), len, trigger: first });
         Window { first, len, trigger: Some(first) }
     }
 
-    fn keep(&mut self, run: Run) {
+    fn keep(&mut self, run: SequentialRun) {
         if self.runs.len() == self.limit {
             self.runs.remove(0);
         }
@@ -133,7 +135,7 @@ impl Readahead {
     }
 }
 
-/// The clusters of a swap area.
+/// The readahead state of a swap area.
 #[derive(Debug, Clone)]
 pub struct SwapCluster {
     most: u32,
@@ -143,19 +145,19 @@ pub struct SwapCluster {
 }
 
 impl SwapCluster {
-    /// Clusters of at most so many slots, rounded down to a power of two.
+    /// Clusters of at most `most` slots, rounded down to a power of two.
     #[must_use]
     pub fn new(most: u32) -> Self {
         let most = most.max(1);
         Self { most: 1 << most.ilog2(), useful: 0, last: 0, slot: u32::MAX }
     }
 
-    /// A page read beside another was used.
+    /// Records the use of a page that was read together with another.
     pub fn used(&mut self) {
         self.useful = self.useful.saturating_add(1);
     }
 
-    /// The slot is needed: the first slot of the cluster, and how many.
+    /// Records a miss of `slot`. Returns the first slot and the length of the cluster to read.
     pub fn miss(&mut self, slot: u32) -> (u32, u32) {
         let useful = std::mem::take(&mut self.useful);
         let grown = if useful == 0 && slot.abs_diff(self.slot) != 1 {
@@ -198,7 +200,7 @@ mod tests {
         assert_eq!(readahead.miss(1001), window(1001, 4, 1002));
         assert_eq!(readahead.miss(77), alone(77));
         assert_eq!(readahead.triggered(1002, 0), window(1005, 8, 1005));
-        // Inside the window, but gone again: read alone.
+        // Inside the window, but evicted: read alone.
         assert_eq!(readahead.miss(1003), alone(1003));
         // Its trigger was missed.
         assert_eq!(readahead.miss(1013), window(1013, 16, 1014));
@@ -215,7 +217,7 @@ mod tests {
             assert_eq!(readahead.miss(page), window(page, 4, page + 1));
         }
         readahead.miss(9000);
-        // The first run was used the longest ago and is forgotten; its mark still counts.
+        // The first run was the least recently used and has been dropped; its trigger still counts.
         assert_eq!(readahead.triggered(1002, 1005), window(1005, 6, 1005));
     }
 
@@ -278,7 +280,8 @@ mod tests {
         assert_eq!(len(&mut readahead, 100), 1);
         readahead.hit(2);
         assert_eq!((len(&mut readahead, 101), len(&mut readahead, 102)), (32, 1));
-        // The counter ends at 1000, so that 900 hits and one for the miss itself bring it back.
+        // The counter's maximum is 1000, so 900 hits and one for the miss itself bring it back to the
+        // limit.
         for n in 103..3000 {
             assert_eq!(len(&mut readahead, n), 1, "miss {n}");
         }
@@ -286,7 +289,7 @@ mod tests {
         assert_eq!(len(&mut readahead, 3000), 1);
         readahead.hit(2);
         assert_eq!(len(&mut readahead, 3001), 32);
-        // What continues a run is not counted, however much is missed.
+        // Misses that continue a run are not counted.
         let mut scan = Readahead::new(4, 32, 16, true);
         for n in 0..500 {
             scan.miss(1000 + 100 * n);

@@ -1,47 +1,49 @@
-//! Room in memory, and write-back.
+//! Page reclaim and write-back of the paging system, as in Linux.
 //!
-//! 1. When fewer pages are free than the low mark, candidates of the lists leave until the high mark is
-//!    reached: clean ones at once, dirty ones when they have been written. Kernel threads do that, on no
-//!    core of the workload.
-//! 2. A fault that finds no page free does the same for one page; if nothing clean can go, it waits for a
-//!    write to end.
-//! 3. Dirty pages of a file are written in the background, in the order of the file from where it stopped
-//!    last, while more than the background share is dirty. A thread that would make a page dirty while
-//!    more than the limit is dirty or being written waits.
-//! 4. What is written goes with its dirty neighbours in one command: neighbours in the file, or, for swap,
-//!    those that leave together and so get neighbouring slots.
-//! 5. A page that is being written is clean and protected: the next write to it faults.
+//! 1. When free pages fall below the low watermark, candidates of the lists are evicted up to the high
+//!    watermark: clean pages at once, dirty ones when their write-back is complete. Kernel threads do
+//!    that, on no core of the workload.
+//! 2. A fault that finds no free page reclaims one page itself (direct reclaim). If no clean page can be
+//!    evicted, it waits for a write-back.
+//! 3. Dirty pages of a file are written back in the background, in file order from where the last
+//!    write-back stopped, while more than the background share is dirty. A thread that would dirty a
+//!    page while more than the limit is dirty or under write-back waits.
+//! 4. A dirty page is written together with its dirty neighbours in one command: neighbours in the file,
+//!    or, for swap, pages that are evicted together and so get neighbouring slots.
+//! 5. A page under write-back is clean and write-protected: the next write to it faults.
 
-use super::io::{Io, Kind};
+use super::io::{CommandKind, DriveCommand};
+use super::page_locations::NONE;
 use super::software::Phase;
-use super::store::NONE;
 use super::{PagedMemory, PagingEvent};
 use crate::error::SimError;
 use crate::host::{Context, Slot};
+use deepram_core::units::Picos;
 
-/// A flush request that waits.
+/// A flush request that waits for write-backs.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Flush {
+pub(super) struct PendingFlush {
     slot: Slot,
-    /// Writes with this number and lower ones belong to it.
+    /// Write-backs with this number or a lower one belong to the flush.
     number: u64,
     left: u64,
 }
 
 impl PagedMemory {
-    /// A frame for a page, out of the free ones or a clean page's; `None` if a write must end first.
+    /// A frame for a page: a free one, or that of an evicted clean page. `None` if a write-back must end
+    /// first.
     pub(super) fn take_frame(&mut self, context: &mut Context<PagingEvent>) -> Result<Option<u32>, SimError> {
-        if self.free() == 0 {
+        if self.free_frame_count() == 0 {
             let most = 4 * u64::from(self.options.write_cluster.max(1));
-            self.reclaim(context, |machine| machine.free() > 0 || machine.reclaiming >= most)?;
+            self.reclaim(context, |machine| machine.free_frame_count() > 0 || machine.reclaiming >= most)?;
         }
-        let frame = self.spare_frame();
-        self.keep_free(context)?;
+        let frame = self.unused_frame();
+        self.reclaim_below_watermark(context)?;
         Ok(frame)
     }
 
     /// A free frame.
-    pub(super) fn spare_frame(&mut self) -> Option<u32> {
+    pub(super) fn unused_frame(&mut self) -> Option<u32> {
         self.free_frames.pop().or_else(|| {
             let next = self.frames.len() as u32;
             (next < self.frame_count).then(|| {
@@ -51,18 +53,21 @@ impl PagedMemory {
         })
     }
 
-    pub(super) fn free(&self) -> u64 {
+    pub(super) fn free_frame_count(&self) -> u64 {
         self.free_frames.len() as u64 + (u64::from(self.frame_count) - self.frames.len() as u64)
     }
 
-    /// Makes pages free in the background, if there are few.
-    pub(super) fn keep_free(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
-        // What is being written on its way out counts as free: so it goes in batches.
-        if self.free() + self.reclaiming >= self.low {
+    /// Reclaims pages in the background if free pages are below the low watermark.
+    pub(super) fn reclaim_below_watermark(
+        &mut self,
+        context: &mut Context<PagingEvent>,
+    ) -> Result<(), SimError> {
+        // Pages under write-back for eviction count as free, so reclaim works in batches.
+        if self.free_frame_count() + self.reclaiming >= self.low {
             return Ok(());
         }
         let high = self.high;
-        self.reclaim(context, |machine| machine.free() + machine.reclaiming >= high)
+        self.reclaim(context, |machine| machine.free_frame_count() + machine.reclaiming >= high)
     }
 
     fn reclaim(
@@ -101,15 +106,21 @@ impl PagedMemory {
 
     fn evict(&mut self, number: u32) -> Result<(), SimError> {
         let frame = std::mem::replace(&mut self.frames[number as usize], super::EMPTY);
-        let held = self.store.place(frame.page).map_or(0, |place| self.store.held(place));
-        if frame.version != held || frame.reading || frame.pins > 0 {
+        let drive_version = self
+            .locations
+            .drive_page_of(frame.page)
+            .map_or(0, |drive_page| self.locations.version_at(drive_page));
+        if frame.version != drive_version || frame.reading || frame.pins > 0 {
             return Err(SimError::Conservation {
-                law: "a page leaves memory when nobody needs it and the drive has it",
-                found: format!("page {} at version {}, {held} on the drive", frame.page, frame.version),
+                law: "an evicted page is unpinned and its data are on the drive",
+                found: format!(
+                    "page {} at version {}, {drive_version} on the drive",
+                    frame.page, frame.version
+                ),
             });
         }
         self.lists.remove(number);
-        self.store.set_frame(frame.page, NONE);
+        self.locations.set_frame(frame.page, NONE);
         self.free_frames.push(number);
         self.counts.evicted += 1;
         self.counts.readahead_wasted += u64::from(frame.ahead);
@@ -117,7 +128,8 @@ impl PagedMemory {
         Ok(())
     }
 
-    /// Writes the frames back in the order given, a command for each row of neighbouring slots.
+    /// Writes frames back to swap in the order given, with one command for each run of neighbouring
+    /// slots.
     fn write_swap(
         &mut self,
         leaving: &mut Vec<u32>,
@@ -126,13 +138,13 @@ impl PagedMemory {
         let mut row = Vec::new();
         let mut first = NONE;
         for number in leaving.drain(..) {
-            let place = self.store.place_for(self.frames[number as usize].page)?;
-            if !row.is_empty() && place != first + row.len() as u32 {
+            let drive_page = self.locations.allocate_drive_page(self.frames[number as usize].page)?;
+            if !row.is_empty() && drive_page != first + row.len() as u32 {
                 self.write(first, &row, 0, context);
                 row.clear();
             }
             if row.is_empty() {
-                first = place;
+                first = drive_page;
             }
             row.push(number);
         }
@@ -142,8 +154,8 @@ impl PagedMemory {
         Ok(())
     }
 
-    /// Writes a dirty page of a file with its dirty neighbours, those before it first, as many as go into a
-    /// command; the command.
+    /// Writes a dirty page of a file with its dirty neighbours, preferably those before it, up to the
+    /// size of a command. Returns the command's number.
     fn write_around(&mut self, page: u32, context: &mut Context<PagingEvent>) -> Result<u32, SimError> {
         let most = self.options.write_cluster.max(1);
         let mut first = page;
@@ -152,17 +164,17 @@ impl PagedMemory {
         }
         let row: Vec<u32> = (first..first.saturating_add(most))
             .take_while(|page| self.dirty.contains(page))
-            .filter_map(|page| self.store.frame(page))
+            .filter_map(|page| self.locations.frame(page))
             .collect();
         Ok(self.write(first, &row, 0, context))
     }
 
-    /// Starts a write-back of the frames to the places from `first` on. `number` is that of a write whose
-    /// flush request this one belongs to; 0 for none.
+    /// Starts a write-back of the frames to the drive pages from `first` on. `number` is that of an
+    /// earlier write-back whose flush request this one belongs to; 0 for none.
     fn write(&mut self, first: u32, row: &[u32], number: u64, context: &mut Context<PagingEvent>) -> u32 {
         let number = if number == 0 { self.flush_number + 1 } else { number };
-        let io = self.new_io(Kind::Write(number), first);
-        let now = context.now();
+        let io = self.new_io(CommandKind::Write(number), first);
+        let now = context.now().0;
         let mut end = now;
         for frame in row {
             end = end.max(self.dma(*frame, false, now));
@@ -176,7 +188,7 @@ impl PagedMemory {
         self.counts.write_commands += 1;
         self.counts.pages_written += row.len() as u64;
         self.software.phase(Phase::WriteBack);
-        context.schedule(end, PagingEvent::Doorbell(io));
+        context.schedule(Picos(end), PagingEvent::Doorbell(io));
         io
     }
 
@@ -186,15 +198,15 @@ impl PagedMemory {
         let frames = std::mem::take(&mut done.frames);
         let versions = std::mem::take(&mut done.versions);
         self.free_io(io);
-        let Kind::Write(number) = kind else { return Ok(()) };
+        let CommandKind::Write(number) = kind else { return Ok(()) };
         self.commands -= u32::from(background);
         self.writing -= frames.len() as u64;
         let mut more = 0;
-        for ((place, frame), version) in (first..).zip(&frames).zip(&versions) {
+        for ((drive_page, frame), version) in (first..).zip(&frames).zip(&versions) {
             let state = &mut self.frames[*frame as usize];
             state.writing = false;
             let state = *state;
-            self.store.written(place, state.page, *version);
+            self.locations.written(drive_page, state.page, *version);
             if state.leaving {
                 self.reclaiming -= 1;
                 self.frames[*frame as usize].leaving = false;
@@ -207,8 +219,8 @@ impl PagedMemory {
             if state.dirty && !self.swap {
                 self.dirty.insert(state.page);
                 if self.flushes.iter().any(|flush| flush.number >= number) {
-                    // It was dirty again when the flush came, or may have been.
-                    self.write(place, &[*frame], number, context);
+                    // The page was, or may have been, dirty again when the flush was requested.
+                    self.write(drive_page, &[*frame], number, context);
                     more += 1;
                 }
             }
@@ -217,13 +229,16 @@ impl PagedMemory {
             flush.left = flush.left + more - 1;
         }
         self.finish_flushes(context)?;
-        self.write_behind(context)?;
-        self.let_writers_go(context);
-        self.keep_free(context)
+        self.write_back_background(context)?;
+        self.release_throttled(context);
+        self.reclaim_below_watermark(context)
     }
 
-    /// Writes dirty pages of a file in the background.
-    pub(super) fn write_behind(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
+    /// Writes dirty pages of a file back in the background.
+    pub(super) fn write_back_background(
+        &mut self,
+        context: &mut Context<PagingEvent>,
+    ) -> Result<(), SimError> {
         while self.dirty.len() as u64 > self.background_pages || !self.throttled.is_empty() {
             if self.commands >= self.options.write_commands.max(1) {
                 break;
@@ -239,37 +254,38 @@ impl PagedMemory {
         Ok(())
     }
 
-    /// True if a page more may not become dirty now.
+    /// True if no further page may become dirty now.
     pub(super) fn over_limit(&self) -> bool {
         !self.swap && self.dirty.len() as u64 + self.writing >= self.limit_pages
     }
 
-    fn let_writers_go(&mut self, context: &mut Context<PagingEvent>) {
+    fn release_throttled(&mut self, context: &mut Context<PagingEvent>) {
         let room = self.limit_pages.saturating_sub(self.dirty.len() as u64 + self.writing);
         for _ in 0..room {
             let Some(fault) = self.throttled.pop_front() else { break };
-            self.start_again(fault, context);
+            self.restart_fault(fault, context);
         }
     }
 
-    /// A flush request: what is dirty is written, then the drive flushed.
+    /// Handles a flush request: writes all dirty pages back, then flushes the drive.
     pub(super) fn flush(&mut self, slot: Slot, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
         while let Some(page) = self.dirty.first().copied() {
             self.write_around(page, context)?;
         }
         self.flush_number += 1;
-        // Those on their way that the last flush does not wait for bear this number.
-        let under_way = |io: &&Io| matches!(io.kind, Kind::Write(_)) && !io.frames.is_empty();
+        // Write-backs under way that earlier flushes do not wait for have this number.
+        let under_way =
+            |io: &&DriveCommand| matches!(io.kind, CommandKind::Write(_)) && !io.frames.is_empty();
         let left = self.ios.iter().filter(under_way).count() as u64;
-        self.flushes.push(Flush { slot, number: self.flush_number, left });
+        self.flushes.push(PendingFlush { slot, number: self.flush_number, left });
         self.finish_flushes(context)
     }
 
     fn finish_flushes(&mut self, context: &mut Context<PagingEvent>) -> Result<(), SimError> {
         while let Some(at) = self.flushes.iter().position(|flush| flush.left == 0) {
             let flush = self.flushes.remove(at);
-            let io = self.new_io(Kind::Flush(flush.slot), 0);
-            self.ring(io, context)?;
+            let io = self.new_io(CommandKind::Flush(flush.slot), 0);
+            self.ring_doorbell(io, context)?;
         }
         Ok(())
     }

@@ -1,17 +1,18 @@
-//! The software's time: phases of fixed length, and one random wait for each fault that sleeps.
+//! The times of the operating system's software: phases of fixed length, and one random wait for each
+//! fault that sleeps (NVMM, table Software Overhead).
 //!
-//! The wait is exponential, so that a fault's software time is a gamma distribution of shape 1, shifted by
-//! the path. Two moments are known of the study's software, and two parameters follow from them; a
-//! lognormal would fit as well, but only this one leaves nearly the same path under both drives
-//! (13.4 and 13.7 us), as it must be for one kernel.
+//! The wait is exponential, so a fault's software time has a gamma distribution of shape 1, shifted by
+//! the path. The study gives two moments of its software, which determine the two parameters. A
+//! lognormal would fit as well, but only this distribution leaves nearly the same path under both drives
+//! (13.4 and 13.7 us), as one kernel must have.
 
 use deepram_media::Software;
 use serde::Serialize;
 
 use crate::engine::Time;
-use crate::rng::Stream;
+use deepram_trace::workload::Rng;
 
-/// A phase of the software; [`Software`] says what each is.
+/// A phase of the software; [`Software`] describes each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
@@ -39,12 +40,12 @@ pub enum Phase {
     SwitchBack,
     /// `map`
     Map,
-    /// What kernel threads spend on write-back commands; no thread of the workload waits for it.
+    /// Time of kernel threads for write-back commands; no thread of the workload waits for it.
     WriteBack,
 }
 
 impl Phase {
-    /// All of them, in the order in which a fault passes through them.
+    /// All phases, in the order in which a fault passes through them.
     pub const ALL: [Self; 13] = [
         Self::Entry,
         Self::Lookup,
@@ -61,7 +62,7 @@ impl Phase {
         Self::WriteBack,
     ];
 
-    /// The name in results.
+    /// The phase's name in results.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -82,16 +83,16 @@ impl Phase {
     }
 }
 
-/// Hands out the software's times and adds them up.
-pub(crate) struct Clock {
+/// Returns the times of software phases and accumulates them.
+pub(crate) struct SoftwareTimer {
     costs: Software,
-    stream: Stream,
+    stream: Rng,
     spent: [Time; Phase::ALL.len()],
 }
 
-impl Clock {
+impl SoftwareTimer {
     pub(crate) fn new(software: &Software, seed: u64) -> Self {
-        let stream = Stream::new(seed, "paging software");
+        let stream = Rng::new(seed, "paging software");
         Self { costs: software.clone(), stream, spent: [0; Phase::ALL.len()] }
     }
 
@@ -104,7 +105,7 @@ impl Clock {
         Phase::ALL.map(|phase| (phase, self.spent[phase as usize]))
     }
 
-    /// Time of the phase, which is charged.
+    /// Returns the time of a phase, and adds it to the time spent.
     pub(super) fn phase(&mut self, phase: Phase) -> Time {
         let costs = &self.costs;
         let time = match phase {
@@ -130,7 +131,7 @@ impl Clock {
         phases.iter().map(|phase| self.phase(*phase)).sum()
     }
 
-    /// Time for that many pages beside the first of a request.
+    /// Returns the time for `pages` further pages of a request, and adds it to the time spent.
     pub(super) fn extra_pages(&mut self, pages: u64) -> Time {
         let time = self.costs.extra_page.0 * pages;
         self.spent[Phase::Allocation as usize] += time;
@@ -138,11 +139,11 @@ impl Clock {
     }
 }
 
-/// An exponential number of mean 1, by comparisons alone, so that it is the same on every machine.
+/// Draws an exponential number of mean 1 by comparisons alone, so it is the same on every machine.
 ///
 /// J. von Neumann, "Various techniques used in connection with random digits", 1951: the length of the
 /// descending run that begins with x is odd with probability e^-x.
-fn exponential(stream: &mut Stream) -> f64 {
+fn exponential(stream: &mut Rng) -> f64 {
     let mut whole = 0.0;
     loop {
         let first = stream.unit();
@@ -168,7 +169,7 @@ mod tests {
 
     #[test]
     fn the_draws_are_exponential() {
-        let mut stream = Stream::new(1, "test");
+        let mut stream = Rng::new(1, "test");
         let draws: Vec<f64> = (0..200_000).map(|_| exponential(&mut stream)).collect();
         let n = draws.len() as f64;
         // Standard errors of these are below 0.01.

@@ -1,5 +1,6 @@
-//! The protocol with the driver: who holds a core when.
+//! Tests of the protocol between the paging system and its driver: which thread holds a core, and when.
 
+use deepram_core::units::Bytes;
 use std::collections::HashMap;
 
 use deepram_media::{Picos, Registry};
@@ -7,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::host::Event;
-use crate::rng::Stream;
+use deepram_trace::workload::Rng;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Seen {
@@ -33,44 +34,47 @@ fn machine(options: &PagingOptions, seed: u64) -> PagedMemory {
     PagedMemory::new(&dram, &ssd.unwrap(), &software, options, &SsdOptions::default(), seed).unwrap()
 }
 
-/// Runs the machine by hand: `threads` of them, each with its next access when the last one is over. Checks
-/// what must hold at every event, and returns what each access saw.
+/// Drives the system by hand with `threads` threads, each of which starts its next access when the last
+/// one is complete. Checks the invariants at every event, and returns the driver calls that each access
+/// caused.
 fn run(machine: &mut PagedMemory, threads: u32, accesses: &[Command]) -> Vec<Vec<Seen>> {
     let mut context = Context::new();
     let mut left = accesses.iter().enumerate();
     let mut under_way: HashMap<Slot, usize> = HashMap::new();
     let mut seen = vec![Vec::new(); accesses.len()];
     let mut idle: Vec<Slot> = (0..threads).collect();
-    // What was dirty when a flush was asked for: the drive must have it, or later data, when that is over.
+    // The pages that were dirty when a flush was requested: when it completes, the drive must have their
+    // data or later ones.
     let mut promised: HashMap<Slot, Vec<(u32, u32)>> = HashMap::new();
     loop {
         while let Some(slot) = idle.pop() {
             let Some((number, access)) = left.next() else { break };
             under_way.insert(slot, number);
             if access.op == Op::Flush && !machine.swap {
-                let pages = machine.store.resident().map(|(page, _)| (page, machine.store.version(page)));
+                let pages =
+                    machine.locations.resident().map(|(page, _)| (page, machine.locations.version(page)));
                 promised.insert(slot, pages.collect());
             }
             machine.submit(slot, *access, &mut context).unwrap();
         }
-        let now = context.now();
+        let now = context.now().0;
         for slot in std::mem::take(&mut context.asleep) {
             seen[under_way[&slot]].push(Seen::Slept(now));
         }
         for (slot, software) in std::mem::take(&mut context.resumed) {
             seen[under_way[&slot]].push(Seen::Resumed(now, software));
-            context.queue.push(now + software, Event::Complete(slot));
+            context.queue.push(Picos(now + software), Event::Complete(slot));
         }
         for slot in std::mem::take(&mut context.done) {
             let number = under_way.remove(&slot).unwrap();
             let Command { offset, len, op } = accesses[number];
             seen[number].push(Seen::Completed(now));
             if op != Op::Flush && len > 0 {
-                // Only the software of the way out lies between the touch and this.
+                // Only the return from the operating system lies between the touch and this completion.
                 assert!(machine.accesses[slot as usize].at == offset + len, "access {number} is not over");
             }
             for (page, version) in promised.remove(&slot).unwrap_or_default() {
-                assert!(machine.store.held(page) >= version, "page {page} is not on the drive");
+                assert!(machine.locations.version_at(page) >= version, "page {page} is not on the drive");
             }
             idle.push(slot);
         }
@@ -98,7 +102,7 @@ fn a_fault_sleeps_once_after_the_doorbell_and_comes_back_with_switch_and_map_to_
     let mut machine = machine(&PagingOptions { read_around: false, ..PagingOptions::default() }, 1);
     let costs: Software = Registry::builtin().unwrap().get("software.linux-slc").unwrap();
     let costs = costs.with_wait(Picos(0));
-    machine.software = Clock::new(&costs, 1);
+    machine.software = SoftwareTimer::new(&costs, 1);
     let seen = run(&mut machine, 1, &[read(100), read(100)]);
     let slept = costs.submission() + costs.switch_away;
     // 64 bursts at the pace of 5 ns, the last of which takes 50 ns; then the line.
@@ -132,8 +136,9 @@ fn threads_that_want_a_page_on_its_way_wait_for_the_one_read() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
-    /// The laws are in `check`, which `run` calls: versions, frames, one read for each fault, one write
-    /// for each dirty page. Here, that sleeping and waking pair up, whatever the memory is short of.
+    /// `run` calls `check` for the conservation laws: versions, frames, one read for each fault, one
+    /// write for each dirty page. This test adds that sleeping and waking pair up, whichever resource is
+    /// short.
     #[test]
     fn who_sleeps_is_resumed_and_who_is_resumed_slept(
         seed in 0u64..1 << 32,
@@ -151,7 +156,7 @@ proptest! {
         queue in 1u64..40,
     ) {
         let options = PagingOptions {
-            memory_bytes: frames * PAGE,
+            memory: Bytes(frames * PAGE),
             backing: if swap { Backing::Swap } else { Backing::File },
             completion: if polls { Completion::Polling } else { Completion::Interrupt },
             swap_cluster: cluster,
@@ -163,7 +168,7 @@ proptest! {
             ..PagingOptions::default()
         };
         let mut machine = machine(&options, seed);
-        let mut random = Stream::new(seed, "workload");
+        let mut random = Rng::new(seed, "workload");
         let mut at = 0;
         let accesses: Vec<Command> = (0..600).map(|_| {
             at = if random.below(10) < runs { at + 64 * (1 + random.below(70)) } else { random.below(span * PAGE) };

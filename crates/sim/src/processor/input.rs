@@ -1,4 +1,4 @@
-//! Threads' references out of traces and generated workloads.
+//! The references of threads, from traces and generated workloads.
 
 use std::collections::HashMap;
 
@@ -6,14 +6,14 @@ use deepram_core::units::Bytes;
 use deepram_trace::workload::Spec;
 use deepram_trace::{Access, Item, MemRef, ObjectPlacement, Op, Request, TraceError, Workload};
 
-use super::References;
+use super::ThreadReferences;
 use super::llc::LINE_BYTES;
 use crate::error::SimError;
-use crate::rng::Stream;
+use deepram_trace::workload::Rng;
 
-/// Records as references to memory: those of a memory trace as they are; a request's bytes line by line,
-/// loads for a read and stores for a write, each counting `gap` instructions. Trims and flushes refer to
-/// nothing.
+/// Turns records into memory references: those of a memory trace unchanged; a request's bytes line by
+/// line, loads for a read and stores for a write, each counting `gap` instructions. Trims and flushes
+/// are not references.
 pub fn memory_references<I, E>(
     items: I,
     gap: u32,
@@ -24,7 +24,7 @@ where
     E: Into<TraceError>,
 {
     let mut items = items;
-    let mut lines = Lines { next: 0, end: 0, access: Access::Load, gap };
+    let mut lines = RequestLines { next: 0, end: 0, access: Access::Load, gap };
     std::iter::from_fn(move || {
         loop {
             if let Some(reference) = lines.next() {
@@ -40,14 +40,14 @@ where
 }
 
 /// The lines of a request.
-struct Lines {
+struct RequestLines {
     next: u64,
     end: u64,
     access: Access,
     gap: u32,
 }
 
-impl Lines {
+impl RequestLines {
     fn set(&mut self, request: &Request) {
         self.access = match request.op {
             Op::Read => Access::Load,
@@ -70,8 +70,8 @@ impl Lines {
     }
 }
 
-/// Gives pages of addresses places from `base` on, in the order in which they are first referred to, as
-/// an operating system does: a program's addresses are spread over 2^47 bytes, a device is smaller.
+/// Maps pages of addresses to consecutive pages from `base` on, in the order of first reference, as an
+/// operating system does: a program's addresses are spread over 2^47 bytes, a device is smaller.
 #[derive(Debug, Clone)]
 pub struct FirstTouch {
     page: u64,
@@ -80,10 +80,10 @@ pub struct FirstTouch {
 }
 
 impl FirstTouch {
-    /// Places for pages of `page` bytes, a power of two of at least a line, from byte `base` on.
+    /// A mapping of pages of `page` bytes, a power of two of at least a line, from byte `base` on.
     ///
     /// # Errors
-    /// The page is something else.
+    /// The page size is not a power of two, or smaller than a line.
     pub fn new(page: u64, base: u64) -> Result<Self, SimError> {
         if !page.is_power_of_two() || page < LINE_BYTES {
             return Err(SimError::config("page", format!("{page} B: must be a power of two from 64 B on")));
@@ -91,13 +91,13 @@ impl FirstTouch {
         Ok(Self { page, base, places: HashMap::new() })
     }
 
-    /// Bytes given out so far.
+    /// Bytes mapped so far.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.places.len() as u64 * self.page
     }
 
-    /// The reference at its place. One that crosses into another page is cut to its own.
+    /// Translates a reference. One that crosses into another page is cut at the end of its own.
     pub fn place(&mut self, reference: MemRef) -> MemRef {
         let count = self.places.len() as u64;
         let within = reference.addr % self.page;
@@ -107,37 +107,37 @@ impl FirstTouch {
     }
 }
 
-/// The keys of a workload's text that say how much it does.
+/// The keys of a workload that give the amount of its work.
 const AMOUNTS: [&str; 3] = ["count", "updates", "reads"];
 
-/// The workload that `spec` names, as `threads` threads that share its work.
+/// Splits the workload of `spec` among `threads` threads.
 ///
-/// - Each has an equal share of `count`, of GUPS's updates and of mmap-random's reads. What a workload
-///   does to its own end otherwise (a graph's rounds) each thread does by itself.
-/// - GUPS: each starts where the share of the one before ends, as HPCC's processes do.
-/// - dd and sequential: each has an equal part of the span.
-/// - Others: the same span, with a seed for each thread; the first has `seed`.
+/// - Each thread has an equal share of `count`, of GUPS's updates and of mmap-random's reads. Work that a
+///   workload otherwise does to its own end (a graph's rounds) is done by each thread in full.
+/// - GUPS: each thread starts where the share of the previous one ends, as HPCC's processes do.
+/// - dd and sequential: each thread has an equal part of the span.
+/// - Others: all threads use the same span, with a seed for each thread; the first has `seed`.
 ///
 /// # Errors
-/// The text is wrong; the workload has no end; the span is too small to be shared.
+/// The specification is invalid; the workload has no end; the span is too small for the threads.
 pub fn workload_threads(
     spec: &str,
     seed: u64,
     threads: u32,
     gap: u32,
-) -> Result<Vec<References<'static>>, SimError> {
+) -> Result<Vec<ThreadReferences<'static>>, SimError> {
     let wrong = |error: &dyn std::fmt::Display| SimError::config("workload", error.to_string());
     let spec: Spec = spec.parse().map_err(|error| wrong(&error))?;
     let mut parts = Vec::new();
     for number in 0..u64::from(threads) {
-        let share = Share { spec: &spec, number, threads: u64::from(threads) };
+        let share = ThreadShare { spec: &spec, number, threads: u64::from(threads) };
         let Some(text) = share.text()? else {
-            parts.push(Box::new(std::iter::empty()) as References<'static>);
+            parts.push(Box::new(std::iter::empty()) as ThreadReferences<'static>);
             continue;
         };
         let seed = match number {
             0 => seed,
-            _ => Stream::new(seed, &format!("thread {number}")).below(u64::MAX),
+            _ => Rng::new(seed, &format!("thread {number}")).below(u64::MAX),
         };
         let workload = Workload::new(&text, seed).map_err(|error| wrong(&error))?;
         if !workload.ends() {
@@ -149,13 +149,13 @@ pub fn workload_threads(
     Ok(parts)
 }
 
-struct Share<'a> {
+struct ThreadShare<'a> {
     spec: &'a Spec,
     number: u64,
     threads: u64,
 }
 
-impl Share<'_> {
+impl ThreadShare<'_> {
     /// A number of the spec; 0 if it has no such key.
     fn number(&self, key: &str) -> u64 {
         let text = self.spec.values().find(|(name, _)| *name == key).map_or("0", |(_, text)| text);
@@ -163,13 +163,13 @@ impl Share<'_> {
         count.or_else(|_| text.parse::<Bytes>().map(|bytes| bytes.0)).unwrap_or(0)
     }
 
-    /// This thread's part of `all`, and what those before it have.
+    /// This thread's part of `all`, and the sum of the parts of the threads before it.
     fn part(&self, all: u64) -> (u64, u64) {
         let (each, more) = (all / self.threads, all % self.threads);
         (each + u64::from(self.number < more), each * self.number + self.number.min(more))
     }
 
-    /// The thread's own text; none if it has nothing to do.
+    /// The specification of the thread's own workload; `None` if the thread has no work.
     fn text(&self) -> Result<Option<String>, SimError> {
         if self.threads == 1 {
             return Ok(Some(self.spec.to_string()));
@@ -199,7 +199,10 @@ impl Share<'_> {
             if mine == 0 {
                 return Err(SimError::config(
                     "workload",
-                    format!("a span of {span} B has no {unit} B for each of {} threads", self.threads),
+                    format!(
+                        "a span of {span} B is too small for {unit} B for each of {} threads",
+                        self.threads
+                    ),
                 ));
             }
             let last = self.number + 1 == self.threads;
@@ -210,7 +213,7 @@ impl Share<'_> {
         Ok(Some(self.with(&set)))
     }
 
-    /// The spec's text with these keys set.
+    /// The specification's text with these keys set.
     fn with(&self, set: &[(&str, u64)]) -> String {
         let text = self.spec.to_string();
         let (name, keys) = text.split_once(':').unwrap_or((&text, ""));
@@ -218,7 +221,7 @@ impl Share<'_> {
             let key = part.split('=').next().unwrap_or_default();
             !part.is_empty() && set.iter().all(|(other, _)| *other != key)
         });
-        // Whole bytes need their unit, counts have none.
+        // Bytes are written with their unit, counts without.
         let added = set.iter().map(|(key, value)| {
             let unit = if matches!(*key, "base" | "span") { "B" } else { "" };
             format!("{key}={value}{unit}")
@@ -257,7 +260,7 @@ mod tests {
             let parts = all("gups:table=64KiB,updates=1001,base=4KiB", threads);
             assert_eq!(parts.concat(), whole, "{threads} threads");
         }
-        // To its own end: four updates a word, two references each.
+        // Without `updates`: four updates per word, two references each.
         assert_eq!(all("gups:table=4KiB", 5).concat().len(), 512 * 4 * 2);
     }
 

@@ -1,12 +1,12 @@
-//! The last-level cache: sets of lines in the order of their use, written back when they leave.
+//! The last-level cache: a set-associative write-back cache of lines with LRU replacement.
 //!
-//! 1. A line is in at most one place, in the set that its number gives.
-//! 2. Of a full set, the line used longest ago leaves.
-//! 3. A line that was stored to since it came in is dirty; it leaves with a write-back.
+//! 1. A line is in at most one place, in the set that its number determines.
+//! 2. The least recently used line of a full set is evicted.
+//! 3. A line stored to since it was inserted is dirty; its eviction writes it back.
 
 use crate::error::SimError;
 
-/// Bytes of a line: what the processor reads and writes at once.
+/// Size of a line, bytes: the unit of the processor's reads and writes.
 pub const LINE_BYTES: u64 = 64;
 
 /// No line. Line numbers stay below 2^58, so that a tag is never this.
@@ -15,7 +15,7 @@ const EMPTY: u64 = u64::MAX;
 /// A set-associative cache of line numbers.
 #[derive(Debug, Clone)]
 pub struct Llc {
-    /// Set after set, in each the line used last first: number x 2, plus 1 if dirty.
+    /// The tags set by set, most recently used first: line number x 2, plus 1 if dirty.
     tags: Vec<u64>,
     ways: usize,
     sets: u64,
@@ -24,10 +24,10 @@ pub struct Llc {
 }
 
 impl Llc {
-    /// A cache of `bytes` in sets of `ways` lines; `None` if it has no bytes.
+    /// A cache of `bytes` in sets of `ways` lines; `None` if `bytes` is 0.
     ///
     /// # Errors
-    /// The bytes are no whole number of sets.
+    /// `bytes` is not a whole number of sets.
     pub fn new(bytes: u64, ways: u64) -> Result<Option<Self>, SimError> {
         if bytes == 0 {
             return Ok(None);
@@ -52,7 +52,7 @@ impl Llc {
         &mut self.tags[first..first + self.ways]
     }
 
-    /// Uses the line if it is there, for a store or a load. False if it is not.
+    /// Uses a line, for a store or a load. Returns false if the line is not in the cache.
     #[inline]
     pub fn touch(&mut self, line: u64, store: bool) -> bool {
         let set = self.set(line);
@@ -64,7 +64,7 @@ impl Llc {
         true
     }
 
-    /// Puts the line in; the line that leaves, if it must be written back.
+    /// Inserts a line. Returns the evicted line if it must be written back.
     pub fn insert(&mut self, line: u64, dirty: bool) -> Option<u64> {
         if self.touch(line, dirty) {
             return None;
@@ -82,7 +82,8 @@ impl Llc {
         Some(victim >> 1)
     }
 
-    /// Writes the line back if it is there and dirty; it stays. True if it was.
+    /// Cleans a line, which stays in the cache. Returns true if it was there and dirty, so that it must
+    /// be written back.
     pub fn clean(&mut self, line: u64) -> bool {
         let dirty = line << 1 | 1;
         let Some(tag) = self.set(line).iter_mut().find(|tag| **tag == dirty) else { return false };
@@ -91,7 +92,7 @@ impl Llc {
         true
     }
 
-    /// Takes the line out if it is there: whether it must be written back.
+    /// Removes a line. Returns whether it must be written back; `None` if it was not in the cache.
     pub fn remove(&mut self, line: u64) -> Option<bool> {
         let set = self.set(line);
         let at = set.iter().position(|tag| *tag != EMPTY && *tag >> 1 == line)?;
@@ -104,7 +105,7 @@ impl Llc {
         Some(dirty)
     }
 
-    /// Every line that became dirty was written back or is still there.
+    /// Checks that every line that became dirty was written back or is still in the cache.
     ///
     /// # Errors
     /// [`SimError::Conservation`].

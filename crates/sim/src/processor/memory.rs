@@ -1,132 +1,138 @@
-//! From a reference to the last-level cache and to the device, and back.
+//! The path of a reference: last-level cache, miss handling, device, completion.
 
 use super::llc::LINE_BYTES;
 use super::machine::Machine;
-use super::thread::{Data, Piece, Wait};
+use super::thread::{LoadData, PendingLines, WaitReason};
 use super::{Command, Device, SimError};
 use crate::engine::Time;
 use crate::host::Slot;
+use deepram_core::units::Picos;
 use deepram_trace::Op;
 
-/// A line that is asked of the device, or written to it.
+/// A line read from the device, or written to it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Access {
+pub(super) struct DeviceAccess {
     pub(super) line: u64,
     pub(super) op: Op,
-    /// Who asked; none for lines that leave the cache.
+    /// The thread of the access; `None` for lines written back from the cache.
     pub(super) thread: Option<u32>,
-    /// Whose MSHR it has.
+    /// The core whose MSHR the access occupies.
     pub(super) core: Option<u32>,
     began: Time,
-    /// A store has come for it.
+    /// The line was stored to while it was being fetched.
     dirty: bool,
-    /// The device has it.
+    /// The access is in the device.
     inside: bool,
     pub(super) asleep: bool,
     pub(super) slept: bool,
 }
 
-/// What became of a line of a reference.
-pub(super) enum Issued {
-    /// The device has not been asked.
-    Inside,
-    /// The device has been asked.
+/// The outcome of issuing a line of a reference.
+pub(super) enum IssueOutcome {
+    /// The line needs no device access.
+    WithoutDevice,
+    /// A device access has been sent.
     Sent,
-    /// The device must be asked, when the time has come to the front.
-    Later,
-    /// It must wait.
-    Blocked(Wait),
+    /// A device access must be sent when the present reaches the front.
+    NotYet,
+    /// The thread must wait.
+    Blocked(WaitReason),
 }
 
 impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
     /// Issues one line of a reference at the thread's front.
     #[inline]
-    pub(super) fn issue(&mut self, number: u32, core: u32, piece: Piece) -> Result<Issued, SimError> {
+    pub(super) fn issue(
+        &mut self,
+        number: u32,
+        core: u32,
+        pending: PendingLines,
+    ) -> Result<IssueOutcome, SimError> {
         let thread = &mut self.threads[number as usize];
         if let Some(llc) = &mut self.llc
-            && llc.touch(piece.line, piece.store)
+            && llc.touch(pending.line, pending.store)
         {
             self.lines.hits += 1;
-            if !piece.store {
-                thread.load(Data::At(thread.front + self.hit_ps));
+            if !pending.store {
+                thread.load(LoadData::At(thread.front + self.hit_ps));
             }
-            return Ok(Issued::Inside);
+            return Ok(IssueOutcome::WithoutDevice);
         }
-        self.miss(number, core, piece)
+        self.miss(number, core, pending)
     }
 
-    fn miss(&mut self, number: u32, core: u32, piece: Piece) -> Result<Issued, SimError> {
-        let now = self.context.now();
+    fn miss(&mut self, number: u32, core: u32, pending: PendingLines) -> Result<IssueOutcome, SimError> {
+        let now = self.context.now().0;
         let cached = self.llc.is_some();
         let thread = &mut self.threads[number as usize];
-        let asked = thread.lines.iter().find(|(line, _)| *line == piece.line).map(|(_, slot)| *slot);
+        let asked = thread.lines.iter().find(|(line, _)| *line == pending.line).map(|(_, slot)| *slot);
         if let Some(slot) = asked
-            && (cached || !piece.store)
+            && (cached || !pending.store)
         {
             self.lines.merged += 1;
-            if piece.store {
+            if pending.store {
                 self.accesses[slot as usize].dirty = true;
             } else {
-                thread.load(Data::Of(slot));
+                thread.load(LoadData::Of(slot));
             }
-            return Ok(Issued::Inside);
+            return Ok(IssueOutcome::WithoutDevice);
         }
         if thread.front > now {
-            return Ok(Issued::Later);
+            return Ok(IssueOutcome::NotYet);
         }
-        let op = if piece.store && !cached { Op::Write } else { Op::Read };
-        let command = Command { op, offset: piece.line * LINE_BYTES, len: LINE_BYTES };
+        let op = if pending.store && !cached { Op::Write } else { Op::Read };
+        let command = Command { op, offset: pending.line * LINE_BYTES, len: LINE_BYTES };
         let fault = (self.faults)(self.device, &command);
         if fault {
             if !thread.drain() {
-                return Ok(Issued::Blocked(Wait::Load));
+                return Ok(IssueOutcome::Blocked(WaitReason::Load));
             }
             if thread.front > now {
-                return Ok(Issued::Later);
+                return Ok(IssueOutcome::NotYet);
             }
         } else if op == Op::Write {
-            if self.posted == self.options.write_buffer {
+            if self.writes_under_way == self.options.write_buffer {
                 self.lines.write_waits += 1;
-                return Ok(Issued::Blocked(Wait::WriteBuffer));
+                return Ok(IssueOutcome::Blocked(WaitReason::WriteBuffer));
             }
-            self.post(piece.line);
-            return Ok(Issued::Sent);
+            self.post_write(pending.line);
+            return Ok(IssueOutcome::Sent);
         }
         if self.cores[core as usize].misses >= self.options.mshrs {
             self.lines.mshr_waits += 1;
-            return Ok(Issued::Blocked(Wait::Mshr));
+            return Ok(IssueOutcome::Blocked(WaitReason::Mshr));
         }
         self.cores[core as usize].misses += 1;
         self.lines.misses += 1;
-        let access = Access {
-            line: piece.line,
+        let access = DeviceAccess {
+            line: pending.line,
             op,
             thread: Some(number),
             core: Some(core),
             began: now,
-            dirty: piece.store,
+            dirty: pending.store,
             inside: false,
             asleep: false,
             slept: false,
         };
-        let slot = self.open(access);
+        let slot = self.open_access(access);
         let thread = &mut self.threads[number as usize];
-        thread.lines.push((piece.line, slot));
+        thread.lines.push((pending.line, slot));
         if fault {
             self.lines.faults += 1;
             thread.fault = Some(slot);
-        } else if !piece.store {
-            thread.load(Data::Of(slot));
+        } else if !pending.store {
+            thread.load(LoadData::Of(slot));
         }
-        Ok(Issued::Sent)
+        Ok(IssueOutcome::Sent)
     }
 
-    /// Sends a line to the device; nobody waits for it.
-    fn post(&mut self, line: u64) {
-        self.posted += 1;
+    /// Writes a line to the device; no thread waits for it.
+    fn post_write(&mut self, line: u64) {
+        self.writes_under_way += 1;
         self.lines.written += 1;
-        let began = self.context.now();
-        self.open(Access {
+        let began = self.context.now().0;
+        self.open_access(DeviceAccess {
             line,
             op: Op::Write,
             thread: None,
@@ -139,8 +145,8 @@ impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
         });
     }
 
-    /// A slot for the access, which goes to the device as soon as that has room.
-    fn open(&mut self, access: Access) -> Slot {
+    /// Assigns a slot to an access, which goes to the device as soon as the device has room.
+    fn open_access(&mut self, access: DeviceAccess) -> Slot {
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.accesses[slot as usize] = access;
@@ -151,30 +157,30 @@ impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
                 (self.accesses.len() - 1) as Slot
             }
         };
-        self.outside.push_back(slot);
+        self.unsent.push_back(slot);
         slot
     }
 
     /// Sends the access that has waited longest for room in the device.
     pub(super) fn send_next(&mut self) -> Result<(), SimError> {
-        let Some(slot) = self.outside.pop_front() else { return Ok(()) };
+        let Some(slot) = self.unsent.pop_front() else { return Ok(()) };
         self.inside += 1;
         self.accesses[slot as usize].inside = true;
-        let Access { line, op, .. } = self.accesses[slot as usize];
+        let DeviceAccess { line, op, .. } = self.accesses[slot as usize];
         let command = Command { op, offset: line * LINE_BYTES, len: LINE_BYTES };
         self.device.submit(slot, command, &mut self.context)
     }
 
-    /// The access makes room in the device.
+    /// Removes an access from the device's queue.
     pub(super) fn leave_device(&mut self, slot: Slot) {
         self.inside -= u64::from(std::mem::take(&mut self.accesses[slot as usize].inside));
     }
 
-    /// An access is over.
+    /// Completes an access.
     pub(super) fn complete(&mut self, slot: Slot) {
-        let now = self.context.now();
+        let now = self.context.now().0;
         if self.accesses[slot as usize].asleep {
-            // The device woke it without a word.
+            // The device completed the access without resuming its thread.
             self.context.resumed.push((slot, 0));
             return;
         }
@@ -182,11 +188,11 @@ impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
         let access = self.accesses[slot as usize];
         self.free.push(slot);
         let Some(number) = access.thread else {
-            self.times.written.add(now - access.began);
-            self.posted -= 1;
-            match self.held.pop_front() {
+            self.times.written.add(Picos(now - access.began));
+            self.writes_under_way -= 1;
+            match self.waiting_writes.pop_front() {
                 Some((line, core)) => {
-                    self.post(line);
+                    self.post_write(line);
                     if let Some(core) = core {
                         self.free_mshr(core);
                     }
@@ -196,7 +202,7 @@ impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
             return;
         };
         let times = if access.slept { &mut self.times.slept } else { &mut self.times.read };
-        times.add(now - access.began);
+        times.add(Picos(now - access.began));
         let thread = &mut self.threads[number as usize];
         thread.lines.retain(|(_, other)| *other != slot);
         thread.arrived(slot, now + self.hit_ps);
@@ -205,19 +211,19 @@ impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
         }
         let victim = self.llc.as_mut().and_then(|llc| llc.insert(access.line, access.dirty));
         match victim {
-            Some(line) if self.posted == self.options.write_buffer => {
+            Some(line) if self.writes_under_way == self.options.write_buffer => {
                 self.lines.write_waits += 1;
-                self.held.push_back((line, access.core));
+                self.waiting_writes.push_back((line, access.core));
             }
             victim => {
                 if let Some(line) = victim {
-                    self.post(line);
+                    self.post_write(line);
                 }
                 if let Some(core) = access.core {
                     self.free_mshr(core);
                 }
             }
         }
-        self.unblock(number, Wait::Load);
+        self.unblock(number, WaitReason::Load);
     }
 }

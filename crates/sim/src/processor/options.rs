@@ -1,49 +1,54 @@
-//! What the processor is like, and how it is driven.
+//! Options of the processor and of its run.
 
+use deepram_core::units::{Bytes, Picos};
 use deepram_media::Processor;
 use serde::Serialize;
 
 use crate::engine::Time;
 use crate::error::SimError;
 
-/// The processor and how it is driven. The figures come from a preset ([`ProcessorOptions::new`]), where
-/// each has its source.
+/// The processor and its run. The figures come from a preset ([`ProcessorOptions::new`]), which gives
+/// the source of each.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ProcessorOptions {
-    /// Cores. Threads may be more: they then take turns.
+    /// Number of cores. More threads than cores take turns.
     pub cores: u32,
     /// Time of a clock cycle, in picoseconds.
-    pub cycle_ps: Time,
-    /// Instructions that a core completes in a cycle when nothing stalls it.
+    #[serde(rename = "cycle_ps", serialize_with = "crate::quantity::picos")]
+    pub cycle: Picos,
+    /// Instructions per cycle of a core that is not stalled.
     pub width: u64,
-    /// Bytes of the last-level cache; 0 for none.
-    pub llc_bytes: u64,
-    /// Lines of a set of it.
+    /// Size of the last-level cache, bytes; 0 for none.
+    #[serde(rename = "llc_bytes", serialize_with = "crate::quantity::bytes")]
+    pub llc: Bytes,
+    /// Ways of the last-level cache.
     pub llc_ways: u64,
-    /// Cycles from a load to its data out of it. A miss adds them to the memory's time.
+    /// Cycles from a load to its data on a hit in the last-level cache. A miss adds them to the memory's
+    /// time.
     pub llc_hit_cycles: u64,
-    /// Misses that a core has under way at once.
+    /// Maximum misses of a core under way.
     pub mshrs: u32,
-    /// Instructions under way at once: instruction n + window waits for the load n.
+    /// Instruction window: instruction n + window waits for load n.
     pub window: u64,
-    /// Each load waits for the one before, as in a walk along pointers: nothing is issued past a load
-    /// before its data are there.
+    /// Blocking loads, as in a walk along pointers: nothing issues past a load before its data arrive.
     pub blocking: bool,
-    /// Lines on their way to memory at once.
+    /// Maximum line writes to memory under way.
     pub write_buffer: u32,
-    /// Time for which a thread keeps its core when others want it, in picoseconds.
-    pub quantum_ps: Time,
-    /// Time that a core loses when it goes over to another thread, in picoseconds. What the operating
-    /// system takes is not here: devices that put threads to sleep count it.
-    pub switch_ps: Time,
-    /// References, of all threads, that are simulated before measuring begins.
+    /// Scheduling quantum: the time for which a thread keeps its core while others wait, in picoseconds.
+    #[serde(rename = "quantum_ps", serialize_with = "crate::quantity::picos")]
+    pub quantum: Picos,
+    /// Time that a core loses when it switches to another thread, in picoseconds. The operating system's
+    /// own time is not included: devices that put threads to sleep count it.
+    #[serde(rename = "switch_ps", serialize_with = "crate::quantity::picos")]
+    pub switch: Picos,
+    /// Warm-up: references of all threads that are simulated before measuring begins.
     pub warm_up: u64,
-    /// Addresses past the device's end wrap around instead of being errors.
+    /// Wraps addresses past the device's end around instead of reporting an error.
     pub wrap: bool,
 }
 
 impl ProcessorOptions {
-    /// The processor of a preset: reordering, no warm-up, no wrapping.
+    /// The processor of a preset, with non-blocking loads, no warm-up and no wrapping.
     ///
     /// # Errors
     /// A figure is too large for its field.
@@ -54,17 +59,17 @@ impl ProcessorOptions {
         };
         Ok(Self {
             cores: small("cores", processor.cores)?,
-            cycle_ps: processor.cycle.0,
+            cycle: processor.cycle,
             width: processor.width,
-            llc_bytes: processor.llc.0,
+            llc: processor.llc,
             llc_ways: processor.llc_ways,
             llc_hit_cycles: processor.llc_hit,
             mshrs: small("misses", processor.misses)?,
             window: processor.window,
             blocking: false,
             write_buffer: small("write_buffer", processor.write_buffer)?,
-            quantum_ps: processor.quantum.0,
-            switch_ps: processor.switch.0,
+            quantum: processor.quantum,
+            switch: processor.switch,
             warm_up: 0,
             wrap: false,
         })
@@ -73,12 +78,12 @@ impl ProcessorOptions {
     pub(super) fn check(&self) -> Result<(), SimError> {
         for (key, value) in [
             ("cores", u64::from(self.cores)),
-            ("cycle_ps", self.cycle_ps),
+            ("cycle_ps", self.cycle.0),
             ("width", self.width),
             ("mshrs", u64::from(self.mshrs)),
             ("window", self.window),
             ("write_buffer", u64::from(self.write_buffer)),
-            ("quantum_ps", self.quantum_ps),
+            ("quantum_ps", self.quantum.0),
         ] {
             if value == 0 {
                 return Err(SimError::config(key, "must be at least 1"));
@@ -87,7 +92,7 @@ impl ProcessorOptions {
         if self.cores > 1 << 12 {
             return Err(SimError::config("cores", format!("{} are too many: at most 4096", self.cores)));
         }
-        if self.cycle_ps > 1 << 40 || self.width > 1 << 10 || self.llc_hit_cycles > 1 << 20 {
+        if self.cycle.0 > 1 << 40 || self.width > 1 << 10 || self.llc_hit_cycles > 1 << 20 {
             return Err(SimError::config(
                 "cycle_ps, width, llc_hit_cycles",
                 "must be at most 2^40 ps, 1024 instructions and 2^20 cycles",
@@ -96,8 +101,8 @@ impl ProcessorOptions {
         Ok(())
     }
 
-    /// From a load to its data out of the last-level cache; nothing if there is none.
+    /// Time from a load to its data on a hit in the last-level cache; 0 without a cache.
     pub(super) fn hit_ps(&self) -> Time {
-        if self.llc_bytes == 0 { 0 } else { self.llc_hit_cycles * self.cycle_ps }
+        if self.llc.0 == 0 { 0 } else { self.llc_hit_cycles * self.cycle.0 }
     }
 }

@@ -1,40 +1,41 @@
-//! What a processor measured.
+//! The measurements of a processor.
 
+use deepram_core::units::Picos;
 use serde::Serialize;
 
 use super::options::ProcessorOptions;
-use super::thread::Tally;
+use super::thread::ThreadCounts;
 use crate::engine::Time;
 use crate::flash::FlashCounts;
 use crate::metrics::{Latencies, LatencySummary};
 use crate::result::counts;
 
 counts! {
-    /// Lines asked of the last-level cache, by what became of them.
+    /// Lines requested from the last-level cache, by outcome.
     pub struct LineCounts {
-        /// Lines that were there.
+        /// Lines that hit.
         pub hits: u64,
-        /// Lines that the thread had asked memory for already.
+        /// Lines merged with an earlier miss of the same thread.
         pub merged: u64,
-        /// Lines asked of memory.
+        /// Lines requested from memory.
         pub misses: u64,
-        /// Lines sent to memory: dirty ones that left, and stores where there is no cache.
+        /// Lines written to memory: evicted dirty lines, and stores where there is no cache.
         pub written: u64,
-        /// Misses that waited for their thread's older loads, because they were page faults.
+        /// Misses that were page faults and so waited for their thread's older loads.
         pub faults: u64,
-        /// Times that a thread waited for room for a miss.
+        /// Waits of a thread for an MSHR.
         pub mshr_waits: u64,
-        /// Times that a line waited for room in the write buffer.
+        /// Waits of a line for room in the write buffer.
         pub write_waits: u64,
-        /// Lines on their way to memory that the device put to sleep: pages that had left before them.
+        /// Line writes that the device put to sleep because their page had left memory.
         pub written_asleep: u64,
-        /// Times that a core went over to another thread.
+        /// Switches of a core to another thread.
         pub switches: u64,
     }
 }
 
 impl LineCounts {
-    /// Share of the lines asked for that the cache had; 0 of none.
+    /// Hits divided by all lines requested; 0 without requests.
     #[must_use]
     pub fn hit_ratio(&self) -> f64 {
         let all = self.hits + self.merged + self.misses;
@@ -42,39 +43,39 @@ impl LineCounts {
     }
 }
 
-/// What one thread did.
+/// The measurements of one thread.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ThreadResult {
     /// Instructions.
     pub instructions: u64,
     /// References to memory.
     pub references: u64,
-    /// Instructions a cycle, from the start of measuring to the thread's end.
+    /// Instructions per cycle, from the start of measuring to the thread's end.
     pub ipc: f64,
-    /// From the start of measuring to its end.
+    /// Time from the start of measuring to the thread's end.
     pub time_ns: f64,
-    /// On a core, instructions issuing.
+    /// Time on a core issuing instructions.
     pub computing_ns: f64,
-    /// On a core, waiting for memory (or for software that the device let pass before it slept).
+    /// Time on a core stalled on memory (or on software before a sleep, whose time the device let pass).
     pub stalled_ns: f64,
-    /// On a core, in software after accesses and in switches.
+    /// Time on a core in software after accesses and in switches.
     pub software_ns: f64,
-    /// Asleep until an access was over.
+    /// Time asleep until an access was complete.
     pub asleep_ns: f64,
-    /// Wanting a core.
+    /// Time runnable, waiting for a core.
     pub runnable_ns: f64,
-    /// Accesses that it slept for.
+    /// Accesses that the thread slept for.
     pub sleeps: u64,
-    /// Times that its quantum was over and another thread took the core.
+    /// Preemptions: the quantum had expired and another thread took the core.
     pub preemptions: u64,
 }
 
-/// What a processor did.
+/// The measurements of a processor.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Executed {
+pub struct ProcessorResult {
     /// The processor.
     pub options: ProcessorOptions,
-    /// Thread by thread.
+    /// The measurements of each thread.
     pub threads: Vec<ThreadResult>,
     /// Instructions of all threads.
     pub instructions: u64,
@@ -82,35 +83,37 @@ pub struct Executed {
     pub references: u64,
     /// Cycles from the start of measuring to the end of the last thread.
     pub cycles: f64,
-    /// Instructions of all threads a cycle.
+    /// Instructions of all threads per cycle.
     pub ipc: f64,
     /// From the start of measuring to the end of the last thread.
     pub time_ns: f64,
-    /// The same in picoseconds.
+    /// The measured time, exact.
     #[serde(skip)]
-    pub time_ps: Time,
-    /// Lines and what became of them.
+    pub time: Picos,
+    /// Lines by outcome.
     pub lines: LineCounts,
-    /// Device accesses that a core waited for: from sending to data.
+    /// Device accesses without sleep: from sending to the arrival of the data.
     pub read: LatencySummary,
-    /// Device accesses that a thread slept for: from sending to the end of their software.
+    /// Device accesses with sleep: from sending to the end of their software.
     pub slept: LatencySummary,
-    /// Lines written to the device: from leaving to done.
+    /// Line writes to the device: from sending to completion.
     pub written: LatencySummary,
     /// Flash operations.
     #[serde(skip)]
     pub counts: FlashCounts,
 }
 
-impl Executed {
-    /// Instructions a cycle relative to another run of the same work; 0 if that did nothing.
+impl ProcessorResult {
+    /// Instructions per cycle relative to another run of the same work; 0 if the other run executed
+    /// none.
     #[must_use]
-    pub fn normalised_to(&self, other: &Executed) -> f64 {
+    pub fn normalised_to(&self, other: &ProcessorResult) -> f64 {
         if other.ipc > 0.0 { self.ipc / other.ipc } else { 0.0 }
     }
 
-    /// Of all threads' time from the start of measuring to their ends, the shares of: computing, stalled
-    /// on memory, in software, asleep, wanting a core. They add up to 1 where there was any time.
+    /// The shares of all threads' time, from the start of measuring to their ends, that were spent
+    /// computing, stalled on memory, in software, asleep and runnable. They add up to 1 where there was
+    /// any time.
     #[must_use]
     pub fn time_shares(&self) -> [f64; 5] {
         let sum = |of: fn(&ThreadResult) -> f64| self.threads.iter().map(of).sum::<f64>();
@@ -126,14 +129,14 @@ impl Executed {
     }
 }
 
-/// The time that an access to the device took, by how it ended.
-pub(super) struct Times {
+/// Latencies of device accesses, by kind.
+pub(super) struct AccessLatencies {
     pub(super) read: Latencies,
     pub(super) slept: Latencies,
     pub(super) written: Latencies,
 }
 
-pub(super) fn thread_result(tally: &Tally, time: Time, cycle: Time) -> ThreadResult {
+pub(super) fn thread_result(tally: &ThreadCounts, time: Time, cycle: Time) -> ThreadResult {
     let ns = |ps: Time| ps as f64 / 1e3;
     let cycles = time as f64 / cycle as f64;
     ThreadResult {

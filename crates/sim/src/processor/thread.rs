@@ -1,38 +1,39 @@
-//! A thread: the front of its instructions, and the loads that have not retired.
+//! A thread: its instruction front, and its loads that have not retired.
 //!
-//! 1. The front is the moment at which instruction number `issued` issues. It moves on by cycle / width
-//!    an instruction, exactly: fractions of a picosecond are carried.
-//! 2. Instruction n + window issues when the load n, and all before it, have their data. A load that is
-//!    still in memory's hands stops the front. With `blocking`, the instruction after a load waits.
-//! 3. Time on a core is computing, stalled or software, and nothing else; each picosecond is counted once.
+//! 1. The front is the time at which instruction number `issued` issues. It advances by cycle / width
+//!    per instruction, exactly: fractions of a picosecond are carried over.
+//! 2. Instruction n + window issues when load n, and all before it, have their data. A load whose data
+//!    are still outstanding stops the front. With `blocking`, the instruction after a load waits.
+//! 3. Time on a core is computing, stalled or software, and nothing else; each picosecond is counted
+//!    once.
 
 use std::collections::VecDeque;
 
-use super::References;
+use super::ThreadReferences;
 use super::options::ProcessorOptions;
 use crate::engine::Time;
 use crate::host::Slot;
 
-/// No moment.
+/// The time of no event.
 pub(super) const NEVER: Time = Time::MAX;
 
-/// Where a thread is.
+/// The scheduling state of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
-    /// It wants a core.
+pub(super) enum ThreadState {
+    /// The thread waits for a core.
     Runnable,
-    /// It has this one.
+    /// The thread runs on this core.
     Running(u32),
-    /// The operating system put it to sleep until an access is over.
+    /// The operating system has put the thread to sleep until an access is complete.
     Asleep,
-    /// Its references are used up and its loads have their data.
+    /// The thread's references are used up and its loads have their data.
     Done,
 }
 
-/// What a thread on a core waits for.
+/// The reason for which a thread on a core waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wait {
-    /// Its front.
+pub(super) enum WaitReason {
+    /// The time of its front.
     Issue,
     /// The oldest load, or the access of a fault.
     Load,
@@ -44,30 +45,30 @@ pub(super) enum Wait {
     Software,
 }
 
-/// When a load's data are there.
+/// The availability of a load's data: at a time, or at the completion of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Data {
+pub(super) enum LoadData {
     At(Time),
     Of(Slot),
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Load {
+struct OutstandingLoad {
     index: u64,
-    data: Data,
+    data: LoadData,
 }
 
-/// What is left of a reference: lines from `line` to `last`.
+/// The lines of a reference still to issue: `line` to `last`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Piece {
+pub(super) struct PendingLines {
     pub(super) line: u64,
     pub(super) last: u64,
     pub(super) store: bool,
 }
 
-/// What a thread did and where its time went, in picoseconds.
+/// The counts of a thread, and its times in picoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Tally {
+pub(super) struct ThreadCounts {
     pub(super) instructions: u64,
     pub(super) references: u64,
     pub(super) on_core: Time,
@@ -80,10 +81,10 @@ pub(super) struct Tally {
     pub(super) preemptions: u64,
 }
 
-impl Tally {
-    pub(super) fn since(&self, base: &Tally) -> Tally {
+impl ThreadCounts {
+    pub(super) fn since(&self, base: &ThreadCounts) -> ThreadCounts {
         let less = |now: u64, then: u64| now.saturating_sub(then);
-        Tally {
+        ThreadCounts {
             instructions: less(self.instructions, base.instructions),
             references: less(self.references, base.references),
             on_core: less(self.on_core, base.on_core),
@@ -99,49 +100,49 @@ impl Tally {
 }
 
 pub(super) struct Thread<'t> {
-    pub(super) source: References<'t>,
-    pub(super) piece: Option<Piece>,
-    /// Instructions before the piece issues.
+    pub(super) source: ThreadReferences<'t>,
+    pub(super) pending: Option<PendingLines>,
+    /// Instructions to issue before the pending lines.
     pub(super) gap: u64,
     pub(super) front: Time,
-    /// Of a picosecond, in 1 / width.
+    /// The fraction of a picosecond carried over, in units of 1 / width.
     fraction: u64,
-    loads: VecDeque<Load>,
-    /// Lines that it has asked memory for.
+    loads: VecDeque<OutstandingLoad>,
+    /// Lines requested from memory.
     pub(super) lines: Vec<(u64, Slot)>,
-    pub(super) state: State,
-    pub(super) wait: Wait,
-    /// When it goes on by itself.
+    pub(super) state: ThreadState,
+    pub(super) wait: WaitReason,
+    /// The time of the thread's timer.
     pub(super) wake: Time,
-    /// Since when it is in its state.
+    /// The time at which the thread entered its state.
     pub(super) since: Time,
-    /// How far the front was ahead when the thread was interrupted.
+    /// The lead of the front over the present when the thread was interrupted.
     pub(super) lead: Time,
-    /// Accesses that it sleeps for.
+    /// Accesses that the thread sleeps for.
     pub(super) sleeping: u32,
-    /// Software that it has to run before it goes on.
+    /// Software that the thread has to run before it continues.
     pub(super) software: Time,
     pub(super) software_began: Time,
-    /// Accesses over once that software has run.
+    /// Accesses that complete once that software has run.
     pub(super) finishing: Vec<Slot>,
-    /// The access of a page fault: nothing is issued until it is over.
+    /// The access of a page fault: the thread issues nothing until the access is complete.
     pub(super) fault: Option<Slot>,
     pub(super) ended: Time,
-    pub(super) tally: Tally,
+    pub(super) tally: ThreadCounts,
 }
 
 impl<'t> Thread<'t> {
-    pub(super) fn new(source: References<'t>) -> Self {
+    pub(super) fn new(source: ThreadReferences<'t>) -> Self {
         Self {
             source,
-            piece: None,
+            pending: None,
             gap: 0,
             front: 0,
             fraction: 0,
             loads: VecDeque::new(),
             lines: Vec::new(),
-            state: State::Runnable,
-            wait: Wait::Issue,
+            state: ThreadState::Runnable,
+            wait: WaitReason::Issue,
             wake: NEVER,
             since: 0,
             lead: 0,
@@ -151,13 +152,13 @@ impl<'t> Thread<'t> {
             finishing: Vec::new(),
             fault: None,
             ended: 0,
-            tally: Tally::default(),
+            tally: ThreadCounts::default(),
         }
     }
 
     #[inline]
     fn issue(&mut self, instructions: u64, options: &ProcessorOptions) {
-        let parts = self.fraction + instructions * options.cycle_ps;
+        let parts = self.fraction + instructions * options.cycle.0;
         let time = parts / options.width;
         self.fraction = parts % options.width;
         self.front += time;
@@ -166,7 +167,7 @@ impl<'t> Thread<'t> {
         self.gap -= instructions;
     }
 
-    /// The front waits until `time`.
+    /// Stalls the front until `time`.
     #[inline]
     pub(super) fn stall_until(&mut self, time: Time) {
         if time > self.front {
@@ -176,22 +177,22 @@ impl<'t> Thread<'t> {
         }
     }
 
-    /// Moves the front to the next reference. False if it must wait for memory.
+    /// Advances the front to the next reference. Returns false if it must wait for memory.
     #[inline]
     pub(super) fn advance(&mut self, options: &ProcessorOptions) -> bool {
         let window = if options.blocking { 0 } else { options.window };
         while let Some(head) = self.loads.front() {
             let limit = head.index + window;
             let issued = self.tally.instructions;
-            // A load takes a place of the window, whatever it counts.
+            // A load occupies an entry of the window regardless of its instruction count.
             if limit > issued + self.gap && (self.loads.len() as u64) < options.window {
                 break;
             }
             let data = head.data;
             self.issue(limit.saturating_sub(issued).min(self.gap), options);
             match data {
-                Data::At(time) => self.stall_until(time),
-                Data::Of(_) => return false,
+                LoadData::At(time) => self.stall_until(time),
+                LoadData::Of(_) => return false,
             }
             self.loads.pop_front();
         }
@@ -199,10 +200,10 @@ impl<'t> Thread<'t> {
         true
     }
 
-    /// Lets all loads retire. False if one must wait for memory.
+    /// Retires all loads. Returns false if one must wait for memory.
     pub(super) fn drain(&mut self) -> bool {
         while let Some(head) = self.loads.front() {
-            let Data::At(time) = head.data else { return false };
+            let LoadData::At(time) = head.data else { return false };
             self.stall_until(time);
             self.loads.pop_front();
         }
@@ -210,40 +211,40 @@ impl<'t> Thread<'t> {
     }
 
     #[inline]
-    pub(super) fn load(&mut self, data: Data) {
-        self.loads.push_back(Load { index: self.tally.instructions, data });
+    pub(super) fn load(&mut self, data: LoadData) {
+        self.loads.push_back(OutstandingLoad { index: self.tally.instructions, data });
     }
 
-    /// The data of `slot` are there at `time`.
+    /// Sets the arrival time of the data of request `slot`.
     pub(super) fn arrived(&mut self, slot: Slot, time: Time) {
         for load in &mut self.loads {
-            if load.data == Data::Of(slot) {
-                load.data = Data::At(time);
+            if load.data == LoadData::Of(slot) {
+                load.data = LoadData::At(time);
             }
         }
     }
 
-    /// The core turns to something else at `now`.
+    /// Interrupts the thread at `now`.
     pub(super) fn interrupt(&mut self, now: Time) {
         self.lead = self.front.saturating_sub(now);
         self.stall_until(now);
     }
 
-    /// The tally as of `now`, the time in the present state included.
-    pub(super) fn tally_at(&self, now: Time) -> Tally {
+    /// The counts as of `now`, including the time in the present state.
+    pub(super) fn tally_at(&self, now: Time) -> ThreadCounts {
         let mut tally = self.tally;
         let time = now - self.since.min(now);
         match self.state {
-            State::Runnable => tally.runnable += time,
-            State::Running(_) => tally.on_core += time,
-            State::Asleep => tally.asleep += time,
-            State::Done => {}
+            ThreadState::Runnable => tally.runnable += time,
+            ThreadState::Running(_) => tally.on_core += time,
+            ThreadState::Asleep => tally.asleep += time,
+            ThreadState::Done => {}
         }
         tally
     }
 
-    /// Goes over into another state.
-    pub(super) fn become_(&mut self, state: State, now: Time) {
+    /// Enters another state at `now`.
+    pub(super) fn enter_state(&mut self, state: ThreadState, now: Time) {
         self.tally = self.tally_at(now);
         self.since = now;
         self.state = state;

@@ -1,18 +1,19 @@
-//! The write buffer of a drive: writes complete in it, and go to flash behind the host's back.
+//! The write buffer of a drive: writes complete in it and are destaged to flash in the background.
 //!
-//! 1. Pages on their way to flash take room; a write waits while they take all that the planes can be
-//!    given at once.
-//! 2. A page written while it is on its way goes again, or stays, when it is there.
-//! 3. With a window, a page that is written twice within it stays until room is needed.
+//! 1. Pages being destaged take room. A write waits while they fill what all planes can accept at once.
+//! 2. A page written while it is being destaged is destaged again afterwards, or stays.
+//! 3. With a hot window, a page that is written twice within it stays in the buffer until the room is
+//!    needed.
 
-use super::operation::Source;
-use super::parallel::{Buffered, PageJob, ParallelEvent, ParallelSsd};
+use super::operation::OperationSource;
+use super::parallel::{BufferedPage, PageRequest, ParallelEvent, ParallelSsd};
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::host::Context;
+use deepram_core::units::Picos;
 
 impl ParallelSsd {
-    /// Lets waiting writes into the buffer while there is room.
+    /// Admits waiting writes to the buffer while there is room.
     pub(super) fn admit(&mut self, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
         while let Some((slot, skip)) = self.admitting.pop_front() {
             let command = self.jobs[slot as usize].command;
@@ -31,76 +32,77 @@ impl ParallelSsd {
                 self.admitting.push_front((slot, admitted));
                 return Ok(());
             }
-            let start = context.now().max(self.memory_free);
+            let start = context.now().0.max(self.memory_free);
             let end = start + self.memory_ps(command.len);
             self.memory_free = end;
-            context.schedule(end, ParallelEvent::Answered(slot));
+            context.schedule(Picos(end), ParallelEvent::Answered(slot));
         }
         Ok(())
     }
 
-    /// Puts a page into the buffer. It goes to flash at once, unless it was written in the present window
-    /// already: then it stays until there is no room, so that hot pages are not programmed each time.
+    /// Puts a page into the buffer. The page is destaged at once, unless it was already written in the
+    /// present hot window: then it stays until the room is needed, so hot pages are not programmed at
+    /// every write.
     fn buffer_page(
         &mut self,
         logical: u32,
         sectors: u32,
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
-        let window = self.options.buffer_hot_window_ps;
+        let window = self.options.buffer_hot_window.0;
         let mut hot = false;
         if window > 0 {
-            if context.now() > self.window_end {
+            if context.now().0 > self.window_end {
                 self.window += 1;
-                self.window_end = context.now() + window;
+                self.window_end = context.now().0 + window;
             }
             let mut at = self.map.get(logical);
-            // A flush that waits lets nothing stay.
+            // While a flush waits, no page stays.
             hot = at.window == self.window && self.flushing.is_empty();
             at.window = self.window;
             self.map.set(logical, at);
         }
         self.stamp += 1;
         let stamp = self.stamp;
-        if let Some(held) = self.buffer.get_mut(&logical) {
+        if let Some(buffered) = self.buffer.get_mut(&logical) {
             self.counts.buffer_overwrites += 1;
-            held.sectors |= sectors;
-            held.stamp = stamp;
-            if held.leaving {
-                held.again |= sectors;
+            buffered.sectors |= sectors;
+            buffered.stamp = stamp;
+            if buffered.leaving {
+                buffered.again |= sectors;
                 return Ok(());
             }
             if hot {
-                self.staying.push_back((logical, stamp));
+                self.retained.push_back((logical, stamp));
                 return Ok(());
             }
-            let all = held.sectors;
-            held.leaving = true;
-            self.staying_count -= 1;
+            let all = buffered.sectors;
+            buffered.leaving = true;
+            self.retained_count -= 1;
             return self.destage(logical, all, context);
         }
-        while self.buffer.len() >= self.buffer_pages && self.staying_count > 0 {
-            self.release_oldest(context)?;
+        while self.buffer.len() >= self.buffer_pages && self.retained_count > 0 {
+            self.destage_oldest(context)?;
         }
-        self.buffer.insert(logical, Buffered { sectors, again: 0, leaving: !hot, stamp });
+        self.buffer.insert(logical, BufferedPage { sectors, again: 0, leaving: !hot, stamp });
         if hot {
-            self.staying_count += 1;
-            self.staying.push_back((logical, stamp));
+            self.retained_count += 1;
+            self.retained.push_back((logical, stamp));
             return Ok(());
         }
         self.destage(logical, sectors, context)
     }
 
-    /// Sends the page that has stayed longest without being written to flash.
-    pub(super) fn release_oldest(&mut self, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
-        while let Some((logical, stamp)) = self.staying.pop_front() {
-            if let Some(held) = self.buffer.get_mut(&logical)
-                && held.stamp == stamp
-                && !held.leaving
+    /// Destages the page that has stayed longest without a write.
+    pub(super) fn destage_oldest(&mut self, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
+        while let Some((logical, stamp)) = self.retained.pop_front() {
+            if let Some(buffered) = self.buffer.get_mut(&logical)
+                && buffered.stamp == stamp
+                && !buffered.leaving
             {
-                held.leaving = true;
-                let sectors = held.sectors;
-                self.staying_count -= 1;
+                buffered.leaving = true;
+                let sectors = buffered.sectors;
+                self.retained_count -= 1;
                 return self.destage(logical, sectors, context);
             }
         }
@@ -115,27 +117,28 @@ impl ParallelSsd {
     ) -> Result<(), SimError> {
         self.buffer_sectors += u64::from(sectors.count_ones());
         self.page_programs_asked += 1;
-        let job = PageJob { slot: sectors, logical, sectors, write: true, source: Source::Buffer };
+        let job =
+            PageRequest { slot: sectors, logical, sectors, write: true, source: OperationSource::Buffer };
         self.translate(job, context)
     }
 
-    /// A page of the buffer is on flash.
+    /// Handles the end of a page's destaging.
     pub(super) fn destaged(
         &mut self,
         logical: u32,
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
-        if let Some(held) = self.buffer.get_mut(&logical) {
-            let again = std::mem::take(&mut held.again);
+        if let Some(buffered) = self.buffer.get_mut(&logical) {
+            let again = std::mem::take(&mut buffered.again);
             if again == 0 {
                 self.buffer.remove(&logical);
             } else {
-                held.sectors = again;
-                if self.options.buffer_hot_window_ps > 0 && self.flushing.is_empty() {
-                    held.leaving = false;
-                    let stamp = held.stamp;
-                    self.staying_count += 1;
-                    self.staying.push_back((logical, stamp));
+                buffered.sectors = again;
+                if self.options.buffer_hot_window.0 > 0 && self.flushing.is_empty() {
+                    buffered.leaving = false;
+                    let stamp = buffered.stamp;
+                    self.retained_count += 1;
+                    self.retained.push_back((logical, stamp));
                 } else {
                     self.destage(logical, again, context)?;
                 }
@@ -146,7 +149,7 @@ impl ParallelSsd {
         Ok(())
     }
 
-    /// Completes flushes once nothing is in the buffer.
+    /// Completes flushes once the buffer is empty.
     fn answer_flushes(&mut self, context: &mut Context<ParallelEvent>) {
         if self.buffer.is_empty() && self.admitting.is_empty() {
             for slot in std::mem::take(&mut self.flushing) {
@@ -159,7 +162,7 @@ impl ParallelSsd {
         self.buffer_sectors -= u64::from(sectors.count_ones());
     }
 
-    /// Time of an access of the buffer's memory: row open and column access, then two bursts a clock.
+    /// Time of an access to the buffer's memory: row open and column access, then two bursts per clock.
     pub(super) fn memory_time(&self, bytes: u64) -> Time {
         let (Some(rate), Some(burst)) = (self.ssd.cache_rate, self.ssd.cache_burst) else { return 0 };
         let fixed = self.ssd.cache_t_rcd.map_or(0, |t| t.0) + self.ssd.cache_t_cl.map_or(0, |t| t.0);

@@ -1,36 +1,37 @@
-//! The translation layer of one element: a package that is one pool of blocks, written through one
-//! active block a plane: that of the SSD extension of DiskSim (Agrawal et al.).
+//! The translation layer of one element: a package that is one pool of blocks, with one active block per
+//! plane, as in the SSD extension of DiskSim (Agrawal et al.).
 //!
 //! 1. Block `b` of the pool is block `b % blocks` of plane `b / blocks`.
-//! 2. At the start every logical page is mapped, in order, over the blocks of all planes in turn; the
-//!    reserved blocks at each plane's end are free, but for one that is active.
-//! 3. A page goes to the plane with the most free pages whose active block is younger than the page's
-//!    present copy (so that the newest of two copies is told by block age), searched from the plane
-//!    after the one written last.
-//! 4. If blocks end in a summary, their last page holds it, programmed with the page before.
-//! 5. A plane with too few free blocks is cleaned before the next request is served: the closed block
-//!    with the fewest live pages, of equals the last, moves to the same plane's active block.
+//! 2. Initially every logical page is mapped, in order, over the blocks of all planes in turn. The
+//!    reserved blocks at each plane's end are free, except one that is active.
+//! 3. A page is written to the plane with the most free pages whose active block is younger than the
+//!    page's present copy (so block age tells the newest of two copies), searched from the plane after
+//!    the one written last.
+//! 4. If blocks end in a summary, their last page holds it and is programmed with the page before.
+//! 5. A plane with too few free blocks is cleaned before the next request is served: the live pages of
+//!    the closed block with the fewest of them (of equals the last block) move to the same plane's
+//!    active block.
 //!
-//! Costs are times of the element, which does one thing at a time.
+//! Costs are times of the element, which performs one operation at a time.
 
 use deepram_core::BlockId;
 use deepram_core::ftl::{BlockInfo, BlockState, Blocks, Greedy, PageMap, TieBreak, VictimPolicy, any_block};
 
-use super::planes::{NONE, broken, erases};
+use super::planes::{NONE, block_error, erases};
 use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
 
-/// What an element is made of, and what its operations cost.
+/// The geometry of an element, and the times of its operations.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ElementShape {
     pub(crate) planes: u32,
     pub(crate) blocks_per_plane: u32,
     pub(crate) pages_per_block: u32,
-    /// Whether the last page of a block is its summary.
+    /// True if the last page of a block is its summary.
     pub(crate) summary: bool,
-    /// Blocks of a plane that are free at the start, beside the active one.
+    /// Blocks of a plane, including the active one, that hold no page at the start.
     pub(crate) reserved_per_plane: u32,
-    /// Free blocks of a plane at or below which it is cleaned.
+    /// A plane with this number of free blocks or fewer is cleaned.
     pub(crate) clean_at: u32,
     /// Array time of a read, a program and an erase, and time of a summary on the bus.
     pub(crate) read_ps: u64,
@@ -53,25 +54,25 @@ impl ElementShape {
 
 #[derive(Debug, Clone)]
 struct Plane {
-    /// A block's slots are its data pages, its sequence is its age.
+    /// The plane's blocks. A block's slots are its data pages, its sequence number is its age.
     blocks: Blocks,
-    /// The block being filled, or filled last; its age, and the next page in it. A block that is full
-    /// stands for its plane until another is opened, even if it is cleaned meanwhile.
+    /// The active block, its age, and the next page in it. A full block remains active until another is
+    /// opened, even if it is cleaned meanwhile.
     active: BlockId,
     age: u32,
     next: u32,
-    /// Where the search for a free block goes on.
+    /// The position of the search for a free block.
     search: u32,
 }
 
-/// Where a plane is written: what the choice of a plane looks at, kept close together.
+/// The write position of a plane: the data that the choice of a plane needs, stored compactly.
 #[derive(Debug, Clone, Copy)]
-struct Head {
-    /// The age of the block being filled.
+struct WriteFrontier {
+    /// The age of the active block.
     age: u32,
-    /// The next physical page in it.
+    /// The next physical page of the active block.
     page: u32,
-    /// Free pages of the plane, as the choice counts them.
+    /// Free pages of the plane as the choice of a plane counts them.
     room: u32,
 }
 
@@ -80,10 +81,10 @@ struct Head {
 pub(crate) struct Element {
     shape: ElementShape,
     planes: Vec<Plane>,
-    heads: Vec<Head>,
-    /// Physical page of each logical page.
+    frontiers: Vec<WriteFrontier>,
+    /// The physical page of each logical page.
     forward: PageMap<u32>,
-    /// Logical page that each physical page was last written with; it is live if `forward` agrees.
+    /// The logical page last written to each physical page; the page is live if `forward` agrees.
     backward: Vec<u32>,
     next_age: u32,
     next_write: u32,
@@ -113,7 +114,7 @@ impl Element {
         let mut element = Self {
             shape,
             planes: Vec::with_capacity(planes as usize),
-            heads: Vec::with_capacity(planes as usize),
+            frontiers: Vec::with_capacity(planes as usize),
             forward: PageMap::full(shape.logical_pages() as u32, NONE),
             backward: vec![NONE; total as usize],
             next_age: 1,
@@ -150,35 +151,35 @@ impl Element {
                 }
             }
         }
-        // The peer never closes the very last block that it fills; it stays out of reclamation.
+        // DiskSim never closes the last block that it fills, so that block is never cleaned.
         if let Some(last) = infos.last_mut().and_then(|plane| plane.get_mut(usable as usize - 1)) {
             last.state = BlockState::Open(0);
         }
         for (plane, infos) in (0..planes).zip(infos) {
-            let mut blocks = Blocks::restore(data as u16, infos).map_err(broken)?.without_quarantine();
+            let mut blocks = Blocks::restore(data as u16, infos).map_err(block_error)?.without_quarantine();
             let active = BlockId(usable);
-            blocks.open_at(active, 0, self.next_age.into()).map_err(broken)?;
+            blocks.open_at(active, 0, self.next_age.into()).map_err(block_error)?;
             self.planes.push(Plane { blocks, active, age: self.next_age, next: 0, search: 0 });
             self.next_age += 1;
-            self.heads.push(Head { age: 0, page: 0, room: 0 });
-            self.note(plane);
+            self.frontiers.push(WriteFrontier { age: 0, page: 0, room: 0 });
+            self.update_frontier(plane);
         }
         Ok(())
     }
 
-    /// Brings a plane's head up to date.
+    /// Updates a plane's write position.
     #[inline]
-    fn note(&mut self, plane: u32) {
+    fn update_frontier(&mut self, plane: u32) {
         let pages = self.shape.pages_per_block;
         let Plane { blocks, active, age, next, .. } = &self.planes[plane as usize];
-        self.heads[plane as usize] = Head {
+        self.frontiers[plane as usize] = WriteFrontier {
             age: *age,
             page: (plane * self.shape.blocks_per_plane + active.0) * pages + next,
             room: blocks.free() * pages + pages - next,
         };
     }
 
-    /// The plane of a physical page, and its block there.
+    /// The plane and block of a physical page.
     #[inline]
     fn block_of(&self, physical: u32) -> (u32, BlockId) {
         let block = physical / self.shape.pages_per_block;
@@ -187,7 +188,7 @@ impl Element {
     }
 
     /// The plane to write logical page `logical` to (3 above).
-    fn choose(&self, logical: u32) -> Option<u32> {
+    fn choose_plane(&self, logical: u32) -> Option<u32> {
         let present = self.forward.get(logical);
         let mut age = 0;
         if present != NONE {
@@ -198,10 +199,10 @@ impl Element {
         let planes = self.shape.planes;
         let mut plane = self.next_write;
         for _ in 0..planes {
-            // A full block stands for its plane until another is opened.
-            let head = self.heads[plane as usize];
+            // A full block remains active until another is opened.
+            let head = self.frontiers[plane as usize];
             let younger = head.age > age || (head.age == age && head.page > present);
-            // The summary's page is no room.
+            // The page of the summary does not count as free.
             let room = head.room > self.shape.pages_per_block - self.shape.data_pages();
             if younger && room && best.is_none_or(|(most, _)| head.room > most) {
                 best = Some((head.room, plane));
@@ -214,7 +215,7 @@ impl Element {
         best.map(|(_, plane)| plane)
     }
 
-    /// Makes a free block of the plane active: the next one by number, around the end.
+    /// Makes the plane's next free block active, in the order of block numbers, cyclically.
     fn open(&mut self, plane: u32) -> Result<(), SimError> {
         let count = self.shape.blocks_per_plane;
         let state = &mut self.planes[plane as usize];
@@ -228,14 +229,14 @@ impl Element {
         state.active = BlockId(index);
         state.age = self.next_age;
         state.next = 0;
-        state.blocks.open_at(state.active, 0, self.next_age.into()).map_err(broken)?;
+        state.blocks.open_at(state.active, 0, self.next_age.into()).map_err(block_error)?;
         self.next_age += 1;
         Ok(())
     }
 
-    /// Puts `logical` at the plane's active page; the time of the programs, transfers of the page's own
-    /// data not included.
-    fn put(&mut self, logical: u32, plane: u32) -> Result<u64, SimError> {
+    /// Programs `logical` into the plane's active block. Returns the time of the programs, without the
+    /// transfer of the page's own data.
+    fn program_page(&mut self, logical: u32, plane: u32) -> Result<u64, SimError> {
         if self.planes[plane as usize].next == self.shape.data_pages() {
             self.open(plane)?;
         }
@@ -255,48 +256,48 @@ impl Element {
         self.backward[physical as usize] = logical;
         let mut cost = self.shape.program_ps;
         if full {
-            self.planes[plane as usize].blocks.close(block).map_err(broken)?;
+            self.planes[plane as usize].blocks.close(block).map_err(block_error)?;
             if self.shape.summary {
                 cost += self.shape.summary_bus_ps + self.shape.program_ps;
                 self.counts.summary_programs += 1;
             }
         }
-        self.note(plane);
+        self.update_frontier(plane);
         Ok(cost)
     }
 
-    /// Makes a physical page dead.
+    /// Marks a physical page dead.
     #[inline]
     fn drop_page(&mut self, physical: u32) -> Result<(), SimError> {
         let (plane, block) = self.block_of(physical);
-        self.planes[plane as usize].blocks.sub_live(block, 1).map_err(broken)
+        self.planes[plane as usize].blocks.sub_live(block, 1).map_err(block_error)
     }
 
-    /// Writes a page for the host; its time without the transfer of its data.
+    /// Writes a page for the host. Returns the time without the transfer of its data, and the plane.
     pub(crate) fn write(&mut self, logical: u32) -> Result<(u64, u32), SimError> {
-        let Some(plane) = self.choose(logical) else {
+        let Some(plane) = self.choose_plane(logical) else {
             return Err(SimError::Full { time_ps: 0, what: "no plane has a younger block to write".into() });
         };
-        let cost = self.put(logical, plane)?;
+        let cost = self.program_page(logical, plane)?;
         self.next_write = (plane + 1) % self.shape.planes;
         self.counts.host_programs += 1;
         self.counts.host_pages += 1;
         Ok((cost, plane))
     }
 
-    /// The plane that a logical page is in, if it is mapped.
+    /// The plane of a logical page, if the page is mapped.
     pub(crate) fn plane_of(&self, logical: u32) -> Option<u32> {
         let physical = self.forward.get(logical);
         (physical != NONE).then(|| self.block_of(physical).0)
     }
 
-    /// Brings what a write of the page will need first into the processor's caches.
+    /// Prefetches the page's mapping entry into the processor's caches.
     #[inline]
-    pub(crate) fn foresee(&self, logical: u32) {
+    pub(crate) fn prefetch(&self, logical: u32) {
         self.forward.prefetch(logical);
     }
 
-    /// Forgets a logical page.
+    /// Unmaps a logical page.
     pub(crate) fn trim(&mut self, logical: u32) -> Result<(), SimError> {
         let present = self.forward.set(logical, NONE);
         if present != NONE {
@@ -306,15 +307,15 @@ impl Element {
         Ok(())
     }
 
-    /// Cleans one block of a plane of `planes` that has too few free ones; the time it takes, or `None` if
-    /// no plane needs it.
+    /// Cleans one block of a plane of `planes` that has too few free blocks. Returns the time that it
+    /// takes; `None` if no plane needs cleaning.
     pub(crate) fn clean(&mut self, planes: std::ops::Range<u32>) -> Result<Option<u64>, SimError> {
         let (first, count) = (planes.start, planes.end - planes.start);
         let start = if planes.contains(&self.next_clean) { self.next_clean } else { first };
         for step in 0..count {
             let plane = first + (start - first + step) % count;
             let blocks = &self.planes[plane as usize].blocks;
-            // Of equals the last, as the peer's scan finds it.
+            // Of equals the last block, as in DiskSim's scan.
             if blocks.free() <= self.shape.clean_at
                 && let Some(block) = (Greedy { ties: TieBreak::Highest }).pick(blocks, 0, &mut any_block)
             {
@@ -332,15 +333,15 @@ impl Element {
         for physical in first..first + pages {
             let logical = self.backward[physical as usize];
             if logical != NONE && self.forward.get(logical) == physical {
-                cost += self.shape.read_ps + self.put(logical, plane)?;
+                cost += self.shape.read_ps + self.program_page(logical, plane)?;
                 self.counts.move_reads += 1;
                 self.counts.move_programs += 1;
             }
         }
-        self.planes[plane as usize].blocks.erase(block).map_err(broken)?;
+        self.planes[plane as usize].blocks.erase(block).map_err(block_error)?;
         self.backward[first as usize..(first + pages) as usize].fill(NONE);
         self.counts.erases += 1;
-        self.note(plane);
+        self.update_frontier(plane);
         Ok(cost + self.shape.erase_ps)
     }
 
@@ -349,8 +350,8 @@ impl Element {
         self.planes.iter().flat_map(|plane| plane.blocks.infos().iter().map(erases))
     }
 
-    /// Checks the books: each logical page in one place, that place knowing it, live counts and free
-    /// counts as they are.
+    /// Checks the conservation laws: each logical page is in one place, and that place refers back to
+    /// it; live and free counts are correct.
     pub(crate) fn check(&self) -> Result<(), SimError> {
         let mut mapped = 0u64;
         for (logical, physical) in self.forward.iter() {

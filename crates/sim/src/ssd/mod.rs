@@ -1,16 +1,17 @@
-//! Solid-state drives.
+//! Solid-state drives: [`SerialSsd`], the model of DiskSim's SSD extension, and [`ParallelSsd`], a model
+//! of channels, packages, dies and planes comparable with MQSim.
 
 mod buffer;
+mod bus_scheduler;
 pub(crate) mod element;
 mod operation;
 mod options;
 mod parallel;
-mod place;
 mod planes;
 mod precondition;
 mod reclaim;
 pub(crate) mod serial;
-mod targets;
+mod translation;
 
 pub use options::{Precondition, SsdOptions};
 pub use parallel::{ParallelEvent, ParallelSsd};

@@ -1,12 +1,12 @@
-//! What a drive does on flash: operations on one page or block, and the table of those under way.
+//! Operations of a drive on flash, each on one page or block, and the table of those under way.
 
 use deepram_media::NandOp;
 
-use super::planes::{NONE, Spot};
+use super::planes::{NONE, PageAddress};
 
-/// What an operation is for.
+/// The cause of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum OperationSource {
     Host,
     Buffer,
     Merge,
@@ -18,57 +18,58 @@ pub(super) enum Source {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Operation {
     pub(super) op: NandOp,
-    pub(super) source: Source,
-    /// It must not start yet.
+    pub(super) source: OperationSource,
+    /// The operation must not start yet.
     pub(super) blocked: bool,
-    /// Read and program in one, without the bus.
+    /// The operation is a copy-back: a read and a program in one, without the bus.
     pub(super) copy_back: bool,
-    /// Its plane, as its die counts.
+    /// The number of the operation's plane within its die.
     pub(super) plane_bit: u8,
-    /// The page, or the first of the block, with its place.
-    pub(super) spot: Spot,
-    /// The page in its block.
+    /// The address of the page, or of the block's first page.
+    pub(super) address: PageAddress,
+    /// The page's number within its block.
     pub(super) page: u32,
     pub(super) target: u32,
     pub(super) die: u32,
     /// Logical page, mapping page, or block.
     pub(super) key: u32,
-    /// Bytes on the bus.
+    /// Bytes transferred over the bus.
     pub(super) bytes: u32,
-    /// The command it belongs to, or the operation that waits for it.
+    /// The command of the operation, or the operation that waits for it.
     pub(super) owner: u32,
-    /// The next operation of the same group.
+    /// The next operation of the same group; once the group's array work has ended, the group.
     pub(super) next: u32,
 }
 
-/// Where a plane is among the dies and targets.
+/// The target and die of a plane, and its number within the die.
 #[derive(Debug, Clone, Copy)]
-struct Home {
+struct PlaneAddress {
     target: u32,
     die: u32,
     bit: u8,
 }
 
-/// Operations under way, each by a number that is used again after its end.
+/// The operations under way, by reusable numbers.
 #[derive(Debug, Clone)]
 pub(super) struct Operations {
     table: Vec<Operation>,
     spare: Vec<u32>,
-    homes: Vec<Home>,
+    homes: Vec<PlaneAddress>,
     pages: u32,
 }
 
 impl Operations {
-    /// For a drive of `planes` planes, so many to a die, dies to a target; blocks of `pages` pages.
+    /// An empty table for a drive of `planes` planes, with `planes_per_die` planes per die,
+    /// `dies_per_target` dies per target, and blocks of `pages` pages.
     pub(super) fn new(planes: u32, planes_per_die: u32, dies_per_target: u32, pages: u32) -> Self {
         let homes = (0..planes).map(|plane| {
             let die = plane / planes_per_die;
-            Home { target: die / dies_per_target, die, bit: (plane % planes_per_die) as u8 }
+            PlaneAddress { target: die / dies_per_target, die, bit: (plane % planes_per_die) as u8 }
         });
         Self { table: Vec::new(), spare: Vec::new(), homes: homes.collect(), pages }
     }
 
-    /// Operations under way.
+    /// The number of operations under way.
     pub(super) fn under_way(&self) -> usize {
         self.table.len() - self.spare.len()
     }
@@ -83,26 +84,26 @@ impl Operations {
         &mut self.table[number as usize]
     }
 
-    /// An operation that moves `bytes` over the bus, not blocked and not by copy-back.
+    /// Adds an operation that transfers `bytes` over the bus; it is neither blocked nor a copy-back.
     #[inline]
     pub(super) fn begin(
         &mut self,
         op: NandOp,
-        source: Source,
-        spot: Spot,
+        source: OperationSource,
+        address: PageAddress,
         key: u32,
         bytes: u32,
         owner: u32,
     ) -> u32 {
-        let Home { target, die, bit } = self.homes[spot.plane as usize];
+        let PlaneAddress { target, die, bit } = self.homes[address.plane as usize];
         let operation = Operation {
             op,
             source,
             blocked: false,
             copy_back: false,
             plane_bit: bit,
-            spot,
-            page: spot.physical - spot.block * self.pages,
+            address,
+            page: address.physical - address.block * self.pages,
             target,
             die,
             key,
@@ -122,7 +123,7 @@ impl Operations {
         }
     }
 
-    /// The operation is over; its number is free.
+    /// Removes an operation; its number may be reused.
     #[inline]
     pub(super) fn end(&mut self, number: u32) -> Operation {
         self.spare.push(number);

@@ -1,22 +1,23 @@
-//! An SSD of channels, packages, dies and planes that work side by side.
+//! An SSD of channels, packages, dies and planes that work in parallel, comparable with MQSim.
 //!
 //! ```text
 //!  host link -> [write buffer] -> mapping -> page placement -> queues of the package -> bus -> array
 //!  host link <- ------------------------------------------- <- data out over the bus <- register
 //! ```
 //!
-//! 1. A logical page belongs to one plane, by the order of the spread; inside it, it goes to the host
-//!    frontier ([`super::pool`]). Partial writes read the rest of the page first.
-//! 2. A bus moves one thing at a time. When it is free, data that wait in registers go first, then
-//!    commands, targets in turn (the other way round if the options say so).
-//! 3. A target is a die; or a package, if not all of its dies work at once. It takes commands when it is
-//!    idle: one for each die that may work, for as many planes as have pages of the same number waiting;
-//!    the dies' commands follow each other on the bus, their arrays overlap. With two registers a plane,
-//!    data move while the array works on the next page. Reads go before programs, programs before
-//!    erases; mapping before host before reclamation.
+//! 1. A logical page belongs to one plane, given by the spread; within the plane it goes to the host
+//!    frontier (`planes`). A partial write reads the rest of the page first.
+//! 2. A bus makes one transfer at a time. When it is free, data that wait in registers go first, then
+//!    commands, targets in turn (commands first if the options say so).
+//! 3. A target is a die, or a package if not all of its dies work at once. An idle target accepts
+//!    commands: one for each die that may work, for as many planes as have pages of the same number
+//!    waiting. The dies' commands follow one another on the bus, their array operations overlap. With
+//!    two registers per plane, data move while the array works on the next page. Reads go before
+//!    programs, programs before erases; mapping before host before reclamation.
 //! 4. Reclamation of a plane starts when a frontier's block is full and too few blocks are free. Host
-//!    writes to a plane wait while fewer than the reserve are free.
+//!    writes to a plane wait while fewer blocks than the reserve are free.
 
+use deepram_core::units::{Bytes, Picos};
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 
@@ -24,46 +25,47 @@ use deepram_core::ftl::{MappingCache, PageMap};
 use deepram_media::{ReclaimTiming, Ssd, VictimChoice};
 use deepram_trace::Op;
 
-use super::operation::{Operations, Source};
+use super::bus_scheduler::{BusScheduler, BusShape};
+use super::operation::{OperationSource, Operations};
 use super::options::SsdOptions;
-use super::planes::{NONE, Planes, Use};
-use super::serial::small;
-use super::targets::{BusShape, Buses};
+use super::planes::{FrontierUse, NONE, Planes};
+use super::serial::checked_u32;
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
 use crate::host::{Command, Context, Device, Slot};
-use crate::rng::Stream;
+use deepram_trace::workload::Rng;
 
-/// What happens inside.
+/// An event of the drive.
 #[derive(Debug, Clone, Copy)]
 pub enum ParallelEvent {
-    /// The host's data of a command are in.
+    /// The data of a host's write, or a command without data, have been received.
     Received(Slot),
-    /// A command's data are out, or its buffer access is over.
+    /// A command's data have been sent, or its write-buffer access is complete.
     Answered(Slot),
-    /// The bus has moved what it moved, and somebody waits for it.
+    /// A bus transfer that others wait for has ended.
     BusFree(u32),
-    /// The array work of a group is over, if it is still the same work.
-    Worked(u32, u32),
-    /// The bus has moved an operation's data out.
-    Moved(u32),
+    /// The array work of a group has ended, if its generation is still this one.
+    ArrayDone(u32, u32),
+    /// The data transfer of a read has ended.
+    TransferDone(u32),
 }
 
 pub(super) const MAPPING: u32 = 1 << 31;
 
-/// Where a logical page is, and which of its sectors are written.
+/// The mapping of a logical page: its physical page, and its written sectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct At {
+pub(super) struct MappingEntry {
     pub(super) physical: u32,
     pub(super) sectors: u32,
-    /// The window of the write buffer in which the host last wrote it; 0 if never, or if nobody asks.
+    /// The hot window in which the host last wrote the page; 0 if never, or if windows are off.
     pub(super) window: u32,
 }
 
-const NOWHERE: At = At { physical: NONE, sectors: 0, window: 0 };
+const UNMAPPED: MappingEntry = MappingEntry { physical: NONE, sectors: 0, window: 0 };
 
-/// A hash of page numbers: they are simulated, not an attacker's, and the iteration order is never used.
+/// A fast hash of page numbers. They come from the simulation, not from an attacker, and the iteration
+/// order is never used.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct PageHasher(u64);
 
@@ -86,99 +88,100 @@ impl std::hash::Hasher for PageHasher {
 
 type Build = BuildHasherDefault<PageHasher>;
 
-/// A page that a command or the buffer wants read or written.
+/// A request to read or write one page, from a command or the write buffer.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct PageJob {
+pub(super) struct PageRequest {
     pub(super) slot: u32,
     pub(super) logical: u32,
     pub(super) sectors: u32,
     pub(super) write: bool,
-    pub(super) source: Source,
+    pub(super) source: OperationSource,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Job {
+pub(super) struct CommandProgress {
     pub(super) command: Command,
     pub(super) pages_left: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Buffered {
+pub(super) struct BufferedPage {
     pub(super) sectors: u32,
-    /// Sectors written again while the page was on its way.
+    /// Sectors written again while the page was being destaged.
     pub(super) again: u32,
-    /// The page is on its way to flash; otherwise it stays here, dirty.
+    /// The page is being destaged to flash; otherwise it stays in the buffer, dirty.
     pub(super) leaving: bool,
-    /// When it was last written, as the buffer counts.
+    /// The buffer's sequence number of the last write to the page.
     pub(super) stamp: u64,
 }
 
-/// The machine.
+/// A simulated drive of parallel planes.
 pub struct ParallelSsd {
     pub(super) ssd: Ssd,
     pub(super) options: SsdOptions,
-    /// The plane of each logical page in a round over all planes.
+    /// The planes of consecutive logical pages, over one round of all planes.
     pub(super) order: Vec<u32>,
-    /// Free blocks of a plane below which reclamation goes before the host.
+    /// Free blocks of a plane below which reclamation has priority over the host.
     pub(super) urgent_below: u32,
     sectors_per_page: u32,
     pub(super) sector: u64,
     logical_pages: u64,
-    pub(super) map: PageMap<At>,
+    pub(super) map: PageMap<MappingEntry>,
     pub(super) planes: Planes,
     pub(super) mapping: Option<MappingCache>,
     pub(super) directory: Vec<u32>,
-    /// Jobs that wait for a mapping page: the first of each page plus one, then each one's next.
+    /// Requests that wait for a mapping page, as linked lists: the first request of each mapping page
+    /// plus one (0 for none), then each request's successor.
     pub(super) parked: Vec<u32>,
-    pub(super) waiting_jobs: Vec<(PageJob, u32)>,
+    pub(super) waiting_jobs: Vec<(PageRequest, u32)>,
     pub(super) waiting_spare: Vec<u32>,
     pub(super) operations: Operations,
-    pub(super) bus: Buses,
-    pub(super) jobs: Vec<Job>,
-    pub(super) buffer: HashMap<u32, Buffered, Build>,
+    pub(super) bus: BusScheduler,
+    pub(super) jobs: Vec<CommandProgress>,
+    pub(super) buffer: HashMap<u32, BufferedPage, Build>,
     pub(super) buffer_sectors: u64,
     pub(super) buffer_limit: u64,
     pub(super) buffer_pages: usize,
-    /// Pages that stay in the buffer, oldest first; entries whose stamp is old are void.
-    pub(super) staying: VecDeque<(u32, u64)>,
-    pub(super) staying_count: u64,
+    /// Pages retained in the buffer, oldest first; an entry with an outdated stamp is void.
+    pub(super) retained: VecDeque<(u32, u64)>,
+    pub(super) retained_count: u64,
     pub(super) stamp: u64,
-    /// The present window's number, and when it ends.
+    /// The number of the present hot window, and its end.
     pub(super) window: u32,
     pub(super) window_end: Time,
     pub(super) admitting: VecDeque<(Slot, u64)>,
     pub(super) flushing: Vec<Slot>,
-    pub(super) stalled: Vec<VecDeque<PageJob>>,
+    pub(super) stalled: Vec<VecDeque<PageRequest>>,
     pub(super) stalled_count: u64,
     pub(super) moves_left: Vec<u16>,
     pub(super) erase_waits: Vec<bool>,
     pub(super) reclaim_below: u32,
     pub(super) write_reserve: u32,
-    /// Bytes last moved over the link, and their time on it and in the buffer's memory.
+    /// The size of the last transfer, and its time on the link and in the buffer's memory.
     link_last: (u64, Time, Time),
     link_in_free: Time,
     link_out_free: Time,
     pub(super) memory_free: Time,
-    pub(super) random: Stream,
+    pub(super) random: Rng,
     pub(super) counts: FlashCounts,
     pub(super) page_programs_asked: u64,
     pub(super) victim: VictimChoice,
 }
 
 impl ParallelSsd {
-    /// The machine that a drive's preset describes.
+    /// Builds the drive of a preset.
     ///
     /// # Errors
-    /// The preset or the options ask for what can't be.
+    /// The preset or the options are invalid.
     pub fn new(ssd: &Ssd, options: &SsdOptions, seed: u64) -> Result<Self, SimError> {
         let nand = &ssd.nand;
-        let channels = small("channels", ssd.channels)?;
-        let ways = small("packages_per_channel", ssd.packages_per_channel)?;
-        let dies = small("nand.dies", nand.dies)?;
-        let planes_per_die = small("nand.planes", nand.planes)?;
-        let blocks = small("nand.blocks_per_plane", nand.blocks_per_plane)?;
-        let pages = small("nand.pages_per_block", nand.pages_per_block)?;
-        let planes = small("nand.planes", ssd.planes())?;
+        let channels = checked_u32("channels", ssd.channels)?;
+        let ways = checked_u32("packages_per_channel", ssd.packages_per_channel)?;
+        let dies = checked_u32("nand.dies", nand.dies)?;
+        let planes_per_die = checked_u32("nand.planes", nand.planes)?;
+        let blocks = checked_u32("nand.blocks_per_plane", nand.blocks_per_plane)?;
+        let pages = checked_u32("nand.pages_per_block", nand.pages_per_block)?;
+        let planes = checked_u32("nand.planes", ssd.planes())?;
         let physical = u64::from(planes) * u64::from(blocks) * u64::from(pages);
         if physical >= u64::from(MAPPING) || pages > 32_767 {
             return Err(SimError::config(
@@ -192,7 +195,7 @@ impl ParallelSsd {
         if ssd.victim == VictimChoice::LongestChain {
             return Err(SimError::config(
                 "victim",
-                "longest-chain needs the version chains of a journal, which a drive has not; use greedy, greedy-of-random or cost-benefit",
+                "longest-chain needs the version chains of a journal, which a drive does not have; use greedy, greedy-of-random or cost-benefit",
             ));
         }
         let sector = if nand.page.0 / 32 > 512 { nand.page.0 / 32 } else { 512.min(nand.page.0) };
@@ -203,11 +206,11 @@ impl ParallelSsd {
         let logical_pages = (physical as f64 * (1.0 - ssd.over_provisioning.0)).floor() as u64;
         let reclaim_below = ((f64::from(blocks) * ssd.reclaim_below.0) as u32).max(1);
         if logical_pages == 0 {
-            return Err(SimError::config("over_provisioning", "leaves the host nothing"));
+            return Err(SimError::config("over_provisioning", "leaves no page to the host"));
         }
-        let registers = small("nand.registers", nand.registers.unwrap_or(1))?;
-        // A package works as one if not all of its dies may work at once.
-        let units = small("parallel_units", ssd.units_per_package())?.clamp(1, dies);
+        let registers = checked_u32("nand.registers", nand.registers.unwrap_or(1))?;
+        // A package is one target if not all of its dies may work at once.
+        let units = checked_u32("parallel_units", ssd.units_per_package())?.clamp(1, dies);
         let dies_per_target = if units < dies { dies } else { 1 };
         if registers > 1 && dies_per_target > 1 {
             return Err(SimError::config(
@@ -216,17 +219,17 @@ impl ParallelSsd {
             ));
         }
         let reserve = options.write_reserve.max(1);
-        let endurance = small("nand.endurance", nand.endurance)?;
+        let endurance = checked_u32("nand.endurance", nand.endurance)?;
         let mut planes_of =
             Planes::new(planes, blocks, pages, if options.wear_out { endurance.max(1) } else { u32::MAX });
-        let mut random = Stream::new(seed, "bad blocks");
+        let mut random = Rng::new(seed, "bad blocks");
         let bad = (f64::from(blocks) * f64::from(planes) * options.bad_blocks).round() as u64;
         for _ in 0..bad {
             planes_of.retire_fresh(random.below(u64::from(blocks) * u64::from(planes)) as u32)?;
         }
         let mapping = (!ssd.mapping_in_memory).then(|| {
-            let entry = if options.mapping_cache_entry > 0 {
-                options.mapping_cache_entry
+            let entry = if options.mapping_cache_entry.0 > 0 {
+                options.mapping_cache_entry.0
             } else {
                 ssd.mapping_entry.0
             };
@@ -237,14 +240,14 @@ impl ParallelSsd {
         let directory = vec![NONE; mapping.as_ref().map_or(0, |mapping| mapping.pages() as usize)];
         let count = planes as usize * blocks as usize;
         let mut machine = Self {
-            order: super::place::spread_order(ssd.spread, [channels, ways, dies, planes_per_die]),
+            order: super::translation::spread_order(ssd.spread, [channels, ways, dies, planes_per_die]),
             urgent_below: ssd
                 .reclaim_hard_below
                 .map_or(0, |share| ((f64::from(blocks) * share.0) as u32).max(1)),
             sectors_per_page,
             sector,
             logical_pages,
-            map: PageMap::sparse(logical_pages as u32, NOWHERE),
+            map: PageMap::sparse(logical_pages as u32, UNMAPPED),
             planes: planes_of,
             mapping,
             parked: vec![0; directory.len()],
@@ -252,7 +255,7 @@ impl ParallelSsd {
             waiting_spare: Vec::new(),
             directory,
             operations: Operations::new(planes, planes_per_die, dies_per_target, pages),
-            bus: Buses::new(
+            bus: BusScheduler::new(
                 nand,
                 BusShape {
                     buses: channels,
@@ -266,15 +269,15 @@ impl ParallelSsd {
             jobs: Vec::new(),
             buffer: HashMap::default(),
             buffer_sectors: 0,
-            // What all planes can take at once (MQSim's back pressure).
+            // The sectors that all planes can accept at once (MQSim's back pressure).
             buffer_limit: (u64::from(planes) * u64::from(sectors_per_page))
                 .min((ssd.data_cache.0 / sector).max(u64::from(sectors_per_page))),
             buffer_pages: ((ssd.data_cache.0 / nand.page.0.max(1)) as usize).max(1),
-            staying: VecDeque::new(),
-            staying_count: 0,
+            retained: VecDeque::new(),
+            retained_count: 0,
             stamp: 0,
             window: 1,
-            window_end: options.buffer_hot_window_ps,
+            window_end: options.buffer_hot_window.0,
             admitting: VecDeque::new(),
             flushing: Vec::new(),
             stalled: vec![VecDeque::new(); planes as usize],
@@ -290,7 +293,7 @@ impl ParallelSsd {
             link_in_free: 0,
             link_out_free: 0,
             memory_free: 0,
-            random: Stream::new(seed, "reclamation"),
+            random: Rng::new(seed, "reclamation"),
             counts: FlashCounts::default(),
             page_programs_asked: 0,
             victim: ssd.victim,
@@ -302,15 +305,18 @@ impl ParallelSsd {
         Ok(machine)
     }
 
-    /// Writes the whole mapping table to flash, before time begins.
+    /// Writes the whole mapping table to flash before the run.
     fn store_mapping(&mut self) -> Result<(), SimError> {
         for page in 0..self.directory.len() as u32 {
-            let plane = self.home(page);
-            let Some((spot, _)) = self.planes.allocate(plane, Use::Mapping, MAPPING | page) else {
-                return Err(SimError::Full { time_ps: 0, what: "no room for the mapping table".into() });
+            let plane = self.plane_of_page(page);
+            let Some((address, _)) = self.planes.allocate(plane, FrontierUse::Mapping, MAPPING | page) else {
+                return Err(SimError::Full {
+                    time_ps: 0,
+                    what: "flash has no room for the mapping table".into(),
+                });
             };
-            self.planes.programmed(spot)?;
-            self.directory[page as usize] = spot.physical;
+            self.planes.programmed(address)?;
+            self.directory[page as usize] = address.physical;
         }
         Ok(())
     }
@@ -320,7 +326,7 @@ impl ParallelSsd {
         self.planes.erased()
     }
 
-    /// Bytes of memory that the drive's tables take: mapping, blocks, spare areas.
+    /// Host memory of the drive's tables, bytes: mapping, blocks, spare areas.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.planes.memory_bytes()
@@ -328,25 +334,25 @@ impl ParallelSsd {
             + self.mapping.as_ref().map_or(0, MappingCache::memory_bytes)
     }
 
-    /// Blocks out of service.
+    /// Retired blocks.
     #[must_use]
     pub fn retired(&self) -> u64 {
         self.planes.retired()
     }
 
-    /// Time that buses moved something and that arrays worked, added up over them.
+    /// Busy times of the buses and of the arrays, each summed.
     #[must_use]
-    pub fn busy_ps(&self) -> (u64, u64) {
-        (self.bus.bus_busy_ps, self.bus.array_busy_ps)
+    pub fn busy_times(&self) -> (Picos, Picos) {
+        (Picos(self.bus.bus_busy_ps), Picos(self.bus.array_busy_ps))
     }
 
-    /// Pages that the host may address.
+    /// Addressable logical pages.
     pub(super) fn logical_pages(&self) -> u64 {
         self.logical_pages
     }
 
-    /// Times of that many bytes on the link and in the buffer's memory; sizes repeat, and the divisions
-    /// are wide.
+    /// The times of `bytes` bytes on the link and in the buffer's memory. The last result is cached:
+    /// sizes repeat, and the divisions are wide.
     fn times_of(&mut self, bytes: u64) -> (Time, Time) {
         if self.link_last.0 != bytes {
             let link = self.ssd.link.occupancy(deepram_media::Bytes(bytes)).0;
@@ -371,7 +377,7 @@ impl ParallelSsd {
         sectors.count_ones() * self.sector as u32
     }
 
-    /// A page of a command is done.
+    /// Completes a page of a command, and the command with its last page.
     pub(super) fn page_done(
         &mut self,
         slot: u32,
@@ -384,17 +390,17 @@ impl ParallelSsd {
         }
         let command = job.command;
         if command.op == Op::Read {
-            let start = context.now().max(self.link_out_free);
+            let start = context.now().0.max(self.link_out_free);
             let end = start + self.link_ps(command.len);
             self.link_out_free = end;
-            context.schedule(end + self.ssd.link.latency.0, ParallelEvent::Answered(slot));
+            context.schedule(Picos(end + self.ssd.link.latency.0), ParallelEvent::Answered(slot));
         } else {
             context.complete(slot);
         }
         Ok(())
     }
 
-    /// The pages of a command with their sectors.
+    /// The pages of a command, each with its sectors.
     pub(super) fn pages(&self, command: &Command) -> impl Iterator<Item = (u32, u32)> + use<> {
         let (page, sector, full) = (self.ssd.nand.page.0, self.sector, self.full_sectors());
         let (offset, end) = (command.offset, command.offset + command.len);
@@ -408,7 +414,7 @@ impl ParallelSsd {
         })
     }
 
-    /// The data of a write are in, or the command has none.
+    /// Starts a command whose data, if any, have been received.
     fn received(&mut self, slot: Slot, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
         let command = self.jobs[slot as usize].command;
         match command.op {
@@ -428,14 +434,17 @@ impl ParallelSsd {
                 let mut from_buffer = 0;
                 for (logical, sectors) in self.pages(&command) {
                     if !write
-                        && let Some(held) = self.buffer.get(&logical)
-                        && held.sectors & sectors == sectors
+                        && let Some(buffered) = self.buffer.get(&logical)
+                        && buffered.sectors & sectors == sectors
                     {
                         self.counts.buffer_read_hits += 1;
                         from_buffer += 1;
                         continue;
                     }
-                    self.translate(PageJob { slot, logical, sectors, write, source: Source::Host }, context)?;
+                    self.translate(
+                        PageRequest { slot, logical, sectors, write, source: OperationSource::Host },
+                        context,
+                    )?;
                 }
                 for _ in 0..from_buffer {
                     self.page_done(slot, context)?;
@@ -447,10 +456,10 @@ impl ParallelSsd {
                 let first = command.offset.div_ceil(page);
                 let last = (command.offset + command.len) / page;
                 for logical in first..last {
-                    let At { physical, .. } = self.map.get(logical as u32);
+                    let MappingEntry { physical, .. } = self.map.get(logical as u32);
                     if physical != NONE && !self.buffer.contains_key(&(logical as u32)) {
                         self.planes.invalidate(physical)?;
-                        self.map.set(logical as u32, NOWHERE);
+                        self.map.set(logical as u32, UNMAPPED);
                         self.counts.trimmed_pages += 1;
                     }
                 }
@@ -462,8 +471,8 @@ impl ParallelSsd {
                     context.complete(slot);
                 } else {
                     self.flushing.push(slot);
-                    while self.staying_count > 0 {
-                        self.release_oldest(context)?;
+                    while self.retained_count > 0 {
+                        self.destage_oldest(context)?;
                     }
                 }
                 Ok(())
@@ -473,17 +482,14 @@ impl ParallelSsd {
 }
 
 pub(super) fn full_error(time_ps: Time, plane: u32) -> SimError {
-    SimError::Full {
-        time_ps,
-        what: format!("plane {plane} has no free page and no block whose reclaiming would give one"),
-    }
+    SimError::Full { time_ps, what: format!("plane {plane} has no free page, and reclamation can free none") }
 }
 
 impl Device for ParallelSsd {
     type Event = ParallelEvent;
 
-    fn capacity(&self) -> u64 {
-        self.logical_pages * self.ssd.nand.page.0
+    fn capacity(&self) -> Bytes {
+        Bytes(self.logical_pages * self.ssd.nand.page.0)
     }
 
     fn queue_limit(&self) -> u64 {
@@ -491,7 +497,7 @@ impl Device for ParallelSsd {
     }
 
     #[inline]
-    fn foresee(&self, command: &Command) {
+    fn prefetch(&self, command: &Command) {
         let logical = (command.offset / self.ssd.nand.page.0) as u32;
         self.map.prefetch(logical);
         if let Some(mapping) = &self.mapping {
@@ -505,7 +511,7 @@ impl Device for ParallelSsd {
         command: Command,
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
-        let job = Job { command, pages_left: 0 };
+        let job = CommandProgress { command, pages_left: 0 };
         if self.jobs.len() <= slot as usize {
             self.jobs.resize(slot as usize + 1, job);
         }
@@ -514,17 +520,17 @@ impl Device for ParallelSsd {
             context.complete(slot);
             return Ok(());
         }
-        let mut time = context.now() + self.ssd.controller.0;
+        let mut time = context.now().0 + self.ssd.controller.0;
         if command.op == Op::Write {
-            let start = context.now().max(self.link_in_free);
+            let start = context.now().0.max(self.link_in_free);
             let end = start + self.link_ps(command.len);
             self.link_in_free = end;
             time = end + self.ssd.link.latency.0 + self.ssd.controller.0;
         }
-        if time == context.now() {
+        if time == context.now().0 {
             return self.received(slot, context);
         }
-        context.schedule(time, ParallelEvent::Received(slot));
+        context.schedule(Picos(time), ParallelEvent::Received(slot));
         Ok(())
     }
 
@@ -536,8 +542,8 @@ impl Device for ParallelSsd {
                 Ok(())
             }
             ParallelEvent::BusFree(bus) => self.bus_free(bus, context),
-            ParallelEvent::Worked(group, work) => self.worked(group, work, context),
-            ParallelEvent::Moved(number) => self.data_out(number, context),
+            ParallelEvent::ArrayDone(group, work) => self.array_done(group, work, context),
+            ParallelEvent::TransferDone(number) => self.data_out(number, context),
         }
     }
 
@@ -553,31 +559,32 @@ impl Device for ParallelSsd {
                 counts.host_programs,
                 self.page_programs_asked,
             )?;
-            law("nothing waits for space at the end", self.stalled_count, 0)?;
-            law("what is left in the buffer stays there", self.buffer.len() as u64, self.staying_count)?;
-            law("no page of the buffer is on its way at the end", self.buffer_sectors, 0)?;
+            law("no write waits for space at the end", self.stalled_count, 0)?;
+            law("pages left in the buffer are retained ones", self.buffer.len() as u64, self.retained_count)?;
+            law("no page of the buffer is being destaged at the end", self.buffer_sectors, 0)?;
         }
         if counts.move_programs > counts.move_reads {
             return Err(SimError::Conservation {
-                law: "what is moved was read",
+                law: "pages moved were read",
                 found: format!("{} programs, {} reads", counts.move_programs, counts.move_reads),
             });
         }
         let erased: u64 = self.planes.erased().map(u64::from).sum();
         law("erases add up over the blocks", erased, counts.erases)?;
         let mut mapped = 0;
-        for (logical, At { physical, .. }) in self.map.iter().filter(|(_, at)| at.physical != NONE) {
+        for (logical, MappingEntry { physical, .. }) in self.map.iter().filter(|(_, at)| at.physical != NONE)
+        {
             mapped += 1;
-            if self.planes.held(physical) != logical {
+            if self.planes.stored_key(physical) != logical {
                 return Err(SimError::Conservation {
                     law: "a logical page is where the flash says it is",
                     found: format!(
                         "page {logical} at {physical}, which holds {}",
-                        self.planes.held(physical)
+                        self.planes.stored_key(physical)
                     ),
                 });
             }
-            if self.planes.is_free(self.planes.spot(physical).block) {
+            if self.planes.is_free(self.planes.address(physical).block) {
                 return Err(SimError::Conservation {
                     law: "no logical page is in an erased block",
                     found: format!("page {logical} at {physical}"),

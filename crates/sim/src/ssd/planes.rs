@@ -1,5 +1,5 @@
-//! The blocks of all planes: core's [`Blocks`] for each plane, and what a drive knows beside them:
-//! where each use writes next, which operations are under way, what each physical page holds.
+//! The blocks of all planes: core's [`Blocks`] for each plane, and the drive's own state: write
+//! frontiers, operations under way in each block, the content of each physical page.
 //!
 //! ```text
 //!          open                all programs over           moved and erased
@@ -8,9 +8,9 @@
 //! ```
 //!
 //! 1. A plane has up to three frontiers: for host data, for data moved by reclamation, for the mapping.
-//! 2. A block is closed, and so may be reclaimed, when its last program is over. It is erased only when
-//!    no page in it is live and no read of it is under way.
-//! 3. Block `b` of plane `p` is block `p x blocks + b` of the drive, and so on for pages.
+//! 2. A block is closed, and so may be reclaimed, when its last program is complete. It is erased only
+//!    when no page in it is live and no read of it is under way.
+//! 3. Block `b` of plane `p` is block `p x blocks + b` of the drive; pages are numbered likewise.
 
 use deepram_core::BlockId;
 use deepram_core::ftl::{
@@ -19,29 +19,29 @@ use deepram_core::ftl::{
 use deepram_media::VictimChoice;
 
 use crate::error::SimError;
-use crate::rng::Stream;
+use deepram_trace::workload::Rng;
 
 /// No physical page, no logical page, no block.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// What a frontier is for.
+/// The purpose of a write frontier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Use {
+pub(crate) enum FrontierUse {
     Host = 0,
     Move = 1,
     Mapping = 2,
 }
 
-/// A physical page with its place.
+/// A physical page with its block and plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Spot {
+pub(crate) struct PageAddress {
     pub(crate) physical: u32,
-    /// Its block, as the drive counts.
+    /// The page's block, by the drive's numbering.
     pub(crate) block: u32,
     pub(crate) plane: u32,
 }
 
-/// Division by a number fixed at run time, mostly a power of two.
+/// Division by a run-time constant that is mostly a power of two.
 #[derive(Debug, Clone, Copy)]
 struct Divisor {
     number: u32,
@@ -65,7 +65,7 @@ impl Divisor {
 #[derive(Debug, Clone)]
 struct Plane {
     blocks: Blocks,
-    /// The open block of each use; [`NONE`] if there was none to open.
+    /// The open block of each frontier; [`NONE`] if no block was free.
     frontiers: [u32; 3],
     /// Blocks being reclaimed.
     reclaiming: u32,
@@ -73,7 +73,7 @@ struct Plane {
 
 /// Operations under way in a block.
 #[derive(Debug, Clone, Copy, Default)]
-struct UnderWay {
+struct BlockActivity {
     programs: u16,
     reads: u16,
 }
@@ -88,12 +88,12 @@ pub(crate) struct Planes {
     by_blocks: Divisor,
     by_pages: Divisor,
     planes: Vec<Plane>,
-    under_way: Vec<UnderWay>,
-    /// What each physical page was last written with, plus one: its spare area.
+    under_way: Vec<BlockActivity>,
+    /// The spare area of each physical page: the key that it was last written with, plus one.
     spare_areas: Vec<u32>,
     sequence: u64,
     endurance: u32,
-    /// The fewest free blocks that any plane ever had.
+    /// The minimum number of free blocks of any plane since the start.
     lowest: u32,
 }
 
@@ -108,7 +108,7 @@ impl Planes {
             by_blocks: Divisor::new(blocks),
             by_pages: Divisor::new(pages),
             planes: vec![plane; planes as usize],
-            under_way: vec![UnderWay::default(); count],
+            under_way: vec![BlockActivity::default(); count],
             spare_areas: vec![0; count * pages as usize],
             sequence: 0,
             endurance,
@@ -116,19 +116,19 @@ impl Planes {
         }
     }
 
-    /// Takes a block out of service before the first use: bad from the factory.
+    /// Retires a block before its first use: bad from the factory.
     pub(crate) fn retire_fresh(&mut self, block: u32) -> Result<(), SimError> {
-        let spot = self.spot(block * self.pages);
-        let plane = &mut self.planes[spot.plane as usize];
-        plane.blocks.retire(BlockId(block - spot.plane * self.blocks)).map_err(broken)?;
+        let address = self.address(block * self.pages);
+        let plane = &mut self.planes[address.plane as usize];
+        plane.blocks.retire(BlockId(block - address.plane * self.blocks)).map_err(block_error)?;
         self.lowest = self.lowest.min(plane.blocks.free());
         Ok(())
     }
 
     #[inline]
-    pub(crate) fn spot(&self, physical: u32) -> Spot {
+    pub(crate) fn address(&self, physical: u32) -> PageAddress {
         let block = self.by_pages.of(physical);
-        Spot { physical, block, plane: self.by_blocks.of(block) }
+        PageAddress { physical, block, plane: self.by_blocks.of(block) }
     }
 
     /// Free blocks of a plane.
@@ -137,7 +137,7 @@ impl Planes {
         self.planes[plane as usize].blocks.free()
     }
 
-    /// The fewest free blocks that any plane ever had.
+    /// The minimum number of free blocks of any plane since the start.
     #[inline]
     pub(crate) fn lowest(&self) -> u32 {
         self.lowest
@@ -152,84 +152,92 @@ impl Planes {
         self.planes.iter().flat_map(|plane| plane.blocks.infos().iter().map(erases))
     }
 
-    /// What the physical page was last written with; [`NONE`] if it is erased.
+    /// The key that a physical page was last written with; [`NONE`] if the page is erased.
     #[inline]
-    pub(crate) fn held(&self, physical: u32) -> u32 {
+    pub(crate) fn stored_key(&self, physical: u32) -> u32 {
         self.spare_areas[physical as usize].wrapping_sub(1)
     }
 
-    /// Opens a block of the plane for a use, if one is free.
-    fn open(&mut self, plane: u32, use_: Use) {
+    /// Opens a block of the plane for a frontier, if one is free.
+    fn open(&mut self, plane: u32, purpose: FrontierUse) {
         self.sequence += 1;
         let state = &mut self.planes[plane as usize];
-        let opened = state.blocks.open(use_ as u8, self.sequence);
-        state.frontiers[use_ as usize] = opened.map_or(NONE, |block| block.0);
+        let opened = state.blocks.open(purpose as u8, self.sequence);
+        state.frontiers[purpose as usize] = opened.map_or(NONE, |block| block.0);
         self.lowest = self.lowest.min(state.blocks.free());
     }
 
-    /// Opens the first block of each use.
+    /// Opens the first block of each frontier.
     pub(crate) fn open_frontiers(&mut self) {
         for plane in 0..self.planes.len() as u32 {
-            for use_ in [Use::Host, Use::Move, Use::Mapping] {
-                self.open(plane, use_);
+            for purpose in [FrontierUse::Host, FrontierUse::Move, FrontierUse::Mapping] {
+                self.open(plane, purpose);
             }
         }
     }
 
-    /// The next physical page of a plane for this use, now holding `key`, and whether its block is full
-    /// with it (the next one is opened at once); `None` if there is no free block. Its program is
-    /// counted as under way.
+    /// Allocates the next physical page of a plane's frontier for `key`. Returns the page, and whether
+    /// its block is now full (the next block is opened at once); `None` if no block is free. The page's
+    /// program counts as under way.
     #[inline]
-    pub(crate) fn allocate(&mut self, plane: u32, use_: Use, key: u32) -> Option<(Spot, bool)> {
-        if self.planes[plane as usize].frontiers[use_ as usize] == NONE {
-            self.open(plane, use_);
+    pub(crate) fn allocate(
+        &mut self,
+        plane: u32,
+        purpose: FrontierUse,
+        key: u32,
+    ) -> Option<(PageAddress, bool)> {
+        if self.planes[plane as usize].frontiers[purpose as usize] == NONE {
+            self.open(plane, purpose);
         }
         let state = &mut self.planes[plane as usize];
-        let frontier = state.frontiers[use_ as usize];
+        let frontier = state.frontiers[purpose as usize];
         if frontier == NONE {
             return None;
         }
         let page = u32::from(state.blocks.take(BlockId(frontier))?);
         let full = page + 1 == self.pages;
         if full {
-            self.open(plane, use_);
+            self.open(plane, purpose);
         }
         let block = plane * self.blocks + frontier;
         let physical = block * self.pages + page;
         self.under_way[block as usize].programs += 1;
         self.spare_areas[physical as usize] = key.wrapping_add(1);
-        Some((Spot { physical, block, plane }, full))
+        Some((PageAddress { physical, block, plane }, full))
     }
 
-    /// True if a page of this use can be had.
-    pub(crate) fn has_room(&self, plane: u32, use_: Use) -> bool {
+    /// True if the frontier can allocate a page.
+    pub(crate) fn has_room(&self, plane: u32, purpose: FrontierUse) -> bool {
         let state = &self.planes[plane as usize];
-        state.blocks.free() > 0 || state.frontiers[use_ as usize] != NONE
+        state.blocks.free() > 0 || state.frontiers[purpose as usize] != NONE
     }
 
-    fn core(&mut self, spot: Spot) -> (&mut Blocks, BlockId) {
-        (&mut self.planes[spot.plane as usize].blocks, BlockId(spot.block - spot.plane * self.blocks))
+    fn blocks_of(&mut self, address: PageAddress) -> (&mut Blocks, BlockId) {
+        (
+            &mut self.planes[address.plane as usize].blocks,
+            BlockId(address.block - address.plane * self.blocks),
+        )
     }
 
-    /// The page is dead.
+    /// Marks a physical page dead.
     #[inline]
     pub(crate) fn invalidate(&mut self, physical: u32) -> Result<(), SimError> {
-        let (blocks, block) = self.core(self.spot(physical));
-        blocks.sub_live(block, 1).map_err(broken)
+        let (blocks, block) = self.blocks_of(self.address(physical));
+        blocks.sub_live(block, 1).map_err(block_error)
     }
 
-    /// A program of the page is over.
+    /// Ends a program of a page, and closes its block after the last one.
     #[inline]
-    pub(crate) fn programmed(&mut self, spot: Spot) -> Result<(), SimError> {
-        let left = &mut self.under_way[spot.block as usize].programs;
+    pub(crate) fn programmed(&mut self, address: PageAddress) -> Result<(), SimError> {
+        let left = &mut self.under_way[address.block as usize].programs;
         *left -= 1;
         if *left > 0 {
             return Ok(());
         }
         let full = self.pages as u16;
-        let (blocks, block) = self.core(spot);
+        let (blocks, block) = self.blocks_of(address);
         if blocks.info(block).used == full {
-            blocks.close(block).map_err(broken)?;
+            blocks.close(block).map_err(block_error)?;
         }
         Ok(())
     }
@@ -239,7 +247,7 @@ impl Planes {
         self.under_way[block as usize].reads += 1;
     }
 
-    /// A read of the block is over; true if no other is under way.
+    /// Ends a read of a block. Returns true if no other read of the block is under way.
     #[inline]
     pub(crate) fn read_done(&mut self, block: u32) -> bool {
         let reads = &mut self.under_way[block as usize].reads;
@@ -251,13 +259,13 @@ impl Planes {
         self.under_way[block as usize].reads > 0
     }
 
-    /// Chooses the block of a plane to reclaim, and holds it; `None` if none would gain anything.
-    pub(crate) fn victim(&mut self, plane: u32, policy: VictimChoice, random: &mut Stream) -> Option<u32> {
+    /// Chooses the block of a plane to reclaim, and holds it; `None` if no block would gain free pages.
+    pub(crate) fn victim(&mut self, plane: u32, policy: VictimChoice, random: &mut Rng) -> Option<u32> {
         let now = self.sequence;
         let state = &mut self.planes[plane as usize];
         let blocks = &state.blocks;
         let block = match policy {
-            // The longest chain needs the versions of a journal; such a drive is refused before.
+            // The longest-chain policy needs the versions of a journal; the constructor refuses it.
             VictimChoice::Greedy | VictimChoice::LongestChain => {
                 Greedy::default().pick(blocks, now, &mut any_block)
             }
@@ -271,8 +279,8 @@ impl Planes {
         Some(plane * self.blocks + block.0)
     }
 
-    /// A block of the plane that must be emptied to even the wear, if the wear differs by more than
-    /// `delta`; holds it.
+    /// Chooses the block of a plane to empty for wear levelling, if the wear differs by more than
+    /// `delta`, and holds it.
     pub(crate) fn wear_victim(&mut self, plane: u32, delta: u32) -> Option<u32> {
         let block = self.planes[plane as usize].blocks.wear_victim(delta)?;
         self.hold(plane, block);
@@ -295,22 +303,22 @@ impl Planes {
         self.info(block).live.into()
     }
 
-    /// The block is erased: free, or retired if it is worn out.
+    /// Erases a block, which is then free, or retired if it is worn out.
     pub(crate) fn erase(&mut self, block: u32) -> Result<(), SimError> {
         let first = block as usize * self.pages as usize;
         self.spare_areas[first..first + self.pages as usize].fill(0);
         let endurance = self.endurance;
-        let spot = self.spot(block * self.pages);
-        let (blocks, id) = self.core(spot);
-        blocks.erase(id).map_err(broken)?;
+        let address = self.address(block * self.pages);
+        let (blocks, id) = self.blocks_of(address);
+        blocks.erase(id).map_err(block_error)?;
         if erases(&blocks.info(id)) >= endurance {
-            blocks.retire(id).map_err(broken)?;
+            blocks.retire(id).map_err(block_error)?;
         }
-        self.planes[spot.plane as usize].reclaiming -= 1;
+        self.planes[address.plane as usize].reclaiming -= 1;
         Ok(())
     }
 
-    /// Blocks out of service.
+    /// Retired blocks.
     pub(crate) fn retired(&self) -> u64 {
         let infos = self.planes.iter().flat_map(|plane| plane.blocks.infos());
         infos.filter(|info| info.state == BlockState::Retired).count() as u64
@@ -321,34 +329,35 @@ impl Planes {
         self.planes.iter().map(|plane| plane.blocks.live_slots()).sum()
     }
 
-    /// Fills the rest of a frontier's block with dead pages and opens the next: for preconditioning,
-    /// when no program is under way.
-    pub(crate) fn waste(&mut self, plane: u32, use_: Use) -> Result<(), SimError> {
+    /// Fills the rest of a frontier's block with dead pages and opens the next block. For
+    /// preconditioning, when no program is under way.
+    pub(crate) fn fill_with_dead_pages(&mut self, plane: u32, purpose: FrontierUse) -> Result<(), SimError> {
         let full = self.pages as u16;
         let state = &mut self.planes[plane as usize];
-        let block = BlockId(state.frontiers[use_ as usize]);
+        let block = BlockId(state.frontiers[purpose as usize]);
         if block.0 != NONE {
-            state.blocks.set_used(block, full).map_err(broken)?;
-            state.blocks.close(block).map_err(broken)?;
-            self.open(plane, use_);
+            state.blocks.set_used(block, full).map_err(block_error)?;
+            state.blocks.close(block).map_err(block_error)?;
+            self.open(plane, purpose);
         }
         Ok(())
     }
 
-    /// True if a block is free: never opened since its last erase.
+    /// True if a block is free: not opened since its last erase.
     pub(crate) fn is_free(&self, block: u32) -> bool {
         self.info(block).state == BlockState::Free
     }
 
-    /// Bytes of memory held.
+    /// Host memory of the tables, bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.planes.iter().map(|plane| plane.blocks.memory_bytes()).sum::<usize>()
-            + self.under_way.capacity() * size_of::<UnderWay>()
+            + self.under_way.capacity() * size_of::<BlockActivity>()
             + self.spare_areas.capacity() * size_of::<u32>()
     }
 }
 
-/// Erases of a block: one before each use but the first, and one when it became free again or was retired.
+/// Erases of a block: one before each use except the first, and one when it became free again or was
+/// retired.
 pub(super) fn erases(info: &BlockInfo) -> u32 {
     if matches!(info.state, BlockState::Free | BlockState::Retired) {
         info.uses
@@ -357,7 +366,7 @@ pub(super) fn erases(info: &BlockInfo) -> u32 {
     }
 }
 
-/// A change of a block that core refuses: the drive's books are wrong.
-pub(super) fn broken(error: BlocksError) -> SimError {
+/// The error of a block operation that core refuses: the drive violates the block's state machine.
+pub(super) fn block_error(error: BlocksError) -> SimError {
     SimError::Conservation { law: "a block is changed as its state allows", found: error.to_string() }
 }

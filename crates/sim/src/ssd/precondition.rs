@@ -2,23 +2,23 @@
 //!
 //! The steady state of uniform random writing under greedy reclamation is estimated by the mean-field
 //! model of B. Van Houdt, "A mean field model for a class of garbage collection algorithms in
-//! flash-based solid state drives", SIGMETRICS 2013: with w(i) the share of blocks that hold at least i
+//! flash-based solid state drives", SIGMETRICS 2013. With w(i) the share of blocks that hold at least i
 //! live pages, rho the share of live pages and d candidates at each reclamation,
 //!
 //! dw(i)/dt = 1 - w(i)^d - (b - sum over j of w(j)^d) x i (w(i) - w(i+1)) / (b rho).
 //!
-//! d = 30 stands for greedy, as that paper does. It is solved by Euler steps.
+//! d = 30 stands for greedy, as in that paper. The equation is solved by Euler steps.
 
 use super::options::Precondition;
-use super::parallel::{At, ParallelSsd};
-use super::planes::Use;
+use super::parallel::{MappingEntry, ParallelSsd};
+use super::planes::FrontierUse;
 use crate::error::SimError;
-use crate::rng::Stream;
+use deepram_trace::workload::Rng;
 
 /// Shares of blocks with 0 to `pages` live pages in the steady state at utilisation `rho`.
 pub(crate) fn steady_state(pages: usize, rho: f64, candidates: i32) -> Vec<f64> {
     let b = pages as f64;
-    // Starts from binomial blocks, by the ratio of neighbours.
+    // The initial densities are binomial, computed by the ratio of neighbours.
     let mut density = vec![0.0; pages + 1];
     let mut log = b * (1.0 - rho).ln();
     for (i, share) in density.iter_mut().enumerate() {
@@ -49,7 +49,7 @@ pub(crate) fn steady_state(pages: usize, rho: f64, candidates: i32) -> Vec<f64> 
     (0..=pages).map(|i| (at_least[i] - at_least[i + 1]).max(0.0)).collect()
 }
 
-/// Brings the machine into the state that its options ask for.
+/// Brings the drive into the state that its options request.
 pub(crate) fn apply(machine: &mut ParallelSsd, seed: u64) -> Result<(), SimError> {
     let share = match machine.options.precondition {
         Precondition::Empty => return Ok(()),
@@ -66,30 +66,33 @@ pub(crate) fn apply(machine: &mut ParallelSsd, seed: u64) -> Result<(), SimError
     }
 }
 
-/// Writes a page outside time; true if its block is full with it.
+/// Writes a page without simulated time. Returns true if its block is now full.
 fn write(machine: &mut ParallelSsd, page: u32) -> Result<bool, SimError> {
-    let plane = machine.home(page);
-    let Some((spot, full)) = machine.planes.allocate(plane, Use::Host, page) else {
-        return Err(SimError::Full { time_ps: 0, what: format!("plane {plane} is full in preconditioning") });
+    let plane = machine.plane_of_page(page);
+    let Some((address, full)) = machine.planes.allocate(plane, FrontierUse::Host, page) else {
+        return Err(SimError::Full {
+            time_ps: 0,
+            what: format!("plane {plane} is full during preconditioning"),
+        });
     };
-    machine.planes.programmed(spot)?;
+    machine.planes.programmed(address)?;
     let sectors = machine.full_sectors();
-    machine.map.set(page, At { physical: spot.physical, sectors, window: 0 });
+    machine.map.set(page, MappingEntry { physical: address.physical, sectors, window: 0 });
     Ok(full)
 }
 
-/// Spreads pages chosen at random over blocks whose live counts follow the steady state.
+/// Places pages chosen at random in blocks whose live counts follow the steady state.
 fn steady(machine: &mut ParallelSsd, logical: u64, wanted: u64, seed: u64) -> Result<(), SimError> {
     let planes = machine.order.len() as u32;
     let (blocks, pages) = (machine.planes.blocks, machine.planes.pages);
-    let mut random = Stream::new(seed, "precondition");
+    let mut random = Rng::new(seed, "precondition");
     let mut of_plane: Vec<Vec<u32>> = vec![Vec::new(); planes as usize];
     let mut left = wanted;
     for page in 0..logical {
         // Selection sampling: exactly `wanted` pages, each set of them equally likely.
         if random.below(logical - page) < left {
             left -= 1;
-            of_plane[machine.home(page as u32) as usize].push(page as u32);
+            of_plane[machine.plane_of_page(page as u32) as usize].push(page as u32);
         }
     }
     let threshold = ((f64::from(blocks) * machine.ssd.reclaim_below.0) as u32).max(1);
@@ -98,7 +101,7 @@ fn steady(machine: &mut ParallelSsd, logical: u64, wanted: u64, seed: u64) -> Re
         / (f64::from(planes) * f64::from(blocks) * f64::from(pages))
         / (1.0 - f64::from(threshold) / f64::from(blocks));
     if rho >= 1.0 {
-        return Err(SimError::config("precondition", "leaves no room to write: use a smaller share"));
+        return Err(SimError::config("precondition", "leaves no room for writes; use a smaller share"));
     }
     let density = steady_state(pages as usize, rho, 30);
     let model: f64 = density.iter().enumerate().map(|(i, share)| share * i as f64 / f64::from(pages)).sum();
@@ -133,7 +136,7 @@ fn steady(machine: &mut ParallelSsd, logical: u64, wanted: u64, seed: u64) -> Re
                     }
                 }
                 if take < pages as usize {
-                    machine.planes.waste(plane, Use::Host)?;
+                    machine.planes.fill_with_dead_pages(plane, FrontierUse::Host)?;
                 }
             }
         }

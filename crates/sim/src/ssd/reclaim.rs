@@ -1,34 +1,35 @@
-//! Reclamation and wear levelling of a drive, and the mapping pages that move with them.
+//! Reclamation and wear levelling of a drive, and rewrites of mapping pages.
 
 use deepram_media::NandOp;
 
-use super::operation::{Operation, Source};
-use super::parallel::{At, MAPPING, ParallelEvent, ParallelSsd, full_error};
-use super::planes::{NONE, Use};
+use super::operation::{Operation, OperationSource};
+use super::parallel::{MAPPING, MappingEntry, ParallelEvent, ParallelSsd, full_error};
+use super::planes::{FrontierUse, NONE};
 use crate::error::SimError;
 use crate::flash::law;
 use crate::host::Context;
 
 impl ParallelSsd {
-    /// Writes a mapping page anew: its old version is read and merged.
+    /// Rewrites a mapping page: its old version is read and merged.
     pub(super) fn write_mapping(
         &mut self,
         page: u32,
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
-        let plane = self.home(page);
+        let plane = self.plane_of_page(page);
         let old = self.directory[page as usize];
-        let Some((spot, full)) = self.planes.allocate(plane, Use::Mapping, MAPPING | page) else {
-            return Err(full_error(context.now(), plane));
+        let Some((address, full)) = self.planes.allocate(plane, FrontierUse::Mapping, MAPPING | page) else {
+            return Err(full_error(context.now().0, plane));
         };
         self.planes.invalidate(old)?;
-        self.directory[page as usize] = spot.physical;
+        self.directory[page as usize] = address.physical;
         let bytes = self.ssd.nand.page.0 as u32;
-        let program = self.operations.begin(NandOp::Program, Source::Mapping, spot, page, bytes, NONE);
+        let program =
+            self.operations.begin(NandOp::Program, OperationSource::Mapping, address, page, bytes, NONE);
         self.operations.get_mut(program).blocked = true;
-        let from = self.planes.spot(old);
+        let from = self.planes.address(old);
         self.planes.read_started(from.block);
-        let read = self.operations.begin(NandOp::Read, Source::Merge, from, page, bytes, program);
+        let read = self.operations.begin(NandOp::Read, OperationSource::Merge, from, page, bytes, program);
         if full {
             self.reclaim(plane, context)?;
         }
@@ -53,7 +54,7 @@ impl ParallelSsd {
         }
     }
 
-    /// Moves what is live in a held block, then erases it.
+    /// Moves the live pages of a held block, then erases the block.
     pub(super) fn move_block(
         &mut self,
         block: u32,
@@ -68,10 +69,11 @@ impl ParallelSsd {
             if !self.is_live(page) {
                 continue;
             }
-            let spot = self.planes.spot(page);
+            let address = self.planes.address(page);
             self.planes.read_started(block);
             let bytes = self.ssd.nand.page.0 as u32;
-            let number = self.operations.begin(NandOp::Read, Source::Move, spot, block, bytes, NONE);
+            let number =
+                self.operations.begin(NandOp::Read, OperationSource::Move, address, block, bytes, NONE);
             self.operations.get_mut(number).copy_back = self.ssd.copy_back;
             self.enqueue(number, context)?;
         }
@@ -79,7 +81,7 @@ impl ParallelSsd {
     }
 
     pub(super) fn is_live(&self, physical: u32) -> bool {
-        let key = self.planes.held(physical);
+        let key = self.planes.stored_key(physical);
         if key == NONE {
             false
         } else if key & MAPPING != 0 {
@@ -99,47 +101,53 @@ impl ParallelSsd {
             return Ok(());
         }
         law("an erased block holds no live page", u64::from(self.planes.live(block)), 0)?;
-        let spot = self.planes.spot(block * self.planes.pages);
-        let number = self.operations.begin(NandOp::Erase, Source::Move, spot, block, 0, NONE);
+        let address = self.planes.address(block * self.planes.pages);
+        let number = self.operations.begin(NandOp::Erase, OperationSource::Move, address, block, 0, NONE);
         self.enqueue(number, context)
     }
 
-    pub(super) fn moved(&mut self, block: u32, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
+    pub(super) fn page_moved(
+        &mut self,
+        block: u32,
+        context: &mut Context<ParallelEvent>,
+    ) -> Result<(), SimError> {
         let left = &mut self.moves_left[block as usize];
         *left -= 1;
         if *left == 0 { self.erase_block(block, context) } else { Ok(()) }
     }
 
-    /// A page of a block being reclaimed has been read: it goes to the move frontier if it still is live.
+    /// Writes a page that was read from a block being reclaimed to the move frontier, if the page is
+    /// still live.
     pub(super) fn move_page(
         &mut self,
         operation: Operation,
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
-        let (from, block) = (operation.spot.physical, operation.key);
+        let (from, block) = (operation.address.physical, operation.key);
         if !self.is_live(from) {
-            return self.moved(block, context);
+            return self.page_moved(block, context);
         }
-        let key = self.planes.held(from);
-        let plane = operation.spot.plane;
-        let Some((to, full)) = self.planes.allocate(plane, Use::Move, key) else {
-            return Err(full_error(context.now(), plane));
+        let key = self.planes.stored_key(from);
+        let plane = operation.address.plane;
+        let Some((to, full)) = self.planes.allocate(plane, FrontierUse::Move, key) else {
+            return Err(full_error(context.now().0, plane));
         };
         self.planes.invalidate(from)?;
         if key & MAPPING != 0 {
             self.directory[(key & !MAPPING) as usize] = to.physical;
         } else {
             let at = self.map.get(key);
-            self.map.set(key, At { physical: to.physical, ..at });
+            self.map.set(key, MappingEntry { physical: to.physical, ..at });
         }
         if operation.copy_back {
-            // The array has done both already.
+            // The array has already performed both the read and the program.
             self.counts.move_programs += 1;
             self.planes.programmed(to)?;
-            self.moved(block, context)?;
+            self.page_moved(block, context)?;
         } else {
             let bytes = operation.bytes;
-            let number = self.operations.begin(NandOp::Program, Source::Move, to, block, bytes, NONE);
+            let number =
+                self.operations.begin(NandOp::Program, OperationSource::Move, to, block, bytes, NONE);
             self.enqueue(number, context)?;
         }
         if full {
@@ -148,14 +156,14 @@ impl ParallelSsd {
         Ok(())
     }
 
-    pub(super) fn erase_over(
+    pub(super) fn erase_ended(
         &mut self,
         operation: Operation,
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
         self.counts.erases += 1;
         let block = operation.key;
-        let plane = operation.spot.plane;
+        let plane = operation.address.plane;
         self.planes.erase(block)?;
         if self.ssd.static_wear_levelling && self.planes.reclaiming(plane) == 0 {
             let delta = self.ssd.wear_delta.unwrap_or(100).min(u64::from(u32::MAX)) as u32;
@@ -165,7 +173,7 @@ impl ParallelSsd {
         }
         while !self.stalled[plane as usize].is_empty()
             && self.planes.free(plane) >= self.write_reserve
-            && self.planes.has_room(plane, Use::Host)
+            && self.planes.has_room(plane, FrontierUse::Host)
         {
             if let Some(job) = self.stalled[plane as usize].pop_front() {
                 self.stalled_count -= 1;
@@ -175,7 +183,7 @@ impl ParallelSsd {
         if !self.stalled[plane as usize].is_empty() && self.planes.reclaiming(plane) == 0 {
             self.reclaim(plane, context)?;
             if self.planes.reclaiming(plane) == 0 {
-                return Err(full_error(context.now(), plane));
+                return Err(full_error(context.now().0, plane));
             }
         }
         Ok(())

@@ -1,19 +1,21 @@
-//! An SSD of elements behind one host channel, each element doing one thing at a time: the machine of
-//! DiskSim's SSD extension.
+//! An SSD of elements behind one host channel, each element doing one operation at a time: the model of
+//! DiskSim's SSD extension (Agrawal et al.).
 //!
 //! ```text
 //!   host --write: transfer--> pages to elements --all done--> complete
 //!   host ------- read ------> pages to elements --all done--> transfer --> complete
 //! ```
 //!
-//! 1. The channel moves one command's data at a time. Finished commands go before new ones, new ones in
+//! 1. The channel moves one command's data at a time. Completed commands go before new ones, new ones in
 //!    the order of arrival. Reads need the channel for their data only.
-//! 2. An element serves its pages in order. A page takes array time and the transfer of the whole page
-//!    with its spare bytes between registers and controller.
-//! 3. An element with several parallel units serves all that waits for it, reads first, in rounds: one
-//!    page a unit and round, the array work side by side, the transfers one after another.
-//! 4. Before it serves, an element cleans any plane that is short of free blocks.
+//! 2. An element serves its pages in order. A page takes array time, and the transfer of the whole page
+//!    with its spare bytes between register and controller.
+//! 3. An element with several parallel units serves all its waiting pages, reads first, in rounds: one
+//!    page per unit and round, with the array operations in parallel and the transfers one after
+//!    another.
+//! 4. Before an element serves a page, it cleans any plane that is short of free blocks.
 
+use deepram_core::units::{Bytes, Picos};
 use std::collections::VecDeque;
 
 use deepram_media::{NandOp, Ssd, VictimChoice};
@@ -24,43 +26,43 @@ use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
 use crate::host::{Command, Context, Device, Slot};
 
-/// What happens inside.
+/// An event of the drive.
 #[derive(Debug, Clone, Copy)]
 pub enum SerialEvent {
-    /// The channel has moved the data of the command that holds it.
-    Moved(Slot),
-    /// A page of a command is done in its element.
+    /// The channel has moved a command's data.
+    TransferDone(Slot),
+    /// An element has served a page of a command.
     Served(u32, Slot),
-    /// The element's batch is over.
+    /// The element's batch or cleaning has ended.
     Free(u32),
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Page {
+struct QueuedPage {
     slot: Slot,
     logical: u32,
     write: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Job {
+struct CommandProgress {
     command: Command,
     pages_left: u32,
 }
 
-struct Unit {
-    waiting: VecDeque<Page>,
+struct ElementQueue {
+    waiting: VecDeque<QueuedPage>,
     busy: bool,
 }
 
-/// Most pages that an element with several units takes at once.
+/// Maximum pages of a batch of an element with several units.
 const BATCH: usize = 100;
 
-/// The machine.
+/// A simulated drive of serial elements.
 pub struct SerialSsd {
     elements: Vec<Element>,
-    units: Vec<Unit>,
-    jobs: Vec<Job>,
+    units: Vec<ElementQueue>,
+    jobs: Vec<CommandProgress>,
     arrived: VecDeque<Slot>,
     finished: VecDeque<Slot>,
     channel_busy: bool,
@@ -82,30 +84,33 @@ pub struct SerialSsd {
 }
 
 impl SerialSsd {
-    /// The machine that a drive's preset describes.
+    /// Builds the drive of a preset.
     ///
     /// # Errors
-    /// The preset asks for what this machine does not have.
+    /// The preset requires a feature that this model lacks.
     pub fn new(ssd: &Ssd) -> Result<Self, SimError> {
         let nand = &ssd.nand;
         if ssd.victim != VictimChoice::Greedy {
-            return Err(SimError::config("victim", "a drive of elements is cleaned greedily; use greedy"));
+            return Err(SimError::config(
+                "victim",
+                "a drive with one pool per package is cleaned greedily; use greedy",
+            ));
         }
-        let planes = small("nand.planes", nand.dies * nand.planes)?;
-        let parallel = small("parallel_units", ssd.units_per_package())?;
+        let planes = checked_u32("nand.planes", nand.dies * nand.planes)?;
+        let parallel = checked_u32("parallel_units", ssd.units_per_package())?;
         if parallel == 0 || !planes.is_multiple_of(parallel) {
             return Err(SimError::config(
                 "parallel_units",
                 format!("must divide the {planes} planes of a package"),
             ));
         }
-        let blocks = small("nand.blocks_per_plane", nand.blocks_per_plane)?;
+        let blocks = checked_u32("nand.blocks_per_plane", nand.blocks_per_plane)?;
         // Whole blocks of a plane, as DiskSim counts its percentages.
         let share = |fraction: f64| (f64::from(blocks) * fraction + 1e-9).floor() as u32;
         let shape = ElementShape {
             planes,
             blocks_per_plane: blocks,
-            pages_per_block: small("nand.pages_per_block", nand.pages_per_block)?,
+            pages_per_block: checked_u32("nand.pages_per_block", nand.pages_per_block)?,
             summary: ssd.block_summary.is_some(),
             reserved_per_plane: share(ssd.over_provisioning.0),
             clean_at: share(ssd.reclaim_below.0),
@@ -114,11 +119,11 @@ impl SerialSsd {
             erase_ps: nand.array_time(NandOp::Erase).0,
             summary_bus_ps: ssd.block_summary.map_or(0, |bytes| nand.transfer(bytes).0),
         };
-        let count = small("channels", ssd.packages())?;
+        let count = checked_u32("channels", ssd.packages())?;
         let elements = (0..count).map(|_| Element::new(shape)).collect::<Result<Vec<_>, _>>()?;
         let logical = elements.first().map_or(0, |_| shape.logical_pages()) * u64::from(count);
         Ok(Self {
-            units: elements.iter().map(|_| Unit { waiting: VecDeque::new(), busy: false }).collect(),
+            units: elements.iter().map(|_| ElementQueue { waiting: VecDeque::new(), busy: false }).collect(),
             elements,
             jobs: Vec::new(),
             arrived: VecDeque::new(),
@@ -147,10 +152,10 @@ impl SerialSsd {
         self.elements.iter().flat_map(Element::erased)
     }
 
-    /// Time of elements in use, added up.
+    /// Busy time of the elements, summed over the elements.
     #[must_use]
-    pub fn busy_ps(&self) -> u64 {
-        self.busy_ps
+    pub fn busy_time(&self) -> Picos {
+        Picos(self.busy_ps)
     }
 
     fn link_ps(&self, bytes: u64) -> u64 {
@@ -161,8 +166,8 @@ impl SerialSsd {
         }
     }
 
-    /// Gives the channel to whoever is next.
-    fn pump(&mut self, context: &mut Context<SerialEvent>) -> Result<(), SimError> {
+    /// Gives the channel to the next command while it is free.
+    fn serve_channel(&mut self, context: &mut Context<SerialEvent>) -> Result<(), SimError> {
         while !self.channel_busy {
             if let Some(slot) = self.finished.pop_front() {
                 let command = self.jobs[slot as usize].command;
@@ -188,19 +193,19 @@ impl SerialSsd {
     fn move_data(&mut self, slot: Slot, bytes: u64, context: &mut Context<SerialEvent>) {
         self.channel_busy = true;
         let time = self.controller_ps + self.link_ps(bytes);
-        context.schedule(context.now() + time, SerialEvent::Moved(slot));
+        context.schedule(Picos(context.now().0 + time), SerialEvent::TransferDone(slot));
     }
 
-    /// The element of a page of the drive, and its number there.
+    /// The element of a logical page, and the page's number in the element.
     #[inline]
-    fn place(&self, page: u64) -> (usize, u32) {
+    fn element_of(&self, page: u64) -> (usize, u32) {
         let (count, stride) = (self.elements.len() as u64, self.stride);
         let element = (page / stride) % count;
         let logical = (page - page % (stride * count)) / count + page % stride;
         (element as usize, logical as u32)
     }
 
-    /// Splits a command into pages for the elements.
+    /// Splits a command into pages, and queues the pages at their elements.
     fn issue(&mut self, slot: Slot, context: &mut Context<SerialEvent>) -> Result<(), SimError> {
         let command = self.jobs[slot as usize].command;
         if command.len == 0 || command.op == Op::Flush {
@@ -214,7 +219,7 @@ impl SerialSsd {
             let first = command.offset.div_ceil(self.page);
             let end = (command.offset + command.len) / self.page;
             for page in first..end {
-                let (element, logical) = self.place(page);
+                let (element, logical) = self.element_of(page);
                 self.elements[element].trim(logical)?;
             }
             self.finished.push_back(slot);
@@ -224,8 +229,8 @@ impl SerialSsd {
         self.jobs[slot as usize].pages_left = (last - first + 1) as u32;
         self.issued_pages += if write { last - first + 1 } else { 0 };
         for page in first..=last {
-            let (element, logical) = self.place(page);
-            self.units[element].waiting.push_back(Page { slot, logical, write });
+            let (element, logical) = self.element_of(page);
+            self.units[element].waiting.push_back(QueuedPage { slot, logical, write });
             self.activate(element, context)?;
         }
         Ok(())
@@ -236,11 +241,11 @@ impl SerialSsd {
         if unit.busy || unit.waiting.is_empty() {
             return Ok(());
         }
-        let now = context.now();
-        if let Some(time) = self.clean(element).map_err(|error| at(error, now))? {
+        let now = context.now().0;
+        if let Some(time) = self.clean(element).map_err(|error| with_time(error, now))? {
             self.units[element].busy = true;
             self.busy_ps += time;
-            context.schedule(now + time, SerialEvent::Free(element as u32));
+            context.schedule(Picos(now + time), SerialEvent::Free(element as u32));
             return Ok(());
         }
         if self.parallel > 1 {
@@ -248,7 +253,7 @@ impl SerialSsd {
         }
         let Some(page) = self.units[element].waiting.pop_front() else { return Ok(()) };
         let array = if page.write {
-            self.elements[element].write(page.logical).map_err(|error| at(error, now))?.0
+            self.elements[element].write(page.logical).map_err(|error| with_time(error, now))?.0
         } else {
             self.host_reads += 1;
             self.read_ps
@@ -256,11 +261,12 @@ impl SerialSsd {
         let time = array + self.transfer_ps;
         self.units[element].busy = true;
         self.busy_ps += time;
-        context.schedule(now + time, SerialEvent::Served(element as u32, page.slot));
+        context.schedule(Picos(now + time), SerialEvent::Served(element as u32, page.slot));
         Ok(())
     }
 
-    /// Cleans one plane in each parallel unit that needs it, side by side.
+    /// Cleans one plane in each parallel unit that needs it, in parallel. Returns the longest time;
+    /// `None` if no plane needed cleaning.
     fn clean(&mut self, element: usize) -> Result<Option<u64>, SimError> {
         let per_unit = self.planes / self.parallel;
         let mut longest = None;
@@ -271,10 +277,10 @@ impl SerialSsd {
         Ok(longest)
     }
 
-    /// Serves what waits for an element with several units (3 above).
+    /// Serves the waiting pages of an element with several units (3 above).
     fn serve_batch(&mut self, element: usize, context: &mut Context<SerialEvent>) -> Result<(), SimError> {
-        let now = context.now();
-        // What the planes can surely take before they must be cleaned again.
+        let now = context.now().0;
+        // The number of pages that the planes can certainly take before they must be cleaned again.
         let most = self.batch;
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
         while let Some(page) = self.units[element].waiting.pop_front() {
@@ -290,11 +296,11 @@ impl SerialSsd {
         let per_unit = self.planes / self.parallel;
         let mut start = now;
         for pages in [reads, writes] {
-            let mut units: Vec<VecDeque<(Page, u64)>> = vec![VecDeque::new(); self.parallel as usize];
+            let mut units: Vec<VecDeque<(QueuedPage, u64)>> = vec![VecDeque::new(); self.parallel as usize];
             for page in pages {
                 let (plane, array) = if page.write {
                     let (array, plane) =
-                        self.elements[element].write(page.logical).map_err(|error| at(error, now))?;
+                        self.elements[element].write(page.logical).map_err(|error| with_time(error, now))?;
                     (plane, array)
                 } else {
                     self.host_reads += 1;
@@ -310,7 +316,7 @@ impl SerialSsd {
                         moved += 1;
                         let done = start + array + moved * self.transfer_ps;
                         end = end.max(done);
-                        context.schedule(done, SerialEvent::Served(element as u32, page.slot));
+                        context.schedule(Picos(done), SerialEvent::Served(element as u32, page.slot));
                     }
                 }
                 start = end;
@@ -318,21 +324,21 @@ impl SerialSsd {
         }
         self.units[element].busy = true;
         self.busy_ps += start - now;
-        context.schedule(start, SerialEvent::Free(element as u32));
+        context.schedule(Picos(start), SerialEvent::Free(element as u32));
         Ok(())
     }
 }
 
-/// The error with its time.
-fn at(error: SimError, now: u64) -> SimError {
+/// Sets the time of a [`SimError::Full`].
+fn with_time(error: SimError, now: u64) -> SimError {
     match error {
         SimError::Full { what, .. } => SimError::Full { time_ps: now, what },
         other => other,
     }
 }
 
-/// A count that fits 32 bits.
-pub(crate) fn small(key: &str, value: u64) -> Result<u32, SimError> {
+/// Converts a count to 32 bits, or reports that it is too large.
+pub(crate) fn checked_u32(key: &str, value: u64) -> Result<u32, SimError> {
     u32::try_from(value)
         .map_err(|_| SimError::config(key, format!("{value} is too many: at most {}", u32::MAX)))
 }
@@ -340,17 +346,17 @@ pub(crate) fn small(key: &str, value: u64) -> Result<u32, SimError> {
 impl Device for SerialSsd {
     type Event = SerialEvent;
 
-    fn capacity(&self) -> u64 {
-        self.logical_pages * self.page
+    fn capacity(&self) -> Bytes {
+        Bytes(self.logical_pages * self.page)
     }
 
     fn queue_limit(&self) -> u64 {
         self.queue
     }
 
-    fn foresee(&self, command: &Command) {
-        let (element, logical) = self.place(command.offset / self.page);
-        self.elements[element].foresee(logical);
+    fn prefetch(&self, command: &Command) {
+        let (element, logical) = self.element_of(command.offset / self.page);
+        self.elements[element].prefetch(logical);
     }
 
     fn submit(
@@ -359,25 +365,25 @@ impl Device for SerialSsd {
         command: Command,
         context: &mut Context<SerialEvent>,
     ) -> Result<(), SimError> {
-        let job = Job { command, pages_left: 0 };
+        let job = CommandProgress { command, pages_left: 0 };
         if self.jobs.len() <= slot as usize {
             self.jobs.resize(slot as usize + 1, job);
         }
         self.jobs[slot as usize] = job;
         self.arrived.push_back(slot);
-        self.pump(context)
+        self.serve_channel(context)
     }
 
     fn handle(&mut self, event: SerialEvent, context: &mut Context<SerialEvent>) -> Result<(), SimError> {
         match event {
-            SerialEvent::Moved(slot) => {
+            SerialEvent::TransferDone(slot) => {
                 self.channel_busy = false;
                 if self.jobs[slot as usize].command.op == Op::Read {
                     context.complete(slot);
                 } else {
                     self.issue(slot, context)?;
                 }
-                self.pump(context)
+                self.serve_channel(context)
             }
             SerialEvent::Served(element, slot) => {
                 if self.parallel == 1 {
@@ -387,7 +393,7 @@ impl Device for SerialSsd {
                 job.pages_left -= 1;
                 if job.pages_left == 0 {
                     self.finished.push_back(slot);
-                    self.pump(context)?;
+                    self.serve_channel(context)?;
                 }
                 self.activate(element as usize, context)
             }

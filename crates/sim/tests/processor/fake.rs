@@ -1,10 +1,11 @@
 //! Devices that are simple enough to be right: of fixed latencies, and of chance.
 
+use deepram_core::units::{Bytes, Picos};
 use deepram_sim::SimError;
 use deepram_sim::flash::FlashCounts;
 use deepram_sim::host::{Command, Context, Device, Slot};
-use deepram_sim::rng::Stream;
 use deepram_trace::Op;
+use deepram_trace::workload::Rng;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Step {
@@ -57,8 +58,8 @@ impl Fake {
 impl Device for Fake {
     type Event = Step;
 
-    fn capacity(&self) -> u64 {
-        self.capacity
+    fn capacity(&self) -> Bytes {
+        Bytes(self.capacity)
     }
 
     fn queue_limit(&self) -> u64 {
@@ -67,7 +68,7 @@ impl Device for Fake {
 
     fn submit(&mut self, slot: Slot, command: Command, context: &mut Context<Step>) -> Result<(), SimError> {
         assert_eq!((command.len, command.offset % 64), (64, 0));
-        let now = context.now();
+        let now = context.now().0;
         self.log.push((now, command));
         let write = command.op == Op::Write;
         self.is_write.resize(self.is_write.len().max(slot as usize + 1), false);
@@ -81,10 +82,10 @@ impl Device for Fake {
             return Ok(());
         }
         if self.sleep > 0 && !write {
-            context.schedule(now + self.before, Step::Sleep(slot));
+            context.schedule(Picos(now + self.before), Step::Sleep(slot));
         } else {
             let latency = if write { self.write } else { self.read };
-            context.schedule(now + latency, Step::Done(slot));
+            context.schedule(Picos(now + latency), Step::Done(slot));
         }
         Ok(())
     }
@@ -93,11 +94,11 @@ impl Device for Fake {
         match step {
             Step::Sleep(slot) => {
                 context.sleep(slot);
-                context.schedule(context.now() + self.sleep, Step::Wake(slot));
+                context.schedule(Picos(context.now().0 + self.sleep), Step::Wake(slot));
             }
             Step::Wake(slot) => {
                 self.ends(slot);
-                context.resume(slot, self.after);
+                context.resume(slot, Picos(self.after));
             }
             Step::Done(slot) => {
                 self.ends(slot);
@@ -118,7 +119,7 @@ impl Device for Fake {
 
 /// Completes at once, stalls, sleeps, wakes without having slept: by chance.
 pub(crate) struct Chaos {
-    pub(crate) random: Stream,
+    pub(crate) random: Rng,
     pub(crate) limit: u64,
     pub(crate) inside: u64,
 }
@@ -126,8 +127,8 @@ pub(crate) struct Chaos {
 impl Device for Chaos {
     type Event = Step;
 
-    fn capacity(&self) -> u64 {
-        1 << 20
+    fn capacity(&self) -> Bytes {
+        Bytes(1 << 20)
     }
 
     fn queue_limit(&self) -> u64 {
@@ -136,33 +137,33 @@ impl Device for Chaos {
 
     fn submit(&mut self, slot: Slot, _: Command, context: &mut Context<Step>) -> Result<(), SimError> {
         self.inside += 1;
-        let later = context.now() + self.random.below(20_000);
+        let later = context.now().0 + self.random.below(20_000);
         match self.random.below(5) {
             0 => {
                 self.inside -= 1;
                 context.complete(slot);
             }
-            1 => context.schedule(later, Step::Done(slot)),
-            2 => context.schedule(later, Step::Wake(slot)),
-            _ => context.schedule(later, Step::Sleep(slot)),
+            1 => context.schedule(Picos(later), Step::Done(slot)),
+            2 => context.schedule(Picos(later), Step::Wake(slot)),
+            _ => context.schedule(Picos(later), Step::Sleep(slot)),
         }
         Ok(())
     }
 
     fn handle(&mut self, step: Step, context: &mut Context<Step>) -> Result<(), SimError> {
-        let later = context.now() + self.random.below(30_000);
+        let later = context.now().0 + self.random.below(30_000);
         match step {
             Step::Sleep(slot) => {
                 context.sleep(slot);
                 match self.random.below(4) {
                     0 => self.handle(Step::Wake(slot), context)?,
-                    1 => context.schedule(later, Step::Done(slot)),
-                    _ => context.schedule(later, Step::Wake(slot)),
+                    1 => context.schedule(Picos(later), Step::Done(slot)),
+                    _ => context.schedule(Picos(later), Step::Wake(slot)),
                 }
             }
             Step::Wake(slot) => {
                 self.inside -= 1;
-                context.resume(slot, self.random.below(3) * 4000);
+                context.resume(slot, Picos(self.random.below(3) * 4000));
             }
             Step::Done(slot) => {
                 self.inside -= 1;

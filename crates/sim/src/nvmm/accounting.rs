@@ -1,5 +1,6 @@
-//! What the machine counted, the laws that bind the counts, and the energy.
+//! The memory's counters, the conservation laws that bind them, and the energy.
 
+use deepram_core::units::Picos;
 use deepram_media::{Bytes, bit_energy};
 
 use super::{NvmmMemory, flag};
@@ -10,82 +11,83 @@ use crate::flash::{FlashCounts, law};
 use crate::result::counts;
 
 counts! {
-    /// What a flash main memory did. Flash operations are in [`crate::flash::FlashCounts`].
+    /// Counters of a flash main memory. Flash operations are in [`crate::flash::FlashCounts`].
     pub struct NvmmCounts {
-        /// Accesses to a block: commands, those that cross blocks counted once for each.
+        /// Accesses to blocks: commands, counted once for each block that they touch.
         pub accesses: u64,
-        /// Accesses that found their block.
+        /// Accesses that hit in the cache.
         pub hits: u64,
-        /// Accesses that found it on its way.
+        /// Accesses to a block whose fill was under way.
         pub merged: u64,
-        /// Accesses that did not find it.
+        /// Accesses that missed.
         pub misses: u64,
-        /// Misses that wrote all of their block, so that nothing was fetched.
+        /// Misses that wrote their whole block, so nothing was fetched.
         pub whole_writes: u64,
-        /// Accesses that had to wait for a block, a buffer or free flash before they could even miss.
+        /// Accesses that waited for a cache frame, a write-buffer entry or free flash before their miss
+        /// could be handled.
         pub stalls: u64,
         /// Reads of a set's tags.
         pub tag_reads: u64,
-        /// Bursts that they took.
+        /// Bursts of tag reads.
         pub tag_read_bursts: u64,
-        /// Bursts of tags written.
+        /// Bursts of tag writes.
         pub tag_writes: u64,
-        /// Rows of DRAM opened for tags.
+        /// DRAM rows opened for tags.
         pub tag_activations: u64,
-        /// Bursts of blocks moved to or from DRAM.
+        /// Bursts of block data read or written.
         pub data_bursts: u64,
-        /// Blocks fetched, ahead or not.
+        /// Blocks fetched, for a miss or a prefetch.
         pub fills: u64,
-        /// Of these, blocks never written.
+        /// Fetched blocks that had never been written.
         pub unwritten: u64,
-        /// Blocks put into the cache.
+        /// Blocks inserted into the cache.
         pub inserted: u64,
-        /// Blocks that left it for others.
+        /// Blocks evicted from the cache.
         pub evictions: u64,
-        /// Blocks fetched ahead of need.
+        /// Blocks prefetched.
         pub prefetches: u64,
-        /// Of these, blocks used before they left, also while they were on their way.
+        /// Prefetched blocks that were used, also while their fill was under way.
         pub prefetches_used: u64,
-        /// Of these, blocks that left without having been used.
+        /// Prefetched blocks that were evicted unused.
         pub prefetches_wasted: u64,
-        /// Blocks that would have been fetched ahead if there had been room.
+        /// Prefetches dropped for want of a cache frame.
         pub prefetches_dropped: u64,
         /// Clean blocks that became dirty.
-        pub soiled: u64,
-        /// Dirty blocks written back because they had to leave.
+        pub dirtied: u64,
+        /// Dirty blocks written back at their eviction.
         pub written_evicted: u64,
-        /// Dirty blocks written back with another of their page, which had to leave.
-        pub written_along: u64,
-        /// Dirty blocks written back while flash was idle.
+        /// Dirty blocks written back with an evicted block of the same page.
+        pub written_with_evicted: u64,
+        /// Dirty blocks written back early, while flash was idle.
         pub written_idle: u64,
         /// Dirty blocks written back by a sync.
         pub written_sync: u64,
-        /// Versions of pages that write-backs made.
+        /// Page versions created by write-backs.
         pub versions: u64,
-        /// Syncs that have made their cut.
+        /// Syncs that have closed their epoch.
         pub syncs: u64,
         /// Rollbacks.
         pub rollbacks: u64,
-        /// Blocks that rollbacks threw out of the cache.
+        /// Blocks that rollbacks discarded from the cache.
         pub rolled_back: u64,
-        /// Of these, dirty ones.
+        /// Dirty blocks that rollbacks discarded.
         pub rolled_back_dirty: u64,
-        /// Blocks of flash reclaimed, each one erased in every plane of its stripe.
+        /// Flash blocks reclaimed; each is erased in every plane of its stripe.
         pub blocks_reclaimed: u64,
-        /// Chains of versions collapsed.
+        /// Version chains collapsed.
         pub chains_collapsed: u64,
-        /// Of the blocks, those emptied because others had worn more.
+        /// Blocks emptied by wear levelling.
         pub wear_moves: u64,
-        /// States for rollback given up for want of space.
-        pub tokens_given_up: u64,
-        /// States that the controller made by itself, as no sync did.
-        pub own_epochs: u64,
+        /// Tokens dropped for want of space.
+        pub tokens_dropped: u64,
+        /// Epochs that the controller closed by itself, before the first sync.
+        pub automatic_epochs: u64,
     }
 }
 
-/// What had been counted at a moment.
+/// All counters at one moment.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Base {
+pub(super) struct Baseline {
     counts: NvmmCounts,
     flash: FlashCounts,
     channel_bytes: u64,
@@ -93,15 +95,15 @@ pub(super) struct Base {
 }
 
 impl NvmmMemory {
-    /// What it did since measuring began.
+    /// The counts since measuring began.
     #[must_use]
     pub fn nvmm_counts(&self) -> NvmmCounts {
         self.counts.since(&self.base.counts)
     }
 
-    /// All that is counted, from the first.
-    pub(super) fn books(&self) -> Base {
-        Base {
+    /// All counters since the start of the run.
+    pub(super) fn totals(&self) -> Baseline {
+        Baseline {
             counts: self.counts,
             flash: self.flash,
             channel_bytes: self.channels.bytes(),
@@ -109,13 +111,13 @@ impl NvmmMemory {
         }
     }
 
-    /// What its DRAM did since measuring began, entries of the page table left out.
+    /// DRAM operations since measuring began, without reads of page-table entries.
     #[must_use]
     pub fn dram_counts(&self) -> DramCounts {
         self.dram.dram_counts()
     }
 
-    /// The memory's preset.
+    /// The preset.
     #[must_use]
     pub fn preset(&self) -> &deepram_media::Nvmm {
         &self.nvmm
@@ -127,48 +129,49 @@ impl NvmmMemory {
         self.channels.bytes() - self.base.channel_bytes
     }
 
-    /// Share of `time`, since measuring began, in which a flash channel carried something, the mean over
-    /// channels.
+    /// Utilisation of the flash channels since measuring began: the share of `time` in which a channel
+    /// was busy, averaged over the channels.
     #[must_use]
-    pub fn channel_use(&self, time: Time) -> f64 {
-        let all = time as f64 * self.nvmm.channels as f64;
+    pub fn channel_use(&self, time: Picos) -> f64 {
+        let all = time.0 as f64 * self.nvmm.channels as f64;
         if all > 0.0 { (self.channels.bus_busy() - self.base.bus_busy) as f64 / all } else { 0.0 }
     }
 
-    /// Blocks of the cache that are dirty.
+    /// Dirty blocks in the cache.
     #[must_use]
     pub fn dirty_blocks(&self) -> u64 {
         self.dirty
     }
 
-    /// Times that each block of each plane has been erased in the run, a stripe's planes together.
+    /// Erases of each block in the run; the planes of a stripe count once.
     pub fn erased(&self) -> impl Iterator<Item = u32> + '_ {
-        self.store.erases().iter().copied()
+        self.flash_volume.erases().iter().copied()
     }
 
-    /// Blocks taken out of service.
+    /// Retired blocks.
     #[must_use]
     pub fn retired(&self) -> u64 {
-        let infos = self.store.volume().blocks().infos();
+        let infos = self.flash_volume.volume().blocks().infos();
         infos.iter().filter(|info| info.state == deepram_core::ftl::BlockState::Retired).count() as u64
     }
 
     /// Segments marked bad.
     #[must_use]
     pub fn bad_segments(&self) -> u64 {
-        self.store.volume().blocks().bad_slots().count() as u64
+        self.flash_volume.volume().blocks().bad_slots().count() as u64
     }
 
-    /// Memory that the simulation's tables take, in bytes, those of the cache's blocks never used counted.
+    /// Host memory of the simulation's tables, in bytes, including entries of cache blocks never used.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.cache.memory_bytes() + self.flags.capacity() + self.store.memory_bytes()
+        self.cache.memory_bytes() + self.flags.capacity() + self.flash_volume.memory_bytes()
     }
 
-    /// Energy since measuring began, over `time`, by component, in picojoules, dynamic and static. A memory in flash's place has
-    /// the energy of its bits, or none where the preset does not give it, and no standby of its own.
+    /// Energy since measuring began, over `time`, by component, in picojoules, dynamic and static. A
+    /// memory in place of flash has the energy of its bits, or none where the preset does not give it,
+    /// and no standby energy.
     #[must_use]
-    pub fn energy_pj(&self, time: Time) -> Vec<(&'static str, f64, f64)> {
+    pub fn energy_pj(&self, time: Picos) -> Vec<(&'static str, f64, f64)> {
         let (dram, counts) = (&self.nvmm.dram, self.nvmm_counts());
         let flash = self.flash.since(&self.base.flash);
         let all = self.dram.dram_counts();
@@ -181,7 +184,7 @@ impl NvmmMemory {
             + dram.row_energy().0 * (all.activations - counts.tag_activations) as f64;
         let standing = self.dram.energy_pj(time);
         let fixed = |name: &str| standing.iter().filter(|(n, ..)| *n == name).map(|part| part.2).sum::<f64>();
-        // An entry from the page table opens a row and reads a burst.
+        // A page-table entry opens a row and reads a burst.
         let mapping = (dram.row_energy().0 + burst(false)) * flash.mapping_misses as f64;
         let mut parts = vec![
             ("dram tags", tags, 0.0),
@@ -208,20 +211,24 @@ impl NvmmMemory {
         parts
     }
 
-    /// Checks the whole volume against itself: every chain, slot and count. Slow: it looks at all pages.
+    /// Checks the consistency of the whole volume: every chain, slot and count. Slow: visits all pages.
     ///
     /// # Errors
     /// [`SimError::Conservation`].
     pub fn check_store(&mut self) -> Result<(), SimError> {
-        self.store.check()
+        self.flash_volume.check()
     }
 
-    pub(super) fn check_books(&self) -> Result<(), SimError> {
+    pub(super) fn check_accounting(&self) -> Result<(), SimError> {
         let (c, f) = (&self.counts, &self.flash);
         let waiting = self.parts_waiting();
-        law("every access is a hit, merged, or a miss", c.hits + c.merged + c.misses + waiting, c.accesses)?;
         law(
-            "every miss but a whole write, and every prefetch, is a fill",
+            "every access is a hit, a merge with a fill, or a miss",
+            c.hits + c.merged + c.misses + waiting,
+            c.accesses,
+        )?;
+        law(
+            "every miss except whole-block writes, and every prefetch, is a fill",
             c.misses - c.whole_writes + c.prefetches,
             c.fills,
         )?;
@@ -232,45 +239,45 @@ impl NvmmMemory {
             c.fills,
         )?;
         law(
-            "every block put in is there, evicted or rolled back",
+            "every inserted block is cached, evicted or rolled back",
             self.cache.len() as u64 + c.evictions + c.rolled_back,
             c.inserted,
         )?;
-        law("every miss and prefetch puts a block in", c.misses + c.prefetches, c.inserted)?;
+        law("every miss and prefetch inserts a block", c.misses + c.prefetches, c.inserted)?;
         let count =
             |bit: u8| self.cache.iter().filter(|(frame, _)| self.flags[*frame] & bit != 0).count() as u64;
         law(
-            "every prefetch is used, wasted or still there",
+            "every prefetched block is used, wasted or still cached",
             c.prefetches_used + c.prefetches_wasted + count(flag::AHEAD),
             c.prefetches,
         )?;
-        law("dirty blocks are counted", count(flag::DIRTY), self.dirty)?;
-        let written = c.written_evicted + c.written_along + c.written_idle + c.written_sync;
+        law("the dirty count is that of the dirty blocks", count(flag::DIRTY), self.dirty)?;
+        let written = c.written_evicted + c.written_with_evicted + c.written_idle + c.written_sync;
         law(
             "every block that became dirty was written back, rolled back, or is dirty",
             written + c.rolled_back_dirty + self.dirty,
-            c.soiled,
+            c.dirtied,
         )?;
         law("every block written back is programmed once", f.host_programs, written)?;
         let bursts = self.dram.all_counts();
         law(
-            "every burst of DRAM is of tags or of data",
+            "every DRAM burst carries tags or data",
             c.tag_read_bursts + c.tag_writes + c.data_bursts,
             bursts.read_bursts + bursts.write_bursts,
         )?;
         if self.commands == 0 && self.channels.is_quiet() {
             law(
-                "nothing is under way when all is quiet",
-                u64::from(self.works.is_empty() && self.fills.is_empty() && self.reclaims.is_empty()),
+                "no operation is under way in a quiet memory",
+                u64::from(self.operations.is_empty() && self.fills.is_empty() && self.reclaims.is_empty()),
                 1,
             )?;
             law(
-                "nobody waits when all is quiet",
+                "no access waits in a quiet memory",
                 self.stalled.len() as u64 + self.syncs.len() as u64 + waiting,
                 0,
             )?;
             law(
-                "the write buffer is empty when all is quiet",
+                "the write buffer is empty in a quiet memory",
                 self.buffered + self.in_buffer.len() as u64,
                 0,
             )?;
@@ -279,14 +286,14 @@ impl NvmmMemory {
                 self.channels.bytes(),
                 (f.reads() + f.programs()) * self.nvmm.segment.0,
             )?;
-            let stripe = u64::from(self.store.layout.stripe);
+            let stripe = u64::from(self.flash_volume.layout.stripe);
             let erases = if self.nvmm.is_flash() { c.blocks_reclaimed * stripe } else { 0 };
             law("every block reclaimed is erased in each plane", f.erases, erases)?;
         }
-        self.store.check_counts()
+        self.flash_volume.check_counts()
     }
 
-    /// Parts of commands whose tags have not been compared, or that are stalled.
+    /// Command parts whose tag comparison is under way or that are stalled.
     fn parts_waiting(&self) -> u64 {
         self.tagging + self.stalled.len() as u64
     }

@@ -1,16 +1,17 @@
-//! Where a page is read and written, and what follows when an operation on flash is over.
+//! Address translation of a drive: looks up the physical page of a logical page, reads or writes it, and
+//! continues the operations that depend on it.
 
 use deepram_core::ftl::MappingLookup;
 use deepram_media::{AllocationOrder, NandOp};
 
-use super::operation::{Operation, Source};
-use super::parallel::{At, PageJob, ParallelEvent, ParallelSsd, full_error};
-use super::planes::{NONE, Use};
+use super::operation::{Operation, OperationSource};
+use super::parallel::{MappingEntry, PageRequest, ParallelEvent, ParallelSsd, full_error};
+use super::planes::{FrontierUse, NONE};
 use crate::error::SimError;
 use crate::host::Context;
 
-/// The planes that consecutive logical pages belong to, over one round of all planes: of channels,
-/// packages, dies and planes, the place whose letter stands first changes fastest.
+/// The planes of consecutive logical pages, over one round of all planes. Of channels (C), packages (W),
+/// dies (D) and planes (P), the one whose letter comes first in the spread's name changes fastest.
 pub(super) fn spread_order(spread: AllocationOrder, [c, w, d, p]: [u32; 4]) -> Vec<u32> {
     let order: [usize; 4] = match spread {
         AllocationOrder::Cwdp => [0, 1, 2, 3],
@@ -35,22 +36,23 @@ pub(super) fn spread_order(spread: AllocationOrder, [c, w, d, p]: [u32; 4]) -> V
 }
 
 impl ParallelSsd {
-    /// The plane that a logical page belongs to.
+    /// The plane of a logical page.
     #[inline]
-    pub(super) fn home(&self, logical: u32) -> u32 {
+    pub(super) fn plane_of_page(&self, logical: u32) -> u32 {
         let stripe =
             if self.ssd.stride <= 1 { logical } else { (u64::from(logical) / self.ssd.stride) as u32 };
         self.order[(stripe % self.order.len() as u32) as usize]
     }
 
-    /// Looks up where the page is, then reads or writes it; parks it while its mapping page is fetched.
+    /// Translates a page request, then performs it. If the mapping page is not cached, the request waits
+    /// until the mapping page has been read.
     pub(super) fn translate(
         &mut self,
-        job: PageJob,
+        job: PageRequest,
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
         let Some(mapping) = &mut self.mapping else {
-            return self.place(job, context);
+            return self.serve_page(job, context);
         };
         let (found, write) = mapping.look_up(job.logical);
         let needed = mapping.page_of(job.logical);
@@ -63,25 +65,32 @@ impl ParallelSsd {
             self.write_mapping(page, context)?;
         }
         match found {
-            MappingLookup::Hit => self.place(job, context),
+            MappingLookup::Hit => self.serve_page(job, context),
             MappingLookup::Pending => {
                 self.park(needed, job);
                 Ok(())
             }
             MappingLookup::Miss => {
                 self.park(needed, job);
-                let spot = self.planes.spot(self.directory[needed as usize]);
-                self.planes.read_started(spot.block);
-                // One sector holds the entry.
+                let address = self.planes.address(self.directory[needed as usize]);
+                self.planes.read_started(address.block);
+                // The entry lies in one sector.
                 let bytes = self.sector as u32;
-                let number = self.operations.begin(NandOp::Read, Source::Mapping, spot, needed, bytes, NONE);
+                let number = self.operations.begin(
+                    NandOp::Read,
+                    OperationSource::Mapping,
+                    address,
+                    needed,
+                    bytes,
+                    NONE,
+                );
                 self.enqueue(number, context)
             }
         }
     }
 
-    /// Lets a job wait for a mapping page, behind those that wait for it already.
-    fn park(&mut self, page: u32, job: PageJob) {
+    /// Appends a request to those that wait for a mapping page.
+    fn park(&mut self, page: u32, job: PageRequest) {
         let number = match self.waiting_spare.pop() {
             Some(number) => {
                 self.waiting_jobs[number as usize] = (job, 0);
@@ -103,52 +112,56 @@ impl ParallelSsd {
         self.waiting_jobs[last as usize - 1].1 = number + 1;
     }
 
-    /// Goes on with the jobs that waited for a mapping page, first come first served.
+    /// Continues the requests that waited for a mapping page, first come, first served.
     fn unpark(&mut self, page: u32, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
         let mut next = std::mem::take(&mut self.parked[page as usize]);
         while next != 0 {
             let (job, after) = self.waiting_jobs[next as usize - 1];
             self.waiting_spare.push(next - 1);
             next = after;
-            self.place(job, context)?;
+            self.serve_page(job, context)?;
         }
         Ok(())
     }
 
-    /// Reads or writes a page whose place is known.
-    fn place(&mut self, job: PageJob, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
+    /// Reads or writes a page whose mapping is cached.
+    fn serve_page(&mut self, job: PageRequest, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
         if job.write { self.write_page(job, context) } else { self.read_page(job, context) }
     }
 
-    fn read_page(&mut self, job: PageJob, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
+    fn read_page(&mut self, job: PageRequest, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
         let found = self.map.get(job.logical).physical;
-        let spot = if found != NONE {
-            self.planes.spot(found)
+        let address = if found != NONE {
+            self.planes.address(found)
         } else if !self.options.reads_assume_written {
-            // Nothing is there: zeros from the controller.
+            // The page was never written: the controller answers with zeros.
             return self.page_done(job.slot, context);
         } else {
-            let plane = self.home(job.logical);
-            let Some((spot, full)) = self.planes.allocate(plane, Use::Host, job.logical) else {
-                return Err(full_error(context.now(), plane));
+            let plane = self.plane_of_page(job.logical);
+            let Some((address, full)) = self.planes.allocate(plane, FrontierUse::Host, job.logical) else {
+                return Err(full_error(context.now().0, plane));
             };
-            self.planes.programmed(spot)?;
-            self.map
-                .set(job.logical, At { physical: spot.physical, sectors: self.full_sectors(), window: 0 });
+            self.planes.programmed(address)?;
+            self.map.set(
+                job.logical,
+                MappingEntry { physical: address.physical, sectors: self.full_sectors(), window: 0 },
+            );
             if full {
                 self.reclaim(plane, context)?;
             }
-            spot
+            address
         };
-        self.planes.read_started(spot.block);
+        self.planes.read_started(address.block);
         let bytes = self.bytes_of(job.sectors);
-        let number = self.operations.begin(NandOp::Read, Source::Host, spot, job.logical, bytes, job.slot);
+        let number =
+            self.operations.begin(NandOp::Read, OperationSource::Host, address, job.logical, bytes, job.slot);
         self.enqueue(number, context)
     }
 
-    fn write_page(&mut self, job: PageJob, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
-        let plane = self.home(job.logical);
-        let stall = self.planes.free(plane) < self.write_reserve || !self.planes.has_room(plane, Use::Host);
+    fn write_page(&mut self, job: PageRequest, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
+        let plane = self.plane_of_page(job.logical);
+        let stall =
+            self.planes.free(plane) < self.write_reserve || !self.planes.has_room(plane, FrontierUse::Host);
         if stall || !self.stalled[plane as usize].is_empty() {
             if self.planes.reclaiming(plane) == 0 {
                 self.reclaim(plane, context)?;
@@ -158,8 +171,8 @@ impl ParallelSsd {
                 self.stalled_count += 1;
                 return Ok(());
             }
-            if !self.planes.has_room(plane, Use::Host) {
-                return Err(full_error(context.now(), plane));
+            if !self.planes.has_room(plane, FrontierUse::Host) {
+                return Err(full_error(context.now().0, plane));
             }
         }
         self.write_now(job, plane, context)
@@ -167,17 +180,17 @@ impl ParallelSsd {
 
     pub(super) fn write_now(
         &mut self,
-        job: PageJob,
+        job: PageRequest,
         plane: u32,
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
-        let Some((spot, full)) = self.planes.allocate(plane, Use::Host, job.logical) else {
-            return Err(full_error(context.now(), plane));
+        let Some((address, full)) = self.planes.allocate(plane, FrontierUse::Host, job.logical) else {
+            return Err(full_error(context.now().0, plane));
         };
-        let At { physical: old, sectors: before, window } = self.map.get(job.logical);
+        let MappingEntry { physical: old, sectors: before, window } = self.map.get(job.logical);
         let missing = if old == NONE { 0 } else { before & !job.sectors };
         let sectors = job.sectors | missing;
-        self.map.set(job.logical, At { physical: spot.physical, sectors, window });
+        self.map.set(job.logical, MappingEntry { physical: address.physical, sectors, window });
         if old != NONE {
             self.planes.invalidate(old)?;
         }
@@ -185,15 +198,22 @@ impl ParallelSsd {
             mapping.mark_dirty(job.logical);
         }
         let bytes = self.bytes_of(sectors);
-        let program = self.operations.begin(NandOp::Program, job.source, spot, job.logical, bytes, job.slot);
+        let program =
+            self.operations.begin(NandOp::Program, job.source, address, job.logical, bytes, job.slot);
         let mut read = None;
         if missing != 0 {
             self.operations.get_mut(program).blocked = true;
-            let from = self.planes.spot(old);
+            let from = self.planes.address(old);
             self.planes.read_started(from.block);
             let bytes = self.bytes_of(missing);
-            read =
-                Some(self.operations.begin(NandOp::Read, Source::Merge, from, job.logical, bytes, program));
+            read = Some(self.operations.begin(
+                NandOp::Read,
+                OperationSource::Merge,
+                from,
+                job.logical,
+                bytes,
+                program,
+            ));
         }
         if full {
             self.reclaim(plane, context)?;
@@ -205,7 +225,7 @@ impl ParallelSsd {
         }
     }
 
-    /// An operation is over: what depends on it goes on.
+    /// Ends an operation, and continues what depends on it.
     pub(super) fn finish(
         &mut self,
         number: u32,
@@ -213,37 +233,37 @@ impl ParallelSsd {
     ) -> Result<(), SimError> {
         let operation = self.operations.end(number);
         match operation.op {
-            NandOp::Read => self.read_over(operation, context),
-            NandOp::Program => self.program_over(operation, context),
-            NandOp::Erase => self.erase_over(operation, context),
+            NandOp::Read => self.read_ended(operation, context),
+            NandOp::Program => self.program_ended(operation, context),
+            NandOp::Erase => self.erase_ended(operation, context),
         }
     }
 
-    fn read_over(
+    fn read_ended(
         &mut self,
         operation: Operation,
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
-        let block = operation.spot.block;
+        let block = operation.address.block;
         let last = self.planes.read_done(block);
         match operation.source {
-            Source::Host | Source::Buffer => {
+            OperationSource::Host | OperationSource::Buffer => {
                 self.counts.host_reads += 1;
                 self.page_done(operation.owner, context)?;
             }
-            Source::Merge => {
+            OperationSource::Merge => {
                 self.counts.merge_reads += 1;
                 self.operations.get_mut(operation.owner).blocked = false;
                 self.wake(operation.owner, context);
             }
-            Source::Mapping => {
+            OperationSource::Mapping => {
                 self.counts.mapping_reads += 1;
                 if let Some(mapping) = &mut self.mapping {
                     mapping.read_completed(operation.key);
                 }
                 self.unpark(operation.key, context)?;
             }
-            Source::Move => {
+            OperationSource::Move => {
                 self.counts.move_reads += 1;
                 self.move_page(operation, context)?;
             }
@@ -254,29 +274,29 @@ impl ParallelSsd {
         Ok(())
     }
 
-    fn program_over(
+    fn program_ended(
         &mut self,
         operation: Operation,
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
-        self.planes.programmed(operation.spot)?;
+        self.planes.programmed(operation.address)?;
         match operation.source {
-            Source::Move => {
+            OperationSource::Move => {
                 self.counts.move_programs += 1;
-                self.moved(operation.key, context)
+                self.page_moved(operation.key, context)
             }
-            Source::Mapping => {
+            OperationSource::Mapping => {
                 self.counts.mapping_programs += 1;
                 if let Some(mapping) = &mut self.mapping {
                     mapping.write_completed(operation.key);
                 }
                 Ok(())
             }
-            Source::Buffer => {
+            OperationSource::Buffer => {
                 self.counts.host_programs += 1;
                 self.destaged(operation.key, context)
             }
-            Source::Host | Source::Merge => {
+            OperationSource::Host | OperationSource::Merge => {
                 self.counts.host_programs += 1;
                 self.page_done(operation.owner, context)
             }

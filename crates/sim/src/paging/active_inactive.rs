@@ -1,11 +1,12 @@
-//! The two lists of pages, as Linux keeps them.
+//! The active and inactive lists of pages, as in Linux.
 //!
-//! 1. A page enters the inactive list as its newest. Use sets its bit, and moves nothing.
-//! 2. The oldest inactive page is looked at when room is needed. If it was used since, its bit is cleared
-//!    and it becomes the newest inactive page; or, if that had happened to it before, the newest active
-//!    one. If it was not used, it is the candidate.
-//! 3. Before each look, while the inactive list is too short, the oldest active page becomes the newest
-//!    inactive one, as unused.
+//! 1. A page enters the inactive list as its newest. A use sets the page's reference bit and moves
+//!    nothing.
+//! 2. When a frame is needed, the oldest inactive page is examined. If it was referenced, its bit is
+//!    cleared and it becomes the newest inactive page; if that had happened to it before, the newest
+//!    active page. If it was not referenced, it is the eviction candidate.
+//! 3. Before each examination, while the inactive list is too short, the oldest active page becomes the
+//!    newest inactive page, unreferenced.
 
 /// No frame.
 const NONE: u32 = u32::MAX;
@@ -15,17 +16,17 @@ const ACTIVE: usize = 1;
 
 #[derive(Debug, Clone, Copy)]
 struct Node {
-    /// Towards the oldest.
+    /// The next node towards the oldest.
     older: u32,
     newer: u32,
     list: u8,
-    used: bool,
-    /// It has been found used once.
-    again: bool,
+    referenced: bool,
+    /// The page was found referenced at an earlier examination.
+    referenced_before: bool,
 }
 
 /// In no list.
-const OUT: u8 = 2;
+const UNLISTED: u8 = 2;
 
 #[derive(Debug, Clone, Copy)]
 struct Ends {
@@ -34,31 +35,31 @@ struct Ends {
     len: usize,
 }
 
-/// Frames in two lists. Frames are small numbers, in a list or out.
+/// The active and the inactive list of frames. Frames are small numbers; each is in one list or in none.
 #[derive(Debug, Clone)]
-pub struct TwoLists {
+pub struct ActiveInactiveLists {
     nodes: Vec<Node>,
     lists: [Ends; 2],
-    /// The active list may be this many times as long as the inactive one.
+    /// The maximum length of the active list relative to the inactive one.
     ratio: usize,
 }
 
-impl TwoLists {
-    /// Empty lists; the active one may be `ratio` times as long as the inactive one.
+impl ActiveInactiveLists {
+    /// Empty lists. The active list may be `ratio` times as long as the inactive one.
     #[must_use]
     pub fn new(ratio: usize) -> Self {
         let ends = Ends { oldest: NONE, newest: NONE, len: 0 };
         Self { nodes: Vec::new(), lists: [ends; 2], ratio: ratio.max(1) }
     }
 
-    /// Linux's ratio for a memory of so many bytes: 1 below a gibibyte, then the root of ten times the
-    /// gibibytes.
+    /// Linux's ratio for a memory of `bytes`: 1 below one gibibyte, then the square root of ten times
+    /// the gibibytes.
     #[must_use]
     pub fn ratio_of(bytes: u64) -> usize {
         ((bytes >> 30) * 10).isqrt().max(1) as usize
     }
 
-    /// Frames in the inactive and in the active list.
+    /// The lengths of the inactive and of the active list.
     #[must_use]
     pub fn lens(&self) -> (usize, usize) {
         (self.lists[INACTIVE].len, self.lists[ACTIVE].len)
@@ -66,14 +67,15 @@ impl TwoLists {
 
     /// True if the frame is in a list.
     #[must_use]
-    pub fn holds(&self, frame: u32) -> bool {
-        self.nodes.get(frame as usize).is_some_and(|node| node.list != OUT)
+    pub fn contains(&self, frame: u32) -> bool {
+        self.nodes.get(frame as usize).is_some_and(|node| node.list != UNLISTED)
     }
 
-    /// Enters a frame that is in no list: as the newest inactive one, or as the oldest, which is next to
-    /// go. It counts as not used.
+    /// Inserts a frame into the inactive list, unreferenced: as the newest, or as the oldest, which is
+    /// evicted next.
     pub fn insert(&mut self, frame: u32, newest: bool) {
-        let out = Node { older: NONE, newer: NONE, list: OUT, used: false, again: false };
+        let out =
+            Node { older: NONE, newer: NONE, list: UNLISTED, referenced: false, referenced_before: false };
         if self.nodes.len() <= frame as usize {
             self.nodes.resize(frame as usize + 1, out);
         }
@@ -82,7 +84,7 @@ impl TwoLists {
         self.link(frame, INACTIVE, newest);
     }
 
-    /// Takes the frame out. Nothing happens if it is in no list.
+    /// Removes the frame from its list. Has no effect if it is in no list.
     pub fn remove(&mut self, frame: u32) {
         let Some(&Node { older, newer, list, .. }) = self.nodes.get(frame as usize) else { return };
         let Some(ends) = self.lists.get_mut(list as usize) else { return };
@@ -95,38 +97,38 @@ impl TwoLists {
             NONE => ends.newest = older,
             newer => self.nodes[newer as usize].older = older,
         }
-        self.nodes[frame as usize].list = OUT;
+        self.nodes[frame as usize].list = UNLISTED;
     }
 
-    /// The page in the frame is used.
+    /// Sets the frame's reference bit.
     #[inline]
     pub fn touch(&mut self, frame: u32) {
         if let Some(node) = self.nodes.get_mut(frame as usize) {
-            node.used = true;
+            node.referenced = true;
         }
     }
 
-    /// The frame to evict next, which stays where it is; `None` if the inactive list runs empty.
+    /// Selects the frame to evict next, which stays in its list; `None` if the inactive list runs empty.
     pub fn candidate(&mut self) -> Option<u32> {
         loop {
             while self.lists[ACTIVE].len > self.ratio * self.lists[INACTIVE].len {
                 let frame = self.lists[ACTIVE].oldest;
                 self.remove(frame);
                 let node = &mut self.nodes[frame as usize];
-                node.used = false;
-                node.again = false;
+                node.referenced = false;
+                node.referenced_before = false;
                 self.link(frame, INACTIVE, true);
             }
             let frame = self.lists[INACTIVE].oldest;
             let node = self.nodes.get_mut(frame as usize)?;
-            if !node.used {
+            if !node.referenced {
                 return Some(frame);
             }
-            node.used = false;
-            let active = std::mem::replace(&mut node.again, true);
+            node.referenced = false;
+            let active = std::mem::replace(&mut node.referenced_before, true);
             self.remove(frame);
             if active {
-                self.nodes[frame as usize].again = false;
+                self.nodes[frame as usize].referenced_before = false;
             }
             self.link(frame, if active { ACTIVE } else { INACTIVE }, true);
         }
@@ -159,13 +161,13 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::{BTreeSet, VecDeque};
 
-    /// The same rules with queues, oldest in front.
+    /// A model of the same rules: queues with the oldest in front.
     #[derive(Default)]
     struct Model {
         inactive: VecDeque<u32>,
         active: VecDeque<u32>,
-        used: BTreeSet<u32>,
-        again: BTreeSet<u32>,
+        referenced: BTreeSet<u32>,
+        referenced_before: BTreeSet<u32>,
     }
 
     impl Model {
@@ -178,19 +180,19 @@ mod tests {
             loop {
                 while self.active.len() > ratio * self.inactive.len() {
                     let frame = self.active.pop_front()?;
-                    self.used.remove(&frame);
-                    self.again.remove(&frame);
+                    self.referenced.remove(&frame);
+                    self.referenced_before.remove(&frame);
                     self.inactive.push_back(frame);
                 }
                 let frame = *self.inactive.front()?;
-                if !self.used.remove(&frame) {
+                if !self.referenced.remove(&frame) {
                     return Some(frame);
                 }
                 self.inactive.pop_front();
-                if self.again.insert(frame) {
+                if self.referenced_before.insert(frame) {
                     self.inactive.push_back(frame);
                 } else {
-                    self.again.remove(&frame);
+                    self.referenced_before.remove(&frame);
                     self.active.push_back(frame);
                 }
             }
@@ -203,15 +205,15 @@ mod tests {
             ratio in 1usize..4,
             steps in prop::collection::vec((0u8..6, 0u32..24), 1..400),
         ) {
-            let mut lists = TwoLists::new(ratio);
+            let mut lists = ActiveInactiveLists::new(ratio);
             let mut model = Model::default();
             for (what, frame) in steps {
                 match what {
                     0 | 1 => {
                         lists.insert(frame, what == 0);
                         model.remove(frame);
-                        model.used.remove(&frame);
-                        model.again.remove(&frame);
+                        model.referenced.remove(&frame);
+                        model.referenced_before.remove(&frame);
                         if what == 0 { model.inactive.push_back(frame) } else { model.inactive.push_front(frame) }
                     }
                     2 => {
@@ -219,9 +221,9 @@ mod tests {
                         model.remove(frame);
                     }
                     3 | 4 => {
-                        if lists.holds(frame) {
+                        if lists.contains(frame) {
                             lists.touch(frame);
-                            model.used.insert(frame);
+                            model.referenced.insert(frame);
                         }
                     }
                     _ => {
@@ -234,7 +236,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(lists.lens(), (model.inactive.len(), model.active.len()));
-                prop_assert_eq!(lists.holds(frame), model.inactive.contains(&frame) || model.active.contains(&frame));
+                prop_assert_eq!(lists.contains(frame), model.inactive.contains(&frame) || model.active.contains(&frame));
             }
         }
     }
@@ -242,6 +244,6 @@ mod tests {
     #[test]
     fn the_ratio_is_1_at_half_a_gibibyte_3_at_one_and_17_at_32() {
         let gib = 1 << 30;
-        assert_eq!([gib / 2, gib, 32 * gib].map(TwoLists::ratio_of), [1, 3, 17]);
+        assert_eq!([gib / 2, gib, 32 * gib].map(ActiveInactiveLists::ratio_of), [1, 3, 17]);
     }
 }

@@ -1,5 +1,5 @@
-//! The versions of lines, carried along beside the machine where a run is verified: what each line must be, and
-//! what processor cache, DRAM, the drive's memory and flash hold. A line of version 0 was never stored.
+//! A shadow of the system for verified runs: tracks the version of each line as last stored, and in the
+//! processor's cache, DRAM, the device buffer and flash. A line of version 0 was never stored.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -11,12 +11,12 @@ pub(super) const LINES: usize = 64;
 
 type Page = Box<[u64; LINES]>;
 
-/// See the module.
+/// The line versions of every level.
 #[derive(Debug, Default)]
-pub(super) struct Contents {
+pub(super) struct Shadow {
     last: u64,
     truth: HashMap<u64, u64>,
-    /// The version on its way: to be stored, or just loaded.
+    /// The version in transfer: to be stored, or just loaded.
     pub(super) value: u64,
     pub(super) cpu: HashMap<u64, u64>,
     dram: HashMap<u32, Page>,
@@ -28,25 +28,25 @@ fn blank() -> Page {
     Box::new([0; LINES])
 }
 
-/// A copy of what a place holds: nothing was stored to where nothing is known.
-fn contents_of<K: Eq + Hash>(pages: &HashMap<K, Page>, place: K) -> Page {
+/// A copy of a page's line versions; version 0 where nothing is recorded.
+fn page_of<K: Eq + Hash>(pages: &HashMap<K, Page>, place: K) -> Page {
     pages.get(&place).cloned().unwrap_or_else(blank)
 }
 
-impl Contents {
-    /// The line is stored: its new version is on its way.
+impl Shadow {
+    /// Records a store of a line; its new version becomes the one in transfer.
     pub(super) fn new_version(&mut self, line: u64) {
         self.last += 1;
         self.value = self.last;
         self.truth.insert(line, self.last);
     }
 
-    /// The version that the line must have.
+    /// The version last stored to a line.
     pub(super) fn expected(&self, line: u64) -> u64 {
         self.truth.get(&line).copied().unwrap_or(0)
     }
 
-    /// What was loaded must be what was stored last.
+    /// Checks that the version in transfer is the one stored last.
     pub(super) fn loaded(&self, line: u64) -> Result<(), SimError> {
         self.same("a line loaded is the line stored last", line, self.value)
     }
@@ -64,39 +64,39 @@ impl Contents {
         if store { *place = self.value } else { self.value = *place }
     }
 
-    pub(super) fn buffer(&mut self, held: usize, line: u8, store: bool) {
-        let place = &mut self.buffer.entry(held).or_insert_with(blank)[usize::from(line)];
+    pub(super) fn buffer(&mut self, buffer_frame: usize, line: u8, store: bool) {
+        let place = &mut self.buffer.entry(buffer_frame).or_insert_with(blank)[usize::from(line)];
         if store { *place = self.value } else { self.value = *place }
     }
 
-    /// A line of a page in flight comes in.
-    pub(super) fn inbound(&mut self, held: usize, frame: u32, line: u8) {
-        let version = self.buffer.get(&held).map_or(0, |page| page[usize::from(line)]);
+    /// Records the arrival of a line of a page in flight.
+    pub(super) fn inbound(&mut self, buffer_frame: usize, frame: u32, line: u8) {
+        let version = self.buffer.get(&buffer_frame).map_or(0, |page| page[usize::from(line)]);
         self.dram.entry(frame).or_insert_with(blank)[usize::from(line)] = version;
     }
 
-    pub(super) fn buffer_to_dram(&mut self, held: usize, frame: u32) {
-        let page = contents_of(&self.buffer, held);
+    pub(super) fn buffer_to_dram(&mut self, buffer_frame: usize, frame: u32) {
+        let page = page_of(&self.buffer, buffer_frame);
         self.dram.insert(frame, page);
     }
 
     pub(super) fn flash_to_dram(&mut self, place: u32, frame: u32) {
-        let page = contents_of(&self.flash, place);
+        let page = page_of(&self.flash, place);
         self.dram.insert(frame, page);
     }
 
-    pub(super) fn dram_to_buffer(&mut self, frame: u32, held: usize) {
-        let page = contents_of(&self.dram, frame);
-        self.buffer.insert(held, page);
+    pub(super) fn dram_to_buffer(&mut self, frame: u32, buffer_frame: usize) {
+        let page = page_of(&self.dram, frame);
+        self.buffer.insert(buffer_frame, page);
     }
 
-    pub(super) fn flash_to_buffer(&mut self, place: u32, held: usize) {
-        let page = contents_of(&self.flash, place);
-        self.buffer.insert(held, page);
+    pub(super) fn flash_to_buffer(&mut self, place: u32, buffer_frame: usize) {
+        let page = page_of(&self.flash, place);
+        self.buffer.insert(buffer_frame, page);
     }
 
-    pub(super) fn buffer_to_flash(&mut self, held: usize, place: u32) {
-        let page = contents_of(&self.buffer, held);
+    pub(super) fn buffer_to_flash(&mut self, buffer_frame: usize, place: u32) {
+        let page = page_of(&self.buffer, buffer_frame);
         self.flash.insert(place, page);
     }
 
@@ -112,10 +112,11 @@ impl Contents {
         self.flash.remove(&place);
     }
 
-    /// After a flush the line that the drive has, in its memory or on flash, must be the one stored last.
-    pub(super) fn durable(&self, line: u64, held: Option<usize>, place: u32) -> Result<(), SimError> {
-        let page = match held {
-            Some(held) => self.buffer.get(&held),
+    /// Checks after a flush that the drive holds the line as last stored, in the device buffer or on
+    /// flash.
+    pub(super) fn durable(&self, line: u64, buffer_frame: Option<usize>, place: u32) -> Result<(), SimError> {
+        let page = match buffer_frame {
+            Some(buffer_frame) => self.buffer.get(&buffer_frame),
             None => self.flash.get(&place),
         };
         let found = page.map_or(0, |page| page[(line % LINES as u64) as usize]);

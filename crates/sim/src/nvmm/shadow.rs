@@ -1,5 +1,5 @@
-//! The versions of lines, carried along beside the machine: what a line must be, what each block of the
-//! cache and each slot of flash holds. A line of version 0 was never stored.
+//! A shadow of the memory for verified runs: tracks the version of each line as last stored, in each
+//! cache block and in each flash slot. A line of version 0 was never stored.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -8,19 +8,20 @@ use deepram_core::{Epoch, Slot};
 
 use crate::error::SimError;
 
-/// See the module.
+/// The line versions of the address space, the cache and the flash.
 #[derive(Debug, Default)]
 pub(super) struct Shadow {
     last: u64,
     truth: HashMap<u64, u64>,
     cache: HashMap<usize, Box<[u64]>>,
     flash: HashMap<u64, Box<[u64]>>,
-    /// What lines were at each token's sync.
+    /// The versions of all lines at each token's sync.
     states: BTreeMap<Epoch, HashMap<u64, u64>>,
 }
 
 impl Shadow {
-    /// Stores to lines of a block, whose first line in the address space is `first`.
+    /// Records stores to `lines` of the block in `frame`, whose first line in the address space is
+    /// `first`.
     pub(super) fn store(&mut self, frame: usize, first: u64, lines: Range<u32>, per_block: u32) {
         let block = self.cache.entry(frame).or_insert_with(|| vec![0; per_block as usize].into_boxed_slice());
         for line in lines {
@@ -32,7 +33,9 @@ impl Shadow {
         }
     }
 
-    /// Loads lines of a block: they must be what was stored last.
+    /// Checks loads of `lines` of a block.
+    /// # Errors
+    /// [`SimError::Conservation`] if a loaded line is not the one stored last.
     pub(super) fn load(&self, frame: usize, first: u64, lines: Range<u32>) -> Result<(), SimError> {
         for line in lines {
             let number = first + u64::from(line);
@@ -48,7 +51,7 @@ impl Shadow {
         Ok(())
     }
 
-    /// A block comes into the cache, from a slot if there is one.
+    /// Records a fill of a cache block, from a flash slot or, if there is none, with lines never stored.
     pub(super) fn fill(&mut self, frame: usize, slot: Option<Slot>, per_block: u32) {
         let held = slot.and_then(|slot| self.flash.get(&slot.0)).cloned();
         self.cache.insert(frame, held.unwrap_or_else(|| vec![0; per_block as usize].into_boxed_slice()));
@@ -58,14 +61,14 @@ impl Shadow {
         self.cache.remove(&frame);
     }
 
-    /// A block is written to a slot.
+    /// Records the write of a cache block to a flash slot.
     pub(super) fn save(&mut self, slot: Slot, frame: usize) {
         if let Some(block) = self.cache.get(&frame) {
             self.flash.insert(slot.0, block.clone());
         }
     }
 
-    /// A slot is copied to another.
+    /// Records the copy of a flash slot.
     pub(super) fn copy(&mut self, from: Slot, to: Slot) {
         match self.flash.get(&from.0).cloned() {
             Some(held) => self.flash.insert(to.0, held),
@@ -79,19 +82,20 @@ impl Shadow {
         }
     }
 
-    /// Keeps the present state for a token, and forgets those of tokens before `oldest`.
+    /// Keeps the present state for a token, and drops the states of tokens before `oldest`.
     pub(super) fn note(&mut self, token: Epoch, oldest: Epoch) {
         self.states.insert(token, self.truth.clone());
         self.states = self.states.split_off(&oldest);
     }
 
-    /// Whether the state of a token is known: a sync made it, or it is the one before the run.
+    /// True if the state of a token is known: a sync made the token, or it stands for the start of the
+    /// run.
     pub(super) fn knows(&self, token: Epoch) -> bool {
         token == Epoch(0) || self.states.contains_key(&token)
     }
 
     pub(super) fn return_to(&mut self, token: Epoch) {
-        // Before the run nothing was stored.
+        // The token of the start of the run has no state: nothing was stored.
         self.truth = self.states.get(&token).cloned().unwrap_or_default();
         let _ = self.states.split_off(&Epoch(token.0 + 1));
     }

@@ -1,10 +1,10 @@
-//! Where segments are: core's volume, the blocks being filled, and who stands in which slot.
+//! The placement of segments on flash: core's volume, the open blocks, and the owner of each slot.
 //!
-//! 1. A slot is named in the table as soon as its program is queued; until that is over its data are in
-//!    the controller (`in_buffer` of the machine), which answers reads of it.
-//! 2. The host fills several blocks at once, one after the other in turn, so that the programs of many
-//!    planes overlap; reclamation fills one of its own.
-//! 3. Blocks are kept back for reclamation, which can always empty a block.
+//! 1. The page table names a slot as soon as its program is queued. Until the program completes, the
+//!    controller holds the data (`in_buffer` of the memory) and serves reads of them.
+//! 2. The host fills several open blocks in turn, so the programs of many planes overlap. Reclamation
+//!    fills an open block of its own.
+//! 3. Some blocks are reserved for reclamation, which can therefore always empty a block.
 
 use deepram_core::ftl::{BlockInfo, BlockState, Greedy, TieBreak, VictimPolicy, any_block};
 use deepram_core::placement::{SegmentRef, place};
@@ -13,53 +13,53 @@ use deepram_core::{
     VolumeSnapshot,
 };
 
-use super::layout::{Key, Layout, status};
+use super::layout::{Layout, SegmentKey, status};
 use super::options::NvmmOptions;
 use crate::engine::Time;
 use crate::error::SimError;
 
-/// A block being filled.
+/// An open block: one that is being filled.
 #[derive(Debug, Clone, Copy)]
-struct Head {
+struct OpenBlock {
     block: BlockId,
     used: u16,
 }
 
-/// Segments of a page with the slots given to them.
-pub(super) type Placed = Vec<(u8, Slot)>;
+/// Segments of a page with the slots assigned to them.
+pub(super) type PlacedSegments = Vec<(u8, Slot)>;
 
-pub(super) struct Store {
+pub(super) struct FlashVolume {
     pub(super) layout: Layout,
     volume: Volume,
-    heads: Vec<Option<Head>>,
+    open_blocks: Vec<Option<OpenBlock>>,
     next: usize,
-    move_head: Option<Head>,
-    /// Keys of the slots of blocks opened in the run.
-    owners: Vec<Option<Box<[Key]>>>,
+    open_block_for_moves: Option<OpenBlock>,
+    /// The owner (segment) of each slot, for blocks opened in the run.
+    owners: Vec<Option<Box<[SegmentKey]>>>,
     sequence: u64,
     seed: u64,
     bad_share: f64,
-    /// Endurance of a block and its logarithmic deviation; no deviation, no wear.
+    /// Endurance of a block and its logarithmic standard deviation; a deviation of 0 disables wear.
     endurance: (f64, f64),
     /// Erases of each block.
     erases: Vec<u32>,
     kept_back: u32,
-    /// The present, for errors.
+    /// The present time, for error messages.
     pub(super) now: Time,
-    /// Blocks being emptied.
-    held: Vec<BlockId>,
+    /// Blocks that are being emptied.
+    emptying: Vec<BlockId>,
     written: bool,
 }
 
-const NOBODY: Key = Key::MAX;
-/// Entries for older versions that must be free before anything is written.
+const NOBODY: SegmentKey = SegmentKey::MAX;
+/// Page-table entries for older versions that must be free before the host may write.
 const ENTRIES: u32 = 64;
 
 fn broken(error: VolumeError) -> SimError {
-    SimError::Conservation { law: "the volume takes what the controller does", found: error.to_string() }
+    SimError::Conservation { law: "the volume accepts the controller's operations", found: error.to_string() }
 }
 
-impl Store {
+impl FlashVolume {
     pub(super) fn new(
         layout: Layout,
         options: &NvmmOptions,
@@ -67,9 +67,9 @@ impl Store {
         seed: u64,
     ) -> Result<Self, SimError> {
         let wrong = |key, why: String| Err(SimError::config(key, why));
-        let spare = layout.blocks - layout.base_blocks;
-        // What is being emptied may fill so many blocks, one of them in part.
-        // Where segments are bad, twice as many.
+        let spare = layout.blocks - layout.prefilled_blocks;
+        // Blocks being emptied may fill this many blocks, one of them in part; twice as many where
+        // segments are bad.
         let bad = options.bad_share > 0.0 || options.wear_deviation > 0.0;
         let kept_back = (options.reclaim_at_once + 2) * if bad { 2 } else { 1 };
         let need = kept_back + 2;
@@ -95,27 +95,27 @@ impl Store {
         };
         let mut volume =
             Volume::new(config).map_err(|error| SimError::config(error.field, error.to_string()))?;
-        if layout.base_blocks > 0 {
+        if layout.prefilled_blocks > 0 {
             volume = populated(&layout, config, &volume)?;
         }
         let blocks = volume.blocks_mut();
         *blocks = blocks.clone().without_quarantine();
-        let heads = layout.groups.min(spare / 4).clamp(1, 64);
+        let open_blocks = layout.groups.min(spare / 4).clamp(1, 64);
         Ok(Self {
             owners: (0..layout.blocks).map(|_| None).collect(),
             erases: vec![0; layout.blocks as usize],
             layout,
             volume,
-            heads: vec![None; heads as usize],
+            open_blocks: vec![None; open_blocks as usize],
             next: 0,
-            move_head: None,
+            open_block_for_moves: None,
             sequence: 0,
             seed,
             bad_share: options.bad_share,
             endurance: (endurance as f64, options.wear_deviation),
             kept_back,
             now: 0,
-            held: Vec::new(),
+            emptying: Vec::new(),
             written: false,
         })
     }
@@ -124,7 +124,7 @@ impl Store {
         &self.volume
     }
 
-    /// Runs an operation on the volume, giving it the chunks of the table that it turns out to need.
+    /// Runs an operation on the volume, and loads the table chunks that it reports as missing.
     fn with<T>(
         &mut self,
         mut operation: impl FnMut(&mut Volume) -> Result<T, VolumeError>,
@@ -132,7 +132,7 @@ impl Store {
         loop {
             match operation(&mut self.volume) {
                 Err(VolumeError::NotLoaded(chunk)) => {
-                    let bytes = self.layout.base_chunk(chunk);
+                    let bytes = self.layout.prefilled_chunk(chunk);
                     if self.volume.load_chunk(chunk, &bytes).is_err() {
                         return Err(VolumeError::NotLoaded(chunk));
                     }
@@ -142,53 +142,53 @@ impl Store {
         }
     }
 
-    /// The slot of a segment's newest version; `None` if it was never written.
-    pub(super) fn find(&mut self, key: Key) -> Result<Option<Slot>, SimError> {
+    /// The slot of a segment's newest version; `None` if the segment was never written.
+    pub(super) fn find(&mut self, key: SegmentKey) -> Result<Option<Slot>, SimError> {
         let (page, segment) = self.layout.split(key);
         Ok(self.with(|v| v.lookup(page, segment)).map_err(broken)?.map(|version| version.slot))
     }
 
-    /// The planes of the next so many slots of the block that the host fills now; nothing if it has not so
-    /// many left.
+    /// The planes of the next `slots` slots of the host's current open block; `None` if the block has
+    /// fewer free slots.
     pub(super) fn next_planes(&self, slots: u32) -> Option<impl Iterator<Item = u32> + use<'_>> {
-        let head = self.heads[self.next]?;
+        let head = self.open_blocks[self.next]?;
         let used = u32::from(head.used);
         let slot = move |index| self.layout.plane(self.layout.slot(head.block, index));
         (used + slots <= self.layout.slots_per_block).then(|| (used..used + slots).map(slot))
     }
 
-    /// Goes on to the next of the blocks that the host fills.
-    pub(super) fn turn(&mut self) {
-        self.next = (self.next + 1) % self.heads.len();
+    /// Makes the host's next open block the current one.
+    pub(super) fn advance_open_block(&mut self) {
+        self.next = (self.next + 1) % self.open_blocks.len();
     }
 
-    pub(super) fn heads(&self) -> usize {
-        self.heads.len()
+    pub(super) fn open_block_count(&self) -> usize {
+        self.open_blocks.len()
     }
 
-    /// Free blocks that the host may still open.
+    /// Free blocks that the host may open.
     pub(super) fn free_for_host(&self) -> u32 {
         self.volume.blocks().free().saturating_sub(self.kept_back)
     }
 
-    /// Whether entries for older versions are left.
+    /// True if the page table has enough free entries for older versions.
     pub(super) fn has_entries(&self) -> bool {
         let table = self.volume.table();
         table.upper_limit() - table.upper_used() > ENTRIES
     }
 
-    /// Whether the host could write if it had to open a block.
+    /// True if the host can write even if it must open a block.
     pub(super) fn can_write(&self) -> bool {
         self.free_for_host() >= 2 && self.has_entries()
     }
 
-    /// Whether so few entries are left that chains should be collapsed.
+    /// True if free page-table entries are so few that chains should be collapsed.
     pub(super) fn is_low_on_entries(&self) -> bool {
         let table = self.volume.table();
         table.upper_limit() - table.upper_used() < table.upper_limit() / 8
     }
 
-    /// The page with the longest chain, if that can be collapsed.
+    /// The page with the longest version chain, if the chain can be collapsed.
     pub(super) fn longest_chain(&mut self) -> Result<Option<PageId>, SimError> {
         let Some((page, _)) = self.volume.longest_chain().filter(|(_, length)| *length > 1) else {
             return Ok(None);
@@ -196,31 +196,31 @@ impl Store {
         Ok((!self.coalesce_plan(page)?.is_empty()).then_some(page))
     }
 
-    /// Whether a chain can be collapsed without what is kept back to empty blocks.
-    pub(super) fn free_to_move(&self) -> bool {
+    /// True if a chain can be collapsed without using the blocks reserved for reclamation.
+    pub(super) fn can_collapse_chains(&self) -> bool {
         self.free_for_host() > 0
     }
 
-    /// Whether blocks should be emptied.
-    pub(super) fn is_short(&self) -> bool {
-        self.free_for_host() < self.low()
+    /// True if free blocks are below the low watermark.
+    pub(super) fn is_short_of_blocks(&self) -> bool {
+        self.free_for_host() < self.low_watermark()
     }
 
-    /// Whether emptying a block costs more than it gains.
+    /// True if emptying a block moves more segments than it frees.
     pub(super) fn is_costly(&self, block: BlockId) -> bool {
         u32::from(self.volume.blocks().info(block).live) > self.layout.slots_per_block / 2
     }
 
-    /// Whether emptying a block gains an eighth of it, at least.
-    pub(super) fn is_worth(&self, block: BlockId) -> bool {
-        self.volume.blocks().info(block).live <= self.worth()
+    /// True if emptying a block frees at least an eighth of it.
+    pub(super) fn is_worth_reclaiming(&self, block: BlockId) -> bool {
+        self.volume.blocks().info(block).live <= self.max_live_of_victim()
     }
 
-    fn worth(&self) -> u16 {
+    fn max_live_of_victim(&self) -> u16 {
         (self.layout.slots_per_block / 8 * 7) as u16
     }
 
-    /// Whether anything has been written in the open epoch.
+    /// True if the open epoch contains a write.
     pub(super) fn has_written(&self) -> bool {
         self.written
     }
@@ -230,17 +230,18 @@ impl Store {
         &self.erases
     }
 
-    /// Free blocks below which reclamation runs.
-    pub(super) fn low(&self) -> u32 {
-        self.heads.len() as u32 / 2 + 2
+    /// The low watermark: reclamation runs below this number of free blocks.
+    pub(super) fn low_watermark(&self) -> u32 {
+        self.open_blocks.len() as u32 / 2 + 2
     }
 
-    /// Writes segments of a page, in the open epoch. `None`: there is no room; nothing has changed.
-    pub(super) fn write(&mut self, page: PageId, segments: u16) -> Result<Option<Placed>, SimError> {
-        let room = self.heads[self.next].is_some_and(|head| {
+    /// Writes segments of a page in the open epoch. `None` if there is no room; the volume is then
+    /// unchanged.
+    pub(super) fn write(&mut self, page: PageId, segments: u16) -> Result<Option<PlacedSegments>, SimError> {
+        let room = self.open_blocks[self.next].is_some_and(|head| {
             u32::from(head.used) + 2 * self.layout.per_page <= self.layout.slots_per_block
         });
-        // A block opened may be full of bad segments: two are asked for.
+        // An opened block may be full of bad segments, so two free blocks are required.
         if !room && self.free_for_host() < 2 || !self.has_entries() {
             return Ok(None);
         }
@@ -252,12 +253,17 @@ impl Store {
         for part in self.by_block(&placed) {
             self.with(|v| v.apply(page, &part)).map_err(broken)?;
         }
-        self.turn();
+        self.advance_open_block();
         Ok(Some(placed))
     }
 
-    /// Moves segments of a page, which keep the stamp or get it.
-    pub(super) fn relocate(&mut self, page: PageId, stamp: Stamp, segments: u16) -> Result<Placed, SimError> {
+    /// Moves segments of a page's version with this stamp.
+    pub(super) fn relocate(
+        &mut self,
+        page: PageId,
+        stamp: Stamp,
+        segments: u16,
+    ) -> Result<PlacedSegments, SimError> {
         let placed = self.place(page, segments, true)?;
         for part in self.by_block(&placed) {
             self.with(|v| v.relocate(page, stamp, &part)).map_err(broken)?;
@@ -265,8 +271,8 @@ impl Store {
         Ok(placed)
     }
 
-    fn by_block(&self, placed: &Placed) -> Vec<Placed> {
-        let mut parts: Vec<(BlockId, Placed)> = Vec::with_capacity(1);
+    fn by_block(&self, placed: &PlacedSegments) -> Vec<PlacedSegments> {
+        let mut parts: Vec<(BlockId, PlacedSegments)> = Vec::with_capacity(1);
         for &(segment, slot) in placed {
             let block = self.layout.block(slot);
             match parts.iter_mut().find(|(b, _)| *b == block) {
@@ -277,15 +283,16 @@ impl Store {
         parts.into_iter().map(|(_, part)| part).collect()
     }
 
-    /// Gives slots to segments of a page, opening blocks as needed.
-    fn place(&mut self, page: PageId, segments: u16, moving: bool) -> Result<Placed, SimError> {
+    /// Assigns slots to segments of a page, and opens blocks as needed.
+    fn place(&mut self, page: PageId, segments: u16, moving: bool) -> Result<PlacedSegments, SimError> {
         let mut left: Vec<SegmentRef> = (0..self.layout.per_page as u8)
             .filter(|segment| segments >> segment & 1 != 0)
             .map(|segment| SegmentRef { page, segment })
             .collect();
-        let mut placed = Placed::with_capacity(left.len());
+        let mut placed = PlacedSegments::with_capacity(left.len());
         while !left.is_empty() {
-            let mut head = match if moving { self.move_head } else { self.heads[self.next] } {
+            let mut head = match if moving { self.open_block_for_moves } else { self.open_blocks[self.next] }
+            {
                 Some(head) => head,
                 None => self.open(moving)?,
             };
@@ -315,21 +322,21 @@ impl Store {
             }
             let kept = (!full).then_some(head);
             if moving {
-                self.move_head = kept;
+                self.open_block_for_moves = kept;
             } else {
-                self.heads[self.next] = kept;
+                self.open_blocks[self.next] = kept;
             }
             left = rest;
         }
         Ok(placed)
     }
 
-    fn open(&mut self, moving: bool) -> Result<Head, SimError> {
+    fn open(&mut self, moving: bool) -> Result<OpenBlock, SimError> {
         self.sequence += 1;
         let Some(block) = self.volume.blocks_mut().open(u8::from(moving), self.sequence) else {
             return Err(SimError::Full {
                 time_ps: self.now,
-                what: "no block is free, not even one kept back".into(),
+                what: "no block is free, including those reserved for reclamation".into(),
             });
         };
         if self.bad_share > 0.0 && self.volume.blocks().info(block).uses == 1 {
@@ -341,10 +348,10 @@ impl Store {
         }
         self.owners[block.0 as usize] =
             Some(vec![NOBODY; self.layout.slots_per_block as usize].into_boxed_slice());
-        Ok(Head { block, used: 0 })
+        Ok(OpenBlock { block, used: 0 })
     }
 
-    /// A number in [0, 1) that belongs to a slot: the same whenever it is asked for.
+    /// A pseudo-random number in [0, 1) that depends on the seed, the slot and `what` only.
     fn chance(&self, what: u64, block: BlockId, index: u32) -> f64 {
         let mut x =
             self.seed ^ (what << 60) ^ self.layout.slot(block, index).0.wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -354,16 +361,16 @@ impl Store {
         ((x ^ (x >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// The key that a slot was written for.
-    fn owner(&self, block: BlockId, index: u32) -> Option<Key> {
+    /// The segment that a slot was written for.
+    fn owner(&self, block: BlockId, index: u32) -> Option<SegmentKey> {
         match &self.owners[block.0 as usize] {
             Some(owners) => owners.get(index as usize).copied().filter(|key| *key != NOBODY),
-            None => self.layout.base_key(block, index),
+            None => self.layout.prefilled_key(block, index),
         }
     }
 
-    /// The segments in a block that somebody needs, each with its stamp.
-    pub(super) fn live_in(&mut self, block: BlockId) -> Result<Vec<(Key, Slot, Stamp)>, SimError> {
+    /// The live segments of a block, each with its slot and stamp.
+    pub(super) fn live_in(&mut self, block: BlockId) -> Result<Vec<(SegmentKey, Slot, Stamp)>, SimError> {
         let mut live = Vec::new();
         for index in 0..self.layout.slots_per_block {
             let Some(key) = self.owner(block, index) else { continue };
@@ -382,10 +389,11 @@ impl Store {
         Ok(live)
     }
 
-    /// The block to empty. One that holds a part of the longest chain (NVMM: longest chains first), which
-    /// is then collapsed with it, if that gains at least half of what the block with the fewest live
-    /// segments gains: versions that no token needs are dead already, so a long chain alone does not
-    /// mean that there is much to gain. Else that block. `None` if emptying gains nothing.
+    /// Chooses the block to empty, and the page whose chain is collapsed with it. A block that holds a
+    /// part of the longest chain (NVMM: longest chains first) is chosen if it gains at least half of
+    /// what the block with the fewest live segments gains: versions that no token needs are dead
+    /// already, so a long chain alone does not promise much gain. Otherwise the block with the fewest
+    /// live segments is chosen. `None` if emptying a block gains nothing.
     pub(super) fn victim(&mut self) -> Result<Option<(BlockId, Option<PageId>)>, SimError> {
         let mut policy = Greedy { ties: TieBreak::Lowest };
         let Some(fewest) = policy.pick(self.volume.blocks(), self.sequence, &mut any_block) else {
@@ -397,12 +405,13 @@ impl Store {
             plan.iter().flat_map(|(_, placed)| placed).map(|(_, slot)| self.layout.block(*slot)).collect();
         let blocks = self.volume.blocks();
         let gain = |block: BlockId| i32::from(blocks.capacity(block)) - i32::from(blocks.info(block).live);
-        // What of the chain lies elsewhere is moved, too, and takes room that it gives back later.
+        // Segments of the chain in other blocks are moved as well; the room that they take is returned
+        // later.
         let net = |block: BlockId| gain(block) - 2 * chain.iter().filter(|b| **b != block).count() as i32;
         let best = chain
             .iter()
             .copied()
-            .filter(|block| blocks.info(*block).state == BlockState::Closed && !self.held.contains(block))
+            .filter(|block| blocks.info(*block).state == BlockState::Closed && !self.emptying.contains(block))
             .max_by_key(|b| (net(*b), *b));
         Ok(Some(match best {
             Some(block) if net(block) > 0 && 2 * net(block) >= gain(fewest) => (block, Some(page)),
@@ -410,32 +419,32 @@ impl Store {
         }))
     }
 
-    /// What to write together so that a page's chain becomes as short as its tokens allow.
-    pub(super) fn coalesce_plan(&mut self, page: PageId) -> Result<Vec<(Stamp, Placed)>, SimError> {
+    /// The moves that make a page's version chain as short as its tokens allow.
+    pub(super) fn coalesce_plan(&mut self, page: PageId) -> Result<Vec<(Stamp, PlacedSegments)>, SimError> {
         self.with(|v| v.coalesce_plan(page)).map_err(broken)
     }
 
-    /// Keeps a block from being chosen again while it is emptied.
+    /// Excludes a block from victim selection while it is emptied.
     pub(super) fn hold(&mut self, block: BlockId) {
-        self.held.push(block);
+        self.emptying.push(block);
         self.volume.blocks_mut().pin(block);
     }
 
-    /// The least worn block, if others have been used much more often.
+    /// The least worn block, if the most worn one has more than `spread` uses more.
     pub(super) fn wear_victim(&self, spread: u32) -> Option<BlockId> {
         if spread == 0 { None } else { self.volume.blocks().wear_victim(spread) }
     }
 
-    /// Makes an emptied block free, and marks what has worn out in it.
+    /// Erases an emptied block, and marks its worn-out segments bad.
     pub(super) fn erased(&mut self, block: BlockId) -> Result<(), SimError> {
-        self.held.retain(|held| *held != block);
+        self.emptying.retain(|held| *held != block);
         self.owners[block.0 as usize] = None;
         self.erases[block.0 as usize] += 1;
         let (endurance, deviation) = self.endurance;
         if deviation > 0.0 {
             let uses = f64::from(self.volume.blocks().info(block).uses);
             for index in 0..self.layout.slots_per_block {
-                // A lognormal endurance, from two uniform numbers of the slot.
+                // A lognormal endurance, from two uniform pseudo-random numbers of the slot.
                 let (a, b) = (self.chance(1, block, index), self.chance(2, block, index));
                 let normal = (-2.0 * (1.0 - a).ln()).sqrt() * (std::f64::consts::TAU * b).cos();
                 if uses >= endurance * (deviation * normal).exp() {
@@ -445,13 +454,13 @@ impl Store {
         }
         let blocks = self.volume.blocks_mut();
         if blocks.capacity(block) < self.layout.slots_per_block as u16 / 2 {
-            // Half of it is bad, or more: no page would fit in one piece.
+            // More than half of the block is bad, so it is retired: no page would fit in one piece.
             return blocks.retire(block).map_err(|e| broken(e.into()));
         }
         blocks.erase(block).map_err(|e| broken(e.into()))
     }
 
-    /// Closes the open epoch: its number is the token.
+    /// Closes the open epoch and returns its number, the token.
     pub(super) fn close_epoch(&mut self, time_ns: u64) -> Result<Epoch, SimError> {
         if self.volume.needs_renumber() {
             self.with(Volume::renumber).map_err(broken)?;
@@ -459,13 +468,13 @@ impl Store {
         let token = self.with(|v| v.close_epoch(time_ns)).map_err(broken)?;
         self.written = false;
         while let Some(oldest) = self.volume.expired() {
-            self.give_up(oldest)?;
+            self.drop_token(oldest)?;
         }
         Ok(token)
     }
 
-    /// Gives up a token and what only it needs.
-    pub(super) fn give_up(&mut self, token: Epoch) -> Result<(), SimError> {
+    /// Drops a token and the versions that only it needs.
+    pub(super) fn drop_token(&mut self, token: Epoch) -> Result<(), SimError> {
         self.with(|v| v.drop_token(token)).map_err(broken)?;
         while self.with(|v| v.prune_step(1024)).map_err(broken)? > 0 {}
         Ok(())
@@ -475,7 +484,7 @@ impl Store {
         self.volume.tokens()
     }
 
-    /// Returns to a token's state; the pages that have changed since.
+    /// Rolls back to a token's state. Returns the pages that changed since the token.
     pub(super) fn rollback(&mut self, token: Epoch) -> Result<Vec<PageId>, SimError> {
         let wrong = |error: VolumeError| SimError::config("token", error.to_string());
         let pages = self.volume.changed_since(token).map_err(wrong)?;
@@ -483,14 +492,14 @@ impl Store {
         Ok(pages)
     }
 
-    /// Laws that are quick to check.
+    /// Checks the laws that take little time.
     pub(super) fn check_counts(&self) -> Result<(), SimError> {
         let blocks = self.volume.blocks();
         let live: u64 = blocks.infos().iter().map(|info| u64::from(info.live)).sum();
         crate::flash::law("the live slots of all blocks are those counted", live, blocks.live_slots())
     }
 
-    /// Checks the whole volume against itself; loads all of its table.
+    /// Checks the consistency of the whole volume; loads its whole table.
     pub(super) fn check(&mut self) -> Result<(), SimError> {
         let problems = self.with(|v| v.check()).map_err(broken)?;
         match problems.first() {
@@ -502,19 +511,23 @@ impl Store {
         }
     }
 
-    /// Bytes of memory that the tables take.
+    /// Host memory of the tables, bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         let owners = self.owners.iter().flatten().map(|owners| owners.len() * 4).sum::<usize>();
-        self.volume.memory_bytes() + owners + self.owners.len() * size_of::<Option<Box<[Key]>>>()
+        self.volume.memory_bytes() + owners + self.owners.len() * size_of::<Option<Box<[SegmentKey]>>>()
     }
 }
 
-/// The volume with every page written, its table still to be computed.
+/// The volume with every page written; its table chunks are computed on first use.
 fn populated(layout: &Layout, config: VolumeConfig, empty: &Volume) -> Result<Volume, SimError> {
     let chunks: Vec<_> = (0..layout.pages.div_ceil(256)).map(deepram_core::ChunkId).collect();
     let blocks = (0..layout.blocks)
         .map(|block| {
-            let live = if block < layout.base_blocks { layout.base_live(BlockId(block)) as u16 } else { 0 };
+            let live = if block < layout.prefilled_blocks {
+                layout.prefilled_live(BlockId(block)) as u16
+            } else {
+                0
+            };
             if live == 0 {
                 return BlockInfo::default();
             }

@@ -1,27 +1,28 @@
-//! Buses, targets and dies: who works when ([`super::parallel`], 2 and 3).
+//! The scheduling of buses, targets and dies (rules 2 and 3 of `parallel`).
 //!
-//! A *target* is what takes commands as one: a die, or a package of which only some dies work at once.
-//! A *group* is what one command starts in a die: operations on pages of the same number in several
-//! planes.
+//! A *target* accepts one command at a time: a die, or a package of which only some dies work at once. A
+//! *group* is the work that one command starts in a die: operations on pages of the same number in
+//! several planes.
 //!
 //! ```text
 //!   queues of the target --command, data in over the bus--> array --data out over the bus--> done
 //!                         <----------- one register: one group at a time ----------->
-//!                                        two registers: one group in the array, one on its way
+//!                                        two registers: one group in the array, one in transfer
 //! ```
 
+use deepram_core::units::Picos;
 use std::collections::VecDeque;
 
 use deepram_media::{Nand, NandOp};
 
-use super::operation::{Operation, Source};
+use super::operation::{Operation, OperationSource};
 use super::parallel::{ParallelEvent, ParallelSsd};
 use super::planes::NONE;
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::host::Context;
 
-/// The queues of a target, first served first within each.
+/// The queues of a target; each is first come, first served.
 const MAP_READ: usize = 0;
 const HOST_READ: usize = 1;
 const MOVE_READ: usize = 2;
@@ -31,56 +32,57 @@ const MOVE_WRITE: usize = 5;
 const ERASE: usize = 6;
 
 #[derive(Debug, Clone, Copy)]
-struct Group {
-    /// The first of its operations; the others follow by `next`.
+struct OperationGroup {
+    /// The group's first operation; the others follow by `next`.
     head: u32,
-    /// Operations that are not over.
+    /// Operations that are not complete.
     left: u32,
     die: u32,
     op: NandOp,
     copy_back: bool,
-    /// When its array work begins and ends.
+    /// The times at which the array work begins and ends.
     begin: Time,
     end: Time,
-    /// Told apart from earlier works of the same number, so that the end of a suspended one is not
-    /// mistaken for another's.
+    /// The generation of the group's array work, which distinguishes it from earlier work under the same
+    /// number: the end event of suspended work is then ignored.
     work: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Die {
-    /// The group whose array work is under way or comes next.
+    /// The group whose array work is under way or starts next.
     active: u32,
-    /// The group that has the other register and waits for the array.
+    /// The group that occupies the other register and waits for the array.
     loaded: u32,
     suspended: u32,
 }
 
-/// An operation that waits, with what the choice of a die looks at.
+/// A queued operation, with the data that the choice of a group needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Waiting {
+struct QueuedOperation {
     number: u32,
     die: u32,
-    /// The page in its block, and whether it is a copy-back: what a group has in common.
+    /// The page's number within its block, and whether the operation is a copy-back; equal within a
+    /// group.
     page: (u32, bool),
     plane_bit: u8,
 }
 
-/// First come, first served, but for what is taken from the middle: a slice to look through.
+/// A queue that can be searched as a slice and allows removal from the middle.
 #[derive(Debug, Clone, Default)]
 struct Queue {
-    items: Vec<Waiting>,
+    items: Vec<QueuedOperation>,
     first: usize,
 }
 
 impl Queue {
     #[inline]
-    fn waiting(&self) -> &[Waiting] {
+    fn waiting(&self) -> &[QueuedOperation] {
         &self.items[self.first..]
     }
 
     #[inline]
-    fn push(&mut self, waiting: Waiting) {
+    fn push(&mut self, waiting: QueuedOperation) {
         if self.first == self.items.len() {
             self.items.clear();
             self.first = 0;
@@ -104,36 +106,36 @@ impl Queue {
 #[derive(Debug, Clone)]
 struct Target {
     queues: [Queue; 7],
-    /// Groups that have a register.
+    /// Groups that occupy a register.
     groups: u32,
     suspended: bool,
 }
 
 #[derive(Debug, Clone)]
 struct Bus {
-    /// Until when it moves something.
+    /// The end of the present transfer.
     until: Time,
-    /// An event at its end is under way.
+    /// An event is scheduled at the end of the present transfer.
     awaited: bool,
     turn: u32,
-    /// Data in registers: of mapping, host, reclamation.
+    /// Operations whose data wait in registers: of mapping, host, reclamation.
     out: [VecDeque<u32>; 3],
     out_count: u32,
 }
 
-/// All buses and what hangs on them.
+/// All buses with their targets and dies.
 #[derive(Debug, Clone)]
-pub(super) struct Buses {
+pub(super) struct BusScheduler {
     buses: Vec<Bus>,
     targets: Vec<Target>,
-    /// Which queues of a target have something, one bit each; kept together for the scan.
+    /// The non-empty queues of each target, one bit each; stored compactly for the scan.
     waiting: Vec<u8>,
     dies: Vec<Die>,
-    groups: Vec<Group>,
+    groups: Vec<OperationGroup>,
     spare_groups: Vec<u32>,
     nand: Nand,
-    held: VecDeque<u32>,
-    /// Targets of a bus, dies of a target, dies of a target that work at once, registers of a plane.
+    held_back: VecDeque<u32>,
+    /// Targets per bus, dies per target, dies of a target that work at once, registers per plane.
     per_bus: u32,
     dies_per_target: u32,
     units: u32,
@@ -142,10 +144,10 @@ pub(super) struct Buses {
     pub(super) bus_busy_ps: u64,
     pub(super) array_busy_ps: u64,
     pub(super) bus_bytes: u64,
-    /// Time of a byte on the bus, as bytes and picoseconds of a page.
+    /// The bus rate: bytes of a page, and picoseconds of its transfer.
     page_bytes: u64,
     page_ps: u64,
-    /// What a suspension adds to the first command after it.
+    /// The time that a suspension adds to the first command after it.
     delay: Time,
 }
 
@@ -160,7 +162,7 @@ pub(super) struct BusShape {
     pub(super) planes_per_die: u32,
 }
 
-impl Buses {
+impl BusScheduler {
     pub(super) fn new(nand: &Nand, shape: BusShape) -> Self {
         let target = Target { queues: Default::default(), groups: 0, suspended: false };
         let bus = Bus { until: 0, awaited: false, turn: 0, out: Default::default(), out_count: 0 };
@@ -174,7 +176,7 @@ impl Buses {
             groups: Vec::new(),
             spare_groups: Vec::new(),
             nand: nand.clone(),
-            held: VecDeque::new(),
+            held_back: VecDeque::new(),
             per_bus: shape.targets_per_bus,
             dies_per_target: shape.dies_per_target,
             units: shape.units,
@@ -211,11 +213,11 @@ impl Buses {
         target * self.dies_per_target..(target + 1) * self.dies_per_target
     }
 
-    fn new_group(&mut self, group: Group) -> u32 {
+    fn new_group(&mut self, group: OperationGroup) -> u32 {
         match self.spare_groups.pop() {
             Some(number) => {
                 let work = self.groups[number as usize].work + 1;
-                self.groups[number as usize] = Group { work, ..group };
+                self.groups[number as usize] = OperationGroup { work, ..group };
                 number
             }
             None => {
@@ -225,7 +227,7 @@ impl Buses {
         }
     }
 
-    /// The group's register is free.
+    /// Ends a group, whose register is then free.
     fn end_group(&mut self, number: u32, target: u32) {
         self.groups[number as usize].work += 1;
         self.spare_groups.push(number);
@@ -243,53 +245,54 @@ impl Buses {
 
 fn queue_of(operation: &Operation) -> usize {
     match (operation.op, operation.source) {
-        (NandOp::Read, Source::Mapping) => MAP_READ,
-        (NandOp::Read, Source::Host | Source::Buffer | Source::Merge) => HOST_READ,
-        (NandOp::Read, Source::Move) => MOVE_READ,
-        (NandOp::Program, Source::Mapping) => MAP_WRITE,
-        (NandOp::Program, Source::Move) => MOVE_WRITE,
+        (NandOp::Read, OperationSource::Mapping) => MAP_READ,
+        (NandOp::Read, OperationSource::Host | OperationSource::Buffer | OperationSource::Merge) => HOST_READ,
+        (NandOp::Read, OperationSource::Move) => MOVE_READ,
+        (NandOp::Program, OperationSource::Mapping) => MAP_WRITE,
+        (NandOp::Program, OperationSource::Move) => MOVE_WRITE,
         (NandOp::Program, _) => HOST_WRITE,
         (NandOp::Erase, _) => ERASE,
     }
 }
 
 impl ParallelSsd {
-    /// Puts an operation into its target's queue, by way of the one queue of the translation layer if
-    /// the targets' queues are limited: its head holds up all others when its target's queue is full.
+    /// Queues an operation at its target. If the targets' queues are limited, host operations pass
+    /// through one queue of the translation layer, whose head blocks the others while its target's queue
+    /// is full.
     pub(super) fn enqueue(
         &mut self,
         number: u32,
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
         if self.options.die_queue > 0
-            && matches!(self.operations.get(number).source, Source::Host | Source::Buffer)
+            && matches!(self.operations.get(number).source, OperationSource::Host | OperationSource::Buffer)
         {
-            self.bus.held.push_back(number);
-            return self.let_through(context);
+            self.bus.held_back.push_back(number);
+            return self.dispatch_held(context);
         }
-        self.hand_over(number, context)
+        self.queue_operation(number, context)
     }
 
-    fn let_through(&mut self, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
+    fn dispatch_held(&mut self, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
         let limit = self.options.die_queue as usize * self.bus.dies_per_target as usize;
-        while let Some(number) = self.bus.held.front().copied() {
+        while let Some(number) = self.bus.held_back.front().copied() {
             let target = &self.bus.targets[self.operations.get(number).target as usize];
             let waiting = |queue: usize| target.queues[queue].waiting().len();
             if waiting(HOST_READ) + waiting(HOST_WRITE) >= limit {
                 break;
             }
-            self.bus.held.pop_front();
-            self.hand_over(number, context)?;
+            self.bus.held_back.pop_front();
+            self.queue_operation(number, context)?;
         }
         Ok(())
     }
 
     #[inline]
-    fn hand_over(&mut self, number: u32, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
+    fn queue_operation(&mut self, number: u32, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
         let operation = self.operations.get(number);
         let (target, queue) = (operation.target, queue_of(operation));
         let Operation { page, die, plane_bit, copy_back, .. } = *operation;
-        let waiting = Waiting { number, die, page: (page, copy_back), plane_bit };
+        let waiting = QueuedOperation { number, die, page: (page, copy_back), plane_bit };
         self.bus.targets[target as usize].queues[queue].push(waiting);
         self.bus.waiting[target as usize] |= 1 << queue;
         let may_start = self.bus.targets[target as usize].groups == 0
@@ -297,32 +300,32 @@ impl ParallelSsd {
             || self.options.suspend_programs
             || self.options.suspend_erases;
         if may_start {
-            self.ask_bus(self.bus.bus_of(target), context);
+            self.request_bus(self.bus.bus_of(target), context);
         }
         Ok(())
     }
 
-    /// An operation may start now.
+    /// Continues an operation that is no longer blocked.
     pub(super) fn wake(&mut self, number: u32, context: &mut Context<ParallelEvent>) {
-        self.ask_bus(self.bus.bus_of(self.operations.get(number).target), context);
+        self.request_bus(self.bus.bus_of(self.operations.get(number).target), context);
     }
 
-    /// Somebody may want the bus: now if it is free, else at its end.
+    /// Requests the bus: serves it now if it is free, else at the end of its transfer.
     #[inline]
-    fn ask_bus(&mut self, bus: u32, context: &mut Context<ParallelEvent>) {
+    fn request_bus(&mut self, bus: u32, context: &mut Context<ParallelEvent>) {
         let state = &mut self.bus.buses[bus as usize];
         if state.awaited {
             return;
         }
-        if state.until > context.now() {
+        if state.until > context.now().0 {
             state.awaited = true;
-            context.schedule(state.until, ParallelEvent::BusFree(bus));
+            context.schedule(Picos(state.until), ParallelEvent::BusFree(bus));
             return;
         }
         self.serve_bus(bus, context);
     }
 
-    /// The bus has moved what it moved, and somebody waits for it.
+    /// Handles the end of a bus transfer that others wait for.
     pub(super) fn bus_free(
         &mut self,
         bus: u32,
@@ -330,10 +333,10 @@ impl ParallelSsd {
     ) -> Result<(), SimError> {
         self.bus.buses[bus as usize].awaited = false;
         self.serve_bus(bus, context);
-        self.let_through(context)
+        self.dispatch_held(context)
     }
 
-    /// Gives a free bus to data that wait, or to commands.
+    /// Gives a free bus to waiting data or to commands.
     fn serve_bus(&mut self, bus: u32, context: &mut Context<ParallelEvent>) {
         if self.options.commands_first {
             self.serve_commands(bus, context);
@@ -342,9 +345,9 @@ impl ParallelSsd {
             self.serve_data(bus, context);
             self.serve_commands(bus, context);
         }
-        // Whoever could go on at once but for the bus is served at its end.
+        // Work that only lacks the bus is served at the end of the transfer.
         let state = &self.bus.buses[bus as usize];
-        if state.awaited || state.until <= context.now() {
+        if state.awaited || state.until <= context.now().0 {
             return;
         }
         let first = bus * self.bus.per_bus;
@@ -356,12 +359,12 @@ impl ParallelSsd {
         if wanted {
             let state = &mut self.bus.buses[bus as usize];
             state.awaited = true;
-            context.schedule(state.until, ParallelEvent::BusFree(bus));
+            context.schedule(Picos(state.until), ParallelEvent::BusFree(bus));
         }
     }
 
     fn serve_data(&mut self, bus: u32, context: &mut Context<ParallelEvent>) {
-        let now = context.now();
+        let now = context.now().0;
         let state = &mut self.bus.buses[bus as usize];
         if state.out_count == 0 || state.awaited || state.until > now {
             return;
@@ -374,16 +377,16 @@ impl ParallelSsd {
         self.bus.bus_bytes += u64::from(bytes);
         let state = &mut self.bus.buses[bus as usize];
         state.until = now + time;
-        // The end of the transfer is an event in any case.
+        // The end of a data transfer is always an event.
         state.awaited = true;
-        context.schedule(state.until, ParallelEvent::Moved(number));
+        context.schedule(Picos(state.until), ParallelEvent::TransferDone(number));
     }
 
     fn serve_commands(&mut self, bus: u32, context: &mut Context<ParallelEvent>) {
         let per_bus = self.bus.per_bus;
         for _ in 0..per_bus {
             let state = &mut self.bus.buses[bus as usize];
-            if state.awaited || state.until > context.now() {
+            if state.awaited || state.until > context.now().0 {
                 return;
             }
             let turn = state.turn;
@@ -395,7 +398,7 @@ impl ParallelSsd {
         }
     }
 
-    /// Starts what a target can start.
+    /// Starts the next work of a target.
     fn serve_target(&mut self, target: u32, context: &mut Context<ParallelEvent>) {
         let waits = |queue| self.bus.waits(target, queue);
         if self.bus.targets[target as usize].groups > 0 {
@@ -415,7 +418,7 @@ impl ParallelSsd {
             (true, false, _) => Some((MAP_READ, MOVE_READ)),
             (_, _, true) if urgent => Some((MOVE_READ, HOST_READ)),
             (_, true, _) if !urgent || !moving => Some((HOST_READ, MOVE_READ)),
-            // Reclamation reads when the host has nothing to write.
+            // Reclamation reads when the host has no write.
             (_, false, true) if !waits(HOST_WRITE) && !waits(MAP_WRITE) => Some((MOVE_READ, MOVE_READ)),
             _ => None,
         };
@@ -452,8 +455,9 @@ impl ParallelSsd {
         }
     }
 
-    /// Fills the second register of a target at work with more of the same: reads while data leave the
-    /// first, data to program while the array works. False if there is nothing, or no register.
+    /// Fills the second register of a busy target with work of the same kind: reads while data leave the
+    /// first register, program data while the array works. Returns false if there is no such work or no
+    /// register.
     fn load_ahead(&mut self, target: u32, context: &mut Context<ParallelEvent>) -> bool {
         let state = &self.bus.targets[target as usize];
         if state.groups >= self.bus.registers || state.suspended {
@@ -463,7 +467,7 @@ impl ParallelSsd {
         let op = match self.bus.groups.get(die.active as usize) {
             Some(group) if group.copy_back => return false,
             Some(group) => group.op,
-            // The array is idle: data of a read leave.
+            // The array is idle and the data of a read are leaving.
             None => NandOp::Read,
         };
         let reads = self.bus.waits(target, MAP_READ) || self.bus.waits(target, HOST_READ);
@@ -477,8 +481,8 @@ impl ParallelSsd {
         order.iter().any(|(first, second)| self.start(target, *first, *second, context))
     }
 
-    /// True if reclamation goes before the host in this target: always if the options say so, else where
-    /// a plane has nearly no free block.
+    /// True if reclamation has priority over the host in this target: always if the options say so, else
+    /// where a plane has nearly no free block.
     fn is_urgent(&self, target: u32) -> bool {
         if self.options.reclaim_first {
             return true;
@@ -490,7 +494,7 @@ impl ParallelSsd {
         (target * planes..(target + 1) * planes).any(|plane| self.planes.free(plane) < self.urgent_below)
     }
 
-    /// Starts operations of two queues on the dies of a target; false if none may start.
+    /// Starts operations of two queues on the dies of a target. Returns false if none can start.
     fn start(
         &mut self,
         target: u32,
@@ -514,7 +518,7 @@ impl ParallelSsd {
                 break;
             }
             let busy = self.bus.registers == 1 && self.bus.dies[die as usize].active != NONE;
-            if !busy && let Some((head, count)) = self.choose(target, die, first, second) {
+            if !busy && let Some((head, count)) = self.choose_group(target, die, first, second) {
                 started += 1;
                 self.command(target, die, head, count, context);
             }
@@ -523,9 +527,10 @@ impl ParallelSsd {
         started > 0
     }
 
-    /// Takes from two queues what a die can do with one command: the first operation that may start, and
-    /// those on the page of the same number in other planes.
-    fn choose(&mut self, target: u32, die: u32, first: usize, second: usize) -> Option<(u32, u32)> {
+    /// Takes a group from two queues for a die: the first operation that can start, and operations on
+    /// the page of the same number in other planes. Returns the first operation, and the number of
+    /// operations.
+    fn choose_group(&mut self, target: u32, die: u32, first: usize, second: usize) -> Option<(u32, u32)> {
         let mut chosen: Option<(u32, u32)> = None;
         let (mut planes, mut count, mut page) = (0u64, 0, (0, false));
         for queue in [first, second] {
@@ -535,7 +540,7 @@ impl ParallelSsd {
             let mut index = 0;
             while count < self.bus.planes_per_die {
                 let waiting = self.bus.targets[target as usize].queues[queue].waiting();
-                let fits = |waiting: &Waiting| {
+                let fits = |waiting: &QueuedOperation| {
                     waiting.die == die
                         && planes >> waiting.plane_bit & 1 == 0
                         && (count == 0 || waiting.page == page)
@@ -543,7 +548,7 @@ impl ParallelSsd {
                 };
                 let Some(found) = waiting[index..].iter().position(fits) else { break };
                 index += found;
-                let Waiting { number, page: its_page, plane_bit, .. } = waiting[index];
+                let QueuedOperation { number, page: its_page, plane_bit, .. } = waiting[index];
                 planes |= 1 << plane_bit;
                 page = its_page;
                 count += 1;
@@ -560,8 +565,8 @@ impl ParallelSsd {
         chosen.map(|(head, _)| (head, count))
     }
 
-    /// Sends a group's command over the bus, behind those of other dies of the target, and lets the die
-    /// work then.
+    /// Sends a group's command over the bus, behind those of the target's other dies, and schedules the
+    /// die's array work after it.
     fn command(
         &mut self,
         target: u32,
@@ -570,7 +575,7 @@ impl ParallelSsd {
         count: u32,
         context: &mut Context<ParallelEvent>,
     ) {
-        let now = context.now();
+        let now = context.now().0;
         let first = *self.operations.get(head);
         let planes = u64::from(count);
         if planes > 1 {
@@ -608,7 +613,7 @@ impl ParallelSsd {
         }
         let end = begin + work;
         let (op, copy_back) = (first.op, first.copy_back);
-        let group = Group { head, left: count, die, op, copy_back, begin, end, work: 0 };
+        let group = OperationGroup { head, left: count, die, op, copy_back, begin, end, work: 0 };
         let group = self.bus.new_group(group);
         let state = &mut self.bus.dies[die as usize];
         if state.active == NONE {
@@ -617,11 +622,11 @@ impl ParallelSsd {
             state.loaded = group;
         }
         self.bus.targets[target as usize].groups += 1;
-        context.schedule(end, ParallelEvent::Worked(group, self.bus.groups[group as usize].work));
+        context.schedule(Picos(end), ParallelEvent::ArrayDone(group, self.bus.groups[group as usize].work));
     }
 
-    /// The array work of a group is over.
-    pub(super) fn worked(
+    /// Handles the end of a group's array work.
+    pub(super) fn array_done(
         &mut self,
         number: u32,
         work: u32,
@@ -641,31 +646,31 @@ impl ParallelSsd {
             while next != NONE {
                 let operation = self.operations.get_mut(next);
                 let class = match operation.source {
-                    Source::Mapping => 0,
-                    Source::Host | Source::Buffer | Source::Merge => 1,
-                    Source::Move => 2,
+                    OperationSource::Mapping => 0,
+                    OperationSource::Host | OperationSource::Buffer | OperationSource::Merge => 1,
+                    OperationSource::Move => 2,
                 };
                 state.out[class].push_back(next);
                 state.out_count += 1;
-                // From now on it names its group.
+                // From now on `next` holds the operation's group.
                 next = std::mem::replace(&mut operation.next, number);
             }
         } else {
             self.bus.end_group(number, target);
             while next != NONE {
                 let operation = *self.operations.get(next);
-                if operation.source == Source::Buffer {
+                if operation.source == OperationSource::Buffer {
                     self.release_buffer(operation.owner);
                 }
                 self.finish(next, context)?;
                 next = operation.next;
             }
         }
-        self.ask_bus(bus, context);
-        self.let_through(context)
+        self.request_bus(bus, context);
+        self.dispatch_held(context)
     }
 
-    /// The data of a read are out.
+    /// Handles the end of the data transfer of a read.
     pub(super) fn data_out(
         &mut self,
         number: u32,
@@ -677,20 +682,20 @@ impl ParallelSsd {
         if *left == 0 {
             self.bus.end_group(group, target);
         }
-        // The bus is still this transfer's while what depends on it is queued.
+        // The bus counts as busy while dependent operations are queued.
         self.finish(number, context)?;
         let bus = self.bus.bus_of(target);
         self.bus.buses[bus as usize].awaited = false;
         self.serve_bus(bus, context);
-        self.let_through(context)
+        self.dispatch_held(context)
     }
 
-    /// Suspends programs and erases for reads, where the part and the options allow it.
+    /// Suspends programs and erases of a target for reads, where the part and the options allow it.
     fn suspend(&mut self, target: u32, context: &mut Context<ParallelEvent>) {
         if !self.options.suspend_programs && !self.options.suspend_erases {
             return;
         }
-        let now = context.now();
+        let now = context.now().0;
         if self.bus.targets[target as usize].suspended {
             return;
         }
@@ -711,7 +716,7 @@ impl ParallelSsd {
             working += 1;
             cost = cost.max(time.0);
         }
-        // A group that has its register and does not work leaves no room.
+        // A group that occupies its register without array work leaves no room for a read.
         if working == 0 || working != self.bus.targets[target as usize].groups {
             return;
         }
@@ -719,7 +724,7 @@ impl ParallelSsd {
             let die = &mut self.bus.dies[die as usize];
             if let Some(group) = self.bus.groups.get_mut(die.active as usize) {
                 die.suspended = std::mem::replace(&mut die.active, NONE);
-                // What is left of the work, until it goes on.
+                // While suspended, `end` holds the remaining work.
                 group.end -= now;
                 group.begin = 0;
                 group.work += 1;
@@ -729,7 +734,7 @@ impl ParallelSsd {
         let state = &mut self.bus.targets[target as usize];
         state.groups = 0;
         state.suspended = true;
-        // The suspension is answered before the first command after it.
+        // The suspension's time passes before the first command after it.
         self.bus.delay = cost;
         let started = self.start(target, MAP_READ, HOST_READ, context)
             || self.start(target, HOST_READ, HOST_READ, context);
@@ -739,9 +744,9 @@ impl ParallelSsd {
         }
     }
 
-    /// Lets suspended work go on.
+    /// Resumes suspended work of a target.
     fn resume(&mut self, target: u32, context: &mut Context<ParallelEvent>) {
-        let now = context.now();
+        let now = context.now().0;
         self.bus.targets[target as usize].suspended = false;
         for die in self.bus.dies_of(target) {
             let die = &mut self.bus.dies[die as usize];
@@ -752,7 +757,7 @@ impl ParallelSsd {
                 group.end += now;
                 group.work += 1;
                 self.bus.targets[target as usize].groups += 1;
-                context.schedule(group.end, ParallelEvent::Worked(number, group.work));
+                context.schedule(Picos(group.end), ParallelEvent::ArrayDone(number, group.work));
             }
         }
     }

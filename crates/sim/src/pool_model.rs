@@ -1,0 +1,466 @@
+//! A model of this project's pool on a measured device: its cache policy, its fault path and its
+//! write-back, over a [`MeasuredFile`] preset. Its predictions can be compared with the pool itself.
+//!
+//! ```text
+//!   access --resident--------------------------------------------> hit
+//!          --first store into a clean segment--> protection fault -> hit
+//!          --missing--> fault --> read by the device --> install --> hit
+//!                         write-back thread: evicts clean segments, writes the longest dirty
+//! ```
+//!
+//! 1. The cache is that of `deepram-pool`: core's [`Clock`] over segments, with a headroom of free
+//!    frames. If no clean segment can be evicted, or too many segments are dirty, the segments that have
+//!    been dirty longest are written in one batch of large sequential writes.
+//! 2. The device serves as many requests at once as its preset says, each in the time that it takes
+//!    alone. Sequential writes take the interval of the preset's largest write size.
+//! 3. Software costs are options, to be measured on the machine with `deepram bench predict`. The
+//!    defaults were measured on the machine of the preset `virtual-ssd`.
+//! 4. An access of several segments touches them one after another, as a program would. The DRAM of a
+//!    pool's tables is not part of the budget. Syncs, reclamation and readahead are not simulated.
+
+use deepram_core::units::{Bytes, Picos};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use deepram_core::cache::{Clock, Replacement};
+use deepram_media::{Dimension, MeasuredFile};
+use deepram_trace::Op;
+use serde::Serialize;
+
+use crate::engine::Time;
+use crate::error::SimError;
+use crate::flash::{FlashCounts, law};
+use crate::host::{Command, Context, Device, Slot};
+use crate::settings::OptionKey;
+
+/// Sizes of the pool, and software costs of the machine.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PoolModelOptions {
+    /// Size of the data, bytes; 0 for the span over which the preset was measured.
+    #[serde(serialize_with = "crate::quantity::bytes")]
+    pub data: Bytes,
+    /// DRAM for segments, bytes; 0 for a quarter of the data.
+    #[serde(serialize_with = "crate::quantity::bytes")]
+    pub dram: Bytes,
+    /// Size of a segment, bytes.
+    #[serde(serialize_with = "crate::quantity::bytes")]
+    pub segment: Bytes,
+    /// Time of an access to a resident segment.
+    #[serde(rename = "hit_ps", serialize_with = "crate::quantity::picos")]
+    pub hit: Picos,
+    /// Software time of a fault on a missing segment: trap, handler, installing, return.
+    #[serde(rename = "fault_ps", serialize_with = "crate::quantity::picos")]
+    pub fault: Picos,
+    /// Time of the first store into a clean segment: trap, handler, unprotecting, return.
+    #[serde(rename = "protect_ps", serialize_with = "crate::quantity::picos")]
+    pub protect: Picos,
+    /// Processor time of writing one segment back.
+    #[serde(rename = "flush_ps", serialize_with = "crate::quantity::picos")]
+    pub flush: Picos,
+}
+
+impl Default for PoolModelOptions {
+    fn default() -> Self {
+        Self {
+            data: Bytes(0),
+            dram: Bytes(0),
+            segment: Bytes(4096),
+            hit: Picos(96_000),
+            fault: Picos(33_000_000),
+            protect: Picos(21_000_000),
+            flush: Picos(6_600_000),
+        }
+    }
+}
+
+/// The keys of `--set pool.key=value`.
+pub(crate) const POOL_KEYS: &[OptionKey<PoolModelOptions>] = &[
+    OptionKey {
+        key: "data",
+        dimension: Dimension::Size,
+        help: "size of the data; the preset's span if not given",
+        field: |options| &mut options.data.0,
+    },
+    OptionKey {
+        key: "segment",
+        dimension: Dimension::Size,
+        help: "size of a segment, a power of two of at most 1 MiB",
+        field: |options| &mut options.segment.0,
+    },
+    OptionKey {
+        key: "hit",
+        dimension: Dimension::Time,
+        help: "time of an access to a resident segment",
+        field: |options| &mut options.hit.0,
+    },
+    OptionKey {
+        key: "fault",
+        dimension: Dimension::Time,
+        help: "software time of a fault on a missing segment",
+        field: |options| &mut options.fault.0,
+    },
+    OptionKey {
+        key: "first_store",
+        dimension: Dimension::Time,
+        help: "time of the first store into a clean segment",
+        field: |options| &mut options.protect.0,
+    },
+    OptionKey {
+        key: "write_back",
+        dimension: Dimension::Time,
+        help: "processor time of writing one segment back",
+        field: |options| &mut options.flush.0,
+    },
+];
+
+/// Segments per write-back batch, as in the pool.
+const WRITEBACK_BATCH: usize = 2048;
+/// Bytes per write of a write-back batch.
+const WRITE_BYTES: u64 = 1 << 20;
+
+const RESIDENT: u8 = 1;
+const DIRTY: u8 = 2;
+const WRITING: u8 = 4;
+const LOADING: u8 = 8;
+
+/// Counters of the pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct PoolModelCounts {
+    /// Accesses, counted once for each segment.
+    pub accesses: u64,
+    /// Faults on missing segments.
+    pub missing: u64,
+    /// Protection faults: first stores into clean segments.
+    pub first_stores: u64,
+    /// Segments evicted.
+    pub evictions: u64,
+    /// Segments written back.
+    pub written: u64,
+    /// Faults that waited for a free frame.
+    pub frame_waits: u64,
+}
+
+/// An event of the model.
+#[derive(Debug, Clone, Copy)]
+pub enum PoolModelEvent {
+    /// The access to the current segment is complete.
+    Done(Slot),
+    /// The device has read the segment of a fault.
+    Read(u32),
+    /// A write-back batch is complete.
+    Written,
+}
+
+/// The progress of an access.
+#[derive(Debug, Clone, Copy)]
+struct SegmentAccess {
+    write: bool,
+    /// The next byte to access.
+    at: u64,
+    end: u64,
+}
+
+/// A simulated pool.
+pub struct PoolModel {
+    options: PoolModelOptions,
+    frames: u32,
+    file: MeasuredFile,
+    clock: Clock,
+    flags: Vec<u8>,
+    resident: u32,
+    dirty: VecDeque<u32>,
+    dirty_count: u32,
+    writing: Vec<u32>,
+    /// The times at which each of the device's parallel requests ends.
+    device_free: BinaryHeap<Reverse<Time>>,
+    /// Accesses that wait for a segment being loaded: segment, slot, whether it is a store.
+    loading: Vec<(u32, Slot, bool)>,
+    /// Accesses that wait for a frame.
+    waiting: VecDeque<Slot>,
+    accesses: Vec<SegmentAccess>,
+    counts: PoolModelCounts,
+    /// The counts when measuring began.
+    base: PoolModelCounts,
+}
+
+impl PoolModel {
+    /// Builds a pool with an empty DRAM cache.
+    ///
+    /// # Errors
+    /// Fewer than 64 frames, or a segment size that is not a power of two.
+    pub fn new(file: &MeasuredFile, options: &PoolModelOptions) -> Result<Self, SimError> {
+        let mut options = options.clone();
+        if !options.segment.0.is_power_of_two() || options.segment.0 > 1 << 20 {
+            return Err(SimError::config("pool.segment", "must be a power of two of at most 1 MiB"));
+        }
+        if options.data.0 == 0 {
+            options.data = file.span;
+        }
+        if options.dram.0 == 0 {
+            options.dram = Bytes(options.data.0 / 4);
+        }
+        let frames = u32::try_from(options.dram.0 / options.segment.0).unwrap_or(u32::MAX);
+        if frames < 64 {
+            let least = Bytes(64 * options.segment.0);
+            return Err(SimError::config(
+                "dram",
+                format!("{} is too little: use at least {least}", options.dram),
+            ));
+        }
+        let segments = options.data.0.div_ceil(options.segment.0);
+        if segments == 0 || segments > u64::from(u32::MAX) {
+            return Err(SimError::config("pool.data", "must be 1 to 2^32 - 1 segments"));
+        }
+        let width = file.parallelism(false, options.segment);
+        Ok(Self {
+            clock: Clock::new(frames as usize),
+            flags: vec![0; segments as usize],
+            resident: 0,
+            dirty: VecDeque::new(),
+            dirty_count: 0,
+            writing: Vec::new(),
+            device_free: (0..width).map(|_| Reverse(0)).collect(),
+            loading: Vec::new(),
+            waiting: VecDeque::new(),
+            accesses: Vec::new(),
+            counts: PoolModelCounts::default(),
+            base: PoolModelCounts::default(),
+            file: file.clone(),
+            frames,
+            options,
+        })
+    }
+
+    /// The counts since measuring began.
+    #[must_use]
+    pub fn pool_counts(&self) -> PoolModelCounts {
+        let (all, base) = (self.counts, self.base);
+        PoolModelCounts {
+            accesses: all.accesses - base.accesses,
+            missing: all.missing - base.missing,
+            first_stores: all.first_stores - base.first_stores,
+            evictions: all.evictions - base.evictions,
+            written: all.written - base.written,
+            frame_waits: all.frame_waits - base.frame_waits,
+        }
+    }
+
+    fn headroom(&self) -> u32 {
+        (self.frames / 32).clamp(16, 4096)
+    }
+
+    /// Sends a request to the device. Returns the time at which it is complete.
+    fn device_request(&mut self, from: Time, time: Time) -> Time {
+        let free = self.device_free.pop().map_or(0, |Reverse(free)| free);
+        let end = from.max(free) + time;
+        self.device_free.push(Reverse(end));
+        end
+    }
+
+    fn access(&mut self, slot: Slot, context: &mut Context<PoolModelEvent>) {
+        let SegmentAccess { write, at, .. } = self.accesses[slot as usize];
+        let segment = (at / self.options.segment.0) as u32;
+        let flags = self.flags[segment as usize];
+        if flags & LOADING != 0 {
+            self.loading.push((segment, slot, write));
+            return;
+        }
+        if flags & RESIDENT == 0 {
+            self.load(segment, slot, write, context);
+            return;
+        }
+        let mut time = self.options.hit.0;
+        if write && flags & DIRTY == 0 {
+            self.counts.first_stores += 1;
+            time += self.options.protect.0;
+            self.make_dirty(segment);
+            self.clock.touch(segment);
+            self.run_writeback(context);
+        }
+        context.schedule(Picos(context.now().0 + time), PoolModelEvent::Done(slot));
+    }
+
+    fn make_dirty(&mut self, segment: u32) {
+        self.flags[segment as usize] |= DIRTY;
+        self.dirty.push_back(segment);
+        self.dirty_count += 1;
+    }
+
+    fn load(&mut self, segment: u32, slot: Slot, write: bool, context: &mut Context<PoolModelEvent>) {
+        if self.resident >= self.frames {
+            self.evict(1);
+        }
+        if self.resident >= self.frames {
+            self.counts.frame_waits += 1;
+            self.waiting.push_back(slot);
+            self.run_writeback(context);
+            return;
+        }
+        self.counts.missing += 1;
+        self.resident += 1;
+        self.flags[segment as usize] = LOADING;
+        self.loading.push((segment, slot, write));
+        // Half of the software time passes before the device's, half after it; only their sum is
+        // measured.
+        let time = self.file.latency(false, self.options.segment).0;
+        let end = self.device_request(context.now().0 + self.options.fault.0 / 2, time);
+        context.schedule(Picos(end + self.options.fault.0.div_ceil(2)), PoolModelEvent::Read(segment));
+    }
+
+    /// Evicts up to `n` clean segments. Returns the number evicted.
+    fn evict(&mut self, n: u32) -> u32 {
+        for dropped in 0..n {
+            let flags = &self.flags;
+            let Some(segment) = self.clock.victim(&mut |key: u32| flags[key as usize] == RESIDENT) else {
+                return dropped;
+            };
+            self.flags[segment as usize] = 0;
+            self.resident -= 1;
+            self.counts.evictions += 1;
+        }
+        n
+    }
+
+    /// Runs the write-back thread: restores the headroom by eviction, and starts a write-back batch if
+    /// none is under way and clean segments run short or too many segments are dirty.
+    fn run_writeback(&mut self, context: &mut Context<PoolModelEvent>) {
+        let wanted = (self.resident + self.headroom()).saturating_sub(self.frames);
+        let evicted = self.evict(wanted);
+        let short = evicted < wanted || self.dirty_count > self.frames / 2;
+        if !short || !self.writing.is_empty() || self.dirty_count == 0 {
+            return;
+        }
+        while self.writing.len() < WRITEBACK_BATCH {
+            let Some(segment) = self.dirty.pop_front() else { break };
+            let flags = &mut self.flags[segment as usize];
+            if *flags & DIRTY != 0 {
+                *flags = *flags & !DIRTY | WRITING;
+                self.dirty_count -= 1;
+                self.writing.push(segment);
+            }
+        }
+        let bytes = self.writing.len() as u64 * self.options.segment.0;
+        let interval = self.file.completion_interval(true, Bytes(WRITE_BYTES)).0;
+        let device = (u128::from(bytes) * u128::from(interval) / u128::from(WRITE_BYTES)) as Time;
+        let software = self.writing.len() as u64 * self.options.flush.0;
+        // Software prepares the next write while the device performs the last one, so the slower of the
+        // two determines the time.
+        let now = context.now().0;
+        let end = self.device_request(now, device.max(software));
+        context.schedule(Picos(end), PoolModelEvent::Written);
+    }
+}
+
+impl Device for PoolModel {
+    type Event = PoolModelEvent;
+
+    fn capacity(&self) -> Bytes {
+        self.options.data
+    }
+
+    fn queue_limit(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn submit(
+        &mut self,
+        slot: Slot,
+        command: Command,
+        context: &mut Context<PoolModelEvent>,
+    ) -> Result<(), SimError> {
+        if !matches!(command.op, Op::Read | Op::Write) || command.len == 0 {
+            context.complete(slot);
+            return Ok(());
+        }
+        if self.accesses.len() <= slot as usize {
+            self.accesses.resize(slot as usize + 1, SegmentAccess { write: false, at: 0, end: 0 });
+        }
+        let (at, end) = (command.offset, command.offset + command.len);
+        self.accesses[slot as usize] = SegmentAccess { write: command.op == Op::Write, at, end };
+        self.counts.accesses += 1;
+        self.access(slot, context);
+        Ok(())
+    }
+
+    fn handle(
+        &mut self,
+        event: PoolModelEvent,
+        context: &mut Context<PoolModelEvent>,
+    ) -> Result<(), SimError> {
+        match event {
+            PoolModelEvent::Done(slot) => {
+                let access = &mut self.accesses[slot as usize];
+                access.at = (access.at / self.options.segment.0 + 1) * self.options.segment.0;
+                if access.at < access.end {
+                    self.counts.accesses += 1;
+                    self.access(slot, context);
+                } else {
+                    context.complete(slot);
+                }
+            }
+            PoolModelEvent::Read(segment) => {
+                self.flags[segment as usize] = RESIDENT;
+                self.clock.insert(segment);
+                let mut store = false;
+                let mut index = 0;
+                while index < self.loading.len() {
+                    let (of, slot, write) = self.loading[index];
+                    if of == segment {
+                        self.loading.swap_remove(index);
+                        store |= write;
+                        context.schedule(
+                            Picos(context.now().0 + self.options.hit.0),
+                            PoolModelEvent::Done(slot),
+                        );
+                    } else {
+                        index += 1;
+                    }
+                }
+                if store {
+                    self.make_dirty(segment);
+                }
+                self.run_writeback(context);
+            }
+            PoolModelEvent::Written => {
+                self.counts.written += self.writing.len() as u64;
+                for segment in std::mem::take(&mut self.writing) {
+                    self.flags[segment as usize] &= !WRITING;
+                }
+                self.run_writeback(context);
+                while self.resident < self.frames {
+                    let Some(slot) = self.waiting.pop_front() else { break };
+                    self.access(slot, context);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_measuring(&mut self) {
+        self.base = self.counts;
+    }
+
+    fn counts(&self) -> FlashCounts {
+        FlashCounts {
+            host_reads: self.counts.missing,
+            host_programs: self.counts.written,
+            ..FlashCounts::default()
+        }
+    }
+
+    fn check(&self) -> Result<(), SimError> {
+        let of = |flag: u8| self.flags.iter().filter(|flags| **flags & flag != 0).count() as u64;
+        law(
+            "frames in use are resident or loading segments",
+            self.resident.into(),
+            of(RESIDENT) + of(LOADING),
+        )?;
+        law("the dirty count is that of the dirty segments", self.dirty_count.into(), of(DIRTY))?;
+        law(
+            "segments loaded and not evicted are in memory",
+            self.counts.missing - self.counts.evictions,
+            self.resident.into(),
+        )?;
+        law("no access waits at the end", self.waiting.len() as u64 + self.loading.len() as u64, 0)
+    }
+}
