@@ -58,7 +58,7 @@ fn formats() -> String {
             "| `{}` | {} | {written} | {unit} | {} | {} |\n",
             f.name,
             aliases.join(", "),
-            cell(f.what),
+            cell(f.description),
             cell(f.source)
         );
     }
