@@ -258,9 +258,9 @@ fn row(
     let mut why = String::new();
     let mut runs = Vec::new();
     match sections.iter().find(|section| section.id == claim.experiment) {
-        None => why = format!("no experiment {} exists yet", claim.experiment),
+        None => why = format!("There is no experiment {} yet.", claim.experiment),
         Some(ExperimentResult { outcome: None, .. }) => {
-            why = format!("experiment {} was not run", claim.experiment);
+            why = format!("Experiment {} was not run.", claim.experiment);
         }
         Some(ExperimentResult { outcome: Some(outcome), .. }) => {
             for &name in claim.metrics {
