@@ -7,7 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use deepram_sim::cache::{Policy, ReferenceString};
+use deepram_core::cache::UnknownPolicy;
+use deepram_sim::cache::{POLICIES, Policy, ReferenceString};
 use deepram_trace::workload::{Rng, Zipf};
 use deepram_trace::{ReadOptions, TraceReader};
 use serde::{Deserialize, Serialize};
@@ -28,7 +29,7 @@ pub(crate) struct CachesArgs {
     #[arg(long, default_value_t = 50_000, value_name = "N")]
     capacity: usize,
     /// Only these policies: lru, fifo, clock, clock2, sieve, s3fifo, arc
-    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    #[arg(long, value_delimiter = ',', value_name = "NAMES", value_parser = parse_policy)]
     policies: Vec<Policy>,
     /// Run libCacheSim too: by python3, or by $DEEPRAM_PEER_PYTHON
     #[arg(long)]
@@ -95,7 +96,7 @@ struct Report {
 }
 
 pub(super) fn run(args: &CachesArgs) -> anyhow::Result<()> {
-    let policies = if args.policies.is_empty() { Policy::ALL.to_vec() } else { args.policies.clone() };
+    let policies = if args.policies.is_empty() { POLICIES.to_vec() } else { args.policies.clone() };
     let mut left_out = Vec::new();
     let python = if args.peer { peer_python().map_err(|why| left_out.push(why)).ok() } else { None };
     let mut rows = Vec::new();
@@ -136,6 +137,11 @@ pub(super) fn run(args: &CachesArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Parses the name of a policy that libCacheSim has, too.
+fn parse_policy(name: &str) -> Result<Policy, UnknownPolicy> {
+    Policy::parse_among(name, &POLICIES)
+}
+
 /// Runs the policies, and the peer's if there is a Python for it.
 fn measure(
     args: &CachesArgs,
@@ -159,7 +165,7 @@ fn measure(
         let mut misses = 0;
         let mut seconds = Vec::new();
         for _ in 0..args.repeats {
-            let mut cache = policy.cache(capacity);
+            let mut cache = policy.build(capacity);
             let (missed, time) = timed(|| cache.access_all(references.as_slice()));
             misses = missed;
             seconds.push(time.as_secs_f64());
