@@ -1,14 +1,14 @@
-//! A hostile pool: a sound image in which bytes are changed and the checksums then made to fit, so
-//! that every parser sees what it would never see of a merely damaged one. Shared by the fuzz
-//! target and by `crates/pool/tests/hostile.rs`.
+//! Hostile pools: a sound image in which bytes are changed and checksums then corrected, so that every parser sees
+//! inputs that mere damage would never pass to it. The fuzz target and `crates/pool/tests/hostile.rs` share this
+//! file.
 //!
-//! Whatever the bytes are, opening gives a pool or an error, and so does using the pool: no panic,
-//! no hang, no memory beyond what the device's size explains.
+//! For any bytes, opening and using the pool must succeed or return an error: no panic, no hang, no more memory than
+//! the device's size explains.
 
 use std::sync::Arc;
 
 use deepram_pool::device::Device;
-use deepram_pool::fuzzing::{Kind, Site, checksum, sites};
+use deepram_pool::fuzzing::{ChecksumKind, ChecksumSite, checksum, sites};
 use deepram_pool::{
     Addr, CreateOptions, Inspection, Lifetime, Mapping, OpenOptions, Pool, Retention, SegmentSize,
 };
@@ -16,13 +16,20 @@ use deepram_testkit::{FaultyDevice, Image};
 
 const MIB: u64 = 1 << 20;
 const PAGE: u64 = 1 << 16;
-const KINDS: [Kind; 7] =
-    [Kind::Header, Kind::Root, Kind::Chunk, Kind::Batch, Kind::Bare, Kind::Data, Kind::Line];
+const KINDS: [ChecksumKind; 7] = [
+    ChecksumKind::Header,
+    ChecksumKind::Root,
+    ChecksumKind::Chunk,
+    ChecksumKind::Batch,
+    ChecksumKind::EmptyBatch,
+    ChecksumKind::Data,
+    ChecksumKind::Line,
+];
 
 /// A sound pool to start from.
 pub(crate) struct Base {
     pub(crate) image: Image,
-    pub(crate) sites: Vec<Site>,
+    pub(crate) sites: Vec<ChecksumSite>,
     options: OpenOptions,
 }
 
@@ -65,14 +72,14 @@ fn base(segment: SegmentSize, closed: bool) -> Base {
     Base { image, sites, options }
 }
 
-/// The pools to start from: closed in order, and with a log to be replayed.
+/// Makes the sound pools to start from: some closed in order, some with a log to be replayed.
 pub(crate) fn bases() -> Vec<Base> {
     [(SegmentSize::K4, false), (SegmentSize::K4, true), (SegmentSize::K8, false), (SegmentSize::K16, true)]
         .map(|(segment, closed)| base(segment, closed))
         .into()
 }
 
-/// Takes values off the input; zeros when it is at its end.
+/// Takes values off the fuzz input; zeros after its end.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
@@ -94,7 +101,7 @@ impl Input<'_> {
     }
 }
 
-/// Numbers at which parsers break.
+/// Returns numbers at which parsers tend to break.
 fn awkward(n: u8) -> u64 {
     let near = |bits: u32, off: u64| (1_u64 << bits).wrapping_sub(off);
     match n % 12 {
@@ -111,13 +118,14 @@ fn awkward(n: u8) -> u64 {
 }
 
 fn patch(image: &mut Image, base: &Base, input: &mut Input<'_>) {
-    // The structures that count most are also the fewest: the kind first, then which of it.
+    // The most important structures are also the rarest, so the kind is chosen first, then one structure of that
+    // kind.
     let kind = KINDS[usize::from(input.byte()) % KINDS.len()];
-    let of_kind: Vec<&Site> = base.sites.iter().filter(|site| site.kind == kind).collect();
+    let of_kind: Vec<&ChecksumSite> = base.sites.iter().filter(|site| site.kind == kind).collect();
     let Some(site) = of_kind.get(input.word() % of_kind.len().max(1)) else { return };
     let range = site.ranges[0].clone();
     let how = input.byte();
-    // Fields stand at the front.
+    // Fields are at the front of a structure.
     let window = if how & 0x80 == 0 { range.len().min(256) } else { range.len() };
     let at = range.start + input.word() % window;
     let mut bytes = [0; 8];
@@ -146,7 +154,7 @@ pub(crate) fn image(bases: &[Base], input: &[u8]) -> (Image, OpenOptions) {
     for _ in 0..=first >> 4 {
         patch(&mut image, base, &mut input);
     }
-    // Mostly with checksums that fit.
+    // Most images get matching checksums.
     if input.byte() % 16 != 1 {
         for site in &base.sites {
             let read = |range: std::ops::Range<usize>| {
@@ -169,7 +177,7 @@ pub(crate) fn image(bases: &[Base], input: &[u8]) -> (Image, OpenOptions) {
     (image, base.options.clone())
 }
 
-/// Opens and uses what may be a pool. Returns whether it could be opened.
+/// Opens and uses an image that may be a pool. Returns whether it could be opened.
 pub(crate) fn run(bases: &[Base], input: &[u8]) -> bool {
     let (image, options) = image(bases, input);
     let device = FaultyDevice::from_image(image.clone());
@@ -179,7 +187,7 @@ pub(crate) fn run(bases: &[Base], input: &[u8]) -> bool {
     }
     assert!(device.newest_image().first_difference(&image).is_none(), "an inspection writes nothing");
     let Ok(pool) = Pool::open_on(handle(&device), &options) else { return false };
-    // Errors are as good as results from here on.
+    // From here on errors are as good as results.
     let _ = (pool.info().unwrap(), pool.roots(), pool.check(&mut |_, _| {}));
     let mut bytes = vec![0; PAGE as usize];
     let pages: Vec<Addr> = (0..8).map(|n| Addr::from_raw(n * PAGE)).collect();

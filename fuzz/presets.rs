@@ -1,28 +1,28 @@
-//! Preset files, overrides and units as functions that take any bytes: an error, or something that can
-//! be shown, digested and computed with; never a panic.
+//! Fuzz functions for preset files, overrides and units. For any bytes the result is an error, or a value that can be
+//! shown, digested and used in computations; never a panic.
 //!
-//! Shared by the fuzz targets and by `crates/media/tests/hostile.rs`.
+//! The fuzz targets and `crates/media/tests/hostile.rs` share this file.
 
 use std::sync::LazyLock;
 
 use deepram_core::units::{Bytes, ParseUnitError, Picos, parse_count, parse_rate, parse_share};
 use deepram_media::{Disk, Dram, NandOp, Registry, RowState, Ssd};
 
-/// What a parser is tried with.
+/// A function that a fuzz target calls with arbitrary bytes.
 pub(crate) type Target = fn(&[u8]);
 
-/// Every target of this file: its name, and what it does with the bytes.
+/// Every target of this file: its name and its function.
 pub(crate) const TARGETS: &[(&str, Target)] = &[
     ("presets", |data| presets(&String::from_utf8_lossy(data))),
     ("overrides", |data| overrides(&String::from_utf8_lossy(data))),
     ("units", |data| units(&String::from_utf8_lossy(data))),
 ];
 
-/// The presets that are built in.
+/// The built-in presets.
 pub(crate) static BUILTIN: LazyLock<Registry> =
     LazyLock::new(|| Registry::builtin().expect("the shipped presets are sound"));
 
-/// A user's file that uses most of what a file can say.
+/// A user's file that uses most features of the format.
 pub(crate) const SAMPLE: &str = r#"# a user's file
 [nand.mine]
 about = "ours"
@@ -53,7 +53,7 @@ rotation = { value = 5400, unit = "rpm", source = "sheet" }
 rotational_latency = { value = 5.556, unit = "ms", source = "sheet" }
 "#;
 
-/// A small valid input of each target.
+/// Returns a small valid input for each target.
 pub(crate) fn sample(target: &str) -> Vec<u8> {
     match target {
         "presets" => SAMPLE.into(),
@@ -63,13 +63,13 @@ pub(crate) fn sample(target: &str) -> Vec<u8> {
     }
 }
 
-/// A message is one line that a terminal can show.
+/// Checks that an error message is one line that a terminal can show.
 fn message(error: &dyn std::error::Error) {
     let text = error.to_string();
     assert!(!text.is_empty() && text.len() < 2000 && !text.contains(char::is_control), "{text:?}");
 }
 
-/// The text as a preset file. Whatever is accepted is also shown, digested and computed with.
+/// Parses the text as a preset file. Accepted presets are also shown, digested and used in computations.
 pub(crate) fn presets(text: &str) {
     let mut registry = BUILTIN.clone();
     if let Err(error) = registry.add("hostile.toml", text) {
@@ -95,7 +95,7 @@ pub(crate) fn presets(text: &str) {
     }
 }
 
-/// The first line as the name of a preset, the others as overrides of it.
+/// Takes the first line as the name of a preset, and the other lines as overrides of it.
 pub(crate) fn overrides(text: &str) {
     let mut lines = text.lines();
     let name = lines.next().unwrap_or("");
@@ -106,7 +106,8 @@ pub(crate) fn overrides(text: &str) {
     }
 }
 
-/// The text as each kind of quantity. What is read can be written in its base unit and read again.
+/// Parses the text as each kind of quantity. An accepted quantity must survive being written in its base unit and
+/// parsed again.
 pub(crate) fn units(text: &str) {
     fn read<T>(result: Result<T, ParseUnitError>) -> Option<T> {
         if let Err(error) = &result {

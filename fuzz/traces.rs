@@ -1,8 +1,8 @@
-//! Every parser of `deepram-trace` as a function that takes any bytes: it returns, without a panic, in
-//! bounded memory. What a reader accepts must moreover come back unchanged from our own format, and
-//! what a workload's text says must be what its printed form says.
+//! Fuzz functions for every parser of `deepram-trace`. For any bytes a parser returns in bounded memory, without a
+//! panic. A trace that a reader accepts must survive a round trip through the compact format, and a workload's
+//! printed form must mean the same as its text.
 //!
-//! Shared by the fuzz targets and by `crates/trace/tests/mutations.rs`.
+//! The fuzz targets and `crates/trace/tests/mutations.rs` share this file.
 
 use std::io::{Cursor, Write};
 
@@ -11,15 +11,15 @@ use deepram_trace::{
     Format, Item, ObjectRef, Op, ReadOptions, Request, TraceReader, TraceWriter, Workload, WriteOptions,
 };
 
-/// How many records a run takes at most: a bomb that is valid would go on for hours.
+/// Largest number of records in a run: a valid decompression bomb would run for hours.
 const LIMIT: usize = 100_000;
-/// How many of them are written and read again.
+/// Largest number of records in a round trip.
 const AGAIN: usize = 1000;
 
-/// What a parser is tried with.
+/// A function that a fuzz target calls with arbitrary bytes.
 pub(crate) type Target = fn(&[u8]);
 
-/// Every target of this file: its name, and what it does with the bytes.
+/// Every target of this file: its name and its function.
 pub(crate) const TARGETS: &[(&str, Target)] = &[
     ("trace_any", |data| read(None, data)),
     ("trace_gzip", |data| read(Some(Format::Mqsim), &[&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3], data].concat())),
@@ -65,7 +65,7 @@ fn read(format: Option<Format>, data: &[u8]) {
     assert_eq!(again, items);
 }
 
-/// A message is one line that a terminal can show.
+/// Checks that an error message is one line that a terminal can show.
 fn message(error: &dyn std::error::Error) {
     let text = error.to_string();
     assert!(!text.is_empty() && text.len() < 2000 && !text.contains(char::is_control), "{text:?}");
@@ -80,8 +80,8 @@ fn write(format: Format, items: &[Item]) -> Vec<u8> {
     writer.finish().expect("writing to memory")
 }
 
-/// The bytes as one block of the compact format, with checksums that fit: the header of a sound file, a
-/// count of records out of the first byte, and the rest as they are.
+/// Makes the bytes one block of the compact format with matching checksums: the header of a sound file, a record
+/// count from the first byte, and the remaining bytes unchanged.
 fn sound(data: &[u8]) -> Vec<u8> {
     let (records, payload) = data.split_first().map_or((1, data), |(n, rest)| (u32::from(*n), rest));
     let mut file = write(Format::Compact, &[])[..16].to_vec();
@@ -100,7 +100,7 @@ fn sound(data: &[u8]) -> Vec<u8> {
     file
 }
 
-/// The bytes as a workload's SPEC; what parses yields a thousand records.
+/// Parses the bytes as a workload's SPEC; an accepted workload must yield a thousand records.
 fn workload(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let spec = match text.parse::<Spec>() {
@@ -109,7 +109,7 @@ fn workload(data: &[u8]) {
     };
     let again: Spec = spec.to_string().parse().expect("what is printed can be read");
     assert_eq!(again.to_string(), spec.to_string());
-    // Anything that allocates by its parameters, or reads files, is checked without being built.
+    // A workload that allocates by its parameters, or reads files, is checked without being built.
     if spec.is_cheap() {
         match Workload::from_spec(&spec, 1) {
             Ok(workload) => drop(workload.take(1000).count()),
@@ -130,7 +130,7 @@ fn sample_of(format: Format, objects: bool) -> Vec<u8> {
     write(format, &(0..6).map(item).collect::<Vec<_>>())
 }
 
-/// A small valid input of each target: where mutations start, and the seed of its corpus.
+/// Returns a small valid input for each target: the start of mutations, and the seed of the fuzz corpus.
 pub(crate) fn sample(target: &str) -> Vec<u8> {
     let text: &[u8] = match target {
         "trace_compact" | "trace_any" => return sample_of(Format::Compact, false),

@@ -1,5 +1,5 @@
-//! Writes a first input for every parser's target to `fuzz/corpus`: a fuzzer that starts from a sound
-//! sample gets further. `cargo run --manifest-path fuzz/Cargo.toml --example seeds`.
+//! Writes a first input for every fuzz target to `fuzz/corpus`, because a fuzzer makes faster progress from a sound
+//! sample. `cargo run --manifest-path fuzz/Cargo.toml --example seeds`.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! `cargo +nightly fuzz run open_pool` from the repository's root. See `harness.rs`.
+//! The fuzz target that opens a hostile pool; see `harness.rs`. Run it from the repository's root with
+//! `cargo +nightly fuzz run open_pool`.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! One target for every parser, each a binary of its own out of this file: the binary's name says which.
-//! `cargo +nightly fuzz list` names them.
+//! The fuzz targets of all parsers: each is a separate binary built from this file, which selects the parser by the
+//! binary's name. `cargo +nightly fuzz list` lists them.
 
 #![no_main]
 

@@ -240,7 +240,7 @@ fn repair(target: &Target, at_token: Option<Epoch>, dram: Bytes) -> anyhow::Resu
     let mut options = OpenOptions::new(dram.0).mapping(Mapping::Off);
     options.at_token = at_token;
     let pool = Pool::open(&target.paths, &options)?;
-    let copies_written = pool.mend()?;
+    let copies_written = pool.repair_headers()?;
     let bar = progress("checking");
     let report = pool.check(&mut |done, total| {
         bar.set_length(total);

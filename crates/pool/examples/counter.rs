@@ -1,4 +1,4 @@
-//! A counter that survives: each run adds one to it.
+//! A persistent counter: each run adds one to it.
 //!
 //! `cargo run --release -p deepram-pool --example counter -- counter.pool`
 
@@ -12,12 +12,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1).unwrap_or_else(|| "counter.pool".into());
     let new = !std::path::Path::new(&path).exists();
     if new {
-        // 4 MiB of memory in a file of a little over twice that.
+        // 4 MiB of memory need a file of a little more than twice that size.
         Pool::create(&[&path], &CreateOptions::new(4 * MIB))?;
     }
 
-    // 16 MiB of DRAM, the pool's tables included. `UserOnly`: the program uses the memory itself and hands no pointer
-    // into it to system calls, so it needs no privilege.
+    // 16 MiB of DRAM, including the pool's tables. `UserOnly` needs no privilege: the program uses the memory itself and
+    // passes no pointer into it to a system call.
     let pool = Pool::open(&[&path], &OpenOptions::new(16 * MIB).mapping(Mapping::UserOnly))?;
     if new {
         let addr = pool.alloc(8, Lifetime::Permanent)?;
@@ -25,8 +25,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 
     let words = pool.words(pool.root("counter")?.addr, 1)?;
-    let count = words[0].fetch_add(1, Relaxed) + 1; // a store to memory, as any other
-    let token = pool.sync()?; // durable from here on: a power cut now loses nothing
+    let count = words[0].fetch_add(1, Relaxed) + 1; // an ordinary store to memory
+    let token = pool.sync()?; // durable from here on, even after a power cut
     println!("run {count}, durable as token {token}");
 
     pool.close()?;

@@ -1,4 +1,4 @@
-//! A hash table that is larger than its DRAM. A batch of updates goes wrong, and a rollback undoes all of it at once.
+//! A hash table that is larger than its DRAM. A rollback undoes a wrong batch of updates at once.
 //!
 //! `cargo run --release -p deepram-pool --example hash_table -- table.pool`
 
@@ -7,18 +7,18 @@ use std::sync::atomic::Ordering::Relaxed;
 use deepram_pool::{CreateOptions, Lifetime, Mapping, OpenOptions, Pool, Words};
 
 const MIB: u64 = 1 << 20;
-/// Slots of a key and a value, 8 bytes each: 32 MiB. A power of two.
+/// Number of slots, a power of two. A slot is a key and a value of 8 bytes each, so the table takes 32 MiB.
 const SLOTS: usize = 2 << 20;
-/// Keys are 1 to this; a key of 0 marks a free slot.
+/// The largest key; the smallest is 1, and 0 marks a free slot.
 const KEYS: u64 = 10_000;
 
 /// Open addressing with linear probing, in memory of a pool.
 struct Table(Words);
 
 impl Table {
-    /// The slot of `key`: the one that has it, or the free one where it belongs. There is one, for the table never fills.
+    /// Returns the slot that holds `key`, or the free slot for it. A slot always exists, because the table never fills.
     fn slot(&self, key: u64) -> usize {
-        // Multiplied by 2^64 divided by the golden ratio, neighbouring keys are far apart.
+        // Multiplication by 2^64 divided by the golden ratio spreads neighbouring keys.
         let mut slot = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % SLOTS;
         while ![0, key].contains(&self.0[2 * slot].load(Relaxed)) {
             slot = (slot + 1) % SLOTS;
@@ -37,7 +37,7 @@ impl Table {
         self.0[2 * slot + 1].store(value, Relaxed);
     }
 
-    /// The sum of all values. A scan in order of addresses: the pool reads ahead.
+    /// Returns the sum of all values. The pool reads ahead, because the scan is in order of addresses.
     fn sum(&self) -> u64 {
         self.0.chunks_exact(2).map(|slot| slot[1].load(Relaxed)).sum()
     }
@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if new {
         Pool::create(&[&path], &CreateOptions::new(bytes + MIB))?;
     }
-    let dram = 16 * MIB; // half of the table; the pool keeps what is in use
+    let dram = 16 * MIB; // half of the size of the table
     let pool = Pool::open(&[&path], &OpenOptions::new(dram).mapping(Mapping::UserOnly))?;
     if new {
         // Fresh memory reads as zeros: every slot is free.
@@ -67,7 +67,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let good = pool.sync()?;
     println!("updated: {}", table.sum());
 
-    // Half of a batch is done, and some of it is on the device already, when it turns out to be wrong.
+    // A batch turns out to be wrong when half of it is done and a part is already on the device.
     for key in 1..=KEYS / 2 {
         table.put(key, 1_000_000);
     }

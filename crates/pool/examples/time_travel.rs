@@ -1,4 +1,4 @@
-//! A note that is overwritten again and again, and every version of which can be read and returned to.
+//! A note with history: a program can read every version, and return to it.
 //!
 //! `cargo run --release -p deepram-pool --example time_travel -- note.pool`
 
@@ -14,7 +14,7 @@ fn write(pool: &Pool, addr: Addr, text: &str) -> deepram_pool::Result<Epoch> {
     pool.sync()
 }
 
-/// The note as it was at a token. The present stays as it is.
+/// Returns the note as it was at a token, without changing the present.
 fn read_at(pool: &Pool, token: Epoch, addr: Addr) -> deepram_pool::Result<String> {
     let mut note = [0; NOTE];
     pool.read_at(token, addr, &mut note)?;
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let options = CreateOptions { retention: Retention::KeepLast(4), ..CreateOptions::new(4 * MIB) };
         Pool::create(&[&path], &options)?;
     }
-    // By call alone (`read`, `write`): nothing is mapped.
+    // The program only calls `read` and `write`, so the pool is not mapped.
     let pool = Pool::open(&[&path], &OpenOptions::new(16 * MIB).mapping(Mapping::Off))?;
     if new {
         let addr = pool.alloc(NOTE as u64, Lifetime::Permanent)?;
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let addr = pool.root("note")?.addr;
 
-    // What earlier runs left. A token from before the note's allocation has no note.
+    // The versions of earlier runs. A token older than the note's allocation has no note.
     for version in pool.history()? {
         if !pool.roots_at(version.token)?.is_empty() {
             println!("token {}: {}", version.token, read_at(&pool, version.token, addr)?);
@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("token {better}: {}", read_at(&pool, better, addr)?);
     println!("token {worse}: {}", read_at(&pool, worse, addr)?);
 
-    // Back to the better draft, for good: younger tokens are gone, and a later run finds this one.
+    // Return to the better draft for good: later tokens are gone, and the next run finds this version.
     pool.rollback(better)?;
     let mut note = [0; NOTE];
     pool.read(addr, &mut note)?;

@@ -1,5 +1,5 @@
-//! Transfers between two accounts, each logged as a transaction that is durable by itself, without a sync of the pool.
-//! The second transfer of each run "crashes" before its commit: nothing of it is there at the next opening.
+//! Transfers between two accounts. Each transfer is a logged transaction, which is durable by itself, without a sync of the
+//! pool. The second transfer of each run "crashes" before its commit and leaves no trace at the next opening.
 //!
 //! `cargo run --release -p deepram-pool --example transaction_log -- bank.pool`
 
@@ -8,12 +8,12 @@ use deepram_pool::{CreateOptions, Mapping, OpenOptions, Pool};
 
 const MIB: u64 = 1 << 20;
 
-/// A change of an account: its number, and the amount that is added to it.
+/// Encodes a change of an account: its number, and the amount to add.
 fn record(account: u8, amount: i64) -> Vec<u8> {
     [&[account], &amount.to_le_bytes()[..]].concat()
 }
 
-/// What the accounts hold: all committed transactions, applied in their order.
+/// Returns the balances after all committed transactions, in order.
 fn balances(log: &TransactionLog) -> Result<[i64; 2], Box<dyn std::error::Error>> {
     let mut balances = [1000, 0];
     for transaction in log.committed()? {
@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1).unwrap_or_else(|| "bank.pool".into());
     let new = !std::path::Path::new(&path).exists();
     if new {
-        // `pmem`: memory that will be persist regions, of which 64 bytes at a time become durable. The log is one.
+        // `pmem`: size of the persist regions, in which single lines of 64 bytes can be made durable. The log is one.
         Pool::create(&[&path], &CreateOptions { pmem: MIB, ..CreateOptions::new(4 * MIB) })?;
     }
     let pool = Pool::open(&[&path], &OpenOptions::new(16 * MIB).mapping(Mapping::UserOnly))?;
@@ -44,14 +44,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut transfer = log.begin();
     transfer.append(&record(0, -7));
     transfer.append(&record(1, 7));
-    let sequence = transfer.commit()?; // durable when it returns: both records, or none
+    let sequence = transfer.commit()?; // both records are durable when it returns
     println!("transfer {sequence}: {:?}", balances(&log)?);
 
     let mut unfinished = log.begin();
     unfinished.append(&record(0, -500));
-    drop(unfinished); // nothing of a transaction is in the log before its commit
+    drop(unfinished); // before its commit, no part of a transaction is in the log
 
-    // No sync, no close: the pool is left as in a crash.
+    // Neither sync nor close: the pool is left as in a crash.
     pool.abandon()?;
     Ok(())
 }

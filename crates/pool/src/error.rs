@@ -1,4 +1,4 @@
-//! What can go wrong, told so that the reader knows what to do.
+//! Errors of pool operations. Each message says what was wrong, where, and what to do about it.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,76 +9,76 @@ use crate::format::FormatError;
 use crate::process::ForkedChild;
 use crate::region::WatchError;
 
-/// Any failure of a pool operation. Unless an error says otherwise the pool stays usable.
+/// Failure of a pool operation. The pool stays usable unless the variant says otherwise.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
-    /// A device failed.
+    /// A device operation failed.
     #[error("{device}: {operation} failed: {source}")]
     Device {
-        /// The device's name.
+        /// Name of the device.
         device: String,
-        /// What was being done.
+        /// The operation.
         operation: &'static str,
-        /// The device's own error.
+        /// Error of the device.
         source: io::Error,
     },
-    /// A device failed to give a segment.
+    /// A device could not read a segment.
     #[error("{device}: reading the segment at address {address} failed: {source}")]
     Unreadable {
-        /// The device's name.
+        /// Name of the device.
         device: String,
         /// Address of the segment in the pool.
         address: Addr,
-        /// The device's own error.
+        /// Error of the device.
         source: io::Error,
     },
-    /// The file is no pool.
+    /// The file does not start with the header of a pool.
     #[error(
         "{device} is not a deepram pool: it does not start with the pool header (create one with `deepram pool create`)"
     )]
     NotAPool {
-        /// The device's name.
+        /// Name of the device.
         device: String,
     },
-    /// Another version of deepram wrote the file.
+    /// The pool has the format of another version of deepram.
     #[error(
-        "{device} has pool format {found}, this deepram reads format {known}: open it with the deepram that made it"
+        "{device} has pool format {found}, but this deepram reads format {known}: open the pool with the deepram that made it"
     )]
     FutureVersion {
-        /// The device's name.
+        /// Name of the device.
         device: String,
-        /// Version found.
+        /// Format version of the pool.
         found: u32,
-        /// Version known.
+        /// Format version that this library reads.
         known: u32,
     },
-    /// The file is shorter than its header says.
-    #[error("{device} is truncated: the pool needs {needed}, the device has {have}")]
+    /// The device is shorter than the pool's header says.
+    #[error("{device} is truncated: the pool needs {needed}, but the device has {have}")]
     Truncated {
-        /// The device's name.
+        /// Name of the device.
         device: String,
-        /// Bytes needed.
+        /// Bytes that the pool needs.
         needed: Bytes,
-        /// Bytes there.
+        /// Bytes that the device has.
         have: Bytes,
     },
-    /// A structure of the pool is damaged beyond what its second copy can mend.
+    /// A structure of the pool is damaged, and its second copy is too, or it has none.
     #[error("{device} is damaged: {what}: {source}")]
     DamagedPool {
-        /// The device's name.
+        /// Name of the device.
         device: String,
-        /// What is damaged.
+        /// The damaged structure.
         what: &'static str,
-        /// How it shows.
+        /// How the damage shows.
         source: FormatError,
     },
-    /// A structure is intact but contradicts another.
+    /// A structure passes its checksum but contradicts another structure.
     #[error("{device} is damaged: {what}")]
     Inconsistent {
-        /// The device's name.
+        /// Name of the device.
         device: String,
-        /// What contradicts what.
+        /// The contradiction.
         what: String,
     },
     /// A segment fails its checksum.
@@ -86,157 +86,155 @@ pub enum PoolError {
         "{device}: the segment at address {address} written in epoch {epoch} is damaged: its checksum does not match (page {page}, device offset {offset})"
     )]
     Damaged {
-        /// The device's name.
+        /// Name of the device.
         device: String,
         /// Address of the segment in the pool.
         address: Addr,
-        /// Its page.
+        /// Page of the segment.
         page: u32,
-        /// Epoch that wrote it.
+        /// Epoch in which the segment was written.
         epoch: Epoch,
-        /// Where on the device.
+        /// Offset of the segment on the device, in bytes.
         offset: u64,
     },
-    /// The devices do not belong together.
+    /// The devices are not the complete set of devices of one pool.
     #[error("the devices do not make up one pool: {0}")]
     Mismatch(String),
-    /// The device is full of data that is needed.
+    /// The live data and the kept tokens fill the device.
     #[error(
-        "{device} is full: {needed} are needed, {available} are available; free pages, drop tokens, or sync (which gives up the versions of older tokens)"
+        "{device} is full: {needed} are needed, {available} are available; free pages, drop tokens, or sync, which gives up the versions of older tokens"
     )]
     NoSpace {
-        /// The device's name.
+        /// Name of the device.
         device: String,
         /// Bytes needed.
         needed: Bytes,
         /// Bytes available.
         available: Bytes,
     },
-    /// A part of the log that was durable is damaged: tokens that were given out are lost.
+    /// A durable part of the log is damaged: tokens that syncs returned are lost.
     #[error(
-        "{device}: batch {batch} of the log is damaged, which was durable: {}; token {kept} is the last that can be recovered: open the pool at it (`deepram pool check --repair` does), which gives up what came later",
+        "{device}: batch {batch} of the log is damaged although it was durable: {}; the last token that can be recovered is {kept}: open the pool at this token (`deepram pool check --repair` does that), which discards everything after it",
         lost_tokens(*kept, *lost)
     )]
     LogDamaged {
-        /// The device's name.
+        /// Name of the device.
         device: String,
         /// Number of the damaged batch.
         batch: u64,
-        /// The newest token found behind the damage.
+        /// The newest token found after the damage.
         lost: Option<Epoch>,
-        /// The last token before it.
+        /// The last token before the damage.
         kept: Epoch,
     },
-    /// A record of the line log that was durable is damaged: persisted bytes are lost.
+    /// A durable record of the line log is damaged: persisted bytes are lost.
     #[error(
-        "{device}: record {record} of the line log is damaged, which was durable: the bytes that it and later records persisted since token {kept} are lost; open the pool at that token (`deepram pool check --repair` does), which keeps the records before it"
+        "{device}: record {record} of the line log is damaged although it was durable: the bytes that this and later records persisted since token {kept} are lost; open the pool at that token (`deepram pool check --repair` does that), which keeps the earlier records"
     )]
     LineLogDamaged {
-        /// The device's name.
+        /// Name of the device.
         device: String,
         /// Number of the damaged record.
         record: u64,
         /// The last token.
         kept: Epoch,
     },
-    /// More lines were persisted since the last token than the line log holds.
+    /// More lines were persisted since the last token than the line log can hold.
     #[error(
-        "{device}: the line log of {ring} is full, {lines} lines wait to be kept: sync, which puts all that was persisted into pages, or create the pool with more flash"
+        "{device}: the line log of {ring} is full, and {lines} lines wait to be written: sync, which moves all persisted bytes into pages, or create the pool with more flash"
     )]
     LineLogFull {
-        /// The device's name.
+        /// Name of the device.
         device: String,
-        /// Lines that are to be written.
+        /// Lines that wait to be written.
         lines: u64,
-        /// Bytes of the log.
+        /// Size of the line log.
         ring: Bytes,
     },
-    /// A transaction does not fit into what is free of its log.
+    /// A transaction does not fit into the free slots of its log.
     #[error("the transaction log {name:?} is full: {needed} are needed, {free} are free; truncate it")]
     TransactionLogFull {
-        /// The log's name.
+        /// Name of the transaction log.
         name: String,
-        /// Bytes of slots needed.
+        /// Bytes of slots that the transaction needs.
         needed: Bytes,
         /// Bytes of free slots.
         free: Bytes,
     },
-    /// No run of free pages is long enough.
-    #[error(
-        "no {needed} of contiguous address space is free on controller {controller}, which has {total} in all"
-    )]
+    /// No contiguous range of free pages is long enough.
+    #[error("controller {controller} has no {needed} of contiguous free address space ({total} in total)")]
     NoAddressSpace {
         /// Bytes needed.
         needed: Bytes,
-        /// The controller.
+        /// Number of the controller.
         controller: u32,
-        /// Its size.
+        /// Virtual memory of the controller.
         total: Bytes,
     },
-    /// Memory cannot be part of a persist region, or is not part of one.
+    /// The memory cannot become part of a persist region, or is not part of one.
     #[error("{address}: {problem}")]
     PersistRegion {
-        /// The first address of which this holds.
+        /// The first such address.
         address: Addr,
-        /// What is wrong, and what would be right.
+        /// The problem and the remedy.
         problem: &'static str,
     },
-    /// The address is not in an allocated page.
+    /// The address is outside allocated memory.
     #[error("{address} is not in allocated memory of this pool")]
     NotAllocated {
         /// The address.
         address: Addr,
     },
-    /// The page's permissions forbid the access.
-    #[error("{address} may not be {what}: its page is {permissions}")]
+    /// The permissions of the page forbid the access.
+    #[error("{address} cannot be {what}: its page is {permissions}")]
     Permission {
         /// The address.
         address: Addr,
         /// "read" or "written".
         what: &'static str,
-        /// What the page allows.
+        /// The permissions of the page.
         permissions: &'static str,
     },
-    /// The address leaves the pool.
+    /// The address range leaves the pool.
     #[error(transparent)]
     Address(#[from] AddrError),
-    /// The token's state is not there to return to.
-    #[error("token {token} cannot be rolled back to: {why}")]
+    /// The pool has no state for this token.
+    #[error("the state of token {token} is not available: {why}")]
     Token {
         /// The token.
         token: Epoch,
-        /// Whether it was reclaimed or never given.
+        /// Whether the token was reclaimed or never existed.
         why: String,
     },
-    /// Mapped access cannot be had.
+    /// The pool cannot be mapped.
     #[error(transparent)]
     Watch(#[from] WatchError),
     /// The DRAM budget is too small.
     #[error(
-        "a DRAM budget of {given} is too small for this pool: its tables and buffers take {tables}, the least is {least}"
+        "a DRAM budget of {given} is too small for this pool: its tables and buffers take {tables}, and the least budget is {least}"
     )]
     Budget {
         /// The budget.
         given: Bytes,
-        /// What tables and buffers take.
+        /// Bytes that tables and buffers take.
         tables: Bytes,
-        /// The least budget that works.
+        /// The smallest budget that works.
         least: Bytes,
     },
-    /// An option has no meaning or contradicts another.
+    /// An option is out of range or contradicts another option.
     #[error("{option}: {problem}")]
     Option {
-        /// Which option.
+        /// Name of the option.
         option: &'static str,
-        /// What is wrong and what would be right.
+        /// The problem and the remedy.
         problem: String,
     },
-    /// A root's name is unknown, taken, or too long.
+    /// The name of a root is unknown, taken or invalid.
     #[error("root {name:?}: {problem}")]
     Root {
         /// The name.
         name: String,
-        /// What is wrong.
+        /// The problem.
         problem: &'static str,
     },
     /// The file exists already.
@@ -245,17 +243,17 @@ pub enum PoolError {
         /// The file.
         path: PathBuf,
     },
-    /// A device holds something that would be lost.
+    /// A new pool would destroy the content of the device.
     #[error(
-        "{device} holds {what}, which a new pool would destroy: give another device, or ask for that (`--force`, CreateOptions::overwrite)"
+        "{device} holds {what}, which a new pool would destroy: choose another device, or allow the overwrite (`--force`, CreateOptions::overwrite)"
     )]
     Holds {
-        /// The device's name.
+        /// Name of the device.
         device: String,
-        /// What it holds, with an article.
+        /// The content, with its article.
         what: String,
     },
-    /// A block device is in use.
+    /// The block device is in use.
     #[error(
         "{} is in use: it is mounted, part of a volume or RAID, used for swapping, or open as a pool", path.display()
     )]
@@ -269,38 +267,39 @@ pub enum PoolError {
         /// The file.
         path: PathBuf,
     },
-    /// The pool's tables refused an operation.
+    /// The pool's tables refused the operation.
     #[error("{device}: {source}")]
     Volume {
-        /// The device's name.
+        /// Name of the device.
         device: String,
-        /// The refusal.
+        /// Error of the tables.
         source: VolumeError,
     },
-    /// The pool was closed through another handle.
+    /// The pool is closed.
     #[error("the pool is closed")]
     Closed,
-    /// The pool was opened by another process, from which this one was forked.
+    /// The pool was opened by a process that this process was forked from.
     #[error(transparent)]
     ForkedChild(#[from] ForkedChild),
-    /// The pool cannot go on: see the message.
-    #[error("the pool has stopped: {why}; close it and open it again: it is at its last token then")]
+    /// The pool has stopped for the reason in the message: its state in memory is not known to be right, or page
+    /// faults cannot be handled.
+    #[error("the pool has stopped: {why}; close it and open it again, which returns to its last token")]
     Stopped {
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The pool was opened for reading only.
+    /// The pool is open for reading only.
     #[error("the pool is open for reading only")]
     ReadOnly,
 }
 
-/// The result of a pool operation.
+/// Result of a pool operation.
 pub type Result<T> = std::result::Result<T, PoolError>;
 
 fn lost_tokens(kept: Epoch, lost: Option<Epoch>) -> String {
     match lost {
         Some(lost) if lost.0 > kept.0 + 1 => format!("tokens {} to {lost} are lost", kept.0 + 1),
         Some(lost) if lost > kept => format!("token {lost} is lost"),
-        _ => format!("what followed token {kept} is lost"),
+        _ => format!("everything after token {kept} is lost"),
     }
 }

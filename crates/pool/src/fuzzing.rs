@@ -1,5 +1,5 @@
-//! Where the checksums of a pool stand, for tests that damage it: with and without the checksum
-//! made to fit again. Not part of the interface.
+//! Locations of the checksums in a pool, for tests that damage a pool with or without correcting its checksums. Not
+//! part of the public interface.
 
 use std::io;
 use std::ops::Range;
@@ -9,9 +9,9 @@ use crate::device::Device;
 use crate::format::codec::crc32c;
 use crate::store::Recovery;
 
-pub use crate::store::{Kind, Site};
+pub use crate::store::{ChecksumKind, ChecksumSite};
 
-/// The bytes of a device, to be read only.
+/// The bytes of a device, read-only.
 struct Bytes(Vec<u8>);
 
 impl Device for Bytes {
@@ -39,25 +39,25 @@ impl Device for Bytes {
     }
 }
 
-/// Everything of a sound pool's only device that has a checksum and counts, innermost first: what
-/// holds a checksum comes after what that covers.
+/// Returns every checksummed structure that matters in the only device of a sound pool, innermost first: a structure
+/// comes after those whose checksums it holds.
 ///
 /// # Errors
-/// As for opening the pool.
-pub fn sites(device: &[u8]) -> crate::Result<Vec<Site>> {
+/// The errors of opening the pool.
+pub fn sites(device: &[u8]) -> crate::Result<Vec<ChecksumSite>> {
     let recovery = Recovery::read(Arc::new(Bytes(device.to_vec())), Arc::default())?;
     let open = recovery.newest();
     recovery.finish(open, 1 << 20, false)?.sites()
 }
 
-/// The checksum that fits a site.
+/// Computes the checksum of a site.
 #[must_use]
-pub fn checksum(site: &Site, read: &dyn Fn(Range<usize>) -> Vec<u8>) -> u32 {
+pub fn checksum(site: &ChecksumSite, read: &dyn Fn(Range<usize>) -> Vec<u8>) -> u32 {
     let mut bytes = Vec::new();
     for range in &site.ranges {
         let mut part = read(range.clone());
         for at in site.checksum_at.iter().filter(|at| range.contains(at)) {
-            // It covers itself as zeros.
+            // A checksum covers its own bytes as zeros.
             part[at - range.start..at - range.start + 4].fill(0);
         }
         bytes.extend(part);

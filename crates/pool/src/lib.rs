@@ -1,5 +1,5 @@
-//! deepram's pool: journaled memory on a file or block device, larger than its DRAM. It survives a
-//! crash at its last token, and can be rolled back to earlier ones.
+//! A deepram pool: journaled memory on a file or block device, larger than the DRAM that it uses. After a crash the
+//! pool opens at the token of its last sync, and a program can roll it back to earlier tokens.
 //!
 //! ```no_run
 //! use deepram_pool::{CreateOptions, Lifetime, OpenOptions, Pool};
@@ -22,8 +22,8 @@
 //! # }
 //! ```
 //!
-//! Start at [`Pool`]. How it works inside: `docs/ARCHITECTURE.md`; every byte on the device:
-//! `docs/internals/pool-format.md`.
+//! Start at [`Pool`]. The architecture is described in `docs/explanation/architecture.md`, every byte on the device in
+//! `docs/reference/pool-format.md`.
 
 mod ahead;
 mod buffer;

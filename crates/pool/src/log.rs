@@ -1,5 +1,5 @@
-//! Per-transaction logs in a persist region (FlatFlash, section 3.5): transactions are logged and committed
-//! independently of each other, byte by byte, with no log buffer that all of them must go through.
+//! Per-transaction logs in a persist region (FlatFlash, section 3.5): threads log and commit transactions
+//! independently of each other, at byte granularity, without a shared log buffer.
 //!
 //! ```no_run
 //! # fn main() -> deepram_pool::Result<()> {
@@ -23,17 +23,17 @@
 //! ```
 //!
 //! # Layout
-//! The log is a persist region with a root of its name. It begins with a header of 64 bytes; slots of 256
-//! bytes follow. A transaction takes as many slots as it needs, anywhere. Numbers are little-endian.
+//! The log is a persist region with a root of the log's name. It begins with a header of 64 bytes, followed by slots
+//! of 256 bytes. A transaction takes as many slots as it needs, in any place. Numbers are little-endian.
 //!
-//! | header, at | bytes | what |
+//! | offset in the header | bytes | content |
 //! |---:|---:|---|
 //! | 0 | 8 | `DRTXLOG1` |
 //! | 8 | 4 | CRC-32C of these 64 bytes, with these four as zeros |
 //! | 12 | 4 | number of slots |
 //! | 16 | 8 | transactions below this sequence are truncated |
 //!
-//! | slot, at | bytes | what |
+//! | offset in a slot | bytes | content |
 //! |---:|---:|---|
 //! | 0 | 4 | CRC-32C of the slot up to the end of its bytes, with these four as zeros |
 //! | 4 | 2 | number of this piece in its transaction |
@@ -43,8 +43,8 @@
 //! | 16 | 8 | sequence of the transaction, above 0 |
 //! | 24 | | bytes |
 //!
-//! The bytes of a transaction's pieces in a row are its records, each behind its length in four bytes. A
-//! transaction is committed if all its pieces are there with their checksums. What is not is free.
+//! The bytes of a transaction's pieces, in order, are its records; each record follows its length in four bytes. A
+//! transaction is committed if all of its pieces are present with valid checksums. All other slots are free.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -63,23 +63,23 @@ const SLOT: usize = 256;
 const FIXED: usize = 24;
 /// Bytes of a transaction in one slot.
 const PIECE: usize = SLOT - FIXED;
-/// Sequences are below this.
+/// Upper bound of sequence numbers.
 const END: u64 = 1 << 62;
-/// Slots that a transaction can have.
+/// Largest number of slots of a transaction.
 const MOST_PIECES: usize = u16::MAX as usize;
 
-/// A log of transactions. Shared by any number of threads.
+/// A log of transactions, which any number of threads may share.
 ///
-/// It holds what it has read: after a [`Pool::rollback`] it must be opened anew.
+/// The log caches what it has read: open it again after a [`Pool::rollback`].
 pub struct TransactionLog {
     pool: Pool,
     name: String,
     addr: Addr,
     slots: u32,
-    state: Mutex<State>,
+    state: Mutex<LogState>,
 }
 
-struct State {
+struct LogState {
     free: Vec<u32>,
     /// The slots of each transaction that is not truncated.
     taken: BTreeMap<u64, Vec<u32>>,
@@ -87,7 +87,7 @@ struct State {
     low: u64,
 }
 
-/// A transaction that is being logged. Nothing of it is in the log before its commit; dropped, it is gone.
+/// A transaction in progress. Nothing of it is in the log before its commit; dropping it discards it.
 #[must_use = "nothing is logged before the commit"]
 pub struct Transaction<'a> {
     log: &'a TransactionLog,
@@ -97,9 +97,9 @@ pub struct Transaction<'a> {
 /// A transaction found in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Committed {
-    /// Transactions are numbered in the order of their commits.
+    /// Sequence number of the transaction; transactions are numbered in the order of their commits.
     pub sequence: u64,
-    /// Its records, in the order in which they were appended.
+    /// The records of the transaction, in the order in which they were appended.
     pub records: Vec<Vec<u8>>,
 }
 
@@ -112,16 +112,16 @@ struct Piece {
     bytes: Vec<u8>,
 }
 
-/// Pieces by the sequence of their transaction.
+/// Pieces by the sequence number of their transaction.
 type Pieces = BTreeMap<u64, Vec<Piece>>;
 
 impl TransactionLog {
-    /// Makes a log of `capacity` bytes under a root of this name. A sync, as
-    /// [`Pool::create_pmem_region`] is.
+    /// Creates a log of `capacity` bytes under a root with this name. Syncs the pool, as [`Pool::create_pmem_region`]
+    /// does.
     ///
     /// # Errors
-    /// [`PoolError::Option`] for a capacity that holds no transaction; [`PoolError::Root`] for a name that is
-    /// taken or cannot be; as [`Pool::alloc`] and [`Pool::create_pmem_region`].
+    /// [`PoolError::Option`] for a capacity that holds no transaction; [`PoolError::Root`] for a name that is taken
+    /// or invalid; the errors of [`Pool::alloc`] and [`Pool::create_pmem_region`].
     pub fn create(pool: &Pool, name: &str, capacity: u64) -> Result<Self> {
         let slots = capacity.saturating_sub(HEADER as u64) / SLOT as u64;
         let Some(slots) = u32::try_from(slots).ok().filter(|&slots| slots > 0) else {
@@ -130,7 +130,7 @@ impl TransactionLog {
             return Err(PoolError::Option { option: "capacity", problem });
         };
         if pool.roots()?.iter().any(|root| root.name == name) {
-            let problem = "there is a root of this name";
+            let problem = "a root of this name exists already";
             return Err(PoolError::Root { name: name.into(), problem });
         }
         let addr = pool.alloc(capacity, Lifetime::Permanent)?;
@@ -142,17 +142,17 @@ impl TransactionLog {
             Ok(log)
         })();
         if made.is_err() {
-            // The error at hand is the one to tell; nothing of this was made durable.
+            // The caller gets the first error; nothing of the log has become durable.
             let _ = pool.remove_root(name);
             let _ = pool.free(addr, capacity);
         }
         made
     }
 
-    /// Opens the log of this name and finds out what is committed.
+    /// Opens the log with this name and finds its committed transactions.
     ///
     /// # Errors
-    /// [`PoolError::Root`] where there is none, or it is no log; as [`Pool::read`].
+    /// [`PoolError::Root`] if no such root exists or it is not a transaction log; the errors of [`Pool::read`].
     pub fn open(pool: &Pool, name: &str) -> Result<Self> {
         let root = pool.root(name)?;
         let no_log = |problem| PoolError::Root { name: name.into(), problem };
@@ -163,7 +163,7 @@ impl TransactionLog {
         pool.read(root.addr, &mut header)?;
         let mut fields = Reader::new("transaction log", &header);
         if fields.u64() != Ok(MAGIC) {
-            return Err(no_log("it is no transaction log"));
+            return Err(no_log("it is not a transaction log"));
         }
         if fields.u32() != Ok(crc32c_without(&header, 8)) {
             return Err(no_log("the header of the transaction log is damaged"));
@@ -181,7 +181,7 @@ impl TransactionLog {
         let (pieces, free) = log.scan(low)?;
         let mut state = log.state()?;
         state.free = free;
-        // Of a transaction that is not complete the number is used up all the same.
+        // An incomplete transaction also uses up its sequence number.
         state.next = pieces.keys().last().map_or(low, |last| last + 1).max(1);
         for (sequence, pieces) in pieces {
             let slots = pieces.iter().map(|piece| piece.slot);
@@ -196,13 +196,14 @@ impl TransactionLog {
     }
 
     fn with(pool: &Pool, name: &str, addr: Addr, slots: u32, low: u64) -> Self {
-        // Popped from the end: the first slots are the first to be used.
-        let state = State { free: (0..slots).rev().collect(), taken: BTreeMap::new(), next: low.max(1), low };
+        // Slots are popped from the end, so the first slots are used first.
+        let state =
+            LogState { free: (0..slots).rev().collect(), taken: BTreeMap::new(), next: low.max(1), low };
         Self { pool: pool.clone(), name: name.into(), addr, slots, state: Mutex::new(state) }
     }
 
-    /// In a forked child another thread may have had the lock: the pool is asked first.
-    fn state(&self) -> Result<MutexGuard<'_, State>> {
+    /// In a forked child another thread of the parent may have held the lock, so the check of the pool comes first.
+    fn state(&self) -> Result<MutexGuard<'_, LogState>> {
         self.pool.ensure_live()?;
         Ok(lock(&self.state))
     }
@@ -214,7 +215,7 @@ impl TransactionLog {
         w.u32(self.slots);
         w.u64(low);
         w.0.resize(HEADER, 0);
-        summed(w.0, 8)
+        with_checksum(w.0, 8)
     }
 
     fn slot_addr(&self, slot: u32) -> Result<Addr> {
@@ -226,7 +227,7 @@ impl TransactionLog {
         Transaction { log: self, bytes: Vec::new() }
     }
 
-    /// What the next transaction's sequence will be.
+    /// Returns the sequence number of the next transaction.
     ///
     /// # Errors
     /// [`PoolError::Closed`], [`PoolError::ForkedChild`].
@@ -234,10 +235,10 @@ impl TransactionLog {
         Ok(self.state()?.next)
     }
 
-    /// The transactions that are committed and not truncated, in the order of their commits.
+    /// Returns the transactions that are committed and not truncated, in the order of their commits.
     ///
     /// # Errors
-    /// As [`Pool::read`].
+    /// The errors of [`Pool::read`].
     pub fn committed(&self) -> Result<Vec<Committed>> {
         let low = self.state()?.low;
         let (pieces, _) = self.scan(low)?;
@@ -247,10 +248,10 @@ impl TransactionLog {
         Ok(found.collect())
     }
 
-    /// Gives up transactions below this sequence, durably, and makes their room free.
+    /// Removes the transactions below this sequence number, durably, and frees their slots.
     ///
     /// # Errors
-    /// As [`Pool::persist`]: nothing is given up then.
+    /// The errors of [`Pool::persist`]: no transaction is removed then.
     pub fn truncate(&self, below: u64) -> Result<()> {
         let mut state = self.state()?;
         let low = below.max(state.low);
@@ -264,7 +265,7 @@ impl TransactionLog {
         Ok(())
     }
 
-    /// The pieces of each transaction from `low` on, and the slots that have none.
+    /// Returns the pieces of each transaction from `low` on, and the slots without a piece.
     fn scan(&self, low: u64) -> Result<(Pieces, Vec<u32>)> {
         const TOGETHER: u32 = 256;
         let (mut pieces, mut free) = (Pieces::new(), Vec::new());
@@ -283,7 +284,7 @@ impl TransactionLog {
         Ok((pieces, free))
     }
 
-    /// Writes a transaction to slots of its own; returns its sequence and the persist of its last piece.
+    /// Writes a transaction to slots of its own. Returns its sequence number and the persist of its last piece.
     fn write(&self, bytes: &[u8]) -> Result<(u64, Persist)> {
         let count = bytes.len().div_ceil(PIECE).max(1);
         let (sequence, slots) = {
@@ -327,29 +328,28 @@ impl Transaction<'_> {
         self.bytes.extend(record);
     }
 
-    /// Makes the transaction durable; returns its sequence. Commits of several threads share device writes.
+    /// Makes the transaction durable and returns its sequence number. Commits of several threads share device writes.
     ///
     /// # Errors
-    /// [`PoolError::TransactionLogFull`]: truncate, then begin again. As [`Pool::persist`]: whether the
-    /// transaction is durable is not known then.
+    /// [`PoolError::TransactionLogFull`], after which [`TransactionLog::truncate`] makes room for a new attempt; the
+    /// errors of [`Pool::persist`], after which the transaction may or may not be durable.
     pub fn commit(self) -> Result<u64> {
         let (log, (sequence, persist)) = (self.log, self.log.write(&self.bytes)?);
         log.pool.wait(persist)?;
         Ok(sequence)
     }
 
-    /// Commits, but leaves waiting to the caller: the transaction is durable when [`Pool::wait`] has
-    /// returned for the persist.
+    /// Commits without waiting: the transaction is durable when [`Pool::wait`] has returned for the persist.
     ///
     /// # Errors
-    /// As [`Transaction::commit`].
+    /// The errors of [`Transaction::commit`].
     pub fn commit_async(self) -> Result<(u64, Persist)> {
         self.log.write(&self.bytes)
     }
 }
 
-/// These bytes with their checksum at `at`.
-fn summed(mut bytes: Vec<u8>, at: usize) -> Vec<u8> {
+/// Returns the bytes with their checksum at `at`.
+fn with_checksum(mut bytes: Vec<u8>, at: usize) -> Vec<u8> {
     let crc = crc32c_without(&bytes, at);
     bytes[at..at + 4].copy_from_slice(&crc.to_le_bytes());
     bytes
@@ -365,7 +365,7 @@ fn slot_image(sequence: u64, n: u16, pieces: u16, part: &[u8]) -> Vec<u8> {
     w.u64(sequence);
     debug_assert_eq!(w.0.len(), FIXED);
     w.bytes(part);
-    summed(w.0, 0)
+    with_checksum(w.0, 0)
 }
 
 fn piece(slot: u32, bytes: &[u8]) -> Option<Piece> {
@@ -379,7 +379,7 @@ fn piece(slot: u32, bytes: &[u8]) -> Option<Piece> {
     valid.then(|| Piece { slot, sequence, number, pieces, bytes: image[FIXED..].to_vec() })
 }
 
-/// The records of a transaction if all its pieces are here.
+/// Returns the records of a transaction if all of its pieces are present.
 fn records(pieces: &[Piece]) -> Option<Vec<Vec<u8>>> {
     let mut pieces: Vec<&Piece> = pieces.iter().collect();
     pieces.sort_by_key(|piece| piece.number);

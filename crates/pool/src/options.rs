@@ -1,4 +1,4 @@
-//! What a caller chooses when a pool is created or opened.
+//! Options for creating and opening a pool.
 
 use deepram_core::migration::ThresholdOptions;
 use deepram_core::{Bytes, Epoch, Retention, SegmentSize};
@@ -7,31 +7,32 @@ use crate::error::{PoolError, Result};
 use crate::pager::Policy;
 use crate::store::Sizing;
 
-/// How a new pool is laid out.
+/// The layout of a new pool.
 #[derive(Debug, Clone)]
 pub struct CreateOptions {
-    /// Memory that each controller offers, in bytes; rounded up to whole pages of 64 KiB.
+    /// Virtual memory of each controller, in bytes; rounded up to whole pages of 64 KiB.
     pub size: u64,
-    /// Flash that each controller uses, in bytes. `None`: a little over twice the size, so that
-    /// the last token's state and an entirely new one fit side by side.
+    /// Flash that each controller uses, in bytes. `None`: a little over twice `size`, so that the state of the last
+    /// token and a completely new state fit side by side.
     pub flash: Option<u64>,
-    /// Memory of each controller that will be persist regions, in bytes: `flash`, if it is `None`, gets room
-    /// for a line log that holds all of their lines.
+    /// Memory of each controller that will become persist regions, in bytes. If `flash` is `None`, the pool adds
+    /// space for a line log that holds all lines of these regions.
     pub pmem: u64,
-    /// What is read, cached and written at once.
+    /// The unit that the flash reads and programs, and the block size of the DRAM cache.
     pub segment: SegmentSize,
-    /// Which tokens are kept; older ones also go when the device runs full.
+    /// The tokens that the pool keeps. The pool also gives up the oldest tokens when the device runs full.
     pub retention: Retention,
-    /// Address at which the pool is mapped; `None` for one of our choice, the same at every
-    /// opening. A multiple of 64 KiB.
+    /// Address at which the pool is mapped, a multiple of 64 KiB. `None`: the pool chooses an address, which then
+    /// stays the same at every opening.
     pub base: Option<u64>,
-    /// Whether a block device may be overwritten that holds a pool, a known file system, or a part of a volume: its marks
-    /// are wiped then. What is mounted or in use in another way is never overwritten, and neither is a file.
+    /// Whether a block device may be overwritten that holds a pool, a known file system, or a part of a volume. The
+    /// signatures of that content are wiped. A device that is mounted or otherwise in use is never overwritten, and
+    /// an existing file is never overwritten.
     pub overwrite: bool,
 }
 
 impl CreateOptions {
-    /// A pool of `size` bytes a controller, with 4 KiB segments and the last 8 tokens kept.
+    /// Options for a pool of `size` bytes for each controller, with segments of 4 KiB and the last 8 tokens kept.
     #[must_use]
     pub fn new(size: u64) -> Self {
         Self {
@@ -50,100 +51,104 @@ impl CreateOptions {
     }
 }
 
-/// Whether a pool is seen through ordinary pointers.
+/// Whether and how the memory of a pool is mapped for use through pointers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mapping {
-    /// Mapped; opening fails where userfaultfd cannot be had. Files opened for direct I/O (`O_DIRECT`) must not be read into
-    /// memory of the pool: what a device stores while the page leaves is lost.
+    /// The pool is mapped, and system calls may access its memory. Opening fails where userfaultfd is unavailable. Do
+    /// not read a file opened with `O_DIRECT` into memory of the pool: bytes that the device stores while the page is
+    /// being evicted are lost.
     #[default]
     Full,
-    /// Mapped for user code alone, which needs no privilege: a system call that is given memory
-    /// of the pool fails with `EFAULT` where it is not resident.
+    /// The pool is mapped for user code only, which needs no privilege. A system call that accesses memory of the
+    /// pool which is not resident fails with `EFAULT`.
     UserOnly,
-    /// Not mapped: `read` and `write` only.
+    /// The pool is not mapped: calls such as [`crate::Pool::read`] and [`crate::Pool::write`] are the only access.
     Off,
 }
 
 /// How a pool is opened.
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
-    /// DRAM that the pool may use, in bytes: frames, tables and buffers together.
+    /// DRAM budget, in bytes: frames, tables and buffers together.
     pub dram: u64,
-    /// Whether it is mapped.
+    /// Whether and how the pool is mapped.
     pub mapping: Mapping,
-    /// Address to map at instead of the pool's own; pointers kept in the pool are then wrong.
+    /// Address at which the pool is mapped instead of its own. Pointers that are stored in the pool are then wrong.
     pub base: Option<u64>,
-    /// How `load` and `gather` treat segments that are not in the DRAM cache.
+    /// The device buffer that [`crate::Pool::load`] and [`crate::Pool::gather`] read through.
     pub loads: LoadOptions,
-    /// How faults of the mapped address are served.
+    /// The threads that handle page faults on the mapped memory.
     pub faults: FaultOptions,
-    /// Which segment leaves the DRAM cache; `None` for CLOCK with one bit (`deepram_core::cache::Clock`). The use of
-    /// a resident segment through a pointer is not seen: a policy learns of first stores and of accesses by call.
+    /// Replacement policy of the DRAM cache; `None`: CLOCK with one reference bit (`deepram_core::cache::Clock`). The
+    /// pool does not see accesses to a resident segment through a pointer: a policy learns of the first store to a
+    /// clean segment and of accesses by call.
     pub policy: Option<Policy>,
-    /// Opens the pool at this token and gives up whatever the log says after it: how to go on where the log is
-    /// damaged ([`PoolError::LogDamaged`], [`PoolError::LineLogDamaged`]). A commit of the token must be in the log, or
-    /// the token be that of the last checkpoint. Lines that were persisted are kept as far as they can be read.
+    /// Opens the pool at this token and discards everything that the log holds after it. Use this to continue with a
+    /// damaged log ([`PoolError::LogDamaged`], [`PoolError::LineLogDamaged`]). The log must hold a commit of the
+    /// token, or the token must be that of the last checkpoint. Persisted lines are kept as far as they can be read.
     pub at_token: Option<Epoch>,
 }
 
-/// The threads that serve the faults of the mapped address.
+/// The threads that handle page faults on the mapped memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FaultOptions {
-    /// Threads; 0 for as many as are good for the machine, at most 256.
+    /// Number of handler threads, at most 256; 0: chosen for the machine.
     pub handlers: usize,
-    /// Whether each has many reads under way by io_uring, if the kernel allows it, or one.
-    pub ring: bool,
-    /// Whether segments are read ahead of use, where misses follow each other at equal distances.
-    pub ahead: bool,
-    /// Whether a thread that faults alone is kept on one processor while it does, that of the handler which serves it:
-    /// its faults take two thirds of the time so (`docs/adr/0022`). What it starts meanwhile would be kept there for good,
-    /// so whoever starts threads or processes does it within [`crate::Pool::unkept`].
-    pub keep: bool,
+    /// Whether each handler keeps many reads in flight with io_uring, where the kernel allows it. Otherwise each
+    /// handler reads one segment at a time.
+    pub io_uring: bool,
+    /// Whether the pool reads segments ahead when page faults follow each other at equal distances.
+    pub readahead: bool,
+    /// Whether a thread that faults alone runs on the processor of the handler that serves its faults, as long as it
+    /// faults alone. Its page faults then take two thirds of the time (`docs/adr/0022`). A thread or process that it
+    /// starts in that time inherits the processor affinity for good, so a program starts them inside
+    /// [`crate::Pool::without_pinning`].
+    pub pin_lone_thread: bool,
 }
 
 impl Default for FaultOptions {
     fn default() -> Self {
-        Self { handlers: 0, ring: true, ahead: true, keep: false }
+        Self { handlers: 0, io_uring: true, readahead: true, pin_lone_thread: false }
     }
 }
 
 impl OpenOptions {
-    /// Mapped, with so much DRAM.
+    /// Options for a mapped pool with a DRAM budget of `dram` bytes.
     #[must_use]
     pub fn new(dram: u64) -> Self {
         let (mapping, loads, faults) = Default::default();
         Self { dram, mapping, base: None, loads, faults, policy: None, at_token: None }
     }
 
-    /// The same with another mapping.
+    /// These options with another mapping.
     #[must_use]
     pub fn mapping(mut self, mapping: Mapping) -> Self {
         self.mapping = mapping;
         self
     }
 
-    /// The same with other loads by call.
+    /// These options with another device buffer.
     #[must_use]
     pub fn loads(mut self, loads: LoadOptions) -> Self {
         self.loads = loads;
         self
     }
 
-    /// The same with faults served in another way.
+    /// These options with other fault handling.
     #[must_use]
     pub fn faults(mut self, faults: FaultOptions) -> Self {
         self.faults = faults;
         self
     }
 
-    /// The same at this token, giving up whatever the log says after it.
+    /// These options with [`OpenOptions::at_token`] set: the pool opens at this token and discards the log after it.
     #[must_use]
     pub fn at_token(mut self, token: Epoch) -> Self {
         self.at_token = Some(token);
         self
     }
 
-    /// The same with another replacement policy.
+    /// These options with another replacement policy.
     #[must_use]
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = Some(policy);
@@ -151,18 +156,18 @@ impl OpenOptions {
     }
 }
 
-/// The device buffer, through which [`Pool::load`](crate::Pool::load) and [`Pool::gather`](crate::Pool::gather) read
-/// segments that are not in the DRAM cache, and when such a segment is promoted into it (FlatFlash, section 3.4).
+/// Sizes the device buffer and sets its promotion policy (FlatFlash, section 3.4). [`Pool::load`](crate::Pool::load)
+/// and [`Pool::gather`](crate::Pool::gather) read segments that are not in the DRAM cache through this buffer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadOptions {
-    /// The most memory that the buffer may take, in bytes; `None` for 25/64 of the DRAM, as in the paper. It is part of
-    /// the DRAM budget, is taken as it is needed, goes back while nobody loads by call, and is half of the budget at
-    /// most.
+    /// Largest size of the device buffer, in bytes; `None`: 25/64 of the DRAM, as in the paper. The buffer is part of
+    /// the DRAM budget and takes at most half of it. The buffer takes memory as it fills, and gives it back while no
+    /// thread loads by call.
     pub buffer: Option<u64>,
-    /// After how many loads a segment moves into the DRAM cache and is mapped; `None`: never. By default as in the
-    /// paper's Algorithm 1.
+    /// Number of loads after which a segment is promoted into the DRAM cache and mapped; `None`: never. The default
+    /// is the paper's Algorithm 1.
     pub promotion: Option<ThresholdOptions>,
-    /// Reads that one gather or scatter has under way at once: 1 to 1024.
+    /// Reads that one gather or scatter keeps in flight: 1 to 1024.
     pub depth: u16,
 }
 
@@ -172,17 +177,22 @@ impl Default for LoadOptions {
     }
 }
 
-/// The buffer's part of the frames, if it is not given. FlatFlash's SSD-Cache has 0.125 % of the drive (section 5), and
-/// the drive is 512 times its DRAM (section 5.2): 0.64 : 1, 25 of 64 of both together.
+/// Default size of the device buffer, as a part of the frames. FlatFlash's SSD-Cache is 0.125 % of the drive (section
+/// 5), and the drive is 512 times the DRAM (section 5.2). The ratio of buffer to DRAM is therefore 0.64 : 1, which is
+/// 25/64 of both together.
 const BUFFER_SHARE: (usize, usize) = (25, 64);
 const MOST_DEPTH: u16 = 1024;
 
 impl LoadOptions {
-    /// Segments that the buffer holds at most, of so many frames.
+    /// Returns the largest number of segments in the device buffer, for a cache of `frames` frames of `segment`
+    /// bytes.
     pub(crate) fn slots(&self, frames: usize, segment: usize) -> Result<usize> {
         let wrong = |option, problem| Err(PoolError::Option { option, problem });
         if !(1..=MOST_DEPTH).contains(&self.depth) {
-            return wrong("loads.depth", format!("{} reads under way: 1 to {MOST_DEPTH}", self.depth));
+            return wrong(
+                "loads.depth",
+                format!("{} reads in flight: the number must be 1 to {MOST_DEPTH}", self.depth),
+            );
         }
         if let Some(ThresholdOptions {
             low_ratio: low,
@@ -195,8 +205,8 @@ impl LoadOptions {
             let shares = (0.0..=1.0).contains(&low) && (low..=1.0).contains(&high);
             if !shares || most == 0 || epoch == 0 {
                 let problem = format!(
-                    "low {low}, high {high}, most {most}, epoch {epoch}: 0 <= low <= high <= 1, and at least 1 each of \
-                     the others"
+                    "low {low}, high {high}, most {most}, epoch {epoch}: must have 0 <= low <= high <= 1, and most and epoch \
+                     at least 1"
                 );
                 return wrong("loads.promotion", problem);
             }
@@ -207,7 +217,7 @@ impl LoadOptions {
             let most = Bytes((frames / 2 * segment) as u64);
             return wrong(
                 "loads.buffer",
-                format!("{} is more than half of the frames, {most}", Bytes(bytes)),
+                format!("{} is more than half of the frames, which is {most}", Bytes(bytes)),
             );
         }
         Ok(slots)

@@ -1,22 +1,22 @@
-//! Which process opened something. A child made by `fork` has a copy of every handle of its parent, but none of the
-//! threads behind it: it must not use them.
+//! Identifies the process that opened a pool. A child made by `fork` has a copy of every handle of its parent, but
+//! none of the threads behind it, so it must not use these handles.
 
 use std::io;
 use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicPtr, AtomicU64};
 
-/// Bytes of the smallest mapping.
+/// Size of the smallest mapping, in bytes.
 const PAGE: usize = 4096;
 
-/// The generation of this process, in a page that the kernel fills with zeros in a child (`MADV_WIPEONFORK`), however
-/// the child was made. Null before anybody has asked.
+/// The generation of this process, in a page that the kernel clears in a child (`MADV_WIPEONFORK`), however the child
+/// was made. Null before the first use.
 static GENERATION: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
-/// The last generation given out. A child goes on counting where its parent was, so that no generation of an ancestor
-/// comes again.
+/// The last generation in use. A child counts on from its parent, so that the generation of an ancestor never occurs
+/// again.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-/// A process was made by `fork` from the one that opened the pool, and cannot use what it has inherited.
+/// This process was forked from the one that opened the pool, and cannot use the inherited handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the pool was opened by process {opener}; process {here}, forked from it, cannot use it: open the pool here when \
@@ -29,7 +29,7 @@ pub struct ForkedChild {
     pub here: u32,
 }
 
-/// The process in which something was made.
+/// Identity of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Owner {
     generation: u64,
@@ -37,10 +37,10 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// This process.
+    /// Returns the identity of this process.
     ///
     /// # Errors
-    /// There is no memory for a page.
+    /// No memory is available for a page.
     pub(crate) fn here() -> io::Result<Self> {
         let word = generation_word()?;
         let mut generation = word.load(Relaxed);
@@ -51,20 +51,21 @@ impl Owner {
         Ok(Self { generation, pid: std::process::id() })
     }
 
-    /// Whether this process is that one.
+    /// Returns whether this process is that one.
     pub(crate) fn is_here(self) -> bool {
         // SAFETY: the page was mapped when `self` was made, and is never unmapped; a child has a copy of the pointer
         // and of the mapping.
         unsafe { GENERATION.load(Acquire).as_ref() }.is_some_and(|word| word.load(Relaxed) == self.generation)
     }
 
-    /// An error in any other process.
+    /// Returns an error in any other process.
     pub(crate) fn check(self) -> Result<(), ForkedChild> {
         if self.is_here() { Ok(()) } else { Err(ForkedChild { opener: self.pid, here: std::process::id() }) }
     }
 }
 
-/// The word of [`GENERATION`]. Without a lock, for a child forked while another thread held one would wait for ever.
+/// Returns the word of [`GENERATION`]. It takes no lock: a child forked while another thread held the lock would wait
+/// for ever.
 fn generation_word() -> io::Result<&'static AtomicU64> {
     // SAFETY: null, or a page that is never unmapped.
     if let Some(word) = unsafe { GENERATION.load(Acquire).as_ref() } {
@@ -76,7 +77,7 @@ fn generation_word() -> io::Result<&'static AtomicU64> {
     if page == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: unmaps what was mapped above, which nobody else knows.
+    // SAFETY: unmaps the page mapped above, which no other thread has seen.
     let unmap = || unsafe { libc::munmap(page, PAGE) };
     // SAFETY: the page was mapped above and holds nothing yet.
     if unsafe { libc::madvise(page, PAGE, libc::MADV_WIPEONFORK) } != 0 {
@@ -104,7 +105,7 @@ mod tests {
         let owner = Owner::here().unwrap();
         assert_eq!(Owner::here().unwrap(), owner);
         assert!(owner.is_here() && owner.check().is_ok());
-        // SAFETY: the child calls nothing that takes a lock, and ends.
+        // SAFETY: the child calls no function that takes a lock, and ends.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let new = Owner::here();

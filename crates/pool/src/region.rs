@@ -1,18 +1,18 @@
-//! The address range through which a pool is seen, and the userfaultfd that watches over it.
+//! The mapped region of a pool, and the userfaultfd that watches it.
 //!
-//! A region is private anonymous memory at a stable address. Its pages are the frames of the DRAM
-//! cache: a page is there (resident) or missing, and a resident page is writable or
-//! write-protected. All changes to that go through here; who decides them is [`crate::cache`].
+//! A region is private anonymous memory at a stable address. Its pages are the frames of the DRAM cache: a page is
+//! resident or absent, and a resident page is writable or write-protected. All such changes go through this module;
+//! [`crate::cache`] decides them.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::{io, ptr};
 
 use crate::uffd::{self, Fault, Refusal, Uffd, WatchMode};
 
-/// What is copied whole.
+/// The unit of copies that must not tear.
 const WORD: usize = size_of::<u64>();
 
-/// Why mapped access cannot be had.
+/// Reason why a pool cannot be mapped.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
     /// The kernel has no userfaultfd, or this process may not use it.
@@ -23,15 +23,15 @@ pub enum WatchError {
          fail with EFAULT where it is not resident); read and write work without it"
     )]
     Unavailable {
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The kernel is older than the features that are needed.
+    /// The kernel is too old for a required feature.
     #[error(
         "mapped access needs the userfaultfd features {needed}, which this kernel lacks: Linux 5.7 or later has them"
     )]
     Features {
-        /// Names of what is missing.
+        /// Names of the missing features.
         needed: &'static str,
     },
     /// The stable address is taken.
@@ -39,38 +39,38 @@ pub enum WatchError {
         "the pool's address range {start:#x}..{end:#x} is taken in this process ({source}); open it with another base address"
     )]
     Address {
-        /// First address.
+        /// First address of the range.
         start: usize,
-        /// End, exclusive.
+        /// End of the range, exclusive.
         end: usize,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A system call on the range failed.
     #[error("{what} failed on the pool's address range: {source}")]
     System {
-        /// The call.
+        /// The system call.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// The mapped range. Dropping it unmaps everything.
+/// The mapped range. Dropping it unmaps the range.
 pub(crate) struct Region {
     base: *mut u8,
     len: usize,
     watch: Option<Uffd>,
 }
 
-// SAFETY: a region is an address range; every access to its bytes goes through methods whose
-// callers hold the cache's lock, or through raw pointers whose users are told the rules.
+// SAFETY: a region is an address range. Every access to its bytes goes through methods whose callers hold the cache's
+// lock, or through raw pointers whose users know the rules.
 unsafe impl Send for Region {}
 // SAFETY: as above; the methods themselves only make system calls or copy bytes.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Reserves `len` bytes at `base`, or anywhere if `None`.
+    /// Reserves `len` bytes at `base`, or at any address if `None`.
     pub(crate) fn map(base: Option<usize>, len: usize) -> Result<Self, WatchError> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let fixed = if base.is_some() { libc::MAP_FIXED_NOREPLACE } else { 0 };
@@ -94,13 +94,13 @@ impl Region {
         if base.is_some() && got.addr() != want {
             return Err(taken(io::ErrorKind::AddrInUse.into()));
         }
-        // Huge pages would make one fault bring 2 MiB; a forked child would see zeros.
+        // With huge pages one fault would bring in 2 MiB. A forked child would see zeros without MADV_DONTFORK.
         region.advise(0, len, libc::MADV_NOHUGEPAGE, "madvise(MADV_NOHUGEPAGE)")?;
         region.advise(0, len, libc::MADV_DONTFORK, "madvise(MADV_DONTFORK)")?;
         Ok(region)
     }
 
-    /// Has missing and write-protected pages reported from now on.
+    /// Starts to report absent and write-protected pages through userfaultfd.
     pub(crate) fn watch(&mut self, mode: WatchMode) -> Result<(), WatchError> {
         let watch = Uffd::new(mode).map_err(|refusal| match refusal {
             Refusal::Unavailable(source) => WatchError::Unavailable { source },
@@ -117,7 +117,7 @@ impl Region {
         self.watch.is_some()
     }
 
-    /// The userfaultfd, if there is one.
+    /// Returns the userfaultfd, if the region is watched.
     pub(crate) fn watcher(&self) -> Option<&Uffd> {
         self.watch.as_ref()
     }
@@ -134,7 +134,7 @@ impl Region {
         self.base.addr() + offset
     }
 
-    /// The next waiting fault, if any, by its byte offset in the region.
+    /// Returns the next waiting page fault, if any, with its offset in the region in bytes.
     pub(crate) fn next_fault(&self) -> io::Result<Option<(usize, Fault)>> {
         let Some(watch) = &self.watch else { return Ok(None) };
         let fault = watch.next()?;
@@ -143,8 +143,8 @@ impl Region {
             .filter(|f| f.0 < self.len))
     }
 
-    /// Makes a missing range resident with `bytes`, write-protected if `protect`. The threads that
-    /// wait for it go on. On an unwatched region the bytes are simply stored.
+    /// Makes an absent range resident with `bytes`, write-protected if `protect`, and wakes the threads that wait for
+    /// it. In an unwatched region the bytes are simply stored.
     pub(crate) fn install(&self, offset: usize, bytes: &[u8], protect: bool) -> io::Result<()> {
         debug_assert!(offset + bytes.len() <= self.len);
         match &self.watch {
@@ -156,45 +156,51 @@ impl Region {
         }
     }
 
-    /// Makes later stores into the resident pages of the range fault.
+    /// Write-protects the resident pages of the range, so that stores cause page faults.
     pub(crate) fn protect(&self, offset: usize, len: usize) -> io::Result<()> {
         self.watch.as_ref().map_or(Ok(()), |watch| watch.protect(self.address(offset), len))
     }
 
-    /// Lets stores into the range go through, and the threads that wait for that go on.
+    /// Removes the write protection of the range, and wakes the threads that wait for that.
     pub(crate) fn unprotect(&self, offset: usize, len: usize) -> io::Result<()> {
         self.watch.as_ref().map_or(Ok(()), |watch| watch.unprotect(self.address(offset), len))
     }
 
-    /// Lets the threads that wait on the range retry their access.
+    /// Wakes the threads that wait on the range, so that they retry their access.
     pub(crate) fn wake(&self, offset: usize, len: usize) -> io::Result<()> {
         self.watch.as_ref().map_or(Ok(()), |watch| watch.wake(self.address(offset), len))
     }
 
-    /// Has nothing reported any more; who waits tries again.
-    pub(crate) fn unwatch(&self) -> io::Result<()> {
+    /// Stops reporting page faults; waiting threads retry their access.
+    pub(crate) fn unregister(&self) -> io::Result<()> {
         self.watch.as_ref().map_or(Ok(()), |watch| watch.unregister(self.address(0), self.len))
     }
 
-    /// Makes every access to the missing range raise SIGBUS, until [`Region::discard`].
-    /// Where the kernel cannot (before Linux 6.6) accesses raise SIGSEGV instead.
+    /// Makes every access to the absent range raise SIGBUS, until [`Region::discard`]. On a kernel without that
+    /// feature (before Linux 6.6) accesses raise SIGSEGV instead.
     pub(crate) fn poison(&self, offset: usize, len: usize) -> io::Result<()> {
         let Some(watch) = &self.watch else { return Ok(()) };
         if !watch.poison(self.address(offset), len)? {
-            self.set_access(offset, len, false, false)?;
+            self.set_protection(offset, len, false, false)?;
         }
         self.wake(offset, len)
     }
 
-    /// Drops the frames of these ranges (offset, length): they are missing afterwards.
+    /// Drops the frames of these ranges (offset, length), which are absent afterwards.
     pub(crate) fn discard(&self, ranges: &[(usize, usize)]) -> io::Result<()> {
         let ranges: Vec<_> = ranges.iter().map(|&(offset, len)| (self.address(offset), len)).collect();
-        // SAFETY: the ranges lie in the region; the cache has written back what it must keep.
+        // SAFETY: the ranges lie in the region, and the cache has written back the data that it must keep.
         unsafe { uffd::discard(&ranges) }
     }
 
-    /// What user code may do with the range (`mprotect`).
-    pub(crate) fn set_access(&self, offset: usize, len: usize, read: bool, write: bool) -> io::Result<()> {
+    /// Sets the protection of the range (`mprotect`).
+    pub(crate) fn set_protection(
+        &self,
+        offset: usize,
+        len: usize,
+        read: bool,
+        write: bool,
+    ) -> io::Result<()> {
         let mut prot = libc::PROT_NONE;
         if read || write {
             // x86 has no write-only pages.
@@ -208,17 +214,17 @@ impl Region {
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// The word at an offset, which is a multiple of 8.
+    /// Returns the word at an offset, which must be a multiple of 8.
     fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(WORD) && offset < self.len, "a word of the region");
-        // SAFETY: inside the region, which is made of whole pages; aligned, for it starts at one;
-        // mapped as long as `self`. Rust code accesses the region by atomics only (these copies
-        // and `Words`) or through raw pointers whose users are told the rules.
+        // SAFETY: the word lies inside the region, which consists of whole pages. It is aligned, because the region
+        // starts at a page. It is mapped as long as `self`. Rust code accesses the region only through atomics (these
+        // copies and `Words`) or through raw pointers whose users know the rules.
         unsafe { AtomicU64::from_ptr(self.base.add(offset).cast()) }
     }
 
-    /// Copies out of resident pages, so that no aligned word is torn by a concurrent store. The
-    /// caller holds the cache lock, so that they stay resident and readable.
+    /// Copies out of resident pages, so that a concurrent store tears no aligned word. The caller holds the cache
+    /// lock, so that the pages stay resident and readable.
     pub(crate) fn copy_out(&self, offset: usize, to: &mut [u8]) {
         if offset.is_multiple_of(WORD) && to.len().is_multiple_of(WORD) {
             for (n, bytes) in to.chunks_exact_mut(WORD).enumerate() {
@@ -228,15 +234,15 @@ impl Region {
         }
         let mut done = 0;
         while done < to.len() {
-            let (start, within, n) = piece(offset + done, to.len() - done);
+            let (start, within, n) = split_at_word(offset + done, to.len() - done);
             let word = self.word(start).load(Relaxed).to_ne_bytes();
             to[done..done + n].copy_from_slice(&word[within..within + n]);
             done += n;
         }
     }
 
-    /// Copies into resident, writable pages, under the cache lock as [`Region::copy_out`]. The
-    /// bytes beside a part of a word keep what others store there meanwhile.
+    /// Copies into resident, writable pages. The caller holds the cache lock, as for [`Region::copy_out`]. In a
+    /// partially covered word, the other bytes keep the values that other threads store meanwhile.
     pub(crate) fn copy_in(&self, offset: usize, from: &[u8]) {
         if offset.is_multiple_of(WORD) && from.len().is_multiple_of(WORD) {
             for (n, bytes) in from.chunks_exact(WORD).enumerate() {
@@ -247,9 +253,9 @@ impl Region {
         }
         let mut done = 0;
         while done < from.len() {
-            let (start, within, n) = piece(offset + done, from.len() - done);
+            let (start, within, n) = split_at_word(offset + done, from.len() - done);
             let part = &from[done..done + n];
-            // Never refused: the closure always has a new value.
+            // The update always succeeds, because the closure always returns a value.
             let _ = self.word(start).fetch_update(Relaxed, Relaxed, |old| {
                 let mut word = old.to_ne_bytes();
                 word[within..within + n].copy_from_slice(part);
@@ -272,15 +278,15 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped in `map` and is unmapped once. Pointers into it die with
-        // the pool, as its documentation says.
+        // SAFETY: `map` mapped the range, and it is unmapped once. The documentation of the pool says that pointers
+        // into it become invalid.
         unsafe { libc::munmap(self.base.cast(), self.len) };
     }
 }
 
-/// The first of `len` bytes at `offset` that lie in one word: the word's offset, the first byte in
-/// it, how many.
-fn piece(offset: usize, len: usize) -> (usize, usize, usize) {
+/// Splits an access of `len` bytes at `offset` at the next word boundary. Returns the offset of the first word, the
+/// position of the first byte in it, and the number of bytes.
+fn split_at_word(offset: usize, len: usize) -> (usize, usize, usize) {
     let within = offset % WORD;
     (offset - within, within, len.min(WORD - within))
 }

@@ -1,4 +1,4 @@
-//! Counters that every part of a pool adds to.
+//! Counters of a pool.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -8,21 +8,21 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub(crate) struct Counters { $(pub(crate) $name: AtomicU64,)+ }
 
-        /// A reading of the pool's counters. Counts are since the pool was opened.
+        /// A snapshot of a pool's counters. Counts are totals since the pool was opened.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         pub struct Stats {
             $($(#[doc = $doc])+ pub $name: u64,)+
-            /// Segments resident in the DRAM cache now.
+            /// Segments resident in the DRAM cache, now.
             pub resident_segments: u64,
-            /// Of these, segments with stores that are not on flash.
+            /// Resident segments with stores that are not yet on flash, now.
             pub dirty_segments: u64,
-            /// Segments in the device buffer now.
+            /// Segments in the device buffer, now.
             pub buffered_segments: u64,
-            /// Loads by call of a segment after which it is promoted, as of now; 0 where none is.
+            /// Loads by call after which a segment is promoted, now; 0: segments are not promoted.
             pub promotion_threshold: u64,
-            /// Bytes of DRAM in use: frames, tables and buffers.
+            /// DRAM in use, bytes: frames, tables and buffers.
             pub dram_bytes: u64,
-            /// The budget that `dram_bytes` keeps to.
+            /// DRAM budget, bytes.
             pub budget_bytes: u64,
         }
 
@@ -33,7 +33,7 @@ macro_rules! counters {
         }
 
         impl Stats {
-            /// Every counter with its name, in a fixed order.
+            /// Returns every counter with its name, in a fixed order.
             #[must_use]
             pub fn entries(&self) -> Vec<(&'static str, u64)> {
                 vec![
@@ -51,52 +51,52 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Faults on missing segments, taken through the mapped address.
+    /// Page faults on absent segments of the mapped memory.
     faults_missing,
-    /// First stores into clean resident segments, taken through the mapped address.
+    /// Page faults of the first store to a clean resident segment of the mapped memory.
     faults_write_protected,
     /// Segments brought into the DRAM cache.
-    loads,
-    /// Segments that loads by call read from the devices into the device buffer, not into the DRAM cache.
+    fills,
+    /// Segments that loads by call read from the devices into the device buffer instead of the DRAM cache.
     cold_reads,
-    /// Parts of loads by call that the device buffer served.
+    /// Parts of loads by call that hit in the device buffer.
     buffer_hits,
-    /// Segments that left the device buffer for others.
+    /// Segments evicted from the device buffer.
     buffer_evictions,
-    /// Segments that moved from the device buffer into the DRAM cache because of their uses; counted in `loads`, too.
+    /// Segments promoted from the device buffer into the DRAM cache; each also counts as a cache fill.
     promotions,
-    /// Reads for loads by call that were repeated, as their segment changed or became resident meanwhile.
+    /// Reads for loads by call that were repeated because their segment changed or became resident during the read.
     stale_reads,
-    /// Segments read before they were used: windows of runs, and what was announced.
-    read_ahead,
-    /// Windows of runs of misses that were read ahead.
-    windows,
-    /// Segments dropped from the DRAM cache.
+    /// Segments read ahead: in readahead windows, and for `will_need`.
+    readahead_segments,
+    /// Readahead windows.
+    readahead_windows,
+    /// Segments evicted from the DRAM cache.
     evictions,
-    /// Segments written back before a sync asked for it.
+    /// Segments written back in the background, before a sync.
     write_backs,
-    /// Segments copied aside because they were stored to while a sync was writing them.
+    /// Segments copied because a thread stored to them while a sync was writing them.
     staged_copies,
     /// Syncs that returned a token.
     syncs,
     /// Bytes read from the devices.
     bytes_read,
-    /// Bytes written to the devices, all kinds together.
+    /// Bytes written to the devices, in total.
     bytes_written,
     /// Bytes of segments written for the user.
     bytes_user,
     /// Bytes of segments that reclamation moved.
     bytes_moved,
-    /// Bytes of log headers, table chunks, root records and pool headers.
+    /// Bytes of batch headers, table chunks, root records and pool headers.
     bytes_tables,
-    /// Bytes of the line log.
+    /// Bytes written to the line log.
     bytes_lines,
-    /// Lines made durable by persists.
+    /// Lines that persists made durable.
     lines_persisted,
-    /// Durable writes that took: groups of persists.
+    /// Records written to the line log, each in one durable write for a group of persists.
     line_records,
-    /// Times that the line log was gathered to make room in it.
-    line_gathers,
+    /// Compactions of the line log.
+    line_log_compactions,
     /// Blocks reclaimed.
     blocks_reclaimed,
     /// Checkpoints written.
@@ -106,8 +106,8 @@ counters! {
 }
 
 impl Stats {
-    /// Bytes written to the devices per byte that the user's stores made it necessary to write;
-    /// `None` before the first write.
+    /// Returns the write amplification: bytes written to the devices for each byte of segments that was written for
+    /// the user. `None` before the first write.
     #[must_use]
     pub fn write_amplification(&self) -> Option<f64> {
         (self.bytes_user > 0).then(|| self.bytes_written as f64 / self.bytes_user as f64)

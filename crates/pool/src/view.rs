@@ -1,4 +1,4 @@
-//! Memory of a mapped pool as a slice of words, for code that would rather not touch pointers.
+//! Safe access to the memory of a mapped pool, as a slice of atomic words.
 
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -11,12 +11,11 @@ use crate::pool::Pool;
 
 const WORD: u64 = size_of::<AtomicU64>() as u64;
 
-/// Words of a mapped pool, shared by any number of threads: what [`Pool::pointer`] gives, with the
-/// types to use it safely.
+/// A slice of atomic words in a mapped pool, which any number of threads may share. It is the safe form of
+/// [`Pool::pointer`].
 ///
-/// It keeps the pool's memory from being unmapped, but not the pool open: once it is closed, or
-/// where the words have been freed or made unreadable, an access raises a signal, as said at
-/// [`Pool`].
+/// The slice keeps the memory mapped, but does not keep the pool open. An access raises a signal, as described at
+/// [`Pool`], after the pool is closed, or after the words are freed or made unreadable.
 ///
 /// ```no_run
 /// # fn main() -> deepram_pool::Result<()> {
@@ -37,11 +36,11 @@ const WORD: u64 = size_of::<AtomicU64>() as u64;
 pub struct Words {
     first: NonNull<AtomicU64>,
     len: usize,
-    /// The mapping lives as long as any handle on the pool.
+    /// Keeps the region mapped: the region lives as long as any handle of the pool.
     _pool: Pool,
 }
 
-// SAFETY: it is a shared slice of atomics and a handle that is itself `Send` and `Sync`.
+// SAFETY: `Words` is a shared slice of atomics and a handle that is itself `Send` and `Sync`.
 unsafe impl Send for Words {}
 // SAFETY: as above.
 unsafe impl Sync for Words {}
@@ -50,30 +49,29 @@ impl Deref for Words {
     type Target = [AtomicU64];
 
     fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: `first` and `len` denote aligned words inside the region (checked by
-        // `Pool::words`), which stays mapped as long as `_pool`; it is made unreadable at most,
-        // and then an access ends in a signal. Every bit pattern is a word. The bytes change
-        // beneath the slice only through atomics: those of other views, and the copies of
-        // `Region`, which are made of atomic words; or by the kernel (UFFDIO_COPY, MADV_DONTNEED),
-        // which replaces a page by one with the same words before any access completes. Raw
-        // pointers from `Pool::pointer` are their users' business.
+        // SAFETY: `first` and `len` denote aligned words inside the region (checked by `Pool::words`), which stays
+        // mapped as long as `_pool` lives. The pool can make the words unreadable; an access then ends in a signal.
+        // Every bit pattern is a valid word. The bytes change beneath the slice in two ways only: through atomics
+        // (other `Words`, and the copies of `Region`, which access atomic words), and by the kernel (UFFDIO_COPY,
+        // MADV_DONTNEED), which replaces a page by one with the same words before any access completes. Users of raw
+        // pointers from `Pool::pointer` are responsible for their own accesses.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
     }
 }
 
 impl Pool {
-    /// The `len` allocated words of 8 bytes at `addr`, to be loaded and stored in place.
+    /// Returns the `len` allocated words of 8 bytes that start at `addr`, for loads and stores in place.
     ///
     /// # Errors
-    /// As [`Pool::pointer`]; [`PoolError::Option`] for an address that is not a multiple of 8.
+    /// The errors of [`Pool::pointer`]; [`PoolError::Option`] if `addr` is not a multiple of 8.
     pub fn words(&self, addr: Addr, len: usize) -> Result<Words> {
         if !addr.raw().is_multiple_of(WORD) {
-            let problem = format!("{addr} is not a multiple of 8, as words are");
+            let problem = format!("{addr} is not a multiple of 8, the size of a word");
             return Err(PoolError::Option { option: "address", problem });
         }
         let bytes = (len as u64).checked_mul(WORD).ok_or_else(|| PoolError::Option {
             option: "length",
-            problem: format!("{len} words are more than there are addresses"),
+            problem: format!("{len} words exceed the address space"),
         })?;
         let pointer = self.pointer(addr, bytes)?;
         let first = NonNull::new(pointer.cast()).ok_or(PoolError::NotAllocated { address: addr })?;

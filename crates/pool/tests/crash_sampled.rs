@@ -46,7 +46,7 @@ struct Seen {
     evictions: u64,
     full: u64,
     lines_persisted: u64,
-    line_gathers: u64,
+    line_log_compactions: u64,
 }
 
 impl Seen {
@@ -55,7 +55,7 @@ impl Seen {
         self.checkpoints += stats.checkpoints;
         self.evictions += stats.evictions;
         self.lines_persisted += stats.lines_persisted;
-        self.line_gathers += stats.line_gathers;
+        self.line_log_compactions += stats.line_log_compactions;
     }
 }
 
@@ -169,7 +169,7 @@ fn random_workloads_survive_power_cuts_anywhere_again_and_again() {
         let enough = seen.evictions > 0
             && seen.full > 0
             && seen.lines_persisted > 1000
-            && seen.line_gathers > 0
+            && seen.line_log_compactions > 0
             && seen.blocks_reclaimed > 100
             && seen.checkpoints > 500
             && seen.in_opening > 0;

@@ -95,7 +95,7 @@ fn a_bit_flipped_in_any_batch_header_is_mended() {
                 let context = format!("{segment:?}, write of {len} bytes at {offset:#x}, byte {byte}");
                 let pool = crashed.open(|device| device.flip_bit(offset + byte, 3), &context);
                 let pool = pool.unwrap_or_else(|error| panic!("{context}: {error}"));
-                pool.mend().unwrap();
+                pool.repair_headers().unwrap();
                 assert_sound(&pool, &context);
             }
         }
@@ -158,7 +158,7 @@ fn one_damaged_sector_of_the_newest_small_sync_is_rebuilt() {
             let context = format!("{segment:?}, sector {sector} of {len} bytes");
             let garbage = |device: &FaultyDevice| device.overwrite(offset + sector * 512, &[0xA5; 512]);
             let pool = crashed.open(garbage, &context).unwrap_or_else(|e| panic!("{context}: {e}"));
-            pool.mend().unwrap();
+            pool.repair_headers().unwrap();
             assert_sound(&pool, &context);
             assert_eq!(pool.check(&mut |_, _| {}).unwrap().damaged_copies, 0, "{context}");
         }

@@ -99,7 +99,7 @@ impl Run {
     fn dirty(&mut self, value: u8) {
         let memory = self.memory;
         self.pool.write(memory, &vec![value; (PAGES * PAGE) as usize]).unwrap();
-        self.until_done("writing back", |pool| pool.cold(memory, PAGES * PAGE));
+        self.until_done("writing back", |pool| pool.evict_range(memory, PAGES * PAGE));
     }
 
     fn sync(&mut self, memory: u8, region: u8) {
@@ -178,7 +178,7 @@ fn each_flush(plain: bool) {
     let mut clean = Run::new(plain, "no failure".into());
     let before = clean.device.stats().flushes;
     clean.work();
-    assert!(clean.pool.stats().line_gathers > 0, "the ring should have grown");
+    assert!(clean.pool.stats().line_log_compactions > 0, "the ring should have grown");
     let flushes = clean.device.stats().flushes - before;
     let mut failures = 0;
     for n in 1..=flushes + 2 {
@@ -295,7 +295,7 @@ fn two_flushes_meet(first: First) {
     let region = pool.alloc(REGION, Lifetime::Permanent).unwrap();
     pool.create_pmem_region(region, PAGE).unwrap();
     pool.write(memory, &vec![1; (PAGES * PAGE) as usize]).unwrap();
-    pool.cold(memory, PAGES * PAGE).unwrap();
+    pool.evict_range(memory, PAGES * PAGE).unwrap();
     pool.write(region, &[1; PAGE as usize]).unwrap();
     meets.note(|m| m.first = Some(first));
     let other = pool.clone();

@@ -75,7 +75,7 @@ impl One<'_> {
                 (segment..end).for_each(|segment| self.look(segment * USED + self.thread));
             }
             186 => self.pool.will_need(part.0, part.1).unwrap(),
-            187 => self.pool.cold(part.0, part.1).unwrap(),
+            187 => self.pool.evict_range(part.0, part.1).unwrap(),
             188 => self.pool.pin(part.0, part.1, rng.random_bool(0.5)).unwrap_or_else(|error| {
                 assert!(matches!(error, PoolError::Option { option: "pin", .. }), "{error}");
             }),
@@ -153,7 +153,7 @@ fn run(seed: u64, faults: FaultOptions, policy: Option<Policy>) {
     drop(all);
     let stats = pool.stats();
     assert!(stats.evictions > 0 && stats.write_backs > 0 && stats.blocks_reclaimed > 0, "{stats:?}");
-    assert!(pool.take_damage().is_empty());
+    assert!(pool.take_errors().is_empty());
     assert!(pool.check(&mut |_, _| {}).unwrap().is_sound());
     drop(table);
     pool.close().unwrap();
@@ -163,7 +163,7 @@ fn run(seed: u64, faults: FaultOptions, policy: Option<Policy>) {
 fn threads_fault_while_syncs_rollbacks_frees_and_reclamation_go_on() {
     if mappable() {
         seeds::each(4, |seed| {
-            run(seed, FaultOptions { keep: seed % 2 == 0, ..FaultOptions::default() }, None)
+            run(seed, FaultOptions { pin_lone_thread: seed % 2 == 0, ..FaultOptions::default() }, None)
         });
     }
 }
@@ -171,7 +171,9 @@ fn threads_fault_while_syncs_rollbacks_frees_and_reclamation_go_on() {
 #[test]
 fn so_they_do_with_a_handler_for_each_read() {
     if mappable() {
-        seeds::each(2, |seed| run(seed + 50, FaultOptions { ring: false, ..FaultOptions::default() }, None));
+        seeds::each(2, |seed| {
+            run(seed + 50, FaultOptions { io_uring: false, ..FaultOptions::default() }, None)
+        });
     }
 }
 
@@ -193,7 +195,7 @@ fn threads_that_fault_one_segment_share_one_read_and_all_go_on() {
         return;
     }
     for faults in ways() {
-        let faults = FaultOptions { ahead: false, ..faults };
+        let faults = FaultOptions { readahead: false, ..faults };
         let (_scratch, pool, _, table) = filled(8 * MIB, &OpenOptions::new(32 * MIB).faults(faults));
         let segments = 8 * MIB / SEGMENT;
         // What is needed of the tables is read before.
@@ -220,7 +222,7 @@ fn threads_that_fault_one_segment_share_one_read_and_all_go_on() {
         });
         let stats = pool.stats();
         // Page 0 and the blocks' records are read as well, and once.
-        assert_eq!(stats.loads - before.loads, segments - 1);
+        assert_eq!(stats.fills - before.fills, segments - 1);
         let extra = stats.bytes_read - before.bytes_read - (segments - 1) * SEGMENT;
         assert!(extra < 100 * SEGMENT, "{extra} bytes more than the data were read");
         drop(table);
@@ -252,7 +254,7 @@ fn overtaken_by(
     let token = pool.sync().unwrap();
     table[0].store(2, Relaxed);
     pool.sync().unwrap();
-    pool.cold(first, 2 * MIB).unwrap();
+    pool.evict_range(first, 2 * MIB).unwrap();
     gate.armed.store(true, SeqCst);
     std::thread::scope(|scope| {
         let reading = scope.spawn(|| read(&pool, first, &table));
@@ -343,7 +345,7 @@ fn damage_met_by_a_fault_is_told_and_never_data() {
                 (0..damaged).for_each(|segment| assert_eq!(word_of(&table, segment), expected(segment)));
             }
             assert!(!kernel_reads(&table, damaged));
-            let told = pool.take_damage();
+            let told = pool.take_errors();
             assert!(!told.is_empty());
             let address = first.offset_by(damaged * SEGMENT).unwrap();
             for error in told {
@@ -373,7 +375,7 @@ fn a_failing_read_of_a_fault_is_told_and_the_pool_goes_on() {
     let file = File::options().write(true).open(scratch.path()).unwrap();
     file.set_len(4096).unwrap();
     assert!(!kernel_reads(&table, 700));
-    let told = pool.take_damage();
+    let told = pool.take_errors();
     assert!(matches!(&told[..], [PoolError::Device { operation: "reading a segment", .. }]), "{told:?}");
     file.write_all_at(&bytes, 0).unwrap();
     pool.read(first.offset_by(700 * SEGMENT).unwrap(), &mut [0; 8]).unwrap();
@@ -390,13 +392,13 @@ fn a_failing_read_of_a_fault_is_told_and_the_pool_goes_on() {
     let table = pool.words(first, (4 * MIB / 8) as usize).unwrap();
     (0..).zip(&*table).for_each(|(n, word)| word.store(mix(n), Relaxed));
     pool.sync().unwrap();
-    pool.cold(first, 4 * MIB).unwrap();
+    pool.evict_range(first, 4 * MIB).unwrap();
     device.fail_from(Op::Read, 1, Failure::EIO);
     assert!(!kernel_reads(&table, 700));
-    assert_eq!(pool.take_damage().len(), 1);
+    assert_eq!(pool.take_errors().len(), 1);
     pool.will_need(first, MIB).unwrap();
     std::thread::sleep(Duration::from_millis(50));
     device.heal();
-    assert!(pool.take_damage().is_empty(), "nobody has used what was announced");
+    assert!(pool.take_errors().is_empty(), "nobody has used what was announced");
     (0..256).for_each(|segment| assert_eq!(word_of(&table, segment), expected(segment)));
 }

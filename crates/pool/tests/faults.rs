@@ -12,7 +12,7 @@ use common::world::Worlds;
 use common::{MIB, PAGE, SIZES};
 use deepram_core::SegmentSize;
 use deepram_pool::device::Device;
-use deepram_pool::fuzzing::{self, Kind};
+use deepram_pool::fuzzing::{self, ChecksumKind};
 use deepram_pool::{Inspection, Lifetime, Pool, PoolError};
 use deepram_testkit::{Crash, Failure, FaultyDevice, Op, seeds};
 use rand::RngExt;
@@ -344,7 +344,7 @@ fn a_flipped_bit_anywhere_is_found_by_a_check_and_never_returned_as_data() {
         let (device, worlds) = pool_with_history(shape, true);
         let image = device.newest_image();
         let sites = fuzzing::sites(&image.to_vec()).expect("a sound pool");
-        let kinds: BTreeSet<Kind> = sites.iter().map(|site| site.kind).collect();
+        let kinds: BTreeSet<ChecksumKind> = sites.iter().map(|site| site.kind).collect();
         assert_eq!(kinds.len(), 6, "{kinds:?}");
         let mut rng = seeds::rng(segment.bytes());
         for (n, site) in sites.iter().enumerate() {
@@ -360,10 +360,10 @@ fn a_flipped_bit_anywhere_is_found_by_a_check_and_never_returned_as_data() {
     }
 }
 
-fn one_flip(shape: &Shape, damaged: &FaultyDevice, worlds: &Worlds, kind: Kind, context: &str) {
+fn one_flip(shape: &Shape, damaged: &FaultyDevice, worlds: &Worlds, kind: ChecksumKind, context: &str) {
     let all = std::slice::from_ref(damaged);
     let inspected = Inspection::of(handles(all));
-    if kind == Kind::Root {
+    if kind == ChecksumKind::Root {
         let Err(error) = inspected else { panic!("{context}: a damaged root record was accepted") };
         assert!(matches!(error, PoolError::DamagedPool { .. }), "{context}: {error}");
         assert!(error.to_string().contains("root record"), "{error}");
@@ -371,13 +371,14 @@ fn one_flip(shape: &Shape, damaged: &FaultyDevice, worlds: &Worlds, kind: Kind, 
     }
     let inspection = inspected.unwrap_or_else(|error| panic!("{context}: {error}"));
     let report = inspection.check(&mut |_, _| {}).unwrap();
-    if matches!(kind, Kind::Header | Kind::Bare | Kind::Batch) {
+    if matches!(kind, ChecksumKind::Header | ChecksumKind::EmptyBatch | ChecksumKind::Batch) {
         // The other copy serves; and nothing is needed of a bare batch.
         assert!(report.is_sound(), "{context}: {report:?}");
-        let copies = if kind == Kind::Header { 0..=0 } else { u64::from(kind == Kind::Batch)..=1 };
+        let copies =
+            if kind == ChecksumKind::Header { 0..=0 } else { u64::from(kind == ChecksumKind::Batch)..=1 };
         assert!(copies.contains(&report.damaged_copies), "{context}: {report:?}");
         let (pool, _) = reopen(shape, all, worlds, context);
-        pool.mend().unwrap();
+        pool.repair_headers().unwrap();
         assert_eq!(pool.check(&mut |_, _| {}).unwrap().damaged_copies, 0, "{context}");
         assert_sound(&pool, context);
         return;
@@ -395,7 +396,7 @@ fn one_flip(shape: &Shape, damaged: &FaultyDevice, worlds: &Worlds, kind: Kind, 
     assert!(!errors.is_empty(), "{context}: everything could be read");
     for error in errors {
         match error {
-            PoolError::Damaged { address, page, epoch, .. } if kind == Kind::Data => {
+            PoolError::Damaged { address, page, epoch, .. } if kind == ChecksumKind::Data => {
                 let text =
                     PoolError::Damaged { device: "d".into(), address, page, epoch, offset: 0 }.to_string();
                 assert!(
@@ -405,7 +406,7 @@ fn one_flip(shape: &Shape, damaged: &FaultyDevice, worlds: &Worlds, kind: Kind, 
                 // The epoch is told as the oldest token that sees it, which may have been given up.
                 assert!(report.damaged.iter().any(|d| d.address == address && d.epoch <= epoch));
             }
-            PoolError::DamagedPool { .. } if kind == Kind::Chunk => {}
+            PoolError::DamagedPool { .. } if kind == ChecksumKind::Chunk => {}
             other => panic!("{context}: {other}"),
         }
     }
@@ -429,7 +430,9 @@ fn reclamation_keeps_what_is_damaged() {
     let sites = fuzzing::sites(&image).unwrap();
     let mut expected = vec![0; segment.bytes() as usize];
     runner.world.model.read(kept, &mut expected);
-    let is_it = |s: &&fuzzing::Site| s.kind == Kind::Data && image[s.ranges[0].clone()] == expected[..];
+    let is_it = |s: &&fuzzing::ChecksumSite| {
+        s.kind == ChecksumKind::Data && image[s.ranges[0].clone()] == expected[..]
+    };
     let at = sites.iter().find(is_it).expect("the segment stands somewhere").ranges[0].start;
     runner.devices[0].flip_bit(at as u64 + 9, 3);
     let mut rng = seeds::rng(1);
@@ -460,7 +463,7 @@ fn a_bit_flipped_on_the_way_is_read_again() {
     let addr = deepram_pool::Addr::from_raw(page);
     let image = runner.devices[0].newest_image().to_vec();
     let sites = fuzzing::sites(&image).unwrap();
-    let data = sites.iter().find(|s| s.kind == Kind::Data).unwrap().ranges[0].clone();
+    let data = sites.iter().find(|s| s.kind == ChecksumKind::Data).unwrap().ranges[0].clone();
     for byte in data.step_by(4096) {
         runner.devices[0].flip_reads(byte as u64, 0);
     }

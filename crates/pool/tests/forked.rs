@@ -65,12 +65,12 @@ fn every_call_is_refused(pool: &Pool, known: &Known) {
     for (name, call) in calls() {
         refused(name, &call(pool, known).expect_err(name));
     }
-    refused("take_damage", &pool.take_damage()[0]);
+    refused("take_errors", &pool.take_errors()[0]);
     refused("close", &pool.clone().close().unwrap_err());
     refused("abandon", &pool.clone().abandon().unwrap_err());
     let _ =
         (pool.stats(), pool.is_mapped(), pool.address_of(std::ptr::null()), pool.is_durable(known.persist));
-    assert_eq!(pool.unkept(|| 7), 7);
+    assert_eq!(pool.without_pinning(|| 7), 7);
 }
 
 fn mappings() -> impl Iterator<Item = Mapping> {

@@ -28,7 +28,7 @@ fn a_scan_is_read_ahead_and_random_use_is_not() {
             assert_eq!(word_of(&table, segment), expected(segment));
         }
         let random = pool.stats();
-        assert!(random.read_ahead * 50 < random.faults_missing, "{random:?}");
+        assert!(random.readahead_segments * 50 < random.faults_missing, "{random:?}");
         // In order, backwards, and in strides.
         for stride in [1, 3, -1_i64] {
             let before = pool.stats();
@@ -38,8 +38,10 @@ fn a_scan_is_read_ahead_and_random_use_is_not() {
                 assert_eq!(word_of(&table, segment), expected(segment));
             }
             let stats = pool.stats();
-            let (faults, ahead) =
-                (stats.faults_missing - before.faults_missing, stats.read_ahead - before.read_ahead);
+            let (faults, ahead) = (
+                stats.faults_missing - before.faults_missing,
+                stats.readahead_segments - before.readahead_segments,
+            );
             // A thread that is faster than the device meets some that are still being read.
             assert!(ahead > count / 2, "stride {stride}: {ahead} of {count} read ahead, {faults} faults");
             assert!(ahead < count * 5 / 4, "stride {stride}: {ahead} read ahead for {count} uses");
@@ -56,7 +58,8 @@ fn a_run_that_ends_reads_no_further_and_none_is_followed_where_that_is_off() {
         return;
     }
     for ahead in [true, false] {
-        let options = OpenOptions::new(32 * MIB).faults(FaultOptions { ahead, ..FaultOptions::default() });
+        let options =
+            OpenOptions::new(32 * MIB).faults(FaultOptions { readahead: ahead, ..FaultOptions::default() });
         let (_scratch, pool, _, table) = filled(16 * MIB, &options);
         // Short runs, far apart: each opens one window at most, of eight segments.
         for run in 0..30 {
@@ -64,9 +67,9 @@ fn a_run_that_ends_reads_no_further_and_none_is_followed_where_that_is_off() {
         }
         std::thread::sleep(Duration::from_millis(50));
         let stats = pool.stats();
-        assert!(stats.windows <= 30 && stats.read_ahead <= 30 * 8, "{stats:?}");
-        assert_eq!(stats.windows > 0, ahead);
-        assert!(ahead || stats.read_ahead == 0, "{stats:?}");
+        assert!(stats.readahead_windows <= 30 && stats.readahead_segments <= 30 * 8, "{stats:?}");
+        assert_eq!(stats.readahead_windows > 0, ahead);
+        assert!(ahead || stats.readahead_segments == 0, "{stats:?}");
         drop(table);
         pool.close().unwrap();
     }
@@ -87,7 +90,7 @@ fn what_is_announced_comes_what_is_cold_leaves_and_what_is_pinned_stays() {
         return;
     }
     for faults in ways() {
-        let options = OpenOptions::new(24 * MIB).faults(FaultOptions { ahead: false, ..faults });
+        let options = OpenOptions::new(24 * MIB).faults(FaultOptions { readahead: false, ..faults });
         let (_scratch, pool, first, table) = filled(64 * MIB, &options);
         let part = |from: u64| first.offset_by(from * SEGMENT).unwrap();
         let faults_of = |segments: std::ops::Range<u64>| {
@@ -99,8 +102,8 @@ fn what_is_announced_comes_what_is_cold_leaves_and_what_is_pinned_stays() {
         pool.will_need(part(100), 200 * SEGMENT).unwrap();
         let apart: Vec<Addr> = (0..100).map(|n| part(1000 + n * 7)).collect();
         pool.will_need_pages(&apart).unwrap();
-        until("300 segments", || pool.stats().loads >= 300);
-        assert_eq!(pool.stats().read_ahead, 300);
+        until("300 segments", || pool.stats().fills >= 300);
+        assert_eq!(pool.stats().readahead_segments, 300);
         assert_eq!(faults_of(100..300), 0);
         let before = pool.stats().faults_missing;
         (0..100).for_each(|n| assert_eq!(word_of(&table, 1000 + n * 7), expected(1000 + n * 7)));
@@ -108,7 +111,7 @@ fn what_is_announced_comes_what_is_cold_leaves_and_what_is_pinned_stays() {
         // Not needed any more; what was stored is not lost.
         (100..150).for_each(|n| table[(n * WORDS + 9) as usize].store(n, Relaxed));
         let resident = pool.stats().resident_segments;
-        pool.cold(part(100), 200 * SEGMENT).unwrap();
+        pool.evict_range(part(100), 200 * SEGMENT).unwrap();
         assert_eq!(pool.stats().resident_segments, resident - 200);
         assert_eq!(pool.stats().dirty_segments, 0);
         assert_eq!(faults_of(100..300), 200);
@@ -118,16 +121,16 @@ fn what_is_announced_comes_what_is_cold_leaves_and_what_is_pinned_stays() {
         until("500 segments", || faults_of(0..500) == 0);
         faults_of(500..64 * MIB / SEGMENT);
         assert_eq!(faults_of(0..500), 0);
-        pool.cold(part(0), 500 * SEGMENT).unwrap();
+        pool.evict_range(part(0), 500 * SEGMENT).unwrap();
         assert_eq!(faults_of(0..500), 0);
         pool.pin(part(0), 500 * SEGMENT, false).unwrap();
-        pool.cold(part(0), 500 * SEGMENT).unwrap();
+        pool.evict_range(part(0), 500 * SEGMENT).unwrap();
         assert_eq!(faults_of(0..500), 500);
         // Too much, and nothing at all.
         let error = pool.pin(first, 64 * MIB, true).unwrap_err();
         assert!(matches!(error, PoolError::Option { option: "pin", .. }), "{error}");
         let beyond = first.offset_by(64 * MIB).unwrap();
-        for result in [pool.will_need(beyond, 1), pool.cold(beyond, 1), pool.pin(beyond, 1, true)] {
+        for result in [pool.will_need(beyond, 1), pool.evict_range(beyond, 1), pool.pin(beyond, 1, true)] {
             assert!(matches!(result, Err(PoolError::NotAllocated { .. })), "{result:?}");
         }
         // What is freed is not pinned, whoever has the pages next.
@@ -208,7 +211,7 @@ fn a_pool_that_is_not_mapped_takes_hints_too() {
     let pool = Pool::open(&[scratch.path()], &options).unwrap();
     pool.will_need(first, MIB).unwrap();
     assert_eq!(pool.stats().resident_segments, MIB / SEGMENT);
-    pool.cold(first, MIB / 2).unwrap();
+    pool.evict_range(first, MIB / 2).unwrap();
     assert_eq!(pool.stats().resident_segments, MIB / 2 / SEGMENT);
     let mut word = [0; 8];
     pool.read(first, &mut word).unwrap();

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use common::rig::{Shape, devices, handles};
 use common::{MIB, PAGE, SIZES};
 use deepram_core::SegmentSize;
-use deepram_pool::fuzzing::{self, Kind};
+use deepram_pool::fuzzing::{self, ChecksumKind};
 use deepram_pool::{FORMAT_VERSION, Inspection, Lifetime, Mapping, OpenOptions, Pool, PoolError};
 use deepram_testkit::{FaultyDevice, Image, seeds};
 use proptest::prelude::*;
@@ -96,7 +96,7 @@ fn a_pool_of_a_later_format_is_left_to_a_later_deepram() {
     let shape = Shape::small(SegmentSize::K4);
     let mut image = one_pool(&shape);
     let sites = fuzzing::sites(&image.to_vec()).unwrap();
-    for (n, site) in sites.iter().filter(|site| site.kind == Kind::Header).enumerate() {
+    for (n, site) in sites.iter().filter(|site| site.kind == ChecksumKind::Header).enumerate() {
         let start = site.ranges[0].start;
         image.write(start as u64 + 8, &(FORMAT_VERSION + 7).to_le_bytes());
         let bytes = image.to_vec();

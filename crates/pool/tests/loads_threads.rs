@@ -177,7 +177,7 @@ fn run(seed: u64, mapping: Mapping) {
     assert!(stats.promotions > 0 && stats.buffer_hits > 0 && stats.buffer_evictions > 0, "{stats:?}");
     assert!(stats.evictions > 0 && stats.write_backs > 0, "{stats:?}");
     assert!(stats.dram_bytes <= stats.budget_bytes, "{stats:?}");
-    assert!(pool.take_damage().is_empty());
+    assert!(pool.take_errors().is_empty());
     assert!(pool.check(&mut |_, _| {}).unwrap().is_sound());
     drop(words);
     pool.close().unwrap();

@@ -28,7 +28,7 @@ fn calls_with_an_address() -> Vec<(&'static str, At)> {
         ("set_root", |pool, at| pool.set_root("zero", at, 8)),
         ("will_need", |pool, at| pool.will_need(at, 8)),
         ("will_need_pages", |pool, at| pool.will_need_pages(&[at])),
-        ("cold", |pool, at| pool.cold(at, 8)),
+        ("evict_range", |pool, at| pool.evict_range(at, 8)),
         ("pin", |pool, at| pool.pin(at, 8, true)),
         ("create_pmem_region", |pool, at| pool.create_pmem_region(at, 8)),
         ("remove_pmem_region", |pool, at| pool.remove_pmem_region(at, 8)),

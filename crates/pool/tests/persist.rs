@@ -217,7 +217,7 @@ fn more_lines_than_the_ring_holds_make_it_grow_and_are_all_there() {
         pool.write(at, &[n as u8 | round; 8 * LINE as usize]).unwrap();
         pool.persist(at, 8 * LINE).unwrap();
     }
-    assert!(pool.stats().line_gathers > 0, "{:?}", pool.stats());
+    assert!(pool.stats().line_log_compactions > 0, "{:?}", pool.stats());
     assert!(pool.info().unwrap().line_log.0 > 20 * MIB, "{}", pool.info().unwrap().line_log);
     let after = cut(&device, pool, Crash::DropAll);
     let pool = open(&after);

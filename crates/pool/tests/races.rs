@@ -42,7 +42,7 @@ fn access(pool: &Pool, first: Addr, rng: &mut impl Rng) {
         1 => allow(pool.load(addr, &mut bytes[..len]), "load"),
         2 => allow(pool.gather(&[addr, first], 8, &mut bytes[..16]), "gather"),
         3 => allow(pool.scatter(&[addr, first], 8, &bytes[..16]), "scatter"),
-        4 => allow(pool.cold(first, PAGES * PAGE), "cold"),
+        4 => allow(pool.evict_range(first, PAGES * PAGE), "evict_range"),
         _ => allow(pool.write(addr, &bytes[..len]), "write"),
     }
 }

@@ -126,7 +126,7 @@ fn operations_with_impossible_lengths_are_errors() {
         pool.free(addr, n).unwrap_err();
         pool.set_root("r", addr, n).unwrap_err();
         pool.will_need(addr, n).unwrap_err();
-        pool.cold(addr, n).unwrap_err();
+        pool.evict_range(addr, n).unwrap_err();
         pool.pin(addr, n, true).unwrap_err();
         pool.persist(addr, n).unwrap_err();
         pool.create_pmem_region(addr, n).unwrap_err();

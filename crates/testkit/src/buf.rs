@@ -1,10 +1,10 @@
-//! A buffer that a device with direct I/O would accept.
+//! A buffer with the alignment that direct I/O requires.
 
 use std::ops::{Deref, DerefMut};
 
 use deepram_pool::device::ALIGN;
 
-/// Bytes that start at a multiple of [`ALIGN`], as [`Device`](deepram_pool::device::Device) asks.
+/// Bytes that start at a multiple of [`ALIGN`], as [`Device`](deepram_pool::device::Device) requires.
 #[derive(Debug)]
 pub struct AlignedBuf {
     bytes: Vec<u8>,
@@ -13,16 +13,16 @@ pub struct AlignedBuf {
 }
 
 impl AlignedBuf {
-    /// `len` bytes of zero.
+    /// Makes a buffer of `len` zero bytes.
     pub fn zeroed(len: usize) -> Self {
-        // Over-allocated by one alignment, so that an aligned start always exists. The vector is
-        // never grown, so that it never moves.
+        // The vector is longer by one alignment, so that it contains an aligned start. It never grows, so its memory
+        // never moves.
         let bytes = vec![0; len + ALIGN];
         let start = bytes.as_ptr().align_offset(ALIGN);
         Self { bytes, start, len }
     }
 
-    /// `len` bytes of `value`.
+    /// Makes a buffer of `len` bytes of `value`.
     pub fn filled(len: usize, value: u8) -> Self {
         let mut buf = Self::zeroed(len);
         buf.fill(value);

@@ -1,10 +1,9 @@
-//! What a power cut may leave behind.
+//! The possible contents of a device after a power cut.
 //!
-//! The media assumptions ([`deepram_pool::device`]) say of every unflushed write that it may be
-//! kept, lost, torn at sector boundaries, or reordered with any other unflushed write. So each
-//! sector independently ends as what was durable or as what any one of the unflushed writes that
-//! cover it put there: [`EveryCrash`] enumerates that product where it is small, and
-//! [`Crash::Random`] samples it where it is not.
+//! By the media assumptions ([`deepram_pool::device`]), every unflushed write may be kept, lost, torn at sector
+//! boundaries, or reordered with any other unflushed write. So each sector independently holds either its durable
+//! contents or those of any unflushed write that covers it. [`EveryCrash`] enumerates all combinations where their
+//! number is small; [`Crash::Random`] samples them elsewhere.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,20 +14,20 @@ use rand::{Rng, RngExt};
 
 use crate::image::Image;
 
-/// Which of the states that a power cut may leave.
+/// A choice among the possible states after a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
     /// Every unflushed write is lost.
     DropAll,
-    /// Every unflushed write is kept, whole and in order.
+    /// Every unflushed write is kept, completely and in order.
     KeepAll,
-    /// The first so many unflushed writes are kept, whole and in order, the rest lost.
+    /// This many of the oldest unflushed writes are kept, completely and in order; the others are lost.
     Prefix(usize),
-    /// Every unflushed write is kept, in order, but the last one is torn: only its leading or
-    /// only its trailing sectors are new.
+    /// Every unflushed write is kept, in order, but the last one is torn: only its leading or only its trailing
+    /// sectors are new.
     TornLast,
-    /// Each unflushed write is kept, lost, or torn (a prefix, a suffix or any subset of its
-    /// sectors), and they are applied in order or in another; all of it drawn from this seed.
+    /// Each unflushed write is kept, lost, or torn (a prefix, a suffix or any subset of its sectors), and the writes
+    /// are applied in their order or in another. The seed determines all choices.
     Random(u64),
 }
 
@@ -37,10 +36,9 @@ pub enum Crash {
 pub(crate) struct Unflushed {
     offset: u64,
     data: Arc<[u8]>,
-    /// By sector: false where a later durable write has taken its place, for then no reordering
-    /// brings this one back.
+    /// For each sector: false if a later durable write has replaced it, since no reordering can then bring it back.
     live: Vec<bool>,
-    /// A flush failed since: no later flush makes it durable.
+    /// A flush has failed since this write: no later flush makes it durable.
     pub(crate) doubtful: bool,
 }
 
@@ -61,7 +59,7 @@ impl Unflushed {
         self.live.len()
     }
 
-    /// Puts the sectors that `keep` selects into `image`.
+    /// Applies the sectors that `keep` selects to `image`.
     pub(crate) fn apply(&self, image: &mut Image, mut keep: impl FnMut(usize) -> bool) {
         let mut sector = 0;
         while sector < self.sectors() {
@@ -73,12 +71,12 @@ impl Unflushed {
                 let bytes = &self.data[first * SECTOR..sector * SECTOR];
                 image.write(self.offset + (first * SECTOR) as u64, bytes);
             }
-            // Either the end, or a sector that is not kept.
+            // Either the end of the write, or a sector that is not kept.
             sector += 1;
         }
     }
 
-    /// Whether the byte at `offset` is this write's to decide.
+    /// Returns whether this write may determine the byte at `offset`.
     pub(crate) fn covers(&self, offset: u64) -> bool {
         offset
             .checked_sub(self.offset)
@@ -86,7 +84,7 @@ impl Unflushed {
             .is_some_and(|&live| live)
     }
 
-    /// Forgets what a durable write of `len` bytes at `offset` has replaced; false when nothing
+    /// Removes the sectors that a durable write of `len` bytes at `offset` has replaced; returns false when no sector
     /// is left.
     pub(crate) fn supersede(&mut self, offset: u64, len: usize) -> bool {
         let end = offset + len as u64;
@@ -103,7 +101,7 @@ impl Unflushed {
     }
 }
 
-/// The durable bytes and what was in flight at one moment.
+/// The durable bytes and the unflushed writes at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Moment {
     pub(crate) durable: Image,
@@ -112,8 +110,8 @@ pub(crate) struct Moment {
 
 impl Moment {
     pub(crate) fn random(&self, rng: &mut (impl Rng + ?Sized)) -> Image {
-        // Most states drawn with even odds lose about half. Recovery bugs also live where nearly
-        // all is kept and where nearly all is lost, so the odds are drawn too.
+        // With even odds, most states lose about half of the writes. Some recovery bugs appear only when nearly all
+        // writes are kept or nearly all are lost, so the odds are random too.
         let kept_of_16 = [1, 8, 15][rng.random_range(0..3)];
         let mut order: Vec<&Unflushed> = self.unflushed.iter().collect();
         if rng.random() {
@@ -150,7 +148,7 @@ impl Moment {
         image
     }
 
-    /// All but the last write, and of that only the sectors in `kept`.
+    /// Returns the image with all writes but the last, and with the sectors `kept` of the last write.
     fn torn_last(&self, kept: std::ops::Range<usize>) -> Image {
         let mut image = self.prefix(self.unflushed.len().saturating_sub(1));
         if let Some(last) = self.unflushed.last() {
@@ -173,7 +171,7 @@ impl Moment {
     }
 }
 
-/// The images of one [`Crash`] mode, made as they are asked for: see
+/// The images of one [`Crash`] mode, made on demand; see
 /// [`FaultyDevice::crash_images`](crate::FaultyDevice::crash_images).
 #[derive(Clone, Debug)]
 pub struct CrashImages {
@@ -186,7 +184,7 @@ pub struct CrashImages {
 impl CrashImages {
     pub(crate) fn new(moment: Moment, crash: Crash) -> Self {
         let count = match (crash, moment.unflushed.last()) {
-            // Every proper prefix but the empty one, then every proper suffix.
+            // Every proper prefix except the empty one, then every proper suffix.
             (Crash::TornLast, Some(last)) => 2 * (last.sectors() - 1),
             (Crash::TornLast, None) => 0,
             _ => 1,
@@ -225,10 +223,10 @@ impl Iterator for CrashImages {
 
 impl ExactSizeIterator for CrashImages {}
 
-/// Every image that a power cut may leave, each choice of sectors once: see
+/// Every image that a power cut may leave, each combination of sectors once; see
 /// [`FaultyDevice::every_crash`](crate::FaultyDevice::every_crash).
 ///
-/// The first image has every unflushed write lost; the last has the newest of each sector.
+/// In the first image every unflushed write is lost; the last image has the newest contents of each sector.
 #[derive(Clone, Debug)]
 pub struct EveryCrash {
     moment: Moment,
@@ -236,13 +234,13 @@ pub struct EveryCrash {
     done: bool,
 }
 
-/// One sector's digit of the odometer.
+/// The choice for one sector: one digit of the enumeration.
 #[derive(Clone, Debug)]
 struct SectorChoice {
     offset: u64,
-    /// Indices of the unflushed writes that cover it, oldest first.
+    /// Indices of the unflushed writes that cover the sector, oldest first.
     writes: Vec<usize>,
-    /// 0: as it was durable; `i`: as `writes[i - 1]` wrote it.
+    /// 0: the durable contents; `i`: the contents from `writes[i - 1]`.
     chosen: usize,
 }
 
@@ -260,8 +258,8 @@ impl EveryCrash {
         Self { moment, sectors, done: false }
     }
 
-    /// How many images there are in all, `u128::MAX` if more. Look at it before iterating: one
-    /// unflushed write of 4 KiB has 2⁸, two of them 2¹⁶.
+    /// Returns the total number of images, or `u128::MAX` if there are more. Check it before iterating: one unflushed
+    /// write of 4 KiB has 2⁸ images, two have 2¹⁶.
     pub fn total(&self) -> u128 {
         self.sectors
             .iter()

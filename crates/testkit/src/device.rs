@@ -1,24 +1,24 @@
-//! A device in memory that fails the way flash and power supplies fail.
+//! A device in memory that fails as flash and power supplies do.
 //!
-//! Faults, and what makes each happen:
+//! The faults, how a test sets them, and their effects:
 //!
-//! | fault | set by | what the caller of the device sees | what is left on it |
+//! | fault | set by | result for the caller | state of the device |
 //! |---|---|---|---|
 //! | power cut | [`crash_after`], [`cut_power`] | an error from that operation and every later one | any state the media assumptions allow: [`crash_image`], [`crash`], [`every_crash`] |
-//! | failed operation | [`fail_nth`], [`fail_from`] | the error asked for | a failed write wrote nothing; a failed read changed nothing |
-//! | failed flush | the same, with [`Op::Flush`] | the error asked for | what was unflushed stays readable, but no later flush makes it durable, as on Linux |
-//! | short write | [`short_write`] | [`io::ErrorKind::WriteZero`] | its leading sectors, as an unflushed write |
-//! | short read | [`short_read`] | [`io::ErrorKind::UnexpectedEof`] | as it was |
-//! | full space | [`limit_space`] | [`io::ErrorKind::StorageFull`] | the leading pages that still fitted, as an unflushed write |
+//! | failed operation | [`fail_nth`], [`fail_from`] | the injected error | a failed write wrote nothing; a failed read changed nothing |
+//! | failed flush | the same, with [`Op::Flush`] | the injected error | unflushed writes stay readable, but no later flush makes them durable, as on Linux |
+//! | short write | [`short_write`] | [`io::ErrorKind::WriteZero`] | the leading sectors, as an unflushed write |
+//! | short read | [`short_read`] | [`io::ErrorKind::UnexpectedEof`] | unchanged |
+//! | full space | [`limit_space`] | [`io::ErrorKind::StorageFull`] | the leading pages that fit, as an unflushed write |
 //! | flipped bit on the medium | [`flip_bit`] | wrong bytes, no error | wrong until written again |
-//! | flipped bit on the way | [`flip_reads`] | wrong bytes, no error | right |
+//! | flipped bit in transfer | [`flip_reads`] | wrong bytes, no error | correct |
 //! | damage of any kind | [`overwrite`] | other bytes, no error | other bytes |
 //!
-//! Through a [`FaultyKernel`](crate::FaultyKernel) short transfers are told as such, without an error, as the
-//! kernel does.
+//! Through a [`FaultyKernel`](crate::FaultyKernel), a short transfer returns its length without an error, as in a
+//! real kernel.
 //!
-//! Not simulated: a sector that is itself torn, a write that lands elsewhere, a flush that lies.
-//! The media assumptions exclude the first; the others are states that [`overwrite`] can make.
+//! Not simulated: a sector that is itself torn, a write to a wrong location, a flush that falsely reports success.
+//! The media assumptions exclude the first; [`overwrite`] can create the states that the others leave.
 //!
 //! [`crash_after`]: FaultyDevice::crash_after
 //! [`cut_power`]: FaultyDevice::cut_power
@@ -44,7 +44,7 @@ use rand::Rng;
 use crate::crash::{Crash, CrashImages, EveryCrash, Moment, Unflushed};
 use crate::image::{Image, PAGE};
 
-/// Which operations an injected fault counts.
+/// The operations that an injected fault counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// [`Device::read`].
@@ -65,9 +65,9 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Input/output error: what a failing device gives on Linux.
+    /// Input/output error: the error of a failing device on Linux.
     pub const EIO: Self = Self::Os(5);
-    /// No space left on device: its kind is [`io::ErrorKind::StorageFull`].
+    /// No space left on device; its kind is [`io::ErrorKind::StorageFull`].
     pub const ENOSPC: Self = Self::Os(28);
 
     fn error(self) -> io::Error {
@@ -84,19 +84,19 @@ impl From<io::ErrorKind> for Failure {
     }
 }
 
-/// What a device did since it was made or since [`FaultyDevice::reset_stats`]: operations that
-/// succeeded, and their bytes.
+/// Successful operations of a device, and their bytes, since the device was made or since
+/// [`FaultyDevice::reset_stats`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Reads.
     pub reads: u64,
     /// Bytes read.
     pub read_bytes: u64,
-    /// Writes, the durable ones included.
+    /// Writes, including durable writes.
     pub writes: u64,
-    /// Bytes written, by the durable writes too.
+    /// Bytes written, including durable writes.
     pub written_bytes: u64,
-    /// Of the writes, those by [`Device::write_durable`].
+    /// Writes made by [`Device::write_durable`].
     pub durable_writes: u64,
     /// Flushes.
     pub flushes: u64,
@@ -105,9 +105,9 @@ pub struct Stats {
 #[derive(Debug)]
 struct Injected {
     op: Op,
-    /// Operations until it happens; 1 is the next.
+    /// Operations until the fault; 1: the next operation.
     countdown: u64,
-    /// Whether it goes on happening.
+    /// Whether every later operation fails too.
     lasting: bool,
     error: Failure,
     /// Sectors that a write applies before it fails.
@@ -117,11 +117,11 @@ struct Injected {
 #[derive(Debug)]
 struct State {
     durable: Image,
-    /// `durable` with every unflushed write applied: what reads see.
+    /// `durable` with every unflushed write applied, as reads see it.
     newest: Image,
     unflushed: Vec<Unflushed>,
     ops: u64,
-    /// The operation that the power cut hits, counted as `ops` is.
+    /// The operation that the power cut interrupts, counted as `ops`.
     cut_at: Option<u64>,
     off: bool,
     injected: Vec<Injected>,
@@ -129,7 +129,7 @@ struct State {
     read_flips: Vec<(u64, u8)>,
     any_buffer: bool,
     stats: Stats,
-    /// Of what durable writes are multiples.
+    /// Alignment of durable writes, in bytes.
     granule: usize,
     recording: bool,
     recorded: Vec<(u64, usize)>,
@@ -162,7 +162,7 @@ impl State {
         Ok(())
     }
 
-    /// Errors that mean a bug in the caller, as direct I/O reports them: EINVAL.
+    /// Returns the error of an unaligned transfer, which is a bug of the caller; direct I/O reports EINVAL.
     fn check_alignment(&self, offset: u64, buf: &[u8], unit: usize, memory: usize) -> io::Result<()> {
         let unaligned = |what: &str, value: u64, unit: usize| {
             let message = format!("{what} {value:#x} is not a multiple of {unit}");
@@ -181,7 +181,7 @@ impl State {
         Ok(())
     }
 
-    /// Counts one operation that changes the device; true if the power cut hits it.
+    /// Counts an operation that changes the device; returns whether the power cut interrupts it.
     fn count_op(&mut self) -> bool {
         self.ops += 1;
         if self.cut_at.is_some_and(|at| self.ops >= at) {
@@ -190,7 +190,7 @@ impl State {
         self.off
     }
 
-    /// The fault injected into this operation, if any: its error, and the sectors applied first.
+    /// Returns the fault injected into this operation, if any: its error, and the sectors applied first.
     fn injected(&mut self, op: Op) -> Option<(Failure, usize)> {
         let mut hit = None;
         self.injected.retain_mut(|fault| {
@@ -213,8 +213,8 @@ impl State {
         error.map_or(Ok(()), Err)
     }
 
-    /// Writes as far as faults let it: the bytes written, and the error if that isn't all of it. For a `call` of the
-    /// kernel a short write that the power does not cut off has no error.
+    /// Writes as far as the injected faults allow. Returns the bytes written, and the error if the write is
+    /// incomplete. For a system `call`, a short write without a power cut has no error.
     fn write_some(
         &mut self,
         offset: u64,
@@ -235,7 +235,7 @@ impl State {
             self.recorded.push((offset, buf.len()));
         }
 
-        // What is applied, and the error if that isn't all of it.
+        // The bytes applied, and the error if they are not the whole write.
         let mut applied = buf.len();
         let mut error = None;
         if let Some(limit) = self.space_limit {
@@ -291,7 +291,7 @@ impl State {
             }
             return Err(failure.error());
         }
-        // What became doubtful in a failed flush is older than everything that isn't.
+        // Writes that a failed flush has made doubtful are older than all others.
         let certain = self.unflushed.partition_point(|write| write.doubtful);
         for write in self.unflushed.split_off(certain) {
             write.apply(&mut self.durable, |_| true);
@@ -306,7 +306,7 @@ impl State {
         error.map_or(Ok(()), Err)
     }
 
-    /// Reads as far as faults let it: the bytes read, and the error if that isn't all of them.
+    /// Reads as far as the injected faults allow. Returns the bytes read, and the error if the read is incomplete.
     fn read_some(
         &mut self,
         offset: u64,
@@ -338,7 +338,7 @@ impl State {
         Ok((read, None))
     }
 
-    /// A result as a system call gives it: an error is its number.
+    /// Converts a result to that of a system call, whose error is an errno.
     fn as_call<T>(&self, result: io::Result<T>) -> Result<T, i32> {
         result.map_err(|error| match error.raw_os_error() {
             Some(errno) => errno,
@@ -349,8 +349,7 @@ impl State {
     }
 }
 
-/// The error number of whatever is asked of a device without power through a kernel: `ESHUTDOWN`, which nothing else
-/// gives here.
+/// Errno of every call to a device without power: `ESHUTDOWN`, which has no other use here.
 pub const POWER_CUT: i32 = 108;
 const EIO: i32 = 5;
 const EINVAL: i32 = 22;
@@ -361,17 +360,16 @@ fn power_cut() -> io::Error {
 
 /// A device in memory, with the faults that [its module](self) lists.
 ///
-/// A clone is another handle on the same device: give one to the pool, and set faults, look at
-/// what was written and take crash images through the other. Another *device* with the same bytes
-/// comes of [`FaultyDevice::from_image`]; images are cheap, thousands of a 64 MiB device too.
+/// A clone is another handle of the same device: give one to the pool, and use the other to set faults, inspect
+/// writes and take crash images. [`FaultyDevice::from_image`] makes another device with the same bytes; images are
+/// cheap, even thousands of them for a device of 64 MiB.
 ///
-/// It checks that offsets, lengths and buffer addresses are aligned as [`Device`] asks
-/// ([`AlignedBuf`](crate::AlignedBuf) is aligned), and answers what isn't with
-/// [`io::ErrorKind::InvalidInput`].
+/// The device checks that offsets, lengths and buffer addresses are aligned as [`Device`] requires
+/// ([`AlignedBuf`](crate::AlignedBuf) is aligned), and returns [`io::ErrorKind::InvalidInput`] otherwise.
 ///
-/// Writes that weren't made durable are kept in the order in which they arrived. A
-/// [`Device::write_durable`] takes the place of what it overlaps: no reordering brings an older
-/// write to those sectors back. One that the power cut hits is as unflushed as any other write.
+/// Unflushed writes are kept in order of arrival. A [`Device::write_durable`] replaces the sectors that it overlaps:
+/// no reordering brings an older write to those sectors back. A durable write that the power cut interrupts is as
+/// unflushed as any other write.
 #[derive(Clone)]
 pub struct FaultyDevice {
     len: u64,
@@ -379,7 +377,7 @@ pub struct FaultyDevice {
 }
 
 impl FaultyDevice {
-    /// A device of `len` bytes, all zero.
+    /// Makes a device of `len` bytes, all zero.
     ///
     /// # Panics
     /// If `len` is not a multiple of [`ALIGN`].
@@ -387,8 +385,8 @@ impl FaultyDevice {
         Self::from_image(Image::new(len))
     }
 
-    /// A device that holds `image` (or the bytes of a `Vec<u8>`), all of it durable, with no
-    /// faults set: what is found when the power comes back.
+    /// Makes a device that holds `image` (or the bytes of a `Vec<u8>`), all of it durable, without faults: the state
+    /// when the power returns.
     pub fn from_image(image: impl Into<Image>) -> Self {
         let image = image.into();
         Self { len: image.len(), state: Arc::new(Mutex::new(State::new(image))) }
@@ -396,11 +394,11 @@ impl FaultyDevice {
 
     // -- power cuts ------------------------------------------------------------------------
 
-    /// Cuts the power in the `n`-th operation from now: it fails with "simulated power cut", and
-    /// so does everything after it, reads too. 1 is the next one; 0 cuts it at once.
+    /// Cuts the power in the `n`-th operation from now; 1 is the next operation, and 0 cuts the power at once. This
+    /// operation and all later ones, including reads, fail with "simulated power cut".
     ///
-    /// Only what changes the device counts as an operation: writes, durable writes and flushes,
-    /// failed ones included. A write that is cut is among those that may reach the device.
+    /// Only operations that change the device count: writes, durable writes and flushes, including failed ones. The
+    /// interrupted write may still reach the device.
     pub fn crash_after(&self, n: u64) {
         let mut state = self.state();
         if n == 0 {
@@ -414,51 +412,51 @@ impl FaultyDevice {
         self.crash_after(0);
     }
 
-    /// Whether the power has been cut.
+    /// Returns whether the power has been cut.
     pub fn is_off(&self) -> bool {
         self.state().off
     }
 
-    /// Operations so far, as [`Self::crash_after`] counts them. Run a workload once to learn its
-    /// operations, then once for each with the power cut there.
+    /// Returns the number of operations so far, as [`Self::crash_after`] counts them. A test runs a workload once to
+    /// learn this number, then once for each operation with the power cut there.
     pub fn ops(&self) -> u64 {
         self.state().ops
     }
 
-    /// What the device holds after a power cut at this moment, by `crash`. The device goes on as
-    /// it was, so that many can be taken. [`Crash::TornLast`]: the first half of the last write.
+    /// Returns the contents after a power cut now, as `crash` chooses them. The device itself does not change, so
+    /// several images can be taken. [`Crash::TornLast`] gives the first half of the last write.
     pub fn crash_image(&self, crash: Crash) -> Image {
         self.moment().image(crash)
     }
 
-    /// Every image that `crash` stands for: for [`Crash::TornLast`] every proper prefix, then
-    /// every proper suffix of the last write's sectors; one for each other mode.
+    /// Returns every image of `crash`: for [`Crash::TornLast`] every proper prefix, then every proper suffix of the
+    /// last write's sectors; for every other mode one image.
     pub fn crash_images(&self, crash: Crash) -> CrashImages {
         CrashImages::new(self.moment(), crash)
     }
 
-    /// One image drawn as [`Crash::Random`] does, from the caller's generator.
+    /// Returns a random image, as [`Crash::Random`] does, from the caller's generator.
     pub fn crash(&self, rng: &mut (impl Rng + ?Sized)) -> Image {
         self.moment().random(rng)
     }
 
-    /// Every image that a power cut at this moment may leave. Exponential in the number of
-    /// unflushed sectors: see [`EveryCrash::total`].
+    /// Returns every image that a power cut now may leave. Their number is exponential in the number of unflushed
+    /// sectors; see [`EveryCrash::total`].
     pub fn every_crash(&self) -> EveryCrash {
         EveryCrash::new(self.moment())
     }
 
-    /// Only what is durable for certain.
+    /// Returns the image of the durable bytes only.
     pub fn durable_image(&self) -> Image {
         self.state().durable.clone()
     }
 
-    /// What reads see, without the flips of [`Self::flip_reads`].
+    /// Returns the image that reads see, without the flips of [`Self::flip_reads`].
     pub fn newest_image(&self) -> Image {
         self.state().newest.clone()
     }
 
-    /// How many writes are not durable.
+    /// Returns the number of writes that are not durable.
     pub fn unflushed_writes(&self) -> usize {
         self.state().unflushed.len()
     }
@@ -473,7 +471,7 @@ impl FaultyDevice {
         self.inject(op, n, false, failure.into(), 0);
     }
 
-    /// Fails the `n`-th `op` from now and every later one, until [`Self::heal`]; 1 is the next.
+    /// Fails the `n`-th `op` from now and every later one, until [`Self::heal`]; 1 is the next one.
     ///
     /// # Panics
     /// If `n` is 0.
@@ -481,8 +479,8 @@ impl FaultyDevice {
         self.inject(op, n, true, failure.into(), 0);
     }
 
-    /// Of the `n`-th write from now applies only the first `sectors` sectors, then fails with
-    /// [`io::ErrorKind::WriteZero`], once. A durable write so cut short is not durable.
+    /// Applies only the first `sectors` sectors of the `n`-th write from now, and fails the write with
+    /// [`io::ErrorKind::WriteZero`], once. A shortened durable write is not durable.
     ///
     /// # Panics
     /// If `n` is 0.
@@ -491,7 +489,7 @@ impl FaultyDevice {
         self.inject(Op::Write, n, false, failure, sectors);
     }
 
-    /// Of the `n`-th read from now fills only the first `sectors` sectors, then fails with
+    /// Fills only the first `sectors` sectors of the `n`-th read from now, and fails the read with
     /// [`io::ErrorKind::UnexpectedEof`], once.
     ///
     /// # Panics
@@ -505,29 +503,29 @@ impl FaultyDevice {
         self.state().injected.push(Injected { op, countdown: n, lasting, error, sectors });
     }
 
-    /// Lets distinct pages of 4 KiB be touched up to `bytes` in all, counting those that hold
-    /// something now ([`Self::used_space`]). A write that needs more fails with
-    /// [`io::ErrorKind::StorageFull`]. Pages already touched can always be written again.
+    /// Limits the distinct pages of 4 KiB that may be written to `bytes` in total, including those in use
+    /// ([`Self::used_space`]). A write that needs more fails with [`io::ErrorKind::StorageFull`]. Pages that have
+    /// been written can always be written again.
     pub fn limit_space(&self, bytes: u64) {
         self.state().space_limit = Some(bytes);
     }
 
-    /// Raises the limit of [`Self::limit_space`] by `bytes`; nothing to do if there is none.
+    /// Raises the limit of [`Self::limit_space`] by `bytes`; does nothing if there is no limit.
     pub fn allow_more(&self, bytes: u64) {
         let mut state = self.state();
         state.space_limit = state.space_limit.map(|limit| limit.saturating_add(bytes));
     }
 
-    /// Bytes in distinct pages of 4 KiB touched so far.
+    /// Returns the size of all distinct pages of 4 KiB written so far, in bytes.
     pub fn used_space(&self) -> u64 {
         self.state().newest.allocated_bytes()
     }
 
-    /// Flips bit `bit` (0 to 7) of the durable byte at `offset`. Reads see it unless an unflushed
-    /// write covers that byte; a later write mends it.
+    /// Flips bit `bit` (0 to 7) of the durable byte at `offset`. Reads see the flip unless an unflushed write covers
+    /// the byte; a later write corrects it.
     ///
     /// # Panics
-    /// Beyond the end, or if there is no such bit.
+    /// Beyond the end, or for an invalid bit.
     pub fn flip_bit(&self, offset: u64, bit: u8) {
         let mut state = self.state();
         state.durable.flip_bit(offset, bit);
@@ -536,27 +534,27 @@ impl FaultyDevice {
         }
     }
 
-    /// Flips bit `bit` (0 to 7) of the byte at `offset` in what every read returns, until
-    /// [`Self::heal`]. The device itself keeps the right byte.
+    /// Flips bit `bit` (0 to 7) of the byte at `offset` in the result of every read, until [`Self::heal`]. The device
+    /// itself keeps the correct byte.
     ///
     /// # Panics
-    /// Beyond the end, or if there is no such bit.
+    /// Beyond the end, or for an invalid bit.
     pub fn flip_reads(&self, offset: u64, bit: u8) {
         assert!(offset < self.len, "{offset} is beyond the end, {}", self.len);
         assert!(bit < 8, "a byte has bits 0 to 7, not {bit}");
         self.state().read_flips.push((offset, bit));
     }
 
-    /// Puts `bytes` at `offset`, any alignment, durably and at once, as neither an operation nor
-    /// a write: damage, or a fixture.
+    /// Changes the bytes at `offset`, with any alignment, durably and at once. This counts neither as an operation
+    /// nor as a write. Use it for damage or for a fixture.
     ///
     /// # Panics
     /// Beyond the end.
     pub fn overwrite(&self, offset: u64, bytes: &[u8]) {
         let mut state = self.state();
         let state = &mut *state;
-        // The sectors it touches settle whole: no unflushed write has a say in them any more, or
-        // a crash would undo the damage.
+        // The affected sectors become durable as they are now: an unflushed write could otherwise undo the damage in
+        // a crash.
         let sector = SECTOR as u64;
         let first = offset / sector * sector;
         let end = (offset + bytes.len() as u64).next_multiple_of(sector);
@@ -569,9 +567,8 @@ impl FaultyDevice {
         state.unflushed.retain_mut(|write| write.supersede(first, settled.len()));
     }
 
-    /// Takes back every fault that hasn't happened yet or goes on happening: failing operations,
-    /// the space limit, flips on the way and a power cut to come. What is damaged stays damaged,
-    /// and a device without power stays without.
+    /// Removes every pending or lasting fault: failing operations, the space limit, flips in reads, and a future
+    /// power cut. Damaged bytes stay damaged, and a device without power stays without power.
     pub fn heal(&self) {
         let mut state = self.state();
         state.injected.clear();
@@ -582,42 +579,42 @@ impl FaultyDevice {
         }
     }
 
-    /// Accepts buffers at any address from now on; offsets and lengths stay checked.
+    /// Accepts buffers at any address from now on; offsets and lengths are still checked.
     pub fn allow_any_buffer(&self) {
         self.state().any_buffer = true;
     }
 
-    // -- what happened ---------------------------------------------------------------------
+    // -- statistics ------------------------------------------------------------------------
 
-    /// Counts and bytes so far.
+    /// Returns the operations and bytes so far.
     pub fn stats(&self) -> Stats {
         self.state().stats
     }
 
-    /// Makes it a device whose durable writes are multiples of so many bytes, [`SECTOR`] to [`ALIGN`].
+    /// Sets the alignment of durable writes, from [`SECTOR`] to [`ALIGN`] bytes.
     pub fn set_granule(&self, bytes: usize) {
         self.state().granule = bytes;
     }
 
-    /// Sets the counts to zero; not those of [`Self::ops`].
+    /// Sets the counters to zero, except that of [`Self::ops`].
     pub fn reset_stats(&self) {
         self.state().stats = Stats::default();
     }
 
-    /// Starts to record every write, or stops; what is recorded stays.
+    /// Starts or stops recording writes; recorded writes stay.
     pub fn record_writes(&self, on: bool) {
         self.state().recording = on;
     }
 
-    /// Offset and length of every write recorded since the last call, in order, failed ones too
-    /// (they may have changed the range).
+    /// Returns and clears the offset and length of every recorded write, in order, including failed ones, which may
+    /// have changed the range.
     pub fn take_writes(&self) -> Vec<(u64, usize)> {
         std::mem::take(&mut self.state().recorded)
     }
 
-    // -- as a kernel sees it ---------------------------------------------------------------
+    // -- system calls ---------------------------------------------------------------------
 
-    /// What `pwritev2` gives: bytes written, which may be fewer, or an error number.
+    /// Performs a `pwritev2`: returns the bytes written, which may be fewer, or an errno.
     pub(crate) fn pwrite(&self, offset: u64, buf: &[u8], durable: bool) -> Result<usize, i32> {
         let mut state = self.state();
         let unit = state.granule;
@@ -626,7 +623,7 @@ impl FaultyDevice {
         state.as_call(told)
     }
 
-    /// What `pread` gives: bytes read, which may be fewer, or an error number.
+    /// Performs a `pread`: returns the bytes read, which may be fewer, or an errno.
     pub(crate) fn pread(&self, offset: u64, buf: &mut [u8]) -> Result<usize, i32> {
         let within = self.len.saturating_sub(offset).min(buf.len() as u64) as usize;
         let mut state = self.state();
@@ -639,14 +636,14 @@ impl FaultyDevice {
         state.as_call(told)
     }
 
-    /// What `fdatasync` gives.
+    /// Performs an `fdatasync`.
     pub(crate) fn fdatasync(&self) -> Result<(), i32> {
         let mut state = self.state();
         let flushed = state.flush();
         state.as_call(flushed)
     }
 
-    /// The unit of transfers.
+    /// Returns the unit of transfers, in bytes.
     pub(crate) fn unit(&self) -> usize {
         self.state().granule
     }
@@ -657,7 +654,7 @@ impl FaultyDevice {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic while it was held is a failed assertion on arguments, made before any change.
+        // A panic while the lock was held is a failed assertion on arguments, before any change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,13 +1,13 @@
-//! The bytes of a device, sparse and copy-on-write: a crash test makes thousands of them.
+//! The bytes of a device, sparse and copy-on-write, because a crash test makes thousands of images.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// The grain in bytes at which an [`Image`] is sparse and shared.
+/// Unit in bytes in which an [`Image`] is sparse and shared.
 pub const PAGE: usize = 4096;
 
-/// Pages under one pointer of the top table. A clone copies one pointer a chunk (64 for 64 MiB);
-/// the first write to a chunk after that copies this many pointers and one page.
+/// Pages under one pointer of the top table. A clone copies one pointer for each chunk (64 for 64 MiB); the first
+/// write to a chunk after that copies this many pointers and one page.
 const CHUNK_PAGES: usize = 256;
 
 type Page = [u8; PAGE];
@@ -17,9 +17,9 @@ struct Chunk {
     pages: [Option<Arc<Page>>; CHUNK_PAGES],
 }
 
-/// The bytes of a device. Cloning it is cheap, and so is a clone with a few pages changed.
+/// The bytes of a device. Cloning an image is cheap, and so is changing a few pages of a clone.
 ///
-/// Pages never written are holes: they read as zeros and take no memory.
+/// Pages that were never written are holes: they read as zeros and take no memory.
 #[derive(Clone)]
 pub struct Image {
     len: u64,
@@ -28,7 +28,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// An image of `len` bytes, all of them holes.
+    /// Makes an image of `len` bytes, all of them holes.
     ///
     /// # Panics
     /// If `len` is not a multiple of [`PAGE`].
@@ -42,17 +42,17 @@ impl Image {
         }
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether it holds no bytes at all.
+    /// Returns whether the image has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Bytes that aren't holes: distinct [`PAGE`]s touched, in bytes.
+    /// Returns the memory of all written [`PAGE`]s, in bytes.
     pub fn allocated_bytes(&self) -> u64 {
         self.allocated * PAGE as u64
     }
@@ -72,7 +72,7 @@ impl Image {
         }
     }
 
-    /// Puts `bytes` at `offset`; any alignment.
+    /// Writes `bytes` at `offset`, with any alignment.
     ///
     /// # Panics
     /// Beyond the end.
@@ -95,15 +95,15 @@ impl Image {
         self.write(offset, &[byte[0] ^ (1 << bit)]);
     }
 
-    /// All the bytes, holes as zeros: what a file made of this image would hold.
+    /// Returns all bytes, holes as zeros: the contents of a file made from this image.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; usize::try_from(self.len).expect("an image that fits in memory")];
         self.read(0, &mut bytes);
         bytes
     }
 
-    /// The offset of the first byte in which the two differ; holes equal zeros. Where one is a
-    /// prefix of the other, the shorter one's length.
+    /// Returns the offset of the first byte in which the two images differ; holes equal zeros. If one image is a
+    /// prefix of the other, returns the length of the shorter one.
     pub fn first_difference(&self, other: &Self) -> Option<u64> {
         let common = self.len.min(other.len);
         let zeros = [0; PAGE];
@@ -127,8 +127,8 @@ impl Image {
         (self.len != other.len).then_some(common)
     }
 
-    /// How many distinct [`PAGE`]s a write of `len` bytes at `offset` would newly allocate, and
-    /// of that write how many leading bytes fit when at most `spare` pages may be.
+    /// Returns the number of leading bytes of a write that fit if the write may allocate at most `spare` new
+    /// [`PAGE`]s.
     pub(crate) fn fitting(&self, offset: u64, len: usize, spare: u64) -> usize {
         let mut spare = spare;
         let mut fits = 0;
@@ -182,7 +182,7 @@ fn same<T>(a: &Option<Arc<T>>, b: &Option<Arc<T>>) -> bool {
     }
 }
 
-/// Cuts a range at page boundaries: page, offset within it, range within the caller's buffer.
+/// Splits a range at page boundaries: page, offset in the page, range in the caller's buffer.
 fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (usize, usize, std::ops::Range<usize>)> {
     let start = usize::try_from(offset).expect("an offset inside an image");
     let mut done = 0;
@@ -199,7 +199,7 @@ fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (usize, usize, std::o
     })
 }
 
-/// The bytes of a file, padded with zeros to a multiple of [`PAGE`]; pages of zeros become holes.
+/// Makes an image from the bytes of a file, padded with zeros to a multiple of [`PAGE`]; pages of zeros become holes.
 impl From<&[u8]> for Image {
     fn from(bytes: &[u8]) -> Self {
         let mut image = Self::new(bytes.len().next_multiple_of(PAGE) as u64);

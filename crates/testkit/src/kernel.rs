@@ -1,8 +1,8 @@
-//! A kernel whose files are faulty devices: beneath [`FileDevice`] and its queues it loses, shortens and fails what
-//! they ask for, so that crash tests run the code that runs on real devices.
+//! A kernel whose files are faulty devices. Beneath [`FileDevice`] and its queues it loses, shortens and fails
+//! transfers, so that crash tests run the code that runs on real devices.
 //!
-//! A transfer of a ring takes place when its end is waited for or looked for, and not in the order of the
-//! submissions: what is counted on before that is lost in a crash.
+//! A transfer on a ring takes place when its completion is waited for or polled, and not in the order of submission.
+//! Code that relies on an earlier completion therefore loses data in a simulated crash.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use deepram_pool::device::kernel::{Bytes, Call, Found, Kernel, Kind, Ring, Transfer};
+use deepram_pool::device::kernel::{FileKind, FileStat, Kernel, Ring, SysResult, Transfer, TransferBuffer};
 use deepram_pool::device::{Device, FileDevice};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -18,13 +18,13 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::device::FaultyDevice;
 
-/// The first number of an open file: far above those of real ones.
+/// The first descriptor of an open file, far above real descriptors.
 const FIRST_FD: RawFd = 1 << 30;
 
-/// A file system in memory, of one directory, and what goes wrong with it.
+/// A file system in memory with one directory and injected faults.
 ///
-/// A clone is another handle on the same kernel. What the files hold, and the faults of their transfers, is set
-/// through their [`FaultyDevice`]s.
+/// A clone is another handle of the same kernel. The contents of the files, and the faults of their transfers, are
+/// set through their [`FaultyDevice`]s.
 #[derive(Clone, Debug, Default)]
 pub struct FaultyKernel {
     state: Arc<Mutex<State>>,
@@ -33,11 +33,11 @@ pub struct FaultyKernel {
 #[derive(Debug, Default)]
 struct State {
     files: BTreeMap<PathBuf, Entry>,
-    /// Open files by their number.
+    /// Open files by their descriptor.
     open: BTreeMap<RawFd, Arc<Mutex<Inode>>>,
     opened: RawFd,
     no_dsync: bool,
-    /// Calls of `fsync` until one fails.
+    /// Number of `fsync` calls until one fails.
     failing_fsync: Option<u32>,
     refused_submissions: u32,
 }
@@ -46,7 +46,7 @@ struct State {
 #[derive(Clone, Debug)]
 struct Entry {
     inode: Arc<Mutex<Inode>>,
-    /// The directory was synced since the name was made.
+    /// Whether the directory was synced since the name was made.
     is_durable: bool,
 }
 
@@ -54,7 +54,7 @@ struct Entry {
 struct Inode {
     /// `None`: an empty file.
     device: Option<FaultyDevice>,
-    /// The length is there after a power cut.
+    /// Whether the length survives a power cut.
     is_durable: bool,
     locked_by: Option<RawFd>,
 }
@@ -73,12 +73,13 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn call<T>(result: Result<T, i32>) -> Call<T> {
+fn call<T>(result: Result<T, i32>) -> SysResult<T> {
     result.map_err(Errno::from_raw_os_error)
 }
 
 impl FaultyKernel {
-    /// A kernel whose files are these devices, durably, by the names that [`FaultyKernel::path`] gives.
+    /// Makes a kernel with a durable file for each of these devices, under the names that [`FaultyKernel::path`]
+    /// returns.
     pub fn with(devices: &[FaultyDevice]) -> Self {
         let kernel = Self::default();
         for (n, device) in devices.iter().enumerate() {
@@ -89,15 +90,15 @@ impl FaultyKernel {
         kernel
     }
 
-    /// The name of the file that is the `n`-th device.
+    /// Returns the name of the file of the `n`-th device.
     pub fn path(n: usize) -> PathBuf {
         format!("device {n}").into()
     }
 
-    /// These devices as the pool has them: files of one kernel.
+    /// Opens these devices as files of one kernel, as the pool does.
     ///
     /// # Panics
-    /// If one cannot be opened, which is a defect.
+    /// If a device cannot be opened, which is a defect.
     pub fn file_devices(devices: &[FaultyDevice]) -> Vec<Arc<dyn Device>> {
         let kernel = Self::with(devices);
         let open =
@@ -105,13 +106,14 @@ impl FaultyKernel {
         (0..devices.len()).map(|n| Arc::new(open(n)) as Arc<dyn Device>).collect()
     }
 
-    /// The device of a file that has a length.
+    /// Returns the device of a file that has a length.
     pub fn device(&self, path: &Path) -> Option<FaultyDevice> {
         let inode = Arc::clone(&self.state().files.get(path)?.inode);
         locked(&inode).device.clone()
     }
 
-    /// What is there after a power cut: files whose name is durable, empty if their length is not.
+    /// Returns the state after a power cut: the files whose name is durable; a file is empty if its length is not
+    /// durable.
     pub fn after_power_cut(&self) -> Self {
         let after = Self::default();
         for (path, entry) in self.state().files.iter().filter(|(_, entry)| entry.is_durable) {
@@ -134,7 +136,7 @@ impl FaultyKernel {
         self.state().failing_fsync = Some(n);
     }
 
-    /// Refuses the next submissions of rings, as a kernel does that is short of memory.
+    /// Refuses the next `count` submissions of rings, as a kernel that is short of memory does.
     pub fn refuse_submissions(&self, count: u32) {
         self.state().refused_submissions = count;
     }
@@ -149,27 +151,27 @@ impl FaultyKernel {
             return -Errno::BADF.raw_os_error();
         };
         let done = match transfer.bytes {
-            Bytes::Out(bytes) => device.pwrite(transfer.offset, bytes, false),
-            Bytes::In(bytes) => device.pread(transfer.offset, bytes),
+            TransferBuffer::Out(bytes) => device.pwrite(transfer.offset, bytes, false),
+            TransferBuffer::In(bytes) => device.pread(transfer.offset, bytes),
         };
         done.map_or_else(|errno| -errno, |bytes| bytes as i32)
     }
 }
 
 impl FaultyFile {
-    fn device(&self) -> Call<FaultyDevice> {
+    fn device(&self) -> SysResult<FaultyDevice> {
         let inode = locked(self.inode.as_ref().ok_or(Errno::ISDIR)?);
         inode.device.clone().ok_or(Errno::INVAL)
     }
 
-    fn set_len(&self, len: u64) -> Call<()> {
+    fn set_len(&self, len: u64) -> SysResult<()> {
         let mut inode = locked(self.inode.as_ref().ok_or(Errno::ISDIR)?);
         inode.device = Some(FaultyDevice::new(len));
         inode.is_durable = false;
         Ok(())
     }
 
-    fn sync(&self) -> Call<()> {
+    fn sync(&self) -> SysResult<()> {
         let mut inode = locked(self.inode.as_ref().ok_or(Errno::ISDIR)?);
         if let Some(device) = &inode.device {
             call(device.fdatasync())?;
@@ -192,7 +194,7 @@ impl Drop for FaultyFile {
 impl Kernel for FaultyKernel {
     type File = FaultyFile;
 
-    fn open(&self, path: &Path, flags: OFlags, _mode: Mode) -> Call<FaultyFile> {
+    fn open(&self, path: &Path, flags: OFlags, _mode: Mode) -> SysResult<FaultyFile> {
         let mut state = self.state();
         let inode = if flags.contains(OFlags::DIRECTORY) {
             None
@@ -216,22 +218,22 @@ impl Kernel for FaultyKernel {
         Ok(FaultyFile { kernel: self.clone(), fd, inode, writable: flags.contains(OFlags::RDWR) })
     }
 
-    fn unlink(&self, path: &Path) -> Call<()> {
+    fn unlink(&self, path: &Path) -> SysResult<()> {
         self.state().files.remove(path).map(drop).ok_or(Errno::NOENT)
     }
 
-    fn stat(&self, file: &FaultyFile) -> Call<Found> {
+    fn stat(&self, file: &FaultyFile) -> SysResult<FileStat> {
         let mode = Mode::RUSR | Mode::WUSR;
         let Some(inode) = &file.inode else {
-            return Ok(Found { kind: Kind::Other, len: 0, links: 1, mode });
+            return Ok(FileStat { kind: FileKind::Other, len: 0, links: 1, mode });
         };
         let named = |entry: &Entry| Arc::ptr_eq(&entry.inode, inode);
         let links = self.state().files.values().filter(|entry| named(entry)).count() as u64;
         let len = locked(inode).device.as_ref().map_or(0, FaultyDevice::len);
-        Ok(Found { kind: Kind::Regular, len, links, mode })
+        Ok(FileStat { kind: FileKind::Regular, len, links, mode })
     }
 
-    fn fchmod(&self, _file: &FaultyFile, _mode: Mode) -> Call<()> {
+    fn fchmod(&self, _file: &FaultyFile, _mode: Mode) -> SysResult<()> {
         Ok(())
     }
 
@@ -243,7 +245,7 @@ impl Kernel for FaultyKernel {
         file.device().ok().map(|device| device.unit())
     }
 
-    fn flock(&self, file: &FaultyFile, operation: FlockOperation) -> Call<()> {
+    fn flock(&self, file: &FaultyFile, operation: FlockOperation) -> SysResult<()> {
         let mut inode = locked(file.inode.as_ref().ok_or(Errno::ISDIR)?);
         match operation {
             FlockOperation::NonBlockingLockExclusive if inode.locked_by.is_none_or(|by| by == file.fd) => {
@@ -259,15 +261,15 @@ impl Kernel for FaultyKernel {
         }
     }
 
-    fn fallocate(&self, file: &FaultyFile, len: u64) -> Call<()> {
+    fn fallocate(&self, file: &FaultyFile, len: u64) -> SysResult<()> {
         file.set_len(len)
     }
 
-    fn ftruncate(&self, file: &FaultyFile, len: u64) -> Call<()> {
+    fn ftruncate(&self, file: &FaultyFile, len: u64) -> SysResult<()> {
         file.set_len(len)
     }
 
-    fn fsync(&self, file: &FaultyFile) -> Call<()> {
+    fn fsync(&self, file: &FaultyFile) -> SysResult<()> {
         let mut state = self.state();
         if let Some(n) = &mut state.failing_fsync {
             *n -= 1;
@@ -284,15 +286,21 @@ impl Kernel for FaultyKernel {
         file.sync()
     }
 
-    fn fdatasync(&self, file: &FaultyFile) -> Call<()> {
+    fn fdatasync(&self, file: &FaultyFile) -> SysResult<()> {
         file.sync()
     }
 
-    fn pread(&self, file: &FaultyFile, buf: &mut [u8], offset: u64) -> Call<usize> {
+    fn pread(&self, file: &FaultyFile, buf: &mut [u8], offset: u64) -> SysResult<usize> {
         call(file.device()?.pread(offset, buf))
     }
 
-    fn pwritev2(&self, file: &FaultyFile, buf: &[u8], offset: u64, flags: ReadWriteFlags) -> Call<usize> {
+    fn pwritev2(
+        &self,
+        file: &FaultyFile,
+        buf: &[u8],
+        offset: u64,
+        flags: ReadWriteFlags,
+    ) -> SysResult<usize> {
         let durable = flags.contains(ReadWriteFlags::DSYNC);
         if !file.writable {
             return Err(Errno::BADF);
@@ -314,21 +322,21 @@ impl Kernel for FaultyKernel {
     }
 }
 
-/// Transfers that take place late, and in another order.
+/// A ring that performs transfers late and in another order.
 struct FaultyRing {
     kernel: FaultyKernel,
     entries: u32,
     pushed: Vec<Transfer>,
     under_way: Vec<Transfer>,
     ended: Vec<(u64, i32)>,
-    /// Counts what is asked of the ring: it decides what takes place next.
+    /// Counts the calls to the ring; determines the next transfer to perform.
     turn: usize,
-    /// Readable while something is under way.
+    /// Readable while a transfer is in flight or completed.
     ready: OwnedFd,
 }
 
 impl FaultyRing {
-    /// Lets one transfer take place, if one is under way.
+    /// Performs one transfer, if one is in flight.
     fn perform(&mut self) {
         if !self.under_way.is_empty() {
             let transfer = self.under_way.remove(self.turn * 7 % self.under_way.len());
@@ -338,7 +346,7 @@ impl FaultyRing {
     }
 
     fn signal(&mut self) {
-        // An eventfd that says so already stays as it is.
+        // Writing to an eventfd that is already readable changes nothing.
         let _ = if self.under_way.is_empty() && self.ended.is_empty() {
             rustix::io::read(&self.ready, &mut [0; 8])
         } else {

@@ -1,12 +1,12 @@
-//! Devices that tear, lose, reorder and flip, and the reference model of a pool. For tests only.
+//! Devices that tear, lose, reorder and flip bytes, and a reference model of a pool. For tests only.
 //!
-//! A crash test is written like this:
+//! A crash test has this form:
 //!
 //! ```
 //! use deepram_pool::device::Device;
 //! use deepram_testkit::{Crash, FaultyDevice, seeds};
 //!
-//! // Stands for a pool: two blocks, the second of which says that the first is complete.
+//! // In place of a pool: two blocks, where the second shows that the first is complete.
 //! fn save(device: &FaultyDevice) -> std::io::Result<()> {
 //!     let block = deepram_testkit::AlignedBuf::filled(4096, 7);
 //!     device.write(0, &block)?;
@@ -53,8 +53,8 @@ pub use image::{Image, PAGE};
 pub use kernel::FaultyKernel;
 pub use model::{Mismatch, Model};
 
-/// Compiles the examples of the README with the documentation tests. Here, because this crate is not published: a package
-/// holds no file from outside of its crate.
+/// Compiles the examples of the README as documentation tests. This item is in an unpublished crate, because a package
+/// contains no file from outside its crate.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

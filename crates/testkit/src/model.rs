@@ -1,4 +1,4 @@
-//! What a pool must hold, said as simply as it can be.
+//! The reference model of a pool, in the simplest possible form.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,14 +6,13 @@ use std::sync::Arc;
 
 const PAGE: usize = 4096;
 
-/// Persistent by `Arc`: a snapshot copies pointers, a write after it copies one page.
+/// Snapshots share pages through `Arc`: a snapshot copies pointers, and a later write copies one page.
 type Contents = BTreeMap<u64, Arc<[u8; PAGE]>>;
 
-/// The reference model of a pool: bytes by address, the epochs that were synced, and what a power
-/// cut leaves.
+/// The reference model of a pool: bytes by address, the synced epochs, and the state after a power cut.
 ///
-/// Addresses are the pool's, without meaning here. Bytes that were allocated and never written
-/// are zero. Drive it alongside a pool with the same calls, then compare:
+/// The model treats the pool's addresses as plain numbers. Bytes that were allocated and never written are zero.
+/// Drive the model with the same calls as a pool, then compare:
 ///
 /// ```
 /// use deepram_testkit::Model;
@@ -33,41 +32,40 @@ type Contents = BTreeMap<u64, Arc<[u8; PAGE]>>;
 /// model.check(read).unwrap();
 /// ```
 ///
-/// When the power cut hits a sync, that sync may have reached the device or not. Take a clone of
-/// the model, sync that one, and after reopening go on with whichever's [`Self::last_token`] the
-/// pool reports.
+/// A sync that a power cut interrupts may have reached the device or not. Clone the model, sync the clone, and after
+/// reopening continue with the model whose [`Self::last_token`] the pool reports.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     now: Contents,
-    /// What a power cut leaves: the last sync's or rollback's bytes, and those persisted since.
+    /// The state after a power cut: the bytes of the last sync or rollback, and those persisted since.
     durable: Contents,
     epochs: BTreeMap<u64, Contents>,
 }
 
 impl Model {
-    /// An empty pool without tokens.
+    /// Makes an empty pool without tokens.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Allocates what isn't yet of the pages of 4 KiB in which the range lies, as zeros.
+    /// Allocates the pages of 4 KiB that the range touches, as zeros. Allocated pages do not change.
     pub fn alloc(&mut self, addr: u64, len: u64) {
         for page in pages(addr, len) {
             self.now.entry(page).or_insert_with(|| Arc::new([0; PAGE]));
         }
     }
 
-    /// Writes `bytes` at `addr`, any alignment; allocates what isn't yet.
+    /// Writes `bytes` at `addr`, with any alignment; allocates missing pages.
     pub fn write(&mut self, addr: u64, bytes: &[u8]) {
         put(&mut self.now, addr, bytes);
     }
 
-    /// Fills `buf` with the bytes at `addr`; zeros where nothing is allocated.
+    /// Fills `buf` with the bytes at `addr`; zeros where no page is allocated.
     pub fn read(&self, addr: u64, buf: &mut [u8]) {
         get(&self.now, addr, buf);
     }
 
-    /// Frees the range, durably only with the next sync.
+    /// Frees the range; durable at the next sync.
     ///
     /// # Panics
     /// If `addr` or `len` is not a multiple of 4 KiB.
@@ -79,7 +77,7 @@ impl Model {
         }
     }
 
-    /// Makes the range survive a power cut as it is now. What isn't allocated is left out.
+    /// Makes the current bytes of the range survive a power cut. Unallocated pages are skipped.
     pub fn persist(&mut self, addr: u64, len: u64) {
         for page in pages(addr, len) {
             if let Some(bytes) = self.now.get(&page) {
@@ -91,10 +89,10 @@ impl Model {
         }
     }
 
-    /// Makes everything durable as `token`.
+    /// Makes the current state durable as `token`.
     ///
     /// # Panics
-    /// If `token` is not later than every other one.
+    /// If `token` is not later than every other token.
     pub fn sync(&mut self, token: u64) {
         if let Some(last) = self.last_token() {
             assert!(token > last, "token {token} is not later than {last}");
@@ -103,53 +101,53 @@ impl Model {
         self.durable = self.now.clone();
     }
 
-    /// Returns to `token`, durably. Later tokens are gone.
+    /// Returns to the state of `token`, durably. Later tokens are gone.
     ///
     /// # Panics
-    /// If there is no such token.
+    /// If no such token exists.
     pub fn rollback(&mut self, token: u64) {
         self.now = self.epoch(token).clone();
         self.durable = self.now.clone();
         self.epochs.split_off(&(token + 1));
     }
 
-    /// Gives up `token`: what it kept may be reclaimed.
+    /// Gives up `token`, so that its versions can be reclaimed.
     ///
     /// # Panics
-    /// If there is no such token.
+    /// If no such token exists.
     pub fn release(&mut self, token: u64) {
         assert!(self.epochs.remove(&token).is_some(), "no token {token}");
     }
 
-    /// Cuts the power and opens again: what is neither synced nor persisted is gone.
+    /// Cuts the power and opens again: bytes neither synced nor persisted are gone.
     pub fn crash(&mut self) {
         self.now = self.durable.clone();
     }
 
-    /// The tokens there are, oldest first.
+    /// Returns the existing tokens, oldest first.
     pub fn tokens(&self) -> impl Iterator<Item = u64> {
         self.epochs.keys().copied()
     }
 
-    /// The latest token.
+    /// Returns the latest token.
     pub fn last_token(&self) -> Option<u64> {
         self.epochs.last_key_value().map(|(&token, _)| token)
     }
 
-    /// Address and bytes of every allocated page as `token` kept it, in order of address.
+    /// Returns address and bytes of every allocated page in the state of `token`, in order of address.
     ///
     /// # Panics
-    /// If there is no such token.
+    /// If no such token exists.
     pub fn expect(&self, token: u64) -> impl Iterator<Item = (u64, &[u8; PAGE])> {
         self.epoch(token).iter().map(|(&addr, page)| (addr, &**page))
     }
 
-    /// Address and bytes of every page allocated now, in order of address.
+    /// Returns address and bytes of every page allocated now, in order of address.
     pub fn expect_now(&self) -> impl Iterator<Item = (u64, &[u8; PAGE])> {
         self.now.iter().map(|(&addr, page)| (addr, &**page))
     }
 
-    /// Compares what `read` gives with what the pool must hold now.
+    /// Compares the bytes that `read` returns with the current state.
     ///
     /// # Errors
     /// The first byte that differs.
@@ -157,13 +155,13 @@ impl Model {
         compare(self.expect_now(), read)
     }
 
-    /// Compares what `read` gives with what `token` kept.
+    /// Compares the bytes that `read` returns with the state of `token`.
     ///
     /// # Errors
     /// The first byte that differs.
     ///
     /// # Panics
-    /// If there is no such token.
+    /// If no such token exists.
     pub fn check_token(&self, token: u64, read: impl FnMut(u64, &mut [u8])) -> Result<(), Mismatch> {
         compare(self.expect(token), read)
     }
@@ -176,13 +174,13 @@ impl Model {
 /// The first byte in which a pool differs from its model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mismatch {
-    /// Where.
+    /// Address of the byte.
     pub addr: u64,
-    /// What the model holds.
+    /// The byte in the model.
     pub expected: u8,
-    /// What the pool gave.
+    /// The byte from the pool.
     pub found: u8,
-    /// How many bytes of the 4 KiB page around it differ.
+    /// Number of bytes that differ in the 4 KiB page of the byte.
     pub differing: usize,
 }
 
@@ -198,10 +196,10 @@ impl fmt::Display for Mismatch {
 
 impl std::error::Error for Mismatch {}
 
-/// The addresses of the pages in which the range lies.
+/// Returns the addresses of the pages that the range touches.
 fn pages(addr: u64, len: u64) -> impl Iterator<Item = u64> {
     let first = addr / PAGE as u64 * PAGE as u64;
-    // An empty range lies in no page, even when it is in the middle of one.
+    // An empty range touches no page, even in the middle of one.
     let end = if len == 0 { first } else { addr + len };
     (first..end).step_by(PAGE)
 }
@@ -233,7 +231,7 @@ fn compare<'a>(
     expected: impl Iterator<Item = (u64, &'a [u8; PAGE])>,
     mut read: impl FnMut(u64, &mut [u8]),
 ) -> Result<(), Mismatch> {
-    // Bytes that `read` leaves as they are must not pass for the page before, nor for zeros.
+    // If `read` leaves bytes unchanged, they must equal neither the previous page nor zeros.
     let mut found = [0; PAGE];
     for (addr, page) in expected {
         for (byte, expected) in found.iter_mut().zip(page) {

@@ -1,12 +1,12 @@
-//! Seeds for randomised tests: few by default, one on request, and printed when a test fails.
+//! Seeds for randomized tests: few by default, one on request, printed when a test fails.
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-/// The environment variable that picks the one seed to run.
+/// The environment variable that selects a single seed.
 pub const SEED_VARIABLE: &str = "DEEPRAM_SEED";
 
-/// Seeds 0 to `count`-1, or only the one in `DEEPRAM_SEED` if that is set.
+/// Returns seeds 0 to `count`-1, or only the one in `DEEPRAM_SEED` if that is set.
 ///
 /// # Panics
 /// If `DEEPRAM_SEED` is not a number from 0 to 2⁶⁴-1.
@@ -23,7 +23,7 @@ pub fn seeds(count: u64) -> impl Iterator<Item = u64> {
     (0..count).map(move |index| first + index)
 }
 
-/// Runs `test` with each of [`seeds`]`(count)`, and says which one it was if it panics.
+/// Runs `test` with each of [`seeds`]`(count)`, and prints the seed if the test panics.
 pub fn each(count: u64, mut test: impl FnMut(u64)) {
     for seed in seeds(count) {
         let _guard = SeedGuard::new(seed);
@@ -31,12 +31,12 @@ pub fn each(count: u64, mut test: impl FnMut(u64)) {
     }
 }
 
-/// The generator of `seed`, the same on any machine.
+/// Returns the random generator of `seed`, the same on any machine.
 pub fn rng(seed: u64) -> ChaCha8Rng {
     ChaCha8Rng::seed_from_u64(seed)
 }
 
-/// Prints `seed N: rerun with DEEPRAM_SEED=N` if a panic drops it.
+/// Prints `seed N: rerun with DEEPRAM_SEED=N` when a panic drops it.
 #[derive(Debug)]
 #[must_use = "a guard dropped at once guards nothing"]
 pub struct SeedGuard {
@@ -45,9 +45,9 @@ pub struct SeedGuard {
 }
 
 impl SeedGuard {
-    /// Guards what runs until it is dropped.
+    /// Guards the code that runs until the guard is dropped.
     pub fn new(seed: u64) -> Self {
-        // Made while a panic unwinds, it would blame its seed for someone else's failure.
+        // A guard made while a panic unwinds would blame its seed for another failure.
         let armed = !std::thread::panicking();
         Self { seed, armed }
     }

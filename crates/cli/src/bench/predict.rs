@@ -150,7 +150,7 @@ fn create(path: &Path, data: u64) -> anyhow::Result<()> {
 
 /// A pool as it is simulated: with so much DRAM, and reading nothing ahead of use.
 fn options(dram: u64) -> OpenOptions {
-    OpenOptions::new(dram).faults(FaultOptions { ahead: false, ..FaultOptions::default() })
+    OpenOptions::new(dram).faults(FaultOptions { readahead: false, ..FaultOptions::default() })
 }
 
 /// A pool with every segment of the data on flash.

@@ -383,7 +383,7 @@ impl Session<'_> {
         errors += gups::wrong_words(&table, threads);
         bar.finish_and_clear();
         let scan = Phase::new("read", table.len() as u64, started.elapsed(), &undone, &watch.counts(pool)?);
-        if let Some(damage) = pool.take_damage().into_iter().find(|d| !matches!(d, PoolError::NoSpace { .. }))
+        if let Some(damage) = pool.take_errors().into_iter().find(|d| !matches!(d, PoolError::NoSpace { .. }))
         {
             return Err(damage.into());
         }

@@ -161,7 +161,7 @@ fn work(
 fn sync(pool: &Pool) -> anyhow::Result<(u64, u64)> {
     let started = Instant::now();
     let token = pool.sync()?;
-    if let Some(damage) = pool.take_damage().into_iter().next() {
+    if let Some(damage) = pool.take_errors().into_iter().next() {
         return Err(damage).context("writing back");
     }
     Ok((token.0, started.elapsed().as_nanos() as u64))

@@ -1,5 +1,6 @@
-//! The dirty segments, in the order of their addresses: neighbours are written together, one call protects many of them, and
-//! they are neighbours on flash as well. Two levels of bits; the upper one says which words of the lower one have any.
+//! The set of dirty segments, ordered by address: neighbouring segments are written together, one call write-protects
+//! many of them, and they become neighbours on flash. The set is a bitmap of two levels; the upper level marks the
+//! nonzero words of the lower level.
 
 use super::Index;
 
@@ -7,13 +8,13 @@ use super::Index;
 #[derive(Debug)]
 pub(super) struct DirtySet {
     words: Vec<u64>,
-    /// A bit for each word that is not 0.
+    /// One bit for each nonzero word of the lower level.
     summary: Vec<u64>,
     len: usize,
 }
 
 impl DirtySet {
-    /// An empty set of so many segments at most.
+    /// Makes an empty set for `segments` segments.
     pub(super) fn new(segments: usize) -> Self {
         let words = segments.div_ceil(64);
         Self { words: vec![0; words], summary: vec![0; words.div_ceil(64)], len: 0 }
@@ -41,7 +42,7 @@ impl DirtySet {
         self.len
     }
 
-    /// The first one that is not before `from`.
+    /// Returns the first segment of the set at or after `from`.
     pub(super) fn next(&self, from: Index) -> Option<Index> {
         let word = from as usize / 64;
         let here = self.words.get(word)? & (u64::MAX << (from % 64));
@@ -57,7 +58,7 @@ impl DirtySet {
         Some((word * 64) as Index + self.words[word].trailing_zeros())
     }
 
-    /// All of them, in order.
+    /// Iterates over the set in order of addresses.
     pub(super) fn iter(&self) -> impl Iterator<Item = Index> + '_ {
         let mut from = 0;
         std::iter::from_fn(move || {
@@ -72,7 +73,7 @@ impl DirtySet {
     }
 }
 
-/// The word of a bit, and the bit in it.
+/// Returns the word that holds a bit, and the mask of the bit.
 fn split(index: usize) -> (usize, u64) {
     (index / 64, 1 << (index % 64))
 }
@@ -86,7 +87,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Against a tree; sizes about the edges of words of both levels.
+        /// Compares the bitmap with a tree set; the sizes lie around the word boundaries of both levels.
         #[test]
         fn it_is_a_set_in_order(
             segments in prop_oneof![1usize..200, 4000usize..4200, 8000usize..20_000],

@@ -1,60 +1,60 @@
-//! Serving the faults of the mapped address. A handler takes a fault as far as it gets without waiting
-//! ([`Cache::begin_fault`]); what has to wait, for a frame, for room on flash, for a sync to copy what is frozen, is an errand
-//! of threads that do nothing else, so that no read under way waits behind it.
+//! Page faults on the mapped memory. A handler serves a fault as far as possible without waiting
+//! ([`Cache::begin_fault`]). A fault that must wait (for a frame, for room on flash, or for a sync to copy a frozen
+//! segment) becomes a deferred fault, which a separate thread serves, so that no read in flight waits behind it.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use deepram_core::Status;
 
-use super::rights::is_refusal;
-use super::{Access, Cache, DIRTY, FROZEN, Index, LOADING, POISONED, RESIDENT, Right, State};
+use super::permissions::is_permission_error;
+use super::{AccessKind, Cache, CacheState, DIRTY, FILLING, FROZEN, Index, POISONED, Permit, RESIDENT};
 use crate::ahead::Window;
 use crate::error::PoolError;
 use crate::lock::lock;
 use crate::stats::add;
 
-/// How far a fault got.
-pub(super) enum Begun {
-    /// Whoever waits goes on, or will by somebody else's doing.
+/// Progress of a page fault.
+pub(super) enum FaultProgress {
+    /// The faulting thread runs again, or another thread will wake it.
     Served,
-    /// It is loading now, and has to be read; the cache's generation at that moment.
+    /// The segment is being filled and must be read. The value is the cache's generation at that moment.
     Read(u64),
-    /// It has to wait.
-    Later,
+    /// The fault must wait: it becomes a deferred fault.
+    Deferred,
 }
 
-/// Faults that have to wait for something.
+/// The queue of deferred faults.
 #[derive(Default)]
-pub(super) struct Errands {
-    queue: Mutex<Queue>,
+pub(super) struct DeferredFaults {
+    queue: Mutex<FaultQueue>,
     ready: Condvar,
 }
 
 #[derive(Default)]
-struct Queue {
-    faults: VecDeque<(Index, Access)>,
+struct FaultQueue {
+    faults: VecDeque<(Index, AccessKind)>,
     stopped: bool,
 }
 
-impl Errands {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+impl DeferredFaults {
+    fn lock(&self) -> MutexGuard<'_, FaultQueue> {
         lock(&self.queue)
     }
 
-    pub(super) fn push(&self, index: Index, access: Access) {
+    pub(super) fn push(&self, index: Index, access: AccessKind) {
         self.lock().faults.push_back((index, access));
         self.ready.notify_one();
     }
 
-    /// Has the threads end. Who waits for what is left is told when the pool is shut.
+    /// Ends the threads. Threads whose faults are still queued get their signal when the mapping is closed.
     pub(super) fn stop(&self) {
         self.lock().stopped = true;
         self.ready.notify_all();
     }
 
-    /// The next one; waits for it. `None` at the end.
-    fn next(&self) -> Option<(Index, Access)> {
+    /// Waits for the next deferred fault; `None` at the end.
+    fn next(&self) -> Option<(Index, AccessKind)> {
         let mut queue = self.lock();
         loop {
             if queue.stopped {
@@ -69,62 +69,70 @@ impl Errands {
 }
 
 impl Cache {
-    /// Body of a thread that does errands, with memory for a segment.
-    pub(super) fn run_errands(&self, buffer: &mut [u8]) {
-        while let Some((index, access)) = self.errands.next() {
+    /// Body of a thread that serves deferred faults, with a buffer of one segment.
+    pub(super) fn serve_deferred_faults(&self, buffer: &mut [u8]) {
+        while let Some((index, access)) = self.deferred_faults.next() {
             self.serve(index, access, buffer);
         }
     }
 
-    /// Whether a fault finds its segment in DRAM, as far as can be told before it is served.
+    /// Returns whether a segment is resident, as far as is known before the fault is served.
     pub(super) fn is_resident(&self, index: Index) -> bool {
         self.lock().flags[index as usize] & RESIDENT != 0
     }
 
-    /// Takes a fault as far as it gets without waiting, and says what is to be read ahead.
+    /// Serves a fault as far as possible without waiting, and returns the readahead window that it starts.
     pub(super) fn begin_fault(
         &self,
         index: Index,
-        right: Right,
-    ) -> Result<(Begun, Option<Window>), PoolError> {
-        let access = right.access;
-        if !self.permit(index, access)? {
-            return Ok((Begun::Served, None));
+        permit: Permit,
+    ) -> Result<(FaultProgress, Option<Window>), PoolError> {
+        let access = permit.access;
+        if !self.permits_access(index, access)? {
+            return Ok((FaultProgress::Served, None));
         }
         let mut state = self.lock();
-        self.confirm(&state, index, right)?;
+        self.revalidate(&state, index, permit)?;
         let flags = state.flags[index as usize];
-        // The end of the pool wakes the thread, which then gets its signal; a loader's install wakes it too: if it
-        // needs more, it faults again.
-        if state.stopping || flags & LOADING != 0 {
-            return Ok((Begun::Served, None));
+        // If the pool is ending, closing the mapping wakes the thread, which then gets its signal. If the segment is
+        // being filled, its installation wakes the thread, which faults again if it needs more.
+        if state.stopping || flags & FILLING != 0 {
+            return Ok((FaultProgress::Served, None));
         }
         if flags & RESIDENT == 0 {
-            match self.begin_load(&mut state, index, access) {
+            match self.begin_fill(&mut state, index, access) {
                 Ok(true) => {}
-                Ok(false) | Err(PoolError::NoSpace { .. }) => return Ok((Begun::Later, None)),
+                Ok(false) | Err(PoolError::NoSpace { .. }) => return Ok((FaultProgress::Deferred, None)),
                 Err(error) => return Err(error),
             }
             add(&self.counters.faults_missing, 1);
-            let window = self.follow(&mut state, index);
-            let there = self.load_buffered(&mut state, index, access)?;
-            return Ok((if there { Begun::Served } else { Begun::Read(state.generation) }, window));
+            let window = self.track_miss(&mut state, index);
+            let there = self.fill_from_buffer(&mut state, index, access)?;
+            return Ok((
+                if there { FaultProgress::Served } else { FaultProgress::Read(state.generation) },
+                window,
+            ));
         }
-        let begun = match self.settle_resident(&mut state, index, access) {
-            Ok(true) => Begun::Served,
-            Ok(false) | Err(PoolError::NoSpace { .. }) => Begun::Later,
+        let begun = match self.resolve_resident(&mut state, index, access) {
+            Ok(true) => FaultProgress::Served,
+            Ok(false) | Err(PoolError::NoSpace { .. }) => FaultProgress::Deferred,
             Err(error) => return Err(error),
         };
         Ok((begun, None))
     }
 
-    /// Gives a fault on a resident segment what it needs. False if a store has to wait for a change.
-    fn settle_resident(&self, state: &mut State, index: Index, access: Access) -> Result<bool, PoolError> {
-        if access == Access::Read {
+    /// Serves a fault on a resident segment. Returns false if a store has to wait for another thread.
+    fn resolve_resident(
+        &self,
+        state: &mut CacheState,
+        index: Index,
+        access: AccessKind,
+    ) -> Result<bool, PoolError> {
+        if access == AccessKind::Read {
             return self.wake(index).map(|()| true);
         }
         let flags = state.flags[index as usize];
-        // Dirty and protected still: left so by a write-back that failed.
+        // The segment is dirty and still write-protected: a failed write-back left it so.
         if !self.make_dirty(state, index)? {
             return Ok(false);
         }
@@ -135,16 +143,16 @@ impl Cache {
         Ok(true)
     }
 
-    /// Serves a fault, however long that takes.
-    fn serve(&self, index: Index, access: Access, buffer: &mut [u8]) {
-        let right = self.right(access);
-        let settled = match self.permit(index, access) {
-            // What is dirty is written and older tokens give way before a store fails. Another thread may take
-            // the room that comes of it; where there is none to be had, `relieve` says so.
+    /// Serves a fault and waits as long as necessary.
+    fn serve(&self, index: Index, access: AccessKind, buffer: &mut [u8]) {
+        let permit = self.permit(access);
+        let settled = match self.permits_access(index, access) {
+            // Before a store fails, dirty segments are written back and older tokens are given up. Another thread may
+            // take the room that this makes; if no more room can be made, `make_flash_room` returns an error.
             Ok(true) => loop {
-                match self.settle(index, right, buffer) {
+                match self.resolve(index, permit, buffer) {
                     Err(PoolError::NoSpace { .. }) => {
-                        if let Err(error) = self.relieve(index) {
+                        if let Err(error) = self.make_flash_room(index) {
                             break Err(error);
                         }
                     }
@@ -155,92 +163,94 @@ impl Cache {
             Err(error) => Err(error),
         };
         if let Err(error) = settled {
-            self.refuse(index, error);
+            self.fail_fault(index, error);
         }
     }
 
-    /// Whether the page allows the access. If not, its protection is set so that the thread gets
-    /// SIGSEGV when it tries again.
-    fn permit(&self, index: Index, access: Access) -> Result<bool, PoolError> {
-        if let Ok(()) = self.check(index, access) {
+    /// Returns whether the page's permissions allow the access. If not, sets the protection of the page so that the
+    /// thread gets SIGSEGV when it retries.
+    fn permits_access(&self, index: Index, access: AccessKind) -> Result<bool, PoolError> {
+        if let Ok(()) = self.check_access(index, access) {
             return Ok(true);
         }
-        // Once more, so that what is shown is what the tables say.
+        // Check again under the lock, so that the protection matches the tables.
         let state = self.lock();
-        match self.check(index, access) {
-            Err(error) if is_refusal(&error) => {}
+        match self.check_access(index, access) {
+            Err(error) if is_permission_error(&error) => {}
             other => return other.map(|()| true),
         }
         let (store, page, _) = self.store_of(index);
         let status = store.status(page)?;
         let shown = if status.allocated() { status } else { Status::default() };
-        self.set_access(&state, index / self.stride, page, 1, shown)?;
+        self.set_protection(&state, index / self.stride, page, 1, shown)?;
         self.wake(index).map(|()| false)
     }
 
-    /// Lets who waits for a segment try again.
+    /// Wakes the threads that wait for a segment, so that they retry.
     pub(super) fn wake(&self, index: Index) -> Result<(), PoolError> {
         self.region
             .wake(self.offset(index), self.segment_bytes)
             .map_err(|source| self.store_of(index).0.device_error("UFFDIO_WAKE", source))
     }
 
-    fn settle(&self, index: Index, right: Right, buffer: &mut [u8]) -> Result<(), PoolError> {
-        let access = right.access;
+    fn resolve(&self, index: Index, permit: Permit, buffer: &mut [u8]) -> Result<(), PoolError> {
+        let access = permit.access;
         loop {
             let mut state = self.lock();
-            self.confirm(&state, index, right)?;
+            self.revalidate(&state, index, permit)?;
             // As in `begin_fault`.
             let flags = state.flags[index as usize];
-            if state.stopping || flags & LOADING != 0 {
+            if state.stopping || flags & FILLING != 0 {
                 return Ok(());
             }
             if flags & RESIDENT == 0 {
-                self.load(state, index, right, buffer)?;
-                if self.lock().flags[index as usize] & (RESIDENT | LOADING) != 0 {
+                self.fill(state, index, permit, buffer)?;
+                if self.lock().flags[index as usize] & (RESIDENT | FILLING) != 0 {
                     add(&self.counters.faults_missing, 1);
                     return Ok(());
                 }
                 continue;
             }
-            if self.settle_resident(&mut state, index, access)? {
+            if self.resolve_resident(&mut state, index, access)? {
                 return Ok(());
             }
             drop(self.wait(state));
         }
     }
 
-    /// A fault that cannot be served: the thread gets a signal, the pool remembers why. If it has lost its right
-    /// meanwhile, it tries again and is told then.
-    pub(super) fn refuse(&self, index: Index, error: PoolError) {
+    /// Fails a page fault: the thread gets a signal, and the pool records the reason. If the thread has lost its
+    /// permission meanwhile, it retries and gets its signal then.
+    pub(super) fn fail_fault(&self, index: Index, error: PoolError) {
         let mut state = self.lock();
-        if is_refusal(&error) {
+        if is_permission_error(&error) {
             return self.wake_or_halt(&mut state, index);
         }
-        eprintln!("deepram: an access through the mapped address failed: {error}");
+        tracing::error!(%error, "an access to mapped memory failed");
+        // The faulting thread gets SIGBUS or SIGSEGV, which may end the program before it can ask for the reason.
+        eprintln!("deepram: an access to mapped memory failed: {error}");
         if let PoolError::NoSpace { .. } = error {
-            // Loads go on, stores raise SIGSEGV until there is room again.
-            self.bar(&mut state, index);
-            state.remember(error);
+            // Loads continue; stores raise SIGSEGV until flash has room again.
+            self.make_page_read_only(&mut state, index);
+            state.record_error(error);
             return self.wake_or_halt(&mut state, index);
         }
         match state.flags[index as usize] {
             0 => {
                 state.flags[index as usize] = POISONED;
                 let poisoned = self.region.poison(self.offset(index), self.segment_bytes);
-                self.must(&mut state, "UFFDIO_POISON", index, poisoned);
+                self.halt_on_error(&mut state, "UFFDIO_POISON", index, poisoned);
             }
-            // Its frame cannot be made to raise a signal, and without one the thread would wait for ever.
+            // The frame cannot be made to raise a signal, and without a signal the thread would wait for ever.
             flags if flags & RESIDENT != 0 => self.halt(&mut state, &error.to_string()),
-            // Whoever loads it wakes the thread.
+            // The thread that fills the segment wakes this one.
             _ => {}
         }
-        state.remember(error);
+        state.record_error(error);
     }
 
-    /// Lets who waits for a segment try again; the pool stops where the kernel does not do so.
-    pub(super) fn wake_or_halt(&self, state: &mut State, index: Index) {
+    /// Wakes the threads that wait for a segment, so that they retry; stops the pool if the kernel refuses.
+    pub(super) fn wake_or_halt(&self, state: &mut CacheState, index: Index) {
         let woken = self.region.wake(self.offset(index), self.segment_bytes);
-        self.must(state, "UFFDIO_WAKE", index, woken);
+        self.halt_on_error(state, "UFFDIO_WAKE", index, woken);
     }
 }

@@ -1,27 +1,26 @@
-//! Dirty segments on their way to flash: write-back in the background, and the cut and flush of a
-//! sync.
+//! Writing dirty segments to flash: write-back in the background, and the cut and flush of a sync.
 
 use std::sync::MutexGuard;
 
-use super::{Cache, DIRTY, FROZEN, Index, RESIDENT, State, WRITING};
+use super::{Cache, CacheState, DIRTY, FROZEN, Index, RESIDENT, WRITING};
 use crate::error::Result;
 use crate::stats::add;
 use crate::store::{Commit, Log, Stream, WriteItem};
 
-/// Most segments that one background write-back takes: a few large writes' worth.
+/// Largest number of segments in one background write-back: a few large writes.
 const WRITE_BACK: usize = 2048;
-/// Clean segments between two dirty ones that are cheaper to protect again than to skip: one more
-/// system call costs about as much as walking this many page-table entries.
+/// Number of clean segments between two dirty ones that it is cheaper to protect again than to skip: one more system
+/// call costs about as much as walking this many page-table entries.
 const PROTECT_GAP: u32 = 64;
-/// More dirty segments than this are written ahead of a sync's cut: protecting one takes about a
-/// microsecond, and the cut is to stop stores for a fraction of a millisecond.
-const AHEAD: usize = 256;
-/// How often that is tried against threads that keep storing.
-const AHEAD_ROUNDS: usize = 2;
-/// Segments copied while the lock is held once.
+/// If more segments than this are dirty, a sync writes them before its cut: protecting a segment takes about a
+/// microsecond, and the cut should stop stores for less than a millisecond.
+const FLUSH_AHEAD_LIMIT: usize = 256;
+/// Number of such rounds against threads that keep storing.
+const FLUSH_AHEAD_ROUNDS: usize = 2;
+/// Segments copied under one hold of the lock.
 const COPY_BATCH: usize = 16;
 
-/// What a sync commits, by controller.
+/// The segments and line groups that a sync commits, by controller.
 pub(crate) struct Cut {
     pub(crate) segments: Vec<Vec<Index>>,
     /// The last group of persists before the cut.
@@ -29,9 +28,10 @@ pub(crate) struct Cut {
 }
 
 impl Cache {
-    /// Writes dirty segments, so that they can be evicted: all of them in turn, in the order of their addresses.
+    /// Writes dirty segments, so that they can be evicted. The write-back cursor passes over all segments in the
+    /// order of their addresses.
     pub(super) fn write_back(&self) -> Result<()> {
-        // Logs first, in order of controllers: the lock order.
+        // Lock the logs first, in order of controllers, as the lock order requires.
         for (controller, store) in self.stores.iter().enumerate() {
             let mut log = store.lock_log();
             let segments = self.take_dirty(controller as u32, WRITE_BACK, &|_| true);
@@ -45,40 +45,40 @@ impl Cache {
         Ok(())
     }
 
-    /// Makes room on flash for one more dirty segment: by writing what is dirty, then by giving up old tokens.
-    pub(crate) fn relieve(&self, index: Index) -> Result<()> {
+    /// Makes room on flash for one more dirty segment: writes dirty segments, then gives up old tokens.
+    pub(crate) fn make_flash_room(&self, index: Index) -> Result<()> {
         let (store, ..) = self.store_of(index);
-        // A segment stored to again since the last sync gives up as much room as it takes, but counts as one
-        // more until it is written. Logs one after the other, in order of controllers.
+        // A segment that was stored to again since the last sync frees as much room as it takes, but counts as one
+        // more until it is written. The logs are locked one after the other, in order of controllers.
         for controller in 0..self.stores.len() {
             let mut log = self.stores[controller].lock_log();
-            // Whoever had the log may have done it already.
-            if store.admit(self.waiting() + 1).is_ok() {
+            // The previous holder of the log may have made the room already.
+            if store.admit(self.unwritten() + 1).is_ok() {
                 return Ok(());
             }
             let segments = self.take_dirty(controller as u32, usize::MAX, &|_| true);
             self.flush(&mut log, controller, &segments, None)?;
         }
         let mut log = store.lock_log();
-        store.relieve(&mut log, self.waiting() + 1)
+        store.drop_old_tokens(&mut log, self.unwritten() + 1)
     }
 
-    /// Segments that are to be written, now or when they are there.
-    fn waiting(&self) -> u64 {
+    /// Returns the number of segments that must still be written, including those being filled for a store.
+    fn unwritten(&self) -> u64 {
         let state = self.lock();
         (state.dirty.len() + state.writing + state.admitted) as u64
     }
 
-    /// The cut of a sync: every segment that is dirty now belongs to the epoch being closed, and
-    /// no store gets into it any more. Stores wait for the cut to end, so that none after it is
-    /// captured while one before it is not.
+    /// Makes the consistent cut of a sync: every segment that is dirty now belongs to the epoch that is being closed,
+    /// and no later store gets into that epoch. Stores wait for the end of the cut, so that the epoch never contains
+    /// a store after the cut but lacks one before it.
     ///
     /// # Errors
-    /// The kernel's, if it does not protect a segment. Nothing is cut then.
+    /// The kernel's error if it does not write-protect a segment. No cut is made then.
     pub(crate) fn cut(&self) -> Result<Cut> {
         let mut state = self.lock();
         let mut all = Vec::with_capacity(state.dirty.len());
-        let State { dirty, flags, .. } = &mut *state;
+        let CacheState { dirty, flags, .. } = &mut *state;
         while let Some(index) = dirty.next(all.last().map_or(0, |last| last + 1)) {
             dirty.remove(index);
             let f = &mut flags[index as usize];
@@ -87,9 +87,9 @@ impl Cache {
         }
         state.writing += all.len();
         if let Err(error) = self.protect_runs(&state, &all) {
-            // Stores to what is not protected would not be seen.
+            // Stores to unprotected segments would go unnoticed.
             drop(state);
-            self.unfreeze(&all);
+            self.restore_dirty(&all);
             return Err(error);
         }
         let lines = self.stores.iter().map(|store| store.cut_lines()).collect();
@@ -101,27 +101,27 @@ impl Cache {
         Ok(Cut { segments: per_controller, lines })
     }
 
-    /// Takes up to `n` wanted dirty segments of a controller, from where the last ones were taken on; sorted. They are
-    /// protected when they are copied.
+    /// Takes up to `n` wanted dirty segments of a controller, starting at the write-back cursor; returns them sorted.
+    /// They are write-protected when they are copied.
     pub(super) fn take_dirty(&self, controller: u32, n: usize, wanted: &dyn Fn(Index) -> bool) -> Vec<Index> {
         let mut state = self.lock();
         let mut taken = Vec::with_capacity(n.min(state.dirty.len()));
         let first = controller * self.stride;
-        let hand = state.hands[controller as usize].clamp(first, first + self.stride);
+        let hand = state.write_back_cursors[controller as usize].clamp(first, first + self.stride);
         for (from, end) in [(hand, first + self.stride), (first, hand)] {
             let mut at = from;
             while taken.len() < n {
                 let Some(index) = state.dirty.next(at).filter(|index| *index < end) else { break };
                 at = index + 1;
                 let flags = state.flags[index as usize];
-                // A dirty one that is being written cannot be here: whoever writes holds the log.
+                // A dirty segment cannot be in the process of being written: its writer would hold the log.
                 if flags & WRITING != 0 || !wanted(index) {
                     continue;
                 }
                 state.dirty.remove(index);
                 state.flags[index as usize] = flags & !DIRTY | WRITING;
                 state.writing += 1;
-                state.hands[controller as usize] = at;
+                state.write_back_cursors[controller as usize] = at;
                 taken.push(index);
             }
         }
@@ -129,11 +129,11 @@ impl Cache {
         taken
     }
 
-    /// Writes what is dirty without stopping anybody, if that is so much that a sync's cut would
-    /// stop stores for long. What is stored to meanwhile is dirty again.
+    /// Writes dirty segments without stopping any thread, if there are so many that the cut of a sync would stop
+    /// stores for long. A segment that is stored to meanwhile becomes dirty again.
     pub(crate) fn flush_ahead(&self, log: &mut MutexGuard<'_, Log>, controller: usize) -> Result<()> {
-        for _ in 0..AHEAD_ROUNDS {
-            if self.lock().dirty.len() <= AHEAD {
+        for _ in 0..FLUSH_AHEAD_ROUNDS {
+            if self.lock().dirty.len() <= FLUSH_AHEAD_LIMIT {
                 break;
             }
             let segments = self.take_dirty(controller as u32, usize::MAX, &|_| true);
@@ -142,7 +142,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Writes until none of these segments, which nobody may store to, is dirty.
+    /// Writes until none of these segments is dirty. The caller keeps threads from storing to them.
     pub(crate) fn clean(
         &self,
         log: &mut MutexGuard<'_, Log>,
@@ -160,9 +160,9 @@ impl Cache {
         Ok(())
     }
 
-    /// Write-protects these segments, sorted, in few calls. What is dirty in between stays as it is: who stores to it
-    /// by call holds the lock that a fault would need.
-    fn protect_runs(&self, state: &State, sorted: &[Index]) -> Result<()> {
+    /// Write-protects these segments, sorted, in few calls. A dirty segment in between may keep its state: a store by
+    /// call holds the lock, which a page fault would need.
+    fn protect_runs(&self, state: &CacheState, sorted: &[Index]) -> Result<()> {
         let dirty = |index: Index| state.flags[index as usize] & DIRTY != 0;
         let mut rest = sorted;
         while let Some((&first, tail)) = rest.split_first() {
@@ -184,9 +184,9 @@ impl Cache {
         Ok(())
     }
 
-    /// Writes segments taken by [`Cache::cut`] or `take_dirty`, few ones together with `commit` if
-    /// there is one. On an error those that were not written are dirty again, as if nothing had
-    /// happened.
+    /// Writes segments taken by [`Cache::cut`] or `take_dirty`; a small number of segments goes out together with
+    /// `commit`, if there is one. On an error the unwritten segments become dirty again, and nothing else has
+    /// changed.
     pub(crate) fn flush(
         &self,
         log: &mut MutexGuard<'_, Log>,
@@ -204,7 +204,8 @@ impl Cache {
             })
             .collect();
         let mut written = vec![false; segments.len()];
-        let mut fill = |wanted: &[usize], buffers: &mut [&mut [u8]]| self.capture(segments, wanted, buffers);
+        let mut fill =
+            |wanted: &[usize], buffers: &mut [&mut [u8]]| self.copy_contents(segments, wanted, buffers);
         let mut publish = |published: &[usize]| {
             let mut state = self.lock();
             state.writing -= published.len();
@@ -213,9 +214,9 @@ impl Cache {
                 state.flags[segments[item] as usize] &= !WRITING;
             }
             if state.starved {
-                self.work.notify_one();
+                self.evictor_work.notify_one();
             }
-            self.announce(&state);
+            self.notify_waiters(&state);
         };
         let result = match commit {
             None => store.append(log, Stream::User, &items, &mut fill, &mut publish),
@@ -228,44 +229,44 @@ impl Cache {
                 .filter(|(_, written)| !**written)
                 .map(|(&index, _)| index)
                 .collect();
-            self.unfreeze(&left);
+            self.restore_dirty(&left);
         }
         result
     }
 
-    /// Makes taken segments dirty again: they will not be written after all.
-    pub(crate) fn unfreeze(&self, segments: &[Index]) {
+    /// Makes taken segments dirty again, because they will not be written.
+    pub(crate) fn restore_dirty(&self, segments: &[Index]) {
         let mut state = self.lock();
         state.writing -= segments.len();
         for &index in segments {
             let flags = state.flags[index as usize];
-            // The newer contents, if there are any, are what the still open epoch wants.
+            // The open epoch needs the newer contents in the frame, not the staged copy.
             state.staged.remove(&index);
             state.flags[index as usize] = flags & !(WRITING | FROZEN);
             if flags & DIRTY == 0 && flags & RESIDENT != 0 {
-                // As every dirty segment.
+                // A dirty segment is never write-protected.
                 let unprotected = self.region.unprotect(self.offset(index), self.segment_bytes);
-                self.must(&mut state, "UFFDIO_WRITEPROTECT", index, unprotected);
+                self.halt_on_error(&mut state, "UFFDIO_WRITEPROTECT", index, unprotected);
                 self.mark_dirty(&mut state, index);
             }
         }
-        self.announce(&state);
+        self.notify_waiters(&state);
     }
 
-    /// Copies the contents of the wanted items: the staged copy where somebody has stored since
-    /// the cut, the frame otherwise.
-    fn capture(&self, segments: &[Index], wanted: &[usize], buffers: &mut [&mut [u8]]) {
+    /// Copies the contents of the wanted items: from the staged copy if a thread has stored to the segment since the
+    /// cut, else from the frame.
+    fn copy_contents(&self, segments: &[Index], wanted: &[usize], buffers: &mut [&mut [u8]]) {
         for (wanted, buffers) in wanted.chunks(COPY_BATCH).zip(buffers.chunks_mut(COPY_BATCH)) {
             let mut open: Vec<Index> = wanted.iter().map(|&item| segments[item]).collect();
             let mut state = self.lock();
             if state.halted.is_some() {
-                // The frames cannot be read any more, and the stores write nothing.
+                // The frames are no longer readable, and the stores write nothing.
                 return;
             }
             open.retain(|&index| state.flags[index as usize] & (FROZEN | DIRTY) == 0);
             open.sort_unstable();
             if self.protect_runs(&state, &open).is_err() {
-                // Stores to them would not be seen: they stay dirty, and are written again.
+                // Stores to these segments would go unnoticed, so the segments stay dirty and are written again.
                 open.iter().for_each(|&index| self.mark_dirty(&mut state, index));
             }
             for (&item, buffer) in wanted.iter().zip(buffers) {
@@ -277,8 +278,8 @@ impl Cache {
                     state.flags[index as usize] &= !FROZEN;
                 }
             }
-            // Whoever waited to copy a segment aside finds it free, or room to stage.
-            self.announce(&state);
+            // Threads that waited to copy a frozen segment find it released, or find room for a staged copy.
+            self.notify_waiters(&state);
         }
     }
 }

@@ -1,46 +1,46 @@
-//! The threads that serve faults, as event loops ([ADR 16](../../../../docs/adr/0016-handlers-as-event-loops.md)): each
-//! takes faults as they come, starts the reads that they need, and installs segments as reads end; none waits for one
-//! read before it starts the next.
+//! The handler threads, as event loops ([ADR 16](../../../../docs/adr/0016-event-loop-handlers.md)). A handler
+//! takes page faults as they arrive, starts the reads that they need, and installs segments as reads complete. It
+//! never waits for one read before it starts the next.
 //!
-//! On machines with few processors there is one handler for each, which stays there and wakes at every fault: the one
-//! on the processor that the faulting thread has just left is first. While reads are under way a handler looks for
-//! their ends without sleeping (`serving.rs`). Where io_uring is refused there are more handlers, which read one segment
-//! at a time.
+//! On a machine with few processors there is one handler for each processor, bound to it, and all handlers sleep on
+//! the userfaultfd: the one on the processor that the faulting thread has just left runs first. While reads are in
+//! flight a handler polls for their completion (`event_loop.rs`). Where io_uring is unavailable there are more
+//! handlers, and each reads one segment at a time.
 
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::ahead::Run;
-use super::fault::Begun;
-use super::threads::Plan;
-use super::{Access, Cache, Index, Right};
+use super::fault::FaultProgress;
+use super::readahead::ReadaheadRun;
+use super::threads::HandlerPlan;
+use super::{AccessKind, Cache, Index, Permit};
 use crate::buffer::AlignedBuf;
 use crate::crew::Seat;
-use crate::device::{Device, Ended, ReadQueue};
+use crate::device::{CompletedRead, Device, ReadQueue};
 use crate::error::Result;
 use crate::serving::Serve;
 use crate::slots::{Slot, Slots};
-use crate::store::{Fetched, Place};
+use crate::store::{Fetched, SlotLocation};
 
-/// Between two questions for faults while reads are under way: asking takes a lock that faults need.
-const PERIOD: Duration = Duration::from_micros(4);
-/// Faults taken before reads that have ended are looked at.
-const TAKEN: usize = 16;
+/// Time between two polls of the userfaultfd while reads are in flight: a poll takes a lock that page faults need.
+const POLL_PERIOD: Duration = Duration::from_micros(4);
+/// Number of faults taken before the handler looks at completed reads.
+const FAULTS_PER_PASS: usize = 16;
 
-/// A handler's queue and memory.
-pub(super) struct Reads {
+/// The read queue and the buffers of a handler.
+pub(super) struct HandlerReads {
     pub(super) queue: ReadQueue,
     singles: Slots,
     runs: Slots,
-    /// Segments of the longest run.
+    /// Segments in the longest run.
     run: usize,
-    /// Faults taken at once.
-    taken: usize,
+    /// Number of faults taken in one pass.
+    faults_per_pass: usize,
 }
 
-impl Reads {
-    pub(super) fn new(device: &Arc<dyn Device>, plan: &Plan) -> io::Result<Self> {
+impl HandlerReads {
+    pub(super) fn new(device: &Arc<dyn Device>, plan: &HandlerPlan) -> io::Result<Self> {
         let depth = (plan.singles + plan.runs()) as u16;
         let queue = ReadQueue::new(device, depth, plan.ring);
         Ok(Self {
@@ -48,11 +48,12 @@ impl Reads {
             singles: Slots::new(plan.singles, plan.segment)?,
             runs: Slots::new(plan.runs(), plan.run * plan.segment)?,
             run: plan.run,
-            taken: if plan.ring { TAKEN } else { 1 },
+            faults_per_pass: if plan.ring { FAULTS_PER_PASS } else { 1 },
         })
     }
 
-    /// Memory for so many segments, and for what is read `ahead` only while faults have enough left.
+    /// Returns a buffer for `segments` segments. Readahead gets a buffer only while enough of them are left for
+    /// faults.
     fn slot(&mut self, segments: usize, ahead: bool) -> Option<Slot> {
         if segments > 1 {
             return self.runs.spare().or_else(|| self.runs.grow());
@@ -69,49 +70,49 @@ impl Reads {
     }
 }
 
-/// A read under way.
-enum Flight {
-    Fault(Fault),
-    Ahead(Run),
+/// The purpose of a read in flight.
+enum ReadPurpose {
+    Fault(PendingFault),
+    Readahead(ReadaheadRun),
 }
 
-/// A segment that a fault waits for.
+/// A segment that a page fault waits for.
 #[derive(Clone, Copy)]
-struct Fault {
+struct PendingFault {
     index: Index,
-    right: Right,
-    /// The cache's when it was asked where the segment is.
+    permit: Permit,
+    /// The cache's generation when the slot of the segment was looked up.
     generation: u64,
-    /// CRC of its bytes.
+    /// CRC of the segment's bytes.
     crc: u32,
-    /// When it was taken.
-    begun: Instant,
+    /// Time at which the handler took the fault.
+    taken_at: Instant,
 }
 
-/// One handler.
+/// A handler.
 pub(super) struct Handler<'a> {
     cache: &'a Cache,
     seat: Seat<'a>,
-    reads: Reads,
-    /// By berth.
-    flights: Vec<Option<Flight>>,
-    /// What is to come ahead of use and has no memory yet; the last first.
-    waiting: Vec<Run>,
-    /// When faults were last asked for.
-    asked: Instant,
+    reads: HandlerReads,
+    /// The reads in flight, by request number.
+    in_flight: Vec<Option<ReadPurpose>>,
+    /// Readahead runs that have no buffer yet, in reverse order.
+    queued_runs: Vec<ReadaheadRun>,
+    /// Time of the last poll of the userfaultfd.
+    last_poll: Instant,
     /// A segment of zeros.
     zeros: AlignedBuf,
 }
 
 impl<'a> Handler<'a> {
-    pub(super) fn new(cache: &'a Cache, reads: Reads, seat: Seat<'a>) -> Self {
+    pub(super) fn new(cache: &'a Cache, reads: HandlerReads, seat: Seat<'a>) -> Self {
         let zeros = AlignedBuf::zeroed(cache.segment_bytes());
-        let (flights, waiting) = (Vec::new(), Vec::new());
-        Self { cache, seat, reads, flights, waiting, asked: Instant::now(), zeros }
+        let (in_flight, queued_runs) = (Vec::new(), Vec::new());
+        Self { cache, seat, reads, in_flight, queued_runs, last_poll: Instant::now(), zeros }
     }
 
     fn take_faults(&mut self) -> bool {
-        for taken in 0..self.reads.taken {
+        for taken in 0..self.reads.faults_per_pass {
             if !self.seat.is_on_duty() {
                 return taken > 0;
             }
@@ -125,85 +126,87 @@ impl<'a> Handler<'a> {
                 return taken > 0;
             };
             let index = (offset / self.cache.segment_bytes()) as Index;
-            let access = if fault.write { Access::Write } else { Access::Read };
-            let right = self.cache.right(access);
-            // A thread that waits for a read is kept while it is under way, others before they are woken.
+            let access = if fault.write { AccessKind::Write } else { AccessKind::Read };
+            let permit = self.cache.permit(access);
+            // A faulting thread is moved to this processor while its read is in flight, or, if no read is needed,
+            // before it is woken.
             let alone = self.seat.saw(fault.thread);
             if alone && !self.seat.keeps(fault.thread) && self.cache.is_resident(index) {
                 self.seat.keep(fault.thread);
             }
-            let begun = match self.cache.begin_fault(index, right) {
+            let begun = match self.cache.begin_fault(index, permit) {
                 Ok((begun, window)) => {
                     if let Some(window) = window {
-                        self.cache.order(window);
+                        self.cache.queue_window(window);
                     }
                     begun
                 }
                 Err(error) => {
-                    self.cache.refuse(index, error);
-                    Begun::Served
+                    self.cache.fail_fault(index, error);
+                    FaultProgress::Served
                 }
             };
             match begun {
-                Begun::Read(generation) => {
-                    let loading = Fault { index, right, generation, crc: 0, begun: Instant::now() };
+                FaultProgress::Read(generation) => {
+                    let loading =
+                        PendingFault { index, permit, generation, crc: 0, taken_at: Instant::now() };
                     self.read(loading, slot);
                     if alone {
-                        // While the device is at work.
+                        // The thread is moved while the device reads.
                         self.reads.queue.submit();
                         self.seat.keep(fault.thread);
                     }
                 }
-                Begun::Served => self.reads.give_back(slot, 1),
-                Begun::Later => {
+                FaultProgress::Served => self.reads.give_back(slot, 1),
+                FaultProgress::Deferred => {
                     self.reads.give_back(slot, 1);
-                    self.cache.errands.push(index, access);
+                    self.cache.deferred_faults.push(index, access);
                 }
             }
         }
         true
     }
 
-    fn take_ahead(&mut self, stopping: bool) -> bool {
+    fn start_readahead(&mut self, stopping: bool) -> bool {
         let mut busy = false;
         loop {
-            while let Some(run) = self.waiting.pop() {
-                let Some(mut slot) = self.reads.slot(run.coming.len(), true) else {
-                    self.waiting.push(run);
+            while let Some(run) = self.queued_runs.pop() {
+                let Some(mut slot) = self.reads.slot(run.segments.len(), true) else {
+                    self.queued_runs.push(run);
                     return busy;
                 };
-                slot.shorten(run.coming.len() * self.cache.segment_bytes());
-                let first = run.coming[0];
-                self.start(first.index, first.slot, slot, Flight::Ahead(run));
+                slot.shorten(run.segments.len() * self.cache.segment_bytes());
+                let first = run.segments[0];
+                self.start(first.index, first.slot, slot, ReadPurpose::Readahead(run));
                 busy = true;
             }
-            let Some(piece) = self.cache.ahead.pop().filter(|_| !stopping) else { return busy };
-            self.waiting = self.cache.begin_ahead(piece, self.reads.run);
-            self.waiting.reverse();
+            let Some(job) = self.cache.readahead_jobs.pop().filter(|_| !stopping) else { return busy };
+            self.queued_runs = self.cache.begin_readahead(job, self.reads.run);
+            self.queued_runs.reverse();
         }
     }
 
-    fn start(&mut self, index: Index, at: u64, slot: Slot, flight: Flight) {
-        // There is a berth for each slot.
-        let Some(berth) = self.reads.queue.berth() else { unreachable!("as many berths as slots") };
-        if self.flights.len() <= berth {
-            self.flights.resize_with(berth + 1, || None);
+    fn start(&mut self, index: Index, at: u64, slot: Slot, purpose: ReadPurpose) {
+        // The queue has a request for each buffer.
+        let Some(request) = self.reads.queue.request() else { unreachable!("one request for each buffer") };
+        if self.in_flight.len() <= request {
+            self.in_flight.resize_with(request + 1, || None);
         }
-        self.flights[berth] = Some(flight);
+        self.in_flight[request] = Some(purpose);
         let (store, ..) = self.cache.store_of(index);
-        self.reads.queue.start(berth, store.device(), store.geometry().offset(at), slot);
+        self.reads.queue.start(request, store.device(), store.geometry().offset(at), slot);
     }
 
-    /// Starts to read what a fault waits for.
-    fn read(&mut self, mut fault: Fault, slot: Slot) {
+    /// Starts the read that a fault waits for.
+    fn read(&mut self, mut fault: PendingFault, slot: Slot) {
         let (store, page, segment) = self.cache.store_of(fault.index);
         loop {
-            let fetched = match store.place(page, segment) {
-                Ok(Place::At { slot: at, crc }) => {
+            let fetched = match store.locate_slot(page, segment) {
+                Ok(SlotLocation::Slot { slot: at, crc }) => {
                     fault.crc = crc;
-                    return self.start(fault.index, at, slot, Flight::Fault(fault));
+                    return self.start(fault.index, at, slot, ReadPurpose::Fault(fault));
                 }
-                Ok(Place::Nowhere) => Ok(Fetched::Zero),
+                Ok(SlotLocation::Unwritten) => Ok(Fetched::Zero),
                 Err(error) => Err(error),
             };
             match self.finish(fault, &slot, fetched) {
@@ -213,16 +216,16 @@ impl<'a> Handler<'a> {
         }
     }
 
-    /// A read has ended: what it brought goes into memory.
-    fn arrive(&mut self, ended: Ended) {
-        let Ended { berth, mut slot, result } = ended;
-        match self.flights[berth].take() {
-            Some(Flight::Fault(mut fault)) => {
+    /// Handles a completed read: installs its bytes.
+    fn complete_read(&mut self, ended: CompletedRead) {
+        let CompletedRead { request, mut slot, result } = ended;
+        match self.in_flight[request].take() {
+            Some(ReadPurpose::Fault(mut fault)) => {
                 let (store, page, segment) = self.cache.store_of(fault.index);
-                let fetched = store.arrived(page, segment, fault.crc, result, slot.bytes_mut());
+                let fetched = store.verify_read(page, segment, fault.crc, result, slot.bytes_mut());
                 match self.finish(fault, &slot, fetched) {
                     None => {
-                        self.seat.took(fault.begun.elapsed());
+                        self.seat.took(fault.taken_at.elapsed());
                         self.reads.give_back(slot, 1);
                     }
                     Some(generation) => {
@@ -231,35 +234,35 @@ impl<'a> Handler<'a> {
                     }
                 }
             }
-            Some(Flight::Ahead(run)) => {
-                self.cache.came_ahead(&run, result, slot.bytes_mut());
-                self.reads.give_back(slot, run.coming.len());
+            Some(ReadPurpose::Readahead(run)) => {
+                self.cache.finish_readahead(&run, result, slot.bytes_mut());
+                self.reads.give_back(slot, run.segments.len());
             }
-            None => unreachable!("a read without a flight"),
+            None => unreachable!("a completed read that was never started"),
         }
     }
 
-    /// Ends a load with what was found; if contents have changed meanwhile, it is to be read again, and this is the
-    /// generation now.
-    fn finish(&self, fault: Fault, slot: &Slot, fetched: Result<Fetched>) -> Option<u64> {
+    /// Ends a fill with the result of the read. If contents have changed during the read, returns the current
+    /// generation, and the segment must be read again.
+    fn finish(&self, fault: PendingFault, slot: &Slot, fetched: Result<Fetched>) -> Option<u64> {
         let cache = self.cache;
         let mut state = cache.lock();
-        let confirmed = cache.confirm(&state, fault.index, fault.right);
+        let confirmed = cache.revalidate(&state, fault.index, fault.permit);
         if confirmed.is_ok() && state.generation != fault.generation {
             return Some(state.generation);
         }
-        let access = fault.right.access;
+        let access = fault.permit.access;
         let ended = match confirmed.and(fetched) {
-            Ok(Fetched::Data) => cache.end_load(&mut state, fault.index, access, slot.bytes()),
-            Ok(Fetched::Zero) => cache.end_load(&mut state, fault.index, access, &self.zeros),
+            Ok(Fetched::Data) => cache.end_fill(&mut state, fault.index, access, slot.bytes()),
+            Ok(Fetched::Zero) => cache.end_fill(&mut state, fault.index, access, &self.zeros),
             Err(error) => {
-                cache.fail_load(&mut state, fault.index, access);
+                cache.fail_fill(&mut state, fault.index, access);
                 Err(error)
             }
         };
         drop(state);
         if let Err(error) = ended {
-            cache.refuse(fault.index, error);
+            cache.fail_fault(fault.index, error);
         }
         None
     }
@@ -271,18 +274,18 @@ impl<'a> Serve<'a> for Handler<'a> {
     }
 
     fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.reads.queue.is_idle()
+        self.queued_runs.is_empty() && self.reads.queue.is_idle()
     }
 
     fn step(&mut self, stopping: bool) -> bool {
         let mut busy = false;
-        if self.is_idle() || self.asked.elapsed() >= PERIOD {
-            self.asked = Instant::now();
+        if self.is_idle() || self.last_poll.elapsed() >= POLL_PERIOD {
+            self.last_poll = Instant::now();
             busy |= !stopping && self.take_faults();
-            busy |= self.take_ahead(stopping);
+            busy |= self.start_readahead(stopping);
         }
         while let Some(ended) = self.reads.queue.poll() {
-            self.arrive(ended);
+            self.complete_read(ended);
             busy = true;
         }
         busy

@@ -1,31 +1,30 @@
-//! What a program may say of its future: what it will need, what it will not, what has to stay; and how much memory it
-//! grants.
+//! Hints of a program (`will_need`, `cold`, `pin`) and changes of the DRAM budget.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
 use deepram_core::Bytes;
 
-use super::{Cache, Index, RESIDENT, State};
+use super::{Cache, CacheState, Index, RESIDENT};
 use crate::error::{PoolError, Result};
 use crate::stats::add;
 
-/// Segments dropped while the lock is held once.
-const TOGETHER: usize = 32;
-/// The part of the frames that may be pinned: faults need the others.
+/// Segments dropped under one hold of the lock.
+const SEGMENTS_PER_LOCK: usize = 32;
+/// Part of the frames that may be pinned; page faults need the others.
 const PINNED_SHARE: usize = 2;
 
 impl Cache {
-    /// Takes clean segments of a range out of the DRAM cache, after those that are dirty have been written.
-    pub(crate) fn cold(&self, controller: usize, segments: Range<Index>) -> Result<()> {
+    /// Evicts the segments of a range, after the dirty ones have been written back.
+    pub(crate) fn evict_range(&self, controller: usize, segments: Range<Index>) -> Result<()> {
         let mut log = self.stores[controller].lock_log();
         self.ensure_open()?;
         let taken = self.take_dirty(controller as u32, usize::MAX, &|index| segments.contains(&index));
         self.flush(&mut log, controller, &taken, None)?;
         add(&self.counters.write_backs, taken.len() as u64);
         drop(log);
-        for first in segments.clone().step_by(TOGETHER) {
-            let part = first..segments.end.min(first + TOGETHER as Index);
+        for first in segments.clone().step_by(SEGMENTS_PER_LOCK) {
+            let part = first..segments.end.min(first + SEGMENTS_PER_LOCK as Index);
             let mut state = self.lock();
             let leaves = |index: &Index| {
                 state.flags[*index as usize] == RESIDENT && !state.pinned.contains(*index as usize)
@@ -33,19 +32,19 @@ impl Cache {
             let victims: Vec<Index> = part.filter(leaves).collect();
             victims.iter().for_each(|&index| state.policy.remove(index));
             if self.drop_clean(&mut state, victims) > 0 {
-                self.announce(&state);
+                self.notify_waiters(&state);
             }
         }
         Ok(())
     }
 
-    /// Lets segments leave.
-    pub(crate) fn unpin(&self, state: &mut State, segments: Range<Index>) {
+    /// Allows these segments to be evicted.
+    pub(crate) fn unpin(&self, state: &mut CacheState, segments: Range<Index>) {
         state.pinned.remove(segments.start as usize, segments.end as usize);
         state.pinned_count = state.pinned.bytes();
     }
 
-    /// Keeps segments resident once they are.
+    /// Keeps these segments resident from the time they become resident.
     pub(crate) fn pin(&self, segments: Range<Index>) -> Result<()> {
         let mut state = self.lock();
         let mut wanted = state.pinned.clone();
@@ -54,7 +53,9 @@ impl Cache {
         if wanted.bytes() > most {
             let bytes = |segments: usize| Bytes((segments * self.segment_bytes) as u64);
             let (all, most) = (bytes(wanted.bytes()), bytes(most));
-            let problem = format!("{all} would be pinned in all, and half of the frames, {most}, may be");
+            let problem = format!(
+                "{all} would be pinned in total, but at most half of the frames, {most}, may be pinned"
+            );
             return Err(PoolError::Option { option: "pin", problem });
         }
         state.pinned_count = wanted.bytes();
@@ -62,8 +63,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Changes the budget. If it becomes smaller, segments leave before this returns, as far as they are clean; write-back
-    /// sees to the others.
+    /// Changes the DRAM budget. If the budget shrinks, the call evicts clean segments before it returns; write-back
+    /// makes the others clean later.
     pub(crate) fn set_dram(&self, bytes: u64) -> Result<()> {
         let budget = (bytes as usize).saturating_sub(self.handlers);
         let mut state = self.lock();
@@ -71,24 +72,27 @@ impl Cache {
         let pinned = state.pinned_count;
         if pinned > frames / PINNED_SHARE {
             let pinned = Bytes((pinned * self.segment_bytes) as u64);
-            let problem = format!("{}: half of its frames are fewer than the pinned {pinned}", Bytes(bytes));
+            let problem = format!(
+                "{} is too small: half of its frames hold less than the pinned {pinned}",
+                Bytes(bytes)
+            );
             return Err(PoolError::Option { option: "dram", problem });
         }
         self.budget.store(budget, Relaxed);
         self.limit.store(frames, Relaxed);
         state.buffer.set_limit(frames);
         while state.frames() > self.limit() {
-            let n = (state.frames() - self.limit()).min(TOGETHER);
+            let n = (state.frames() - self.limit()).min(SEGMENTS_PER_LOCK);
             if self.evict(&mut state, n) == 0 && !state.buffer.shed() {
                 break;
             }
             drop(state);
             state = self.lock();
         }
-        state.told = true;
-        self.work.notify_one();
-        // There may be more room as well.
-        self.announce(&state);
+        state.evictor_notified = true;
+        self.evictor_work.notify_one();
+        // A larger budget may have made frames available.
+        self.notify_waiters(&state);
         Ok(())
     }
 }

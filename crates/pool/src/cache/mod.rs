@@ -1,45 +1,50 @@
-//! The DRAM cache: which segments are resident, which of them are dirty, and who may change that.
+//! The DRAM cache: which segments are resident and which are dirty, and the rules for changing that.
 //!
 //! # States of a segment, and the transitions between them
 //! ```text
-//!            load                      first store (make_dirty)
+//!            fill                      first store (make_dirty)
 //!   absent ────────► clean ──────────────────────────────► dirty
-//!      ▲  (LOADING)   │ ▲  ▲                                 │
+//!      ▲  (FILLING)   │ ▲  ▲                                 │
 //!      └──────────────┘ │  └── published ── WRITING ◄────────┤ write-back (flush.rs)
 //!          evict        │                                    │
 //!                       └── copied ── FROZEN + WRITING ◄─────┘ cut of a sync
 //! ```
+//!
 //! # Invariants
-//! 1. A clean resident segment is write-protected, so the first store into it is seen; its bytes
-//!    are those on flash. Dirty segments are found by that, never by scanning memory.
-//! 2. A segment leaves the cache only when clean and not `WRITING`: what is on flash is published
-//!    in the tables before the frame goes.
-//! 3. `FROZEN`: part of an epoch that is being closed and not yet copied. Its bytes do not change:
-//!    whoever stores to it first copies it aside (`staged`).
-//! 4. All changes of flags, protection and frames happen under one lock. A `LOADING` segment belongs to who loads
-//!    it: nobody else changes its contents, but for [`Cache::forget`], which raises the generation, so that it is
-//!    loaded again. Its place on the device is asked for after the flag is set.
-//! 5. `resident` counts `LOADING` segments too; with the slots of the device buffer it never exceeds `limit`, unless
-//!    the budget has just become smaller: then nothing is brought in until it does not.
-//! 6. A fault on a `LOADING` segment is dropped: whoever loads it wakes who waits for it, also if that fails.
-//! 7. A handler with reads under way waits for nothing but their ends: what has to wait is an errand (fault.rs).
+//! 1. A clean resident segment is write-protected, so that its first store causes a page fault, and its bytes are
+//!    those on flash. The fault is how the cache finds dirty segments; it never scans memory.
+//! 2. A segment leaves the cache only when it is clean and not `WRITING`: its bytes on flash are published in the
+//!    tables before its frame is dropped.
+//! 3. `FROZEN` marks a segment of an epoch that is being closed, until the segment is copied. Its bytes do not
+//!    change: a thread that stores to it copies it first (`staged`).
+//! 4. All changes of flags, protection and frames happen under one lock. A `FILLING` segment belongs to the thread
+//!    that fills it. No other thread changes its contents except [`Cache::invalidate`], which increments the
+//!    generation, so that the segment is read again. The filling thread looks up the segment's slot after it has set
+//!    the flag.
+//! 5. `resident` includes `FILLING` segments. Together with the slots of the device buffer, it never exceeds `limit`.
+//!    Only a shrinking budget can put it above; then no segment is brought in until it is below again.
+//! 6. A page fault on a `FILLING` segment is dropped: the filling thread wakes the threads that wait for the segment,
+//!    also if the fill fails.
+//! 7. A handler with reads in flight waits for nothing but their completion: a fault that has to wait is deferred
+//!    (`fault.rs`).
 //!
-//! What is where: faults in `fault.rs`, their threads in `handler.rs` and `threads.rs`, bringing segments in `load.rs`, reading ahead
-//! and hints `ahead.rs` and `hints.rs`, frames and who leaves `room.rs`, write-back and cuts `flush.rs`.
+//! Page faults are in `fault.rs`, the handler threads in `handler.rs` and `threads.rs`, filling in `fill.rs`,
+//! readahead and hints in `readahead.rs` and `hints.rs`, frames and eviction in `eviction.rs`, write-back and cuts in
+//! `flush.rs`.
 //!
-//! Lock order: a store's log, then this cache, then a store's tables.
+//! Lock order: the log of a store, then this cache, then the tables of a store.
 
-mod ahead;
 mod device_buffer;
 mod dirty;
+mod eviction;
+mod fail_stop;
 mod fault;
+mod fill;
 mod flush;
-mod halt;
 mod handler;
 mod hints;
-mod load;
-mod rights;
-mod room;
+mod permissions;
+mod readahead;
 mod threads;
 
 use std::collections::HashMap;
@@ -48,13 +53,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use deepram_core::{Addr, PageId};
 
-use self::ahead::Piece;
 use self::device_buffer::DeviceBuffer;
 use self::dirty::DirtySet;
-use self::room::{Policy, policy};
+use self::eviction::{Policy, policy};
+use self::readahead::ReadaheadJob;
 use crate::ahead::Runs;
 use crate::buffer::AlignedBuf;
-use crate::device::Queues;
+use crate::device::ReadQueues;
 use crate::error::{PoolError, Result};
 use crate::jobs::Jobs;
 use crate::options::OpenOptions;
@@ -64,29 +69,29 @@ use crate::stats::{Counters, Stats};
 use crate::store::Store;
 
 pub(crate) use device_buffer::Part;
+pub(crate) use fail_stop::PanicGuard;
 pub(crate) use flush::Cut;
-pub(crate) use halt::Alarm;
-pub(crate) use rights::{Right, refused};
-pub(crate) use threads::{Handlers, Plan};
+pub(crate) use permissions::{Permit, permission_error};
+pub(crate) use threads::{HandlerPlan, Handlers};
 
 const RESIDENT: u8 = 1;
 const DIRTY: u8 = 1 << 1;
-const LOADING: u8 = 1 << 2;
+const FILLING: u8 = 1 << 2;
 const WRITING: u8 = 1 << 3;
 const FROZEN: u8 = 1 << 4;
 const POISONED: u8 = 1 << 5;
 
-/// Segments set aside for copies of frozen segments, as a part of the frames.
+/// Largest number of staged copies of frozen segments, as a part of the frames.
 const STAGING_SHARE: usize = 16;
-/// The fewest frames with which loading, writing back and staging can go on at once.
+/// The fewest frames with which filling, write-back and staging can make progress at the same time.
 pub(crate) const LEAST_FRAMES: usize = 256;
 
-/// The longest window read ahead, as a part of the frames.
+/// Longest readahead window, as a part of the frames.
 const WINDOW_SHARE: usize = 32;
-/// Most errors remembered until somebody asks for them.
-const MOST_DAMAGE: usize = 64;
+/// Largest number of errors kept for `take_errors`.
+const MAX_ERRORS: usize = 64;
 
-/// One segment of the pool: controller and segment in one number, as the mapped region is laid out.
+/// A segment of the pool: controller and segment in one number, in the order of the mapped region.
 pub(crate) type Index = u32;
 
 pub(crate) struct Cache {
@@ -95,90 +100,89 @@ pub(crate) struct Cache {
     pub(crate) counters: Arc<Counters>,
     segment_bytes: usize,
     per_page: u32,
-    /// Segments between the first ones of two controllers.
+    /// Segments between the first segments of two controllers.
     stride: u32,
-    state: Mutex<State>,
-    /// Something that a waiter may wait for has happened: a load ended, a frame came free, a
-    /// frozen segment was copied.
+    state: Mutex<CacheState>,
+    /// Notified when a fill ends, a frame becomes free, or a frozen segment is copied.
     changed: Condvar,
-    /// The evictor has work.
-    work: Condvar,
-    /// The write-back thread has work.
-    writing: Condvar,
+    /// Notified when the evictor has work.
+    evictor_work: Condvar,
+    /// Notified when the write-back thread has work.
+    write_back_work: Condvar,
     limit: AtomicUsize,
-    /// Counts the times that rights were taken away, under the lock.
-    rights: AtomicU64,
-    /// Bytes, without what the handlers have for themselves.
+    /// Number of times that permissions were taken away; changes under the lock.
+    permission_version: AtomicU64,
+    /// DRAM budget without the handlers' buffers, in bytes.
     budget: AtomicUsize,
-    /// Bytes of the handlers.
+    /// Size of the handlers' buffers, in bytes.
     handlers: usize,
-    /// For reads of gathers.
-    queues: Queues,
-    /// What is to be read before it is used.
-    ahead: Jobs<Piece>,
-    /// Whether runs of misses are followed.
-    follows: bool,
-    /// Faults that have to wait for something.
-    errands: fault::Errands,
+    /// Read queues of gathers.
+    queues: ReadQueues,
+    /// Readahead jobs.
+    readahead_jobs: Jobs<ReadaheadJob>,
+    /// Whether sequences of misses start readahead.
+    readahead_enabled: bool,
+    /// Page faults that have to wait.
+    deferred_faults: fault::DeferredFaults,
 }
 
-pub(crate) struct State {
+pub(crate) struct CacheState {
     flags: Vec<u8>,
     resident: usize,
-    /// Segments on their way to flash: no longer dirty, not yet in the tables.
+    /// Segments being written to flash: no longer dirty, not yet in the tables.
     writing: usize,
-    /// Those whose flags say `DIRTY`.
+    /// The segments with the flag `DIRTY`.
     dirty: DirtySet,
-    /// Where write-back goes on, by controller.
-    hands: Vec<Index>,
-    /// Segments that are being loaded.
-    loading: usize,
-    /// Those of them that are to be stored to: dirty when they are there.
+    /// Write-back cursors, by controller.
+    write_back_cursors: Vec<Index>,
+    /// Segments being filled.
+    filling: usize,
+    /// Segments being filled for a store: they become dirty when they are resident.
     admitted: usize,
     policy: Policy,
-    /// Segments that are loaded without being resident.
+    /// Segments loaded by call, which are not resident.
     buffer: DeviceBuffer,
     staged: HashMap<Index, AlignedBuf>,
-    /// Counts the times that contents changed other than by stores (rollback, free): a load that
-    /// spans one must be repeated.
+    /// Number of times that contents changed other than by stores (rollback, free). A fill during which it changes
+    /// must read again.
     generation: u64,
-    /// Runs of misses.
-    runs: Runs,
-    /// Segments that stay, by their numbers.
+    /// Detects sequences of misses.
+    streams: Runs,
+    /// Pinned segments, by number.
     pinned: Spans,
     pinned_count: usize,
     /// Threads that wait for a change.
     waiters: usize,
-    /// The evictor knows that frames are wanted.
-    told: bool,
-    /// Frames are wanted, and all that there are are dirty.
+    /// The evictor has been notified that frames are needed.
+    evictor_notified: bool,
+    /// Frames are needed, and no clean segment is left to evict.
     starved: bool,
-    /// Pages made read-only because the device is full.
-    refused: Vec<Index>,
-    damage: Vec<PoolError>,
+    /// Segments whose pages are read-only because the device is full.
+    read_only_segments: Vec<Index>,
+    errors: Vec<PoolError>,
     /// Why the last write-back failed, until one succeeds.
-    stalled: Option<String>,
+    write_back_error: Option<String>,
     stopping: bool,
     /// Why the pool has stopped.
     halted: Option<String>,
 }
 
-impl State {
-    /// Frames in use: by resident segments and by the device buffer.
+impl CacheState {
+    /// Returns the number of frames in use, by resident segments and by the device buffer.
     fn frames(&self) -> usize {
         self.resident + self.buffer.held()
     }
 
-    fn remember(&mut self, error: PoolError) {
-        if self.damage.len() < MOST_DAMAGE {
-            self.damage.push(error);
+    fn record_error(&mut self, error: PoolError) {
+        if self.errors.len() < MAX_ERRORS {
+            self.errors.push(error);
         }
     }
 }
 
-/// What an access wants.
+/// Whether an access reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum AccessKind {
     Read,
     Write,
 }
@@ -202,9 +206,10 @@ impl Cache {
         let slots = loads.slots(most_frames, segment_bytes)?;
         let buffer = DeviceBuffer::new(slots, segment_bytes, loads)
             .map_err(|source| stores[0].device_error("mapping memory for the device buffer", source))?;
-        let ahead = Jobs::new().map_err(|source| stores[0].device_error("making an eventfd", source))?;
+        let readahead_jobs =
+            Jobs::new().map_err(|source| stores[0].device_error("making an eventfd", source))?;
         let controllers = stores.len();
-        let queues = Queues::new(stores[0].device(), loads.depth);
+        let queues = ReadQueues::new(stores[0].device(), loads.depth);
         let cache = Self {
             region,
             stores,
@@ -212,65 +217,65 @@ impl Cache {
             segment_bytes,
             per_page,
             stride: stride_pages * per_page,
-            state: Mutex::new(State {
+            state: Mutex::new(CacheState {
                 flags: vec![0; segments],
                 resident: 0,
                 writing: 0,
                 dirty: DirtySet::new(segments),
-                hands: vec![0; controllers],
-                loading: 0,
+                write_back_cursors: vec![0; controllers],
+                filling: 0,
                 admitted: 0,
                 policy: policy(options.policy, most_frames),
                 buffer,
                 staged: HashMap::new(),
                 generation: 0,
-                runs: Runs::new((most_frames / WINDOW_SHARE).max(1)),
+                streams: Runs::new((most_frames / WINDOW_SHARE).max(1)),
                 pinned: Spans::new(),
                 pinned_count: 0,
                 waiters: 0,
-                told: false,
+                evictor_notified: false,
                 starved: false,
-                refused: Vec::new(),
-                damage: Vec::new(),
-                stalled: None,
+                read_only_segments: Vec::new(),
+                errors: Vec::new(),
+                write_back_error: None,
                 stopping: false,
                 halted: None,
             }),
             changed: Condvar::new(),
-            work: Condvar::new(),
-            writing: Condvar::new(),
+            evictor_work: Condvar::new(),
+            write_back_work: Condvar::new(),
             limit: AtomicUsize::new(0),
-            rights: AtomicU64::new(0),
+            permission_version: AtomicU64::new(0),
             budget: AtomicUsize::new(budget),
             handlers,
             queues,
-            ahead,
-            follows: options.faults.ahead,
-            errands: fault::Errands::default(),
+            readahead_jobs,
+            readahead_enabled: options.faults.readahead,
+            deferred_faults: fault::DeferredFaults::default(),
         };
-        cache.retune()?;
+        cache.update_frame_limit()?;
         Ok(cache)
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.guard(self.state.lock())
+    pub(crate) fn lock(&self) -> MutexGuard<'_, CacheState> {
+        self.lock_or_halt(self.state.lock())
     }
 
-    fn wait<'a>(&'a self, mut guard: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn wait<'a>(&'a self, mut guard: MutexGuard<'a, CacheState>) -> MutexGuard<'a, CacheState> {
         guard.waiters += 1;
-        let mut guard = self.guard(self.changed.wait(guard));
+        let mut guard = self.lock_or_halt(self.changed.wait(guard));
         guard.waiters -= 1;
         guard
     }
 
-    /// Threads that wait for a change.
+    /// Returns the number of threads that wait for a change.
     #[cfg(test)]
     pub(crate) fn waiters(&self) -> usize {
         self.lock().waiters
     }
 
-    /// Has those who wait for a change look again.
-    fn announce(&self, state: &State) {
+    /// Wakes the threads that wait for a change.
+    fn notify_waiters(&self, state: &CacheState) {
         if state.waiters > 0 {
             self.changed.notify_all();
         }
@@ -282,7 +287,7 @@ impl Cache {
         (store, PageId(within / self.per_page), (within % self.per_page) as u8)
     }
 
-    /// The first segment of a page.
+    /// Returns the first segment of a page.
     pub(crate) fn index_of(&self, controller: u32, page: PageId) -> Index {
         controller * self.stride + page.0 * self.per_page
     }
@@ -304,9 +309,9 @@ impl Cache {
         store.address(page, segment)
     }
 
-    /// The counters, and what is in use now.
+    /// Returns the counters and the DRAM in use.
     pub(crate) fn stats(&self) -> Stats {
-        // What they count happens under the lock, mostly: an access that has ended has been counted.
+        // Most counters change under the lock, so a finished access has been counted.
         let state = self.lock();
         let counters = self.counters.read();
         let staged = state.staged.len() * self.segment_bytes;
@@ -322,20 +327,20 @@ impl Cache {
         }
     }
 
-    /// Damage met by mapped accesses since the last call.
-    pub(crate) fn take_damage(&self) -> Vec<PoolError> {
-        std::mem::take(&mut self.lock().damage)
+    /// Returns and clears the errors of accesses through the mapped memory.
+    pub(crate) fn take_errors(&self) -> Vec<PoolError> {
+        std::mem::take(&mut self.lock().errors)
     }
 
-    /// Forgets these segments: their contents have changed beneath the cache.
-    pub(crate) fn forget(&self, state: &mut State, segments: impl IntoIterator<Item = Index>) {
+    /// Drops these segments, because their contents on flash have changed.
+    pub(crate) fn invalidate(&self, state: &mut CacheState, segments: impl IntoIterator<Item = Index>) {
         state.generation += 1;
         let mut dropped = Vec::new();
         for index in segments {
-            state.buffer.forget(index);
+            state.buffer.invalidate(index);
             let flags = state.flags[index as usize];
-            // One that is being loaded will be loaded again: the generation has changed.
-            if flags & LOADING != 0 || flags == 0 {
+            // A segment that is being filled will be read again, because the generation has changed.
+            if flags & FILLING != 0 || flags == 0 {
                 continue;
             }
             if flags & DIRTY != 0 {
@@ -351,10 +356,10 @@ impl Cache {
         }
         dropped.sort_unstable();
         if let (Some(&first), discarded) = (dropped.first(), self.discard(&dropped)) {
-            // What is left there would be taken for new contents.
-            self.must(state, "madvise(MADV_DONTNEED)", first, discarded);
+            // Bytes left in a frame would be taken for the new contents.
+            self.halt_on_error(state, "madvise(MADV_DONTNEED)", first, discarded);
         }
-        self.announce(state);
+        self.notify_waiters(state);
     }
 
     /// Drops the frames of these segments, sorted.
@@ -366,27 +371,27 @@ impl Cache {
         self.region.discard(&runs)
     }
 
-    /// The segments that are dirty.
-    pub(crate) fn dirty(&self, state: &State) -> Vec<Index> {
+    /// Returns the dirty segments.
+    pub(crate) fn dirty(&self, state: &CacheState) -> Vec<Index> {
         state.dirty.iter().collect()
     }
 
-    /// Tells the write-back thread that there may be something to do.
-    pub(crate) fn nudge(&self) {
-        self.writing.notify_one();
+    /// Wakes the write-back thread to check for work.
+    pub(crate) fn notify_write_back(&self) {
+        self.write_back_work.notify_one();
     }
 
-    /// Stops the evictor, write-back, and whoever waits.
+    /// Stops the evictor and write-back, and wakes all waiting threads.
     pub(crate) fn stop(&self) {
         self.lock().stopping = true;
-        self.work.notify_all();
-        self.writing.notify_all();
+        self.evictor_work.notify_all();
+        self.write_back_work.notify_all();
         self.changed.notify_all();
     }
 
-    /// Makes the mapped address unusable, when nobody copies from it or serves its faults any
-    /// more: better a signal than a thread that waits for ever.
-    pub(crate) fn shut(&self) {
+    /// Makes the mapped memory inaccessible after the last copy and the last served fault: a signal is better than a
+    /// thread that waits for ever.
+    pub(crate) fn close(&self) {
         let _state = self.lock();
         self.close_mapping();
     }

@@ -1,4 +1,4 @@
-//! The threads that serve faults: how many, where, what each may have under way, and what they sleep on.
+//! The threads that serve page faults: their number, processors, queue depths and buffers, and how they sleep.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -7,8 +7,8 @@ use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::handler::{Handler, Reads};
-use super::{Alarm, Cache};
+use super::handler::{Handler, HandlerReads};
+use super::{Cache, PanicGuard};
 use crate::buffer::AlignedBuf;
 use crate::crew::{Crew, Member, Seat};
 use crate::device::ReadQueue;
@@ -18,75 +18,77 @@ use crate::serving::{self, FEW};
 use crate::signals::spawn;
 use crate::store::Store;
 
-/// Handlers for each processor where each reads one segment at a time, and how many there are at least and at most.
-const BLOCKING: usize = 2;
-const BLOCKING_RANGE: (usize, usize) = (4, 32);
-/// Threads for what has to wait.
-const ERRANDS: usize = 4;
-/// The most handlers that may be asked for.
-const MOST: usize = 256;
-/// The part of the budget that reads under way may take.
-const SHARE: usize = 32;
-/// Reads of one segment that a handler has under way at most, and at least.
-const SINGLES: (usize, usize) = (48, 4);
-/// Reads of several segments that a handler has under way, and the bytes of one at most.
-const RUNS: usize = 4;
+/// Handlers for each processor where each handler reads one segment at a time; their least and largest number.
+const BLOCKING_HANDLERS: usize = 2;
+const BLOCKING_HANDLERS_RANGE: (usize, usize) = (4, 32);
+/// Threads that serve deferred faults.
+const DEFERRED_FAULT_THREADS: usize = 4;
+/// Largest number of handlers that an option may ask for.
+const MAX_HANDLERS: usize = 256;
+/// Part of the DRAM budget that reads in flight may take.
+const READS_SHARE: usize = 32;
+/// Reads of one segment that a handler keeps in flight: largest and least number.
+const SINGLE_READS: (usize, usize) = (48, 4);
+/// Reads of several segments that a handler keeps in flight, and the largest size of one in bytes.
+const RUN_READS: usize = 4;
 const RUN_BYTES: usize = 256 << 10;
 
-/// How many handlers there are, and what each may have under way.
-pub(crate) struct Plan {
+/// The number of handlers and their read depths.
+pub(crate) struct HandlerPlan {
     count: usize,
-    /// One for each of these processors; empty: anywhere.
-    homes: Vec<usize>,
-    /// A thread that faults alone may be kept on one of them.
-    keep: bool,
-    /// Many reads under way, or one.
+    /// The processors of the handlers, one for each; empty: any processor.
+    cpus: Vec<usize>,
+    /// Whether a thread that faults alone is moved to the processor of its handler.
+    pin_lone_thread: bool,
+    /// Whether a handler keeps many reads in flight, or one.
     pub(super) ring: bool,
-    /// Bytes of one.
+    /// Size of a segment, in bytes.
     pub(super) segment: usize,
-    /// Reads of one segment under way.
+    /// Reads of one segment in flight.
     pub(super) singles: usize,
     /// Segments of the longest run.
     pub(super) run: usize,
 }
 
-impl Plan {
-    /// For a pool on these devices with so much DRAM.
+impl HandlerPlan {
+    /// Plans the handlers of a pool on these devices with a DRAM budget of `dram` bytes.
     pub(crate) fn new(options: &FaultOptions, stores: &[Arc<Store>], dram: u64) -> Result<Self> {
-        if options.handlers > MOST {
-            let problem = format!("{} threads: at most {MOST}, or 0", options.handlers);
+        if options.handlers > MAX_HANDLERS {
+            let problem =
+                format!("{} handlers are too many: the number must be 0 to {MAX_HANDLERS}", options.handlers);
             return Err(PoolError::Option { option: "faults.handlers", problem });
         }
         let segment = stores[0].segment().bytes() as usize;
         let queued = stores.iter().all(|store| store.device().queue_fd().is_some());
-        let ring = queued && ReadQueue::new(stores[0].device(), 1, options.ring).as_fd().is_some();
+        let ring = queued && ReadQueue::new(stores[0].device(), 1, options.io_uring).as_fd().is_some();
         let processors = serving::processors();
         let count = match options.handlers {
             0 if ring => processors.len().min(FEW),
-            0 => (processors.len() * BLOCKING).clamp(BLOCKING_RANGE.0, BLOCKING_RANGE.1),
+            0 => (processors.len() * BLOCKING_HANDLERS)
+                .clamp(BLOCKING_HANDLERS_RANGE.0, BLOCKING_HANDLERS_RANGE.1),
             count => count,
         };
-        let homes = if ring && count == processors.len() { processors } else { Vec::new() };
-        // Half of it for faults, half for runs.
-        let each = dram as usize / SHARE / count / 2 / segment;
-        let singles = if ring { each.clamp(SINGLES.1, SINGLES.0) } else { 1 };
-        let run = (each / RUNS).clamp(1, RUN_BYTES / segment);
-        Ok(Self { count, homes, keep: options.keep, ring, segment, singles, run })
+        let cpus = if ring && count == processors.len() { processors } else { Vec::new() };
+        // Half of the memory for faults, half for runs.
+        let each = dram as usize / READS_SHARE / count / 2 / segment;
+        let singles = if ring { each.clamp(SINGLE_READS.1, SINGLE_READS.0) } else { 1 };
+        let run = (each / RUN_READS).clamp(1, RUN_BYTES / segment);
+        Ok(Self { count, cpus, pin_lone_thread: options.pin_lone_thread, ring, segment, singles, run })
     }
 
-    /// Reads of runs under way.
+    /// Reads of runs in flight.
     pub(super) fn runs(&self) -> usize {
-        if self.ring { RUNS } else { 1 }
+        if self.ring { RUN_READS } else { 1 }
     }
 
-    /// Bytes that the handlers' buffers take.
+    /// Size of the handlers' buffers, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let segments = self.singles + self.runs() * self.run + 1;
-        (self.count * segments + ERRANDS) * self.segment
+        (self.count * segments + DEFERRED_FAULT_THREADS) * self.segment
     }
 }
 
-/// The threads that serve faults. Dropping it stops and joins them.
+/// The threads that serve page faults. Dropping it stops and joins them.
 pub(crate) struct Handlers {
     cache: Arc<Cache>,
     stop: OwnedFd,
@@ -95,45 +97,45 @@ pub(crate) struct Handlers {
 }
 
 impl Handlers {
-    /// Who of them wakes at a fault.
+    /// Returns the object that chooses which handler wakes on a fault.
     pub(crate) fn crew(&self) -> Option<Arc<Crew>> {
         self.crew.clone()
     }
 
-    pub(crate) fn start(cache: &Arc<Cache>, plan: &Plan) -> io::Result<Self> {
+    pub(crate) fn start(cache: &Arc<Cache>, plan: &HandlerPlan) -> io::Result<Self> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
         let mut handlers = Self { cache: Arc::clone(cache), stop, threads: Vec::new(), crew: None };
         let Some(watch) = cache.region.watcher() else { return Ok(handlers) };
         let reads = (0..plan.count)
-            .map(|_| Reads::new(cache.stores[0].device(), plan))
+            .map(|_| HandlerReads::new(cache.stores[0].device(), plan))
             .collect::<io::Result<Vec<_>>>()?;
         let members = reads.iter().enumerate().map(|(n, reads)| {
-            let (jobs, ring) = (cache.ahead.ready(), reads.queue.as_fd());
+            let (jobs, ring) = (cache.readahead_jobs.ready(), reads.queue.as_fd());
             let poll = serving::interests(jobs, handlers.stop.as_fd(), ring)?;
-            Ok(Member { poll, home: plan.homes.get(n).copied() })
+            Ok(Member { poll, home: plan.cpus.get(n).copied() })
         });
         let members = members.collect::<io::Result<_>>()?;
         let owned = Arc::clone(cache);
         let on_failure = Box::new(move |call, error: &io::Error| {
             owned.halt(&mut owned.lock(), &format!("{call}: {error}"));
         });
-        let crew = Arc::new(Crew::new(members, watch.as_fd(), plan.keep, on_failure)?);
+        let crew = Arc::new(Crew::new(members, watch.as_fd(), plan.pin_lone_thread, on_failure)?);
         handlers.crew = Some(Arc::clone(&crew));
         for (n, reads) in reads.into_iter().enumerate() {
             let (owned, crew) = (Arc::clone(cache), Arc::clone(&crew));
             handlers.threads.push(spawn(format!("deepram-fault-{n}"), None, move || {
-                let _alarm = Alarm(&owned);
+                let _guard = PanicGuard(&owned);
                 let seat = Seat::new(&crew, n);
                 seat.begin();
                 serving::run(&mut Handler::new(&owned, reads, seat));
             })?);
         }
-        for n in 0..ERRANDS {
+        for n in 0..DEFERRED_FAULT_THREADS {
             let owned = Arc::clone(cache);
-            handlers.threads.push(spawn(format!("deepram-errand-{n}"), None, move || {
-                let _alarm = Alarm(&owned);
+            handlers.threads.push(spawn(format!("deepram-defer-{n}"), None, move || {
+                let _guard = PanicGuard(&owned);
                 let mut buffer = AlignedBuf::zeroed(owned.segment_bytes());
-                owned.run_errands(&mut buffer);
+                owned.serve_deferred_faults(&mut buffer);
             })?);
         }
         Ok(handlers)
@@ -142,11 +144,11 @@ impl Handlers {
 
 impl Drop for Handlers {
     fn drop(&mut self) {
-        // Eight bytes into an eventfd always fit.
+        // Eight bytes always fit into an eventfd.
         let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
-        self.cache.errands.stop();
+        self.cache.deferred_faults.stop();
         for thread in self.threads.drain(..) {
-            // Its panic was reported by the runtime already.
+            // The runtime has already reported a panic of this thread.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! A file or block device, through direct I/O.
+//! A file or block device as flash, through direct I/O.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -10,26 +10,26 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use rustix::process::{Resource, getrlimit};
 
-use super::kernel::{Call, Found, Kernel, Kind, Linux, Ring};
+use super::kernel::{FileKind, FileStat, Kernel, Linux, Ring, SysResult};
 use super::{ALIGN, Device, SECTOR};
 use crate::process::Owner;
 
-/// How long a lock is waited for. The kernel tears the io_uring of a process that was killed down
-/// after its parent has seen it end, and only then is the file it wrote to closed.
+/// Longest wait for a lock. The kernel tears down the io_uring of a killed process after the parent has seen the
+/// process end, and only then closes the file that the ring wrote to.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 const LOCK_RETRY: Duration = Duration::from_millis(5);
-/// What a new file may be used for: reading and writing, by its owner alone.
+/// Permissions of a new file: only its owner may read and write it.
 const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// A regular file or block device, locked against a second opener for as long as it is open; a block device that is
-/// open for writing is claimed besides, as a mounted file system claims its own.
+/// A regular file or block device, locked against a second opener while it is open. A block device opened for writing
+/// is also claimed, as a mounted file system claims its own.
 ///
-/// It belongs to the process that opened it: in a child made by `fork` every transfer is an error, and the lock goes
-/// with the parent. (Of a child that the C library's `fork` did not make that holds only when it calls `exec`.)
+/// The device belongs to the process that opened it: in a child made by `fork` every transfer is an error, and the
+/// lock ends with the parent. (A child that was not made by the C library's `fork` keeps the lock until it calls
+/// `exec`.)
 ///
-/// Transfers bypass the page cache (`O_DIRECT`) where the file system allows it; elsewhere
-/// ([`FileDevice::is_direct`] is `false`) they go through it, which costs memory outside the
-/// pool's budget but is as durable.
+/// Transfers bypass the page cache (`O_DIRECT`) where the file system allows it. Elsewhere ([`FileDevice::is_direct`]
+/// is `false`) they go through the page cache, which costs memory outside the pool's budget but is equally durable.
 #[derive(Debug)]
 pub struct FileDevice<K: Kernel = Linux> {
     kernel: K,
@@ -37,22 +37,22 @@ pub struct FileDevice<K: Kernel = Linux> {
     owner: Owner,
     path: PathBuf,
     len: u64,
-    /// A regular file when it was opened; `None` for a block device.
-    before: Option<Found>,
+    /// State of a regular file when it was opened; `None` for a block device.
+    opened_as: Option<FileStat>,
     direct: bool,
     granule: usize,
 }
 
 impl FileDevice {
-    /// Creates a file of `len` bytes (rounded down to [`ALIGN`]) at `path`, which must not exist
-    /// unless it is a block device; its space is reserved, so that later writes cannot run out. It survives a
-    /// power cut from then on. Nobody but its owner may read or write it, whatever the umask. Nothing is written to a
-    /// block device.
+    /// Creates a file of `len` bytes (rounded down to [`ALIGN`]) at `path`, or opens the block device at `path`. A
+    /// file must not exist yet. Its space is reserved, so that later writes cannot run out of space, and it survives
+    /// a power cut from then on. Only its owner may read or write it, independent of the umask. Nothing is written to
+    /// a block device.
     ///
     /// # Errors
-    /// `AlreadyExists`; `StorageFull` where the file system lacks the space, `FileTooLarge` where the process may not
-    /// write so large a file (`RLIMIT_FSIZE`), both leaving nothing behind; `ResourceBusy` for a block device in use; any
-    /// other error of the file system.
+    /// `AlreadyExists`; `StorageFull` if the file system lacks the space, `FileTooLarge` if the process may not write
+    /// so large a file (`RLIMIT_FSIZE`), both of which leave no file behind; `ResourceBusy` for a block device in
+    /// use; any other error of the file system.
     pub fn create(path: &Path, len: u64) -> io::Result<Self> {
         Self::create_in(Linux, path, len)
     }
@@ -60,72 +60,72 @@ impl FileDevice {
     /// Opens an existing file or block device.
     ///
     /// # Errors
-    /// `WouldBlock` where another process has it open as a pool; `ResourceBusy` for a block device that is to be written
-    /// and is mounted or claimed in another way; `FileTooLarge` for a file that is to be written and is larger than the
-    /// process may write (`RLIMIT_FSIZE`); any error of the file system.
+    /// `WouldBlock` if another process has it open as a pool; `ResourceBusy` if a block device is to be written and
+    /// is mounted or claimed otherwise; `FileTooLarge` if a file is to be written and is larger than the process may
+    /// write (`RLIMIT_FSIZE`); any error of the file system.
     pub fn open(path: &Path, writable: bool) -> io::Result<Self> {
         Self::open_in(Linux, path, writable)
     }
 }
 
 impl<K: Kernel> FileDevice<K> {
-    /// As [`FileDevice::create`], through the calls of this kernel.
+    /// Does the same as [`FileDevice::create`], through the system calls of this kernel.
     ///
     /// # Errors
-    /// As [`FileDevice::create`].
+    /// The errors of [`FileDevice::create`].
     pub fn create_in(kernel: K, path: &Path, len: u64) -> io::Result<Self> {
         let device = if is_block(path) {
             Self::open_in(kernel, path, true)?
         } else {
             let len = len / ALIGN as u64 * ALIGN as u64;
-            allowed(len)?;
+            check_size_limit(len)?;
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
             let (file, direct) = open_direct(&kernel, path, flags)?;
             let mut device = Self::with(kernel, file, path, len, None, direct)?;
             if let Err(error) = device.reserve() {
-                // A half-made file is of no use to anybody; the first error is the one to tell.
+                // An incomplete file is useless. The caller gets the first error.
                 let _ = device.kernel.unlink(path);
                 return Err(error);
             }
-            device.before = Some(device.kernel.stat(&device.file)?);
+            device.opened_as = Some(device.kernel.stat(&device.file)?);
             device
         };
         if device.len < len / ALIGN as u64 * ALIGN as u64 {
             return Err(io::Error::new(
                 io::ErrorKind::StorageFull,
-                format!("{} holds {} bytes, {len} are needed", path.display(), device.len),
+                format!("{} has {} bytes, but {len} are needed", path.display(), device.len),
             ));
         }
         Ok(device)
     }
 
-    /// As [`FileDevice::open`], through the calls of this kernel.
+    /// Does the same as [`FileDevice::open`], through the system calls of this kernel.
     ///
     /// # Errors
-    /// As [`FileDevice::open`].
+    /// The errors of [`FileDevice::open`].
     pub fn open_in(kernel: K, path: &Path, writable: bool) -> io::Result<Self> {
         let foreign =
             || io::Error::new(io::ErrorKind::InvalidInput, "neither a regular file nor a block device");
-        // Opening a pipe would wait for its other end, and opening a terminal or a tape do what nobody asked for.
+        // Opening a pipe would wait for its other end, and opening a terminal or a tape has side effects.
         if path.metadata().is_ok_and(|m| !m.is_file() && !m.file_type().is_block_device()) {
             return Err(foreign());
         }
         let claims = writable && is_block(path);
         let access = if writable { OFlags::RDWR } else { OFlags::RDONLY };
         let access = if claims { access | OFlags::EXCL } else { access };
-        let (file, direct) = patiently(Errno::BUSY, || open_direct(&kernel, path, access))?;
+        let (file, direct) = retry_while(Errno::BUSY, || open_direct(&kernel, path, access))?;
         let found = kernel.stat(&file)?;
-        let before = match found.kind {
-            Kind::Regular => Some(found),
-            Kind::Block if claims == writable => None,
-            // Or it has become one since it was looked at, and is not claimed.
-            Kind::Block | Kind::Other => return Err(foreign()),
+        let opened_as = match found.kind {
+            FileKind::Regular => Some(found),
+            FileKind::Block if claims == writable => None,
+            // The path may have become a block device since the check above, and is then not claimed.
+            FileKind::Block | FileKind::Other => return Err(foreign()),
         };
-        if before.is_some() && writable {
-            allowed(found.len)?;
+        if opened_as.is_some() && writable {
+            check_size_limit(found.len)?;
         }
         let len = found.len / ALIGN as u64 * ALIGN as u64;
-        let device = Self::with(kernel, file, path, len, before, direct)?;
+        let device = Self::with(kernel, file, path, len, opened_as, direct)?;
         device.lock()?;
         Ok(device)
     }
@@ -135,29 +135,29 @@ impl<K: Kernel> FileDevice<K> {
         file: K::File,
         path: &Path,
         len: u64,
-        before: Option<Found>,
+        opened_as: Option<FileStat>,
         direct: bool,
     ) -> io::Result<Self> {
         let granule = granule(&kernel, &file, direct);
         let (owner, path) = (Owner::here()?, path.to_owned());
-        Ok(Self { kernel, file, owner, path, len, before, direct, granule })
+        Ok(Self { kernel, file, owner, path, len, opened_as, direct, granule })
     }
 
-    /// Whether transfers bypass the page cache.
+    /// Returns whether transfers bypass the page cache.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.direct
     }
 
-    /// Locks a new file, sees to its mode, takes its space, and makes both durable, with its name.
+    /// Locks a new file, sets its mode, reserves its space, and makes the file and its name durable.
     fn reserve(&self) -> io::Result<()> {
         self.lock()?;
         if !self.kernel.stat(&self.file)?.mode.contains(MODE) {
-            // The umask took its owner's rights.
+            // The umask removed the owner's permissions.
             self.kernel.fchmod(&self.file, MODE)?;
         }
         match self.kernel.fallocate(&self.file, self.len) {
-            // A file system without reservation: the size is set, space is taken on writing.
+            // The file system cannot reserve space: set the size, and take the space on writing.
             Err(Errno::OPNOTSUPP) => self.kernel.ftruncate(&self.file, self.len)?,
             result => result?,
         }
@@ -169,15 +169,16 @@ impl<K: Kernel> FileDevice<K> {
 
     fn lock(&self) -> io::Result<()> {
         let exclusively = FlockOperation::NonBlockingLockExclusive;
-        Ok(patiently(Errno::WOULDBLOCK, || self.kernel.flock(&self.file, exclusively))?)
+        Ok(retry_while(Errno::WOULDBLOCK, || self.kernel.flock(&self.file, exclusively))?)
     }
 
-    /// That the file has a name still, if it had one, and is as long as it was: else nothing in it is durable.
-    fn present(&self) -> io::Result<()> {
-        let Some(Found { len, links, .. }) = self.before else { return Ok(()) };
+    /// Checks that a file that had a name still has one and has not become shorter; otherwise its data is not
+    /// durable.
+    fn check_present(&self) -> io::Result<()> {
+        let Some(FileStat { len, links, .. }) = self.opened_as else { return Ok(()) };
         let found = self.kernel.stat(&self.file)?;
         if found.links == 0 && links > 0 {
-            let problem = "the file was removed while it was open: what it holds is lost when it is closed";
+            let problem = "the file was removed while it was open: its data is lost when it is closed";
             return Err(io::Error::new(io::ErrorKind::NotFound, problem));
         }
         if found.len < len {
@@ -203,7 +204,7 @@ impl<K: Kernel> FileDevice<K> {
         Ok(())
     }
 
-    /// A block device would say so itself; a file would silently grow.
+    /// A block device would report this itself; a file would silently grow.
     fn bounds(&self, offset: u64, len: usize) -> io::Result<()> {
         self.owner.check().map_err(io::Error::other)?;
         if offset.checked_add(len as u64).is_none_or(|end| end > self.len) {
@@ -220,8 +221,8 @@ fn is_block(path: &Path) -> bool {
     path.metadata().is_ok_and(|m| m.file_type().is_block_device())
 }
 
-/// An error for a file larger than the process may write: the kernel would end it by SIGXFSZ.
-fn allowed(len: u64) -> io::Result<()> {
+/// Returns an error for a file larger than the process may write: the kernel would end the process by SIGXFSZ.
+fn check_size_limit(len: u64) -> io::Result<()> {
     match getrlimit(Resource::Fsize).current {
         Some(most) if len > most => {
             let problem =
@@ -232,8 +233,8 @@ fn allowed(len: u64) -> io::Result<()> {
     }
 }
 
-/// Tries again for a moment while this is the error.
-fn patiently<T>(error: Errno, mut attempt: impl FnMut() -> Call<T>) -> Call<T> {
+/// Repeats an attempt for [`LOCK_PATIENCE`] while it fails with this error.
+fn retry_while<T>(error: Errno, mut attempt: impl FnMut() -> SysResult<T>) -> SysResult<T> {
     let until = Instant::now() + LOCK_PATIENCE;
     loop {
         match attempt() {
@@ -243,8 +244,8 @@ fn patiently<T>(error: Errno, mut attempt: impl FnMut() -> Call<T>) -> Call<T> {
     }
 }
 
-/// Opens with `O_DIRECT`, or without where the file system refuses it.
-fn open_direct<K: Kernel>(kernel: &K, path: &Path, flags: OFlags) -> Call<(K::File, bool)> {
+/// Opens with `O_DIRECT`, or without it if the file system refuses.
+fn open_direct<K: Kernel>(kernel: &K, path: &Path, flags: OFlags) -> SysResult<(K::File, bool)> {
     match kernel.open(path, flags | OFlags::DIRECT, MODE) {
         Ok(file) => Ok((file, true)),
         // The refused attempt may have created the file.
@@ -256,7 +257,7 @@ fn open_direct<K: Kernel>(kernel: &K, path: &Path, flags: OFlags) -> Call<(K::Fi
     }
 }
 
-/// The least unit of direct transfers that the kernel names; [`ALIGN`] if it names none.
+/// Returns the least unit of direct transfers that the kernel reports; [`ALIGN`] if it reports none.
 fn granule<K: Kernel>(kernel: &K, file: &K::File, direct: bool) -> usize {
     if !direct {
         return SECTOR;
@@ -291,7 +292,7 @@ impl<K: Kernel> Device for FileDevice<K> {
     fn flush(&self) -> io::Result<()> {
         self.bounds(0, 0)?;
         self.kernel.fdatasync(&self.file)?;
-        self.present()
+        self.check_present()
     }
 
     fn write_durable(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
@@ -300,13 +301,13 @@ impl<K: Kernel> Device for FileDevice<K> {
                 self.write(offset, buf)?;
                 self.flush()
             }
-            result => result.and_then(|()| self.present()),
+            result => result.and_then(|()| self.check_present()),
         }
     }
 
     fn admits(&self, offset: u64, len: usize) -> io::Result<()> {
         self.bounds(offset, len)?;
-        if self.before.is_some() { allowed(offset + len as u64) } else { Ok(()) }
+        if self.opened_as.is_some() { check_size_limit(offset + len as u64) } else { Ok(()) }
     }
 
     fn granule(&self) -> usize {
@@ -323,7 +324,7 @@ impl<K: Kernel> Device for FileDevice<K> {
 
     fn release(&self) {
         if self.owner.is_here() {
-            // At the latest the lock goes with the descriptor, as the claim on a block device does.
+            // Closing the descriptor would release the lock too, as it releases the claim on a block device.
             let _ = self.kernel.flock(&self.file, FlockOperation::Unlock);
             self.kernel.detach(&self.file);
         }

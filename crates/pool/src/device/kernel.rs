@@ -1,5 +1,5 @@
-//! The calls of the operating system that [`super::FileDevice`] and the queues make, one method for each. [`Linux`]
-//! passes them on; tests put a kernel beneath the same code that loses, shortens and fails them.
+//! The system calls of [`super::FileDevice`] and the I/O queues, one method for each. [`Linux`] makes the calls;
+//! tests substitute a kernel that loses, shortens and fails them.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,257 +11,267 @@ use io_uring::{IoUring, opcode, squeue, types};
 use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use super::inherited::OwnFile;
+use super::close_on_fork::ProcessFile;
 use crate::ring::{self, PAUSE, TRIES, is_passing};
 
-/// The result of a call: its error is the number that the kernel gives.
-pub type Call<T> = Result<T, Errno>;
+/// Result of a system call; the error is its errno.
+pub type SysResult<T> = Result<T, Errno>;
 
-/// What a file is.
+/// Type of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum FileKind {
     /// A regular file.
     Regular,
     /// A block device.
     Block,
-    /// Anything else.
+    /// Any other type.
     Other,
 }
 
-/// What is known of an open file.
+/// Attributes of an open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
-    /// What it is.
-    pub kind: Kind,
-    /// Its length in bytes.
+pub struct FileStat {
+    /// Type of the file.
+    pub kind: FileKind,
+    /// Length in bytes.
     pub len: u64,
-    /// Names that it has.
+    /// Number of names (hard links).
     pub links: u64,
-    /// Who may do what with it.
+    /// Permissions.
     pub mode: Mode,
 }
 
-/// The calls, with the meaning, the flags and the errors of their manual pages.
+/// System calls, with the meaning, flags and errors of their manual pages.
 pub trait Kernel: fmt::Debug + Send + Sync + 'static {
-    /// An open file; closed when it is dropped.
+    /// An open file; dropping it closes the file.
     type File: fmt::Debug + Send + Sync;
 
     /// `open`.
     ///
     /// # Errors
-    /// Those of the call, as for every other method.
-    fn open(&self, path: &Path, flags: OFlags, mode: Mode) -> Call<Self::File>;
+    /// The errors of the system call, as in every other method.
+    fn open(&self, path: &Path, flags: OFlags, mode: Mode) -> SysResult<Self::File>;
     /// `unlink`.
     ///
     /// # Errors
-    /// As above.
-    fn unlink(&self, path: &Path) -> Call<()>;
-    /// What the file is.
+    /// The errors of the system call.
+    fn unlink(&self, path: &Path) -> SysResult<()>;
+    /// `fstat`; the length of a block device is the offset of its end.
     ///
     /// # Errors
-    /// As above.
-    fn stat(&self, file: &Self::File) -> Call<Found>;
-    /// The unit of direct transfers in bytes, where the kernel names one.
+    /// The errors of the system calls.
+    fn stat(&self, file: &Self::File) -> SysResult<FileStat>;
+    /// Returns the unit of direct transfers in bytes, if the kernel reports one.
     fn direct_unit(&self, file: &Self::File) -> Option<usize>;
     /// `flock`.
     ///
     /// # Errors
-    /// As above.
-    fn flock(&self, file: &Self::File, operation: FlockOperation) -> Call<()>;
+    /// The errors of the system call.
+    fn flock(&self, file: &Self::File, operation: FlockOperation) -> SysResult<()>;
     /// `fchmod`.
     ///
     /// # Errors
-    /// As above.
-    fn fchmod(&self, file: &Self::File, mode: Mode) -> Call<()>;
-    /// Gives the file up, and with it every lock and claim: its number stays taken, but transfers by it fail.
+    /// The errors of the system call.
+    fn fchmod(&self, file: &Self::File, mode: Mode) -> SysResult<()>;
+    /// Releases the file, with its locks and claims: the descriptor stays open, but transfers through it fail.
     fn detach(&self, file: &Self::File);
     /// `fallocate` of `len` bytes from the beginning.
     ///
     /// # Errors
-    /// As above.
-    fn fallocate(&self, file: &Self::File, len: u64) -> Call<()>;
+    /// The errors of the system call.
+    fn fallocate(&self, file: &Self::File, len: u64) -> SysResult<()>;
     /// `ftruncate`.
     ///
     /// # Errors
-    /// As above.
-    fn ftruncate(&self, file: &Self::File, len: u64) -> Call<()>;
-    /// `fsync`, of a directory too.
+    /// The errors of the system call.
+    fn ftruncate(&self, file: &Self::File, len: u64) -> SysResult<()>;
+    /// `fsync`, also of a directory.
     ///
     /// # Errors
-    /// As above.
-    fn fsync(&self, file: &Self::File) -> Call<()>;
+    /// The errors of the system call.
+    fn fsync(&self, file: &Self::File) -> SysResult<()>;
     /// `fdatasync`.
     ///
     /// # Errors
-    /// As above.
-    fn fdatasync(&self, file: &Self::File) -> Call<()>;
-    /// `pread`: may read less than asked for.
+    /// The errors of the system call.
+    fn fdatasync(&self, file: &Self::File) -> SysResult<()>;
+    /// `pread`: may read less than requested.
     ///
     /// # Errors
-    /// As above.
-    fn pread(&self, file: &Self::File, buf: &mut [u8], offset: u64) -> Call<usize>;
-    /// `pwritev2` of one buffer: may write less than asked for.
+    /// The errors of the system call.
+    fn pread(&self, file: &Self::File, buf: &mut [u8], offset: u64) -> SysResult<usize>;
+    /// `pwritev2` of one buffer: may write less than requested.
     ///
     /// # Errors
-    /// As above.
-    fn pwritev2(&self, file: &Self::File, buf: &[u8], offset: u64, flags: ReadWriteFlags) -> Call<usize>;
-    /// The number by which a [`Ring`] knows the file.
+    /// The errors of the system call.
+    fn pwritev2(&self, file: &Self::File, buf: &[u8], offset: u64, flags: ReadWriteFlags)
+    -> SysResult<usize>;
+    /// Returns the descriptor by which a [`Ring`] refers to the file.
     fn fd(&self, file: &Self::File) -> RawFd;
-    /// A queue of so many transfers, if the kernel allows one. A `quiet` one interrupts nobody: see [`Ring::take_in`].
+    /// Makes a queue of `entries` transfers, if the kernel allows one. Completions on a `quiet` queue do not interrupt other
+    /// processors; see [`Ring::take_in`].
     fn ring(&self, entries: u32, quiet: bool) -> Option<Box<dyn Ring>>;
 }
 
 /// A transfer for a [`Ring`].
 #[derive(Debug)]
 pub struct Transfer {
-    /// As [`Kernel::fd`] gives it.
+    /// The descriptor from [`Kernel::fd`].
     pub fd: RawFd,
-    /// Told with the end of the transfer.
+    /// Identity of the transfer, which its completion returns.
     pub id: u64,
-    /// Where in the file, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// The memory. The ring has it until the end of the transfer has been taken in.
-    pub bytes: Bytes,
+    /// The buffer. The ring owns it until the completion has been taken.
+    pub bytes: TransferBuffer,
 }
 
-/// The memory of a transfer, which says its direction.
+/// The buffer of a transfer, with its direction.
 #[derive(Debug)]
-pub enum Bytes {
-    /// To be written to the file.
+pub enum TransferBuffer {
+    /// Bytes to be written to the file.
     Out(&'static [u8]),
-    /// To be filled from the file.
+    /// Bytes to be filled from the file.
     In(&'static mut [u8]),
 }
 
-/// Transfers under way at once (io_uring).
+/// A queue of transfers in flight (io_uring).
 pub trait Ring: Send {
-    /// Adds a transfer to those that the next submission starts; false if there is no place for it.
+    /// Adds a transfer to the next submission; returns false if the queue is full.
     fn push(&mut self, transfer: Transfer) -> bool;
-    /// Starts what was pushed, and waits until at least so many transfers have ended. Returns how many it has started.
+    /// Starts the added transfers, and waits until at least `want` transfers have completed. Returns the number of
+    /// transfers started.
     ///
     /// # Errors
-    /// Interrupted, or short of memory for a moment: what is under way stays so.
+    /// Interrupted, or temporarily out of memory: transfers in flight are unaffected.
     fn submit(&mut self, want: usize) -> io::Result<usize>;
-    /// Takes in, without waiting, what has ended on a quiet ring. Returns how many transfers it has started besides.
+    /// Collects the completions of a quiet queue without waiting. Returns the number of transfers that it also
+    /// started.
     fn take_in(&mut self) -> usize;
-    /// The next transfer that has ended: its identity, and the bytes transferred or a negative error number.
+    /// Returns the next completed transfer: its identity, and the number of bytes transferred or a negative errno.
     fn ended(&mut self) -> Option<(u64, i32)>;
-    /// Readable when a transfer has ended.
+    /// Returns a descriptor that is readable when a transfer has completed.
     fn as_fd(&self) -> BorrowedFd<'_>;
 }
 
-/// The kernel that this process runs on.
+/// The Linux kernel that this process runs on.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Linux;
 
 impl Kernel for Linux {
-    type File = OwnFile;
+    type File = ProcessFile;
 
-    fn open(&self, path: &Path, flags: OFlags, mode: Mode) -> Call<OwnFile> {
+    fn open(&self, path: &Path, flags: OFlags, mode: Mode) -> SysResult<ProcessFile> {
         let fd: OwnedFd = rustix::fs::open(path, flags | OFlags::CLOEXEC, mode)?;
-        OwnFile::new(fd).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOMEM))
+        ProcessFile::new(fd).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOMEM))
     }
 
-    fn unlink(&self, path: &Path) -> Call<()> {
+    fn unlink(&self, path: &Path) -> SysResult<()> {
         rustix::fs::unlink(path)
     }
 
-    fn stat(&self, file: &OwnFile) -> Call<Found> {
+    fn stat(&self, file: &ProcessFile) -> SysResult<FileStat> {
         let found = rustix::fs::fstat(file)?;
         let (kind, len) = match FileType::from_raw_mode(found.st_mode) {
-            FileType::RegularFile => (Kind::Regular, found.st_size.cast_unsigned()),
-            FileType::BlockDevice => (Kind::Block, rustix::fs::seek(file, SeekFrom::End(0))?),
-            _ => (Kind::Other, 0),
+            FileType::RegularFile => (FileKind::Regular, found.st_size.cast_unsigned()),
+            FileType::BlockDevice => (FileKind::Block, rustix::fs::seek(file, SeekFrom::End(0))?),
+            _ => (FileKind::Other, 0),
         };
-        Ok(Found { kind, len, links: found.st_nlink, mode: Mode::from_raw_mode(found.st_mode) })
+        Ok(FileStat { kind, len, links: found.st_nlink, mode: Mode::from_raw_mode(found.st_mode) })
     }
 
-    fn direct_unit(&self, file: &OwnFile) -> Option<usize> {
+    fn direct_unit(&self, file: &ProcessFile) -> Option<usize> {
         let found = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
         let named = found.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
         named.then_some(found.stx_dio_offset_align as usize)
     }
 
-    fn flock(&self, file: &OwnFile, operation: FlockOperation) -> Call<()> {
+    fn flock(&self, file: &ProcessFile, operation: FlockOperation) -> SysResult<()> {
         rustix::fs::flock(file, operation)
     }
 
-    fn fchmod(&self, file: &OwnFile, mode: Mode) -> Call<()> {
+    fn fchmod(&self, file: &ProcessFile, mode: Mode) -> SysResult<()> {
         rustix::fs::fchmod(file, mode)
     }
 
-    fn detach(&self, file: &OwnFile) {
+    fn detach(&self, file: &ProcessFile) {
         file.detach();
     }
 
-    fn fallocate(&self, file: &OwnFile, len: u64) -> Call<()> {
+    fn fallocate(&self, file: &ProcessFile, len: u64) -> SysResult<()> {
         rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len)
     }
 
-    fn ftruncate(&self, file: &OwnFile, len: u64) -> Call<()> {
+    fn ftruncate(&self, file: &ProcessFile, len: u64) -> SysResult<()> {
         rustix::fs::ftruncate(file, len)
     }
 
-    fn fsync(&self, file: &OwnFile) -> Call<()> {
+    fn fsync(&self, file: &ProcessFile) -> SysResult<()> {
         rustix::fs::fsync(file)
     }
 
-    fn fdatasync(&self, file: &OwnFile) -> Call<()> {
+    fn fdatasync(&self, file: &ProcessFile) -> SysResult<()> {
         rustix::fs::fdatasync(file)
     }
 
-    fn pread(&self, file: &OwnFile, buf: &mut [u8], offset: u64) -> Call<usize> {
+    fn pread(&self, file: &ProcessFile, buf: &mut [u8], offset: u64) -> SysResult<usize> {
         rustix::io::pread(file, buf, offset)
     }
 
-    fn pwritev2(&self, file: &OwnFile, buf: &[u8], offset: u64, flags: ReadWriteFlags) -> Call<usize> {
+    fn pwritev2(
+        &self,
+        file: &ProcessFile,
+        buf: &[u8],
+        offset: u64,
+        flags: ReadWriteFlags,
+    ) -> SysResult<usize> {
         rustix::io::pwritev2(file.as_fd(), &[IoSlice::new(buf)], offset, flags)
     }
 
-    fn fd(&self, file: &OwnFile) -> RawFd {
+    fn fd(&self, file: &ProcessFile) -> RawFd {
         file.as_fd().as_raw_fd()
     }
 
     fn ring(&self, entries: u32, quiet: bool) -> Option<Box<dyn Ring>> {
         let ring = if quiet { ring::ring(entries) } else { ring::plain(entries).ok() }?;
-        Some(Box::new(OwnRing { ring, unsent: VecDeque::new(), under_way: 0, refused: false }))
+        Some(Box::new(LinuxRing { ring, unsent: VecDeque::new(), under_way: 0, refused: false }))
     }
 }
 
-/// A ring of this kernel. If the kernel starts nothing any more, what it has not started ends without a byte transferred: whoever
-/// wants it goes on in the plain way.
-struct OwnRing {
+/// An io_uring. If the kernel refuses further submissions, the unstarted transfers complete with zero bytes, and the
+/// caller continues with plain system calls.
+struct LinuxRing {
     ring: IoUring,
-    /// What was pushed and not started, in that order.
+    /// Added transfers that were not started, in order.
     unsent: VecDeque<u64>,
-    /// What was started and has not ended.
+    /// Transfers that were started and have not completed.
     under_way: usize,
     refused: bool,
 }
 
-impl OwnRing {
+impl LinuxRing {
     fn sent(&mut self, count: usize) -> usize {
         self.under_way += self.unsent.drain(..count.min(self.unsent.len())).count();
         count
     }
 }
 
-impl Ring for OwnRing {
+impl Ring for LinuxRing {
     fn push(&mut self, transfer: Transfer) -> bool {
         if self.refused {
             return false;
         }
         let fd = types::Fd(transfer.fd);
         let entry: squeue::Entry = match transfer.bytes {
-            Bytes::Out(bytes) => {
+            TransferBuffer::Out(bytes) => {
                 opcode::Write::new(fd, bytes.as_ptr(), bytes.len() as u32).offset(transfer.offset).build()
             }
-            Bytes::In(bytes) => {
+            TransferBuffer::In(bytes) => {
                 opcode::Read::new(fd, bytes.as_mut_ptr(), bytes.len() as u32).offset(transfer.offset).build()
             }
         };
-        // SAFETY: the memory lives as long as its type says; the maker of the transfer keeps everybody else from it
-        // until its end has been taken in.
+        // SAFETY: the buffer lives as long as its type says, and the maker of the transfer keeps all other code from
+        // it until the completion has been taken.
         let pushed = unsafe { self.ring.submission().push(&entry.user_data(transfer.id)) }.is_ok();
         self.unsent.extend(pushed.then_some(transfer.id));
         pushed
@@ -270,7 +280,7 @@ impl Ring for OwnRing {
     fn submit(&mut self, want: usize) -> io::Result<usize> {
         for _ in 0..TRIES {
             if self.refused {
-                // What was started ends by itself.
+                // Started transfers complete by themselves.
                 if want > 0 && self.unsent.is_empty() {
                     std::thread::sleep(PAUSE);
                 }
@@ -279,7 +289,7 @@ impl Ring for OwnRing {
             match self.ring.submit_and_wait(want) {
                 Ok(count) => return Ok(self.sent(count)),
                 Err(error) if !is_passing(&error) => self.refused = true,
-                // The end of what is under way is the next time.
+                // The next call will return the completion of the transfers in flight.
                 Err(error) if self.under_way > 0 => return Err(error),
                 Err(_) => std::thread::sleep(PAUSE),
             }
@@ -301,12 +311,12 @@ impl Ring for OwnRing {
             self.under_way -= 1;
             return Some((entry.user_data(), entry.result()));
         }
-        // The ring must not start it later.
+        // The ring must not start this transfer later.
         if self.refused { self.unsent.pop_front().map(|id| (id, 0)) } else { None }
     }
 
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: open as long as the ring, which stays as long as it is borrowed.
+        // SAFETY: the descriptor is open as long as the ring, which lives as long as the borrow.
         unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
     }
 }

@@ -1,14 +1,14 @@
-//! Several writes under way at once: io_uring where the kernel allows it, one at a time elsewhere.
+//! A queue of writes in flight: with io_uring where the kernel allows it, otherwise one write at a time.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
 use super::Device;
-use super::kernel::{Bytes, Ring, Transfer};
+use super::kernel::{Ring, Transfer, TransferBuffer};
 use crate::buffer::AlignedBuf;
 
-/// One write that has ended: `tag` as given to [`WriteQueue::write`].
+/// A completed write, with the `tag` given to [`WriteQueue::write`].
 pub(crate) struct Completion {
     pub(crate) tag: u64,
     pub(crate) result: io::Result<()>,
@@ -22,7 +22,8 @@ struct InFlight {
     buffer: AlignedBuf,
 }
 
-/// A queue of writes to one device. Buffers go in and come back through [`WriteQueue::buffer`].
+/// A queue of writes to one device. The queue owns the buffers of writes in flight and returns them through
+/// [`WriteQueue::buffer`].
 pub(crate) struct WriteQueue {
     device: Arc<dyn Device>,
     ring: Option<Box<dyn Ring>>,
@@ -49,7 +50,7 @@ impl WriteQueue {
         }
     }
 
-    /// A buffer to fill; its contents are arbitrary.
+    /// Returns a buffer to fill; its contents are arbitrary.
     pub(crate) fn buffer(&mut self) -> AlignedBuf {
         self.spare.pop().unwrap_or_else(|| AlignedBuf::zeroed(self.buffer_len))
     }
@@ -59,8 +60,8 @@ impl WriteQueue {
         self.spare.push(buffer);
     }
 
-    /// Starts writing the first `len` bytes of `buffer` at `offset`, waiting for a place where
-    /// the queue is full. The outcome arrives through [`WriteQueue::completed`].
+    /// Starts to write the first `len` bytes of `buffer` at `offset`; waits if the queue is full.
+    /// [`WriteQueue::completed`] returns the result.
     pub(crate) fn write(&mut self, tag: u64, offset: u64, buffer: AlignedBuf, len: usize) {
         let Some(fd) = self.device.queue_fd().filter(|_| self.ring.is_some()) else {
             let result = self.device.write(offset, &buffer[..len]);
@@ -78,24 +79,24 @@ impl WriteQueue {
         }
         let id = self.next_id;
         self.next_id += 1;
-        // SAFETY: the buffer goes to `in_flight` and is neither moved from its heap address, read mutably nor
-        // freed until the end of this transfer was taken in (`reap`, `drop`), or no transfer was begun.
+        // SAFETY: the buffer moves to `in_flight`. Its memory is neither moved, nor accessed, nor freed until the
+        // completion of this transfer has been taken (`reap`, `drop`), or no transfer was started.
         let bytes = unsafe { std::slice::from_raw_parts(buffer.as_ptr(), len) };
         let ring = self.ring.as_mut().expect("checked above");
-        if !ring.push(Transfer { fd, id, offset, bytes: Bytes::Out(bytes) }) {
-            // Not reached with a ring as deep as the queue; the synchronous path is always right.
+        if !ring.push(Transfer { fd, id, offset, bytes: TransferBuffer::Out(bytes) }) {
+            // Not reached if the ring is as deep as the queue; the synchronous path is always correct.
             let result = self.device.write(offset, &buffer[..len]);
             self.spare.push(buffer);
             self.completed.push_back(Completion { tag, result });
             return;
         }
         self.in_flight.push(InFlight { id, tag, offset, len, buffer });
-        // Interrupted, or short of kernel memory for a moment: `wait` submits it again. It must not be written in
-        // another way meanwhile, for the ring would write it once more at any later time.
+        // Interrupted, or temporarily out of kernel memory: `wait` submits the write again. The write must not be
+        // made in another way meanwhile, because the ring would repeat it at any later time.
         let _ = ring.submit(0);
     }
 
-    /// Outcomes so far, oldest first.
+    /// Returns the next completed write, oldest first.
     pub(crate) fn completed(&mut self) -> Option<Completion> {
         if self.completed.is_empty() && !self.in_flight.is_empty() {
             self.reap();
@@ -103,7 +104,7 @@ impl WriteQueue {
         self.completed.pop_front()
     }
 
-    /// Waits until nothing is under way.
+    /// Waits until no write is in flight.
     pub(crate) fn drain(&mut self) {
         while !self.in_flight.is_empty() {
             self.wait(1);
@@ -114,7 +115,7 @@ impl WriteQueue {
         let Some(ring) = self.ring.as_mut() else { return };
         match ring.submit(want) {
             Ok(_) => {}
-            // Interrupted, or short of kernel memory for a moment: the writes are still under way.
+            // Interrupted, or temporarily out of kernel memory: the writes are still in flight.
             Err(_) => std::thread::yield_now(),
         }
         self.reap();
@@ -128,7 +129,7 @@ impl WriteQueue {
             let write = self.in_flight.swap_remove(index);
             let result = match usize::try_from(result) {
                 Ok(n) if n == write.len => Ok(()),
-                // A short write: finish the rest in the plain way, which reports what stops it.
+                // A short write: a plain write finishes the rest and reports any error.
                 Ok(n) => {
                     let n = n / super::ALIGN * super::ALIGN;
                     self.device.write(write.offset + n as u64, &write.buffer[n..write.len])
@@ -157,7 +158,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         drop(FileDevice::create(&path, 1 << 20).unwrap());
-        // Not open for writing: the ring takes the write, and it fails with EBADF.
+        // The file is not open for writing: the ring accepts the write, and the write fails with EBADF.
         let device: Arc<dyn Device> = Arc::new(FileDevice::open(&path, false).unwrap());
         let mut queue = WriteQueue::new(device, 2, ALIGN);
         for tag in 0..5 {

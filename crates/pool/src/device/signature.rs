@@ -1,5 +1,5 @@
-//! What a device holds already, by the marks that file systems and volume managers leave: a pool is not created over it
-//! unasked.
+//! Finds existing content on a device by the signatures of file systems and volume managers, so that creating a pool
+//! does not destroy that content unasked.
 
 use std::io;
 
@@ -7,12 +7,12 @@ use super::{ALIGN, Device};
 use crate::buffer::AlignedBuf;
 use crate::format::header::{HEADER_OFFSETS, MAGIC};
 
-/// Bytes that are looked at from the start, and from the end.
+/// Size of the searched range at each end of the device, in bytes.
 const WINDOW: u64 = 1 << 20;
 const KIB: u64 = 1 << 10;
 
-/// A mark at a place from the start: what it says, where it stands, its bytes.
-type Mark = (&'static str, u64, &'static [u8]);
+/// A known signature: what it identifies, its offset from the start, its bytes.
+type KnownSignature = (&'static str, u64, &'static [u8]);
 
 const POOL: &str = "a deepram pool";
 const RAID: &str = "a Linux RAID member";
@@ -21,11 +21,11 @@ const PARTITIONS: &str = "a partition table (GPT)";
 const GPT: &[u8] = b"EFI PART";
 const LVM: &str = "an LVM physical volume";
 const ZFS: &str = "a ZFS device";
-/// The magic number of a ZFS uberblock, and the same written by a machine of the other byte order.
+/// The magic number of a ZFS uberblock, in both byte orders.
 const UBERBLOCK: [&[u8]; 2] = [b"\x0C\xB1\xBA\0\0\0\0\0", b"\0\0\0\0\0\xBA\xB1\x0C"];
 const ZFS_LABEL: u64 = 256 * KIB;
 
-const MARKS: [Mark; 53] = [
+const KNOWN: [KnownSignature; 53] = [
     (POOL, HEADER_OFFSETS[0], &MAGIC),
     (POOL, HEADER_OFFSETS[1], &MAGIC),
     ("an ext2, ext3 or ext4 file system", 0x438, b"\x53\xEF"),
@@ -81,22 +81,22 @@ const MARKS: [Mark; 53] = [
     ("a Windows storage space", 4096, b"SPACEDB "),
 ];
 
-/// A mark that was found.
+/// A signature that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Signature {
-    /// What it says, with its article.
+    /// The content that it identifies, with its article.
     pub(crate) what: &'static str,
-    /// Where it stands, in bytes from the start.
+    /// Offset from the start, in bytes.
     offset: u64,
 }
 
-/// A part of a device, read.
-struct Window {
+/// A part of a device in memory.
+struct DeviceWindow {
     start: u64,
     bytes: AlignedBuf,
 }
 
-impl Window {
+impl DeviceWindow {
     fn read(device: &dyn Device, start: u64, end: u64) -> io::Result<Self> {
         let len = (end - start) as usize;
         let mut bytes = AlignedBuf::zeroed(len);
@@ -110,46 +110,46 @@ impl Window {
     }
 }
 
-/// The marks on a device: none if nothing known is there.
+/// Returns the signatures on a device; none if the device holds no known content.
 ///
 /// # Errors
-/// The device's.
+/// The device's errors.
 pub(crate) fn find(device: &dyn Device) -> io::Result<Vec<Signature>> {
     let len = device.len();
-    let head = Window::read(device, 0, len.min(WINDOW))?;
-    let tail = Window::read(device, len.saturating_sub(WINDOW), len)?;
+    let head = DeviceWindow::read(device, 0, len.min(WINDOW))?;
+    let tail = DeviceWindow::read(device, len.saturating_sub(WINDOW), len)?;
     let mut found = Vec::new();
-    let mut look = |what, offset, magic: &[u8]| {
+    let mut search = |what, offset, magic: &[u8]| {
         if head.has(offset, magic) || tail.has(offset, magic) {
             found.push(Signature { what, offset });
         }
     };
-    MARKS.iter().for_each(|&(what, offset, magic)| look(what, offset, magic));
-    // What stands at the end: older RAID formats, the second partition table.
+    KNOWN.iter().for_each(|&(what, offset, magic)| search(what, offset, magic));
+    // Signatures relative to the end: older RAID formats, the second partition table.
     for offset in [
         (len / (64 * KIB)).checked_sub(1).map(|n| n * 64 * KIB),
         (len / 4096).checked_sub(2).map(|n| n * 4096),
     ] {
-        offset.into_iter().for_each(|offset| look(RAID, offset, RAID_MAGIC));
+        offset.into_iter().for_each(|offset| search(RAID, offset, RAID_MAGIC));
     }
     for unit in [512, 4096] {
-        len.checked_sub(unit).into_iter().for_each(|offset| look(PARTITIONS, offset, GPT));
+        len.checked_sub(unit).into_iter().for_each(|offset| search(PARTITIONS, offset, GPT));
     }
-    // Four labels, two at each end, with uberblocks in their second half.
+    // ZFS has four labels, two at each end, with uberblocks in their second half.
     let end = len / ZFS_LABEL * ZFS_LABEL;
     let labels = [Some(0), Some(ZFS_LABEL), end.checked_sub(2 * ZFS_LABEL), end.checked_sub(ZFS_LABEL)];
     for label in labels.into_iter().flatten() {
         for offset in (label + ZFS_LABEL / 2..label + ZFS_LABEL).step_by(KIB as usize) {
-            UBERBLOCK.iter().for_each(|magic| look(ZFS, offset, magic));
+            UBERBLOCK.iter().for_each(|magic| search(ZFS, offset, magic));
         }
     }
     Ok(found)
 }
 
-/// Overwrites the marks with zeros, durably, so that nobody takes the device for what it was.
+/// Overwrites the signatures with zeros, durably, so that no tool takes the device for its former content.
 ///
 /// # Errors
-/// The device's.
+/// The device's errors.
 pub(crate) fn wipe(device: &dyn Device, signatures: &[Signature]) -> io::Result<()> {
     let zeros = AlignedBuf::zeroed(ALIGN);
     let mut places: Vec<u64> = signatures.iter().map(|found| found.offset / ALIGN as u64).collect();
@@ -198,9 +198,9 @@ mod tests {
 
     #[test]
     fn every_mark_is_found_and_wiped() {
-        // Not a multiple of what the places at the end are multiples of.
+        // This length is not a multiple of the alignments of the signatures at the end.
         let len = (3 << 20) + 12 * KIB;
-        let mut marks = MARKS.to_vec();
+        let mut marks = KNOWN.to_vec();
         for offset in [len / 65536 * 65536 - 65536, (len / 512 - 16) / 8 * 8 * 512] {
             marks.push((RAID, offset, RAID_MAGIC));
         }

@@ -1,10 +1,10 @@
-//! A log batch: one header segment, then the segments it describes, in consecutive slots of one
-//! block. The header is summary, table delta and checksum list at once; a commit is a batch with
-//! [`Meta::Commit`] in it. Byte layout: `docs/internals/pool-format.md`, section "Log batch".
+//! The log batch: one header segment, followed by the segments it describes, in consecutive slots of one block. The
+//! header is the block's summary, the table delta and the checksum list in one; a commit is a batch with
+//! [`Meta::Commit`]. Byte layout: `docs/reference/pool-format.md`, section "Log batch".
 //!
-//! The header segment holds two copies of the header, one in each half, each with its own checksum: damage to
-//! one sector leaves a valid copy. A commit's header also holds the parity sector of the batch's segments, from
-//! which recovery rebuilds one sector of them (ADR 26).
+//! The header segment holds two copies of the header, one in each half, each with its own checksum, so that damage to
+//! one sector leaves a valid copy. The header of a commit also holds the parity sector of the batch's segments, from
+//! which recovery can rebuild one of their sectors (ADR 26).
 
 use super::codec::{FormatError, Reader, Writer, crc32c, crc32c_without};
 use crate::device::SECTOR;
@@ -12,36 +12,36 @@ use crate::device::SECTOR;
 const MAGIC: u32 = u32::from_le_bytes(*b"DRB1");
 const CRC_AT: usize = 4;
 const WHAT: &str = "batch header";
-/// Bytes before the records.
+/// Size of a header before its records, in bytes.
 const FIXED: usize = 76;
-/// Bytes of one slot record.
+/// Size of a slot record, in bytes.
 const RECORD: usize = 12;
 /// Copies of the header in its segment.
 const COPIES: usize = 2;
 /// Bit of the flags byte: the copy ends with a parity sector.
 const HAS_PARITY: u8 = 1;
 
-/// XOR of the sectors of a batch's segments.
+/// XOR of all sectors of a batch's segments.
 pub(crate) type Parity = Box<[u8; SECTOR]>;
 
-/// What a slot of a batch holds.
+/// Content of a slot in a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SlotKind {
-    /// Nothing.
+    /// The slot is empty.
     Pad = 0,
-    /// A segment as its page was written.
+    /// A segment written for the user.
     Data = 1,
     /// A segment that reclamation moved: its version keeps its stamp.
     Moved = 2,
 }
 
-/// One slot after the header.
+/// Description of one slot after the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SlotRecord {
     pub(crate) kind: SlotKind,
     pub(crate) page: u32,
     pub(crate) segment: u8,
-    /// 24 bits.
+    /// Stamp of the version, 24 bits.
     pub(crate) stamp: u32,
     pub(crate) crc: u32,
 }
@@ -50,24 +50,24 @@ impl SlotRecord {
     pub(crate) const PAD: Self = Self { kind: SlotKind::Pad, page: 0, segment: 0, stamp: 0, crc: 0 };
 }
 
-/// A change that is not a segment, in the order in which it took place.
+/// A change other than a segment write, in the order in which the changes took place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Meta {
-    /// Pages `first..first+count` got this status.
+    /// Pages `first..first+count` have this status now.
     Status { first: u32, count: u32, status: u8 },
-    /// Pages were deleted.
+    /// Pages `first..first+count` were deleted.
     Delete { first: u32, count: u32 },
     /// A token was given up.
     Drop { token: u64 },
-    /// The open epoch was closed, after everything else in this batch and before it.
+    /// The open epoch was closed, after everything else in this batch and earlier batches.
     Commit { epoch: u64, wall_ns: u64 },
-    /// State went back to `token`; the epoch that opened then.
+    /// The state returned to that of `token`, and epoch `open` began.
     Rollback { token: u64, open: u64 },
-    /// The commit in this batch has in it what the line log's groups up to this one say.
+    /// The commit in this batch covers the groups of the line log up to this one.
     Lines { group: u64 },
 }
 
-/// Where a stream goes on when its block is full.
+/// The block in which a stream goes on when its current block is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NextBlock {
     pub(crate) block: u32,
@@ -77,60 +77,60 @@ pub(crate) struct NextBlock {
 /// The header of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BatchHeader {
-    /// First half of the pool's uuid and the controller: a copied block is not taken for ours.
+    /// First half of the pool's uuid. With the controller, it distinguishes a copied block from one of this pool.
     pub(crate) pool: u64,
     pub(crate) controller: u16,
     pub(crate) stream: u8,
-    /// Position in the log, consecutive over all streams.
+    /// Number of the batch in the log, consecutive over all streams.
     pub(crate) seq: u64,
     pub(crate) block: u32,
     /// Slot of this header in the block.
     pub(crate) index: u16,
-    /// Unique for every use of a block.
+    /// Sequence number, unique for every use of a block.
     pub(crate) block_sequence: u64,
     pub(crate) next: NextBlock,
     /// Batches up to this one were flushed before this one was written.
     pub(crate) flushed: u64,
-    /// Generation of the pool header that counted when this was written.
+    /// Generation of the valid pool header when this batch was written.
     pub(crate) generation: u64,
     pub(crate) metas: Vec<Meta>,
     pub(crate) slots: Vec<SlotRecord>,
-    /// Parity of the segments of a commit's batch.
+    /// Parity sector of the segments in a commit's batch.
     pub(crate) parity: Option<Parity>,
 }
 
 impl BatchHeader {
-    /// Where the checksum of a copy of the header stands in the copy.
+    /// Offset of the checksum in a copy of the header.
     pub(crate) const CRC_AT: usize = CRC_AT;
 
-    /// Where the checksum of the `n`th slot after the header stands in a copy of the header.
+    /// Returns the offset, in a copy of the header, of the checksum of the `n`th slot after the header.
     pub(crate) fn checksum_at(&self, n: usize) -> usize {
         FIXED + self.metas.iter().map(|m| m.encoded_len()).sum::<usize>() + n * RECORD + RECORD - 4
     }
 
-    /// Most slot records beside `metas` bytes of metadata in the header of a batch with segments of `segment` bytes;
-    /// the header of a commit has a parity sector, too.
+    /// Returns the largest number of slot records in a header, beside `metas` bytes of metadata, for segments of
+    /// `segment` bytes. The header of a commit also holds a parity sector.
     pub(crate) fn capacity(segment: usize, metas: usize, commit: bool) -> usize {
         let parity = if commit { SECTOR } else { 0 };
         (segment / COPIES).saturating_sub(FIXED + parity + metas) / RECORD
     }
 
-    /// Most bytes of metadata in a commit's header of `segment` bytes.
+    /// Returns the largest size of the metadata in a commit's header of `segment` bytes.
     pub(crate) fn meta_capacity(segment: usize) -> usize {
         segment / COPIES - FIXED - SECTOR
     }
 
-    /// Where the copies of the header begin in its segment of `segment` bytes.
+    /// Returns the offsets of the header copies in a header segment of `segment` bytes.
     pub(crate) fn copies_at(segment: usize) -> [usize; COPIES] {
         [0, segment / COPIES]
     }
 
-    /// Whether this batch makes what came before it a state to recover to.
+    /// Returns whether recovery can return to the state at the end of this batch.
     pub(crate) fn is_commit(&self) -> bool {
         self.metas.iter().any(|m| matches!(m, Meta::Commit { .. } | Meta::Rollback { .. }))
     }
 
-    /// Fills `out`, one segment.
+    /// Encodes the header into `out`, one segment.
     pub(crate) fn encode(&self, out: &mut [u8]) {
         let mut w = Writer::default();
         w.u32(MAGIC);
@@ -168,8 +168,8 @@ impl BatchHeader {
         out.chunks_exact_mut(copy).for_each(|to| to.copy_from_slice(&w.0));
     }
 
-    /// Reads the header from its segment: from the newer of the two copies where both are valid, for a write
-    /// that a power cut tore leaves one of an earlier use of the slot.
+    /// Decodes the header from its segment. If both copies are valid, the newer one counts: after a torn write, one
+    /// copy can be from an earlier use of the slot.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let [first, second] =
             Self::copies_at(bytes.len()).map(|at| Self::decode_copy(&bytes[at..at + bytes.len() / COPIES]));
@@ -180,13 +180,12 @@ impl BatchHeader {
         }
     }
 
-    /// Orders the headers that a slot has held.
+    /// Orders the headers that a slot has held, oldest first.
     fn age(&self) -> (u64, u64) {
         (self.block_sequence, self.seq)
     }
 
-    /// Whether both copies in a header segment are the same; where they are not, one is damaged or was
-    /// not written.
+    /// Returns whether both copies in a header segment are equal. If not, one is damaged or was not written.
     pub(crate) fn has_both_copies(bytes: &[u8]) -> bool {
         let (first, second) = bytes.split_at(bytes.len() / COPIES);
         first == second
@@ -196,7 +195,7 @@ impl BatchHeader {
         let mut r = Reader::new(WHAT, bytes);
         let magic = r.u32()?;
         if magic != MAGIC {
-            return Err(r.field("magic", u64::from(magic), "expected \"DRB1\""));
+            return Err(r.field("magic", u64::from(magic), "\"DRB1\""));
         }
         let stored = r.u32()?;
         let computed = crc32c_without(bytes, CRC_AT);
@@ -240,7 +239,7 @@ impl BatchHeader {
             None
         } else {
             let (_, parity) = bytes.split_last_chunk().ok_or_else(|| {
-                r.field("flags", u64::from(flags), "a copy that holds no parity sector has none")
+                r.field("flags", u64::from(flags), "no parity flag in a copy without a parity sector")
             })?;
             Some(Box::new(*parity))
         };
@@ -262,7 +261,7 @@ impl BatchHeader {
     }
 }
 
-/// The parity sector of a batch's segments, `body`: the XOR of all sectors.
+/// Computes the parity sector of a batch's segments: the XOR of all their sectors.
 pub(crate) fn parity(body: &[u8]) -> Parity {
     let mut parity = Box::new([0; SECTOR]);
     for sector in body.chunks_exact(SECTOR) {
@@ -275,10 +274,11 @@ fn xor(into: &mut [u8; SECTOR], sector: &[u8]) {
     into.iter_mut().zip(sector).for_each(|(a, b)| *a ^= b);
 }
 
-/// Rebuilds one sector of the segment at `damaged` bytes in `body` from the parity sector, so that the segment,
-/// of `len` bytes, has the checksum `crc`. Returns whether such a sector was found; `body` is as before where not.
+/// Rebuilds one sector of the damaged segment from the parity sector. The segment has `len` bytes, begins at offset
+/// `damaged` in `body`, and must get the checksum `crc`. Returns whether such a sector was found; if not, `body` is
+/// unchanged.
 pub(crate) fn rebuild(body: &mut [u8], damaged: usize, len: usize, crc: u32, expected: &Parity) -> bool {
-    // What every sector would have to change by, if it were the only wrong one.
+    // The difference between a wrong sector and its correct contents, if only one sector is wrong.
     let mut difference = parity(body);
     xor(&mut difference, &expected[..]);
     let segment = &mut body[damaged..damaged + len];
@@ -296,7 +296,7 @@ pub(crate) fn rebuild(body: &mut [u8], damaged: usize, len: usize, crc: u32, exp
 }
 
 impl Meta {
-    /// Bytes that it takes in a header.
+    /// Returns the encoded size, in bytes.
     pub(crate) fn encoded_len(self) -> usize {
         1 + match self {
             Self::Status { .. } => 9,
@@ -391,7 +391,7 @@ mod tests {
             assert!(!BatchHeader::has_both_copies(&bytes), "bit {bit}");
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
-        // A torn write leaves one copy of each.
+        // A torn write leaves one copy of each header.
         let mut before = vec![0; SEGMENT];
         old.encode(&mut before);
         for [first, second] in [[&bytes, &before], [&before, &bytes]] {

@@ -1,50 +1,50 @@
-//! Little-endian reading and writing with every length checked.
+//! Little-endian encoding and decoding, with every length checked.
 
-/// What stands in the bytes is not what the format says.
+/// Bytes do not have the form that the format requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
     /// The bytes end too early.
-    #[error("{what} ends after {have} bytes, {need} are needed")]
+    #[error("{what} ends after {have} bytes, but {need} are needed")]
     Truncated {
-        /// Which structure.
+        /// The structure.
         what: &'static str,
         /// Bytes needed.
         need: usize,
-        /// Bytes there.
+        /// Bytes present.
         have: usize,
     },
     /// The checksum does not match.
     #[error("{what} fails its checksum: it says {stored:#010x}, the bytes give {computed:#010x}")]
     Checksum {
-        /// Which structure.
+        /// The structure.
         what: &'static str,
-        /// Checksum stored.
+        /// Checksum in the structure.
         stored: u32,
         /// Checksum of the bytes.
         computed: u32,
     },
-    /// A field has a value that it cannot have.
-    #[error("{what}: {field} is {value}, {expected}")]
+    /// A field has an invalid value.
+    #[error("{what}: {field} is {value}, expected {expected}")]
     Field {
-        /// Which structure.
+        /// The structure.
         what: &'static str,
-        /// Which field.
+        /// The field.
         field: &'static str,
-        /// Its value.
+        /// The value of the field.
         value: u64,
-        /// What would be right.
+        /// Description of the valid values.
         expected: &'static str,
     },
 }
 
-/// CRC-32C of `bytes`: what covers every segment and structure of a pool.
+/// Returns the CRC-32C of `bytes`, the checksum of every segment and structure of a pool.
 #[must_use]
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
-    // The 32-bit algorithms leave the upper half zero.
+    // A 32-bit algorithm leaves the upper half zero.
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
-/// CRC-32C of `bytes` with the four bytes at `at` taken as zero (where the sum itself stands).
+/// Returns the CRC-32C of `bytes` with the four bytes at `at`, the position of the checksum itself, taken as zero.
 pub(crate) fn crc32c_without(bytes: &[u8], at: usize) -> u32 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
     digest.update(&bytes[..at]);
@@ -53,7 +53,7 @@ pub(crate) fn crc32c_without(bytes: &[u8], at: usize) -> u32 {
     digest.finalize() as u32
 }
 
-/// Takes values from the front of a slice.
+/// Decodes values from the front of a slice.
 pub(crate) struct Reader<'a> {
     what: &'static str,
     bytes: &'a [u8],
@@ -99,8 +99,8 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    /// A count of items of at least `size` bytes each: never more than the bytes left can hold,
-    /// so that a damaged count cannot ask for unbounded memory.
+    /// Reads a count of items of at least `size` bytes each, and checks it against the remaining bytes, so that a
+    /// damaged count cannot request unbounded memory.
     pub(crate) fn count(&mut self, size: usize) -> Result<usize, FormatError> {
         let n = self.u32()? as usize;
         let left = self.bytes.len() - self.at;
@@ -119,7 +119,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends values to a byte vector.
+/// Appends encoded values to a byte vector.
 #[derive(Default)]
 pub(crate) struct Writer(pub(crate) Vec<u8>);
 
@@ -144,7 +144,7 @@ impl Writer {
         self.bytes(&value.to_le_bytes());
     }
 
-    /// A count, as [`Reader::count`] reads it.
+    /// Writes a count, as [`Reader::count`] reads it.
     pub(crate) fn count(&mut self, n: usize) {
         self.u32(u32::try_from(n).expect("fewer than 2^32 items in a pool's tables"));
     }

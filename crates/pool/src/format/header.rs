@@ -1,5 +1,5 @@
-//! The pool header: two copies, written in turn, of which the valid one of the higher generation
-//! counts. Byte layout: `docs/internals/pool-format.md`, section "Header".
+//! The pool header: two copies, written in turn. The valid copy with the higher generation counts. Byte layout:
+//! `docs/reference/pool-format.md`, section "Header".
 
 use deepram_core::SegmentSize;
 use uuid::Uuid;
@@ -7,14 +7,14 @@ use uuid::Uuid;
 use super::codec::{FormatError, Reader, Writer, crc32c_without};
 use crate::device::ALIGN;
 
-/// The format that this code writes; it reads no other.
+/// The format version that this code reads and writes.
 pub const VERSION: u32 = 3;
 
-/// Bytes of one header copy.
+/// Size of one header copy, in bytes.
 pub(crate) const HEADER_BYTES: usize = ALIGN;
-/// Where the two copies start. They stand in different erase units of any likely device.
+/// Offsets of the two copies, chosen to lie in different erase units of any likely device.
 pub(crate) const HEADER_OFFSETS: [u64; 2] = [0, 512 * 1024];
-/// Where the first block starts.
+/// Offset of the first block, in bytes.
 pub(crate) const FIRST_BLOCK: u64 = 1024 * 1024;
 
 /// The first bytes of a header copy.
@@ -22,11 +22,11 @@ pub(crate) const MAGIC: [u8; 8] = *b"DEEPRAM\0";
 const CRC_AT: usize = 12;
 const ROOT_CRC_AT: usize = 76;
 const MAX_EXTENTS: usize = 240;
-/// No counter of a pool ever gets so far; one that has would overflow.
+/// Upper bound of every counter: no real pool reaches it, so a larger value is damage, and sums cannot overflow.
 pub(crate) const COUNTERS_END: u64 = 1 << 62;
 const WHAT: &str = "pool header";
 
-/// A run of slots.
+/// A range of consecutive slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(crate) slot: u64,
@@ -54,57 +54,57 @@ impl Geometry {
         u64::from(self.slots_per_block) * self.segment_bytes() as u64
     }
 
-    /// Bytes of the device that the geometry needs.
+    /// Returns the size of device that the geometry needs, in bytes.
     pub(crate) fn device_bytes(&self) -> u64 {
         FIRST_BLOCK + u64::from(self.blocks) * self.block_bytes()
     }
 
-    /// Byte offset of a slot in the device.
+    /// Returns the offset of a slot on the device, in bytes.
     pub(crate) fn offset(&self, slot: u64) -> u64 {
         FIRST_BLOCK + slot * self.segment_bytes() as u64
     }
 }
 
-/// One header copy.
+/// A header copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct PoolHeader {
     pub(crate) generation: u64,
     pub(crate) uuid: Uuid,
-    /// Which of the pool's controllers this device is, of how many.
+    /// Number of this device's controller, and the number of controllers of the pool.
     pub(crate) controller: u16,
     pub(crate) controllers: u16,
     pub(crate) geometry: Geometry,
     /// Address at which the whole pool is mapped.
     pub(crate) base: u64,
-    /// Counts the openings for writing; makes block sequences unique.
+    /// Number of openings for writing; makes block sequence numbers unique.
     pub(crate) incarnation: u32,
     /// The pool was closed in order.
     pub(crate) clean: bool,
-    /// Where the root record stands, its length in bytes and its checksum.
+    /// Location of the root record, its length in bytes and its checksum.
     pub(crate) root: Vec<Extent>,
     pub(crate) root_len: u64,
     pub(crate) root_crc: u32,
 }
 
-/// What became of reading a header copy.
+/// Result of reading a header copy.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Parsed {
-    Header(Box<Header>),
-    /// Not a pool at all.
+    Header(Box<PoolHeader>),
+    /// The bytes are not the header of a pool.
     Foreign,
-    /// Written by a later format version.
+    /// A later format version wrote the header.
     Future(u32),
-    /// A pool header, but damaged.
+    /// The header of a pool, but damaged.
     Damaged(FormatError),
 }
 
-impl Header {
-    /// Where the checksum of a copy stands in it, and that of the root record.
+impl PoolHeader {
+    /// Offset of the checksum in a copy.
     pub(crate) const CRC_AT: usize = CRC_AT;
-    /// See there.
+    /// Offset of the root record's checksum in a copy.
     pub(crate) const ROOT_CRC_AT: usize = ROOT_CRC_AT;
 
-    /// Length of the root record, if these bytes are a copy of this generation.
+    /// Returns the length of the root record if these bytes are a copy of this generation.
     pub(crate) fn root_len(bytes: &[u8], generation: u64) -> Option<u64> {
         match Self::parse(bytes) {
             Parsed::Header(header) if header.generation == generation => Some(header.root_len),
@@ -112,7 +112,7 @@ impl Header {
         }
     }
 
-    /// Most extents that a root record may have.
+    /// Largest number of extents of a root record.
     pub(crate) const MAX_EXTENTS: usize = MAX_EXTENTS;
 
     pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
@@ -160,7 +160,7 @@ impl Header {
         }
     }
 
-    /// `Ok(Err(version))`: an intact header of another version.
+    /// Decodes a header. `Ok(Err(version))`: an intact header of another version.
     fn decode(bytes: &[u8]) -> Result<Result<Self, u32>, FormatError> {
         let mut r = Reader::new(WHAT, bytes);
         r.take(MAGIC.len())?;
@@ -181,7 +181,11 @@ impl Header {
         let controller = r.u16()?;
         let controllers = r.u16()?;
         if controllers == 0 || controller >= controllers {
-            return Err(r.field("controller", u64::from(controller), "less than the number of controllers"));
+            return Err(r.field(
+                "controller",
+                u64::from(controller),
+                "a value below the number of controllers",
+            ));
         }
         let segment = r.u32()?;
         let segment = SegmentSize::from_bytes(u64::from(segment))
@@ -212,13 +216,13 @@ impl Header {
             let extent = Extent { slot: r.u64()?, slots: r.u32()? };
             let end = extent.slot.checked_add(u64::from(extent.slots));
             if end.is_none_or(|end| end > total) {
-                return Err(r.field("root extent", extent.slot, "inside the device"));
+                return Err(r.field("root extent", extent.slot, "a slot of the device"));
             }
             room += u64::from(extent.slots) * segment.bytes();
             root.push(extent);
         }
         if root_len > room {
-            return Err(r.field("root length", root_len, "no longer than its extents"));
+            return Err(r.field("root length", root_len, "at most the length of its extents"));
         }
         Ok(Ok(Self {
             generation,

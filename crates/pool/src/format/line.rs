@@ -1,26 +1,26 @@
-//! A record of the line log: lines of 64 bytes with their addresses, in whole sectors. Each sector has a header and a
-//! checksum of its own, so that it is known of each whether it was written: a device writes a sector whole or not at
-//! all, and a sector that was not written holds an older record or zeros. Any other bytes are damage (ADR 26).
-//! Byte layout: `docs/internals/pool-format.md`, section "Line record".
+//! A record of the line log: lines of 64 bytes with their addresses, in whole sectors. Each sector has its own header
+//! and checksum, which shows whether that sector was written: a device writes a sector completely or not at all, and
+//! a sector that was not written holds an older record or zeros. Any other bytes are damage (ADR 26). Byte layout:
+//! `docs/reference/pool-format.md`, section "Line record".
 
 use super::codec::{FormatError, Reader, Writer, crc32c_without};
 use crate::device::SECTOR;
 
-/// Bytes of a line.
+/// Size of a line, in bytes.
 pub(crate) const LINE: usize = 64;
-/// Where a sector's checksum stands in it.
+/// Offset of the checksum in a sector.
 pub(crate) const CRC_AT: usize = 4;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"DRL2");
 const WHAT: &str = "line record";
-/// Bytes of a sector before its lines.
+/// Size of a sector's header, in bytes.
 const FIXED: usize = 48;
-/// Bytes that a line takes: its number, then its bytes.
+/// Size of a line in a sector, in bytes: its number, then its bytes.
 const ENTRY: usize = 8 + LINE;
-/// Lines in a sector, at most.
+/// Largest number of lines in a sector.
 const LINES_PER_SECTOR: usize = (SECTOR - FIXED) / ENTRY;
 
-/// What the sectors of a record have in common.
+/// The header fields that all sectors of a record share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LineHeader {
     /// First half of the pool's uuid.
@@ -29,11 +29,11 @@ pub(crate) struct LineHeader {
     pub(crate) lines: u16,
     /// Length in sectors of 512 bytes.
     pub(crate) sectors: u16,
-    /// One more than that of the record before.
+    /// Number of the record, one more than that of the previous record.
     pub(crate) number: u64,
-    /// The group of persists that its last line comes from: never less than in the record before.
+    /// The group of persists to which the record's last line belongs; never less than in the previous record.
     pub(crate) group: u64,
-    /// Sectors of the ring from its making to here.
+    /// Position of the record: sectors since the ring was made.
     pub(crate) at: u64,
 }
 
@@ -41,33 +41,33 @@ pub(crate) struct LineHeader {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LineSector {
     pub(crate) header: LineHeader,
-    /// Its number in the record.
+    /// Number of the sector in the record.
     pub(crate) nth: u16,
 }
 
 impl LineSector {
-    /// Sectors of the ring from its making to this one.
+    /// Returns the position of the sector: sectors since the ring was made.
     pub(crate) fn at(&self) -> u64 {
         self.header.at.saturating_add(u64::from(self.nth))
     }
 }
 
-/// Most lines in a record of so many bytes.
+/// Returns the largest number of lines in a record of `bytes` bytes.
 pub(crate) const fn capacity(bytes: usize) -> usize {
     bytes / SECTOR * LINES_PER_SECTOR
 }
 
-/// Bytes of a record of so many lines.
+/// Returns the size of a record of `lines` lines, in bytes.
 pub(crate) const fn record_bytes(lines: usize) -> usize {
     lines.div_ceil(LINES_PER_SECTOR) * SECTOR
 }
 
-/// Where the `nth` line of a record begins in it.
+/// Returns the offset of the `nth` line in a record.
 const fn line_at(nth: usize) -> usize {
     nth / LINES_PER_SECTOR * SECTOR + FIXED + nth % LINES_PER_SECTOR * ENTRY
 }
 
-/// Puts a line in its place in a record that is being filled.
+/// Copies a line to its position in a record that is being filled.
 pub(crate) fn put(record: &mut [u8], nth: usize, line: u64, bytes: &[u8]) {
     let start = line_at(nth);
     record[start..start + 8].copy_from_slice(&line.to_le_bytes());
@@ -100,12 +100,12 @@ pub(crate) fn seal(record: &mut [u8], header: &LineHeader) {
     }
 }
 
-/// Reads the sector that `bytes` begin with.
+/// Decodes the sector at the beginning of `bytes`.
 pub(crate) fn decode(bytes: &[u8]) -> Result<LineSector, FormatError> {
     let mut r = Reader::new(WHAT, bytes);
     let magic = r.u32()?;
     if magic != MAGIC {
-        return Err(r.field("magic", u64::from(magic), "expected \"DRL2\""));
+        return Err(r.field("magic", u64::from(magic), "\"DRL2\""));
     }
     let stored = r.u32()?;
     let pool = r.u64()?;
@@ -122,12 +122,12 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<LineSector, FormatError> {
         return Err(FormatError::Checksum { what: WHAT, stored, computed });
     }
     if nth >= sectors || record_bytes(usize::from(lines)) > usize::from(sectors) * SECTOR {
-        return Err(r.field("sectors", u64::from(sectors), "room for its lines"));
+        return Err(r.field("sectors", u64::from(sectors), "as many as its lines need"));
     }
     Ok(LineSector { header: LineHeader { pool, controller, lines, sectors, number, group, at }, nth })
 }
 
-/// The lines of a record that was decoded: number and bytes of each, in the order of their persists.
+/// Iterates over the lines of a decoded record, as number and bytes, in the order of their persists.
 pub(crate) fn lines(record: &[u8], count: u16) -> impl DoubleEndedIterator<Item = (u64, &[u8])> {
     (0..usize::from(count)).map(|nth| {
         let (number, bytes) = record[line_at(nth)..line_at(nth) + ENTRY].split_at(8);

@@ -1,5 +1,5 @@
-//! The on-disk format: headers, log batches, the root record. `docs/internals/pool-format.md`
-//! describes every byte; the parsers here accept hostile input.
+//! The on-disk format: headers, log batches, line records, the root record. `docs/reference/pool-format.md` describes
+//! every byte. The parsers here accept hostile input.
 
 pub(crate) mod batch;
 pub(crate) mod codec;

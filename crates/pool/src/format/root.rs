@@ -1,36 +1,36 @@
-//! The root record: everything of a controller that is not in table chunks or segments, as of a
-//! checkpoint. Byte layout: `docs/internals/pool-format.md`, section "Root record".
+//! The root record: the state of a controller at a checkpoint, except table chunks and segments. Byte layout:
+//! `docs/reference/pool-format.md`, section "Root record".
 
 use deepram_core::ftl::{BlockInfo, BlockState};
 use deepram_core::{ChunkId, Epoch, Retention, Stamp, TokenInfo, VolumeSnapshot};
 
 use super::batch::NextBlock;
 use super::codec::{FormatError, Reader, Writer};
-use crate::store::{Head, Home, Mark, RingRoot};
+use crate::store::{ChunkLocation, Head, RecordPosition, RingRoot};
 
 const WHAT: &str = "root record";
 
-/// One checkpoint.
+/// The content of a root record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Root {
+pub(crate) struct RootRecord {
     pub(crate) snapshot: VolumeSnapshot,
     pub(crate) retention: Retention,
-    /// Worn slots: block, index.
+    /// Worn slots, as block and slot in the block.
     pub(crate) bad: Vec<(u32, u16)>,
-    pub(crate) directory: Vec<(ChunkId, Home)>,
+    pub(crate) directory: Vec<(ChunkId, ChunkLocation)>,
     pub(crate) temporary: Vec<u32>,
     /// Number of the first batch that is not part of the checkpoint.
     pub(crate) seq: u64,
     pub(crate) block_sequence: u64,
-    /// Where each stream goes on.
+    /// Position at which each stream goes on.
     pub(crate) heads: Vec<Option<Head>>,
-    /// Where table chunks go on.
+    /// Position of the next table chunk: block and slot.
     pub(crate) meta: Option<(u32, u16)>,
     /// The line log, if there is one.
     pub(crate) ring: Option<RingRoot>,
 }
 
-impl Root {
+impl RootRecord {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();
         let s = &self.snapshot;
@@ -186,7 +186,7 @@ impl Root {
         let upper_counts = (0..r.count(2)?).map(|_| r.u16()).collect::<Result<_, _>>()?;
         let bad = (0..r.count(6)?).map(|_| Ok((r.u32()?, r.u16()?))).collect::<Result<_, _>>()?;
         let directory = (0..r.count(16)?)
-            .map(|_| Ok((ChunkId(r.u32()?), Home { slot: r.u64()?, crc: r.u32()? })))
+            .map(|_| Ok((ChunkId(r.u32()?), ChunkLocation { slot: r.u64()?, crc: r.u32()? })))
             .collect::<Result<_, _>>()?;
         let temporary = read_numbers(&mut r)?;
         let mut heads = Vec::new();
@@ -209,7 +209,7 @@ impl Root {
             0 => None,
             _ => Some(RingRoot {
                 blocks: read_numbers(&mut r)?,
-                start: Mark { number: r.u64()?, at: r.u64()? },
+                start: RecordPosition { number: r.u64()?, at: r.u64()? },
                 retired: r.u64()?,
                 end: r.u64()?,
             }),

@@ -1,4 +1,4 @@
-//! For checkpoints: a mapping made durable by `msync`, and a file written directly.
+//! Peers for measuring checkpoints: a mapping made durable by `msync`, and a file written directly.
 
 use std::fs::File;
 use std::io;
@@ -13,10 +13,10 @@ use crate::device::{Device, FileDevice};
 pub struct MappedFile(Mapped);
 
 impl MappedFile {
-    /// A new file of `bytes` bytes, all zero and written, mapped; with `MADV_RANDOM` if `random`.
+    /// Creates and maps a file of `bytes` zero bytes, all of them written; with `MADV_RANDOM` if `random`.
     ///
     /// # Errors
-    /// Those of the file system and of `mmap`.
+    /// The errors of the file system and of `mmap`.
     pub fn create(path: &Path, bytes: usize, random: bool) -> io::Result<Self> {
         let file = File::options().read(true).write(true).create_new(true).open(path)?;
         let zeros = vec![0; 1 << 20];
@@ -25,7 +25,7 @@ impl MappedFile {
             file.write_all_at(&zeros[..zeros.len().min(bytes - at)], at as u64)?;
         }
         file.sync_all()?;
-        // The mapping shall bring the pages in its own way, not find them as they were written.
+        // The mapping must read the pages itself instead of finding them in the page cache.
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
         let mapped = Mapped::shared(&file, bytes)?;
         if random {
@@ -34,7 +34,7 @@ impl MappedFile {
         Ok(Self(mapped))
     }
 
-    /// Its words.
+    /// Returns the words of the mapping.
     #[must_use]
     pub fn words(&self) -> &[AtomicU64] {
         self.0.words()
@@ -43,23 +43,23 @@ impl MappedFile {
     /// Makes all stores durable.
     ///
     /// # Errors
-    /// That of `msync`.
+    /// The error of `msync`.
     pub fn sync(&self) -> io::Result<()> {
         self.0.sync()
     }
 }
 
-/// A file written directly, in large pieces: the device's own rate.
+/// A file written directly in large pieces, to measure the device's own rate.
 pub struct DirectFile {
     device: FileDevice,
     buffer: AlignedBuf,
 }
 
 impl DirectFile {
-    /// A new file of `len` bytes, all of it written once.
+    /// Creates a file of `len` bytes and writes all of it once.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// The errors of the file system.
     pub fn create(path: &Path, len: u64) -> io::Result<Self> {
         let device = FileDevice::create(path, len)?;
         let mut buffer = AlignedBuf::zeroed(1 << 20);
@@ -69,19 +69,18 @@ impl DirectFile {
         Ok(file)
     }
 
-    /// Overwrites `len` bytes at `at`, both multiples of 512, by one write that is durable when it returns
-    /// (`O_DSYNC`).
+    /// Overwrites `len` bytes at `at` with one durable write (`O_DSYNC`). Both are multiples of 512.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The device's errors.
     pub fn overwrite_durably(&self, at: u64, len: usize) -> io::Result<()> {
         self.device.write_durable(at, &self.buffer[..len])
     }
 
-    /// Writes `len` bytes from the start, one megabyte after the other, and flushes.
+    /// Writes `len` bytes from the start, in pieces of 1 MiB, and flushes.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The device's errors.
     pub fn write(&self, len: u64) -> io::Result<()> {
         let mut at = 0;
         while at < len {

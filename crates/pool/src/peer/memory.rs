@@ -1,4 +1,4 @@
-//! Memory larger than DRAM, in all the ways that there are: each as a slice of words.
+//! The kinds of memory that benchmarks compare, each larger than DRAM and each a slice of words.
 
 use std::fs::File;
 use std::io;
@@ -13,28 +13,27 @@ use crate::{Addr, Pool, Result, Words};
 
 const WORD: usize = size_of::<AtomicU64>();
 
-/// One way to have memory.
+/// A kind of memory to measure.
 pub trait Memory: Send + Sync {
-    /// Its words.
+    /// Returns the words of the memory.
     fn words(&self) -> &[AtomicU64];
 
-    /// Gives each word its first contents, `word(n)` for word n, in order.
+    /// Writes the first contents of each word, `word(n)` for word n, in order.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The device's errors.
     fn fill(&self, word: fn(u64) -> u64) -> io::Result<()> {
         (0..).zip(self.words()).for_each(|(n, to)| to.store(word(n), Relaxed));
         Ok(())
     }
 
-    /// Says that these words will be used soon, in this order, where there is a way to say so; a hint that is
-    /// not heeded is no error.
+    /// Announces that these words will be used soon, in this order. Memory without such a hint ignores the call.
     fn will_need(&self, _words: &[usize]) {}
 
-    /// Loads these words, in their order; `hints`: says first which, where there is a way to say so.
+    /// Loads these words in order. With `hints`, announces them first ([`Memory::will_need`]).
     ///
     /// # Errors
-    /// Those of the device, where they are not signals.
+    /// The device's errors, unless they are signals.
     fn gather(&self, words: &[usize], to: &mut [u64], hints: bool) -> io::Result<()> {
         if hints {
             self.will_need(words);
@@ -44,33 +43,35 @@ pub trait Memory: Send + Sync {
         Ok(())
     }
 
-    /// Threads that are started now may run where the program lets them, whatever keeps the one that starts them.
-    fn settle(&self) {}
+    /// Ends the binding of the calling thread to a handler's processor, so that threads that it starts next may run
+    /// on any processor of the program.
+    fn end_pinning(&self) {}
 
-    /// The memory as one that is loaded by calls, if it is.
+    /// Returns the memory as one that is loaded by calls, if it is.
     fn by_call(&self) -> Option<&ByCall> {
         None
     }
 
-    /// Counters of its own, with their names.
+    /// Returns the counters of this memory, with their names.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 
-    /// Faults so far that had to read the device, where the kernel does not count them (as major faults).
+    /// Returns the number of page faults so far that read the device, where the kernel does not count them as major
+    /// faults.
     fn misses(&self) -> Option<u64> {
         None
     }
 }
 
-/// Private anonymous memory: what a program has without doing anything for it.
+/// Private anonymous memory: the default memory of a program.
 pub struct Anonymous(Mapped);
 
 impl Anonymous {
-    /// So many bytes.
+    /// Maps `bytes` bytes.
     ///
     /// # Errors
-    /// That of `mmap`.
+    /// The error of `mmap`.
     pub fn new(bytes: usize) -> io::Result<Self> {
         Mapped::anonymous(bytes).map(Self)
     }
@@ -94,10 +95,10 @@ pub struct SharedFile {
 }
 
 impl SharedFile {
-    /// A new file of so many bytes (a multiple of 4 KiB), mapped; with `MADV_RANDOM` if `random`.
+    /// Creates and maps a file of `bytes` bytes (a multiple of 4 KiB); with `MADV_RANDOM` if `random`.
     ///
     /// # Errors
-    /// Those of the file system and of `mmap`.
+    /// The errors of the file system and of `mmap`.
     pub fn create(path: &Path, bytes: usize, random: bool) -> io::Result<Self> {
         let device = FileDevice::create(path, bytes as u64)?;
         let file = File::options().read(true).write(true).open(path)?;
@@ -114,7 +115,7 @@ impl Memory for SharedFile {
         self.mapped.words()
     }
 
-    /// Past the page cache: a file that is there already is where a mapping starts from.
+    /// Writes past the page cache, because a measurement starts from a file outside the page cache.
     fn fill(&self, word: fn(u64) -> u64) -> io::Result<()> {
         let len = self.device.len();
         let mut buffer = AlignedBuf::zeroed(1 << 20);
@@ -127,7 +128,7 @@ impl Memory for SharedFile {
             self.device.write(at, &buffer[..bytes])?;
         }
         self.device.flush()?;
-        // Where direct writes are not to be had they went through the cache.
+        // Without direct I/O the writes went through the page cache.
         rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed)?;
         Ok(())
     }
@@ -144,20 +145,20 @@ pub struct Paged {
 }
 
 impl Paged {
-    /// So many bytes (a multiple of 4 KiB), paged in this way.
+    /// Maps `bytes` bytes (a multiple of 4 KiB) under a pager with these options.
     ///
     /// # Errors
-    /// Those of `mmap` and of [`Pager::new`].
+    /// The errors of `mmap` and of [`Pager::new`].
     pub fn new(bytes: usize, options: PagerOptions) -> io::Result<Self> {
         let mapped = Mapped::anonymous(bytes)?;
         let pager = Pager::new(options)?;
-        // SAFETY: private anonymous memory that nobody has touched; only `drop` unmaps it, after it has
-        // been released, and nothing here drops its contents.
+        // SAFETY: private anonymous memory that no code has touched. Only `drop` unmaps it, after its release from
+        // the pager, and nothing here drops its contents.
         unsafe { pager.manage(mapped.start(), mapped.len(), true) }?;
         Ok(Self { mapped, pager })
     }
 
-    /// Its pager.
+    /// Returns the pager.
     #[must_use]
     pub fn pager(&self) -> &Pager {
         &self.pager
@@ -174,7 +175,7 @@ impl Memory for Paged {
         self.pager.will_need_pages(&addresses);
     }
 
-    fn settle(&self) {
+    fn end_pinning(&self) {
         self.pager.unkept(|| ());
     }
 
@@ -200,7 +201,7 @@ pub struct Pooled {
 }
 
 impl Pooled {
-    /// These words of this pool.
+    /// Wraps these words of this pool.
     #[must_use]
     pub fn new(pool: Pool, words: Words) -> Self {
         Self { pool, words }
@@ -221,12 +222,12 @@ impl Memory for Pooled {
         let Some(first) = self.pool.address_of(self.words.as_ptr().cast()) else { return };
         let at = |word: &usize| first.offset_by((word * WORD) as u64).ok();
         let addresses: Vec<Addr> = words.iter().filter_map(at).collect();
-        // A hint that is not heeded is no error.
+        // A hint that fails is not an error.
         let _ = self.pool.will_need_pages(&addresses);
     }
 
-    fn settle(&self) {
-        self.pool.unkept(|| ());
+    fn end_pinning(&self) {
+        self.pool.without_pinning(|| ());
     }
 
     fn misses(&self) -> Option<u64> {
@@ -238,14 +239,14 @@ impl Memory for Pooled {
     }
 }
 
-/// The same memory, loaded by calls at byte grain: [`Pool::load`] and [`Pool::gather`].
+/// Memory of a pool, loaded by byte-granular calls: [`Pool::load`] and [`Pool::gather`].
 pub struct ByCall {
     pooled: Pooled,
     first: Addr,
 }
 
 impl ByCall {
-    /// These words, the first of which has this address.
+    /// Wraps these words, the first of which has this address.
     #[must_use]
     pub fn new(pooled: Pooled, first: Addr) -> Self {
         Self { pooled, first }
@@ -254,7 +255,7 @@ impl ByCall {
     /// Loads a word.
     ///
     /// # Errors
-    /// As [`Pool::load`].
+    /// The errors of [`Pool::load`].
     #[inline]
     pub fn load(&self, word: u64) -> Result<u64> {
         let mut bytes = [0; WORD];
@@ -289,8 +290,8 @@ impl Memory for ByCall {
         gather().map_err(|error: crate::PoolError| io::Error::other(error))
     }
 
-    fn settle(&self) {
-        self.pooled.settle();
+    fn end_pinning(&self) {
+        self.pooled.end_pinning();
     }
 
     fn by_call(&self) -> Option<&ByCall> {
@@ -309,7 +310,7 @@ impl Memory for ByCall {
 
 fn will_need(mapped: &Mapped, words: &[usize]) {
     for word in words {
-        // A hint: memory that the kernel has no room for is read when it is used.
+        // A hint: the kernel reads the page later if it has no memory for it now.
         let _ = mapped.advise(word * WORD / PAGE * PAGE, PAGE, libc::MADV_WILLNEED);
     }
 }

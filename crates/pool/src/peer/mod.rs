@@ -1,5 +1,5 @@
-//! What deepram is measured against in the benches, and what those benches need of the kernel that takes
-//! unsafe code: mappings, swap files. Not part of the interface.
+//! The peers that benchmarks compare deepram with, and the kernel interfaces of those benchmarks that need unsafe
+//! code: mappings and swap files. Not part of the public interface.
 
 mod checkpoint;
 mod mapped;

@@ -1,4 +1,4 @@
-//! A swap file that is on as long as it is wanted.
+//! A swap file for benchmarks, active as long as its value lives.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -11,10 +11,10 @@ use rustix::fs::FallocateFlags;
 
 use crate::pager::PAGE;
 
-/// Before any other swap there is: what is measured is this file.
+/// The highest priority, so that the kernel swaps to this file before any other.
 const FIRST: i32 = 0x8000 | 0x7fff;
 
-/// A swap file, on until it is dropped; then it is off and gone.
+/// An active swap file. Dropping it deactivates and removes the file.
 #[derive(Debug)]
 pub struct SwapFile {
     path: PathBuf,
@@ -22,26 +22,26 @@ pub struct SwapFile {
 }
 
 impl SwapFile {
-    /// Makes a new file of so many bytes and swaps to it, before any other.
+    /// Creates a file of `bytes` bytes and swaps to it with the highest priority.
     ///
     /// # Errors
-    /// Those of the file system, and of `swapon`: it takes root, and a file system that can be swapped to.
-    /// Nothing is left behind.
+    /// The errors of the file system, and of `swapon`, which needs root and a file system that supports swap files.
+    /// No file is left behind.
     pub fn create(path: &Path, bytes: u64) -> io::Result<Self> {
         let file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
-        // From here on whatever fails removes the file.
+        // From here on every error removes the file.
         let mut swap = Self { path: path.to_owned(), on: false };
         let pages =
             u32::try_from(bytes / PAGE as u64).ok().filter(|pages| *pages >= 10).ok_or_else(|| {
-                let text = format!("{bytes} bytes make no swap file: 40 KiB to 16 TiB do");
+                let text = format!("a swap file has 40 KiB to 16 TiB, not {bytes} bytes");
                 io::Error::new(io::ErrorKind::InvalidInput, text)
             })?;
-        // Space that is reserved and not written would do, but not on every file system.
+        // Reserved but unwritten space would suffice, but not on every file system.
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, u64::from(pages) * PAGE as u64)?;
         file.write_all_at(&header(pages), 0)?;
         file.sync_all()?;
         let name = swap.name()?;
-        // SAFETY: the kernel reads a string that ends in 0; what it does concerns a file of ours alone.
+        // SAFETY: the kernel reads a NUL-terminated string, and the call only affects this file.
         let result = unsafe { libc::swapon(name.as_ptr(), FIRST) };
         if result != 0 {
             return Err(io::Error::last_os_error());
@@ -50,11 +50,10 @@ impl SwapFile {
         Ok(swap)
     }
 
-    /// Ends swapping to it, brings back what is swapped out, and removes the file.
+    /// Deactivates the swap file, which brings its pages back into memory, and removes the file.
     ///
     /// # Errors
-    /// That of `swapoff`: there is not memory enough for what is swapped out. It is tried again when
-    /// this is dropped.
+    /// The error of `swapoff`: memory does not suffice for the swapped pages. Dropping the value tries again.
     pub fn off(mut self) -> io::Result<()> {
         self.end()
     }
@@ -89,12 +88,12 @@ impl Drop for SwapFile {
     }
 }
 
-/// The first page of a swap area (`union swap_header` of the kernel's `include/linux/swap.h`).
+/// Makes the first page of a swap area (`union swap_header` in the kernel's `include/linux/swap.h`).
 fn header(pages: u32) -> [u8; PAGE] {
     const INFO: usize = 1024;
     const MAGIC: &[u8; 10] = b"SWAPSPACE2";
     let mut page = [0; PAGE];
-    // Version, then the last page.
+    // The version, then the number of the last page.
     page[INFO..INFO + 4].copy_from_slice(&1u32.to_ne_bytes());
     page[INFO + 4..INFO + 8].copy_from_slice(&(pages - 1).to_ne_bytes());
     page[PAGE - MAGIC.len()..].copy_from_slice(MAGIC);

@@ -1,37 +1,45 @@
-//! Loads and stores by call: with errors instead of signals, and without userfaultfd.
+//! Reads and writes by call: they return errors instead of raising signals, and need no userfaultfd.
 
 use deepram_core::{Addr, Epoch, PageId};
 
 use super::Pool;
 use crate::buffer::AlignedBuf;
-use crate::cache::{Access, Right, refused};
+use crate::cache::{AccessKind, Permit, permission_error};
 use crate::error::{PoolError, Result};
 use crate::region::WatchError;
 
-/// One segment's part of an access.
-pub(super) struct Piece {
+/// The part of an access that lies in one segment.
+pub(super) struct SegmentPart {
     pub(super) index: u32,
     pub(super) page: PageId,
-    /// Byte in the mapped region.
+    /// Offset in the mapped region, in bytes.
     pub(super) offset: usize,
-    /// Bytes of the caller's buffer.
+    /// Range in the caller's buffer.
     pub(super) range: std::ops::Range<usize>,
 }
 
 impl Pool {
-    /// The parts of an access that a program makes. Page 0 is the pool's own.
+    /// Splits an access by a program into its segments. Page 0 belongs to the pool.
     ///
     /// # Errors
-    /// [`PoolError::NotAllocated`] for page 0, or beyond the pool; [`PoolError::Address`].
-    pub(super) fn pieces(&self, addr: Addr, len: usize) -> Result<impl Iterator<Item = Piece> + use<>> {
+    /// [`PoolError::NotAllocated`] for page 0 and for addresses beyond the pool; [`PoolError::Address`].
+    pub(super) fn segment_parts(
+        &self,
+        addr: Addr,
+        len: usize,
+    ) -> Result<impl Iterator<Item = SegmentPart> + use<>> {
         if addr.page() == PageId(0) && len > 0 {
             return Err(PoolError::NotAllocated { address: addr });
         }
-        self.own_pieces(addr, len)
+        self.segment_parts_unchecked(addr, len)
     }
 
-    /// The parts of an access to any page.
-    pub(super) fn own_pieces(&self, addr: Addr, len: usize) -> Result<impl Iterator<Item = Piece> + use<>> {
+    /// Splits an access into its segments. The access may include page 0.
+    pub(super) fn segment_parts_unchecked(
+        &self,
+        addr: Addr,
+        len: usize,
+    ) -> Result<impl Iterator<Item = SegmentPart> + use<>> {
         let (controller, _) = self.store_at(addr)?;
         addr.offset_by((len as u64).max(1) - 1)?;
         let cache = &self.live()?.cache;
@@ -44,107 +52,110 @@ impl Pool {
             (done < len).then(|| {
                 let at = within + done;
                 let n = (segment - at % segment).min(len - done);
-                let piece = Piece {
+                let part = SegmentPart {
                     index: ((start + at) / segment) as u32,
                     page: PageId((at / segment) as u32 / page_segments),
                     offset: start + at,
                     range: done..done + n,
                 };
                 done += n;
-                piece
+                part
             })
         }))
     }
 
-    /// Finds out whether an access to a segment is allowed, and gives what the cache keeps it so by.
-    pub(super) fn permit(&self, index: u32, access: Access) -> Result<Right> {
+    /// Checks that a segment may be accessed, and returns a permit with which the cache detects a later change of the
+    /// permissions.
+    pub(super) fn permit(&self, index: u32, access: AccessKind) -> Result<Permit> {
         let cache = &self.live()?.cache;
-        let right = cache.right(access);
-        cache.check(index, access)?;
-        Ok(right)
+        let permit = cache.permit(access);
+        cache.check_access(index, access)?;
+        Ok(permit)
     }
 
-    /// Copies bytes out of the pool. Memory that was never written reads as zeros.
+    /// Copies bytes out of the pool into `to`, and brings their segments into the DRAM cache. Memory that was never
+    /// written reads as zeros. Use [`Pool::load`] for bytes that the program will not use again soon.
     ///
     /// # Errors
-    /// [`PoolError::NotAllocated`], [`PoolError::Permission`], [`PoolError::Damaged`] (never
-    /// damaged bytes), [`PoolError::Device`]. The buffer's contents are undefined then.
+    /// [`PoolError::NotAllocated`], [`PoolError::Permission`], [`PoolError::Damaged`] (damaged bytes are never
+    /// returned as data), [`PoolError::Device`]. On an error the contents of `to` are undefined.
     pub fn read(&self, addr: Addr, to: &mut [u8]) -> Result<()> {
         let mut buffer = AlignedBuf::zeroed(self.live()?.cache.segment_bytes());
         self.read_with(addr, to, &mut buffer)
     }
 
-    /// [`Pool::read`] with memory for a segment.
+    /// [`Pool::read`] with a buffer of one segment.
     pub(super) fn read_with(&self, addr: Addr, to: &mut [u8], buffer: &mut [u8]) -> Result<()> {
-        for piece in self.pieces(addr, to.len())? {
-            let right = self.permit(piece.index, Access::Read)?;
+        for part in self.segment_parts(addr, to.len())? {
+            let permit = self.permit(part.index, AccessKind::Read)?;
             let cache = &self.live()?.cache;
-            let guard = cache.resident(piece.index, right, buffer)?;
-            cache.region.copy_out(piece.offset, &mut to[piece.range]);
+            let guard = cache.ensure_resident(part.index, permit, buffer)?;
+            cache.region.copy_out(part.offset, &mut to[part.range]);
             drop(guard);
         }
         Ok(())
     }
 
-    /// Copies bytes into the pool. Durable after the next [`Pool::sync`].
+    /// Copies bytes into the pool. They become durable at the next [`Pool::sync`].
     ///
     /// # Errors
-    /// [`PoolError::NotAllocated`], [`PoolError::Permission`], [`PoolError::NoSpace`],
-    /// [`PoolError::Device`]. Bytes before the one at fault may have been written.
+    /// [`PoolError::NotAllocated`], [`PoolError::Permission`], [`PoolError::NoSpace`], [`PoolError::Device`]. On an
+    /// error the bytes before the failing one may have been written.
     pub fn write(&self, addr: Addr, from: &[u8]) -> Result<()> {
         let mut buffer = AlignedBuf::zeroed(self.live()?.cache.segment_bytes());
         self.write_with(addr, from, &mut buffer)
     }
 
-    /// [`Pool::write`] with memory for a segment.
+    /// [`Pool::write`] with a buffer of one segment.
     pub(super) fn write_with(&self, addr: Addr, from: &[u8], buffer: &mut [u8]) -> Result<()> {
-        for piece in self.pieces(addr, from.len())? {
-            let right = self.permit(piece.index, Access::Write)?;
-            self.put_piece(&piece, &from[piece.range.clone()], right, buffer)?;
+        for part in self.segment_parts(addr, from.len())? {
+            let permit = self.permit(part.index, AccessKind::Write)?;
+            self.write_part(&part, &from[part.range.clone()], permit, buffer)?;
         }
         Ok(())
     }
 
-    /// Copies bytes into the pool, whatever the permissions.
-    pub(super) fn put(&self, addr: Addr, from: &[u8], buffer: &mut [u8]) -> Result<()> {
-        let right = Right::unchecked(Access::Write);
-        self.pieces(addr, from.len())?
-            .try_for_each(|piece| self.put_piece(&piece, &from[piece.range.clone()], right, buffer))
+    /// Copies bytes into the pool without a check of permissions.
+    pub(super) fn write_unchecked(&self, addr: Addr, from: &[u8], buffer: &mut [u8]) -> Result<()> {
+        let permit = Permit::unchecked(AccessKind::Write);
+        self.segment_parts(addr, from.len())?
+            .try_for_each(|part| self.write_part(&part, &from[part.range.clone()], permit, buffer))
     }
 
-    pub(super) fn put_piece(
+    pub(super) fn write_part(
         &self,
-        piece: &Piece,
+        part: &SegmentPart,
         from: &[u8],
-        right: Right,
+        permit: Permit,
         buffer: &mut [u8],
     ) -> Result<()> {
         let cache = &self.live()?.cache;
-        let guard = match cache.resident(piece.index, right, buffer) {
+        let guard = match cache.ensure_resident(part.index, permit, buffer) {
             Err(PoolError::NoSpace { .. }) => {
-                // Older tokens give way; then it works or the error is final.
-                cache.relieve(piece.index)?;
-                cache.resident(piece.index, right, buffer)?
+                // Make room by write-back and by giving up older tokens. If the second attempt fails too, its error
+                // is final.
+                cache.make_flash_room(part.index)?;
+                cache.ensure_resident(part.index, permit, buffer)?
             }
             other => other?,
         };
-        cache.region.copy_in(piece.offset, from);
+        cache.region.copy_in(part.offset, from);
         drop(guard);
         Ok(())
     }
 
-    /// Copies bytes as they were at a token, without rolling back.
+    /// Copies bytes out of the pool as they were at a token, without a rollback.
     ///
     /// # Errors
-    /// [`PoolError::Token`]; as [`Pool::read`]. Permissions are those of now, or of the token for a page that has
-    /// been freed since; what the token has is not there if it was not allocated then.
+    /// [`PoolError::Token`] and the errors of [`Pool::read`]. The permissions of now apply, or those at the token for
+    /// a page that has been freed since. A page that was not allocated at the token is [`PoolError::NotAllocated`].
     pub fn read_at(&self, token: Epoch, addr: Addr, to: &mut [u8]) -> Result<()> {
         let (_, store) = self.store_at(addr)?;
         let cache = &self.live()?.cache;
         let segment = cache.segment_bytes();
         let mut buffer = AlignedBuf::zeroed(segment);
-        for piece in self.pieces(addr, to.len())? {
-            let (_, page, number) = cache.store_of(piece.index);
+        for part in self.segment_parts(addr, to.len())? {
+            let (_, page, number) = cache.store_of(part.index);
             let then = store.status_at(token, page)?;
             let now = store.status(page)?;
             let status = if now.allocated() { now } else { then };
@@ -153,26 +164,26 @@ impl Pool {
                 return Err(PoolError::NotAllocated { address });
             }
             if !status.readable() {
-                return Err(refused(address, "read", status));
+                return Err(permission_error(address, "read", status));
             }
             store.read_at(token, page, number, &mut buffer)?;
-            let from = piece.offset % segment;
-            to[piece.range.clone()].copy_from_slice(&buffer[from..from + piece.range.len()]);
+            let from = part.offset % segment;
+            to[part.range.clone()].copy_from_slice(&buffer[from..from + part.range.len()]);
         }
         Ok(())
     }
 
-    /// Whether the pool is mapped, so that [`Pool::pointer`] works.
+    /// Returns whether the pool is mapped, so that [`Pool::pointer`] works.
     #[must_use]
     pub fn is_mapped(&self) -> bool {
-        self.anywhere().cache.region.is_watched()
+        self.unchecked().cache.region.is_watched()
     }
 
-    /// The pointer to `len` allocated bytes at `addr`. The same at every opening, so that memory
-    /// of the pool may hold pointers into itself.
+    /// Returns the pointer to `len` allocated bytes at `addr`. The pointer is the same at every opening, so that
+    /// memory of the pool may hold pointers into the pool.
     ///
     /// # Errors
-    /// [`PoolError::NotAllocated`]; [`PoolError::Watch`] for a pool that was opened unmapped.
+    /// [`PoolError::NotAllocated`]; [`PoolError::Watch`] if the pool was opened without mapping.
     pub fn pointer(&self, addr: Addr, len: u64) -> Result<*mut u8> {
         let cache = &self.live()?.cache;
         let region = &cache.region;
@@ -185,10 +196,10 @@ impl Pool {
         Ok(region.base().wrapping_add(start + addr.controller_offset() as usize))
     }
 
-    /// The pool address of a pointer into the mapped range; `None` outside it.
+    /// Returns the pool address of a pointer into the mapped memory; `None` for any other pointer.
     #[must_use]
     pub fn address_of(&self, pointer: *const u8) -> Option<Addr> {
-        let cache = &self.anywhere().cache;
+        let cache = &self.unchecked().cache;
         let region = &cache.region;
         let offset = pointer.addr().checked_sub(region.base().addr()).filter(|&o| o < region.len())?;
         let segment = cache.segment_bytes();

@@ -1,5 +1,5 @@
-//! Handles: the one way from a handle to what is behind it, through a check that the pool is open and that this process
-//! opened it; and the end of a pool.
+//! Handles and the end of a pool. Every operation goes from its handle to the shared state through a check that the
+//! pool is open and that this process opened it.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::sync::{Arc, MutexGuard};
@@ -12,33 +12,33 @@ use crate::error::{PoolError, Result};
 use crate::lock::lock;
 use crate::store::Log;
 
-/// What is behind a handle on a pool.
-pub(super) struct Guarded(Arc<Inner>);
+/// The state that all handles of a pool share.
+pub(super) struct SharedInner(Arc<Inner>);
 
-impl Guarded {
+impl SharedInner {
     pub(super) fn new(inner: Inner) -> Self {
         Self(Arc::new(inner))
     }
 }
 
-impl Clone for Guarded {
+impl Clone for SharedInner {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl Drop for Guarded {
+impl Drop for SharedInner {
     fn drop(&mut self) {
         if !self.0.owner.is_here() {
-            // In a forked child there are no threads to join, locks may be held by threads that are not here, and the
-            // memory and the devices are the parent's: one reference more, and nothing is ever dropped.
+            // A forked child has no threads to join, another thread of the parent may hold a lock, and the memory and
+            // the devices belong to the parent. The additional reference keeps the state from ever being dropped.
             std::mem::forget(Arc::clone(&self.0));
         }
     }
 }
 
 impl Pool {
-    /// What every operation begins with.
+    /// Returns the state of an open pool. Every operation begins with this check.
     ///
     /// # Errors
     /// [`PoolError::ForkedChild`], [`PoolError::Closed`].
@@ -48,7 +48,7 @@ impl Pool {
         Ok(&self.inner.0)
     }
 
-    /// For what keeps a handle: an error where no operation would do anything.
+    /// Checks that the pool is open, for objects that keep a handle.
     ///
     /// # Errors
     /// [`PoolError::ForkedChild`], [`PoolError::Closed`].
@@ -56,7 +56,7 @@ impl Pool {
         self.live().map(drop)
     }
 
-    /// What is behind a handle that may be closed, in the process that opened it.
+    /// Returns the state of a pool that may be closed, in the process that opened it.
     ///
     /// # Errors
     /// [`PoolError::ForkedChild`].
@@ -65,8 +65,8 @@ impl Pool {
         Ok(&self.inner.0)
     }
 
-    /// The same in any process, for what neither takes a lock nor touches memory of the pool or a device.
-    pub(super) fn anywhere(&self) -> &Inner {
+    /// Returns the state in any process. The caller must not take a lock, nor access memory of the pool or a device.
+    pub(super) fn unchecked(&self) -> &Inner {
         &self.inner.0
     }
 }
@@ -76,8 +76,8 @@ impl Inner {
         if self.closed.load(Acquire) { Err(PoolError::Closed) } else { Ok(()) }
     }
 
-    /// The writing end of a controller's log. A pool that is being closed takes it before the devices are given up, so
-    /// that whoever has it may write.
+    /// Locks the log of a controller for writing. A pool that is being closed takes this lock before it releases the
+    /// devices, so the holder of the lock may write.
     pub(super) fn log(&self, controller: usize) -> Result<MutexGuard<'_, Log>> {
         let log = self.stores[controller].lock_log();
         self.ensure_open()?;
@@ -85,38 +85,38 @@ impl Inner {
         Ok(log)
     }
 
-    /// The writing ends of all controllers, in their order.
+    /// Locks the logs of all controllers, in order of controllers.
     pub(super) fn logs(&self) -> Result<Vec<MutexGuard<'_, Log>>> {
         (0..self.stores.len()).map(|controller| self.log(controller)).collect()
     }
 
-    /// Ends the threads and gives the devices away.
+    /// Stops the threads and releases the devices.
     fn end(&self) {
         self.closed.store(true, Release);
         self.cache.stop();
-        for keeper in lock(&self.keepers).drain(..) {
-            // Its panic was reported by the runtime already.
-            let _ = keeper.join();
+        for background_thread in lock(&self.background_threads).drain(..) {
+            // The runtime has already reported a panic of this thread.
+            let _ = background_thread.join();
         }
         drop(lock(&self.handlers).take());
         self.stores.iter().for_each(|store| store.close_lines());
-        // Whatever another handle has begun ends before the memory goes; later calls see that the
-        // pool is closed.
+        // Operations that other handles have begun end before the mapping is closed; later calls find the pool
+        // closed.
         let logs: Vec<_> = self.stores.iter().map(|store| store.lock_log()).collect();
-        self.cache.shut();
+        self.cache.close();
         drop(logs);
-        // Somebody may hold on to `Words`; the devices are free all the same.
+        // `Words` may still keep the memory mapped; the devices are released in any case.
         self.stores.iter().for_each(|store| store.device().release());
     }
 }
 
 impl Pool {
-    /// Syncs, frees temporary pages and closes the pool. Pointers into it are invalid afterwards,
-    /// and calls through other handles give [`PoolError::Closed`].
+    /// Syncs, frees temporary pages and closes the pool. Pointers into the pool are invalid afterwards, and calls
+    /// through other handles return [`PoolError::Closed`].
     ///
     /// # Errors
-    /// As [`Pool::sync`]; the pool is closed all the same, at its last token.
-    /// [`PoolError::ForkedChild`]: it is as it was.
+    /// The errors of [`Pool::sync`]: the pool is then closed at its last token. After [`PoolError::ForkedChild`]
+    /// nothing has changed.
     pub fn close(self) -> Result<()> {
         let inner = self.owned()?;
         if inner.closing.swap(true, AcqRel) {
@@ -127,10 +127,10 @@ impl Pool {
         result
     }
 
-    /// Closes the pool as a crash would leave it: at its last token, with what was persisted since.
+    /// Closes the pool without a sync, as a crash would leave it: at its last token, with the bytes persisted since.
     ///
     /// # Errors
-    /// [`PoolError::ForkedChild`]: it is as it was.
+    /// After [`PoolError::ForkedChild`] nothing has changed.
     pub fn abandon(self) -> Result<()> {
         let inner = self.owned()?;
         inner.closing.store(true, Release);
@@ -144,7 +144,7 @@ impl Pool {
             for page in store.temporaries() {
                 let addr = Addr::new(controller, page, 0)?;
                 match self.free(addr, PAGE_BYTES) {
-                    // By another thread, meanwhile.
+                    // Another thread has freed the page.
                     Err(PoolError::NotAllocated { .. }) => {}
                     freed => freed?,
                 }
@@ -161,8 +161,7 @@ impl Pool {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Without `close` there is nobody to give an error to: the pool stays at its last token,
-        // as after a crash.
+        // A drop cannot return an error, so it does not sync: the pool stays at its last token, as after a crash.
         if !self.closing.swap(true, AcqRel) {
             self.end();
         }

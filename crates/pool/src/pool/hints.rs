@@ -1,16 +1,16 @@
-//! Hints, and a budget that changes: as the pager has them, with a pool's addresses.
+//! Hints about future accesses, and changes of the DRAM budget.
 
 use deepram_core::{Addr, PageId};
 
 use super::Pool;
 use crate::buffer::AlignedBuf;
-use crate::cache::{Access, Handlers, Right};
+use crate::cache::{AccessKind, Handlers, Permit};
 use crate::crew::Crew;
 use crate::error::Result;
 use crate::lock::lock;
 
 impl Pool {
-    /// Segments that `len` bytes at `addr` touch, all allocated, and their controller.
+    /// Returns the controller and the segments of an allocated range of `len` bytes at `addr`.
     fn segments(&self, addr: Addr, len: u64) -> Result<(usize, std::ops::Range<u32>)> {
         let (controller, ..) = self.pages(addr, len)?;
         let cache = &self.live()?.cache;
@@ -20,85 +20,88 @@ impl Pool {
         Ok((controller as usize, first + (addr.controller_offset() / segment) as u32..first + end as u32))
     }
 
-    /// Brings what is stored of the range into the DRAM cache, as far as there are frames, in the background: many
-    /// reads are under way at once, of neighbours together. Where a segment cannot be read, whoever uses it is told. A
-    /// pool that is not mapped has no threads for it and reads in the caller's.
+    /// Brings the range into the DRAM cache in the background, as far as frames are free. Many reads are in flight at
+    /// once, and neighbouring segments share a read. A read error shows when a program accesses the segment. A pool
+    /// that is not mapped has no handler threads, and reads in the calling thread.
     ///
     /// # Errors
-    /// [`PoolError::NotAllocated`](crate::PoolError::NotAllocated); of a pool that is not mapped, those of
+    /// [`PoolError::NotAllocated`](crate::PoolError::NotAllocated); in a pool that is not mapped also the errors of
     /// [`Pool::read`].
     pub fn will_need(&self, addr: Addr, len: u64) -> Result<()> {
         let (_, segments) = self.segments(addr, len)?;
-        self.order(segments)
+        self.prefetch(segments)
     }
 
-    /// Calls `f` while every thread may run where the program lets it. With [`crate::FaultOptions::keep`] whoever starts
-    /// threads or processes, or asks where a thread may run, does it so.
-    pub fn unkept<T>(&self, f: impl FnOnce() -> T) -> T {
-        // In a forked child nobody is kept.
+    /// Calls `f` while no thread is bound to a handler's processor. With [`crate::FaultOptions::pin_lone_thread`], a program
+    /// starts threads and processes, and reads the processor affinity of a thread, inside such a call.
+    pub fn without_pinning<T>(&self, f: impl FnOnce() -> T) -> T {
+        // In a forked child no thread is bound.
         let crew =
             self.owned().ok().and_then(|inner| lock(&inner.handlers).as_ref().and_then(Handlers::crew));
-        let _unkept = crew.as_deref().map(Crew::hold);
+        let _suspended = crew.as_deref().map(Crew::hold);
         f()
     }
 
-    /// [`Pool::will_need`] for the segments in which these addresses lie.
+    /// Brings the segments at these addresses into the DRAM cache, as [`Pool::will_need`] does.
     ///
     /// # Errors
-    /// As [`Pool::will_need`].
+    /// The errors of [`Pool::will_need`].
     pub fn will_need_pages(&self, addresses: &[Addr]) -> Result<()> {
         let mut all = Vec::with_capacity(addresses.len());
         for &addr in addresses {
             all.extend(self.segments(addr, 1)?.1);
         }
-        self.order(all.into_iter())
+        self.prefetch(all.into_iter())
     }
 
-    fn order(&self, mut segments: impl Iterator<Item = u32>) -> Result<()> {
+    fn prefetch(&self, mut segments: impl Iterator<Item = u32>) -> Result<()> {
         let cache = &self.live()?.cache;
         if self.is_mapped() {
-            cache.order_segments(segments);
+            cache.queue_segments(segments);
             return Ok(());
         }
         let mut buffer = AlignedBuf::zeroed(cache.segment_bytes());
-        let right = Right::unchecked(Access::Read);
-        segments.try_for_each(|index| cache.resident(index, right, &mut buffer).map(drop))
+        let permit = Permit::unchecked(AccessKind::Read);
+        segments.try_for_each(|index| cache.ensure_resident(index, permit, &mut buffer).map(drop))
     }
 
-    /// Takes the range out of the DRAM cache; what is dirty of it is written first, which makes it neither durable nor
-    /// part of a token. What is stored to meanwhile stays, and so does what is pinned.
+    /// Evicts the range from the DRAM cache. Dirty segments are written back first, which makes them neither durable
+    /// nor part of a token. Segments that a thread stores to during the call stay resident, and so do pinned
+    /// segments.
     ///
     /// # Errors
-    /// [`PoolError::NotAllocated`](crate::PoolError::NotAllocated), and those of write-back: nothing is lost then.
-    pub fn cold(&self, addr: Addr, len: u64) -> Result<()> {
+    /// [`PoolError::NotAllocated`](crate::PoolError::NotAllocated) and the errors of write-back. On an error no data
+    /// is lost.
+    pub fn evict_range(&self, addr: Addr, len: u64) -> Result<()> {
         let (controller, segments) = self.segments(addr, len)?;
-        self.live()?.cache.cold(controller, segments)
+        self.live()?.cache.evict_range(controller, segments)
     }
 
-    /// Keeps the range in the DRAM cache, where it is brought at once ([`Pool::will_need`]), or no longer. Freeing it
-    /// ends that too. At most half of the frames may be pinned.
+    /// Pins the range in the DRAM cache and reads it at once ([`Pool::will_need`]), or unpins it. Freeing the range
+    /// also unpins it. At most half of the frames may be pinned.
     ///
     /// # Errors
-    /// [`PoolError::NotAllocated`](crate::PoolError::NotAllocated); [`PoolError::Option`](crate::PoolError::Option) if
-    /// that were too much.
+    /// [`PoolError::NotAllocated`](crate::PoolError::NotAllocated); [`PoolError::Option`](crate::PoolError::Option)
+    /// if too much would be pinned.
     pub fn pin(&self, addr: Addr, len: u64, pinned: bool) -> Result<()> {
         let (_, segments) = self.segments(addr, len)?;
         let cache = &self.live()?.cache;
         if pinned {
             cache.pin(segments.clone())?;
-            return self.order(segments);
+            return self.prefetch(segments);
         }
         cache.unpin(&mut cache.lock(), segments);
         Ok(())
     }
 
-    /// Changes the budget that [`OpenOptions::dram`](crate::OpenOptions::dram) set, in bytes. A smaller one takes effect
-    /// at once as far as segments are clean, and as they are written for the others. The device buffer does not become
-    /// larger than it could be at opening.
+    /// Changes the DRAM budget that [`OpenOptions::dram`](crate::OpenOptions::dram) set, in bytes. A smaller budget
+    /// takes effect at once for clean segments, and after write-back for dirty segments. The device buffer never
+    /// becomes larger than its bound at opening.
     ///
     /// # Errors
-    /// [`PoolError::Budget`](crate::PoolError::Budget) if tables, buffers and the fewest frames do not fit;
-    /// [`PoolError::Option`](crate::PoolError::Option) if what is pinned does not. Nothing changes then.
+    /// [`PoolError::Budget`](crate::PoolError::Budget) if tables, buffers and the least number of frames do not fit;
+    /// [`PoolError::Option`](crate::PoolError::Option) if the pinned segments do not fit. On an error nothing
+    /// changes.
     pub fn set_dram(&self, bytes: u64) -> Result<()> {
         self.live()?.cache.set_dram(bytes)
     }

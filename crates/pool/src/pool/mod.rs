@@ -1,7 +1,7 @@
-//! A pool: its controllers, its cache, and the operations of the NVMM paper's software interface.
+//! The pool: its controllers, its DRAM cache, and the operations of the NVMM paper's software interface.
 
 mod access;
-mod grain;
+mod byte_access;
 mod handle;
 mod hints;
 mod open;
@@ -29,32 +29,33 @@ pub use open::Inspection;
 pub use persist::Persist;
 pub use roots::Root;
 
-/// Pages whose status changes while the cache's lock is held once.
-const TOGETHER: u32 = 4096;
+/// Pages whose status changes under one hold of the cache lock.
+const PAGES_PER_LOCK: u32 = 4096;
 
-/// Whether memory outlives the process that asked for it (NVMM, Software Interface).
+/// Whether allocated memory outlives the process that allocated it (NVMM paper, "Software Interface").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lifetime {
-    /// Freed when the pool is closed, or found after a crash.
+    /// Freed when the pool is closed, or at the next opening after a crash.
     Temporary,
-    /// Kept until it is freed.
+    /// Kept until a program frees it.
     Permanent,
 }
 
-/// What may be done with a page.
+/// Access permissions and lifetime of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Permissions {
-    /// Loads are allowed. Processors have no write-only pages: without it, neither are stores
-    /// through the mapped address.
+    /// Loads are allowed. Without this, stores through the mapped memory are forbidden too, because processors have
+    /// no write-only pages.
     pub read: bool,
     /// Stores are allowed.
     pub write: bool,
-    /// Whether the page outlives its creator. A page made temporary belongs to whoever made it so.
+    /// Whether the page outlives its creator. A page that `setperms` makes temporary belongs to the process that
+    /// called `setperms`.
     pub lifetime: Lifetime,
 }
 
 impl Permissions {
-    /// Loads and stores, for this lifetime.
+    /// Permits loads and stores, with this lifetime.
     #[must_use]
     pub fn read_write(lifetime: Lifetime) -> Self {
         Self { read: true, write: true, lifetime }
@@ -65,89 +66,87 @@ impl Permissions {
     }
 }
 
-/// A token and what is known of its state.
+/// A token and the statistics of its state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct History {
-    /// What to pass to [`Pool::rollback`].
+    /// The token, for [`Pool::rollback`] and [`Pool::read_at`].
     pub token: Epoch,
-    /// When it was made, in nanoseconds since 1970; 0 for the empty pool.
+    /// Time at which the token was made, in nanoseconds since 1970; 0 for the token of the empty pool.
     pub wall_ns: u64,
-    /// Pages that had changed since the token before.
+    /// Pages changed between the previous token and this one.
     pub pages_changed: u64,
-    /// Segments that had been written since the token before.
+    /// Segments written between the previous token and this one.
     pub segments_written: u64,
 }
 
-/// What a pool is.
+/// Properties and current usage of a pool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Info {
-    /// Its identity, the same on all its devices.
+    /// Identity of the pool, the same on all of its devices.
     pub uuid: Uuid,
-    /// Names of its devices, by controller.
+    /// Names of the devices, by controller.
     pub devices: Vec<String>,
-    /// Memory it offers, over all controllers.
+    /// Virtual memory of all controllers together.
     pub size: Bytes,
-    /// Memory that is allocated.
+    /// Allocated memory.
     pub allocated: Bytes,
-    /// Flash it occupies.
+    /// Flash that the pool occupies.
     pub flash: Bytes,
     /// Flash that current data and kept versions take.
     pub flash_used: Bytes,
-    /// New data that fit before older tokens must be given up.
+    /// Amount of new data that fits before older tokens must be given up.
     pub flash_room: Bytes,
-    /// Flash that keeps what was persisted since the last token; 0 without persist regions.
+    /// Flash of the line log, which holds the bytes persisted since the last token; 0 without persist regions.
     pub line_log: Bytes,
-    /// What is read, cached and written at once.
+    /// The unit that the flash reads and programs, and the block size of the DRAM cache.
     pub segment: SegmentSize,
-    /// Bytes of a block.
+    /// Size of a block.
     pub block: Bytes,
-    /// Which tokens are kept.
+    /// The tokens that the pool keeps.
     pub retention: Retention,
-    /// Where it is mapped.
+    /// Address at which the pool is mapped.
     pub base: u64,
-    /// The epoch that is open.
+    /// The open epoch.
     pub open_epoch: Epoch,
 }
 
-/// A pool of journaled memory. Clones are handles on the same pool; it is closed by
-/// [`Pool::close`], or when the last handle goes.
+/// A pool of journaled memory. Clones are handles of the same pool. [`Pool::close`] closes the pool; dropping the
+/// last handle closes it without a sync.
 ///
 /// # Pointers
-/// Memory of a mapped pool may be used through pointers from [`Pool::pointer`] like any other, by
-/// several threads. Such pointers are valid until the pool is closed. A load or store that cannot
-/// be served raises SIGBUS (damaged data) or SIGSEGV (not allocated, no permission, device full);
-/// [`Pool::take_damage`] says why.
+/// Several threads may use the memory of a mapped pool through pointers from [`Pool::pointer`], like any other
+/// memory. Such pointers are valid until the pool is closed. A load or store that cannot be served raises SIGBUS
+/// (damaged data) or SIGSEGV (not allocated, no permission, device full); [`Pool::take_errors`] returns the reason.
 ///
 /// # Forks
-/// A pool belongs to the process that opened it. In a child made by `fork` every call gives
-/// [`PoolError::ForkedChild`], the memory is not mapped (a load or store raises SIGSEGV), and dropping a
-/// handle does nothing; the parent notices none of it. The lock on the devices goes with the parent,
-/// also where the child lives on. The child may open the pool for itself when the parent has closed it
-/// or has ended.
+/// A pool belongs to the process that opened it. In a child made by `fork` every call returns
+/// [`PoolError::ForkedChild`], the memory is not mapped (a load or store raises SIGSEGV), and dropping a handle does
+/// nothing. The parent is unaffected. The lock on the devices ends with the parent, even while the child lives on.
+/// The child may open the pool itself after the parent has closed it or has ended.
 ///
 /// # Syncs and concurrent stores
-/// A sync captures every store that happened before the call. Of the stores that run at the same
-/// time it captures those before one moment, the same for all threads and pages.
+/// A sync captures every store that happened before the call. Of the stores that run concurrently with the call, the
+/// sync captures those before one moment, which is the same for all threads and pages.
 #[derive(Clone)]
 pub struct Pool {
-    inner: handle::Guarded,
+    inner: handle::SharedInner,
 }
 
 struct Inner {
-    /// Tells a persist of this opening from others.
+    /// Identifies the opening to which a [`Persist`] belongs.
     id: u64,
     owner: Owner,
     cache: Arc<Cache>,
     stores: Vec<Arc<Store>>,
     counters: Arc<Counters>,
-    /// Stop before the region goes; in this order.
+    /// The handlers and the background threads stop before the region is unmapped.
     handlers: std::sync::Mutex<Option<Handlers>>,
-    keepers: std::sync::Mutex<Vec<JoinHandle<()>>>,
-    /// Some handle is closing the pool, or has.
+    background_threads: std::sync::Mutex<Vec<JoinHandle<()>>>,
+    /// Set when a handle begins to close the pool.
     closing: AtomicBool,
-    /// No operation begins any more. Set before the logs are taken for the last time.
+    /// Set when no operation may begin any more; set before the logs are locked for the last time.
     closed: AtomicBool,
-    /// One persist region is made or removed at a time.
+    /// Serializes changes of persist regions.
     regions: std::sync::Mutex<()>,
 }
 
@@ -160,7 +159,7 @@ impl Pool {
         }
     }
 
-    /// Pages touched by `len` bytes at `addr`, all allocated.
+    /// Returns the controller, the first page and the number of pages of an allocated range.
     fn pages(&self, addr: Addr, len: u64) -> Result<(u32, PageId, u32)> {
         let (controller, store) = self.store_at(addr)?;
         let last = addr.offset_by(len.max(1) - 1)?;
@@ -175,7 +174,7 @@ impl Pool {
         Ok((controller, first, count))
     }
 
-    /// Allocates `len` bytes, in whole pages, on the first controller with room.
+    /// Allocates `len` bytes, in whole pages of 64 KiB, on the first controller with enough free memory.
     ///
     /// # Errors
     /// [`PoolError::NoAddressSpace`]; [`PoolError::Option`] for a length of zero.
@@ -191,15 +190,16 @@ impl Pool {
         result
     }
 
-    /// Allocates on this controller: memory of one controller is consistent by itself, and what
-    /// fails together should be there together.
+    /// Allocates memory on the given controller. Use this for data that should fail together: each controller is
+    /// consistent by itself.
     ///
     /// # Errors
-    /// As [`Pool::alloc`]; [`PoolError::Option`] for a controller that is not there.
+    /// The errors of [`Pool::alloc`]; [`PoolError::Option`] for an unknown controller.
     pub fn alloc_on(&self, controller: u32, len: u64, lifetime: Lifetime) -> Result<Addr> {
         let inner = self.live()?;
         let Some(store) = inner.stores.get(controller as usize) else {
-            let problem = format!("{controller} does not exist: the pool has {}", inner.stores.len());
+            let problem =
+                format!("{controller} does not exist: the number of controllers is {}", inner.stores.len());
             return Err(PoolError::Option { option: "controller", problem });
         };
         if len == 0 {
@@ -212,44 +212,43 @@ impl Pool {
         let status = Permissions::read_write(lifetime).status();
         let mut log = inner.log(controller as usize)?;
         let first = store.find_free(count)?;
-        if let Err(error) = self.give_status(&mut log, controller, &[(first, count, status)]) {
+        if let Err(error) = self.set_status(&mut log, controller, &[(first, count, status)]) {
             let done = (first.0..first.0 + count).take_while(|&page| store.is_allocated(PageId(page)));
-            self.take_away(&mut log, controller, first, done.count() as u32)?;
+            self.free_pages(&mut log, controller, first, done.count() as u32)?;
             return Err(error);
         }
         Ok(Addr::new(controller, first.0, 0)?)
     }
 
-    /// Frees the pages that `len` bytes at `addr` touch (the paper's delete). Tokens keep what
-    /// they saw of them.
+    /// Frees the pages of `len` bytes at `addr` (the paper's `delete`). Tokens keep their versions of these pages.
     ///
     /// # Errors
-    /// [`PoolError::NotAllocated`], naming the first page that is not; nothing is freed then.
+    /// [`PoolError::NotAllocated`] with the first page that is not allocated; no page is freed then.
     pub fn free(&self, addr: Addr, len: u64) -> Result<()> {
         let (controller, ..) = self.pages(addr, len)?;
         let inner = self.live()?;
         let mut log = inner.log(controller as usize)?;
-        // Another thread may have freed them. Nobody does now.
+        // Another thread may have freed the pages. The log is locked now, so no other thread can.
         let (_, first, count) = self.pages(addr, len)?;
-        self.take_away(&mut log, controller, first, count)?;
+        self.free_pages(&mut log, controller, first, count)?;
         drop(log);
-        inner.cache.readmit();
+        inner.cache.restore_write_access();
         Ok(())
     }
 
-    /// Frees pages that are allocated. An access that is under way ends before, or meets an error.
-    fn take_away(&self, log: &mut Log, controller: u32, first: PageId, count: u32) -> Result<()> {
+    /// Frees allocated pages. An access in progress ends before the pages are freed, or returns an error.
+    fn free_pages(&self, log: &mut Log, controller: u32, first: PageId, count: u32) -> Result<()> {
         let inner = self.live()?;
         let (cache, store) = (&inner.cache, &inner.stores[controller as usize]);
         store.prepare(first.0..first.0 + count)?;
         let mut state = cache.lock();
-        let hidden = cache.set_access(&state, controller, first, count, Status::default());
+        let hidden = cache.set_protection(&state, controller, first, count, Status::default());
         let result = hidden.and_then(|()| store.delete(log, first, count));
-        cache.rights_changed(&state);
+        cache.permissions_changed(&state);
         if result.is_err() {
-            cache.show(&mut state, controller, first, count);
+            cache.apply_protection(&mut state, controller, first, count);
         }
-        // Some of them may be gone even if not all are.
+        // On an error, some of the pages may be freed.
         let pages: Vec<u32> =
             (first.0..first.0 + count).filter(|&page| !store.is_allocated(PageId(page))).collect();
         let runs: Vec<_> = pages
@@ -260,26 +259,26 @@ impl Pool {
             })
             .collect();
         runs.iter().for_each(|run| cache.unpin(&mut state, run.clone()));
-        cache.forget(&mut state, runs.into_iter().flatten());
+        cache.invalidate(&mut state, runs.into_iter().flatten());
         result
     }
 
-    /// Gives pages a status in the tables and what goes with it in the mapping, a part of them at a time. On an error
-    /// some may have it.
-    fn give_status(&self, log: &mut Log, controller: u32, runs: &[(PageId, u32, Status)]) -> Result<()> {
+    /// Sets the status of pages in the tables and their protection in the mapping, a part of the pages at a time. On
+    /// an error some pages may have the new status.
+    fn set_status(&self, log: &mut Log, controller: u32, runs: &[(PageId, u32, Status)]) -> Result<()> {
         let inner = self.live()?;
         let (cache, store) = (&inner.cache, &inner.stores[controller as usize]);
         for &(first, count, status) in runs {
-            for start in (0..count).step_by(TOGETHER as usize) {
-                let (first, count) = (PageId(first.0 + start), TOGETHER.min(count - start));
+            for start in (0..count).step_by(PAGES_PER_LOCK as usize) {
+                let (first, count) = (PageId(first.0 + start), PAGES_PER_LOCK.min(count - start));
                 store.prepare(first.0..first.0 + count)?;
                 let mut state = cache.lock();
                 let given = store
                     .set_status(log, first, count, status)
-                    .and_then(|()| cache.set_access(&state, controller, first, count, status));
-                cache.rights_changed(&state);
+                    .and_then(|()| cache.set_protection(&state, controller, first, count, status));
+                cache.permissions_changed(&state);
                 if given.is_err() {
-                    cache.show(&mut state, controller, first, count);
+                    cache.apply_protection(&mut state, controller, first, count);
                 }
                 given?;
             }
@@ -287,16 +286,16 @@ impl Pool {
         Ok(())
     }
 
-    /// Sets what may be done with the pages that `len` bytes at `addr` touch.
+    /// Sets the permissions and lifetime of the pages of `len` bytes at `addr`.
     ///
     /// # Errors
-    /// [`PoolError::NotAllocated`], naming the first page that is not; nothing is changed then.
+    /// [`PoolError::NotAllocated`] with the first page that is not allocated; no page is changed then.
     pub fn setperms(&self, addr: Addr, len: u64, permissions: Permissions) -> Result<()> {
         let (controller, ..) = self.pages(addr, len)?;
         let inner = self.live()?;
         let store = &inner.stores[controller as usize];
         let mut log = inner.log(controller as usize)?;
-        // Another thread may have freed them, or changed them. Nobody does now.
+        // Another thread may have freed or changed the pages. The log is locked now, so no other thread can.
         let (_, first, count) = self.pages(addr, len)?;
         let before = self.status_runs(controller, first, count)?;
         let is_region = |(.., status): &&(PageId, u32, Status)| status.persist();
@@ -305,7 +304,7 @@ impl Pool {
         {
             let address = store.address(*page, 0);
             let problem =
-                "part of a persist region, which cannot be temporary (remove_pmem_region comes first)";
+                "part of a persist region, which cannot be temporary (call remove_pmem_region first)";
             return Err(PoolError::PersistRegion { address, problem });
         }
         let mut change = || {
@@ -316,24 +315,24 @@ impl Pool {
             };
             let status = permissions.status();
             if !permissions.read && !permissions.write {
-                // What is dirty could not be copied from there afterwards: it is written first, and nothing becomes
-                // dirty again meanwhile.
+                // Write-back cannot copy segments from unreadable pages. So the pages become read-only first, and
+                // their dirty segments are written while no store can make a segment dirty again.
                 let read_only: Vec<_> = with(Status::new(status.permanent(), true, false)).collect();
-                self.give_status(&mut log, controller, &read_only)?;
+                self.set_status(&mut log, controller, &read_only)?;
                 let index = inner.cache.index_of(controller, first);
                 let segments = index..index + count * inner.cache.segments_per_page();
                 inner.cache.clean(&mut log, controller as usize, segments)?;
             }
-            self.give_status(&mut log, controller, &with(status).collect::<Vec<_>>())
+            self.set_status(&mut log, controller, &with(status).collect::<Vec<_>>())
         };
         let changed = change();
         if changed.is_err() {
-            self.give_status(&mut log, controller, &before)?;
+            self.set_status(&mut log, controller, &before)?;
         }
         changed
     }
 
-    /// What may be done with a page.
+    /// Returns the permissions and lifetime of the page at `addr`.
     ///
     /// # Errors
     /// [`PoolError::NotAllocated`].
@@ -344,11 +343,11 @@ impl Pool {
         Ok(Permissions { read: status.readable(), write: status.writable(), lifetime })
     }
 
-    /// Makes everything stored so far durable and returns a token for that state.
+    /// Makes all stores so far durable and returns the token of that state.
     ///
     /// # Errors
-    /// [`PoolError::NoSpace`], [`PoolError::Device`]: nothing has become durable then, nothing is
-    /// lost, and a later sync may succeed.
+    /// [`PoolError::NoSpace`], [`PoolError::Device`]: on an error nothing has become durable, no data is lost, and a
+    /// later sync may succeed.
     pub fn sync(&self) -> Result<Epoch> {
         let inner = self.live()?;
         let mut logs = inner.logs()?;
@@ -365,8 +364,8 @@ impl Pool {
         let cut = inner.cache.cut()?;
         let result = self.commit_cut(&mut logs, &cut, epoch, wall_ns);
         if result.is_err() && logs.len() > 1 {
-            // One controller's commit may have gone out: its log must not go on behind that.
-            logs.iter_mut().for_each(|log| log.doubt());
+            // The commit of one controller may be on its device: its log must not continue after that commit.
+            logs.iter_mut().for_each(|log| log.mark_broken());
         }
         result?;
         for (store, (log, &lines)) in inner.stores.iter().zip(logs.iter_mut().zip(&cut.lines)) {
@@ -375,8 +374,8 @@ impl Pool {
         }
         drop(logs);
         add(&inner.counters.syncs, 1);
-        inner.cache.readmit();
-        inner.cache.nudge();
+        inner.cache.restore_write_access();
+        inner.cache.notify_write_back();
         Ok(epoch)
     }
 
@@ -391,7 +390,7 @@ impl Pool {
         let cache = &inner.cache;
         let commit = |controller: usize| Commit::Epoch { epoch, wall_ns, lines: cut.lines[controller] };
         if let ([store], [log], [segments]) = (&inner.stores[..], &mut logs[..], &cut.segments[..])
-            && store.is_small(log, segments.len())
+            && store.fits_one_batch(log, segments.len())
         {
             return cache.flush(log, 0, segments, Some(commit(0)));
         }
@@ -400,7 +399,7 @@ impl Pool {
             if result.is_ok() {
                 result = cache.flush(log, controller, segments, None);
             } else {
-                cache.unfreeze(segments);
+                cache.restore_dirty(segments);
             }
         }
         result?;
@@ -413,13 +412,13 @@ impl Pool {
         Ok(())
     }
 
-    /// Returns to a token's state: contents, allocation, permissions, roots. What was stored since
-    /// is gone, younger tokens are too. Durable when it returns. No other thread may be using the
-    /// memory.
+    /// Returns the pool to the state of a token: contents, allocation, permissions, roots. Later stores and later
+    /// tokens are gone. The rollback is durable when the call returns. No other thread may use the memory of the pool
+    /// during the call.
     ///
     /// # Errors
-    /// [`PoolError::Token`] for a token that was never given or whose versions are reclaimed;
-    /// [`PoolError::Device`]. The state is as before then.
+    /// [`PoolError::Token`] for a token that never existed or whose versions are reclaimed; [`PoolError::Device`]. On
+    /// an error the state is unchanged.
     pub fn rollback(&self, token: Epoch) -> Result<()> {
         let inner = self.live()?;
         let cache = &inner.cache;
@@ -429,7 +428,7 @@ impl Pool {
         }
         let mut state = cache.lock();
         let lines: Vec<u64> = inner.stores.iter().map(|store| store.cut_lines()).collect();
-        // All controllers or none: the tables stay as they are until every commit is there.
+        // Either all controllers roll back or none: the tables change only after every controller has committed.
         let committed: Result<Vec<_>> = inner
             .stores
             .iter()
@@ -437,39 +436,39 @@ impl Pool {
             .map(|(store, (log, &lines))| store.commit_rollback(log, token, lines))
             .collect();
         if committed.is_err() {
-            // The logs may say what the tables do not: nothing must go on behind that.
-            logs.iter_mut().for_each(|log| log.doubt());
-            inner.stores.iter().for_each(|store| store.doubt_lines());
+            // A log may hold a rollback that the tables do not have: it must not continue after that.
+            logs.iter_mut().for_each(|log| log.mark_broken());
+            inner.stores.iter().for_each(|store| store.require_line_checkpoint());
         }
         let changes = committed?;
         if let Err(error) = inner.stores.iter().try_for_each(|store| store.rollback(token)) {
-            // Some tables may be at the token, and others not.
-            cache.halt(&mut state, &format!("a rollback that is on the devices failed here: {error}"));
+            // Some tables may be in the state of the token, others not.
+            cache.halt(&mut state, &format!("a rollback is on the devices but failed in memory: {error}"));
             return Err(error);
         }
-        cache.rights_changed(&state);
-        // What is dirty is newer than any token.
+        cache.permissions_changed(&state);
+        // Dirty segments are newer than any token.
         let mut forgotten = cache.dirty(&state);
         for (controller, changes) in (0..).zip(changes) {
             for (page, segments, status_changed) in changes {
                 let first = cache.index_of(controller, page);
                 forgotten.extend(bits(segments, cache.segments_per_page()).map(|n| first + n));
                 if status_changed {
-                    cache.show(&mut state, controller, page, 1);
+                    cache.apply_protection(&mut state, controller, page, 1);
                 }
             }
         }
-        cache.forget(&mut state, forgotten);
+        cache.invalidate(&mut state, forgotten);
         for (store, (log, &lines)) in inner.stores.iter().zip(logs.iter_mut().zip(&lines)) {
             store.retire_lines(log, lines);
         }
         drop(state);
         drop(logs);
-        cache.readmit();
+        cache.restore_write_access();
         Ok(())
     }
 
-    /// The tokens that can be rolled back to, oldest first.
+    /// Returns the tokens that a rollback can return to, oldest first.
     ///
     /// # Errors
     /// [`PoolError::Closed`], [`PoolError::ForkedChild`].
@@ -477,7 +476,7 @@ impl Pool {
         Ok(history(&self.live()?.stores))
     }
 
-    /// Gives a token up, so that the flash of its versions can be reclaimed.
+    /// Gives a token up, so that reclamation can free the flash of its versions.
     ///
     /// # Errors
     /// [`PoolError::Token`]; [`PoolError::Volume`] for the last token, which a crash returns to.
@@ -488,26 +487,26 @@ impl Pool {
             store.changed_since(token)?;
             store.drop_token(&mut log, token)?;
         }
-        inner.cache.nudge();
+        inner.cache.notify_write_back();
         Ok(())
     }
 
-    /// Changes which tokens are kept from now on.
+    /// Changes the retention policy: the tokens that the pool keeps from now on.
     ///
     /// # Errors
     /// [`PoolError::Closed`], [`PoolError::ForkedChild`].
     pub fn set_retention(&self, retention: Retention) -> Result<()> {
         let inner = self.live()?;
         inner.stores.iter().for_each(|store| store.set_retention(retention));
-        inner.cache.nudge();
+        inner.cache.notify_write_back();
         Ok(())
     }
 
-    /// Reads every structure and every segment, current or kept for a token, and checks it.
-    /// `progress` is told segments done and segments in all.
+    /// Reads and checks every structure and every segment, both current and kept for a token. Calls `progress` with
+    /// the number of segments checked and the total.
     ///
     /// # Errors
-    /// [`PoolError::Device`]. What is wrong with the pool is in the report, not an error.
+    /// [`PoolError::Device`]. Damage of the pool is not an error: the report lists it.
     pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Report> {
         let mut report = Report::default();
         let inner = self.live()?;
@@ -518,23 +517,23 @@ impl Pool {
         Ok(report)
     }
 
-    /// Writes anew the batch headers of which one of the two copies is damaged ([`Report::damaged_copies`]). Returns
-    /// how many. What opening can mend of the newest commit it has mended already.
+    /// Rewrites batch headers of which one of the two copies is damaged ([`Report::damaged_copies`]), and returns
+    /// their number. Opening a pool already repairs the newest commit as far as possible.
     ///
     /// # Errors
     /// [`PoolError::Device`].
-    pub fn mend(&self) -> Result<u64> {
-        let mut mended = 0;
+    pub fn repair_headers(&self) -> Result<u64> {
+        let mut repaired = 0;
         let inner = self.live()?;
         for (controller, store) in inner.stores.iter().enumerate() {
             let _log = inner.log(controller)?;
-            mended += store.mend_headers()?;
+            repaired += store.repair_headers()?;
         }
-        Ok(mended)
+        Ok(repaired)
     }
 
-    /// Brings long version chains together and empties sparsely filled blocks, all that pays.
-    /// Returns how many blocks came free.
+    /// Coalesces long version chains and empties sparsely filled blocks, where the gain exceeds the cost. Returns the
+    /// number of blocks that became free.
     ///
     /// # Errors
     /// [`PoolError::Device`].
@@ -548,7 +547,7 @@ impl Pool {
         Ok(freed)
     }
 
-    /// What the pool is.
+    /// Returns the properties and current usage of the pool.
     ///
     /// # Errors
     /// [`PoolError::Closed`], [`PoolError::ForkedChild`].
@@ -556,27 +555,28 @@ impl Pool {
         Ok(open::info(&self.live()?.stores))
     }
 
-    /// Counters since the pool was opened, and the DRAM in use; those of a closed pool are as at its end. A forked
-    /// child sees the counters as they were at the fork, and no memory in use.
+    /// Returns the counters since the pool was opened and the DRAM in use. After the pool is closed, the counters
+    /// keep their last values. A forked child sees the counters as they were at the fork, and no memory in use.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.owned().map_or_else(|_| self.anywhere().counters.read(), |inner| inner.cache.stats())
+        self.owned().map_or_else(|_| self.unchecked().counters.read(), |inner| inner.cache.stats())
     }
 
-    /// Why accesses through the mapped address failed since the last call: each of them raised a
-    /// signal. Errors of background write-back are here as well. In a forked child: [`PoolError::ForkedChild`].
+    /// Returns and clears the reasons why accesses through the mapped memory failed; each such access raised a
+    /// signal. Errors of background write-back are included. In a forked child the only entry is
+    /// [`PoolError::ForkedChild`].
     #[must_use]
-    pub fn take_damage(&self) -> Vec<PoolError> {
-        self.owned().map_or_else(|error| vec![error], |inner| inner.cache.take_damage())
+    pub fn take_errors(&self) -> Vec<PoolError> {
+        self.owned().map_or_else(|error| vec![error], |inner| inner.cache.take_errors())
     }
 }
 
-/// Numbers of the set bits below `n`.
+/// Returns the numbers of the set bits below `n`.
 fn bits(mask: u16, n: u32) -> impl Iterator<Item = u32> {
     (0..n).filter(move |bit| mask >> bit & 1 == 1)
 }
 
-/// The tokens that all controllers have.
+/// Returns the tokens that all controllers have.
 fn history(stores: &[Arc<Store>]) -> Vec<History> {
     let per_store: Vec<_> = stores.iter().map(|s| s.tokens()).collect();
     let sum = |token: Epoch, of: &dyn Fn(&deepram_core::TokenInfo) -> u64| {

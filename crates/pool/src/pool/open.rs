@@ -10,9 +10,9 @@ use deepram_core::units::PAGE_BYTES;
 use deepram_core::{Bytes, Epoch, SegmentSize};
 use uuid::Uuid;
 
-use super::handle::Guarded;
+use super::handle::SharedInner;
 use super::{History, Info, Inner, Pool};
-use crate::cache::{Alarm, Cache, Handlers, Plan};
+use crate::cache::{Cache, HandlerPlan, Handlers, PanicGuard};
 use crate::device::{ALIGN, Device, FileDevice, signature};
 use crate::error::{PoolError, Result};
 use crate::options::{CreateOptions, Mapping, OpenOptions};
@@ -23,30 +23,31 @@ use crate::stats::Counters;
 use crate::store::{Identity, Recovery, Report, Store};
 use crate::uffd::WatchMode;
 
-/// Where pools are mapped if the caller does not say: a part of the address space (48 TiB) that
-/// neither the kernel nor a sanitiser uses by itself.
+/// Addresses at which pools are mapped by default: a range of 48 TiB that neither the kernel nor a sanitizer uses by
+/// itself.
 const BASES: std::ops::Range<u64> = 0x2000_0000_0000..0x5000_0000_0000;
-/// Pools are placed at multiples of their size in it, and at least so far apart.
+/// Smallest distance between the default addresses of two pools, which are multiples of the pool's size.
 const LEAST_STEP: u64 = 1 << 30;
-/// The part of the budget that block summaries may take.
+/// Part of the DRAM budget that block summaries may take.
 const SUMMARY_SHARE: u64 = 16;
-/// Openings of pools by this process, and by those it was forked from.
+/// Number of pools opened by this process and by the processes that it was forked from.
 static OPENINGS: AtomicU64 = AtomicU64::new(0);
-/// The most controllers of a pool.
+/// Largest number of controllers of a pool.
 const MAX_CONTROLLERS: usize = 1024;
 
 impl Pool {
-    /// Creates a pool on new files (or block devices), one controller each, and leaves it closed.
+    /// Creates a pool on new files or block devices, one controller on each, and leaves the pool closed.
     ///
     /// # Errors
-    /// [`PoolError::Exists`] for a file that is there; [`PoolError::InUse`], [`PoolError::Holds`] for a block device, to
-    /// which nothing was written then; [`PoolError::Device`], for a full file system among others (files
-    /// already made are removed); [`PoolError::Option`].
+    /// [`PoolError::Exists`] for a file that exists; [`PoolError::InUse`] and [`PoolError::Holds`] for a block
+    /// device, which is then unchanged; [`PoolError::Device`], for example for a full file system (the files already
+    /// made are removed); [`PoolError::Option`].
     pub fn create<P: AsRef<Path>>(paths: &[P], options: &CreateOptions) -> Result<()> {
         let mut made: Vec<&Path> = Vec::new();
         let result = (|| {
             let sizing = options.sizing();
-            // A file is longer than what is ever written: one that was truncated does not grow back to its length.
+            // The file is longer than anything that is ever written, so no write can extend a truncated file to its
+            // full length.
             let need = sizing.geometry()?.device_bytes() + ALIGN as u64;
             let mut devices: Vec<Arc<dyn Device>> = Vec::new();
             for path in paths {
@@ -75,21 +76,22 @@ impl Pool {
         })();
         if result.is_err() {
             for path in made {
-                // The error at hand is the one to tell.
+                // The caller gets the first error.
                 let _ = std::fs::remove_file(path);
             }
         }
         result
     }
 
-    /// Creates a pool on any devices, large enough for [`CreateOptions::size`] each.
+    /// Creates a pool on devices of any kind, each large enough for [`CreateOptions::size`].
     ///
     /// # Errors
     /// [`PoolError::Device`], [`PoolError::Option`], [`PoolError::NoSpace`]; [`PoolError::Holds`] unless
-    /// [`CreateOptions::overwrite`] is set: nothing was written then.
+    /// [`CreateOptions::overwrite`] is set, which leaves the device unchanged.
     pub fn create_on(devices: Vec<Arc<dyn Device>>, options: &CreateOptions) -> Result<()> {
         if devices.is_empty() || devices.len() > MAX_CONTROLLERS {
-            let problem = format!("{} given, a pool has 1 to {MAX_CONTROLLERS}", devices.len());
+            let problem =
+                format!("{} devices were given, but a pool has 1 to {MAX_CONTROLLERS}", devices.len());
             return Err(PoolError::Option { option: "devices", problem });
         }
         let uuid = Uuid::new_v4();
@@ -105,7 +107,7 @@ impl Pool {
             return Err(PoolError::Option { option: "base", problem });
         }
         if options.base.is_some() {
-            // As every opening will.
+            // Every opening will map the pool at this address, so creation checks that this works.
             Region::map(Some(base as usize), span as usize).map_err(|error| {
                 let problem = format!("{} at {base:#x} cannot be mapped: {error}", Bytes(span));
                 PoolError::Option { option: "base", problem }
@@ -131,20 +133,20 @@ impl Pool {
         Ok(())
     }
 
-    /// Opens a pool for loads and stores. After a crash it is at its last token, with what was persisted since.
+    /// Opens a pool. After a crash the pool is at its last token, with the bytes persisted since.
     ///
     /// # Errors
-    /// [`PoolError::NotAPool`], [`PoolError::FutureVersion`], [`PoolError::Truncated`],
-    /// [`PoolError::DamagedPool`], [`PoolError::Inconsistent`], [`PoolError::Mismatch`],
-    /// [`PoolError::Busy`], [`PoolError::Budget`], [`PoolError::Watch`], [`PoolError::Device`].
+    /// [`PoolError::NotAPool`], [`PoolError::FutureVersion`], [`PoolError::Truncated`], [`PoolError::DamagedPool`],
+    /// [`PoolError::Inconsistent`], [`PoolError::Mismatch`], [`PoolError::Busy`], [`PoolError::Budget`],
+    /// [`PoolError::Watch`], [`PoolError::Device`].
     pub fn open<P: AsRef<Path>>(paths: &[P], options: &OpenOptions) -> Result<Self> {
         Self::open_on(open_devices(paths, true)?, options)
     }
 
-    /// Opens the pool on any devices.
+    /// Opens a pool on devices of any kind.
     ///
     /// # Errors
-    /// As [`Pool::open`].
+    /// The errors of [`Pool::open`].
     pub fn open_on(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Self> {
         let owner = Owner::here()
             .map_err(|source| WatchError::System { what: "madvise(MADV_WIPEONFORK)", source })?;
@@ -159,16 +161,16 @@ impl Pool {
             Mapping::UserOnly => Some(WatchMode::UserOnly),
             Mapping::Off => None,
         };
-        // Nobody has pointers into an unmapped pool: any address will do.
+        // No pointer refers to an unmapped pool, so it may have any address.
         let mut region = Region::map(watched.map(|_| base), len as usize)?;
         if let Some(mode) = watched {
             region.watch(mode)?;
         }
-        let plan = Plan::new(&options.faults, &stores, options.dram)?;
+        let plan = HandlerPlan::new(&options.faults, &stores, options.dram)?;
         let buffers = if watched.is_some() { plan.memory_bytes() } else { 0 };
         let cache = Cache::new(region, stores.clone(), Arc::clone(&counters), stride, options, buffers)?;
         let cache = Arc::new(cache);
-        // All has gone well: from here on the devices change.
+        // All checks have passed. The devices change from here on.
         for store in &stores {
             store.resume()?;
         }
@@ -178,18 +180,18 @@ impl Pool {
             source,
         };
         let handlers = Handlers::start(&cache, &plan).map_err(spawn_error)?;
-        let keeper = |name: &str, body: fn(&Cache)| {
+        let background_thread = |name: &str, body: fn(&Cache)| {
             let cache = Arc::clone(&cache);
             spawn(name, None, move || {
-                let _alarm = Alarm(&cache);
+                let _guard = PanicGuard(&cache);
                 body(&cache);
             })
             .map_err(spawn_error)
         };
-        let evictor = keeper("deepram-evict", Cache::keep_room)?;
-        let writer = keeper("deepram-writeback", Cache::keep_house);
+        let evictor = background_thread("deepram-evict", Cache::run_evictor)?;
+        let writer = background_thread("deepram-writeback", Cache::run_writeback);
         let writer = writer.inspect_err(|_| cache.stop())?;
-        let keepers = vec![evictor, writer];
+        let background_threads = vec![evictor, writer];
         let inner = Inner {
             id: OPENINGS.fetch_add(1, Relaxed),
             owner,
@@ -197,58 +199,58 @@ impl Pool {
             stores,
             counters,
             handlers: Mutex::new(Some(handlers)),
-            keepers: Mutex::new(keepers),
+            background_threads: Mutex::new(background_threads),
             closing: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             regions: Mutex::default(),
         };
-        let pool = Self { inner: Guarded::new(inner) };
+        let pool = Self { inner: SharedInner::new(inner) };
         pool.replay_lines()?;
         Ok(pool)
     }
 
-    /// Reads what can be known of a pool without changing it.
+    /// Reads the state of a pool without opening or changing it.
     ///
     /// # Errors
-    /// As [`Pool::open`].
+    /// The errors of [`Pool::open`].
     pub fn inspect<P: AsRef<Path>>(paths: &[P]) -> Result<Inspection> {
         Inspection::of(open_devices(paths, false)?)
     }
 }
 
-/// A pool seen from outside: read, not opened. The device is not changed.
+/// A read-only view of a pool that is not open. The devices are not changed.
 pub struct Inspection {
     stores: Vec<Arc<Store>>,
-    /// The pool was closed in order.
+    /// Whether the pool was closed by [`Pool::close`].
     pub clean: bool,
-    /// Log batches that an opening would replay.
+    /// Batches of the log that an opening would replay.
     pub batches: usize,
 }
 
 impl Inspection {
-    /// Inspects the pool on any devices.
+    /// Inspects a pool on devices of any kind.
     ///
     /// # Errors
-    /// As [`Pool::open`].
+    /// The errors of [`Pool::open`].
     pub fn of(devices: Vec<Arc<dyn Device>>) -> Result<Self> {
         let counters = Arc::new(Counters::default());
         let (stores, (clean, batches)) = recover(devices, 16 << 20, None, &counters)?;
         Ok(Self { stores, clean, batches })
     }
 
-    /// What the pool is.
+    /// Returns the properties of the pool.
     #[must_use]
     pub fn info(&self) -> Info {
         info(&self.stores)
     }
 
-    /// The tokens that can be rolled back to, oldest first.
+    /// Returns the tokens that a rollback can return to, oldest first.
     #[must_use]
     pub fn history(&self) -> Vec<History> {
         super::history(&self.stores)
     }
 
-    /// As [`Pool::check`].
+    /// Checks the pool as [`Pool::check`] does.
     ///
     /// # Errors
     /// [`PoolError::Device`].
@@ -261,7 +263,7 @@ impl Inspection {
     }
 }
 
-/// Finds out what the devices hold, and wipes the marks of it if they `may` be overwritten.
+/// Finds signatures of existing content on the devices, and wipes them if `may` allows an overwrite.
 fn overwrite(devices: &[Arc<dyn Device>], may: bool) -> Result<()> {
     let failed = |device: &Arc<dyn Device>, operation| {
         let device = device.name();
@@ -269,7 +271,8 @@ fn overwrite(devices: &[Arc<dyn Device>], may: bool) -> Result<()> {
     };
     let mut found = Vec::new();
     for device in devices {
-        let signatures = signature::find(&**device).map_err(failed(device, "looking for what it holds"))?;
+        let signatures =
+            signature::find(&**device).map_err(failed(device, "looking for existing content"))?;
         let mut names: Vec<&str> = signatures.iter().map(|found| found.what).collect();
         names.dedup();
         if !may && !names.is_empty() {
@@ -278,7 +281,7 @@ fn overwrite(devices: &[Arc<dyn Device>], may: bool) -> Result<()> {
         found.push(signatures);
     }
     for (device, signatures) in devices.iter().zip(found).filter(|(_, found)| !found.is_empty()) {
-        signature::wipe(&**device, &signatures).map_err(failed(device, "wiping what it held"))?;
+        signature::wipe(&**device, &signatures).map_err(failed(device, "wiping existing content"))?;
     }
     Ok(())
 }
@@ -297,7 +300,7 @@ fn open_devices<P: AsRef<Path>>(paths: &[P], writable: bool) -> Result<Vec<Arc<d
     Ok(devices)
 }
 
-/// The cache numbers a pool's segments in 32 bits.
+/// Checks that the segments of the pool can be numbered in 32 bits, as the cache does.
 fn check_segments(pages: u32, controllers: usize, segment: SegmentSize) -> Result<()> {
     let segments = u64::from(pages) * u64::from(segment.per_page()) * controllers as u64;
     if u32::try_from(segments).is_ok() {
@@ -305,7 +308,7 @@ fn check_segments(pages: u32, controllers: usize, segment: SegmentSize) -> Resul
     }
     let (each, all) = (Bytes(u64::from(pages) * PAGE_BYTES), Bytes(segment.bytes() << 32));
     let problem = format!(
-        "{each} on each of {controllers} controllers is too much: with segments of {} a pool has less than {all}",
+        "{each} on each of {controllers} controllers is too much: with segments of {} a pool must be smaller than {all}",
         Bytes(segment.bytes()),
     );
     Err(PoolError::Option { option: "size", problem })
@@ -313,8 +316,8 @@ fn check_segments(pages: u32, controllers: usize, segment: SegmentSize) -> Resul
 
 type Recovered = (Vec<Arc<Store>>, (bool, usize));
 
-/// Reads all controllers and brings them to the newest state that all of them have, or, at the caller's wish, to
-/// that of a token, giving up the log from there on.
+/// Reads all controllers and recovers the newest state that all of them have. With `at_token`, recovers the state of
+/// that token and discards the log after it.
 fn recover(
     devices: Vec<Arc<dyn Device>>,
     summary_bytes: u64,
@@ -327,7 +330,7 @@ fn recover(
     }
     found.sort_by_key(|r| r.identity().controller);
     let Some(first) = found.first() else {
-        return Err(PoolError::Mismatch("none was given".into()));
+        return Err(PoolError::Mismatch("no device was given".into()));
     };
     let identity = first.identity();
     let named = |n: usize| found[n].name();
@@ -350,7 +353,7 @@ fn recover(
         if usize::from(other.controller) != n {
             let count = identity.controllers;
             return Err(PoolError::Mismatch(format!(
-                "the pool has {count} devices; the one of controller {n} is missing, or another is given twice"
+                "the pool has {count} devices; the device of controller {n} is missing, or another device is given twice"
             )));
         }
     }
@@ -371,10 +374,10 @@ fn recover(
     Ok((stores, (clean, batches)))
 }
 
-/// The epoch that is open in the newest state that all controllers have.
+/// Returns the open epoch of the newest state that all controllers have.
 ///
 /// # Errors
-/// [`PoolError::LogDamaged`], if a later state was durable.
+/// [`PoolError::LogDamaged`] if a later state was durable.
 fn newest(found: &[Recovery]) -> Result<Epoch> {
     let open = found.iter().map(Recovery::newest).min().unwrap_or(Epoch(0));
     let kept = found.iter().find_map(|r| r.token_before(open)).unwrap_or(Epoch(0));
@@ -383,7 +386,7 @@ fn newest(found: &[Recovery]) -> Result<Epoch> {
         let (batch, lost) = (damage.batch, damage.lost);
         return Err(PoolError::LogDamaged { device: recovery.name(), batch, lost, kept });
     }
-    // A sync commits on every controller before the next one begins.
+    // A sync commits on every controller before the next sync begins.
     let ahead = found.iter().find(|r| r.newest().0 > open.0 + 1);
     let behind = found.iter().find(|r| r.newest() == open);
     if let (Some(ahead), Some(behind)) = (ahead, behind) {
@@ -393,12 +396,13 @@ fn newest(found: &[Recovery]) -> Result<Epoch> {
     Ok(open)
 }
 
-/// The epoch that is open in the newest state of this token.
+/// Returns the open epoch of the newest state that follows this token.
 fn opened_after(found: &[Recovery], token: Epoch) -> Result<Epoch> {
     let states = found.iter().map(|r| r.opened_after(token)).collect::<Option<Vec<_>>>();
     states.and_then(|states| states.into_iter().min()).ok_or_else(|| {
         let why =
-            "the log since the last checkpoint has no such state; open the pool, then roll it back".into();
+            "the log since the last checkpoint does not contain this state; open the pool, then roll it back"
+                .into();
         PoolError::Token { token, why }
     })
 }
@@ -411,7 +415,7 @@ pub(super) fn info(stores: &[Arc<Store>]) -> Info {
         uuid: stores[0].identity().uuid,
         devices: stores.iter().map(|s| s.device().name()).collect(),
         size: sum(&|s| (u64::from(s.geometry().pages) - 1) * PAGE_BYTES),
-        // Page 0 of each controller is the pool's own.
+        // Page 0 of each controller belongs to the pool.
         allocated: sum(&|s| u64::from(s.allocated_pages().saturating_sub(1)) * PAGE_BYTES),
         flash: sum(&|s| s.geometry().device_bytes()),
         flash_used: sum(&|s| s.usage().0 * segment),
@@ -425,7 +429,7 @@ pub(super) fn info(stores: &[Arc<Store>]) -> Info {
     }
 }
 
-/// Bytes free in the file system that `path` would be in.
+/// Bytes free in the file system of `path`.
 fn available(path: &Path) -> u64 {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     rustix::fs::statvfs(folder).map_or(0, |s| s.f_bavail * s.f_frsize)

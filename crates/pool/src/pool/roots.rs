@@ -1,5 +1,5 @@
-//! Named roots: where a program finds its data again. They live in page 0 of the first controller,
-//! so they are synced, rolled back and checked like any other memory.
+//! Named roots, under which a program finds its data again. The roots are in page 0 of the first controller, so they
+//! are synced, rolled back and checked like other memory.
 //!
 //! ```text
 //! record of 128 bytes, 512 of them:
@@ -10,13 +10,13 @@ use deepram_core::{Addr, Epoch};
 
 use super::Pool;
 use crate::buffer::AlignedBuf;
-use crate::cache::{Access, Right};
+use crate::cache::{AccessKind, Permit};
 use crate::error::{PoolError, Result};
 
 const RECORD: usize = 128;
 const RECORDS: usize = 512;
 const NAME_AT: usize = 1;
-/// The longest name, in bytes.
+/// Longest name, in bytes.
 const NAME_BYTES: usize = 111;
 const ADDRESS_AT: usize = 112;
 const LEN_AT: usize = 120;
@@ -24,14 +24,14 @@ const LEN_AT: usize = 120;
 const _: () = assert!(RECORD * RECORDS == 1 << 16, "the roots fill page 0");
 const _: () = assert!(NAME_AT + NAME_BYTES == ADDRESS_AT);
 
-/// A named piece of memory.
+/// A name for a range of memory in the pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Root {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Where it starts.
+    /// The first address of the range.
     pub addr: Addr,
-    /// Its length in bytes.
+    /// Length of the range, in bytes.
     pub len: u64,
 }
 
@@ -64,65 +64,66 @@ impl Pool {
         let cache = &self.live()?.cache;
         let mut page = vec![0; RECORD * RECORDS];
         let mut buffer = AlignedBuf::zeroed(cache.segment_bytes());
-        for piece in self.own_pieces(Addr::from_raw(0), page.len())? {
-            let guard = cache.resident(piece.index, Right::unchecked(Access::Read), &mut buffer)?;
-            cache.region.copy_out(piece.offset, &mut page[piece.range]);
+        for part in self.segment_parts_unchecked(Addr::from_raw(0), page.len())? {
+            let guard =
+                cache.ensure_resident(part.index, Permit::unchecked(AccessKind::Read), &mut buffer)?;
+            cache.region.copy_out(part.offset, &mut page[part.range]);
             drop(guard);
         }
         Ok(page.chunks_exact(RECORD).map(Root::decode).collect())
     }
 
-    /// All roots as they were at a token, without rolling back.
+    /// Returns the roots as they were at a token, without a rollback.
     ///
     /// # Errors
-    /// As [`Pool::read_at`].
+    /// The errors of [`Pool::read_at`].
     pub fn roots_at(&self, token: Epoch) -> Result<Vec<Root>> {
         let cache = &self.live()?.cache;
         let mut found = Vec::new();
         let mut buffer = AlignedBuf::zeroed(cache.segment_bytes());
-        // A segment holds whole records.
-        for piece in self.own_pieces(Addr::from_raw(0), RECORD * RECORDS)? {
-            let (store, page, segment) = cache.store_of(piece.index);
+        // A segment holds a whole number of records.
+        for part in self.segment_parts_unchecked(Addr::from_raw(0), RECORD * RECORDS)? {
+            let (store, page, segment) = cache.store_of(part.index);
             store.read_at(token, page, segment, &mut buffer)?;
-            found.extend(buffer[..piece.range.len()].chunks_exact(RECORD).filter_map(Root::decode));
+            found.extend(buffer[..part.range.len()].chunks_exact(RECORD).filter_map(Root::decode));
         }
         Ok(found)
     }
 
     fn write_record(&self, place: usize, record: &[u8; RECORD]) -> Result<()> {
-        let right = Right::unchecked(Access::Write);
+        let permit = Permit::unchecked(AccessKind::Write);
         let mut buffer = AlignedBuf::zeroed(self.live()?.cache.segment_bytes());
-        self.own_pieces(Addr::from_raw((place * RECORD) as u64), RECORD)?
-            .try_for_each(|piece| self.put_piece(&piece, &record[piece.range.clone()], right, &mut buffer))
+        self.segment_parts_unchecked(Addr::from_raw((place * RECORD) as u64), RECORD)?
+            .try_for_each(|part| self.write_part(&part, &record[part.range.clone()], permit, &mut buffer))
     }
 
-    /// All roots, in the order in which they were first set.
+    /// Returns all roots, in the order in which they were first set.
     ///
     /// # Errors
-    /// As [`Pool::read`].
+    /// The errors of [`Pool::read`].
     pub fn roots(&self) -> Result<Vec<Root>> {
         Ok(self.root_records()?.into_iter().flatten().collect())
     }
 
-    /// The root of this name.
+    /// Returns the root with this name.
     ///
     /// # Errors
-    /// [`PoolError::Root`] if there is none; as [`Pool::read`].
+    /// [`PoolError::Root`] for an unknown name; the errors of [`Pool::read`].
     pub fn root(&self, name: &str) -> Result<Root> {
         self.roots()?
             .into_iter()
             .find(|r| r.name == name)
-            .ok_or_else(|| root_error(name, "there is no such root"))
+            .ok_or_else(|| root_error(name, "no such root exists"))
     }
 
-    /// Names a piece of memory, or gives a name another one. Durable after the next sync.
+    /// Gives a range of memory a name, or points an existing name to it. Durable at the next sync.
     ///
     /// # Errors
-    /// [`PoolError::Root`] for an empty or too long name, or where all 512 are taken;
-    /// [`PoolError::NotAllocated`] where the memory is not there; as [`Pool::write`].
+    /// [`PoolError::Root`] for an empty name, a name that is too long, or when all 512 roots are taken;
+    /// [`PoolError::NotAllocated`] if the range is not allocated; the errors of [`Pool::write`].
     pub fn set_root(&self, name: &str, addr: Addr, len: u64) -> Result<()> {
         if name.is_empty() || name.len() > NAME_BYTES {
-            return Err(root_error(name, "a name has 1 to 111 bytes"));
+            return Err(root_error(name, "a name must have 1 to 111 bytes"));
         }
         self.pages(addr, len)?;
         let records = self.root_records()?;
@@ -135,15 +136,15 @@ impl Pool {
         self.write_record(place, &root.encode())
     }
 
-    /// Forgets a name; the memory stays.
+    /// Removes a root; its memory stays allocated.
     ///
     /// # Errors
-    /// [`PoolError::Root`] if there is none of this name; as [`Pool::write`].
+    /// [`PoolError::Root`] for an unknown name; the errors of [`Pool::write`].
     pub fn remove_root(&self, name: &str) -> Result<()> {
         let records = self.root_records()?;
         let place = records.iter().position(|r| r.as_ref().is_some_and(|r| r.name == name));
         let Some(place) = place else {
-            return Err(root_error(name, "there is no such root"));
+            return Err(root_error(name, "no such root exists"));
         };
         self.write_record(place, &[0; RECORD])
     }

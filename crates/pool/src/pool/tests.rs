@@ -1,4 +1,5 @@
-//! What only the inside of a pool can bring about: a device that became full in time, panics in the wrong place.
+//! Tests of states that only code inside the crate can create: a device that has just become full, and panics while
+//! locks are held.
 
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -6,17 +7,18 @@ use std::time::Duration;
 use deepram_core::{Addr, Epoch};
 
 use super::{Lifetime, Permissions, Pool};
-use crate::cache::Access;
+use crate::cache::AccessKind;
 use crate::error::{PoolError, Result};
 use crate::options::{CreateOptions, Mapping, OpenOptions};
 use crate::region::WatchError;
 
 const MIB: u64 = 1 << 20;
 const PAGE: u64 = 1 << 16;
-/// Longer than anything here takes.
+/// Longer than any operation here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A pool with a page, and the token of the sync after it; `None` where it cannot be mapped.
+/// Creates a pool with one page. Returns the pool, the address of the page and the token of the sync after it; `None`
+/// where it cannot be mapped.
 fn pool(folder: &tempfile::TempDir, mapping: Mapping) -> Option<(Pool, Addr, Epoch)> {
     let path = folder.path().join("pool");
     Pool::create(&[&path], &CreateOptions::new(MIB)).unwrap();
@@ -33,7 +35,7 @@ fn pool(folder: &tempfile::TempDir, mapping: Mapping) -> Option<(Pool, Addr, Epo
     Some((pool, addr, token))
 }
 
-/// What user code may do at an address, as the kernel says.
+/// Returns the protection of an address, as the kernel reports it.
 fn protection(at: usize) -> String {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let of = maps.lines().find(|line| {
@@ -56,25 +58,25 @@ fn pages_that_a_full_device_made_read_only_become_what_their_permissions_say() {
     };
     set(true, true);
     assert_eq!(protection(at), "rw-p");
-    cache.bar(&mut cache.lock(), index);
+    cache.make_page_read_only(&mut cache.lock(), index);
     assert_eq!(protection(at), "r--p");
     set(true, false);
-    cache.readmit();
+    cache.restore_write_access();
     assert_eq!(protection(at), "r--p", "a read-only page became writable");
     set(true, true);
-    cache.bar(&mut cache.lock(), index);
+    cache.make_page_read_only(&mut cache.lock(), index);
     set(false, false);
-    cache.readmit();
+    cache.restore_write_access();
     assert_eq!(protection(at), "---p", "a hidden page became writable");
-    // There is none to be stored to by the mapping, but a call may find room.
+    // A store through the mapping would fail, but a write by call may find room on flash.
     set(true, true);
-    cache.bar(&mut cache.lock(), index);
+    cache.make_page_read_only(&mut cache.lock(), index);
     pool.write(addr, b"by call").unwrap();
     assert_eq!(protection(at), "rw-p");
     pool.close().unwrap();
 }
 
-/// Panics in another thread, with what `hold` takes.
+/// Panics in another thread while it holds the result of `hold`.
 fn panic_with<T>(hold: impl FnOnce() -> T + Send) {
     std::thread::scope(|scope| {
         let panicking = scope.spawn(|| {
@@ -89,7 +91,8 @@ fn is_stopped<T>(result: Result<T>) -> bool {
     matches!(result, Err(PoolError::Stopped { .. }))
 }
 
-/// Every call that changes something, or makes it durable, returns the error; the token is there afterwards.
+/// Checks that every call that changes memory, or makes it durable, returns the error, and that the token is intact
+/// afterwards.
 fn everything_stops(folder: &tempfile::TempDir, pool: Pool, addr: Addr, token: Epoch) {
     let (done, ended) = channel();
     let thread = std::thread::spawn(move || {
@@ -101,7 +104,7 @@ fn everything_stops(folder: &tempfile::TempDir, pool: Pool, addr: Addr, token: E
         assert!(is_stopped(pool.rollback(token)), "rollback");
         assert!(is_stopped(pool.create_pmem_region(addr, PAGE)), "create_pmem_region");
         assert!(is_stopped(pool.persist(addr, 8)), "persist");
-        assert!(is_stopped(pool.cold(addr, PAGE)), "cold");
+        assert!(is_stopped(pool.evict_range(addr, PAGE)), "evict_range");
         assert!(is_stopped(pool.write(addr, b"lost")), "write");
         assert!(is_stopped(pool.read(addr, &mut [0; 8])), "read");
         assert!(is_stopped(pool.load(addr, &mut [0; 8])), "load");
@@ -145,10 +148,10 @@ fn threads_that_wait_for_a_change_are_told_when_a_panic_stops_the_pool() {
     let folder = tempfile::tempdir().unwrap();
     let Some((pool, addr, token)) = pool(&folder, Mapping::Off) else { return };
     let cache = &pool.owned().unwrap().cache;
-    pool.cold(addr, PAGE).unwrap();
-    // A load that nobody ends.
+    pool.evict_range(addr, PAGE).unwrap();
+    // No thread ever ends this fill.
     let index = cache.index_of(0, addr.page());
-    assert!(cache.begin_load(&mut cache.lock(), index, Access::Read).unwrap());
+    assert!(cache.begin_fill(&mut cache.lock(), index, AccessKind::Read).unwrap());
     let (done, ended) = channel();
     let waiting = pool.clone();
     std::thread::spawn(move || done.send(is_stopped(waiting.read(addr, &mut [0; 8]))).unwrap());

@@ -1,5 +1,5 @@
-//! Filling blocks: segments go out in batches, several under way at once, and are named in the
-//! tables when their write has returned.
+//! Appending to the log: segments are written to blocks in batches, with several writes in flight, and enter the
+//! tables after their write has returned.
 
 use std::collections::VecDeque;
 use std::sync::mpsc;
@@ -14,48 +14,48 @@ use crate::format::codec::crc32c;
 use crate::format::header::Geometry;
 use crate::stats::add;
 
-/// Writes under way at once.
+/// Writes in flight at once.
 pub(super) const QUEUE_DEPTH: usize = 4;
-/// Write buffers: under way, being gathered, and one at hand.
+/// Write buffers: in flight, being filled, and one in reserve.
 pub(super) const BUFFERS: usize = QUEUE_DEPTH + FILL_AHEAD + 1;
-/// Most bytes of one write: large enough for any device's full sequential rate.
+/// Largest write, in bytes: large enough for the full sequential rate of any device.
 const MAX_BATCH_BYTES: usize = 1 << 20;
-/// A sync of at most so many segments goes out with its commit as one durable write.
+/// A sync of at most this many segments is written together with its commit, in one durable write.
 const SMALL_SYNC: usize = 64;
-/// Bytes that a commit's own metadata take in its header, at most.
+/// Largest size of a commit's own metadata in its header, in bytes.
 const COMMIT_METAS: usize = 26;
-/// Up to so many segments are gathered by the thread that writes them: another would not pay.
-const SERIAL: usize = 512;
-/// Batches that the gathering thread is ahead.
+/// Up to this many segments are filled by the thread that writes them: a second thread would not pay off.
+const SERIAL_SEGMENTS: usize = 512;
+/// Batches that the filling thread works ahead.
 const FILL_AHEAD: usize = 2;
-/// Most segments between two looks at how much room there is.
-const ROUND: usize = 8192;
-/// How often a batch is tried on another block before its error is given to the caller.
-const TRIES: usize = 3;
+/// Largest number of segments between two checks of the free space.
+const ROUND_SEGMENTS: usize = 8192;
+/// Number of attempts to write a batch, each in another block, before the caller gets the error.
+const WRITE_ATTEMPTS: usize = 3;
 
-/// Slots of the longest batch whose header holds as much metadata as [`Store::spill_pending`] leaves.
+/// Returns the slots of the longest batch whose header holds as much metadata as [`Store::spill_pending`] leaves.
 pub(super) fn batch_slots(geometry: &Geometry) -> usize {
     let segment = geometry.segment_bytes();
     let header = BatchHeader::capacity(segment, pending_limit(segment), false) + 1;
     header.min(buffer_bytes(geometry) / segment)
 }
 
-/// Bytes of metadata that wait for the next batch, at most.
+/// Returns the largest size of the metadata that waits for the next batch, in bytes.
 fn pending_limit(segment: usize) -> usize {
     BatchHeader::meta_capacity(segment) / 4
 }
 
-/// Bytes of a write buffer.
+/// Returns the size of a write buffer, in bytes.
 pub(super) fn buffer_bytes(geometry: &Geometry) -> usize {
     MAX_BATCH_BYTES.min(geometry.block_bytes() as usize)
 }
 
-/// Who fills a block: segments of like lifetime stay together.
+/// A stream of batches fills its own blocks, so that segments with similar lifetimes stay together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stream {
-    /// What the user wrote.
+    /// Segments that the user wrote.
     User = 0,
-    /// What reclamation moved.
+    /// Segments that reclamation moved.
     Reclaim = 1,
 }
 
@@ -72,13 +72,13 @@ pub(crate) struct WriteItem {
     pub(crate) moved: bool,
 }
 
-/// Gives the contents of the items with these numbers.
+/// Fills buffers with the contents of the items with the given numbers.
 pub(crate) type Fill<'a> = &'a mut (dyn FnMut(&[usize], &mut [&mut [u8]]) + Send);
-/// Is told the numbers of the items that the tables name now.
+/// Receives the numbers of the items that the tables now name.
 pub(crate) type Published<'a> = &'a mut dyn FnMut(&[usize]);
 
-/// A batch that has its place in the log, on its way to being written.
-struct Plan {
+/// A batch with a position in the log, before its write.
+struct BatchPlan {
     stream: Stream,
     seq: u64,
     head: Head,
@@ -88,8 +88,8 @@ struct Plan {
     buffer: AlignedBuf,
 }
 
-/// A batch whose write is under way.
-struct Batch {
+/// A batch whose write is in flight.
+struct BatchInFlight {
     tag: u64,
     head: Head,
     /// Item number and record of each slot after the header.
@@ -99,9 +99,9 @@ struct Batch {
 }
 
 impl Store {
-    /// Writes items and names them in the tables. Nothing is durable yet.
+    /// Writes items to flash and names them in the tables. The items are not yet durable.
     ///
-    /// On an error some items may have been published, and `published` was told which.
+    /// On an error some items may have been published, and `published` has received their numbers.
     pub(crate) fn append(
         &self,
         log: &mut Log,
@@ -111,23 +111,23 @@ impl Store {
         published: Published<'_>,
     ) -> Result<()> {
         self.ensure_sound()?;
-        self.heed_failures(log);
+        self.note_failed_flushes(log);
         let mut rest: Vec<usize> = (0..items.len()).collect();
         let mut failures = 0;
         while !rest.is_empty() {
-            // Making room may write a checkpoint, which must not pass by batches under way: so it
-            // comes before each round, and a round asks for no more than was made.
-            let mut left: Vec<usize> = rest.drain(..rest.len().min(ROUND)).collect();
-            self.ready(log, stream, left.len())?;
-            let mut under_way = VecDeque::new();
+            // Making room may write a checkpoint, which must not overtake batches in flight. So room is made before
+            // each round, and a round uses no more than that.
+            let mut left: Vec<usize> = rest.drain(..rest.len().min(ROUND_SEGMENTS)).collect();
+            self.prepare_append(log, stream, left.len())?;
+            let mut in_flight = VecDeque::new();
             let mut result =
-                self.append_round(log, stream, items, &mut left, &mut under_way, fill, published);
+                self.append_round(log, stream, items, &mut left, &mut in_flight, fill, published);
             log.queue.drain();
             let mut failed = None;
-            while let Some(batch) = under_way.pop_front() {
-                let (batch, outcome) = self.outcome(log, &mut under_way, batch);
+            while let Some(batch) = in_flight.pop_front() {
+                let (batch, outcome) = self.outcome(log, &mut in_flight, batch);
                 match outcome {
-                    // A batch that is on flash but not in the tables: see below.
+                    // This batch stays on flash without entering the tables; see below.
                     Ok(()) if result.is_err() => {}
                     Ok(()) => result = self.publish(log, &batch, items, published),
                     Err(error) => {
@@ -137,8 +137,8 @@ impl Store {
                 }
             }
             if failed.is_some() || result.is_err() {
-                // The blocks being filled are suspect, or hold what the tables do not name: go on
-                // in others.
+                // The blocks being filled are suspect, or hold batches that the tables do not name: go on in other
+                // blocks.
                 log.broken = true;
                 self.abandon_heads(log)?;
             }
@@ -146,7 +146,7 @@ impl Store {
             rest.splice(0..0, left);
             if let Some(source) = failed {
                 failures += 1;
-                if failures == TRIES {
+                if failures == WRITE_ATTEMPTS {
                     return Err(self.device_error("writing segments", source));
                 }
                 rest.sort_unstable();
@@ -155,8 +155,8 @@ impl Store {
         Ok(())
     }
 
-    /// One pass over `left`, leaving in `under_way` what has not been published. Large ones have
-    /// their contents gathered on another thread while this one places, submits and publishes.
+    /// Makes one pass over `left`; unpublished batches stay in `in_flight`. In a large pass another thread fills the
+    /// batches while this thread places, submits and publishes them.
     #[expect(clippy::too_many_arguments, reason = "one pass of `append`, split off for its length")]
     fn append_round(
         &self,
@@ -164,24 +164,24 @@ impl Store {
         stream: Stream,
         items: &[WriteItem],
         left: &mut Vec<usize>,
-        under_way: &mut VecDeque<Batch>,
+        in_flight: &mut VecDeque<BatchInFlight>,
         fill: Fill<'_>,
         published: Published<'_>,
     ) -> Result<()> {
-        if left.len() <= SERIAL {
+        if left.len() <= SERIAL_SEGMENTS {
             while !left.is_empty() {
                 let mut plan = self.plan_batch(log, stream, items, left, &[])?;
                 self.fill_batch(&mut plan, fill);
-                under_way.push_back(self.submit_batch(log, plan, items)?);
-                if !self.publish_done(log, under_way, items, published)? {
+                in_flight.push_back(self.submit_batch(log, plan, items)?);
+                if !self.publish_done(log, in_flight, items, published)? {
                     break;
                 }
             }
             return Ok(());
         }
         std::thread::scope(|scope| {
-            let (to_fill, plans) = mpsc::channel::<Plan>();
-            let (to_submit, filled) = mpsc::channel::<Plan>();
+            let (to_fill, plans) = mpsc::channel::<BatchPlan>();
+            let (to_submit, filled) = mpsc::channel::<BatchPlan>();
             scope.spawn(move || {
                 for mut plan in plans {
                     self.fill_batch(&mut plan, fill);
@@ -205,15 +205,15 @@ impl Store {
                 let Ok(plan) = filled.recv() else { return result };
                 ahead -= 1;
                 if result.is_err() {
-                    // Its number is used and its place is left: the log has a gap.
+                    // The batch's number is used and its position stays empty, so the log has a gap.
                     log.broken = true;
                     left.extend(plan.placed.iter().flatten());
                     log.queue.give_back(plan.buffer);
                     continue;
                 }
-                under_way.push_back(self.submit_batch(log, plan, items)?);
-                if !self.publish_done(log, under_way, items, published)? {
-                    // Nothing new after a failure; `result` stays good for the caller to try again.
+                in_flight.push_back(self.submit_batch(log, plan, items)?);
+                if !self.publish_done(log, in_flight, items, published)? {
+                    // Nothing new is submitted after a failure; `result` stays `Ok`, so that the caller tries again.
                     while let Some(plan) = (ahead > 0).then(|| filled.recv().ok()).flatten() {
                         ahead -= 1;
                         log.broken = true;
@@ -226,32 +226,32 @@ impl Store {
         })
     }
 
-    /// Publishes, in order, the batches that are done; `false` after a failed one.
+    /// Publishes the completed batches in order; returns `false` after a failed one.
     fn publish_done(
         &self,
         log: &mut Log,
-        under_way: &mut VecDeque<Batch>,
+        in_flight: &mut VecDeque<BatchInFlight>,
         items: &[WriteItem],
         published: Published<'_>,
     ) -> Result<bool> {
         while let Some(completion) = log.queue.completed() {
-            if let Some(batch) = under_way.iter_mut().find(|b| b.tag == completion.tag) {
+            if let Some(batch) = in_flight.iter_mut().find(|b| b.tag == completion.tag) {
                 batch.done = Some(completion.result);
             }
         }
-        while under_way.front().is_some_and(|b| matches!(b.done, Some(Ok(())))) {
-            let Some(batch) = under_way.pop_front() else { break };
+        while in_flight.front().is_some_and(|b| matches!(b.done, Some(Ok(())))) {
+            let Some(batch) = in_flight.pop_front() else { break };
             self.publish(log, &batch, items, published)?;
         }
-        Ok(!under_way.iter().any(|b| matches!(b.done, Some(Err(_)))))
+        Ok(!in_flight.iter().any(|b| matches!(b.done, Some(Err(_)))))
     }
 
     fn outcome(
         &self,
         log: &mut Log,
-        others: &mut VecDeque<Batch>,
-        mut batch: Batch,
-    ) -> (Batch, std::io::Result<()>) {
+        others: &mut VecDeque<BatchInFlight>,
+        mut batch: BatchInFlight,
+    ) -> (BatchInFlight, std::io::Result<()>) {
         while let Some(completion) = log.queue.completed() {
             if completion.tag == batch.tag {
                 batch.done = Some(completion.result);
@@ -267,8 +267,8 @@ impl Store {
         (batch, outcome)
     }
 
-    /// Decides on a batch of as many of `left` as fit, and takes those off `left`. From here on
-    /// its place in the log is taken.
+    /// Plans a batch of as many items of `left` as fit, and removes these items from `left`. From here on the batch's
+    /// position in the log is taken.
     fn plan_batch(
         &self,
         log: &mut Log,
@@ -276,7 +276,7 @@ impl Store {
         items: &[WriteItem],
         left: &mut Vec<usize>,
         commit: &[Meta],
-    ) -> Result<Plan> {
+    ) -> Result<BatchPlan> {
         let segment = self.geometry.segment_bytes();
         let head = self.head(log, stream)?;
         let mut metas = std::mem::take(&mut log.pending);
@@ -288,17 +288,17 @@ impl Store {
             meta_len,
             !commit.is_empty(),
         ));
-        let placed = self.arrange(head, most, items, left);
+        let placed = self.choose_slots(head, most, items, left);
         let advanced = Head { index: head.index + 1 + placed.len() as u16, ..head };
         log.heads[stream as usize] = Some(advanced);
         self.note_used(advanced)?;
         let seq = log.seq;
         log.seq += 1;
-        Ok(Plan { stream, seq, head, metas, placed, buffer: log.queue.buffer() })
+        Ok(BatchPlan { stream, seq, head, metas, placed, buffer: log.queue.buffer() })
     }
 
-    /// Puts the contents in place.
-    fn fill_batch(&self, plan: &mut Plan, fill: Fill<'_>) {
+    /// Fills the buffer of a batch with the contents of its items.
+    fn fill_batch(&self, plan: &mut BatchPlan, fill: Fill<'_>) {
         let segment = self.geometry.segment_bytes();
         let body = &mut plan.buffer[segment..(1 + plan.placed.len()) * segment];
         let mut wanted = Vec::with_capacity(plan.placed.len());
@@ -315,12 +315,12 @@ impl Store {
         fill(&wanted, &mut targets);
     }
 
-    /// Takes the checksums of a filled batch and starts or, for a commit, carries out its write.
-    fn submit_batch(&self, log: &mut Log, plan: Plan, items: &[WriteItem]) -> Result<Batch> {
-        // If not, it may not have been filled.
+    /// Computes the checksums of a filled batch and starts its write; a commit is written synchronously.
+    fn submit_batch(&self, log: &mut Log, plan: BatchPlan, items: &[WriteItem]) -> Result<BatchInFlight> {
+        // If the store has stopped, the buffer may not have been filled.
         self.ensure_sound()?;
         let segment = self.geometry.segment_bytes();
-        let Plan { stream, seq, head, metas, placed, mut buffer } = plan;
+        let BatchPlan { stream, seq, head, metas, placed, mut buffer } = plan;
         let len = (1 + placed.len()) * segment;
         let records: Vec<SlotRecord> = placed
             .iter()
@@ -328,7 +328,7 @@ impl Store {
             .map(|(slot, bytes)| slot.map_or(SlotRecord::PAD, |item| record(&items[item], bytes)))
             .collect();
         let mut header = BatchHeader {
-            pool: self.pool_mark(),
+            pool: self.uuid_prefix(),
             controller: self.identity.controller,
             stream: stream as u8,
             seq,
@@ -361,7 +361,7 @@ impl Store {
         add(&self.counters.bytes_written, len as u64);
         add(&self.counters.bytes_tables, segment as u64);
         let slots = placed.into_iter().zip(records).collect();
-        Ok(Batch { tag: seq, head, slots, bytes: len as u64, done })
+        Ok(BatchInFlight { tag: seq, head, slots, bytes: len as u64, done })
     }
 
     /// Plans, fills and submits one batch.
@@ -373,15 +373,15 @@ impl Store {
         left: &mut Vec<usize>,
         fill: Fill<'_>,
         commit: &[Meta],
-    ) -> Result<Batch> {
+    ) -> Result<BatchInFlight> {
         let mut plan = self.plan_batch(log, stream, items, left, commit)?;
         self.fill_batch(&mut plan, fill);
         self.submit_batch(log, plan, items)
     }
 
-    /// Chooses slots after the header for as many of `left` as fit in `most` slots; takes these
-    /// off `left`.
-    fn arrange(
+    /// Chooses slots after the header for as many items of `left` as fit into `most` slots, and removes these items
+    /// from `left`.
+    fn choose_slots(
         &self,
         head: Head,
         most: usize,
@@ -425,11 +425,11 @@ impl Store {
             .map_err(|error| self.inconsistent(error.to_string()))
     }
 
-    /// Names a written batch in the tables.
+    /// Names the segments of a written batch in the tables.
     fn publish(
         &self,
         log: &mut Log,
-        batch: &Batch,
+        batch: &BatchInFlight,
         items: &[WriteItem],
         published: Published<'_>,
     ) -> Result<()> {
@@ -462,8 +462,7 @@ impl Store {
         }
     }
 
-    /// Applies the records of consecutive slots to the tables: the same at run time and in
-    /// recovery.
+    /// Applies the records of consecutive slots to the tables. Normal operation and recovery both use this function.
     pub(super) fn apply_records(&self, first: u64, records: &[SlotRecord]) -> Result<()> {
         let mut order: Vec<usize> =
             (0..records.len()).filter(|&n| records[n].kind != SlotKind::Pad).collect();
@@ -484,7 +483,7 @@ impl Store {
         Ok(())
     }
 
-    /// The place where a stream writes next, with room for a header and a segment.
+    /// Returns the position at which a stream writes next, with room for a header and a segment.
     pub(super) fn head(&self, log: &mut Log, stream: Stream) -> Result<Head> {
         let head = log.heads[stream as usize];
         let full = |head: &Head| head.index + 2 > self.geometry.slots_per_block;
@@ -521,7 +520,7 @@ impl Store {
         Ok((block.0, sequence))
     }
 
-    /// Leaves the blocks being filled as they are and goes on in others.
+    /// Leaves the blocks being filled as they are and goes on in other blocks.
     pub(super) fn abandon_heads(&self, log: &mut Log) -> Result<()> {
         let mut tables = self.lock_tables();
         let heads: Vec<Head> = log.heads.iter_mut().filter_map(Option::take).collect();
@@ -543,8 +542,8 @@ impl Store {
 
     // -- Commit ------------------------------------------------------------------------------
 
-    /// Writes `items`, few enough for one batch, and makes everything up to here the state of
-    /// `epoch`. The epoch is closed in the tables by the caller afterwards.
+    /// Writes `items`, few enough for one batch, and commits everything up to here as the state of `epoch`. The
+    /// caller closes the epoch in the tables afterwards.
     pub(crate) fn commit(
         &self,
         log: &mut Log,
@@ -554,15 +553,15 @@ impl Store {
         published: Published<'_>,
     ) -> Result<()> {
         self.ensure_sound()?;
-        self.ready(log, Stream::User, items.len() + 1)?;
-        self.heed_failures(log);
+        self.prepare_append(log, Stream::User, items.len() + 1)?;
+        self.note_failed_flushes(log);
         if log.broken {
             self.checkpoint(log)?;
         }
         if log.broken {
             return Err(self.no_space(self.geometry.block_bytes(), 0));
         }
-        // What came before must not be later on flash than the commit that counts on it.
+        // Earlier batches must reach flash before the commit that relies on them.
         self.flush_log(log)?;
         let meta = match commit {
             Commit::Epoch { epoch, wall_ns, .. } => Meta::Commit { epoch: epoch.0, wall_ns },
@@ -575,9 +574,10 @@ impl Store {
         let batch = self.start_batch(log, Stream::User, items, &mut left, fill, &metas)?;
         debug_assert!(left.is_empty(), "the caller keeps to SMALL_SYNC and one header");
         if let Some(Err(source)) = batch.done {
-            // What was pending is in the tables: the checkpoint that comes before the next commit has it.
+            // The pending changes are in the tables: the checkpoint before the next
+            // commit includes them.
             log.broken = true;
-            self.heed_failures(log);
+            self.note_failed_flushes(log);
             self.abandon_heads(log)?;
             return Err(self.device_error("writing a commit", source));
         }
@@ -585,28 +585,28 @@ impl Store {
         log.newest_commit = batch.tag;
         let result = self.publish(log, &batch, items, published);
         if result.is_err() {
-            // The commit is on flash, the epoch stays open: only a checkpoint can go on from here.
+            // The commit is on flash, but the epoch stays open: only a checkpoint can go on from here.
             log.broken = true;
         }
         result
     }
 
-    /// Whether so many segments, with the metadata that waits, go into one batch with a commit.
-    pub(crate) fn is_small(&self, log: &Log, segments: usize) -> bool {
+    /// Returns whether this many segments, with the pending metadata, fit into one batch with a commit.
+    pub(crate) fn fits_one_batch(&self, log: &Log, segments: usize) -> bool {
         let metas: usize = log.pending.iter().map(|m| m.encoded_len()).sum();
         let room = match log.heads[Stream::User as usize] {
             Some(head) => usize::from(self.geometry.slots_per_block - head.index).saturating_sub(2),
             None => usize::from(self.geometry.slots_per_block) - 2,
         };
-        // Placement may leave gaps at the start of a block; one page's worth covers them.
+        // Placement may leave gaps at the start of a block; one page's worth of slots covers them.
         let with_gaps = segments + usize::from(self.geometry.segment.per_page());
         let header = BatchHeader::capacity(self.geometry.segment_bytes(), metas + COMMIT_METAS, true);
         segments <= SMALL_SYNC && !log.broken && with_gaps <= room.min(header)
     }
 
-    /// Makes room in the next header: metadata that fills more than a part of it goes out alone,
-    /// in as many batches as that takes. It keeps its order, and all of it is in the log before
-    /// or with what is written next, so that no block is filled anew before the log says why it could be.
+    /// Makes room in the next header: if the pending metadata exceeds its part of a header, it is written in batches
+    /// of its own. The metadata keeps its order, and all of it is in the log before or with the next write, so that
+    /// no block is reused before the log says why it could be.
     pub(super) fn spill_pending(&self, log: &mut Log, stream: Stream) -> Result<()> {
         let limit = pending_limit(self.geometry.segment_bytes());
         while log.pending.iter().map(|m| m.encoded_len()).sum::<usize>() > limit {
@@ -630,7 +630,7 @@ impl Store {
         Ok(())
     }
 
-    /// Writes a batch of nothing but the metadata that waits.
+    /// Writes a batch that holds only pending metadata.
     pub(super) fn write_pending(&self, log: &mut Log, stream: Stream) -> Result<()> {
         let batch = self.start_batch(log, stream, &[], &mut Vec::new(), &mut |_, _| {}, &[])?;
         log.queue.drain();
@@ -643,12 +643,12 @@ impl Store {
     }
 }
 
-/// What a commit makes current.
+/// The state that a commit makes current.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Commit {
-    /// The open epoch is closed; it has the line log's groups up to `lines`.
+    /// The open epoch is closed; it includes the groups of the line log up to `lines`.
     Epoch { epoch: Epoch, wall_ns: u64, lines: u64 },
-    /// State is that of `token` again, whatever the groups up to `lines` say.
+    /// The state is that of `token` again; the groups of the line log up to `lines` no longer count.
     Rollback { token: Epoch, open: Epoch, lines: u64 },
 }
 

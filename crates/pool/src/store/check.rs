@@ -1,4 +1,4 @@
-//! Checking everything, and compacting everything that pays.
+//! Checking and compacting a controller.
 
 use deepram_core::ftl::BlockState;
 use deepram_core::{Addr, BlockId, ChunkId, Epoch, PageId, Slot};
@@ -9,39 +9,39 @@ use crate::error::PoolError;
 use crate::format::batch::{BatchHeader, SlotKind};
 use crate::format::codec::crc32c;
 
-/// Blocks with a larger live share than this are left alone by a compaction.
+/// A compaction leaves blocks alone whose live share is above this.
 const COMPACT_SHARE: f64 = 0.9;
 
-/// A segment whose bytes are not what was written.
+/// A segment whose bytes differ from those that were written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DamagedSegment {
-    /// The device.
+    /// Name of the device.
     pub device: String,
-    /// Its address in the pool.
+    /// Address of the segment in the pool.
     pub address: Addr,
-    /// The epoch that wrote it.
+    /// The epoch in which the segment was written.
     pub epoch: Epoch,
-    /// Where on the device.
+    /// Offset on the device, in bytes.
     pub offset: u64,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     /// Segments read and compared with their checksums.
     pub segments: u64,
-    /// Records of the line log read and compared with theirs.
+    /// Records of the line log read and compared with their checksums.
     pub records: u64,
-    /// Those that failed.
+    /// Segments that failed their checksum.
     pub damaged: Vec<DamagedSegment>,
-    /// Structures that are damaged or contradict each other.
+    /// Damaged structures, and structures that contradict each other.
     pub problems: Vec<String>,
-    /// Batch headers of which one copy is damaged and the other serves: nothing is lost.
+    /// Batch headers with one damaged copy and one intact copy. No data is lost.
     pub damaged_copies: u64,
 }
 
 impl Report {
-    /// Whether nothing is wrong.
+    /// Returns whether the check found neither damaged segments nor problems.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.damaged.is_empty() && self.problems.is_empty()
@@ -49,7 +49,7 @@ impl Report {
 }
 
 impl Store {
-    /// Loads every table chunk, checks the tables against themselves, reads every live segment.
+    /// Loads every table chunk, checks the consistency of the tables, and reads every live segment.
     pub(crate) fn check(
         &self,
         log: &mut Log,
@@ -60,7 +60,7 @@ impl Store {
         let mut tables_whole = true;
         for chunk in chunks {
             if let Err(error) = self.load_chunk(chunk) {
-                self.device_errors_pass(&error)?;
+                self.return_device_error(&error)?;
                 report.problems.push(error.to_string());
                 tables_whole = false;
             }
@@ -80,7 +80,7 @@ impl Store {
         Ok(())
     }
 
-    fn device_errors_pass(&self, error: &PoolError) -> Result<()> {
+    fn return_device_error(&self, error: &PoolError) -> Result<()> {
         match error {
             PoolError::Device { operation, source, .. } => {
                 Err(self.device_error(operation, std::io::Error::new(source.kind(), source.to_string())))
@@ -97,11 +97,11 @@ impl Store {
         if !self.lock_tables().summaries.knows(block)
             && let Err(error) = self.load_summary(block)
         {
-            self.device_errors_pass(&error)?;
+            self.return_device_error(&error)?;
             report.problems.push(error.to_string());
             return Ok(());
         }
-        self.each_header(block, info.used, info.sequence, &mut |_, bytes| {
+        self.for_each_header(block, info.used, info.sequence, &mut |_, bytes| {
             report.damaged_copies += u64::from(!BatchHeader::has_both_copies(bytes));
             Ok(())
         })?;
@@ -119,9 +119,9 @@ impl Store {
             let stamp = match self.with_tables(|t| t.volume.is_live(page, record.segment, Slot(slot))) {
                 Ok(Some(stamp)) => stamp,
                 Ok(None) => continue,
-                // In a chunk that is damaged, as the report says already.
+                // The chunk is damaged, and the report already says so.
                 Err(error) => {
-                    self.device_errors_pass(&error)?;
+                    self.return_device_error(&error)?;
                     unknown = true;
                     continue;
                 }
@@ -146,29 +146,29 @@ impl Store {
         Ok(())
     }
 
-    /// Writes anew, in their places, the batch headers of which one copy is damaged. Returns how many.
-    pub(crate) fn mend_headers(&self) -> Result<u64> {
-        let mut mended = 0;
+    /// Rewrites, in place, the batch headers of which one copy is damaged. Returns their number.
+    pub(crate) fn repair_headers(&self) -> Result<u64> {
+        let mut repaired = 0;
         for block in 0..self.geometry.blocks {
             let info = self.lock_tables().volume.blocks().info(BlockId(block));
             if info.live == 0 || !matches!(info.state, BlockState::Open(_) | BlockState::Closed) {
                 continue;
             }
-            self.each_header(block, info.used, info.sequence, &mut |header, bytes| {
+            self.for_each_header(block, info.used, info.sequence, &mut |header, bytes| {
                 if !BatchHeader::has_both_copies(bytes) {
                     header.encode(bytes);
                     let first = u64::from(block) * u64::from(self.geometry.slots_per_block);
-                    self.write_mended_slot(first + u64::from(header.index), bytes)?;
-                    mended += 1;
+                    self.rewrite_slot(first + u64::from(header.index), bytes)?;
+                    repaired += 1;
                 }
                 Ok(())
             })?;
         }
-        Ok(mended)
+        Ok(repaired)
     }
 
-    /// Empties blocks, the emptiest first, until the rest are nearly full. Returns how many blocks
-    /// came free by it.
+    /// Empties blocks, in the order of their live share, until the others are nearly full. Returns the number of
+    /// blocks that became free.
     pub(crate) fn compact(&self, log: &mut Log, progress: &mut dyn FnMut(u64, u64)) -> Result<u64> {
         let chunks: Vec<ChunkId> = self.lock_tables().volume.table().unloaded().collect();
         for chunk in chunks {
@@ -178,7 +178,7 @@ impl Store {
         let before = self.lock_tables().volume.blocks().free();
         let mut emptied = 0;
         let most = u64::from(self.geometry.blocks);
-        while self.best_victim_share() < COMPACT_SHARE
+        while self.min_live_share() < COMPACT_SHARE
             && emptied < most
             && self.can_move(log)?
             && self.reclaim_one(log)?

@@ -1,39 +1,39 @@
-//! Checkpoints: the tables go to flash, a header comes to point to them, and what only the old
-//! header needed becomes free.
+//! Checkpoints: write the tables to flash, then a header that refers to them, then free the blocks that only the old
+//! header needed.
 
 use deepram_core::{BlockId, ChunkId};
 
-use super::{CHUNK_BYTES, Home, Log, Result, Store, Tables};
+use super::{CHUNK_BYTES, ChunkLocation, Log, Result, Store, Tables};
 use crate::buffer::AlignedBuf;
 use crate::format::codec::crc32c;
-use crate::format::header::{Extent, HEADER_OFFSETS, Header};
-use crate::format::root::Root;
+use crate::format::header::{Extent, HEADER_OFFSETS, PoolHeader};
+use crate::format::root::RootRecord;
 use crate::stats::add;
 
-/// A block of tables less full than this is emptied by writing its chunks anew.
+/// A block of tables with a smaller live share than one part in this many is emptied by rewriting its chunks.
 const SPARSE_SHARE: u16 = 4;
 
-/// Where a checkpoint puts the tables, and where they were.
+/// The new locations of the tables in a checkpoint, and their previous locations.
 #[derive(Default)]
-struct Moves {
+struct TableMoves {
     meta: Option<(u32, u16)>,
     root: Vec<Extent>,
-    chunks: Vec<(ChunkId, Option<Home>, u64)>,
+    chunks: Vec<(ChunkId, Option<ChunkLocation>, u64)>,
     root_slots: Vec<u64>,
     opened: Vec<u32>,
     may_count: bool,
 }
 
-/// A written root record.
-struct RootPlace {
+/// Location of a written root record.
+struct RootLocation {
     extents: Vec<Extent>,
     len: u64,
     crc: u32,
 }
 
 impl Store {
-    /// Writes a checkpoint. The state it holds includes the open epoch's segments, which recovery
-    /// takes back; so it commits nothing by itself.
+    /// Writes a checkpoint. Its state includes the segments of the open epoch, which recovery discards, so a
+    /// checkpoint commits nothing by itself.
     pub(crate) fn checkpoint(&self, log: &mut Log) -> Result<()> {
         self.checkpoint_as(log, false)
     }
@@ -41,15 +41,15 @@ impl Store {
     pub(super) fn checkpoint_as(&self, log: &mut Log, clean: bool) -> Result<()> {
         self.ensure_sound()?;
         log.queue.drain();
-        self.rescue(log)?;
-        self.thin_out(log)?;
-        // The record says where each stream goes on: what were opened later, recovery would not
-        // find. Where there is no room for that, nothing may be built on this checkpoint.
+        self.rewrite_suspect_blocks(log)?;
+        self.mark_sparse_chunks(log)?;
+        // The root record says where each stream goes on: recovery would not find blocks that were opened later. If
+        // there is no room to open them, no batch may rely on this checkpoint.
         let heads = self.open_heads(log);
         let pending = std::mem::take(&mut log.pending);
-        let mut moves = Moves { meta: log.meta, root: log.root.clone(), ..Moves::default() };
+        let mut moves = TableMoves { meta: log.meta, root: log.root.clone(), ..TableMoves::default() };
         let result = self.write_tables(log, &mut moves).and_then(|root| {
-            // From here on the new header may count, whatever becomes of the write.
+            // From here on the new header may be valid on the device, whatever the result of the write is.
             moves.may_count = true;
             self.finish_checkpoint(log, root, clean)
         });
@@ -58,16 +58,16 @@ impl Store {
         } else {
             log.pending = pending;
             log.broken = true;
-            self.undo(log, moves)?;
+            self.undo_checkpoint(log, moves)?;
         }
         result
     }
 
-    /// Writes anew what is live in blocks whose flush failed.
-    fn rescue(&self, log: &mut Log) -> Result<()> {
-        self.heed_failures(log);
+    /// Rewrites the live segments of blocks whose flush failed.
+    fn rewrite_suspect_blocks(&self, log: &mut Log) -> Result<()> {
+        self.note_failed_flushes(log);
         if !log.suspect.is_empty() {
-            // Where that still fails there is no point in moving anything.
+            // If the flush still fails, moving segments is pointless.
             self.flush_device(log)?;
         }
         while let Some(&block) = log.suspect.first() {
@@ -77,9 +77,9 @@ impl Store {
         Ok(())
     }
 
-    /// Takes the places of the tables back to where they were before a checkpoint that failed. Of
-    /// one whose header may have reached the device, the new places stay taken too.
-    fn undo(&self, log: &mut Log, moves: Moves) -> Result<()> {
+    /// Restores the locations of the tables after a failed checkpoint. If the header of that checkpoint may have
+    /// reached the device, the new locations stay allocated too.
+    fn undo_checkpoint(&self, log: &mut Log, moves: TableMoves) -> Result<()> {
         let mut tables = self.lock_tables();
         let tables = &mut *tables;
         for &(chunk, ..) in &moves.chunks {
@@ -104,7 +104,7 @@ impl Store {
         tables.root_slots = slots(&moves.root).count() as u64;
         log.root = moves.root;
         if !moves.opened.is_empty() {
-            // The block before was sealed when it was full.
+            // The previous block was sealed when it was full.
             log.meta = None;
         } else if let Some((block, index)) = moves.meta {
             log.meta = Some((block, index));
@@ -121,9 +121,9 @@ impl Store {
         tables.volume.blocks_mut().add_live(block, 1).map_err(|error| self.inconsistent(error.to_string()))
     }
 
-    /// Marks the chunks in sparsely used blocks of tables to be written anew, so that such blocks
-    /// come free.
-    fn thin_out(&self, log: &Log) -> Result<()> {
+    /// Marks the chunks in sparsely used blocks of tables as dirty, so that they are rewritten and such blocks become
+    /// free.
+    fn mark_sparse_chunks(&self, log: &Log) -> Result<()> {
         let slots = u64::from(self.geometry.slots_per_block);
         let sparse: Vec<ChunkId> = {
             let tables = self.lock_tables();
@@ -131,7 +131,9 @@ impl Store {
             let current = log.meta.map(|(block, _)| block);
             (0..)
                 .zip(&tables.directory)
-                .filter_map(|(chunk, home)| home.map(|home| (ChunkId(chunk), (home.slot / slots) as u32)))
+                .filter_map(|(chunk, location)| {
+                    location.map(|location| (ChunkId(chunk), (location.slot / slots) as u32))
+                })
                 .filter(|&(_, block)| {
                     let live = blocks.info(BlockId(block)).live;
                     Some(block) != current && live < self.geometry.slots_per_block / SPARSE_SHARE
@@ -148,8 +150,8 @@ impl Store {
         Ok(())
     }
 
-    /// Writes the tables and the root record to new places, noting these in `moves`.
-    fn write_tables(&self, log: &mut Log, moves: &mut Moves) -> Result<RootPlace> {
+    /// Writes the tables and the root record to new locations, and records these in `moves`.
+    fn write_tables(&self, log: &mut Log, moves: &mut TableMoves) -> Result<RootLocation> {
         let segment = self.geometry.segment_bytes();
         let mut tables = self.lock_tables();
         let dirty = tables.volume.dirty_chunks();
@@ -157,13 +159,13 @@ impl Store {
         for slot in slots(&std::mem::take(&mut log.root)) {
             self.release_slot(&mut tables, slot)?;
         }
-        // Places first, contents after: the root record tells of the places as well.
+        // Locations are chosen before contents are written, because the root record contains the locations too.
         let mut chunks = Vec::with_capacity(dirty.len());
         for chunk in dirty {
             let Some(bytes) = tables.volume.table().bytes(chunk) else { continue };
             let slot = self.take_meta_slot(log, &mut tables, &mut moves.opened)?;
-            let home = Home { slot, crc: crc32c(&bytes) };
-            let old = tables.directory[chunk.0 as usize].replace(home);
+            let location = ChunkLocation { slot, crc: crc32c(&bytes) };
+            let old = tables.directory[chunk.0 as usize].replace(location);
             moves.chunks.push((chunk, old, slot));
             if let Some(old) = old {
                 self.release_slot(&mut tables, old.slot)?;
@@ -171,8 +173,8 @@ impl Store {
             tables.volume.mark_chunk(chunk, false);
             chunks.push((slot, chunk));
         }
-        // Taking slots changes the blocks' counts but not the record's length, up to the block
-        // that the last slots may come from, whose state has a fixed size too.
+        // Taking slots changes the counts of blocks but not the length of the record; the state of the block that the
+        // last slots may come from has a fixed size too.
         let length = self.root(log, &tables).encode().len();
         for _ in 0..length.div_ceil(segment) {
             let slot = self.take_meta_slot(log, &mut tables, &mut moves.opened)?;
@@ -186,12 +188,12 @@ impl Store {
         debug_assert!(record.len().div_ceil(segment) == root_slots.len());
         drop(tables);
 
-        if extents.len() > Header::MAX_EXTENTS {
+        if extents.len() > PoolHeader::MAX_EXTENTS {
             let error = self.inconsistent(format!("the root record is in {} pieces", extents.len()));
             return Err(error);
         }
-        // Chunks are copied one by one as they go out, for all of them at once may be a good part
-        // of the DRAM budget. They do not change: the log is held.
+        // Chunks are encoded one by one as they are written, because all of them at once may take a large part of the
+        // DRAM budget. They cannot change while the log is locked.
         let slots: Vec<u64> =
             chunks.iter().map(|(slot, _)| *slot).chain(root_slots.iter().copied()).collect();
         self.write_slots(&slots, &|n, target| match chunks.get(n) {
@@ -208,12 +210,12 @@ impl Store {
             }
         })?;
         self.flush_device(log)?;
-        Ok(RootPlace { extents, len: record.len() as u64, crc: crc32c(&record) })
+        Ok(RootLocation { extents, len: record.len() as u64, crc: crc32c(&record) })
     }
 
-    /// Makes the written tables count.
-    fn finish_checkpoint(&self, log: &mut Log, root: RootPlace, clean: bool) -> Result<()> {
-        let header = Header {
+    /// Writes the header that makes the written tables current.
+    fn finish_checkpoint(&self, log: &mut Log, root: RootLocation, clean: bool) -> Result<()> {
+        let header = PoolHeader {
             generation: log.generation + 1,
             uuid: self.identity.uuid,
             controller: self.identity.controller,
@@ -228,16 +230,16 @@ impl Store {
         };
         let copies = [header.generation % 2, (header.generation + 1) % 2];
         let [first, second] = copies.map(|copy| HEADER_OFFSETS[copy as usize]);
-        // One after the other, so that a valid copy stands at any moment.
+        // The copies are written one after the other, so that a valid copy exists at any moment.
         self.write_header(log, &header, first)?;
-        // The checkpoint counts with one copy. Without the second, damage to that one would not be
-        // survived; the next checkpoint tries again.
+        // The checkpoint is valid with one copy. Without the second copy, damage to the first would be fatal; the
+        // next checkpoint tries again.
         let _ = self.write_header(log, &header, second);
         log.generation += 1;
         log.since_checkpoint = 0;
         log.flushed = log.seq - 1;
 
-        // The header is durable: nothing needs the dead blocks any more.
+        // The header is durable, so dead blocks are no longer needed.
         let mut tables = self.lock_tables();
         for block in tables.volume.blocks_mut().release_dead() {
             tables.summaries.forget(block.0);
@@ -248,21 +250,22 @@ impl Store {
         Ok(())
     }
 
-    fn write_header(&self, log: &mut Log, header: &Header, offset: u64) -> Result<()> {
+    fn write_header(&self, log: &mut Log, header: &PoolHeader, offset: u64) -> Result<()> {
         let mut buffer = AlignedBuf::zeroed(crate::format::header::HEADER_BYTES);
         buffer.copy_from_slice(&header.encode());
         let written = self.write_durable(offset, &buffer);
-        self.heed_failures(log);
+        self.note_failed_flushes(log);
         written.map_err(|source| self.device_error("writing the pool header", source))?;
         add(&self.counters.bytes_written, buffer.len() as u64);
         add(&self.counters.bytes_tables, buffer.len() as u64);
         Ok(())
     }
 
-    fn root(&self, log: &Log, tables: &Tables) -> Root {
-        let chunks =
-            (0..).zip(&tables.directory).filter_map(|(chunk, home)| home.map(|h| (ChunkId(chunk), h)));
-        Root {
+    fn root(&self, log: &Log, tables: &Tables) -> RootRecord {
+        let chunks = (0..)
+            .zip(&tables.directory)
+            .filter_map(|(chunk, location)| location.map(|h| (ChunkId(chunk), h)));
+        RootRecord {
             snapshot: tables.volume.snapshot(),
             retention: tables.volume.config().retention,
             bad: tables.volume.blocks().bad_slots().map(|(block, index)| (block.0, index)).collect(),
@@ -276,8 +279,7 @@ impl Store {
         }
     }
 
-    /// A slot for a piece of the tables, counted as live; blocks opened for it are added to
-    /// `opened`.
+    /// Takes a slot for a part of the tables and counts it as live. Blocks opened for it are added to `opened`.
     fn take_meta_slot(&self, log: &mut Log, tables: &mut Tables, opened: &mut Vec<u32>) -> Result<u64> {
         let slots = self.geometry.slots_per_block;
         let (block, index) = match log.meta {
@@ -310,7 +312,7 @@ impl Store {
         tables.volume.blocks_mut().sub_live(block, 1).map_err(|error| self.inconsistent(error.to_string()))
     }
 
-    /// Writes what `fill` gives for each of these slots, consecutive ones in one transfer.
+    /// Writes the output of `fill` to each of these slots, consecutive slots in one transfer.
     fn write_slots(&self, slots: &[u64], fill: &dyn Fn(usize, &mut [u8])) -> Result<()> {
         let segment = self.geometry.segment_bytes();
         let most = super::append::buffer_bytes(&self.geometry) / segment;

@@ -1,4 +1,4 @@
-//! A new controller.
+//! Creating a controller.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicI64;
@@ -9,14 +9,14 @@ use deepram_core::{Bytes, Epoch, PageId, Retention, SegmentSize, Status, Volume,
 use uuid::Uuid;
 
 use super::append::{QUEUE_DEPTH, buffer_bytes};
-use super::summary::Summaries;
+use super::block_summaries::BlockSummaries;
 use super::{Log, Store, Stream, Tables};
 use crate::device::{Device, WriteQueue};
 use crate::error::{PoolError, Result};
 use crate::format::header::{FIRST_BLOCK, Geometry};
 use crate::stats::Counters;
 
-/// Who a controller is.
+/// Identity of a controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) uuid: Uuid,
@@ -26,25 +26,25 @@ pub(crate) struct Identity {
     pub(crate) base: u64,
 }
 
-/// What a new controller is to hold.
+/// Sizes of a new controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sizing {
     /// Virtual memory, in bytes.
     pub(crate) size: u64,
-    /// Flash, in bytes; `None` for what lets all of memory be rewritten between two syncs.
+    /// Flash, in bytes; `None`: enough to rewrite all of memory between two syncs.
     pub(crate) flash: Option<u64>,
-    /// Bytes of it that will be persist regions.
+    /// Part of the virtual memory that will become persist regions, in bytes.
     pub(crate) pmem: u64,
     pub(crate) segment: SegmentSize,
 }
 
-/// Bytes of a block, at most. Large enough for a device's full rate, small enough to reclaim.
+/// Largest size of a block, in bytes: large enough for a device's full rate, small enough to reclaim.
 const BLOCK_BYTES: u64 = 2 << 20;
-/// The fewest slots of a block that the page table can work with.
+/// The least number of slots in a block that the page table can work with.
 const LEAST_SLOTS: u64 = 64;
 
 impl Sizing {
-    /// The geometry that fits.
+    /// Returns the geometry for these sizes.
     pub(crate) fn geometry(&self) -> Result<Geometry> {
         let page = deepram_core::units::PAGE_BYTES;
         let pages = self.size.div_ceil(page);
@@ -69,13 +69,13 @@ impl Sizing {
         let pages = (pages + 1).min(most) as u32;
         let segment = self.segment.bytes();
         let per_page = u32::from(self.segment.per_page());
-        // Every segment on flash may be an entry of its own, and every page one that holds nothing
-        // but a status, as far as the paper's 30-bit index reaches.
+        // Every segment on flash may need an entry of its own, and every page an entry that holds only a status, as
+        // far as the paper's 30-bit index allows.
         let most_upper = (1 << 30) - pages.next_multiple_of(256);
         let upper =
             |blocks: u64, slots: u64| (blocks * slots + u64::from(pages)).min(u64::from(most_upper)) as u32;
         let geometry = |flash: u64| {
-            // Small devices get small blocks, so that there are enough of them to reclaim from.
+            // A small device gets small blocks, so that it has enough of them for reclamation.
             let slots =
                 (flash / 256 / segment).clamp(LEAST_SLOTS, BLOCK_BYTES.max(LEAST_SLOTS * segment) / segment);
             let blocks = flash.saturating_sub(FIRST_BLOCK) / (slots * segment);
@@ -98,7 +98,7 @@ impl Sizing {
             }
             return Ok(geometry);
         }
-        // Twice the memory: the last token's state and a whole new one; and the line log.
+        // Twice the memory, for the state of the last token and a completely new state; and the line log.
         let need = 2 * u64::from(pages) * u64::from(per_page);
         let mut flash = need * segment + need * segment / 16 + FIRST_BLOCK;
         loop {
@@ -146,11 +146,11 @@ impl Store {
         log.block_sequence = 1 << 32;
         store.set_status(&mut log, PageId(0), 1, Status::new(true, true, true))?;
         let empty = store.close_epoch(0)?;
-        // Epoch 0 has no page for the roots: nobody could work on from there.
+        // The state of epoch 0 has no page for the roots, so no program could continue from it.
         store.with_tables(|t| t.volume.drop_token(Epoch(empty.0 - 1)))?;
         while store.prune(usize::MAX)? {}
         store.open_heads(&mut log)?;
-        // Twice, so that both header copies are ours.
+        // Two checkpoints, so that both header copies are those of this pool.
         store.checkpoint(&mut log)?;
         store.checkpoint(&mut log)?;
         drop(log);
@@ -174,7 +174,7 @@ impl Store {
             tables: Mutex::new(Tables {
                 volume,
                 directory,
-                summaries: Summaries::new(geometry.blocks, geometry.slots_per_block, summary_bytes),
+                summaries: BlockSummaries::new(geometry.blocks, geometry.slots_per_block, summary_bytes),
                 temporary: BTreeSet::new(),
                 root_slots: 0,
             }),
@@ -191,11 +191,11 @@ impl Store {
                 fresh: BTreeSet::new(),
                 unflushed: BTreeSet::new(),
                 suspect: BTreeSet::new(),
-                stuck: BTreeSet::new(),
+                damaged_blocks: BTreeSet::new(),
                 since_checkpoint: 0,
                 newest_commit: 0,
                 idle_since: 0,
-                mended: Vec::new(),
+                repaired: Vec::new(),
                 lost_lines: None,
                 generation: 0,
                 incarnation: 0,
@@ -203,7 +203,7 @@ impl Store {
                 ring: None,
             }),
             lines: super::lines::Lines::default(),
-            flushes: super::durable::Flushes::default(),
+            flushes: super::durability::FlushTracker::default(),
             stopped: OnceLock::new(),
             room: AtomicI64::new(0),
             counters,
@@ -212,7 +212,7 @@ impl Store {
         store
     }
 
-    /// Opens a block for each stream, so that the next checkpoint can say where the log goes on.
+    /// Opens a block for each stream, so that the next checkpoint can record where the log goes on.
     pub(super) fn open_heads(&self, log: &mut Log) -> Result<()> {
         self.head(log, Stream::User)?;
         self.head(log, Stream::Reclaim)?;

@@ -1,4 +1,4 @@
-//! Reading: a segment, a table chunk, a block's records. Every byte is checked before it is used.
+//! Reading segments, table chunks and the slot records of blocks. Every byte is checked before it is used.
 
 use std::io;
 
@@ -11,47 +11,47 @@ use crate::format::batch::{BatchHeader, SlotRecord};
 use crate::format::codec::{FormatError, crc32c};
 use crate::stats::add;
 
-/// What a fetch found.
+/// Result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fetched {
     /// The segment's bytes are in the buffer.
     Data,
-    /// The segment was never written: it reads as zeros. The buffer is untouched.
+    /// The segment was never written and reads as zeros. The buffer is unchanged.
     Zero,
 }
 
-/// Where the current version of a segment stands at this moment, for who reads the device by himself.
-pub(crate) enum Place {
-    /// Never written: zeros.
-    Nowhere,
-    /// In this slot, with this checksum.
-    At {
+/// Location of the current version of a segment, for a caller that reads the device itself.
+pub(crate) enum SlotLocation {
+    /// The segment was never written and reads as zeros.
+    Unwritten,
+    /// The segment is in a slot.
+    Slot {
         /// Number of the slot on the device.
         slot: u64,
-        /// CRC of its bytes.
+        /// CRC of the slot's bytes.
         crc: u32,
     },
 }
 
-/// Where a segment stands, as far as the tables know at this moment.
-enum Located {
-    Nowhere,
-    At {
+/// Location of a segment, as far as the tables in memory know.
+enum TableLookup {
+    Unwritten,
+    Slot {
         slot: u64,
         stamp_epoch: Epoch,
         record: SlotRecord,
     },
-    /// The records of this block must be read first.
-    Unknown(u32),
+    /// The slot records of this block must be read first.
+    SummaryMissing(u32),
 }
 
 impl Store {
-    /// The current version of a segment, checked.
+    /// Reads and checks the current version of a segment.
     pub(crate) fn fetch(&self, page: PageId, segment: u8, buffer: &mut [u8]) -> Result<Fetched> {
         self.fetch_with(page, segment, buffer, None)
     }
 
-    /// The version of a segment that a token sees, checked.
+    /// Reads and checks the version of a segment that a token sees.
     pub(crate) fn fetch_at(
         &self,
         token: Epoch,
@@ -66,9 +66,9 @@ impl Store {
         let mut failed = None;
         loop {
             match self.locate(page, segment, at)? {
-                Located::Nowhere => return Ok(Fetched::Zero),
-                Located::Unknown(block) => self.load_summary(block)?,
-                Located::At { slot, stamp_epoch, record } => {
+                TableLookup::Unwritten => return Ok(Fetched::Zero),
+                TableLookup::SummaryMissing(block) => self.load_summary(block)?,
+                TableLookup::Slot { slot, stamp_epoch, record } => {
                     if failed == Some(slot) {
                         return Err(self.damaged(page, segment, stamp_epoch, slot));
                     }
@@ -76,29 +76,31 @@ impl Store {
                     if crc32c(buffer) == record.crc {
                         return Ok(Fetched::Data);
                     }
-                    // Reclamation may have moved it while it was read: then it stands elsewhere
-                    // now. If not, it is damaged.
+                    // Reclamation may have moved the segment during the read; then its slot has changed. If not, the
+                    // segment is damaged.
                     failed = Some(slot);
                 }
             }
         }
     }
 
-    /// Where the current version of a segment is to be read. It may have moved by the time it is read:
-    /// [`Store::arrived`] finds out.
-    pub(crate) fn place(&self, page: PageId, segment: u8) -> Result<Place> {
+    /// Returns the location of the current version of a segment. Reclamation may move the segment before the caller
+    /// has read it; [`Store::verify_read`] detects that.
+    pub(crate) fn locate_slot(&self, page: PageId, segment: u8) -> Result<SlotLocation> {
         loop {
             match self.locate(page, segment, None)? {
-                Located::Nowhere => return Ok(Place::Nowhere),
-                Located::Unknown(block) => self.load_summary(block)?,
-                Located::At { slot, record, .. } => return Ok(Place::At { slot, crc: record.crc }),
+                TableLookup::Unwritten => return Ok(SlotLocation::Unwritten),
+                TableLookup::SummaryMissing(block) => self.load_summary(block)?,
+                TableLookup::Slot { slot, record, .. } => {
+                    return Ok(SlotLocation::Slot { slot, crc: record.crc });
+                }
             }
         }
     }
 
-    /// Checks what a read at a segment's [`Place`] has brought. If it is not what was written there, the segment was
-    /// moved, and is read where it is now, or it is damaged.
-    pub(crate) fn arrived(
+    /// Checks the result of a read at a [`SlotLocation`]. On a mismatch, reads the segment at its new location if it
+    /// was moved; otherwise it is damaged.
+    pub(crate) fn verify_read(
         &self,
         page: PageId,
         segment: u8,
@@ -111,27 +113,27 @@ impl Store {
         if crc32c(bytes) == crc { Ok(Fetched::Data) } else { self.fetch(page, segment, bytes) }
     }
 
-    fn locate(&self, page: PageId, segment: u8, at: Option<Epoch>) -> Result<Located> {
+    fn locate(&self, page: PageId, segment: u8, at: Option<Epoch>) -> Result<TableLookup> {
         let slots = u64::from(self.geometry.slots_per_block);
         let located = self.with_tables(|t| {
             let version = match at {
                 None => t.volume.lookup(page, segment)?,
                 Some(token) => t.volume.lookup_at(token, page, segment)?,
             };
-            let Some(version) = version else { return Ok(Ok(Located::Nowhere)) };
+            let Some(version) = version else { return Ok(Ok(TableLookup::Unwritten)) };
             let slot = version.slot.0;
             let (block, index) = ((slot / slots) as u32, (slot % slots) as u16);
             if !t.summaries.knows(block) {
-                return Ok(Ok(Located::Unknown(block)));
+                return Ok(Ok(TableLookup::SummaryMissing(block)));
             }
             let stamp_epoch = t.volume.epoch_of(version.stamp);
             let record = t.summaries.get(block, index);
             let Some(record) = record.filter(|r| r.page == page.0 && r.segment == segment) else {
                 return Ok(Err((slot, stamp_epoch)));
             };
-            Ok(Ok(Located::At { slot, stamp_epoch, record }))
+            Ok(Ok(TableLookup::Slot { slot, stamp_epoch, record }))
         })?;
-        // The header that should name the segment is damaged: so its checksum is lost.
+        // The batch header that should describe the segment is damaged, so the segment's checksum is lost.
         located.map_err(|(slot, epoch)| self.damaged(page, segment, epoch, slot))
     }
 
@@ -146,7 +148,7 @@ impl Store {
         }
     }
 
-    /// A page's status now.
+    /// Returns the current status of a page.
     pub(crate) fn status(&self, page: PageId) -> Result<Status> {
         if page.0 >= self.geometry.pages {
             return Ok(Status::default());
@@ -154,7 +156,7 @@ impl Store {
         self.with_tables(|t| t.volume.status(page))
     }
 
-    /// A page's status at a token.
+    /// Returns the status of a page at a token.
     pub(crate) fn status_at(&self, token: Epoch, page: PageId) -> Result<Status> {
         if page.0 >= self.geometry.pages {
             return Ok(Status::default());
@@ -170,21 +172,23 @@ impl Store {
         Ok(())
     }
 
-    /// Reads a table chunk into the tables, unless somebody else has meanwhile.
+    /// Reads a table chunk into the tables, unless another thread has done so meanwhile.
     pub(super) fn load_chunk(&self, chunk: ChunkId) -> Result<()> {
         let mut buffer = AlignedBuf::zeroed(CHUNK_BYTES);
         let mut failed = None;
         loop {
-            let Some(home) = self.chunk_home(chunk) else {
-                return Err(self.inconsistent(format!("table chunk {} has no place on the device", chunk.0)));
+            let Some(location) = self.chunk_location(chunk) else {
+                return Err(
+                    self.inconsistent(format!("table chunk {} has no location on the device", chunk.0))
+                );
             };
-            self.read_slot(home.slot, &mut buffer)?;
+            self.read_slot(location.slot, &mut buffer)?;
             let computed = crc32c(&buffer[..CHUNK_BYTES]);
             let mut tables = self.lock_tables();
             if tables.volume.is_loaded(chunk) {
                 return Ok(());
             }
-            if computed == home.crc {
+            if computed == location.crc {
                 let bytes = buffer[..CHUNK_BYTES].try_into().expect("the length of a chunk");
                 return tables
                     .volume
@@ -192,18 +196,18 @@ impl Store {
                     .map_err(|problem| self.inconsistent(format!("table chunk {}: {problem}", chunk.0)));
             }
             drop(tables);
-            if failed == Some(home) {
+            if failed == Some(location) {
                 return Err(PoolError::DamagedPool {
                     device: self.device.name(),
                     what: "a chunk of the page table",
-                    source: FormatError::Checksum { what: "table chunk", stored: home.crc, computed },
+                    source: FormatError::Checksum { what: "table chunk", stored: location.crc, computed },
                 });
             }
-            failed = Some(home);
+            failed = Some(location);
         }
     }
 
-    /// Reads a block's records from its batch headers.
+    /// Reads the slot records of a block from its batch headers.
     pub(super) fn load_summary(&self, block: u32) -> Result<()> {
         let (used, sequence) = {
             let tables = self.lock_tables();
@@ -219,7 +223,7 @@ impl Store {
         Ok(())
     }
 
-    /// The records in the batch headers of a block's first `used` slots.
+    /// Returns the records in the batch headers of a block's first `used` slots.
     pub(super) fn read_records(
         &self,
         block: u32,
@@ -227,7 +231,7 @@ impl Store {
         sequence: u64,
     ) -> Result<Box<[Option<SlotRecord>]>> {
         let mut records = vec![None; usize::from(self.geometry.slots_per_block)].into_boxed_slice();
-        self.each_header(block, used, sequence, &mut |header, _| {
+        self.for_each_header(block, used, sequence, &mut |header, _| {
             let first = usize::from(header.index) + 1;
             for (to, record) in records[first..].iter_mut().zip(&header.slots) {
                 *to = Some(*record);
@@ -237,10 +241,10 @@ impl Store {
         Ok(records)
     }
 
-    /// Walks the batch headers of a block's first `used` slots, each with the bytes of its segment. Slots between
-    /// batches are passed over: a batch whose write failed, or whose header is damaged in both copies. A segment
-    /// of it will be found to have no record.
-    pub(super) fn each_header(
+    /// Visits the batch headers of a block's first `used` slots, with the bytes of each header's segment. Slots
+    /// between batches are skipped: they belong to a batch whose write failed, or whose header is damaged in both
+    /// copies. A live segment in such a batch is later found to have no record.
+    pub(super) fn for_each_header(
         &self,
         block: u32,
         used: u16,
@@ -254,7 +258,7 @@ impl Store {
             self.read_slot(u64::from(block) * u64::from(slots) + u64::from(at), &mut buffer)?;
             let ours = |header: &BatchHeader| {
                 let fits = usize::from(at) + 1 + header.slots.len() <= usize::from(slots);
-                (header.pool, header.controller) == (self.pool_mark(), self.identity.controller)
+                (header.pool, header.controller) == (self.uuid_prefix(), self.identity.controller)
                     && (header.block, header.index, header.block_sequence) == (block, at, sequence)
                     && fits
             };
@@ -268,7 +272,7 @@ impl Store {
         Ok(())
     }
 
-    /// Reads and checks a segment whose slot is known, while the log is held: it cannot move.
+    /// Reads and checks a segment at a known slot. The caller holds the log, so the segment cannot move.
     pub(super) fn read_known(&self, page: PageId, segment: u8, slot: u64, buffer: &mut [u8]) -> Result<()> {
         let slots = u64::from(self.geometry.slots_per_block);
         let (block, index) = ((slot / slots) as u32, (slot % slots) as u16);

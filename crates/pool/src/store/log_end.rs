@@ -1,17 +1,17 @@
-//! Finding the end of the log, and telling a write that a power cut interrupted from damage.
+//! Finds the end of the log, and distinguishes a write that a power cut interrupted from damage.
 //!
-//! A batch that is not found ends the log, unless a later batch says that it was flushed: then it was durable,
-//! and it is damaged. Later batches are looked for behind the end in the same block, in the block that the
-//! stream goes on in, and in the blocks that the log would have opened next. The newest commit has no later batch,
-//! for a while (`Store::confirm_commit`): until then its header's two copies and its parity sector stand in, from which
-//! one damaged sector of it is rebuilt (ADR 26).
+//! The log ends at a missing batch, unless a later batch says that the missing one was flushed: then it was durable
+//! and is damaged. Recovery looks for later batches after the end in the same block, in the block in which the stream
+//! goes on, and in the blocks that the log would have opened next. For a while the newest commit has no later batch
+//! (`Store::confirm_commit`); until then, the two copies of its header and its parity sector allow recovery to
+//! rebuild one damaged sector of it (ADR 26).
 
 use std::collections::BTreeSet;
 
 use deepram_core::ftl::BlockState;
 
-use super::mark;
-use super::recover::{LogDamage, MendedSlot, Recovery, state};
+use super::recover::{LogDamage, Recovery, RepairedSlot, state};
+use super::uuid_prefix;
 use super::{Log, Result, Store};
 use crate::buffer::AlignedBuf;
 use crate::error::PoolError;
@@ -20,63 +20,63 @@ use crate::format::codec::{FormatError, crc32c};
 use crate::format::header::COUNTERS_END;
 use crate::stats::add;
 
-/// Blocks looked into for batches behind the end of the log, beside those that its batches name.
+/// Blocks searched for batches after the end of the log, in addition to the blocks that its batches name.
 const LIKELY_BLOCKS: usize = 64;
 
 /// The batches of a log.
 #[derive(Default)]
-struct Batches {
-    /// Those that follow each other in their stream.
-    found: Vec<BatchHeader>,
-    /// Those that stand behind the end of a stream.
-    beyond: Vec<BatchHeader>,
+struct LogBatches {
+    /// Batches that follow each other in their stream.
+    in_order: Vec<BatchHeader>,
+    /// Batches after the end of a stream.
+    after_end: Vec<BatchHeader>,
 }
 
 impl Recovery {
-    /// Reads the log since the checkpoint up to the last commit that is whole.
+    /// Reads the log since the checkpoint, up to the last intact commit.
     pub(super) fn read_log(&mut self, other_damaged: bool) -> Result<()> {
-        let mut batches = Batches::default();
+        let mut batches = LogBatches::default();
         let mut ends = Vec::new();
         for stream in 0..self.root.heads.len() {
             ends.extend(self.read_stream(stream as u8, other_damaged, &mut batches)?);
         }
-        self.read_likely_blocks(&ends, &mut batches)?;
-        let Batches { mut found, mut beyond } = batches;
-        self.follow(&mut beyond)?;
+        self.search_likely_blocks(&ends, &mut batches)?;
+        let LogBatches { in_order: mut found, mut after_end } = batches;
+        self.add_related(&mut after_end)?;
         found.sort_by_key(|batch| batch.seq);
         let before = self.root.seq.saturating_sub(1);
         let run = (self.root.seq..).zip(&found).take_while(|(seq, batch)| batch.seq == *seq).count();
         let missing = self.root.seq + run as u64;
-        if flushed(found[run..].iter().chain(&beyond)) >= missing {
-            let later = found[run..].iter().chain(&beyond);
+        if flushed(found[run..].iter().chain(&after_end)) >= missing {
+            let later = found[run..].iter().chain(&after_end);
             let lost = later.filter_map(state).map(|state| state.token).max();
             self.damage = Some(LogDamage { batch: missing, lost });
         }
-        self.last_seq = found.iter().chain(&beyond).map(|b| b.seq).fold(before, u64::max);
-        // Earlier commits are whole, for each batch is flushed before the commit after it is written. Should
-        // one of their segments be damaged, reading it will say so.
+        self.last_seq = found.iter().chain(&after_end).map(|b| b.seq).fold(before, u64::max);
+        // Earlier commits are complete, because each batch is flushed before the commit that follows it. If one of
+        // their segments is damaged, reading that segment returns the error.
         let mut good = 0;
         for n in (0..run).rev().filter(|&n| found[n].is_commit()) {
-            let durable = flushed(found[n + 1..].iter().chain(&beyond)) >= found[n].seq;
-            if self.is_whole(&found[n])? || durable {
+            let durable = flushed(found[n + 1..].iter().chain(&after_end)) >= found[n].seq;
+            if self.is_intact(&found[n])? || durable {
                 good = n + 1;
                 break;
             }
         }
         found.truncate(good);
         let newest = found.last().map_or(before, |batch| batch.seq);
-        self.mended.retain(|mended| mended.batch <= newest);
+        self.repaired.retain(|repaired| repaired.batch <= newest);
         self.batches = found;
         Ok(())
     }
 
-    /// Follows a stream from where the checkpoint left it until a batch is not there. Returns the blocks in
-    /// which the batches behind its end may be.
+    /// Follows a stream from its position in the checkpoint to the first missing batch. Returns the blocks that may
+    /// hold batches after that.
     fn read_stream(
         &mut self,
         stream: u8,
         other_damaged: bool,
-        batches: &mut Batches,
+        batches: &mut LogBatches,
     ) -> Result<Vec<NextBlock>> {
         let geometry = self.header.geometry;
         let slots = geometry.slots_per_block;
@@ -113,28 +113,28 @@ impl Recovery {
                     let (stored, computed) = (0, 0);
                     return Err(PoolError::DamagedPool {
                         device: self.device.name(),
-                        what: "the newer header copy, and what the older one names has been written over",
+                        what: "the newer header copy, and the data of the older copy has been overwritten",
                         source: FormatError::Checksum { what: "pool header", stored, computed },
                     });
                 }
-                self.read_ahead(block, index + 1, &mut batches.beyond)?;
-                self.read_ahead(next.block, 0, &mut batches.beyond)?;
+                self.search_block(block, index + 1, &mut batches.after_end)?;
+                self.search_block(next.block, 0, &mut batches.after_end)?;
                 return Ok(vec![NextBlock { block, sequence }, next]);
             };
             if !BatchHeader::has_both_copies(&buffer) {
                 batch.encode(&mut buffer);
                 let bytes = std::mem::replace(&mut buffer, AlignedBuf::zeroed(geometry.segment_bytes()));
-                self.mended.push(MendedSlot { batch: batch.seq, slot, bytes });
+                self.repaired.push(RepairedSlot { batch: batch.seq, slot, bytes });
             }
             last_seq = batch.seq;
             index += 1 + batch.slots.len() as u16;
             next = batch.next;
-            batches.found.push(batch);
+            batches.in_order.push(batch);
         }
     }
 
-    /// Looks for batches behind the end of the log in the slots of a block from `from` on.
-    fn read_ahead(&self, block: u32, from: u16, beyond: &mut Vec<BatchHeader>) -> Result<()> {
+    /// Searches the slots of a block, from `from` on, for batches after the end of the log.
+    fn search_block(&self, block: u32, from: u16, after_end: &mut Vec<BatchHeader>) -> Result<()> {
         let geometry = &self.header.geometry;
         if block >= geometry.blocks || from >= geometry.slots_per_block {
             return Ok(());
@@ -144,14 +144,14 @@ impl Recovery {
         let first = u64::from(block) * u64::from(geometry.slots_per_block) + u64::from(from);
         self.read_slot(first, &mut buffer)?;
         let headers = (from..).zip(buffer.chunks_exact(segment));
-        beyond.extend(headers.filter_map(|(index, bytes)| self.decode_later(block, index, bytes)));
+        after_end.extend(headers.filter_map(|(index, bytes)| self.decode_later(block, index, bytes)));
         Ok(())
     }
 
-    /// Looks for batches behind the end of the log in the blocks that the log would have opened next: those that
+    /// Searches for batches after the end of the log in the blocks that the log would have opened next: those that
     /// were free at the checkpoint, the least worn first, as [`deepram_core::ftl::Blocks`] chooses them.
-    fn read_likely_blocks(&self, ends: &[NextBlock], batches: &mut Batches) -> Result<()> {
-        let used = batches.found.iter().map(|batch| batch.block).chain(ends.iter().map(|end| end.block));
+    fn search_likely_blocks(&self, ends: &[NextBlock], batches: &mut LogBatches) -> Result<()> {
+        let used = batches.in_order.iter().map(|batch| batch.block).chain(ends.iter().map(|end| end.block));
         let used: BTreeSet<u32> = used.collect();
         let blocks = (0..).zip(&self.root.snapshot.blocks);
         let mut likely: Vec<(u32, u32)> = blocks
@@ -165,26 +165,26 @@ impl Recovery {
         let mut buffer = AlignedBuf::zeroed(self.header.geometry.segment_bytes());
         for &(_, block) in likely.iter().take(LIKELY_BLOCKS) {
             self.read_slot(u64::from(block) * u64::from(self.header.geometry.slots_per_block), &mut buffer)?;
-            batches.beyond.extend(self.decode_later(block, 0, &buffer));
+            batches.after_end.extend(self.decode_later(block, 0, &buffer));
         }
         Ok(())
     }
 
-    /// Adds to the batches behind the end of the log all others in their blocks and in the blocks that their streams go on in.
-    fn follow(&self, beyond: &mut Vec<BatchHeader>) -> Result<()> {
+    /// Adds the other batches in the blocks of these batches, and in the blocks in which their streams go on.
+    fn add_related(&self, after_end: &mut Vec<BatchHeader>) -> Result<()> {
         let mut read = BTreeSet::new();
-        let mut blocks: Vec<u32> = beyond.drain(..).map(|batch| batch.block).collect();
+        let mut blocks: Vec<u32> = after_end.drain(..).map(|batch| batch.block).collect();
         while let Some(block) = blocks.pop() {
             if read.insert(block) {
-                let known = beyond.len();
-                self.read_ahead(block, 0, beyond)?;
-                blocks.extend(beyond[known..].iter().map(|batch| batch.next.block));
+                let known = after_end.len();
+                self.search_block(block, 0, after_end)?;
+                blocks.extend(after_end[known..].iter().map(|batch| batch.next.block));
             }
         }
         Ok(())
     }
 
-    /// The header in this slot, if it is one that was written since the checkpoint.
+    /// Decodes the header in this slot if it was written since the checkpoint.
     fn decode_later(&self, block: u32, index: u16, bytes: &[u8]) -> Option<BatchHeader> {
         let batch = BatchHeader::decode(bytes).ok()?;
         let later = self.is_ours(&batch)
@@ -195,11 +195,11 @@ impl Recovery {
     }
 
     fn is_ours(&self, batch: &BatchHeader) -> bool {
-        batch.pool == mark(self.header.uuid) && batch.controller == self.header.controller
+        batch.pool == uuid_prefix(self.header.uuid) && batch.controller == self.header.controller
     }
 
-    /// Whether every segment of a commit's batch is as its record says, or can be rebuilt.
-    fn is_whole(&mut self, batch: &BatchHeader) -> Result<bool> {
+    /// Returns whether every segment of a commit's batch matches its record, or can be rebuilt.
+    fn is_intact(&mut self, batch: &BatchHeader) -> Result<bool> {
         if batch.slots.is_empty() {
             return Ok(true);
         }
@@ -212,7 +212,7 @@ impl Recovery {
         let mut damaged = Vec::new();
         for (n, (record, bytes)) in batch.slots.iter().zip(body.chunks_exact_mut(segment)).enumerate() {
             match record.kind {
-                // As it was written, whatever a torn write has left there.
+                // The segment as it was written, whatever a torn write has left in the slot.
                 SlotKind::Pad => bytes.fill(0),
                 _ if crc32c(bytes) != record.crc => damaged.push(n),
                 _ => {}
@@ -228,35 +228,35 @@ impl Recovery {
         }
         let mut bytes = AlignedBuf::zeroed(segment);
         bytes.copy_from_slice(&body[n * segment..(n + 1) * segment]);
-        self.mended.push(MendedSlot { batch: batch.seq, slot: first + n as u64, bytes });
+        self.repaired.push(RepairedSlot { batch: batch.seq, slot: first + n as u64, bytes });
         Ok(true)
     }
 }
 
-/// All batches up to this number were durable when these were written.
+/// Returns the highest batch number that was durable when these batches were written.
 fn flushed<'a>(later: impl Iterator<Item = &'a BatchHeader>) -> u64 {
     later.map(|batch| batch.flushed.min(batch.seq.saturating_sub(1))).max().unwrap_or(0)
 }
 
 impl Store {
-    /// Writes the slots anew that recovery mended.
-    pub(super) fn write_mended(&self, log: &mut Log) -> Result<()> {
-        let mended = std::mem::take(&mut log.mended);
-        mended.iter().try_for_each(|mended| self.write_mended_slot(mended.slot, &mended.bytes))
+    /// Rewrites the slots that recovery repaired.
+    pub(super) fn rewrite_repaired(&self, log: &mut Log) -> Result<()> {
+        let repaired = std::mem::take(&mut log.repaired);
+        repaired.iter().try_for_each(|repaired| self.rewrite_slot(repaired.slot, &repaired.bytes))
     }
 
-    /// Writes a slot anew in its place. All of its sectors but the damaged ones hold these bytes already, so that a
-    /// power cut leaves it no worse.
-    pub(super) fn write_mended_slot(&self, slot: u64, bytes: &[u8]) -> Result<()> {
+    /// Rewrites a slot in place. Its intact sectors already hold these bytes, so a power cut during the write cannot
+    /// make the slot worse.
+    pub(super) fn rewrite_slot(&self, slot: u64, bytes: &[u8]) -> Result<()> {
         let written = self.write_durable(self.geometry.offset(slot), bytes);
-        written.map_err(|source| self.device_error("writing a mended segment", source))?;
+        written.map_err(|source| self.device_error("rewriting a repaired segment", source))?;
         add(&self.counters.bytes_written, bytes.len() as u64);
         Ok(())
     }
 
-    /// Writes an empty batch behind a commit that has been the newest batch since the last call: it says that
-    /// the commit is durable, so that a later opening knows damage to the commit from a write that was
-    /// interrupted. Called in the background when the log has been idle.
+    /// Writes an empty batch after a commit that has been the newest batch since the last call. The empty batch
+    /// proves that the commit is durable, so that a later opening can distinguish damage to the commit from an
+    /// interrupted write. Called in the background when the log is idle.
     pub(super) fn confirm_commit(&self, log: &mut Log) -> Result<()> {
         let newest = log.seq - 1;
         if log.broken || log.newest_commit != newest {
@@ -266,7 +266,7 @@ impl Store {
             log.idle_since = newest;
             return Ok(());
         }
-        self.ready(log, super::Stream::User, 0)?;
+        self.prepare_append(log, super::Stream::User, 0)?;
         self.write_pending(log, super::Stream::User)?;
         self.flush_log(log)
     }

@@ -1,30 +1,29 @@
 //! One controller: a device, its tables, and the log that fills its blocks.
 //!
 //! # Invariants
-//! 1. Nothing that the durable header reaches (its root record, the table chunks and segments of
-//!    its tables, the log since) is overwritten before a newer header is durable: a block whose
-//!    segments are all dead stays out of use until the next checkpoint (`checkpoint.rs`).
+//! 1. Nothing that the durable header reaches (its root record, the table chunks and segments of its tables, the log
+//!    since) is overwritten before a newer header is durable: a block whose segments are all dead stays out of use
+//!    until the next checkpoint (`checkpoint.rs`).
 //! 2. The tables name a slot only after its write has returned.
-//! 3. Batches are numbered without gaps. Where one fails, the log is `broken`, and only a
-//!    checkpoint can make later batches count.
+//! 3. Batches are numbered without gaps. After a failed batch the log is `broken`, and later batches count only after
+//!    a checkpoint.
 //!
-//! Lock order: log, then (the cache, in between), then tables. No device transfer takes place
-//! under the tables' lock.
+//! Lock order: log, then (the cache, in between), then tables. No device transfer takes place under the tables' lock.
 
 mod append;
+mod block_summaries;
 mod check;
 mod checkpoint;
+mod checksum_sites;
 mod create;
-mod durable;
+mod durability;
 mod fetch;
 mod lines;
 mod log_end;
-mod ops;
+mod pages_and_epochs;
 mod reclaim;
 mod recover;
-mod sites;
 mod space;
-mod summary;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -42,13 +41,13 @@ use crate::lock::lock;
 use crate::stats::Counters;
 
 pub(crate) use append::{Commit, Stream, WriteItem};
+use block_summaries::BlockSummaries;
 pub use check::{DamagedSegment, Report};
+pub use checksum_sites::{ChecksumKind, ChecksumSite};
 pub(crate) use create::{Identity, Sizing};
-pub(crate) use fetch::{Fetched, Place};
-pub(crate) use lines::{Mark, RingRoot};
+pub(crate) use fetch::{Fetched, SlotLocation};
+pub(crate) use lines::{RecordPosition, RingRoot};
 pub(crate) use recover::Recovery;
-pub use sites::{Kind, Site};
-use summary::Summaries;
 
 /// Bytes in a table chunk: 256 entries of 16 bytes.
 pub(crate) const CHUNK_BYTES: usize = 4096;
@@ -61,76 +60,76 @@ pub(crate) struct Store {
     tables: Mutex<Tables>,
     log: Mutex<Log>,
     lines: lines::Lines,
-    flushes: durable::Flushes,
-    /// Why nothing is written any more, if so.
+    flushes: durability::FlushTracker,
+    /// The reason why the store has stopped, if it has.
     stopped: OnceLock<String>,
-    /// Slots that may yet be filled with new segments; see `space.rs`.
+    /// Slots that can still be filled with new segments; see `space.rs`.
     room: AtomicI64,
     counters: Arc<Counters>,
 }
 
-/// What is known about every page and block.
+/// The tables of pages and blocks.
 struct Tables {
     volume: Volume,
-    /// Where each table chunk stands on flash, by chunk.
-    directory: Vec<Option<Home>>,
-    summaries: Summaries,
-    /// Pages that vanish when their creator ends.
+    /// Location of each table chunk on flash, by chunk number.
+    directory: Vec<Option<ChunkLocation>>,
+    summaries: BlockSummaries,
+    /// Temporary pages, which are freed when the pool closes or is next opened.
     temporary: BTreeSet<u32>,
-    /// Slots that the root record takes.
+    /// Slots of the root record.
     root_slots: u64,
 }
 
-/// Where a table chunk stands, and its checksum.
+/// Slot and checksum of a table chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Home {
+pub(crate) struct ChunkLocation {
     pub(crate) slot: u64,
     pub(crate) crc: u32,
 }
 
-/// The writing end. Whoever holds it is the only one who changes the tables.
+/// The append position of the log. The holder of its lock is the only thread that changes the tables.
 pub(crate) struct Log {
     queue: WriteQueue,
     heads: [Option<Head>; Stream::COUNT],
-    /// Where the next table chunk goes.
+    /// Position of the next table chunk: block and slot.
     meta: Option<(u32, u16)>,
     /// Number of the next batch.
     seq: u64,
     /// Every batch up to this number is flushed.
     flushed: u64,
-    /// Sequence for the next block that is opened.
+    /// Sequence number of the next block to be opened.
     block_sequence: u64,
     pending: Vec<Meta>,
     broken: bool,
-    /// Flushes and durable writes whose failure the log has taken note of.
+    /// Number of failed flushes and durable writes that the log has noted.
     failed_flushes: u64,
-    /// Blocks opened for a stream in which no write has succeeded yet: nothing refers to them.
+    /// Blocks opened for a stream without a successful write so far: no structure refers to them.
     fresh: BTreeSet<u32>,
-    /// Blocks written since the last flush that succeeded.
+    /// Blocks written since the last successful flush.
     unflushed: BTreeSet<u32>,
-    /// Blocks whose writes came before a flush that failed. No later flush makes those durable
-    /// (Linux reports a lost write once), so what is live in them must be written anew.
+    /// Blocks written before a failed flush. No later flush makes these writes durable (Linux reports a lost write
+    /// once), so the live segments in these blocks must be rewritten.
     suspect: BTreeSet<u32>,
-    /// Blocks with damaged segments: not reclaimed, so that nothing is thrown away.
-    stuck: BTreeSet<u32>,
+    /// Blocks with damaged segments. They are not reclaimed, so that no data is discarded.
+    damaged_blocks: BTreeSet<u32>,
     /// Bytes of log since the last checkpoint.
     since_checkpoint: u64,
     /// Number of the last commit's batch.
     newest_commit: u64,
-    /// Number of the newest batch when [`Store::confirm_commit`] was called last.
+    /// Number of the newest batch at the last call of [`Store::confirm_commit`].
     idle_since: u64,
-    /// Slots that recovery found damaged and rebuilt.
-    mended: Vec<recover::MendedSlot>,
-    /// Places in the line log's ring between which recovery gave up damaged records.
+    /// Damaged slots that recovery has rebuilt.
+    repaired: Vec<recover::RepairedSlot>,
+    /// Positions in the line log's ring between which recovery has given up damaged records.
     lost_lines: Option<(u64, u64)>,
     generation: u64,
     incarnation: u32,
     root: Vec<Extent>,
-    /// The line log, as the next root record will tell of it.
+    /// The line log as the next root record will describe it.
     ring: Option<RingRoot>,
 }
 
-/// Where a stream writes next.
+/// Position at which a stream writes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) block: u32,
@@ -140,8 +139,8 @@ pub(crate) struct Head {
 }
 
 impl Log {
-    /// What is in the log may not be what it should be: only a checkpoint can be built on.
-    pub(crate) fn doubt(&mut self) {
+    /// Marks the log as broken: it may not match the tables, and only a checkpoint can go on from it.
+    pub(crate) fn mark_broken(&mut self) {
         self.broken = true;
     }
 }
@@ -163,14 +162,14 @@ impl Store {
         &self.device
     }
 
-    /// The pool address of a segment.
+    /// Returns the pool address of a segment.
     pub(crate) fn address(&self, page: PageId, segment: u8) -> Addr {
         let offset = u32::from(segment) * self.geometry.segment.bytes() as u32;
         Addr::new(u32::from(self.identity.controller), page.0, offset)
             .expect("a page of the table is below 2^28, a controller below 2^16")
     }
 
-    /// Takes the writing end; waits for a sync or write-back that has it.
+    /// Locks the log; waits for a sync or write-back that holds it.
     pub(crate) fn lock_log(&self) -> MutexGuard<'_, Log> {
         lock(&self.log)
     }
@@ -187,7 +186,7 @@ impl Store {
         PoolError::Inconsistent { device: self.device.name(), what }
     }
 
-    /// Runs an operation on the tables, loading the chunks that it turns out to need.
+    /// Runs an operation on the tables, and loads the chunks that it needs.
     fn with_tables<T>(
         &self,
         mut operation: impl FnMut(&mut Tables) -> std::result::Result<T, VolumeError>,
@@ -211,7 +210,7 @@ impl Store {
         }
     }
 
-    /// The stamp of the open epoch.
+    /// Returns the stamp of the open epoch.
     pub(crate) fn open_stamp(&self) -> u32 {
         self.lock_tables().volume.open_stamp().0
     }
@@ -220,29 +219,29 @@ impl Store {
         self.lock_tables().volume.open_epoch()
     }
 
-    /// DRAM that tables and queues take, in bytes.
+    /// Returns the DRAM that tables and queues take, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let tables = self.lock_tables();
-        // One more for a checkpoint, and the block that reclamation reads at once.
+        // One more buffer for a checkpoint, and the block that reclamation reads at once.
         let buffers = (append::BUFFERS + 1) * append::buffer_bytes(&self.geometry)
             + self.geometry.block_bytes() as usize;
         tables.volume.memory_bytes()
             + self.lines.memory_bytes()
             + tables.summaries.memory_bytes()
-            + tables.directory.capacity() * size_of::<Option<Home>>()
+            + tables.directory.capacity() * size_of::<Option<ChunkLocation>>()
             + buffers
     }
 
-    fn chunk_home(&self, chunk: ChunkId) -> Option<Home> {
+    fn chunk_location(&self, chunk: ChunkId) -> Option<ChunkLocation> {
         self.lock_tables().directory.get(chunk.0 as usize).copied().flatten()
     }
 
-    /// First half of the pool's uuid, which every batch carries.
-    fn pool_mark(&self) -> u64 {
-        mark(self.identity.uuid)
+    /// Returns the first half of the pool's uuid, which every batch carries.
+    fn uuid_prefix(&self) -> u64 {
+        uuid_prefix(self.identity.uuid)
     }
 }
 
-fn mark(uuid: Uuid) -> u64 {
+fn uuid_prefix(uuid: Uuid) -> u64 {
     uuid.as_u64_pair().0
 }

@@ -1,10 +1,10 @@
-//! Reclamation: live segments leave a block so that it can be filled anew; chains that have grown
-//! long are brought together.
+//! Reclamation (GC): moves live segments out of a block so that the block can be reused, and coalesces long version
+//! chains.
 
 use deepram_core::ftl::{CostBenefit, VictimPolicy};
 use deepram_core::{BlockId, PageId, Stamp};
 
-use super::space::worth_moving;
+use super::space::max_live_to_reclaim;
 use super::{Log, Result, Store, Stream, WriteItem};
 use crate::buffer::AlignedBuf;
 use crate::error::PoolError;
@@ -12,12 +12,12 @@ use crate::format::batch::{SlotKind, SlotRecord};
 use crate::format::codec::crc32c;
 use crate::stats::add;
 
-/// Spread of block uses beyond which a cold, little-worn block is emptied to be worn like the rest.
+/// Difference in block uses above which a cold, little-worn block is emptied, so that it wears like the others.
 const WEAR_SPREAD: u32 = 256;
-/// Live segments this close together are read in one transfer, with the dead ones between them.
+/// Live segments at most this many slots apart are read in one transfer, with the dead segments between them.
 const READ_GAP: u16 = 4;
 
-struct Mover {
+struct SegmentToMove {
     item: WriteItem,
     slot: u64,
     index: u16,
@@ -25,7 +25,7 @@ struct Mover {
 }
 
 impl Store {
-    /// Empties one block. `false`: there is none worth it.
+    /// Empties one block. Returns `false` if no block is worth it.
     pub(super) fn reclaim_one(&self, log: &mut Log) -> Result<bool> {
         let Some(victim) = self.victim(log) else { return Ok(false) };
         self.reclaim(log, victim)
@@ -34,38 +34,38 @@ impl Store {
     fn reclaim(&self, log: &mut Log, victim: BlockId) -> Result<bool> {
         match self.empty(log, victim) {
             Ok(()) => add(&self.counters.blocks_reclaimed, 1),
-            // Damaged segments can be read by nobody, but are not thrown away either.
+            // A damaged segment cannot be read, but its block must not be discarded.
             Err(
                 PoolError::Damaged { .. } | PoolError::DamagedPool { .. } | PoolError::Inconsistent { .. },
             ) => {
-                log.stuck.insert(victim.0);
+                log.damaged_blocks.insert(victim.0);
             }
             Err(error) => return Err(error),
         }
         Ok(true)
     }
 
-    /// Moves the live segments of a block elsewhere.
+    /// Moves the live segments of a block to other blocks.
     pub(super) fn empty(&self, log: &mut Log, victim: BlockId) -> Result<()> {
         if !self.lock_tables().summaries.knows(victim.0) {
             self.load_summary(victim.0)?;
         }
-        let movers = self.live_in(victim)?;
+        let segments_to_move = self.live_in(victim)?;
         let live = usize::from(self.lock_tables().volume.blocks().info(victim).live);
-        if movers.len() != live {
-            return Err(self.records_missing(victim.0, movers.len(), live));
+        if segments_to_move.len() != live {
+            return Err(self.records_missing(victim.0, segments_to_move.len(), live));
         }
         let mut data = AlignedBuf::zeroed(self.geometry.block_bytes() as usize);
-        self.read_movers(victim, &movers, &mut data)?;
+        self.read_segments(victim, &segments_to_move, &mut data)?;
         let segment = self.geometry.segment_bytes();
-        let items: Vec<WriteItem> = movers.iter().map(|m| m.item).collect();
+        let items: Vec<WriteItem> = segments_to_move.iter().map(|m| m.item).collect();
         self.append(
             log,
             Stream::Reclaim,
             &items,
             &mut |wanted, buffers| {
                 for (&item, buffer) in wanted.iter().zip(buffers) {
-                    let at = usize::from(movers[item].index) * segment;
+                    let at = usize::from(segments_to_move[item].index) * segment;
                     buffer.copy_from_slice(&data[at..at + segment]);
                 }
             },
@@ -76,44 +76,45 @@ impl Store {
     fn victim(&self, log: &Log) -> Option<BlockId> {
         let tables = self.lock_tables();
         let blocks = tables.volume.blocks();
-        let most = worth_moving(&self.geometry);
-        let mut eligible = |block: BlockId| blocks.info(block).live <= most && !log.stuck.contains(&block.0);
+        let most = max_live_to_reclaim(&self.geometry);
+        let mut eligible =
+            |block: BlockId| blocks.info(block).live <= most && !log.damaged_blocks.contains(&block.0);
         CostBenefit.pick(blocks, log.block_sequence, &mut eligible)
     }
 
-    /// Empties the block that has been used least, if others have been used much more often.
+    /// Empties the least used block if other blocks have been used much more often.
     pub(super) fn level_wear(&self, log: &mut Log) -> Result<bool> {
         let worn = self.lock_tables().volume.blocks().wear_victim(WEAR_SPREAD);
-        match worn.filter(|block| !log.stuck.contains(&block.0)) {
+        match worn.filter(|block| !log.damaged_blocks.contains(&block.0)) {
             Some(block) if self.can_move(log)? => self.reclaim(log, block),
             _ => Ok(false),
         }
     }
 
-    /// Live share of the emptiest block.
-    pub(super) fn best_victim_share(&self) -> f64 {
+    /// Returns the live share of the emptiest block.
+    pub(super) fn min_live_share(&self) -> f64 {
         let tables = self.lock_tables();
         let best = tables.volume.blocks().reclaimable().map(|(live, _)| live).min();
         best.map_or(1.0, |live| f64::from(live) / f64::from(self.geometry.slots_per_block))
     }
 
-    /// Some batch header of a block is damaged.
+    /// Makes the error for a block with a damaged batch header, in which some live segments have no record.
     pub(super) fn records_missing(&self, block: u32, have: usize, live: usize) -> PoolError {
         self.inconsistent(format!(
-            "block {block} holds {live} live segments, its batch headers name {have} of them: one is damaged"
+            "block {block} holds {live} live segments, but its batch headers describe only {have} of them: a header is damaged"
         ))
     }
 
-    /// The live slots of a block whose records are known.
+    /// Returns the live slots of a block whose records are in memory.
     pub(super) fn live_slots_in(&self, block: BlockId) -> Result<Vec<u64>> {
         Ok(self.live_in(block)?.iter().map(|mover| mover.slot).collect())
     }
 
-    /// The live segments of a block, by page and segment.
-    fn live_in(&self, block: BlockId) -> Result<Vec<Mover>> {
+    /// Returns the live segments of a block, by page and segment.
+    fn live_in(&self, block: BlockId) -> Result<Vec<SegmentToMove>> {
         let records = self.lock_tables().summaries.records(block.0);
         let first = u64::from(block.0) * u64::from(self.geometry.slots_per_block);
-        let mut movers = Vec::new();
+        let mut segments_to_move = Vec::new();
         for (index, record) in records {
             if record.kind == SlotKind::Pad {
                 continue;
@@ -124,25 +125,30 @@ impl Store {
             let stamp = self.with_tables(|t| t.volume.is_live(page, segment, deepram_core::Slot(slot)))?;
             if let Some(stamp) = stamp {
                 let item = WriteItem { page, segment, stamp: stamp.0, moved: true };
-                movers.push(Mover { item, slot, index, crc });
+                segments_to_move.push(SegmentToMove { item, slot, index, crc });
             }
         }
-        movers.sort_by_key(|m| (m.item.page, m.item.stamp, m.item.segment));
-        Ok(movers)
+        segments_to_move.sort_by_key(|m| (m.item.page, m.item.stamp, m.item.segment));
+        Ok(segments_to_move)
     }
 
-    /// Reads the movers' segments to their places in `data`.
-    fn read_movers(&self, block: BlockId, movers: &[Mover], data: &mut [u8]) -> Result<()> {
+    /// Reads the segments to be moved into `data`.
+    fn read_segments(
+        &self,
+        block: BlockId,
+        segments_to_move: &[SegmentToMove],
+        data: &mut [u8],
+    ) -> Result<()> {
         let segment = self.geometry.segment_bytes();
         let first = u64::from(block.0) * u64::from(self.geometry.slots_per_block);
-        let mut indices: Vec<u16> = movers.iter().map(|m| m.index).collect();
+        let mut indices: Vec<u16> = segments_to_move.iter().map(|m| m.index).collect();
         indices.sort_unstable();
         for run in indices.chunk_by(|a, b| b - a <= READ_GAP) {
             let (start, end) = (run[0], run[run.len() - 1] + 1);
             let target = &mut data[usize::from(start) * segment..usize::from(end) * segment];
             self.read_slot(first + u64::from(start), target)?;
         }
-        for mover in movers {
+        for mover in segments_to_move {
             let at = usize::from(mover.index) * segment;
             let bytes = &mut data[at..at + segment];
             if crc32c(bytes) != mover.crc {
@@ -157,9 +163,8 @@ impl Store {
         Ok(())
     }
 
-    /// Writes the segments of the page with the longest chain together, so that the chain is one
-    /// entry for each state that tokens see (NVMM: longest chains first). `false`: no chain can
-    /// become shorter.
+    /// Rewrites the segments of the page with the longest version chain together, so that the chain has one entry for
+    /// each state that a token sees (NVMM: longest chains first). Returns `false` if no chain can become shorter.
     pub(super) fn coalesce_longest(&self, log: &mut Log) -> Result<bool> {
         let longest = self.lock_tables().volume.longest_chain();
         let Some((page, length)) = longest.filter(|(_, length)| *length > 1) else { return Ok(false) };

@@ -1,8 +1,8 @@
-//! Opening: the newest header, its root record, the log since.
+//! Recovery: reads the newest header, its root record, and the log since.
 //!
-//! The state after a crash is that of the last commit in the log such that every batch up to it is there and
-//! intact, or the checkpoint's last token. Everything later is given up. Where the log ends, either a power cut
-//! interrupted a write, or a batch that was durable is damaged: `log_end.rs` tells which (ADR 26).
+//! After a crash the state is that of the last commit such that every batch up to it is present and intact, or else
+//! the checkpoint's last token. All later batches are discarded. At the end of the log, either a power cut
+//! interrupted a write, or a durable batch is damaged; `log_end.rs` distinguishes the two (ADR 26).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,45 +18,45 @@ use crate::error::{PoolError, Result};
 use crate::format::VERSION;
 use crate::format::batch::{BatchHeader, Meta, SlotKind};
 use crate::format::codec::{FormatError, crc32c};
-use crate::format::header::{COUNTERS_END, Geometry, HEADER_BYTES, HEADER_OFFSETS, Header, Parsed};
-use crate::format::root::Root;
+use crate::format::header::{COUNTERS_END, Geometry, HEADER_BYTES, HEADER_OFFSETS, Parsed, PoolHeader};
+use crate::format::root::RootRecord;
 use crate::stats::{Counters, add};
 
-/// A controller as far as it has been read, before it is decided which state to return to.
+/// A controller that has been read, before the state to return to is chosen.
 pub(crate) struct Recovery {
     pub(super) device: Arc<dyn Device>,
-    pub(super) header: Header,
-    pub(super) root: Root,
-    /// Batches since the checkpoint, consecutive, up to the last good commit.
+    pub(super) header: PoolHeader,
+    pub(super) root: RootRecord,
+    /// The consecutive batches since the checkpoint, up to the last good commit.
     pub(super) batches: Vec<BatchHeader>,
-    /// The highest number seen, counting those that are given up.
+    /// The highest batch number seen, including discarded batches.
     pub(super) last_seq: u64,
-    /// A batch that was durable and cannot be read: the log goes on behind it.
+    /// A durable batch that cannot be read although the log goes on after it.
     pub(super) damage: Option<LogDamage>,
-    /// Slots to be written anew before anything else is: a damaged sector is rebuilt, or a copy of a header.
-    pub(super) mended: Vec<MendedSlot>,
+    /// Slots to be rewritten before any other write: recovery has rebuilt a sector, or a copy of a header.
+    pub(super) repaired: Vec<RepairedSlot>,
     counters: Arc<Counters>,
 }
 
 /// A durable batch that recovery did not find.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LogDamage {
-    /// Its number.
+    /// Number of the missing batch.
     pub(crate) batch: u64,
-    /// The newest token that a batch behind it makes, as far as those can be found.
+    /// The newest token of a later batch, as far as later batches can be found.
     pub(crate) lost: Option<Epoch>,
 }
 
-/// A slot whose bytes on the device differ from what was written there.
-pub(crate) struct MendedSlot {
-    /// The batch that it is part of.
+/// A slot whose bytes on the device differ from those that were written.
+pub(crate) struct RepairedSlot {
+    /// Number of the batch to which the slot belongs.
     pub(crate) batch: u64,
     pub(crate) slot: u64,
     pub(crate) bytes: AlignedBuf,
 }
 
 impl Recovery {
-    /// Reads headers, root record and log of a device.
+    /// Reads the headers, root record and log of a device.
     pub(crate) fn read(device: Arc<dyn Device>, counters: Arc<Counters>) -> Result<Self> {
         let (header, other_damaged) = read_header(&device)?;
         let needed = header.geometry.device_bytes();
@@ -72,9 +72,9 @@ impl Recovery {
             device: device.name(),
             what: format!("the root record: {what}"),
         })?;
-        let (batches, mended) = (Vec::new(), Vec::new());
+        let (batches, repaired) = (Vec::new(), Vec::new());
         let mut recovery =
-            Self { device, header, root, batches, last_seq: 0, damage: None, mended, counters };
+            Self { device, header, root, batches, last_seq: 0, damage: None, repaired, counters };
         recovery.read_log(other_damaged)?;
         Ok(recovery)
     }
@@ -100,23 +100,23 @@ impl Recovery {
         self.device.name()
     }
 
-    /// The epoch that would be open in the newest state that this device has whole.
+    /// Returns the open epoch of the newest complete state on this device.
     pub(crate) fn newest(&self) -> Epoch {
         let newest = self.batches.iter().rev().find_map(opens);
         newest.unwrap_or(self.root.snapshot.open)
     }
 
-    /// The epoch that is open in the newest state in the log that is the state of `token`.
+    /// Returns the open epoch of the newest state in the log that is the state of `token`.
     pub(crate) fn opened_after(&self, token: Epoch) -> Option<Epoch> {
         self.states().filter(|state| state.token == token).map(|state| state.open).last()
     }
 
-    /// The token of the state in which `open` is the open epoch.
+    /// Returns the token of the state in which `open` is the open epoch.
     pub(crate) fn token_before(&self, open: Epoch) -> Option<Epoch> {
         self.states().filter(|state| state.open == open).map(|state| state.token).last()
     }
 
-    /// The states that this device can be opened in: the checkpoint's, then that of each commit.
+    /// Iterates over the states in which this device can be opened: that of the checkpoint, then that of each commit.
     fn states(&self) -> impl Iterator<Item = CommittedState> {
         let snapshot = &self.root.snapshot;
         let first =
@@ -124,17 +124,17 @@ impl Recovery {
         first.into_iter().chain(self.batches.iter().filter_map(state))
     }
 
-    /// Number of the batch behind the last that counts.
+    /// Returns the number of the batch after the last valid one.
     pub(crate) fn next_batch(&self) -> u64 {
         self.batches.last().map_or(self.root.seq, |batch| batch.seq + 1)
     }
 
-    /// What is damaged of the log that was durable.
+    /// Returns the damage to the durable part of the log.
     pub(crate) fn damage(&self) -> Option<&LogDamage> {
         self.damage.as_ref()
     }
 
-    /// Batches that would be replayed.
+    /// Returns the number of batches that an opening would replay.
     pub(crate) fn batches(&self) -> usize {
         self.batches.len()
     }
@@ -148,8 +148,8 @@ impl Recovery {
         })
     }
 
-    /// Builds the controller in the state in which `open` is the open epoch. With `salvage`, a line log that is
-    /// damaged ends before the damage.
+    /// Builds the controller in the state in which `open` is the open epoch. With `salvage`, a damaged line log ends
+    /// before the damage.
     pub(crate) fn finish(self, open: Epoch, summary_bytes: usize, salvage: bool) -> Result<Store> {
         let geometry = self.header.geometry;
         let config = geometry.volume_config(self.root.retention);
@@ -161,14 +161,14 @@ impl Recovery {
         for &(block, index) in &self.root.bad {
             volume.blocks_mut().mark_bad(BlockId(block), index).map_err(|e| wrong(e.to_string()))?;
         }
-        // Blocks that were open and that no batch to be replayed is in are done with. Otherwise
-        // every opening would cost the blocks that it opens for the streams.
+        // Seal the open blocks that hold no batch to be replayed. Otherwise every opening would use up the blocks
+        // that it opens for the streams.
         let in_use: BTreeSet<u32> = self.batches.iter().map(|batch| batch.block).collect();
         let done: Vec<BlockId> = open_blocks(&volume).filter(|block| !in_use.contains(&block.0)).collect();
         for block in done {
             volume.blocks_mut().close(block).map_err(|e| wrong(e.to_string()))?;
         }
-        // As happened when the checkpoint's header had become durable.
+        // The same happened when the checkpoint's header had become durable.
         volume.blocks_mut().release_dead();
         let store = Store::assemble(
             Arc::clone(&self.device),
@@ -181,30 +181,30 @@ impl Recovery {
         {
             let total = u64::from(geometry.blocks) * u64::from(geometry.slots_per_block);
             let mut tables = store.lock_tables();
-            for &(chunk, home) in &self.root.directory {
-                if home.slot >= total {
+            for &(chunk, location) in &self.root.directory {
+                if location.slot >= total {
                     return Err(wrong(format!("table chunk {} lies beyond the device", chunk.0)));
                 }
-                tables.directory[chunk.0 as usize] = Some(home);
+                tables.directory[chunk.0 as usize] = Some(location);
             }
             let pages = geometry.pages;
             tables.temporary.extend(self.root.temporary.iter().copied().filter(|&page| page < pages));
         }
         if store.open_epoch() > open {
             return Err(wrong(format!(
-                "it has gone on to epoch {}, another device of the pool only to {open}",
+                "its open epoch is {}, but that of another device of the pool is only {open}",
                 store.open_epoch()
             )));
         }
         for batch in &self.batches {
-            // Whatever follows the wanted commit is given up.
+            // Batches after the wanted commit are discarded.
             if store.open_epoch() == open {
                 break;
             }
             store.replay(batch)?;
         }
         if store.open_epoch() != open {
-            return Err(wrong(format!("its log ends at epoch {}, not at {open}", store.open_epoch())));
+            return Err(wrong(format!("its log ends at epoch {} instead of {open}", store.open_epoch())));
         }
         store.discard_open()?;
         let mut log = store.lock_log();
@@ -219,7 +219,7 @@ impl Recovery {
         if let Some(ring) = self.root.ring {
             store.recover_lines(&mut log, ring, salvage)?;
         }
-        log.mended = self.mended;
+        log.repaired = self.repaired;
         drop(log);
         {
             let mut tables = store.lock_tables();
@@ -240,7 +240,7 @@ fn open_blocks(volume: &Volume) -> impl Iterator<Item = BlockId> {
     infos.filter(|(_, info)| matches!(info.state, BlockState::Open(_))).map(|(block, _)| BlockId(block))
 }
 
-/// What a commit makes current: the state of a token, and the epoch that is open then.
+/// The state that a commit makes current: the state of a token, and the epoch that is open in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CommittedState {
     pub(super) token: Epoch,
@@ -257,13 +257,13 @@ pub(super) fn state(batch: &BatchHeader) -> Option<CommittedState> {
     })
 }
 
-/// The epoch that is open after a commit.
+/// Returns the epoch that is open after a commit.
 fn opens(batch: &BatchHeader) -> Option<Epoch> {
     state(batch).map(|state| state.open)
 }
 
 impl Store {
-    /// Does in the tables what a batch says.
+    /// Applies a batch to the tables.
     fn replay(&self, batch: &BatchHeader) -> Result<()> {
         let block = BlockId(batch.block);
         let used = batch.index + 1 + batch.slots.len() as u16;
@@ -286,7 +286,7 @@ impl Store {
         for record in batch.slots.iter().filter(|r| r.kind != SlotKind::Pad) {
             if record.page >= self.geometry.pages || record.segment >= per_page {
                 return Err(self.inconsistent(format!(
-                    "batch {} names segment {} of page {}, which do not exist",
+                    "batch {} describes segment {} of page {}, which does not exist",
                     batch.seq, record.segment, record.page
                 )));
             }
@@ -300,7 +300,7 @@ impl Store {
                     let closed = self.close_epoch(wall_ns)?;
                     if closed != Epoch(epoch) {
                         return Err(self.inconsistent(format!(
-                            "batch {} commits epoch {epoch}, {closed} is open",
+                            "batch {} commits epoch {epoch}, but the open epoch was {closed}",
                             batch.seq
                         )));
                     }
@@ -326,13 +326,17 @@ impl Store {
         let range = |first: u32, count: u32| {
             let end = first.checked_add(count).filter(|&end| end <= self.geometry.pages);
             end.map(|end| first..end).ok_or_else(|| {
-                self.inconsistent(format!("the log names pages from {first}, {count} of them"))
+                self.inconsistent(format!(
+                    "the log changes {count} pages from page {first}, beyond the last page"
+                ))
             })
         };
         match meta {
             Meta::Status { first, count, status } => {
                 let Some(status) = Status::from_bits(status) else {
-                    return Err(self.inconsistent(format!("the log has page status {status:#x}")));
+                    return Err(
+                        self.inconsistent(format!("the log contains the invalid page status {status:#x}"))
+                    );
                 };
                 for page in range(first, count)? {
                     self.with_tables(|t| t.volume.set_status(PageId(page), status))?;
@@ -350,7 +354,7 @@ impl Store {
                 while self.prune(4096)? {}
             }
             Meta::Lines { group } if group >= COUNTERS_END => {
-                return Err(self.inconsistent("the log names a group of lines beyond 2^62".into()));
+                return Err(self.inconsistent("the log refers to a group of lines beyond 2^62".into()));
             }
             Meta::Lines { group } => self.lines.note_retired(group),
             Meta::Commit { .. } | Meta::Rollback { .. } => {}
@@ -358,7 +362,7 @@ impl Store {
         Ok(())
     }
 
-    /// Takes back what the open epoch did: no sync covers it.
+    /// Discards the changes of the open epoch, which no sync covers.
     fn discard_open(&self) -> Result<()> {
         let last = self.tokens().last().map(|t| t.epoch);
         let Some(last) = last else { return Ok(()) };
@@ -367,10 +371,10 @@ impl Store {
         self.refresh_temporaries(&pages)
     }
 
-    /// Makes a recovered controller ready for writing: from here on the device changes.
+    /// Prepares a recovered controller for writing. From here on the device changes.
     pub(crate) fn resume(&self) -> Result<()> {
         let mut log = self.lock_log();
-        self.write_mended(&mut log)?;
+        self.rewrite_repaired(&mut log)?;
         self.erase_lost_lines(&mut log)?;
         log.incarnation = log.incarnation.wrapping_add(1);
         log.block_sequence = u64::from(log.incarnation) << 32;
@@ -378,14 +382,14 @@ impl Store {
             self.delete(&mut log, PageId(page), 1)?;
         }
         self.checkpoint(&mut log)?;
-        // Life after life leaves blocks that are hardly filled.
+        // A series of openings leaves blocks that are hardly filled.
         self.recover_space(&mut log)
     }
 }
 
-fn read_header(device: &Arc<dyn Device>) -> Result<(Header, bool)> {
+fn read_header(device: &Arc<dyn Device>) -> Result<(PoolHeader, bool)> {
     let mut buffer = AlignedBuf::zeroed(HEADER_BYTES);
-    let mut best: Option<Header> = None;
+    let mut best: Option<PoolHeader> = None;
     let mut damage = None;
     let mut future = None;
     for offset in HEADER_OFFSETS {
@@ -397,7 +401,7 @@ fn read_header(device: &Arc<dyn Device>) -> Result<(Header, bool)> {
             operation: "reading the pool header",
             source,
         })?;
-        match Header::parse(&buffer) {
+        match PoolHeader::parse(&buffer) {
             Parsed::Header(header) => {
                 if best.as_ref().is_none_or(|b| b.generation < header.generation) {
                     best = Some(*header);
@@ -420,24 +424,24 @@ fn read_header(device: &Arc<dyn Device>) -> Result<(Header, bool)> {
     }
 }
 
-/// What the rest of a recovery relies on and the volume does not check itself.
-fn check_root(root: &Root, header: &Header) -> std::result::Result<(), &'static str> {
+/// Checks the values of the root record that recovery relies on and that the volume does not check itself.
+fn check_root(root: &RootRecord, header: &PoolHeader) -> std::result::Result<(), &'static str> {
     let Geometry { blocks, slots_per_block, .. } = header.geometry;
     if [root.seq, root.block_sequence, root.snapshot.open.0].iter().any(|&n| n >= COUNTERS_END) {
         return Err("a counter is beyond 2^62");
     }
     if root.heads.len() != Stream::COUNT {
-        return Err("there is not one place to go on from for each stream");
+        return Err("the number of stream positions is wrong");
     }
     let heads = root.heads.iter().flatten();
     let mut places = heads.flat_map(|h| [(h.block, h.index), (h.next.block, 0)]).chain(root.meta);
     if places.any(|(block, index)| block >= blocks || index > slots_per_block) {
-        return Err("a place to go on from lies beyond the device");
+        return Err("a stream position lies beyond the device");
     }
     Ok(())
 }
 
-fn read_root(device: &Arc<dyn Device>, header: &Header) -> Result<Root> {
+fn read_root(device: &Arc<dyn Device>, header: &PoolHeader) -> Result<RootRecord> {
     let damaged = |source| PoolError::DamagedPool { device: device.name(), what: "the root record", source };
     let segment = header.geometry.segment.bytes();
     let mut record = Vec::new();
@@ -459,5 +463,5 @@ fn read_root(device: &Arc<dyn Device>, header: &Header) -> Result<Root> {
         let stored = header.root_crc;
         return Err(damaged(FormatError::Checksum { what: "root record", stored, computed }));
     }
-    Root::decode(&record).map_err(damaged)
+    RootRecord::decode(&record).map_err(damaged)
 }

@@ -75,7 +75,7 @@ pub(crate) fn calls() -> Vec<(&'static str, Call)> {
         ("remove_root", |pool, _| pool.remove_root("plain")),
         ("will_need", |pool, known| pool.will_need(known.plain, MIB)),
         ("will_need_pages", |pool, known| pool.will_need_pages(&[known.plain])),
-        ("cold", |pool, known| pool.cold(known.plain, MIB)),
+        ("evict_range", |pool, known| pool.evict_range(known.plain, MIB)),
         ("pin", |pool, known| pool.pin(known.plain, 4096, true)),
         ("unpin", |pool, known| pool.pin(known.plain, 4096, false)),
         ("set_dram", |pool, _| pool.set_dram(25 * MIB)),

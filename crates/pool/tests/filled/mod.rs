@@ -11,7 +11,7 @@ pub(crate) const WORDS: u64 = SEGMENT / 8;
 
 /// Both ways of serving faults.
 pub(crate) fn ways() -> [FaultOptions; 2] {
-    [true, false].map(|ring| FaultOptions { ring, ..FaultOptions::default() })
+    [true, false].map(|ring| FaultOptions { io_uring: ring, ..FaultOptions::default() })
 }
 
 /// A pool of `bytes` in which word n is `mix(n)`, opened anew: nothing is resident.

@@ -135,7 +135,7 @@ fn memory(task: &Task) -> anyhow::Result<Result<Box<dyn Memory>, String>> {
             }
         }
         Peer::Pool => {
-            let faults = FaultOptions { keep: true, ..FaultOptions::default() };
+            let faults = FaultOptions { pin_lone_thread: true, ..FaultOptions::default() };
             Box::new(pool(&path, task.size, OpenOptions::new(task.dram).faults(faults))?.0)
         }
         Peer::PoolLoad | Peer::PoolLoadUnpromoted => {
@@ -184,7 +184,7 @@ fn measure(task: &Task, memory: &dyn Memory) -> anyhow::Result<Done> {
     }
     let fill_s = began.elapsed().as_secs_f64();
     let start = Barrier::new(task.threads as usize + 1);
-    memory.settle();
+    memory.end_pinning();
     // Taken while all threads stand between warm-up and measurement.
     let (threads, misses) = std::thread::scope(|scope| -> anyhow::Result<(Vec<Thread>, u64)> {
         let start = &start;

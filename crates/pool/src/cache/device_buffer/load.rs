@@ -1,30 +1,30 @@
-//! Loads by call, one segment at a time, and what they have in common with gathers.
+//! Loads by call, one segment at a time, and the steps that they share with gathers.
 
 use std::sync::MutexGuard;
 
-use super::super::rights::is_refusal;
-use super::super::{Cache, Index, LOADING, RESIDENT, Right, State};
-use super::Cold;
+use super::super::permissions::is_permission_error;
+use super::super::{Cache, CacheState, FILLING, Index, Permit, RESIDENT};
+use super::ColdRead;
 use crate::error::{PoolError, Result};
 use crate::slots::Slot;
 use crate::stats::add;
 use crate::store::Fetched;
 
-/// Bytes of one segment that somebody wants.
+/// Destination of some bytes of one segment.
 pub(crate) struct Part<'a> {
     pub(crate) index: Index,
-    /// First byte in the segment.
+    /// Offset of the first byte in the segment.
     pub(crate) within: usize,
     pub(crate) to: &'a mut [u8],
 }
 
-/// Where a segment is.
-pub(super) enum Served {
-    /// In memory, and the parts are filled.
+/// Result of looking a segment up.
+pub(super) enum Lookup {
+    /// The segment is in memory, and the parts are filled.
     Done,
-    /// Somebody is bringing it into the DRAM cache.
-    Loading,
-    /// On the device.
+    /// Another thread is bringing the segment into the DRAM cache.
+    Filling,
+    /// The segment must be read from the device.
     Cold,
 }
 
@@ -34,8 +34,8 @@ fn fill(parts: &mut [Part<'_>], bytes: &[u8]) {
     }
 }
 
-/// The error of a read with the address of its segment, where it does not name one already.
-fn named(cache: &Cache, index: Index, error: PoolError) -> PoolError {
+/// Adds the address of the segment to a read error that does not have one.
+fn with_address(cache: &Cache, index: Index, error: PoolError) -> PoolError {
     match error {
         PoolError::Device { device, source, .. } => {
             PoolError::Unreadable { device, address: cache.address(index), source }
@@ -45,25 +45,25 @@ fn named(cache: &Cache, index: Index, error: PoolError) -> PoolError {
 }
 
 impl Cache {
-    /// Segments that the device buffer holds at most, those that are being read included; at least 2.
+    /// Returns the largest number of segments in the device buffer, including those being read; at least 2.
     pub(crate) fn buffer_slots(&self) -> usize {
         self.lock().buffer.slots.most()
     }
 
-    /// Copies parts of one segment, which stays out of the DRAM cache if it is not there, until it is promoted.
+    /// Copies parts of one segment. A segment outside the DRAM cache stays outside until it is promoted.
     ///
-    /// The caller has checked the page's permissions after it took the right.
-    pub(crate) fn load_cold(&self, parts: &mut [Part<'_>], right: Right) -> Result<()> {
+    /// The caller has checked the page's permissions after it took the permit.
+    pub(crate) fn load_cold(&self, parts: &mut [Part<'_>], permit: Permit) -> Result<()> {
         let Some(&Part { index, .. }) = parts.first() else { return Ok(()) };
         let mut state = self.lock();
         loop {
-            match self.look_up(&mut state, parts, right)? {
-                Served::Done => return Ok(()),
-                Served::Loading => {
+            match self.look_up(&mut state, parts, permit)? {
+                Lookup::Done => return Ok(()),
+                Lookup::Filling => {
                     state = self.wait(state);
                     continue;
                 }
-                Served::Cold => {}
+                Lookup::Cold => {}
             }
             let Some((cold, mut slot)) = self.begin(&mut state, index) else {
                 state = self.wait_for_slot(state, index)?;
@@ -73,95 +73,101 @@ impl Cache {
             let (store, page, segment) = self.store_of(index);
             let fetched = store.fetch(page, segment, slot.bytes_mut());
             state = self.lock();
-            if self.finish(&mut state, cold, slot, fetched, parts, right)? {
+            if self.finish(&mut state, cold, slot, fetched, parts, permit)? {
                 return Ok(());
             }
         }
     }
 
     /// Fills parts of a segment that is in memory.
-    pub(super) fn look_up(&self, state: &mut State, parts: &mut [Part<'_>], right: Right) -> Result<Served> {
+    pub(super) fn look_up(
+        &self,
+        state: &mut CacheState,
+        parts: &mut [Part<'_>],
+        permit: Permit,
+    ) -> Result<Lookup> {
         let index = parts[0].index;
         self.ensure_running(state)?;
-        self.confirm(state, index, right)?;
+        self.revalidate(state, index, permit)?;
         let flags = state.flags[index as usize];
         if flags & RESIDENT != 0 {
             for part in parts {
                 self.region.copy_out(self.offset(index) + part.within, part.to);
             }
             state.policy.touch(index);
-            return Ok(Served::Done);
+            return Ok(Lookup::Done);
         }
-        if flags & LOADING != 0 {
-            return Ok(Served::Loading);
+        if flags & FILLING != 0 {
+            return Ok(Lookup::Filling);
         }
-        state.buffer.unkeep(index);
-        let Some((frame, bytes)) = state.buffer.find(index) else { return Ok(Served::Cold) };
+        state.buffer.admit_trigger(index);
+        let Some((frame, bytes)) = state.buffer.find(index) else { return Ok(Lookup::Cold) };
         fill(parts, bytes);
         state.buffer.rrip.touch(frame);
         add(&self.counters.buffer_hits, parts.len() as u64);
         self.use_buffered(state, index, frame, parts.len());
-        Ok(Served::Done)
+        Ok(Lookup::Done)
     }
 
-    /// Begins a read of the device: with a slot to read into, if there is one to be had.
-    pub(super) fn begin(&self, state: &mut State, index: Index) -> Option<(Cold, Slot)> {
+    /// Begins a device read, if a slot is available to read into.
+    pub(super) fn begin(&self, state: &mut CacheState, index: Index) -> Option<(ColdRead, Slot)> {
         let slot = match state.buffer.slots.spare() {
             Some(slot) => slot,
             None => {
-                let full = |state: &State| state.frames() >= self.limit();
+                let full = |state: &CacheState| state.frames() >= self.limit();
                 if state.buffer.slots.may_grow() && full(state) {
                     self.evict(state, 1);
                 }
                 let grown = if full(state) { None } else { state.buffer.slots.grow() };
-                grown.or_else(|| state.buffer.steal(index))?
+                grown.or_else(|| state.buffer.evict_for(index))?
             }
         };
         Some((state.buffer.begin(index, state.generation), slot))
     }
 
-    /// Waits until there may be a slot: other reads have them all, or the DRAM cache is full of dirty segments.
+    /// Waits until a slot may be free: other reads hold all slots, or the DRAM cache is full of dirty segments.
     fn wait_for_slot<'a>(
         &'a self,
-        state: MutexGuard<'a, State>,
+        state: MutexGuard<'a, CacheState>,
         index: Index,
-    ) -> Result<MutexGuard<'a, State>> {
+    ) -> Result<MutexGuard<'a, CacheState>> {
         if state.buffer.held() == 0 {
-            self.stalled(&state, index)?;
+            self.check_write_back(&state, index)?;
             return Ok(self.wait_for_frame(state));
         }
         Ok(self.wait(state))
     }
 
-    /// Ends a read of the device: takes the segment into the buffer and fills the parts. False if it was stale.
+    /// Ends a device read: inserts the segment into the buffer and fills the parts. Returns false if the read was
+    /// stale.
     pub(super) fn finish(
         &self,
-        state: &mut State,
-        cold: Cold,
+        state: &mut CacheState,
+        cold: ColdRead,
         slot: Slot,
         fetched: Result<Fetched>,
         parts: &mut [Part<'_>],
-        right: Right,
+        permit: Permit,
     ) -> Result<bool> {
         let current = state.buffer.end(&cold, state.generation);
-        let confirmed = self.confirm(state, cold.index, right);
+        let confirmed = self.revalidate(state, cold.index, permit);
         let result = match confirmed.and(fetched) {
-            Err(error) if is_refusal(&error) => {
-                state.buffer.recycle(slot);
+            Err(error) if is_permission_error(&error) => {
+                state.buffer.return_slot(slot);
                 Err(error)
             }
             _ if !current => {
-                state.buffer.recycle(slot);
+                state.buffer.return_slot(slot);
                 add(&self.counters.stale_reads, 1);
                 Ok(false)
             }
             Err(error) => {
-                state.buffer.recycle(slot);
-                Err(named(self, cold.index, error))
+                state.buffer.return_slot(slot);
+                Err(with_address(self, cold.index, error))
             }
-            // Needs no reading, so no buffering.
+            // A segment of zeros needs no reading, so it is not buffered.
             Ok(Fetched::Zero) => {
-                state.buffer.recycle(slot);
+                state.buffer.return_slot(slot);
                 parts.iter_mut().for_each(|part| part.to.fill(0));
                 Ok(true)
             }
@@ -174,41 +180,41 @@ impl Cache {
                 Ok(true)
             }
         };
-        self.announce(state);
+        self.notify_waiters(state);
         result
     }
 
-    /// Notes uses of a segment in the buffer, and promotes it when it has had enough.
-    fn use_buffered(&self, state: &mut State, index: Index, frame: usize, uses: usize) {
+    /// Counts uses of a buffered segment, and promotes the segment at the threshold.
+    fn use_buffered(&self, state: &mut CacheState, index: Index, frame: usize, uses: usize) {
         state.buffer.unused = 0;
         for _ in 0..uses {
-            // Nobody waits for room: there is some by the next use.
+            // Promotion waits for no frame: one will be free by the next use.
             let room = state.frames() < self.limit();
             let may = room && state.flags[index as usize] == 0;
-            if state.buffer.used(frame, may) {
+            if state.buffer.count_use(frame, may) {
                 return self.promote(state, index);
             }
             if !room {
-                self.tell(state);
+                self.notify_evictor(state);
             }
         }
     }
 
-    /// Moves a segment from the buffer into the DRAM cache, and so into the mapping.
-    fn promote(&self, state: &mut State, index: Index) {
+    /// Promotes a segment from the buffer into the DRAM cache, and so into the mapping.
+    fn promote(&self, state: &mut CacheState, index: Index) {
         let Some((_, bytes)) = state.buffer.find(index) else { return };
-        // Where the kernel has no page for it now, it stays in the buffer.
+        // If the kernel has no page for it now, the segment stays in the buffer.
         if self.region.install(self.offset(index), bytes, true).is_err() {
             return;
         }
-        if let Some(slot) = state.buffer.spoil(index) {
-            state.buffer.recycle(slot);
+        if let Some(slot) = state.buffer.take_for_fill(index) {
+            state.buffer.return_slot(slot);
         }
         state.resident += 1;
-        self.loaded(state, index);
-        // It comes with more uses than one that a fault brings.
+        self.mark_resident(state, index);
+        // The segment starts with more uses than one that a page fault brings in.
         state.policy.touch(index);
         add(&self.counters.promotions, 1);
-        self.tell(state);
+        self.notify_evictor(state);
     }
 }

@@ -1,21 +1,22 @@
-//! The device buffer: segments that were loaded by call and are not in the DRAM cache (FlatFlash's SSD-Cache, in
-//! host memory, for the device has none that is byte-addressable).
+//! The device buffer: segments that were loaded by call and are not in the DRAM cache. This is FlatFlash's SSD-Cache,
+//! kept in host memory because the device has no byte-addressable memory.
 //!
-//! A load by call of a cold segment reads it into the buffer and copies from there; the DRAM cache and the mapping
-//! stay as they are. Core's threshold says when a segment has been used enough to move into the DRAM cache.
+//! A load by call of a cold segment reads the segment into the buffer and copies from there; the DRAM cache and the
+//! mapping do not change. The adaptive threshold of `deepram-core` decides when a segment has had enough uses to be
+//! promoted into the DRAM cache.
 //!
 //! # Invariants
-//! 1. A segment in the buffer is absent from the DRAM cache, and its bytes are the current ones on flash, checked
-//!    by their CRC. So it leaves the buffer before it becomes resident ([`DeviceBuffer::spoil`]: nobody can store to
-//!    what is not resident), and when contents change beneath the cache (rollback, free). Where reclamation moves a
-//!    segment its bytes stay the same.
-//! 2. A read of the device that is under way when its segment becomes resident, or while contents change, brings
-//!    nothing into the buffer and nothing to the caller: it is noted as stale, and repeated.
-//! 3. Slots with memory count as frames: they and the resident segments never exceed the cache's limit together.
-//!    A buffer that nobody uses takes none, and gives back what it has when frames are wanted.
-//! 4. The first segment of a window that is read ahead is kept beside the others, for a fault that will show that the
-//!    window is used (cache/ahead.rs).
-//! 5. All of this happens under the cache's lock; device reads and checksums do not.
+//! 1. A segment in the buffer is absent from the DRAM cache, and its bytes are the current ones on flash, checked by
+//!    their CRC. So the segment leaves the buffer before it becomes resident ([`DeviceBuffer::take_for_fill`]: only
+//!    resident segments can be stored to), and when contents change beneath the cache (rollback, free). Reclamation
+//!    moves a segment without changing its bytes.
+//! 2. A device read is stale if its segment becomes resident, or contents change, while the read is in flight. A
+//!    stale read inserts nothing into the buffer, returns nothing to the caller, and is repeated.
+//! 3. Slots with memory count as frames: together with the resident segments they never exceed the cache's limit. An
+//!    unused buffer takes no frames, and gives its frames back when the DRAM cache needs them.
+//! 4. The first segment of a readahead window is kept apart as a trigger: a page fault on it shows that the window is
+//!    used (`cache/readahead.rs`).
+//! 5. The buffer changes under the cache's lock; device reads and checksums happen outside the lock.
 
 mod gather;
 mod load;
@@ -31,26 +32,27 @@ use super::Index;
 use crate::options::LoadOptions;
 use crate::slots::{Slot, Slots};
 
-/// Ways of a set, and bits of a predicted interval: facts.md, P13 and P21; the paper names neither.
+/// Associativity, and bits of a predicted re-reference interval. The paper names neither; see P13 and P21 in
+/// facts.md.
 const WAYS: usize = 16;
 const INTERVAL_BITS: u8 = 2;
-/// The least slots: one read goes on while another is handed to its caller.
+/// The least number of slots: one read can go on while another is handed to its caller.
 const LEAST_SLOTS: usize = 2;
 
-/// Segments read ahead that are kept for their use, at most: one for each run of misses that is followed.
-const MOST_KEPT: usize = 16;
-/// Frames wanted by others in which the smallest buffer must be of no use to be given back.
+/// Largest number of trigger segments: one for each sequence of misses that is followed.
+const MAX_TRIGGERS: usize = 16;
+/// A small buffer gives its memory back after it was unused for at least this many frame requests.
 const LEAST_IDLE: usize = 1024;
 
-/// A read of the device that is under way.
-pub(super) struct Cold {
+/// A device read in flight.
+pub(super) struct ColdRead {
     index: Index,
     ticket: usize,
     generation: u64,
 }
 
-impl Cold {
-    /// The segment.
+impl ColdRead {
+    /// Returns the segment that is read.
     fn index(&self) -> Index {
         self.index
     }
@@ -63,30 +65,30 @@ enum Ticket {
     Stale,
 }
 
-/// What the cache's lock protects of it.
+/// State of the device buffer, protected by the cache's lock.
 pub(super) struct DeviceBuffer {
     rrip: Rrip,
-    /// The slot of each of `rrip`'s frames.
+    /// The slot of each frame of `rrip`.
     frames: Vec<Option<Slot>>,
     slots: Slots,
-    /// The most slots, whatever the budget is now.
+    /// Largest number of slots, independent of the current budget.
     most: usize,
-    /// `None`: nothing is promoted.
+    /// `None`: segments are not promoted.
     threshold: Option<PromotionThreshold>,
-    /// Segments read ahead whose use is to be seen, the oldest first; not in `rrip`.
-    kept: Vec<(Index, Slot)>,
+    /// Trigger segments of readahead windows, oldest first; they are not in `rrip`.
+    triggers: Vec<(Index, Slot)>,
     tickets: Vec<Ticket>,
-    /// Frames that others wanted since somebody last loaded from here.
+    /// Frame requests since the last load by call.
     unused: usize,
-    /// Where the next frame is looked for whose segment gives up its slot.
+    /// Position at which the search for a frame to evict goes on.
     hand: usize,
 }
 
 impl DeviceBuffer {
-    /// A buffer of at most `slots` segments, those that are being read included.
+    /// Makes a buffer of at most `slots` segments, including those being read.
     pub(super) fn new(slots: usize, segment: usize, options: &LoadOptions) -> io::Result<Self> {
         let slots = slots.max(LEAST_SLOTS);
-        // Reads under way have slots too.
+        // Reads in flight take slots too.
         let kept = slots.saturating_sub(usize::from(options.depth)).max(slots / 2);
         let ways = kept.min(WAYS);
         let rrip = Rrip::new((kept / ways) as u32, ways as u16, INTERVAL_BITS, HitPriority::Hit);
@@ -98,35 +100,35 @@ impl DeviceBuffer {
             slots: Slots::new(slots, segment)?,
             most: slots,
             threshold: options.promotion.map(PromotionThreshold::new),
-            kept: Vec::new(),
+            triggers: Vec::new(),
             tickets: Vec::new(),
             unused: 0,
             hand: 0,
         })
     }
 
-    /// There are so many frames from now on: of fewer than there were, the buffer takes at most half. The pool's own
-    /// bound stays.
+    /// Adapts the buffer to a new number of frames: it takes at most half of them, and never more than its bound at
+    /// opening.
     pub(super) fn set_limit(&mut self, frames: usize) {
         self.slots.set_most(self.most.min(frames / 2).max(LEAST_SLOTS));
     }
 
-    /// Slots with memory behind them: what the buffer takes of the cache's frames.
+    /// Returns the number of slots with memory, which count as frames of the cache.
     pub(super) fn held(&self) -> usize {
         self.slots.held()
     }
 
-    /// Segments in it.
+    /// Returns the number of segments in the buffer.
     pub(super) fn len(&self) -> usize {
         self.rrip.len()
     }
 
-    /// Uses after which a segment is promoted now; 0 if none is.
+    /// Returns the number of uses after which a segment is promoted now; 0: segments are not promoted.
     pub(super) fn threshold(&self) -> u8 {
         self.threshold.as_ref().map_or(0, PromotionThreshold::current)
     }
 
-    /// Bytes of bookkeeping.
+    /// Returns the size of the bookkeeping, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.rrip.memory_bytes()
             + self.frames.capacity() * size_of::<Option<Slot>>()
@@ -134,14 +136,15 @@ impl DeviceBuffer {
             + self.tickets.capacity() * size_of::<Ticket>()
     }
 
-    /// The frame and bytes of a segment.
+    /// Returns the frame and the bytes of a segment.
     fn find(&self, index: Index) -> Option<(usize, &[u8])> {
         let frame = self.rrip.find(index)?;
         Some((frame, self.frames[frame].as_ref()?.bytes()))
     }
 
-    /// Notes one use of a segment; whether it is to be promoted, which it may not be unless `may`.
-    fn used(&mut self, frame: usize, may: bool) -> bool {
+    /// Counts one use of a segment. Returns whether the segment is to be promoted, which happens only if `may` is
+    /// true.
+    fn count_use(&mut self, frame: usize, may: bool) -> bool {
         match (&mut self.threshold, self.rrip.count_mut(frame)) {
             (Some(threshold), Some(count)) => threshold.update(count, may),
             _ => false,
@@ -156,64 +159,64 @@ impl DeviceBuffer {
         self.frames[frame].take()
     }
 
-    /// The segment is about to become resident: it leaves, and reads of it that are under way are stale. Its slot
-    /// still has its bytes.
-    pub(super) fn spoil(&mut self, index: Index) -> Option<Slot> {
+    /// Removes a segment that is about to become resident, and marks device reads of it as stale. The returned slot
+    /// still holds the segment's bytes.
+    pub(super) fn take_for_fill(&mut self, index: Index) -> Option<Slot> {
         for ticket in &mut self.tickets {
             if matches!(ticket, Ticket::Reading(read) if *read == index) {
                 *ticket = Ticket::Stale;
             }
         }
-        if let Some(slot) = self.take_kept(index) {
+        if let Some(slot) = self.take_trigger(index) {
             return Some(slot);
         }
         let frame = self.rrip.find(index)?;
         self.remove(frame)
     }
 
-    /// Whether it has the segment.
+    /// Returns whether the buffer holds the segment.
     pub(super) fn holds(&self, index: Index) -> bool {
-        self.rrip.find(index).is_some() || self.kept.iter().any(|(kept, _)| *kept == index)
+        self.rrip.find(index).is_some() || self.triggers.iter().any(|(kept, _)| *kept == index)
     }
 
-    /// Keeps a segment that has been read ahead of use until it is used, or others are kept. A frame is free for it.
-    pub(super) fn keep(&mut self, index: Index, bytes: &[u8]) {
-        if self.kept.len() == MOST_KEPT {
-            let (_, slot) = self.kept.remove(0);
+    /// Keeps a trigger segment until it is used or displaced by newer triggers. The caller has a free frame for it.
+    pub(super) fn keep_trigger(&mut self, index: Index, bytes: &[u8]) {
+        if self.triggers.len() == MAX_TRIGGERS {
+            let (_, slot) = self.triggers.remove(0);
             self.slots.give_back(slot);
         }
         let Some(mut slot) = self.slots.spare().or_else(|| self.slots.grow()) else { return };
         slot.bytes_mut().copy_from_slice(bytes);
-        self.kept.push((index, slot));
+        self.triggers.push((index, slot));
     }
 
-    fn take_kept(&mut self, index: Index) -> Option<Slot> {
-        let at = self.kept.iter().position(|(kept, _)| *kept == index)?;
-        Some(self.kept.remove(at).1)
+    fn take_trigger(&mut self, index: Index) -> Option<Slot> {
+        let at = self.triggers.iter().position(|(kept, _)| *kept == index)?;
+        Some(self.triggers.remove(at).1)
     }
 
-    /// A load by call wants a segment: it is one like any other from now on.
-    fn unkeep(&mut self, index: Index) {
-        if let Some(slot) = self.take_kept(index) {
+    /// Turns a trigger into an ordinary segment of the buffer, because a load by call wants it.
+    fn admit_trigger(&mut self, index: Index) {
+        if let Some(slot) = self.take_trigger(index) {
             self.admit(index, slot);
         }
     }
 
-    /// The segment's contents have changed; the cache's generation tells the reads that are under way.
-    pub(super) fn forget(&mut self, index: Index) {
+    /// Removes a segment whose contents have changed. The cache's generation makes device reads of it stale.
+    pub(super) fn invalidate(&mut self, index: Index) {
         let buffered = self.rrip.find(index).and_then(|frame| self.remove(frame));
-        if let Some(slot) = buffered.or_else(|| self.take_kept(index)) {
+        if let Some(slot) = buffered.or_else(|| self.take_trigger(index)) {
             self.slots.give_back(slot);
         }
     }
 
-    /// Takes back what [`DeviceBuffer::spoil`] gave.
-    pub(super) fn recycle(&mut self, slot: Slot) {
+    /// Takes back the slot from [`DeviceBuffer::take_for_fill`].
+    pub(super) fn return_slot(&mut self, slot: Slot) {
         self.slots.give_back(slot);
     }
 
-    /// A slot that another segment has, preferably one of the same set.
-    fn steal(&mut self, index: Index) -> Option<Slot> {
+    /// Takes the slot of another segment, preferably one of the same set.
+    fn evict_for(&mut self, index: Index) -> Option<Slot> {
         if self.rrip.is_empty() {
             return None;
         }
@@ -227,46 +230,46 @@ impl DeviceBuffer {
         self.remove(frame)
     }
 
-    /// Others want `n` frames. Gives so many slots back if nobody has loaded from here for as many frames as it
-    /// holds. Returns how many.
+    /// Handles a request for `n` frames: gives slots back if no load by call has happened during as many frame
+    /// requests as the buffer has frames. Returns the number of slots given back.
     pub(super) fn shed_idle(&mut self, n: usize) -> usize {
         self.unused += n;
-        if self.unused <= self.held().max(LEAST_IDLE) || self.held() == self.kept.len() {
+        if self.unused <= self.held().max(LEAST_IDLE) || self.held() == self.triggers.len() {
             0
         } else {
-            let n = n.min(self.held() - self.kept.len());
+            let n = n.min(self.held() - self.triggers.len());
             (0..n).take_while(|_| self.shed()).count()
         }
     }
 
-    /// Gives memory back; false if there is none that is not in use.
+    /// Gives the memory of one unused slot back; false if there is none.
     pub(super) fn shed(&mut self) -> bool {
-        let slot = self.slots.spare().or_else(|| self.steal(self.hand as Index));
-        let slot = slot.or_else(|| self.kept.pop().map(|(_, slot)| slot));
+        let slot = self.slots.spare().or_else(|| self.evict_for(self.hand as Index));
+        let slot = slot.or_else(|| self.triggers.pop().map(|(_, slot)| slot));
         slot.is_some_and(|slot| self.slots.shed(slot))
     }
 
-    /// A read begins.
-    fn begin(&mut self, index: Index, generation: u64) -> Cold {
+    /// Begins a read.
+    fn begin(&mut self, index: Index, generation: u64) -> ColdRead {
         let free = self.tickets.iter().position(|ticket| matches!(ticket, Ticket::Free));
         let ticket = free.unwrap_or_else(|| {
             self.tickets.push(Ticket::Free);
             self.tickets.len() - 1
         });
         self.tickets[ticket] = Ticket::Reading(index);
-        Cold { index, ticket, generation }
+        ColdRead { index, ticket, generation }
     }
 
-    /// A read has ended; whether what it brings is current.
-    fn end(&mut self, cold: &Cold, generation: u64) -> bool {
+    /// Ends a read; returns whether its result is current.
+    fn end(&mut self, cold: &ColdRead, generation: u64) -> bool {
         let ticket = std::mem::replace(&mut self.tickets[cold.ticket], Ticket::Free);
         matches!(ticket, Ticket::Reading(_)) && cold.generation == generation
     }
 
-    /// Takes a segment in; its frame, and whether another one left for it.
+    /// Inserts a segment. Returns its frame, and whether another segment was evicted.
     fn admit(&mut self, index: Index, slot: Slot) -> (usize, bool) {
         if let Some(frame) = self.rrip.find(index) {
-            // Somebody else read it too.
+            // Another thread has read the segment too.
             self.slots.give_back(slot);
             return (frame, false);
         }

@@ -1,26 +1,25 @@
-//! Byte-grain persistence (FlatFlash, section 3.5): a log of 64-byte lines beside the log of segments.
+//! Byte-granular persistence (FlatFlash, section 3.5): a log of 64-byte lines beside the log of segments.
 //!
-//! A persist copies its lines into the open group. Whoever waits for a group that nobody writes
-//! writes it, with all that was added to it meanwhile, as one record in one durable write: a group commit without a
-//! thread of its own. Records are written one after the other, so that a record on flash means that
-//! every persist before it is there too.
+//! A persist copies its lines into the open group. If no other thread is writing, a thread that waits for its group
+//! writes that group, with all lines that were added meanwhile, as one record in one durable write: a group commit
+//! without a dedicated thread. Records are written one after the other, so that a record on flash implies that every
+//! earlier persist is on flash too.
 //!
-//! A commit makes the groups before its cut unnecessary ([`Store::cut_lines`]). Opening applies the
-//! others, in their order, on top of the last commit. Where they are kept: `ring.rs`; what happens when
-//! the ring is full: `gather.rs`.
+//! A commit makes the groups before its cut unnecessary ([`Store::cut_lines`]). Opening a pool applies the later
+//! groups, in order, on top of the last commit. `ring.rs` stores the records; `compaction.rs` makes room when the
+//! ring is full.
 //!
 //! # Invariants
-//! 1. What is copied of a line is not older than what an earlier record has of it: copying and adding
-//!    happen under `order`.
-//! 2. A line is left out only if an earlier record since the last cut has it as it is.
-//! 3. A group has only what was copied before the cut that it belongs to, or only what was copied
-//!    after: `cuts` tells that one came in between, and the lines are copied again.
+//! 1. The copy of a line is not older than the copy in any earlier record: copying and adding happen under `order`.
+//! 2. A line is omitted only if an earlier record since the last cut holds it unchanged.
+//! 3. All lines of a group were copied before the same cut, or all after it: `cuts` shows that a cut came in between,
+//!    and the lines are then copied again.
 //!
 //! Lock order: `order`, then `ring`, then the log, the cache, `queue`.
 
-mod gather;
-mod images;
+mod compaction;
 mod ring;
+mod shadow_copies;
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -34,83 +33,85 @@ use crate::error::PoolError;
 use crate::format::line::{self, LINE};
 use crate::lock::lock;
 use crate::stats::add;
-pub(super) use gather::{ring_blocks, ring_bytes_for};
-use images::Images;
+pub(super) use compaction::{ring_blocks, ring_bytes_for};
 use ring::Ring;
-pub(crate) use ring::{Mark, RingRoot};
+pub(crate) use ring::{RecordPosition, RingRoot};
+use shadow_copies::ShadowCopies;
 
-/// Bytes of a record, at most.
+/// Largest size of a record, in bytes.
 const RECORD_BYTES: usize = 128 << 10;
 /// Lines copied at once.
 const CHUNK_LINES: usize = 512;
-/// How long a write waits for more lines, at most, and as a part of what the last write took.
-const COMPANY: Duration = Duration::from_micros(50);
-const COMPANY_SHARE: u32 = 3;
-/// How long a thread watches a write of another before it sleeps, at most.
-const WATCH: Duration = Duration::from_micros(500);
+/// Longest time that a write waits for more lines. It also waits no longer than a part of the duration of the last
+/// write.
+const FOLLOWER_WAIT: Duration = Duration::from_micros(50);
+const FOLLOWER_WAIT_SHARE: u32 = 3;
+/// Longest time that a thread spins on another thread's write before it sleeps.
+const SPIN_LIMIT: Duration = Duration::from_micros(500);
 
-/// How long it sleeps at most before it looks whether the other one is there still.
-const PATIENCE: Duration = Duration::from_millis(200);
+/// Longest sleep before the thread checks again that another thread is still writing.
+const WRITER_CHECK_PERIOD: Duration = Duration::from_millis(200);
 
 /// The line log of a controller.
 pub(crate) struct Lines {
-    order: Mutex<Order>,
-    queue: Mutex<Queue>,
-    /// A group became durable, or could not be written.
+    order: Mutex<AddState>,
+    queue: Mutex<GroupQueue>,
+    /// Notified when a group became durable or could not be written.
     changed: Condvar,
     /// `None` until the first persist region is made.
     ring: Mutex<Option<Ring>>,
-    /// The last commit has what groups up to this one say.
+    /// The last commit covers the groups up to this one.
     retired: AtomicU64,
-    /// The pool is closed: others may have the device. Set while the ring is held.
+    /// The pool is closed, and other processes may use the device. Set while the ring is locked.
     closed: AtomicBool,
-    /// The device may not know the log as it is, or know another: a checkpoint comes before the next record.
-    doubted: AtomicBool,
-    /// Groups up to this one are durable. Changed under the queue's lock, as `led`; watched without it.
+    /// The device may describe another line log than this one, or none: a checkpoint is needed before the next
+    /// record.
+    needs_checkpoint: AtomicBool,
+    /// Groups up to this one are durable. Written under the queue's lock, as `writer_active`; polled without it.
     durable: AtomicU64,
-    /// Somebody is writing, or about to.
-    led: AtomicBool,
+    /// A thread is writing a group, or is about to.
+    writer_active: AtomicBool,
 }
 
-/// Copies lines from this one on; may use memory for a segment.
-pub(crate) type Copy<'a> = &'a mut dyn FnMut(u64, &mut [u8], &mut [u8]) -> Result<()>;
+/// Copies lines, from the given number on; may use a buffer of one segment.
+pub(crate) type CopyLines<'a> = &'a mut dyn FnMut(u64, &mut [u8], &mut [u8]) -> Result<()>;
 
-/// What whoever adds lines needs.
+/// State of the threads that add lines.
 #[derive(Default)]
-struct Order {
-    /// Where lines are copied before they are added to a group.
+struct AddState {
+    /// Buffer into which lines are copied before they are added to a group.
     copies: Vec<u8>,
-    /// Memory for a segment, which copying may need.
+    /// Buffer of one segment, which copying may need.
     segment: Option<AlignedBuf>,
-    images: Images,
-    /// Cuts before the images.
+    shadow_copies: ShadowCopies,
+    /// Number of cuts when the shadow copies were started.
     cuts: u64,
 }
 
-/// What waits to be written.
-struct Queue {
-    /// The group that is being filled.
+/// The groups that wait to be written.
+struct GroupQueue {
+    /// Buffer of the open group.
     open: Option<AlignedBuf>,
     lines: usize,
-    /// Its number.
+    /// Number of the open group.
     group: u64,
-    /// A cut came after its lines: no more are added.
+    /// A cut came after the group's lines: no more lines may join it.
     sealed: bool,
-    /// A group that could not be written: it is tried again before any other.
-    failed: Option<Full>,
+    /// A group whose write failed: it is tried again before any other.
+    failed: Option<PendingGroup>,
     spare: Option<AlignedBuf>,
-    /// Threads that wait for the open group, and for the one that is being written.
+    /// Threads that wait for the open group, and threads that wait for the group being written.
     waiting: usize,
-    under_way: usize,
+    waiting_for_write: usize,
     /// Threads that waited when the last write ended.
     expected: usize,
-    /// How long that took.
+    /// Duration of the last write.
     took: Duration,
     cuts: u64,
 }
 
-/// A group on its way to the device.
-struct Full {
+/// A group that is being written.
+struct PendingGroup {
     buffer: AlignedBuf,
     lines: usize,
     group: u64,
@@ -119,8 +120,8 @@ struct Full {
 impl Default for Lines {
     fn default() -> Self {
         Self {
-            order: Mutex::new(Order::default()),
-            queue: Mutex::new(Queue {
+            order: Mutex::new(AddState::default()),
+            queue: Mutex::new(GroupQueue {
                 open: None,
                 lines: 0,
                 group: 1,
@@ -128,7 +129,7 @@ impl Default for Lines {
                 failed: None,
                 spare: None,
                 waiting: 0,
-                under_way: 0,
+                waiting_for_write: 0,
                 expected: 0,
                 took: Duration::ZERO,
                 cuts: 0,
@@ -137,15 +138,15 @@ impl Default for Lines {
             ring: Mutex::new(None),
             retired: AtomicU64::new(0),
             closed: AtomicBool::new(false),
-            doubted: AtomicBool::new(false),
+            needs_checkpoint: AtomicBool::new(false),
             durable: AtomicU64::new(0),
-            led: AtomicBool::new(false),
+            writer_active: AtomicBool::new(false),
         }
     }
 }
 
 impl Lines {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, GroupQueue> {
         lock(&self.queue)
     }
 
@@ -153,7 +154,7 @@ impl Lines {
         lock(&self.ring)
     }
 
-    /// Whether a panic has left something half changed.
+    /// Returns whether a thread panicked while it held one of the locks.
     pub(super) fn is_poisoned(&self) -> bool {
         self.order.is_poisoned() || self.queue.is_poisoned() || self.ring.is_poisoned()
     }
@@ -162,25 +163,25 @@ impl Lines {
         self.durable.load(Acquire) >= group
     }
 
-    fn is_led(&self) -> bool {
-        self.led.load(Acquire)
+    fn is_writer_active(&self) -> bool {
+        self.writer_active.load(Acquire)
     }
 
-    /// A commit that is being replayed has what groups up to this one say.
+    /// Records that a replayed commit covers the groups up to this one.
     pub(super) fn note_retired(&self, group: u64) {
         self.retired.fetch_max(group, Relaxed);
     }
 
-    /// DRAM of the buffers, in bytes.
+    /// Returns the size of the buffers in DRAM, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         let queue = self.queue();
-        let used = self.is_led() || queue.open.is_some() || queue.spare.is_some();
-        // One that is being filled, one on its way; copies and images.
-        if used { 2 * RECORD_BYTES + CHUNK_LINES * LINE + images::MOST_BYTES } else { 0 }
+        let used = self.is_writer_active() || queue.open.is_some() || queue.spare.is_some();
+        // One buffer that is being filled, one that is being written; copies and shadow copies.
+        if used { 2 * RECORD_BYTES + CHUNK_LINES * LINE + shadow_copies::MAX_BYTES } else { 0 }
     }
 }
 
-impl Queue {
+impl GroupQueue {
     fn room(&self) -> usize {
         if self.sealed { 0 } else { line::capacity(RECORD_BYTES) - self.lines }
     }
@@ -191,7 +192,7 @@ impl Queue {
         self.lines += 1;
     }
 
-    /// The last group that has lines.
+    /// Returns the number of the last group with lines.
     fn last(&self) -> u64 {
         if self.lines > 0 { self.group } else { self.group - 1 }
     }
@@ -201,29 +202,29 @@ impl Queue {
         if group == self.group {
             self.waiting += 1;
         } else {
-            self.under_way += 1;
+            self.waiting_for_write += 1;
         }
     }
 
     /// Takes the next group to be written.
-    fn take(&mut self) -> Option<Full> {
+    fn take(&mut self) -> Option<PendingGroup> {
         if self.failed.is_some() || self.lines == 0 {
             return self.failed.take();
         }
         let spare = self.spare.take();
         let buffer = std::mem::replace(&mut self.open, spare)?;
-        let full = Full { buffer, lines: self.lines, group: self.group };
+        let full = PendingGroup { buffer, lines: self.lines, group: self.group };
         self.group += 1;
         (self.lines, self.sealed) = (0, false);
-        self.under_way += std::mem::take(&mut self.waiting);
+        self.waiting_for_write += std::mem::take(&mut self.waiting);
         Some(full)
     }
 }
 
 impl Store {
-    /// Adds lines from `first` on, which `copy` gives, to the log. Returns the number of the group
-    /// that must be durable for all of them to be.
-    pub(crate) fn add_lines(&self, first: u64, count: u64, copy: Copy<'_>) -> Result<u64> {
+    /// Adds `count` lines from `first` on, which `copy` supplies, to the line log. Returns the number of the group
+    /// after which all of them are durable.
+    pub(crate) fn add_lines(&self, first: u64, count: u64, copy: CopyLines<'_>) -> Result<u64> {
         let mut order = lock(&self.lines.order);
         order.copies.resize(CHUNK_LINES * LINE, 0);
         let mut group = 0;
@@ -236,20 +237,20 @@ impl Store {
         Ok(group)
     }
 
-    fn add_chunk(&self, order: &mut Order, first: u64, count: usize, copy: Copy<'_>) -> Result<u64> {
-        let Order { copies, segment, images, cuts } = order;
+    fn add_chunk(&self, order: &mut AddState, first: u64, count: usize, copy: CopyLines<'_>) -> Result<u64> {
+        let AddState { copies, segment, shadow_copies, cuts } = order;
         let segment = segment.get_or_insert_with(|| AlignedBuf::zeroed(self.geometry.segment_bytes()));
         let copies = &mut copies[..count * LINE];
         loop {
             let now = self.lines.queue().cuts;
             if *cuts != now {
-                images.clear();
+                shadow_copies.clear();
                 *cuts = now;
             }
             copy(first, copies, segment)?;
             let changed = || {
                 let lines = (first..).zip(copies.chunks_exact(LINE));
-                lines.filter(|(line, bytes)| images.differs(*line, bytes))
+                lines.filter(|(line, bytes)| shadow_copies.may_differ(*line, bytes))
             };
             let needed = changed().count();
             let mut queue = self.lines.queue();
@@ -258,14 +259,14 @@ impl Store {
             }
             let group = queue.group;
             if needed == 0 {
-                // What was persisted of them before may be on its way still.
+                // An earlier persist of these lines may still be in progress.
                 return Ok(queue.last());
             }
             if queue.room() >= needed {
                 changed().for_each(|(line, bytes)| queue.add(line, bytes));
                 drop(queue);
                 let lines = (first..).zip(copies.chunks_exact(LINE));
-                lines.for_each(|(line, bytes)| images.note(line, bytes, count > 1));
+                lines.for_each(|(line, bytes)| shadow_copies.note(line, bytes, count > 1));
                 return Ok(group);
             }
             drop(queue);
@@ -273,11 +274,11 @@ impl Store {
         }
     }
 
-    /// Returns when this group, and so every one before it, is durable.
+    /// Waits until this group, and so every earlier group, is durable.
     ///
     /// # Errors
-    /// The device's, or that there is no space: the group stays to be written, and is with the next
-    /// persist that succeeds.
+    /// The device's error, or that no space is left: the group stays queued, and is durable with the next persist
+    /// that succeeds.
     pub(crate) fn wait_for_lines(&self, group: u64) -> Result<()> {
         let lines = &self.lines;
         let mut queue = lines.queue();
@@ -285,17 +286,17 @@ impl Store {
             queue.join(group);
         }
         while !lines.is_durable(group) {
-            // One that writes may have ended in a panic.
+            // The writing thread may have ended in a panic.
             self.ensure_sound()?;
-            if lines.is_led() {
-                queue = self.watch_leader(queue, group);
+            if lines.is_writer_active() {
+                queue = self.wait_for_writer(queue, group);
                 continue;
             }
-            lines.led.store(true, Release);
-            queue = self.await_company(queue);
-            // None is left if the group was never begun, as that of another pool.
+            lines.writer_active.store(true, Release);
+            queue = self.await_followers(queue);
+            // No group is queued if this group was never begun, for example because it belongs to another pool.
             let Some(mut full) = queue.take() else {
-                lines.led.store(false, Release);
+                lines.writer_active.store(false, Release);
                 break;
             };
             drop(queue);
@@ -303,43 +304,47 @@ impl Store {
             let written = self.write_lines(&mut full);
             queue = lines.queue();
             queue.took = begun.elapsed();
-            // Those who waited for it will be back.
-            queue.expected = queue.waiting + std::mem::take(&mut queue.under_way);
+            // The threads that waited will persist again soon.
+            queue.expected = queue.waiting + std::mem::take(&mut queue.waiting_for_write);
             if written.is_ok() {
                 lines.durable.store(full.group, Release);
                 queue.spare = Some(full.buffer);
             } else {
                 queue.failed = Some(full);
             }
-            lines.led.store(false, Release);
+            lines.writer_active.store(false, Release);
             lines.changed.notify_all();
             written?;
         }
         Ok(())
     }
 
-    /// Waits while somebody else writes: at first without sleeping, for on many machines, virtual ones above
-    /// all, it takes as long to wake a thread as to write a line.
-    fn watch_leader<'a>(&'a self, queue: MutexGuard<'a, Queue>, group: u64) -> MutexGuard<'a, Queue> {
-        let until = Instant::now() + (2 * queue.took).min(WATCH);
+    /// Waits while another thread writes. It first spins: on many machines, above all virtual ones, waking a thread
+    /// takes as long as writing a line.
+    fn wait_for_writer<'a>(
+        &'a self,
+        queue: MutexGuard<'a, GroupQueue>,
+        group: u64,
+    ) -> MutexGuard<'a, GroupQueue> {
+        let until = Instant::now() + (2 * queue.took).min(SPIN_LIMIT);
         drop(queue);
         let lines = &self.lines;
-        let is_waiting = || !lines.is_durable(group) && lines.is_led();
+        let is_waiting = || !lines.is_durable(group) && lines.is_writer_active();
         while is_waiting() && Instant::now() <= until {
             std::thread::yield_now();
         }
         let queue = lines.queue();
         if is_waiting() {
-            let waited = lines.changed.wait_timeout(queue, PATIENCE);
+            let waited = lines.changed.wait_timeout(queue, WRITER_CHECK_PERIOD);
             return waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         queue
     }
 
-    /// Gives the threads that waited for the last group the time to join this one: a write of many costs as
-    /// much as a write of few. No longer than a part of what a write takes.
-    fn await_company<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
-        let until = Instant::now() + (queue.took / COMPANY_SHARE).min(COMPANY);
+    /// Gives the threads that waited for the last group time to join this one, because a large write costs about as
+    /// much as a small one. Waits at most for a part of the duration of a write.
+    fn await_followers<'a>(&'a self, mut queue: MutexGuard<'a, GroupQueue>) -> MutexGuard<'a, GroupQueue> {
+        let until = Instant::now() + (queue.took / FOLLOWER_WAIT_SHARE).min(FOLLOWER_WAIT);
         while queue.waiting < queue.expected && queue.failed.is_none() && Instant::now() < until {
             drop(queue);
             std::thread::yield_now();
@@ -348,17 +353,17 @@ impl Store {
         queue
     }
 
-    fn write_lines(&self, full: &mut Full) -> Result<()> {
+    fn write_lines(&self, full: &mut PendingGroup) -> Result<()> {
         let mut ring = self.lines_ring()?;
         let Some(ring) = ring.as_mut() else {
-            return Err(self.inconsistent("lines are persisted, but there is no line log".into()));
+            return Err(self.inconsistent("lines were persisted, but no line log exists".into()));
         };
         let bytes = self.record_len(full.lines);
-        if self.lines.doubted.load(Acquire) {
-            self.settle(&mut self.lock_log())?;
+        if self.lines.needs_checkpoint.load(Acquire) {
+            self.checkpoint_lines(&mut self.lock_log())?;
         }
         if !ring.has_room(bytes) {
-            self.gather(ring)?;
+            self.compact_ring(ring)?;
         }
         self.write_record(ring, &mut full.buffer, full.lines, full.group)?;
         add(&self.counters.lines_persisted, full.lines as u64);
@@ -366,50 +371,51 @@ impl Store {
         Ok(())
     }
 
-    /// The ring, unless the pool is closed.
+    /// Locks the ring, unless the pool is closed.
     fn lines_ring(&self) -> Result<MutexGuard<'_, Option<Ring>>> {
         let ring = self.lines.ring();
         self.ensure_sound()?;
         if self.lines.closed.load(Acquire) { Err(PoolError::Closed) } else { Ok(ring) }
     }
 
-    /// Lets nobody write a record any more; waits for one that is being written.
+    /// Prevents further record writes, and waits for one in progress.
     pub(crate) fn close_lines(&self) {
         let _ring = self.lines.ring();
         self.lines.closed.store(true, Release);
     }
 
-    /// A rollback may be on the device that did not take place, or a ring that it does not know be in use.
-    pub(crate) fn doubt_lines(&self) {
-        self.lines.doubted.store(true, Release);
+    /// Requires a checkpoint before the next record: the device may hold a rollback that did not take place, or may
+    /// not describe the ring in use.
+    pub(crate) fn require_line_checkpoint(&self) {
+        self.lines.needs_checkpoint.store(true, Release);
     }
 
-    /// Bytes that a record of so many lines takes on this device.
+    /// Returns the size of a record of `lines` lines on this device, in bytes.
     fn record_len(&self, lines: usize) -> usize {
         line::record_bytes(lines).next_multiple_of(self.device.granule().min(ALIGN))
     }
 
-    /// Whether this group is durable.
-    pub(crate) fn has_lines(&self, group: u64) -> bool {
+    /// Returns whether this group is durable.
+    pub(crate) fn is_group_durable(&self, group: u64) -> bool {
         self.lines.is_durable(group)
     }
 
-    /// Flash that the line log takes, in bytes.
+    /// Returns the flash that the line log takes, in bytes.
     pub(crate) fn line_log_bytes(&self) -> u64 {
         let blocks = self.lock_log().ring.as_ref().map_or(0, |ring| ring.blocks.len());
         blocks as u64 * self.geometry.block_bytes()
     }
 
-    /// Writes lines that nobody waits for.
-    pub(super) fn push_lines(&self) -> Result<()> {
+    /// Writes the lines for which no thread waits.
+    pub(super) fn flush_lines(&self) -> Result<()> {
         let queue = self.lines.queue();
         let (waiting, group) = (queue.lines > 0, queue.group);
         drop(queue);
         if waiting { self.wait_for_lines(group) } else { Ok(()) }
     }
 
-    /// The cut of a sync: what was persisted before it is in the memory that is being committed. Returns
-    /// the number of the last group of which that holds. The caller keeps stores from happening.
+    /// Makes the cut of a sync: bytes persisted before it are part of the memory that is being committed. Returns the
+    /// number of the last such group. The caller keeps threads from storing.
     pub(crate) fn cut_lines(&self) -> u64 {
         let mut queue = self.lines.queue();
         queue.cuts += 1;
@@ -417,7 +423,7 @@ impl Store {
         queue.last()
     }
 
-    /// A commit with everything up to this group is durable on every controller.
+    /// Records that a commit that covers the groups up to this one is durable on every controller.
     pub(crate) fn retire_lines(&self, log: &mut super::Log, group: u64) {
         self.lines.retired.fetch_max(group, Relaxed);
         if let Some(ring) = &mut log.ring {
@@ -457,7 +463,7 @@ mod tests {
             assert_eq!(first, 100);
             bytes.fill(copies);
             if copies == 1 {
-                // The memory that it commits may be newer than the first copy.
+                // The commit's memory may be newer than the first copy.
                 assert_eq!(store.cut_lines(), 0);
             }
             Ok(())
@@ -476,8 +482,8 @@ mod tests {
         let add = || store.add_lines(7, 1, &mut |_, _, _| Ok(())).unwrap();
         assert_eq!((add(), add()), (1, 1));
         assert_eq!(store.cut_lines(), 1);
-        // Written first, for nothing may join it.
-        assert_eq!((add(), store.has_lines(1)), (2, true));
-        assert_eq!((store.cut_lines(), store.has_lines(2)), (2, false));
+        // This group is written first, because no more lines may join it.
+        assert_eq!((add(), store.is_group_durable(1)), (2, true));
+        assert_eq!((store.cut_lines(), store.is_group_durable(2)), (2, false));
     }
 }

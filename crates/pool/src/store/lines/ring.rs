@@ -1,13 +1,13 @@
-//! Where records are kept: blocks taken from the log of segments, written over and over in a circle.
-//! Their space is on the device before the first record is, so that a durable write is one command.
+//! The ring that stores the records of the line log: blocks taken from the log of segments, overwritten in a circle.
+//! Their space on the device is reserved before the first record, so that a durable write is one command.
 //!
-//! A place in the ring is counted in sectors since the ring was made, and so never comes again. A record
-//! does not reach over the end of a block: what does not fit begins in the next.
+//! A position in the ring counts sectors since the ring was made, so no position occurs twice. A record does not
+//! cross the end of a block; a record that does not fit begins in the next block.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::super::{Kind, Report, Result, Site, Store};
+use super::super::{ChecksumKind, ChecksumSite, Report, Result, Store};
 use deepram_core::ftl::BlockState;
 use deepram_core::{BlockId, Bytes, Epoch};
 
@@ -18,49 +18,49 @@ use crate::format::header::COUNTERS_END;
 use crate::format::line::{self, LineHeader, LineSector};
 use crate::stats::add;
 
-/// Marks in each block: how exactly the beginning of the log can be moved.
-const MARKS: u64 = 16;
+/// Remembered positions in each block: the granularity at which the beginning of the log can move.
+const POSITIONS_PER_BLOCK: u64 = 16;
 
-/// A record's number and place.
+/// Number and position of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Mark {
+pub(crate) struct RecordPosition {
     pub(crate) number: u64,
     pub(crate) at: u64,
 }
 
-/// What the root record says of the ring.
+/// Description of the ring in the root record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RingRoot {
     pub(crate) blocks: Vec<u32>,
     /// The first record that may be needed.
-    pub(crate) start: Mark,
-    /// The last commit has what groups up to this one say.
+    pub(crate) start: RecordPosition,
+    /// The last commit covers the groups up to this one.
     pub(crate) retired: u64,
-    /// Records below this number were durable when this was written.
+    /// Records below this number were durable when this description was written.
     pub(crate) end: u64,
 }
 
 /// The ring as its writer knows it.
 pub(super) struct Ring {
     pub(super) blocks: Vec<u32>,
-    /// Sectors of a block.
+    /// Sectors in a block.
     per_block: u64,
-    /// Sectors that a durable write takes at least.
+    /// Alignment of a durable write, in sectors.
     granule: u64,
-    /// Where the next record goes, if it fits there.
+    /// Position of the next record, if the record fits there.
     pub(super) head: u64,
-    /// Its number.
+    /// Number of the next record.
     pub(super) next: u64,
-    /// The group of the last record.
+    /// Group of the last record.
     pub(super) group: u64,
-    /// Nothing before this place is needed.
-    start: Mark,
-    /// Some records since, in their order, with their groups.
-    marks: VecDeque<(Mark, u64)>,
+    /// Records before this position are not needed.
+    start: RecordPosition,
+    /// Some of the later records, in order, with their groups.
+    positions: VecDeque<(RecordPosition, u64)>,
 }
 
 impl Ring {
-    fn new(store: &Store, blocks: Vec<u32>, start: Mark) -> Self {
+    fn new(store: &Store, blocks: Vec<u32>, start: RecordPosition) -> Self {
         Self {
             blocks,
             per_block: store.geometry.block_bytes() / SECTOR as u64,
@@ -69,7 +69,7 @@ impl Ring {
             next: start.number,
             group: 0,
             start,
-            marks: VecDeque::new(),
+            positions: VecDeque::new(),
         }
     }
 
@@ -77,80 +77,89 @@ impl Ring {
         self.blocks.len() as u64 * self.per_block
     }
 
-    /// Where a record of so many sectors goes.
+    /// Returns the position of a record of `sectors` sectors.
     fn place(&self, sectors: u64) -> u64 {
-        // A pool that was on a device of smaller sectors.
+        // The head may be unaligned if the pool was moved from a device with smaller sectors.
         let head = self.head.next_multiple_of(self.granule);
         let left = self.per_block - head % self.per_block;
         if left < sectors { head + left } else { head }
     }
 
-    /// Sectors that would be in use after a record of so many more.
+    /// Returns the sectors in use after a record of `sectors` more.
     fn used_with(&self, sectors: u64) -> u64 {
         self.place(sectors) + sectors - self.start.at
     }
 
-    /// Whether a record of so many bytes can be written as things are. One half is kept free, so that what
-    /// is needed of the other can always be gathered there.
+    /// Returns whether a record of `bytes` bytes can be written now. Half of the ring stays free, so that the needed
+    /// records of the other half can always be rewritten there.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         let used = self.used_with((bytes / SECTOR) as u64);
         self.is_aligned() && used <= self.capacity() / 2
     }
 
-    /// Whether the device can write where the last record ends.
+    /// Returns whether the device can write where the last record ends.
     pub(super) fn is_aligned(&self) -> bool {
         self.head.is_multiple_of(self.granule)
     }
 
-    /// Whether there is something in it that no commit has.
+    /// Returns whether the ring holds a record that no commit covers.
     pub(super) fn is_needed(&self, retired: u64) -> bool {
         self.group > retired
     }
 
-    /// Sectors that are not in use.
+    /// Returns the number of free sectors.
     pub(super) fn free(&self) -> u64 {
         self.capacity().saturating_sub(self.used_with(self.granule))
     }
 
-    /// The newest place known from which on the log has every record after `retired`.
-    pub(super) fn start_after(&self, retired: u64) -> Mark {
+    /// Returns the newest known position from which the log holds every record after `retired`.
+    pub(super) fn start_after(&self, retired: u64) -> RecordPosition {
         if !self.is_needed(retired) {
             return self.end();
         }
-        self.marks.iter().rev().find(|(_, group)| *group <= retired).map_or(self.start, |(mark, _)| *mark)
+        self.positions
+            .iter()
+            .rev()
+            .find(|(_, group)| *group <= retired)
+            .map_or(self.start, |(position, _)| *position)
     }
 
-    /// Where the next record goes, whatever its length.
-    pub(super) fn end(&self) -> Mark {
-        Mark { number: self.next, at: self.head.next_multiple_of(self.granule) }
+    /// Returns the position of the next record, independent of its length.
+    pub(super) fn end(&self) -> RecordPosition {
+        RecordPosition { number: self.next, at: self.head.next_multiple_of(self.granule) }
     }
 
-    /// What is before this place may be written over.
-    pub(super) fn begin_at(&mut self, start: Mark) {
+    /// Moves the beginning of the log: earlier records may be overwritten.
+    pub(super) fn begin_at(&mut self, start: RecordPosition) {
         self.start = start;
         self.head = self.head.max(start.at);
-        self.marks.retain(|(mark, _)| mark.number >= start.number);
+        self.positions.retain(|(position, _)| position.number >= start.number);
     }
 
-    pub(super) fn root(&self, start: Mark, retired: u64) -> RingRoot {
+    pub(super) fn root(&self, start: RecordPosition, retired: u64) -> RingRoot {
         RingRoot { blocks: self.blocks.clone(), start, retired, end: self.next }
     }
 }
 
-/// Remembers one record of every so many sectors.
-fn note_mark(marks: &mut VecDeque<(Mark, u64)>, step: u64, mark: Mark, group: u64) {
-    if marks.back().is_none_or(|(last, _)| last.at / step != mark.at / step) {
-        marks.push_back((mark, group));
+/// Remembers one record in every `step` sectors.
+fn note_position(
+    positions: &mut VecDeque<(RecordPosition, u64)>,
+    step: u64,
+    position: RecordPosition,
+    group: u64,
+) {
+    if positions.back().is_none_or(|(last, _)| last.at / step != position.at / step) {
+        positions.push_back((position, group));
     }
 }
 
-/// Reads records, a block at a time.
+/// Reads records, one block at a time.
 pub(super) struct Records<'a> {
     store: &'a Store,
     blocks: &'a [u32],
     per_block: u64,
     buffer: AlignedBuf,
-    /// Which block is in the buffer, counted since the ring was made.
+    /// Number of the block in the buffer, counted since the ring was made.
     loaded: Option<u64>,
 }
 
@@ -161,7 +170,7 @@ impl<'a> Records<'a> {
         Self { store, blocks, per_block: bytes / SECTOR as u64, buffer, loaded: None }
     }
 
-    /// What is left of the block at this place.
+    /// Returns the bytes from this position to the end of its block.
     fn bytes(&mut self, at: u64) -> Result<&[u8]> {
         let nth = at / self.per_block;
         if self.loaded != Some(nth) {
@@ -175,9 +184,9 @@ impl<'a> Records<'a> {
         Ok(&self.buffer[(at % self.per_block) as usize * SECTOR..])
     }
 
-    /// What the sector at this place is.
-    fn sector(&mut self, at: u64) -> Result<Sector> {
-        let (pool, controller) = (self.store.pool_mark(), self.store.identity.controller);
+    /// Classifies the sector at this position.
+    fn sector(&mut self, at: u64) -> Result<SectorState> {
+        let (pool, controller) = (self.store.uuid_prefix(), self.store.identity.controller);
         let capacity = self.blocks.len() as u64 * self.per_block;
         let bytes = &self.bytes(at)?[..SECTOR];
         let decoded = line::decode(bytes).ok().filter(|sector| {
@@ -187,74 +196,78 @@ impl<'a> Records<'a> {
                 && header.group < COUNTERS_END
         });
         Ok(match decoded {
-            Some(sector) if sector.at() == at => Sector::Written(sector),
-            Some(sector) if sector.at() < at && (at - sector.at()).is_multiple_of(capacity) => Sector::Older,
-            None if bytes.iter().all(|&byte| byte == 0) => Sector::Older,
-            _ => Sector::Damaged,
+            Some(sector) if sector.at() == at => SectorState::Written(sector),
+            Some(sector) if sector.at() < at && (at - sector.at()).is_multiple_of(capacity) => {
+                SectorState::Older
+            }
+            None if bytes.iter().all(|&byte| byte == 0) => SectorState::Older,
+            _ => SectorState::Damaged,
         })
     }
 
-    /// What stands at this place, where a record may begin.
-    fn find_at(&mut self, at: u64) -> Result<Found> {
+    /// Looks for a record that begins at this position.
+    fn find_at(&mut self, at: u64) -> Result<RecordSearch> {
         let header = match self.sector(at)? {
-            Sector::Written(sector) if sector.nth == 0 => sector.header,
-            Sector::Written(_) | Sector::Older => return Ok(Found::Nothing),
-            Sector::Damaged => return Ok(Found::Damaged),
+            SectorState::Written(sector) if sector.nth == 0 => sector.header,
+            SectorState::Written(_) | SectorState::Older => return Ok(RecordSearch::Nothing),
+            SectorState::Damaged => return Ok(RecordSearch::Damaged),
         };
         let sectors = u64::from(header.sectors);
         if at % self.per_block + sectors > self.per_block {
-            return Ok(Found::Damaged);
+            return Ok(RecordSearch::Damaged);
         }
         let mut whole = true;
         for nth in 1..sectors {
             match self.sector(at + nth)? {
-                Sector::Written(sector) if sector.header == header && u64::from(sector.nth) == nth => {}
-                Sector::Damaged => return Ok(Found::Damaged),
-                // A power cut came while it was written.
-                Sector::Written(_) | Sector::Older => whole = false,
+                SectorState::Written(sector) if sector.header == header && u64::from(sector.nth) == nth => {}
+                SectorState::Damaged => return Ok(RecordSearch::Damaged),
+                // A power cut interrupted the write of this record.
+                SectorState::Written(_) | SectorState::Older => whole = false,
             }
         }
-        Ok(if whole { Found::Record(header) } else { Found::Nothing })
+        Ok(if whole { RecordSearch::Record(header) } else { RecordSearch::Nothing })
     }
 
-    /// The record at this place, if there is a whole one.
+    /// Returns the record at this position, if a complete one begins there.
     pub(super) fn at(&mut self, at: u64) -> Result<Option<(LineHeader, &[u8])>> {
-        let Found::Record(header) = self.find_at(at)? else { return Ok(None) };
+        let RecordSearch::Record(header) = self.find_at(at)? else { return Ok(None) };
         Ok(Some((header, &self.bytes(at)?[..usize::from(header.sectors) * SECTOR])))
     }
 
-    /// The place of the record of this number: here, at the start of the next block, or, if the pool was moved
-    /// to a device of larger sectors, at the next of those.
-    fn find(&mut self, place: Mark) -> Result<Found> {
+    /// Looks for the record with this number: at the position, at the start of the next block, or, if the pool was
+    /// moved to a device with larger sectors, at the next such sector.
+    fn find(&mut self, place: RecordPosition) -> Result<RecordSearch> {
         let next = (place.at / self.per_block + 1) * self.per_block;
         let granule = (self.store.device.granule() / SECTOR) as u64;
         let mut damaged = false;
         for at in [place.at, place.at.next_multiple_of((ALIGN / SECTOR) as u64), next] {
             match self.find_at(at)? {
-                Found::Record(header) if header.number == place.number => return Ok(Found::Record(header)),
-                Found::Damaged => {
+                RecordSearch::Record(header) if header.number == place.number => {
+                    return Ok(RecordSearch::Record(header));
+                }
+                RecordSearch::Damaged => {
                     damaged |= [place.at, place.at.next_multiple_of(granule), next].contains(&at);
                 }
-                Found::Record(_) | Found::Nothing => {}
+                RecordSearch::Record(_) | RecordSearch::Nothing => {}
             }
         }
-        Ok(if damaged { Found::Damaged } else { Found::Nothing })
+        Ok(if damaged { RecordSearch::Damaged } else { RecordSearch::Nothing })
     }
 
-    /// Goes through the records from `start` on, in their order. Returns where the log ends, and whether the
-    /// record there is damaged.
+    /// Visits the records from `start` on, in order. Returns the end of the log, and whether the record there is
+    /// damaged.
     pub(super) fn walk(
         &mut self,
-        start: Mark,
+        start: RecordPosition,
         visit: &mut dyn FnMut(&LineHeader, &[u8]) -> Result<()>,
-    ) -> Result<(Mark, bool)> {
+    ) -> Result<(RecordPosition, bool)> {
         let capacity = self.blocks.len() as u64 * self.per_block;
         let mut place = start;
         loop {
             let header = match self.find(place)? {
-                Found::Record(header) => header,
-                Found::Nothing => return Ok((place, false)),
-                Found::Damaged => return Ok((place, place.at < start.at + capacity)),
+                RecordSearch::Record(header) => header,
+                RecordSearch::Nothing => return Ok((place, false)),
+                RecordSearch::Damaged => return Ok((place, place.at < start.at + capacity)),
             };
             let end = header.at + u64::from(header.sectors);
             if end - start.at > capacity {
@@ -262,19 +275,19 @@ impl<'a> Records<'a> {
             }
             let record = &self.bytes(header.at)?[..usize::from(header.sectors) * SECTOR];
             visit(&header, record)?;
-            place = Mark { number: place.number + 1, at: end };
+            place = RecordPosition { number: place.number + 1, at: end };
         }
     }
 
-    /// Whether a record stands behind the end of the log: then the one that should be there is lost, for
-    /// records are written one after the other.
-    fn goes_on(&mut self, start: Mark, end: Mark) -> Result<bool> {
+    /// Returns whether a record exists after the end of the log. Records are written one after the other, so the
+    /// missing record is then lost.
+    fn continues_after(&mut self, start: RecordPosition, end: RecordPosition) -> Result<bool> {
         let capacity = self.blocks.len() as u64 * self.per_block;
         for at in end.at..start.at + capacity {
             match self.sector(at)? {
-                Sector::Written(sector) if sector.header.number > end.number => return Ok(true),
-                Sector::Written(sector) if sector.nth == 0 && sector.header.number == end.number => {
-                    if let Found::Record(_) = self.find_at(at)? {
+                SectorState::Written(sector) if sector.header.number > end.number => return Ok(true),
+                SectorState::Written(sector) if sector.nth == 0 && sector.header.number == end.number => {
+                    if let RecordSearch::Record(_) = self.find_at(at)? {
                         return Ok(true);
                     }
                 }
@@ -285,20 +298,20 @@ impl<'a> Records<'a> {
     }
 }
 
-/// What a sector of the ring holds.
-enum Sector {
+/// State of a sector in the ring.
+enum SectorState {
     /// A part of the record that belongs here.
     Written(LineSector),
-    /// A record that stood here before, or nothing yet.
+    /// A part of an earlier record at this position, or zeros.
     Older,
-    /// Neither: a device writes a sector whole or not at all.
+    /// Damaged, because a device writes a sector completely or not at all.
     Damaged,
 }
 
-/// What stands where a record may begin.
-enum Found {
+/// What a position holds at which a record may begin.
+enum RecordSearch {
     Record(LineHeader),
-    /// No record, or one whose write a power cut interrupted.
+    /// No record, or a record whose write a power cut interrupted.
     Nothing,
     Damaged,
 }
@@ -324,26 +337,26 @@ impl Store {
         if ring.used_with(sectors) > ring.capacity() {
             return Err(self.line_log_full(lines as u64, ring));
         }
-        let mark = Mark { number: ring.next, at: ring.place(sectors) };
+        let position = RecordPosition { number: ring.next, at: ring.place(sectors) };
         let header = LineHeader {
-            pool: self.pool_mark(),
+            pool: self.uuid_prefix(),
             controller: self.identity.controller,
             lines: lines as u16,
             sectors: sectors as u16,
-            number: mark.number,
+            number: position.number,
             group,
-            at: mark.at,
+            at: position.at,
         };
         line::seal(&mut buffer[..bytes], &header);
-        let offset = self.ring_offset(&ring.blocks, mark.at);
+        let offset = self.ring_offset(&ring.blocks, position.at);
         let written = self.write_durable(offset, &buffer[..bytes]);
         written.map_err(|source| self.device_error("writing the line log", source))?;
         add(&self.counters.bytes_written, bytes as u64);
         add(&self.counters.bytes_lines, bytes as u64);
-        note_mark(&mut ring.marks, ring.per_block / MARKS, mark, group);
+        note_position(&mut ring.positions, ring.per_block / POSITIONS_PER_BLOCK, position, group);
         ring.next += 1;
         ring.group = group;
-        ring.head = mark.at + sectors;
+        ring.head = position.at + sectors;
         Ok(())
     }
 
@@ -355,13 +368,13 @@ impl Store {
         }
     }
 
-    /// Makes a ring of these blocks, empty, whose first record will have this number.
+    /// Makes an empty ring from these blocks. Its first record will have the given number.
     pub(super) fn new_ring(&self, blocks: Vec<u32>, number: u64) -> Ring {
-        Ring::new(self, blocks, Mark { number, at: 0 })
+        Ring::new(self, blocks, RecordPosition { number, at: 0 })
     }
 
-    /// Finds the end of the line log that a root record tells of. Nothing is written. With `salvage`, a damaged
-    /// log ends before the damage.
+    /// Finds the end of the line log that a root record describes. Writes nothing. With `salvage`, a damaged log ends
+    /// before the damage.
     pub(in crate::store) fn recover_lines(
         &self,
         log: &mut super::super::Log,
@@ -375,21 +388,26 @@ impl Store {
             info.state == BlockState::Sealed && info.live == self.geometry.slots_per_block
         };
         if root.blocks.is_empty() || distinct.len() != root.blocks.len() || !root.blocks.iter().all(is_ours) {
-            return wrong("names blocks that are not its own");
+            return wrong("refers to blocks that it does not own");
         }
         if [root.start.number, root.start.at, root.retired, root.end].iter().any(|&n| n >= COUNTERS_END) {
             return wrong("has a counter beyond 2^62");
         }
-        let mut marks = VecDeque::new();
+        let mut positions = VecDeque::new();
         let mut records = Records::new(self, &root.blocks);
-        let step = records.per_block / MARKS;
+        let step = records.per_block / POSITIONS_PER_BLOCK;
         let mut group = 0;
         let (end, damaged) = records.walk(root.start, &mut |header, _| {
             group = header.group;
-            note_mark(&mut marks, step, Mark { number: header.number, at: header.at }, group);
+            note_position(
+                &mut positions,
+                step,
+                RecordPosition { number: header.number, at: header.at },
+                group,
+            );
             Ok(())
         })?;
-        if damaged || end.number < root.end || records.goes_on(root.start, end)? {
+        if damaged || end.number < root.end || records.continues_after(root.start, end)? {
             if !salvage {
                 return Err(self.lines_damaged(end.number));
             }
@@ -398,10 +416,10 @@ impl Store {
         let retired = root.retired.max(self.lines.retired.load(Relaxed));
         let mut ring = Ring::new(self, root.blocks, root.start);
         (ring.head, ring.next, ring.group) = (end.at, end.number, group);
-        ring.marks = marks;
+        ring.positions = positions;
         ring.begin_at(ring.start_after(retired));
         {
-            // A commit may have in it groups that were never written here.
+            // A commit may cover groups that were never written here.
             let mut queue = self.lines.queue();
             let durable = group.max(retired);
             self.lines.durable.store(durable, Relaxed);
@@ -413,9 +431,9 @@ impl Store {
         Ok(())
     }
 
-    /// A line that is not in the pool.
-    pub(crate) fn foreign_line(&self, line: u64) -> PoolError {
-        self.inconsistent(format!("the line log names line {line}, which does not exist"))
+    /// Makes the error for a line outside the pool.
+    pub(crate) fn unknown_line_error(&self, line: u64) -> PoolError {
+        self.inconsistent(format!("the line log contains line {line}, which does not exist"))
     }
 
     fn lines_damaged(&self, record: u64) -> PoolError {
@@ -423,8 +441,8 @@ impl Store {
         PoolError::LineLogDamaged { device: self.device.name(), record, kept }
     }
 
-    /// Overwrites with zeros the records of a damaged line log that [`Store::recover_lines`] gave up, so that
-    /// no later opening takes them for damage.
+    /// Overwrites with zeros the records of a damaged line log that [`Store::recover_lines`] gave up, so that no
+    /// later opening takes them for damage.
     pub(in crate::store) fn erase_lost_lines(&self, log: &mut super::super::Log) -> Result<()> {
         let (Some((start, end)), Some(root)) = (log.lost_lines, &log.ring) else { return Ok(()) };
         let per_block = self.geometry.block_bytes() / SECTOR as u64;
@@ -444,8 +462,8 @@ impl Store {
         self.flush_device(log)
     }
 
-    /// Gives every line that was persisted since the last commit, in the order of the persists.
-    pub(crate) fn each_line(&self, visit: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+    /// Visits every line that was persisted since the last commit, in the order of the persists.
+    pub(crate) fn for_each_line(&self, visit: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
         let Some(root) = self.lock_log().ring.clone() else { return Ok(()) };
         let retired = self.lines.retired.load(Relaxed);
         Records::new(self, &root.blocks).walk(root.start, &mut |header, record| {
@@ -457,11 +475,11 @@ impl Store {
         Ok(())
     }
 
-    /// Where the records of the line log stand.
+    /// Adds the checksums of the line log's records.
     pub(in crate::store) fn sites_of_lines(
         &self,
         log: &super::super::Log,
-        sites: &mut Vec<Site>,
+        sites: &mut Vec<ChecksumSite>,
     ) -> Result<()> {
         let Some(root) = &log.ring else { return Ok(()) };
         Records::new(self, &root.blocks).walk(root.start, &mut |header, _| {
@@ -470,14 +488,14 @@ impl Store {
                 let start = start + nth * SECTOR;
                 let (ranges, checksum_at) =
                     (std::iter::once(start..start + SECTOR).collect(), vec![start + line::CRC_AT]);
-                Site { kind: Kind::Line, ranges, len: SECTOR, checksum_at }
+                ChecksumSite { kind: ChecksumKind::Line, ranges, len: SECTOR, checksum_at }
             }));
             Ok(())
         })?;
         Ok(())
     }
 
-    /// Reads the line log; what is wrong with it is the report's.
+    /// Reads the line log and adds its damage to the report.
     pub(in crate::store) fn check_lines(&self, log: &super::super::Log, report: &mut Report) -> Result<()> {
         let Some(root) = &log.ring else { return Ok(()) };
         let mut records = Records::new(self, &root.blocks);

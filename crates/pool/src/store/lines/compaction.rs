@@ -1,5 +1,5 @@
-//! Making room in the ring: what a commit has is forgotten, and of what is left the newest version of
-//! each line is written anew, behind the rest, or into a larger ring. Persists wait for that.
+//! Compaction of the line log: drops the records that a commit covers, and rewrites the newest version of each
+//! remaining line at the end of the ring, or in a larger ring. Persists wait for a compaction.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -9,7 +9,7 @@ use deepram_core::units::PAGE_BYTES;
 
 use super::super::{Log, Result, Store, space};
 use super::LINE;
-use super::ring::{Mark, Records, Ring};
+use super::ring::{RecordPosition, Records, Ring};
 use crate::buffer::AlignedBuf;
 use crate::device::SECTOR;
 use crate::error::PoolError;
@@ -17,37 +17,38 @@ use crate::format::header::Geometry;
 use crate::format::line;
 use crate::stats::add;
 
-/// Bytes of a new ring, if the device has room for it, or else as much as this part of the device.
+/// Size of a new ring, in bytes. A device without room for it gets a ring of `RING_SHARE` of the device.
 const RING_BYTES: u64 = 16 << 20;
 const RING_SHARE: u64 = 64;
-/// Blocks of a ring, at least.
+/// The least number of blocks in a ring.
 const LEAST_BLOCKS: u64 = 2;
-/// Bytes of a record of gathered lines.
-const GATHERED_BYTES: usize = 32 << 10;
-/// How often the gathered lines fit into a new ring. One of which they take a quarter is left for a larger.
+/// Size of a record of rewritten lines, in bytes.
+const COMPACTED_RECORD_BYTES: usize = 32 << 10;
+/// Size of a new ring, as a multiple of the rewritten lines. A ring of which they take more than a quarter is
+/// replaced by a larger one.
 const GROWTH: u64 = 6;
 const LINES_OF_PAGE: u64 = PAGE_BYTES / LINE as u64;
 
-/// Blocks of the smallest first ring on a device of this geometry.
+/// Returns the blocks of the smallest first ring on a device of this geometry.
 pub(crate) fn ring_blocks(geometry: &Geometry) -> u32 {
     let bytes = RING_BYTES.min(geometry.device_bytes() / RING_SHARE);
     bytes.div_ceil(geometry.block_bytes()).max(LEAST_BLOCKS) as u32
 }
 
-/// Bytes that a ring may come to take if so much memory is persist regions and all of it is persisted
-/// between two syncs: it grows by [`GROWTH`], beside the ring before.
+/// Returns the bytes that the ring may come to take if `pmem` bytes are persist regions and all of them are persisted
+/// between two syncs: the ring grows by [`GROWTH`], and the previous ring exists beside the new one.
 pub(crate) fn ring_bytes_for(pmem: u64) -> u64 {
     let first = if pmem > 0 { RING_BYTES } else { 0 };
     let lines = (pmem / LINE as u64) as usize;
     first + line::record_bytes(lines) as u64 * (GROWTH + GROWTH / 2)
 }
 
-/// Lines that have been seen, by page.
+/// The lines that were seen, by page.
 #[derive(Default)]
-struct Seen(HashMap<u64, [u64; LINES_OF_PAGE as usize / 64]>);
+struct SeenLines(HashMap<u64, [u64; LINES_OF_PAGE as usize / 64]>);
 
-impl Seen {
-    /// Whether it is seen for the first time.
+impl SeenLines {
+    /// Marks a line as seen. Returns whether it is seen for the first time.
     fn is_new(&mut self, line: u64) -> bool {
         let words = self.0.entry(line / LINES_OF_PAGE).or_default();
         let within = line % LINES_OF_PAGE;
@@ -59,7 +60,7 @@ impl Seen {
 }
 
 impl Store {
-    /// Makes the ring that a first persist region needs.
+    /// Makes the ring for the first persist region.
     pub(crate) fn make_ring(&self) -> Result<()> {
         let mut ring = self.lines_ring()?;
         if ring.is_some() {
@@ -81,34 +82,40 @@ impl Store {
         Ok(())
     }
 
-    /// Makes the device know the log as it is here.
-    pub(super) fn settle(&self, log: &mut Log) -> Result<()> {
+    /// Writes a checkpoint, so that the device describes the line log as it is in memory.
+    pub(super) fn checkpoint_lines(&self, log: &mut Log) -> Result<()> {
         self.checkpoint(log)?;
-        self.lines.doubted.store(false, Release);
+        self.lines.needs_checkpoint.store(false, Release);
         Ok(())
     }
 
     /// Makes room for the next record.
-    pub(super) fn gather(&self, ring: &mut Ring) -> Result<()> {
+    pub(super) fn compact_ring(&self, ring: &mut Ring) -> Result<()> {
         let mut log = self.lock_log();
         let retired = self.lines.retired.load(Relaxed);
         let mut start = ring.start_after(retired);
         let many = ring.end().at - start.at > ring.capacity() / 4;
-        // On a device of larger sectors the log goes on where its last record does not end.
+        // On a device with larger sectors, the log cannot go on exactly where its last record ends.
         if ring.is_needed(retired) && (many || !ring.is_aligned()) {
-            start = self.gather_newest(&mut log, ring, start, retired)?;
-            add(&self.counters.line_gathers, 1);
+            start = self.rewrite_newest(&mut log, ring, start, retired)?;
+            add(&self.counters.line_log_compactions, 1);
         }
         log.ring = Some(ring.root(start, retired));
-        // Until it is durable nothing from the old beginning on may be written over.
-        self.settle(&mut log)?;
+        // Until the checkpoint is durable, nothing from the old beginning on may be overwritten.
+        self.checkpoint_lines(&mut log)?;
         ring.begin_at(start);
         Ok(())
     }
 
-    /// Writes the newest version of each line persisted since the last commit. Returns where the log
-    /// begins then.
-    fn gather_newest(&self, log: &mut Log, ring: &mut Ring, start: Mark, retired: u64) -> Result<Mark> {
+    /// Rewrites the newest version of each line persisted since the last commit. Returns the new beginning of the
+    /// log.
+    fn rewrite_newest(
+        &self,
+        log: &mut Log,
+        ring: &mut Ring,
+        start: RecordPosition,
+        retired: u64,
+    ) -> Result<RecordPosition> {
         let old = ring.blocks.clone();
         let mut records = Records::new(self, &old);
         let mut places = Vec::new();
@@ -122,8 +129,8 @@ impl Store {
             Ok(())
         })?;
         // Each block may end with a gap that is too short for a record.
-        let each = (GATHERED_BYTES / SECTOR) as u64;
-        let sectors = (lines / line::capacity(GATHERED_BYTES) + 1) as u64 * each;
+        let each = (COMPACTED_RECORD_BYTES / SECTOR) as u64;
+        let sectors = (lines / line::capacity(COMPACTED_RECORD_BYTES) + 1) as u64 * each;
         let sectors = sectors + each * (sectors * SECTOR as u64 / self.geometry.block_bytes() + 2);
         if sectors > ring.free() || sectors > ring.capacity() / 4 {
             match self.take_more_blocks(log, sectors * GROWTH * SECTOR as u64) {
@@ -137,7 +144,7 @@ impl Store {
                     written?;
                     self.release_blocks(&old)?;
                     *ring = larger;
-                    self.doubt_lines();
+                    self.require_line_checkpoint();
                     return Ok(first);
                 }
                 Err(PoolError::NoSpace { .. }) if sectors <= ring.free() => {}
@@ -151,14 +158,14 @@ impl Store {
         Ok(first)
     }
 
-    /// The newest version of each line of these records.
+    /// Visits the newest version of each line in these records.
     fn newest_lines(
         &self,
         records: &mut Records<'_>,
         places: &[u64],
         visit: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        let mut seen = Seen::default();
+        let mut seen = SeenLines::default();
         for &at in places.iter().rev() {
             let Some((header, record)) = records.at(at)? else {
                 return Err(self.inconsistent(format!("the line log has lost its record at sector {at}")));
@@ -172,7 +179,7 @@ impl Store {
         Ok(())
     }
 
-    /// Writes the newest lines of these records as if they were persisted in `group`, the last of them.
+    /// Rewrites the newest lines of these records as if they were persisted in `group`, their last group.
     fn write_newest(
         &self,
         ring: &mut Ring,
@@ -180,12 +187,12 @@ impl Store {
         records: &mut Records<'_>,
         places: &[u64],
     ) -> Result<()> {
-        let mut buffer = AlignedBuf::zeroed(GATHERED_BYTES);
+        let mut buffer = AlignedBuf::zeroed(COMPACTED_RECORD_BYTES);
         let mut lines = 0;
         self.newest_lines(records, places, &mut |line, bytes| {
             line::put(&mut buffer, lines, line, bytes);
             lines += 1;
-            if lines == line::capacity(GATHERED_BYTES) {
+            if lines == line::capacity(COMPACTED_RECORD_BYTES) {
                 self.write_record(ring, &mut buffer, lines, group)?;
                 lines = 0;
             }
@@ -194,8 +201,8 @@ impl Store {
         if lines > 0 { self.write_record(ring, &mut buffer, lines, group) } else { Ok(()) }
     }
 
-    /// Takes blocks for a large ring, if all allocated memory can be rewritten between two syncs beside it:
-    /// a persist may fail for want of space, but must not make a store fail.
+    /// Takes blocks for a large ring, if all allocated memory can still be rewritten between two syncs: a persist may
+    /// fail for lack of space, but must not make a store fail.
     fn take_more_blocks(&self, log: &mut Log, bytes: u64) -> Result<Vec<u32>> {
         let count = bytes.div_ceil(self.geometry.block_bytes()).max(LEAST_BLOCKS);
         let slots = count * u64::from(self.geometry.slots_per_block);
@@ -208,10 +215,10 @@ impl Store {
         self.take_blocks(log, count as u32)
     }
 
-    /// Takes blocks for a ring, with their space on the device.
+    /// Takes blocks for a ring and reserves their space on the device.
     fn take_blocks(&self, log: &mut Log, count: u32) -> Result<Vec<u32>> {
         let bytes = self.geometry.block_bytes();
-        self.heed_failures(log);
+        self.note_failed_flushes(log);
         self.admit(u64::from(count) * u64::from(self.geometry.slots_per_block))?;
         self.make_blocks_free(log, count)?;
         let mut blocks = Vec::new();
@@ -247,7 +254,7 @@ impl Store {
         Ok(blocks)
     }
 
-    /// The ring is not in these blocks any more. They come free with the next checkpoint.
+    /// Releases the blocks of a ring that is no longer used. They become free with the next checkpoint.
     fn release_blocks(&self, blocks: &[u32]) -> Result<()> {
         let mut tables = self.lock_tables();
         for &block in blocks {

@@ -1,5 +1,5 @@
-//! Pages and epochs: allocation, deletion, permissions, sync, rollback. All of them hold the log,
-//! so that the log tells them in the order in which they took place.
+//! Operations on pages and epochs: allocation, deletion, permissions, sync, rollback. Each operation holds the log,
+//! so that the log records them in the order in which they took place.
 
 use deepram_core::{Bytes, Epoch, PageId, Retention, Status, TokenInfo};
 
@@ -9,7 +9,7 @@ use crate::error::PoolError;
 use crate::format::batch::Meta;
 
 impl Store {
-    /// The first of `count` pages in a row that are free.
+    /// Returns the first of `count` consecutive free pages.
     pub(crate) fn find_free(&self, count: u32) -> Result<PageId> {
         self.lock_tables().volume.find_free(count).ok_or_else(|| PoolError::NoAddressSpace {
             needed: Bytes(u64::from(count) << 16),
@@ -18,13 +18,13 @@ impl Store {
         })
     }
 
-    /// Reads what of the tables is needed to change these pages.
+    /// Loads the table chunks that a change of these pages needs.
     pub(crate) fn prepare(&self, mut pages: std::ops::Range<u32>) -> Result<()> {
         pages.try_for_each(|page| self.with_tables(|t| t.volume.coalesce_plan(PageId(page))).map(drop))
     }
 
-    /// Changes pages in a row and notes for the log how many were changed. What must be read for
-    /// that is read first, so that it does not stop half-way for want of a read.
+    /// Changes consecutive pages and records in the log how many were changed. The table chunks are loaded first, so
+    /// that a failed read cannot stop the change half-way.
     fn change_pages(
         &self,
         log: &mut Log,
@@ -45,7 +45,7 @@ impl Store {
         result
     }
 
-    /// Gives pages a status.
+    /// Sets the status of pages.
     pub(crate) fn set_status(&self, log: &mut Log, first: PageId, count: u32, status: Status) -> Result<()> {
         let change = |page| {
             self.with_tables(|t| t.volume.set_status(page, status))?;
@@ -79,7 +79,7 @@ impl Store {
         }
     }
 
-    /// Pages that vanish when their creator ends.
+    /// Returns the temporary pages.
     pub(crate) fn temporaries(&self) -> Vec<u32> {
         self.lock_tables().temporary.iter().copied().collect()
     }
@@ -88,12 +88,12 @@ impl Store {
         self.lock_tables().volume.is_allocated(page)
     }
 
-    /// Whether the stamps are used up, so that [`Store::renumber`] must come before the next commit.
+    /// Returns whether the stamps are used up, so that [`Store::renumber`] must run before the next commit.
     pub(crate) fn needs_renumber(&self) -> bool {
         self.lock_tables().volume.needs_renumber()
     }
 
-    /// Numbers the stamps anew and makes that durable.
+    /// Renumbers the stamps and makes that durable.
     pub(crate) fn renumber(&self, log: &mut Log) -> Result<()> {
         self.with_tables(|t| t.volume.renumber())?;
         self.checkpoint(log)
@@ -112,9 +112,9 @@ impl Store {
         self.lock_tables().volume.changed_since(token).map_err(|error| self.volume_error(error))
     }
 
-    /// Makes the return to a token durable. Tells for each page that has changed since which
-    /// segments (bit by segment) and whether its status. The tables follow when every controller
-    /// has got so far ([`Store::rollback`]); until then the state is as it was.
+    /// Commits a rollback to a token. Returns, for each page that has changed since the token, its changed segments
+    /// (one bit for each) and whether its status changed. The tables change only when every controller has committed
+    /// ([`Store::rollback`]); until then the state is unchanged.
     pub(crate) fn commit_rollback(
         &self,
         log: &mut Log,
@@ -124,7 +124,7 @@ impl Store {
         let pages = self.changed_since(token)?;
         let mut changes = Vec::with_capacity(pages.len());
         for &page in &pages {
-            // Loads all that the rollback will need of the tables, too.
+            // Also loads every table chunk that the rollback needs.
             self.with_tables(|t| t.volume.coalesce_plan(page))?;
             let (segments, status) = self.with_tables(|t| t.volume.changed_segments(token, page))?;
             changes.push((page, segments, status));
@@ -134,7 +134,7 @@ impl Store {
         Ok(changes)
     }
 
-    /// Returns to a token's state in the tables.
+    /// Returns the tables to the state of a token.
     pub(crate) fn rollback(&self, token: Epoch) -> Result<()> {
         let pages = self.changed_since(token)?;
         self.with_tables(|t| t.volume.rollback(token))?;
@@ -151,7 +151,7 @@ impl Store {
         Ok(())
     }
 
-    /// Changes which tokens are kept.
+    /// Changes the retention policy.
     pub(crate) fn set_retention(&self, retention: Retention) {
         self.lock_tables().volume.set_retention(retention);
     }
@@ -160,9 +160,9 @@ impl Store {
         self.lock_tables().volume.config().retention
     }
 
-    /// Reads bytes as a token saw them.
+    /// Reads a segment as a token saw it.
     pub(crate) fn read_at(&self, token: Epoch, page: PageId, segment: u8, buffer: &mut [u8]) -> Result<()> {
-        // Says clearly which tokens there are, where this one is not.
+        // Returns a clear error for an unknown token.
         self.changed_since(token)?;
         if self.fetch_at(token, page, segment, buffer)? == Fetched::Zero {
             buffer.fill(0);
@@ -170,19 +170,19 @@ impl Store {
         Ok(())
     }
 
-    /// Pages that are allocated.
+    /// Returns the number of allocated pages.
     pub(crate) fn allocated_pages(&self) -> u32 {
         self.lock_tables().volume.allocated_pages()
     }
 
-    /// Segments live on flash, and how many more fit.
+    /// Returns the number of live segments on flash, and the number of segments that still fit.
     pub(crate) fn usage(&self) -> (u64, i64) {
         let room = self.room.load(std::sync::atomic::Ordering::Relaxed);
         let capacity = super::space::capacity(&self.geometry).cast_signed();
         ((capacity - room).max(0).cast_unsigned(), room)
     }
 
-    /// Leaves everything durable and the header marked as closed in order.
+    /// Makes everything durable and marks the header as closed in order.
     pub(crate) fn close(&self, log: &mut Log) -> Result<()> {
         self.checkpoint_as(log, true)
     }

@@ -1,27 +1,27 @@
-//! Which segment each slot of a block was written for, and its checksum: what a read is checked
-//! against and what reclamation asks.
+//! Block summaries: the page, segment and checksum of each slot of a block. Reads are checked against them, and
+//! reclamation uses them to find the owner of a slot.
 
 use crate::format::batch::SlotRecord;
 
-/// The slot records of the blocks that are known. Those of closed blocks can be read back from
-/// the block's own headers, so the least recently used may be given up for memory.
-pub(super) struct Summaries {
-    blocks: Vec<Option<Summary>>,
+/// The slot records of the blocks in memory. The records of a closed block can be read again from the block's own
+/// batch headers, so the least recently used ones may be evicted.
+pub(super) struct BlockSummaries {
+    blocks: Vec<Option<BlockSummary>>,
     slots_per_block: usize,
     known: usize,
     limit: usize,
     hand: usize,
 }
 
-struct Summary {
+struct BlockSummary {
     records: Box<[Option<SlotRecord>]>,
-    /// Being filled: cannot be given up, for it is nowhere complete yet.
+    /// The block is being filled. Its records cannot be evicted, because no complete copy exists elsewhere.
     open: bool,
     used: bool,
 }
 
-impl Summaries {
-    /// At most about `limit_bytes` are kept; open blocks are kept in any case.
+impl BlockSummaries {
+    /// Makes an empty set that keeps about `limit_bytes` of summaries; open blocks always stay.
     pub(super) fn new(blocks: u32, slots_per_block: u16, limit_bytes: usize) -> Self {
         let mut summaries = Self {
             blocks: Vec::new(),
@@ -44,15 +44,15 @@ impl Summaries {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.blocks.capacity() * size_of::<Option<Summary>>() + self.known * self.bytes_each()
+        self.blocks.capacity() * size_of::<Option<BlockSummary>>() + self.known * self.bytes_each()
     }
 
-    /// Starts the records of a block that is opened for writing.
+    /// Starts the summary of a block that is opened for writing.
     pub(super) fn open(&mut self, block: u32) {
         self.put(block, vec![None; self.slots_per_block].into_boxed_slice(), true);
     }
 
-    /// Takes the records of a closed block, as read back.
+    /// Adds the records of a closed block that were read back.
     pub(super) fn install(&mut self, block: u32, records: Box<[Option<SlotRecord>]>) {
         if self.blocks[block as usize].is_none() {
             self.put(block, records, false);
@@ -61,7 +61,7 @@ impl Summaries {
 
     fn put(&mut self, block: u32, records: Box<[Option<SlotRecord>]>, open: bool) {
         self.make_room();
-        if self.blocks[block as usize].replace(Summary { records, open, used: true }).is_none() {
+        if self.blocks[block as usize].replace(BlockSummary { records, open, used: true }).is_none() {
             self.known += 1;
         }
     }
@@ -88,15 +88,14 @@ impl Summaries {
         self.blocks[block as usize].is_some()
     }
 
-    /// The record of a slot; `None` where the block's records must be read first, or the slot
-    /// holds none.
+    /// Returns the record of a slot; `None` if the block's records must be read first, or the slot has no record.
     pub(super) fn get(&mut self, block: u32, index: u16) -> Option<SlotRecord> {
         let summary = self.blocks[block as usize].as_mut()?;
         summary.used = true;
         summary.records[usize::from(index)]
     }
 
-    /// All records of a known block with their slots.
+    /// Returns all records of a block in memory, with their slots.
     pub(super) fn records(&self, block: u32) -> Vec<(u16, SlotRecord)> {
         let Some(summary) = &self.blocks[block as usize] else { return Vec::new() };
         summary
@@ -107,7 +106,7 @@ impl Summaries {
             .collect()
     }
 
-    /// Second chance over the closed blocks.
+    /// Evicts summaries of closed blocks by CLOCK (second chance).
     fn make_room(&mut self) {
         let mut looked = 0;
         while self.known >= self.limit && looked < 2 * self.blocks.len() {

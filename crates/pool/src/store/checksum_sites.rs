@@ -1,4 +1,4 @@
-//! Where the checksums of a controller stand; see [`crate::fuzzing`].
+//! Finds the checksums of a controller and the bytes that they cover; see [`crate::fuzzing`].
 
 use std::ops::Range;
 
@@ -7,17 +7,17 @@ use super::{Log, Result, Store};
 use crate::buffer::AlignedBuf;
 use crate::error::PoolError;
 use crate::format::batch::BatchHeader;
-use crate::format::header::{HEADER_BYTES, HEADER_OFFSETS, Header};
+use crate::format::header::{HEADER_BYTES, HEADER_OFFSETS, PoolHeader};
 
-/// What a checksum covers.
+/// The structure that a checksum covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum ChecksumKind {
     /// A live segment.
     Data,
     /// The header of a batch with live segments.
     Batch,
-    /// The header of one without: needed only while it is part of the log to be replayed.
-    Bare,
+    /// The header of a batch without live segments: needed only while it is part of the log to be replayed.
+    EmptyBatch,
     /// A record of the line log.
     Line,
     /// A chunk of the page table.
@@ -28,22 +28,22 @@ pub enum Kind {
     Header,
 }
 
-/// Bytes of a device and the place of their checksum.
+/// Bytes of a device that a checksum covers, and the position of the checksum.
 #[derive(Debug, Clone)]
-pub struct Site {
-    /// What it is.
-    pub kind: Kind,
-    /// The bytes covered, in order.
+pub struct ChecksumSite {
+    /// The covered structure.
+    pub kind: ChecksumKind,
+    /// The covered byte ranges, in order.
     pub ranges: Vec<Range<usize>>,
-    /// How many of them.
+    /// Total length of the covered bytes.
     pub len: usize,
-    /// Where the checksum stands, in every copy.
+    /// Offset of the checksum on the device, for every copy.
     pub checksum_at: Vec<usize>,
 }
 
 impl Store {
-    /// All of them, innermost first.
-    pub(crate) fn sites(&self) -> Result<Vec<Site>> {
+    /// Returns all checksums, innermost first.
+    pub(crate) fn sites(&self) -> Result<Vec<ChecksumSite>> {
         let log = self.lock_log();
         let mut sites = Vec::new();
         for block in 0..self.geometry.blocks {
@@ -60,7 +60,7 @@ impl Store {
         start..start + self.geometry.segment_bytes()
     }
 
-    fn sites_of_block(&self, block: u32, sites: &mut Vec<Site>) -> Result<()> {
+    fn sites_of_block(&self, block: u32, sites: &mut Vec<ChecksumSite>) -> Result<()> {
         let info = self.lock_tables().volume.blocks().info(deepram_core::BlockId(block));
         if info.live == 0 || self.lock_tables().volume.blocks().is_driver_owned(deepram_core::BlockId(block))
         {
@@ -77,16 +77,21 @@ impl Store {
             let damaged =
                 |source| PoolError::DamagedPool { device: self.device.name(), what: "a batch", source };
             let batch = BatchHeader::decode(&buffer).map_err(damaged)?;
-            let mut kind = Kind::Bare;
+            let mut kind = ChecksumKind::EmptyBatch;
             for n in 0..batch.slots.len() {
                 let slot = first + u64::from(at) + 1 + n as u64;
                 if live.contains(&slot) {
-                    kind = Kind::Batch;
+                    kind = ChecksumKind::Batch;
                     let range = self.slot_range(slot);
                     let copies = BatchHeader::copies_at(header_range.len());
                     let checksum_at =
                         copies.map(|copy| header_range.start + copy + batch.checksum_at(n)).into();
-                    sites.push(Site { kind: Kind::Data, len: range.len(), ranges: vec![range], checksum_at });
+                    sites.push(ChecksumSite {
+                        kind: ChecksumKind::Data,
+                        len: range.len(),
+                        ranges: vec![range],
+                        checksum_at,
+                    });
                 }
             }
             let copies = BatchHeader::copies_at(header_range.len());
@@ -95,14 +100,14 @@ impl Store {
                 let start = header_range.start + copy;
                 let (ranges, checksum_at) =
                     (std::iter::once(start..start + len).collect(), vec![start + BatchHeader::CRC_AT]);
-                Site { kind, ranges, len, checksum_at }
+                ChecksumSite { kind, ranges, len, checksum_at }
             }));
             at += 1 + batch.slots.len() as u16;
         }
         Ok(())
     }
 
-    fn sites_of_tables(&self, log: &Log, sites: &mut Vec<Site>) -> Result<()> {
+    fn sites_of_tables(&self, log: &Log, sites: &mut Vec<ChecksumSite>) -> Result<()> {
         let root_slots: Vec<u64> = slots(&log.root).collect();
         let segment = self.geometry.segment_bytes();
         let mut record = vec![0; root_slots.len() * segment];
@@ -112,22 +117,27 @@ impl Store {
             bytes.copy_from_slice(&buffer);
         }
         let directory = self.lock_tables().directory.clone();
-        for (chunk, home) in (0_u32..).zip(directory) {
-            let Some(home) = home else { continue };
+        for (chunk, location) in (0_u32..).zip(directory) {
+            let Some(location) = location else { continue };
             // The directory's entry in the root record.
             let mut entry = chunk.to_le_bytes().to_vec();
-            entry.extend(home.slot.to_le_bytes());
-            entry.extend(home.crc.to_le_bytes());
+            entry.extend(location.slot.to_le_bytes());
+            entry.extend(location.crc.to_le_bytes());
             let Some(at) = record.windows(entry.len()).position(|bytes| bytes == entry) else { continue };
             let crc_at = at + entry.len() - 4;
-            // One that two slots share is left out.
+            // An entry that spans two slots is left out.
             if crc_at / segment == (crc_at + 3) / segment {
                 let checksum_at =
                     vec![self.slot_range(root_slots[crc_at / segment]).start + crc_at % segment];
-                let start = self.slot_range(home.slot).start;
+                let start = self.slot_range(location.slot).start;
                 let range = start..start + super::CHUNK_BYTES;
                 let ranges = vec![range];
-                sites.push(Site { kind: Kind::Chunk, ranges, len: super::CHUNK_BYTES, checksum_at });
+                sites.push(ChecksumSite {
+                    kind: ChecksumKind::Chunk,
+                    ranges,
+                    len: super::CHUNK_BYTES,
+                    checksum_at,
+                });
             }
         }
         let mut header = AlignedBuf::zeroed(HEADER_BYTES);
@@ -138,11 +148,11 @@ impl Store {
             read.map_err(|source| self.device_error("reading the pool header", source))?;
             let start = offset as usize;
             let (ranges, checksum_at) =
-                (std::iter::once(start..start + HEADER_BYTES).collect(), vec![start + Header::CRC_AT]);
-            sites.push(Site { kind: Kind::Header, ranges, len: HEADER_BYTES, checksum_at });
-            if let Some(root_len) = Header::root_len(&header, log.generation) {
+                (std::iter::once(start..start + HEADER_BYTES).collect(), vec![start + PoolHeader::CRC_AT]);
+            sites.push(ChecksumSite { kind: ChecksumKind::Header, ranges, len: HEADER_BYTES, checksum_at });
+            if let Some(root_len) = PoolHeader::root_len(&header, log.generation) {
                 len = root_len as usize;
-                copies.push(start + Header::ROOT_CRC_AT);
+                copies.push(start + PoolHeader::ROOT_CRC_AT);
             }
         }
         let mut left = len;
@@ -153,7 +163,7 @@ impl Store {
             range.start..range.start + part
         });
         let ranges = ranges.filter(|range| !range.is_empty()).collect();
-        sites.push(Site { kind: Kind::Root, ranges, len, checksum_at: copies });
+        sites.push(ChecksumSite { kind: ChecksumKind::Root, ranges, len, checksum_at: copies });
         Ok(())
     }
 }

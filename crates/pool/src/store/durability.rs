@@ -1,10 +1,10 @@
-//! Flushes and durable writes: every one of a store goes through here, and so does what one that failed
-//! leaves in doubt.
+//! Tracks flushes and durable writes, and the data that a failed one leaves in doubt. Every flush and durable write
+//! of a store passes through here.
 //!
-//! A kernel reports a write that it lost once, to whichever flush or durable write of the file comes
-//! first; later ones succeed. So a failure concerns everything written since the last flush, whoever meets
-//! it: the blocks with such data become suspect, and are written anew before a commit counts on them
-//! ([`Store::heed_failures`], `checkpoint.rs`).
+//! Linux reports a lost write once, to the first flush or durable write of the file; later ones succeed. A failure
+//! therefore concerns everything written since the last flush, whichever thread gets the error: the blocks with such
+//! data become suspect, and are rewritten before a commit relies on them ([`Store::note_failed_flushes`],
+//! `checkpoint.rs`).
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -16,21 +16,21 @@ use crate::lock::lock;
 
 /// The flushes and durable writes of a device.
 #[derive(Default)]
-pub(super) struct Flushes {
-    /// Held for reading while one is under way.
+pub(super) struct FlushTracker {
+    /// Locked for reading while a flush or durable write is in progress.
     under_way: RwLock<()>,
-    /// How many have failed.
+    /// Number of failures.
     failed: AtomicU64,
-    /// Errno and kind of the last of them.
+    /// Errno and kind of the last failure.
     last: Mutex<Option<(Option<i32>, io::ErrorKind)>>,
 }
 
-impl Flushes {
+impl FlushTracker {
     /// Runs a flush or a durable write.
     ///
     /// # Errors
-    /// Its own, and that of another one that ran at the same time: the kernel may have reported to that one
-    /// what this one had to be told.
+    /// The error of the operation, or that of another operation that ran at the same time: the kernel may have
+    /// reported to the other one an error that concerns this one.
     fn run(&self, operation: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let under_way = self.under_way.read().unwrap_or_else(PoisonError::into_inner);
         let before = self.failed.load(SeqCst);
@@ -39,7 +39,7 @@ impl Flushes {
             self.failed.fetch_add(1, SeqCst);
         })?;
         drop(under_way);
-        // Waits for those that were under way when this one ended.
+        // Waits for the operations that were in progress when this one ended.
         drop(self.under_way.write().unwrap_or_else(PoisonError::into_inner));
         if self.failed.load(SeqCst) == before { Ok(()) } else { Err(self.last_failure()) }
     }
@@ -54,12 +54,14 @@ impl Flushes {
 }
 
 impl Store {
-    /// Nothing is written from now on, also not by who has begun: the memory that it would be copied from cannot be had.
+    /// Stops the store: nothing is written from now on, also by operations in progress, because the memory to be
+    /// written is inaccessible.
     pub(crate) fn stop(&self, why: &str) {
         self.stopped.get_or_init(|| why.to_owned());
     }
 
-    /// An error once the store is stopped, or a panic has left what one of its locks protects: nothing may be written from that.
+    /// Checks that the store may write: it has not stopped, and no thread has panicked while it held one of its
+    /// locks.
     ///
     /// # Errors
     /// [`PoolError::Stopped`].
@@ -75,14 +77,14 @@ impl Store {
         Ok(())
     }
 
-    /// Writes these bytes durably; says nothing about others.
+    /// Writes these bytes durably; earlier writes need not be durable.
     pub(super) fn write_durable(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.flushes.run(|| self.device.write_durable(offset, bytes))
     }
 
-    /// Takes note of flushes and durable writes that have failed, in this thread or another: what was
-    /// written since the last flush is suspect from now on, and only a checkpoint can go on.
-    pub(super) fn heed_failures(&self, log: &mut Log) {
+    /// Notes flushes and durable writes that have failed in any thread: data written since the last flush is suspect
+    /// from now on, and only a checkpoint can go on.
+    pub(super) fn note_failed_flushes(&self, log: &mut Log) {
         let failed = self.flushes.failed.load(SeqCst);
         if failed == log.failed_flushes {
             return;
@@ -93,28 +95,28 @@ impl Store {
         log.suspect.append(&mut doubtful);
     }
 
-    /// Makes everything written so far durable, if it is not yet.
+    /// Makes all batches so far durable, if they are not yet.
     pub(crate) fn flush_log(&self, log: &mut Log) -> Result<()> {
         if log.flushed + 1 < log.seq { self.flush_device(log) } else { Ok(()) }
     }
 
-    /// Makes everything written so far durable.
+    /// Makes all writes so far durable.
     ///
     /// # Errors
-    /// The device's, also that of an earlier flush or durable write of which the log did not know. What
-    /// was not flushed is suspect then.
+    /// The device's error, or that of an earlier flush or durable write that the log had not noted. Unflushed data is
+    /// suspect then.
     pub(super) fn flush_device(&self, log: &mut Log) -> Result<()> {
         log.queue.drain();
         let known = log.failed_flushes;
         let flushed = self.flushes.run(|| self.device.flush());
-        self.heed_failures(log);
+        self.note_failed_flushes(log);
         flushed.map_err(|source| self.device_error("flushing", source))?;
         if log.failed_flushes != known {
-            let operation = "flushing what an earlier flush or durable write left in doubt";
+            let operation = "flushing data that an earlier flush or durable write left in doubt";
             return Err(self.device_error(operation, self.flushes.last_failure()));
         }
         log.unflushed.clear();
-        // Of a broken log no batch may say that those before it are on flash.
+        // A broken log must not claim that earlier batches are on flash.
         if !log.broken {
             log.flushed = log.seq - 1;
         }

@@ -1,0 +1,245 @@
+//! Frames and eviction. Two threads keep frames free: the evictor drops clean segments ahead of need, and write-back
+//! makes dirty segments clean at the same time.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::Duration;
+
+use deepram_core::Bytes;
+use deepram_core::cache::{Clock, Replacement};
+
+use super::{Cache, CacheState, Index, LEAST_FRAMES, RESIDENT, STAGING_SHARE};
+use crate::error::{PoolError, Result};
+use crate::pager;
+use crate::stats::add;
+
+/// Segments dropped under one hold of the lock.
+const SEGMENTS_PER_LOCK: usize = 32;
+/// Segments that the evictor drops after each notification. A wake-up for each segment would cost more, and a longer
+/// burst would take the processor from faulting threads.
+const EVICTION_BURST: usize = 256;
+/// Longest sleep of the two threads without a notification: tokens expire and tables grow.
+const IDLE_SLEEP: Duration = Duration::from_millis(200);
+/// Time that write-back waits after an error, so that the device can recover or a program can make room.
+const ERROR_PAUSE: Duration = Duration::from_millis(50);
+
+/// The replacement policy.
+pub(super) type Policy = Box<dyn Replacement<Index> + Send>;
+
+pub(super) fn policy(which: Option<pager::Policy>, frames: usize) -> Policy {
+    match which {
+        None => Box::new(Clock::new(frames)),
+        Some(policy) => policy.build(frames),
+    }
+}
+
+impl Cache {
+    /// Returns the DRAM that is not frames: tables, queues and the cache's own bookkeeping, in bytes.
+    pub(super) fn overhead(&self, state: &CacheState) -> usize {
+        let stores: usize = self.stores.iter().map(|s| s.memory_bytes()).sum();
+        stores
+            + state.flags.len()
+            + state.policy.memory_bytes()
+            + state.buffer.memory_bytes()
+            + state.dirty.memory_bytes()
+    }
+
+    /// Sets the number of frames to the part of the budget that tables and buffers leave.
+    pub(crate) fn update_frame_limit(&self) -> Result<()> {
+        // Holds the lock because the budget may be changing.
+        let state = self.lock();
+        let frames = self.frames_for(self.budget.load(Relaxed), &state)?;
+        self.limit.store(frames, Relaxed);
+        drop(state);
+        Ok(())
+    }
+
+    /// Returns the number of frames that a budget leaves beside tables and buffers.
+    pub(super) fn frames_for(&self, budget: usize, state: &CacheState) -> Result<usize> {
+        let overhead = self.overhead(state);
+        let left = budget.saturating_sub(overhead);
+        // Staged copies need memory beside the frames.
+        let frames = left / self.segment_bytes;
+        let frames = frames - frames / STAGING_SHARE;
+        if frames < LEAST_FRAMES {
+            let overhead = overhead + self.handlers;
+            let least = overhead + (LEAST_FRAMES + LEAST_FRAMES / 8) * self.segment_bytes;
+            return Err(PoolError::Budget {
+                given: Bytes((budget + self.handlers) as u64),
+                tables: Bytes(overhead as u64),
+                least: Bytes(least as u64),
+            });
+        }
+        Ok(frames)
+    }
+
+    pub(super) fn limit(&self) -> usize {
+        self.limit.load(Relaxed)
+    }
+
+    pub(super) fn staging_limit(&self) -> usize {
+        self.limit() / STAGING_SHARE
+    }
+
+    /// Returns the number of frames that the evictor keeps free ahead of need.
+    pub(super) fn headroom(&self) -> usize {
+        (self.limit() / 32).clamp(16, 4096)
+    }
+
+    /// Returns the number of dirty segments above which write-back starts on its own. The other half of the frames is
+    /// clean and can be evicted while the dirty ones are written.
+    pub(super) fn dirty_limit(&self) -> usize {
+        self.limit() / 2
+    }
+
+    /// Notifies the evictor if few frames are free. Not at every fill, since each wake-up has a cost.
+    pub(super) fn notify_evictor(&self, state: &mut CacheState) {
+        let burst = EVICTION_BURST.min(self.headroom() / 2);
+        if !state.evictor_notified && state.frames() + self.headroom() > self.limit() + burst {
+            state.evictor_notified = true;
+            self.evictor_work.notify_one();
+        }
+    }
+
+    /// Returns an error if write-back has failed: no frame will become free, and an error is better than waiting for
+    /// ever.
+    pub(super) fn check_write_back(&self, state: &CacheState, index: Index) -> Result<()> {
+        let Some(why) = &state.write_back_error else { return Ok(()) };
+        let source = std::io::Error::other(why.clone());
+        Err(self.store_of(index).0.device_error("making room in the DRAM cache", source))
+    }
+
+    /// Waits until a frame may be free.
+    pub(super) fn wait_for_frame<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, CacheState>,
+    ) -> MutexGuard<'a, CacheState> {
+        state.evictor_notified = true;
+        self.evictor_work.notify_one();
+        self.wait(state)
+    }
+
+    /// Returns whether `n` more frames are available, after evicting clean segments if necessary.
+    pub(super) fn make_room(&self, state: &mut CacheState, n: usize) -> bool {
+        let wanted = |state: &CacheState| (state.frames() + n).saturating_sub(self.limit());
+        while wanted(state) > 0 {
+            // Evict more than one, because the evictor is behind. The device buffer gives memory back before any
+            // thread waits.
+            let count = wanted(state).clamp(4, SEGMENTS_PER_LOCK);
+            if self.evict(state, count) == 0 && !state.buffer.shed() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Evicts up to `n` clean segments that the policy chooses. Returns their number.
+    pub(super) fn evict(&self, state: &mut CacheState, n: usize) -> usize {
+        // The policy would search all segments in vain. A segment that is dirty and being written counts twice here,
+        // but will be clean soon.
+        if state.resident <= state.dirty.len() + state.writing + state.filling + state.pinned_count {
+            return 0;
+        }
+        let mut victims = Vec::with_capacity(n);
+        while victims.len() < n {
+            let CacheState { policy, flags, pinned, .. } = &mut *state;
+            let mut eligible = |key: Index| flags[key as usize] == RESIDENT && !pinned.contains(key as usize);
+            let Some(index) = policy.victim(&mut eligible) else { break };
+            victims.push(index);
+        }
+        self.drop_clean(state, victims)
+    }
+
+    /// Drops these clean segments, which the policy no longer holds. Returns their number.
+    pub(super) fn drop_clean(&self, state: &mut CacheState, mut victims: Vec<Index>) -> usize {
+        victims.sort_unstable();
+        if let (Some(&first), discarded) = (victims.first(), self.discard(&victims)) {
+            // It is unknown whether the frames are still there.
+            self.halt_on_error(state, "madvise(MADV_DONTNEED)", first, discarded);
+        }
+        for &index in &victims {
+            state.flags[index as usize] = 0;
+        }
+        state.resident -= victims.len();
+        add(&self.counters.evictions, victims.len() as u64);
+        victims.len()
+    }
+
+    /// Body of the evictor thread: keeps frames free until the cache stops.
+    pub(crate) fn run_evictor(&self) {
+        let mut state = self.lock();
+        while !state.stopping {
+            let wanted = (state.frames() + self.headroom()).saturating_sub(self.limit());
+            let n = wanted.min(SEGMENTS_PER_LOCK);
+            let shed = if n > 0 { state.buffer.shed_idle(n) } else { 0 };
+            let freed = if n > shed { shed + self.evict(&mut state, n - shed) } else { shed };
+            if freed > 0 {
+                self.notify_waiters(&state);
+                drop(state);
+                // Let the thread run first whose faults are served on this processor.
+                std::thread::yield_now();
+                state = self.lock();
+                continue;
+            }
+            // While no clean segment is left, fills do not notify the evictor, but completed write-backs do.
+            state.starved = wanted > 0;
+            state.evictor_notified = wanted > 0;
+            if wanted > 0 {
+                self.write_back_work.notify_one();
+            }
+            let slept = self.evictor_work.wait_timeout(state, IDLE_SLEEP);
+            state = self.lock_or_halt(
+                slept.map(|(state, _)| state).map_err(|poisoned| PoisonError::new(poisoned.into_inner().0)),
+            );
+        }
+    }
+
+    /// Returns whether write-back has work.
+    fn needs_write_back(&self, state: &CacheState) -> bool {
+        state.dirty.len() > 0 && (state.starved || state.dirty.len() > self.dirty_limit())
+    }
+
+    /// Body of the write-back thread: keeps segments clean and maintains the stores until the cache stops.
+    pub(crate) fn run_writeback(&self) {
+        loop {
+            let state = self.lock();
+            if state.stopping {
+                return;
+            }
+            let behind = self.needs_write_back(&state);
+            drop(state);
+            if behind {
+                let result = self.write_back();
+                if let Err(error) = &result {
+                    tracing::warn!(%error, "write-back failed");
+                }
+                let mut state = self.lock();
+                state.write_back_error = result.as_ref().err().map(ToString::to_string);
+                // The written segments are clean and can be evicted.
+                self.evictor_work.notify_one();
+                if let Err(error) = result {
+                    state.record_error(error);
+                    if !state.stopping {
+                        self.notify_waiters(&state);
+                        drop(self.write_back_work.wait_timeout(state, ERROR_PAUSE));
+                    }
+                    continue;
+                }
+            }
+            // Under constant load this thread is never idle, but tables grow and tokens expire all the same.
+            let busy = self.maintain();
+            let state = self.lock();
+            if !busy && !state.stopping && !self.needs_write_back(&state) {
+                drop(self.write_back_work.wait_timeout(state, IDLE_SLEEP));
+            }
+        }
+    }
+
+    /// Does a piece of background maintenance. Returns whether more is waiting.
+    fn maintain(&self) -> bool {
+        let busy = self.stores.iter().any(|store| store.maintain());
+        // If the tables leave too few frames, the number of frames stays.
+        drop(self.update_frame_limit());
+        busy
+    }
+}

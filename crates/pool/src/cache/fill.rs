@@ -1,0 +1,221 @@
+//! Filling the DRAM cache: a call fills in its own thread, and a handler fills step by step, with many reads in
+//! flight.
+
+use std::sync::MutexGuard;
+
+use super::{AccessKind, Cache, CacheState, DIRTY, FILLING, FROZEN, Index, POISONED, Permit, RESIDENT};
+use crate::buffer::AlignedBuf;
+use crate::error::Result;
+use crate::stats::add;
+use crate::store::Fetched;
+
+impl Cache {
+    /// Makes a segment resident and, for a write, dirty. The segment stays so as long as the returned guard lives.
+    ///
+    /// The caller has checked the page's permissions after it took the permit.
+    pub(crate) fn ensure_resident(
+        &self,
+        index: Index,
+        permit: Permit,
+        buffer: &mut [u8],
+    ) -> Result<MutexGuard<'_, CacheState>> {
+        let access = permit.access;
+        loop {
+            let mut state = self.lock();
+            self.ensure_running(&state)?;
+            self.revalidate(&state, index, permit)?;
+            let flags = state.flags[index as usize];
+            if flags & FILLING != 0 {
+                drop(self.wait(state));
+                continue;
+            }
+            if flags & RESIDENT != 0 {
+                let settled = access == AccessKind::Read || (flags & DIRTY != 0 && flags & FROZEN == 0);
+                if !settled && !self.make_dirty(&mut state, index)? {
+                    drop(self.wait(state));
+                    continue;
+                }
+                if access == AccessKind::Write && !state.read_only_segments.is_empty() {
+                    self.restore_write_access_to(&mut state, index);
+                    self.ensure_running(&state)?;
+                }
+                state.policy.touch(index);
+                return Ok(state);
+            }
+            self.fill(state, index, permit, buffer)?;
+        }
+    }
+
+    /// Fills an absent segment. Also returns `Ok` if another thread was faster.
+    pub(super) fn fill<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, CacheState>,
+        index: Index,
+        permit: Permit,
+        buffer: &mut [u8],
+    ) -> Result<()> {
+        let access = permit.access;
+        if !self.begin_fill(&mut state, index, access)? {
+            self.check_write_back(&state, index)?;
+            drop(self.wait_for_frame(state));
+            return Ok(());
+        }
+        if self.fill_from_buffer(&mut state, index, access)? {
+            return Ok(());
+        }
+        let (store, page, segment) = self.store_of(index);
+        let bytes = &mut buffer[..self.segment_bytes];
+        loop {
+            let generation = state.generation;
+            drop(state);
+            let fetched = store.fetch(page, segment, bytes);
+            state = self.lock();
+            let confirmed = self.revalidate(&state, index, permit);
+            if confirmed.is_ok() && state.generation != generation {
+                continue;
+            }
+            let fetched = confirmed.and(fetched);
+            if matches!(fetched, Ok(Fetched::Zero)) {
+                bytes.fill(0);
+            }
+            return match fetched {
+                Ok(_) => self.end_fill(&mut state, index, access, bytes),
+                Err(error) => {
+                    self.fail_fill(&mut state, index, access);
+                    drop(state);
+                    // A thread whose fault was dropped because of this fill must fault again.
+                    self.wake(index)?;
+                    Err(error)
+                }
+            };
+        }
+    }
+
+    /// Takes a frame for an absent segment and marks the segment as being filled. Returns false if no frame is
+    /// available.
+    pub(crate) fn begin_fill(
+        &self,
+        state: &mut CacheState,
+        index: Index,
+        access: AccessKind,
+    ) -> Result<bool> {
+        if !self.make_room(state, 1) {
+            return Ok(false);
+        }
+        if state.flags[index as usize] & POISONED != 0 {
+            // Try the read again: the bytes may have been damaged in transfer.
+            let cleared = self.discard(&[index]);
+            cleared
+                .map_err(|source| self.store_of(index).0.device_error("madvise(MADV_DONTNEED)", source))?;
+        }
+        if access == AccessKind::Write {
+            self.admit(state, index)?;
+            state.admitted += 1;
+        }
+        self.mark_filling(state, index);
+        self.notify_evictor(state);
+        Ok(true)
+    }
+
+    pub(super) fn mark_filling(&self, state: &mut CacheState, index: Index) {
+        state.flags[index as usize] = FILLING;
+        state.resident += 1;
+        state.filling += 1;
+    }
+
+    /// Ends a fill that has just begun with the segment's bytes from the device buffer, if it has them, and removes
+    /// them there. Returns false if not.
+    pub(super) fn fill_from_buffer(
+        &self,
+        state: &mut CacheState,
+        index: Index,
+        access: AccessKind,
+    ) -> Result<bool> {
+        let Some(slot) = state.buffer.take_for_fill(index) else { return Ok(false) };
+        let result = self.end_fill(state, index, access, slot.bytes());
+        state.buffer.return_slot(slot);
+        result.map(|()| true)
+    }
+
+    /// Ends a fill: installs the bytes, which wakes the threads that wait for the segment. On an error the segment is
+    /// absent.
+    pub(super) fn end_fill(
+        &self,
+        state: &mut CacheState,
+        index: Index,
+        access: AccessKind,
+        bytes: &[u8],
+    ) -> Result<()> {
+        if let Err(source) = self.region.install(self.offset(index), bytes, access == AccessKind::Read) {
+            self.fail_fill(state, index, access);
+            return Err(self.store_of(index).0.device_error("UFFDIO_COPY", source));
+        }
+        state.filling -= 1;
+        self.mark_resident(state, index);
+        if access == AccessKind::Write {
+            state.admitted -= 1;
+            self.mark_dirty(state, index);
+        }
+        self.notify_waiters(state);
+        Ok(())
+    }
+
+    /// Marks an installed segment as resident.
+    pub(super) fn mark_resident(&self, state: &mut CacheState, index: Index) {
+        add(&self.counters.fills, 1);
+        state.flags[index as usize] = RESIDENT;
+        state.policy.insert(index);
+    }
+
+    /// Ends a fill without a result. The caller wakes the threads that wait for the segment.
+    pub(super) fn fail_fill(&self, state: &mut CacheState, index: Index, access: AccessKind) {
+        state.flags[index as usize] = 0;
+        state.resident -= 1;
+        state.filling -= 1;
+        if access == AccessKind::Write {
+            state.admitted -= 1;
+        }
+        self.notify_waiters(state);
+    }
+
+    /// Checks that flash has room for one more dirty segment.
+    fn admit(&self, state: &CacheState, index: Index) -> Result<()> {
+        let (store, ..) = self.store_of(index);
+        // Dirty segments of other controllers count too: an early refusal is better than a late one.
+        store.admit((state.dirty.len() + state.writing + state.admitted) as u64 + 1)
+    }
+
+    /// Makes a clean or frozen resident segment dirty. Returns false if no frame is free for a staged copy; the
+    /// caller then waits for a change.
+    pub(super) fn make_dirty(&self, state: &mut CacheState, index: Index) -> Result<bool> {
+        if state.flags[index as usize] & DIRTY == 0 {
+            self.admit(state, index)?;
+        }
+        if state.flags[index as usize] & FROZEN != 0 {
+            if state.staged.len() >= self.staging_limit() {
+                return Ok(false);
+            }
+            let mut copy = AlignedBuf::zeroed(self.segment_bytes);
+            self.region.copy_out(self.offset(index), &mut copy);
+            state.staged.insert(index, copy);
+            state.flags[index as usize] &= !FROZEN;
+            add(&self.counters.staged_copies, 1);
+        }
+        self.region
+            .unprotect(self.offset(index), self.segment_bytes)
+            .map_err(|source| self.store_of(index).0.device_error("UFFDIO_WRITEPROTECT", source))?;
+        if state.flags[index as usize] & DIRTY == 0 {
+            self.mark_dirty(state, index);
+        }
+        Ok(true)
+    }
+
+    pub(super) fn mark_dirty(&self, state: &mut CacheState, index: Index) {
+        state.flags[index as usize] |= DIRTY;
+        state.dirty.insert(index);
+        // Notify once, when the limit is crossed: write-back checks the limit again before it sleeps.
+        if state.dirty.len() == self.dirty_limit() + 1 {
+            self.write_back_work.notify_one();
+        }
+    }
+}

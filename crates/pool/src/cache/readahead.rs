@@ -1,0 +1,196 @@
+//! Readahead: windows of sequential or strided misses, and segments that a program announces (`will_need`). Handlers
+//! read these segments, in runs of neighbouring slots, while they serve page faults.
+//!
+//! No thread waits for readahead, and readahead delays no thread: a segment is skipped if no frame is free, and a
+//! read error shows when a program accesses the segment.
+
+use std::io;
+
+use deepram_core::PageId;
+
+use super::{AccessKind, Cache, CacheState, Index};
+use crate::ahead::Window;
+use crate::stats::add;
+use crate::store::{Fetched, SlotLocation};
+
+/// Segments in one readahead job.
+const BATCH: usize = 64;
+/// Segments installed under one hold of the lock.
+const SEGMENTS_PER_LOCK: usize = 16;
+
+/// A unit of readahead work: at most [`BATCH`] segments to be read.
+pub(super) struct ReadaheadJob {
+    segments: Vec<Index>,
+    /// The readahead window of the segments, if they belong to one.
+    window: Option<Window>,
+}
+
+/// Segments being filled from neighbouring slots, with one read.
+pub(super) struct ReadaheadRun {
+    pub(super) segments: Vec<ReadaheadSegment>,
+    /// The cache's generation when the fill began.
+    generation: u64,
+    window: Option<Window>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ReadaheadSegment {
+    pub(super) index: Index,
+    /// Slot on the device that holds the segment.
+    pub(super) slot: u64,
+    /// CRC of the segment's bytes.
+    crc: u32,
+}
+
+impl Cache {
+    /// Records a miss, or the use of a window's trigger segment. Returns the readahead window that should be read
+    /// now.
+    pub(super) fn track_miss(&self, state: &mut CacheState, index: Index) -> Option<Window> {
+        if !self.readahead_enabled {
+            return None;
+        }
+        let at = self.offset(index);
+        state.streams.used(at).or_else(|| state.streams.miss(at))
+    }
+
+    /// ReadQueues a readahead window.
+    pub(super) fn queue_window(&self, window: Window) {
+        add(&self.counters.readahead_windows, 1);
+        let segments = self.segments();
+        let all: Vec<Index> = (0..window.count)
+            .map(|n| window.page(n) / self.segment_bytes)
+            .take_while(|&n| n < segments)
+            .map(|n| n as Index)
+            .collect();
+        let job = |part: &[Index]| ReadaheadJob { segments: part.to_vec(), window: Some(window) };
+        self.readahead_jobs.push(all.chunks(BATCH).map(job));
+    }
+
+    /// ReadQueues these segments for readahead, limited by the number of frames.
+    pub(crate) fn queue_segments(&self, all: impl Iterator<Item = Index>) {
+        let mut all = all.take(self.limit() - self.headroom()).peekable();
+        let job = std::iter::from_fn(|| {
+            all.peek()?;
+            Some(ReadaheadJob { segments: all.by_ref().take(BATCH).collect(), window: None })
+        });
+        self.readahead_jobs.push(job);
+    }
+
+    /// Number of segments in the mapped range.
+    fn segments(&self) -> usize {
+        self.region.len() / self.segment_bytes
+    }
+
+    /// Begins to fill the absent segments of a job, as far as frames are free. Returns the reads to make, in runs of
+    /// at most `most` neighbouring segments.
+    pub(super) fn begin_readahead(&self, job: ReadaheadJob, most: usize) -> Vec<ReadaheadRun> {
+        let ReadaheadJob { mut segments, window } = job;
+        // Skip pages that are not allocated or not readable: the access of a program will report that.
+        let mut page: Option<((u32, PageId), bool)> = None;
+        segments.retain(|&index| {
+            let (store, number, _) = self.store_of(index);
+            let key = (index / self.stride, number);
+            if page.is_none_or(|(of, _)| of != key) {
+                let readable = store.status(number).is_ok_and(|s| s.allocated() && s.readable());
+                page = Some((key, readable));
+            }
+            page.is_some_and(|(_, readable)| readable)
+        });
+        let mut state = self.lock();
+        let generation = state.generation;
+        let stopping = state.stopping;
+        segments.retain(|&index| {
+            let absent = state.flags[index as usize] == 0 && !state.buffer.holds(index);
+            if stopping || !absent || !self.make_room(&mut state, 1) {
+                return false;
+            }
+            // Loads by call that are reading the segment will repeat the read.
+            let buffered = state.buffer.take_for_fill(index);
+            debug_assert!(buffered.is_none());
+            self.mark_filling(&mut state, index);
+            true
+        });
+        self.notify_evictor(&mut state);
+        drop(state);
+        let mut found = Vec::with_capacity(segments.len());
+        let mut nothing = Vec::new();
+        for index in segments {
+            let (store, page, segment) = self.store_of(index);
+            match store.locate_slot(page, segment) {
+                Ok(SlotLocation::Slot { slot, crc }) => found.push(ReadaheadSegment { index, slot, crc }),
+                // A segment that was never written needs no read. An error shows when a program accesses the segment.
+                Ok(SlotLocation::Unwritten) | Err(_) => nothing.push(index),
+            }
+        }
+        self.cancel_fills(&nothing);
+        add(&self.counters.readahead_segments, found.len() as u64);
+        found.sort_unstable_by_key(|found| found.index);
+        let adjacent = |a: &ReadaheadSegment, b: &ReadaheadSegment| {
+            a.slot + 1 == b.slot && a.index / self.stride == b.index / self.stride
+        };
+        let runs = found.chunk_by(adjacent).flat_map(|run| run.chunks(most));
+        runs.map(|run| ReadaheadRun { segments: run.to_vec(), generation, window }).collect()
+    }
+
+    /// Cancels the fill of these segments: they stay absent.
+    fn cancel_fills(&self, segments: &[Index]) {
+        if segments.is_empty() {
+            return;
+        }
+        let mut state = self.lock();
+        for &index in segments {
+            self.fail_fill(&mut state, index, AccessKind::Read);
+            // A thread that faulted on the segment meanwhile faults again and reads it.
+            self.wake_or_halt(&mut state, index);
+        }
+    }
+
+    /// Ends the read of a run: installs the segments that passed their checksum, neighbours together.
+    pub(super) fn finish_readahead(&self, run: &ReadaheadRun, read: io::Result<()>, bytes: &mut [u8]) {
+        let mut whole = Vec::with_capacity(run.segments.len());
+        let mut nothing = Vec::new();
+        if read.is_ok() {
+            let each = bytes.chunks_exact_mut(self.segment_bytes);
+            for ((n, found), bytes) in run.segments.iter().enumerate().zip(each) {
+                let (store, page, segment) = self.store_of(found.index);
+                match store.verify_read(page, segment, found.crc, Ok(()), bytes) {
+                    Ok(Fetched::Data) => whole.push((found.index, n)),
+                    // A thread that needs the segment reads it again, and gets the error then.
+                    Ok(Fetched::Zero) | Err(_) => nothing.push(found.index),
+                }
+            }
+        } else {
+            nothing.extend(run.segments.iter().map(|found| found.index));
+        }
+        let trigger = run.window.map(|window| window.first);
+        let at = |index: Index| self.offset(index);
+        let together = |a: &(Index, usize), b: &(Index, usize)| {
+            a.0 + 1 == b.0 && a.1 + 1 == b.1 && Some(at(a.0)) != trigger && Some(at(b.0)) != trigger
+        };
+        for part in whole.chunk_by(together).flat_map(|part| part.chunks(SEGMENTS_PER_LOCK)) {
+            let (first, n) = part[0];
+            let bytes = &bytes[n * self.segment_bytes..][..part.len() * self.segment_bytes];
+            let mut state = self.lock();
+            if state.generation != run.generation {
+                drop(state);
+                nothing.extend(part.iter().map(|(index, _)| *index));
+            } else if Some(at(first)) == trigger && state.streams.awaits(at(first)) {
+                // The trigger segment stays out of the cache, so that its use causes a page fault.
+                self.fail_fill(&mut state, first, AccessKind::Read);
+                state.buffer.keep_trigger(first, bytes);
+                self.wake_or_halt(&mut state, first);
+            } else if self.region.install(at(first), bytes, true).is_ok() {
+                state.filling -= part.len();
+                part.iter().for_each(|(index, _)| self.mark_resident(&mut state, *index));
+                self.notify_waiters(&state);
+            } else {
+                // A part of the range may have been installed.
+                let discarded = self.region.discard(&[(at(first), bytes.len())]);
+                self.halt_on_error(&mut state, "madvise(MADV_DONTNEED)", first, discarded);
+                drop(state);
+                nothing.extend(part.iter().map(|(index, _)| *index));
+            }
+        }
+        self.cancel_fills(&nothing);
+    }
+}
