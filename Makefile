@@ -7,12 +7,15 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Arguments for the command that a target runs: make demo ARGS="--size 4G --dram 512M"
 ARGS ?=
 
+# Data that fits in DRAM, for the memory benches.
+IN_DRAM := --size 256MiB --dram 512MiB --peers pager,plain --no-latency
+
 .DEFAULT_GOAL := help
 
 help: ## List the targets
 	@echo "deepram: flash as byte-addressable main memory, with DRAM as its cache"
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo 'Arguments: make demo ARGS="--size 4G --dram 512M"; see deepram demo --help.'
 
@@ -25,16 +28,20 @@ test: tools ## Check everything: format, lints, tests, documentation
 	$(CARGO) test --locked --workspace
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --locked --workspace --no-deps
 
-bench: tools ## Measure checkpoints, openings, memory, persists, cache policies, the simulator (docs/performance.md)
-	@$(CARGO) run --release --locked --quiet -p deepram -- bench checkpoint $(ARGS)
-	@$(CARGO) run --release --locked --quiet -p deepram -- bench open
-	@for bench in gups zipf scan gather; do \
-		$(CARGO) run --release --locked --quiet -p deepram -- bench $$bench || exit; \
+bench: tools ## Measure every row of docs/performance.md and add the results to docs/results (an hour)
+	@for bench in checkpoint open persist predict "gups" "gups --threads 4" "gups --read" "gups --read --threads 4" \
+		zipf "zipf --threads 4" scan "scan --threads 4" gather \
+		"gather --no-hints --peers pool-load,mmap-random" \
+		"gups --read --peers pool-load,pool-load-unpromoted,mmap-random,swap" \
+		"zipf --peers pool-load,pool-load-unpromoted,mmap-random,swap" \
+		"gups $(IN_DRAM)" "gups --read $(IN_DRAM)" "zipf $(IN_DRAM)" "scan $(IN_DRAM)"; do \
+		$(CARGO) run --release --locked --quiet -p deepram -- bench $$bench --results docs/results $(ARGS) || exit; \
 	done
-	@$(CARGO) run --release --locked --quiet -p deepram -- bench persist
-	@$(CARGO) run --release --locked --quiet -p deepram -- bench caches
-	@$(CARGO) run --release --locked --quiet -p deepram -- bench sim-peers
-	@$(CARGO) run --release --locked --quiet -p deepram -- bench predict
+	@$(CARGO) run --release --locked --quiet -p deepram -- bench caches --peer --results docs/results
+	@$(CARGO) run --release --locked --quiet -p deepram -- bench sim-peers --results docs/results
+
+performance: tools ## Make docs/performance.md and its charts from the newest results in docs/results
+	@$(CARGO) run --release --locked --quiet -p deepram -- bench performance
 
 planted: tools ## Plant defects in a copy, one at a time, and show that the tests notice each (20 to 60 minutes)
 	@.ci/planted $(ARGS)
@@ -59,4 +66,4 @@ deb: release ## Make a Debian package of the command in target
 tools:
 	@.ci/tools
 
-.PHONY: help demo test bench planted man package release install deb tools
+.PHONY: help demo test bench performance planted man package release install deb tools

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Real programs, unmodified, with data larger than DRAM: under deepram, in a cgroup with swap, and without limits.
+"""Runs unmodified programs whose data exceeds their DRAM: under deepram, in a cgroup with swap, and without a limit.
 
-See README.md. Exit status: 0; 1 if a program failed or gave other output; 2 if nothing could be run.
+See README.md. Exit status: 0 success; 1 a program failed or its output differed; 2 no program could run.
 """
 
 import argparse
@@ -18,14 +18,14 @@ import time
 from pathlib import Path
 
 from harness import table
-from harness.group import Unavailable
+from harness.cgroup import Unavailable
 from harness.tools import Tools
-from harness.ways import Deepram, Failed, Swap, Way
+from harness.run_modes import Deepram, Failed, Swap, RunMode
 from harness.work import Work, difference
 from programs import ALL
 
 HERE = Path(__file__).resolve().parent
-#: What `deepram run` takes at least.
+#: Smallest budget of `deepram run`.
 LEAST = 16 << 20
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -33,71 +33,76 @@ UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 def size(text):
     found = re.fullmatch(r"(\d+)\s*([kmg]?)(?:i?b)?", text.strip().lower())
     if not found:
-        raise argparse.ArgumentTypeError(f"{text}: a size is wanted, such as 128MiB")
+        raise argparse.ArgumentTypeError(f"{text}: expected a size such as 128MiB")
     return int(found.group(1)) * UNITS[found.group(2)]
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = [program.NAME for program in ALL]
-    parser.add_argument("--only", action="append", choices=names, help="this program; may be given more than once")
+    parser.add_argument("--only", action="append", choices=names, help="run only this program; may be given again")
     parser.add_argument("--dram", type=size, default=64 << 20, help="DRAM for a program (64MiB)")
     parser.add_argument("--scale", type=float, default=4, help="data of a program over DRAM (4)")
-    parser.add_argument("--rounds", type=int, default=1, help="times under a limit (1)")
-    parser.add_argument("--rate", type=float, default=2000, help="requests a second to the servers (2000)")
-    parser.add_argument("--seconds", type=float, default=8, help="how long a mix of requests goes on (8)")
+    parser.add_argument("--rounds", type=int, default=1, help="runs under a limit (1)")
+    parser.add_argument("--rate", type=float, default=2000, help="requests per second to the servers (2000)")
+    parser.add_argument("--seconds", type=float, default=8, help="length of a mix of requests (8)")
     parser.add_argument("--beside", type=size,
-                        help="room in both groups for what is not paged: code, page cache, page tables (DRAM / 16 and "
+                        help="room in both groups for unpaged memory: code, page cache, page tables (DRAM / 16 and "
                              "8MiB, 20MiB or 100MiB, by program)")
     parser.add_argument("--swap-limit", choices=["peak", "group", "dram"], default="peak",
-                        help="limit of the group that swaps: the most that was charged to deepram's group, the limit of "
-                             "deepram's group, or --dram alone (peak)")
+                        help="limit of the group with swap: the peak of deepram's group, the limit of deepram's group, or "
+                             "--dram alone (peak)")
     parser.add_argument("--deepram", type=Path, default=HERE.parent.parent / "target/release/deepram")
     parser.add_argument("--deepram-option", dest="deepram_options", action="append", default=[],
                         help="a further option of `deepram run`, such as --deepram-option=--policy=lru")
-    parser.add_argument("--store", type=Path, default=Path("/var/tmp"), help="folder for stores, swap files, inputs")
-    parser.add_argument("--patience", type=float, default=400, help="seconds that a program may take (400)")
-    parser.add_argument("--no-swap", action="store_true", help="leave the comparison with swap out")
-    parser.add_argument("--json", type=Path, help="write all that was measured to this file")
+    parser.add_argument("--store", type=Path, default=Path("/var/tmp"), help="folder for swap files and inputs")
+    parser.add_argument("--patience", type=float, default=400, help="time limit of a program, seconds (400)")
+    parser.add_argument("--no-swap", action="store_true", help="skip the comparison with swap")
+    parser.add_argument("--json", type=Path, help="write the results to this file")
     cache = os.environ.get("XDG_CACHE_HOME")
     parser.add_argument("--tools", type=Path, default=Path(cache) / "deepram-programs" if cache else HERE / ".cache",
-                        help="folder for the programs that are fetched")
+                        help="folder for fetched programs")
     parser.add_argument("--table", type=Path, metavar="RESULT",
-                        help="only print what an earlier --json wrote, as Markdown")
+                        help="only print an earlier --json file as Markdown")
     parser.add_argument("--into", type=Path, metavar="PAGE",
-                        help="with --table: put it into this page, between the lines that mark its place")
-    parser.add_argument("--setup", action="store_true", help="only fetch the programs, and say what is missing")
+                        help="with --table: write the table into this page, between its marks")
+    parser.add_argument("--setup", action="store_true", help="only fetch the programs and list the missing ones")
     settings = parser.parse_args()
     if settings.into and not settings.table:
-        parser.error("--into wants --table RESULT")
+        parser.error("--into needs --table RESULT")
     return settings
 
 
 def commit():
-    """The commit that is checked out, with "-dirty" if files differ from it; None outside a repository."""
+    """The checked-out commit, with "-dirty" if files differ from it; None outside a repository."""
     done = subprocess.run(["git", "-C", HERE, "describe", "--always", "--dirty", "--exclude=*"], capture_output=True, text=True)
     return done.stdout.strip() or None
 
 
+def version(deepram):
+    """The version of deepram."""
+    return subprocess.run([deepram, "--version"], capture_output=True, text=True).stdout.split()[-1]
+
+
 def say(text, end=False):
-    """What is going on: one line of a terminal, written over; nothing where nobody looks."""
+    """Shows progress in one line of the terminal; prints nothing where standard error is not a terminal."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text}" if not end else "\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def once(program, work, kind):
-    """One run of a program in one way, as a row."""
+    """One run of a program in one mode, as a row."""
     folder = work.folder / kind.name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    way = kind(work.settings, folder, work.data)
-    row = {"program": program.NAME, "way": kind.name, "dram": work.dram, "load_average": os.getloadavg()[0]}
+    run_mode = kind(work.settings, folder, work.data)
+    row = {"program": program.NAME, "run_mode": kind.name, "dram": work.dram, "load_average": os.getloadavg()[0]}
     try:
-        with way:
-            outcome = program.run(work, way)
-        row.update(vars(outcome), peak=way.peak, stats=way.stats, limit=way.limit, waits=way.waits)
+        with run_mode:
+            outcome = program.run(work, run_mode)
+        row.update(vars(outcome), peak=run_mode.peak, stats=run_mode.stats, limit=run_mode.limit, waits=run_mode.waits)
         if hasattr(program, "check"):
-            with Way(work.settings, folder, work.data) as other:
+            with RunMode(work.settings, folder, work.data) as other:
                 program.check(work, other)
     except Unavailable as error:
         row["skipped"] = str(error)
@@ -107,7 +112,7 @@ def once(program, work, kind):
     return row
 
 
-def every_way(program, settings, tools, folder):
+def every_mode(program, settings, tools, folder):
     """All runs of a program, as rows."""
     dram = max(int(settings.dram * program.DRAM), LEAST)
     group = dram + (dram // 16 + (program.ROOM << 20) if settings.beside is None else settings.beside)
@@ -117,7 +122,7 @@ def every_way(program, settings, tools, folder):
     try:
         program.prepare(work)
     except (Failed, OSError, subprocess.SubprocessError) as error:
-        return [{"program": program.NAME, "way": "plain", "failed": f"its input: {error}"}]
+        return [{"program": program.NAME, "run_mode": "plain", "failed": f"its input: {error}"}]
     rows = []
 
     def add(kind, number):
@@ -129,7 +134,7 @@ def every_way(program, settings, tools, folder):
         rows.append(row)
         return row
 
-    add(Way, 0)
+    add(RunMode, 0)
     for number in range(settings.rounds):
         peak = add(Deepram, number).get("peak")
         if settings.swap_limit == "peak" and peak:
@@ -157,31 +162,34 @@ def main():
     # Programs run in folders of their own.
     settings.deepram = settings.deepram.resolve()
     if not settings.deepram.exists():
-        print(f"{settings.deepram}: not there; cargo build --release -p deepram -p deepram-preload", file=sys.stderr)
+        print(f"{settings.deepram}: no such file; run cargo build --release -p deepram -p deepram-preload", file=sys.stderr)
         return 2
-    rows, begun, load, checked_out = [], time.monotonic(), os.getloadavg(), commit()
+    rows, begun, load, checked_out = [], time.monotonic(), os.getloadavg()[0], commit()
+    started = time.gmtime()
     for program in ALL:
         if settings.only and program.NAME not in settings.only:
             continue
         lacking = [tools.missing[name] for name in program.NEEDS if name in tools.missing]
         if lacking:
-            rows.append({"program": program.NAME, "way": "all", "skipped": "; ".join(lacking)})
+            rows.append({"program": program.NAME, "run_mode": "all", "skipped": "; ".join(lacking)})
         else:
             with tempfile.TemporaryDirectory(prefix="deepram-programs-", dir=settings.store) as folder:
-                rows += every_way(program, settings, tools, Path(folder))
+                rows += every_mode(program, settings, tools, Path(folder))
         say("", end=True)
         table.lines(rows, program.NAME)
-    machine = {"processors": os.cpu_count(), "processor": table.processor(), "system": platform.platform(),
-               "memory": table.memory(), "load_average": load}
-    result = {"machine": machine, "commit": checked_out, "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-              "versions": tools.versions(),
-              "settings": {name: str(value) for name, value in vars(settings).items()},
-              "seconds": round(time.monotonic() - begun, 1), "rows": rows}
+    machine = {"cpu": table.processor(), "cores": os.cpu_count(), "memory_bytes": table.memory(),
+               "kernel": platform.release(), "filesystem": None, "device": None}
+    # A result file as `deepram bench --results` writes it.
+    result = {"bench": "programs", "machine": machine, "commit": checked_out, "command": " ".join(["run.py", *sys.argv[1:]]),
+              "load": load, "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", started), "version": version(settings.deepram),
+              "results": {"versions": tools.versions(),
+                          "settings": {name: str(value) for name, value in vars(settings).items()},
+                          "seconds": round(time.monotonic() - begun, 1), "rows": rows}}
     print(table.markdown(result))
     if settings.json:
         settings.json.write_text(json.dumps(result, indent=1) + "\n")
-    # What swap cannot do is a result, not an error.
-    return 1 if any("failed" in row and row["way"] != "swap" for row in rows) else 0
+    # A failure under swap is a result, not an error.
+    return 1 if any("failed" in row and row["run_mode"] != "swap" for row in rows) else 0
 
 
 if __name__ == "__main__":

@@ -1,43 +1,43 @@
-"""A key-value server under way, and its load: see inputs/kvload.c."""
+"""A running key-value server and its client, inputs/kvload.c."""
 
 import json
 import subprocess
 import time
 
-from .ways import Failed
+from .run_modes import Failed
 
-#: Bytes that a key takes in Redis and in memcached, about.
+#: Approximate memory of a key in Redis and memcached, bytes.
 PER_KEY = 1200
 
 
 class Server:
-    """A server on a socket of its own, and the client that knows what it must hold."""
+    """A server on a socket of its own, and the client that verifies its contents."""
 
-    def __init__(self, work, way, protocol, argv):
-        self.work, self.way, self.protocol = work, way, protocol
-        self.socket = way.folder / "socket"
+    def __init__(self, work, run_mode, protocol, argv):
+        self.work, self.run_mode, self.protocol = work, run_mode, protocol
+        self.socket = run_mode.folder / "socket"
         self.socket.unlink(missing_ok=True)
-        self.process = way.start(argv, env=work.tools.environment)
+        self.process = run_mode.start(argv, env=work.tools.environment)
         self.keys = work.data // PER_KEY
-        self.model = way.folder / "model"
+        self.model = run_mode.folder / "model"
 
     def ready(self, limit=60):
         until = time.monotonic() + limit
         while not self.socket.exists():
             if not self.process.alive() or time.monotonic() > until:
-                said = self.way.errors(len(self.way.processes) - 1)[-300:]
+                said = self.run_mode.errors(len(self.run_mode.processes) - 1)[-300:]
                 raise Failed(f"{self.process.argv[0]} does not start: {said}")
             time.sleep(0.02)
 
     def load(self, mode, *options, model=None):
-        """Runs the client; what it measured. Fails if any answer was wrong."""
+        """Runs the client and returns its measurements. Fails on any wrong answer."""
         argv = [self.work.path("kvload"), mode, "--protocol", self.protocol, "--socket", self.socket,
                 "--keys", self.keys, "--model", model or self.model, *options]
         try:
             done = subprocess.run([str(word) for word in argv], capture_output=True, text=True,
                                   timeout=self.work.settings.patience)
         except subprocess.TimeoutExpired as error:
-            raise Failed(f"{self.protocol} {mode}: not done after {error.timeout:.0f} s") from error
+            raise Failed(f"{self.protocol} {mode}: no end within {error.timeout:.0f} s") from error
         if done.returncode:
             raise Failed(f"{self.protocol} {mode}: {done.stderr.strip()}")
         return json.loads(done.stdout)

@@ -1,9 +1,9 @@
-"""A swap file that is on for as long as it is wanted, before any other swap."""
+"""A swap file with the highest priority, active until it is closed."""
 
 import os
 import subprocess
 
-from .group import Unavailable
+from .cgroup import Unavailable
 
 PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 
@@ -12,13 +12,13 @@ def _call(*argv):
     try:
         done = subprocess.run(argv, env={**os.environ, "PATH": PATH}, capture_output=True, text=True)
     except FileNotFoundError as error:
-        raise Unavailable(f"no swap file: {argv[0]} is not there") from error
+        raise Unavailable(f"no swap file: {argv[0]} is not installed") from error
     if done.returncode:
         raise Unavailable(f"no swap file: {' '.join(argv)}: {done.stderr.strip()}")
 
 
 class SwapFile:
-    """On until it is closed; then it is off and gone."""
+    """An active swap file; closing it deactivates and removes it."""
 
     def __init__(self, path, size):
         self.path = path
@@ -35,5 +35,5 @@ class SwapFile:
         if self.path.exists():
             done = subprocess.run(["swapoff", str(self.path)], env={**os.environ, "PATH": PATH}, capture_output=True)
             if done.returncode:
-                raise RuntimeError(f"swapoff {self.path}: {done.stderr.decode().strip()}; do it, and remove the file")
+                raise RuntimeError(f"swapoff {self.path}: {done.stderr.decode().strip()}; run it by hand and remove the file")
             self.path.unlink()

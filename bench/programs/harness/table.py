@@ -1,4 +1,4 @@
-"""What was measured, for people."""
+"""The results as text and Markdown."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 MIB = 1 << 20
-#: Where a page has its table.
+#: Marks around the table in a page.
 BEGIN, END = "<!-- run.py --table: begin -->", "<!-- run.py --table: end -->"
 
 
@@ -25,11 +25,11 @@ def processor():
 
 def _row(row):
     if "skipped" in row:
-        return f"{row['program']:12} {row['way']:8} skipped: {row['skipped']}"
+        return f"{row['program']:12} {row['run_mode']:8} skipped: {row['skipped']}"
     if "failed" in row:
-        return f"{row['program']:12} {row['way']:8} FAILED: {row['failed']}"
+        return f"{row['program']:12} {row['run_mode']:8} FAILED: {row['failed']}"
     peak = f"{row['peak'] / MIB:7.0f} MiB" if row["peak"] else "?"
-    text = f"{row['program']:12} {row['way']:8} {row['seconds']:8.2f} s  {peak:>11}"
+    text = f"{row['program']:12} {row['run_mode']:8} {row['seconds']:8.2f} s  {peak:>11}"
     if row["waits"]:
         text += f"  ({row['waits']} waits for memory)"
     if row["tests"]:
@@ -42,14 +42,14 @@ def _row(row):
 
 
 def lines(rows, program):
-    """A program's runs, as they came."""
+    """Prints the runs of a program."""
     for row in rows:
         if row["program"] == program:
             print(_row(row), flush=True)
 
 
-def _median(rows, way, value):
-    found = [value(row) for row in rows if row["way"] == way and "seconds" in row and "failed" not in row]
+def _median(rows, run_mode, value):
+    found = [value(row) for row in rows if row["run_mode"] == run_mode and "seconds" in row and "failed" not in row]
     return statistics.median(found) if found else None
 
 
@@ -62,9 +62,9 @@ def _number(value, form=".1f"):
 
 
 def _same(own):
-    """Whether what came out under deepram was what came out without a limit; of a suite, how many tests."""
-    plain = [row for row in own if row["way"] == "plain"]
-    paged = [row for row in own if row["way"] == "deepram"]
+    """Whether the output under deepram equals the output without a limit; for a suite, the number of tests."""
+    plain = [row for row in own if row["run_mode"] == "plain"]
+    paged = [row for row in own if row["run_mode"] == "deepram"]
     if any("failed" in row for row in plain + paged):
         return "**no**"
     if not paged or any("skipped" in row for row in paged):
@@ -74,59 +74,58 @@ def _same(own):
 
 
 def _conditions(result):
-    """A sentence on where, when and with what it was measured."""
-    machine, settings = result["machine"], result["settings"]
-    load = ", ".join(f"{one:.1f}" for one in machine["load_average"])
+    """One line with the conditions of the measurement."""
+    machine, settings = result["machine"], result["results"]["settings"]
     return (f"D = {int(settings['dram']) >> 20} MiB, data {settings['scale']} times as much; {settings['rounds']} rounds. "
-            f"{result['date']}, commit {result['commit']}, {machine['processors']} processors ({machine['processor']}), "
-            f"{machine['memory'] / 2**30:.0f} GiB, {machine['system']}; load average at the start {load}.")
+            f"{result['date']}, commit {result['commit']}, {machine['cores']} cores ({machine['cpu']}), "
+            f"{machine['memory_bytes'] / 2**30:.0f} GiB, Linux {machine['kernel']}; load at the start {result['load']:.1f}.")
 
 
 def markdown(result):
-    """Medians of all rounds, and the conditions, as Markdown."""
-    rows = result["rows"]
+    """Conditions and medians of all rounds, as Markdown."""
+    rows = result["results"]["rows"]
     names = list(dict.fromkeys(row["program"] for row in rows))
     out = [_conditions(result), "",
            "| program | D MiB | same output | plain s | deepram s | swap s | deepram / swap | deepram MiB | swap MiB | limit MiB |",
            "|---|---|---|---|---|---|---|---|---|---|"]
     for name in names:
         own = [row for row in rows if row["program"] == name]
-        seconds = {way: _median(own, way, lambda row: row["seconds"]) for way in ("plain", "deepram", "swap")}
-        peaks = {way: _median(own, way, lambda row: (row["peak"] or 0) / MIB) for way in ("deepram", "swap")}
+        seconds = {run_mode: _median(own, run_mode, lambda row: row["seconds"]) for run_mode in ("plain", "deepram", "swap")}
+        peaks = {run_mode: _median(own, run_mode, lambda row: (row["peak"] or 0) / MIB) for run_mode in ("deepram", "swap")}
         limit = next((row["limit"] / MIB for row in own if row.get("limit")), None)
-        lost = seconds["swap"] is None and any("failed" in row for row in own if row["way"] == "swap")
+        lost = seconds["swap"] is None and any("failed" in row for row in own if row["run_mode"] == "swap")
         cells = [name, _number(next((row["dram"] / MIB for row in own if "dram" in row), None), ".0f"), _same(own),
                  _number(seconds["plain"]), _number(seconds["deepram"]), "failed" if lost else _number(seconds["swap"]),
                  _ratio(seconds["deepram"], seconds["swap"]), _number(peaks["deepram"], ".0f"),
                  _number(peaks["swap"], ".0f"), _number(limit, ".0f")]
         out.append(f"| {' | '.join(cells)} |")
-    wrong = [f"- {row['program']}, {row['way']}: {' '.join(row[kind].split())}" for row in rows
+    wrong = [f"- {row['program']}, {row['run_mode']}: {' '.join(row[kind].split())}" for row in rows
              for kind in ("failed", "skipped") if kind in row]
     out += ["", "Failed or skipped:", "", *dict.fromkeys(wrong)] if wrong else []
-    return "\n".join(out + _latencies(result) + ["", f"{result['seconds']:.0f} s in all."])
+    return "\n".join(out + _latencies(result) + ["", f"{result['results']['seconds']:.0f} s in all."])
 
 
 def _latencies(result):
-    rows = result["rows"]
-    phases = [(row["program"], phase) for row in rows for phase in row.get("latency", {}) if row["way"] == "plain"]
+    rows = result["results"]["rows"]
+    phases = [(row["program"], phase) for row in rows for phase in row.get("latency", {}) if row["run_mode"] == "plain"]
     if not phases:
         return []
-    out = ["", f"Latencies in µs at {result['settings']['rate']} requests a second, p50 / p99 / p99.9:", "",
+    out = ["", f"Latencies in µs at {result['results']['settings']['rate']} requests a second, p50 / p99 / p99.9:", "",
            "| program | plain | deepram | swap | p99, deepram / swap |", "|---|---|---|---|---|"]
     for name, phase in dict.fromkeys(phases):
         own = [row for row in rows if row["program"] == name and phase in row.get("latency", {})]
         cells, p99 = [], {}
-        for way in ("plain", "deepram", "swap"):
-            three = [_median(own, way, lambda row, key=key: row["latency"][phase][key])
+        for run_mode in ("plain", "deepram", "swap"):
+            three = [_median(own, run_mode, lambda row, key=key: row["latency"][phase][key])
                      for key in ("p50_us", "p99_us", "p999_us")]
-            p99[way] = three[1]
+            p99[run_mode] = three[1]
             cells.append(" / ".join(_number(value, ",.0f") for value in three))
         out.append(f"| {name}, {phase} | {' | '.join(cells)} | {_ratio(p99['deepram'], p99['swap'])} |")
     return out
 
 
 def from_file(path, page):
-    """Prints a result that --json wrote, or puts it into a page, between its marks; the exit status."""
+    """Prints a result file of --json, or writes it into a page between the marks. Returns the exit status."""
     try:
         text = markdown(json.loads(path.read_text()))
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -137,7 +136,7 @@ def from_file(path, page):
         return 0
     old = page.read_text()
     if old.count(BEGIN) != 1 or old.count(END) != 1 or old.index(END) < old.index(BEGIN):
-        print(f"{page}: a line `{BEGIN}` and after it a line `{END}` are wanted, once each", file=sys.stderr)
+        print(f"{page}: expected one line `{BEGIN}` and after it one line `{END}`", file=sys.stderr)
         return 2
     page.write_text(f"{old[:old.index(BEGIN)]}{BEGIN}\n\n{text}\n\n{old[old.index(END):]}")
     return 0

@@ -1,4 +1,4 @@
-"""What a program is given to run, and what it gives back."""
+"""The input of a program's run, and its outcome."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -7,12 +7,12 @@ from pathlib import Path
 
 @dataclass
 class Work:
-    """One program's part of the bench: its sizes, its tools, its folder."""
+    """Sizes, tools and folder of one program's run."""
 
     settings: object
     tools: object
     folder: Path
-    #: Bytes of DRAM under a limit, and about as many bytes of data as the program has.
+    #: DRAM under a limit and approximate size of the data, bytes.
     dram: int
     data: int
 
@@ -22,21 +22,21 @@ class Work:
 
 @dataclass
 class Outcome:
-    """What came out: must be equal in all ways."""
+    """Result of a run; the output must be equal in all modes."""
 
     output: str
-    #: Seconds that the program took for what is not paced by a clock.
+    #: Seconds of the work that no clock paces.
     seconds: float
     #: Latencies of requests at a fixed rate, by phase: p50_us, p99_us, p999_us, max_us.
     latency: dict = field(default_factory=dict)
     #: Further times, by name.
     parts: dict = field(default_factory=dict)
-    #: Of a suite: the result of each test, by name.
+    #: Result of each test of a suite, by name.
     tests: dict = field(default_factory=dict)
 
 
 def digest(*parts):
-    """Bytes and files as one checksum."""
+    """Checksum of bytes and files."""
     sum_ = hashlib.sha256()
     for part in parts:
         if isinstance(part, Path):
@@ -48,22 +48,22 @@ def digest(*parts):
     return sum_.hexdigest()[:32]
 
 
-def job(way, argv, limit, files=(), **options):
-    """The outcome of a program that runs to its end: its standard output and what it wrote."""
-    out = way.run(argv, limit, **options)
-    outcome = Outcome(digest(out, *files), way.processes[-1].seconds)
+def job(run_mode, argv, limit, files=(), **options):
+    """Runs a program to its end; the outcome covers its standard output and the files that it wrote."""
+    out = run_mode.run(argv, limit, **options)
+    outcome = Outcome(digest(out, *files), run_mode.processes[-1].seconds)
     for file in files:
         file.unlink()
     return outcome
 
 
 def suite(tests, seconds):
-    """The outcome of a suite of tests: which passed, failed and were left out must be the same."""
+    """The outcome of a test suite: the result of every test must be equal."""
     return Outcome(digest(repr(sorted(tests.items())).encode()), seconds, tests=tests)
 
 
 def difference(tests, expected):
-    """In which tests two runs of a suite differ, in a line."""
+    """One line that lists the tests in which two runs of a suite differ."""
     names = [name for name in {**expected, **tests} if tests.get(name) != expected.get(name)]
     told = [f"{name}: {tests.get(name, 'not run')}, not {expected.get(name, 'not run')}" for name in names[:8]]
     return f"{len(names)} tests differ: " + "; ".join(told)

@@ -4,7 +4,7 @@
 - DRAM: its DRAM over `--dram`: less than 1 where a program cannot use as much in reasonable time, and for suites of tests;
 - ROOM: MiB in both groups for what is not anonymous memory: code, page cache that has to be written back;
 - prepare(work): makes its input once, without a limit;
-- run(work, way): runs it, and returns an Outcome.
+- run(work, run_mode): runs it, and returns an Outcome.
 """
 
 from . import (cpython, fio, gcc, git, java, libraries, make, matrix, memcached, memcached_suite, postgres, redis,

@@ -3,7 +3,7 @@
 import sys
 
 from harness.tools import INPUTS
-from harness.ways import Failed
+from harness.run_modes import Failed
 from harness.work import suite
 
 NAME, NEEDS, DRAM, ROOM = "cpython-tests", ["cpython-tests"], 1 / 2, 20
@@ -14,16 +14,16 @@ def prepare(work):
     pass
 
 
-def run(work, way):
-    results = way.folder / "results"
+def run(work, run_mode):
+    results = run_mode.folder / "results"
     limit = work.settings.patience / 2
     argv = [sys.executable, INPUTS / "cpython_tests.py", results, limit, *MODULES]
-    status, seconds = way.finish(argv, limit * len(MODULES), env={"PYTHONPATH": str(work.path("cpython-tests")),
-                                                                    "TMPDIR": str(way.folder)})
+    status, seconds = run_mode.finish(argv, limit * len(MODULES), env={"PYTHONPATH": str(work.path("cpython-tests")),
+                                                                    "TMPDIR": str(run_mode.folder)})
     tests = {}
     for line in results.read_text().splitlines():
         result, name = line.split(" ", 1)
         tests[name] = "not ended" if result == "begun" else result
     if status:
-        raise Failed(f"cpython-tests: status {status}: {way.errors(0)[-400:]}")
+        raise Failed(f"cpython-tests: status {status}: {run_mode.errors(0)[-400:]}")
     return suite(tests, seconds)

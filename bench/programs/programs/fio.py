@@ -2,7 +2,7 @@
 
 import json
 
-from harness.ways import Failed
+from harness.run_modes import Failed
 from harness.work import Outcome
 
 NAME, NEEDS, DRAM, ROOM = "fio", ["fio"], 1, 20
@@ -15,22 +15,22 @@ def prepare(work):
     pass
 
 
-def run(work, way):
+def run(work, run_mode):
     seconds, parts, told = 0.0, {}, []
     for engine, direct in JOBS:
         # The buffers together are the data; what psync has, one buffer for each thread, is less.
         block = max(1 << 20, work.data // 2 // DEPTH >> 12 << 12)
         argv = [work.path("fio"), "--name=verified", f"--ioengine={engine}", f"--direct={direct}", "--rw=randwrite",
-                f"--bs={block}", f"--iodepth={DEPTH}", f"--size={block * DEPTH * 2}", f"--directory={way.folder}",
+                f"--bs={block}", f"--iodepth={DEPTH}", f"--size={block * DEPTH * 2}", f"--directory={run_mode.folder}",
                 "--verify=crc32c", "--do_verify=1", "--verify_fatal=1", "--randseed=18", "--output-format=json"]
-        out = way.run([str(word) for word in argv], work.settings.patience, env=work.tools.environment)
+        out = run_mode.run([str(word) for word in argv], work.settings.patience, env=work.tools.environment)
         # Notes of fio's come before its report.
         report = json.loads(out[out.index(b"{"):])["jobs"][0]
         if report["error"]:
             raise Failed(f"fio {engine}: error {report['error']}")
         told.append(f"{engine}: {report['write']['io_bytes']} written, {report['read']['io_bytes']} verified")
-        parts[engine] = way.processes[-1].seconds
+        parts[engine] = run_mode.processes[-1].seconds
         seconds += parts[engine]
-        for file in way.folder.glob("verified.*"):
+        for file in run_mode.folder.glob("verified.*"):
             file.unlink()
     return Outcome("; ".join(told), seconds, parts=parts)

@@ -17,7 +17,7 @@ def prepare(work):
         subprocess.run([sys.executable, INPUTS / "source.py", str(functions)], stdout=out, check=True)
 
 
-def run(work, way):
+def run(work, run_mode):
     result = work.folder / "large.o"
     argv = [work.path("gcc"), "-O2", "-c", "large.c", "-o", result]
-    return job(way, argv, work.settings.patience, [result], cwd=work.folder)
+    return job(run_mode, argv, work.settings.patience, [result], cwd=work.folder)

@@ -25,11 +25,11 @@ def prepare(work):
         raise OSError("history.py failed")
 
 
-def run(work, way):
-    git, repository = work.path("git"), way.folder / "history.git"
+def run(work, run_mode):
+    git, repository = work.path("git"), run_mode.folder / "history.git"
     subprocess.run(["cp", "-a", work.folder / "history.git", repository], check=True)
-    way.run([git, *OPTIONS, "-C", repository, "gc", "--quiet", "--prune=now", "--aggressive"], work.settings.patience)
-    seconds = way.processes[-1].seconds
+    run_mode.run([git, *OPTIONS, "-C", repository, "gc", "--quiet", "--prune=now", "--aggressive"], work.settings.patience)
+    seconds = run_mode.processes[-1].seconds
     # What is in the pack, without a limit: every object is read, and its name is the checksum of what it holds.
     subprocess.run([git, "-C", repository, "fsck", "--full", "--strict"], check=True, capture_output=True)
     objects = subprocess.run([git, "-C", repository, "cat-file", "--batch-all-objects", "--batch-check"], check=True,

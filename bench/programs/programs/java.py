@@ -20,11 +20,11 @@ class Collected:
         argv = [work.path("javac"), "-d", work.folder, INPUTS / "Heap.java"]
         subprocess.run(argv, check=True, capture_output=True)
 
-    def run(self, work, way):
+    def run(self, work, run_mode):
         heap = [self._option, "-Xms16m", f"-Xmx{work.data * 3 // 2 // MIB}m"]
         # What a collector does depends on the processors that it sees.
         argv = [work.path("java"), *heap, "-XX:ActiveProcessorCount=2", "-cp", work.folder, "Heap", work.data]
-        return job(way, argv, work.settings.patience)
+        return job(run_mode, argv, work.settings.patience)
 
 
 SERIAL = Collected("java-serial", "-XX:+UseSerialGC")

@@ -19,9 +19,9 @@ class Script:
     def prepare(self, work):
         pass
 
-    def run(self, work, way):
+    def run(self, work, run_mode):
         argv = [work.path(self.NEEDS[0]), *self._options, INPUTS / self._script, int(work.data * self._part)]
-        return job(way, argv, work.settings.patience, env=self._env)
+        return job(run_mode, argv, work.settings.patience, env=self._env)
 
 
 #: Name, tool, script; Node goes at random through half as much data. Their libraries are 60 to 200 MiB of code, and take as much DRAM before there are data.

@@ -15,11 +15,11 @@ def prepare(work):
             path.unlink()
 
 
-def run(work, way):
-    folder = way.folder / "memcached"
+def run(work, run_mode):
+    folder = run_mode.folder / "memcached"
     shutil.copytree(work.folder / "memcached", folder, symlinks=True)
     options = "-q --disable-dependency-tracking --disable-docs CFLAGS='-O2'"
     headers = f"CPPFLAGS=-I{work.tools.root}/usr/include LDFLAGS=-L{work.tools.root}/usr/lib/$(uname -m)-linux-gnu"
     script = f"./configure {options} {headers} >configured 2>&1 && make -s -j2 memcached >made 2>&1 && cat config.h"
     # The program holds all of the objects.
-    return job(way, ["/bin/sh", "-c", script], work.settings.patience, [folder / "memcached"], cwd=folder)
+    return job(run_mode, ["/bin/sh", "-c", script], work.settings.patience, [folder / "memcached"], cwd=folder)

@@ -10,6 +10,6 @@ def prepare(work):
     pass
 
 
-def run(work, way):
-    return job(way, [work.path("numpy"), INPUTS / "matrix.py", work.data], work.settings.patience,
+def run(work, run_mode):
+    return job(run_mode, [work.path("numpy"), INPUTS / "matrix.py", work.data], work.settings.patience,
                env={"OPENBLAS_NUM_THREADS": "2"})

@@ -13,9 +13,9 @@ def prepare(work):
     pass
 
 
-def run(work, way):
-    argv = [work.path("memcached"), "-s", way.folder / "socket", "-m", 2 * work.data // MIB, "-t", 2, "-u", "root"]
-    server = Server(work, way, "memcached", argv)
+def run(work, run_mode):
+    argv = [work.path("memcached"), "-s", run_mode.folder / "socket", "-m", 2 * work.data // MIB, "-t", 2, "-u", "root"]
+    server = Server(work, run_mode, "memcached", argv)
     server.ready()
     fill = server.load("fill")
     mix = server.mix(1)

@@ -3,7 +3,7 @@
 import re
 import shutil
 
-from harness.ways import Failed
+from harness.run_modes import Failed
 from harness.work import suite
 
 NAME, NEEDS, DRAM, ROOM = "memcached-tests", ["memcached-tests", "prove"], 1 / 4, 20
@@ -15,16 +15,16 @@ def prepare(work):
     pass
 
 
-def run(work, way):
-    folder = way.folder / "memcached"
+def run(work, run_mode):
+    folder = run_mode.folder / "memcached"
     shutil.copytree(work.path("memcached-tests"), folder, symlinks=True)
     files = sorted(f"t/{path.name}" for path in (folder / "t").glob("*.t") if path.name not in LEFT_OUT)
-    status, seconds = way.finish([work.path("prove"), "-j6", *files], work.settings.patience, cwd=folder)
-    said = (way.folder / "out.0").read_text(errors="replace")
+    status, seconds = run_mode.finish([work.path("prove"), "-j6", *files], work.settings.patience, cwd=folder)
+    said = (run_mode.folder / "out.0").read_text(errors="replace")
     tests = dict(re.findall(r"^(t/\S+\.t) \.+ *(ok|skipped|Failed|Dubious|No subtests run)", said, re.MULTILINE))
     # Below the table: which tests of a file failed.
     for name, more in re.findall(r"^(t/\S+\.t) .*Wstat.*\n((?:  .*\n)+)", said, re.MULTILINE):
         tests[name] = "; ".join(line.strip() for line in more.splitlines())
     if "Result:" not in said:
-        raise Failed(f"memcached-tests: status {status}, not at the end: {said[-300:]} {way.errors(0)[-200:]}")
+        raise Failed(f"memcached-tests: status {status}, not at the end: {said[-300:]} {run_mode.errors(0)[-200:]}")
     return suite(tests, seconds)

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 
-from harness.ways import Failed
+from harness.run_modes import Failed
 from harness.work import Outcome, digest
 
 NAME, NEEDS, DRAM, ROOM = "postgres", ["postgres", "setpriv"], 1, 100
@@ -36,7 +36,7 @@ def _call(work, argv, **options):
 
 
 class _Database:
-    """A server under way on a socket of its own."""
+    """A server that runs on a socket of its own."""
 
     def __init__(self, work, folder, start):
         self.work, self.folder, self.programs = work, folder, work.path("postgres")
@@ -96,12 +96,12 @@ def prepare(work):
             database.process.wait()
 
 
-def run(work, way):
-    folder = way.folder / "postgres"
+def run(work, run_mode):
+    folder = run_mode.folder / "postgres"
     _own(folder)
     subprocess.run(["cp", "-a", work.folder / "postgres/base", folder], check=True)
     programs = work.path("postgres")
-    database = _Database(work, folder, lambda argv: way.start(argv, cwd=folder).popen)
+    database = _Database(work, folder, lambda argv: run_mode.start(argv, cwd=folder).popen)
     try:
         database.ready()
         begun = time.monotonic()
@@ -113,5 +113,5 @@ def run(work, way):
         ended = time.monotonic()
         database.stop()
     except (Failed, subprocess.TimeoutExpired) as error:
-        raise Failed(f"{error}; {way.errors(0)[-300:]}") from error
+        raise Failed(f"{error}; {run_mode.errors(0)[-300:]}") from error
     return Outcome(digest(said.encode()), ended - begun, parts={"pgbench": mixed - begun, "queries": ended - mixed})

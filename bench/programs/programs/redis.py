@@ -8,7 +8,7 @@ import threading
 import time
 
 from harness.kv import Server
-from harness.ways import Failed
+from harness.run_modes import Failed
 from harness.work import Outcome
 
 NAME, NEEDS, DRAM, ROOM = "redis", ["redis-server", "kvload"], 1, 8
@@ -18,8 +18,8 @@ def prepare(work):
     pass
 
 
-def _argv(work, way):
-    return [work.path("redis-server"), "--port", 0, "--unixsocket", way.folder / "socket", "--dir", way.folder,
+def _argv(work, run_mode):
+    return [work.path("redis-server"), "--port", 0, "--unixsocket", run_mode.folder / "socket", "--dir", run_mode.folder,
             "--save", "", "--appendonly", "no"]
 
 
@@ -69,8 +69,8 @@ class _Save(threading.Thread):
             self.error = error
 
 
-def _started(work, way):
-    server = Server(work, way, "redis", _argv(work, way))
+def _started(work, run_mode):
+    server = Server(work, run_mode, "redis", _argv(work, run_mode))
     server.ready()
     until = time.monotonic() + work.settings.patience
     while not _answers(server):
@@ -92,12 +92,12 @@ def _stop(server):
     _ask(server, "SHUTDOWN", "NOSAVE")
     status = server.process.wait(60)
     if status:
-        raise Failed(f"redis: status {status}: {server.way.errors(len(server.way.processes) - 1)[-300:]}")
+        raise Failed(f"redis: status {status}: {server.run_mode.errors(len(server.run_mode.processes) - 1)[-300:]}")
 
 
-def run(work, way):
-    snapshot = way.folder / "snapshot"
-    server = _started(work, way)
+def run(work, run_mode):
+    snapshot = run_mode.folder / "snapshot"
+    server = _started(work, run_mode)
     fill = server.load("fill")
     mix = server.mix(1)
     saver = _Save(server)
@@ -112,12 +112,12 @@ def run(work, way):
     return Outcome(f"{server.keys} keys right", sum(parts.values()), {"mix": mix, "mix while saving": saving}, parts)
 
 
-def check(work, way):
+def check(work, run_mode):
     """The dump of the last run, in the same folder; in whatever way it was written it is read without a limit."""
-    server = _started(work, way)
+    server = _started(work, run_mode)
     size = _ask(server, "DBSIZE").strip()
     if size != f":{server.keys}":
         raise Failed(f"redis: the dump holds {size} keys of {server.keys}")
-    server.load("verify", model=way.folder / "snapshot")
+    server.load("verify", model=run_mode.folder / "snapshot")
     _stop(server)
-    (way.folder / "dump.rdb").unlink()
+    (run_mode.folder / "dump.rdb").unlink()

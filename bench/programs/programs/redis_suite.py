@@ -3,7 +3,7 @@
 import re
 import shutil
 
-from harness.ways import Failed
+from harness.run_modes import Failed
 from harness.work import suite
 
 NAME, NEEDS, DRAM, ROOM = "redis-tests", ["redis-tests", "redis-server", "redis-cli", "tclsh"], 1, 20
@@ -17,16 +17,16 @@ def prepare(work):
     pass
 
 
-def run(work, way):
-    source, folder = work.path("redis-tests"), way.folder / "redis"
+def run(work, run_mode):
+    source, folder = work.path("redis-tests"), run_mode.folder / "redis"
     for name in ("tests", "src", "utils"):
         shutil.copytree(source / name, folder / name, symlinks=True)
     shutil.copy(source / "redis.conf", folder)
     units = [word for unit in UNITS for word in ("--single", unit)]
     argv = [work.path("tclsh"), "tests/test_helper.tcl", "--clients", 2, "--no-latency",
             "--timeout", int(work.settings.patience - 20), *units]
-    status, seconds = way.finish(argv, work.settings.patience, cwd=folder, env=work.tools.environment)
-    said = COLOUR.sub("", (way.folder / "out.0").read_text(errors="replace"))
+    status, seconds = run_mode.finish(argv, work.settings.patience, cwd=folder, env=work.tools.environment)
+    said = COLOUR.sub("", (run_mode.folder / "out.0").read_text(errors="replace"))
     tests = {}
     # Failures are told again at the end, with the unit behind the name.
     for line in said.split("The following tests failed:")[0].splitlines():
@@ -37,5 +37,5 @@ def run(work, way):
                 name += "'"  # Names are not unique: the same test runs for several encodings.
             tests[name] = found.group(1)
     if "The End" not in said and "The following tests failed" not in said:
-        raise Failed(f"redis-tests: status {status}, not at the end: {said[-300:]} {way.errors(0)[-200:]}")
+        raise Failed(f"redis-tests: status {status}, not at the end: {said[-300:]} {run_mode.errors(0)[-200:]}")
     return suite(tests, seconds)

@@ -24,10 +24,10 @@ def prepare(work):
         os.fsync(out.fileno())
 
 
-def run(work, way):
+def run(work, run_mode):
     lines, result = work.folder / "lines", work.folder / "sorted"
     with lines.open("rb") as file:
         # Every way begins with the file on the device.
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     argv = [work.path("sort"), "-S", f"{2 * work.data}b", "--parallel=2", "-T", work.folder, "-o", result, lines]
-    return job(way, argv, work.settings.patience, [result], env={"LC_ALL": "C"})
+    return job(run_mode, argv, work.settings.patience, [result], env={"LC_ALL": "C"})

@@ -14,7 +14,7 @@ def prepare(work):
         subprocess.run([sys.executable, INPUTS / "speedtest.py", str(work.data)], stdout=out, check=True)
 
 
-def run(work, way):
+def run(work, run_mode):
     with (work.folder / "script.sql").open("rb") as script:
-        return job(way, [work.path("sqlite3"), "-batch", ":memory:"], work.settings.patience, stdin=script,
+        return job(run_mode, [work.path("sqlite3"), "-batch", ":memory:"], work.settings.patience, stdin=script,
                    env=work.tools.environment)

@@ -1,6 +1,6 @@
 """stress-ng writes patterns to memory in all its ways, and verifies them. It runs for a set time: no wall time."""
 
-from harness.ways import Failed
+from harness.run_modes import Failed
 from harness.work import Outcome
 
 NAME, NEEDS, DRAM, ROOM = "stress-ng", ["stress-ng"], 1, 8
@@ -11,11 +11,11 @@ def prepare(work):
     pass
 
 
-def run(work, way):
+def run(work, run_mode):
     argv = [work.path("stress-ng"), "--vm", 2, "--vm-bytes", work.data, "--vm-method", "all", "--verify",
-            "--timeout", SECONDS, "--temp-path", way.folder, "--metrics-brief"]
-    way.run(argv, work.settings.patience, env=work.tools.environment)
-    said = (way.folder / "out.0").read_text() + way.errors(0)
+            "--timeout", SECONDS, "--temp-path", run_mode.folder, "--metrics-brief"]
+    run_mode.run(argv, work.settings.patience, env=work.tools.environment)
+    said = (run_mode.folder / "out.0").read_text() + run_mode.errors(0)
     if "successful run completed" not in said or "fail:" in said:
         raise Failed(f"stress-ng: {said[-400:]}")
     return Outcome("no error found", float(SECONDS))

@@ -1,4 +1,4 @@
-//! What can be typed. Help, man pages and completions all come from here.
+//! The definition of the command line, from which help, manual pages and completions are made.
 
 use std::path::PathBuf;
 
@@ -9,11 +9,11 @@ use deepram_pool::SegmentSize;
 
 /// Flash as byte-addressable main memory, with DRAM as its cache.
 ///
-/// A pool is memory in a file or block device: larger than the DRAM it uses, safe across crashes
-/// up to its last sync, and able to go back to earlier ones.
+/// A pool is memory in a file or block device. It is larger than the DRAM that it uses, keeps its last
+/// synced state across crashes, and can be rolled back to earlier states.
 ///
-/// Sizes are numbers with an optional unit: 4096, 512M, 1.5GiB are powers of 1024, 512MB of 1000.
-/// Exit status: 0 done, 1 the work failed, 2 wrong usage.
+/// A size is a number with an optional unit: 4096, 512M and 1.5GiB count in powers of 1024, 512MB in powers of 1000.
+/// Exit status: 0 success, 1 failure, 2 wrong usage.
 #[derive(Debug, Parser)]
 #[command(name = "deepram", version, propagate_version = true, arg_required_else_help = true)]
 pub(crate) struct Cli {
@@ -21,35 +21,35 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show the whole of it, in a minute or two, on any machine
+    /// Demonstrate a pool: updates, crash, recovery and rollback, in about a minute
     ///
     /// Creates a pool several times larger than its DRAM, fills it and updates it at random (HPCC
-    /// RandomAccess) through ordinary loads and stores, kills the process that does so, reopens
+    /// RandomAccess) through ordinary loads and stores, and kills the updating process. Then reopens
     /// the pool, verifies every word against the last token, rolls back to an earlier token and
-    /// verifies that too.
+    /// verifies every word again.
     Demo(DemoArgs),
-    /// The process that the demo kills
+    /// The updating process of the demo
     #[command(hide = true)]
     DemoWorker(WorkerArgs),
-    /// Run a program with more memory than there is DRAM for it
+    /// Run an unmodified program in less DRAM than its memory needs
     ///
-    /// The program's large memory is paged to a file by a library that is loaded into it and into all that it
-    /// starts; the program is not changed. Together they keep to the DRAM given. The exit status is the
-    /// program's own, 128 and the signal's number if a signal ended it; 127 if there is no such program, 126 if it
-    /// cannot be executed.
+    /// A library, loaded into the program and all its descendants, pages their large memory to swap files. All of them
+    /// together keep within the DRAM budget. The exit status is the program's own, or 128 plus the signal's number if a
+    /// signal ended the program; 127 if the program does not exist, 126 if it cannot be executed.
     ///
     /// Example: deepram run --dram 512MiB --stats -- sort -S 2G big.txt
     Run(crate::run::RunArgs),
-    /// The process that becomes the program
+    /// Enters the cgroup of a run and executes the program
     #[command(hide = true)]
-    RunWithin(crate::run::WithinArgs),
-    /// Show what programs under `deepram run` are doing, as it happens
+    RunExec(crate::run::ExecArgs),
+    /// Show live paging statistics of programs under `deepram run`
     ///
-    /// Those of this user, without having been asked for it; q or Ctrl-C ends.
+    /// Shows all runs of this user; the runs need no option for it. Press q or Ctrl-C to quit.
     Top(crate::top::TopArgs),
-    /// Create, look at and mend pools
+    /// Create, inspect, check and repair pools
     Pool {
         #[command(subcommand)]
         command: PoolCommand,
@@ -57,37 +57,37 @@ pub(crate) enum Command {
     /// Simulate a memory system in virtual time
     #[command(after_long_help = crate::sim::workloads())]
     Sim(Box<crate::sim::SimArgs>),
-    /// Compute the published figures of a paper anew
+    /// Reproduce the published results of a paper
     ///
-    /// Runs the simulations behind them, two at a time on two processors, and judges each claim: the paper's
-    /// value, ours, the tolerance, the verdict. Writes DIR/index.html, a page that needs nothing else, and
-    /// DIR/results.json. What is interrupted goes on where it was: finished runs are kept in DIR/runs.
+    /// Runs the simulations behind the paper's claims and compares each claim with our value: the paper's value, ours,
+    /// the tolerance, the verdict. Writes DIR/index.html, a page without external files, and DIR/results.json. Finished
+    /// runs are kept in DIR/runs. Interrupted runs resume where they stopped.
     Repro(crate::repro::ReproArgs),
-    /// Look at traces, turn one format into another, record a program's
+    /// Inspect, convert and record traces
     Trace {
         #[command(subcommand)]
         command: crate::trace::TraceCommand,
     },
-    /// Show the devices that the simulator knows: every figure with its source
+    /// List and show the device presets of the simulator, every value with its source
     Media {
         #[command(subcommand)]
         command: crate::media::MediaCommand,
     },
-    /// Measure, each figure beside its peer or its physical limit
+    /// Measure deepram, its peers and the device in the same run
     Bench {
         #[command(subcommand)]
         command: crate::bench::BenchCommand,
     },
-    /// Print completions for a shell
+    /// Print shell completions
     ///
     /// For bash: deepram completions bash > ~/.local/share/bash-completion/completions/deepram
     Completions {
-        /// The shell
+        /// Shell to print completions for
         shell: Shell,
     },
-    /// Print the manual page, or write those of all commands to a folder
+    /// Print the manual page, or write the manual pages of all commands to a folder
     Man {
-        /// Folder for the pages of all commands
+        /// Folder for the manual pages of all commands
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
     },
@@ -99,24 +99,25 @@ pub(crate) enum Command {
     },
 }
 
+/// Options of `deepram demo`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DemoArgs {
-    /// Folder for the pool's file, which is removed at the end
+    /// Folder for the pool's file; the file is removed at the end
     #[arg(long, value_name = "PATH", default_value = ".")]
     pub(crate) dir: PathBuf,
-    /// Memory in the table: a power of two
+    /// Size of the table, a power of two
     #[arg(long, default_value = "1G", value_parser = table_size)]
     pub(crate) size: Bytes,
-    /// DRAM for the whole process
+    /// DRAM budget of the whole process
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     pub(crate) dram: Bytes,
-    /// How long the table is updated before the kill
+    /// Seconds of updates before the kill
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) seconds: u64,
-    /// Threads that load and store
+    /// Number of updating threads
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) threads: u32,
-    /// Leave the pool's file, at the token rolled back to
+    /// Keep the pool's file, in the state of the token rolled back to
     #[arg(long)]
     pub(crate) keep: bool,
     /// Print one JSON object instead of text
@@ -124,6 +125,7 @@ pub(crate) struct DemoArgs {
     pub(crate) json: bool,
 }
 
+/// Options of the hidden process of the demo.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WorkerArgs {
     /// The pool's file
@@ -132,97 +134,98 @@ pub(crate) struct WorkerArgs {
     /// Words in the table
     #[arg(long)]
     pub(crate) words: u64,
-    /// DRAM in bytes
+    /// DRAM budget, bytes
     #[arg(long)]
     pub(crate) dram: u64,
     /// Threads
     #[arg(long)]
     pub(crate) threads: u32,
-    /// Updates from token to token
+    /// Updates between two syncs
     #[arg(long)]
     pub(crate) round: u64,
-    /// The process that started this one
+    /// Process id of the demo
     #[arg(long)]
     pub(crate) parent: u32,
 }
 
+/// Commands on pools.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PoolCommand {
-    /// Create a pool in new files, or on block devices, one controller each
+    /// Create a pool in new files or on block devices, one controller for each
     Create {
         #[command(flatten)]
         pool: Target,
-        /// Memory that each controller offers
+        /// Memory of each controller
         #[arg(long)]
         size: Bytes,
-        /// Flash that each controller uses [default: a little over twice the memory]
+        /// Flash of each controller [default: a little over twice the memory]
         #[arg(long, value_name = "SIZE")]
         flash: Option<Bytes>,
-        /// Memory that will be persist regions: makes room for the log of their lines
+        /// Memory for persist regions, for which the pool reserves a line log
         #[arg(long, default_value = "0", value_name = "SIZE")]
         pmem: Bytes,
-        /// What is read, cached and written at once
+        /// Segment size: the unit of reads, writes and the DRAM cache
         #[arg(long, value_name = "SIZE", default_value = "4K")]
         segment: Segment,
-        /// Tokens that are kept
+        /// Number of tokens to keep
         #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
         keep: u32,
-        /// Address to map the pool at, a multiple of 64 KiB [default: one of our choice]
+        /// Address at which the pool is mapped, a multiple of 64 KiB [default: chosen by deepram]
         #[arg(long, value_name = "ADDR", value_parser = address)]
         base: Option<u64>,
-        /// Overwrite a block device that holds a pool or a file system; one that is in use never is
+        /// Overwrite a block device that holds a pool or a file system; a device in use is never overwritten
         #[arg(long)]
         force: bool,
     },
-    /// Show what a pool is; changes nothing
+    /// Show properties and state of a pool, without changing it
     Info {
         #[command(flatten)]
         pool: Target,
     },
-    /// List the tokens that can be rolled back to; changes nothing
+    /// List the tokens for a rollback, without changing the pool
     History {
         #[command(flatten)]
         pool: Target,
     },
-    /// Go back to a token: what came after it is gone
+    /// Roll back to a token and discard every later change
     Rollback {
         #[command(flatten)]
         pool: Target,
-        /// The token, as `history` lists it
+        /// Token, as listed by `history`
         #[arg(long, value_name = "N")]
         token: u64,
-        /// DRAM that may be used for it
+        /// DRAM budget
         #[arg(long, value_name = "SIZE", default_value = "256M")]
         dram: Bytes,
     },
-    /// Read every structure and every segment, and check them; changes nothing without --repair
+    /// Read and check every structure and every segment; without --repair the pool is not changed
     Check {
         #[command(flatten)]
         pool: Target,
-        /// Repair what can be repaired first: write damaged copies anew, and where the log is damaged, give up what
-        /// follows the damage
+        /// Repair before the check: rewrite damaged copies; discard the log after its first damage
         #[arg(long)]
         repair: bool,
-        /// Where the log is damaged, go back to this token; without it, to the last one before the damage
+        /// Token to roll back to if the log is damaged [default: the last token before the damage]
         #[arg(long, value_name = "TOKEN", requires = "repair")]
         at_token: Option<u64>,
-        /// DRAM that may be used for a repair
+        /// DRAM budget of the repair
         #[arg(long, value_name = "SIZE", default_value = "256M")]
         dram: Bytes,
     },
-    /// Empty sparsely filled blocks
+    /// Move the data of sparsely filled blocks together
     Compact {
         #[command(flatten)]
         pool: Target,
-        /// DRAM that may be used for it
+        /// DRAM budget
         #[arg(long, value_name = "SIZE", default_value = "256M")]
         dram: Bytes,
     },
 }
 
+/// The pool of a command.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Target {
-    /// The pool's files or block devices, all of them
+    /// All files or block devices of the pool
     #[arg(value_name = "PATH", required = true)]
     pub(crate) paths: Vec<PathBuf>,
     /// Print one JSON object instead of text
@@ -230,6 +233,7 @@ pub(crate) struct Target {
     pub(crate) json: bool,
 }
 
+/// Segment sizes.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Segment {
     #[value(name = "4K", alias = "4k", alias = "4KiB")]
@@ -250,18 +254,24 @@ impl From<Segment> for SegmentSize {
     }
 }
 
-/// The smallest table that spans a few pages on every thread.
+/// Smallest table of the demo, bytes: several pages for each thread.
 const LEAST_TABLE: u64 = 16 << 20;
 
+/// Parses the size of a table.
 fn table_size(text: &str) -> Result<Bytes, String> {
     let size: Bytes = text.parse().map_err(|error| format!("{error}"))?;
     if size.0 >= LEAST_TABLE && size.0.is_power_of_two() {
         return Ok(size);
     }
     let near = (size.0 / 2 + 1).checked_next_power_of_two().unwrap_or(1 << 63).max(LEAST_TABLE);
-    Err(format!("a table has a power of two of bytes, {} at least: try {}", Bytes(LEAST_TABLE), Bytes(near)))
+    Err(format!(
+        "the size of a table is a power of two, at least {}: try {}",
+        Bytes(LEAST_TABLE),
+        Bytes(near)
+    ))
 }
 
+/// Parses an address at which a pool can be mapped.
 fn address(text: &str) -> Result<u64, String> {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(&digits.replace('_', ""), 16),
@@ -269,8 +279,8 @@ fn address(text: &str) -> Result<u64, String> {
     };
     match parsed {
         Ok(address) if address != 0 && address % (1 << 16) == 0 => Ok(address),
-        Ok(_) => Err("an address to map at is a multiple of 64 KiB (0x10000), not 0".into()),
-        Err(_) => Err("write an address like 0x200000000000".into()),
+        Ok(_) => Err("expected a multiple of 64 KiB (0x10000) other than 0".into()),
+        Err(_) => Err("expected an address such as 0x200000000000".into()),
     }
 }
 
@@ -281,12 +291,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definition_of_the_command_is_sound() {
+    fn the_command_line_definition_is_consistent() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn a_table_is_a_power_of_two_and_the_error_names_one_near_by() {
+    fn a_table_is_a_power_of_two_and_the_error_names_the_nearest() {
         assert_eq!(table_size("1G"), Ok(Bytes(1 << 30)));
         assert!(table_size("1000M").unwrap_err().contains("512 MiB"));
         assert!(table_size("1M").unwrap_err().contains("16 MiB"));

@@ -12,7 +12,9 @@ mod media;
 mod output;
 mod pool;
 mod reference;
+mod renamed;
 mod repro;
+mod results;
 mod run;
 mod sim;
 mod top;
@@ -28,13 +30,19 @@ use deepram_trace::workload::SpecError;
 
 use cli::{Cli, Command};
 
-/// The work failed.
+/// Exit status of failed work.
 const FAILED: u8 = 1;
-/// The command line asked for what cannot be.
+/// Exit status of a wrong command line.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    // Wrong syntax ends here, with status 2.
+    let arguments: Vec<String> =
+        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    if let Some(error) = renamed::error(&arguments) {
+        eprintln!("error: {error}");
+        return ExitCode::from(USAGE);
+    }
+    // A command line that clap cannot parse ends the process here, with status 2.
     match run(Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -51,7 +59,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Pool { command } => pool::run(command),
         Command::Sim(args) => sim::run(&args),
         Command::Run(args) => run::run(&args),
-        Command::RunWithin(args) => run::within(&args),
+        Command::RunExec(args) => run::exec(&args),
         Command::Top(args) => top::run(&args),
         Command::Repro(args) => repro::run(&args),
         Command::Trace { command } => trace::run(command),
@@ -71,7 +79,7 @@ fn exit_status(error: &anyhow::Error) -> u8 {
     }
 }
 
-/// A command line that can be parsed and yet asks for what cannot be.
+/// An error in a command line that clap accepts.
 #[derive(Debug)]
 struct Usage(String);
 
@@ -83,7 +91,7 @@ impl std::fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// Whether the command line is to blame, and not a file or a device.
+/// Whether an error comes from the command line and not from a file or a device.
 fn is_usage(error: &anyhow::Error) -> bool {
     let of_media = |error: &MediaError| match error {
         MediaError::UnknownPreset { at, .. } => at.as_ref().is_none_or(|at| at.file == "--set"),
@@ -107,7 +115,7 @@ fn is_usage(error: &anyhow::Error) -> bool {
         || error.downcast_ref().is_some_and(|error| !matches!(error, SpecError::File { .. }))
 }
 
-/// An error with its causes. Many of our errors tell their cause themselves: not twice.
+/// An error and its causes in one line. A cause that the text already contains is left out.
 fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain() {
@@ -128,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_is_one_line_and_tells_each_cause_once() {
+    fn an_error_is_one_line_with_each_cause_once() {
         let source = io::Error::other("no medium");
         let inner = PoolError::Device { device: "a.pool".into(), operation: "reading", source };
         let error = anyhow::Error::from(inner).context("verifying");

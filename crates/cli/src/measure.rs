@@ -1,4 +1,4 @@
-//! `deepram media measure`: times a real file or block device and writes what it found as a preset.
+//! `deepram media measure`: measures a real file or block device and writes the result as a preset.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -12,34 +12,35 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use deepram_core::Bytes;
 use deepram_media::{MEASURED_DEPTH, MEASURED_SIZES, Registry};
+use deepram_trace::workload::mix64;
 use rustix::fs::OFlags;
 use serde::Serialize;
 
-use crate::bench::{BLOCK, aligned, mix};
+use crate::bench::{BLOCK, aligned};
 use crate::output::{Table, emit_json, emit_text, progress};
 
 /// Options of `deepram media measure`.
 #[derive(Debug, Args)]
 pub(crate) struct MeasureArgs {
-    /// A folder on the device to measure, a file, or a block device
+    /// Folder on the device to measure, or a file or block device
     ///
-    /// In a folder a file is made and removed again. A file or block device that exists is only
-    /// read unless --overwrite is given.
+    /// In a folder the command creates a file and removes it at the end. An existing file or block device needs
+    /// --overwrite, because writes are measured too.
     #[arg(value_name = "PATH")]
     path: PathBuf,
-    /// Bytes to spread the requests over; more than the device's own cache, if it has one
+    /// Range of the requests, larger than the cache of the device
     #[arg(long, default_value = "1GiB", value_name = "SIZE")]
     span: Bytes,
-    /// Seconds for each of the figures
+    /// Seconds for each measurement
     #[arg(long, default_value_t = 1.0, value_name = "S")]
     seconds: f64,
-    /// Let the contents of an existing file or device be overwritten
+    /// Overwrite the contents of an existing file or device
     #[arg(long)]
     overwrite: bool,
-    /// The preset's name
+    /// Name of the preset
     #[arg(long, default_value = "measured", value_name = "NAME")]
     name: String,
-    /// Write the preset here; for `--config` of `deepram sim` and `deepram media`
+    /// File for the preset, for `--config` of `deepram sim` and `deepram media`
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Print one JSON object
@@ -47,43 +48,44 @@ pub(crate) struct MeasureArgs {
     json: bool,
 }
 
-/// One figure.
+/// One measurement.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Figure {
+pub(crate) struct Measurement {
     key: String,
-    /// From one completion to the next with so many under way.
+    /// Mean time between two completions, us.
     time_us: f64,
-    under_way: u64,
+    queue_depth: u64,
     requests: u64,
     bytes: u64,
 }
 
 impl MeasureArgs {
-    /// A file in a folder, so many seconds a figure.
+    /// Options for a temporary file in a folder, `seconds` for each measurement.
     pub(crate) fn folder(path: &Path, span: Bytes, seconds: f64) -> Self {
         let (path, name) = (path.to_path_buf(), "measured".to_owned());
         Self { path, span, seconds, overwrite: false, name, out: None, json: false }
     }
 }
 
-/// What is measured, and whether it is ours to remove.
+/// The measured file or device.
 struct Target {
     path: PathBuf,
     span: u64,
     writable: bool,
+    /// Whether the file is removed at the end.
     temporary: bool,
 }
 
 impl Drop for Target {
     fn drop(&mut self) {
         if self.temporary {
-            // What cannot be removed says by its name whose it is.
+            // The name of a file that cannot be removed tells which process made it.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Requests that a figure is the mean of, at least.
+/// Least number of requests of a measurement.
 const LEAST: u64 = 8;
 
 impl Target {
@@ -91,7 +93,7 @@ impl Target {
         let shown = args.path.display();
         let kind = std::fs::metadata(&args.path).with_context(|| shown.to_string())?.file_type();
         let span = args.span.0 / (1 << 20) * (1 << 20);
-        ensure!(span >= 64 << 20, "--span {}: at least 64 MiB are needed", args.span);
+        ensure!(span >= 64 << 20, "--span {}: expected at least 64 MiB", args.span);
         if kind.is_dir() {
             let path = args.path.join(format!("deepram-measure-{}", std::process::id()));
             let target = Self { path, span, writable: true, temporary: true };
@@ -100,16 +102,16 @@ impl Target {
         }
         ensure!(
             kind.is_file() || kind.is_block_device(),
-            "{shown}: neither a folder, a file nor a block device"
+            "{shown}: expected a folder, a file or a block device"
         );
         let mut file = File::open(&args.path).with_context(|| shown.to_string())?;
         let length = std::io::Seek::seek(&mut file, std::io::SeekFrom::End(0))?;
         let span = span.min(length / (1 << 20) * (1 << 20));
-        ensure!(span >= 64 << 20, "{shown}: has {} only; at least 64 MiB are needed", Bytes(length));
+        ensure!(span >= 64 << 20, "{shown}: {} long; expected at least 64 MiB", Bytes(length));
         Ok(Self { path: args.path.clone(), span, writable: args.overwrite, temporary: false })
     }
 
-    /// Writes all of a new file, so that no read finds a hole.
+    /// Writes a whole new file, so that no read finds a hole.
     fn fill(&self) -> anyhow::Result<()> {
         let bar = progress("writing the file");
         let file = OpenOptions::new()
@@ -119,9 +121,9 @@ impl Target {
             .with_context(|| self.path.display().to_string())?;
         let mut chunk = vec![0u8; 1 << 20];
         for at in (0..self.span).step_by(1 << 20) {
-            // No two blocks alike: a device that compresses or shares them would look too fast.
+            // All blocks differ: a device that compresses or deduplicates equal blocks would look too fast.
             for (index, word) in chunk.chunks_exact_mut(8).enumerate() {
-                word.copy_from_slice(&mix(at + index as u64).to_le_bytes());
+                word.copy_from_slice(&mix64(at + index as u64).to_le_bytes());
             }
             file.write_all_at(&chunk, at).with_context(|| self.path.display().to_string())?;
         }
@@ -143,30 +145,30 @@ impl Target {
             .with_context(|| format!("{}: cannot be opened for direct I/O", self.path.display()))
     }
 
-    /// Random requests of `bytes`, `under_way` at once, for about `time`.
-    fn figure(
+    /// Measures random requests of `bytes` at this queue depth, for about `time`.
+    fn measure(
         &self,
         key: &str,
         write: bool,
         durable: bool,
         bytes: u64,
-        under_way: u64,
+        queue_depth: u64,
         time: Duration,
-    ) -> anyhow::Result<Figure> {
+    ) -> anyhow::Result<Measurement> {
         let file = self.handle(write, durable)?;
         let (done, stop, start) =
-            (AtomicU64::new(0), AtomicBool::new(false), Barrier::new(under_way as usize + 1));
+            (AtomicU64::new(0), AtomicBool::new(false), Barrier::new(queue_depth as usize + 1));
         let places = self.span / bytes;
         let worker = |number: u64| -> std::io::Result<()> {
             let mut memory = vec![0u8; bytes as usize + BLOCK];
             let buffer = aligned(&mut memory);
             for (index, word) in buffer.chunks_exact_mut(8).enumerate() {
-                word.copy_from_slice(&mix(number << 32 | index as u64).to_le_bytes());
+                word.copy_from_slice(&mix64(number << 32 | index as u64).to_le_bytes());
             }
             start.wait();
-            let mut draw = mix(number + 1);
+            let mut draw = mix64(number + 1);
             while !stop.load(Ordering::Relaxed) {
-                draw = mix(draw);
+                draw = mix64(draw);
                 let offset = draw % places * bytes;
                 if write {
                     file.write_all_at(buffer, offset)?
@@ -178,15 +180,16 @@ impl Target {
             Ok(())
         };
         let (elapsed, requests) = std::thread::scope(|scope| -> anyhow::Result<(Duration, u64)> {
-            let workers: Vec<_> = (0..under_way).map(|number| scope.spawn(move || worker(number))).collect();
+            let workers: Vec<_> =
+                (0..queue_depth).map(|number| scope.spawn(move || worker(number))).collect();
             start.wait();
-            // The first requests are slower: clocks wake up, tables are loaded.
+            // The first requests are slower and do not count.
             std::thread::sleep(time / 10);
             let (before, began) = (done.load(Ordering::Relaxed), Instant::now());
             let counted = loop {
                 std::thread::sleep(time);
                 let counted = (began.elapsed(), done.load(Ordering::Relaxed) - before);
-                // A mean of fewer says nothing; a device that stands still is not waited for.
+                // The mean of fewer requests means nothing; a stalled device ends the measurement.
                 if counted.1 >= LEAST || counted.0 > time * 20 + Duration::from_secs(5) {
                     break counted;
                 }
@@ -202,74 +205,78 @@ impl Target {
         })?;
         ensure!(requests > 0, "{key}: no request completed within {time:?}; give more --seconds");
         let time_us = elapsed.as_secs_f64() * 1e6 / requests as f64;
-        Ok(Figure { key: key.into(), time_us, under_way, requests, bytes })
+        Ok(Measurement { key: key.into(), time_us, queue_depth, requests, bytes })
     }
 }
 
-/// Measures: the figures, and the preset file that they make.
-pub(crate) fn measure(args: &MeasureArgs) -> anyhow::Result<(Vec<Figure>, String)> {
-    ensure!(args.seconds > 0.0 && args.seconds < 3600.0, "--seconds {}: 0 to 3600", args.seconds);
+/// Measures the device. Returns the measurements and the text of the preset file.
+pub(crate) fn measure(args: &MeasureArgs) -> anyhow::Result<(Vec<Measurement>, String)> {
+    ensure!(
+        args.seconds > 0.0 && args.seconds < 3600.0,
+        "--seconds {}: expected more than 0 and less than 3600",
+        args.seconds
+    );
     ensure!(
         !args.name.is_empty()
             && args.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'),
-        "--name {}: lower-case letters, digits and - only",
+        "--name {}: expected lower-case letters, digits and - only",
         args.name
     );
     let target = Target::open(args)?;
     ensure!(
         target.writable,
-        "{}: writes are measured too, over its contents; give --overwrite if they may go, or a folder",
+        "{}: the measurement overwrites its contents; give --overwrite to allow this, or give a folder",
         args.path.display()
     );
     let time = Duration::from_secs_f64(args.seconds);
-    let mut figures = Vec::new();
+    let mut measurements = Vec::new();
     for (write, op) in [(false, "read"), (true, "write")] {
         for Bytes(bytes) in MEASURED_SIZES {
             let size =
                 if bytes < 1 << 20 { format!("{}k", bytes >> 10) } else { format!("{}m", bytes >> 20) };
-            for (suffix, under_way) in [("", 1), ("_interval", MEASURED_DEPTH)] {
+            for (suffix, queue_depth) in [("", 1), ("_interval", MEASURED_DEPTH)] {
                 let key = format!("{op}_{size}{suffix}");
                 let bar = progress("measuring").with_message(key.clone());
-                figures.push(target.figure(&key, write, false, bytes, under_way, time)?);
+                measurements.push(target.measure(&key, write, false, bytes, queue_depth, time)?);
                 bar.finish_and_clear();
             }
         }
     }
-    figures.push(target.figure("durable_write_4k", true, true, BLOCK as u64, 1, time)?);
-    let text = preset(args, &target, &figures);
-    // What is written must be readable again.
-    Registry::builtin()?.add("the preset measured", &text)?;
-    Ok((figures, text))
+    measurements.push(target.measure("durable_write_4k", true, true, BLOCK as u64, 1, time)?);
+    let text = preset(args, &target, &measurements);
+    // The preset must parse.
+    Registry::builtin()?.add("the measured preset", &text)?;
+    Ok((measurements, text))
 }
 
 pub(crate) fn run(args: &MeasureArgs) -> anyhow::Result<()> {
-    let (figures, text) = measure(args)?;
+    let (measurements, text) = measure(args)?;
     if let Some(out) = &args.out {
         std::fs::write(out, &text).with_context(|| out.display().to_string())?;
     }
     if args.json {
-        return emit_json(&figures);
+        return emit_json(&measurements);
     }
-    let mut table = Table::new(&["<figure", "bytes", "under way", "µs", "requests/s", "MB/s"]);
-    for figure in &figures {
+    let mut table = Table::new(&["<key", "bytes", "queue depth", "µs", "requests/s", "MB/s"]);
+    for measurement in &measurements {
         table.row(vec![
-            figure.key.clone(),
-            figure.bytes.to_string(),
-            figure.under_way.to_string(),
-            format!("{:.1}", figure.time_us),
-            format!("{:.0}", 1e6 / figure.time_us),
-            format!("{:.1}", figure.bytes as f64 / figure.time_us),
+            measurement.key.clone(),
+            measurement.bytes.to_string(),
+            measurement.queue_depth.to_string(),
+            format!("{:.1}", measurement.time_us),
+            format!("{:.0}", 1e6 / measurement.time_us),
+            format!("{:.1}", measurement.bytes as f64 / measurement.time_us),
         ]);
     }
     emit_text(&table.render())?;
     match &args.out {
-        Some(out) => emit_text(&format!("\nfile.{} is in {}\n", args.name, out.display())),
+        Some(out) => emit_text(&format!("\nfile.{} written to {}\n", args.name, out.display())),
         None => emit_text(&format!("\n{text}")),
     }
 }
 
-/// The figures as a preset file.
-fn preset(args: &MeasureArgs, target: &Target, figures: &[Figure]) -> String {
+/// The preset file of the measurements.
+fn preset(args: &MeasureArgs, target: &Target, measurements: &[Measurement]) -> String {
     let release = rustix::system::uname();
     let machine = format!(
         "{} {}, {} processors",
@@ -285,17 +292,17 @@ fn preset(args: &MeasureArgs, target: &Target, figures: &[Figure]) -> String {
         quoted(&args.path),
         target.span >> 20
     );
-    for Figure { key, time_us, under_way, .. } in figures {
+    for Measurement { key, time_us, queue_depth, .. } in measurements {
         let _ = writeln!(
             text,
-            "{key} = {{ value = {time_us:.3}, unit = \"us\", condition = \"random, direct, {under_way} under way, mean of {} s\", source = \"{source}\" }}",
+            "{key} = {{ value = {time_us:.3}, unit = \"us\", condition = \"random, direct, queue depth {queue_depth}, mean of {} s\", source = \"{source}\" }}",
             args.seconds
         );
     }
     text
 }
 
-/// A path inside a TOML string.
+/// A path with the characters replaced that a TOML string cannot hold.
 fn quoted(path: &Path) -> String {
     path.display().to_string().replace(['"', '\\'], "_")
 }

@@ -1,4 +1,4 @@
-//! `deepram media`: the technologies and devices that the simulator knows.
+//! `deepram media`: the presets of technologies and devices for the simulator.
 
 use std::path::{Path, PathBuf};
 
@@ -9,34 +9,34 @@ use serde::Serialize;
 
 use crate::output::{Table, emit_json, emit_text};
 
-/// What to do with the presets.
+/// Commands on presets.
 #[derive(Debug, Subcommand)]
 pub(crate) enum MediaCommand {
     /// List every preset
     List {
-        /// A TOML file with presets of your own, which are listed too
+        /// TOML file with presets of your own, listed too
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
         /// Print a JSON array
         #[arg(long)]
         json: bool,
     },
-    /// Time a real file or block device, and write what was found as a preset
+    /// Measure a real file or block device and write the result as a preset
     ///
-    /// Random direct reads and writes of 4 KiB to 1 MiB, one and 32 under way. The preset's kind
-    /// is `file`.
+    /// Measures random direct reads and writes of 4 KiB to 1 MiB at queue depths 1 and 32. The kind of the preset is
+    /// `file`.
     Measure(crate::measure::MeasureArgs),
-    /// Show a preset: every figure with its unit and source
+    /// Show a preset: every value with its unit and source
     ///
-    /// NAME is what `deepram media list` prints, such as nand.slc; the part before the point may
-    /// be left out where the rest is unique.
+    /// NAME is a name that `deepram media list` prints, such as nand.slc. The part before the point may
+    /// be left out if the rest is unique.
     Show {
-        /// The preset
+        /// Name of the preset
         name: String,
-        /// A TOML file with presets of your own
+        /// TOML file with presets of your own
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
-        /// Show it with other figures: key=value, such as read=30us
+        /// Override a value: key=value, such as read=30us; may be given again
         #[arg(long = "set", value_name = "KEY=VALUE")]
         set: Vec<String>,
         /// Print one JSON object
@@ -70,6 +70,7 @@ struct RowJson {
     meaning: String,
 }
 
+/// Runs a command.
 pub(crate) fn run(command: MediaCommand) -> anyhow::Result<()> {
     match command {
         MediaCommand::Measure(args) => crate::measure::run(&args),
@@ -80,14 +81,14 @@ pub(crate) fn run(command: MediaCommand) -> anyhow::Result<()> {
     }
 }
 
-/// The presets that are built in, and those of the user's file.
+/// The built-in presets and those of the user's file.
 pub(crate) fn registry(config: Option<&Path>) -> anyhow::Result<Registry> {
     let mut registry = Registry::builtin()?;
     if let Some(file) = config {
         let bytes = std::fs::read(file).with_context(|| format!("reading {}", file.display()))?;
         let text = std::str::from_utf8(&bytes).map_err(|error| {
             let line = 1 + bytes[..error.valid_up_to()].iter().filter(|b| **b == b'\n').count();
-            anyhow::anyhow!("{}:{line}: not UTF-8; a file of presets is TOML text", file.display())
+            anyhow::anyhow!("{}:{line}: not UTF-8; a preset file is TOML text", file.display())
         })?;
         registry.add(&file.display().to_string(), text)?;
     }
@@ -107,7 +108,7 @@ fn list(registry: &Registry, json: bool) -> anyhow::Result<()> {
             .collect();
         return emit_json(&entries);
     }
-    let mut table = Table::new(&["<preset", "<what it is"]);
+    let mut table = Table::new(&["<preset", "<description"]);
     for entry in entries {
         table.row(vec![format!("{}.{}", entry.kind.word(), entry.name), entry.about]);
     }
@@ -133,7 +134,7 @@ fn show(registry: &Registry, name: &str, set: &[String], json: bool) -> anyhow::
             .collect();
         return emit_json(&SheetJson { name: sheet.full_name(), digest: sheet.digest(), figures });
     }
-    let mut table = Table::new(&["<figure", "value", "<unit", "<meaning", "<source"]);
+    let mut table = Table::new(&["<key", "value", "<unit", "<meaning", "<source"]);
     for row in rows {
         let source = match row.condition {
             Some(condition) => format!("{} ({condition})", row.source),

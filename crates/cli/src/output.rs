@@ -1,4 +1,4 @@
-//! What people and programs are shown: tables, numbers, JSON, progress.
+//! Output: tables, numbers, JSON and progress bars.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
@@ -8,7 +8,7 @@ use deepram_core::Bytes;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
-/// Writes to standard output. A reader that has gone away (`| head`) is not an error.
+/// Writes to standard output. A closed pipe, as with `| head`, is not an error.
 pub(crate) fn emit(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match write(&mut out).and_then(|()| out.flush()) {
@@ -17,16 +17,18 @@ pub(crate) fn emit(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyh
     }
 }
 
+/// Writes text to standard output.
 pub(crate) fn emit_text(text: &str) -> anyhow::Result<()> {
     emit(|out| out.write_all(text.as_bytes()))
 }
 
+/// Writes a value as indented JSON to standard output.
 pub(crate) fn emit_json<T: Serialize>(value: &T) -> anyhow::Result<()> {
     let text = serde_json::to_string_pretty(value)?;
     emit(|out| writeln!(out, "{text}"))
 }
 
-/// A count with separators: `1,234,567`.
+/// A count with thousands separators: `1,234,567`.
 pub(crate) fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::new();
@@ -39,7 +41,7 @@ pub(crate) fn count(n: u64) -> String {
     text
 }
 
-/// A time in the unit that leaves one to three digits before the point.
+/// A time in the unit that gives one to three digits before the point.
 pub(crate) fn duration(time: Duration) -> String {
     let ns = time.as_nanos() as f64;
     let (value, unit) = match ns {
@@ -51,12 +53,12 @@ pub(crate) fn duration(time: Duration) -> String {
     if value < 10.0 { format!("{value:.2} {unit}") } else { format!("{value:.1} {unit}") }
 }
 
-/// Bytes to three digits: a table is no place for the exact number.
+/// A number of bytes with three significant digits, for tables.
 pub(crate) fn size(bytes: u64) -> String {
     Bytes(bytes).to_string()
 }
 
-/// A rate to three digits: `26.3 k/s`.
+/// A rate with three significant digits: `26.3 k/s`.
 pub(crate) fn rate(n: u64, time: Duration) -> String {
     let per_second = n as f64 / time.as_secs_f64().max(1e-9);
     match per_second {
@@ -67,7 +69,7 @@ pub(crate) fn rate(n: u64, time: Duration) -> String {
     }
 }
 
-/// Nanoseconds since 1970 as a date; the empty pool has none.
+/// Nanoseconds since 1970 as a date; `-` for 0, the time of the empty pool.
 pub(crate) fn date(wall_ns: u64) -> String {
     if wall_ns == 0 {
         return "-".into();
@@ -75,7 +77,7 @@ pub(crate) fn date(wall_ns: u64) -> String {
     humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_nanos(wall_ns)).to_string()
 }
 
-/// Rows under headings. Headings that start with `<` are left-aligned, all others right-aligned.
+/// A text table. Columns whose heading starts with `<` are left-aligned, all others right-aligned.
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
     left: Vec<bool>,
@@ -113,17 +115,17 @@ impl Table {
     }
 }
 
-/// Names and values, the names in one column.
+/// Names and values in two columns.
 pub(crate) fn pairs(pairs: &[(&str, String)]) -> String {
     let width = pairs.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     pairs.iter().map(|(name, value)| format!("{name:<width$}  {value}\n")).collect()
 }
 
-/// Progress on standard error, if somebody is looking.
-pub(crate) fn progress(what: &'static str) -> ProgressBar {
+/// A progress bar on standard error; hidden where standard error is not a terminal.
+pub(crate) fn progress(message: &'static str) -> ProgressBar {
     let target =
         if io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let bar = ProgressBar::with_draw_target(Some(0), target).with_message(what);
+    let bar = ProgressBar::with_draw_target(Some(0), target).with_message(message);
     let style = ProgressStyle::with_template("{msg} {wide_bar} {percent:>3} % {eta:>4}");
     if let Ok(style) = style { bar.with_style(style) } else { bar }
 }
@@ -133,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_shown_as_people_write_them() {
+    fn numbers_have_separators_and_units() {
         assert_eq!([0, 999, 1000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
         let times = [12, 1_500, 23_456_000, 61_000_000_000].map(|ns| duration(Duration::from_nanos(ns)));
         assert_eq!(times, ["12 ns", "1.50 µs", "23.5 ms", "61.0 s"]);
@@ -142,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_line_up_whatever_the_alphabet() {
+    fn columns_align_by_characters_not_bytes() {
         let mut table = Table::new(&["<what", "n"]);
         table.row(vec!["µs".into(), "7".into()]);
         table.row(vec!["others".into(), "1,000".into()]);

@@ -1,4 +1,4 @@
-//! `deepram pool`: create, look at and mend pools.
+//! `deepram pool`: creates, inspects, checks and repairs pools.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -14,9 +14,10 @@ use serde::Serialize;
 use crate::cli::{PoolCommand, Target};
 use crate::output::{Table, count, date, duration, emit_json, emit_text, pairs, progress, size};
 
-/// Damaged segments that are listed; more are counted.
+/// Most damaged segments listed; further ones are counted.
 const LISTED: usize = 50;
 
+/// Runs a command.
 pub(crate) fn run(command: PoolCommand) -> anyhow::Result<()> {
     match command {
         PoolCommand::Create { pool, size, flash, pmem, segment, keep, base, force } => {
@@ -72,7 +73,7 @@ fn show_info(target: &Target, done: &str) -> anyhow::Result<()> {
     let last = tokens.last();
     let (keep_tokens, keep_segments, kept) = match info.retention {
         Retention::KeepLast(n) => (Some(n), None, format!("the last {}", count(u64::from(n)))),
-        Retention::Segments(n) => (None, Some(n), format!("as many as hold {} segments", count(n))),
+        Retention::Segments(n) => (None, Some(n), format!("those that hold up to {} segments", count(n))),
     };
     if target.json {
         return emit_json(&InfoJson {
@@ -171,7 +172,7 @@ fn token_json(token: &History, segment: u64) -> TokenJson {
 }
 
 fn open(paths: &[PathBuf], dram: Bytes) -> anyhow::Result<Pool> {
-    // Nothing here loads or stores by address.
+    // These commands make no load or store by address.
     Ok(Pool::open(paths, &OpenOptions::new(dram.0).mapping(Mapping::Off))?)
 }
 
@@ -181,24 +182,24 @@ fn rollback(target: &Target, token: Epoch, dram: Bytes) -> anyhow::Result<()> {
     let started = Instant::now();
     pool.rollback(token)?;
     let took = started.elapsed();
-    // A rollback is durable when it returns. Closing would add a token of its own.
+    // A rollback is durable when it returns. Closing the pool would add a token.
     pool.abandon()?;
-    let given_up: Vec<u64> = before.iter().map(|t| t.token.0).filter(|&t| t > token.0).collect();
+    let later: Vec<u64> = before.iter().map(|t| t.token.0).filter(|&t| t > token.0).collect();
     if target.json {
         return emit_json(&serde_json::json!({
             "token": token.0,
-            "tokens_given_up": given_up,
+            "tokens_discarded": later,
             "rollback_ns": took.as_nanos() as u64,
         }));
     }
-    let list: Vec<String> = given_up.iter().map(u64::to_string).collect();
-    let given_up = match list.len() {
-        0 => "no later token was there".into(),
+    let list: Vec<String> = later.iter().map(u64::to_string).collect();
+    let discarded = match list.len() {
+        0 => "there was no later token".into(),
         1 => format!("token {} is gone", list[0]),
         _ => format!("tokens {} are gone", list.join(", ")),
     };
     emit_text(&format!(
-        "rolled {} back to token {token} in {}; {given_up}\n",
+        "rolled {} back to token {token} in {}; {discarded}\n",
         names(&target.paths),
         duration(took)
     ))
@@ -217,13 +218,13 @@ fn check(target: &Target) -> anyhow::Result<()> {
     verdict(target, &report)
 }
 
-/// What a repair did.
+/// Result of a repair.
 #[derive(Serialize)]
-struct Repair {
-    /// The token that the pool went back to, where the log was damaged.
+struct RepairResult {
+    /// Token that the pool was rolled back to; `None` if the log was not damaged.
     at_token: Option<u64>,
-    /// What was damaged there.
-    given_up: Option<String>,
+    /// The damage of the log.
+    log_damage: Option<String>,
     copies_written: u64,
 }
 
@@ -247,10 +248,10 @@ fn repair(target: &Target, at_token: Option<Epoch>, dram: Bytes) -> anyhow::Resu
         bar.set_position(done);
     })?;
     bar.finish_and_clear();
-    // Opening has made the repair durable. Closing would add a token of its own.
+    // Opening has made the repair durable. Closing the pool would add a token.
     pool.abandon()?;
-    let given_up = damaged.map(|(_, error)| error.to_string());
-    let repair = Repair { at_token: at_token.map(|token| token.0), given_up, copies_written };
+    let log_damage = damaged.map(|(_, error)| error.to_string());
+    let repair = RepairResult { at_token: at_token.map(|token| token.0), log_damage, copies_written };
     show_report(target, &report, Some(&repair), started.elapsed())?;
     verdict(target, &report)
 }
@@ -260,7 +261,7 @@ fn verdict(target: &Target, report: &Report) -> anyhow::Result<()> {
         return Ok(());
     }
     bail!(
-        "{} is damaged: {} segments fail their checksum, {} structures are wrong",
+        "{} is damaged: {} segments fail their checksum, {} structures are inconsistent",
         names(&target.paths),
         count(report.damaged.len() as u64),
         count(report.problems.len() as u64)
@@ -270,7 +271,7 @@ fn verdict(target: &Target, report: &Report) -> anyhow::Result<()> {
 fn show_report(
     target: &Target,
     report: &Report,
-    repair: Option<&Repair>,
+    repair: Option<&RepairResult>,
     took: Duration,
 ) -> anyhow::Result<()> {
     if target.json {
@@ -303,21 +304,21 @@ fn show_report(
         String::new()
     };
     let mut text = String::new();
-    if let Some(Repair { at_token, given_up, copies_written }) = repair {
-        if let Some(given_up) = given_up {
-            text += &format!("{given_up}\n");
+    if let Some(RepairResult { at_token, log_damage, copies_written }) = repair {
+        if let Some(damage) = log_damage {
+            text += &format!("{damage}\n");
         }
         if let Some(token) = at_token {
             text += &format!("the pool is at token {token}\n");
         }
         if *copies_written > 0 {
-            text += &format!("{} damaged copies written anew\n", count(*copies_written));
+            text += &format!("{} damaged copies rewritten\n", count(*copies_written));
         }
     }
     text += &format!("{} segments{lines} read in {}\n", count(report.segments), duration(took));
     if report.damaged_copies > 0 {
         let copies = count(report.damaged_copies);
-        text += &format!("{copies} batch headers have one damaged copy; --repair writes it anew\n");
+        text += &format!("{copies} batch headers have one damaged copy; --repair rewrites it\n");
     } else if report.is_sound() {
         text += "sound: every structure and every segment is as it was written\n";
     }
@@ -349,7 +350,7 @@ fn compact(target: &Target, dram: Bytes) -> anyhow::Result<()> {
     let took = started.elapsed();
     let stats = pool.stats();
     let block = before.block.0;
-    // Compaction ends with a checkpoint. Closing would add a token of its own.
+    // Compaction ends with a checkpoint. Closing the pool would add a token.
     pool.abandon()?;
     if target.json {
         return emit_json(&serde_json::json!({
@@ -360,7 +361,7 @@ fn compact(target: &Target, dram: Bytes) -> anyhow::Result<()> {
         }));
     }
     emit_text(&format!(
-        "freed {} blocks ({}), moving {}, in {}\n",
+        "freed {} blocks ({}), moved {}, in {}\n",
         count(freed),
         size(freed * block),
         size(stats.bytes_moved),

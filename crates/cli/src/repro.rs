@@ -1,4 +1,4 @@
-//! `deepram repro`: a paper's published figures, computed anew.
+//! `deepram repro`: reproduces the published results of a paper.
 
 use std::path::{Path, PathBuf};
 
@@ -9,40 +9,46 @@ use deepram_repro::{PAPERS, Progress, ReproError, Settings, paper};
 
 use crate::Usage;
 use crate::output::{Table, emit_json, emit_text, progress};
+use crate::results::RunContext;
 
 /// Options of `deepram repro`.
 #[derive(Debug, Args)]
 pub(crate) struct ReproArgs {
-    /// What to reproduce; `all` for one after the other
+    /// Paper to reproduce, or `all`
     #[arg(value_name = "PAPER", value_parser = PossibleValuesParser::new(PAPERS.into_iter().chain([ALL])))]
     paper: String,
-    /// Folder for the report and for finished runs; repro-PAPER if not given. For `all`, a folder of such folders
+    /// Folder for the report and the finished runs; for `all`, the folder of one such folder for each paper [default:
+    /// repro-PAPER]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Run only this experiment, this claim's experiment, or the sensitivity study; may be repeated
+    /// Run only this experiment, the experiment of this claim, or `sensitivity`; may be given again
     #[arg(long, value_name = "ID")]
     only: Vec<String>,
-    /// Small runs, to see that everything works; verdicts mean little
+    /// Small runs as a smoke test; their verdicts have no meaning
     #[arg(long)]
     quick: bool,
-    /// Simulations at a time; one for each processor if not given
+    /// Number of simultaneous simulations [default: one for each processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
-    /// Seed of everything random
+    /// Seed of all random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Do finished runs again
+    /// Repeat finished runs
     #[arg(long)]
     fresh: bool,
-    /// Print one JSON object, what results.json holds; for `all` a list of them
+    /// Print the JSON object of results.json; for `all`, an array of such objects
     #[arg(long)]
     json: bool,
+    /// Also write the JSON, with machine, commit, command, load and date, to a new file repro-PAPER-DATE-COMMIT.json in this
+    /// folder
+    #[arg(long, value_name = "DIR")]
+    results: Option<PathBuf>,
 }
 
-/// All papers.
+/// Name that stands for all papers.
 const ALL: &str = "all";
 
-/// Runs what is missing, writes the report, prints the verdicts: of one paper, or of all.
+/// Reproduces one paper or all: runs the missing simulations, writes the report, prints the verdicts.
 pub(crate) fn run(args: &ReproArgs) -> anyhow::Result<()> {
     let folder = |paper: &str| PathBuf::from(format!("repro-{paper}"));
     if args.paper != ALL {
@@ -51,7 +57,7 @@ pub(crate) fn run(args: &ReproArgs) -> anyhow::Result<()> {
         return if args.json { emit_json(&report) } else { show(&report, &out) };
     }
     if !args.only.is_empty() {
-        return Err(Usage("--only names a part of one paper; name the paper instead of all".into()).into());
+        return Err(Usage("--only selects a part of one paper: give the paper instead of all".into()).into());
     }
     let mut reports = Vec::new();
     for paper in PAPERS {
@@ -72,7 +78,9 @@ fn show(report: &Report, out: &Path) -> anyhow::Result<()> {
     emit_text(&format!("\n{}\n", out.join("index.html").display()))
 }
 
+/// Reproduces one paper and writes its report and result file.
 fn reproduced(args: &ReproArgs, name: &str, out: &Path) -> anyhow::Result<Report> {
+    let context = args.results.is_some().then(|| RunContext::begin(format!("repro-{name}"), None));
     let settings = Settings { quick: args.quick, seed: args.seed };
     let jobs = args
         .jobs
@@ -93,10 +101,14 @@ fn reproduced(args: &ReproArgs, name: &str, out: &Path) -> anyhow::Result<Report
     bar.finish_and_clear();
     let report = report?;
     report.write(out)?;
+    if let (Some(context), Some(folder)) = (context, &args.results) {
+        let path = context.write(folder, serde_json::to_value(&report)?)?;
+        eprintln!("results: {}", path.display());
+    }
     Ok(report)
 }
 
-/// A name that is not known is the command line's fault.
+/// An unknown name is an error of the command line.
 fn usage_or_failure(error: ReproError) -> anyhow::Error {
     match error {
         ReproError::Unknown { .. } => Usage(error.to_string()).into(),

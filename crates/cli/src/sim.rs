@@ -1,4 +1,4 @@
-//! `deepram sim`: a simulated memory system under a workload or a trace.
+//! `deepram sim`: simulates a memory system under a workload or a trace.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -23,13 +23,13 @@ use indicatif::ProgressBar;
 
 use crate::Usage;
 use crate::output::{emit_text, progress};
-use crate::trace::Source;
+use crate::trace::TraceInput;
 
-/// Bytes that an object of a trace takes.
+/// Size of the slot of an object of a trace, bytes.
 const SLOT_BYTES: u64 = 4096;
-/// So many of them, if nothing else is said.
+/// Default number of object slots.
 const OBJECT_SLOTS: u64 = 1 << 20;
-/// The progress bar moves once in so many requests.
+/// Requests between two updates of the progress bar.
 const STEP: u64 = 1 << 14;
 
 /// Options of `deepram sim`.
@@ -37,117 +37,118 @@ const STEP: u64 = 1 << 14;
 #[command(allow_negative_numbers = true)]
 #[command(group(ArgGroup::new("input").required(true).args(["workload", "trace", "keys"])))]
 pub(crate) struct SimArgs {
-    /// The system: dram, nvmm, ssd, ssd-paging; flatflash, unified-mmap, traditional-stack; or pool: the real pool on a
-    /// device as `deepram media measure` found it
+    /// System: dram, nvmm, ssd, ssd-paging, flatflash, unified-mmap, traditional-stack; or pool, the real pool on a device that
+    /// `deepram media measure` has measured
     #[arg(value_name = "SYSTEM", value_parser = system)]
     system: System,
-    /// A generated workload, such as zipf:theta=0.99,span=1GiB,count=1M; see the end of this help
+    /// Generated workload, such as zipf:theta=0.99,span=1GiB,count=1M; the end of this help lists all workloads
     #[arg(long, value_name = "SPEC")]
     workload: Option<String>,
-    /// A trace: plain, gzip or zstd
+    /// Trace file: plain, gzip or zstd
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// The trace's format; recognised by content if not given
+    /// Format of the trace [default: recognised from its content]
     #[arg(long, value_name = "FORMAT", conflicts_with = "workload")]
     format: Option<Format>,
-    /// The device, as `deepram media list` names it
+    /// Preset of the device, as listed by `deepram media list`
     #[arg(long, value_name = "PRESET", default_value = "")]
     preset: String,
-    /// A TOML file with presets of your own
+    /// TOML file with presets of your own
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Another figure for the preset: key=value, such as nand.read=30us; of ssd-paging's other presets as
-    /// memory.key=value and software.key=value, of a pool and its machine as pool.key=value: data, segment, hit,
+    /// Override a value of the preset: key=value, such as nand.read=30us. For the other presets of ssd-paging use
+    /// memory.key=value and software.key=value, for a pool and its machine pool.key=value with the keys data, segment, hit,
     /// fault, first_store, write_back
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// List the keys that --set accepts for the system, each with its units and meaning
     #[arg(long)]
     keys: bool,
-    /// Seed of everything random; the same seed gives the same bytes
+    /// Seed of all random numbers; equal seeds give equal results
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Threads that issue requests, where these have no arrival times
+    /// Number of threads that issue requests without arrival times
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..))]
     threads: u32,
-    /// Requests that a thread has under way at once
+    /// Outstanding requests of each thread
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..))]
     depth: u32,
-    /// Time between a completion and the thread's next request: 5us, 2ms; microseconds without a unit
+    /// Think time between a completion and the thread's next request: 5us, 2ms; microseconds without a unit
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = time)]
     think: Picos,
-    /// Ignore arrival times: the next request comes when one is done
+    /// Closed loop: ignore arrival times and issue the next request at each completion
     #[arg(long)]
     closed: bool,
-    /// At most so many requests: 1000, 10k, 2.5M; 0 for the workload's or trace's own end
+    /// Most requests: 1000, 10k, 2.5M; 0 for all requests of the workload or trace
     #[arg(long, value_name = "N", default_value = "0", value_parser = parse_count)]
     requests: u64,
-    /// Requests at the start that are simulated but not measured
+    /// Requests at the start that the results exclude
     #[arg(long, value_name = "N", default_value = "0", value_parser = parse_count)]
     warm_up: u64,
-    /// Addresses beyond the device wrap around instead of being errors
+    /// Wrap addresses beyond the device around; otherwise they are errors
     #[arg(long)]
     wrap: bool,
-    /// For traces of objects, which have no addresses: places of 4 KiB that they are spread over; 1048576 if not given
+    /// Slots of 4 KiB over which the objects of an object trace are spread, because objects have no addresses [default:
+    /// 1048576]
     #[arg(long, value_name = "N", conflicts_with = "workload", value_parser = object_slots)]
     object_slots: Option<u64>,
-    /// State of the drive before the run; empty if not given
+    /// State of the drive before the run [default: empty]
     #[arg(long, value_enum)]
-    precondition: Option<Before>,
-    /// Share of the logical pages that the precondition writes: 0.7, 70%; all if not given
+    precondition: Option<DriveState>,
+    /// Share of the logical pages that the precondition writes: 0.7, 70% [default: all]
     #[arg(long, value_name = "SHARE", requires = "precondition", value_parser = parse_share)]
     filled: Option<f64>,
-    /// Reads may suspend programs and erases, where the part can
+    /// Let reads suspend programs and erases, if the flash part supports it
     #[arg(long)]
     suspend: bool,
-    /// A processor refers to the memory: each request becomes references to its lines, by --threads
-    /// threads that share the workload; the preset, such as nvmm-host. Not for ssd and pool
+    /// Preset of a processor, such as nvmm-host. Each request becomes references to its lines, issued by --threads
+    /// threads that share the workload. Not for ssd and pool
     #[arg(long, value_name = "PRESET", conflicts_with_all = ["depth", "think", "closed", "requests", "interval"])]
     processor: Option<String>,
-    /// Cores of the processor, if not as many as its preset has
+    /// Cores of the processor [default: as in its preset]
     #[arg(long, value_name = "N", requires = "processor", value_parser = value_parser!(u32).range(1..))]
     cores: Option<u32>,
-    /// Instructions from one reference of a generated workload to the next
+    /// Instructions between two references of a generated workload
     #[arg(long, value_name = "N", requires = "processor", default_value_t = 4)]
     gap: u32,
-    /// Bytes of DRAM that nvmm uses as cache, or ssd-paging, flatflash and its baselines for pages, all that the preset
-    /// has if not given; or the budget of a pool, a quarter of its data if not given
+    /// DRAM: cache of nvmm; page frames of ssd-paging, flatflash and its baselines [default: as in the preset]; budget of a
+    /// pool [default: a quarter of its data]
     #[arg(long, value_name = "SIZE")]
     dram: Option<Bytes>,
-    /// Bytes that flatflash keeps at the drive and a flush makes durable, as FIRST..END: 0..1GiB; may be given again. For
-    /// its baselines, bytes whose pages a flush writes
+    /// Address range that flatflash keeps on the drive and that a flush makes durable: FIRST..END, such as 0..1GiB; may be
+    /// given again. For its baselines, a flush writes the pages of the range
     #[arg(long, value_name = "FIRST..END", value_parser = region)]
     persist: Vec<Region>,
-    /// Clients of a database (tpcc, tpcb, tatp), a core each, which make their transactions durable by a log;
+    /// Clients of a database (tpcc, tpcb, tatp), each with a core of its own. A log makes their transactions durable, and
     /// --requests and --warm-up count transactions
     #[arg(long, value_name = "N", requires = "workload", value_parser = value_parser!(u32).range(1..=4096),
         conflicts_with_all = ["threads", "depth", "think", "closed", "interval", "processor", "wrap"])]
     clients: Option<u32>,
-    /// One log of all clients, or each its own; each its own on flatflash, one elsewhere, if not given
+    /// Logs of the clients [default: own on flatflash, central elsewhere]
     #[arg(long, value_enum, requires = "clients")]
-    logging: Option<LogOf>,
-    /// A client's work before each access to memory: 10us; microseconds without a unit
+    logging: Option<LogScope>,
+    /// Processor time of a client before each memory access: 10us; microseconds without a unit
     #[arg(long, value_name = "TIME", requires = "clients", default_value = "10us", value_parser = time)]
     work: Picos,
-    /// Time that the lock of the one log is held for a record
+    /// Time that a record holds the lock of the central log
     #[arg(long, value_name = "TIME", requires = "clients", default_value = "1us", value_parser = time)]
     log_lock: Picos,
-    /// What nvmm fetches ahead on a miss: none, a number of blocks, or streams
+    /// Prefetch of nvmm on a miss: none, a number of blocks, or streams
     #[arg(long, value_name = "BLOCKS", value_parser = prefetch)]
     prefetch: Option<Prefetch>,
-    /// The DRAM of ssd-paging; ddr3-1600 if not given
+    /// Preset of the DRAM of ssd-paging [default: ddr3-1600]
     #[arg(long, value_name = "PRESET")]
     memory: Option<String>,
-    /// The operating system of ssd-paging; linux-slc if not given
+    /// Preset of the operating system of ssd-paging [default: linux-slc]
     #[arg(long, value_name = "PRESET")]
     software: Option<String>,
-    /// The pages of ssd-paging are anonymous memory in swap, not those of a mapped file
+    /// Let the pages of ssd-paging be anonymous memory in swap instead of a mapped file
     #[arg(long)]
     swap: bool,
-    /// Length of the intervals of the time series: 100us, 1ms; microseconds without a unit
+    /// Interval of the time series: 100us, 1ms; microseconds without a unit
     #[arg(long, value_name = "TIME", value_parser = interval)]
     interval: Option<Picos>,
-    /// Write the time series as CSV to a file
+    /// CSV file for the time series
     #[arg(long, value_name = "FILE", requires = "interval")]
     csv: Option<PathBuf>,
     /// Print one JSON object
@@ -157,21 +158,21 @@ pub(crate) struct SimArgs {
 
 /// The state of a drive before a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Before {
-    /// Nothing is written
+enum DriveState {
+    /// No page is written
     Empty,
-    /// Written once, in order
+    /// Every page is written once, sequentially
     Sequential,
-    /// As after long uniform random writing
+    /// Steady state of long uniform random writing
     Steady,
 }
 
-/// Who has a log.
+/// Logs of database clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum LogOf {
-    /// All together one, written in groups
+enum LogScope {
+    /// One log of all clients, with group commit
     Central,
-    /// Each client its own
+    /// A log for each client
     Own,
 }
 
@@ -191,18 +192,18 @@ fn prefetch(text: &str) -> Result<Prefetch, String> {
     }
 }
 
-/// Bytes that persist.
+/// An address range, bytes.
 type Region = std::ops::Range<u64>;
 
 fn region(text: &str) -> Result<Region, String> {
-    let wanted = || "expected two sizes, as in 0..1GiB, the first less than the second".to_owned();
-    let (first, end) = text.split_once("..").ok_or_else(wanted)?;
-    let bytes = |text: &str| text.trim().parse::<Bytes>().map(|bytes| bytes.0).map_err(|_| wanted());
+    let expected = || "expected FIRST..END with FIRST less than END, such as 0..1GiB".to_owned();
+    let (first, end) = text.split_once("..").ok_or_else(expected)?;
+    let bytes = |text: &str| text.trim().parse::<Bytes>().map(|bytes| bytes.0).map_err(|_| expected());
     let region = bytes(first)?..bytes(end)?;
-    if region.is_empty() { Err(wanted()) } else { Ok(region) }
+    if region.is_empty() { Err(expected()) } else { Ok(region) }
 }
 
-/// What `deepram sim --help` says at its end.
+/// The list of workloads at the end of `deepram sim --help`.
 pub(crate) fn workloads() -> String {
     deepram_trace::workload::help()
 }
@@ -213,7 +214,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     }
     let registry = crate::media::registry(args.config.as_deref())?;
     let mut config = SystemConfig::new(args.system);
-    check_drive_options(args)?;
+    check_options(args)?;
     set_once(&args.set)?;
     config.preset.clone_from(&args.preset);
     config.overrides.clone_from(&args.set);
@@ -235,9 +236,9 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     }
     let filled = args.filled.unwrap_or(1.0);
     config.ssd.precondition = match args.precondition {
-        None | Some(Before::Empty) => Precondition::Empty,
-        Some(Before::Sequential) => Precondition::Sequential(filled),
-        Some(Before::Steady) => Precondition::Steady(filled),
+        None | Some(DriveState::Empty) => Precondition::Empty,
+        Some(DriveState::Sequential) => Precondition::Sequential(filled),
+        Some(DriveState::Steady) => Precondition::Steady(filled),
     };
     let mut options = RunOptions { seed: args.seed, ..RunOptions::default() };
     options.host.threads = args.threads;
@@ -252,7 +253,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
 
     let objects =
         ObjectPlacement { slot_bytes: SLOT_BYTES, slots: args.object_slots.unwrap_or(OBJECT_SLOTS) };
-    let seen = Seen::default();
+    let seen = RequestCounts::default();
     let bar = progress("simulating");
     if let Some(processor) = &args.processor {
         let result = on_processor(args, processor, &registry, &config, &mut options)?;
@@ -270,14 +271,14 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
             let workload = Workload::new(spec, args.seed)?;
             if !workload.ends() && args.requests == 0 {
                 let name = workload.spec().name();
-                return usage(format!("{name} has no end: give count=N in the workload, or --requests N"));
+                return usage(format!("{name} is endless: give count=N in the workload, or --requests N"));
             }
             let items = workload.map(Ok::<_, TraceError>);
             simulate(&registry, &config, counted(items, objects, &bar, &seen), &options)
         }
         (None, Some(file)) => {
             options.workload = file.display().to_string();
-            let reader = Source::new(file.clone(), args.format).open()?;
+            let reader = TraceInput::new(file.clone(), args.format).open()?;
             simulate(&registry, &config, counted(reader, objects, &bar, &seen), &options)
         }
         (None, None) => anyhow::bail!("give --workload or --trace"),
@@ -288,7 +289,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     show(args, &result)
 }
 
-/// Threads of a processor refer to the memory.
+/// Simulates references of a processor's threads.
 fn on_processor(
     args: &SimArgs,
     preset: &str,
@@ -308,10 +309,10 @@ fn on_processor(
         }
         (None, Some(file)) => {
             if args.threads > 1 {
-                return usage("a trace is one thread's; --threads is for generated workloads");
+                return usage("a trace has one thread; --threads is for generated workloads");
             }
             options.workload = file.display().to_string();
-            let reader = Source::new(file.clone(), args.format).open()?;
+            let reader = TraceInput::new(file.clone(), args.format).open()?;
             let objects =
                 ObjectPlacement { slot_bytes: SLOT_BYTES, slots: args.object_slots.unwrap_or(OBJECT_SLOTS) };
             let references: ThreadReferences<'static> =
@@ -323,7 +324,7 @@ fn on_processor(
     Ok(run_threads(registry, config, threads, &processor, options)?)
 }
 
-/// Clients of a database do transactions.
+/// Simulates transactions of database clients.
 fn by_clients(
     args: &SimArgs,
     clients: u32,
@@ -333,11 +334,11 @@ fn by_clients(
     options: &mut RunOptions,
 ) -> anyhow::Result<RunResult> {
     if args.requests == 0 {
-        return usage("--clients do transactions for ever: give --requests N");
+        return usage("--clients run without end: give --requests N");
     }
     let logging = args.logging.map(|of| match of {
-        LogOf::Central => Logging::Central,
-        LogOf::Own => Logging::Own,
+        LogScope::Central => Logging::Central,
+        LogScope::Own => Logging::Own,
     });
     let clients = ClientOptions {
         clients,
@@ -351,7 +352,7 @@ fn by_clients(
     Ok(run_clients(registry, config, Workload::new(spec, args.seed)?, &clients, options)?)
 }
 
-/// Prints a result and writes its time series.
+/// Prints a result, and writes its time series to the CSV file.
 fn show(args: &SimArgs, result: &RunResult) -> anyhow::Result<()> {
     if let Some(file) = &args.csv {
         std::fs::write(file, result.to_csv()).with_context(|| format!("writing {}", file.display()))?;
@@ -366,20 +367,15 @@ fn usage<T>(why: impl Into<String>) -> anyhow::Result<T> {
     Err(Usage(why.into()).into())
 }
 
-/// Options that are for other systems than this one mean something that the user did not get.
-fn check_drive_options(args: &SimArgs) -> anyhow::Result<()> {
+/// Rejects options that the system does not have.
+fn check_options(args: &SimArgs) -> anyhow::Result<()> {
     let (system, name) = (args.system, args.system.name());
     let drive = matches!(system, System::Ssd | System::SsdPaging);
     let paging = system == System::SsdPaging;
     let flat = system.access_mode().is_some();
     let cached = paging || flat || matches!(system, System::Nvmm | System::Pool);
     for (given, fits, option, why) in [
-        (
-            args.precondition.is_some(),
-            drive,
-            "--precondition",
-            "is for ssd and ssd-paging; no other keeps what a run could find",
-        ),
+        (args.precondition.is_some(), drive, "--precondition", "is for ssd and ssd-paging"),
         (args.suspend, drive, "--suspend", "is for ssd and ssd-paging"),
         (
             args.dram.is_some(),
@@ -396,33 +392,31 @@ fn check_drive_options(args: &SimArgs) -> anyhow::Result<()> {
             args.processor.is_some(),
             !matches!(system, System::Ssd | System::Pool),
             "--processor",
-            "is for memories, such as dram, nvmm, ssd-paging and flatflash",
+            "is for memory systems, such as dram, nvmm, ssd-paging and flatflash",
         ),
     ] {
         if given && !fits {
-            return usage(format!("{option} {why}; this is {name}"));
+            return usage(format!("{option} {why}; the system is {name}"));
         }
     }
-    if args.filled.is_some() && args.precondition == Some(Before::Empty) {
-        return usage(
-            "--filled is for --precondition sequential or steady; an empty drive has nothing in it",
-        );
+    if args.filled.is_some() && args.precondition == Some(DriveState::Empty) {
+        return usage("--filled is for --precondition sequential or steady");
     }
     Ok(())
 }
 
-/// One figure set twice is a slip: which of the two is meant cannot be known.
+/// Rejects a key that is set twice, because the intended value is unknown.
 pub(crate) fn set_once(set: &[String]) -> anyhow::Result<()> {
     let key = |text: &'_ str| text.split('=').next().unwrap_or("").trim().to_owned();
     let mut keys: Vec<String> = set.iter().map(|text| key(text)).collect();
     keys.sort();
     match keys.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => usage(format!("--set {}=.. is given twice; give it once", pair[0])),
+        Some(pair) => usage(format!("--set {}=..: the key is given twice", pair[0])),
         None => Ok(()),
     }
 }
 
-/// A time; a bare number counts microseconds.
+/// Parses a time; a number without a unit counts microseconds.
 fn time(text: &str) -> Result<Picos, String> {
     let bare = units::split_unit(text).1.is_empty();
     let with_unit = if bare { format!("{}us", text.trim()) } else { text.to_owned() };
@@ -431,32 +425,32 @@ fn time(text: &str) -> Result<Picos, String> {
 
 fn interval(text: &str) -> Result<Picos, String> {
     match time(text)? {
-        Picos(0) => Err("an interval is longer than 0".into()),
+        Picos(0) => Err("expected an interval longer than 0".into()),
         interval => Ok(interval),
     }
 }
 
 fn object_slots(text: &str) -> Result<u64, String> {
     match parse_count(text) {
-        Ok(0) => Err("objects need at least one place".into()),
+        Ok(0) => Err("expected at least one slot".into()),
         Ok(slots) => Ok(slots),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// What went by on the way to the simulator.
+/// Counts of the requests that reach the simulator.
 #[derive(Debug, Default)]
-struct Seen {
+struct RequestCounts {
     requests: Cell<u64>,
-    /// Time stamp of the last request that had one.
+    /// Latest arrival time so far.
     last_ps: Cell<u64>,
-    /// Requests stamped earlier than one before.
+    /// Requests with an earlier arrival time than a request before them.
     late: Cell<u64>,
-    /// Reads and writes of no bytes.
+    /// Reads and writes of zero bytes.
     empty: Cell<u64>,
 }
 
-impl Seen {
+impl RequestCounts {
     fn add(&self, request: &Request) -> u64 {
         if let Some(time) = request.time_ps {
             if time < self.last_ps.get() {
@@ -471,24 +465,24 @@ impl Seen {
         self.requests.get()
     }
 
-    /// A run that measured nothing is an error; what was assumed is told.
+    /// Fails if no request was measured, and prints notes on unusual requests.
     fn check(&self, args: &SimArgs, workload: &str) -> anyhow::Result<()> {
         let all = self.requests.get();
-        anyhow::ensure!(all > 0, "{workload} holds no requests: there is nothing to simulate");
+        anyhow::ensure!(all > 0, "{workload} has no requests");
         if all <= args.warm_up {
-            return usage(format!("--warm-up {} leaves none of the {all} requests to measure", args.warm_up));
+            return usage(format!(
+                "--warm-up {} covers all {all} requests: none is left to measure",
+                args.warm_up
+            ));
         }
         if self.late.get() > 0 && !args.closed {
             eprintln!(
-                "note: {} of {all} requests are stamped earlier than one before them; each arrives with that one",
+                "note: {} of {all} requests have an earlier arrival time than a request before them and arrive with that request",
                 self.late.get()
             );
         }
         if self.empty.get() > 0 {
-            eprintln!(
-                "note: {} of {all} requests read or write no bytes, and take no time",
-                self.empty.get()
-            );
+            eprintln!("note: {} of {all} requests have zero bytes and take no time", self.empty.get());
         }
         Ok(())
     }
@@ -498,7 +492,7 @@ fn counted<'a, I>(
     items: I,
     objects: ObjectPlacement,
     bar: &'a ProgressBar,
-    seen: &'a Seen,
+    seen: &'a RequestCounts,
 ) -> impl Iterator<Item = Result<Request, SimError>> + 'a
 where
     I: Iterator<Item = Result<Item, TraceError>> + 'a,

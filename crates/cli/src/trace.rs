@@ -1,6 +1,6 @@
-//! `deepram trace`: looking at traces, turning one format into another, recording programs.
+//! `deepram trace`: inspects, converts and records traces.
 
-mod merge;
+mod fault_merge;
 mod record;
 
 use std::fs::File;
@@ -16,44 +16,44 @@ use serde::Serialize;
 
 use crate::output::{Table, count, emit_json, emit_text, progress};
 
-/// What to do with traces.
+/// Commands on traces.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TraceCommand {
-    /// Say what is in a trace: operations, sizes, footprint, times
+    /// Summarise a trace: operations, sizes, footprint, times
     #[command(allow_negative_numbers = true)]
     Info {
         #[command(flatten)]
-        source: Source,
+        source: TraceInput,
         /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
-    /// Turn a trace into another format
+    /// Convert a trace to another format
     ///
-    /// A format that cannot hold all of a record refuses it, unless --lossy.
+    /// A record that the new format cannot hold completely is an error, unless --lossy is given.
     #[command(allow_negative_numbers = true)]
     Convert {
         #[command(flatten)]
-        source: Source,
-        /// The new file; it must not exist
+        source: TraceInput,
+        /// New file, which must not exist
         output: PathBuf,
-        /// Its format, as `deepram trace formats` names it
+        /// Format of the new file, as listed by `deepram trace formats`
         #[arg(long, default_value = "compact", value_name = "FORMAT")]
         to: Format,
-        /// Accept the loss of what the format cannot hold
+        /// Drop fields that the new format cannot hold
         #[arg(long)]
         lossy: bool,
-        /// Stop after so many records: 1000, 10k, 2.5M
+        /// Most records to convert: 1000, 10k, 2.5M
         #[arg(long, value_name = "N", value_parser = parse_count)]
         limit: Option<u64>,
     },
-    /// List the formats
+    /// List the trace formats
     Formats,
-    /// Run a program as `deepram run` does, and write its page faults as a trace
+    /// Run a program as `deepram run` does and record its page faults as a trace
     ///
-    /// The faults of the program and of all that it starts: those on fresh memory, on pages that had to be read or
-    /// came back from the waiting room, and first stores to clean pages; each 4 KiB, a read or a write, with its
-    /// time. The exit status is the program's own.
+    /// Records the page faults of the program and all its descendants: on fresh pages, major faults, victim buffer hits,
+    /// and write-protection faults. Each record is a read or write of a 4 KiB page with its time. The exit status is the
+    /// program's own.
     ///
     /// Example: deepram trace record --dram 512MiB --out sort.trace -- sort -S 2G big.txt
     Record(record::RecordArgs),
@@ -61,26 +61,26 @@ pub(crate) enum TraceCommand {
 
 /// The trace to read.
 #[derive(Debug, Args)]
-pub(crate) struct Source {
-    /// The trace: plain, gzip or zstd
+pub(crate) struct TraceInput {
+    /// Trace file: plain, gzip or zstd
     input: PathBuf,
-    /// Its format; recognised by content if not given
+    /// Format of the trace [default: recognised from its content]
     #[arg(long, value_name = "FORMAT")]
     format: Option<Format>,
-    /// Size of one unit of an address, where the format counts in sectors or blocks: 512, 4KiB
+    /// Size of the address unit of a format that counts in sectors or blocks: 512, 4KiB
     #[arg(long, value_name = "SIZE", value_parser = unit)]
     unit: Option<u64>,
 }
 
 fn unit(text: &str) -> Result<u64, String> {
     match text.parse() {
-        Ok(Bytes(0)) => Err("a unit has at least one byte".into()),
+        Ok(Bytes(0)) => Err("a unit is at least one byte".into()),
         Ok(Bytes(bytes)) => Ok(bytes),
         Err(error) => Err(error.to_string()),
     }
 }
 
-impl Source {
+impl TraceInput {
     pub(crate) fn new(input: PathBuf, format: Option<Format>) -> Self {
         Self { input, format, unit: None }
     }
@@ -91,6 +91,7 @@ impl Source {
     }
 }
 
+/// Runs a command.
 pub(crate) fn run(command: TraceCommand) -> anyhow::Result<()> {
     match command {
         TraceCommand::Info { source, json } => info(&source, json),
@@ -131,7 +132,7 @@ struct InfoJson {
     out_of_order: u64,
 }
 
-fn info(source: &Source, json: bool) -> anyhow::Result<()> {
+fn info(source: &TraceInput, json: bool) -> anyhow::Result<()> {
     let mut reader = source.open()?;
     let bar = progress("reading");
     let mut summary = Summary::default();
@@ -183,7 +184,7 @@ fn info(source: &Source, json: bool) -> anyhow::Result<()> {
 }
 
 fn convert(
-    source: &Source,
+    source: &TraceInput,
     output: &PathBuf,
     to: Format,
     lossy: bool,
@@ -192,7 +193,7 @@ fn convert(
     use anyhow::Context;
     let reader = source.open()?;
     let file = File::create_new(output).with_context(|| match output.exists() {
-        true => format!("creating {}: remove it, or name another file", output.display()),
+        true => format!("creating {}: the file exists; remove it or give another name", output.display()),
         false => format!("creating {}", output.display()),
     })?;
     let bar = progress("converting");
@@ -207,7 +208,7 @@ fn convert(
     match result {
         Ok(records) => emit_text(&format!("{} records written to {}\n", count(records), output.display())),
         Err(error) => {
-            // Half a trace is of no use to anybody; the first error is the one to tell.
+            // A partial trace is useless; the first error is the one to report.
             let _ = std::fs::remove_file(output);
             Err(error)
         }
@@ -215,7 +216,7 @@ fn convert(
 }
 
 fn formats() -> anyhow::Result<()> {
-    let mut table = Table::new(&["<format", "<written too", "<a record"]);
+    let mut table = Table::new(&["<format", "<writable", "<record"]);
     for format in FORMATS {
         let written = if format.writable { "yes" } else { "" };
         table.row(vec![format.name.into(), written.into(), format.what.into()]);

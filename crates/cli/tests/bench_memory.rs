@@ -171,10 +171,10 @@ fn what_is_asked_to_end_puts_everything_away() {
 fn what_cannot_be_measured_is_said() {
     let folder = folder();
     for (arguments, text) in [
-        (&["--size", "1000"][..], "--size 1000 B: a multiple of 4 KiB"),
-        (&["--dram", "1MiB"], "--dram 1 MiB: at least 8 MiB"),
+        (&["--size", "1000"][..], "--size 1000 B: expected a multiple of 4 KiB"),
+        (&["--dram", "1MiB"], "--dram 1 MiB: expected at least 8 MiB"),
         (&["--seconds", "0"], "--seconds 0"),
-        (&["--policy", "best"], "is none of s3fifo, fifo"),
+        (&["--policy", "best"], "known: s3fifo, fifo"),
     ] {
         let error = deepram(folder.path(), &[&["bench", "gups"], arguments].concat()).error(2);
         assert!(error.contains(text), "{arguments:?}: {error}");
@@ -198,6 +198,6 @@ fn what_cannot_be_measured_is_said() {
     let error = deepram(folder.path(), &["bench", "scan", "--dir", "nowhere"]).error(1);
     assert!(error.contains("nowhere"), "{error}");
     let error = deepram(folder.path(), &["bench", "memory-worker", "{}"]).error(1);
-    assert!(error.contains("for `deepram bench` to start"), "{error}");
+    assert!(error.contains("only `deepram bench` starts this command"), "{error}");
     assert_eq!(left(folder.path(), 0), Vec::<String>::new());
 }

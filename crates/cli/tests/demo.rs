@@ -41,7 +41,7 @@ fn a_pool_that_is_kept_is_sound_and_at_the_token_rolled_back_to() {
 fn a_folder_that_is_not_there_is_said_before_anything_is_done() {
     let folder = folder();
     let error = deepram(folder.path(), &["demo", "--dir", "nowhere"]).error(1);
-    assert!(error.contains("nowhere is not a folder"), "{error}");
+    assert!(error.contains("nowhere: not a folder"), "{error}");
     let error = deepram(folder.path(), &["demo", "--size", "8P", "--dram", "1G"]).error(1);
     assert!(error.contains("which has") && error.contains("--size"), "{error}");
 }
@@ -52,5 +52,5 @@ fn the_worker_does_nothing_for_anybody_but_the_demo() {
     let arguments = ["--pool", "x", "--words", "8", "--dram", "1", "--threads", "1", "--round", "1"];
     let error =
         deepram(folder.path(), &[&["demo-worker"], &arguments[..], &["--parent", "1"]].concat()).error(1);
-    assert!(error.contains("for the demo to start"), "{error}");
+    assert!(error.contains("only `deepram demo` starts this command"), "{error}");
 }

@@ -97,8 +97,8 @@ fn what_the_simulator_takes_for_granted_of_a_trace_is_told() {
         .expect("writing a trace");
     let run = deepram(folder.path(), &["sim", "ssd", "--trace", "t"]);
     assert_eq!(run.status, 0, "{run:?}");
-    assert!(run.err.contains("1 of 3 requests are stamped earlier"), "{run:?}");
-    assert!(run.err.contains("1 of 3 requests read or write no bytes"), "{run:?}");
+    assert!(run.err.contains("1 of 3 requests have an earlier arrival time"), "{run:?}");
+    assert!(run.err.contains("1 of 3 requests have zero bytes"), "{run:?}");
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn what_exists_is_not_overwritten_unasked_and_what_cannot_be_measured_is_said() 
         (&["data", "--span", "1MiB"], "at least 64 MiB"),
         (&["data", "--name", "No Name"], "lower-case"),
         (&["data", "--seconds", "0"], "--seconds 0"),
-        (&["/dev/null"], "neither a folder, a file nor a block device"),
+        (&["/dev/null"], "expected a folder, a file or a block device"),
     ] {
         let error = deepram(folder.path(), &[&["media", "measure"], arguments].concat()).error(1);
         assert!(error.contains(text), "{arguments:?}: {error}");
@@ -58,24 +58,52 @@ fn what_is_predicted_misses_as_often_as_the_pool_does() {
 }
 
 #[test]
-fn durable_updates_are_counted_for_everybody_that_takes_part() {
+fn durable_updates_are_counted_for_every_method() {
     let folder = folder();
     let arguments = ["bench", "persist", "--threads", "1,3", "--seconds", "0.05", "--repeats", "1", "--json"];
     let result = deepram(folder.path(), &arguments).json();
     let rows = result["rows"].as_array().unwrap();
-    for way in ["persist", "persist-async", "transaction-log", "dsync-512", "dsync-4k", "append-fdatasync"] {
-        let mine: Vec<_> = rows.iter().filter(|row| row["way"] == way).collect();
-        assert_eq!(mine.len(), 2, "{way}: {result}");
+    for method in ["persist", "persist-async", "transaction-log", "dsync-512", "dsync-4k", "append-fdatasync"]
+    {
+        let mine: Vec<_> = rows.iter().filter(|row| row["method"] == method).collect();
+        assert_eq!(mine.len(), 2, "{method}: {result}");
         for row in mine {
             assert!(row["per_s"].as_f64().unwrap() > 0.0 && row["p99_us"].as_f64().unwrap() > 0.0, "{row}");
         }
     }
-    // Whoever cannot take part is named.
-    let left_out = result["left_out"].to_string();
+    // A peer that cannot run is named.
+    let skipped = result["skipped"].to_string();
     for peer in ["sqlite-wal-full", "lmdb"] {
-        assert!(rows.iter().any(|row| row["way"] == peer) || left_out.contains(peer), "{peer}: {result}");
+        assert!(rows.iter().any(|row| row["method"] == peer) || skipped.contains(peer), "{peer}: {result}");
     }
     assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "the bench left something behind");
-    let error = deepram(folder.path(), &["bench", "persist", "--ways", "none"]).error(1);
+    let error = deepram(folder.path(), &["bench", "persist", "--methods", "none"]).error(1);
     assert!(error.contains("persist-async"), "{error}");
+    let error = deepram(folder.path(), &["bench", "persist", "--ways", "none"]).error(2);
+    assert!(error.contains("--ways is now --methods"), "{error}");
+}
+
+#[test]
+fn a_bench_writes_its_results_to_a_new_file_at_each_run() {
+    let folder = folder();
+    let arguments =
+        ["bench", "caches", "--requests", "1000", "--policies", "lru", "--repeats", "1", "--json"];
+    let run = deepram(folder.path(), &[&arguments[..], &["--results", "out"]].concat());
+    let said = run.err.clone();
+    let printed = run.json();
+    let files: Vec<_> = std::fs::read_dir(folder.path().join("out")).expect("a folder").flatten().collect();
+    let [file] = &files[..] else { panic!("one file: {files:?}") };
+    let name = file.file_name().into_string().expect("UTF-8");
+    assert!(name.starts_with("caches-20") && name.ends_with(".json") && said.contains(&name), "{said}");
+    let text = std::fs::read_to_string(file.path()).expect("a file");
+    let written: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!((&written["bench"], &written["results"]), (&"caches".into(), &printed));
+    for key in ["machine", "commit", "command", "load", "date", "version"] {
+        assert!(written.get(key).is_some(), "{key}: {text}");
+    }
+    assert!(written["machine"]["cores"].as_u64() > Some(0), "{text}");
+    assert!(
+        written["command"].as_str().is_some_and(|line| line.starts_with("deepram bench caches ")),
+        "{text}"
+    );
 }

@@ -134,7 +134,7 @@ fn a_run_that_listens_tells_its_figures_in_three_forms() {
         .map(|row| row[1].as_u64().expect("a count"))
         .sum();
     assert!(counted > 0 && all["fault_us"]["p99"].as_f64() >= all["fault_us"]["p50"].as_f64(), "{all}");
-    assert!(get(connect(), "/stats").contains("Time to serve a fault, p99.9"));
+    assert!(get(connect(), "/stats").contains("Page fault latency, p99.9"));
     let head = ask(connect(), b"HEAD /metrics HTTP/1.0\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 200") && head.ends_with("\r\n\r\n"), "{head}");
     let late = prometheus::check(&get(connect(), "/metrics"));
@@ -143,9 +143,9 @@ fn a_run_that_listens_tells_its_figures_in_three_forms() {
         assert!(!grows || late[name] >= *value, "{name} has shrunk from {value} to {}", late[name]);
     }
     let again = deepram(&["run", "--listen", &address, "--", "/bin/true"]);
-    assert!(text(&again.stderr).contains("is there already"), "{}", text(&again.stderr));
+    assert!(text(&again.stderr).contains("exists already"), "{}", text(&again.stderr));
     let last: Value = serde_json::from_str(&running.end()).expect("JSON");
-    assert!(last["left"].as_u64() >= Some(late["deepram_left_total"]), "{last}");
+    assert!(last["evicted_pages"].as_u64() >= Some(late["deepram_evicted_pages_total"]), "{last}");
     assert!(!path.exists(), "the socket is removed at the end");
 }
 
@@ -217,9 +217,9 @@ fn top_shows_a_run_by_its_number_its_programs_or_its_address() {
     let run = &by_number["runs"][0];
     assert_eq!(run["pid"].as_u64(), Some(running.child.id().into()));
     assert!(run["command"].as_str().is_some_and(|command| command.ends_with("scan 32 1 wait")), "{run}");
-    assert!(run["now"]["left"].as_u64() > Some(0), "{run}");
+    assert!(run["now"]["evicted_pages"].as_u64() > Some(0), "{run}");
     // It goes through more memory than there is DRAM all the while.
-    assert!(run["interval"]["left"].as_u64() <= run["now"]["left"].as_u64(), "{run}");
+    assert!(run["interval"]["evicted_pages"].as_u64() <= run["now"]["evicted_pages"].as_u64(), "{run}");
     assert!(run["interval"]["seconds"].as_f64() < run["now"]["seconds"].as_f64(), "{run}");
     let member = run["now"]["process_dram_bytes"][0][0].to_string();
     assert_ne!(member, pid);
@@ -227,7 +227,7 @@ fn top_shows_a_run_by_its_number_its_programs_or_its_address() {
         let found = json(&deepram(&[&once[..], &["--json"], arguments].concat()));
         assert_eq!(found["runs"][0]["pid"], run["pid"], "{arguments:?}");
         let shown = text(&deepram(&[&once[..], arguments].concat()).stdout);
-        for part in ["DRAM    [", "of 16 MiB", "read from the store", "reads under way"] {
+        for part in ["DRAM    [", "of 16 MiB", "read from the swap file", "reads in flight"] {
             assert!(shown.contains(part), "{part}\n{shown}");
         }
     }

@@ -31,7 +31,7 @@ fn counted(said: &str) -> u64 {
     let line =
         said.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("no statistics: {said}"));
     let all: Value = serde_json::from_str(line).expect("JSON");
-    ["faults_fresh", "faults_read", "faults_returned", "faults_stored"]
+    ["faults_fresh", "faults_major", "victim_buffer_hits", "faults_write_protected"]
         .map(|name| all[name].as_u64().expect("a number"))
         .iter()
         .sum()
@@ -101,7 +101,7 @@ fn a_failure_leaves_nothing_behind() {
     assert_eq!(files(folder.path()), Vec::<String>::new());
     std::fs::write(folder.path().join("x.trace"), "mine").expect("written");
     let (status, said) = record(folder.path(), &[], &["/bin/true"]);
-    assert!(status == 1 && said.contains("is there already"), "{said}");
+    assert!(status == 1 && said.contains("exists already"), "{said}");
     assert_eq!(std::fs::read(folder.path().join("x.trace")).expect("it is there"), b"mine");
     let nowhere = ["trace", "record", "--out", "no/such/x.trace", "--", "/bin/true"];
     let run = deepram(folder.path(), &nowhere);

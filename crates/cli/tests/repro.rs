@@ -10,7 +10,7 @@ fn every_paper_and_all_of_them_can_be_named_and_a_part_belongs_to_one() {
     let help = deepram(folder.path(), &["repro", "--help"]);
     assert!(help.out.contains("nvmm, flatflash, ground, all"), "{help:?}");
     let part = deepram(folder.path(), &["repro", "all", "--only", "gups"]);
-    assert!(part.status == 2 && part.err.contains("name the paper"), "{part:?}");
+    assert!(part.status == 2 && part.err.contains("give the paper"), "{part:?}");
     let unknown = deepram(folder.path(), &["repro", "flatflash", "--only", "gubs"]);
     assert!(unknown.status == 2 && unknown.err.contains("gups"), "{unknown:?}");
 }

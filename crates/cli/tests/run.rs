@@ -42,7 +42,7 @@ fn statistics_are_told_in_three_forms() {
     let json = run(&["--dram", "24MiB", "--stats", "json"], &shadow, &arguments);
     let all: serde_json::Value = serde_json::from_slice(&json.stderr).expect("one JSON object");
     let figure = |name: &str| all[name].as_u64().unwrap_or_else(|| panic!("{name} is missing: {all}"));
-    assert!(figure("faults_fresh") > 0 && figure("left") > 0, "{all}");
+    assert!(figure("faults_fresh") > 0 && figure("evicted_pages") > 0, "{all}");
     assert_eq!(figure("budget_bytes"), 24 << 20);
     assert_eq!(figure("processes"), 0, "nobody is left");
     assert_eq!(figure("dram_bytes"), 0, "nothing is left");
@@ -53,7 +53,7 @@ fn statistics_are_told_in_three_forms() {
     }
     let plain = text(&run(&["--dram", "24MiB", "--stats"], &shadow, &arguments).stderr);
     assert_eq!(plain.lines().count(), 10, "{plain}");
-    assert!(plain.contains("Faults on pages that had to be read"), "{plain}");
+    assert!(plain.contains("Major page faults (page read from the swap file)"), "{plain}");
 }
 
 #[test]
@@ -117,11 +117,15 @@ fn what_cannot_be_run_is_said() {
     let little = run(&["--dram", "1MiB"], Path::new("/bin/true"), &[]);
     assert!(text(&little.stderr).contains("at least 16MiB"), "{}", text(&little.stderr));
     let persist = run(&["--persist", "x"], Path::new("/bin/true"), &[]);
-    assert!(text(&persist.stderr).contains("not there yet"), "{}", text(&persist.stderr));
+    assert!(
+        text(&persist.stderr).contains("cannot keep the memory of a program yet"),
+        "{}",
+        text(&persist.stderr)
+    );
     let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-program");
     std::fs::write(&data, "\x7fELF and nothing else").expect("the folder can be written");
     let broken = run(&[], &data, &[]);
-    assert!(text(&broken.stderr).contains("no executable file"), "{}", text(&broken.stderr));
+    assert!(text(&broken.stderr).contains("not an executable file"), "{}", text(&broken.stderr));
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn what_the_library_is_not_in_is_bounded_by_the_kernel() {
     assert_eq!(text(&output.stdout), "137\n137\nhas 1\nhas 1\n0\n", "{said}");
     assert_eq!(output.status.code(), Some(0), "the program goes on: {said}");
     assert!(
-        said.contains("the kernel ended processes of this run") && said.contains("64 MiB of DRAM"),
+        said.contains("the kernel killed processes of this run") && said.contains("budget of 64 MiB"),
         "{said}"
     );
     let output = run(&["--dram", "64MiB", "--", "sh", "-c", &format!("exec {unpaged} 600")]);
@@ -219,7 +219,7 @@ fn a_run_within_a_run_has_no_more_than_is_left_there() {
     let said = text(&output.stderr);
     assert!(output.status.success(), "{said}");
     let (first, figures) = said.split_once('\n').expect("a line and an object");
-    assert!(first.contains("of 1 GiB of DRAM this run has 48 MiB"), "{said}");
+    assert!(first.contains("is reduced from 1 GiB to 48 MiB"), "{said}");
     let figures: Value = serde_json::from_str(figures).expect("one JSON object");
     assert_eq!(figures["budget_bytes"], 48 << 20);
     let little = run(&["--dram", "16MiB", "--", DEEPRAM, "run", "--", hog, "1"]);
@@ -243,7 +243,7 @@ fn where_there_are_no_groups_the_first_process_that_escapes_is_named_and_no_othe
     let said = text(&output.stderr);
     assert_eq!(text(&output.stdout), "has 1\nhas 1\nhas 1\n", "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
-    assert!(said.contains("(hog-static) takes 100") && said.contains("no memory cgroup"), "{said}");
+    assert!(said.contains("(hog-static) uses 100") && said.contains("no memory cgroup"), "{said}");
 }
 
 /// One instruction may need several pages at once: whichever comes must stay until the others are there.

@@ -42,8 +42,8 @@ fn options_that_cannot_be_or_mean_nothing_are_wrong_usage() {
     let folder = folder();
     let cases: &[(&[&str], &str)] = &[
         (&["dram", "--persist", "0..1MiB"], "--persist is for flatflash"),
-        (&["flatflash", "--persist", "1MiB..0"], "the first less than the second"),
-        (&["flatflash", "--persist", "1MiB"], "two sizes"),
+        (&["flatflash", "--persist", "1MiB..0"], "FIRST less than END"),
+        (&["flatflash", "--persist", "1MiB"], "FIRST..END"),
         (&["flatflash", "--persist", "0..64TiB"], "no part of"),
         (&["flatflash", "--set", "lokaside=3"], "did you mean `look_aside`?"),
         (&["flatflash", "--preset", "p370"], "did you mean `hierarchy.p3700`?"),

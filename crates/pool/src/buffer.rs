@@ -1,4 +1,4 @@
-//! Memory that direct I/O accepts.
+//! Buffers for direct I/O.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
@@ -8,10 +8,10 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use crate::device::ALIGN;
 
-/// Buffers from this size on are mappings of their own: the allocator would keep what was freed, beyond the DRAM budget.
+/// Buffers from this size on are mappings of their own: the allocator would keep freed memory, beyond the DRAM budget.
 const MAPPED: usize = 128 << 10;
 
-/// A byte buffer whose address and length are multiples of [`ALIGN`].
+/// A byte buffer whose address and length are multiples of [`ALIGN`], as direct I/O requires.
 pub(crate) struct AlignedBuf {
     ptr: NonNull<u8>,
     len: usize,

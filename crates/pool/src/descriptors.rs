@@ -1,73 +1,77 @@
-//! Descriptors of the pager's own. They have high numbers, and a program that the pager was loaded into does not close them.
+//! Keeps track of the library's own file descriptors. They have high numbers, and a program that the pager was loaded
+//! into cannot close them.
 //!
-//! The kernel gives a new descriptor the lowest number that is free. So one of the pager's has a low number until it is duplicated to a
-//! high one. In that moment a thread of the program that duplicates a file onto a number which is free, or closes numbers
-//! which are not open, must wait: it would replace or close the pager's descriptor, and the pager would then close the program's.
-//! Whoever opens therefore has [`Low`], and the program's calls that name a number which may be free have [`free_numbers`].
+//! The kernel gives a new descriptor the lowest free number. So a descriptor of the library has a low number until it
+//! is duplicated to a high one. Meanwhile a thread of the program must not duplicate a file onto a free number or close
+//! numbers that are not open: it would replace or close the library's descriptor, and the library would then close the
+//! program's. The library therefore holds [`OpenGuard`] while it opens a descriptor, and the program's calls that name
+//! a possibly free number hold [`lock_free_numbers`].
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Where descriptors go: programs count on the low numbers, shells on most up to 255.
+/// Lowest number for the library's descriptors: programs rely on the low numbers, and shells use most numbers up to
+/// 255.
 const HIGH: RawFd = 768;
-/// And so far below the limit, where that is less.
+/// Distance below the limit of open files, where the limit is lower than that.
 const BELOW_LIMIT: u64 = 128;
-/// Descriptors below this can be kept open: 64 for each word.
+/// Words of the table of own descriptors, 64 descriptors each. Descriptors with higher numbers are not tracked.
 const WORDS: usize = 1024;
 
-/// A bit for each: it is the pager's own.
+/// One bit for each descriptor: set if the library owns it.
 static OWN: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 static NUMBERS: RwLock<()> = RwLock::new(());
 
-/// The lowest number that a descriptor of the pager's should have here.
+/// The lowest number that a descriptor of the library should have in this process.
 #[must_use]
-pub fn first() -> RawFd {
+pub fn first_number() -> RawFd {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
     RawFd::try_from(limit.saturating_sub(BELOW_LIMIT)).unwrap_or(HIGH).min(HIGH)
 }
 
-/// While it lives, descriptors of the pager's may have low numbers. A fork has it as well: the child would keep such a descriptor.
+/// Held while a descriptor of the library may have a low number. A fork holds it too: the child would inherit such a
+/// descriptor.
 #[derive(Debug)]
-pub struct Low(#[expect(dead_code, reason = "held until it is dropped")] RwLockWriteGuard<'static, ()>);
+pub struct OpenGuard(#[expect(dead_code, reason = "held until it is dropped")] RwLockWriteGuard<'static, ()>);
 
-impl Low {
-    /// Waits for calls with [`free_numbers`]. Whoever has one must not want another.
+impl OpenGuard {
+    /// Waits for calls that hold [`lock_free_numbers`]. A thread must not acquire a second guard.
     #[must_use]
-    pub fn hold() -> Self {
+    pub fn acquire() -> Self {
         Self(NUMBERS.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The same file by a high number, if there is one left. It is the pager's own from now on.
-    pub(crate) fn raise(&self, low: impl Into<OwnedFd>) -> OwnedFd {
-        let low = low.into();
-        let high = rustix::io::fcntl_dupfd_cloexec(&low, first()).unwrap_or(low);
-        note(high.as_raw_fd(), true);
+    /// Moves a descriptor to a high number, if one is free, and marks it as the library's own.
+    pub(crate) fn move_high(&self, fd: impl Into<OwnedFd>) -> OwnedFd {
+        let low = fd.into();
+        let high = rustix::io::fcntl_dupfd_cloexec(&low, first_number()).unwrap_or(low);
+        set_own(high.as_raw_fd(), true);
         high
     }
 
-    /// Another descriptor of the same file, by a high number if there is one left. It is the pager's own.
+    /// Duplicates a descriptor to a high number, if one is free, and marks the duplicate as the library's own.
     pub(crate) fn duplicate(&self, fd: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
         let copy = |from| rustix::io::fcntl_dupfd_cloexec(fd, from);
-        let copied = copy(first()).or_else(|_| copy(0))?;
-        note(copied.as_raw_fd(), true);
+        let copied = copy(first_number()).or_else(|_| copy(0))?;
+        set_own(copied.as_raw_fd(), true);
         Ok(copied)
     }
 }
 
-/// Opens a descriptor, which gets a high number.
-pub(crate) fn raised<F: Into<OwnedFd>, E>(open: impl FnOnce() -> Result<F, E>) -> Result<OwnedFd, E> {
-    let low = Low::hold();
-    Ok(low.raise(open()?))
+/// Opens a descriptor and moves it to a high number.
+pub(crate) fn open_high<F: Into<OwnedFd>, E>(open: impl FnOnce() -> Result<F, E>) -> Result<OwnedFd, E> {
+    let opening = OpenGuard::acquire();
+    Ok(opening.move_high(open()?))
 }
 
-/// While it lives, no number that is free becomes the pager's. Whoever has it must not wait for a page.
-pub fn free_numbers() -> RwLockReadGuard<'static, ()> {
+/// Until the guard is dropped, the library takes no free descriptor number. The holder must not wait for a page fault.
+pub fn lock_free_numbers() -> RwLockReadGuard<'static, ()> {
     NUMBERS.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A descriptor is the pager's own from now on, or no longer.
-pub fn note(fd: RawFd, is_own: bool) {
+/// Marks a descriptor as the library's own, or as no longer its own.
+pub fn set_own(fd: RawFd, is_own: bool) {
     let Some(word) = usize::try_from(fd).ok().and_then(|fd| OWN.get(fd / 64)) else { return };
     let bit = 1 << (fd % 64);
     if is_own {
@@ -77,8 +81,8 @@ pub fn note(fd: RawFd, is_own: bool) {
     };
 }
 
-/// From now on these, and no others, are the pager's own.
-pub fn keep_only(all: &[RawFd]) {
+/// Marks exactly these descriptors as the library's own.
+pub fn replace_own(all: &[RawFd]) {
     for (n, word) in OWN.iter().enumerate() {
         let within = all.iter().filter_map(|fd| usize::try_from(*fd).ok()).filter(|fd| fd / 64 == n);
         let bits = within.fold(0_u64, |bits, fd| bits | 1 << (fd % 64));
@@ -88,14 +92,14 @@ pub fn keep_only(all: &[RawFd]) {
     }
 }
 
-/// Whether a descriptor is the pager's own.
+/// Whether the library owns the descriptor.
 #[must_use]
 pub fn is_own(fd: RawFd) -> bool {
     let word = usize::try_from(fd).ok().and_then(|fd| OWN.get(fd / 64));
     word.is_some_and(|word| word.load(Relaxed) >> (fd % 64) & 1 == 1)
 }
 
-/// The pager's own, in order.
+/// The library's own descriptors, in ascending order.
 pub fn all_own() -> impl Iterator<Item = u32> {
     OWN.iter().enumerate().flat_map(|(n, word)| {
         let mut bits = word.load(Relaxed);
@@ -107,32 +111,32 @@ pub fn all_own() -> impl Iterator<Item = u32> {
     })
 }
 
-/// One that is the pager's own until it is dropped.
+/// A descriptor that is marked as the library's own until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Own(OwnedFd);
+pub(crate) struct OwnDescriptor(OwnedFd);
 
-impl From<OwnedFd> for Own {
+impl From<OwnedFd> for OwnDescriptor {
     fn from(fd: OwnedFd) -> Self {
-        note(fd.as_raw_fd(), true);
+        set_own(fd.as_raw_fd(), true);
         Self(fd)
     }
 }
 
-impl AsFd for Own {
+impl AsFd for OwnDescriptor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl AsRawFd for Own {
+impl AsRawFd for OwnDescriptor {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
 }
 
-impl Drop for Own {
+impl Drop for OwnDescriptor {
     fn drop(&mut self) {
-        note(self.0.as_raw_fd(), false);
+        set_own(self.0.as_raw_fd(), false);
     }
 }
 
@@ -141,22 +145,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_opened_gets_a_high_number_and_is_own() {
-        let file = raised(|| std::fs::File::open("/dev/null")).unwrap();
-        let other = Low::hold().duplicate(file.as_fd()).unwrap();
+    fn an_opened_descriptor_gets_a_high_number_and_is_own() {
+        let file = open_high(|| std::fs::File::open("/dev/null")).unwrap();
+        let other = OpenGuard::acquire().duplicate(file.as_fd()).unwrap();
         for fd in [file.as_raw_fd(), other.as_raw_fd()] {
-            assert!(fd >= first() && is_own(fd) && all_own().any(|own| own == fd.cast_unsigned()), "{fd}");
+            assert!(
+                fd >= first_number() && is_own(fd) && all_own().any(|own| own == fd.cast_unsigned()),
+                "{fd}"
+            );
         }
         let number = other.as_raw_fd();
-        drop(Own::from(other));
+        drop(OwnDescriptor::from(other));
         assert!(!is_own(number));
-        assert!(raised(|| std::fs::File::open("/nowhere")).is_err());
+        assert!(open_high(|| std::fs::File::open("/nowhere")).is_err());
     }
 
     #[test]
-    fn numbers_beyond_the_table_are_nobodys() {
-        note(-1, true);
-        note(i32::MAX, true);
+    fn numbers_beyond_the_table_are_not_own() {
+        set_own(-1, true);
+        set_own(i32::MAX, true);
         assert!(!is_own(-1) && !is_own(i32::MAX));
     }
 }

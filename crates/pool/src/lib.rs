@@ -25,17 +25,17 @@
 //! Start at [`Pool`]. The architecture is described in `docs/explanation/architecture.md`, every byte on the device in
 //! `docs/reference/pool-format.md`.
 
-mod ahead;
 mod buffer;
+mod buffer_pool;
 mod cache;
-mod crew;
 pub mod descriptors;
 pub mod device;
 mod error;
+mod event_loop;
 mod format;
 #[doc(hidden)]
 pub mod fuzzing;
-mod jobs;
+mod handler_wakeup;
 mod lock;
 pub mod log;
 pub mod message;
@@ -45,15 +45,15 @@ pub mod pager;
 pub mod peer;
 mod pool;
 mod process;
+mod readahead;
 mod region;
-mod ring;
-mod serving;
 pub mod signals;
-mod slots;
 mod stats;
 mod store;
 mod uffd;
+mod uring;
 mod view;
+mod work_queue;
 
 pub use deepram_core::migration::{EpochReset, PromotionTrigger, ThresholdOptions};
 pub use deepram_core::{Addr, AddrError, Bytes, Epoch, Retention, SegmentSize};

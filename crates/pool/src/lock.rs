@@ -1,8 +1,9 @@
-//! Taking a lock.
+//! Locks a mutex and ignores poisoning.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A panic under a lock would be a defect of ours; states are as the last step left them.
+/// Locks `mutex`. A panic while the lock is held would be a defect of this crate; the protected state is then as the
+/// last completed step left it.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -137,7 +137,7 @@ impl Region {
     /// Returns the next waiting page fault, if any, with its offset in the region in bytes.
     pub(crate) fn next_fault(&self) -> io::Result<Option<(usize, Fault)>> {
         let Some(watch) = &self.watch else { return Ok(None) };
-        let fault = watch.next()?;
+        let fault = watch.next_fault()?;
         Ok(fault
             .map(|fault| (fault.address.wrapping_sub(self.base.addr()), fault))
             .filter(|f| f.0 < self.len))

@@ -1,18 +1,18 @@
-//! A program's signals are its own threads' matter: ours take none. A signal that the program has blocked everywhere, to
-//! wait for it (`sigwait`, `signalfd`), would else come to one of ours, and a handler there would use memory whose faults
-//! the thread itself is to serve.
+//! Starts threads with all signals blocked. A signal that the program has blocked in all of its threads to wait for it
+//! (`sigwait`, `signalfd`) would otherwise be delivered to a thread of this library; a signal handler there could touch
+//! memory whose faults that same thread must serve.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::thread::JoinHandle;
 
-/// All signals of this thread wait until this is dropped, but for the C library's own.
-pub struct Blocked {
+/// Blocks all signals of the calling thread, except those of the C library itself, until dropped.
+pub struct BlockedSignals {
     before: libc::sigset_t,
 }
 
-impl Blocked {
-    /// From now on.
+impl BlockedSignals {
+    /// Blocks the signals from now on.
     #[must_use]
     pub fn all() -> Self {
         let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
@@ -25,14 +25,14 @@ impl Blocked {
     }
 }
 
-impl Drop for Blocked {
+impl Drop for BlockedSignals {
     fn drop(&mut self) {
-        // SAFETY: the set is as the kernel gave it.
+        // SAFETY: the kernel filled the set in `all`.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut()) };
     }
 }
 
-/// Starts a thread that takes no signals.
+/// Starts a thread that has all signals blocked.
 pub(crate) fn spawn<T: Send + 'static>(
     name: impl Into<String>,
     stack: Option<usize>,
@@ -40,8 +40,8 @@ pub(crate) fn spawn<T: Send + 'static>(
 ) -> io::Result<JoinHandle<T>> {
     let builder = std::thread::Builder::new().name(name.into());
     let builder = stack.into_iter().fold(builder, std::thread::Builder::stack_size);
-    // It begins with its maker's.
-    let _blocked = Blocked::all();
+    // A new thread inherits the signal mask of its creator.
+    let _blocked = BlockedSignals::all();
     builder.spawn(body)
 }
 
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     fn blocked() -> String {
-        let status = std::fs::read_to_string("/proc/thread-self/status").expect("the kernel tells");
+        let status = std::fs::read_to_string("/proc/thread-self/status").expect("the status is readable");
         status.lines().find(|line| line.starts_with("SigBlk")).expect("a line of it").to_owned()
     }
 
@@ -60,7 +60,8 @@ mod tests {
         let there =
             spawn("deepram-test", Some(256 << 10), blocked).expect("it starts").join().expect("it ends");
         assert_eq!(blocked(), before);
-        // All but 32 and 33, which are the C library's, and those that nobody can block.
+        // All except signals 32 and 33, which belong to the C library, and SIGKILL and SIGSTOP, which cannot be
+        // blocked.
         assert_eq!(there, "SigBlk:\tfffffffe7ffbfeff");
     }
 }

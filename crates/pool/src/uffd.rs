@@ -1,9 +1,8 @@
 //! A userfaultfd over memory of this process, by address.
 //!
-//! Every call changes which pages are there and which may be stored to, never what a program would read:
-//! that is up to who decides on them, [`crate::cache`] for a pool and [`crate::pager`] for a program's memory.
-//! Calls for which the C library has a function go to the kernel by number, so that a library that stands
-//! before `madvise` is not asked about its own work.
+//! A call changes which pages are present and which are writable, never the contents that a program reads:
+//! [`crate::cache`] decides on contents for a pool, and [`crate::pager`] for a program's memory. Calls for which the C
+//! library has a function are made by number, so that a library that interposes `madvise` does not see them.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -13,52 +12,52 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use linux_raw_sys::general as raw;
 use linux_raw_sys::ioctl as raw_ioctl;
 
-use crate::descriptors::{Low, raised};
+use crate::descriptors::{OpenGuard, open_high};
 
 /// `_IOWR(0xAA, 0x08, struct uffdio_poison)`; linux-raw-sys has the structure but not the number.
 const UFFDIO_POISON: u32 = 0xC020_AA08;
-/// Write-protect, rather than undo that; linux-raw-sys lacks this too.
+/// Mode of `UFFDIO_WRITEPROTECT` that protects rather than unprotects; linux-raw-sys lacks it.
 const WRITEPROTECT_MODE_WP: u64 = 1;
-/// `_IOWR(0xAA, 0x05, struct uffdio_move)`; here too.
+/// `_IOWR(0xAA, 0x05, struct uffdio_move)`; linux-raw-sys lacks the number.
 const UFFDIO_MOVE: u32 = 0xC028_AA05;
-/// Wakes nobody (`UFFDIO_MOVE_MODE_DONTWAKE`).
+/// Mode of `UFFDIO_MOVE` that wakes no thread (`UFFDIO_MOVE_MODE_DONTWAKE`).
 const MOVE_MODE_DONTWAKE: u64 = 1;
-/// How often a transfer that cannot be just now is tried again.
-const TRANSFER_TRIES: u32 = 20;
+/// How often a move that fails for the moment is retried.
+const MOVE_TRIES: u32 = 20;
 /// `_IO(0xAA, 0x00)` on `/dev/userfaultfd`.
 const USERFAULTFD_IOC_NEW: u32 = 0x0000_AA00;
-/// "The calling process" in place of a descriptor (`PIDFD_SELF_THREAD_GROUP`, Linux 6.14).
+/// Stands for the calling process in place of a descriptor (`PIDFD_SELF_THREAD_GROUP`, Linux 6.14).
 const PIDFD_SELF: i64 = -10001;
 
 const _: () = assert!(size_of::<raw::uffdio_poison>() == 0x20, "the ioctl number holds the size");
 const _: () = assert!(size_of::<raw::uffdio_move>() == 0x28, "the ioctl number holds the size");
 
-/// A thread waits because of this.
+/// A page fault for which a thread waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// The address, as the processor gave it.
+    /// Faulting address, as the processor reported it.
     pub(crate) address: usize,
-    /// The access was a store.
+    /// Whether the access was a store.
     pub(crate) write: bool,
-    /// The thread; 0 if the kernel does not say.
+    /// Faulting thread; 0 if the kernel does not report it.
     pub(crate) thread: i32,
 }
 
-/// Which faults must be served.
+/// Accesses whose faults are reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WatchMode {
-    /// Those of user code and those that the kernel takes on its behalf (system-call buffers).
+    /// Accesses of user code and of the kernel on its behalf (system-call buffers).
     All,
-    /// Those of user code alone: a system call on a missing page fails with `EFAULT`.
+    /// Accesses of user code only: a system call on a missing page fails with `EFAULT`.
     UserOnly,
 }
 
-/// Why memory cannot be watched.
+/// Reason why memory cannot be registered.
 #[derive(Debug)]
 pub(crate) enum Refusal {
     /// The kernel has no userfaultfd, or this process may not use it.
     Unavailable(io::Error),
-    /// No write protection (before Linux 5.7).
+    /// The kernel's userfaultfd has no write protection (before Linux 5.7).
     Features,
 }
 
@@ -68,63 +67,64 @@ impl From<Refusal> for io::Error {
             Refusal::Unavailable(error) => error,
             Refusal::Features => Self::new(
                 io::ErrorKind::Unsupported,
-                "this kernel's userfaultfd has no write protection: Linux 5.7 or later has",
+                "this kernel's userfaultfd has no write protection; Linux 5.7 or later is needed",
             ),
         }
     }
 }
 
-/// The descriptor.
+/// The userfaultfd descriptor and the features that the kernel offers for it.
 #[derive(Debug)]
 pub(crate) struct Uffd {
     fd: OwnedFd,
     /// Whether [`Uffd::poison`] works.
-    poisons: bool,
-    /// Whether [`Uffd::transfer`] works.
-    transfers: bool,
-    /// What more can be made from, though the process has given up the right to.
+    can_poison: bool,
+    /// Whether [`Uffd::move_pages`] works.
+    can_move: bool,
+    /// `/dev/userfaultfd`, from which a forked child can open another descriptor even after the process has given up
+    /// the right to.
     device: Option<OwnedFd>,
 }
 
 impl Uffd {
-    /// A new one, which watches nothing yet.
+    /// Opens a userfaultfd, with no memory registered.
     pub(crate) fn new(mode: WatchMode) -> Result<Self, Refusal> {
-        Self::with(mode, None)
+        Self::open_with(mode, None)
     }
 
-    /// As [`Uffd::new`]; a forked process gets its own from this one ([`Uffd::again`]).
-    pub(crate) fn lasting(mode: WatchMode) -> Result<Self, Refusal> {
-        Self::with(mode, raised(device).ok())
+    /// As [`Uffd::new`], and keeps the device open for forked processes ([`Uffd::for_child`]).
+    pub(crate) fn new_inheritable(mode: WatchMode) -> Result<Self, Refusal> {
+        Self::open_with(mode, open_high(device).ok())
     }
 
-    /// One for a forked process, which may have less rights by now.
-    pub(crate) fn again(&self, mode: WatchMode) -> Result<Self, Refusal> {
-        let copy = |device: &OwnedFd| Low::hold().duplicate(device.as_fd());
+    /// Opens a userfaultfd for a forked process, which may have fewer rights by now.
+    pub(crate) fn for_child(&self, mode: WatchMode) -> Result<Self, Refusal> {
+        let copy = |device: &OwnedFd| OpenGuard::acquire().duplicate(device.as_fd());
         let device = self.device.as_ref().map(copy).transpose();
-        Self::with(mode, device.map_err(|error| Refusal::Unavailable(error.into()))?)
+        Self::open_with(mode, device.map_err(|error| Refusal::Unavailable(error.into()))?)
     }
 
-    fn with(mode: WatchMode, device: Option<OwnedFd>) -> Result<Self, Refusal> {
-        let low = Low::hold();
+    fn open_with(mode: WatchMode, device: Option<OwnedFd>) -> Result<Self, Refusal> {
+        let opening = OpenGuard::acquire();
         let open = |mode| open(mode, device.as_ref());
         let fd = open(mode).map_err(Refusal::Unavailable)?;
         let want = u64::from(raw::UFFD_FEATURE_PAGEFAULT_FLAG_WP);
-        let (poison, transfer) = (u64::from(raw::UFFD_FEATURE_POISON), u64::from(raw::UFFD_FEATURE_MOVE));
+        let (poison, can_move) = (u64::from(raw::UFFD_FEATURE_POISON), u64::from(raw::UFFD_FEATURE_MOVE));
         let thread = u64::from(raw::UFFD_FEATURE_THREAD_ID);
-        // Asked on a throw-away descriptor: a handshake uses one up.
-        let offered = open(mode).and_then(|fd| api(&fd, 0)).unwrap_or(0);
-        let features = want | offered & (poison | transfer | thread);
-        api(&fd, features).map_err(|_| Refusal::Features)?;
-        let (poisons, transfers) = (features & poison != 0, features & transfer != 0);
-        Ok(Self { fd: low.raise(fd), poisons, transfers, device })
+        // The features are queried on a separate descriptor: a descriptor allows one handshake only.
+        let offered = open(mode).and_then(|fd| handshake(&fd, 0)).unwrap_or(0);
+        let features = want | offered & (poison | can_move | thread);
+        handshake(&fd, features).map_err(|_| Refusal::Features)?;
+        let (can_poison, can_move) = (features & poison != 0, features & can_move != 0);
+        Ok(Self { fd: opening.move_high(fd), can_poison, can_move, device })
     }
 
-    /// Whether the kernel moves frames from one place to another ([`Uffd::transfer`]; Linux 6.8).
-    pub(crate) fn transfers(&self) -> bool {
-        self.transfers
+    /// Whether the kernel can move frames between addresses ([`Uffd::move_pages`]; Linux 6.8).
+    pub(crate) fn can_move(&self) -> bool {
+        self.can_move
     }
 
-    /// Its descriptors.
+    /// Descriptors that this value keeps open.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
         [Some(self.fd.as_raw_fd()), self.device.as_ref().map(OwnedFd::as_raw_fd)].into_iter().flatten()
     }
@@ -144,7 +144,7 @@ impl Uffd {
         self.register_for(start, len, raw::UFFDIO_REGISTER_MODE_MISSING)
     }
 
-    /// Reports nothing of the range any more; who waits there tries again.
+    /// Stops reporting faults of the range; threads that wait there retry their access.
     pub(crate) fn unregister(&self, start: usize, len: usize) -> io::Result<()> {
         self.ioctl(raw_ioctl::UFFDIO_UNREGISTER, &mut range(start, len))
     }
@@ -155,8 +155,8 @@ impl Uffd {
         self.ioctl(raw_ioctl::UFFDIO_REGISTER, &mut request)
     }
 
-    /// The next fault that waits, if any.
-    pub(crate) fn next(&self) -> io::Result<Option<Fault>> {
+    /// Reads the next waiting fault, if any.
+    pub(crate) fn next_fault(&self) -> io::Result<Option<Fault>> {
         // SAFETY: an all-zero `uffd_msg` is a valid value of it.
         let mut message: raw::uffd_msg = unsafe { std::mem::zeroed() };
         // SAFETY: reads at most `size_of::<uffd_msg>()` bytes into `message`.
@@ -174,15 +174,15 @@ impl Uffd {
         }
         // SAFETY: the kernel filled the `pagefault` member, as the event says.
         let fault = unsafe { message.arg.pagefault };
-        // SAFETY: as above; zero where it does not say.
+        // SAFETY: as above; the field is zero where the kernel does not report the thread.
         let thread = unsafe { fault.feat.ptid }.cast_signed();
         let write = fault.flags & u64::from(raw::UFFD_PAGEFAULT_FLAG_WRITE) != 0;
         Ok(Some(Fault { address: fault.address as usize, write, thread }))
     }
 
-    /// Makes missing pages resident with these bytes, write-protected if `protect`, and wakes who waits.
-    /// Returns how many bytes that is, with the error that stopped it if not all: the kernel's `EEXIST` for
-    /// a page that is there already, `ENOENT` where the range goes beyond one mapping.
+    /// Makes missing pages present with these bytes, write-protected if `protect`, and wakes waiting threads. Returns
+    /// the number of bytes installed, with the error that stopped the call before the end: the kernel's `EEXIST` for a
+    /// page that is present already, `ENOENT` where the range crosses the end of a mapping.
     pub(crate) fn copy(&self, start: usize, bytes: &[u8], protect: bool) -> (usize, io::Result<()>) {
         let mut done = 0;
         while done < bytes.len() {
@@ -203,10 +203,11 @@ impl Uffd {
         (done, Ok(()))
     }
 
-    /// Moves frames from one place to another, where none are, writable, at once with the last store to them; nobody is
-    /// woken. Whole huge pages move as such. Returns how many bytes have moved, with the error that stopped it if not
-    /// all: some other process may see the frames as well (`EBUSY`), or the program may not store to a place (`EINVAL`).
-    pub(crate) fn transfer(&self, to: usize, from: usize, len: usize) -> (usize, io::Result<()>) {
+    /// Moves frames from `from` to the missing range at `to`, writable and atomically with the last store to them; no
+    /// thread is woken. Whole huge pages move as such. Returns the number of bytes moved, with the error that stopped
+    /// the call before the end: `EBUSY` if another process may see the frames too, `EINVAL` if the program may not
+    /// store to one of the ranges.
+    pub(crate) fn move_pages(&self, to: usize, from: usize, len: usize) -> (usize, io::Result<()>) {
         let (mut done, mut tries) = (0, 0);
         while done < len {
             let mut request = raw::uffdio_move {
@@ -219,8 +220,8 @@ impl Uffd {
             match self.ioctl(UFFDIO_MOVE, &mut request) {
                 Ok(()) => done = len,
                 Err(_) if request.move_ > 0 => done += request.move_ as usize,
-                // A frame that a transfer has just left, or that the kernel looks at, is so for a moment.
-                Err(error) if is_passing(&error) && tries < TRANSFER_TRIES => {
+                // A frame that was moved a moment ago, or that the kernel is inspecting, can be moved soon.
+                Err(error) if is_transient(&error) && tries < MOVE_TRIES => {
                     tries += 1;
                     std::thread::yield_now();
                 }
@@ -230,8 +231,9 @@ impl Uffd {
         (done, Ok(()))
     }
 
-    /// Moves one frame of this length, as [`Uffd::transfer`]; the kernel refuses with `EBUSY` where a device may store to it.
-    pub(crate) fn transfer_one(&self, to: usize, from: usize, len: usize) -> io::Result<()> {
+    /// Moves one page of this length, as [`Uffd::move_pages`]; the kernel refuses with `EBUSY` if a device may store to
+    /// the page.
+    pub(crate) fn move_page(&self, to: usize, from: usize, len: usize) -> io::Result<()> {
         loop {
             let (dst, src, len) = (to as u64, from as u64, len as u64);
             let mut request = raw::uffdio_move { dst, src, len, mode: MOVE_MODE_DONTWAKE, move_: 0 };
@@ -242,12 +244,12 @@ impl Uffd {
         }
     }
 
-    /// Makes later stores into the resident pages of the range wait.
+    /// Write-protects the resident pages of the range: later stores wait.
     pub(crate) fn protect(&self, start: usize, len: usize) -> io::Result<()> {
         self.write_protect(start, len, WRITEPROTECT_MODE_WP)
     }
 
-    /// Lets stores into the range go through, those that wait as well.
+    /// Removes write protection from the range, and wakes threads whose stores wait.
     pub(crate) fn unprotect(&self, start: usize, len: usize) -> io::Result<()> {
         self.write_protect(start, len, 0)
     }
@@ -262,15 +264,15 @@ impl Uffd {
         }
     }
 
-    /// Lets who waits on the range try again.
+    /// Lets threads that wait on the range retry their access.
     pub(crate) fn wake(&self, start: usize, len: usize) -> io::Result<()> {
         self.ioctl(raw_ioctl::UFFDIO_WAKE, &mut range(start, len))
     }
 
-    /// Makes every access to the missing range raise SIGBUS, until [`discard`]. `false` if the kernel
-    /// cannot (before Linux 6.6).
+    /// Makes every access to the missing range raise SIGBUS, until [`discard`]. Returns `false` if the kernel cannot
+    /// (before Linux 6.6).
     pub(crate) fn poison(&self, start: usize, len: usize) -> io::Result<bool> {
-        if !self.poisons {
+        if !self.can_poison {
             return Ok(false);
         }
         let mut request = raw::uffdio_poison { range: range(start, len), mode: 0, updated: 0 };
@@ -285,7 +287,7 @@ impl Uffd {
     }
 }
 
-fn is_passing(error: &io::Error) -> bool {
+fn is_transient(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY))
 }
 
@@ -294,14 +296,14 @@ fn range(start: usize, len: usize) -> raw::uffdio_range {
 }
 
 fn ioctl<T>(fd: &OwnedFd, request: u32, argument: &mut T) -> io::Result<()> {
-    // SAFETY: each caller, in this file, passes the structure that its request takes, which outlives the
-    // call. The memory that requests change is watched: who registered it leaves residency to us.
+    // SAFETY: each caller, in this file, passes the structure that its request takes, which outlives the call. The
+    // requests change registered memory only; its owner leaves page residency to this crate.
     let result = unsafe { libc::ioctl(fd.as_raw_fd(), request as _, ptr::from_mut(argument)) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The handshake: the features that the kernel has.
-fn api(fd: &OwnedFd, features: u64) -> io::Result<u64> {
+/// Performs the API handshake. Returns the features that the kernel offers.
+fn handshake(fd: &OwnedFd, features: u64) -> io::Result<u64> {
     let mut request = raw::uffdio_api { api: 0xAA, features, ioctls: 0 };
     ioctl(fd, raw_ioctl::UFFDIO_API, &mut request)?;
     Ok(request.features)
@@ -318,7 +320,7 @@ fn open(mode: WatchMode, known: Option<&OwnedFd>) -> io::Result<OwnedFd> {
     // SAFETY: creates a descriptor, touches no memory.
     let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
     if fd >= 0 {
-        // SAFETY: the descriptor is new and ours.
+        // SAFETY: the descriptor is new and has no other owner.
         return Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) });
     }
     let refused = io::Error::last_os_error();
@@ -329,23 +331,23 @@ fn open(mode: WatchMode, known: Option<&OwnedFd>) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor is new and ours.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Whether the kernel drops many ranges in one call, as far as is known.
 static BATCHED: AtomicBool = AtomicBool::new(true);
 
-/// Whether all of the range is mapped.
+/// Whether the whole range is mapped.
 pub(crate) fn is_mapped(start: usize, len: usize) -> bool {
-    // SAFETY: begins nothing: what may be written to a file by and by is, in any case.
+    // SAFETY: starts no I/O by itself: the kernel may write dirty file pages at any time anyway.
     unsafe { libc::syscall(libc::SYS_msync, start, len, libc::MS_ASYNC) == 0 }
 }
 
-/// Drops the frames of these ranges (start, length); where they are watched they are missing afterwards.
+/// Drops the frames of these ranges (start, length); pages of registered ranges are missing afterwards.
 ///
 /// # Safety
-/// The ranges are memory whose contents the caller keeps elsewhere or may lose.
+/// The caller keeps the contents of the ranges elsewhere, or may lose them.
 pub(crate) unsafe fn discard(ranges: &[(usize, usize)]) -> io::Result<()> {
     for batch in ranges.chunks(libc::UIO_MAXIOV as usize) {
         if batch.len() > 1 && BATCHED.load(Relaxed) {
@@ -365,8 +367,8 @@ pub(crate) unsafe fn discard(ranges: &[(usize, usize)]) -> io::Result<()> {
     Ok(())
 }
 
-/// One call for many ranges, where the kernel has that (Linux 6.13, for the caller itself). If not,
-/// `false`; some ranges may have been dropped.
+/// Drops many ranges in one call, where the kernel can (Linux 6.13, for the calling process). Returns `false` if not;
+/// some ranges may have been dropped.
 fn discard_batch(ranges: &[(usize, usize)]) -> bool {
     let vectors: Vec<libc::iovec> = ranges
         .iter()

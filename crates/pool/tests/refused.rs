@@ -218,14 +218,14 @@ fn pages_while_the_kernel_refuses() {
     // SAFETY: reads a limit.
     unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const core) };
     let mut options = PagerOptions::new(case.dram << 20, env!("CARGO_TARGET_TMPDIR"));
-    (options.ring, options.keep) = (case.ring, true);
+    (options.io_uring, options.pin_lone_thread) = (case.ring, true);
     let pager = Pager::new(options).unwrap();
     let len = (case.dram as usize * 6) << 20;
     let start = anonymous(len);
     // SAFETY: fresh memory, which is not unmapped before the pager is gone.
     unsafe { pager.manage(start, len, true) }.unwrap();
     if case.direct {
-        pager.expect_direct().unwrap();
+        pager.expect_direct_io().unwrap();
     }
     let pages = len / PAGE;
     let word = |page: usize| word_at(start + page * PAGE);
@@ -284,7 +284,7 @@ fn unmaps_memory_unseen() {
     // While no page moves, and some of those are in memory and dirty.
     // SAFETY: as above.
     let unmap = || unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(gone), len) };
-    assert_eq!(pager.hide(rest, PAGE, false, unmap), 0);
+    assert_eq!(pager.set_unreadable(rest, PAGE, false, unmap), 0);
     for _ in 0..3 {
         for page in (rest..rest + len).step_by(PAGE) {
             let value = word_at(page).load(Relaxed);

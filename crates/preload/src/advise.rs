@@ -1,19 +1,19 @@
-//! `madvise`, `mlock` and their families, for memory that is paged; other memory is the kernel's matter.
+//! `madvise`, `mlock` and their families for managed memory; calls for other memory go to the kernel.
 //!
-//! `mincore` passes through: as with a swap, it tells what is in memory.
+//! `mincore` is not interposed: as with a swap device, it reports which pages are in memory.
 
 use deepram_pool::pager::{PAGE, Pager};
 use libc::{c_int, c_uint, c_void, size_t};
 
-use crate::inside::enter;
+use crate::library_context::enter_library;
 use crate::malloc::set_errno;
-use crate::marks::marks;
-use crate::memory::{is_range, pager, pager_of, whole};
-use crate::{early, kernel};
+use crate::mappings::mappings;
+use crate::memory::{is_range, pager, pager_for, round_to_pages};
+use crate::{kernel, lazy_start};
 
 const MADV_DONTNEED_LOCKED: c_int = 24;
-/// What may be done to memory before there is a pager that it will have: it says nothing of later.
-const EARLY: [c_int; 11] = [
+/// Advice that needs no pager to be started: it has no effect on later accesses.
+const NO_PAGER_NEEDED: [c_int; 11] = [
     libc::MADV_DONTFORK,
     libc::MADV_DOFORK,
     libc::MADV_WIPEONFORK,
@@ -29,123 +29,133 @@ const EARLY: [c_int; 11] = [
 const MADV_GUARD_INSTALL: c_int = 102;
 const MADV_GUARD_REMOVE: c_int = 103;
 
-/// Has the kernel see to what of the range is not managed; its refusal, if any, is the result.
-fn others(pager: &Pager, start: usize, len: usize, mut call: impl FnMut(usize, usize) -> c_int) -> c_int {
+/// Makes the call for the parts of the range that are not managed. Returns the kernel's error, if any.
+fn on_unmanaged(
+    pager: &Pager,
+    start: usize,
+    len: usize,
+    mut call: impl FnMut(usize, usize) -> c_int,
+) -> c_int {
     pager.unmanaged(start, len).into_iter().fold(0, |result, (from, to)| call(from, to - from).min(result))
 }
 
-/// The system's.
+/// Interposes the C library's `madvise`.
 #[unsafe(no_mangle)]
 pub extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_int) -> c_int {
     let start = at.addr();
-    let pager =
-        if EARLY.contains(&advice) { pager().filter(|_| is_range(start, len)) } else { pager_of(start, len) };
+    let pager = if NO_PAGER_NEEDED.contains(&advice) {
+        pager().filter(|_| is_range(start, len))
+    } else {
+        pager_for(start, len)
+    };
     match pager {
-        Some(pager) => enter(move || advise_inside(pager, start, len, advice)),
-        None if early::is_on() && is_range(start, len) && is_for_forks(advice) => {
-            enter(move || advise_for_forks(start, len, advice))
+        Some(pager) => enter_library(move || advise_managed(pager, start, len, advice)),
+        None if lazy_start::is_watching() && is_range(start, len) && concerns_forks(advice) => {
+            enter_library(move || apply_fork_advice(start, len, advice))
         }
         None => {
             if let libc::MADV_MERGEABLE | MADV_GUARD_INSTALL = advice {
-                early::keep(start, len);
+                lazy_start::keep_unpaged(start, len);
             }
             kernel::madvise(start, len, advice)
         }
     }
 }
 
-/// Whether it is about what a forked child gets.
-fn is_for_forks(advice: c_int) -> bool {
+/// Whether the advice changes the memory of forked children.
+fn concerns_forks(advice: c_int) -> bool {
     let for_forks = [libc::MADV_DONTFORK, libc::MADV_DOFORK, libc::MADV_WIPEONFORK, libc::MADV_KEEPONFORK];
     for_forks.contains(&advice)
 }
 
-fn advise_for_forks(start: usize, len: usize, advice: c_int) -> c_int {
+fn apply_fork_advice(start: usize, len: usize, advice: c_int) -> c_int {
     let result = kernel::madvise(start, len, advice);
     if result == 0 {
-        let (mut marks, end) = (marks(), start + whole(len));
+        let (mut mappings, end) = (mappings(), start + round_to_pages(len));
         match advice {
-            libc::MADV_DONTFORK => marks.left_out.insert(start, end),
-            libc::MADV_DOFORK => marks.left_out.remove(start, end),
-            libc::MADV_WIPEONFORK => marks.wiped.insert(start, end),
-            _ => marks.wiped.remove(start, end),
+            libc::MADV_DONTFORK => mappings.not_in_child.insert(start, end),
+            libc::MADV_DOFORK => mappings.not_in_child.remove(start, end),
+            libc::MADV_WIPEONFORK => mappings.zero_in_child.insert(start, end),
+            _ => mappings.zero_in_child.remove(start, end),
         }
     }
     result
 }
 
-fn advise_inside(pager: &Pager, start: usize, len: usize, advice: c_int) -> c_int {
-    let plain = || kernel::madvise(start, len, advice);
-    let (len_whole, end) = (whole(len), start + whole(len));
-    if is_for_forks(advice) {
-        return advise_for_forks(start, len, advice);
+fn advise_managed(pager: &Pager, start: usize, len: usize, advice: c_int) -> c_int {
+    let call_kernel = || kernel::madvise(start, len, advice);
+    let (page_len, end) = (round_to_pages(len), start + round_to_pages(len));
+    if concerns_forks(advice) {
+        return apply_fork_advice(start, len, advice);
     }
-    if !pager.manages_any(start, len_whole) {
+    if !pager.manages_any(start, page_len) {
         if let libc::MADV_MERGEABLE | MADV_GUARD_INSTALL = advice {
-            marks().small.remove(start, end);
+            mappings().small.remove(start, end);
         }
-        return plain();
+        return call_kernel();
     }
-    let others = || others(pager, start, len_whole, |from, len| kernel::madvise(from, len, advice));
+    let on_unmanaged_parts =
+        || on_unmanaged(pager, start, page_len, |from, len| kernel::madvise(from, len, advice));
     match advice {
         libc::MADV_DONTNEED | MADV_DONTNEED_LOCKED | libc::MADV_FREE => {
-            let result = others();
-            pager.drop_contents(start, len_whole);
+            let result = on_unmanaged_parts();
+            pager.drop_contents(start, page_len);
             result
         }
         libc::MADV_WILLNEED => {
-            pager.will_need(start, len_whole);
-            others()
+            pager.will_need(start, page_len);
+            on_unmanaged_parts()
         }
         libc::MADV_COLD | libc::MADV_PAGEOUT => {
-            pager.cold(start, len_whole);
-            others()
+            pager.evict_range(start, page_len);
+            on_unmanaged_parts()
         }
         libc::MADV_HUGEPAGE | libc::MADV_NOHUGEPAGE => {
-            pager.prefer_huge(start, len_whole, advice == libc::MADV_HUGEPAGE);
-            others()
+            pager.prefer_huge(start, page_len, advice == libc::MADV_HUGEPAGE);
+            on_unmanaged_parts()
         }
-        // The pager divides and joins pages itself, and each process's are its own.
-        libc::MADV_COLLAPSE | libc::MADV_MERGEABLE | libc::MADV_UNMERGEABLE => others(),
+        // The pager splits and joins pages itself, and each process's pages are its own.
+        libc::MADV_COLLAPSE | libc::MADV_MERGEABLE | libc::MADV_UNMERGEABLE => on_unmanaged_parts(),
         // As kernels before Linux 6.13.
         MADV_GUARD_INSTALL | MADV_GUARD_REMOVE => {
             set_errno(libc::EINVAL);
             -1
         }
-        // Populating is touching: the faults are served as the program's are.
-        _ => plain(),
+        // Populating touches the pages: these faults are served like the program's own.
+        _ => call_kernel(),
     }
 }
 
-/// The system's.
+/// Interposes the C library's `posix_madvise`.
 #[unsafe(no_mangle)]
 pub extern "C" fn posix_madvise(at: *mut c_void, len: size_t, advice: c_int) -> c_int {
-    // Its DONTNEED keeps contents; the numbers of the others are those of `madvise`.
+    // `POSIX_MADV_DONTNEED` keeps the contents; the other values are those of `madvise`.
     if advice == libc::POSIX_MADV_DONTNEED || madvise(at, len, advice) == 0 { 0 } else { libc::EINVAL }
 }
 
-/// The system's. Managed memory is kept in DRAM, within the budget.
+/// Interposes the C library's `mlock`. Managed memory is pinned in DRAM, within the budget.
 #[unsafe(no_mangle)]
 pub extern "C" fn mlock(at: *const c_void, len: size_t) -> c_int {
     lock(at.addr(), len, true, kernel::mlock)
 }
 
-/// The system's. With `MLOCK_ONFAULT` managed memory is brought in all the same.
+/// Interposes the C library's `mlock2`. With `MLOCK_ONFAULT`, managed memory is brought into DRAM at once nevertheless.
 #[unsafe(no_mangle)]
 pub extern "C" fn mlock2(at: *const c_void, len: size_t, flags: c_uint) -> c_int {
     lock(at.addr(), len, true, move |start, len| kernel::mlock2(start, len, flags))
 }
 
-/// The system's.
+/// Interposes the C library's `munlock`.
 #[unsafe(no_mangle)]
 pub extern "C" fn munlock(at: *const c_void, len: size_t) -> c_int {
     lock(at.addr(), len, false, kernel::munlock)
 }
 
-/// The system's. Locking everything would leave nothing to page: only later calls of `mlock` count.
+/// Interposes the C library's `mlockall`. Locking everything would leave nothing to page: only later calls of `mlock`
+/// have an effect.
 #[unsafe(no_mangle)]
 pub extern "C" fn mlockall(flags: c_int) -> c_int {
-    if !early::is_on() {
+    if !lazy_start::is_watching() {
         return kernel::mlockall(flags);
     }
     let all = libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT;
@@ -156,30 +166,30 @@ pub extern "C" fn mlockall(flags: c_int) -> c_int {
     0
 }
 
-/// The system's.
+/// Interposes the C library's `munlockall`.
 #[unsafe(no_mangle)]
 pub extern "C" fn munlockall() -> c_int {
     if let Some(pager) = pager() {
-        enter(|| pager.pin(0, usize::MAX / PAGE * PAGE, false));
+        enter_library(|| pager.pin(0, usize::MAX / PAGE * PAGE, false));
     }
     kernel::munlockall()
 }
 
 fn lock(start: usize, len: usize, locked: bool, kernel: impl Fn(usize, usize) -> c_int + 'static) -> c_int {
     let first = start / PAGE * PAGE;
-    let whole = (start - first).checked_add(len).map(whole);
-    match whole.and_then(|whole| pager_of(first, whole)) {
-        Some(pager) => enter(move || lock_inside(pager, start, len, locked, kernel)),
+    let page_len = (start - first).checked_add(len).map(round_to_pages);
+    match page_len.and_then(|page_len| pager_for(first, page_len)) {
+        Some(pager) => enter_library(move || lock_managed(pager, start, len, locked, kernel)),
         None => {
-            if let (true, Some(whole)) = (locked, whole) {
-                early::keep(first, whole);
+            if let (true, Some(page_len)) = (locked, page_len) {
+                lazy_start::keep_unpaged(first, page_len);
             }
             kernel(start, len)
         }
     }
 }
 
-fn lock_inside(
+fn lock_managed(
     pager: &Pager,
     start: usize,
     len: usize,
@@ -187,18 +197,20 @@ fn lock_inside(
     kernel: impl Fn(usize, usize) -> c_int,
 ) -> c_int {
     let first = start / PAGE * PAGE;
-    let Some(len_whole) = (start - first).checked_add(len).map(whole) else { return kernel(start, len) };
-    if !is_range(first, len_whole) {
+    let Some(page_len) = (start - first).checked_add(len).map(round_to_pages) else {
+        return kernel(start, len);
+    };
+    if !is_range(first, page_len) {
         return kernel(start, len);
     }
     if locked {
-        // What the kernel keeps in memory cannot leave.
-        marks().small.remove(first, first + len_whole);
+        // Memory that the kernel has locked cannot be evicted.
+        mappings().small.remove(first, first + page_len);
     }
-    if !pager.manages_any(first, len_whole) {
+    if !pager.manages_any(first, page_len) {
         return kernel(start, len);
     }
-    let result = others(pager, first, len_whole, kernel);
-    pager.pin(first, len_whole, locked);
+    let result = on_unmanaged(pager, first, page_len, kernel);
+    pager.pin(first, page_len, locked);
     result
 }

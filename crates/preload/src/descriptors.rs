@@ -1,56 +1,60 @@
-//! Descriptors that the pager needs: programs that close everything they do not know must not close these.
+//! Protects the pager's descriptors from programs that close every descriptor they do not know.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 
-use deepram_pool::descriptors::{all_own, free_numbers, is_own};
+use deepram_pool::descriptors::{all_own, is_own, lock_free_numbers};
 use libc::{c_char, c_int, c_uint};
 
-use crate::inside::{apart, is_inside};
 use crate::kernel::{self, limit};
+use crate::library_context::{in_library, on_library_stack};
 use crate::malloc::set_errno;
-use crate::{early, next, setup};
+use crate::{lazy_start, libc_symbols, setup};
 
-/// With fewer there are none left for the program.
-const LEAST: u64 = 48;
-/// Whether the process may have enough for the pager and itself.
+/// Smallest limit of open files at which descriptors are left for the program.
+const MIN_DESCRIPTORS: u64 = 48;
+/// Checks that the limit of open files is large enough for the pager and the program.
 ///
 /// # Errors
-/// What is missing.
-pub(crate) fn suffice() -> Result<(), String> {
+/// The message says which limit is too low.
+pub(crate) fn check_limit() -> Result<(), String> {
     match limit(libc::RLIMIT_NOFILE) {
-        most if most < LEAST => Err(format!("of descriptors there may be {most}, and {LEAST} are wanted")),
+        most if most < MIN_DESCRIPTORS => {
+            Err(format!("the limit of open files is {most}; at least {MIN_DESCRIPTORS} are needed"))
+        }
         _ => Ok(()),
     }
 }
 
-/// The program has made threads that the C library does not know.
+/// Set when the program has created threads that the C library does not know.
 static UNKNOWN_THREADS: AtomicBool = AtomicBool::new(false);
 
-/// Threads that share descriptors are made without the C library's knowledge.
-pub(crate) fn expect_threads() {
+/// Records that a thread that shares descriptors is created without the C library's knowledge.
+pub(crate) fn note_unknown_threads() {
     UNKNOWN_THREADS.store(true, Relaxed);
 }
 
-/// Whether the program has several threads, as far as is known.
-fn has_threads() -> bool {
+/// Whether the program may have several threads.
+fn may_have_threads() -> bool {
     static KNOWN: AtomicPtr<libc::c_void> = AtomicPtr::new(std::ptr::null_mut());
-    // SAFETY: a variable of the C library (glibc 2.32), which any thread may read. Without it there may be some.
-    let alone = next::find(&KNOWN, c"__libc_single_threaded")
+    // SAFETY: a variable of the C library (glibc 2.32), which any thread may read. Without it there may be several
+    // threads.
+    let alone = libc_symbols::find_next(&KNOWN, c"__libc_single_threaded")
         .is_some_and(|known| unsafe { known.cast::<c_char>().read_volatile() } != 0);
     !alone || UNKNOWN_THREADS.load(Relaxed)
 }
 
-/// Whether a number that is free may become the pager's at any time. A thread that is alone opens for the pager itself; a child that
-/// uses the memory (`vfork`) has descriptors of its own, and might end with the lock.
-fn may_change() -> bool {
-    !is_inside() && early::is_wanted() && has_threads() && setup::is_here()
+/// Whether a free descriptor number may become the pager's at any time. A single-threaded program opens descriptors for
+/// the pager itself; a child that uses the parent's memory (`vfork`) has descriptors of its own, and might end while it
+/// holds the lock.
+fn must_lock_numbers() -> bool {
+    !in_library() && lazy_start::is_enabled() && may_have_threads() && setup::is_pager_process()
 }
 
-/// Calls `body` while none does.
-fn at_rest<T>(body: impl FnOnce() -> T + 'static) -> T {
-    // The thread must not wait for a page of its stack, nor a handler of a signal leave it by a jump.
-    apart(|| {
-        let _numbers = free_numbers();
+/// Calls `body` while the pager takes no free descriptor number.
+fn with_numbers_locked<T>(body: impl FnOnce() -> T + 'static) -> T {
+    // The thread must not wait for a page of its stack, nor may a signal handler leave `body` by a jump.
+    on_library_stack(|| {
+        let _numbers = lock_free_numbers();
         body()
     })
 }
@@ -59,30 +63,39 @@ fn is_open(fd: c_int) -> bool {
     kernel::raw(libc::SYS_fcntl, [fd as usize, libc::F_GETFD as usize, 0, 0, 0, 0]) >= 0
 }
 
-/// The system's.
+/// Interposes the C library's `close`.
 #[unsafe(no_mangle)]
 pub extern "C" fn close(fd: c_int) -> c_int {
-    // What is open is the program's and stays so: closing it may take any time, so that is not done at rest.
-    let may_close =
-        is_inside() || if may_change() { at_rest(move || !is_own(fd) && is_open(fd)) } else { !is_own(fd) };
+    // An open descriptor belongs to the program and stays so: closing it may take any time, so it is closed without the
+    // lock.
+    let may_close = in_library()
+        || if must_lock_numbers() {
+            with_numbers_locked(move || !is_own(fd) && is_open(fd))
+        } else {
+            !is_own(fd)
+        };
     if may_close {
         return kernel::close(fd);
     }
-    // As if it had never been there.
+    // As if the descriptor had never been open.
     set_errno(libc::EBADF);
     -1
 }
 
-/// The system's.
+/// Interposes the C library's `close_range`.
 #[unsafe(no_mangle)]
 pub extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     if first > last {
         return kernel::close_range(first, last, flags);
     }
-    if may_change() { at_rest(move || close_all(first, last, flags)) } else { close_all(first, last, flags) }
+    if must_lock_numbers() {
+        with_numbers_locked(move || close_all(first, last, flags))
+    } else {
+        close_all(first, last, flags)
+    }
 }
 
-/// All but the pager's own.
+/// Closes all descriptors of the range except the pager's own.
 fn close_all(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     let mut from = first;
     for fd in all_own().filter(|fd| (first..=last).contains(fd)) {
@@ -97,28 +110,29 @@ fn close_all(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     if from <= last { kernel::close_range(from, last, flags) } else { 0 }
 }
 
-/// The system's.
+/// Interposes the C library's `closefrom`.
 #[unsafe(no_mangle)]
 pub extern "C" fn closefrom(first: c_int) {
     let _ = close_range(first.max(0).cast_unsigned(), c_uint::MAX, 0);
 }
 
-/// The system's.
+/// Interposes the C library's `dup2`.
 #[unsafe(no_mangle)]
 pub extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
     if from == to {
-        // SAFETY: asks whether the descriptor is open.
+        // SAFETY: only checks whether the descriptor is open.
         return if unsafe { libc::fcntl(from, libc::F_GETFD) } < 0 { -1 } else { to };
     }
     dup3(from, to, 0)
 }
 
-/// The system's.
+/// Interposes the C library's `dup3`.
 #[unsafe(no_mangle)]
 pub extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
-    // Onto a free number at rest; what is open is closed, which may take any time.
-    let done = may_change()
-        .then(|| at_rest(move || (!is_own(to) && !is_open(to)).then(|| kernel::dup3(from, to, flags))));
+    // A free target number is taken under the lock; an open target is closed by the call, which may take any time.
+    let done = must_lock_numbers().then(|| {
+        with_numbers_locked(move || (!is_own(to) && !is_open(to)).then(|| kernel::dup3(from, to, flags)))
+    });
     if let Some(Some(done)) = done {
         return done;
     }

@@ -1,73 +1,79 @@
-//! Forks: everything at rest, then a pager of its own for the child. By `fork`, by `_Fork`, which calls no
-//! handlers, and by `clone` where the child has memory of its own ([`copy`]). The thread that forks is on a stack that is
-//! not paged meanwhile: nobody serves its faults. Everything is at rest for the system call alone (`dispatch.rs`): what the C library
-//! does before and after it may use memory, and so may threads for which it waits.
+//! Forks: holds all locks of the library across the fork, then gives the child a pager of its own. Covers `fork`,
+//! `_Fork`, which calls no fork handlers, and `clone` where the child has memory of its own ([`mod@clone`]). Meanwhile
+//! the forking thread runs on a stack that is not paged: its faults would not be served. The locks are held for the
+//! system call only (`syscall_dispatch.rs`): the C library's work before and after it may use managed memory, and so
+//! may threads for which it waits.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use deepram_pool::descriptors::Low;
-use deepram_pool::pager::{Forking, Pager};
+use deepram_pool::descriptors::OpenGuard;
+use deepram_pool::pager::{ForkGuard, Pager};
 use libc::{c_char, c_int, c_long, c_void, pid_t};
 
-use crate::inside::{Inside, Quiet, apart};
+use crate::libc_symbols::interpose;
+use crate::library_context::{LibraryGuard, SignalGuard, on_library_stack};
 use crate::malloc::{errno, set_errno};
-use crate::marks::{Marks, marks};
-use crate::next::stand_before;
-use crate::stacks::aside;
-use crate::{HEAP, dispatch, early, heap, helpers, kernel, large, next, setup, users};
+use crate::mappings::{Mappings, mappings};
+use crate::stacks::on_unpaged_stack;
+use crate::{
+    HEAP, credentials, heap, kernel, large_blocks, lazy_start, libc_symbols, pager_threads, setup,
+    syscall_dispatch,
+};
 
-pub mod copy;
+pub mod clone;
 
-/// What is held from before a fork to after it.
-struct Held {
-    forking: Option<Forking<'static>>,
+/// The locks that are held from before a fork to after it.
+struct ForkLocks {
+    fork_guard: Option<ForkGuard<'static>>,
     _start: MutexGuard<'static, ()>,
-    dispatch: MutexGuard<'static, dispatch::Forking>,
-    low: Low,
-    heap: heap::Held,
-    marks: MutexGuard<'static, Marks>,
-    blocks: large::Held,
-    _inside: Inside,
-    _quiet: Quiet,
+    dispatch: MutexGuard<'static, syscall_dispatch::ForkingThreads>,
+    opening: OpenGuard,
+    heap: heap::HeapGuard,
+    mappings: MutexGuard<'static, Mappings>,
+    blocks: large_blocks::BlocksGuard,
+    _library: LibraryGuard,
+    _signals: SignalGuard,
 }
 
-static HELD: Mutex<Option<Sendable>> = Mutex::new(None);
+static FORK_LOCKS: Mutex<Option<SendLocks>> = Mutex::new(None);
 
-struct Sendable(Held);
+struct SendLocks(ForkLocks);
 
-// SAFETY: put there and taken out by one thread, the one that forks.
-unsafe impl Send for Sendable {}
+// SAFETY: stored and taken by one thread, the one that forks.
+unsafe impl Send for SendLocks {}
 
 type Register = unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int;
 type Handler = Option<unsafe extern "C" fn()>;
 
-/// Has forks seen to, before anybody else: handlers that were there first would run while everything is at rest.
-pub(crate) fn watch() {
-    static WATCHED: AtomicBool = AtomicBool::new(false);
-    if WATCHED.swap(true, Relaxed) {
+/// Registers the fork handlers, before any other code registers its own: handlers that were registered earlier would
+/// run while the locks are held.
+pub(crate) fn register_handlers() {
+    static REGISTERED: AtomicBool = AtomicBool::new(false);
+    if REGISTERED.swap(true, Relaxed) {
         return;
     }
-    // SAFETY: the functions stay as long as the library, which is never unloaded.
+    // SAFETY: the functions exist as long as the library, which is never unloaded.
     let failed = register().is_none_or(|register| unsafe {
         register(Some(prepare), Some(after_in_parent), Some(after_in_child), std::ptr::null_mut()) != 0
     });
     if failed {
-        setup::complain("forks cannot be followed: a forked child may not use paged memory");
+        setup::report("fork handlers cannot be registered: a forked child must not use paged memory");
     }
 }
 
 fn register() -> Option<Register> {
     static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
     // SAFETY: the C library's function of this name.
-    next::find(&NEXT, c"__register_atfork")
+    libc_symbols::find_next(&NEXT, c"__register_atfork")
         .map(|found| unsafe { std::mem::transmute::<*mut c_void, Register>(found) })
 }
 
-/// The C library's: what `pthread_atfork` is made of. Libraries' own constructors call it before ours.
+/// Interposes the C library's `__register_atfork`, which implements `pthread_atfork`. Constructors of libraries call it
+/// before this library's constructor runs.
 ///
 /// # Safety
-/// As of the C library's.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __register_atfork(
     prepare: Handler,
@@ -75,118 +81,128 @@ pub unsafe extern "C" fn __register_atfork(
     child: Handler,
     library: *mut c_void,
 ) -> c_int {
-    watch();
+    register_handlers();
     match register() {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's arguments.
         Some(register) => unsafe { register(prepare, parent, child, library) },
         None => libc::ENOSYS,
     }
 }
 
-/// The C library is about to fork, and has no handlers to call any more.
+/// Called when the C library is about to fork and has called all other handlers.
 extern "C" fn prepare() {
-    // Where the kernel cannot tell of the moment of the fork, everything is at rest from here on.
-    if early::is_wanted() && !dispatch::begin() {
-        before();
+    // Where the kernel cannot dispatch the fork's system call, the locks are held from here on.
+    if lazy_start::is_enabled() && !syscall_dispatch::begin() {
+        lock_for_fork();
     }
 }
 
 extern "C" fn after_in_parent() {
-    if !dispatch::end() {
-        parent();
+    if !syscall_dispatch::end() {
+        resume_parent();
     }
 }
 
 extern "C" fn after_in_child() {
-    if !dispatch::end() {
-        child();
+    if !syscall_dispatch::end() {
+        resume_child();
     }
 }
 
-/// The fork's system call, made with everything at rest; its result, in parent and child.
+/// Makes the fork's system call with all locks held. Returns its result, in parent and child.
 pub(crate) fn at_clone(number: c_long, arguments: [usize; 6]) -> isize {
-    aside(move || {
-        before();
+    on_unpaged_stack(move || {
+        lock_for_fork();
         let pid = kernel::raw(number, arguments);
         if pid == 0 {
-            child()
+            resume_child()
         } else {
-            parent()
+            resume_parent()
         }
         pid
     })
 }
 
-fn before() {
-    if !early::is_wanted() {
+fn lock_for_fork() {
+    if !lazy_start::is_enabled() {
         return;
     }
-    let (quiet, inside) = (Quiet::new(), Inside::new());
-    // There is a pager, or none until the fork is over.
-    let start = setup::hold();
-    // Whoever has them may wait for a fault to be served.
-    let blocks = large::hold();
-    let forking = match setup::pager().map(Pager::forking).transpose() {
-        Ok(forking) => forking,
+    let (signals, library) = (SignalGuard::new(), LibraryGuard::new());
+    // Either a pager exists, or none is started until the fork is over.
+    let start = setup::lock_start();
+    // A thread that holds these locks may wait for a fault to be served.
+    let blocks = large_blocks::lock_for_fork();
+    let fork_guard = match setup::pager().map(Pager::prepare_fork).transpose() {
+        Ok(fork_guard) => fork_guard,
         Err(error) => {
-            setup::complain(&format!(
-                "a fork cannot be followed ({error}): the child must not use its memory"
-            ));
+            setup::report(&format!("a fork cannot be prepared ({error}): the child must not use its memory"));
             None
         }
     };
-    let (marks, dispatch) = (marks(), dispatch::hold());
-    // Nothing may be allocated from here on.
-    let held = Held {
-        forking,
+    let (mappings, dispatch) = (mappings(), syscall_dispatch::lock());
+    // From here on nothing may be allocated.
+    let held = ForkLocks {
+        fork_guard,
         dispatch,
-        low: Low::hold(),
-        heap: HEAP.hold(),
-        marks,
+        opening: OpenGuard::acquire(),
+        heap: HEAP.lock_for_fork(),
+        mappings,
         blocks,
         _start: start,
-        _inside: inside,
-        _quiet: quiet,
+        _library: library,
+        _signals: signals,
     };
-    *HELD.lock().unwrap_or_else(PoisonError::into_inner) = Some(Sendable(held));
+    *FORK_LOCKS.lock().unwrap_or_else(PoisonError::into_inner) = Some(SendLocks(held));
 }
 
-fn take() -> Option<Held> {
-    HELD.lock().unwrap_or_else(PoisonError::into_inner).take().map(|held| held.0)
+fn take_locks() -> Option<ForkLocks> {
+    FORK_LOCKS.lock().unwrap_or_else(PoisonError::into_inner).take().map(|held| held.0)
 }
 
-fn parent() {
-    let Some(Held { _quiet, _inside, _start, forking, dispatch, low, heap, marks, blocks }) = take() else {
+fn resume_parent() {
+    let Some(ForkLocks { _signals, _library, _start, fork_guard, dispatch, opening, heap, mappings, blocks }) =
+        take_locks()
+    else {
         return;
     };
-    drop((heap, low, dispatch, marks, blocks));
-    if let Some(forking) = forking {
-        forking.parent();
+    drop((heap, opening, dispatch, mappings, blocks));
+    if let Some(fork_guard) = fork_guard {
+        fork_guard.parent();
     }
 }
 
-fn child() {
-    let Some(Held { _quiet, _inside, _start, forking, mut dispatch, low, heap, mut marks, blocks }) = take()
+fn resume_child() {
+    let Some(ForkLocks {
+        _signals,
+        _library,
+        _start,
+        fork_guard,
+        mut dispatch,
+        opening,
+        heap,
+        mut mappings,
+        blocks,
+    }) = take_locks()
     else {
         return;
     };
     dispatch.in_child();
-    helpers::forget();
-    users::forget();
-    drop((heap, low, dispatch, blocks));
-    setup::moved();
-    let left_out = std::mem::take(&mut marks.left_out);
-    for (start, end) in left_out.iter() {
-        marks.forget(start, end - start);
+    pager_threads::reset_in_child();
+    credentials::reset_in_child();
+    drop((heap, opening, dispatch, blocks));
+    setup::set_pager_process();
+    let not_in_child = std::mem::take(&mut mappings.not_in_child);
+    for (start, end) in not_in_child.iter() {
+        mappings.forget(start, end - start);
     }
-    let wiped = marks.wiped.clone();
-    drop(marks);
-    let Some(forking) = forking else { return };
-    match forking.child(&left_out, &wiped) {
+    let zero_in_child = mappings.zero_in_child.clone();
+    drop(mappings);
+    let Some(fork_guard) = fork_guard else { return };
+    match fork_guard.child(&not_in_child, &zero_in_child) {
         Ok(pager) => setup::install(pager),
         Err(error) => {
-            setup::complain(&format!("a forked child cannot page its memory ({error}); it ends here"));
-            // SAFETY: without its memory it must not go on.
+            setup::report(&format!("a forked child cannot page its memory ({error}); the child ends"));
+            // SAFETY: without its memory the child must not continue.
             unsafe { libc::_exit(125) }
         }
     }
@@ -194,36 +210,36 @@ fn child() {
 
 static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The C library's.
+/// Interposes the C library's `_Fork`.
 #[unsafe(no_mangle)]
 pub extern "C" fn _Fork() -> pid_t {
-    let Some(next) = next::find(&NEXT, c"_Fork") else {
+    let Some(next) = libc_symbols::find_next(&NEXT, c"_Fork") else {
         set_errno(libc::ENOSYS);
         return -1;
     };
-    apart(move || {
+    on_library_stack(move || {
         prepare();
         // SAFETY: the C library's function of this name.
         let pid = unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> pid_t>(next)() };
         if pid == 0 {
             after_in_child()
         } else {
-            keeping_errno(|| after_in_parent())
+            preserving_errno(|| after_in_parent())
         }
         pid
     })
 }
 
-stand_before! {
-    apart;
+interpose! {
+    on_library_stack;
     fork() -> pid_t, else -1;
     daemon(same_directory: c_int, same_files: c_int) -> c_int, else -1;
     forkpty(terminal: *mut c_int, name: *mut c_char, settings: *const c_void, size: *const c_void) -> pid_t, else -1;
 }
 
-/// Calls `f` between a call and the look at its error.
-fn keeping_errno(f: impl FnOnce()) {
-    let before = errno();
+/// Calls `f` and keeps the value of `errno`.
+fn preserving_errno(f: impl FnOnce()) {
+    let saved = errno();
     f();
-    set_errno(before);
+    set_errno(saved);
 }

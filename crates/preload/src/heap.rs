@@ -7,42 +7,42 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dlmalloc::{Allocator, Dlmalloc};
 
-use crate::inside::Quiet;
 use crate::kernel;
+use crate::library_context::SignalGuard;
 
-/// Address space of the heap, at most: addresses in it are the library's own. Only what is used takes memory.
-const SPACE: usize = 64 << 30;
-/// And at least.
-const LEAST_SPACE: usize = 4 << 20;
-/// Part of the address space that the process may have, where that is limited.
-const SHARE: usize = 8;
+/// Largest address range of the heap: addresses in it belong to the library. Only used pages take memory.
+const MAX_SPACE: usize = 64 << 30;
+/// Smallest address range of the heap.
+const MIN_SPACE: usize = 4 << 20;
+/// The heap takes at most one in this many of the addresses that the process may use, where they are limited.
+const ADDRESS_SPACE_SHARE: usize = 8;
 
 /// The heap; also the `GlobalAlloc` of this library.
 pub(crate) struct Heap {
-    inner: Mutex<Dlmalloc<Space>>,
+    inner: Mutex<Dlmalloc<ReservedSpace>>,
 }
 
-/// A range of reserved addresses, given out from its start.
-struct Space;
+/// A range of reserved addresses, allocated from its start.
+struct ReservedSpace;
 
 static START: AtomicUsize = AtomicUsize::new(0);
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 /// Bytes of the range.
 static LEN: AtomicUsize = AtomicUsize::new(0);
 
-/// Reserves as much as there may be: the start, and the bytes.
+/// Reserves the largest possible range. Returns its start and length.
 fn reserve() -> Option<(usize, usize)> {
     let most = match kernel::limit(libc::RLIMIT_AS) {
-        libc::RLIM_INFINITY => SPACE,
-        bytes => usize::try_from(bytes).unwrap_or(SPACE) / SHARE,
+        libc::RLIM_INFINITY => MAX_SPACE,
+        bytes => usize::try_from(bytes).unwrap_or(MAX_SPACE) / ADDRESS_SPACE_SHARE,
     };
     let halves =
-        std::iter::successors(Some(SPACE), |len| Some(len / 2)).take_while(|len| *len >= LEAST_SPACE);
-    halves.filter(|len| *len <= most.max(LEAST_SPACE)).find_map(|len| Some((kernel::reserve(len)?, len)))
+        std::iter::successors(Some(MAX_SPACE), |len| Some(len / 2)).take_while(|len| *len >= MIN_SPACE);
+    halves.filter(|len| *len <= most.max(MIN_SPACE)).find_map(|len| Some((kernel::reserve(len)?, len)))
 }
 
-// SAFETY: each call gives out addresses of a private mapping of our own that nobody else has.
-unsafe impl Allocator for Space {
+// SAFETY: each call returns addresses of the library's own private mapping that were not returned before.
+unsafe impl Allocator for ReservedSpace {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
         let failed = (std::ptr::null_mut(), 0, 0);
         if START.load(Relaxed) == 0 {
@@ -88,20 +88,20 @@ unsafe impl Allocator for Space {
 
 impl Heap {
     pub(crate) const fn new() -> Self {
-        Self { inner: Mutex::new(Dlmalloc::new_with_allocator(Space)) }
+        Self { inner: Mutex::new(Dlmalloc::new_with_allocator(ReservedSpace)) }
     }
 
     fn lock(&self) -> Locked<'_> {
-        let quiet = Quiet::new();
-        Locked { heap: self.inner.lock().unwrap_or_else(PoisonError::into_inner), _quiet: quiet }
+        let signals = SignalGuard::new();
+        Locked { heap: self.inner.lock().unwrap_or_else(PoisonError::into_inner), _signals: signals }
     }
 
-    /// Keeps everybody out, across a fork.
-    pub(crate) fn hold(&'static self) -> Held {
-        Held(self.lock())
+    /// Locks the heap for the time of a fork.
+    pub(crate) fn lock_for_fork(&'static self) -> HeapGuard {
+        HeapGuard(self.lock())
     }
 
-    /// Whether the address is the library's own.
+    /// Whether the address belongs to the library's heap.
     pub(crate) fn owns(&self, address: usize) -> bool {
         let start = START.load(Relaxed);
         let space: Range<usize> = start..start + LEN.load(Relaxed);
@@ -110,20 +110,20 @@ impl Heap {
 
     pub(crate) fn allocate(&self, size: usize, align: usize, zeroed: bool) -> *mut u8 {
         let mut heap = self.lock();
-        // SAFETY: the layout is valid: the alignment is a power of two, as callers of malloc and Rust's
-        // layouts have it.
+        // SAFETY: the layout is valid: the alignment is a power of two, as callers of malloc and Rust's layouts
+        // guarantee.
         unsafe { if zeroed { heap.calloc(size, align) } else { heap.malloc(size, align) } }
     }
 }
 
-/// The heap while a thread has it. Whoever serves faults needs it too: no signal's handler may come in between.
+/// The locked heap. The pager's threads need the heap too, so no signal handler may run while it is locked.
 struct Locked<'a> {
-    heap: MutexGuard<'a, Dlmalloc<Space>>,
-    _quiet: Quiet,
+    heap: MutexGuard<'a, Dlmalloc<ReservedSpace>>,
+    _signals: SignalGuard,
 }
 
 impl Deref for Locked<'_> {
-    type Target = Dlmalloc<Space>;
+    type Target = Dlmalloc<ReservedSpace>;
 
     fn deref(&self) -> &Self::Target {
         &self.heap
@@ -136,14 +136,14 @@ impl DerefMut for Locked<'_> {
     }
 }
 
-/// A held heap; the thread that holds it is the only one that lets it go.
-pub(crate) struct Held(#[expect(dead_code, reason = "dropped to let go")] Locked<'static>);
+/// The heap, locked for a fork; the thread that locked it unlocks it.
+pub(crate) struct HeapGuard(#[expect(dead_code, reason = "dropped to let go")] Locked<'static>);
 
 // SAFETY: all access is under the mutex.
 unsafe impl Sync for Heap {}
 
-// SAFETY: dlmalloc gives out disjoint blocks of the layouts asked for; sizes and alignments of `dealloc` and
-// `realloc` are those of the allocation, as `GlobalAlloc` demands of its callers.
+// SAFETY: dlmalloc returns disjoint blocks of the layouts asked for; sizes and alignments of `dealloc` and `realloc`
+// are those of the allocation, as `GlobalAlloc` demands of its callers.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.allocate(layout.size(), layout.align(), false)

@@ -1,14 +1,14 @@
-//! The memory calls, without the C library: its functions' names are taken by this library.
+//! System calls made without the C library, whose function names this library interposes.
 
 use libc::{c_int, c_void};
 
 use crate::malloc::set_errno;
 
-/// A call's result as the kernel gives it: the value, or the number of an error below 0.
+/// Makes a system call. Returns the kernel's result: the value, or a negative error number.
 pub(crate) fn raw(number: libc::c_long, arguments: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = arguments;
     let result: isize;
-    // SAFETY: the callers pass on what the program asked for, or change memory of the library's own. The kernel keeps
+    // SAFETY: the callers pass on the program's request, or change memory of the library's own. The kernel preserves
     // all other registers.
     unsafe {
         std::arch::asm!(
@@ -22,7 +22,7 @@ pub(crate) fn raw(number: libc::c_long, arguments: [usize; 6]) -> isize {
     result
 }
 
-/// A call's result as the C library gives it: -1 and `errno`, or the value.
+/// Makes a system call. Returns the result in the C library's form: the value, or -1 with `errno` set.
 pub(crate) fn call(number: libc::c_long, arguments: [usize; 6]) -> isize {
     let result = raw(number, arguments);
     if (-4095..0).contains(&result) {
@@ -97,24 +97,25 @@ pub(crate) struct Action {
     pub(crate) mask: u64,
 }
 
-/// What a signal does.
-pub(crate) fn action(signal: c_int) -> Action {
-    change_action(signal, 0)
+/// The action of a signal.
+pub(crate) fn signal_action(signal: c_int) -> Action {
+    exchange_action(signal, 0)
 }
 
-/// Sets what a signal does, and returns what it did.
+/// Sets the action of a signal. Returns the previous action.
 pub(crate) fn set_action(signal: c_int, new: &Action) -> Action {
-    change_action(signal, std::ptr::from_ref(new).addr())
+    exchange_action(signal, std::ptr::from_ref(new).addr())
 }
 
-/// It fails only for numbers that are no signal's.
-fn change_action(signal: c_int, new: usize) -> Action {
+/// Fails only for numbers that are not signals.
+fn exchange_action(signal: c_int, new: usize) -> Action {
     let mut old = Action { handler: 0, flags: 0, restorer: 0, mask: 0 };
     raw(libc::SYS_rt_sigaction, [signal as usize, new, (&raw mut old).addr(), size_of::<u64>(), 0, 0]);
     old
 }
 
-/// Sets which signals of this thread wait, a bit for each, those of the C library as well, and returns which did.
+/// Sets the signals that are blocked in this thread, one bit each, including those of the C library. Returns the
+/// previous set.
 pub(crate) fn set_blocked(signals: u64) -> u64 {
     let mut old = 0_u64;
     let (new, to) = ((&raw const signals).addr(), (&raw mut old).addr());
@@ -122,14 +123,14 @@ pub(crate) fn set_blocked(signals: u64) -> u64 {
     old
 }
 
-/// Where the thread finds what is its own.
+/// Sets the thread pointer, from which the thread finds its thread-local storage.
 pub(crate) fn set_thread_pointer(at: usize) {
     /// `ARCH_SET_FS` of the kernel.
     const SET_FS: usize = 0x1002;
     call(libc::SYS_arch_prctl, [SET_FS, at, 0, 0, 0, 0]);
 }
 
-/// A limit of the process; the most that there is if it has none.
+/// A resource limit of the process; the largest value if it has none.
 pub(crate) fn limit(of: libc::__rlimit_resource_t) -> u64 {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: fills the structure.
@@ -149,7 +150,7 @@ pub(crate) fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
     call(libc::SYS_dup3, [from as usize, to as usize, flags as usize, 0, 0, 0]) as c_int
 }
 
-/// Private memory of our own, of which only what is touched takes DRAM.
+/// Maps private memory for the library; only touched pages take DRAM.
 pub(crate) fn reserve(len: usize) -> Option<usize> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let at = mmap(0, len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);

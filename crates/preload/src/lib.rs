@@ -1,48 +1,48 @@
-//! What `deepram run` loads into a program: large private memory, and all of `malloc`'s, is paged to a store
-//! by a pager inside the process. The program is not changed, and its children are treated the same.
+//! The preload library of `deepram run`: it pages large private memory, and all memory of `malloc`, to a swap file with
+//! a pager inside the process. The program is not changed, and its children are treated the same.
 //!
-//! | module | what it stands before |
+//! | module | what it interposes |
 //! |---|---|
 //! | [`mod@malloc`] | `malloc` and its family |
 //! | [`memory`] | `mmap`, `munmap`, `mremap`, `mprotect` |
 //! | [`advise`] | `madvise`, `mlock` |
-//! | [`threads`] | `pthread_create`: what the C library keeps of a thread stays in DRAM |
-//! | [`users`] | `setuid` and its family: the pager's threads change with the program's |
-//! | [`places`] | where a thread may run (`sched_setaffinity` and its family), and what inherits that: `posix_spawn`, `vfork`, `execve`, `system` and theirs |
+//! | [`threads`] | `pthread_create`: the C library's data of a thread stays in DRAM |
+//! | [`credentials`] | `setuid` and its family: the pager's threads change with the program's |
+//! | [`affinity`] | `sched_setaffinity` and its family, and calls whose child inherits affinity (`posix_spawn`, `vfork`, `execve`) |
 //! | [`descriptors`] | `close`, `close_range`, `dup2`: the pager's descriptors stay |
-//! | [`direct`] | `open` and its family: devices may store to memory by themselves |
+//! | [`direct_io`] | `open` and its family, `fcntl`, io_uring's registration of buffers: devices may store to memory |
 //! | [`mod@fork`] | forks, so that the child gets a pager of its own |
-//! | [`mod@syscall`] | all of these where a program makes the call by its number |
+//! | [`mod@syscall`] | `syscall`: all of these calls by number |
 //!
-//! The rule that everything here keeps: the pager's threads, and whoever is inside the library, use no
-//! managed memory. So the library has a heap of its own (`heap`), also for what the C library allocates
-//! on its behalf, stacks of its own (`stacks`), and keeps signals waiting meanwhile (`inside`).
+//! Invariant: the pager's threads, and any thread that is executing in the library, touch no managed memory. So the
+//! library has a heap of its own (`heap`), also for allocations that the C library makes on its behalf, stacks of its
+//! own (`stacks`), and blocks signals meanwhile (`library_context`).
 
 pub mod advise;
+pub mod affinity;
+pub mod credentials;
 pub mod descriptors;
-pub mod direct;
-mod dispatch;
-mod early;
+pub mod direct_io;
 pub mod fork;
 mod heap;
-mod helpers;
-mod inside;
 mod kernel;
-mod large;
+mod large_blocks;
+mod lazy_start;
+mod libc_symbols;
+mod library_context;
 pub mod malloc;
-mod marks;
+mod mappings;
 pub mod memory;
-mod next;
-pub mod places;
+mod pager_threads;
 mod setup;
 mod stacks;
 pub mod syscall;
+mod syscall_dispatch;
 mod thread_state;
 pub mod threads;
-pub mod users;
 
-// The unwinder of panics comes with the library: the loader would need a tenth of a millisecond of each process for
-// `libgcc_s.so`. The name of the linker's own archive.
+// The unwinder of panics is linked statically: loading `libgcc_s.so` would take a tenth of a millisecond in each
+// process. The name is that of the linker's own archive.
 #[link(name = "gcc_eh", kind = "static", modifiers = "-bundle,+whole-archive")]
 unsafe extern "C" {}
 
@@ -50,25 +50,25 @@ unsafe extern "C" {}
 static HEAP: heap::Heap = heap::Heap::new();
 
 /// Called by the loader before the program's `main`.
-extern "C" fn begin() {
+extern "C" fn on_load() {
     malloc::prepare();
     setup::begin();
-    if early::is_wanted() {
-        fork::watch();
+    if lazy_start::is_enabled() {
+        fork::register_handlers();
     }
 }
 
 #[used]
 #[unsafe(link_section = ".init_array")]
-static BEGIN: extern "C" fn() = begin;
+static ON_LOAD: extern "C" fn() = on_load;
 
-/// Called when the program ends in the ordinary way: its last counters.
-extern "C" fn end() {
+/// Called when the program exits normally: publishes its last counters.
+extern "C" fn on_exit() {
     if let Some(pager) = setup::pager() {
-        inside::enter(|| pager.show());
+        library_context::enter_library(|| pager.publish_stats());
     }
 }
 
 #[used]
 #[unsafe(link_section = ".fini_array")]
-static END: extern "C" fn() = end;
+static ON_EXIT: extern "C" fn() = on_exit;

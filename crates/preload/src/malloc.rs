@@ -1,53 +1,53 @@
-//! `malloc` and its family. mimalloc gives the memory of all but large blocks (`large`); what it maps
-//! goes through this library's `mmap` and is paged. The library itself gets its memory from a heap that is not.
+//! `malloc` and its family. mimalloc allocates all blocks except large ones (`large_blocks`); its mappings go through
+//! this library's `mmap` and are paged. The library itself allocates from a heap that is not paged.
 
 use libc::{c_int, c_void, size_t};
 use libmimalloc_sys as mi;
 
 use crate::HEAP;
-use crate::inside::{enter, is_inside};
-use crate::large::{self, LARGE};
+use crate::large_blocks::{self, LARGE};
+use crate::library_context::{enter_library, in_library};
 
-/// What a block of the own heap begins with: its size, and how far the block begins before the address.
+/// Header of a block of the library's own heap: its size, and the distance of the address from the start of the block.
 #[repr(C)]
-struct Head {
+struct Header {
     size: usize,
-    before: usize,
+    offset: usize,
 }
 
-const HEAD: usize = size_of::<Head>();
+const HEADER: usize = size_of::<Header>();
 
-fn own(size: usize, align: usize, zeroed: bool) -> *mut c_void {
-    let align = align.max(HEAD);
-    let Some(whole) = size.checked_add(align) else { return std::ptr::null_mut() };
-    let block = HEAP.allocate(whole, align, zeroed);
+fn allocate_own(size: usize, align: usize, zeroed: bool) -> *mut c_void {
+    let align = align.max(HEADER);
+    let Some(block_size) = size.checked_add(align) else { return std::ptr::null_mut() };
+    let block = HEAP.allocate(block_size, align, zeroed);
     if block.is_null() {
         return block.cast();
     }
-    // SAFETY: `align` bytes, at least a head's, lie before the address that is given out.
+    // SAFETY: `align` bytes, at least the size of a header, lie before the returned address.
     unsafe {
         let at = block.add(align);
-        at.sub(HEAD).cast::<Head>().write(Head { size, before: align });
+        at.sub(HEADER).cast::<Header>().write(Header { size, offset: align });
         at.cast()
     }
 }
 
 /// # Safety
-/// `at` was given out by `own`.
-unsafe fn own_head(at: *mut c_void) -> Head {
+/// `at` was returned by `allocate_own`.
+unsafe fn own_header(at: *mut c_void) -> Header {
     // SAFETY: the caller's promise.
-    unsafe { at.cast::<u8>().sub(HEAD).cast::<Head>().read() }
+    unsafe { at.cast::<u8>().sub(HEADER).cast::<Header>().read() }
 }
 
 /// # Safety
-/// `at` was given out by `own`, and is used no more.
-unsafe fn own_free(at: *mut c_void) {
+/// `at` was returned by `allocate_own`, and is no longer used.
+unsafe fn free_own(at: *mut c_void) {
     use std::alloc::GlobalAlloc;
-    // SAFETY: the head tells the block as `own` made it.
+    // SAFETY: the header describes the block as `allocate_own` made it.
     unsafe {
-        let Head { size, before } = own_head(at);
-        let layout = std::alloc::Layout::from_size_align_unchecked(size + before, before);
-        HEAP.dealloc(at.cast::<u8>().sub(before), layout);
+        let Header { size, offset } = own_header(at);
+        let layout = std::alloc::Layout::from_size_align_unchecked(size + offset, offset);
+        HEAP.dealloc(at.cast::<u8>().sub(offset), layout);
     }
 }
 
@@ -58,63 +58,63 @@ fn is_own(at: *mut c_void) -> bool {
 /// `mi_option_disallow_arena_alloc`.
 const NO_ARENAS: mi::mi_option_t = 26;
 
-/// Has mimalloc map what it needs, and no more, while there is no pager; or take it from large mappings.
-pub(crate) fn use_arenas(used: bool) {
+/// Sets whether mimalloc allocates from large mappings. While there is no pager, it maps only as much as it needs.
+pub(crate) fn set_arenas(used: bool) {
     // SAFETY: an option that may be changed at any time.
     unsafe { mi::mi_option_set_enabled(NO_ARENAS, !used) }
 }
 
-/// Has mimalloc set itself up while there is one thread.
+/// Initialises mimalloc while the process has a single thread.
 pub(crate) fn prepare() {
     // SAFETY: a block that is freed at once.
     unsafe { mi::mi_free(mi::mi_malloc(1)) }
 }
 
-// SAFETY of all functions below: they are the C library's, with its contracts; each passes its arguments on to
-// the allocator that the memory is, or is to be, from.
+// SAFETY of all functions below: they are the C library's, with its contracts; each passes its arguments on to the
+// allocator that owns, or will own, the memory.
 
-/// C's.
+/// Interposes the C library's `malloc`.
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc(size: size_t) -> *mut c_void {
-    if is_inside() {
-        return own(size, 16, false);
+    if in_library() {
+        return allocate_own(size, 16, false);
     }
     if size >= LARGE {
-        return large::allocate(size);
+        return large_blocks::allocate(size);
     }
     // SAFETY: as above.
     unsafe { mi::mi_malloc(size) }
 }
 
-/// C's.
+/// Interposes the C library's `calloc`.
 #[unsafe(no_mangle)]
 pub extern "C" fn calloc(count: size_t, size: size_t) -> *mut c_void {
-    if is_inside() {
-        return count.checked_mul(size).map_or(std::ptr::null_mut(), |size| own(size, 16, true));
+    if in_library() {
+        return count.checked_mul(size).map_or(std::ptr::null_mut(), |size| allocate_own(size, 16, true));
     }
     if let Some(all) = count.checked_mul(size).filter(|all| *all >= LARGE) {
-        return large::allocate(all);
+        return large_blocks::allocate(all);
     }
     // SAFETY: as above.
     unsafe { mi::mi_calloc(count, size) }
 }
 
-/// C's.
+/// Interposes the C library's `free`.
 ///
 /// # Safety
-/// `at` was given out by this family, or is null.
+/// `at` was returned by a function of this family, or is null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(at: *mut c_void) {
     if is_own(at) {
         // SAFETY: as above.
-        enter(move || unsafe { own_free(at) })
-    } else if !large::free(at) {
+        enter_library(move || unsafe { free_own(at) })
+    } else if !large_blocks::free(at) {
         // SAFETY: as above.
         unsafe { mi::mi_free(at) }
     }
 }
 
-/// C's.
+/// Interposes the C library's `realloc`.
 ///
 /// # Safety
 /// As [`free`].
@@ -123,20 +123,20 @@ pub unsafe extern "C" fn realloc(at: *mut c_void, size: size_t) -> *mut c_void {
     if at.is_null() {
         return malloc(size);
     }
-    let large = large::len(at);
+    let large = large_blocks::len(at);
     if let Some(len) = large
         && size >= LARGE
     {
-        return large::resize(at, len, size);
+        return large_blocks::resize(at, len, size);
     }
     if large.is_none() && !is_own(at) && size < LARGE {
         // SAFETY: as above.
         return unsafe { mi::mi_realloc(at, size) };
     }
-    // From one kind of block to another.
+    // The block moves from one kind of allocation to another.
     let new = malloc(size);
     if !new.is_null() {
-        // SAFETY: both are at least as long as the shorter of the two.
+        // SAFETY: both blocks are at least as long as the shorter of the two.
         unsafe {
             std::ptr::copy_nonoverlapping(
                 at.cast::<u8>(),
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn realloc(at: *mut c_void, size: size_t) -> *mut c_void {
     new
 }
 
-/// C's.
+/// Interposes the C library's `reallocarray`.
 ///
 /// # Safety
 /// As [`free`].
@@ -165,42 +165,42 @@ pub unsafe extern "C" fn reallocarray(at: *mut c_void, count: size_t, size: size
     }
 }
 
-/// C's.
+/// Interposes the C library's `aligned_alloc`.
 #[unsafe(no_mangle)]
 pub extern "C" fn aligned_alloc(align: size_t, size: size_t) -> *mut c_void {
     if !align.is_power_of_two() {
         set_errno(libc::EINVAL);
         return std::ptr::null_mut();
     }
-    if is_inside() {
-        return own(size, align, false);
+    if in_library() {
+        return allocate_own(size, align, false);
     }
     if size >= LARGE && align <= 4096 {
-        return large::allocate(size);
+        return large_blocks::allocate(size);
     }
     // SAFETY: as above.
     unsafe { mi::mi_malloc_aligned(size, align) }
 }
 
-/// C's.
+/// Interposes the C library's `memalign`.
 #[unsafe(no_mangle)]
 pub extern "C" fn memalign(align: size_t, size: size_t) -> *mut c_void {
     aligned_alloc(align, size)
 }
 
-/// C's.
+/// Interposes the C library's `valloc`.
 #[unsafe(no_mangle)]
 pub extern "C" fn valloc(size: size_t) -> *mut c_void {
     aligned_alloc(4096, size)
 }
 
-/// C's.
+/// Interposes the C library's `pvalloc`.
 #[unsafe(no_mangle)]
 pub extern "C" fn pvalloc(size: size_t) -> *mut c_void {
     aligned_alloc(4096, size.next_multiple_of(4096))
 }
 
-/// C's.
+/// Interposes the C library's `posix_memalign`.
 ///
 /// # Safety
 /// `to` may be written.
@@ -218,7 +218,7 @@ pub unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, align: size_t, siz
     0
 }
 
-/// C's.
+/// Interposes the C library's `malloc_usable_size`.
 ///
 /// # Safety
 /// As [`free`].
@@ -229,9 +229,9 @@ pub unsafe extern "C" fn malloc_usable_size(at: *mut c_void) -> size_t {
     }
     if is_own(at) {
         // SAFETY: as above.
-        return unsafe { own_head(at).size };
+        return unsafe { own_header(at).size };
     }
-    if let Some(len) = large::len(at) {
+    if let Some(len) = large_blocks::len(at) {
         return len;
     }
     // SAFETY: as above.

@@ -1,108 +1,111 @@
-//! `mmap` and its family: large private anonymous memory that may be stored to is paged, and so is large
-//! anonymous memory that is shared; everything else passes through.
+//! `mmap` and its family: large private anonymous memory that is writable is paged, and so is large shared anonymous
+//! memory; all other calls go to the kernel.
 //!
-//! Memory that a program reserves without access and opens later, by `mprotect` or by mapping over it, is
-//! paged from when it is opened.
+//! Memory that a program reserves without access and makes writable later, by `mprotect` or by mapping over it, is
+//! paged from then on.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use deepram_pool::pager::{PAGE, Pager};
 use libc::{c_int, c_void, size_t};
 
-use crate::inside::{enter, is_inside};
+use crate::library_context::{enter_library, in_library};
 use crate::malloc::set_errno;
-use crate::marks::{Marks, marks};
+use crate::mappings::{Mappings, mappings};
 use crate::stacks::note_paged;
-use crate::{early, kernel, setup};
+use crate::{kernel, lazy_start, setup};
 
-/// Smaller mappings are not worth it, unless they add up to more than this part of the DRAM.
-pub(crate) const LEAST: usize = 256 << 10;
+/// Smallest mapping that is paged. Smaller ones are not worth it, unless together they exceed one part in `SMALL_SHARE`
+/// of the DRAM.
+pub(crate) const MIN_PAGED: usize = 256 << 10;
 pub(crate) const SMALL_SHARE: usize = 16;
-/// Shared ones are a file each.
-const LEAST_SHARED: usize = 1 << 20;
+/// Smallest shared mapping that is paged: each takes a file.
+const MIN_SHARED: usize = 1 << 20;
 
-/// The pager, unless the call is the library's own.
+/// The pager; `None` if the calling thread is in the library.
 pub(crate) fn pager() -> Option<&'static Pager> {
-    if is_inside() { None } else { setup::pager() }
+    if in_library() { None } else { setup::pager() }
 }
 
-/// The pager, for a call that changes this range; it is started if the range is to be paged.
-pub(crate) fn pager_of(start: usize, len: usize) -> Option<&'static Pager> {
-    if !is_range(start, len) || is_inside() {
+/// The pager, for a call that changes this range; it is started if the range is pageable.
+pub(crate) fn pager_for(start: usize, len: usize) -> Option<&'static Pager> {
+    if !is_range(start, len) || in_library() {
         return None;
     }
-    if setup::pager().is_none() && early::is_wanted() {
-        enter(move || {
-            early::touch(start, len);
+    if setup::pager().is_none() && lazy_start::is_enabled() {
+        enter_library(move || {
+            lazy_start::start_if_pageable(start, len);
         });
     }
     setup::pager()
 }
 
-pub(crate) fn whole(len: usize) -> usize {
+pub(crate) fn round_to_pages(len: usize) -> usize {
     len.next_multiple_of(PAGE)
 }
 
-/// Whether the addresses make a range of whole pages, as most calls want it.
+/// Whether the addresses form a non-empty range that begins on a page boundary, as most calls require.
 pub(crate) fn is_range(start: usize, len: usize) -> bool {
     len > 0 && start.is_multiple_of(PAGE) && start.checked_add(len).is_some_and(|end| end < 1 << 56)
 }
 
 fn manage(pager: &Pager, start: usize, len: usize) {
-    manage_what(pager, start, len, true);
+    manage_range(pager, start, len, true);
 }
 
-pub(crate) fn manage_what(pager: &Pager, start: usize, len: usize, fresh: bool) {
+pub(crate) fn manage_range(pager: &Pager, start: usize, len: usize, fresh: bool) {
     note_paged(start, len);
-    // SAFETY: the mapping is private and anonymous, and new where it is fresh; its owner unmaps it through this library.
+    // SAFETY: the mapping is private and anonymous, and new if `fresh`; its owner unmaps it through this library.
     if let Err(error) = unsafe { pager.manage(start, len, fresh) } {
-        setup::complain(&format!("{len} bytes at {start:#x} are not paged: {error}"));
+        setup::report(&format!("{len} bytes at {start:#x} are not paged: {error}"));
     }
 }
 
-/// Maps shared memory so that it is paged; none if that cannot be.
+/// Maps shared memory so that it is paged; `None` if that is not possible.
 fn share(pager: &Pager, at: usize, len: usize, prot: c_int, flags: c_int) -> Option<*mut c_void> {
-    static SAID: AtomicBool = AtomicBool::new(false);
+    static REPORTED: AtomicBool = AtomicBool::new(false);
     let mut result = libc::MAP_FAILED;
-    let shared = pager.share(whole(len), |file, offset| {
+    let shared = pager.share(round_to_pages(len), |file, offset| {
         result = kernel::mmap(at, len, prot, flags & !libc::MAP_ANONYMOUS, file, offset as i64);
         (result != libc::MAP_FAILED).then(|| result.addr())
     });
     match shared {
         Ok(_) => Some(result),
         Err(error) => {
-            if !SAID.swap(true, Relaxed) {
-                setup::complain(&format!("{len} bytes of shared memory are not paged: {error}"));
+            if !REPORTED.swap(true, Relaxed) {
+                setup::report(&format!("{len} bytes of shared memory are not paged: {error}"));
             }
             None
         }
     }
 }
 
-/// None for what the kernel has refused.
+/// `None` if the kernel refused the mapping.
 fn mapped(at: *mut c_void) -> Option<*mut c_void> {
     (at != libc::MAP_FAILED).then_some(at)
 }
 
 fn map(at: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> *mut c_void {
     match pager() {
-        Some(pager) => enter(move || map_inside(pager, at.addr(), len, prot, flags, fd, offset)),
-        None if early::is_on() => enter(move || early::map(at.addr(), len, prot, flags, fd, offset)),
+        Some(pager) => enter_library(move || map_with_pager(pager, at.addr(), len, prot, flags, fd, offset)),
+        None if lazy_start::is_watching() => {
+            enter_library(move || lazy_start::map(at.addr(), len, prot, flags, fd, offset))
+        }
         None => kernel::mmap(at.addr(), len, prot, flags, fd, offset),
     }
 }
 
-/// What a call of `mmap` asks for.
-pub(crate) struct Kind {
-    /// It takes the place of what is there.
+/// Kind of a mapping that a call of `mmap` asks for.
+pub(crate) struct MapKind {
+    /// Replaces existing mappings.
     pub(crate) fixed: bool,
-    /// Private memory that may be paged.
+    /// Private memory that can be paged.
     pub(crate) private: bool,
-    /// Shared memory that may be paged.
+    /// Shared memory that can be paged.
     pub(crate) shared: bool,
 }
 
-impl Kind {
+impl MapKind {
     pub(crate) fn of(len: usize, prot: c_int, flags: c_int) -> Self {
         let special = libc::MAP_HUGETLB | libc::MAP_GROWSDOWN | libc::MAP_STACK | libc::MAP_LOCKED;
         let anonymous = flags & libc::MAP_ANONYMOUS != 0 && flags & special == 0;
@@ -110,15 +113,12 @@ impl Kind {
         Self {
             fixed: flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) == libc::MAP_FIXED,
             private: anonymous && kind == libc::MAP_PRIVATE,
-            shared: anonymous
-                && kind == libc::MAP_SHARED
-                && len >= LEAST_SHARED
-                && prot & libc::PROT_EXEC == 0,
+            shared: anonymous && kind == libc::MAP_SHARED && len >= MIN_SHARED && prot & libc::PROT_EXEC == 0,
         }
     }
 }
 
-pub(crate) fn map_inside(
+pub(crate) fn map_with_pager(
     pager: &Pager,
     start: usize,
     len: usize,
@@ -127,58 +127,61 @@ pub(crate) fn map_inside(
     fd: c_int,
     offset: i64,
 ) -> *mut c_void {
-    let plain = || kernel::mmap(start, len, prot, flags, fd, offset);
-    let Kind { fixed, private, shared } = Kind::of(len, prot, flags);
+    let call_kernel = || kernel::mmap(start, len, prot, flags, fd, offset);
+    let MapKind { fixed, private, shared } = MapKind::of(len, prot, flags);
     if !(private || shared || fixed) || !is_range(0, len) || (fixed && !is_range(start, len)) {
-        return plain();
+        return call_kernel();
     }
-    // Populating would bring everything in at once.
+    // Populating would bring in all pages at once.
     let flags = if private || shared { flags & !libc::MAP_POPULATE } else { flags };
-    let len_whole = whole(len);
-    let plain = || mapped(kernel::mmap(start, len, prot, flags, fd, offset));
-    let place = || {
+    let page_len = round_to_pages(len);
+    let call_kernel = || mapped(kernel::mmap(start, len, prot, flags, fd, offset));
+    let map_it = || {
         let paged = if shared { share(pager, start, len, prot, flags) } else { None };
-        let placed = paged.or_else(|| if fixed { pager.unshare(start, len_whole, plain) } else { plain() });
+        let placed =
+            paged.or_else(|| if fixed { pager.unshare(start, page_len, call_kernel) } else { call_kernel() });
         placed.and_then(mapped)
     };
-    let (was_ours, result);
+    let (was_tracked, result);
     if fixed {
-        let reserved = marks().reserved.within(start, start + len_whole);
-        was_ours = !reserved.is_empty() || pager.manages_any(start, len_whole);
-        result = pager.release(start, len_whole, place);
+        let reserved = mappings().reserved.within(start, start + page_len);
+        was_tracked = !reserved.is_empty() || pager.manages_any(start, page_len);
+        result = pager.release(start, page_len, map_it);
         if result.is_some() {
-            marks().forget(start, len_whole);
+            mappings().forget(start, page_len);
         }
     } else {
-        was_ours = false;
-        result = place();
+        was_tracked = false;
+        result = map_it();
     }
     let Some(result) = result else { return libc::MAP_FAILED };
-    if !private || (len_whole < LEAST && !was_ours && passes(pager, result.addr(), len_whole, prot)) {
+    if !private
+        || (page_len < MIN_PAGED && !was_tracked && stays_unpaged(pager, result.addr(), page_len, prot))
+    {
         return result;
     }
     if prot & libc::PROT_WRITE != 0 {
-        manage(pager, result.addr(), len_whole);
+        manage(pager, result.addr(), page_len);
     } else if prot == libc::PROT_NONE {
-        marks().reserved.insert(result.addr(), result.addr() + len_whole);
+        mappings().reserved.insert(result.addr(), result.addr() + page_len);
     }
     result
 }
 
-/// Whether a new small mapping stays as it is.
-fn passes(pager: &Pager, start: usize, len: usize, prot: c_int) -> bool {
+/// Whether a new small mapping stays unpaged.
+fn stays_unpaged(pager: &Pager, start: usize, len: usize, prot: c_int) -> bool {
     if prot & libc::PROT_WRITE == 0 {
         return true;
     }
-    let mut marks = marks();
-    let few = marks.small.bytes() + len <= pager.dram() / SMALL_SHARE;
+    let mut mappings = mappings();
+    let few = mappings.small.bytes() + len <= pager.dram() / SMALL_SHARE;
     if few {
-        marks.small.insert(start, start + len);
+        mappings.small.insert(start, start + len);
     }
     few
 }
 
-/// The system's.
+/// Interposes the C library's `mmap`.
 #[unsafe(no_mangle)]
 pub extern "C" fn mmap(
     at: *mut c_void,
@@ -191,7 +194,7 @@ pub extern "C" fn mmap(
     map(at, len, prot, flags, fd, offset)
 }
 
-/// The system's.
+/// Interposes the C library's `mmap64`.
 #[unsafe(no_mangle)]
 pub extern "C" fn mmap64(
     at: *mut c_void,
@@ -204,36 +207,38 @@ pub extern "C" fn mmap64(
     map(at, len, prot, flags, fd, offset)
 }
 
-/// The system's.
+/// Interposes the C library's `munmap`.
 #[unsafe(no_mangle)]
 pub extern "C" fn munmap(at: *mut c_void, len: size_t) -> c_int {
     let start = at.addr();
     match pager().filter(|_| is_range(start, len)) {
-        Some(pager) => enter(move || unmap_inside(pager, start, len)),
-        None if early::is_on() && is_range(start, len) => enter(move || early::unmap(start, len)),
+        Some(pager) => enter_library(move || unmap_with_pager(pager, start, len)),
+        None if lazy_start::is_watching() && is_range(start, len) => {
+            enter_library(move || lazy_start::unmap(start, len))
+        }
         None => kernel::munmap(start, len),
     }
 }
 
-pub(crate) fn unmap_inside(pager: &Pager, start: usize, len: usize) -> c_int {
-    match release(pager, start, whole(len)) {
+pub(crate) fn unmap_with_pager(pager: &Pager, start: usize, len: usize) -> c_int {
+    match release(pager, start, round_to_pages(len)) {
         Some(()) => 0,
         None => -1,
     }
 }
 
-/// Unmaps the range, if the kernel does.
+/// Unmaps the range and forgets it; `None` if the kernel refuses.
 fn release(pager: &Pager, start: usize, len: usize) -> Option<()> {
     let unmap = || {
-        // Held until it is known: another thread may have the place the moment that it is free.
-        let mut marks = marks();
-        (kernel::munmap(start, len) == 0).then(|| marks.forget(start, len))
+        // Locked until the mapping is forgotten: another thread may get the addresses the moment they are free.
+        let mut mappings = mappings();
+        (kernel::munmap(start, len) == 0).then(|| mappings.forget(start, len))
     };
     let unmap = || pager.unshare(start, len, unmap);
     if pager.manages_any(start, len) { pager.release(start, len, unmap) } else { unmap() }
 }
 
-/// The system's.
+/// Interposes the C library's `mremap`.
 #[unsafe(no_mangle)]
 pub extern "C" fn mremap(
     at: *mut c_void,
@@ -244,13 +249,15 @@ pub extern "C" fn mremap(
 ) -> *mut c_void {
     let (start, to) = (at.addr(), to.addr());
     match pager() {
-        Some(pager) => enter(move || remap_inside(pager, start, len, new_len, flags, to)),
-        None if early::is_on() => enter(move || early::remap(start, len, new_len, flags, to)),
+        Some(pager) => enter_library(move || remap_with_pager(pager, start, len, new_len, flags, to)),
+        None if lazy_start::is_watching() => {
+            enter_library(move || lazy_start::remap(start, len, new_len, flags, to))
+        }
         None => kernel::mremap(start, len, new_len, flags, to),
     }
 }
 
-pub(crate) fn remap_inside(
+pub(crate) fn remap_with_pager(
     pager: &Pager,
     start: usize,
     len: usize,
@@ -258,17 +265,17 @@ pub(crate) fn remap_inside(
     flags: c_int,
     to: usize,
 ) -> *mut c_void {
-    let keep = flags & libc::MREMAP_DONTUNMAP != 0;
-    let plain = || relocate(&mut marks(), start, (len, new_len), flags, to);
-    // A target is given with these alone; otherwise the argument is anything.
+    let keep_old = flags & libc::MREMAP_DONTUNMAP != 0;
+    let call_kernel = || relocate(&mut mappings(), start, (len, new_len), flags, to);
+    // The target argument is valid only with this flag.
     let placed = flags & libc::MREMAP_FIXED != 0;
     if !is_range(start, len.max(1)) || !is_range(0, new_len) || (placed && !is_range(to, new_len)) {
-        return plain();
+        return call_kernel();
     }
-    let (old, new) = (whole(len), whole(new_len));
+    let (old, new) = (round_to_pages(len), round_to_pages(new_len));
     if pager.manages_any(start, old) {
-        // What the kernel refuses: it wants the same length, and to be free where it goes.
-        if old == 0 || (keep && (old != new || flags & libc::MREMAP_MAYMOVE == 0)) {
+        // The kernel refuses this: with `MREMAP_DONTUNMAP` the length must stay the same and the mapping may move.
+        if old == 0 || (keep_old && (old != new || flags & libc::MREMAP_MAYMOVE == 0)) {
             set_errno(libc::EINVAL);
             return libc::MAP_FAILED;
         }
@@ -276,32 +283,32 @@ pub(crate) fn remap_inside(
     }
     let mut target = libc::MAP_FAILED;
     let mut remap = || {
-        pager.remap_shared(start, (old, new), keep, || {
-            target = plain();
+        pager.remap_shared(start, (old, new), keep_old, || {
+            target = call_kernel();
             mapped(target).map(|target| target.addr())
         })
     };
     let moved = if placed { pager.release(to, new, remap) } else { remap() };
     if let Some(at) = moved
-        && new >= LEAST
+        && new >= MIN_PAGED
     {
-        // It was small, and is not any more.
+        // The mapping was small and has grown.
         let was_small = {
-            let small = &mut marks().small;
+            let small = &mut mappings().small;
             let covered = small.covers(at, at + new);
             small.remove(at, at + new);
             covered
         };
         if was_small {
-            manage_what(pager, at, new, false);
+            manage_range(pager, at, new, false);
         }
     }
     target
 }
 
-/// The kernel's `mremap`, and marks go along before another thread can have the place that becomes free.
+/// Calls the kernel's `mremap`, and updates the records before another thread can get the addresses that become free.
 pub(crate) fn relocate(
-    marks: &mut Marks,
+    mappings: &mut Mappings,
     start: usize,
     (len, new_len): (usize, usize),
     flags: c_int,
@@ -309,8 +316,8 @@ pub(crate) fn relocate(
 ) -> *mut c_void {
     let target = kernel::mremap(start, len, new_len, flags, to);
     if target != libc::MAP_FAILED {
-        let keep = flags & libc::MREMAP_DONTUNMAP != 0;
-        marks.moved(start, whole(len), target.addr(), whole(new_len), keep);
+        let keep_old = flags & libc::MREMAP_DONTUNMAP != 0;
+        mappings.record_move(start, round_to_pages(len), target.addr(), round_to_pages(new_len), keep_old);
     }
     target
 }
@@ -322,19 +329,19 @@ fn remap_private(
     flags: c_int,
     to: usize,
 ) -> *mut c_void {
-    let keep = flags & libc::MREMAP_DONTUNMAP != 0;
+    let keep_old = flags & libc::MREMAP_DONTUNMAP != 0;
     let placed = flags & libc::MREMAP_FIXED != 0;
-    let plain = |flags| relocate(&mut marks(), start, (old, new), flags, to);
-    if !placed && !keep {
+    let call_kernel = |flags| relocate(&mut mappings(), start, (old, new), flags, to);
+    if !placed && !keep_old {
         if new == old {
-            return plain(flags);
+            return call_kernel(flags);
         }
         if new < old {
-            let shorter = pager.release(start + new, old - new, || mapped(plain(flags)));
+            let shorter = pager.release(start + new, old - new, || mapped(call_kernel(flags)));
             return shorter.unwrap_or(libc::MAP_FAILED);
         }
-        // In place, if there is room behind.
-        let grown = plain(0);
+        // Grows in place, if the addresses behind are free.
+        let grown = call_kernel(0);
         if grown != libc::MAP_FAILED {
             manage(pager, start + old, new - old);
             return grown;
@@ -343,11 +350,11 @@ fn remap_private(
             return grown;
         }
     }
-    // The kernel moves the pages, makes the mapping longer or shorter, and takes what is in the way, all in one.
+    // The kernel moves the pages, changes the length, and replaces the mappings at the target in one call.
     let mut target = libc::MAP_FAILED;
-    let stays = if keep { pager.managed(start, old) } else { Vec::new() };
+    let emptied = if keep_old { pager.managed(start, old) } else { Vec::new() };
     let mut remap = || {
-        target = plain(flags);
+        target = call_kernel(flags);
         mapped(target).map(|target| {
             note_paged(target.addr(), new);
             target.addr()
@@ -360,83 +367,83 @@ fn remap_private(
     let Some(at) = moved else { return target };
     if new > old {
         manage(pager, at + old, new - old);
-        // What `remap` has set for the time being.
+        // Undoes the mark that the pager's `remap` has set for the time of the move.
         kernel::madvise(at + old, new - old, libc::MADV_DODUMP);
     }
-    // The old place is empty, and still the program's.
-    for (from, end) in stays {
+    // The old addresses are empty, and still mapped for the program.
+    for (from, end) in emptied {
         manage(pager, from, end - from);
         kernel::madvise(from, end - from, libc::MADV_DODUMP);
     }
     target
 }
 
-/// The system's.
+/// Interposes the C library's `mprotect`.
 #[unsafe(no_mangle)]
 pub extern "C" fn mprotect(at: *mut c_void, len: size_t, prot: c_int) -> c_int {
     protect(at.addr(), len, prot, -1)
 }
 
-/// The system's.
+/// Interposes the C library's `pkey_mprotect`.
 #[unsafe(no_mangle)]
 pub extern "C" fn pkey_mprotect(at: *mut c_void, len: size_t, prot: c_int, key: c_int) -> c_int {
     protect(at.addr(), len, prot, key)
 }
 
-/// With -1 for a key, protection keys stay as they are.
+/// Changes the protection of a range; a key of -1 leaves protection keys as they are.
 fn protect(start: usize, len: usize, prot: c_int, key: c_int) -> c_int {
-    match pager_of(start, len) {
-        Some(pager) => enter(move || protect_inside(pager, start, len, prot, key)),
+    match pager_for(start, len) {
+        Some(pager) => enter_library(move || protect_with_pager(pager, start, len, prot, key)),
         None => {
             if key != -1 || prot != libc::PROT_READ | libc::PROT_WRITE {
-                early::keep(start, len);
+                lazy_start::keep_unpaged(start, len);
             }
-            protect_plain(start, len, prot, key)
+            kernel_protect(start, len, prot, key)
         }
     }
 }
 
-fn protect_plain(start: usize, len: usize, prot: c_int, key: c_int) -> c_int {
+fn kernel_protect(start: usize, len: usize, prot: c_int, key: c_int) -> c_int {
     match key {
         -1 => kernel::mprotect(start, len, prot),
         key => kernel::pkey_mprotect(start, len, prot, key),
     }
 }
 
-fn protect_inside(pager: &Pager, start: usize, len: usize, prot: c_int, key: c_int) -> c_int {
-    let plain = || protect_plain(start, len, prot, key);
-    let end = start + whole(len);
+fn protect_with_pager(pager: &Pager, start: usize, len: usize, prot: c_int, key: c_int) -> c_int {
+    let call_kernel = || kernel_protect(start, len, prot, key);
+    let end = start + round_to_pages(len);
     let opened = match prot & libc::PROT_WRITE {
         0 => Vec::new(),
-        _ => marks().reserved.within(start, end),
+        _ => mappings().reserved.within(start, end),
     };
     if opened.is_empty() && !pager.manages_any(start, end - start) {
         if key != -1 || prot != libc::PROT_READ | libc::PROT_WRITE {
-            marks().small.remove(start, end);
+            mappings().small.remove(start, end);
         }
-        return plain();
+        return call_kernel();
     }
-    // Before anybody can touch it: what is watched from the start is known from the start.
+    // Done before any thread can touch the memory: all of its pages are then known to be fresh.
     for (from, to) in opened.into_iter().flat_map(|(from, to)| pager.unmanaged(from, to - from)) {
         manage(pager, from, to - from);
     }
-    // Until it is known what of it the pager may read: nothing.
-    let result = pager.hide(start, end - start, true, plain);
+    // All of the range counts as unreadable until its new protection is recorded.
+    let result = pager.set_unreadable(start, end - start, true, call_kernel);
     if result != 0 {
         return result;
     }
-    let mut marks = marks();
-    marks.reserved.remove(start, end);
+    let mut mappings = mappings();
+    mappings.reserved.remove(start, end);
     match key {
         -1 => {}
-        0 => marks.keyed.remove(start, end),
-        _ => marks.keyed.insert(start, end),
+        0 => mappings.protection_keys.remove(start, end),
+        _ => mappings.protection_keys.insert(start, end),
     }
-    let open = marks.keyed.outside(start, end);
-    drop(marks);
+    let open = mappings.protection_keys.outside(start, end);
+    drop(mappings);
     if prot & libc::PROT_READ != 0 {
         for (from, to) in open {
-            pager.hide(from, to - from, false, || ());
+            pager.set_unreadable(from, to - from, false, || ());
         }
     }
     result

@@ -1,18 +1,18 @@
-//! `syscall`: what this library stands before is the same where a program makes the call by its number.
+//! Interposes `syscall`: calls by number are treated like the interposed functions.
 
 use libc::{c_int, c_long, c_uint, c_void};
 
-use crate::fork::copy;
+use crate::affinity::without_pinning;
+use crate::fork::clone;
 use crate::malloc::set_errno;
-use crate::places::unkept;
-use crate::{advise, descriptors, direct, early, fork, helpers, kernel, memory, setup};
+use crate::{advise, descriptors, direct_io, fork, kernel, lazy_start, memory, pager_threads, setup};
 
 /// `IORING_REGISTER_BUFFERS` and `IORING_REGISTER_BUFFERS2`.
 const BUFFERS: [c_uint; 2] = [0, 15];
-/// `IORING_REGISTER_USE_REGISTERED_RING`: says how the ring is named.
+/// `IORING_REGISTER_USE_REGISTERED_RING`: a flag for how the ring is named.
 const REGISTERED_RING: c_uint = 1 << 31;
 
-/// A call as it lies on the stack, and its result, if it is answered here.
+/// The arguments of a call as they lie on the stack, and its result, if the library handles it.
 #[repr(C)]
 struct Call {
     number: c_long,
@@ -22,11 +22,11 @@ struct Call {
     sixth: usize,
 }
 
-/// The C library's. All but what is answered here goes to the kernel as it is, and returns to the caller at once: a
-/// child may be on another stack.
+/// Interposes the C library's `syscall`. Calls that the library does not handle go to the kernel unchanged, and return
+/// directly to the caller: a child may be on another stack.
 ///
 /// # Safety
-/// As of the call.
+/// As for the system call.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
         "push rsi",
         "push rdi",
         "mov rdi, rsp",
-        "call {answer}",
+        "call {handle_call}",
         "mov r11d, eax",
         "pop rdi",
         "pop rsi",
@@ -67,21 +67,21 @@ pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
         "neg eax",
         "mov edi, eax",
         "sub rsp, 8",
-        "call {fail}",
+        "call {set_error}",
         "add rsp, 8",
         "mov rax, -1",
         "ret",
-        answer = sym answer,
-        fail = sym fail,
+        handle_call = sym handle_call,
+        set_error = sym set_error,
     )
 }
 
-extern "C" fn fail(error: c_int) {
+extern "C" fn set_error(error: c_int) {
     set_errno(error);
 }
 
-/// Does something, and leaves the call to the kernel.
-fn to_kernel_after(first: impl FnOnce()) -> c_int {
+/// Calls `first`, and leaves the system call to the kernel.
+fn then_to_kernel(first: impl FnOnce()) -> c_int {
     first();
     0
 }
@@ -90,8 +90,9 @@ fn pointer<T>(address: usize) -> *mut T {
     std::ptr::with_exposed_provenance_mut(address)
 }
 
-/// Whether the call is answered here: then with its result.
-extern "C" fn answer(call: *mut Call) -> c_int {
+/// Handles the call if it concerns the library. Returns 1 if the result is stored in `call`, 0 if the call goes to the
+/// kernel.
+extern "C" fn handle_call(call: *mut Call) -> c_int {
     // SAFETY: `syscall` made it.
     let call = unsafe { &mut *call };
     let [a, b, c, d, e] = call.arguments;
@@ -117,45 +118,46 @@ extern "C" fn answer(call: *mut Call) -> c_int {
         libc::SYS_dup2 => descriptors::dup2(a as c_int, b as c_int) as isize,
         libc::SYS_dup3 => descriptors::dup3(a as c_int, b as c_int, third) as isize,
         libc::SYS_sched_setaffinity | libc::SYS_sched_getaffinity | libc::SYS_execve | libc::SYS_execveat => {
-            unkept(to_kernel)
+            without_pinning(to_kernel)
         }
-        // A child that goes on in its parent's function can use its stack only if it has a copy.
-        // SAFETY: as of the call.
-        libc::SYS_fork | libc::SYS_vfork if early::is_on() => unsafe { fork::fork() as isize },
-        // SAFETY: as of the call.
-        libc::SYS_clone if early::is_on() && [a, b] == [libc::SIGCHLD as usize, 0] => unsafe {
+        // A child that continues in its parent's function can use the parent's stack only if it has a copy of it.
+        // SAFETY: as for the system call.
+        libc::SYS_fork | libc::SYS_vfork if lazy_start::is_watching() => unsafe { fork::fork() as isize },
+        // SAFETY: as for the system call.
+        libc::SYS_clone if lazy_start::is_watching() && [a, b] == [libc::SIGCHLD as usize, 0] => unsafe {
             fork::fork() as isize
         },
-        libc::SYS_clone if early::is_on() && a as c_int & libc::CLONE_VM == 0 => {
-            child_by_number(a as c_int, [b, c, d, e])
+        libc::SYS_clone if lazy_start::is_watching() && a as c_int & libc::CLONE_VM == 0 => {
+            clone_by_number(a as c_int, [b, c, d, e])
         }
-        libc::SYS_clone3 if early::is_on() => {
-            // SAFETY: the promise of who calls: its flags are first.
+        libc::SYS_clone3 if lazy_start::is_watching() => {
+            // SAFETY: the caller's promise: its flags are the first field.
             if b >= 8 && unsafe { pointer::<u64>(a).read() } & libc::CLONE_VM as u64 == 0 {
-                setup::complain(
-                    "a child by the number of clone3 cannot be followed: the call is refused as if there were none",
+                setup::report(
+                    "clone3 by its number is not supported for a child with a copy of the memory; the call fails with \
+                     ENOSYS",
                 );
                 set_errno(libc::ENOSYS);
                 -1
             } else {
-                unkept(|| ());
+                without_pinning(|| ());
                 return 0;
             }
         }
         libc::SYS_clone => {
-            unkept(|| ());
+            without_pinning(|| ());
             return 0;
         }
-        libc::SYS_exit => return to_kernel_after(|| helpers::note_exit(a as c_int)),
-        libc::SYS_open => return to_kernel_after(|| direct::note(b as c_int)),
-        libc::SYS_openat => return to_kernel_after(|| direct::note(third)),
+        libc::SYS_exit => return then_to_kernel(|| pager_threads::note_exit(a as c_int)),
+        libc::SYS_open => return then_to_kernel(|| direct_io::check_flags(b as c_int)),
+        libc::SYS_openat => return then_to_kernel(|| direct_io::check_flags(third)),
         libc::SYS_openat2 if c != 0 && d >= size_of::<u64>() => {
-            // SAFETY: the promise of who calls: its flags are first.
-            return to_kernel_after(|| direct::note(unsafe { pointer::<u64>(c).read() } as c_int));
+            // SAFETY: the caller's promise: its flags are the first field.
+            return then_to_kernel(|| direct_io::check_flags(unsafe { pointer::<u64>(c).read() } as c_int));
         }
-        libc::SYS_fcntl => return to_kernel_after(|| direct::note_control(b as c_int, c)),
+        libc::SYS_fcntl => return then_to_kernel(|| direct_io::check_fcntl(b as c_int, c)),
         libc::SYS_io_uring_register if BUFFERS.contains(&(b as c_uint & !REGISTERED_RING)) => {
-            return to_kernel_after(direct::expect);
+            return then_to_kernel(direct_io::announce);
         }
         _ => return 0,
     };
@@ -163,15 +165,19 @@ extern "C" fn answer(call: *mut Call) -> c_int {
     1
 }
 
-/// A child with a copy of the memory; its stack, and what follows in the order of the call.
-fn child_by_number(flags: c_int, [stack, parent_tid, child_tid, tls]: [usize; 4]) -> isize {
+/// Makes the call `clone` for a child with a copy of the memory; `flags`, then the other arguments in the order of the
+/// call.
+fn clone_by_number(flags: c_int, [stack, parent_tid, child_tid, tls]: [usize; 4]) -> isize {
     if stack != 0 {
-        setup::complain("a child by the number of clone that has a stack of its own cannot be followed");
+        setup::report(
+            "clone by its number is not supported for a child with a copy of the memory and another stack; the call \
+             fails with EINVAL",
+        );
         set_errno(libc::EINVAL);
         return -1;
     }
-    // SAFETY: the promise of who calls.
+    // SAFETY: the caller's promise.
     unsafe {
-        copy::by_number(flags, pointer(parent_tid), pointer(child_tid), pointer::<c_void>(tls)) as isize
+        clone::by_number(flags, pointer(parent_tid), pointer(child_tid), pointer::<c_void>(tls)) as isize
     }
 }

@@ -1,28 +1,29 @@
-//! What the library keeps of each thread. The compiler would reach it by `__tls_get_addr`, which reads a table of the thread (the
-//! dynamic thread vector) that the loader allocates like a program: it may be paged. So this is memory at a fixed distance from the
-//! thread's pointer (the initial-exec model), in the block that the C library maps with the thread's stack, or in the main
-//! thread's.
+//! The library's state for each thread. The compiler would access it by `__tls_get_addr`, which reads a table of the
+//! thread (the dynamic thread vector) that the loader allocates with the program's allocator: it may be paged. So the
+//! state is at a fixed distance from the thread pointer (the initial-exec model), in the block that the C library maps
+//! with the thread's stack, or in the main thread's block.
 
 use std::cell::Cell;
 
-use crate::dispatch::LET_THROUGH;
+use crate::syscall_dispatch::SELECTOR_ALLOW;
 
-/// Zeros for a new thread.
+/// Zero-initialised for a new thread.
 #[repr(C)]
 pub(crate) struct ThreadState {
-    /// Calls of [`crate::inside::Inside`] that have not ended.
-    pub(crate) inside: Cell<u32>,
-    /// Calls of [`crate::inside::Quiet`] that have not ended.
-    pub(crate) quiet: Cell<u32>,
-    /// What the kernel does with the thread's system calls.
+    /// Number of live [`crate::library_context::LibraryGuard`]s.
+    pub(crate) library_depth: Cell<u32>,
+    /// Number of live [`crate::library_context::SignalGuard`]s.
+    pub(crate) signal_guard_depth: Cell<u32>,
+    /// Selector byte of Syscall User Dispatch.
     pub(crate) selector: Cell<u8>,
-    /// Whether the thread forks, and `signals` is set.
-    pub(crate) forks: Cell<bool>,
-    /// The signals that waited before the fork.
-    pub(crate) signals: Cell<u64>,
+    /// Whether the thread is forking, and `saved_signals` is set.
+    pub(crate) is_forking: Cell<bool>,
+    /// The thread's signal mask before the fork.
+    pub(crate) saved_signals: Cell<u64>,
 }
 
-const _: () = assert!(size_of::<ThreadState>() == 24 && align_of::<ThreadState>() == 8 && LET_THROUGH == 0);
+const _: () =
+    assert!(size_of::<ThreadState>() == 24 && align_of::<ThreadState>() == 8 && SELECTOR_ALLOW == 0);
 
 std::arch::global_asm!(
     ".pushsection .tbss,\"awT\",@nobits",
@@ -36,12 +37,12 @@ std::arch::global_asm!(
     ".popsection",
 );
 
-/// The calling thread's. The reference is good as long as the thread, and must not be given to another.
+/// The calling thread's state. The reference is valid as long as the thread, and must not be passed to another thread.
 #[inline]
 pub(crate) fn thread_state() -> &'static ThreadState {
     let state: *const ThreadState;
-    // SAFETY: reads the thread's pointer and the loader's constant: neither changes while the thread lives. All of the memory
-    // there is the thread's own, of the size and alignment of the type, and zeros are values of it.
+    // SAFETY: reads the thread pointer and the loader's constant: neither changes while the thread lives. The memory
+    // there is the thread's own, of the size and alignment of the type, and zeros are a valid value of it.
     unsafe {
         std::arch::asm!(
             "mov {state}, qword ptr fs:[0]",

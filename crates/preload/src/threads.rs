@@ -1,16 +1,16 @@
-//! Threads that the program starts: what the C library keeps of them is used by whoever is inside this library,
-//! and so must not be paged.
+//! Threads that the program creates: threads in this library use the memory that the C library allocates for each
+//! thread, so it must not be paged.
 
 use std::sync::atomic::AtomicPtr;
 
 use deepram_pool::pager::PAGE;
 use libc::{c_int, c_void, pthread_attr_t, pthread_t};
 
-use crate::inside::enter;
+use crate::affinity::create_thread_without_pinning;
+use crate::library_context::enter_library;
 use crate::memory::pager;
-use crate::places::unkept_inside;
 use crate::setup;
-use crate::{early, next};
+use crate::{lazy_start, libc_symbols};
 
 type Create = unsafe extern "C" fn(
     *mut pthread_t,
@@ -21,10 +21,10 @@ type Create = unsafe extern "C" fn(
 
 static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The C library's.
+/// Interposes the C library's `pthread_create`.
 ///
 /// # Safety
-/// As of the C library's.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_create(
     thread: *mut pthread_t,
@@ -32,23 +32,24 @@ pub unsafe extern "C" fn pthread_create(
     start: extern "C" fn(*mut c_void) -> *mut c_void,
     argument: *mut c_void,
 ) -> c_int {
-    let Some(next) = next::find(&NEXT, c"pthread_create") else { return libc::EAGAIN };
+    let Some(next) = libc_symbols::find_next(&NEXT, c"pthread_create") else { return libc::EAGAIN };
     if let (Some(pager), Some((at, len))) = (pager(), stack_of(attributes)) {
-        enter(move || {
-            if let Err(error) = pager.unmanage(at, len) {
-                setup::complain(&format!("a thread's stack, {len} bytes at {at:#x}, is paged: {error}"));
+        enter_library(move || {
+            if let Err(error) = pager.stop_managing(at, len) {
+                setup::report(&format!("a thread's stack of {len} bytes at {at:#x} stays paged: {error}"));
             }
         });
-    } else if let (true, Some((at, len))) = (early::is_on(), stack_of(attributes)) {
-        enter(move || early::leave_out(at, len));
+    } else if let (true, Some((at, len))) = (lazy_start::is_watching(), stack_of(attributes)) {
+        enter_library(move || lazy_start::exclude(at, len));
     }
     // SAFETY: the C library's function of this name, with the caller's arguments.
-    unkept_inside(move || unsafe {
+    create_thread_without_pinning(move || unsafe {
         std::mem::transmute::<*mut c_void, Create>(next)(thread, attributes, start, argument)
     })
 }
 
-/// The stack that the program gives a thread, if it does: whole pages. What the C library keeps of the thread is there.
+/// The stack that the program provides for a thread, if it does, in whole pages. The C library's data of the thread is
+/// there too.
 fn stack_of(attributes: *const pthread_attr_t) -> Option<(usize, usize)> {
     let (mut at, mut len) = (std::ptr::null_mut(), 0);
     // SAFETY: the caller's attributes, unless there are none.

@@ -137,7 +137,7 @@ pub(crate) fn fnv1a(name: &[u8]) -> u64 {
 
 /// A bijection of the 64-bit numbers whose output bits all depend on all input bits
 /// (the finaliser of Stafford's variant 13 of MurmurHash3's).
-pub(crate) fn mix64(mut x: u64) -> u64 {
+pub fn mix64(mut x: u64) -> u64 {
     x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ x >> 31

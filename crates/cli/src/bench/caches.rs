@@ -1,4 +1,4 @@
-//! Replacement policies on traces in memory: misses and speed, beside libCacheSim's on the same
+//! Cache replacement policies on traces in memory: miss counts and speed, beside those of libCacheSim on the same
 //! references in the same run.
 
 use std::io::{BufWriter, Write};
@@ -13,40 +13,39 @@ use deepram_trace::workload::{Rng, Zipf};
 use deepram_trace::{ReadOptions, TraceReader};
 use serde::{Deserialize, Serialize};
 
-use super::{Scratch, timed};
-use crate::output::{Table, count, emit_json, emit_text};
+use super::{OutputArgs, Report, Scratch, timed};
+use crate::output::{Table, count};
 
 /// Options of `deepram bench caches`.
 #[derive(Debug, Args)]
 pub(crate) struct CachesArgs {
-    /// Folder with the cache traces; without it only generated references are used
+    /// Folder with the cache traces; without it the bench uses generated references only
     #[arg(long, value_name = "DIR")]
     traces: Option<PathBuf>,
-    /// References of each trace at most, and of the generated one
+    /// Most references taken from each trace; number of generated references
     #[arg(long, default_value_t = 10_000_000, value_name = "N")]
     requests: usize,
-    /// Pages or objects that the cache holds (traces of LIRS, which are small: a tenth of theirs)
+    /// Capacity of the cache, objects; for the small LIRS traces a tenth of their distinct objects instead
     #[arg(long, default_value_t = 50_000, value_name = "N")]
     capacity: usize,
-    /// Only these policies: lru, fifo, clock, clock2, sieve, s3fifo, arc
+    /// Policies to run, of lru, fifo, clock, clock2, sieve, s3fifo, arc [default: all]
     #[arg(long, value_delimiter = ',', value_name = "NAMES", value_parser = parse_policy)]
     policies: Vec<Policy>,
-    /// Run libCacheSim too: by python3, or by $DEEPRAM_PEER_PYTHON
+    /// Run libCacheSim too, with python3 or $DEEPRAM_PEER_PYTHON
     #[arg(long)]
     peer: bool,
-    /// How often each is run; the median counts
+    /// Runs of each policy; the median counts
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     repeats: u16,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    pub(super) output: OutputArgs,
 }
 
-/// Ids of the generated references; their popularity is Zipf's with an exponent of 1.
+/// Distinct objects of the generated references, whose popularity follows Zipf's law with exponent 1.
 const ZIPF_IDS: u64 = 1_000_000;
 const ZIPF_SEED: u64 = 42;
 
-/// Files under the folder of traces. Those whose capacity is a share of their own pages.
+/// Trace files below the folder. The flag marks a trace whose capacity is a tenth of its distinct objects.
 const TRACES: &[(&str, bool)] = &[
     ("cache/twitter_cluster52_1M.csv.zst", false),
     ("cache/arc_OLTP.lis.zst", false),
@@ -64,7 +63,7 @@ const TRACES: &[(&str, bool)] = &[
 ];
 
 #[derive(Serialize)]
-struct Row {
+struct CacheRow {
     trace: String,
     policy: &'static str,
     capacity: usize,
@@ -74,31 +73,31 @@ struct Row {
     miss_ratio: f64,
     requests_per_s: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    peer: Option<Peer>,
+    peer: Option<PeerRow>,
 }
 
 #[derive(Serialize)]
-struct Peer {
+struct PeerRow {
     misses: u64,
-    /// With its default hash table, of 2^24 buckets.
+    /// Speed with the default hash table of 2^24 buckets.
     default_requests_per_s: f64,
-    /// With one that fits the cache.
+    /// Speed with a hash table of about twice the capacity.
     fitted_requests_per_s: f64,
-    /// Our speed by the faster of the two.
+    /// Our speed divided by the faster of the two.
     speedup: f64,
 }
 
 #[derive(Serialize)]
-struct Report {
-    rows: Vec<Row>,
-    /// What was left out, and why.
-    left_out: Vec<String>,
+struct CachesReport {
+    rows: Vec<CacheRow>,
+    /// Traces or peers that did not run, with the reason.
+    skipped: Vec<String>,
 }
 
-pub(super) fn run(args: &CachesArgs) -> anyhow::Result<()> {
+pub(super) fn run(args: &CachesArgs) -> anyhow::Result<Report> {
     let policies = if args.policies.is_empty() { POLICIES.to_vec() } else { args.policies.clone() };
-    let mut left_out = Vec::new();
-    let python = if args.peer { peer_python().map_err(|why| left_out.push(why)).ok() } else { None };
+    let mut skipped = Vec::new();
+    let python = if args.peer { peer_python().map_err(|reason| skipped.push(reason)).ok() } else { None };
     let mut rows = Vec::new();
 
     let zipf = Zipf::new(ZIPF_IDS, 1.0);
@@ -108,17 +107,17 @@ pub(super) fn run(args: &CachesArgs) -> anyhow::Result<()> {
     drop(generated);
 
     if args.traces.is_none() {
-        left_out.push("traces: give their folder with --traces DIR".into());
+        skipped.push("traces: no folder given; use --traces DIR".into());
     }
     for (name, small) in TRACES {
         let Some(path) = args.traces.as_ref().map(|folder| folder.join(name)) else {
             break;
         };
         if !path.exists() {
-            left_out.push(format!("{name}: {} is not there", path.display()));
+            skipped.push(format!("{name}: no file {}", path.display()));
             continue;
         }
-        // Where a trace's unit is a block, it stands for a page.
+        // A trace that counts in blocks: one block is one cache object.
         let options = ReadOptions { unit_bytes: Some(4096), ..ReadOptions::default() };
         let references = ReferenceString::of(TraceReader::open(&path, &options)?, 4096, args.requests)?;
         let tenth = (references.distinct() / 10) as usize;
@@ -127,14 +126,11 @@ pub(super) fn run(args: &CachesArgs) -> anyhow::Result<()> {
         measure(args, short, &policies, python.as_deref(), capacity, &references, &mut rows)?;
     }
 
-    if args.json {
-        return emit_json(&Report { rows, left_out });
+    let mut text = table(&rows, python.is_some());
+    for reason in &skipped {
+        text += &format!("skipped: {reason}\n");
     }
-    emit_text(&table(&rows, python.is_some()))?;
-    for text in left_out {
-        eprintln!("left out: {text}");
-    }
-    Ok(())
+    Report::new(&CachesReport { rows, skipped }, text)
 }
 
 /// Parses the name of a policy that libCacheSim has, too.
@@ -142,7 +138,7 @@ fn parse_policy(name: &str) -> Result<Policy, UnknownPolicy> {
     Policy::parse_among(name, &POLICIES)
 }
 
-/// Runs the policies, and the peer's if there is a Python for it.
+/// Runs the policies on one trace, and libCacheSim's policies if `python` is given.
 fn measure(
     args: &CachesArgs,
     trace: &str,
@@ -150,7 +146,7 @@ fn measure(
     python: Option<&str>,
     capacity: usize,
     references: &ReferenceString,
-    rows: &mut Vec<Row>,
+    rows: &mut Vec<CacheRow>,
 ) -> anyhow::Result<()> {
     let requests = references.len() as u64;
     let speed = |mut seconds: Vec<f64>| {
@@ -173,14 +169,14 @@ fn measure(
         let requests_per_s = speed(seconds);
         let peer = peers.iter().find(|peer| peer.policy == policy.name()).map(|peer| {
             let (default, fitted) = (speed(peer.seconds.clone()), speed(peer.fitted.clone()));
-            Peer {
+            PeerRow {
                 misses: peer.misses,
                 default_requests_per_s: default,
                 fitted_requests_per_s: fitted,
                 speedup: requests_per_s / default.max(fitted),
             }
         });
-        rows.push(Row {
+        rows.push(CacheRow {
             trace: trace.into(),
             policy: policy.name(),
             capacity,
@@ -195,11 +191,11 @@ fn measure(
     Ok(())
 }
 
-fn table(rows: &[Row], with_peer: bool) -> String {
+fn table(rows: &[CacheRow], with_peer: bool) -> String {
     let mut headings =
         vec!["<trace", "<policy", "capacity", "requests", "misses", "miss ratio", "M requests/s"];
     if with_peer {
-        headings.extend(["peer's misses", "peer's M/s", "with a table that fits", "faster by"]);
+        headings.extend(["libCacheSim misses", "M requests/s", "with fitted table", "speedup"]);
     }
     let mut table = Table::new(&headings);
     for row in rows {
@@ -215,7 +211,7 @@ fn table(rows: &[Row], with_peer: bool) -> String {
         if with_peer {
             cells.extend(match &row.peer {
                 Some(peer) => [
-                    if peer.misses == row.misses { "the same".into() } else { count(peer.misses) },
+                    if peer.misses == row.misses { "equal".into() } else { count(peer.misses) },
                     format!("{:.1}", peer.default_requests_per_s / 1e6),
                     format!("{:.1}", peer.fitted_requests_per_s / 1e6),
                     format!("{:.1}", peer.speedup),
@@ -228,7 +224,7 @@ fn table(rows: &[Row], with_peer: bool) -> String {
     table.render()
 }
 
-/// A Python that has libCacheSim, or why there is none.
+/// A Python with libCacheSim, or the reason why there is none.
 fn peer_python() -> Result<String, String> {
     let python = std::env::var("DEEPRAM_PEER_PYTHON").unwrap_or_else(|_| "python3".into());
     let found = Command::new(&python).args(["-c", "import libcachesim"]).output();
@@ -241,7 +237,7 @@ fn peer_python() -> Result<String, String> {
     ))
 }
 
-/// What the peer's script prints of a policy.
+/// One line of the peer script's output: the runs of one policy.
 #[derive(Deserialize)]
 struct PeerRun {
     policy: String,
@@ -272,11 +268,11 @@ fn run_peer(
     }
     String::from_utf8_lossy(&output.stdout)
         .lines()
-        .map(|line| serde_json::from_str(line).with_context(|| format!("libCacheSim's answer '{line}'")))
+        .map(|line| serde_json::from_str(line).with_context(|| format!("output of libCacheSim: '{line}'")))
         .collect()
 }
 
-/// The references in the format that the peer reads fastest: time, id, size 1, next use unknown.
+/// Writes the references in libCacheSim's binary format: time, id, size 1, next use unknown.
 fn write_oracle(path: &Path, references: &ReferenceString) -> std::io::Result<()> {
     let mut file = BufWriter::new(std::fs::File::create(path)?);
     for number in references.as_slice() {

@@ -1,4 +1,4 @@
-//! Checkpoints: sync and rollback against msync, and against writing as many bytes directly.
+//! Checkpoints: sync and rollback of a pool against msync of a mapping and against a direct write of the same bytes.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -8,35 +8,46 @@ use clap::Args;
 use deepram_core::Bytes;
 use deepram_pool::peer::{DirectFile, MappedFile};
 use deepram_pool::{CreateOptions, Lifetime, OpenOptions, Pool, Retention, Words};
+use deepram_trace::workload::mix64;
 use serde::Serialize;
 
-use super::{Common, Scratch, Series, device_written, mix, print, shown, timed};
+use super::{CommonArgs, Report, Scratch, Series, device_written, series_table, timed};
 
 const SEGMENT: u64 = 4096;
 const WORDS: u64 = SEGMENT / 8;
-/// Dirty segments of the small checkpoint (peers measured 52).
+/// Dirty segments of the small checkpoint, as in published measurements of msync.
 const FEW: u64 = 52;
-/// Pages that the thread stores to that is watched for being stopped.
+/// Segments that the storing thread writes to while its longest stop is measured.
 const HOT: u64 = 64;
+
+/// Names of the series in the JSON, which the performance page looks up.
+pub(super) const DIRECT_WRITE: &str = "direct write of the same bytes";
+pub(super) const SYNC: &str = "sync";
+pub(super) const WRITTEN: &str = "sync, bytes written / dirty bytes";
+pub(super) const SYNC_FEW: &str = "sync, 52 segments dirty";
+pub(super) const LONGEST_STOP: &str = "longest stop of a storing thread";
+pub(super) const ROLLBACK: &str = "rollback of the same segments";
+pub(super) const MSYNC_PLAIN: &str = "msync, plain mapping";
+pub(super) const MSYNC_RANDOM: &str = "msync, MADV_RANDOM mapping";
 
 /// Options of `deepram bench checkpoint`.
 #[derive(Debug, Args)]
 pub(crate) struct CheckpointArgs {
     #[command(flatten)]
-    common: Common,
-    /// Memory of the pool, and bytes of the mapped files
+    pub(super) common: CommonArgs,
+    /// Memory of the pool, and size of each mapped file
     #[arg(long, default_value = "2G", value_name = "SIZE")]
     size: Bytes,
-    /// DRAM of the pool; by default enough to hold all of it, as the page cache holds the files
+    /// DRAM of the pool [default: enough for the whole pool, as the page cache holds the whole files]
     #[arg(long, value_name = "SIZE")]
     dram: Option<Bytes>,
-    /// Part of the segments that is dirty, in percent
+    /// Share of the segments that is dirty, percent
     #[arg(long, default_value_t = 1.0, value_name = "PERCENT")]
     dirty: f64,
 }
 
 #[derive(Serialize)]
-struct Outcome {
+struct CheckpointReport {
     size_bytes: u64,
     dram_bytes: u64,
     dirty_segments: u64,
@@ -48,20 +59,20 @@ struct Outcome {
     msync_random_over_sync: f64,
 }
 
-/// Anything with words to dirty and a way to make them durable.
+/// Dirties `count` random segments; each round chooses other segments.
 fn dirty(words: &[AtomicU64], count: u64, round: u64) {
     let segments = words.len() as u64 / WORDS;
     for n in 0..count {
-        let segment = mix(round << 32 | n) % segments;
+        let segment = mix64(round << 32 | n) % segments;
         words[(segment * WORDS) as usize].fetch_add(1, Relaxed);
     }
 }
 
-pub(super) fn run(args: &CheckpointArgs) -> anyhow::Result<()> {
+pub(super) fn run(args: &CheckpointArgs) -> anyhow::Result<Report> {
     let size = args.size.0;
     let dram = args.dram.unwrap_or(Bytes(size + size / 8 + (64 << 20))).0;
     let count = (size as f64 / SEGMENT as f64 * args.dirty / 100.0) as u64;
-    anyhow::ensure!(count > 0, "--dirty {} leaves no segment to write", args.dirty);
+    anyhow::ensure!(count > 0, "--dirty {}: no segment would be dirty; give a larger share", args.dirty);
     let scratch = Scratch::new(&args.common.dir)?;
     let pool_file = scratch.file("pool");
     let create = CreateOptions { retention: Retention::KeepLast(3), ..CreateOptions::new(size) };
@@ -72,7 +83,7 @@ pub(super) fn run(args: &CheckpointArgs) -> anyhow::Result<()> {
     let plain = MappedFile::create(&scratch.file("plain"), size as usize, false)?;
     let random = MappedFile::create(&scratch.file("random"), size as usize, true)?;
     let direct = DirectFile::create(&scratch.file("direct"), count * SEGMENT)?;
-    // Twice, so that every block of the file has been written before: a file system records the
+    // Two fills, so that every block of the file has been written before: a file system records the
     // first write to each extent.
     for _ in 0..2 {
         fill(&words);
@@ -83,60 +94,56 @@ pub(super) fn run(args: &CheckpointArgs) -> anyhow::Result<()> {
     fill(random.words());
     random.sync()?;
 
-    let mut runs = Runs::default();
+    let mut rounds = Rounds::default();
     for round in 0..args.common.repeats as u64 {
-        runs.direct.push(timed(|| direct.write(count * SEGMENT)).1);
-        runs.pool(&pool, &words, count, round)?;
+        rounds.direct.push(timed(|| direct.write(count * SEGMENT)).1);
+        rounds.pool(&pool, &words, count, round)?;
         let dir = &args.common.dir;
-        msync(&mut runs.plain, &mut runs.plain_bytes, &plain, count, round, dir)?;
-        msync(&mut runs.random, &mut runs.random_bytes, &random, count, round, dir)?;
+        msync(&mut rounds.plain, &mut rounds.plain_bytes, &plain, count, round, dir)?;
+        msync(&mut rounds.random, &mut rounds.random_bytes, &random, count, round, dir)?;
     }
     pool.close()?;
 
-    let series = runs.series();
-    let of = |what: &str| series.iter().find(|s| s.what == what).map_or(f64::NAN, |s| s.median);
-    let sync = of("sync");
-    let outcome = Outcome {
+    let series = rounds.series();
+    let of = |name: &str| series.iter().find(|s| s.name == name).map_or(f64::NAN, |s| s.median);
+    let sync = of(SYNC);
+    let report = CheckpointReport {
         size_bytes: size,
         dram_bytes: dram,
         dirty_segments: count,
         dirty_bytes: count * SEGMENT,
-        sync_over_direct_write: sync / of("direct write of as many bytes"),
-        written_over_dirty: of("sync, bytes written / dirty bytes"),
-        msync_over_sync: of("msync, plain mapping") / sync,
-        msync_random_over_sync: of("msync, MADV_RANDOM mapping") / sync,
+        sync_over_direct_write: sync / of(DIRECT_WRITE),
+        written_over_dirty: of(WRITTEN),
+        msync_over_sync: of(MSYNC_PLAIN) / sync,
+        msync_random_over_sync: of(MSYNC_RANDOM) / sync,
         series,
     };
-    if args.common.json {
-        println!("{}", serde_json::to_string_pretty(&outcome)?);
-        return Ok(());
-    }
-    println!(
-        "{} in {} of DRAM, {count} segments ({}) dirty at random\n",
-        shown(size),
-        shown(dram),
-        shown(count * SEGMENT)
+    let text = format!(
+        "pool of {} with {} of DRAM, {count} random segments ({}) dirty\n\n{}\n\
+         sync / direct write of the same bytes: {:.2} x; bytes written / dirty bytes: {:.3} x;\n\
+         msync / sync: plain mapping {:.1} x, MADV_RANDOM mapping {:.1} x\n",
+        Bytes(size),
+        Bytes(dram),
+        Bytes(count * SEGMENT),
+        series_table(&report.series),
+        report.sync_over_direct_write,
+        report.written_over_dirty,
+        report.msync_over_sync,
+        report.msync_random_over_sync
     );
-    print(&outcome.series);
-    println!(
-        "\nsync takes {:.2} x a direct write of as many bytes, writes {:.3} x what is dirty;\n\
-         msync of a plain mapping takes {:.1} x as long, of a MADV_RANDOM one {:.1} x",
-        outcome.sync_over_direct_write,
-        outcome.written_over_dirty,
-        outcome.msync_over_sync,
-        outcome.msync_random_over_sync
-    );
-    Ok(())
+    Report::new(&report, text)
 }
 
+/// Writes one word of each segment.
 fn fill(words: &[AtomicU64]) {
     for (n, word) in (0_u64..).zip(words).step_by(WORDS as usize) {
-        word.store(mix(n), Relaxed);
+        word.store(mix64(n), Relaxed);
     }
 }
 
+/// Measurements of every round.
 #[derive(Default)]
-struct Runs {
+struct Rounds {
     direct: Vec<Duration>,
     sync: Vec<Duration>,
     written: Vec<f64>,
@@ -150,7 +157,7 @@ struct Runs {
     random_bytes: Vec<f64>,
 }
 
-impl Runs {
+impl Rounds {
     fn pool(&mut self, pool: &Pool, words: &Words, count: u64, round: u64) -> anyhow::Result<()> {
         dirty(words, count, 2 * round);
         let before = pool.stats().bytes_written;
@@ -177,16 +184,16 @@ impl Runs {
 
     fn series(&self) -> Vec<Series> {
         vec![
-            Series::milliseconds("direct write of as many bytes", &self.direct),
-            Series::milliseconds("sync", &self.sync),
-            Series::new("sync, bytes written / dirty bytes", "x", self.written.clone()),
-            Series::milliseconds(format!("sync, {FEW} segments dirty"), &self.few),
+            Series::milliseconds(DIRECT_WRITE, &self.direct),
+            Series::milliseconds(SYNC, &self.sync),
+            Series::new(WRITTEN, "x", self.written.clone()),
+            Series::milliseconds(SYNC_FEW, &self.few),
             Series::milliseconds("sync while a thread stores", &self.busy),
-            Series::milliseconds("longest stop of that thread", &self.stopped),
-            Series::milliseconds("rollback of as much", &self.rollback),
-            Series::milliseconds("msync, plain mapping", &self.plain),
+            Series::milliseconds(LONGEST_STOP, &self.stopped),
+            Series::milliseconds(ROLLBACK, &self.rollback),
+            Series::milliseconds(MSYNC_PLAIN, &self.plain),
             Series::new("msync, plain: bytes to the device / dirty bytes", "x", self.plain_bytes.clone()),
-            Series::milliseconds("msync, MADV_RANDOM mapping", &self.random),
+            Series::milliseconds(MSYNC_RANDOM, &self.random),
             Series::new(
                 "msync, MADV_RANDOM: bytes to the device / dirty bytes",
                 "x",
@@ -196,8 +203,8 @@ impl Runs {
     }
 }
 
-/// A sync while another thread stores without pause; how long it took, and the longest time that
-/// passed between two of the thread's stores.
+/// Syncs while another thread stores without pause. Returns the time of the sync and the longest time
+/// between two of the thread's stores.
 fn sync_under_stores(pool: &Pool, words: &Words) -> anyhow::Result<(Duration, Duration)> {
     let stop = AtomicBool::new(false);
     let ready = AtomicBool::new(false);
@@ -206,12 +213,12 @@ fn sync_under_stores(pool: &Pool, words: &Words) -> anyhow::Result<(Duration, Du
             let mut longest = Duration::ZERO;
             let mut last = Instant::now();
             for n in 0_u64.. {
-                words[(mix(n) % HOT * WORDS) as usize].store(n, Relaxed);
+                words[(mix64(n) % HOT * WORDS) as usize].store(n, Relaxed);
                 let now = Instant::now();
                 if ready.load(Relaxed) {
                     longest = longest.max(now - last);
                 } else if n > 4 * HOT {
-                    // All its pages are dirty: from here on it is stopped by the sync alone.
+                    // All its segments are dirty: from here on only the sync stops the thread.
                     ready.store(true, Relaxed);
                 }
                 last = now;
@@ -232,6 +239,7 @@ fn sync_under_stores(pool: &Pool, words: &Words) -> anyhow::Result<(Duration, Du
     })
 }
 
+/// Dirties a mapping and measures its msync: time, and bytes that reach the device for each dirty byte.
 fn msync(
     times: &mut Vec<Duration>,
     bytes: &mut Vec<f64>,

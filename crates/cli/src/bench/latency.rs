@@ -1,4 +1,4 @@
-//! Latencies of accesses: each is told to within 1 %, the longest exactly.
+//! Histogram of access latencies with a relative error of at most 1 %; the maximum is exact.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use anyhow::Context;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Decimal digits that are kept of each. With three, a thread's counters would outgrow a small processor cache.
+/// Significant decimal digits. With three, a thread's counters would exceed a small processor cache.
 const DIGITS: u8 = 2;
-/// Longer ones are counted as this: 2^40 ns, 18 minutes.
+/// Largest latency of the histogram, ns: 2^40 ns, 18 minutes. Longer latencies count as this one.
 const LONGEST: u64 = 1 << 40;
 
-/// How many accesses took how long.
+/// Latencies of accesses.
 #[derive(Debug, Clone)]
 pub(super) struct Latency {
     ns: Histogram<u64>,
     longest: Duration,
 }
 
-/// What of it is told, in microseconds.
+/// Quantiles of latency, microseconds.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Quantiles {
     pub(super) p50_us: f64,
@@ -44,15 +44,15 @@ impl Latency {
         self.ns.add(&other.ns).context("adding histograms of latencies")
     }
 
-    /// How many.
+    /// Number of accesses.
     pub(super) fn count(&self) -> u64 {
         self.ns.len()
     }
 
-    /// `None` of nothing.
+    /// Quantiles; `None` without accesses.
     pub(super) fn quantiles(&self) -> Option<Quantiles> {
         let max_us = self.longest.as_nanos() as f64 / 1e3;
-        // The end of a counter's range may lie beyond the longest.
+        // The end of a histogram bucket may lie beyond the maximum.
         let at = |share| (self.ns.value_at_quantile(share) as f64 / 1e3).min(max_us);
         (!self.ns.is_empty()).then(|| Quantiles {
             p50_us: at(0.5),
@@ -68,19 +68,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_latency_is_told_to_within_the_bounds() {
+    fn a_quantile_is_within_the_error_bound() {
         for ns in (1..5000).chain((13..39).flat_map(|n| [(1 << n) - 1, 1 << n, (1 << n) + 12_345])) {
             let mut latency = Latency::new().unwrap();
             latency.add(Duration::from_nanos(ns));
-            // The longest caps what is told; another, longer one lets it go to the end of its range.
+            // The maximum caps a quantile; a second, longer latency removes that cap.
             latency.add(Duration::from_secs(1000));
-            let told = (latency.quantiles().unwrap().p50_us * 1e3).round();
-            assert!(told >= ns as f64 && told <= ns as f64 * 1.04 + 1.0, "{ns}: {told}");
+            let quantile = (latency.quantiles().unwrap().p50_us * 1e3).round();
+            assert!(quantile >= ns as f64 && quantile <= ns as f64 * 1.04 + 1.0, "{ns}: {quantile}");
         }
     }
 
     #[test]
-    fn one_too_long_for_the_histogram_is_counted_and_told_as_the_longest() {
+    fn a_latency_beyond_the_histogram_counts_and_is_the_maximum() {
         let mut latency = Latency::new().unwrap();
         latency.add(Duration::from_secs(1_000_000));
         let found = latency.quantiles().unwrap();
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_those_of_what_was_added() {
+    fn quantiles_are_those_of_the_added_latencies() {
         let mut latency = Latency::new().unwrap();
         assert!(latency.quantiles().is_none());
         (0..990).for_each(|_| latency.add(Duration::from_nanos(40)));

@@ -1,28 +1,35 @@
-//! `deepram bench`: figures for docs/performance.md, each beside its peer or its physical limit,
-//! taken in the same run.
+//! `deepram bench`: measurements, each beside its peers and the rate of the device in the same run.
+//!
+//! A bench returns a [`Report`]; this module prints it and writes it to a result file ([`crate::results`]).
+//! [`performance`] makes docs/performance.md from the result files.
 
 mod caches;
 mod checkpoint;
 mod latency;
 mod memory;
 mod open;
+mod performance;
 mod persist;
 mod predict;
 mod sim_peers;
 
-use std::path::PathBuf;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use deepram_core::Bytes;
 use serde::Serialize;
+use serde_json::Value;
 
-/// What to measure.
+use crate::output::{emit_json, emit_text};
+use crate::results::RunContext;
+
+/// The benches.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
-    /// Replacement policies on traces in memory, against libCacheSim
+    /// Cache replacement policies on traces in memory, against libCacheSim
     Caches(caches::CachesArgs),
-    /// Sync and rollback of a pool with some of its segments dirty, against msync of a mapping
+    /// Sync and rollback of a pool with dirty segments, against msync of a mapping
     Checkpoint(checkpoint::CheckpointArgs),
     /// Random updates of memory larger than DRAM: pager and pool against mmap and swap
     Gups(memory::GupsArgs),
@@ -32,54 +39,119 @@ pub(crate) enum BenchCommand {
     Scan(memory::MemoryArgs),
     /// Reads of 1,024 random elements at a time
     Gather(memory::MemoryArgs),
-    /// The process that one competitor runs in
+    /// The process in which one peer runs
     #[command(hide = true)]
     MemoryWorker(memory::WorkerArgs),
-    /// Opening after a crash: what was written since the checkpoint against the size of the pool
+    /// Opening a pool after a crash, by the size of its log
     Open(open::OpenArgs),
-    /// Durable updates of 64 bytes: persists of a pool against writes to a file, SQLite and LMDB
+    /// Makes docs/performance.md and its charts from the result files
+    #[command(hide = true)]
+    Performance(performance::PerformanceArgs),
+    /// Durable updates of 64 bytes: persists of a pool against file writes, SQLite and LMDB
     Persist(persist::PersistArgs),
-    /// What the simulator predicts of this machine against what the pool does on it
+    /// Predictions of the simulator against the measured pool
     Predict(predict::PredictArgs),
-    /// The simulator on the cases that other simulators were measured on
+    /// The simulator against MQSim and DiskSim
     SimPeers(sim_peers::SimPeersArgs),
 }
 
-/// What every bench takes.
+/// Options for the output of a bench.
 #[derive(Debug, Args)]
-pub(crate) struct Common {
-    /// Folder for the files, on the device to be measured
-    #[arg(long, default_value = ".", value_name = "PATH")]
-    dir: PathBuf,
-    /// How often each measurement is repeated
-    #[arg(long, default_value_t = 9, value_name = "N")]
-    repeats: usize,
+pub(crate) struct OutputArgs {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    /// Also write the JSON, with machine, commit, command, load and date, to a new file BENCH-DATE-COMMIT.json in this folder
+    #[arg(long, value_name = "DIR")]
+    results: Option<PathBuf>,
 }
 
-/// Runs one of them.
-pub(crate) fn run(command: BenchCommand) -> anyhow::Result<()> {
-    match command {
-        BenchCommand::Caches(args) => caches::run(&args),
-        BenchCommand::Checkpoint(args) => checkpoint::run(&args),
-        BenchCommand::Gups(args) => memory::gups(&args),
-        BenchCommand::Zipf(args) => memory::zipf(&args),
-        BenchCommand::Scan(args) => memory::scan(&args),
-        BenchCommand::Gather(args) => memory::gather(&args),
-        BenchCommand::MemoryWorker(args) => memory::worker(&args),
-        BenchCommand::Open(args) => open::run(&args),
-        BenchCommand::Persist(args) => persist::run(&args),
-        BenchCommand::Predict(args) => predict::run(&args),
-        BenchCommand::SimPeers(args) => sim_peers::run(&args),
+/// Options of benches that use files.
+#[derive(Debug, Args)]
+pub(crate) struct CommonArgs {
+    /// Folder for the files, on the device to be measured
+    #[arg(long, default_value = ".", value_name = "PATH")]
+    dir: PathBuf,
+    /// Number of measurements of each value
+    #[arg(long, default_value_t = 9, value_name = "N")]
+    repeats: usize,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// The results of a bench.
+#[derive(Debug)]
+struct Report {
+    json: Value,
+    text: String,
+    /// Error to end with once the report is printed: part of the measurements failed.
+    failure: Option<String>,
+}
+
+impl Report {
+    fn new(json: &impl Serialize, text: String) -> anyhow::Result<Self> {
+        Ok(Self { json: serde_json::to_value(json)?, text, failure: None })
     }
 }
 
-/// A set of measurements of one thing.
+/// Runs a bench.
+pub(crate) fn run(command: BenchCommand) -> anyhow::Result<()> {
+    let none = None;
+    match command {
+        BenchCommand::MemoryWorker(args) => memory::worker(&args),
+        BenchCommand::Performance(args) => performance::run(&args),
+        BenchCommand::Caches(args) => measure("caches", none, &args.output, || caches::run(&args)),
+        BenchCommand::SimPeers(args) => measure("sim-peers", none, &args.output, || sim_peers::run(&args)),
+        BenchCommand::Checkpoint(args) => {
+            measure("checkpoint", Some(&args.common.dir), &args.common.output, || checkpoint::run(&args))
+        }
+        BenchCommand::Open(args) => {
+            measure("open", Some(&args.common.dir), &args.common.output, || open::run(&args))
+        }
+        BenchCommand::Persist(args) => {
+            measure("persist", Some(&args.common.dir), &args.common.output, || persist::run(&args))
+        }
+        BenchCommand::Predict(args) => {
+            measure("predict", Some(&args.common.dir), &args.common.output, || predict::run(&args))
+        }
+        BenchCommand::Gups(args) => measure("gups", Some(args.dir()), args.output(), || memory::gups(&args)),
+        BenchCommand::Zipf(args) => measure("zipf", Some(&args.dir), &args.output, || memory::zipf(&args)),
+        BenchCommand::Scan(args) => measure("scan", Some(&args.dir), &args.output, || memory::scan(&args)),
+        BenchCommand::Gather(args) => {
+            measure("gather", Some(&args.dir), &args.output, || memory::gather(&args))
+        }
+    }
+}
+
+/// Runs one bench, prints its report and writes its result file. The context is taken first, so that the load is that before the
+/// bench.
+fn measure(
+    name: &str,
+    folder: Option<&Path>,
+    output: &OutputArgs,
+    bench: impl FnOnce() -> anyhow::Result<Report>,
+) -> anyhow::Result<()> {
+    let context = output.results.is_some().then(|| RunContext::begin(name, folder));
+    let report = bench()?;
+    if output.json {
+        emit_json(&report.json)?;
+    } else {
+        emit_text(&report.text)?;
+    }
+    if let (Some(context), Some(folder)) = (context, &output.results) {
+        let path = context.write(folder, report.json)?;
+        eprintln!("results: {}", path.display());
+    }
+    match report.failure {
+        Some(failure) => anyhow::bail!(failure),
+        None => Ok(()),
+    }
+}
+
+/// Repeated measurements of one value.
 #[derive(Debug, Clone, Serialize)]
 struct Series {
-    what: String,
+    name: String,
     unit: &'static str,
     median: f64,
     min: f64,
@@ -88,11 +160,11 @@ struct Series {
 }
 
 impl Series {
-    fn new(what: impl Into<String>, unit: &'static str, mut values: Vec<f64>) -> Self {
+    fn new(name: impl Into<String>, unit: &'static str, mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         let at = |n: usize| values.get(n).copied().unwrap_or(f64::NAN);
         Self {
-            what: what.into(),
+            name: name.into(),
             unit,
             median: at(values.len() / 2),
             min: at(0),
@@ -101,18 +173,24 @@ impl Series {
         }
     }
 
-    fn milliseconds(what: impl Into<String>, times: &[Duration]) -> Self {
-        Self::new(what, "ms", times.iter().map(|t| t.as_secs_f64() * 1e3).collect())
+    fn milliseconds(name: impl Into<String>, times: &[Duration]) -> Self {
+        Self::new(name, "ms", times.iter().map(|t| t.as_secs_f64() * 1e3).collect())
     }
 }
 
-/// Prints series as a table.
-fn print(series: &[Series]) {
-    let width = series.iter().map(|s| s.what.len()).max().unwrap_or(0);
-    println!("{:width$}  {:>10}  {:>10}  {:>10}", "", "median", "min", "max");
+/// Series as a table.
+fn series_table(series: &[Series]) -> String {
+    let width = series.iter().map(|s| s.name.len()).max().unwrap_or(0);
+    let mut text = format!("{:width$}  {:>10}  {:>10}  {:>10}\n", "", "median", "min", "max");
     for s in series {
-        println!("{:width$}  {:>10.3}  {:>10.3}  {:>10.3}  {}", s.what, s.median, s.min, s.max, s.unit);
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "{:width$}  {:>10.3}  {:>10.3}  {:>10.3}  {}",
+            s.name, s.median, s.min, s.max, s.unit
+        );
     }
+    text
 }
 
 fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
@@ -121,11 +199,11 @@ fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     (value, start.elapsed())
 }
 
-/// A folder for the bench's files that goes with it.
+/// A folder for the files of a bench. Dropping this value removes the folder.
 struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new(dir: &std::path::Path) -> anyhow::Result<Self> {
+    fn new(dir: &Path) -> anyhow::Result<Self> {
         let path = dir.join(format!("deepram-bench-{}", std::process::id()));
         std::fs::create_dir(&path)?;
         Ok(Self(path))
@@ -138,14 +216,13 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed is in a folder that says whose it is.
+        // The name of a folder that cannot be removed tells which process made it.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// Bytes written so far to the device that holds `dir`, by anybody; `None` where the kernel does
-/// not tell.
-fn device_written(dir: &std::path::Path) -> Option<u64> {
+/// Bytes that all processes have written to the device of `dir`; `None` where the kernel does not report them.
+fn device_written(dir: &Path) -> Option<u64> {
     use std::os::unix::fs::MetadataExt;
     let device = std::fs::metadata(dir).ok()?.dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
@@ -154,21 +231,11 @@ fn device_written(dir: &std::path::Path) -> Option<u64> {
     Some(sectors * 512)
 }
 
-/// Bytes of a block: direct I/O wants whole ones, in memory at a multiple of it.
+/// Unit of direct I/O, bytes: a transfer covers whole blocks, in memory at a multiple of this size.
 pub(crate) const BLOCK: usize = 4096;
 
-/// The part of the memory that begins where direct I/O wants it, a block shorter.
+/// The part of `memory` that begins at a multiple of [`BLOCK`]; it is one block shorter.
 pub(crate) fn aligned(memory: &mut [u8]) -> &mut [u8] {
     let (skip, len) = (memory.as_ptr().align_offset(BLOCK), memory.len() - BLOCK);
     &mut memory[skip..skip + len]
-}
-
-/// A well-mixed number for each `n`: where benches and measurements put their accesses.
-pub(crate) fn mix(n: u64) -> u64 {
-    let n = (n ^ (n >> 31)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    (n ^ (n >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9)
-}
-
-fn shown(bytes: u64) -> String {
-    Bytes(bytes).to_string()
 }

@@ -1,14 +1,16 @@
-//! Opening after a crash takes time in proportion to what was written since the last checkpoint,
-//! not to the pool.
+//! Opening a pool after a crash: the time depends on the bytes written since the last checkpoint, not on the
+//! size of the pool.
 
 use std::time::Duration;
 
 use clap::Args;
 use deepram_core::Bytes;
 use deepram_pool::{CreateOptions, Lifetime, Mapping, OpenOptions, Pool};
+use deepram_trace::workload::mix64;
 use serde::Serialize;
 
-use super::{Common, Scratch, Series, mix, shown, timed};
+use super::{CommonArgs, Report, Scratch, Series, timed};
+use crate::output::Table;
 
 const SEGMENT: u64 = 4096;
 
@@ -16,54 +18,46 @@ const SEGMENT: u64 = 4096;
 #[derive(Debug, Args)]
 pub(crate) struct OpenArgs {
     #[command(flatten)]
-    common: Common,
+    pub(super) common: CommonArgs,
     /// Sizes of the pools
     #[arg(long, value_delimiter = ',', default_value = "1G,4G", value_name = "SIZE,...")]
     sizes: Vec<Bytes>,
-    /// What is written, synced and not covered by a checkpoint when the crash comes
+    /// Bytes synced since the last checkpoint at the moment of the crash
     #[arg(long, value_delimiter = ',', default_value = "0,16M,64M,192M", value_name = "SIZE,...")]
     log: Vec<Bytes>,
 }
 
 #[derive(Serialize)]
-struct Row {
+struct OpenRow {
     size_bytes: u64,
     log_bytes: u64,
     open: Series,
     read_bytes: u64,
 }
 
-pub(super) fn run(args: &OpenArgs) -> anyhow::Result<()> {
+pub(super) fn run(args: &OpenArgs) -> anyhow::Result<Report> {
     let mut rows = Vec::new();
     for size in &args.sizes {
         for log in &args.log {
             rows.push(measure(args, size.0, log.0)?);
         }
     }
-    if args.common.json {
-        println!("{}", serde_json::to_string_pretty(&rows)?);
-        return Ok(());
-    }
-    println!(
-        "{:>10}  {:>14}  {:>10}  {:>10}  {:>10}  {:>12}",
-        "pool", "log", "median ms", "min", "max", "read"
-    );
+    let mut table = Table::new(&["pool", "log", "median ms", "min", "max", "bytes read"]);
     for row in &rows {
-        println!(
-            "{:>10}  {:>14}  {:>10.2}  {:>10.2}  {:>10.2}  {:>12}",
-            shown(row.size_bytes),
-            shown(row.log_bytes),
-            row.open.median,
-            row.open.min,
-            row.open.max,
-            shown(row.read_bytes)
-        );
+        table.row(vec![
+            Bytes(row.size_bytes).to_string(),
+            Bytes(row.log_bytes).to_string(),
+            format!("{:.2}", row.open.median),
+            format!("{:.2}", row.open.min),
+            format!("{:.2}", row.open.max),
+            Bytes(row.read_bytes).to_string(),
+        ]);
     }
-    Ok(())
+    Report::new(&rows, table.render())
 }
 
-/// Fills a pool, closes it in order, writes `log` bytes more and opens it as after a crash.
-fn measure(args: &OpenArgs, size: u64, log: u64) -> anyhow::Result<Row> {
+/// Fills a pool, closes it, syncs `log` bytes more, abandons it as a crash would, and measures opening it.
+fn measure(args: &OpenArgs, size: u64, log: u64) -> anyhow::Result<OpenRow> {
     let scratch = Scratch::new(&args.common.dir)?;
     let file = scratch.file("pool");
     let options = OpenOptions::new(512 << 20).mapping(Mapping::Off);
@@ -81,7 +75,7 @@ fn measure(args: &OpenArgs, size: u64, log: u64) -> anyhow::Result<Row> {
     for round in 0..args.common.repeats as u64 {
         let pool = Pool::open(&[&file], &options)?;
         for n in 0..log / SEGMENT {
-            let segment = mix(round << 32 | n) % (size / SEGMENT);
+            let segment = mix64(round << 32 | n) % (size / SEGMENT);
             pool.write(addr.offset_by(segment * SEGMENT)?, &n.to_le_bytes())?;
             if n % 256 == 255 {
                 pool.sync()?;
@@ -95,5 +89,5 @@ fn measure(args: &OpenArgs, size: u64, log: u64) -> anyhow::Result<Row> {
         read_bytes = pool.stats().bytes_read;
         pool.abandon()?;
     }
-    Ok(Row { size_bytes: size, log_bytes: log, open: Series::milliseconds("open", &times), read_bytes })
+    Ok(OpenRow { size_bytes: size, log_bytes: log, open: Series::milliseconds("open", &times), read_bytes })
 }

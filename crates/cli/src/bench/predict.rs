@@ -1,14 +1,13 @@
-//! What the simulator predicts of this machine against what the pool does on it: HPCC RandomAccess
-//! and a scan, at three sizes of DRAM. Nothing is read ahead of use: the simulated pool does not.
+//! Compares the simulator's prediction for this machine with the measured pool: HPCC RandomAccess and a scan, at three
+//! sizes of DRAM. The pool runs without readahead, because the simulated pool has none.
 //!
-//! Everything the prediction rests on is measured in the same run: the device (as `deepram media measure`),
-//! an access to plain memory, a first store into a clean segment, the processor time of writing back, and a
-//! fault. What a fault takes beside the device depends on what ran before: a processor that sleeps has to wake.
-//! So it is measured as the pool runs, with device reads under way: random loads at a size of DRAM that is none
-//! of the three, just before each run that is predicted, of which the device's own time and the hits are taken away. That is the one figure calibrated
-//! on a run of the pool; nothing is fitted to the runs that are compared.
+//! Every input of the prediction is measured in the same run: the device (as `deepram media measure`), an access to
+//! plain memory, a first store into a clean segment, the processor time of write-back, and a fault. The software time
+//! of a fault depends on the load before it, because a sleeping processor must wake. The bench therefore measures it
+//! under device reads: random loads at a fourth size of DRAM, just before each predicted run, less the device's own
+//! time and the hits. That is the only input calibrated on a run of the pool. No input is fitted to the compared runs.
 //!
-//! The machine's other work comes and goes. Each run is measured in parts, and the median of their rates taken.
+//! Other load on the machine varies. Each run is measured in parts, and the median of their rates counts.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -21,39 +20,41 @@ use deepram_media::{MeasuredFile, Picos, Registry};
 use deepram_pool::{CreateOptions, FaultOptions, Lifetime, OpenOptions, Pool, Words};
 use deepram_sim::host::{HostOptions, drive};
 use deepram_sim::pool_model::{PoolModel, PoolModelOptions};
+use deepram_trace::workload::mix64;
 use deepram_trace::{Op, Request};
 use serde::Serialize;
 
-use super::{Common, Scratch, Series, mix, timed};
+use super::{CommonArgs, Report, Scratch, Series, timed};
 use crate::measure::{MeasureArgs, measure};
-use crate::output::{Table, emit_json, emit_text, progress};
+use crate::output::{Table, progress};
 
 /// Options of `deepram bench predict`.
 #[derive(Debug, Args)]
 pub(crate) struct PredictArgs {
     #[command(flatten)]
-    common: Common,
-    /// Bytes of the data
+    pub(super) common: CommonArgs,
+    /// Size of the data
     #[arg(long, default_value = "1GiB", value_name = "SIZE")]
     data: Bytes,
-    /// Updates measured at each size of DRAM; as many come before to warm it up
+    /// Updates measured at each size of DRAM, after a warm-up of the same number
     #[arg(long, default_value_t = 200_000, value_name = "N")]
     updates: u64,
-    /// Seconds for each figure of the device
+    /// Seconds for each device measurement
     #[arg(long, default_value_t = 1.0, value_name = "S")]
     seconds: f64,
 }
 
 const SEGMENT: u64 = 4096;
-/// Data over DRAM.
+/// Sizes of the data over the sizes of DRAM.
 const RATIOS: [u64; 3] = [8, 4, 2];
-/// The same of the run that the cost of a fault is taken from.
+/// The same ratio for the calibration of the fault cost.
 const CALIBRATION: u64 = 3;
 
+/// Measured costs, the inputs of the prediction.
 #[derive(Clone, Copy, Serialize)]
 struct Costs {
     hit_ns: f64,
-    /// Beside device reads, once that is known; with nothing else going on until then.
+    /// Software time of a fault: on an idle machine at first, under device reads once calibrated.
     fault_ns: f64,
     protect_ns: f64,
     flush_ns: f64,
@@ -61,11 +62,11 @@ struct Costs {
 }
 
 #[derive(Serialize)]
-struct Row {
+struct PredictRow {
     workload: &'static str,
     dram_bytes: u64,
     frames: u32,
-    /// What a fault took beside device reads, just before.
+    /// Calibrated software time of a fault, measured just before.
     fault_us: f64,
     predicted_per_s: f64,
     measured_per_s: f64,
@@ -75,13 +76,13 @@ struct Row {
     write_amplification: f64,
 }
 
-pub(super) fn run(args: &PredictArgs) -> anyhow::Result<()> {
+pub(super) fn run(args: &PredictArgs) -> anyhow::Result<Report> {
     let data = args.data.0 / (1 << 20) * (1 << 20);
     ensure!(data >= 64 << 20, "--data {}: at least 64 MiB", args.data);
     ensure!(args.updates >= 1000, "--updates {}: at least 1000", args.updates);
     let (_, text) = measure(&MeasureArgs::folder(&args.common.dir, args.data, args.seconds))?;
     let mut registry = Registry::builtin()?;
-    registry.add("the device measured", &text)?;
+    registry.add("the measured device", &text)?;
     let file: MeasuredFile = registry.get("file.measured")?;
     let scratch = Scratch::new(&args.common.dir)?;
     let bar = progress("measuring the machine");
@@ -91,24 +92,22 @@ pub(super) fn run(args: &PredictArgs) -> anyhow::Result<()> {
     fill(&path, data)?;
     let mut rows = Vec::new();
     for ratio in RATIOS {
-        for work in [Work::Update, Work::Scan] {
+        for work in [Workload::Update, Workload::Scan] {
             let bar = progress("calibrating, running and simulating");
-            let fault_ns = fault_beside_reads(&path, &costs, data, args)?;
+            let fault_ns = fault_cost_under_reads(&path, &costs, data, args)?;
             let costs = Costs { fault_ns, ..costs };
             rows.push(compare(&path, &file, &costs, data, data / ratio, work, args)?);
             bar.finish_and_clear();
         }
     }
-    if args.common.json {
-        return emit_json(&serde_json::json!({ "costs": costs, "rows": rows }));
-    }
     let Costs { hit_ns, fault_ns, protect_ns, flush_ns, device_read_us } = costs;
-    emit_text(&format!(
-        "measured: access {hit_ns:.0} ns, fault alone {:.1} µs, first store {:.1} µs, write-back {:.2} µs a segment, device read {device_read_us:.1} µs\n\n",
+    let mut text = format!(
+        "measured: access {hit_ns:.0} ns, fault on an idle machine {:.1} µs, first store {:.1} µs, write-back of a segment \
+         {:.2} µs, device read {device_read_us:.1} µs\n\n",
         fault_ns / 1e3,
         protect_ns / 1e3,
         flush_ns / 1e3,
-    ))?;
+    );
     let mut table = Table::new(&[
         "<workload",
         "DRAM : data",
@@ -116,9 +115,9 @@ pub(super) fn run(args: &PredictArgs) -> anyhow::Result<()> {
         "predicted k/s",
         "measured k/s",
         "ratio",
-        "misses predicted",
-        "measured",
-        "written / stored",
+        "predicted misses",
+        "measured misses",
+        "write amplification",
     ]);
     for row in &rows {
         table.row(vec![
@@ -133,7 +132,8 @@ pub(super) fn run(args: &PredictArgs) -> anyhow::Result<()> {
             format!("{:.2}", row.write_amplification),
         ]);
     }
-    emit_text(&table.render())
+    text += &table.render();
+    Report::new(&serde_json::json!({ "costs": costs, "rows": rows }), text)
 }
 
 fn words(pool: &Pool, bytes: u64) -> anyhow::Result<Words> {
@@ -143,12 +143,12 @@ fn words(pool: &Pool, bytes: u64) -> anyhow::Result<Words> {
 }
 
 fn create(path: &Path, data: u64) -> anyhow::Result<()> {
-    // Flash for the data, its older versions, and the first page, which holds the names.
+    // Flash for the data, its older versions, and the first page, which holds the named roots.
     Pool::create(&[path], &CreateOptions::new(data + (1 << 20)))?;
     Ok(())
 }
 
-/// A pool as it is simulated: with so much DRAM, and reading nothing ahead of use.
+/// Options of a pool as it is simulated: `dram` bytes of DRAM, no readahead.
 fn options(dram: u64) -> OpenOptions {
     OpenOptions::new(dram).faults(FaultOptions { readahead: false, ..FaultOptions::default() })
 }
@@ -162,7 +162,7 @@ fn fill(path: &Path, data: u64) -> anyhow::Result<()> {
     let words = words(&pool, data)?;
     let bar = progress("filling the pool");
     for (at, word) in (0..).zip(words.iter()) {
-        word.store(mix(at), Relaxed);
+        word.store(mix64(at), Relaxed);
     }
     pool.sync()?;
     bar.finish_and_clear();
@@ -176,7 +176,7 @@ fn costs(scratch: &Scratch, file: &MeasuredFile, data: u64) -> anyhow::Result<Co
     let plain: Vec<AtomicU64> = (0..data / 8).map(AtomicU64::new).collect();
     let ((), time) = timed(|| {
         for n in 0..1_000_000 {
-            plain[(mix(n) % (data / 8)) as usize].fetch_xor(n, Relaxed);
+            plain[(mix64(n) % (data / 8)) as usize].fetch_xor(n, Relaxed);
         }
     });
     let hit_ns = time.as_nanos() as f64 / 1e6;
@@ -207,9 +207,9 @@ fn costs(scratch: &Scratch, file: &MeasuredFile, data: u64) -> anyhow::Result<Co
     Ok(Costs { hit_ns, fault_ns, protect_ns, flush_ns, device_read_us })
 }
 
-/// What is done with the data.
+/// Access patterns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Work {
+enum Workload {
     /// Random updates.
     Update,
     /// Random loads.
@@ -218,39 +218,45 @@ enum Work {
     Scan,
 }
 
-impl Work {
-    /// The word of the n-th access.
-    fn place(self, n: u64, data: u64) -> u64 {
+impl Workload {
+    /// Word of the n-th access.
+    fn word(self, n: u64, data: u64) -> u64 {
         match self {
-            Work::Update | Work::Load => mix(n) % (data / 8),
-            Work::Scan => n % (data / SEGMENT) * (SEGMENT / 8),
+            Workload::Update | Workload::Load => mix64(n) % (data / 8),
+            Workload::Scan => n % (data / SEGMENT) * (SEGMENT / 8),
         }
     }
 
-    /// Accesses to warm up with, and as many to be measured: a scan goes on until every segment that the
-    /// warm-up left has gone.
+    /// Accesses of the warm-up, and of the measurement. A scan covers all data, so that every segment of the
+    /// warm-up is evicted.
     fn count(self, data: u64, args: &PredictArgs) -> u64 {
-        if self == Work::Scan { data / SEGMENT } else { args.updates }
+        if self == Workload::Scan { data / SEGMENT } else { args.updates }
     }
 }
 
-/// What a run of the real pool was like.
-struct Ran {
+/// Measurements of one run of the pool.
+struct PoolRun {
     per_s: f64,
     frames: u32,
     misses: f64,
     write_amplification: f64,
 }
 
-/// The pool at one size of DRAM.
-fn run_pool(path: &Path, data: u64, dram: u64, work: Work, args: &PredictArgs) -> anyhow::Result<Ran> {
+/// Measures the pool at one size of DRAM.
+fn run_pool(
+    path: &Path,
+    data: u64,
+    dram: u64,
+    work: Workload,
+    args: &PredictArgs,
+) -> anyhow::Result<PoolRun> {
     let pool =
         Pool::open(&[path], &options(dram)).with_context(|| format!("with {} of DRAM", Bytes(dram)))?;
     let words = words(&pool, data)?;
     let access = |from: u64, to: u64| {
         for n in from..to {
-            let word = &words[work.place(n, data) as usize];
-            if work == Work::Update {
+            let word = &words[work.word(n, data) as usize];
+            if work == Workload::Update {
                 word.fetch_xor(n, Relaxed);
             } else {
                 black_box(word.load(Relaxed));
@@ -271,7 +277,7 @@ fn run_pool(path: &Path, data: u64, dram: u64, work: Work, args: &PredictArgs) -
     let after = pool.stats();
     let user = after.bytes_user - before.bytes_user;
     let written = after.bytes_written - before.bytes_written;
-    let ran = Ran {
+    let ran = PoolRun {
         per_s,
         frames: after.resident_segments.max(before.resident_segments) as u32,
         misses: (after.faults_missing - before.faults_missing) as f64 / count as f64,
@@ -282,30 +288,30 @@ fn run_pool(path: &Path, data: u64, dram: u64, work: Work, args: &PredictArgs) -
     Ok(ran)
 }
 
-/// What a fault takes beside the device when device reads keep the machine awake.
-fn fault_beside_reads(path: &Path, costs: &Costs, data: u64, args: &PredictArgs) -> anyhow::Result<f64> {
-    let ran = run_pool(path, data, data / CALIBRATION, Work::Load, args)?;
-    ensure!(ran.misses > 0.0, "none of the loads missed; use more --data");
+/// Software time of a fault, ns, while device reads keep the processors awake.
+fn fault_cost_under_reads(path: &Path, costs: &Costs, data: u64, args: &PredictArgs) -> anyhow::Result<f64> {
+    let ran = run_pool(path, data, data / CALIBRATION, Workload::Load, args)?;
+    ensure!(ran.misses > 0.0, "no load missed; give more --data");
     let fault = (1e9 / ran.per_s - costs.hit_ns) / ran.misses - costs.device_read_us * 1e3;
-    // The device was slower when it was measured than it is now: then a fault takes nothing that can be told.
+    // A device that is faster now than when it was measured would give a negative cost: then the cost is 0.
     Ok(fault.max(0.0))
 }
 
-/// One workload at one size of DRAM, really and simulated.
+/// Measures and simulates one workload at one size of DRAM.
 fn compare(
     path: &Path,
     file: &MeasuredFile,
     costs: &Costs,
     data: u64,
     dram: u64,
-    work: Work,
+    work: Workload,
     args: &PredictArgs,
-) -> anyhow::Result<Row> {
+) -> anyhow::Result<PredictRow> {
     let ran = run_pool(path, data, dram, work, args)?;
     let picos = |ns: f64| Picos((ns * 1e3) as u64);
     let options = PoolModelOptions {
         data: Bytes(data),
-        // The budget less tables and buffers.
+        // The DRAM that tables and buffers leave for frames.
         dram: Bytes(u64::from(ran.frames) * SEGMENT),
         segment: Bytes(SEGMENT),
         hit: picos(costs.hit_ns),
@@ -313,16 +319,16 @@ fn compare(
         protect: picos(costs.protect_ns),
         flush: picos(costs.flush_ns),
     };
-    let mut pager = PoolModel::new(file, &options)?;
-    let op = if work == Work::Update { Op::Write } else { Op::Read };
+    let mut model = PoolModel::new(file, &options)?;
+    let op = if work == Workload::Update { Op::Write } else { Op::Read };
     let count = work.count(data, args);
     let requests = (0..2 * count)
-        .map(|n| Ok(Request { time_ps: None, device: 0, offset: work.place(n, data) * 8, len: 8, op }));
+        .map(|n| Ok(Request { time_ps: None, device: 0, offset: work.word(n, data) * 8, len: 8, op }));
     let host = HostOptions { warm_up: count, ..HostOptions::default() };
-    let simulated = drive(&mut pager, requests, &host)?;
+    let simulated = drive(&mut model, requests, &host)?;
     let predicted_per_s = simulated.requests_per_s;
-    Ok(Row {
-        workload: if work == Work::Update { "GUPS" } else { "scan" },
+    Ok(PredictRow {
+        workload: if work == Workload::Update { "GUPS" } else { "scan" },
         dram_bytes: dram,
         frames: ran.frames,
         fault_us: costs.fault_ns / 1e3,

@@ -1,4 +1,4 @@
-//! The cases that other simulators were measured on: ours, theirs, the difference.
+//! The simulator on the cases on which MQSim and DiskSim were measured: our values, theirs, the difference.
 
 use std::path::PathBuf;
 
@@ -7,25 +7,24 @@ use deepram_media::Registry;
 use deepram_sim::peers::{CASES, run_case, set_up_case};
 use serde::Serialize;
 
-use super::timed;
-use crate::output::{Table, emit_json, emit_text, progress};
+use super::{OutputArgs, Report, timed};
+use crate::output::{Table, progress};
 
 /// Options of `deepram bench sim-peers`.
 #[derive(Debug, Args)]
 pub(crate) struct SimPeersArgs {
-    /// Only the cases whose name contains this
+    /// Run only the cases whose name contains NAME
     #[arg(default_value = "", value_name = "NAME")]
-    which: String,
-    /// Folder with the traces that some cases need; those are left out without it
+    filter: String,
+    /// Folder with the traces that some cases need; without it these cases are skipped
     #[arg(long, value_name = "DIR")]
     traces: Option<PathBuf>,
-    /// Print one JSON array
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    pub(super) output: OutputArgs,
 }
 
 #[derive(Serialize)]
-struct Row {
+struct PeerRow {
     case: String,
     figure: String,
     ours: f64,
@@ -34,17 +33,17 @@ struct Row {
     verdict: &'static str,
     why: String,
     requests: u64,
-    /// Without the set-up.
+    /// Requests simulated per second, set-up excluded.
     requests_per_s: f64,
     set_up_s: f64,
 }
 
-pub(super) fn run(args: &SimPeersArgs) -> anyhow::Result<()> {
+pub(super) fn run(args: &SimPeersArgs) -> anyhow::Result<Report> {
     let registry = Registry::builtin()?;
     let folder = args.traces.clone().unwrap_or_default();
     let mut rows = Vec::new();
-    let mut left_out = Vec::new();
-    for case in CASES.iter().filter(|case| case.name.contains(&args.which)) {
+    let mut skipped = Vec::new();
+    for case in CASES.iter().filter(|case| case.name.contains(&args.filter)) {
         let bar = progress("simulating");
         let (set_up, before) = timed(|| set_up_case(&registry, case));
         set_up?;
@@ -54,13 +53,13 @@ pub(super) fn run(args: &SimPeersArgs) -> anyhow::Result<()> {
         let (result, figures) = match outcome {
             Ok(outcome) => outcome,
             Err(error) if args.traces.is_none() => {
-                left_out.push(format!("{}: {error}", case.name));
+                skipped.push(format!("{}: {error}", case.name));
                 continue;
             }
             Err(error) => return Err(error.into()),
         };
         for figure in figures {
-            rows.push(Row {
+            rows.push(PeerRow {
                 case: case.name.into(),
                 figure: format!("{:?}", figure.figure),
                 ours: figure.ours,
@@ -74,11 +73,8 @@ pub(super) fn run(args: &SimPeersArgs) -> anyhow::Result<()> {
             });
         }
     }
-    for text in left_out {
-        eprintln!("left out (give --traces): {text}");
-    }
-    if args.json {
-        return emit_json(&rows);
+    for text in skipped {
+        eprintln!("skipped, needs --traces: {text}");
     }
     let mut table = Table::new(&[
         "<case",
@@ -90,17 +86,17 @@ pub(super) fn run(args: &SimPeersArgs) -> anyhow::Result<()> {
         "M requests/s",
         "<why",
     ]);
-    for row in rows {
+    for row in &rows {
         table.row(vec![
-            row.case,
-            row.figure,
+            row.case.clone(),
+            row.figure.clone(),
             format!("{:.3}", row.ours),
             format!("{:.3}", row.theirs),
             format!("{:+.4}", row.difference_percent),
             row.verdict.into(),
             format!("{:.2}", row.requests_per_s / 1e6),
-            row.why,
+            row.why.clone(),
         ]);
     }
-    emit_text(&table.render())
+    Report::new(&rows, table.render())
 }

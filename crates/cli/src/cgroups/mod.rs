@@ -1,4 +1,4 @@
-//! Memory cgroups, of version 1 or 2: where they are, what their limits leave this process, and groups of our own.
+//! Memory cgroups of version 1 and 2: their hierarchy, the memory that their limits leave this process, and cgroups that we create.
 
 mod group;
 
@@ -7,20 +7,20 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use group::{Group, enter};
 
-/// What the files of a version are called.
-struct Names {
+/// Names of the control files of a version.
+struct ControlFiles {
     limit: &'static str,
     usage: &'static str,
     peak: &'static str,
-    /// Tells how many processes the kernel has ended.
+    /// Counts the processes that the kernel killed.
     events: &'static str,
-    /// In `memory.stat`: page cache that can be given up.
+    /// Keys in `memory.stat` of the reclaimable page cache.
     cache: [&'static str; 2],
-    /// What keeps a group from swapping: its file and what to write.
+    /// File and value that disable swapping.
     no_swap: (&'static str, &'static str),
 }
 
-const V1: Names = Names {
+const V1: ControlFiles = ControlFiles {
     limit: "memory.limit_in_bytes",
     usage: "memory.usage_in_bytes",
     peak: "memory.max_usage_in_bytes",
@@ -28,7 +28,7 @@ const V1: Names = Names {
     cache: ["total_inactive_file", "total_active_file"],
     no_swap: ("memory.swappiness", "0"),
 };
-const V2: Names = Names {
+const V2: ControlFiles = ControlFiles {
     limit: "memory.max",
     usage: "memory.current",
     peak: "memory.peak",
@@ -37,17 +37,17 @@ const V2: Names = Names {
     no_swap: ("memory.swap.max", "0"),
 };
 
-/// Where the groups are that limit memory.
+/// The hierarchy of memory cgroups.
 struct Hierarchy {
     root: PathBuf,
-    /// This process's group, where the mount shows it.
+    /// The cgroup of this process, if the mount shows it.
     own: Option<PathBuf>,
-    names: &'static Names,
-    /// A group may hold processes and groups with limits (version 1).
+    names: &'static ControlFiles,
+    /// Whether a cgroup may hold both processes and limited cgroups (version 1).
     mixed: bool,
 }
 
-/// The one that holds here, if there is any.
+/// The hierarchy of this machine; `None` if no memory cgroups are mounted.
 fn hierarchy() -> Option<Hierarchy> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
@@ -55,27 +55,27 @@ fn hierarchy() -> Option<Hierarchy> {
         Some(root) => (root, "memory", &V1, true),
         None => (mount_point(&mounts, "cgroup2", None)?, "", &V2, false),
     };
-    // In a container the mount may be the group itself, by another path than the one that the kernel tells.
+    // In a container the mount may be the cgroup itself, under another path than the kernel reports.
     let own = own_group(&groups, controller).map(|path| root.join(path)).filter(|path| path.is_dir());
     Some(Hierarchy { root, own, names, mixed })
 }
 
-/// Bytes that the limits of this process's groups leave it, page cache that can be given up included; none if no
-/// group is limited.
-pub(crate) fn left() -> Option<u64> {
+/// Memory that the limits of this process's cgroups leave, bytes, reclaimable page cache included. `None` if no cgroup has a
+/// limit.
+pub(crate) fn available() -> Option<u64> {
     let Hierarchy { root, own, names, .. } = hierarchy()?;
-    left_below(&root, own.as_deref().unwrap_or(&root), names)
+    available_below(&root, own.as_deref().unwrap_or(&root), names)
 }
 
-/// The least that is left by a group and those above it.
-fn left_below(root: &Path, group: &Path, names: &Names) -> Option<u64> {
+/// Least memory available in a cgroup and its ancestors, bytes.
+fn available_below(root: &Path, group: &Path, names: &ControlFiles) -> Option<u64> {
     let groups = group.ancestors().take_while(|above| above.starts_with(root));
-    groups.filter_map(|group| left_by(group, names)).min()
+    groups.filter_map(|group| available_in(group, names)).min()
 }
 
-fn left_by(group: &Path, names: &Names) -> Option<u64> {
+fn available_in(group: &Path, names: &ControlFiles) -> Option<u64> {
     let number = |file: &str| fs::read_to_string(group.join(file)).ok()?.trim().parse::<u64>().ok();
-    // Without a limit: no such file, the word "max", or a number beyond all memory, of which much is left.
+    // A cgroup without a limit has no such file, the word "max", or a number beyond all memory.
     let limit = number(names.limit)?;
     let usage = number(names.usage)?;
     let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
@@ -85,19 +85,19 @@ fn left_by(group: &Path, names: &Names) -> Option<u64> {
     Some(limit.saturating_sub(usage.saturating_sub(cache)))
 }
 
-/// Where a file system of this type is mounted, with this among its own options.
+/// Mount point of a file system of this type that has this option.
 fn mount_point(mountinfo: &str, kind: &str, option: Option<&str>) -> Option<PathBuf> {
     mountinfo.lines().find_map(|line| {
-        let (place, what) = line.split_once(" - ")?;
-        let mut what = what.split(' ');
-        let options = what.clone().nth(2)?;
-        let fits = what.next() == Some(kind)
+        let (mount, source) = line.split_once(" - ")?;
+        let mut source = source.split(' ');
+        let options = source.clone().nth(2)?;
+        let fits = source.next() == Some(kind)
             && option.is_none_or(|wanted| options.split(',').any(|option| option == wanted));
-        fits.then(|| place.split(' ').nth(4).map(PathBuf::from)).flatten()
+        fits.then(|| mount.split(' ').nth(4).map(PathBuf::from)).flatten()
     })
 }
 
-/// The group of a process in the hierarchy of this controller (none: version 2), relative to its root.
+/// The cgroup of a process in the hierarchy of a controller (empty for version 2), relative to the root.
 fn own_group(cgroup: &str, controller: &str) -> Option<PathBuf> {
     cgroup.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tightest_group_above_counts_and_page_cache_is_left() {
+    fn the_tightest_ancestor_counts_and_page_cache_is_available() {
         let root = tempfile::tempdir().unwrap();
         let group = root.path().join("outer/inner");
         fs::create_dir_all(&group).unwrap();
@@ -139,18 +139,22 @@ mod tests {
         for (names, free, unlimited) in
             [(&V1, "total_inactive_file", "9223372036854771712\n"), (&V2, "active_file", "max\n")]
         {
-            assert_eq!(left_below(root.path(), &group, names), None, "nobody is limited");
+            assert_eq!(available_below(root.path(), &group, names), None, "no cgroup has a limit");
             write(&group, names.limit, unlimited);
             write(&group, names.usage, "500\n");
             write(&group, "memory.stat", &format!("anon 400\n{free} 100\nsome_file 7\n"));
             let outer = root.path().join("outer");
             write(&outer, names.limit, "3000\n");
             write(&outer, names.usage, "1200\n");
-            assert_eq!(left_below(root.path(), &group, names), Some(1800));
+            assert_eq!(available_below(root.path(), &group, names), Some(1800));
             write(&group, names.limit, "1000\n");
-            assert_eq!(left_below(root.path(), &group, names), Some(600));
+            assert_eq!(available_below(root.path(), &group, names), Some(600));
             write(&group, names.usage, "1500\n");
-            assert_eq!(left_below(root.path(), &group, names), Some(0), "beyond its limit for a moment");
+            assert_eq!(
+                available_below(root.path(), &group, names),
+                Some(0),
+                "usage may exceed the limit for a moment"
+            );
         }
     }
 }

@@ -1,56 +1,25 @@
-//! HPCC RandomAccess: a table of 2^n words, each holding its own number, and a pseudo-random stream
-//! whose every value is xored into the word that its low bits name. Doing the same updates again
-//! undoes them: that is how the benchmark verifies, and so does the demo.
+//! HPCC RandomAccess: a table of 2^n words, each initialised to its own index, and a pseudo-random
+//! sequence. Each number of the sequence is xored into the word that its low bits select. The same
+//! updates a second time restore the table; the benchmark verifies the table so, and so does the demo.
 //!
-//! HPCC allows one wrong word in a hundred, for its threads race. Here an update is one atomic
+//! HPCC allows one wrong word in a hundred, because its threads race. Here an update is one atomic
 //! instruction, and no wrong word is allowed.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The stream's primitive polynomial is x^64 + x^2 + x + 1; these are its low terms.
-const POLYNOMIAL: u64 = 7;
+use deepram_trace::workload::{hpcc_starts, hpcc_step};
+
 /// Updates between two reports of progress.
 const STEP: u64 = 256;
 
-/// The stream, from some place on. Its value after n updates is x^n modulo the polynomial.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Stream(u64);
-
-impl Stream {
-    /// The stream after `n` updates.
-    pub(crate) fn after(n: u64) -> Self {
-        let (mut power, mut square) = (1, 2);
-        for bit in 0..64 {
-            if n >> bit & 1 == 1 {
-                power = product(power, square);
-            }
-            square = product(square, square);
-        }
-        Self(power)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = times_x(self.0);
-        self.0
-    }
-}
-
-fn times_x(value: u64) -> u64 {
-    value << 1 ^ if value >> 63 == 1 { POLYNOMIAL } else { 0 }
-}
-
-fn product(a: u64, b: u64) -> u64 {
-    (0..64).rev().fold(0, |sum, bit| times_x(sum) ^ if b >> bit & 1 == 1 { a } else { 0 })
-}
-
-/// The part of `from..to` that thread `n` of `threads` does.
+/// The part of `from..to` for thread `n` of `threads`.
 fn share(from: u64, to: u64, n: u32, threads: u32) -> (u64, u64) {
     let at = |n: u32| from + (u128::from(to - from) * u128::from(n) / u128::from(threads)) as u64;
     (at(n), at(n + 1))
 }
 
-/// Runs `work` on each thread's part of `from..to` and returns what they give.
+/// Runs `work` on each thread's part of `from..to` and returns the results.
 fn in_parallel<T: Send>(from: u64, to: u64, threads: u32, work: impl Fn(u64, u64) -> T + Sync) -> Vec<T> {
     std::thread::scope(|scope| {
         let work = &work;
@@ -64,7 +33,7 @@ fn in_parallel<T: Send>(from: u64, to: u64, threads: u32, work: impl Fn(u64, u64
     })
 }
 
-/// Stores its own number in every word.
+/// Stores the index of each word in it.
 pub(crate) fn fill(table: &[AtomicU64], threads: u32, done: &AtomicU64) {
     in_parallel(0, table.len() as u64, threads, |from, to| {
         for at in from..to {
@@ -76,15 +45,15 @@ pub(crate) fn fill(table: &[AtomicU64], threads: u32, done: &AtomicU64) {
     });
 }
 
-/// Does updates `from..to` of the stream.
+/// Makes updates `from..to` of the sequence.
 pub(crate) fn update(table: &[AtomicU64], threads: u32, from: u64, to: u64, done: &AtomicU64) {
     let mask = table.len() as u64 - 1;
     in_parallel(from, to, threads, |mut from, to| {
-        let mut stream = Stream::after(from);
+        let mut value = hpcc_starts(from);
         while from < to {
             let step = STEP.min(to - from);
             for _ in 0..step {
-                let value = stream.next();
+                value = hpcc_step(value);
                 table[(value & mask) as usize].fetch_xor(value, Relaxed);
             }
             done.fetch_add(step, Relaxed);
@@ -93,7 +62,7 @@ pub(crate) fn update(table: &[AtomicU64], threads: u32, from: u64, to: u64, done
     });
 }
 
-/// Counts the words that do not hold their own number.
+/// Counts the words that do not hold their own index.
 pub(crate) fn wrong_words(table: &[AtomicU64], threads: u32) -> u64 {
     let wrong = in_parallel(0, table.len() as u64, threads, |from, to| {
         (from..to).filter(|&at| table[at as usize].load(Relaxed) != at).count() as u64
@@ -112,22 +81,19 @@ mod tests {
     }
 
     #[test]
-    fn the_stream_can_be_entered_anywhere() {
-        let mut walked = Stream::after(0);
-        assert_eq!(walked.0, 1);
+    fn the_sequence_can_be_entered_anywhere() {
+        let mut walked = hpcc_starts(0);
+        assert_eq!(walked, 1);
         for n in 1..2000 {
-            walked.next();
-            assert_eq!(Stream::after(n).0, walked.0, "after {n} updates");
+            walked = hpcc_step(walked);
+            assert_eq!(hpcc_starts(n), walked, "after {n} updates");
         }
-        let mut far = Stream::after(1 << 40);
-        for _ in 0..100 {
-            far.next();
-        }
-        assert_eq!(Stream::after((1 << 40) + 100).0, far.0);
+        let far = (0..100).fold(hpcc_starts(1 << 40), |value, _| hpcc_step(value));
+        assert_eq!(hpcc_starts((1 << 40) + 100), far);
     }
 
     #[test]
-    fn the_same_updates_again_restore_the_table_whatever_the_threads() {
+    fn the_same_updates_restore_the_table_for_any_number_of_threads() {
         let table = table(1 << 12);
         let done = AtomicU64::new(0);
         update(&table, 4, 0, 40_000, &done);
@@ -139,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn one_update_too_many_is_seen() {
+    fn one_update_too_many_is_detected() {
         let table = table(1 << 10);
         let done = AtomicU64::new(0);
         update(&table, 2, 0, 1000, &done);

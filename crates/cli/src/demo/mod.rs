@@ -1,15 +1,15 @@
-//! `deepram demo`: the whole of it, end to end, for real.
+//! `deepram demo`: updates, crash, recovery and rollback of a pool larger than its DRAM.
 //!
-//! 1. A pool is created, several times larger than its DRAM.
-//! 2. A second process ([`worker`]) fills a table in it and updates the table ([`gups`]), syncing
-//!    again and again, until this one kills it between two syncs.
-//! 3. The pool is reopened and must hold exactly the updates of the last token: doing them again
-//!    must leave every word with its own number.
-//! 4. The same after a rollback to the oldest token that is kept.
+//! 1. The demo creates a pool several times larger than its DRAM.
+//! 2. A worker process ([`worker`]) fills a table in the pool, updates it ([`gups`]) and syncs it repeatedly, until
+//!    the demo kills the worker between two syncs.
+//! 3. The demo reopens the pool, which must hold exactly the updates of the last token: the same updates a second
+//!    time must restore the index in every word.
+//! 4. The demo rolls back to the oldest kept token and verifies every word again.
 
 mod gups;
-mod memory;
 mod report;
+mod resident;
 pub(crate) mod worker;
 
 use std::fs::File;
@@ -27,31 +27,32 @@ use deepram_core::Bytes;
 use deepram_pool::{CreateOptions, Pool, PoolError, Retention};
 use indicatif::ProgressBar;
 
-use self::report::{Outcome, Phase, Teller, Verified};
-use self::worker::{Counts, Line, Watch, roots};
+use self::report::{DemoResult, Narrator, Phase, VerifiedState};
+use self::worker::{ProcessCounters, Sampler, WorkerMessage, roots};
 use crate::cli::DemoArgs;
 use crate::output::progress;
 
-/// Tokens that the pool keeps. Each holds a round of updates, so that they fit beside the table.
+/// Tokens that the pool keeps. Each holds one round of updates, so that all fit beside the table.
 const KEEP: u32 = 4;
-/// Tokens before the kill, so that there is an earlier one to go back to.
+/// Least tokens before the kill, so that an earlier one exists for the rollback.
 const LEAST_TOKENS: usize = 3;
-/// A round updates at most this part of the table's segments.
+/// A round updates at most one in this number of the table's segments.
 const ROUND_SHARE: u64 = 8;
-/// A worker that does nothing for so long has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Disk that stays free.
+/// Longest time without progress of the worker.
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// Disk space that stays free, bytes.
 const SPARE: u64 = 64 << 20;
 
+/// Runs the demo.
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
-    let mut teller = Teller::new(args.json);
+    let mut narrator = Narrator::new(args.json);
     let started = Instant::now();
-    let file = PoolFile::create(args, &mut teller)?;
+    let file = PoolFile::create(args, &mut narrator)?;
     let round = (args.size.0 / 4096 / ROUND_SHARE).max(1024);
     let session = Session { args, file: &file, round };
-    let worked = session.work(&mut teller)?;
-    let (verified, verify_counts) = session.verify(&worked, &mut teller)?;
-    let outcome = Outcome {
+    let worked = session.work(&mut narrator)?;
+    let (verified, verify_counts) = session.verify(&worked, &mut narrator)?;
+    let result = DemoResult {
         size: args.size.0,
         flash: file.bytes,
         dram: args.dram.0,
@@ -61,32 +62,32 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
         verify_counts,
         took: started.elapsed(),
     };
-    outcome.show(args.json)?;
-    outcome.judge()
+    result.show(args.json)?;
+    result.judge()
 }
 
-/// The file of the demo's pool. Without `--keep` it has no name: it is gone with the last process
-/// that has it open, however that ends.
+/// The file of the demo's pool. Without `--keep` the file has no name, so that it vanishes with the last
+/// process that has it open.
 struct PoolFile {
-    /// Where it can be opened by this process.
+    /// Path by which this process opens the file.
     path: PathBuf,
-    /// What the worker gets as standard input.
+    /// The open file, which the worker gets as standard input.
     file: File,
     bytes: u64,
     named: bool,
 }
 
 impl PoolFile {
-    fn create(args: &DemoArgs, teller: &mut Teller) -> anyhow::Result<Self> {
-        ensure!(args.dir.is_dir(), "{} is not a folder: give one with --dir", args.dir.display());
-        // The table, the tokens that are kept, and room to reclaim in.
+    fn create(args: &DemoArgs, narrator: &mut Narrator) -> anyhow::Result<Self> {
+        ensure!(args.dir.is_dir(), "--dir {}: not a folder", args.dir.display());
+        // Flash for the table, the kept tokens and reclamation.
         let bytes = args.size.0 / 2 * 5 + (64 << 20);
         let disk = rustix::fs::statvfs(&args.dir)
-            .with_context(|| format!("asking for the free space in {}", args.dir.display()))?;
+            .with_context(|| format!("reading the free space of {}", args.dir.display()))?;
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
         ensure!(
             free >= bytes + SPARE,
-            "the demo needs {} in {}, which has {}: choose another folder with --dir, or a smaller table with --size",
+            "the demo needs {} in {}, which has {}: give another folder with --dir or a smaller table with --size",
             Bytes(bytes + SPARE),
             args.dir.display(),
             Bytes(free)
@@ -100,7 +101,7 @@ impl PoolFile {
         let options = CreateOptions {
             flash: Some(bytes),
             retention: Retention::KeepLast(KEEP),
-            // The roots and the word that counts have pages of their own.
+            // The named roots and the update count have pages of their own.
             ..CreateOptions::new(args.size.0 + (1 << 20))
         };
         let started = Instant::now();
@@ -111,26 +112,26 @@ impl PoolFile {
         }
         let file = opened.with_context(|| format!("opening {}", path.display()))?;
         let bytes = file.metadata()?.len();
-        teller.created(&path, args, bytes, started.elapsed());
+        narrator.created(&path, args, bytes, started.elapsed());
         let path = if args.keep { path } else { format!("/proc/self/fd/{}", file.as_raw_fd()).into() };
         Ok(Self { path, file, bytes, named: args.keep })
     }
 
-    /// The path by which a process that has the file as standard input can open it.
+    /// Path by which the worker opens the file, which is its standard input.
     fn path_for_worker(&self) -> &Path {
         if self.named { &self.path } else { Path::new("/proc/self/fd/0") }
     }
 }
 
-/// The worker, killed and waited for when this goes.
-struct Worker {
+/// The worker process. Dropping this value kills the process.
+struct WorkerProcess {
     child: Child,
-    lines: Receiver<anyhow::Result<Line>>,
+    messages: Receiver<anyhow::Result<WorkerMessage>>,
 }
 
-impl Worker {
+impl WorkerProcess {
     fn start(args: &DemoArgs, file: &PoolFile, round: u64) -> anyhow::Result<Self> {
-        let program = std::env::current_exe().context("finding this program")?;
+        let program = std::env::current_exe().context("finding this executable")?;
         let mut child = Command::new(program)
             .arg("demo-worker")
             .args(["--words", &(args.size.0 / 8).to_string()])
@@ -143,9 +144,9 @@ impl Worker {
             .stdin(file.file.try_clone()?)
             .stdout(Stdio::piped())
             .spawn()
-            .context("starting the process that works")?;
-        let out = child.stdout.take().context("the worker has no output")?;
-        let (sender, lines) = channel();
+            .context("starting the worker")?;
+        let out = child.stdout.take().context("the worker has no standard output")?;
+        let (sender, messages) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(out).lines() {
                 let parsed = line
@@ -156,15 +157,15 @@ impl Worker {
                 }
             }
         });
-        Ok(Self { child, lines })
+        Ok(Self { child, messages })
     }
 
-    /// The next line; `None` when the worker has ended.
-    fn line(&self) -> anyhow::Result<Option<Line>> {
-        match self.lines.recv_timeout(PATIENCE) {
-            Ok(line) => Ok(Some(line?)),
+    /// The next message; `None` once the worker has ended.
+    fn message(&self) -> anyhow::Result<Option<WorkerMessage>> {
+        match self.messages.recv_timeout(STALL_TIMEOUT) {
+            Ok(message) => Ok(Some(message?)),
             Err(RecvTimeoutError::Disconnected) => Ok(None),
-            Err(RecvTimeoutError::Timeout) => bail!("the worker has said nothing for {PATIENCE:?}"),
+            Err(RecvTimeoutError::Timeout) => bail!("the worker has sent no message for {STALL_TIMEOUT:?}"),
         }
     }
 
@@ -175,33 +176,34 @@ impl Worker {
     }
 }
 
-impl Drop for Worker {
+impl Drop for WorkerProcess {
     fn drop(&mut self) {
-        // It may have ended already.
+        // An error means that the worker has ended already.
         let _ = self.kill();
     }
 }
 
-/// A token as the worker reported it.
+/// A token that the worker reported.
 #[derive(Debug, Clone, Copy)]
-struct Synced {
+struct ReportedToken {
     token: u64,
     updates: u64,
     sync_ns: u64,
-    /// Bytes that the sync and the write-back before it wrote.
+    /// Bytes written by the sync and by the write-back before it.
     written_bytes: u64,
 }
 
-/// What the worker did until it was killed.
-struct Worked {
+/// Work of the worker until it was killed.
+struct WorkerRun {
     fill: Phase,
     update: Phase,
-    tokens: Vec<Synced>,
-    counts: Counts,
-    /// Updates that were done and not synced when it was killed, at least.
+    tokens: Vec<ReportedToken>,
+    counts: ProcessCounters,
+    /// Lower bound of the updates made after the last token.
     lost_updates: u64,
 }
 
+/// One run of the demo.
 struct Session<'a> {
     args: &'a DemoArgs,
     file: &'a PoolFile,
@@ -209,115 +211,129 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    fn work(&self, teller: &mut Teller) -> anyhow::Result<Worked> {
-        let mut worker = Worker::start(self.args, self.file, self.round)?;
-        let (fill, mut last) = self.watch_fill(&worker, teller)?;
+    fn work(&self, narrator: &mut Narrator) -> anyhow::Result<WorkerRun> {
+        let mut worker = WorkerProcess::start(self.args, self.file, self.round)?;
+        let (fill, mut last) = self.watch_fill(&worker, narrator)?;
         let filled = last;
         let started = Instant::now();
         let wanted = Duration::from_secs(self.args.seconds);
         let bar = progress("updating");
         bar.set_length(wanted.as_millis() as u64);
-        let mut tokens: Vec<Synced> = Vec::new();
+        let mut tokens: Vec<ReportedToken> = Vec::new();
         let mut updates = 0;
         let mut moved = Instant::now();
         loop {
-            let Some(line) = worker.line()? else { bail!(self.worker_failed(&mut worker)?) };
-            let synced = tokens.last().map_or(0, |t: &Synced| t.updates);
-            match line {
-                Line::Token { token, updates: synced, sync_ns, counts } => {
+            let Some(message) = worker.message()? else { bail!(self.worker_failed(&mut worker)?) };
+            let synced = tokens.last().map_or(0, |t: &ReportedToken| t.updates);
+            match message {
+                WorkerMessage::Token { token, updates: synced, sync_ns, counts } => {
                     let written_bytes = counts.written_bytes - last.written_bytes;
-                    tokens.push(Synced { token, updates: synced, sync_ns, written_bytes });
+                    tokens.push(ReportedToken { token, updates: synced, sync_ns, written_bytes });
                     last = counts;
                     moved = Instant::now();
                 }
-                Line::Progress { updates: now, .. } => {
+                WorkerMessage::Progress { updates: now, .. } => {
                     if now != updates {
                         (updates, moved) = (now, Instant::now());
                     }
-                    ensure!(moved.elapsed() < PATIENCE, "the worker has done nothing for {PATIENCE:?}");
+                    ensure!(
+                        moved.elapsed() < STALL_TIMEOUT,
+                        "the worker has made no update for {STALL_TIMEOUT:?}"
+                    );
                     let lost = now.saturating_sub(synced);
-                    // Well inside a round, so that there is something to lose. Short rounds may
-                    // never be seen there: then anywhere.
+                    // The kill comes in the middle of a round, so that unsynced updates are lost. With rounds too
+                    // short to be observed there, the kill comes anywhere.
                     let amid = lost > self.round / 4 && lost < self.round / 4 * 3;
                     let late = started.elapsed() >= wanted + Duration::from_secs(1) && lost > 0;
                     if started.elapsed() >= wanted && tokens.len() >= LEAST_TOKENS && (amid || late) {
                         break;
                     }
                 }
-                Line::Note(note) => teller.note(&note),
-                Line::Filled { .. } => {}
+                WorkerMessage::Note(note) => narrator.note(&note),
+                WorkerMessage::Filled { .. } => {}
             }
             bar.set_position(started.elapsed().as_millis() as u64);
         }
         let update = Phase::new("update", updates, started.elapsed(), &filled, &last);
         worker.kill()?;
-        // It may have synced once more before it died.
-        while let Ok(line) = worker.lines.recv() {
-            match line {
-                Ok(Line::Token { token, updates: synced, sync_ns, counts }) => {
+        // The worker may have synced once more before it was killed.
+        while let Ok(message) = worker.messages.recv() {
+            match message {
+                Ok(WorkerMessage::Token { token, updates: synced, sync_ns, counts }) => {
                     let written_bytes = counts.written_bytes - last.written_bytes;
-                    tokens.push(Synced { token, updates: synced, sync_ns, written_bytes });
+                    tokens.push(ReportedToken { token, updates: synced, sync_ns, written_bytes });
                     last = counts;
                 }
-                Ok(Line::Progress { updates: now, .. }) => updates = now,
-                // The last line may be cut off.
+                Ok(WorkerMessage::Progress { updates: now, .. }) => updates = now,
+                // The last message may be incomplete.
                 _ => {}
             }
         }
         bar.finish_and_clear();
         let synced = tokens.last().map_or(0, |t| t.updates);
         let lost_updates = updates.saturating_sub(synced);
-        let worked = Worked { fill, update, tokens, counts: last, lost_updates };
-        teller.killed(&worked);
+        let worked = WorkerRun { fill, update, tokens, counts: last, lost_updates };
+        narrator.killed(&worked);
         Ok(worked)
     }
 
-    fn watch_fill(&self, worker: &Worker, teller: &mut Teller) -> anyhow::Result<(Phase, Counts)> {
+    fn watch_fill(
+        &self,
+        worker: &WorkerProcess,
+        narrator: &mut Narrator,
+    ) -> anyhow::Result<(Phase, ProcessCounters)> {
         let words = self.args.size.0 / 8;
         let bar = progress("filling");
         bar.set_length(words);
         let mut filled = (0, Instant::now());
         loop {
-            match worker.line()? {
-                Some(Line::Filled { fill_ns, sync_ns, token, counts }) => {
+            match worker.message()? {
+                Some(WorkerMessage::Filled { fill_ns, sync_ns, token, counts }) => {
                     bar.finish_and_clear();
                     let took = Duration::from_nanos(fill_ns);
-                    let fill = Phase::new("fill", words, took, &Counts::default(), &counts);
-                    teller.filled(&fill, token, Duration::from_nanos(sync_ns));
+                    let fill = Phase::new("fill", words, took, &ProcessCounters::default(), &counts);
+                    narrator.filled(&fill, token, Duration::from_nanos(sync_ns));
                     return Ok((fill, counts));
                 }
-                Some(Line::Progress { words_filled, .. }) => {
+                Some(WorkerMessage::Progress { words_filled, .. }) => {
                     if words_filled != filled.0 {
                         filled = (words_filled, Instant::now());
                     }
-                    ensure!(filled.1.elapsed() < PATIENCE, "the worker has filled nothing for {PATIENCE:?}");
+                    ensure!(
+                        filled.1.elapsed() < STALL_TIMEOUT,
+                        "the worker has filled no word for {STALL_TIMEOUT:?}"
+                    );
                     bar.set_position(words_filled);
                 }
-                Some(Line::Note(note)) => teller.note(&note),
-                Some(Line::Token { .. }) => {}
-                None => bail!("the process that fills the table has ended: its error stands above"),
+                Some(WorkerMessage::Note(note)) => narrator.note(&note),
+                Some(WorkerMessage::Token { .. }) => {}
+                None => bail!("the worker ended during the fill; its error is above"),
             }
         }
     }
 
-    fn worker_failed(&self, worker: &mut Worker) -> anyhow::Result<String> {
+    fn worker_failed(&self, worker: &mut WorkerProcess) -> anyhow::Result<String> {
         let status = worker.child.wait()?;
-        Ok(format!("the process that updates the table has ended ({status}): its error stands above"))
+        Ok(format!("the worker ended during the updates ({status}); its error is above"))
     }
 
-    fn verify(&self, worked: &Worked, teller: &mut Teller) -> anyhow::Result<([Verified; 2], Counts)> {
-        let watch = Watch::default();
+    fn verify(
+        &self,
+        worked: &WorkerRun,
+        narrator: &mut Narrator,
+    ) -> anyhow::Result<([VerifiedState; 2], ProcessCounters)> {
+        let sampler = Sampler::default();
         let started = Instant::now();
         let (pool, _) = worker::open(&self.file.path, self.args.dram.0)?;
         let recovery = started.elapsed();
         let history = pool.history()?;
         let newest = history.last().map_or(0, |t| t.token.0);
         let reported = worked.tokens.last().context("no token was reported")?;
-        teller.reopened(recovery, newest, reported);
-        // A later one is right as well: killed between its commit and its report.
+        narrator.reopened(recovery, newest, reported);
+        // A later token is right as well: the worker was killed between its commit and its report.
         ensure!(
             newest >= reported.token,
-            "the pool came back at token {newest}, but token {} had been synced",
+            "the pool opened at token {newest}, but the worker had synced token {}",
             reported.token
         );
         let updates_of = |token: u64| {
@@ -326,74 +342,76 @@ impl Session<'_> {
         };
         let stop = AtomicBool::new(false);
         let sampled = std::thread::scope(|scope| {
-            let sampler = scope.spawn(|| -> anyhow::Result<Counts> {
+            let sampling = scope.spawn(|| -> anyhow::Result<ProcessCounters> {
                 while !stop.load(Relaxed) {
-                    watch.counts(&pool)?;
+                    sampler.sample(&pool)?;
                     std::thread::sleep(Duration::from_millis(20));
                 }
-                watch.counts(&pool)
+                sampler.sample(&pool)
             });
-            // Also when the verification panics.
+            // Stops the sampling thread also if the verification panics.
             let running = StopAtEnd(&stop);
             let result = (|| {
-                let last = self.verify_state(&pool, &watch, newest, updates_of(newest), recovery, teller)?;
-                // Asked for now, since the pool gives old tokens up when it needs their room.
+                let last =
+                    self.verify_state(&pool, &sampler, newest, updates_of(newest), recovery, narrator)?;
+                // The history is read only now, because the pool drops old tokens when it needs their space.
                 let history = pool.history()?;
                 let earlier = history.iter().find(|t| worked.tokens.iter().any(|w| w.token == t.token.0));
-                let earlier = earlier.filter(|t| t.token.0 < newest).context("no earlier token is kept")?;
+                let earlier =
+                    earlier.filter(|t| t.token.0 < newest).context("the pool keeps no earlier token")?;
                 let started = Instant::now();
                 pool.rollback(earlier.token)?;
                 let took = started.elapsed();
-                teller.rolled_back(earlier.token.0, took);
+                narrator.rolled_back(earlier.token.0, took);
                 let token = earlier.token.0;
-                let earlier = self.verify_state(&pool, &watch, token, updates_of(token), took, teller)?;
+                let earlier = self.verify_state(&pool, &sampler, token, updates_of(token), took, narrator)?;
                 anyhow::Ok([last, earlier])
             })();
             drop(running);
-            let counts = sampler.join().expect("the sampler does not panic");
+            let counts = sampling.join().expect("the sampling thread does not panic");
             anyhow::Ok((result?, counts?))
         });
-        // Kept or not, the pool stays at the token rolled back to.
+        // The pool stays in the state of the token rolled back to.
         pool.abandon()?;
         sampled
     }
 
-    /// Undoes the updates of a token's state and counts the words that are not as they were.
+    /// Undoes the updates of a token's state and counts the wrong words.
     fn verify_state(
         &self,
         pool: &Pool,
-        watch: &Watch,
+        sampler: &Sampler,
         token: u64,
         updates: u64,
         reached_in: Duration,
-        teller: &mut Teller,
-    ) -> anyhow::Result<Verified> {
-        let (table, counted) = roots(pool)?;
+        narrator: &mut Narrator,
+    ) -> anyhow::Result<VerifiedState> {
+        let (table, update_count) = roots(pool)?;
         let threads = self.args.threads;
-        let mut errors = u64::from(counted[0].load(Relaxed) != updates);
-        let before = watch.counts(pool)?;
+        let mut errors = u64::from(update_count[0].load(Relaxed) != updates);
+        let before = sampler.sample(pool)?;
         let started = Instant::now();
-        let bar = ticking("undoing the updates");
+        let bar = spinner("undoing the updates");
         gups::update(&table, threads, 0, updates, &AtomicU64::new(0));
         bar.finish_and_clear();
-        let undone = watch.counts(pool)?;
+        let undone = sampler.sample(pool)?;
         let undo = Phase::new("undo", updates, started.elapsed(), &before, &undone);
         let started = Instant::now();
-        let bar = ticking("reading every word");
+        let bar = spinner("reading every word");
         errors += gups::wrong_words(&table, threads);
         bar.finish_and_clear();
-        let scan = Phase::new("read", table.len() as u64, started.elapsed(), &undone, &watch.counts(pool)?);
+        let scan = Phase::new("read", table.len() as u64, started.elapsed(), &undone, &sampler.sample(pool)?);
         if let Some(damage) = pool.take_errors().into_iter().find(|d| !matches!(d, PoolError::NoSpace { .. }))
         {
             return Err(damage.into());
         }
-        let verified = Verified { token, updates, errors, reached_in, undo, scan };
-        teller.verified(&verified, table.len() as u64);
+        let verified = VerifiedState { token, updates, errors, reached_in, undo, scan };
+        narrator.verified(&verified, table.len() as u64);
         Ok(verified)
     }
 }
 
-/// Sets its flag when it goes.
+/// Sets its flag when it is dropped.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -402,8 +420,9 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-fn ticking(what: &'static str) -> ProgressBar {
-    let bar = progress(what);
+/// A spinner for work of unknown length.
+fn spinner(message: &'static str) -> ProgressBar {
+    let bar = progress(message);
     bar.enable_steady_tick(Duration::from_millis(100));
     bar.with_style(indicatif::ProgressStyle::default_spinner())
 }

@@ -1,4 +1,4 @@
-//! What the demo tells while it runs, and the table at its end.
+//! The text of the demo: progress while it runs, and the table at its end.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -7,12 +7,12 @@ use std::time::Duration;
 use anyhow::bail;
 use serde_json::{Value, json};
 
-use super::worker::Counts;
-use super::{Synced, Worked};
+use super::worker::ProcessCounters;
+use super::{ReportedToken, WorkerRun};
 use crate::cli::DemoArgs;
 use crate::output::{Table, count, duration, emit_json, emit_text, pairs, rate, size};
 
-/// Some accesses, and what they cost.
+/// A phase of the demo: its accesses and their costs.
 pub(super) struct Phase {
     name: &'static str,
     accesses: u64,
@@ -27,8 +27,8 @@ impl Phase {
         name: &'static str,
         accesses: u64,
         took: Duration,
-        before: &Counts,
-        after: &Counts,
+        before: &ProcessCounters,
+        after: &ProcessCounters,
     ) -> Self {
         Self {
             name,
@@ -65,57 +65,60 @@ impl Phase {
     }
 }
 
-/// A state that was verified.
-pub(super) struct Verified {
+/// A verified state.
+pub(super) struct VerifiedState {
     pub(super) token: u64,
     pub(super) updates: u64,
-    /// Words that were not what they should be.
+    /// Wrong words.
     pub(super) errors: u64,
-    /// Time of the reopening or rollback.
+    /// Time of the recovery or rollback.
     pub(super) reached_in: Duration,
     pub(super) undo: Phase,
     pub(super) scan: Phase,
 }
 
-/// Says what is going on, to people only.
-pub(super) struct Teller {
+/// Prints one line for each step of the demo, unless the output is JSON.
+pub(super) struct Narrator {
     silent: bool,
 }
 
-impl Teller {
+impl Narrator {
     pub(super) fn new(silent: bool) -> Self {
         Self { silent }
     }
 
-    fn tell(&self, step: &str, text: &str) {
+    fn print(&self, step: &str, text: &str) {
         if !self.silent {
-            // The table at the end reports a closed output; until then the work goes on.
+            // An error is reported with the table at the end; until then the work continues.
             let _ = emit_text(&format!("{step:<9} {text}\n"));
         }
     }
 
     pub(super) fn created(&mut self, path: &Path, args: &DemoArgs, bytes: u64, took: Duration) {
         let text = format!(
-            "{} of memory on {} of flash ({}), through {} of DRAM, in {}",
+            "{} of memory on {} of flash ({}), {} of DRAM, in {}",
             size(args.size.0),
             size(bytes),
             path.display(),
             size(args.dram.0),
             duration(took)
         );
-        self.tell("create", &text);
+        self.print("create", &text);
     }
 
     pub(super) fn note(&mut self, note: &str) {
-        self.tell("note", note);
+        self.print("note", note);
     }
 
     pub(super) fn filled(&mut self, fill: &Phase, token: u64, sync: Duration) {
         let (words, took) = (count(fill.accesses), duration(fill.took));
-        self.tell("fill", &format!("{words} words in {took}; synced as token {token} in {}", duration(sync)));
+        self.print(
+            "fill",
+            &format!("{words} words in {took}; synced as token {token} in {}", duration(sync)),
+        );
     }
 
-    pub(super) fn killed(&mut self, worked: &Worked) {
+    pub(super) fn killed(&mut self, worked: &WorkerRun) {
         let synced = worked.tokens.last().map_or(0, |t| t.updates);
         let tokens: Vec<u64> = worked.tokens.iter().map(|t| t.token).collect();
         let range = match (tokens.first(), tokens.last()) {
@@ -125,22 +128,22 @@ impl Teller {
         let text = format!("{} random updates in {}, synced as {range}", count(synced), {
             duration(worked.update.took)
         });
-        self.tell("update", &text);
+        self.print("update", &text);
         let lost = count(worked.lost_updates);
-        self.tell("kill", &format!("SIGKILL, {lost} updates or more after the last token"));
+        self.print("kill", &format!("SIGKILL, at least {lost} updates after the last token"));
     }
 
-    pub(super) fn reopened(&mut self, took: Duration, newest: u64, reported: &Synced) {
+    pub(super) fn reopened(&mut self, took: Duration, newest: u64, reported: &ReportedToken) {
         let text =
             format!("at token {newest} in {} (last reported: token {})", duration(took), reported.token);
-        self.tell("reopen", &text);
+        self.print("reopen", &text);
     }
 
     pub(super) fn rolled_back(&mut self, token: u64, took: Duration) {
-        self.tell("rollback", &format!("to token {token} in {}", duration(took)));
+        self.print("rollback", &format!("to token {token} in {}", duration(took)));
     }
 
-    pub(super) fn verified(&mut self, verified: &Verified, words: u64) {
+    pub(super) fn verified(&mut self, verified: &VerifiedState, words: u64) {
         let text = format!(
             "token {}: {} updates undone, {} words read, {} wrong",
             verified.token,
@@ -148,37 +151,37 @@ impl Teller {
             count(words),
             count(verified.errors)
         );
-        self.tell("verify", &text);
+        self.print("verify", &text);
     }
 }
 
-/// Everything that the demo found out.
-pub(super) struct Outcome {
+/// Results of the demo.
+pub(super) struct DemoResult {
     pub(super) size: u64,
     pub(super) flash: u64,
     pub(super) dram: u64,
     pub(super) threads: u32,
-    pub(super) worked: Worked,
-    /// At the last token; after the rollback.
-    pub(super) verified: [Verified; 2],
-    pub(super) verify_counts: Counts,
+    pub(super) worked: WorkerRun,
+    /// State of the last token, and state after the rollback.
+    pub(super) verified: [VerifiedState; 2],
+    pub(super) verify_counts: ProcessCounters,
     pub(super) took: Duration,
 }
 
-impl Outcome {
+impl DemoResult {
     pub(super) fn show(&self, json: bool) -> anyhow::Result<()> {
         if json { emit_json(&self.json()) } else { emit_text(&self.text()) }
     }
 
-    /// The demo has failed if a word was wrong or memory was not kept to.
+    /// Fails if a word was wrong or the resident memory exceeded the budget.
     pub(super) fn judge(&self) -> anyhow::Result<()> {
         let errors = self.errors();
         if errors > 0 {
-            bail!("{} words were wrong: this is a defect of deepram, please report it", count(errors));
+            bail!("{} words are wrong: this is a defect of deepram, please report it", count(errors));
         }
         if self.resident_max() > self.dram {
             bail!(
-                "resident memory reached {}, beyond the budget of {}: this is a defect of deepram, please report it",
+                "resident memory reached {}, above the budget of {}: this is a defect of deepram, please report it",
                 size(self.resident_max()),
                 size(self.dram)
             );
@@ -190,7 +193,7 @@ impl Outcome {
         self.verified.iter().map(|v| v.errors).sum()
     }
 
-    /// The most that one of the two processes had resident.
+    /// Peak resident memory of the worker and the demo, bytes.
     fn resident_max(&self) -> u64 {
         self.worked.counts.resident_bytes.max(self.verify_counts.resident_bytes)
     }
@@ -199,7 +202,7 @@ impl Outcome {
         self.worked.counts.written_bytes as f64 / self.worked.counts.user_bytes.max(1) as f64
     }
 
-    /// Median and largest.
+    /// Median and maximum time of a sync.
     fn sync_times(&self) -> (Duration, Duration) {
         let mut times: Vec<u64> = self.worked.tokens.iter().map(|t| t.sync_ns).collect();
         times.sort_unstable();
@@ -210,7 +213,7 @@ impl Outcome {
     fn text(&self) -> String {
         let [last, earlier] = &self.verified;
         let mut table =
-            Table::new(&["<phase", "<state", "accesses", "time", "accesses", "faults", "read", "written"]);
+            Table::new(&["<phase", "<state", "accesses", "time", "rate", "faults", "read", "written"]);
         table.row(self.worked.fill.row("new".into()));
         table.row(self.worked.update.row("being synced".into()));
         for verified in [last, earlier] {
@@ -231,7 +234,7 @@ impl Outcome {
             (
                 "resident memory",
                 format!(
-                    "at most {} of {} (VmRSS of the whole process)",
+                    "peak {} of {} (VmRSS of the whole process)",
                     size(self.resident_max()),
                     size(self.dram)
                 ),
@@ -240,7 +243,7 @@ impl Outcome {
             (
                 "updates",
                 format!(
-                    "{} done by the kill; as many as fit in the time, HPCC's full run is {}",
+                    "{} before the kill (the full run of HPCC has {})",
                     count(self.worked.update.accesses),
                     count(full)
                 ),
@@ -249,7 +252,7 @@ impl Outcome {
             (
                 "sync",
                 format!(
-                    "{} (median of {}), at most {}; {} written for each",
+                    "{} (median of {}), maximum {}; {} written for each",
                     duration(median),
                     count(syncs),
                     duration(most),
@@ -271,7 +274,7 @@ impl Outcome {
     fn json(&self) -> Value {
         let [last, earlier] = &self.verified;
         let (median, most) = self.sync_times();
-        let state = |v: &Verified| {
+        let state = |v: &VerifiedState| {
             json!({
                 "token": v.token,
                 "updates": v.updates,
@@ -318,7 +321,7 @@ impl Outcome {
     }
 }
 
-/// A quotient, whole where it is.
+/// A quotient, without decimals if it is an integer.
 fn ratio(a: u64, b: u64) -> String {
     if a.is_multiple_of(b) { (a / b).to_string() } else { format!("{:.1}", a as f64 / b as f64) }
 }

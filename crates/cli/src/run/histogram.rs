@@ -1,23 +1,23 @@
-//! Counted values: how many were at most so large.
+//! A histogram of integers, by the upper ends of its buckets.
 
 use std::collections::BTreeMap;
 
-/// Upper ends of intervals, each with how many values lie in it.
+/// Counts of values by bucket. A key of `counts` is the upper end of a bucket.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Histogram {
-    /// All values added.
+    /// Sum of all values.
     pub(crate) sum: u64,
     pub(crate) counts: BTreeMap<u64, u64>,
 }
 
 impl Histogram {
-    /// How many there are.
+    /// Number of values.
     pub(crate) fn count(&self) -> u64 {
         self.counts.values().sum()
     }
 
-    /// What a share of the values does not exceed, as exactly as the intervals tell; none of no values.
-    pub(crate) fn at(&self, share: f64) -> Option<u64> {
+    /// A quantile: the upper end of the bucket below which `share` of the values lie. `None` without values.
+    pub(crate) fn quantile(&self, share: f64) -> Option<u64> {
         let all = self.count() as f64;
         let mut below = 0;
         self.counts.iter().find_map(|(end, count)| {
@@ -26,18 +26,18 @@ impl Histogram {
         })
     }
 
-    /// The mean; none of no values.
+    /// Mean of the values; `None` without values.
     pub(crate) fn mean(&self) -> Option<f64> {
         let count = self.count();
         (count > 0).then(|| self.sum as f64 / count as f64)
     }
 
-    /// How many values are at most `end`: the last interval counts if it lies below as a whole.
+    /// Number of values in buckets that end at or below `end`.
     pub(crate) fn up_to(&self, end: u64) -> u64 {
         self.counts.range(..=end).map(|(_, count)| count).sum()
     }
 
-    /// What came after `before`.
+    /// Histogram of the values added since `before`.
     pub(crate) fn since(&self, before: &Self) -> Self {
         let earlier = |end| before.counts.get(end).copied().unwrap_or(0);
         let counts = self.counts.iter().map(|(end, count)| (*end, count.saturating_sub(earlier(end))));
@@ -53,13 +53,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_means_and_differences() {
+    fn quantiles_means_and_differences() {
         let early = Histogram { sum: 90, counts: [(10, 9)].into() };
         let late = Histogram { sum: 1090, counts: [(10, 9), (100, 1), (900, 1)].into() };
-        assert_eq!((late.at(0.5), late.at(0.9), late.at(1.0)), (Some(10), Some(100), Some(900)));
+        assert_eq!(
+            (late.quantile(0.5), late.quantile(0.9), late.quantile(1.0)),
+            (Some(10), Some(100), Some(900))
+        );
         assert_eq!((early.mean(), late.up_to(899)), (Some(10.0), 10));
         assert_eq!(late.since(&early), Histogram { sum: 1000, counts: [(100, 1), (900, 1)].into() });
         let none = early.since(&late);
-        assert_eq!((none.count(), none.at(0.5), none.mean()), (0, None, None));
+        assert_eq!((none.count(), none.quantile(0.5), none.mean()), (0, None, None));
     }
 }

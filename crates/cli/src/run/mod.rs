@@ -1,86 +1,88 @@
-//! `deepram run`: a program with more memory than there is DRAM for it.
+//! `deepram run`: runs an unmodified program whose memory exceeds its DRAM budget.
 
-mod address;
-mod bound;
+mod cgroup_limit;
 mod histogram;
-mod listen;
+mod http_server;
+mod listen_address;
 mod program;
-mod reading;
 mod report;
 mod signals;
 mod start;
+mod stats;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 
-pub(crate) use address::Address;
-pub(crate) use bound::{WithinArgs, within};
+pub(crate) use cgroup_limit::{ExecArgs, exec};
+pub(crate) use listen_address::ListenAddress;
 pub(crate) use program::CannotStart;
-pub(crate) use reading::Reading;
-#[cfg(test)]
-pub(crate) use reading::tests;
 pub(crate) use report::print;
-pub(crate) use start::{Paging, Prepared, exit_code, leave_outer};
+pub(crate) use start::{PagingArgs, PreparedProgram, exit_code, leave_outer_run};
+pub(crate) use stats::RunStats;
+#[cfg(test)]
+pub(crate) use stats::tests;
 
+/// Options of `deepram run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// Answer requests for /metrics (Prometheus), /stats.json and /stats at this address of this machine, as long
-    /// as the program runs: unix:PATH, or HOST:PORT with a loopback address
+    /// Serve /metrics (Prometheus), /stats.json and /stats over HTTP while the program runs. ADDRESS is unix:PATH, or
+    /// HOST:PORT with a loopback address
     #[arg(long, value_name = "ADDRESS")]
-    listen: Option<Address>,
-    /// Show what paging does while the program runs, in one line on the terminal
+    listen: Option<ListenAddress>,
+    /// Show paging statistics in one line on the terminal while the program runs
     #[arg(long)]
     live: bool,
-    /// Keep the program's memory under this name: not there yet
+    /// Keep the program's memory under this name (not implemented)
     #[arg(long, value_name = "NAME", hide = true)]
     persist: Option<String>,
     #[command(flatten)]
-    paging: Paging,
+    paging: PagingArgs,
 }
 
-/// How figures are printed.
+/// Output formats of the statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Form {
-    /// For people: the figures that matter most.
+pub(crate) enum StatsFormat {
+    /// Text with the ten main values
     Text,
-    /// For people: all figures.
+    /// Text with every value
     Full,
-    /// One object.
+    /// One JSON object
     Json,
-    /// The text format of Prometheus.
+    /// Prometheus text format
     Prometheus,
 }
 
-/// Ends the process with the program's status, as a shell tells it: 128 and the signal, if it was one.
+/// Runs the program and ends this process with its exit status, which is 128 plus the signal's number if a signal ended the
+/// program.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
-    leave_outer()?;
+    leave_outer_run()?;
     let code = status(args)?;
     std::process::exit(code)
 }
 
-/// Runs the program. What has to be undone at the end is undone when this returns.
+/// Runs the program and returns its exit status. Every resource of the run is released before this function returns.
 fn status(args: &RunArgs) -> anyhow::Result<i32> {
     if let Some(name) = &args.persist {
         bail!(
-            "memory that outlives its program (--persist {name}) is not there yet: `deepram pool` keeps data"
+            "--persist {name}: deepram cannot keep the memory of a program yet; store data in a pool (`deepram pool`)"
         );
     }
-    let prepared = Prepared::new(&args.paging, None)?;
-    let source = prepared.source();
+    let prepared = PreparedProgram::new(&args.paging, None)?;
+    let source = prepared.stats_source();
     let _listening =
-        args.listen.as_ref().map(|address| listen::start(address, source.clone())).transpose()?;
-    let mut line = args.live.then(report::Live::default);
+        args.listen.as_ref().map(|address| http_server::start(address, source.clone())).transpose()?;
+    let mut line = args.live.then(report::LiveLine::default);
     let status = prepared.run(|| {
         if let Some(line) = &mut line {
-            line.renew(&source.read());
+            line.update(&source.read());
         }
     });
     if let Some(line) = line {
-        line.end();
+        line.clear();
     }
     let status = status?;
-    if let Some(form) = args.paging.stats {
-        print(&source.read(), form);
+    if let Some(format) = args.paging.stats {
+        print(&source.read(), format);
     }
     Ok(exit_code(status))
 }

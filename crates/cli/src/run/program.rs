@@ -1,4 +1,4 @@
-//! The program that is to be run, and whether a library can be loaded into it.
+//! Finds the program of a run and checks that the dynamic loader can load a library into it.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -10,82 +10,80 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use object::read::elf::{ElfFile64, ProgramHeader};
 
-/// There is no such program, or it cannot be executed.
+/// The program does not exist or cannot be executed.
 #[derive(Debug)]
 pub(crate) struct CannotStart {
-    /// The exit status, as shells have it.
+    /// Exit status of `deepram run`, as a shell would give it.
     pub(crate) status: u8,
-    why: String,
+    reason: String,
 }
 
 impl CannotStart {
     const NOT_FOUND: u8 = 127;
     const NOT_EXECUTABLE: u8 = 126;
 
-    fn not_executable(why: String) -> anyhow::Error {
-        Self { status: Self::NOT_EXECUTABLE, why }.into()
+    fn not_executable(reason: String) -> anyhow::Error {
+        Self { status: Self::NOT_EXECUTABLE, reason }.into()
     }
 
-    /// What the kernel has said to starting the program at this path, or looking at it.
-    pub(super) fn of(error: &io::Error, path: &Path) -> Self {
+    /// The error of the kernel for the program at this path.
+    pub(super) fn from_io(error: &io::Error, path: &Path) -> Self {
         let missing = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
         let status = if missing { Self::NOT_FOUND } else { Self::NOT_EXECUTABLE };
-        Self { status, why: format!("{}: {error}", path.display()) }
+        Self { status, reason: format!("{}: {error}", path.display()) }
     }
 }
 
 impl fmt::Display for CannotStart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.why)
+        f.write_str(&self.reason)
     }
 }
 
 impl std::error::Error for CannotStart {}
 
-/// A script's interpreter may be a script.
-const SCRIPTS: usize = 4;
+/// Most nested interpreters: the interpreter of a script may be a script.
+const INTERPRETERS: usize = 4;
 
-/// The program of that name, as the shell would find it.
+/// Finds the program of this name as a shell would.
 ///
 /// # Errors
-/// There is none, or no library can be loaded into it: the message says why.
+/// There is no such program, or the loader cannot load a library into it; the message gives the reason.
 pub(super) fn find(name: &OsStr) -> anyhow::Result<PathBuf> {
     let path = if name.as_bytes().contains(&b'/') {
         PathBuf::from(name)
     } else {
         let all = std::env::var_os("PATH").unwrap_or_default();
         let found = std::env::split_paths(&all).map(|folder| folder.join(name)).find(|path| is_program(path));
-        let why = || format!("{}: no such program in PATH", name.display());
-        found.ok_or_else(|| CannotStart { status: CannotStart::NOT_FOUND, why: why() })?
+        let reason = || format!("{}: no such program in PATH", name.display());
+        found.ok_or_else(|| CannotStart { status: CannotStart::NOT_FOUND, reason: reason() })?
     };
-    let mut what = path.clone();
-    for _ in 0..SCRIPTS {
-        match interpreter(&what)? {
-            Some(next) => what = next,
+    let mut executable = path.clone();
+    for _ in 0..INTERPRETERS {
+        match interpreter(&executable)? {
+            Some(next) => executable = next,
             None => return Ok(path),
         }
     }
-    bail!("{}: interpreters of interpreters, {SCRIPTS} deep", path.display())
+    bail!("{}: more than {INTERPRETERS} nested script interpreters", path.display())
 }
 
 fn is_program(path: &Path) -> bool {
     path.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
 }
 
-/// What runs the program if it is a script; none if it is one that a library can be loaded into.
+/// The interpreter of a script; `None` for a program into which the loader can load a library.
 fn interpreter(path: &Path) -> anyhow::Result<Option<PathBuf>> {
     let shown = path.display();
-    let data = path.metadata().map_err(|error| CannotStart::of(&error, path))?;
+    let data = path.metadata().map_err(|error| CannotStart::from_io(&error, path))?;
     if !is_program(path) {
-        return Err(CannotStart::not_executable(format!("{shown} is no executable file")));
+        return Err(CannotStart::not_executable(format!("{shown} is not an executable file")));
     }
     let not_ours = rustix::process::geteuid().as_raw() != 0 || data.uid() != 0;
     if data.permissions().mode() & 0o6000 != 0 && not_ours {
-        bail!(
-            "{shown} runs as another user or group (set-uid): the loader takes no library into such programs"
-        );
+        bail!("{shown} is set-uid or set-gid: the dynamic loader ignores LD_PRELOAD for such programs");
     }
-    let mut file = std::fs::File::open(path).map_err(|error| CannotStart::of(&error, path))?;
+    let mut file = std::fs::File::open(path).map_err(|error| CannotStart::from_io(&error, path))?;
     let mut bytes = Vec::new();
     file.by_ref().take(256).read_to_end(&mut bytes)?;
     if let Some(line) = bytes.strip_prefix(b"#!") {
@@ -109,7 +107,7 @@ fn interpreter(path: &Path) -> anyhow::Result<Option<PathBuf>> {
     let loaded = elf.elf_program_headers().iter().any(|part| part.p_type(endian) == object::elf::PT_INTERP);
     if !loaded {
         bail!(
-            "{shown} is statically linked: no library can be loaded into it, so its memory cannot be paged; link it \
+            "{shown} is statically linked: the preload library cannot page its memory; link the program \
              dynamically"
         );
     }

@@ -1,4 +1,4 @@
-//! What paging did, for people and for machines.
+//! Formats the paging statistics of a run: text, JSON, Prometheus, and the live line of `deepram run --live`.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -7,128 +7,131 @@ use std::time::Duration;
 use deepram_core::Bytes;
 use deepram_pool::pager::PAGE;
 
-use super::Form;
+use super::StatsFormat;
 use super::histogram::Histogram;
-use super::reading::{Reading, counts, names};
+use super::stats::{RunStats, is_counter, labels};
 use crate::output::duration;
 
-/// The reading in this form.
-pub(super) fn render(reading: &Reading, form: Form) -> String {
-    match form {
-        Form::Text => text(reading),
-        Form::Full => full(reading),
-        Form::Json => format!("{}\n", reading.json()),
-        Form::Prometheus => prometheus(reading),
+/// Formats the statistics.
+pub(super) fn render(stats: &RunStats, format: StatsFormat) -> String {
+    match format {
+        StatsFormat::Text => text(stats),
+        StatsFormat::Full => full(stats),
+        StatsFormat::Json => format!("{}\n", stats.json()),
+        StatsFormat::Prometheus => prometheus(stats),
     }
 }
 
-pub(crate) fn print(reading: &Reading, form: Form) {
-    // Nobody is left to tell if this fails.
-    let _ = std::io::stderr().write_all(render(reading, form).as_bytes());
+/// Prints the statistics to standard error.
+pub(crate) fn print(stats: &RunStats, format: StatsFormat) {
+    // A closed standard error leaves no place to report this failure.
+    let _ = std::io::stderr().write_all(render(stats, format).as_bytes());
 }
 
-/// The figures that matter most, by their names.
+/// Names of the values in the short text, in order.
 const SHORT: [&str; 8] = [
     "dram_peak_bytes",
     "budget_bytes",
-    "managed_peak_bytes",
-    "store_peak_bytes",
-    "faults_read",
-    "faults_returned",
+    "paged_peak_bytes",
+    "swap_file_peak_bytes",
+    "faults_major",
+    "victim_buffer_hits",
     "bytes_read",
     "bytes_written",
 ];
-/// Figures that are 0 once all processes have ended.
-const NOW: [&str; 5] = ["managed_bytes", "dram_bytes", "beside_bytes", "store_bytes", "processes"];
+/// Gauges that are 0 once every process has ended.
+const GAUGES_NOW: [&str; 5] = ["paged_bytes", "dram_bytes", "unpaged_bytes", "swap_file_bytes", "processes"];
 
-/// The figures that matter most.
-fn text(reading: &Reading) -> String {
+/// The short text of `--stats`: the values in [`SHORT`] and two latencies.
+fn text(stats: &RunStats) -> String {
     let mut all: Vec<(String, String)> = vec![];
     for name in SHORT {
         all.extend(
-            names()
-                .iter()
-                .filter(|(named, _)| *named == name)
-                .map(|(name, about)| line(reading, name, about)),
+            labels().iter().filter(|(named, _)| *named == name).map(|(name, label)| line(stats, name, label)),
         );
     }
-    all.extend(times(reading, &[(0.5, "p50"), (0.99, "p99")]));
-    nothing(reading).into_iter().map(|line| format!("{line}\n")).chain(lines(&all)).collect()
+    all.extend(latencies(stats, &[(0.5, "p50"), (0.99, "p99")]));
+    note(stats).into_iter().map(|line| format!("{line}\n")).chain(lines(&all)).collect()
 }
 
-/// All figures; what is there now as long as there are processes.
-fn full(reading: &Reading) -> String {
-    let ended = reading.figure("processes") == 0;
-    let named = names().into_iter().filter(|(name, _)| !(ended && NOW.contains(name)));
-    let mut all: Vec<_> = named.map(|(name, about)| line(reading, name, about)).collect();
-    all.extend(times(reading, &[(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (0.999, "p99.9"), (1.0, "max")]));
-    if let Some(mean) = reading.depths.mean() {
-        all.push((format!("{mean:.2}"), "Reads under way when one was submitted, mean".into()));
+/// The text of `--stats=full`: every value. Gauges of the present are left out once every process has ended.
+fn full(stats: &RunStats) -> String {
+    let ended = stats.value("processes") == 0;
+    let named = labels().into_iter().filter(|(name, _)| !(ended && GAUGES_NOW.contains(name)));
+    let mut all: Vec<_> = named.map(|(name, label)| line(stats, name, label)).collect();
+    let quantiles = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (0.999, "p99.9"), (1.0, "max")];
+    all.extend(latencies(stats, &quantiles));
+    if let Some(mean) = stats.queue_depth.mean() {
+        all.push((format!("{mean:.2}"), "Swap file reads in flight at submission, mean".into()));
     }
-    if let Some(amplification) = reading.write_amplification() {
-        let about = "Bytes written to the store for each byte of pages that left dirty";
-        all.push((format!("{amplification:.3}"), about.into()));
+    if let Some(amplification) = stats.write_amplification() {
+        let label = "Write amplification (bytes written per dirty byte evicted)";
+        all.push((format!("{amplification:.3}"), label.into()));
     }
-    if let Some((used, wasted)) = reading.ahead() {
-        all.push((format!("{:.1} %", used * 100.0), "Of the windows read ahead, used".into()));
-        all.push((format!("{:.1} %", wasted * 100.0), "Of the windows read ahead, dropped unused".into()));
+    if let Some((used, wasted)) = stats.readahead_shares() {
+        all.push((format!("{:.1} %", used * 100.0), "Readahead windows used, share".into()));
+        all.push((format!("{:.1} %", wasted * 100.0), "Readahead windows evicted unused, share".into()));
     }
-    nothing(reading).into_iter().map(|line| format!("{line}\n")).chain(lines(&all)).collect()
+    note(stats).into_iter().map(|line| format!("{line}\n")).chain(lines(&all)).collect()
 }
 
-/// Says so if nothing was paged.
-fn nothing(reading: &Reading) -> Option<&'static str> {
-    if reading.figure("managed_peak_bytes") == 0 {
-        Some("nothing was paged: no process of the run had memory that can be")
-    } else if reading.figure("left") == 0 {
-        Some("nothing left DRAM: all of the memory fitted")
+/// A first line for a run that paged no memory or evicted no page.
+fn note(stats: &RunStats) -> Option<&'static str> {
+    if stats.value("paged_peak_bytes") == 0 {
+        Some("no memory was paged: no process of the run had memory that deepram pages")
+    } else if stats.value("evicted_pages") == 0 {
+        Some("no page was evicted: all memory fitted in the DRAM budget")
     } else {
         None
     }
 }
 
-fn line(reading: &Reading, name: &str, about: &str) -> (String, String) {
-    let value = reading.figure(name);
+fn line(stats: &RunStats, name: &str, label: &str) -> (String, String) {
+    let value = stats.value(name);
     let bytes = name.ends_with("_bytes") || name.starts_with("bytes_");
-    (if bytes { Bytes(value).to_string() } else { value.to_string() }, about.into())
+    (if bytes { Bytes(value).to_string() } else { value.to_string() }, label.into())
 }
 
-fn times<'a>(reading: &'a Reading, shares: &'a [(f64, &str)]) -> impl Iterator<Item = (String, String)> + 'a {
-    shares.iter().filter_map(|(share, name)| {
-        let ns = reading.faults.at(*share)?;
-        Some((duration(Duration::from_nanos(ns)), format!("Time to serve a fault, {name}")))
+fn latencies<'a>(
+    stats: &'a RunStats,
+    quantiles: &'a [(f64, &str)],
+) -> impl Iterator<Item = (String, String)> + 'a {
+    quantiles.iter().filter_map(|(share, name)| {
+        let ns = stats.fault_latency.quantile(*share)?;
+        Some((duration(Duration::from_nanos(ns)), format!("Page fault latency, {name}")))
     })
 }
 
 fn lines(all: &[(String, String)]) -> impl Iterator<Item = String> + '_ {
-    all.iter().map(|(value, about)| format!("{value:>14}  {about}\n"))
+    all.iter().map(|(value, label)| format!("{value:>14}  {label}\n"))
 }
 
-/// Upper ends of the fault times' buckets in nanoseconds: those of whole intervals, twice as long each.
-fn time_ends() -> impl Iterator<Item = u64> {
+/// Upper ends of the Prometheus buckets of fault latency, nanoseconds: powers of two times 1 us, each the end of a bucket of
+/// the underlying histogram.
+fn latency_ends() -> impl Iterator<Item = u64> {
     (1..=24).map(|n| 1000 << n)
 }
 
-/// The text format, version 0.0.4. Numbers are whole: times are in nanoseconds.
-fn prometheus(reading: &Reading) -> String {
+/// The Prometheus text format, version 0.0.4. Every number is an integer; times are in nanoseconds.
+fn prometheus(stats: &RunStats) -> String {
     let mut all = String::new();
-    for (name, about) in names() {
-        let (kind, suffix) = if counts(name) { ("counter", "_total") } else { ("gauge", "") };
+    for (name, label) in labels() {
+        let (kind, suffix) = if is_counter(name) { ("counter", "_total") } else { ("gauge", "") };
         let _ = writeln!(
             all,
-            "# HELP deepram_{name}{suffix} {about}\n# TYPE deepram_{name}{suffix} {kind}\ndeepram_{name}{suffix} {}",
-            reading.figure(name)
+            "# HELP deepram_{name}{suffix} {label}\n# TYPE deepram_{name}{suffix} {kind}\ndeepram_{name}{suffix} {}",
+            stats.value(name)
         );
     }
-    let about = "Time from when a fault is taken to when its page is there";
-    histogram(&mut all, "deepram_fault_nanoseconds", about, &reading.faults, time_ends());
-    let about = "Reads of the store under way when one was submitted, itself included";
-    histogram(&mut all, "deepram_queue_depth", about, &reading.depths, (0..6).map(|n| 1 << n));
+    let label = "Page fault latency, nanoseconds";
+    histogram(&mut all, "deepram_fault_nanoseconds", label, &stats.fault_latency, latency_ends());
+    let label = "Swap file reads in flight when a read is submitted, that read included";
+    histogram(&mut all, "deepram_queue_depth", label, &stats.queue_depth, (0..6).map(|n| 1 << n));
     all
 }
 
-fn histogram(all: &mut String, name: &str, about: &str, values: &Histogram, ends: impl Iterator<Item = u64>) {
-    let _ = writeln!(all, "# HELP {name} {about}\n# TYPE {name} histogram");
+fn histogram(all: &mut String, name: &str, label: &str, values: &Histogram, ends: impl Iterator<Item = u64>) {
+    let _ = writeln!(all, "# HELP {name} {label}\n# TYPE {name} histogram");
     for end in ends {
         let _ = writeln!(all, "{name}_bucket{{le=\"{end}\"}} {}", values.up_to(end));
     }
@@ -136,32 +139,34 @@ fn histogram(all: &mut String, name: &str, about: &str, values: &Histogram, ends
     let _ = writeln!(all, "{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_sum {sum}\n{name}_count {count}");
 }
 
-/// The line that is renewed while the program runs.
+/// The line that `--live` redraws while the program runs.
 #[derive(Default)]
-pub(super) struct Live {
-    last: Option<Reading>,
+pub(super) struct LiveLine {
+    last: Option<RunStats>,
 }
 
-impl Live {
-    pub(super) fn renew(&mut self, now: &Reading) {
+impl LiveLine {
+    /// Redraws the line from the statistics of this moment.
+    pub(super) fn update(&mut self, now: &RunStats) {
         let before = self.last.replace(now.clone());
-        let between = before.map_or_else(|| now.clone(), |before| now.since(&before));
-        let seconds = between.time.as_secs_f64().max(1e-9);
-        let rate = |name: &str| between.figure(name) as f64 / seconds;
+        let interval = before.map_or_else(|| now.clone(), |before| now.since(&before));
+        let seconds = interval.time.as_secs_f64().max(1e-9);
+        let rate = |name: &str| interval.value(name) as f64 / seconds;
         let line = format!(
-            "deepram: {} of {} in DRAM, {} managed; {:.0} faults/s, {:.0} returned/s; read {:.1} MB/s, written {:.1} MB/s",
-            Bytes(now.figure("dram_bytes")),
-            Bytes(now.figure("budget_bytes")),
-            Bytes(now.figure("managed_bytes")),
-            rate("faults_read"),
-            rate("faults_returned"),
+            "deepram: DRAM {} of {}, paged {}; {:.0} major faults/s, {:.0} victim buffer hits/s; read {:.1} MB/s, written {:.1} MB/s",
+            Bytes(now.value("dram_bytes")),
+            Bytes(now.value("budget_bytes")),
+            Bytes(now.value("paged_bytes")),
+            rate("faults_major"),
+            rate("victim_buffer_hits"),
             rate("bytes_read") / 1e6,
-            rate("written") * PAGE as f64 / 1e6,
+            rate("written_back_pages") * PAGE as f64 / 1e6,
         );
         let _ = write!(std::io::stderr(), "\r\x1b[2K{line}");
     }
 
-    pub(super) fn end(&self) {
+    /// Removes the line.
+    pub(super) fn clear(&self) {
         let _ = write!(std::io::stderr(), "\r\x1b[2K");
     }
 }
@@ -169,18 +174,18 @@ impl Live {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::reading::tests::reading;
+    use crate::run::stats::tests::sample;
 
     #[test]
-    fn the_full_text_tells_the_tail_and_the_derived_figures() {
-        let text = full(&reading());
+    fn the_full_text_has_the_tail_latencies_and_the_derived_values() {
+        let text = full(&sample());
         for line in [
-            "            10  Faults on pages never stored to",
-            "       64.0 µs  Time to serve a fault, p50",
-            "       64.0 µs  Time to serve a fault, p99.9",
-            "         26.67  Reads under way when one was submitted, mean",
-            "         1.250  Bytes written to the store for each byte of pages that left dirty",
-            "        75.0 %  Of the windows read ahead, used",
+            "            10  Page faults on fresh pages (never written)",
+            "       64.0 µs  Page fault latency, p50",
+            "       64.0 µs  Page fault latency, p99.9",
+            "         26.67  Swap file reads in flight at submission, mean",
+            "         1.250  Write amplification (bytes written per dirty byte evicted)",
+            "        75.0 %  Readahead windows used, share",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }
@@ -188,37 +193,38 @@ mod tests {
 
     #[test]
     fn the_short_text_has_ten_lines_and_peaks() {
-        let short = text(&reading());
+        let short = text(&sample());
         assert_eq!(short.lines().count(), 10, "{short}");
-        assert!(short.contains("        36 KiB  Most bytes of DRAM in use at once\n"), "{short}");
+        assert!(short.contains("        36 KiB  DRAM in use, peak, bytes\n"), "{short}");
     }
 
     #[test]
-    fn after_the_end_there_are_peaks_and_no_zeros() {
-        let mut reading = reading();
-        assert!(full(&reading).contains("  Bytes of DRAM in use\n"));
-        reading.processes.clear();
-        reading.figures.insert("processes".into(), 0);
-        let ended = full(&reading);
+    fn after_the_end_the_text_has_peaks_and_no_present_gauges() {
+        let mut stats = sample();
+        assert!(full(&stats).contains("  DRAM in use, bytes\n"));
+        stats.members.clear();
+        stats.values.insert("processes".into(), 0);
+        let ended = full(&stats);
         assert!(
-            !ended.contains("  Bytes of DRAM in use\n") && ended.contains("Most bytes managed at once"),
+            !ended.contains("  DRAM in use, bytes\n") && ended.contains("Paged memory, peak, bytes"),
             "{ended}"
         );
     }
 
     #[test]
-    fn it_is_said_when_nothing_was_paged_or_nothing_left() {
-        let mut reading = reading();
-        let first = |reading: &Reading| text(reading).lines().next().map(str::to_owned);
-        reading.figures.insert("left".into(), 0);
-        assert_eq!(first(&reading).as_deref(), Some("nothing left DRAM: all of the memory fitted"));
-        reading.figures.insert("managed_peak_bytes".into(), 0);
-        assert!(first(&reading).is_some_and(|line| line.starts_with("nothing was paged")));
+    fn a_first_line_says_that_no_memory_was_paged_or_no_page_was_evicted() {
+        let mut stats = sample();
+        let first = |stats: &RunStats| text(stats).lines().next().map(str::to_owned);
+        stats.values.insert("evicted_pages".into(), 0);
+        let wanted = "no page was evicted: all memory fitted in the DRAM budget";
+        assert_eq!(first(&stats).as_deref(), Some(wanted));
+        stats.values.insert("paged_peak_bytes".into(), 0);
+        assert!(first(&stats).is_some_and(|line| line.starts_with("no memory was paged")));
     }
 
     #[test]
-    fn buckets_of_prometheus_hold_whole_intervals() {
-        let text = prometheus(&reading());
+    fn prometheus_buckets_hold_whole_histogram_buckets() {
+        let text = prometheus(&sample());
         for line in [
             "deepram_fault_nanoseconds_bucket{le=\"2000\"} 10",
             "deepram_fault_nanoseconds_bucket{le=\"32000\"} 10",

@@ -1,4 +1,4 @@
-//! `deepram trace record`: a program run as `deepram run` does, and its page faults as a trace.
+//! `deepram trace record`: runs a program as `deepram run` does and writes its page faults as a trace.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -7,59 +7,62 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::Args;
 
-use super::merge::merge;
+use super::fault_merge::merge;
 use crate::output::count;
-use crate::run::{Paging, Prepared, exit_code, leave_outer, print};
+use crate::run::{PagingArgs, PreparedProgram, exit_code, leave_outer_run, print};
 
+/// Options of `deepram trace record`.
 #[derive(Debug, Args)]
 pub(crate) struct RecordArgs {
-    /// The trace; it must not exist
+    /// Trace file, which must not exist
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
     #[command(flatten)]
-    paging: Paging,
+    paging: PagingArgs,
 }
 
-/// Ends the process with the program's status, once the trace is written.
+/// Runs the program, writes the trace, and ends this process with the program's exit status.
 pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
-    leave_outer()?;
+    leave_outer_run()?;
     let code = status(args)?;
     std::process::exit(code)
 }
 
-/// Runs the program and writes the trace. The records of its processes are gone when this returns.
+/// Runs the program and writes the trace. The record files of its processes are removed before this function returns.
 fn status(args: &RecordArgs) -> anyhow::Result<i32> {
     let shown = args.out.display();
     if args.out.symlink_metadata().is_ok() {
-        bail!("--out {shown} is there already: remove it, or name another file");
+        bail!("--out {shown} exists already: remove it or give another name");
     }
-    let beside = match args.out.parent() {
+    let parent = match args.out.parent() {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
     };
-    let folder = std::fs::canonicalize(beside).with_context(|| format!("--out {shown}"))?;
+    let folder = std::fs::canonicalize(parent).with_context(|| format!("--out {shown}"))?;
     let records = tempfile::Builder::new()
         .prefix(".deepram-record-")
         .tempdir_in(&folder)
-        .with_context(|| format!("making a folder for the records beside {shown}"))?;
-    let prepared = Prepared::new(&args.paging, Some(records.path()))?;
-    let source = prepared.source();
+        .with_context(|| format!("creating a folder for the records beside {shown}"))?;
+    let prepared = PreparedProgram::new(&args.paging, Some(records.path()))?;
+    let source = prepared.stats_source();
     let status = prepared.run(|| ())?;
-    let reading = source.read();
+    let stats = source.read();
     let written = write(records.path(), &args.out)?;
-    let missing = reading.all_faults().saturating_sub(written);
-    let but = match missing {
+    let missing = stats.all_faults().saturating_sub(written);
+    let missing_note = match missing {
         0 => String::new(),
-        n => format!("; {} more are not, of processes that were killed or could not write", count(n)),
+        n => {
+            format!("; {} more faults are missing: their processes were killed or could not write", count(n))
+        }
     };
-    eprintln!("deepram: {} page faults are in {shown}{but}", count(written));
-    if let Some(form) = args.paging.stats {
-        print(&reading, form);
+    eprintln!("deepram: {} page faults are in {shown}{missing_note}", count(written));
+    if let Some(format) = args.paging.stats {
+        print(&stats, format);
     }
     Ok(exit_code(status))
 }
 
-/// Makes a trace of the records in the folder. Returns how many faults it has.
+/// Writes a trace from the records in the folder. Returns the number of faults.
 fn write(records: &Path, out: &Path) -> anyhow::Result<u64> {
     let file = File::create_new(out).with_context(|| format!("creating {}", out.display()))?;
     let result = (|| {
@@ -69,7 +72,7 @@ fn write(records: &Path, out: &Path) -> anyhow::Result<u64> {
         anyhow::Ok(written)
     })();
     if result.is_err() {
-        // Half a trace is of no use to anybody; the first error is the one to tell.
+        // A partial trace is useless; the first error is the one to report.
         let _ = std::fs::remove_file(out);
     }
     result

@@ -9,9 +9,9 @@ use deepram_core::Status;
 
 use super::permissions::is_permission_error;
 use super::{AccessKind, Cache, CacheState, DIRTY, FILLING, FROZEN, Index, POISONED, Permit, RESIDENT};
-use crate::ahead::Window;
 use crate::error::PoolError;
 use crate::lock::lock;
+use crate::readahead::Window;
 use crate::stats::add;
 
 /// Progress of a page fault.

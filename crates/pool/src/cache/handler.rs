@@ -16,11 +16,11 @@ use super::readahead::ReadaheadRun;
 use super::threads::HandlerPlan;
 use super::{AccessKind, Cache, Index, Permit};
 use crate::buffer::AlignedBuf;
-use crate::crew::Seat;
+use crate::buffer_pool::{BufferPool, ReadBuffer};
 use crate::device::{CompletedRead, Device, ReadQueue};
 use crate::error::Result;
-use crate::serving::Serve;
-use crate::slots::{Slot, Slots};
+use crate::event_loop::FaultHandler;
+use crate::handler_wakeup::GroupHandle;
 use crate::store::{Fetched, SlotLocation};
 
 /// Time between two polls of the userfaultfd while reads are in flight: a poll takes a lock that page faults need.
@@ -31,8 +31,8 @@ const FAULTS_PER_PASS: usize = 16;
 /// The read queue and the buffers of a handler.
 pub(super) struct HandlerReads {
     pub(super) queue: ReadQueue,
-    singles: Slots,
-    runs: Slots,
+    singles: BufferPool,
+    runs: BufferPool,
     /// Segments in the longest run.
     run: usize,
     /// Number of faults taken in one pass.
@@ -45,8 +45,8 @@ impl HandlerReads {
         let queue = ReadQueue::new(device, depth, plan.ring);
         Ok(Self {
             queue,
-            singles: Slots::new(plan.singles, plan.segment)?,
-            runs: Slots::new(plan.runs(), plan.run * plan.segment)?,
+            singles: BufferPool::new(plan.singles, plan.segment)?,
+            runs: BufferPool::new(plan.runs(), plan.run * plan.segment)?,
             run: plan.run,
             faults_per_pass: if plan.ring { FAULTS_PER_PASS } else { 1 },
         })
@@ -54,17 +54,17 @@ impl HandlerReads {
 
     /// Returns a buffer for `segments` segments. Readahead gets a buffer only while enough of them are left for
     /// faults.
-    fn slot(&mut self, segments: usize, ahead: bool) -> Option<Slot> {
+    fn slot(&mut self, segments: usize, ahead: bool) -> Option<ReadBuffer> {
         if segments > 1 {
-            return self.runs.spare().or_else(|| self.runs.grow());
+            return self.runs.take_spare().or_else(|| self.runs.grow());
         }
-        if ahead && self.singles.free() <= self.singles.most() / 3 {
+        if ahead && self.singles.free() <= self.singles.capacity() / 3 {
             return None;
         }
-        self.singles.spare().or_else(|| self.singles.grow())
+        self.singles.take_spare().or_else(|| self.singles.grow())
     }
 
-    fn give_back(&mut self, slot: Slot, segments: usize) {
+    fn give_back(&mut self, slot: ReadBuffer, segments: usize) {
         let slots = if segments > 1 { &mut self.runs } else { &mut self.singles };
         slots.give_back(slot);
     }
@@ -92,7 +92,7 @@ struct PendingFault {
 /// A handler.
 pub(super) struct Handler<'a> {
     cache: &'a Cache,
-    seat: Seat<'a>,
+    group: GroupHandle<'a>,
     reads: HandlerReads,
     /// The reads in flight, by request number.
     in_flight: Vec<Option<ReadPurpose>>,
@@ -105,20 +105,20 @@ pub(super) struct Handler<'a> {
 }
 
 impl<'a> Handler<'a> {
-    pub(super) fn new(cache: &'a Cache, reads: HandlerReads, seat: Seat<'a>) -> Self {
+    pub(super) fn new(cache: &'a Cache, reads: HandlerReads, group: GroupHandle<'a>) -> Self {
         let zeros = AlignedBuf::zeroed(cache.segment_bytes());
         let (in_flight, queued_runs) = (Vec::new(), Vec::new());
-        Self { cache, seat, reads, in_flight, queued_runs, last_poll: Instant::now(), zeros }
+        Self { cache, group, reads, in_flight, queued_runs, last_poll: Instant::now(), zeros }
     }
 
     fn take_faults(&mut self) -> bool {
         for taken in 0..self.reads.faults_per_pass {
-            if !self.seat.is_on_duty() {
+            if !self.group.is_on_duty() {
                 return taken > 0;
             }
             let Some(slot) = self.reads.slot(1, false) else { return taken > 0 };
             let next = self.cache.region.next_fault().unwrap_or_else(|error| {
-                self.seat.failed("read of the userfaultfd", &error);
+                self.group.report_failure("read of the userfaultfd", &error);
                 None
             });
             let Some((offset, fault)) = next else {
@@ -130,9 +130,9 @@ impl<'a> Handler<'a> {
             let permit = self.cache.permit(access);
             // A faulting thread is moved to this processor while its read is in flight, or, if no read is needed,
             // before it is woken.
-            let alone = self.seat.saw(fault.thread);
-            if alone && !self.seat.keeps(fault.thread) && self.cache.is_resident(index) {
-                self.seat.keep(fault.thread);
+            let alone = self.group.note_fault(fault.thread);
+            if alone && !self.group.has_pinned(fault.thread) && self.cache.is_resident(index) {
+                self.group.pin(fault.thread);
             }
             let begun = match self.cache.begin_fault(index, permit) {
                 Ok((begun, window)) => {
@@ -154,7 +154,7 @@ impl<'a> Handler<'a> {
                     if alone {
                         // The thread is moved while the device reads.
                         self.reads.queue.submit();
-                        self.seat.keep(fault.thread);
+                        self.group.pin(fault.thread);
                     }
                 }
                 FaultProgress::Served => self.reads.give_back(slot, 1),
@@ -186,7 +186,7 @@ impl<'a> Handler<'a> {
         }
     }
 
-    fn start(&mut self, index: Index, at: u64, slot: Slot, purpose: ReadPurpose) {
+    fn start(&mut self, index: Index, at: u64, slot: ReadBuffer, purpose: ReadPurpose) {
         // The queue has a request for each buffer.
         let Some(request) = self.reads.queue.request() else { unreachable!("one request for each buffer") };
         if self.in_flight.len() <= request {
@@ -198,7 +198,7 @@ impl<'a> Handler<'a> {
     }
 
     /// Starts the read that a fault waits for.
-    fn read(&mut self, mut fault: PendingFault, slot: Slot) {
+    fn read(&mut self, mut fault: PendingFault, slot: ReadBuffer) {
         let (store, page, segment) = self.cache.store_of(fault.index);
         loop {
             let fetched = match store.locate_slot(page, segment) {
@@ -225,7 +225,7 @@ impl<'a> Handler<'a> {
                 let fetched = store.verify_read(page, segment, fault.crc, result, slot.bytes_mut());
                 match self.finish(fault, &slot, fetched) {
                     None => {
-                        self.seat.took(fault.taken_at.elapsed());
+                        self.group.note_read_time(fault.taken_at.elapsed());
                         self.reads.give_back(slot, 1);
                     }
                     Some(generation) => {
@@ -244,7 +244,7 @@ impl<'a> Handler<'a> {
 
     /// Ends a fill with the result of the read. If contents have changed during the read, returns the current
     /// generation, and the segment must be read again.
-    fn finish(&self, fault: PendingFault, slot: &Slot, fetched: Result<Fetched>) -> Option<u64> {
+    fn finish(&self, fault: PendingFault, slot: &ReadBuffer, fetched: Result<Fetched>) -> Option<u64> {
         let cache = self.cache;
         let mut state = cache.lock();
         let confirmed = cache.revalidate(&state, fault.index, fault.permit);
@@ -268,9 +268,9 @@ impl<'a> Handler<'a> {
     }
 }
 
-impl<'a> Serve<'a> for Handler<'a> {
-    fn seat(&mut self) -> &mut Seat<'a> {
-        &mut self.seat
+impl<'a> FaultHandler<'a> for Handler<'a> {
+    fn group(&mut self) -> &mut GroupHandle<'a> {
+        &mut self.group
     }
 
     fn is_idle(&self) -> bool {

@@ -57,16 +57,16 @@ use self::device_buffer::DeviceBuffer;
 use self::dirty::DirtySet;
 use self::eviction::{Policy, policy};
 use self::readahead::ReadaheadJob;
-use crate::ahead::Runs;
 use crate::buffer::AlignedBuf;
 use crate::device::ReadQueues;
 use crate::error::{PoolError, Result};
-use crate::jobs::Jobs;
 use crate::options::OpenOptions;
 use crate::pager::Spans;
+use crate::readahead::Streams;
 use crate::region::Region;
 use crate::stats::{Counters, Stats};
 use crate::store::Store;
+use crate::work_queue::WorkQueue;
 
 pub(crate) use device_buffer::Part;
 pub(crate) use fail_stop::PanicGuard;
@@ -119,7 +119,7 @@ pub(crate) struct Cache {
     /// Read queues of gathers.
     queues: ReadQueues,
     /// Readahead jobs.
-    readahead_jobs: Jobs<ReadaheadJob>,
+    readahead_jobs: WorkQueue<ReadaheadJob>,
     /// Whether sequences of misses start readahead.
     readahead_enabled: bool,
     /// Page faults that have to wait.
@@ -147,7 +147,7 @@ pub(crate) struct CacheState {
     /// must read again.
     generation: u64,
     /// Detects sequences of misses.
-    streams: Runs,
+    streams: Streams,
     /// Pinned segments, by number.
     pinned: Spans,
     pinned_count: usize,
@@ -207,7 +207,7 @@ impl Cache {
         let buffer = DeviceBuffer::new(slots, segment_bytes, loads)
             .map_err(|source| stores[0].device_error("mapping memory for the device buffer", source))?;
         let readahead_jobs =
-            Jobs::new().map_err(|source| stores[0].device_error("making an eventfd", source))?;
+            WorkQueue::new().map_err(|source| stores[0].device_error("making an eventfd", source))?;
         let controllers = stores.len();
         let queues = ReadQueues::new(stores[0].device(), loads.depth);
         let cache = Self {
@@ -229,7 +229,7 @@ impl Cache {
                 buffer,
                 staged: HashMap::new(),
                 generation: 0,
-                streams: Runs::new((most_frames / WINDOW_SHARE).max(1)),
+                streams: Streams::new((most_frames / WINDOW_SHARE).max(1)),
                 pinned: Spans::new(),
                 pinned_count: 0,
                 waiters: 0,

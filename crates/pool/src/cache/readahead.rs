@@ -9,7 +9,7 @@ use std::io;
 use deepram_core::PageId;
 
 use super::{AccessKind, Cache, CacheState, Index};
-use crate::ahead::Window;
+use crate::readahead::Window;
 use crate::stats::add;
 use crate::store::{Fetched, SlotLocation};
 
@@ -50,7 +50,7 @@ impl Cache {
             return None;
         }
         let at = self.offset(index);
-        state.streams.used(at).or_else(|| state.streams.miss(at))
+        state.streams.record_use(at).or_else(|| state.streams.record_miss(at))
     }
 
     /// ReadQueues a readahead window.
@@ -174,7 +174,7 @@ impl Cache {
             if state.generation != run.generation {
                 drop(state);
                 nothing.extend(part.iter().map(|(index, _)| *index));
-            } else if Some(at(first)) == trigger && state.streams.awaits(at(first)) {
+            } else if Some(at(first)) == trigger && state.streams.is_trigger(at(first)) {
                 // The trigger segment stays out of the cache, so that its use causes a page fault.
                 self.fail_fill(&mut state, first, AccessKind::Read);
                 state.buffer.keep_trigger(first, bytes);

@@ -10,11 +10,11 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::handler::{Handler, HandlerReads};
 use super::{Cache, PanicGuard};
 use crate::buffer::AlignedBuf;
-use crate::crew::{Crew, Member, Seat};
 use crate::device::ReadQueue;
 use crate::error::{PoolError, Result};
+use crate::event_loop::{self, MAX_PINNED_HANDLERS};
+use crate::handler_wakeup::{GroupHandle, HandlerGroup, HandlerPoll};
 use crate::options::FaultOptions;
-use crate::serving::{self, FEW};
 use crate::signals::spawn;
 use crate::store::Store;
 
@@ -61,9 +61,9 @@ impl HandlerPlan {
         let segment = stores[0].segment().bytes() as usize;
         let queued = stores.iter().all(|store| store.device().queue_fd().is_some());
         let ring = queued && ReadQueue::new(stores[0].device(), 1, options.io_uring).as_fd().is_some();
-        let processors = serving::processors();
+        let processors = event_loop::processors();
         let count = match options.handlers {
-            0 if ring => processors.len().min(FEW),
+            0 if ring => processors.len().min(MAX_PINNED_HANDLERS),
             0 => (processors.len() * BLOCKING_HANDLERS)
                 .clamp(BLOCKING_HANDLERS_RANGE.0, BLOCKING_HANDLERS_RANGE.1),
             count => count,
@@ -93,41 +93,42 @@ pub(crate) struct Handlers {
     cache: Arc<Cache>,
     stop: OwnedFd,
     threads: Vec<JoinHandle<()>>,
-    crew: Option<Arc<Crew>>,
+    handler_group: Option<Arc<HandlerGroup>>,
 }
 
 impl Handlers {
     /// Returns the object that chooses which handler wakes on a fault.
-    pub(crate) fn crew(&self) -> Option<Arc<Crew>> {
-        self.crew.clone()
+    pub(crate) fn handler_group(&self) -> Option<Arc<HandlerGroup>> {
+        self.handler_group.clone()
     }
 
     pub(crate) fn start(cache: &Arc<Cache>, plan: &HandlerPlan) -> io::Result<Self> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
-        let mut handlers = Self { cache: Arc::clone(cache), stop, threads: Vec::new(), crew: None };
+        let mut handlers = Self { cache: Arc::clone(cache), stop, threads: Vec::new(), handler_group: None };
         let Some(watch) = cache.region.watcher() else { return Ok(handlers) };
         let reads = (0..plan.count)
             .map(|_| HandlerReads::new(cache.stores[0].device(), plan))
             .collect::<io::Result<Vec<_>>>()?;
-        let members = reads.iter().enumerate().map(|(n, reads)| {
+        let polls = reads.iter().enumerate().map(|(n, reads)| {
             let (jobs, ring) = (cache.readahead_jobs.ready(), reads.queue.as_fd());
-            let poll = serving::interests(jobs, handlers.stop.as_fd(), ring)?;
-            Ok(Member { poll, home: plan.cpus.get(n).copied() })
+            let poll = event_loop::create_poll(jobs, handlers.stop.as_fd(), ring)?;
+            Ok(HandlerPoll { poll, cpu: plan.cpus.get(n).copied() })
         });
-        let members = members.collect::<io::Result<_>>()?;
+        let polls = polls.collect::<io::Result<_>>()?;
         let owned = Arc::clone(cache);
         let on_failure = Box::new(move |call, error: &io::Error| {
             owned.halt(&mut owned.lock(), &format!("{call}: {error}"));
         });
-        let crew = Arc::new(Crew::new(members, watch.as_fd(), plan.pin_lone_thread, on_failure)?);
-        handlers.crew = Some(Arc::clone(&crew));
+        let handler_group =
+            Arc::new(HandlerGroup::new(polls, watch.as_fd(), plan.pin_lone_thread, on_failure)?);
+        handlers.handler_group = Some(Arc::clone(&handler_group));
         for (n, reads) in reads.into_iter().enumerate() {
-            let (owned, crew) = (Arc::clone(cache), Arc::clone(&crew));
+            let (owned, handler_group) = (Arc::clone(cache), Arc::clone(&handler_group));
             handlers.threads.push(spawn(format!("deepram-fault-{n}"), None, move || {
                 let _guard = PanicGuard(&owned);
-                let seat = Seat::new(&crew, n);
-                seat.begin();
-                serving::run(&mut Handler::new(&owned, reads, seat));
+                let group = GroupHandle::new(&handler_group, n);
+                group.pin_handler();
+                event_loop::run_handler(&mut Handler::new(&owned, reads, group));
             })?);
         }
         for n in 0..DEFERRED_FAULT_THREADS {

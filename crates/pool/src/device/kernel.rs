@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::close_on_fork::ProcessFile;
-use crate::ring::{self, PAUSE, TRIES, is_passing};
+use crate::uring::{self, RETRY_PAUSE, SUBMIT_RETRIES, is_transient};
 
 /// Result of a system call; the error is its errno.
 pub type SysResult<T> = Result<T, Errno>;
@@ -233,7 +233,7 @@ impl Kernel for Linux {
     }
 
     fn ring(&self, entries: u32, quiet: bool) -> Option<Box<dyn Ring>> {
-        let ring = if quiet { ring::ring(entries) } else { ring::plain(entries).ok() }?;
+        let ring = if quiet { uring::coop_taskrun(entries) } else { uring::standard(entries).ok() }?;
         Some(Box::new(LinuxRing { ring, unsent: VecDeque::new(), under_way: 0, refused: false }))
     }
 }
@@ -278,20 +278,20 @@ impl Ring for LinuxRing {
     }
 
     fn submit(&mut self, want: usize) -> io::Result<usize> {
-        for _ in 0..TRIES {
+        for _ in 0..SUBMIT_RETRIES {
             if self.refused {
                 // Started transfers complete by themselves.
                 if want > 0 && self.unsent.is_empty() {
-                    std::thread::sleep(PAUSE);
+                    std::thread::sleep(RETRY_PAUSE);
                 }
                 return Ok(0);
             }
             match self.ring.submit_and_wait(want) {
                 Ok(count) => return Ok(self.sent(count)),
-                Err(error) if !is_passing(&error) => self.refused = true,
+                Err(error) if !is_transient(&error) => self.refused = true,
                 // The next call will return the completion of the transfers in flight.
                 Err(error) if self.under_way > 0 => return Err(error),
-                Err(_) => std::thread::sleep(PAUSE),
+                Err(_) => std::thread::sleep(RETRY_PAUSE),
             }
         }
         self.refused = true;
@@ -302,7 +302,7 @@ impl Ring for LinuxRing {
         if self.refused {
             return 0;
         }
-        let count = ring::take_in(&mut self.ring);
+        let count = uring::run_deferred_completions(&mut self.ring);
         self.sent(count)
     }
 

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use super::Device;
 use super::kernel::{Ring, Transfer, TransferBuffer};
+use crate::buffer_pool::ReadBuffer;
 use crate::lock::lock;
-use crate::slots::Slot;
 
 /// A wait for completions waits for one part in this many of the reads in flight, so that one call starts that many
 /// new reads: the system call, its wake-up and the device's doorbell cost as much for one read as for several.
@@ -20,14 +20,14 @@ pub(crate) struct CompletedRead {
     /// The request number given to [`ReadQueue::start`].
     pub(crate) request: usize,
     /// The buffer, with the bytes if there is no error.
-    pub(crate) slot: Slot,
+    pub(crate) slot: ReadBuffer,
     pub(crate) result: io::Result<()>,
 }
 
 struct ReadInFlight {
     device: Arc<dyn Device>,
     offset: u64,
-    slot: Slot,
+    slot: ReadBuffer,
 }
 
 /// A queue of reads. Each read in flight has its own request number.
@@ -73,7 +73,13 @@ impl ReadQueue {
     }
 
     /// Starts to fill a buffer from a device. [`ReadQueue::next`] or [`ReadQueue::poll`] submits the read.
-    pub(crate) fn start(&mut self, request: usize, device: &Arc<dyn Device>, offset: u64, mut slot: Slot) {
+    pub(crate) fn start(
+        &mut self,
+        request: usize,
+        device: &Arc<dyn Device>,
+        offset: u64,
+        mut slot: ReadBuffer,
+    ) {
         let (at, len) = (slot.bytes_mut().as_mut_ptr(), slot.bytes().len());
         let pushed = self.ring.as_mut().zip(device.queue_fd()).is_some_and(|(ring, fd)| {
             // SAFETY: the buffer stays in `in_flight`, where no code accesses it, until the read has completed
@@ -186,18 +192,19 @@ impl ReadQueues {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::buffer_pool::BufferPool;
     use crate::device::{ALIGN, FileDevice};
-    use crate::slots::Slots;
 
     #[test]
     fn a_read_that_the_kernel_fails_or_cuts_short_is_told() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let device: Arc<dyn Device> = Arc::new(FileDevice::create(&path, 4 * ALIGN as u64).unwrap());
-        let mut slots = Slots::new(1, 2 * ALIGN).unwrap();
+        let mut slots = BufferPool::new(1, 2 * ALIGN).unwrap();
         let mut queue = ReadQueue::new(&device, 2, true);
         let mut read = |offset: u64| {
-            let (request, slot) = (queue.request().unwrap(), slots.spare().or_else(|| slots.grow()).unwrap());
+            let (request, slot) =
+                (queue.request().unwrap(), slots.take_spare().or_else(|| slots.grow()).unwrap());
             queue.start(request, &device, offset, slot);
             let ended = queue.next().unwrap();
             slots.give_back(ended.slot);

@@ -1,69 +1,70 @@
-//! How many frames there may be.
+//! Counts the frames that a process uses against its DRAM budget, which several processes may share.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
 
-use super::seats::SharedBudget;
-use super::shared::BudgetReading;
-use super::stats::{GAUGES, PagerStats, Row, SHOWN, TOTALS};
+use super::budget_members::SharedBudget;
+use super::budget_memory::BudgetReading;
+use super::stats::{GAUGES, PagerStats, ROW_LEN, Row, TOTALS};
 
-/// Processes that can share a budget at once.
-pub(super) const PROCESSES: usize = 512;
-/// Frames that there are for what is paged, whatever tables take.
-const LEAST: usize = 256;
-/// Pages that a process keeps even though all DRAM is taken by what is not paged: one instruction of each of its threads may
-/// need several pages at once, and would never end if each that comes drove out another.
-const FLOOR: usize = 64;
-/// How often a reading is begun anew because a process is just leaving. One that is killed while it leaves
-/// must not stop all readings for good.
+/// Largest number of members of a shared budget at once.
+pub(super) const MAX_MEMBERS: usize = 512;
+/// Smallest number of frames left to paged memory, however large the tables are.
+const MIN_FRAMES: usize = 256;
+/// Pages that a process keeps even though unpaged memory takes the whole budget: one instruction in each of its threads
+/// may need several pages at once, and would never complete if each page that arrives evicted another.
+const MIN_PAGED: usize = 64;
+/// How often a reading is repeated because a process is just leaving. A process that is killed while it leaves must not
+/// block all readings for good.
 const TRIES: usize = 100;
 
-/// What processes that share a budget know of each other, in memory that all of them map, zeroed at first. What is
-/// looked at often lies together, so that the rest takes no memory until it is used.
+/// The memory of a shared budget, which all members map; zeroed at first. Frequently used fields lie together, so that
+/// the rest takes no DRAM until it is used.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct BudgetMemory {
-    /// What this memory is (`shared.rs`).
+    /// Identifies this memory and its version (`budget_memory.rs`).
     pub(super) header: [AtomicU64; 3],
-    /// Bytes.
+    /// The budget in bytes.
     dram: AtomicU64,
     began_ns: AtomicU64,
-    /// Frames in use by all.
+    /// Frames in use by all members.
     used: AtomicI64,
-    /// Most frames that were ever in use.
+    /// Largest value of `used` so far.
     peak: AtomicI64,
-    /// Times that a seat began to be, and has been, given up: while they differ, totals are on the move.
+    /// Number of times that a member began to leave, and finished. While the two differ, totals are being moved.
     leaving: AtomicU64,
     left: AtomicU64,
-    /// Times that a seat was taken, or became a reservation.
+    /// Number of times that a process became a member, or that a member became a reservation.
     pub(super) joined: AtomicU64,
-    /// A bit for each [`super::seats::Notice`] that a process of the run has printed.
+    /// One bit for each [`super::budget_members::Notice`] that a process of the run has printed.
     pub(super) noticed: AtomicU64,
-    /// Most that each gauge was for all processes together.
+    /// Largest sum of each gauge over all members so far.
     peaks: [AtomicU64; GAUGES.len()],
-    /// Who has which seat, by its own number for itself; 0: nobody. Whether it lives its lock tells (`seats.rs`). Negative: the
-    /// seat is not a process's but a reservation that the process of this number has made.
-    pub(super) pids: [AtomicI32; PROCESSES],
-    /// Frames in use by each.
-    frames: [AtomicI64; PROCESSES],
+    /// Process of each member, by its number in its own namespace; 0: no process. A lock shows whether the process is
+    /// alive (`budget_members.rs`). Negative: the entry is a reservation made by the process of this number.
+    pub(super) pids: [AtomicI32; MAX_MEMBERS],
+    /// Frames in use by each member.
+    frames: [AtomicI64; MAX_MEMBERS],
     /// Totals of processes that have ended.
     ended: [AtomicU64; TOTALS],
-    rows: [[AtomicU64; SHOWN]; PROCESSES],
+    rows: [[AtomicU64; ROW_LEN]; MAX_MEMBERS],
 }
 
 impl BudgetMemory {
-    /// Sets what a new one is.
-    pub(super) fn begin(&self, dram: u64, now_ns: u64) {
+    /// Sets the initial values.
+    pub(super) fn init(&self, dram: u64, now_ns: u64) {
         self.dram.store(dram, Relaxed);
         self.began_ns.store(now_ns, Relaxed);
     }
 
-    /// What is there now, with processes by the numbers that the caller knows for who has a seat, if not 0. Stores nothing.
+    /// Reads the current values without storing anything. `number` gives the process number that the caller knows for a
+    /// member, where it is not 0.
     pub(super) fn read(&self, number: impl Fn(usize) -> Option<u32>) -> BudgetReading {
         let row = (0..TRIES).find_map(|_| self.steady_sum()).unwrap_or_else(|| self.sum());
         let positive = |number: &AtomicI64| u64::try_from(number.load(Relaxed)).unwrap_or(0);
-        let pid = |seat: usize| match number(seat) {
-            None | Some(0) => self.pids[seat].load(Relaxed).unsigned_abs(),
+        let pid = |member: usize| match number(member) {
+            None | Some(0) => self.pids[member].load(Relaxed).unsigned_abs(),
             Some(pid) => pid,
         };
         BudgetReading {
@@ -71,47 +72,47 @@ impl BudgetMemory {
             peak: positive(&self.peak),
             dram: self.dram.load(Relaxed),
             began_ns: self.began_ns.load(Relaxed),
-            processes: self.seats().map(|seat| (pid(seat), positive(&self.frames[seat]))).collect(),
-            stats: PagerStats::of(&row),
-            peaks: PagerStats::of_peaks(self.peaks.each_ref().map(|peak| peak.load(Relaxed))),
+            processes: self.members().map(|member| (pid(member), positive(&self.frames[member]))).collect(),
+            stats: PagerStats::from_row(&row),
+            peaks: PagerStats::from_peaks(self.peaks.each_ref().map(|peak| peak.load(Relaxed))),
         }
     }
 
-    /// Seats that are somebody's.
-    pub(super) fn seats(&self) -> impl Iterator<Item = usize> {
-        (0..PROCESSES).filter(|seat| self.pids[*seat].load(Relaxed) != 0)
+    /// Indices of the members in use.
+    pub(super) fn members(&self) -> impl Iterator<Item = usize> {
+        (0..MAX_MEMBERS).filter(|member| self.pids[*member].load(Relaxed) != 0)
     }
 
-    /// Bytes of DRAM that there may be.
+    /// The budget in bytes.
     pub(super) fn dram(&self) -> u64 {
         self.dram.load(Relaxed)
     }
 
-    /// How often the seats have changed.
+    /// Number of changes of the membership.
     fn changes(&self) -> u64 {
         self.joined.load(SeqCst).wrapping_add(self.left.load(SeqCst))
     }
 
-    /// Frames that are reserved, and how many processes share the others.
+    /// Number of reserved frames, and of members that share the other frames.
     pub(super) fn reserved(&self) -> (usize, usize) {
-        self.seats().fold((0, 0), |(reserved, sharers), seat| {
-            if self.pids[seat].load(Relaxed) < 0 {
-                (reserved + self.frames[seat].load(Relaxed).max(0) as usize, sharers)
+        self.members().fold((0, 0), |(reserved, sharers), member| {
+            if self.pids[member].load(Relaxed) < 0 {
+                (reserved + self.frames[member].load(Relaxed).max(0) as usize, sharers)
             } else {
                 (reserved, sharers + 1)
             }
         })
     }
 
-    /// Takes note of what all gauges together are now.
+    /// Updates the largest sum of each gauge.
     fn note_peaks(&self) {
         for (n, peak) in self.peaks.iter().enumerate() {
-            let now = self.seats().map(|seat| self.rows[seat][TOTALS + n].load(Relaxed)).sum();
+            let now = self.members().map(|member| self.rows[member][TOTALS + n].load(Relaxed)).sum();
             peak.fetch_max(now, Relaxed);
         }
     }
 
-    /// The sum of all rows, unless a seat was given up meanwhile.
+    /// The sum of all rows, or `None` if a member left meanwhile.
     fn steady_sum(&self) -> Option<Row> {
         let left = self.left.load(SeqCst);
         let row = self.sum();
@@ -123,145 +124,146 @@ impl BudgetMemory {
     }
 
     fn sum(&self) -> Row {
-        let mut sum = [0; SHOWN];
+        let mut sum = [0; ROW_LEN];
         let mut plus = |row: &[AtomicU64]| {
             sum.iter_mut().zip(row).for_each(|(sum, number)| *sum += number.load(Relaxed));
         };
         plus(&self.ended);
-        self.seats().for_each(|seat| plus(&self.rows[seat]));
+        self.members().for_each(|member| plus(&self.rows[member]));
         sum
     }
 
-    /// Frames in use by all.
+    /// Frames in use by all members.
     pub(super) fn used(&self) -> i64 {
         self.used.load(Relaxed)
     }
 
-    /// Counts frames as used by who has the seat.
-    pub(super) fn take(&self, seat: usize, n: i64) {
-        self.frames[seat].fetch_add(n, Relaxed);
+    /// Charges `n` frames to a member.
+    pub(super) fn charge(&self, member: usize, n: i64) {
+        self.frames[member].fetch_add(n, Relaxed);
         let now = self.used.fetch_add(n, Relaxed) + n;
         if now > self.peak.load(Relaxed) {
             self.peak.fetch_max(now, Relaxed);
         }
     }
 
-    /// Takes back what the process on this seat had. Whoever calls has locked the seat.
-    pub(super) fn vacate(&self, seat: usize) {
+    /// Takes back all that a member was charged, and moves its totals to `ended`. The caller has locked the member's
+    /// byte.
+    pub(super) fn clear_member(&self, member: usize) {
         self.leaving.fetch_add(1, SeqCst);
-        let used = self.frames[seat].swap(0, Relaxed);
+        let used = self.frames[member].swap(0, Relaxed);
         self.used.fetch_sub(used, Relaxed);
-        for (n, number) in self.rows[seat].iter().enumerate() {
+        for (n, number) in self.rows[member].iter().enumerate() {
             let number = number.swap(0, Relaxed);
             if let Some(ended) = self.ended.get(n) {
                 ended.fetch_add(number, Relaxed);
             }
         }
-        self.pids[seat].store(0, Relaxed);
+        self.pids[member].store(0, Relaxed);
         self.left.fetch_add(1, SeqCst);
     }
 }
 
-/// What a process has of a shared budget.
+/// This process's membership of a shared budget.
 #[derive(Debug)]
-struct Share {
+struct BudgetShare {
     budget: &'static SharedBudget,
-    seat: AtomicUsize,
+    member: AtomicUsize,
 }
 
-/// The frames of one process.
+/// The frame accounting of one process.
 #[derive(Debug)]
 pub(super) struct Frames {
     limit: AtomicUsize,
     used: AtomicUsize,
-    /// Of these, how many are no frames but memory that is not paged.
-    beside: AtomicUsize,
-    /// And how many are frames of the room that no page is in.
+    /// Part of `used`: pages of unpaged memory.
+    unpaged: AtomicUsize,
+    /// Part of `used`: frames of the victim buffer that hold no page but are backed by memory.
     idle: AtomicUsize,
-    /// And how many are pages of the pager's own tables.
+    /// Part of `used`: pages of the pager's own tables.
     tables: AtomicUsize,
-    shared: Option<Share>,
-    /// Processes that share the budget, as far as was known when last looked.
+    shared: Option<BudgetShare>,
+    /// Number of members that share the budget, at the last refresh.
     sharers: AtomicU32,
-    /// Frames of the budget that nested runs have reserved, as far as was known then.
+    /// Frames that nested runs have reserved, at the last refresh.
     reserved: AtomicUsize,
-    /// Changes of the seats ([`BudgetMemory::changes`]) by then.
+    /// Value of [`BudgetMemory::changes`] at the last refresh.
     changes: AtomicU64,
 }
 
 impl Frames {
     pub(super) fn new(limit: usize, shared: Option<&'static SharedBudget>) -> Self {
-        // With too many processes the last ones have a budget of their own.
-        let shared = shared.and_then(|budget| Some(Share { budget, seat: budget.join()?.into() }));
-        let [used, beside, idle, tables] = [const { AtomicUsize::new(0) }; 4];
+        // With too many processes, the last ones have a budget of their own.
+        let shared = shared.and_then(|budget| Some(BudgetShare { budget, member: budget.join()?.into() }));
+        let [used, unpaged, idle, tables] = [const { AtomicUsize::new(0) }; 4];
         let (sharers, reserved, changes) = (AtomicU32::new(1), AtomicUsize::new(0), AtomicU64::new(0));
         let limit = AtomicUsize::new(limit);
-        Self { limit, used, beside, idle, tables, shared, sharers, reserved, changes }
+        Self { limit, used, unpaged, idle, tables, shared, sharers, reserved, changes }
     }
 
-    /// The descriptors that it needs.
+    /// Descriptors that must stay open.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = i32> {
         self.shared.iter().flat_map(|share| share.budget.descriptors())
     }
 
     #[inline]
     fn shared(&self) -> Option<(&'static BudgetMemory, usize)> {
-        self.shared.as_ref().map(|share| (share.budget.memory(), share.seat.load(Relaxed)))
+        self.shared.as_ref().map(|share| (share.budget.memory(), share.member.load(Relaxed)))
     }
 
-    /// Counts frames as used, whether there are any or not.
-    pub(super) fn take(&self, n: usize) {
+    /// Charges `n` frames, whether any are free or not.
+    pub(super) fn charge(&self, n: usize) {
         self.used.fetch_add(n, Relaxed);
-        if let Some((budget, seat)) = self.shared() {
-            budget.take(seat, n as i64);
+        if let Some((budget, member)) = self.shared() {
+            budget.charge(member, n as i64);
         }
     }
 
-    /// Counts them as free again.
-    pub(super) fn give(&self, n: usize) {
+    /// Releases `n` frames.
+    pub(super) fn release(&self, n: usize) {
         self.used.fetch_sub(n, Relaxed);
-        if let Some((budget, seat)) = self.shared() {
-            budget.frames[seat].fetch_sub(n as i64, Relaxed);
+        if let Some((budget, member)) = self.shared() {
+            budget.frames[member].fetch_sub(n as i64, Relaxed);
             budget.used.fetch_sub(n as i64, Relaxed);
         }
     }
 
-    /// Counts so many pages that are not paged as used, instead of as many as before.
-    pub(super) fn set_beside(&self, pages: usize) {
-        self.change(&self.beside, pages);
+    /// Replaces the charge for unpaged memory.
+    pub(super) fn set_unpaged(&self, pages: usize) {
+        self.change(&self.unpaged, pages);
     }
 
-    /// Counts so many frames of the room as used though no page is in them, instead of as many as before: they have memory.
+    /// Replaces the charge for frames of the victim buffer that hold no page but are backed by memory.
     pub(super) fn set_idle(&self, frames: usize) {
         self.change(&self.idle, frames);
     }
 
-    /// Counts so many pages of tables as used, instead of as many as before: as far as they leave frames for what is paged.
+    /// Replaces the charge for tables, as far as that leaves frames for paged memory.
     pub(super) fn set_tables(&self, pages: usize) {
-        self.change(&self.tables, pages.min(self.limit().saturating_sub(LEAST)));
+        self.change(&self.tables, pages.min(self.limit().saturating_sub(MIN_FRAMES)));
     }
 
     fn change(&self, part: &AtomicUsize, now: usize) {
         let before = part.swap(now, Relaxed);
         if now > before {
-            self.take(now - before);
+            self.charge(now - before);
         } else if now < before {
-            self.give(before - now);
+            self.release(before - now);
         }
     }
 
-    /// Frames that a page is in.
+    /// Frames that hold a page.
     pub(super) fn paged(&self) -> usize {
-        self.used().saturating_sub(self.beside() + self.idle.load(Relaxed) + self.tables.load(Relaxed))
+        self.used().saturating_sub(self.unpaged() + self.idle.load(Relaxed) + self.tables.load(Relaxed))
     }
 
-    pub(super) fn beside(&self) -> usize {
-        self.beside.load(Relaxed)
+    pub(super) fn unpaged(&self) -> usize {
+        self.unpaged.load(Relaxed)
     }
 
-    /// Most frames of what is paged.
-    pub(super) fn most_paged(&self) -> usize {
-        self.limit().saturating_sub(self.beside() + self.tables.load(Relaxed))
+    /// Largest number of frames for paged memory.
+    pub(super) fn paged_limit(&self) -> usize {
+        self.limit().saturating_sub(self.unpaged() + self.tables.load(Relaxed))
     }
 
     pub(super) fn used(&self) -> usize {
@@ -272,25 +274,25 @@ impl Frames {
         self.limit.load(Relaxed)
     }
 
-    /// Frames that this process has if all that share the budget have as many.
-    pub(super) fn share(&self) -> usize {
-        self.most_paged().saturating_sub(self.reserved.load(Relaxed))
+    /// Frames of this process if all members use equally many.
+    pub(super) fn fair_share(&self) -> usize {
+        self.paged_limit().saturating_sub(self.reserved.load(Relaxed))
             / self.sharers.load(Relaxed).max(1) as usize
     }
 
     pub(super) fn set_limit(&self, limit: usize) {
-        self.limit.store(limit.max(LEAST), Relaxed);
+        self.limit.store(limit.max(MIN_FRAMES), Relaxed);
     }
 
-    /// By how many frames this process is above what it may use, if `more` are to be free; [`FLOOR`] pages stay. Where processes
-    /// share the budget, one that has less than its part of it may keep what it has.
+    /// Number of frames that this process must free so that `more` frames are free; [`MIN_PAGED`] pages stay. A member
+    /// of a shared budget that uses less than its equal part need not free any.
     pub(super) fn excess(&self, more: usize) -> usize {
-        let (used, limit, may_leave) = (self.used(), self.limit(), self.paged().saturating_sub(FLOOR));
+        let (used, limit, may_leave) = (self.used(), self.limit(), self.paged().saturating_sub(MIN_PAGED));
         let Some((budget, _)) = self.shared() else {
             return (used + more).saturating_sub(limit).min(may_leave);
         };
         if self.changes.load(Relaxed) != budget.changes() {
-            self.look();
+            self.refresh_members();
         }
         let unreserved = limit.saturating_sub(self.reserved.load(Relaxed));
         let part = unreserved / self.sharers.load(Relaxed).max(1) as usize;
@@ -300,25 +302,25 @@ impl Frames {
             .min(may_leave)
     }
 
-    /// Shows the process's figures, and looks who else is there.
-    pub(super) fn show(&self, row: &Row) {
-        let Some(Share { budget, seat }) = &self.shared else { return };
-        // Without a seat it goes on as it did, and tries again.
-        if let Err(Some(new)) = budget.keep(seat.load(Relaxed)) {
-            seat.store(new, Relaxed);
-            budget.memory().take(new, self.used() as i64);
+    /// Publishes the process's counters, and refreshes what it knows about the other members.
+    pub(super) fn publish(&self, row: &Row) {
+        let Some(BudgetShare { budget, member }) = &self.shared else { return };
+        // If all member entries are taken, the process continues as before and tries again later.
+        if let Err(Some(new)) = budget.renew(member.load(Relaxed)) {
+            member.store(new, Relaxed);
+            budget.memory().charge(new, self.used() as i64);
         }
-        let seat = seat.load(Relaxed);
-        for (shown, number) in budget.memory().rows[seat].iter().zip(row) {
+        let member = member.load(Relaxed);
+        for (shown, number) in budget.memory().rows[member].iter().zip(row) {
             shown.store(*number, Relaxed);
         }
         budget.memory().note_peaks();
-        budget.reap_after(seat);
-        self.look();
+        budget.reap_after(member);
+        self.refresh_members();
     }
 
-    /// Looks who shares the budget.
-    fn look(&self) {
+    /// Reads how many members share the budget.
+    fn refresh_members(&self) {
         let Some((budget, _)) = self.shared() else { return };
         self.changes.store(budget.changes(), Relaxed);
         let (reserved, sharers) = budget.reserved();
@@ -326,20 +328,21 @@ impl Frames {
         self.sharers.store(sharers as u32, Relaxed);
     }
 
-    /// Those of a forked child: as many, less those that it leaves to its parent; counted once more.
+    /// The accounting of a forked child: it is charged for the same frames again, except the `left` frames that it
+    /// leaves to its parent.
     pub(super) fn inherited(&self, left: usize) -> Self {
         let frames = Self::new(self.limit(), self.shared.as_ref().map(|share| share.budget.in_child()));
-        frames.look();
-        // What is beside them, and what is idle, the child counts itself.
-        frames.take(self.paged().saturating_sub(left));
+        frames.refresh_members();
+        // The child counts its unpaged memory and its idle frames itself.
+        frames.charge(self.paged().saturating_sub(left));
         frames
     }
 }
 
 impl Drop for Frames {
     fn drop(&mut self) {
-        if let Some(Share { budget, seat }) = &self.shared {
-            budget.leave(seat.load(Relaxed));
+        if let Some(BudgetShare { budget, member }) = &self.shared {
+            budget.leave(member.load(Relaxed));
         }
     }
 }
@@ -355,81 +358,85 @@ mod tests {
     #[test]
     fn a_process_alone_has_the_whole_budget() {
         let frames = Frames::new(100, None);
-        frames.take(90);
+        frames.charge(90);
         assert_eq!((frames.excess(0), frames.excess(20)), (0, 10));
     }
 
     #[test]
-    fn memory_beside_the_paged_takes_frames_from_it() {
+    fn unpaged_memory_takes_frames_from_paged_memory() {
         let budget = SharedBudget::create(1000 << 12).unwrap();
         let frames = Frames::new(1000, Some(budget));
-        frames.take(500);
-        frames.set_beside(400);
-        assert_eq!((frames.excess(200), frames.most_paged(), budget.read().used), (100, 600, 900));
-        frames.set_beside(100);
+        frames.charge(500);
+        frames.set_unpaged(400);
+        assert_eq!((frames.excess(200), frames.paged_limit(), budget.read().used), (100, 600, 900));
+        frames.set_unpaged(100);
         assert_eq!((frames.excess(200), frames.used(), budget.read().used), (0, 600, 600));
     }
 
     #[test]
-    fn a_few_pages_stay_though_all_dram_is_taken_by_what_is_not_paged() {
+    fn a_few_pages_stay_although_unpaged_memory_takes_all_dram() {
         for frames in
             [Frames::new(1000, None), Frames::new(1000, Some(SharedBudget::create(1000 << 12).unwrap()))]
         {
-            frames.take(FLOOR + 3);
-            frames.set_beside(2000);
+            frames.charge(MIN_PAGED + 3);
+            frames.set_unpaged(2000);
             assert_eq!(frames.excess(1), 3);
-            frames.give(3);
+            frames.release(3);
             assert_eq!(frames.excess(1), 0);
         }
     }
 
     #[test]
-    fn a_child_counts_what_it_has_of_the_paged() {
+    fn a_child_is_charged_for_its_paged_frames() {
         let frames = Frames::new(100, None);
-        frames.take(50);
-        frames.set_beside(10);
+        frames.charge(50);
+        frames.set_unpaged(10);
         frames.set_idle(7);
         assert_eq!((frames.used(), frames.paged()), (67, 50));
         frames.set_tables(5);
         assert_eq!((frames.used(), frames.paged()), (67, 50), "of so few frames none is left for tables");
         let child = frames.inherited(5);
-        assert_eq!((child.used(), child.beside(), child.limit()), (45, 0, 100));
+        assert_eq!((child.used(), child.unpaged(), child.limit()), (45, 0, 100));
     }
 
     #[test]
     fn tables_of_all_processes_count_for_each() {
         let budget = SharedBudget::create(1000 << 12).unwrap();
         let (one, other) = (Frames::new(1000, Some(budget)), Frames::new(1000, Some(budget)));
-        one.take(800);
+        one.charge(800);
         one.set_tables(90);
         other.set_tables(130);
-        [&one, &other].iter().for_each(|frames| frames.show(&[0; SHOWN]));
+        [&one, &other].iter().for_each(|frames| frames.publish(&[0; ROW_LEN]));
         assert_eq!((one.excess(0), one.paged(), budget.read().used), (20, 800, 1020));
         other.set_tables(110);
-        assert_eq!((one.excess(0), other.most_paged()), (0, 890));
+        assert_eq!((one.excess(0), other.paged_limit()), (0, 890));
     }
 
     #[test]
-    fn whoever_has_more_than_its_part_gives_way() {
+    fn a_member_above_its_equal_part_frees_frames() {
         let budget = shared();
         let (large, small) = (Frames::new(100, Some(budget)), Frames::new(100, Some(budget)));
-        large.take(90);
-        small.take(20);
+        large.charge(90);
+        small.charge(20);
         for frames in [&large, &small] {
-            frames.show(&[7; SHOWN]);
+            frames.publish(&[7; ROW_LEN]);
         }
         assert_eq!((large.excess(0), small.excess(0)), (10, 0));
         let both = budget.read();
         assert_eq!(both.processes.iter().map(|(_, used)| *used).collect::<Vec<_>>(), [90, 20]);
         assert_eq!(
-            (both.stats.faults_fresh, both.stats.queue_depth_sum, both.stats.store_bytes),
+            (both.stats.faults_fresh, both.stats.queue_depth_sum, both.stats.swap_file_bytes),
             (14, 14, 14)
         );
         drop(large);
         let one = budget.read();
         assert_eq!((one.used, one.processes.len(), one.peak), (20, 1, 110));
-        assert_eq!((one.stats.faults_fresh, one.stats.queue_depth_sum), (14, 14), "what ended still counts");
-        assert_eq!(one.stats.store_bytes, 7, "a store ends with its process");
+        assert_eq!(
+            (one.stats.faults_fresh, one.stats.queue_depth_sum),
+            (14, 14),
+            "ended processes still count"
+        );
+        assert_eq!(one.stats.swap_file_bytes, 7, "a swap file ends with its process");
         assert_eq!((one.stats.fault_latency.len(), one.stats.queue_depth.len()), (128, 64));
         drop(small);
         assert_eq!(budget.read().used, 0);
@@ -439,15 +446,15 @@ mod tests {
     fn a_process_that_joins_has_its_part_at_once() {
         let budget = SharedBudget::create(1000 << 12).unwrap();
         let first = Frames::new(1000, Some(budget));
-        first.show(&[0; SHOWN]);
-        first.take(990);
+        first.publish(&[0; ROW_LEN]);
+        first.charge(990);
         let second = Frames::new(1000, Some(budget));
-        second.take(100);
+        second.charge(100);
         assert_eq!((first.excess(0), second.excess(0)), (90, 0));
         assert!(budget.reserve(100 << 12));
         assert_eq!(first.excess(0), 190);
         drop(second);
-        assert_eq!((first.excess(0), first.share()), (90, 900));
+        assert_eq!((first.excess(0), first.fair_share()), (90, 900));
     }
 
     #[test]

@@ -1,45 +1,52 @@
-//! What the kernel must do for memory to stay right, and the end of the process where it refuses that.
+//! The calls that the kernel must execute for memory to stay correct, and the end of the process if it refuses one of
+//! them.
 //!
-//! A store to a page that could not be protected would be lost, a page that could not be dropped would be read old, and a
-//! thread that could not be woken would wait for ever. So the process ends then, by SIGABRT, after a message that names the
-//! call, the addresses and the error. It goes on where
-//! - the memory is not the pager's any more, because the program has unmapped it or mapped something else there, unseen:
-//!   `ENOENT` of the userfaultfd's calls (page by page: others of the range still count), and `ENOMEM` of `MADV_DONTNEED`
-//!   for a range that is not all mapped, of which the kernel has dropped the rest;
-//! - the program has locked the memory, unseen: `EINVAL` of `MADV_DONTNEED` where `MADV_DONTNEED_LOCKED` does it;
+//! A store to a page that could not be protected would be lost, a page that could not be dropped would be read with old
+//! contents, and a thread that could not be woken would wait for ever. So the process then ends by SIGABRT, after a
+//! message that names the call, the addresses and the error. The process continues where
+//! - the memory is no longer the pager's, because the program has unmapped it or mapped something else there without
+//!   the pager seeing it: `ENOENT` of the userfaultfd's calls (page by page: the other pages of the range still count),
+//!   and `ENOMEM` of `MADV_DONTNEED` for a range that is not all mapped, of which the kernel has dropped the rest;
+//! - the program has locked the memory without the pager seeing it: `EINVAL` of `MADV_DONTNEED` where
+//!   `MADV_DONTNEED_LOCKED` succeeds;
 //! - the process that the userfaultfd watches is ending: `ESRCH`;
-//! - a page is there already when it is installed: `EEXIST`. Whoever waits for it is woken;
-//! - the kernel asks to be called again: `EAGAIN`, which [`crate::uffd`] does, and `ENOMEM` of an install, for a second;
-//! - there is another way: frames that do not move (`UFFDIO_MOVE`) are copied, what a ring refuses is read and written
-//!   without, what cannot be read ahead or staged is read when it is used, and what cannot be written stays in DRAM.
+//! - a page is present already when it is installed: `EEXIST`. Threads that wait for it are woken;
+//! - the kernel asks for a retry: `EAGAIN`, which [`crate::uffd`] handles, and `ENOMEM` of an install, for a second;
+//! - there is another way: frames that cannot be moved (`UFFDIO_MOVE`) are copied, requests that a ring refuses are
+//!   made without it, pages that cannot be read ahead or staged are read when they are used, and pages that cannot be
+//!   written stay in DRAM.
 
 use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use super::{Ground, PAGE};
-use crate::message::{Cause, abort, write_line};
+use super::{AddressSpace, PAGE};
+use crate::message::{ShownError, abort, write_line};
 use crate::uffd;
 
-/// How often, and after what pause, pages are installed again for which the kernel has no memory.
-const TRIES: usize = 100;
-const PAUSE: Duration = Duration::from_millis(10);
+/// How often, and after which pause, an install is retried for which the kernel has no memory.
+const NO_MEMORY_RETRIES: usize = 100;
+const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
-/// The process cannot go on.
+/// Reports the reason and ends the process.
 pub(super) fn fatal(why: fmt::Arguments<'_>) -> ! {
-    write_line(format_args!("deepram: {why}; paged memory would be wrong, and so the program ends here"));
+    write_line(format_args!("deepram: {why}; paged memory would be corrupt, so the process is aborted"));
     abort()
 }
 
-/// The same where this call has failed for this memory.
+/// As [`fatal`], where `call` has failed for this memory.
 pub(super) fn call_failed(call: &str, start: usize, len: usize, error: &io::Error) -> ! {
-    fatal(format_args!("{call} failed at {start:#x}-{:#x} ({})", start.saturating_add(len), Cause(error)))
+    fatal(format_args!(
+        "{call} failed at {start:#x}-{:#x} ({})",
+        start.saturating_add(len),
+        ShownError(error)
+    ))
 }
 
-/// The process ends if the thread that holds this panics: what the thread had under way nobody else ends.
-pub(super) struct Alarm;
+/// Ends the process if the thread that holds this panics: no other thread completes its work.
+pub(super) struct AbortOnPanic;
 
-impl Drop for Alarm {
+impl Drop for AbortOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
             fatal(format_args!("a thread of the pager panicked"));
@@ -47,64 +54,72 @@ impl Drop for Alarm {
     }
 }
 
-/// Whether the memory is not the pager's any more, or the process is ending.
+/// Whether the memory is no longer the pager's, or the process is ending.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
 
-/// Does it for all of a range. Returns the pages that are not the pager's any more.
-fn each(call: &str, start: usize, len: usize, f: impl Fn(usize, usize) -> io::Result<()>) -> Vec<usize> {
-    let tell = |start, len| match f(start, len) {
+/// Applies `f` to the whole range, or page by page if parts of the memory are gone. Returns the pages that are no
+/// longer the pager's.
+fn whole_or_by_page(
+    call: &str,
+    start: usize,
+    len: usize,
+    f: impl Fn(usize, usize) -> io::Result<()>,
+) -> Vec<usize> {
+    let run = |start, len| match f(start, len) {
         Err(error) if !is_gone(&error) => call_failed(call, start, len, &error),
         result => result.is_ok(),
     };
-    if len == 0 || tell(start, len) {
+    if len == 0 || run(start, len) {
         return Vec::new();
     }
-    (start..start + len).step_by(PAGE).filter(|page| !tell(*page, PAGE)).collect()
+    (start..start + len).step_by(PAGE).filter(|page| !run(*page, PAGE)).collect()
 }
 
-impl Ground {
-    /// Makes later stores to pages that are there wait. Returns the pages that are not the pager's any more.
+impl AddressSpace {
+    /// Write-protects pages that are in memory: later stores to them wait. Returns the pages that are no longer the
+    /// pager's.
     pub(super) fn protect(&self, start: usize, len: usize) -> Vec<usize> {
-        each("UFFDIO_WRITEPROTECT", start, len, |start, len| self.watch.protect(start, len))
+        whole_or_by_page("UFFDIO_WRITEPROTECT", start, len, |start, len| self.uffd.protect(start, len))
     }
 
-    /// Lets stores go through, those that wait as well.
+    /// Removes write protection, and wakes threads whose stores wait.
     pub(super) fn unprotect(&self, start: usize, len: usize) {
-        let gone = each("UFFDIO_WRITEPROTECT", start, len, |start, len| self.watch.unprotect(start, len));
+        let gone =
+            whole_or_by_page("UFFDIO_WRITEPROTECT", start, len, |start, len| self.uffd.unprotect(start, len));
         gone.into_iter().for_each(|page| self.wake(page, PAGE));
     }
 
-    /// Lets who waits try again.
+    /// Lets waiting threads retry their access.
     pub(super) fn wake(&self, start: usize, len: usize) {
-        if let Err(error) = self.watch.wake(start, len) {
+        if let Err(error) = self.uffd.wake(start, len) {
             call_failed("UFFDIO_WAKE", start, len, &error);
         }
     }
 
-    /// Makes missing pages resident with these bytes, write-protected if `protect`, and wakes who waits.
-    /// Pages that are there already stay as they are. The range may be made up of several mappings. Returns
-    /// how many pages are there now: fewer than asked for where a mapping has gone behind our back.
+    /// Makes missing pages present with these bytes, write-protected if `protect`, and wakes waiting threads. Pages
+    /// that are present already stay as they are. The range may span several mappings. Returns the number of pages that
+    /// are present now: fewer than given where a mapping has gone without the pager seeing it.
     pub(super) fn install(&self, start: usize, bytes: &[u8], protect: bool) -> usize {
         let (mut done, mut most, mut tries) = (0, bytes.len(), 0);
         while done < bytes.len() {
             let end = bytes.len().min(done + most);
-            let (n, result) = self.watch.copy(start + done, &bytes[done..end], protect);
+            let (n, result) = self.uffd.copy(start + done, &bytes[done..end], protect);
             done += n;
             let Err(error) = result else { continue };
             match error.raw_os_error() {
                 Some(libc::EEXIST) => {
-                    // Whoever waits for it need not.
+                    // A thread that waits for this page can continue.
                     self.wake(start + done, PAGE);
                     done += PAGE;
                 }
-                // One request is one mapping's.
+                // One request covers a single mapping.
                 Some(libc::ENOENT) if end - done > PAGE => most = PAGE,
                 _ if is_gone(&error) => break,
-                Some(libc::ENOMEM) if tries < TRIES => {
+                Some(libc::ENOMEM) if tries < NO_MEMORY_RETRIES => {
                     tries += 1;
-                    std::thread::sleep(PAUSE);
+                    std::thread::sleep(RETRY_PAUSE);
                 }
                 _ => call_failed("UFFDIO_COPY", start + done, end - done, &error),
             }
@@ -116,7 +131,7 @@ impl Ground {
 /// Drops the frames of these ranges (start, length).
 ///
 /// # Safety
-/// As of [`uffd::discard`].
+/// As for [`uffd::discard`].
 pub(super) unsafe fn discard(ranges: &[(usize, usize)]) {
     // SAFETY: the caller's promise, here and below.
     if unsafe { uffd::discard(ranges) }.is_ok() {

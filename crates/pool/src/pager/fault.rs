@@ -1,243 +1,261 @@
-//! Bringing pages in: what a fault needs, and what is done when its bytes are there.
+//! Serves page faults and installs pages: the steps before a read, and the steps after its bytes have arrived.
 
 use std::io;
 
-use super::ranges::{CHUNK_BYTES, CHUNK_PAGES, Layout, Page, Place, Slot, Trigger};
-use super::record::FaultKind;
-use super::room::FrameState;
+use super::fault_recorder::FaultKind;
+use super::page_table::{CHUNK_BYTES, CHUNK_PAGES, PageInfo, PageState, PageTable, SwapSlot, Trigger};
 use super::stats::add;
-use super::{BATCH, Ground, Inner, PAGE, around};
-use crate::ahead::Window;
+use super::victim_buffer::FrameState;
+use super::{AddressSpace, BATCH, Inner, PAGE, fault_around};
 use crate::lock::lock;
+use crate::readahead::Window;
 use crate::uffd::Fault;
 
-/// Tries of a read that fails, before the program is ended.
+/// Attempts at a read that fails, before the process is ended.
 const TRIES: usize = 3;
 
-/// What fresh pages are made of: in the program's file, and so in no budget.
+/// Contents of fresh pages. They are in the program's file, and so in no budget.
 static ZEROS: [u8; BATCH * PAGE] = [0; BATCH * PAGE];
 
-/// A page that is on its way into memory: `Coming`, and counted as in use.
+/// A page on its way into memory: its state is `Incoming`, and it is charged.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Coming {
+pub(super) struct IncomingPage {
     pub(super) page: usize,
-    /// Where it is read from.
-    pub(super) slot: Slot,
-    /// It will be stored to, and so is installed writable and leaves the store.
+    /// Slot of the swap file from which it is read.
+    pub(super) slot: SwapSlot,
+    /// Whether it is predicted to be written: it is then installed writable, and its slot is freed.
     pub(super) writable: bool,
 }
 
-/// Which of the pages that are read ahead of use is to be seen used, and why: the first of a whole window, of which there may be a
-/// piece, or one of the neighbours of a page that was missed ([`around`]).
-pub(super) type Watched = (usize, Trigger);
+/// The page among those read ahead whose first use is to be seen, and why: the first page of a window (of which this
+/// may be a part), or one neighbour of a missed page ([`fault_around`]).
+pub(super) type TriggerPage = (usize, Trigger);
 
-/// What became of a fault.
+/// Result of serving a fault.
 #[derive(Debug, Default)]
-pub(super) struct Served {
-    /// The page has to be read first; nothing if the thread goes on already.
-    pub(super) read: Option<Coming>,
-    /// What is to be read ahead.
+pub(super) struct FaultOutcome {
+    /// The page that has to be read first; `None` if no read is needed.
+    pub(super) read: Option<IncomingPage>,
+    /// The window to read ahead.
     pub(super) window: Option<Window>,
-    /// The page is on its way already, or must first have left.
+    /// Whether the thread still waits: the page is on its way already, or is leaving.
     pub(super) waits: bool,
 }
 
 impl Inner {
-    /// Has a window read.
-    pub(super) fn order(&self, window: Window) {
-        add(&self.counters.windows, 1);
-        self.jobs.window(window);
+    /// Queues a window for reading.
+    pub(super) fn queue_window(&self, window: Window) {
+        add(&self.counters.readahead_windows, 1);
+        self.readahead_queue.window(window);
     }
 
-    /// Has a window read, and what follows a long one staged.
-    pub(super) fn follow(&self, ground: &Ground, window: Window) {
-        self.order(window);
-        self.stage_behind(ground, window);
+    /// Queues a window for reading, and has the memory behind a long window staged.
+    pub(super) fn queue_window_and_stage(&self, space: &AddressSpace, window: Window) {
+        self.queue_window(window);
+        self.stage_behind(space, window);
     }
 
-    /// Whether a fault has to wait for a read, as far as can be told before it is served.
-    pub(super) fn needs_read(&self, ground: &Ground, fault: Fault) -> bool {
-        ground.layout.contains(fault.address)
-            && ground.layout.chunk(fault.address).is_some_and(|(chunk, at)| {
-                chunk.staged.is_none() && matches!(chunk[at].place, Place::Stored(_))
+    /// Whether a fault has to wait for a read, as far as can be seen before it is served.
+    pub(super) fn needs_read(&self, space: &AddressSpace, fault: Fault) -> bool {
+        space.page_table.contains(fault.address)
+            && space.page_table.chunk(fault.address).is_some_and(|(chunk, at)| {
+                chunk.staged.is_none() && matches!(chunk[at].state, PageState::Stored(_))
             })
     }
 
-    /// Serves a fault as far as that goes without a read.
-    pub(super) fn begin(&self, ground: &Ground, fault: Fault) -> Served {
+    /// Serves a fault as far as possible without a read.
+    pub(super) fn begin_fault(&self, space: &AddressSpace, fault: Fault) -> FaultOutcome {
         let (page, write) = (fault.address / PAGE * PAGE, fault.write);
-        let nothing = Served::default();
-        if !ground.layout.contains(page) {
-            // Unmapped meanwhile: the thread gets its signal.
-            ground.wake(page, PAGE);
+        let nothing = FaultOutcome::default();
+        if !space.page_table.contains(page) {
+            // The memory was unmapped meanwhile: the thread gets its signal.
+            space.wake(page, PAGE);
             return nothing;
         }
-        let Some((mut chunk, at)) = ground.layout.chunk(page) else { return nothing };
+        let Some((mut chunk, at)) = space.page_table.chunk(page) else { return nothing };
         let first = page - at * PAGE;
-        if chunk[at].place == Place::Fresh && self.gives_huge(ground, &chunk, first) {
+        if chunk[at].state == PageState::Fresh && self.wants_huge_on_touch(space, &chunk, first) {
             drop(chunk);
-            self.stage_first(ground, first);
-            let Some((again, _)) = ground.layout.chunk(page) else { return nothing };
+            self.stage_first(space, first);
+            let Some((again, _)) = space.page_table.chunk(page) else { return nothing };
             chunk = again;
         }
         if chunk.staged.is_some() {
-            let kind = if chunk[at].place == Place::Fresh { FaultKind::Fresh } else { FaultKind::Read };
-            self.served(page, kind, write);
-            self.fault_staged(ground, chunk, first, write);
-            return Served { waits: true, ..nothing };
+            let kind = if chunk[at].state == PageState::Fresh { FaultKind::Fresh } else { FaultKind::Major };
+            self.count_fault(page, kind, write);
+            self.fault_staged(space, chunk, first, write);
+            return FaultOutcome { waits: true, ..nothing };
         }
-        if write && chunk.huge && matches!(chunk[at].place, Place::Clean(_)) {
-            let whole = self.store_to_huge(ground, &mut chunk, at, first);
-            if whole {
+        if write && chunk.huge && matches!(chunk[at].state, PageState::Clean(_)) {
+            let is_handled = self.first_store_to_huge_page(space, &mut chunk, at, first);
+            if is_handled {
                 drop(chunk);
-                self.served(page, FaultKind::Stored, write);
+                self.count_fault(page, FaultKind::WriteProtected, write);
                 return nothing;
             }
         }
-        let state = &mut chunk[at];
-        match state.place {
-            Place::Fresh => {
-                let count = fresh_window(&chunk, at, page, &ground.layout);
-                chunk[at..at + count].iter_mut().for_each(|page| page.place = Place::Coming);
+        let info = &mut chunk[at];
+        match info.state {
+            PageState::Fresh => {
+                let count = fresh_batch(&chunk, at, page, &space.page_table);
+                chunk[at..at + count].iter_mut().for_each(|page| page.state = PageState::Incoming);
                 drop(chunk);
-                self.served(page, FaultKind::Fresh, write);
-                self.reserve(ground, count);
-                let installed = ground.install(page, &ZEROS[..count * PAGE], false);
-                self.settle(ground, page, (installed, count), |_| Place::Dirty, |_| Place::Fresh);
+                self.count_fault(page, FaultKind::Fresh, write);
+                self.reserve_frames(space, count);
+                let installed = space.install(page, &ZEROS[..count * PAGE], false);
+                self.finish_install(
+                    space,
+                    page,
+                    (installed, count),
+                    |_| PageState::Dirty,
+                    |_| PageState::Fresh,
+                );
                 if at + count == CHUNK_PAGES {
-                    self.stage_fresh(ground, first, first + CHUNK_BYTES);
+                    self.stage_fresh(space, first, first + CHUNK_BYTES);
                 }
                 nothing
             }
-            Place::Stored(slot) => {
-                self.note(state, write);
-                let writable = state.stored_to;
-                state.place = Place::Coming;
-                state.ahead = false;
+            PageState::Stored(slot) => {
+                self.note_access(info, write);
+                let writable = info.predicted_written;
+                info.state = PageState::Incoming;
+                info.read_ahead = false;
                 drop(chunk);
-                self.served(page, FaultKind::Read, write);
-                self.reserve(ground, 1);
-                Served { read: Some(Coming { page, slot, writable }), ..nothing }
+                self.count_fault(page, FaultKind::Major, write);
+                self.reserve_frames(space, 1);
+                FaultOutcome { read: Some(IncomingPage { page, slot, writable }), ..nothing }
             }
-            Place::Waiting(number) => {
-                let trigger = state.trigger.take();
-                self.note(state, write);
-                state.warm();
-                if std::mem::take(&mut state.ahead) {
-                    self.returns.returned();
+            PageState::InVictimBuffer(number) => {
+                let trigger = info.trigger.take();
+                self.note_access(info, write);
+                info.warm();
+                if std::mem::take(&mut info.read_ahead) {
+                    self.readahead_admission.page_returned();
                 }
-                let writable = state.stored_to;
-                state.place = Place::Coming;
+                let writable = info.predicted_written;
+                info.state = PageState::Incoming;
                 drop(chunk);
-                self.served(page, FaultKind::Returned, write);
-                self.come_back(ground, page, number, writable);
+                self.count_fault(page, FaultKind::SecondChance, write);
+                self.return_from_victim_buffer(space, page, number, writable);
                 let Some(trigger) = trigger else { return nothing };
-                add(&self.counters.windows_used, 1);
+                add(&self.counters.readahead_windows_used, 1);
                 if trigger == Trigger::Probe {
-                    self.around.ended(page, true);
+                    self.fault_around.probe_ended(page, true);
                     return nothing;
                 }
-                Served { window: lock(&self.runs).used(page), ..nothing }
+                FaultOutcome { window: lock(&self.streams).record_use(page), ..nothing }
             }
-            Place::Clean(slot) if write => {
-                ground.unprotect(page, PAGE);
-                ground.store.give_up(slot);
-                state.place = Place::Dirty;
-                self.note(state, true);
-                self.served(page, FaultKind::Stored, write);
+            PageState::Clean(slot) if write => {
+                space.unprotect(page, PAGE);
+                space.swap_file.free(slot);
+                info.state = PageState::Dirty;
+                self.note_access(info, true);
+                self.count_fault(page, FaultKind::WriteProtected, write);
                 nothing
             }
-            Place::Clean(_) | Place::Dirty => {
-                // Served for another thread meanwhile, or protected beside a page that was.
+            PageState::Clean(_) | PageState::Dirty => {
+                // Another thread's fault was served meanwhile, or the page was protected together with a neighbour.
                 if write {
-                    ground.unprotect(page, PAGE)
+                    space.unprotect(page, PAGE)
                 } else {
-                    ground.wake(page, PAGE)
+                    space.wake(page, PAGE)
                 }
                 nothing
             }
-            Place::Coming | Place::Leaving => {
-                state.wanted = true;
-                Served { waits: true, ..nothing }
+            PageState::Incoming | PageState::Evicting => {
+                info.fault_waiting = true;
+                FaultOutcome { waits: true, ..nothing }
             }
         }
     }
 
-    /// A page that was on the store is used.
-    fn note(&self, page: &mut Page, write: bool) {
-        page.stored_to |= write;
-        if write && std::mem::take(&mut page.doubted) {
-            self.doubts.was_wrong();
+    /// Records an access to a page that was in the swap file.
+    fn note_access(&self, page: &mut PageInfo, write: bool) {
+        page.predicted_written |= write;
+        if write && std::mem::take(&mut page.testing_prediction) {
+            self.write_prediction.page_written_again();
         }
     }
 
-    /// A page that a fault waits for, of a block of so many, has been read. Returns what is to be read ahead.
-    pub(super) fn came(&self, ground: &Ground, coming: Coming, block: usize, bytes: &[u8]) -> Option<Window> {
-        self.enter(ground, &[coming], bytes);
-        if !self.options.ahead {
+    /// Installs a page that a fault waits for, read with a block of `block` pages. Returns the window to read ahead.
+    pub(super) fn finish_fault_read(
+        &self,
+        space: &AddressSpace,
+        incoming: IncomingPage,
+        block: usize,
+        bytes: &[u8],
+    ) -> Option<Window> {
+        self.install_read(space, &[incoming], bytes);
+        if !self.options.readahead {
             return None;
         }
-        let first = around::start(coming.page, block);
-        lock(&self.runs).miss_of(coming.page, (first, first + (block - 1) * PAGE))
+        let first = fault_around::block_start(incoming.page, block);
+        lock(&self.streams).record_block_miss(incoming.page, (first, first + (block - 1) * PAGE))
     }
 
-    /// How many pages the block of a missed one is of, and the others that are on the store: they are coming from now on.
-    pub(super) fn beside(&self, ground: &Ground, page: usize) -> (usize, Vec<Coming>) {
-        let block = if self.options.ahead { self.around.block(page) } else { 1 };
-        // Nobody is to wait for room that they take.
+    /// Returns the block size, in pages, for a missed page, and the other pages of the block that are in the swap file;
+    /// their state is `Incoming` from now on.
+    pub(super) fn fault_around_pages(&self, space: &AddressSpace, page: usize) -> (usize, Vec<IncomingPage>) {
+        let block = if self.options.readahead { self.fault_around.block_pages(page) } else { 1 };
+        // The neighbours must not make any thread wait for frames.
         if block == 1 || self.frames.excess(block) > 0 {
             return (1, Vec::new());
         }
-        let first = around::start(page, block);
-        (block, self.coming(ground, (0..block).map(|n| first + n * PAGE).filter(|other| *other != page)))
+        let first = fault_around::block_start(page, block);
+        (block, self.claim_stored(space, (0..block).map(|n| first + n * PAGE).filter(|other| *other != page)))
     }
 
-    /// The one of these neighbours of a missed page whose use is to be seen.
-    pub(super) fn probe(&self, pages: &[Coming]) -> Option<Watched> {
-        (!pages.is_empty()).then(|| (pages[self.around.probe(pages.len())].page, Trigger::Probe))
+    /// Chooses the probe among these neighbours of a missed page.
+    pub(super) fn choose_probe(&self, pages: &[IncomingPage]) -> Option<TriggerPage> {
+        (!pages.is_empty()).then(|| (pages[self.fault_around.probe_index(pages.len())].page, Trigger::Probe))
     }
 
-    /// Those of these pages that are on the store alone: they are coming from now on. Sorted by address.
-    pub(super) fn coming(&self, ground: &Ground, pages: impl Iterator<Item = usize>) -> Vec<Coming> {
+    /// Claims those of these pages that are only in the swap file: their state is `Incoming` from now on. Sorted by
+    /// address.
+    pub(super) fn claim_stored(
+        &self,
+        space: &AddressSpace,
+        pages: impl Iterator<Item = usize>,
+    ) -> Vec<IncomingPage> {
         let mut all = Vec::with_capacity(BATCH);
         for page in pages {
-            if !ground.layout.contains(page) {
+            if !space.page_table.contains(page) {
                 continue;
             }
-            let Some((mut chunk, at)) = ground.layout.chunk(page) else { continue };
+            let Some((mut chunk, at)) = space.page_table.chunk(page) else { continue };
             if chunk.staged.is_some() {
-                // It is coming; what is to stay comes whether it is used or not.
+                // The chunk is coming through its stage; a pinned page must come whether it is used or not.
                 if chunk[at].pinned {
-                    self.fault_staged(ground, chunk, page - at * PAGE, false);
+                    self.fault_staged(space, chunk, page - at * PAGE, false);
                 }
                 continue;
             }
-            if let Place::Stored(slot) = chunk[at].place {
-                all.push(Coming { page, slot, writable: chunk[at].stored_to });
-                chunk[at].ahead = true;
-                chunk[at].place = Place::Coming;
+            if let PageState::Stored(slot) = chunk[at].state {
+                all.push(IncomingPage { page, slot, writable: chunk[at].predicted_written });
+                chunk[at].read_ahead = true;
+                chunk[at].state = PageState::Incoming;
             }
         }
-        add(&self.counters.read_ahead, all.len() as u64);
+        add(&self.counters.readahead_pages, all.len() as u64);
         if !all.is_empty() {
-            self.reserve(ground, all.len());
+            self.reserve_frames(space, all.len());
         }
-        all.sort_unstable_by_key(|coming| coming.page);
+        all.sort_unstable_by_key(|incoming| incoming.page);
         all
     }
 
-    /// Pages have been read ahead of use; neighbours are installed together. The one that is to be seen used goes to the
-    /// waiting room. Returns whether anybody waited for one.
-    pub(super) fn came_ahead(
+    /// Installs pages that were read ahead of use; neighbours are installed together. The trigger page goes to the
+    /// victim buffer. Returns whether a thread waited for one of the pages.
+    pub(super) fn install_readahead(
         &self,
-        ground: &Ground,
-        pages: &[Coming],
+        space: &AddressSpace,
+        pages: &[IncomingPage],
         bytes: &[u8],
-        watched: Option<Watched>,
+        trigger_page: Option<TriggerPage>,
     ) -> bool {
-        let trigger = |page| watched.filter(|of| self.triggers(page, *of)).map(|(_, trigger)| trigger);
-        let together = |a: &Coming, b: &Coming| {
-            let same = a.writable == b.writable && b.page < Layout::chunk_end(a.page);
+        let trigger = |page| trigger_page.filter(|of| self.is_trigger(page, *of)).map(|(_, trigger)| trigger);
+        let together = |a: &IncomingPage, b: &IncomingPage| {
+            let same = a.writable == b.writable && b.page < PageTable::chunk_end(a.page);
             a.page + PAGE == b.page && same && trigger(a.page).is_none() && trigger(b.page).is_none()
         };
         let mut rest = bytes;
@@ -246,124 +264,128 @@ impl Inner {
             let here;
             (here, rest) = rest.split_at(part.len() * PAGE);
             match trigger(part[0].page) {
-                Some(trigger) if self.set_trigger(ground, part[0], trigger, here) => {
+                Some(trigger) if self.place_trigger(space, part[0], trigger, here) => {
                     if trigger == Trigger::Probe {
-                        add(&self.counters.windows, 1);
+                        add(&self.counters.readahead_windows, 1);
                     }
                 }
-                _ => woke |= self.enter(ground, part, here),
+                _ => woke |= self.install_read(space, part, here),
             }
         }
         woke
     }
 
-    /// Puts neighbouring pages that have been read into memory. Returns whether anybody has waited for one since it is coming.
-    fn enter(&self, ground: &Ground, pages: &[Coming], bytes: &[u8]) -> bool {
-        let Coming { page, writable, .. } = pages[0];
-        let installed = ground.install(page, bytes, !writable);
+    /// Installs neighbouring pages that have been read. Returns whether a thread has started to wait for one of them
+    /// since it was claimed.
+    fn install_read(&self, space: &AddressSpace, pages: &[IncomingPage], bytes: &[u8]) -> bool {
+        let IncomingPage { page, writable, .. } = pages[0];
+        let installed = space.install(page, bytes, !writable);
         if writable {
-            pages[..installed].iter().for_each(|coming| ground.store.give_up(coming.slot));
+            pages[..installed].iter().for_each(|incoming| space.swap_file.free(incoming.slot));
         }
-        let place = |n: usize| if writable { Place::Dirty } else { Place::Clean(pages[n].slot) };
-        self.settle(ground, page, (installed, pages.len()), place, |n| Place::Stored(pages[n].slot))
+        let new_state = |n: usize| if writable { PageState::Dirty } else { PageState::Clean(pages[n].slot) };
+        self.finish_install(space, page, (installed, pages.len()), new_state, |n| {
+            PageState::Stored(pages[n].slot)
+        })
     }
 
-    /// Pages could not be read ahead of use: they stay on the store.
-    pub(super) fn did_not_come(&self, ground: &Ground, pages: &[Coming]) {
-        for coming in pages {
-            let stored = |_| Place::Stored(coming.slot);
-            self.settle(ground, coming.page, (0, 1), stored, stored);
+    /// Cancels reads ahead of use that failed: the pages stay in the swap file.
+    pub(super) fn cancel_reads(&self, space: &AddressSpace, pages: &[IncomingPage]) {
+        for incoming in pages {
+            let stored = |_| PageState::Stored(incoming.slot);
+            self.finish_install(space, incoming.page, (0, 1), stored, stored);
         }
     }
 
-    /// From the waiting room into memory. The page is `Coming`, and so its frame is ours.
-    fn come_back(&self, ground: &Ground, page: usize, number: u32, writable: bool) {
+    /// Gives a page a second chance: installs it from the victim buffer. Its state is `Incoming`, so this thread owns
+    /// its frame.
+    fn return_from_victim_buffer(&self, space: &AddressSpace, page: usize, number: u32, writable: bool) {
         let (bytes, slot) = {
-            let mut room = self.room();
-            (room.bytes(number), room.frame(number).slot)
+            let mut buffer = self.victim_buffer();
+            (buffer.bytes(number), buffer.frame(number).slot)
         };
-        // SAFETY: a frame of the room, which is not given to anybody else before `leave` below; whoever
-        // writes it to the store only reads it as well.
+        // SAFETY: a frame of the victim buffer, which is given to no other page before `remove` below; a thread that
+        // writes it to the swap file only reads it as well.
         let bytes = unsafe { std::slice::from_raw_parts(bytes, PAGE) };
-        // Not on the store yet: dirty, whatever becomes of the write.
+        // The page is not in the swap file yet: it is dirty, whatever becomes of its write.
         let writable = writable || slot.is_none();
-        self.frames.take(1);
+        self.frames.charge(1);
         #[cfg(test)]
-        self.linger();
-        let installed = ground.install(page, bytes, !writable);
-        let mut room = self.room();
-        let frame = room.frame(number);
+        self.test_delay();
+        let installed = space.install(page, bytes, !writable);
+        let mut buffer = self.victim_buffer();
+        let frame = buffer.frame(number);
         let written = frame.slot.filter(|_| slot.is_none());
         if frame.state == FrameState::Writing {
-            frame.state = FrameState::Left;
+            frame.state = FrameState::WritingReturned;
         } else {
-            room.leave(number);
-            self.frames.give(1);
+            buffer.remove(number);
+            self.frames.release(1);
         }
-        drop(room);
-        // The page has memory of its own now, and its frame may have kept its.
+        drop(buffer);
+        // The page has memory of its own now, and its frame may still be backed.
         if self.frames.excess(0) > 0 {
-            self.trim_room();
+            self.trim_victim_buffer();
         }
         if self.frames.excess(self.headroom()) > 0 {
-            self.nudge();
+            self.wake_evictors();
         }
         if let Some(written) = written {
-            // Just now, and too late: the page is dirty.
-            ground.store.give_up(written);
+            // The write completed just now, and too late: the page is dirty.
+            space.swap_file.free(written);
         }
-        let place = match slot {
-            Some(slot) if !writable => Place::Clean(slot),
+        let new_state = match slot {
+            Some(slot) if !writable => PageState::Clean(slot),
             Some(slot) => {
-                ground.store.give_up(slot);
-                Place::Dirty
+                space.swap_file.free(slot);
+                PageState::Dirty
             }
-            None => Place::Dirty,
+            None => PageState::Dirty,
         };
-        // A page that cannot be installed has been unmapped behind our back: its bytes are gone with it.
-        self.settle(ground, page, (installed, 1), |_| place, |_| Place::Fresh);
+        // A page that cannot be installed was unmapped without the pager seeing it: its bytes are gone with it.
+        self.finish_install(space, page, (installed, 1), |_| new_state, |_| PageState::Fresh);
     }
 
-    /// Ends the coming of neighbouring pages of a chunk: so many of so many are at `place`, the others back
-    /// where they were `before`. Returns whether a fault for one of them came in between.
-    fn settle(
+    /// Completes the installation of `count` neighbouring pages of a chunk: the first `installed_pages` get their new
+    /// state, the others their old state. Returns whether a thread faulted on one of them meanwhile.
+    fn finish_install(
         &self,
-        ground: &Ground,
+        space: &AddressSpace,
         page: usize,
-        (came, count): (usize, usize),
-        place: impl Fn(usize) -> Place,
-        before: impl Fn(usize) -> Place,
+        (installed_pages, count): (usize, usize),
+        new_state: impl Fn(usize) -> PageState,
+        old_state: impl Fn(usize) -> PageState,
     ) -> bool {
-        let mut wanted = false;
-        if let Some((mut chunk, at)) = ground.layout.chunk(page) {
+        let mut fault_waited = false;
+        if let Some((mut chunk, at)) = space.page_table.chunk(page) {
             let mut policy = lock(&self.policy);
-            for (n, state) in chunk[at..at + count].iter_mut().enumerate() {
-                state.place = if n < came { place(n) } else { before(n) };
-                if n < came {
+            for (n, info) in chunk[at..at + count].iter_mut().enumerate() {
+                info.state = if n < installed_pages { new_state(n) } else { old_state(n) };
+                if n < installed_pages {
                     let key = (page / PAGE + n) as u64;
                     policy.insert(key);
-                    (0..state.heat).for_each(|_| policy.touch(key));
+                    (0..info.heat).for_each(|_| policy.touch(key));
                 }
-                if std::mem::take(&mut state.wanted) {
-                    // Its fault came in between, and may be about more than was done.
-                    ground.wake(page + n * PAGE, PAGE);
-                    wanted = true;
+                if std::mem::take(&mut info.fault_waiting) {
+                    // The fault came meanwhile, and may need more than was done.
+                    space.wake(page + n * PAGE, PAGE);
+                    fault_waited = true;
                 }
             }
         }
-        if came < count {
-            ground.wake(page + came * PAGE, (count - came) * PAGE);
-            self.frames.give(count - came);
+        if installed_pages < count {
+            space.wake(page + installed_pages * PAGE, (count - installed_pages) * PAGE);
+            self.frames.release(count - installed_pages);
         }
-        wanted
+        fault_waited
     }
 
-    /// Reads what was not read whole, in the plain way, and says what stops it.
-    pub(super) fn read_again(&self, ground: &Ground, slot: Slot, to: &mut [u8]) -> io::Result<()> {
+    /// Retries a read that was incomplete, synchronously. Returns the error of the last attempt.
+    pub(super) fn retry_read(&self, space: &AddressSpace, slot: SwapSlot, to: &mut [u8]) -> io::Result<()> {
         let mut result = Ok(());
         for _ in 0..TRIES {
-            add(&self.counters.failures, 1);
-            result = ground.store.read(slot, to);
+            add(&self.counters.io_errors, 1);
+            result = space.swap_file.read(slot, to);
             if result.is_ok() {
                 break;
             }
@@ -371,59 +393,70 @@ impl Inner {
         result
     }
 
-    /// Counts frames as used, making room first where there is none.
-    fn reserve(&self, ground: &Ground, count: usize) {
+    /// Charges `count` frames, after evicting pages if too few are free.
+    fn reserve_frames(&self, space: &AddressSpace, count: usize) {
         if self.frames.excess(count) > 0 {
-            add(&self.counters.stalls, 1);
-            self.make_room_now(ground, count);
+            add(&self.counters.eviction_stalls, 1);
+            self.evict_synchronously(space, count);
         }
-        self.frames.take(count);
+        self.frames.charge(count);
         if self.frames.excess(self.headroom()) > 0 {
-            self.nudge();
+            self.wake_evictors();
         }
     }
 
-    /// Whether the page's use is to be seen. A window's may have been already.
-    fn triggers(&self, page: usize, (watched, trigger): Watched) -> bool {
-        page == watched && (trigger == Trigger::Probe || lock(&self.runs).awaits(page))
+    /// Whether the page's first use still has to be seen. The trigger of a window may have been used already.
+    fn is_trigger(&self, page: usize, (trigger_page, trigger): TriggerPage) -> bool {
+        page == trigger_page && (trigger == Trigger::Probe || lock(&self.streams).is_trigger(page))
     }
 
-    /// Puts a trigger into the waiting room; `false` if there is no room.
-    fn set_trigger(&self, ground: &Ground, coming: Coming, trigger: Trigger, bytes: &[u8]) -> bool {
-        let Coming { page, slot, .. } = coming;
-        let Some((mut chunk, at)) = ground.layout.chunk(page) else { return false };
-        let mut room = self.room();
-        let Some(number) = room.admit(page, Some(slot), FrameState::Waiting) else {
+    /// Puts a trigger page into the victim buffer. Returns `false` if the buffer is full.
+    fn place_trigger(
+        &self,
+        space: &AddressSpace,
+        incoming: IncomingPage,
+        trigger: Trigger,
+        bytes: &[u8],
+    ) -> bool {
+        let IncomingPage { page, slot, .. } = incoming;
+        let Some((mut chunk, at)) = space.page_table.chunk(page) else { return false };
+        let mut buffer = self.victim_buffer();
+        let Some(number) = buffer.insert(page, Some(slot), FrameState::Buffered) else {
             return false;
         };
-        // SAFETY: the frame was free; nobody knows of it before the place below names it.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), room.bytes(number), PAGE) };
-        drop(room);
-        let state = &mut chunk[at];
-        state.place = Place::Waiting(number);
-        state.trigger = Some(trigger);
-        if std::mem::take(&mut state.wanted) {
-            ground.wake(page, PAGE);
+        // SAFETY: the frame was free; no other thread knows of it before the state below names it.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), buffer.bytes(number), PAGE) };
+        drop(buffer);
+        let info = &mut chunk[at];
+        info.state = PageState::InVictimBuffer(number);
+        info.trigger = Some(trigger);
+        if std::mem::take(&mut info.fault_waiting) {
+            space.wake(page, PAGE);
         }
         true
     }
 
-    /// Has what is stored of a range brought in.
+    /// Brings the stored pages of a range into memory in the background.
     pub(super) fn will_need(&self, start: usize, len: usize) {
         let stride = PAGE.cast_signed();
-        let spans = self.read().layout.within(start / PAGE * PAGE, start + len);
+        let spans = self.read().page_table.within(start / PAGE * PAGE, start + len);
         for (from, to) in spans {
             let count = (to - from).div_ceil(PAGE);
-            self.order(Window { first: from, stride, count });
+            self.queue_window(Window { first: from, stride, count });
         }
     }
 }
 
-/// How many fresh pages one fault brings: as many as were touched one after the other before it.
-fn fresh_window(chunk: &[super::ranges::Page], at: usize, page: usize, layout: &Layout) -> usize {
+/// Number of fresh pages that one fault brings in: as many as were touched one after the other before it.
+fn fresh_batch(
+    chunk: &[super::page_table::PageInfo],
+    at: usize,
+    page: usize,
+    page_table: &PageTable,
+) -> usize {
     let before = chunk[..at].iter().rev().take(BATCH);
-    let touched = before.take_while(|page| !matches!(page.place, Place::Fresh)).count();
-    let end = layout.within(page, page + BATCH * PAGE).first().map_or(page, |(_, end)| *end);
+    let touched = before.take_while(|page| !matches!(page.state, PageState::Fresh)).count();
+    let end = page_table.within(page, page + BATCH * PAGE).first().map_or(page, |(_, end)| *end);
     let most = ((end - page) / PAGE).clamp(1, touched.max(1));
-    chunk[at..].iter().take(most).take_while(|page| page.place == Place::Fresh).count().max(1)
+    chunk[at..].iter().take(most).take_while(|page| page.state == PageState::Fresh).count().max(1)
 }

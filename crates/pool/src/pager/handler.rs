@@ -1,10 +1,10 @@
-//! The threads that serve faults. Each takes faults as they come, starts the reads that they need, and
-//! installs pages as reads end; none waits for one read before it starts the next.
+//! The fault handler threads of the pager. Each takes faults as they arrive, starts the reads that they need, and
+//! installs pages as reads complete; a handler does not wait for one read before it starts the next.
 //!
-//! On machines with few processors there is one handler for each, and stays there: a fault is then served by
-//! the processor that the faulting thread has just left. Waking another one costs more than the device read
-//! on a virtual machine. While reads are under way a handler looks for their ends without sleeping, for a
-//! while; where others want its processor, it sleeps.
+//! On machines with few processors, each processor has a pinned handler: a fault is then served by the processor that
+//! the faulting thread has just left. Waking another processor costs more than the device read on a virtual machine.
+//! While reads are in flight, a handler polls for completions for a while before it sleeps; where other threads want
+//! its processor, it sleeps at once.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -14,67 +14,70 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::fatal::{call_failed, fatal};
-use super::fault::{Coming, Watched};
-use super::jobs::Job;
-use super::ranges::Trigger;
-use super::reads::{Berth, Done, Reads};
+use super::fault::{IncomingPage, TriggerPage};
+use super::page_table::Trigger;
+use super::read_requests::{CompletedRead, ReadRequests, RequestSlot};
+use super::readahead_queue::ReadRequest;
 use super::stats::add;
-use super::{Ground, Inner, PAGE};
-use crate::crew::{Crew, Member, Seat};
+use super::{AddressSpace, Inner, PAGE};
+use crate::event_loop::{self, FaultHandler, MAX_PINNED_HANDLERS};
+use crate::handler_wakeup::{GroupHandle, HandlerGroup, HandlerPoll};
 use crate::lock::lock;
-use crate::message::Cause as Why;
-use crate::serving::{self, FEW, Serve};
+use crate::message::ShownError;
 
-/// Handlers where reads cannot be under way without a thread each, for each processor.
-const BLOCKING: usize = 4;
-/// Between two questions for faults while reads are under way: asking takes a lock that faults need.
-const PERIOD: Duration = Duration::from_micros(4);
-/// Faults taken before reads that have ended are looked at.
-const TAKEN: usize = 16;
+/// Handlers for each processor where each handler reads synchronously.
+const BLOCKING_HANDLERS: usize = 4;
+/// Shortest time between two checks for faults while reads are in flight: the check takes a lock that faults need.
+const POLL_INTERVAL: Duration = Duration::from_micros(4);
+/// Faults taken before completed reads are handled.
+const FAULTS_PER_TURN: usize = 16;
 
-/// The threads.
+/// The handler threads.
 pub(super) struct Handlers {
     threads: Vec<Option<JoinHandle<()>>>,
 }
 
 impl Handlers {
     pub(super) fn start(inner: &Arc<Inner>, begun: &mpsc::Sender<()>) -> io::Result<Self> {
-        let processors = serving::processors();
-        let ring = inner.options.ring;
-        let runs = Reads::runs(inner.dram.load(Relaxed));
-        let first = Reads::new(ring, runs);
-        let many = first.are_many();
+        let processors = event_loop::processors();
+        let ring = inner.options.io_uring;
+        let multi_reads = ReadRequests::multi_reads(inner.dram.load(Relaxed));
+        let first = ReadRequests::new(ring, multi_reads);
+        let many = first.is_concurrent();
         let count = match inner.options.handlers {
-            0 if many => processors.len().min(FEW),
-            0 => (processors.len() * BLOCKING).clamp(8, 32),
+            0 if many => processors.len().min(MAX_PINNED_HANDLERS),
+            0 => (processors.len() * BLOCKING_HANDLERS).clamp(8, 32),
             count => count,
         };
         let each = many && count == processors.len();
-        inner.buffers.store(count * Reads::most_bytes(runs), Relaxed);
-        let all = std::iter::once(first).chain(std::iter::repeat_with(|| Reads::new(ring, runs)));
-        let all: Vec<Reads> = all.take(count).collect();
-        let home = |n: usize| each.then(|| processors[n]);
-        let members = all.iter().enumerate().map(|(n, reads)| {
-            let (jobs, stop) = (inner.jobs.ready(), inner.jobs.stopped());
-            Ok(Member { poll: serving::interests(jobs, stop, reads.as_fd())?, home: home(n) })
+        inner.buffers.store(count * ReadRequests::buffer_bytes(multi_reads), Relaxed);
+        let all =
+            std::iter::once(first).chain(std::iter::repeat_with(|| ReadRequests::new(ring, multi_reads)));
+        let all: Vec<ReadRequests> = all.take(count).collect();
+        let cpu = |n: usize| each.then(|| processors[n]);
+        let polls = all.iter().enumerate().map(|(n, reads)| {
+            let (requests, stop) = (inner.readahead_queue.ready(), inner.readahead_queue.stopped());
+            Ok(HandlerPoll { poll: event_loop::create_poll(requests, stop, reads.as_fd())?, cpu: cpu(n) })
         });
-        let members = members.collect::<io::Result<_>>()?;
-        let on_failure = Box::new(|call, error: &_| fatal(format_args!("{call} failed ({})", Why(error))));
-        let crew = Crew::new(members, inner.read().watch.as_fd(), inner.options.keep, on_failure)?;
-        let rings = all.iter().filter_map(Reads::as_fd).map(|ring| ring.as_raw_fd());
-        lock(&inner.descriptors).extend(crew.descriptors().chain(rings));
-        // Once for each pager.
-        let _ = inner.crew.set(crew);
+        let polls = polls.collect::<io::Result<_>>()?;
+        let on_failure =
+            Box::new(|call, error: &_| fatal(format_args!("{call} failed ({})", ShownError(error))));
+        let handler_group =
+            HandlerGroup::new(polls, inner.read().uffd.as_fd(), inner.options.pin_lone_thread, on_failure)?;
+        let rings = all.iter().filter_map(ReadRequests::as_fd).map(|ring| ring.as_raw_fd());
+        lock(&inner.descriptors).extend(handler_group.descriptors().chain(rings));
+        // The group is set once for each pager.
+        let _ = inner.handler_group.set(handler_group);
         let mut threads = Vec::with_capacity(count);
         for (n, reads) in all.into_iter().enumerate() {
             let (own, begun) = (Arc::clone(inner), begun.clone());
             threads.push(inner.spawn(format!("deepram-page-{n}"), move || {
                 let inner = own;
-                let seat = inner.seat(n);
-                seat.begin();
-                let mut handler = Handler::new(&inner, reads, seat);
-                tell(&begun);
-                serving::run(&mut handler);
+                let group = inner.group_handle(n);
+                group.pin_handler();
+                let mut handler = Handler::new(&inner, reads, group);
+                signal_started(&begun);
+                event_loop::run_handler(&mut handler);
             })?);
         }
         Ok(Self { threads })
@@ -86,230 +89,239 @@ impl Handlers {
 
     pub(super) fn join(self) {
         for thread in self.threads.into_iter().flatten() {
-            // Its panic was reported by the runtime already.
+            // The runtime has reported a panic of the thread already.
             let _ = thread.join();
         }
     }
 }
 
 impl Inner {
-    /// Place of the handler of this number. There from when the handlers start.
-    pub(super) fn seat(&self, n: usize) -> Seat<'_> {
-        let Some(crew) = self.crew.get() else { unreachable!("handlers come after their crew") };
-        Seat::new(crew, n)
+    /// Access of handler `n` to the handler group, which exists from the start of the handlers on.
+    pub(super) fn group_handle(&self, n: usize) -> GroupHandle<'_> {
+        let Some(handler_group) = self.handler_group.get() else {
+            unreachable!("the handler group is set before handlers start")
+        };
+        GroupHandle::new(handler_group, n)
     }
 }
 
-/// Says that a thread of the pager has begun.
-pub(super) fn tell(begun: &mpsc::Sender<()>) {
-    // Nobody waits if the others could not be started.
+/// Signals that a thread of the pager has begun.
+pub(super) fn signal_started(begun: &mpsc::Sender<()>) {
+    // The receiver is gone if other threads could not be started.
     let _ = begun.send(());
 }
 
-/// A read under way.
-struct Flight {
-    /// Pages at neighbouring slots.
-    pages: Vec<Coming>,
-    cause: Cause,
+/// A read in flight.
+struct InFlightRead {
+    /// Pages at neighbouring slots of the swap file.
+    pages: Vec<IncomingPage>,
+    cause: ReadCause,
 }
 
 /// Why pages are read.
-enum Cause {
-    /// A fault of this thread, taken then, and of how many pages its block is.
+enum ReadCause {
+    /// A fault: its thread, the time it was taken, and the pages of its fault-around block.
     Fault(i32, Instant, usize),
-    /// They are read ahead of use.
-    Ahead(Option<Watched>),
+    /// Readahead or fault-around.
+    Readahead(Option<TriggerPage>),
 }
 
 /// One handler.
 pub(super) struct Handler<'a> {
     inner: &'a Inner,
-    seat: Seat<'a>,
-    /// Held while anything is under way.
-    ground: Option<RwLockReadGuard<'a, Ground>>,
-    reads: Reads,
-    flights: Vec<(Berth, Flight)>,
-    /// Pages that are to come ahead of use and have no berth yet; the last first.
-    waiting: Vec<(Vec<Coming>, Option<Watched>)>,
-    /// When faults and jobs were last asked for.
-    asked: Instant,
+    group: GroupHandle<'a>,
+    /// Held while reads are in flight.
+    space: Option<RwLockReadGuard<'a, AddressSpace>>,
+    reads: ReadRequests,
+    in_flight: Vec<(RequestSlot, InFlightRead)>,
+    /// Pages to read ahead of use that have no request slot yet; the first is at the end.
+    pending: Vec<(Vec<IncomingPage>, Option<TriggerPage>)>,
+    /// Time of the last check for faults and requests.
+    last_poll: Instant,
 }
 
 impl<'a> Handler<'a> {
-    pub(super) fn new(inner: &'a Inner, reads: Reads, seat: Seat<'a>) -> Self {
+    pub(super) fn new(inner: &'a Inner, reads: ReadRequests, group: GroupHandle<'a>) -> Self {
         Self {
             inner,
-            seat,
-            ground: None,
+            group,
+            space: None,
             reads,
-            flights: Vec::new(),
-            waiting: Vec::new(),
-            asked: Instant::now(),
+            in_flight: Vec::new(),
+            pending: Vec::new(),
+            last_poll: Instant::now(),
         }
     }
 
-    /// Does what can be done now; whether that was anything. Leaves the ground if nothing is under way.
+    /// Does all work that can be done without waiting. Returns whether there was any. Releases the address-space lock
+    /// if nothing is in flight.
     pub(super) fn step(&mut self) -> bool {
         let mut busy = false;
-        // Whoever waits for the ground to be at rest is not kept waiting by new faults.
-        let quiet = self.inner.writers.load(Relaxed) > 0;
-        if self.flights.is_empty() || (!quiet && self.asked.elapsed() >= PERIOD) {
-            self.asked = Instant::now();
+        // New faults must not delay a thread that waits for the address-space lock exclusively.
+        let quiet = self.inner.waiting_exclusive.load(Relaxed) > 0;
+        if self.in_flight.is_empty() || (!quiet && self.last_poll.elapsed() >= POLL_INTERVAL) {
+            self.last_poll = Instant::now();
             busy |= self.take_faults();
-            busy |= self.take_jobs();
+            busy |= self.take_requests();
         }
         self.reads.submit();
         while let Some(done) = self.reads.next() {
-            self.arrive(done);
+            self.finish_read(done);
             busy = true;
         }
-        if self.flights.is_empty() && self.waiting.is_empty() {
-            self.ground = None;
+        if self.in_flight.is_empty() && self.pending.is_empty() {
+            self.space = None;
         }
         busy
     }
 
     fn take_faults(&mut self) -> bool {
-        for taken in 0..TAKEN {
-            if !self.seat.is_on_duty() {
+        for taken in 0..FAULTS_PER_TURN {
+            if !self.group.is_on_duty() {
                 return taken > 0;
             }
-            let Some(berth) = self.reads.berth(1, false) else { return true };
+            let Some(request) = self.reads.acquire(1, false) else { return true };
             let inner = self.inner;
-            let ground = self.ground.get_or_insert_with(|| enter(inner, &mut self.seat));
-            let next = ground.watch.next().unwrap_or_else(|error| {
-                self.seat.failed("read of the userfaultfd", &error);
+            let space = self.space.get_or_insert_with(|| lock_shared(inner, &mut self.group));
+            let next = space.uffd.next_fault().unwrap_or_else(|error| {
+                self.group.report_failure("read of the userfaultfd", &error);
                 None
             });
             let Some(fault) = next else {
-                self.reads.give_back(berth);
+                self.reads.release(request);
                 return taken > 0;
             };
             let begun = Instant::now();
-            // A thread that waits for a read is kept while it is under way, others before they are woken.
-            let alone = self.seat.saw(fault.thread);
-            if alone && !self.seat.keeps(fault.thread) && !inner.needs_read(ground, fault) {
-                self.seat.keep(fault.thread);
+            // A thread that waits for a read is pinned while the read is in flight, other threads before they are
+            // woken.
+            let alone = self.group.note_fault(fault.thread);
+            if alone && !self.group.has_pinned(fault.thread) && !inner.needs_read(space, fault) {
+                self.group.pin(fault.thread);
             }
-            let served = inner.begin(ground, fault);
-            if let Some(window) = served.window {
-                inner.follow(ground, window);
+            let outcome = inner.begin_fault(space, fault);
+            if let Some(window) = outcome.window {
+                inner.queue_window_and_stage(space, window);
             }
-            if let Some(coming) = served.read {
-                let (block, beside) = inner.beside(ground, coming.page);
-                self.start(
-                    berth,
-                    Flight { pages: vec![coming], cause: Cause::Fault(fault.thread, begun, block) },
+            if let Some(incoming) = outcome.read {
+                let (block, neighbours) = inner.fault_around_pages(space, incoming.page);
+                self.start_read(
+                    request,
+                    InFlightRead {
+                        pages: vec![incoming],
+                        cause: ReadCause::Fault(fault.thread, begun, block),
+                    },
                 );
-                self.wait(&beside, inner.probe(&beside));
+                self.enqueue(&neighbours, inner.choose_probe(&neighbours));
                 if alone {
-                    // While the device is at work.
+                    // The device works meanwhile.
                     self.reads.submit();
-                    self.seat.keep(fault.thread);
+                    self.group.pin(fault.thread);
                 }
             } else {
-                self.reads.give_back(berth);
-                if !served.waits {
-                    self.seat.woke(Some(fault.thread));
+                self.reads.release(request);
+                if !outcome.waits {
+                    self.group.note_woken(Some(fault.thread));
                 }
-                inner.counters.latency(begun.elapsed());
+                inner.counters.count_latency(begun.elapsed());
             }
         }
         true
     }
 
-    fn take_jobs(&mut self) -> bool {
+    fn take_requests(&mut self) -> bool {
         let mut busy = false;
         loop {
-            while let Some((pages, watched)) = self.waiting.pop() {
-                let Some(berth) = self.reads.berth(pages.len(), true) else {
-                    self.waiting.push((pages, watched));
+            while let Some((pages, trigger_page)) = self.pending.pop() {
+                let Some(request) = self.reads.acquire(pages.len(), true) else {
+                    self.pending.push((pages, trigger_page));
                     return busy;
                 };
-                self.start(berth, Flight { pages, cause: Cause::Ahead(watched) });
+                self.start_read(request, InFlightRead { pages, cause: ReadCause::Readahead(trigger_page) });
                 busy = true;
             }
-            let Some(job) = self.inner.jobs.pop() else { return busy };
+            let Some(queued) = self.inner.readahead_queue.pop() else { return busy };
             let inner = self.inner;
-            let ground = self.ground.get_or_insert_with(|| enter(inner, &mut self.seat));
-            let (pages, watched) = match job {
-                Job::Window(window, which) => (
-                    inner.coming(ground, which.map(|n| window.page(n))),
+            let space = self.space.get_or_insert_with(|| lock_shared(inner, &mut self.group));
+            let (pages, trigger_page) = match queued {
+                ReadRequest::Window(window, which) => (
+                    inner.claim_stored(space, which.map(|n| window.page(n))),
                     Some((window.first, Trigger::Window)),
                 ),
-                Job::Pages(pages) => (inner.coming(ground, pages.into_iter()), None),
+                ReadRequest::Pages(pages) => (inner.claim_stored(space, pages.into_iter()), None),
             };
-            self.wait(&pages, watched);
+            self.enqueue(&pages, trigger_page);
         }
     }
 
-    /// These are to be read as berths allow, neighbours on the store together.
-    fn wait(&mut self, pages: &[Coming], watched: Option<Watched>) {
-        let follow =
-            |a: &Coming, b: &Coming| a.slot.file == b.slot.file && a.slot.number + 1 == b.slot.number;
-        self.waiting.extend(pages.chunk_by(follow).rev().map(|run| (run.to_vec(), watched)));
+    /// Adds pages to those that are read as request slots become free; neighbours in the swap file are read together.
+    fn enqueue(&mut self, pages: &[IncomingPage], trigger_page: Option<TriggerPage>) {
+        let follow = |a: &IncomingPage, b: &IncomingPage| {
+            a.slot.file == b.slot.file && a.slot.number + 1 == b.slot.number
+        };
+        self.pending.extend(pages.chunk_by(follow).rev().map(|run| (run.to_vec(), trigger_page)));
     }
 
-    fn start(&mut self, berth: Berth, flight: Flight) {
+    fn start_read(&mut self, request: RequestSlot, read: InFlightRead) {
         let inner = self.inner;
-        let ground = self.ground.get_or_insert_with(|| enter(inner, &mut self.seat));
-        self.reads.start(&ground.store, flight.pages[0].slot, berth, flight.pages.len());
-        self.flights.push((berth, flight));
+        let space = self.space.get_or_insert_with(|| lock_shared(inner, &mut self.group));
+        self.reads.start(&space.swap_file, read.pages[0].slot, request, read.pages.len());
+        self.in_flight.push((request, read));
         inner.counters.read_begins();
     }
 
-    /// A read has ended: what it brought goes into memory.
-    fn arrive(&mut self, Done { berth, whole }: Done) {
-        let Some(at) = self.flights.iter().position(|(of, _)| *of == berth) else { return };
-        let (_, Flight { pages, cause }) = self.flights.swap_remove(at);
+    /// Completes a read: installs its pages.
+    fn finish_read(&mut self, CompletedRead { request, complete }: CompletedRead) {
+        let Some(at) = self.in_flight.iter().position(|(of, _)| *of == request) else { return };
+        let (_, InFlightRead { pages, cause }) = self.in_flight.swap_remove(at);
         let inner = self.inner;
-        let ground = self.ground.get_or_insert_with(|| enter(inner, &mut self.seat));
-        let bytes = self.reads.bytes(berth, pages.len());
+        let space = self.space.get_or_insert_with(|| lock_shared(inner, &mut self.group));
+        let bytes = self.reads.bytes(request, pages.len());
         inner.counters.read_ends();
-        let read = if whole { Ok(()) } else { inner.read_again(ground, pages[0].slot, bytes) };
+        let read = if complete { Ok(()) } else { inner.retry_read(space, pages[0].slot, bytes) };
         add(&inner.counters.reads, 1);
         add(&inner.counters.bytes_read, bytes.len() as u64);
         match (read, cause) {
-            (Ok(()), Cause::Fault(thread, begun, block)) => {
-                let window = inner.came(ground, pages[0], block, bytes);
-                self.seat.woke(Some(thread));
-                self.seat.took(begun.elapsed());
+            (Ok(()), ReadCause::Fault(thread, begun, block)) => {
+                let window = inner.finish_fault_read(space, pages[0], block, bytes);
+                self.group.note_woken(Some(thread));
+                self.group.note_read_time(begun.elapsed());
                 if let Some(window) = window {
-                    inner.follow(ground, window);
+                    inner.queue_window_and_stage(space, window);
                 }
-                inner.counters.latency(begun.elapsed());
+                inner.counters.count_latency(begun.elapsed());
             }
-            (Ok(()), Cause::Ahead(watched)) => {
-                if inner.came_ahead(ground, &pages, bytes, watched) {
-                    self.seat.woke(None);
+            (Ok(()), ReadCause::Readahead(trigger_page)) => {
+                if inner.install_readahead(space, &pages, bytes, trigger_page) {
+                    self.group.note_woken(None);
                 }
             }
-            (Err(error), Cause::Fault(..)) => call_failed("pread", pages[0].page, PAGE, &error),
-            // Whoever wants them reads them again, and is told then.
-            (Err(_), Cause::Ahead(_)) => inner.did_not_come(ground, &pages),
+            (Err(error), ReadCause::Fault(..)) => call_failed("pread", pages[0].page, PAGE, &error),
+            // A thread that needs one of the pages reads it again, and gets the error then.
+            (Err(_), ReadCause::Readahead(_)) => inner.cancel_reads(space, &pages),
         }
-        self.reads.give_back(berth);
+        self.reads.release(request);
     }
 }
 
-/// The ground, for reading. Who waits for it keeps nobody: whoever holds it may want that.
-fn enter<'a>(inner: &'a Inner, seat: &mut Seat<'_>) -> RwLockReadGuard<'a, Ground> {
-    inner.ground.try_read().unwrap_or_else(|_| {
-        seat.rest();
+/// Takes the address-space lock shared. If it has to wait, it releases the pinned thread first: the holder of the lock
+/// may be waiting for that.
+fn lock_shared<'a>(inner: &'a Inner, group: &mut GroupHandle<'_>) -> RwLockReadGuard<'a, AddressSpace> {
+    inner.space.try_read().unwrap_or_else(|_| {
+        group.unpin();
         inner.read()
     })
 }
 
-impl<'a> Serve<'a> for Handler<'a> {
+impl<'a> FaultHandler<'a> for Handler<'a> {
     fn step(&mut self, _: bool) -> bool {
         self.step()
     }
 
     fn is_idle(&self) -> bool {
-        self.flights.is_empty()
+        self.in_flight.is_empty()
     }
 
-    fn seat(&mut self) -> &mut Seat<'a> {
-        &mut self.seat
+    fn group(&mut self) -> &mut GroupHandle<'a> {
+        &mut self.group
     }
 }

@@ -1,70 +1,71 @@
 //! The pager: memory of a process that is larger than the DRAM it may use, without a journal behind it.
 //!
-//! Managed memory is private anonymous memory at whatever address its owner has mapped it. A userfaultfd
-//! reports its missing pages; handler threads bring them in; evictor threads take others out ahead of need. The
-//! store is a file without a name. What is used in order comes and leaves 2 MiB at a time as huge pages (`huge`), without
-//! the waiting room.
+//! Managed memory is private anonymous memory at any address where its owner has mapped it. A userfaultfd reports its
+//! missing pages; handler threads bring them in; evictor threads take pages out ahead of need. The swap file has no
+//! name. Memory that is used in order enters and leaves 2 MiB at a time as huge pages (`huge_pages`), without the
+//! victim buffer.
 //!
 //! ```text
-//!           first touch            leaves                 written and room wanted
-//!   fresh ─────────────► in memory ───────► waiting room ────────────────────────► store
-//!                          ▲   ▲  comes back without I/O │                           │
-//!                          │   └─────────────────────────┘                           │
-//!                          └─────────────────────── read ────────────────────────────┘
+//!           first touch           eviction                written, and frame needed
+//!   fresh ─────────────► in memory ───────► victim buffer ────────────────────────► swap file
+//!                          ▲   ▲  second chance   │                                     │
+//!                          │   └──────────────────┘                                     │
+//!                          └─────────────────────────── read ───────────────────────────┘
 //! ```
 //!
-//! # What holds
-//! 1. A page that is clean is write-protected and as on the store. So the first store is seen, and a clean
-//!    page leaves without being written.
-//! 2. A page leaves only while stores to it wait, or at once by being moved: what goes is its last contents. Where devices may
-//!    store to it (`pinned`), which nothing makes wait, it is moved.
-//! 3. A fault waits for one page, the one that it needs, and for no write: frames are free ahead of need. Neighbours come with it
-//!    where they have been used lately (`around`), if there are frames for them.
-//! 4. Frames in memory and in the waiting room are at most the budget's, tables included. If the store
-//!    fails or is full, pages stay in memory beyond that, and the pager says so: nothing is lost.
-//! 5. A page's state changes under its chunk's lock. Who moves a page holds the ground for reading, so that
-//!    who holds it for writing (to map, unmap, fork) finds every page at rest.
+//! # Invariants
+//! 1. A clean page is write-protected and equal to its copy in the swap file. So its first store is seen, and it can
+//!    leave without being written.
+//! 2. A page leaves only while stores to it wait, or atomically by being moved: the copy holds its last contents. Where
+//!    devices may store to the page (`direct_io`), which nothing delays, it is moved.
+//! 3. A fault waits for one page, the page that it needs, and for no write: frames are free ahead of need. Neighbours
+//!    are read with it where they have been used recently (`fault_around`), if there are frames for them.
+//! 4. Frames in memory and in the victim buffer, tables included, never exceed the budget. If the swap file fails or is
+//!    full, pages stay in memory beyond the budget, and the pager reports it: no page is lost.
+//! 5. A page's state changes under its chunk's lock. Moving a page takes the address-space lock shared; map, unmap and
+//!    fork take it exclusively, so no page is in transit then.
 //!
-//! Lock order: ground, evictor, chunk, room; chunk, policy; chunk, stages; ground, shared table; runs, regions (`around`) by themselves.
+//! Lock order: address space, evictor, chunk, victim buffer; chunk, policy; chunk, stages; address space, shared table.
+//! The locks of the readahead streams and of the fault-around regions are taken last and one at a time.
 
-mod around;
-mod beside;
 mod budget;
-mod doubts;
-mod evict;
+mod budget_members;
+mod budget_memory;
+mod direct_io;
+mod eviction;
 mod fatal;
 mod fault;
+mod fault_around;
+mod fault_recorder;
 mod fork;
 mod handler;
-mod huge;
-mod jobs;
-mod kernel;
-mod moves;
-mod pinned;
-mod ranges;
-mod reads;
-mod record;
+mod huge_page_move;
+mod huge_page_staging;
+mod huge_pages;
+mod page_table;
+mod policy;
+mod proc_files;
+mod read_requests;
+mod readahead_admission;
+mod readahead_queue;
 mod remap;
-mod returns;
-mod room;
-mod seats;
-mod shared;
-mod sharing;
+mod shared_memory;
 mod spans;
-mod stage;
 mod stats;
-mod store;
-mod unmanage;
-mod writes;
+mod stop_managing;
+mod swap_file;
+mod unpaged_memory;
+mod victim_buffer;
+mod write_back;
+mod write_prediction;
 
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
-mod tests_huge;
+mod tests_huge_pages;
 
 use std::io;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{
     Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, mpsc,
@@ -72,279 +73,203 @@ use std::sync::{
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use deepram_core::cache::{AddressOrderClock, Clock2, Fifo, Gclock, Key, Lru, Replacement, S3Fifo, Sieve};
+use deepram_core::cache::Replacement;
 
-use self::around::Around;
 use self::budget::Frames;
-use self::doubts::Doubts;
-use self::evict::EVICTORS;
-use self::fatal::{Alarm, discard, fatal};
-use self::handler::{Handler, Handlers, tell};
-use self::huge::Advice;
-use self::jobs::Jobs;
-use self::kernel::Kernel;
-use self::ranges::{Layout, Place};
-use self::reads::Reads;
-use self::record::Recorder;
-use self::returns::Returns;
-use self::room::Room;
-use self::sharing::Sharing;
-use self::stage::Stages;
+use self::eviction::EVICTORS;
+use self::fatal::{AbortOnPanic, discard, fatal};
+use self::fault_around::FaultAround;
+use self::fault_recorder::Recorder;
+use self::handler::{Handler, Handlers, signal_started};
+use self::huge_page_staging::Stages;
+use self::huge_pages::HugePageAdvice;
+use self::page_table::{PageState, PageTable};
+use self::proc_files::ProcFiles;
+use self::read_requests::ReadRequests;
+use self::readahead_admission::ReadaheadAdmission;
+use self::readahead_queue::ReadaheadQueue;
+use self::shared_memory::SharedMemory;
 use self::stats::Counters;
-use self::store::Store;
-use self::writes::Writes;
+use self::swap_file::SwapFile;
+use self::victim_buffer::VictimBuffer;
+use self::write_back::WriteBack;
+use self::write_prediction::WritePrediction;
 
-use crate::ahead::Runs;
-use crate::crew::Crew;
+use crate::handler_wakeup::HandlerGroup;
 use crate::lock::lock;
+use crate::readahead::Streams;
 use crate::signals::spawn;
 use crate::uffd::{self, Uffd, WatchMode};
 
-pub use fork::Forking;
-pub use record::{Fault, FaultKind, FaultLog};
-pub use seats::{Notice, SharedBudget};
-pub use shared::{BUDGET_NAME, BudgetReading, BudgetView};
-pub use sharing::{can_share, is_in_memory};
+pub use budget_members::{Notice, SharedBudget};
+pub use budget_memory::{BUDGET_NAME, BudgetReading, BudgetView};
+pub use fault_recorder::{Fault, FaultKind, FaultLog};
+pub use fork::ForkGuard;
+pub use policy::PagerPolicy;
+pub use shared_memory::{can_share, is_in_memory};
 pub use spans::Spans;
 pub use stats::PagerStats;
 
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
 
-/// Pages of one read ahead of use, and of one fault on fresh memory, at most.
+/// Largest number of pages in one readahead request, and in one fault on fresh memory.
 const BATCH: usize = 64;
 
-/// Stack of a thread of the pager: it needs little.
+/// Stack of a pager thread in bytes.
 const STACK: usize = 256 << 10;
 
-/// Part of the frames that make up the waiting room. A larger room tells more of what is used, and has more pages
-/// come back.
-const ROOM_SHARE: usize = 4;
+/// The victim buffer has one frame in this many. A larger buffer shows more about which pages are used, and makes more
+/// pages come back.
+const VICTIM_BUFFER_SHARE: usize = 4;
 
-/// Which page leaves when room is needed (`deepram_core::cache`). Use of a page in memory is not seen; what
-/// a policy learns of is a page that comes back: it counts as touched as often as it is warm, which doubles each time
-/// that it comes back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Policy {
-    /// A small queue for newcomers, a main one for those that come back.
-    S3Fifo,
-    /// The one that has been in memory longest.
-    Fifo,
-    /// The one that came back longest ago.
-    Lru,
-    /// The oldest that has not come back, as they pass.
-    Sieve,
-    /// The oldest, after as many rounds as it has come back, up to 3.
-    Clock2,
-    /// The same, up to 16.
-    Gclock,
-    /// The next in the order of addresses, after as many rounds as it has come back, up to 16. Measured best
-    /// (docs/performance.md): pages that leave together are neighbours, which one call protects.
-    #[default]
-    Sweep,
-}
-
-impl Policy {
-    /// All of them.
-    pub const ALL: [Policy; 7] = [
-        Policy::S3Fifo,
-        Policy::Fifo,
-        Policy::Lru,
-        Policy::Sieve,
-        Policy::Clock2,
-        Policy::Gclock,
-        Policy::Sweep,
-    ];
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Policy::S3Fifo => "s3fifo",
-            Policy::Fifo => "fifo",
-            Policy::Lru => "lru",
-            Policy::Sieve => "sieve",
-            Policy::Clock2 => "clock2",
-            Policy::Gclock => "gclock",
-            Policy::Sweep => "sweep",
-        }
-    }
-
-    /// An empty one for so many frames.
-    pub(crate) fn build<K: Key + Ord + Send + 'static>(
-        self,
-        frames: usize,
-    ) -> Box<dyn Replacement<K> + Send> {
-        match self {
-            Policy::S3Fifo => Box::new(S3Fifo::new(frames)),
-            Policy::Fifo => Box::new(Fifo::new(frames)),
-            Policy::Lru => Box::new(Lru::new(frames)),
-            Policy::Sieve => Box::new(Sieve::new(frames)),
-            Policy::Clock2 => Box::new(Clock2::new(frames)),
-            Policy::Gclock => Box::new(Gclock::new(frames)),
-            Policy::Sweep => Box::new(AddressOrderClock::new(frames)),
-        }
-    }
-}
-
-/// A name that is no [`Policy`]'s.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0} is none of {names}", names = Policy::ALL.map(Policy::name).join(", "))]
-pub struct UnknownPolicy(String);
-
-impl FromStr for Policy {
-    type Err = UnknownPolicy;
-
-    fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
-        let found = Self::ALL.into_iter().find(|policy| policy.name() == name);
-        found.ok_or_else(|| UnknownPolicy(name.to_owned()))
-    }
-}
-
-/// Starts a thread of this name, which takes no signals.
+/// Starts a thread with this name and all signals blocked.
 pub type SpawnThread = fn(&str, Box<dyn FnOnce() + Send>) -> io::Result<()>;
 
-/// How a pager is made.
+/// Options of a pager.
 #[derive(Debug, Clone)]
 pub struct PagerOptions {
-    /// DRAM in bytes: frames, waiting room, tables.
+    /// DRAM budget in bytes: frames in memory, victim buffer and tables.
     pub dram: u64,
-    /// Whether `dram` is for all anonymous memory of the process (and of those that share the budget), paged or
-    /// not, as far as three quarters of it; if not, it is for what is paged alone.
-    pub whole: bool,
-    /// Directory of the store, which is a file without a name in it.
+    /// Whether `dram` covers all anonymous memory of the process (and of the processes that share the budget), paged or
+    /// not, up to three quarters of `dram`; otherwise it covers paged memory only.
+    pub whole_process: bool,
+    /// Directory of the swap file, which is a file without a name in it.
     pub directory: PathBuf,
-    /// Most bytes of the store.
+    /// Largest size of the swap file in bytes.
     pub store_limit: u64,
-    /// Who leaves.
-    pub policy: Policy,
-    /// Threads that serve faults; 0 for as many as are good for the machine.
+    /// Replacement policy.
+    pub policy: PagerPolicy,
+    /// Number of handler threads; 0 chooses it for the machine.
     pub handlers: usize,
-    /// Whether each has many reads under way by io_uring, if the kernel allows it, or one.
-    pub ring: bool,
+    /// Whether each handler has many reads in flight by io_uring, if the kernel allows it, instead of one.
+    pub io_uring: bool,
     /// Whether pages are read ahead of use.
-    pub ahead: bool,
-    /// Whether memory that is used in order comes and leaves as huge pages, where the kernel can move them (Linux 6.18)
-    /// and the system does not forbid them; with less than 64 MiB of DRAM, and while faults are recorded, it does not.
-    pub huge: bool,
-    /// Whether a thread that faults alone is kept on one processor while it does, that of the handler which serves it:
-    /// its faults take two thirds of the time so (`docs/adr/0022`). What it starts meanwhile would be kept there for good,
-    /// so whoever starts threads or processes does it within [`Pager::unkept`].
-    pub keep: bool,
-    /// A budget that several processes share, if they do; `dram` is then that of all of them.
-    pub shared: Option<&'static SharedBudget>,
-    /// A folder for the record of its faults, which [`FaultLog`] reads; none if they are not recorded. If the
-    /// folder takes no file, the pager says so on the standard error and works without.
-    pub record: Option<PathBuf>,
-    /// How threads are started, if not by the standard library. Dropping the pager does not wait for such threads.
-    pub spawn: Option<SpawnThread>,
+    pub readahead: bool,
+    /// Whether memory that is used in order enters and leaves as huge pages. Needs a kernel that can move huge pages
+    /// (Linux 6.18) and a system that does not forbid them. There are no huge pages with less than 64 MiB of DRAM, or
+    /// while faults are recorded.
+    pub huge_pages: bool,
+    /// Whether a thread that faults alone is pinned to the processor of the handler that serves it, as long as it
+    /// faults alone: its faults then take two thirds of the time (`docs/adr/0022`). A thread or process that the pinned
+    /// thread starts would stay pinned for good, so the program must start threads and processes within
+    /// [`Pager::without_pinning`].
+    pub pin_lone_thread: bool,
+    /// The budget that several processes share, if they do; `dram` is then the budget of all of them together.
+    pub shared_budget: Option<&'static SharedBudget>,
+    /// Directory for the record of the page faults, which [`FaultLog`] reads; `None` records nothing. If no file can be
+    /// created there, the pager reports that on standard error and works without a record.
+    pub record_faults_to: Option<PathBuf>,
+    /// Starts the pager's threads; `None` uses the standard library. Dropping the pager does not wait for threads
+    /// started so.
+    pub spawn_thread: Option<SpawnThread>,
     /// Called ten times a second by a thread of the pager.
-    pub look: Option<fn()>,
+    pub periodic: Option<fn()>,
 }
 
 impl PagerOptions {
-    /// So much DRAM, and a store in this directory.
+    /// Default options with a budget of `dram` bytes and a swap file in `directory`.
     #[must_use]
     pub fn new(dram: u64, directory: impl Into<PathBuf>) -> Self {
         Self {
             dram,
-            whole: false,
+            whole_process: false,
             directory: directory.into(),
             store_limit: u64::MAX,
-            policy: Policy::default(),
+            policy: PagerPolicy::default(),
             handlers: 0,
-            ring: true,
-            ahead: true,
-            huge: true,
-            keep: false,
-            shared: None,
-            record: None,
-            spawn: None,
-            look: None,
+            io_uring: true,
+            readahead: true,
+            huge_pages: true,
+            pin_lone_thread: false,
+            shared_budget: None,
+            record_faults_to: None,
+            spawn_thread: None,
+            periodic: None,
         }
     }
 
-    /// Whether there are to be huge pages. One fault for 2 MiB would be little to record.
-    fn stages(&self) -> bool {
-        self.huge && self.ahead && self.record.is_none()
+    /// Whether to use huge pages. A fault for 2 MiB would leave little to record.
+    fn wants_huge_pages(&self) -> bool {
+        self.huge_pages && self.readahead && self.record_faults_to.is_none()
     }
 }
 
-/// What who moves pages needs to stand still.
-struct Ground {
-    layout: Layout,
-    watch: Uffd,
-    store: Store,
-    advice: Advice,
+/// The tables and descriptors that must not change while a page is in transit; see invariant 5 of the module.
+struct AddressSpace {
+    page_table: PageTable,
+    uffd: Uffd,
+    swap_file: SwapFile,
+    advice: HugePageAdvice,
 }
 
 struct Inner {
-    ground: RwLock<Ground>,
+    space: RwLock<AddressSpace>,
     policy: Mutex<Box<dyn Replacement<u64> + Send>>,
-    room: Mutex<Room>,
+    victim_buffer: Mutex<VictimBuffer>,
     stages: Stages,
-    runs: Mutex<Runs>,
-    around: Around,
-    sharing: Sharing,
-    jobs: Jobs,
+    streams: Mutex<Streams>,
+    fault_around: FaultAround,
+    shared_memory: SharedMemory,
+    readahead_queue: ReadaheadQueue,
     frames: Frames,
-    /// Bytes: the budget.
+    /// The budget in bytes.
     dram: AtomicUsize,
-    evictor: Mutex<evict::Evictor>,
-    returns: Returns,
-    doubts: Doubts,
-    /// It was forked from a process that is paged too.
+    evictor: Mutex<eviction::EvictorState>,
+    readahead_admission: ReadaheadAdmission,
+    write_prediction: WritePrediction,
+    /// Whether this process was forked from a process that is paged too.
     forked: bool,
-    /// Memory is shared with processes forked from it, or from which it was forked.
-    kin: AtomicBool,
-    /// Chunks that are on their way out.
-    chunks_leaving: AtomicUsize,
-    /// The evictor has work.
-    work: (Mutex<bool>, Condvar),
-    /// Who of the handlers wakes at a fault; there from their start on.
-    crew: OnceLock<Crew>,
-    /// There are threads that bring chunks.
+    /// Whether memory is shared with processes forked from this one, or with its parent.
+    shares_with_fork: AtomicBool,
+    /// Number of huge pages that are being evicted.
+    evicting_chunks: AtomicUsize,
+    /// Set when the evictor has work.
+    evictor_wake_up: (Mutex<bool>, Condvar),
+    /// Chooses which handlers a fault wakes; set when the handlers start.
+    handler_group: OnceLock<HandlerGroup>,
+    /// Whether stager threads have been started.
     stagers: AtomicBool,
-    /// Threads that wait for the ground to be at rest.
-    writers: AtomicUsize,
-    /// Most bytes of the handlers' buffers; there from their start on.
+    /// Number of threads that wait for the address-space lock exclusively.
+    waiting_exclusive: AtomicUsize,
+    /// Largest size of the handlers' buffers in bytes; set when the handlers start.
     buffers: AtomicUsize,
     stopping: AtomicBool,
-    /// The store failed when it was last written to.
-    overcommitted: AtomicBool,
-    /// Devices may store to memory by themselves.
-    direct: AtomicBool,
-    /// When the pager last said that it did.
-    complained: Mutex<Option<Instant>>,
+    /// Whether the last write to the swap file failed.
+    swap_failing: AtomicBool,
+    /// Whether devices may store to memory by direct I/O.
+    direct_io: AtomicBool,
+    /// Time of the last message about a failed write.
+    last_complaint: Mutex<Option<Instant>>,
     counters: Counters,
     record: Option<Recorder>,
-    kernel: Kernel,
-    /// Those of the handlers and evictors.
+    proc_files: ProcFiles,
+    /// Descriptors of the handlers and evictors.
     descriptors: Mutex<Vec<i32>>,
-    /// Pipes that tell the processes whose stores this one reads that it lives.
-    lifelines: Vec<i32>,
+    /// Write ends of pipes. They show the ancestors, whose swap files this process reads, that it is alive.
+    alive_pipes: Vec<i32>,
     options: PagerOptions,
-    /// Set by a test that wants others to come in between, where that is rare.
+    /// Set by tests to delay steps where other threads rarely come in between.
     #[cfg(test)]
-    lingering: AtomicBool,
+    test_delays: AtomicBool,
 }
 
-/// What a new pager and a forked process's differ in.
-struct Parts {
-    ground: Ground,
+/// The parts in which a new pager and a forked child's pager differ.
+struct PagerParts {
+    space: AddressSpace,
     policy: Box<dyn Replacement<u64> + Send>,
-    room: Room,
-    sharing: Sharing,
+    victim_buffer: VictimBuffer,
+    shared_memory: SharedMemory,
     frames: Frames,
     dram: usize,
     forked: bool,
-    direct: bool,
-    lifelines: Vec<i32>,
+    direct_io: bool,
+    alive_pipes: Vec<i32>,
     options: PagerOptions,
 }
 
-/// A pager; see the module. Dropping it stops it, and leaves what is managed to the kernel: pages that are
-/// not in memory then read as zeros. So whoever has memory managed keeps the pager.
+/// A pager; see the module. Dropping it stops it and leaves managed memory to the kernel: pages that are not in memory
+/// then read as zeros. So the owner of managed memory must keep the pager.
 pub struct Pager {
     inner: Arc<Inner>,
     threads: Mutex<Option<Threads>>,
@@ -353,45 +278,48 @@ pub struct Pager {
 /// The threads of a pager.
 struct Threads {
     handlers: Handlers,
-    others: Vec<Option<JoinHandle<()>>>,
+    evictors: Vec<Option<JoinHandle<()>>>,
 }
 
-/// Whether memory can be paged here at all.
+/// Checks whether memory can be paged on this system.
 ///
 /// # Errors
-/// The kernel refuses userfaultfd, or lacks write protection by it (Linux 5.7).
+/// The kernel refuses userfaultfd, or lacks its write protection (Linux 5.7).
 pub fn available() -> io::Result<()> {
     Ok(Uffd::new(WatchMode::All).map(drop)?)
 }
 
 impl Pager {
-    /// A pager that manages nothing yet.
+    /// Creates a pager that manages no memory yet.
     ///
     /// # Errors
-    /// The kernel refuses userfaultfd, the directory takes no file, or the budget is below 4 MiB.
+    /// The kernel refuses userfaultfd, no file can be created in the directory, or the budget is below 4 MiB.
     pub fn new(options: PagerOptions) -> io::Result<Self> {
         if options.dram < 4 << 20 {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("{} bytes of DRAM are too few to page with: at least 4 MiB", options.dram),
+                format!(
+                    "a DRAM budget of {} bytes is too small: the pager needs at least 4 MiB",
+                    options.dram
+                ),
             ));
         }
         let frames = options.dram as usize / PAGE;
-        let inner = Arc::new(Inner::new(Parts {
-            ground: Ground {
-                layout: Layout::default(),
-                watch: Uffd::lasting(WatchMode::All)?,
-                store: Store::create(&options.directory, options.store_limit)?,
-                advice: Advice::default(),
+        let inner = Arc::new(Inner::new(PagerParts {
+            space: AddressSpace {
+                page_table: PageTable::default(),
+                uffd: Uffd::new_inheritable(WatchMode::All)?,
+                swap_file: SwapFile::create(&options.directory, options.store_limit)?,
+                advice: HugePageAdvice::default(),
             },
             policy: options.policy.build(frames),
-            room: Room::new(frames / ROOM_SHARE)?,
-            sharing: Sharing::default(),
-            frames: Frames::new(frames, options.shared),
+            victim_buffer: VictimBuffer::new(frames / VICTIM_BUFFER_SHARE)?,
+            shared_memory: SharedMemory::default(),
+            frames: Frames::new(frames, options.shared_budget),
             dram: options.dram as usize,
             forked: false,
-            direct: false,
-            lifelines: Vec::new(),
+            direct_io: false,
+            alive_pipes: Vec::new(),
             options,
         })?);
         let pager = Self { inner, threads: Mutex::new(None) };
@@ -399,14 +327,14 @@ impl Pager {
         Ok(pager)
     }
 
-    /// Pages this memory from now on. What it holds stays.
+    /// Starts to page a range of memory. Its contents are kept.
     ///
     /// # Errors
-    /// The range is not whole pages, or the kernel refuses to watch it.
+    /// The range is not whole pages, or the kernel refuses to register it.
     ///
     /// # Safety
-    /// It is private anonymous memory of this process that its owner unmaps only after [`Pager::release`],
-    /// and drops only through [`Pager::drop_contents`]. If it is `fresh`, nobody has touched it.
+    /// The range is private anonymous memory of this process. Its owner unmaps it only through [`Pager::release`], and
+    /// drops its contents only through [`Pager::drop_contents`]. If it is `fresh`, no thread has touched it.
     pub unsafe fn manage(&self, start: usize, len: usize, fresh: bool) -> io::Result<()> {
         if !start.is_multiple_of(PAGE) || !len.is_multiple_of(PAGE) || len == 0 {
             return Err(io::Error::new(
@@ -414,50 +342,51 @@ impl Pager {
                 format!("{len} bytes at {start:#x} are not whole pages of 4 KiB"),
             ));
         }
-        let mut ground = self.inner.write();
-        self.inner.drop_huge(&ground, start, start + len);
-        // SAFETY: changes what faults bring, not contents. The kernel's own huge pages would make one fault bring 2 MiB.
+        let mut space = self.inner.write();
+        self.inner.drop_huge_pages(&space, start, start + len);
+        // SAFETY: changes how faults are served, not contents. A huge page of the kernel's would make one fault bring
+        // in 2 MiB.
         unsafe { libc::syscall(libc::SYS_madvise, start, len, libc::MADV_NOHUGEPAGE) };
-        ground.watch.register(start, len)?;
-        ground.layout.add(start, start + len);
-        ground.advice.set(start, start + len, None);
+        space.uffd.register(start, len)?;
+        space.page_table.add(start, start + len);
+        space.advice.set(start, start + len, None);
         if !fresh {
-            self.inner.adopt(&ground, start, len)?;
+            self.inner.track_resident(&space, start, len)?;
         }
         Ok(())
     }
 
-    /// Calls `f` while every thread may run where the program lets it. With [`PagerOptions::keep`] whoever starts threads or
-    /// processes, or asks where a thread may run, does it so.
-    pub fn unkept<T>(&self, f: impl FnOnce() -> T) -> T {
-        let _unkept = self.inner.crew.get().map(Crew::hold);
+    /// Calls `f` while every thread has its own affinity mask. With [`PagerOptions::pin_lone_thread`], the program must
+    /// start threads and processes, and read or set affinity, through this function.
+    pub fn without_pinning<T>(&self, f: impl FnOnce() -> T) -> T {
+        let _pinning = self.inner.handler_group.get().map(HandlerGroup::suspend_pinning);
         f()
     }
 
     /// Whether this address is managed.
     #[must_use]
     pub fn manages(&self, address: usize) -> bool {
-        self.inner.read().layout.contains(address)
+        self.inner.read().page_table.contains(address)
     }
 
-    /// Whether anything in the range is managed.
+    /// Whether any part of the range is managed.
     #[must_use]
     pub fn manages_any(&self, start: usize, len: usize) -> bool {
-        !self.inner.read().layout.within(start, start.saturating_add(len)).is_empty()
+        !self.inner.read().page_table.within(start, start.saturating_add(len)).is_empty()
     }
 
-    /// What of the range is managed, as start and end.
+    /// The managed parts of the range, as (start, end).
     #[must_use]
     pub fn managed(&self, start: usize, len: usize) -> Vec<(usize, usize)> {
-        self.inner.read().layout.within(start, start.saturating_add(len))
+        self.inner.read().page_table.within(start, start.saturating_add(len))
     }
 
-    /// What of the range is not managed, as start and end.
+    /// The parts of the range that are not managed, as (start, end).
     #[must_use]
     pub fn unmanaged(&self, start: usize, len: usize) -> Vec<(usize, usize)> {
         let mut gaps = Vec::new();
         let mut at = start;
-        for (from, to) in self.inner.read().layout.within(start, start + len) {
+        for (from, to) in self.inner.read().page_table.within(start, start + len) {
             if at < from {
                 gaps.push((at, from));
             }
@@ -469,37 +398,44 @@ impl Pager {
         gaps
     }
 
-    /// Calls `unmap` and forgets the range, before any other memory is managed there. Contents are lost, unless `unmap`
-    /// returns none: then the mappings stay as they are.
+    /// Calls `unmap` and stops managing the range, before other memory can be managed there. The contents are lost,
+    /// unless `unmap` returns `None`: then the mappings stay managed.
     pub fn release<T>(&self, start: usize, len: usize, unmap: impl FnOnce() -> Option<T>) -> Option<T> {
-        let mut ground = self.inner.write();
+        let mut space = self.inner.write();
         let result = unmap();
         match result {
-            Some(_) => self.inner.part_with(&mut ground, start, start + len),
-            None => self.inner.part_with_unmapped(&mut ground, start, start + len),
+            Some(_) => self.inner.forget_unmapped(&mut space, start, start + len),
+            None => self.inner.forget_if_unmapped(&mut space, start, start + len),
         }
         result
     }
 
-    /// Forgets the contents of what is managed in the range: it reads as zeros (`MADV_DONTNEED`).
+    /// Drops the contents of the managed parts of the range: they read as zeros (`MADV_DONTNEED`).
     pub fn drop_contents(&self, start: usize, len: usize) {
-        let mut ground = self.inner.write();
-        self.inner.forget(&mut ground, start, start + len, false);
+        let mut space = self.inner.write();
+        self.inner.discard_contents(&mut space, start, start + len, false);
     }
 
-    /// Calls `change`, which takes away or gives the program's own access to the range (`mprotect`).
-    pub fn hide<T>(&self, start: usize, len: usize, hidden: bool, change: impl FnOnce() -> T) -> T {
-        let ground = self.inner.write();
-        self.inner.make_small(&ground, start, start + len);
-        for (from, to) in ground.layout.within(start, start + len) {
-            ground.layout.every(from, to, |_, page| page.hidden = hidden);
+    /// Calls `change`, which removes or restores the program's own access to the range (`mprotect`). The pager copies
+    /// `unreadable` pages through the kernel.
+    pub fn set_unreadable<T>(
+        &self,
+        start: usize,
+        len: usize,
+        unreadable: bool,
+        change: impl FnOnce() -> T,
+    ) -> T {
+        let space = self.inner.write();
+        self.inner.split_range(&space, start, start + len);
+        for (from, to) in space.page_table.within(start, start + len) {
+            space.page_table.each(from, to, |_, page| page.unreadable = unreadable);
         }
         change()
     }
 
-    /// Moves what is managed of a range to the place to which `remap` moves the mapping; it returns the new
-    /// start, or none if the mapping stays. `to` is the new place if it is not the kernel's choice. What is managed there is
-    /// forgotten, and so is what a mapping that becomes shorter loses.
+    /// Moves the managed parts of a range along with the mapping: `remap` moves the mapping and returns its new start,
+    /// or `None` if it stays. `to` is the new address, unless the kernel chooses it. Memory managed at the new address
+    /// is forgotten, and so is the part that a shorter mapping loses.
     pub fn remap(
         &self,
         from: usize,
@@ -507,92 +443,94 @@ impl Pager {
         to: Option<usize>,
         remap: impl FnOnce() -> Option<usize>,
     ) -> Option<usize> {
-        let mut ground = self.inner.write();
-        let moved = self.inner.moved(&mut ground, from, len.min(new_len), remap);
+        let mut space = self.inner.write();
+        let moved = self.inner.remap_range(&mut space, from, len.min(new_len), remap);
         match (moved, to) {
-            (Some(to), _) if new_len > len => self.inner.part_with(&mut ground, to + len, to + new_len),
-            (Some(_), _) if new_len < len => self.inner.part_with(&mut ground, from + new_len, from + len),
-            (None, Some(to)) => self.inner.part_with_unmapped(&mut ground, to, to + new_len),
+            (Some(to), _) if new_len > len => self.inner.forget_unmapped(&mut space, to + len, to + new_len),
+            (Some(_), _) if new_len < len => {
+                self.inner.forget_unmapped(&mut space, from + new_len, from + len)
+            }
+            (None, Some(to)) => self.inner.forget_if_unmapped(&mut space, to, to + new_len),
             _ => {}
         }
         moved
     }
 
-    /// Brings what is stored of the range into memory, as far as frames allow, in the background.
+    /// Brings the stored pages of the range into memory in the background, as far as frames allow.
     pub fn will_need(&self, start: usize, len: usize) {
         self.inner.will_need(start, len);
     }
 
-    /// Brings these pages, given by addresses in them, into memory in the background, as far as they are on the
-    /// store: many reads under way at once, one for each page.
+    /// Brings the pages that contain these addresses into memory in the background, if they are in the swap file: many
+    /// reads in flight at once, one for each page.
     pub fn will_need_pages(&self, addresses: &[usize]) {
         let pages: Vec<usize> = addresses.iter().map(|address| address / PAGE * PAGE).collect();
-        self.inner.jobs.pages(&pages);
+        self.inner.readahead_queue.pages(&pages);
     }
 
-    /// Whether what is managed in the range is to be huge pages from its first touch on (`MADV_HUGEPAGE`), or never
-    /// (`MADV_NOHUGEPAGE`); what is there stays as it is. Where nothing was said, what the system gives to all memory, and
-    /// what is used in order, is huge.
+    /// Sets whether the managed parts of the range become huge pages from their first touch on (`MADV_HUGEPAGE`), or
+    /// never (`MADV_NOHUGEPAGE`). Pages in memory stay as they are. Without advice, memory is huge where the system
+    /// gives huge pages to all memory, and where it is used in order.
     pub fn prefer_huge(&self, start: usize, len: usize, huge: bool) {
-        let mut ground = self.inner.write();
-        for (from, to) in ground.layout.within(start, start.saturating_add(len)) {
-            ground.advice.set(from, to, Some(huge));
+        let mut space = self.inner.write();
+        for (from, to) in space.page_table.within(start, start.saturating_add(len)) {
+            space.advice.set(from, to, Some(huge));
         }
     }
 
-    /// Takes the range out of memory, dirty pages to the store first.
-    pub fn cold(&self, start: usize, len: usize) {
-        self.inner.cold(start, len);
+    /// Evicts the range; dirty pages are written to the swap file first.
+    pub fn evict_range(&self, start: usize, len: usize) {
+        self.inner.evict_range(start, len);
     }
 
-    /// Keeps the range in memory, where it is brought at once, or no longer.
+    /// Pins the range: brings it into memory at once and keeps it there. Unpins it if not `pinned`.
     pub fn pin(&self, start: usize, len: usize, pinned: bool) {
-        let ground = self.inner.read();
-        for (from, to) in ground.layout.within(start, start + len) {
+        let space = self.inner.read();
+        for (from, to) in space.page_table.within(start, start + len) {
             if pinned {
-                ground.layout.every(from, to, |_, page| page.pinned = true);
+                space.page_table.each(from, to, |_, page| page.pinned = true);
             } else {
-                ground.layout.each(from, to, |_, page| page.pinned = false);
+                space.page_table.each_known(from, to, |_, page| page.pinned = false);
             }
         }
-        drop(ground);
+        drop(space);
         if pinned {
             self.inner.will_need(start, len);
         }
     }
 
-    /// The budget, in bytes.
+    /// The budget in bytes.
     #[must_use]
     pub fn dram(&self) -> usize {
         self.inner.dram.load(Ordering::Relaxed)
     }
 
-    /// Changes the budget, in bytes; takes effect as pages leave.
+    /// Changes the budget, in bytes; it takes effect as pages leave.
     pub fn set_dram(&self, bytes: u64) {
         self.inner.dram.store(bytes as usize, Ordering::Relaxed);
-        self.inner.nudge();
+        self.inner.wake_evictors();
     }
 
-    /// Counters since it was made.
+    /// Counters since the pager was created.
     #[must_use]
     pub fn stats(&self) -> PagerStats {
         self.inner.stats()
     }
 
-    /// Shows the counters to those that share the budget, and writes out what is recorded; the pager does so by
-    /// itself ten times a second.
-    pub fn show(&self) {
-        self.inner.show();
+    /// Publishes the counters to the processes that share the budget, and writes out recorded faults. The pager also
+    /// does this by itself ten times a second.
+    pub fn publish_stats(&self) {
+        self.inner.publish();
     }
 
     /// Descriptors that must stay open as long as memory is managed.
     #[must_use]
     pub fn descriptors(&self) -> Vec<i32> {
-        let ground = self.inner.read();
-        let mut all = ground.store.descriptors();
-        all.extend(self.inner.serving_descriptors(&ground));
-        all.extend(self.inner.sharing.descriptors());
-        all.extend(&self.inner.lifelines);
+        let space = self.inner.read();
+        let mut all = space.swap_file.descriptors();
+        all.extend(self.inner.thread_descriptors(&space));
+        all.extend(self.inner.shared_memory.descriptors());
+        all.extend(&self.inner.alive_pipes);
         all.extend(self.inner.frames.descriptors());
         all.extend(self.inner.record.as_ref().map(Recorder::descriptor));
         all
@@ -604,8 +542,8 @@ impl Drop for Pager {
         self.inner.stop();
         if let Some(threads) = lock(&self.threads).take() {
             threads.handlers.join();
-            for thread in threads.others.into_iter().flatten() {
-                // Its panic was reported by the runtime already.
+            for thread in threads.evictors.into_iter().flatten() {
+                // The runtime has reported a panic of the thread already.
                 let _ = thread.join();
             }
         }
@@ -613,64 +551,75 @@ impl Drop for Pager {
 }
 
 impl Inner {
-    fn new(parts: Parts) -> io::Result<Self> {
-        let Parts { ground, policy, room, sharing, frames, dram, forked, direct, lifelines, options } = parts;
+    fn new(parts: PagerParts) -> io::Result<Self> {
+        let PagerParts {
+            space,
+            policy,
+            victim_buffer,
+            shared_memory,
+            frames,
+            dram,
+            forked,
+            direct_io,
+            alive_pipes,
+            options,
+        } = parts;
         Ok(Self {
-            stages: Stages::new(&ground.watch, dram / PAGE, options.stages()),
-            ground: RwLock::new(ground),
+            stages: Stages::new(&space.uffd, dram / PAGE, options.wants_huge_pages()),
+            space: RwLock::new(space),
             policy: Mutex::new(policy),
-            room: Mutex::new(room),
-            runs: Mutex::default(),
-            around: Around::default(),
-            sharing,
-            jobs: Jobs::new()?,
+            victim_buffer: Mutex::new(victim_buffer),
+            streams: Mutex::default(),
+            fault_around: FaultAround::default(),
+            shared_memory,
+            readahead_queue: ReadaheadQueue::new()?,
             frames,
             dram: AtomicUsize::new(dram),
             evictor: Mutex::default(),
-            returns: Returns::default(),
-            doubts: Doubts::default(),
+            readahead_admission: ReadaheadAdmission::default(),
+            write_prediction: WritePrediction::default(),
             forked,
-            kin: AtomicBool::new(forked),
-            chunks_leaving: AtomicUsize::new(0),
-            work: (Mutex::new(false), Condvar::new()),
-            crew: OnceLock::new(),
+            shares_with_fork: AtomicBool::new(forked),
+            evicting_chunks: AtomicUsize::new(0),
+            evictor_wake_up: (Mutex::new(false), Condvar::new()),
+            handler_group: OnceLock::new(),
             stagers: AtomicBool::new(false),
-            writers: AtomicUsize::new(0),
+            waiting_exclusive: AtomicUsize::new(0),
             buffers: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
-            overcommitted: AtomicBool::new(false),
-            direct: AtomicBool::new(direct),
-            complained: Mutex::default(),
+            swap_failing: AtomicBool::new(false),
+            direct_io: AtomicBool::new(direct_io),
+            last_complaint: Mutex::default(),
             counters: Counters::default(),
-            record: Recorder::wanted(&options),
-            kernel: Kernel::open(),
+            record: Recorder::from_options(&options),
+            proc_files: ProcFiles::open(),
             descriptors: Mutex::default(),
-            lifelines,
+            alive_pipes,
             options,
             #[cfg(test)]
-            lingering: AtomicBool::new(false),
+            test_delays: AtomicBool::new(false),
         })
     }
 
-    /// Starts the threads, and serves faults until they have begun: a new thread's first steps are the C
-    /// library's, which may use managed memory (the locale's tables).
+    /// Starts the threads, and serves faults until all of them have begun: the C library runs the first steps of a new
+    /// thread, and may use managed memory for them (the tables of the locale).
     fn start(self: &Arc<Self>) -> io::Result<Threads> {
         let (begun, all) = mpsc::channel();
         let handlers = Handlers::start(self, &begun)?;
-        let mut others = Vec::with_capacity(EVICTORS);
+        let mut evictors = Vec::with_capacity(EVICTORS);
         for n in 0..EVICTORS {
             let (inner, begun) = (Arc::clone(self), begun.clone());
-            others.push(self.spawn(format!("deepram-evict-{n}"), move || {
-                let mut writes = Writes::new(inner.options.ring);
-                lock(&inner.descriptors).extend(writes.raw_fd());
-                tell(&begun);
+            evictors.push(self.spawn(format!("deepram-evict-{n}"), move || {
+                let mut write_back = WriteBack::new(inner.options.io_uring);
+                lock(&inner.descriptors).extend(write_back.raw_fd());
+                signal_started(&begun);
                 drop(begun);
-                inner.keep_house(n == 0, &mut writes);
+                inner.run_evictor(n == 0, &mut write_back);
             })?);
         }
         drop(begun);
-        let mut left = handlers.count() + others.len();
-        let mut handler = Handler::new(self, Reads::new(false, 1), self.seat(0));
+        let mut left = handlers.count() + evictors.len();
+        let mut handler = Handler::new(self, ReadRequests::new(false, 1), self.group_handle(0));
         while left > 0 {
             match all.recv_timeout(Duration::from_micros(100)) {
                 Ok(()) => left -= 1,
@@ -678,98 +627,106 @@ impl Inner {
                 Err(error) => return Err(io::Error::other(error)),
             }
         }
-        Ok(Threads { handlers, others })
+        Ok(Threads { handlers, evictors })
     }
 
-    /// Starts a thread of the pager; `None` where the options say how, and it cannot be waited for.
+    /// Starts a thread of the pager; returns `None` where the options start it, and it cannot be joined.
     fn spawn(
         &self,
         name: impl Into<String>,
         body: impl FnOnce() + Send + 'static,
     ) -> io::Result<Option<JoinHandle<()>>> {
         let body = || {
-            let _alarm = Alarm;
+            let _guard = AbortOnPanic;
             body();
         };
-        match self.options.spawn {
+        match self.options.spawn_thread {
             Some(spawn) => spawn(&name.into(), Box::new(body)).map(|()| None),
             None => spawn(name, Some(STACK), body).map(Some),
         }
     }
 
-    /// Descriptors that its threads use.
-    fn serving_descriptors(&self, ground: &Ground) -> Vec<i32> {
-        let mut all: Vec<i32> = ground.watch.descriptors().collect();
-        all.extend(self.jobs.descriptors());
-        all.extend(self.kernel.descriptors());
+    /// Descriptors that the pager's threads use.
+    fn thread_descriptors(&self, space: &AddressSpace) -> Vec<i32> {
+        let mut all: Vec<i32> = space.uffd.descriptors().collect();
+        all.extend(self.readahead_queue.descriptors());
+        all.extend(self.proc_files.descriptors());
         all.extend(lock(&self.descriptors).iter());
         all
     }
 
     fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
-        self.nudge();
-        self.jobs.stop();
+        self.wake_evictors();
+        self.readahead_queue.stop();
         self.stages.stop();
     }
 
     #[cfg(test)]
-    fn linger(&self) {
-        if self.lingering.load(Ordering::Relaxed) {
+    fn test_delay(&self) {
+        if self.test_delays.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(2));
         }
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Ground> {
-        self.ground.read().unwrap_or_else(PoisonError::into_inner)
+    /// Takes the address-space lock shared, to move pages.
+    fn read(&self) -> RwLockReadGuard<'_, AddressSpace> {
+        self.space.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Ground> {
-        self.writers.fetch_add(1, Ordering::Relaxed);
-        let ground = self.ground.write().unwrap_or_else(PoisonError::into_inner);
-        self.writers.fetch_sub(1, Ordering::Relaxed);
-        ground
+    /// Takes the address-space lock exclusively, for map, unmap and fork: no page is in transit then.
+    fn write(&self) -> RwLockWriteGuard<'_, AddressSpace> {
+        self.waiting_exclusive.fetch_add(1, Ordering::Relaxed);
+        let space = self.space.write().unwrap_or_else(PoisonError::into_inner);
+        self.waiting_exclusive.fetch_sub(1, Ordering::Relaxed);
+        space
     }
 
-    /// Tells the evictors that there may be something to do.
-    fn nudge(&self) {
-        *lock(&self.work.0) = true;
-        self.work.1.notify_all();
+    /// Wakes the evictors: there may be pages to evict.
+    fn wake_evictors(&self) {
+        *lock(&self.evictor_wake_up.0) = true;
+        self.evictor_wake_up.1.notify_all();
     }
 
-    /// Forgets pages' contents; `gone`: their frames go with the mapping.
-    fn forget(&self, ground: &mut Ground, start: usize, end: usize, gone: bool) {
-        self.drop_huge(ground, start, end);
+    /// Discards the contents of the pages in the range. With `gone`, the frames are freed with their mapping.
+    fn discard_contents(&self, space: &mut AddressSpace, start: usize, end: usize, gone: bool) {
+        self.drop_huge_pages(space, start, end);
         let mut resident = Vec::new();
-        let mut room = self.room();
-        let Ground { layout, store, .. } = &mut *ground;
-        for (from, to) in layout.within(start, end) {
-            layout.each(from, to, |address, page| {
-                match page.place {
-                    Place::Fresh => {}
-                    Place::Clean(slot) => {
-                        store.give_up(slot);
+        let mut victim_buffer = self.victim_buffer();
+        let AddressSpace { page_table, swap_file, .. } = &mut *space;
+        for (from, to) in page_table.within(start, end) {
+            page_table.each_known(from, to, |address, page| {
+                match page.state {
+                    PageState::Fresh => {}
+                    PageState::Clean(slot) => {
+                        swap_file.free(slot);
                         resident.push(address);
                     }
-                    Place::Dirty => resident.push(address),
-                    Place::Stored(slot) => store.give_up(slot),
-                    Place::Waiting(number) => {
-                        if let Some(slot) = room.frame(number).slot {
-                            store.give_up(slot);
+                    PageState::Dirty => resident.push(address),
+                    PageState::Stored(slot) => swap_file.free(slot),
+                    PageState::InVictimBuffer(number) => {
+                        if let Some(slot) = victim_buffer.frame(number).slot {
+                            swap_file.free(slot);
                         }
-                        room.leave(number);
-                        self.frames.give(1);
+                        victim_buffer.remove(number);
+                        self.frames.release(1);
                     }
-                    // Nothing moves while the ground is held for writing.
-                    Place::Coming | Place::Leaving => fatal(format_args!("{page:?} moves at {address:#x}")),
+                    // No page is in transit while the address-space lock is held exclusively.
+                    PageState::Incoming | PageState::Evicting => {
+                        fatal(format_args!("{page:?} at {address:#x} is in transit under the exclusive lock"))
+                    }
                 }
-                *page = ranges::Page { pinned: page.pinned, hidden: page.hidden, ..ranges::Page::default() };
+                *page = page_table::PageInfo {
+                    pinned: page.pinned,
+                    unreadable: page.unreadable,
+                    ..page_table::PageInfo::default()
+                };
             });
         }
-        drop(room);
+        drop(victim_buffer);
         if !gone {
             let spans: Vec<_> =
-                layout.within(start, end).iter().map(|(from, to)| (*from, to - from)).collect();
+                page_table.within(start, end).iter().map(|(from, to)| (*from, to - from)).collect();
             // SAFETY: managed memory, whose owner wants its contents dropped.
             unsafe { discard(&spans) };
         }
@@ -778,51 +735,51 @@ impl Inner {
             policy.remove((address / PAGE) as u64);
         }
         drop(policy);
-        self.frames.give(resident.len());
+        self.frames.release(resident.len());
     }
 
-    /// Forgets all about the range, which is unmapped.
-    fn part_with(&self, ground: &mut Ground, start: usize, end: usize) {
-        self.forget(ground, start, end, true);
-        ground.layout.remove(start, end);
-        ground.advice.set(start, end, None);
+    /// Stops managing a range that is unmapped.
+    fn forget_unmapped(&self, space: &mut AddressSpace, start: usize, end: usize) {
+        self.discard_contents(space, start, end, true);
+        space.page_table.remove(start, end);
+        space.advice.set(start, end, None);
     }
 
-    /// The same for what is not mapped any more. Some kernels unmap what was there before they refuse what was to be there
-    /// instead.
-    fn part_with_unmapped(&self, ground: &mut Ground, start: usize, end: usize) {
-        for (from, to) in ground.layout.within(start, end) {
+    /// As [`Inner::forget_unmapped`], for the parts of the range that are no longer mapped. Some kernels unmap the old
+    /// mapping before they refuse the new one.
+    fn forget_if_unmapped(&self, space: &mut AddressSpace, start: usize, end: usize) {
+        for (from, to) in space.page_table.within(start, end) {
             if !uffd::is_mapped(from, to - from) {
-                self.part_with(ground, from, to);
+                self.forget_unmapped(space, from, to);
             }
         }
     }
 
-    /// Takes note of what is in memory already of a range that has just come under management.
-    fn adopt(&self, ground: &Ground, start: usize, len: usize) -> io::Result<()> {
-        let mut there = vec![0u8; len / PAGE];
-        // SAFETY: `there` has a byte for each page of the range.
-        let result = unsafe { libc::syscall(libc::SYS_mincore, start, len, there.as_mut_ptr()) };
+    /// Records which pages of a range that was just registered are in memory already.
+    fn track_resident(&self, space: &AddressSpace, start: usize, len: usize) -> io::Result<()> {
+        let mut resident = vec![0u8; len / PAGE];
+        // SAFETY: `resident` has a byte for each page of the range.
+        let result = unsafe { libc::syscall(libc::SYS_mincore, start, len, resident.as_mut_ptr()) };
         if result != 0 {
             return Err(io::Error::last_os_error());
         }
         let mut keys = Vec::new();
-        ground.layout.every(start, start + len, |address, page| {
-            if there[(address - start) / PAGE] & 1 == 1 && page.place == Place::Fresh {
-                page.place = Place::Dirty;
+        space.page_table.each(start, start + len, |address, page| {
+            if resident[(address - start) / PAGE] & 1 == 1 && page.state == PageState::Fresh {
+                page.state = PageState::Dirty;
                 keys.push((address / PAGE) as u64);
             }
         });
-        self.frames.take(keys.len());
+        self.frames.charge(keys.len());
         let mut policy = lock(&self.policy);
         keys.into_iter().for_each(|key| policy.insert(key));
         drop(policy);
-        self.nudge();
+        self.wake_evictors();
         Ok(())
     }
 }
 
-/// Neighbouring pages, sorted, as ranges (start, length).
-fn runs_of(sorted: &[usize]) -> Vec<(usize, usize)> {
+/// Groups neighbouring pages (sorted addresses) into ranges (start, length).
+fn contiguous_ranges(sorted: &[usize]) -> Vec<(usize, usize)> {
     sorted.chunk_by(|a, b| a + PAGE == *b).map(|run| (run[0], run.len() * PAGE)).collect()
 }

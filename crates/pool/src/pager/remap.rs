@@ -1,81 +1,81 @@
-//! Memory that moves to another address.
+//! Managed memory that moves to another address (`mremap`).
 
 use super::fatal::call_failed;
-use super::ranges::{Page, Place};
-use super::{Ground, Inner, PAGE, runs_of};
+use super::page_table::{PageInfo, PageState};
+use super::{AddressSpace, Inner, PAGE, contiguous_ranges};
 use crate::lock::lock;
 
 impl Inner {
-    /// Moves managed memory with its states; see [`super::Pager::remap`].
-    pub(super) fn moved(
+    /// Moves managed memory with its page states; see [`super::Pager::remap`].
+    pub(super) fn remap_range(
         &self,
-        ground: &mut Ground,
+        space: &mut AddressSpace,
         from: usize,
         len: usize,
         remap: impl FnOnce() -> Option<usize>,
     ) -> Option<usize> {
-        self.make_small(ground, from, from + len);
-        let mut pages: Vec<(usize, Page)> = Vec::new();
-        let spans = ground.layout.within(from, from + len);
+        self.split_range(space, from, from + len);
+        let mut pages: Vec<(usize, PageInfo)> = Vec::new();
+        let spans = space.page_table.within(from, from + len);
         for &(start, end) in &spans {
-            ground.layout.each(start, end, |address, page| pages.push((address, *page)));
+            space.page_table.each_known(start, end, |address, page| pages.push((address, *page)));
         }
-        // The kernel takes the watch off whatever the moved mapping becomes one with. So it must not: it is
-        // told apart from its new neighbours until it is watched again.
-        mark(from, len, libc::MADV_DONTDUMP);
+        // The kernel removes the userfaultfd registration from a mapping that it merges with the moved one. This mark
+        // keeps the moved mapping apart from its new neighbours until it is registered again.
+        set_core_dump(from, len, libc::MADV_DONTDUMP);
         let Some(to) = remap() else {
-            mark(from, len, libc::MADV_DODUMP);
+            set_core_dump(from, len, libc::MADV_DODUMP);
             return None;
         };
         if to == from {
-            // There was room behind it, meanwhile: everything is where it was.
-            mark(from, len, libc::MADV_DODUMP);
+            // Space behind the mapping became free meanwhile: nothing has moved.
+            set_core_dump(from, len, libc::MADV_DODUMP);
             return Some(to);
         }
-        self.forget(ground, to, to + len, true);
-        ground.layout.remove(to, to + len);
-        // The contents go along: nothing is given up.
-        ground.layout.remove(from, from + len);
-        ground.advice.set(from, from + len, None);
-        ground.advice.set(to, to + len, None);
+        self.discard_contents(space, to, to + len, true);
+        space.page_table.remove(to, to + len);
+        // The contents move along: no slot or frame is freed.
+        space.page_table.remove(from, from + len);
+        space.advice.set(from, from + len, None);
+        space.advice.set(to, to + len, None);
         for (start, end) in spans {
             let start = start - from + to;
             let end = end - from + to;
-            if let Err(error) = ground.watch.register(start, end - start) {
+            if let Err(error) = space.uffd.register(start, end - start) {
                 call_failed("UFFDIO_REGISTER", start, end - start, &error);
             }
-            ground.layout.add(start, end);
+            space.page_table.add(start, end);
         }
-        let place = |address: usize| address - from + to;
+        let new_address = |address: usize| address - from + to;
         let mut clean = Vec::new();
         let mut policy = lock(&self.policy);
-        let mut room = self.room();
+        let mut buffer = self.victim_buffer();
         for (address, page) in pages {
-            let new = place(address);
-            match page.place {
-                Place::Clean(_) => clean.push(new),
-                Place::Waiting(number) => room.rename(number, new),
+            let new = new_address(address);
+            match page.state {
+                PageState::Clean(_) => clean.push(new),
+                PageState::InVictimBuffer(number) => buffer.set_address(number, new),
                 _ => {}
             }
-            if matches!(page.place, Place::Clean(_) | Place::Dirty) {
+            if matches!(page.state, PageState::Clean(_) | PageState::Dirty) {
                 policy.remove((address / PAGE) as u64);
                 policy.insert((new / PAGE) as u64);
             }
-            if let Some((mut chunk, at)) = ground.layout.chunk(new) {
+            if let Some((mut chunk, at)) = space.page_table.chunk(new) {
                 chunk[at] = page;
             }
         }
-        // Protection does not move along.
-        for (start, len) in runs_of(&clean) {
-            ground.protect(start, len);
+        // Write protection does not move along.
+        for (start, len) in contiguous_ranges(&clean) {
+            space.protect(start, len);
         }
-        mark(to, len, libc::MADV_DODUMP);
+        set_core_dump(to, len, libc::MADV_DODUMP);
         Some(to)
     }
 }
 
-/// Whether the range is part of a core dump: a mark that sets mappings apart.
-fn mark(start: usize, len: usize, advice: libc::c_int) {
-    // SAFETY: changes no memory. A range that is not all mapped is none of ours.
+/// Sets whether the range is part of core dumps: a mark that keeps mappings apart.
+fn set_core_dump(start: usize, len: usize, advice: libc::c_int) {
+    // SAFETY: changes no memory. A range that is not fully mapped is not managed.
     unsafe { libc::syscall(libc::SYS_madvise, start, len, advice) };
 }

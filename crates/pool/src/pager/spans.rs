@@ -1,24 +1,24 @@
-//! A set of addresses, as spans: kept for memory that is managed, reserved, or treated apart at a fork.
+//! A set of addresses, as disjoint spans: of managed or reserved memory, or of memory treated specially at a fork.
 
 use std::collections::BTreeMap;
 
-/// Addresses: disjoint spans that do not touch each other.
+/// A set of addresses: disjoint spans that do not touch each other.
 #[derive(Debug, Clone, Default)]
 pub struct Spans {
-    /// Start to end.
+    /// Start to end of each span.
     all: BTreeMap<usize, usize>,
-    /// How many there are.
+    /// Number of addresses in the set.
     bytes: usize,
 }
 
 impl Spans {
-    /// No addresses.
+    /// The empty set.
     #[must_use]
     pub const fn new() -> Self {
         Self { all: BTreeMap::new(), bytes: 0 }
     }
 
-    /// Adds what lies from `start` up to `end`.
+    /// Adds the addresses from `start` up to `end`.
     pub fn insert(&mut self, start: usize, end: usize) {
         if start >= end {
             return;
@@ -37,13 +37,13 @@ impl Spans {
         self.all.insert(start, end);
     }
 
-    /// Takes out what lies from `start` up to `end`.
+    /// Removes the addresses from `start` up to `end`.
     pub fn remove(&mut self, start: usize, end: usize) {
         if start >= end {
             return;
         }
         self.bytes -= self.within(start, end).iter().map(|(from, to)| to - from).sum::<usize>();
-        // Only the last one inside, or the one that holds all of it, can reach beyond the end.
+        // Only the last span inside, or the span that contains the whole range, can extend beyond the end.
         let last = self.all.range(..end).next_back().map(|(_, its_end)| *its_end);
         if let Some((_, its_end)) = self.all.range_mut(..start).next_back() {
             *its_end = (*its_end).min(start);
@@ -57,7 +57,7 @@ impl Spans {
         }
     }
 
-    /// What of these addresses is in the set, as starts and ends, in order.
+    /// The parts of the range that are in the set, as (start, end), in order.
     #[must_use]
     pub fn within(&self, start: usize, end: usize) -> Vec<(usize, usize)> {
         let before = self.all.range(..start).next_back();
@@ -66,13 +66,13 @@ impl Spans {
         all.filter(|(s, e)| s < e).collect()
     }
 
-    /// Whether all of these addresses are in the set.
+    /// Whether all addresses of the range are in the set.
     #[must_use]
     pub fn covers(&self, start: usize, end: usize) -> bool {
         start >= end || self.all.range(..=start).next_back().is_some_and(|(_, its_end)| end <= *its_end)
     }
 
-    /// What of these addresses is not in the set, as starts and ends, in order.
+    /// The parts of the range that are not in the set, as (start, end), in order.
     #[must_use]
     pub fn outside(&self, start: usize, end: usize) -> Vec<(usize, usize)> {
         let mut gaps = Vec::new();
@@ -92,12 +92,12 @@ impl Spans {
         self.all.range(..=address).next_back().is_some_and(|(_, end)| address < *end)
     }
 
-    /// All spans, as starts and ends, in order.
+    /// All spans, as (start, end), in order.
     pub fn iter(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.all.iter().map(|(start, end)| (*start, *end))
     }
 
-    /// How many addresses there are.
+    /// Number of addresses in the set.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes

@@ -1,36 +1,36 @@
-//! Counters and histograms of a pager, and how they are shown to other processes: as one row of numbers.
+//! Counters and histograms of a pager. A pager publishes them to the other budget members as one row of numbers.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::{Ground, Inner, PAGE};
+use super::{AddressSpace, Inner, PAGE};
 
 pub(super) use crate::stats::add;
 
-/// Steps of the latencies' histogram for each doubling.
+/// Buckets of the latency histogram for each doubling of the latency.
 const STEPS: u32 = 4;
-/// From 1 us to over an hour.
+/// Buckets of the latency histogram, from 1 us to over an hour.
 const LATENCIES: usize = 32 * STEPS as usize;
-/// Reads under way: 1 to 63, and all above.
+/// Buckets of the queue depth histogram: depths 1 to 63, and one bucket for every depth above.
 const DEPTHS: usize = 64;
-/// Figures that are no running totals: they end with their process.
+/// Names and labels of the gauges: values of a process that lose their meaning when the process ends.
 pub(super) const GAUGES: [(&str, &str); 5] = [
-    ("managed_bytes", " Bytes managed."),
-    ("dram_bytes", " Bytes of DRAM in use."),
-    ("beside_bytes", " Bytes of these that are not paged."),
-    ("budget_bytes", " Most bytes of DRAM that there may be."),
-    ("store_bytes", " Bytes of the store's file."),
+    ("paged_bytes", "Paged memory, bytes"),
+    ("dram_bytes", "DRAM in use, bytes"),
+    ("unpaged_bytes", "Unpaged memory in DRAM, bytes"),
+    ("budget_bytes", "DRAM budget, bytes"),
+    ("swap_file_bytes", "Swap files, bytes"),
 ];
-/// Running totals of a row: the counters, then the sum and the counts of each histogram.
+/// Running totals in a row: the counters, then the sum and the bucket counts of each histogram.
 pub(super) const TOTALS: usize = COUNTERS + 1 + LATENCIES + 1 + DEPTHS;
-/// Numbers of a row: the totals, then the gauges.
-pub(super) const SHOWN: usize = TOTALS + GAUGES.len();
-/// What a pager shows.
-pub(super) type Row = [u64; SHOWN];
+/// Numbers in a row: the totals, then the gauges.
+pub(super) const ROW_LEN: usize = TOTALS + GAUGES.len();
+/// The numbers that a pager publishes.
+pub(super) type Row = [u64; ROW_LEN];
 
 macro_rules! counters {
     ($($(#[doc = $doc:expr])+ $name:ident,)+) => {
-        /// Running totals.
+        /// Running totals of one pager.
         #[derive(Debug)]
         pub(super) struct Counters {
             $(pub(super) $name: AtomicU64,)+
@@ -38,13 +38,13 @@ macro_rules! counters {
             latencies: [AtomicU64; LATENCIES],
             depth_sum: AtomicU64,
             depths: [AtomicU64; DEPTHS],
-            /// Reads under way now.
-            reading: AtomicU64,
+            /// Reads from the swap file that are in flight now.
+            reads_in_flight: AtomicU64,
         }
 
         const COUNTERS: usize = [$(stringify!($name)),+].len();
 
-        /// Which numbers a row has, in which order: versions that differ in it do not understand each other.
+        /// Identifies the layout of a row. Processes whose fingerprints differ cannot read the rows of each other.
         pub(super) const FINGERPRINT: u64 = fingerprint(concat!($(stringify!($name), " "),+));
 
         impl Default for Counters {
@@ -55,7 +55,7 @@ macro_rules! counters {
                     latencies: [const { AtomicU64::new(0) }; LATENCIES],
                     depth_sum: AtomicU64::new(0),
                     depths: [const { AtomicU64::new(0) }; DEPTHS],
-                    reading: AtomicU64::new(0),
+                    reads_in_flight: AtomicU64::new(0),
                 }
             }
         }
@@ -64,26 +64,26 @@ macro_rules! counters {
         #[derive(Debug, Clone, Default, PartialEq)]
         pub struct PagerStats {
             $($(#[doc = $doc])+ pub $name: u64,)+
-            /// Bytes managed.
-            pub managed_bytes: u64,
-            /// Bytes of DRAM in use: frames in memory and in the waiting room, tables, and what is beside them
-            /// if the budget is for that too.
+            /// Paged memory, bytes of address space.
+            pub paged_bytes: u64,
+            /// DRAM in use, bytes: frames that are mapped or in the victim buffer, tables, and unpaged memory where
+            /// the budget covers it.
             pub dram_bytes: u64,
-            /// Bytes of these that are not paged.
-            pub beside_bytes: u64,
-            /// Most of them that there may be.
+            /// Unpaged memory in DRAM, bytes; part of `dram_bytes`.
+            pub unpaged_bytes: u64,
+            /// DRAM budget, bytes: the upper bound of `dram_bytes`.
             pub budget_bytes: u64,
-            /// Bytes of the store's file.
-            pub store_bytes: u64,
-            /// Time from when a handler takes a fault to when its page is there: upper ends of intervals
-            /// with how many faults lie in each; those without any are left out.
+            /// Size of the swap file, bytes.
+            pub swap_file_bytes: u64,
+            /// Page fault latencies, from the moment a handler takes a fault until its page is mapped: the upper end
+            /// of each histogram bucket and the faults in it. Empty buckets are left out.
             pub fault_latency: Vec<(Duration, u64)>,
-            /// All these times together.
+            /// Sum of all page fault latencies.
             pub fault_time: Duration,
-            /// Reads under way when one was submitted, itself included, with how often; 64 stands for all
-            /// above 63 as well.
+            /// Swap file reads in flight when a read was submitted, that read included, each with its count. Depth 64
+            /// stands for every depth above 63.
             pub queue_depth: Vec<(u64, u64)>,
-            /// All these depths added, those above 64 as they were.
+            /// Sum of all queue depths; depths above 64 count in full.
             pub queue_depth_sum: u64,
         }
 
@@ -100,24 +100,24 @@ macro_rules! counters {
         }
 
         impl PagerStats {
-            /// The reading that a row, or the sum of several, tells.
-            pub(super) fn of(row: &Row) -> Self {
+            /// The reading that a row encodes; the row may be the sum of several rows.
+            pub(super) fn from_row(row: &Row) -> Self {
                 let [$($name),+] = *row.first_chunk().expect("a row begins with the counters");
                 let (fault_ns, latencies) = (row[COUNTERS], &row[COUNTERS + 1..][..LATENCIES]);
                 let at = COUNTERS + 1 + LATENCIES;
                 let (queue_depth_sum, depths) = (row[at], &row[at + 1..][..DEPTHS]);
-                let [managed_bytes, dram_bytes, beside_bytes, budget_bytes, store_bytes] =
+                let [paged_bytes, dram_bytes, unpaged_bytes, budget_bytes, swap_file_bytes] =
                     *row.last_chunk().expect("a row ends with the gauges");
                 let counted = |(n, count): (usize, &u64)| (*count > 0).then_some((n, *count));
                 let latencies = latencies.iter().enumerate().filter_map(counted);
                 let depths = depths.iter().enumerate().filter_map(counted);
                 Self {
                     $($name,)+
-                    managed_bytes,
+                    paged_bytes,
                     dram_bytes,
-                    beside_bytes,
+                    unpaged_bytes,
                     budget_bytes,
-                    store_bytes,
+                    swap_file_bytes,
                     fault_latency: latencies.map(|(bucket, count)| (upper_end(bucket), count)).collect(),
                     fault_time: Duration::from_nanos(fault_ns),
                     queue_depth: depths.map(|(n, count)| (n as u64 + 1, count)).collect(),
@@ -125,25 +125,25 @@ macro_rules! counters {
                 }
             }
 
-            /// A reading of these gauges alone.
-            pub(super) fn of_peaks(peaks: [u64; GAUGES.len()]) -> Self {
-                let mut row = [0; SHOWN];
+            /// A reading whose gauges are these peaks and whose counters are zero.
+            pub(super) fn from_peaks(peaks: [u64; GAUGES.len()]) -> Self {
+                let mut row = [0; ROW_LEN];
                 row[TOTALS..].copy_from_slice(&peaks);
-                Self::of(&row)
+                Self::from_row(&row)
             }
 
-            /// Every number with its name and what it is, in a fixed order.
+            /// Every counter and gauge: name, value and label, in a fixed order.
             #[must_use]
             pub fn entries(&self) -> Vec<(&'static str, u64, &'static str)> {
                 let gauges = [
-                    self.managed_bytes,
+                    self.paged_bytes,
                     self.dram_bytes,
-                    self.beside_bytes,
+                    self.unpaged_bytes,
                     self.budget_bytes,
-                    self.store_bytes,
+                    self.swap_file_bytes,
                 ];
-                let mut all = vec![$((stringify!($name), self.$name, concat!($($doc),+)),)+];
-                all.extend(GAUGES.iter().zip(gauges).map(|((name, about), value)| (*name, value, *about)));
+                let mut all = vec![$((stringify!($name), self.$name, label(concat!($($doc),+))),)+];
+                all.extend(GAUGES.iter().zip(gauges).map(|((name, label), value)| (*name, value, *label)));
                 all
             }
         }
@@ -151,45 +151,50 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Faults on pages never stored to.
+    /// Page faults on fresh pages (never written).
     faults_fresh,
-    /// Faults on pages that had to be read.
-    faults_read,
-    /// Faults on pages that came back from the waiting room.
-    faults_returned,
-    /// First stores to clean pages.
-    faults_stored,
-    /// Pages read ahead of use.
-    read_ahead,
-    /// Windows read ahead whose first page was used.
-    windows_used,
-    /// Windows read ahead whose first page left the waiting room unused.
-    windows_wasted,
-    /// Windows read ahead.
-    windows,
-    /// Chunks of 2 MiB that came into memory as huge pages.
-    huge,
-    /// Pages that left memory.
-    left,
-    /// Of these, pages that were dirty.
-    left_dirty,
-    /// Of these, pages that were written to the store.
-    written,
-    /// Times that a fault had to make room itself.
-    stalls,
-    /// Reads from the store.
+    /// Major page faults (page read from the swap file).
+    faults_major,
+    /// Page faults served from the victim buffer.
+    victim_buffer_hits,
+    /// Write-protection faults (first write to a clean page).
+    faults_write_protected,
+    /// Pages read ahead.
+    readahead_pages,
+    /// Readahead windows used.
+    readahead_windows_used,
+    /// Readahead windows evicted unused.
+    readahead_windows_wasted,
+    /// Readahead windows.
+    readahead_windows,
+    /// Huge pages (2 MiB) brought into DRAM.
+    huge_pages,
+    /// Pages evicted.
+    evicted_pages,
+    /// Dirty pages evicted.
+    evicted_dirty_pages,
+    /// Dirty pages written to the swap file.
+    written_back_pages,
+    /// Page faults that had to evict a page first.
+    eviction_stalls,
+    /// Reads from the swap file.
     reads,
-    /// Bytes read from the store.
+    /// Read from the swap file, bytes.
     bytes_read,
-    /// Writes to the store.
+    /// Writes to the swap file.
     writes,
-    /// Bytes written to the store, failed writes included.
+    /// Written to the swap file, failed writes included, bytes.
     bytes_written,
-    /// Transfers that failed.
-    failures,
+    /// Failed swap file transfers.
+    io_errors,
 }
 
-/// FNV-1a of the counters' names, and of how many of what a row has.
+/// The label that a counter's documentation gives: the text without its leading space and final full stop.
+fn label(doc: &'static str) -> &'static str {
+    doc.trim().trim_end_matches('.')
+}
+
+/// FNV-1a hash of the counters' names and of the histograms' and gauges' numbers in a row.
 const fn fingerprint(names: &str) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325 ^ (LATENCIES << 32 | DEPTHS << 16 | GAUGES.len()) as u64;
     let mut at = 0;
@@ -201,27 +206,27 @@ const fn fingerprint(names: &str) -> u64 {
 }
 
 impl Counters {
-    /// Counts a fault's latency.
-    pub(super) fn latency(&self, time: Duration) {
+    /// Adds the latency of one fault to the histogram.
+    pub(super) fn count_latency(&self, time: Duration) {
         add(&self.fault_ns, time.as_nanos() as u64);
         add(&self.latencies[bucket(time)], 1);
     }
 
-    /// Counts a read that is submitted, with how many are then under way in this process.
+    /// Records the queue depth at the submission of a swap file read by this process.
     pub(super) fn read_begins(&self) {
-        let depth = self.reading.fetch_add(1, Relaxed) + 1;
+        let depth = self.reads_in_flight.fetch_add(1, Relaxed) + 1;
         add(&self.depth_sum, depth);
         add(&self.depths[(depth as usize).min(DEPTHS) - 1], 1);
     }
 
-    /// Such a read has ended.
+    /// Records the completion of such a read.
     pub(super) fn read_ends(&self) {
-        self.reading.fetch_sub(1, Relaxed);
+        self.reads_in_flight.fetch_sub(1, Relaxed);
     }
 }
 
-/// The quarters of a doubling that a time exceeds 1 us by. Without `log2`, for which each process would load the library of
-/// mathematics.
+/// The histogram bucket of a latency: its distance from 1 us in quarters of a doubling. The function avoids `log2`, for which
+/// each process would load the mathematics library.
 fn bucket(time: Duration) -> usize {
     const QUARTERS: [f64; STEPS as usize - 1] =
         [1.189_207_115_002_721, std::f64::consts::SQRT_2, 1.681_792_830_507_429];
@@ -233,12 +238,13 @@ fn bucket(time: Duration) -> usize {
     (doublings * STEPS as usize + quarters).min(LATENCIES - 1)
 }
 
+/// The upper end of a bucket of the latency histogram.
 fn upper_end(bucket: usize) -> Duration {
     Duration::from_secs_f64((((bucket + 1) as f64) / f64::from(STEPS)).exp2() / 1e6)
 }
 
 impl PagerStats {
-    /// The fault latency that a share of the faults does not exceed.
+    /// A quantile of the fault latency: `share` of the faults took no longer than this. `None` without faults.
     #[must_use]
     pub fn latency_at(&self, share: f64) -> Option<Duration> {
         let all: u64 = self.fault_latency.iter().map(|(_, count)| count).sum();
@@ -252,38 +258,38 @@ impl PagerStats {
 
 impl Inner {
     pub(super) fn stats(&self) -> PagerStats {
-        PagerStats::of(&self.row(&self.gauges(&self.read())))
+        PagerStats::from_row(&self.row(&self.gauges(&self.read())))
     }
 
-    /// Shows the counters to those that share the budget, and writes out what is recorded: both are of the
-    /// same moment.
-    pub(super) fn show(&self) {
+    /// Publishes the counters to the other budget members and writes out the recorded page faults. The recorder's lock is held
+    /// meanwhile, so that both are of the same moment.
+    pub(super) fn publish(&self) {
         let gauges = self.gauges(&self.read());
-        let recorded = self.record.as_ref().map(super::record::Recorder::flush);
+        let recorded = self.record.as_ref().map(super::fault_recorder::Recorder::flush);
         let row = self.row(&gauges);
         drop(recorded);
-        self.frames.show(&row);
+        self.frames.publish(&row);
     }
 
-    fn gauges(&self, ground: &Ground) -> [u64; GAUGES.len()] {
+    fn gauges(&self, space: &AddressSpace) -> [u64; GAUGES.len()] {
         let dram = self.frames.used() * PAGE;
-        let beside = self.frames.beside() * PAGE;
+        let beside = self.frames.unpaged() * PAGE;
         let budget = self.dram.load(Relaxed);
-        [ground.layout.bytes() as u64, dram as u64, beside as u64, budget as u64, ground.store.bytes()]
+        [space.page_table.bytes() as u64, dram as u64, beside as u64, budget as u64, space.swap_file.bytes()]
     }
 
     fn row(&self, gauges: &[u64]) -> Row {
-        let mut row = [0; SHOWN];
+        let mut row = [0; ROW_LEN];
         let all = self.counters.totals().chain(gauges.iter().copied());
-        row.iter_mut().zip(all).for_each(|(place, number)| *place = number);
+        row.iter_mut().zip(all).for_each(|(cell, number)| *cell = number);
         row
     }
 
-    /// Bytes of all tables and buffers.
-    pub(super) fn table_bytes(&self, ground: &Ground) -> usize {
-        let known = ground.layout.memory_bytes() + ground.store.memory_bytes();
+    /// DRAM that tables and buffers use, bytes.
+    pub(super) fn table_bytes(&self, space: &AddressSpace) -> usize {
+        let known = space.page_table.memory_bytes() + space.swap_file.memory_bytes();
         let buffers = self.buffers.load(Relaxed);
-        known + buffers + super::lock(&self.policy).memory_bytes() + self.room().memory_bytes()
+        known + buffers + super::lock(&self.policy).memory_bytes() + self.victim_buffer().memory_bytes()
     }
 }
 
@@ -315,21 +321,21 @@ mod tests {
     }
 
     #[test]
-    fn a_row_tells_what_was_counted() {
+    fn a_row_holds_every_count() {
         let counters = Counters::default();
         add(&counters.faults_fresh, 3);
-        add(&counters.failures, 5);
+        add(&counters.io_errors, 5);
         for us in [10, 10, 700] {
-            counters.latency(Duration::from_micros(us));
+            counters.count_latency(Duration::from_micros(us));
         }
         (0..3).for_each(|_| counters.read_begins());
         counters.read_ends();
         (0..98).for_each(|_| counters.read_begins());
-        let mut row = [0; SHOWN];
+        let mut row = [0; ROW_LEN];
         let all = counters.totals().chain([1, 2, 3, 4, 5]);
-        assert_eq!(row.iter_mut().zip(all).map(|(place, number)| *place = number).count(), SHOWN);
-        let stats = PagerStats::of(&row);
-        assert_eq!((stats.faults_fresh, stats.failures, stats.store_bytes), (3, 5, 5));
+        assert_eq!(row.iter_mut().zip(all).map(|(cell, number)| *cell = number).count(), ROW_LEN);
+        let stats = PagerStats::from_row(&row);
+        assert_eq!((stats.faults_fresh, stats.io_errors, stats.swap_file_bytes), (3, 5, 5));
         assert_eq!(stats.fault_time, Duration::from_micros(720));
         assert_eq!(stats.fault_latency.iter().map(|(_, count)| *count).collect::<Vec<_>>(), [2, 1]);
         assert_eq!((stats.queue_depth.len(), stats.queue_depth[2]), (64, (3, 2)), "3 twice");

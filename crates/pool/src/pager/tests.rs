@@ -1,10 +1,10 @@
-//! The pager against a shadow copy.
+//! Tests of the pager against a shadow copy.
 
 use super::*;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Anonymous memory of the test's own.
+/// Anonymous memory that belongs to the test.
 pub(super) struct Memory {
     pub(super) start: usize,
     pub(super) len: usize,
@@ -27,7 +27,7 @@ impl Memory {
     }
 
     pub(super) fn get(&self, n: usize) -> u64 {
-        // SAFETY: inside the mapping, which nobody else stores to.
+        // SAFETY: inside the mapping, to which no other code stores.
         unsafe { self.word(n).read_volatile() }
     }
 
@@ -39,7 +39,7 @@ impl Memory {
 
 pub(super) fn pager(dram: u64, change: impl FnOnce(&mut PagerOptions)) -> Option<Pager> {
     let mut options = PagerOptions::new(dram, std::env::temp_dir());
-    options.keep = true;
+    options.pin_lone_thread = true;
     change(&mut options);
     match Pager::new(options) {
         Ok(pager) => Some(pager),
@@ -58,7 +58,7 @@ pub(super) fn managed(pager: &Pager, len: usize) -> Memory {
     memory
 }
 
-/// Managed memory whose pages each begin with their number, and how many they are.
+/// Managed memory in which each page begins with its number. Returns it with the number of pages.
 fn numbered(pager: &Pager, len: usize) -> (Memory, usize) {
     let memory = managed(pager, len);
     let pages = len / PAGE;
@@ -68,7 +68,7 @@ fn numbered(pager: &Pager, len: usize) -> (Memory, usize) {
 
 pub(super) fn unmap(pager: &Pager, memory: &Memory) {
     let unmapped = pager.release(memory.start, memory.len, || {
-        // SAFETY: the test's own mapping, used no more.
+        // SAFETY: the test's own mapping, no longer used.
         let result = unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(memory.start), memory.len) };
         (result == 0).then_some(())
     });
@@ -77,7 +77,7 @@ pub(super) fn unmap(pager: &Pager, memory: &Memory) {
 
 #[test]
 fn data_four_times_the_dram_keep_their_values() {
-    for policy in Policy::ALL {
+    for policy in PagerPolicy::ALL {
         let Some(pager) = pager(8 << 20, |options| options.policy = policy) else { return };
         let memory = managed(&pager, 32 << 20);
         let words = memory.len / 8;
@@ -88,7 +88,7 @@ fn data_four_times_the_dram_keep_their_values() {
             assert_eq!(memory.get(n), n as u64 ^ 0x5555, "{} word {n}", policy.name());
         }
         let stats = pager.stats();
-        assert!(stats.written > 4096 && stats.faults_read > 0, "{stats:?}");
+        assert!(stats.written_back_pages > 4096 && stats.faults_major > 0, "{stats:?}");
         assert!(stats.dram_bytes <= (8 << 20) + (1 << 20), "{stats:?}");
         unmap(&pager, &memory);
         assert_eq!(pager.inner.frames.paged(), 0);
@@ -96,18 +96,18 @@ fn data_four_times_the_dram_keep_their_values() {
 }
 
 #[test]
-fn memory_that_is_managed_no_more_holds_what_it_held() {
+fn memory_that_is_no_longer_managed_keeps_its_contents() {
     let Some(pager) = pager(8 << 20, |_| {}) else { return };
     let memory = managed(&pager, 32 << 20);
     let words = memory.len / 8;
-    // Fresh at the end; before that on the store, in the waiting room, and in memory, of which some clean.
+    // Fresh at the end; before that in the swap file, in the victim buffer, and in memory, of which some clean.
     let fresh = words - (1 << 20) / 8;
     let holds = |n: usize| if n < fresh { n as u64 ^ 0x5555 } else { 0 };
     (0..fresh).for_each(|n| memory.set(n, holds(n)));
     (0..words / 64).for_each(|n| assert_eq!(memory.get(n), holds(n)));
     let (middle, quarter) = (memory.start + memory.len / 2, memory.len / 4);
     for (start, len) in [(middle, quarter), (memory.start, memory.len)] {
-        pager.unmanage(start, len).expect("the kernel lets go");
+        pager.stop_managing(start, len).expect("the kernel unregisters the range");
         assert!(!pager.manages_any(start, len));
         let (first, end) = ((start - memory.start) / 8, (start - memory.start + len) / 8);
         (first..end).for_each(|n| assert_eq!(memory.get(n), holds(n), "word {n}"));
@@ -140,7 +140,7 @@ fn random_use_agrees_with_a_shadow_copy() {
                     pager.drop_contents(memory.start + first * PAGE, end - first * PAGE);
                     shadow[first * PAGE / 8..end / 8].fill(0);
                 } else {
-                    pager.cold(memory.start + first * PAGE, end - first * PAGE);
+                    pager.evict_range(memory.start + first * PAGE, end - first * PAGE);
                 }
             }
             _ => pager.will_need(memory.start + n * 8, 100 * PAGE),
@@ -154,36 +154,36 @@ fn random_use_agrees_with_a_shadow_copy() {
 }
 
 #[test]
-fn a_thread_that_faults_alone_is_kept_and_goes_free() {
+fn a_thread_that_faults_alone_is_pinned_and_released() {
     let Some(pager) = pager(4 << 20, |_| {}) else { return };
-    let allowed = crate::serving::processors();
-    if allowed.len() == 1 || allowed.len() > crate::serving::FEW {
-        eprintln!("skipped: on {} processors nobody is kept", allowed.len());
+    let allowed = crate::event_loop::processors();
+    if allowed.len() == 1 || allowed.len() > crate::event_loop::MAX_PINNED_HANDLERS {
+        eprintln!("skipped: no thread is pinned on {} processors", allowed.len());
         return;
     }
     let (memory, pages) = numbered(&pager, 16 << 20);
     let mut random = ChaCha8Rng::seed_from_u64(3);
-    let mut kept = 0;
+    let mut pinned = 0;
     for _ in 0..10 * pages {
         let page = random.random_range(0..pages);
         assert_eq!(memory.get(page * 512), page as u64);
-        let now = crate::serving::processors();
+        let now = crate::event_loop::processors();
         assert!(now == allowed || now.len() == 1, "{now:?} of {allowed:?}");
-        kept += usize::from(now.len() == 1);
+        pinned += usize::from(now.len() == 1);
     }
-    assert!(kept > pages, "kept {kept} times");
-    let (mine, theirs) = pager.unkept(|| {
-        let theirs = std::thread::spawn(crate::serving::processors).join().unwrap();
-        (crate::serving::processors(), theirs)
+    assert!(pinned > pages, "pinned {pinned} times");
+    let (mine, theirs) = pager.without_pinning(|| {
+        let theirs = std::thread::spawn(crate::event_loop::processors).join().unwrap();
+        (crate::event_loop::processors(), theirs)
     });
     assert_eq!((&mine, &theirs), (&allowed, &allowed));
-    // Where the program says so the thread runs, served from there.
+    // Where the program pins the thread, it runs and is served.
     for home in allowed.iter().rev() {
-        crate::serving::stay_on(*home);
+        crate::event_loop::pin_to_cpu(*home);
         for _ in 0..pages {
             let page = random.random_range(0..pages);
             assert_eq!(memory.get(page * 512), page as u64);
-            assert_eq!(crate::serving::processors(), [*home]);
+            assert_eq!(crate::event_loop::processors(), [*home]);
         }
     }
     unmap(&pager, &memory);
@@ -199,7 +199,7 @@ fn threads_use_the_same_memory_at_once() {
             let memory = &memory;
             scope.spawn(move || {
                 let mut random = ChaCha8Rng::seed_from_u64(thread as u64);
-                // Each has its own words of every page.
+                // Each thread has its own words of every page.
                 let mut shadow = vec![0u64; words / 4];
                 for step in 0..60_000u64 {
                     let n = random.random_range(0..words / 4);
@@ -225,14 +225,14 @@ fn a_scan_is_read_ahead_and_random_use_is_not() {
         assert_eq!(memory.get(page * 512), page as u64);
     }
     let scanned = pager.stats();
-    let faults = scanned.faults_read - before.faults_read;
+    let faults = scanned.faults_major - before.faults_major;
     assert!(faults < pages as u64 / 10, "{faults} of {pages} pages were read on demand");
     let mut random = ChaCha8Rng::seed_from_u64(1);
     for _ in 0..5_000 {
         let page = random.random_range(0..pages);
         assert_eq!(memory.get(page * 512), page as u64);
     }
-    let ahead = pager.stats().read_ahead - scanned.read_ahead;
+    let ahead = pager.stats().readahead_pages - scanned.readahead_pages;
     assert!(ahead < 200, "{ahead} pages were read ahead of random use");
     unmap(&pager, &memory);
 }
@@ -242,9 +242,9 @@ fn neighbours_come_with_a_missed_page_where_they_are_used() {
     let Some(pager) = pager(8 << 20, |_| {}) else { return };
     let (memory, pages) = numbered(&pager, 64 << 20);
     let mut random = ChaCha8Rng::seed_from_u64(1);
-    // Blocks of eight pages in no order, and in each no order either: nothing is in line.
+    // Blocks of eight pages in no order, and no order within a block either: no stream.
     let mut visit = |blocks: usize| {
-        let before = pager.stats().faults_read;
+        let before = pager.stats().faults_major;
         for _ in 0..blocks {
             let block = random.random_range(0..pages / 8);
             let turn = random.random_range(0..8);
@@ -253,7 +253,7 @@ fn neighbours_come_with_a_missed_page_where_they_are_used() {
                 assert_eq!(memory.get(page * 512), page as u64);
             }
         }
-        pager.stats().faults_read - before
+        pager.stats().faults_major - before
     };
     visit(2_000);
     let faults = visit(1_000);
@@ -262,16 +262,16 @@ fn neighbours_come_with_a_missed_page_where_they_are_used() {
 }
 
 #[test]
-fn pinned_pages_stay_and_hidden_ones_leave() {
+fn pinned_pages_stay_and_unreadable_ones_leave() {
     let Some(pager) = pager(8 << 20, |_| {}) else { return };
     let (memory, pages) = numbered(&pager, 32 << 20);
     pager.pin(memory.start, 16 * PAGE, true);
     for page in 0..16 {
         memory.get(page * 512);
     }
-    // The program may not read these for a while.
+    // The program makes these pages unreadable for a while.
     let protect = |prot| {
-        pager.hide(memory.start + 32 * PAGE, 64 * PAGE, prot == libc::PROT_NONE, || {
+        pager.set_unreadable(memory.start + 32 * PAGE, 64 * PAGE, prot == libc::PROT_NONE, || {
             let at = std::ptr::with_exposed_provenance_mut(memory.start + 32 * PAGE);
             // SAFETY: the test's own memory.
             unsafe { libc::mprotect(at, 64 * PAGE, prot) }
@@ -289,7 +289,10 @@ fn pinned_pages_stay_and_hidden_ones_leave() {
         assert_eq!(memory.get(page * 512), page as u64);
     }
     let after = pager.stats();
-    assert_eq!((before.faults_read, before.faults_returned), (after.faults_read, after.faults_returned));
+    assert_eq!(
+        (before.faults_major, before.victim_buffer_hits),
+        (after.faults_major, after.victim_buffer_hits)
+    );
     assert_eq!(protect(libc::PROT_READ | libc::PROT_WRITE), 0);
     for page in 32..96 {
         assert_eq!((memory.get(page * 512), memory.get(page * 512 + 1)), (page as u64, page as u64));
@@ -298,7 +301,7 @@ fn pinned_pages_stay_and_hidden_ones_leave() {
 }
 
 #[test]
-fn a_full_store_loses_nothing() {
+fn a_full_swap_file_loses_nothing() {
     let Some(pager) = pager(4 << 20, |options| options.store_limit = 16 << 20) else { return };
     let memory = managed(&pager, 32 << 20);
     let pages = memory.len / PAGE;
@@ -308,17 +311,17 @@ fn a_full_store_loses_nothing() {
     for page in 0..pages {
         assert_eq!(memory.get(page * 512), page as u64 + 1);
     }
-    assert!(pager.stats().failures > 0);
+    assert!(pager.stats().io_errors > 0);
     unmap(&pager, &memory);
 }
 
 #[test]
-fn what_comes_back_while_a_full_store_refuses_it_is_kept() {
+fn a_page_that_comes_back_while_a_full_swap_file_refuses_it_is_kept() {
     let Some(pager) = pager(4 << 20, |options| options.store_limit = 16 << 20) else { return };
     let memory = managed(&pager, 32 << 20);
     let pages = memory.len / PAGE;
     (0..pages).for_each(|page| memory.set(page * 512 + page % 512, page as u64 + 1));
-    pager.inner.lingering.store(true, Ordering::Relaxed);
+    pager.inner.test_delays.store(true, Ordering::Relaxed);
     std::thread::scope(|scope| {
         for seed in 0..4 {
             let memory = &memory;
@@ -333,11 +336,11 @@ fn what_comes_back_while_a_full_store_refuses_it_is_kept() {
             });
         }
     });
-    pager.inner.lingering.store(false, Ordering::Relaxed);
+    pager.inner.test_delays.store(false, Ordering::Relaxed);
     for page in 0..pages {
         assert_eq!(memory.get(page * 512 + page % 512), page as u64 + 1, "page {page}");
     }
-    assert!(pager.stats().failures > 0);
+    assert!(pager.stats().io_errors > 0);
     unmap(&pager, &memory);
 }
 
@@ -369,25 +372,26 @@ fn memory_keeps_its_contents_where_it_is_moved_to() {
     unmap(&pager, &new);
 }
 
-/// An evictor trims the room while it holds nothing else: a child forked then would wait for it for ever.
+/// An evictor trims the victim buffer while it holds no other lock: a child forked then would wait for the buffer for
+/// ever.
 #[test]
-fn a_fork_waits_for_the_thread_that_has_the_room() {
+fn a_fork_waits_for_the_thread_that_locks_the_victim_buffer() {
     let Some(pager) = pager(4 << 20, |_| {}) else { return };
     let released = AtomicBool::new(false);
     let (taken, is_taken) = mpsc::channel();
     std::thread::scope(|scope| {
         let (pager, released) = (&pager, &released);
         scope.spawn(move || {
-            let room = pager.inner.room();
+            let buffer = pager.inner.victim_buffer();
             taken.send(()).unwrap();
             std::thread::sleep(Duration::from_millis(100));
             released.store(true, Ordering::Relaxed);
-            drop(room);
+            drop(buffer);
         });
         is_taken.recv().unwrap();
-        let forking = pager.forking().unwrap();
-        assert!(released.load(Ordering::Relaxed), "the fork has begun while the room is held");
-        drop(forking);
+        let fork = pager.prepare_fork().unwrap();
+        assert!(released.load(Ordering::Relaxed), "the fork has begun while the victim buffer is locked");
+        drop(fork);
     });
 }
 
@@ -395,11 +399,11 @@ fn a_fork_waits_for_the_thread_that_has_the_room() {
 fn a_forked_child_sees_memory_as_at_the_fork() {
     let Some(pager) = pager(4 << 20, |_| {}) else { return };
     let (memory, pages) = numbered(&pager, 16 << 20);
-    let forking = pager.forking().unwrap();
+    let fork = pager.prepare_fork().unwrap();
     // SAFETY: the child below calls what the pager and this test define, and `_exit`.
     match unsafe { libc::fork() } {
         0 => {
-            let ok = forking.child(&Spans::new(), &Spans::new()).is_ok_and(|own| {
+            let ok = fork.child(&Spans::new(), &Spans::new()).is_ok_and(|own| {
                 let right = (0..pages).all(|page| memory.get(page * 512) == page as u64);
                 (0..pages).for_each(|page| memory.set(page * 512, 1));
                 let changed = (0..pages).all(|page| memory.get(page * 512) == 1);
@@ -411,7 +415,7 @@ fn a_forked_child_sees_memory_as_at_the_fork() {
         }
         child => {
             assert!(child > 0);
-            forking.parent();
+            fork.parent();
             for page in 0..pages {
                 memory.set(page * 512, 2);
             }

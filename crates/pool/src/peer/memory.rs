@@ -176,11 +176,11 @@ impl Memory for Paged {
     }
 
     fn end_pinning(&self) {
-        self.pager.unkept(|| ());
+        self.pager.without_pinning(|| ());
     }
 
     fn misses(&self) -> Option<u64> {
-        Some(self.pager.stats().faults_read)
+        Some(self.pager.stats().faults_major)
     }
 }
 

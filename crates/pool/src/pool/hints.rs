@@ -5,8 +5,8 @@ use deepram_core::{Addr, PageId};
 use super::Pool;
 use crate::buffer::AlignedBuf;
 use crate::cache::{AccessKind, Handlers, Permit};
-use crate::crew::Crew;
 use crate::error::Result;
+use crate::handler_wakeup::HandlerGroup;
 use crate::lock::lock;
 
 impl Pool {
@@ -36,9 +36,11 @@ impl Pool {
     /// starts threads and processes, and reads the processor affinity of a thread, inside such a call.
     pub fn without_pinning<T>(&self, f: impl FnOnce() -> T) -> T {
         // In a forked child no thread is bound.
-        let crew =
-            self.owned().ok().and_then(|inner| lock(&inner.handlers).as_ref().and_then(Handlers::crew));
-        let _suspended = crew.as_deref().map(Crew::hold);
+        let handler_group = self
+            .owned()
+            .ok()
+            .and_then(|inner| lock(&inner.handlers).as_ref().and_then(Handlers::handler_group));
+        let _suspended = handler_group.as_deref().map(HandlerGroup::suspend_pinning);
         f()
     }
 

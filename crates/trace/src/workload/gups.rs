@@ -10,8 +10,9 @@ use crate::record::{Access, Item, MemRef};
 
 const POLY: u64 = 7;
 
+/// The number that follows `a` in the sequence.
 #[inline]
-fn step(a: u64) -> u64 {
+pub fn hpcc_step(a: u64) -> u64 {
     a << 1 ^ if a >> 63 == 1 { POLY } else { 0 }
 }
 
@@ -22,7 +23,7 @@ fn multiply(a: u64, mut b: u64) -> u64 {
         if b & 1 == 1 {
             product ^= shifted;
         }
-        shifted = step(shifted);
+        shifted = hpcc_step(shifted);
         b >>= 1;
     }
     product
@@ -83,7 +84,7 @@ impl Stream for Gups {
             return item(addr, Access::Store);
         }
         self.left = self.left.checked_sub(1)?;
-        let a = step(self.streams[self.turn]);
+        let a = hpcc_step(self.streams[self.turn]);
         self.streams[self.turn] = a;
         self.turn = if self.turn + 1 == self.streams.len() { 0 } else { self.turn + 1 };
         let addr = self.base + (a & self.mask) * 8;
@@ -119,7 +120,7 @@ mod tests {
     fn a_jump_lands_where_steps_lead() {
         let mut a = hpcc_starts(1_000_000);
         for n in 1_000_001..1_001_000 {
-            a = step(a);
+            a = hpcc_step(a);
             assert_eq!(hpcc_starts(n), a);
         }
     }

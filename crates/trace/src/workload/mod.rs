@@ -27,9 +27,10 @@ mod tpcb;
 mod tpcc;
 mod ycsb;
 
+pub use crate::text::mix64;
 pub use catalogue::WORKLOADS;
 pub use dist::{Exponential, GrayZipf, Permutation, Zipf, zeta};
-pub use gups::hpcc_starts;
+pub use gups::{hpcc_starts, hpcc_step};
 pub use help::help;
 pub use rng::Rng;
 pub use spec::{Spec, SpecError};

@@ -1,72 +1,73 @@
-//! `deepram bench gups|zipf|scan|gather`: memory larger than DRAM in all the ways that a program can have it.
+//! `deepram bench gups|zipf|scan|gather`: memory larger than DRAM, with each backend that can provide it.
 //!
-//! Each competitor runs in a process of its own, in a memory cgroup: those that the kernel serves are limited to
-//! the DRAM and a constant for the process, ours get the DRAM as their budget and prove it in a group a little
-//! larger. They take turns, A B C A B C, so that an hour in which the machine is busy is bad for all of them; in
-//! each round the device is measured too, as the limit of whatever reads it. Ratios are taken within rounds.
+//! Each peer runs in a process of its own, in a memory cgroup. The cgroup limits peers that the kernel pages to the
+//! DRAM and a constant for the process. Deepram's peers get the DRAM as their budget; their cgroup is a little larger
+//! and shows that they keep it. The peers take turns, A B C A B C, so that other load on the machine affects all of
+//! them alike. Each round also measures the device, whose rate bounds every peer. Ratios are taken within rounds.
 //!
-//! Nothing is left behind, also after an error or a signal: processes, groups, swap files and data go when what
-//! stands for them is dropped.
+//! Processes, cgroups, swap files and data are removed at the end, also after an error or a signal: the value that
+//! owns each of them removes it when it is dropped.
 
 mod device;
-mod interrupts;
 mod report;
-mod work;
+mod stop_signals;
 mod worker;
+mod workload;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, anyhow, bail};
 use clap::{Args, ValueEnum};
 use deepram_core::Bytes;
-use deepram_pool::pager::Policy;
+use deepram_pool::pager::PagerPolicy;
 use deepram_pool::peer::SwapFile;
 use serde::{Deserialize, Serialize};
 
 use self::device::Device;
-use self::interrupts::Interrupts;
-use self::work::Workload;
-use self::worker::{Done, Outcome, Span, Task};
-use super::Scratch;
+use self::stop_signals::StopSignals;
+use self::worker::{Measurement, RunLength, Task, WorkerOutcome};
+use self::workload::Workload;
+use super::{OutputArgs, Report, Scratch};
 use crate::cgroups::Group;
 use crate::output::progress;
 
 pub(crate) use worker::{WorkerArgs, run as worker};
 
-/// What a process needs besides its data and their page tables: program, stacks, tables of the workload.
+/// Memory of a process besides its data and their page tables, bytes: program, stacks, tables of the workload.
 const PROGRAM: u64 = 4 << 20;
-/// Bytes of data for one byte of page tables.
+/// Bytes of data per byte of page tables.
 const PAGE_TABLES: u64 = 512;
-/// How far the group of a pager or pool lies above its budget.
-const PROOF: u64 = 64 << 20;
-/// What a swap file has above the data.
+/// Limit of the cgroup of a pager or pool above its budget, bytes.
+const CGROUP_HEADROOM: u64 = 64 << 20;
+/// Size of the swap file above that of the data, bytes.
 const SPARE_SWAP: u64 = 64 << 20;
-/// Pieces that the data are made of.
+/// Unit of the size of the data, bytes.
 const PAGE: u64 = 4096;
-const WAIT: Duration = Duration::from_millis(10);
+/// Interval at which the end of a worker is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Who takes part.
+/// Backends of memory that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Peer {
-    /// Anonymous memory under deepram's pager, as `deepram run` has it
+    /// Anonymous memory under the pager of `deepram run`
     Pager,
-    /// A mapped deepram pool, synced after the fill
+    /// Mapped deepram pool, synced after the fill
     Pool,
-    /// The same pool read by calls at byte grain (load, gather), which promote what is used often
+    /// The same pool, read by calls at byte grain (load, gather) with promotion of hot segments
     PoolLoad,
-    /// The same without promotion
+    /// The same pool, read by calls without promotion
     PoolLoadUnpromoted,
-    /// A shared mapping of a file
+    /// Shared mapping of a file
     Mmap,
-    /// The same with MADV_RANDOM
+    /// Shared mapping of a file with MADV_RANDOM
     MmapRandom,
-    /// Anonymous memory and a swap file
+    /// Anonymous memory with a swap file
     Swap,
-    /// Anonymous memory without a limit: what memory costs that fits
+    /// Anonymous memory without a limit
     Plain,
 }
 
@@ -84,11 +85,11 @@ impl Peer {
         }
     }
 
-    /// What its process may use of memory, where it is limited, and whether it may do without the limit.
+    /// Limit of its cgroup, bytes, and whether the peer may also run without a cgroup. `None`: no limit.
     fn limit(self, size: u64, dram: u64) -> Option<(u64, bool)> {
         match self {
             Self::Pager | Self::Pool | Self::PoolLoad | Self::PoolLoadUnpromoted => {
-                Some((dram + PROOF, true))
+                Some((dram + CGROUP_HEADROOM, true))
             }
             Self::Mmap | Self::MmapRandom | Self::Swap => Some((dram + size / PAGE_TABLES + PROGRAM, false)),
             Self::Plain => None,
@@ -101,15 +102,25 @@ impl Peer {
 pub(crate) struct GupsArgs {
     #[command(flatten)]
     memory: MemoryArgs,
-    /// Read only
+    /// Uniform reads instead of updates
     #[arg(long)]
     read: bool,
 }
 
-/// Options of all benches of memory.
+impl GupsArgs {
+    pub(super) fn dir(&self) -> &Path {
+        &self.memory.dir
+    }
+
+    pub(super) fn output(&self) -> &OutputArgs {
+        &self.memory.output
+    }
+}
+
+/// Options of all memory benches.
 #[derive(Debug, Args)]
 pub(crate) struct MemoryArgs {
-    /// Who takes part
+    /// Backends to compare
     #[arg(
         long,
         value_enum,
@@ -118,74 +129,74 @@ pub(crate) struct MemoryArgs {
         default_value = "pager,pool,mmap,mmap-random,swap"
     )]
     peers: Vec<Peer>,
-    /// Bytes of the data
+    /// Size of the data
     #[arg(long, default_value = "2GiB", value_name = "SIZE")]
     size: Bytes,
-    /// DRAM of each of them
+    /// DRAM of each backend
     #[arg(long, default_value = "512MiB", value_name = "SIZE")]
     dram: Bytes,
     /// Threads that load and store
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: u32,
-    /// How long each is measured
+    /// Length of each measurement, seconds
     #[arg(long, default_value_t = 10.0, value_name = "S")]
     seconds: f64,
-    /// Measure so many accesses instead
+    /// Length of each measurement as a number of accesses
     #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
     accesses: Option<u64>,
-    /// How long, or for how many accesses, it runs before that [default: half of what is measured]
+    /// Length of the warm-up, in seconds or, with --accesses, accesses [default: half of the measurement]
     #[arg(long, value_name = "S|N")]
     warmup: Option<f64>,
-    /// Rounds
+    /// Number of rounds
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
     /// Folder for the files, on the device to be measured
     #[arg(long, default_value = ".", value_name = "PATH")]
-    dir: PathBuf,
-    /// Which page the pager takes out: s3fifo, fifo, lru, sieve, clock2, gclock or sweep
-    #[arg(long, default_value = Policy::default().name(), value_name = "POLICY")]
+    pub(super) dir: PathBuf,
+    /// Replacement policy of the pager: s3fifo, fifo, lru, sieve, clock2, gclock or sweep
+    #[arg(long, default_value = PagerPolicy::default().name(), value_name = "POLICY")]
     policy: String,
-    /// Time the whole only: for data that fit, where reading the clock takes as long as the access
+    /// Do not time single accesses: for data that fits in DRAM, where reading the clock takes as long as an access
     #[arg(long)]
     no_latency: bool,
-    /// Do not announce what will be gathered
+    /// Do not announce the elements of a gather
     #[arg(long)]
     no_hints: bool,
-    /// Seconds for each figure of the device, in each round
+    /// Length of each device measurement in each round, seconds
     #[arg(long, default_value_t = 0.5, value_name = "S")]
     device_seconds: f64,
-    /// Which random numbers
+    /// Seed of the random numbers
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    pub(super) output: OutputArgs,
 }
 
-/// What one competitor did in all rounds.
-struct Entry {
+/// Measurements of one peer in all rounds.
+struct PeerRuns {
     peer: Peer,
-    rounds: Vec<Done>,
-    /// Why it did not, or does not any more, take part.
+    rounds: Vec<Measurement>,
+    /// Reason why this machine cannot run the peer.
     skipped: Option<String>,
+    /// Error that ended its measurements.
     failed: Option<String>,
-    /// What is not as it should be, and yet does not keep it from taking part.
+    /// A difference from the intended conditions, such as a missing cgroup.
     note: Option<String>,
 }
 
-pub(super) fn gups(args: &GupsArgs) -> anyhow::Result<()> {
+pub(super) fn gups(args: &GupsArgs) -> anyhow::Result<Report> {
     run(&args.memory, if args.read { Workload::Reads } else { Workload::Updates })
 }
 
-pub(super) fn zipf(args: &MemoryArgs) -> anyhow::Result<()> {
+pub(super) fn zipf(args: &MemoryArgs) -> anyhow::Result<Report> {
     run(args, Workload::Zipf)
 }
 
-pub(super) fn scan(args: &MemoryArgs) -> anyhow::Result<()> {
+pub(super) fn scan(args: &MemoryArgs) -> anyhow::Result<Report> {
     run(args, Workload::Scan)
 }
 
-pub(super) fn gather(args: &MemoryArgs) -> anyhow::Result<()> {
+pub(super) fn gather(args: &MemoryArgs) -> anyhow::Result<Report> {
     run(args, Workload::Gather)
 }
 
@@ -193,101 +204,109 @@ fn usage(text: String) -> anyhow::Error {
     crate::Usage(text).into()
 }
 
-/// Checks what clap cannot.
+/// Checks the options beyond what clap checks.
 fn check(args: &MemoryArgs) -> anyhow::Result<()> {
     let least = (16 << 20).max(PAGE * u64::from(args.threads));
     if args.size.0 < least || !args.size.0.is_multiple_of(PAGE) {
-        return Err(usage(format!("--size {}: a multiple of 4 KiB, {} at least", args.size, Bytes(least))));
+        return Err(usage(format!(
+            "--size {}: expected a multiple of 4 KiB, at least {}",
+            args.size,
+            Bytes(least)
+        )));
     }
     if args.dram.0 < 8 << 20 {
-        return Err(usage(format!("--dram {}: at least 8 MiB", args.dram)));
+        return Err(usage(format!("--dram {}: expected at least 8 MiB", args.dram)));
     }
     let times = [("--seconds", args.seconds), ("--device-seconds", args.device_seconds)];
     for (name, seconds) in times {
         if !(seconds > 0.0 && seconds <= 86_400.0) {
-            return Err(usage(format!("{name} {seconds}: more than 0, at most 86400")));
+            return Err(usage(format!("{name} {seconds}: expected more than 0, at most 86400")));
         }
     }
     if args.warmup.is_some_and(|n| !(n >= 0.0 && (n <= 86_400.0 || args.accesses.is_some()))) {
-        return Err(usage("--warmup: 0 or more seconds, 86400 at most".into()));
+        return Err(usage("--warmup: expected 0 to 86400 seconds".into()));
     }
-    args.policy.parse::<Policy>().map(drop).map_err(|error| usage(format!("--policy {error}")))
+    args.policy.parse::<PagerPolicy>().map(drop).map_err(|error| usage(format!("--policy {error}")))
 }
 
-fn run(args: &MemoryArgs, workload: Workload) -> anyhow::Result<()> {
+fn run(args: &MemoryArgs, workload: Workload) -> anyhow::Result<Report> {
     check(args)?;
-    let interrupts = Interrupts::watch()?;
+    let signals = StopSignals::install()?;
     let scratch = Scratch::new(&args.dir).with_context(|| args.dir.display().to_string())?;
     let bar = progress("measuring the device");
     let updates = workload == Workload::Updates;
     let mut device =
-        Device::create(scratch.file("device"), args.size.0, args.threads, updates, args.seed, &interrupts)?;
-    let mut entries: Vec<Entry> = args
+        Device::create(scratch.file("device"), args.size.0, args.threads, updates, args.seed, &signals)?;
+    let mut entries: Vec<PeerRuns> = args
         .peers
         .iter()
-        .map(|&peer| Entry { peer, rounds: Vec::new(), skipped: None, failed: None, note: None })
+        .map(|&peer| PeerRuns { peer, rounds: Vec::new(), skipped: None, failed: None, note: None })
         .collect();
     for round in 1..=args.repeats {
         bar.set_message("measuring the device");
-        device.round(Duration::from_secs_f64(args.device_seconds), &interrupts)?;
+        device.round(Duration::from_secs_f64(args.device_seconds), &signals)?;
         for entry in entries.iter_mut().filter(|entry| entry.skipped.is_none() && entry.failed.is_none()) {
-            interrupts.check()?;
+            signals.check()?;
             bar.set_message(format!("{}, {round} of {}", entry.peer.name(), args.repeats));
-            // A folder of its own: what a run has left is gone when the next begins.
+            // Each run has a folder of its own, removed before the next run.
             let dir = scratch.file(entry.peer.name());
             std::fs::create_dir(&dir).with_context(|| dir.display().to_string())?;
-            let outcome = compete(args, workload, entry, &dir, &interrupts);
+            let outcome = run_peer(args, workload, entry, &dir, &signals);
             std::fs::remove_dir_all(&dir).with_context(|| dir.display().to_string())?;
-            interrupts.check()?;
+            signals.check()?;
             match outcome {
-                Ok(Outcome::Done(done)) => entry.rounds.push(done),
-                Ok(Outcome::Skipped(reason)) => entry.skipped = Some(reason),
-                // The others' figures are worth having all the same.
+                Ok(WorkerOutcome::Measured(measurement)) => entry.rounds.push(measurement),
+                Ok(WorkerOutcome::Skipped(reason)) => entry.skipped = Some(reason),
+                // The measurements of the other peers continue.
                 Err(error) => entry.failed = Some(format!("{error:#}")),
             }
         }
     }
     bar.finish_and_clear();
-    report::show(args, workload, &entries, &device)?;
+    let mut report = report::report(args, workload, &entries, &device)?;
     let failed: Vec<String> = entries
         .iter()
         .filter_map(|entry| Some(format!("{}: {}", entry.peer.name(), entry.failed.as_deref()?)))
         .collect();
-    ensure!(failed.is_empty(), "{}", failed.join("; "));
-    Ok(())
+    report.failure = (!failed.is_empty()).then(|| failed.join("; "));
+    Ok(report)
 }
 
-/// One run of one competitor.
-fn compete(
+/// Runs one peer once.
+fn run_peer(
     args: &MemoryArgs,
     workload: Workload,
-    entry: &mut Entry,
+    entry: &mut PeerRuns,
     dir: &Path,
-    interrupts: &Interrupts,
-) -> anyhow::Result<Outcome> {
+    signals: &StopSignals,
+) -> anyhow::Result<WorkerOutcome> {
     let peer = entry.peer;
     let mut group = None;
     if let Some((bytes, may_do_without)) = peer.limit(args.size.0, args.dram.0) {
         let name = format!("bench-{}-{}", std::process::id(), peer.name());
         match Group::create(&name, bytes, peer == Peer::Swap) {
             Ok(made) => group = Some(made),
-            Err(error) if may_do_without => entry.note = Some(format!("not limited: {error:#}")),
-            Err(error) => return Ok(Outcome::Skipped(format!("{error:#}"))),
+            Err(error) if may_do_without => {
+                entry.note = Some(format!("ran without a memory cgroup: {error:#}"))
+            }
+            Err(error) => return Ok(WorkerOutcome::Skipped(format!("{error:#}"))),
         }
     }
-    // Only as long as its turn: others shall not be swapped out.
+    // The swap file exists for this run only, so that the kernel does not swap out other peers.
     let swap = match peer {
         Peer::Swap => match SwapFile::create(&dir.join("swap"), args.size.0 + SPARE_SWAP) {
             Ok(swap) => Some(swap),
-            Err(error) => return Ok(Outcome::Skipped(format!("no swap file: {error}"))),
+            Err(error) => return Ok(WorkerOutcome::Skipped(format!("no swap file: {error}"))),
         },
         _ => None,
     };
     let share = |n: u64| n.div_ceil(u64::from(args.threads));
     let (measured, warmup) = match (args.accesses, args.warmup) {
-        (Some(n), None) => (Span::Accesses(share(n)), Span::Accesses(share(n / 2))),
-        (Some(n), Some(warmup)) => (Span::Accesses(share(n)), Span::Accesses(share(warmup as u64))),
-        (None, warmup) => (Span::Seconds(args.seconds), Span::Seconds(warmup.unwrap_or(args.seconds / 2.0))),
+        (Some(n), None) => (RunLength::Accesses(share(n)), RunLength::Accesses(share(n / 2))),
+        (Some(n), Some(warmup)) => (RunLength::Accesses(share(n)), RunLength::Accesses(share(warmup as u64))),
+        (None, warmup) => {
+            (RunLength::Seconds(args.seconds), RunLength::Seconds(warmup.unwrap_or(args.seconds / 2.0)))
+        }
     };
     let task = Task {
         peer,
@@ -303,31 +322,31 @@ fn compete(
         policy: args.policy.clone(),
         dir: std::fs::canonicalize(dir)?,
         parent: std::process::id(),
-        group: group.as_ref().map(|group| group.place()),
+        group: group.as_ref().map(|group| group.process_path()),
     };
-    let mut outcome = work_out(&task, interrupts)?;
-    if let Outcome::Done(done) = &mut outcome {
-        done.peak_bytes = group.as_ref().and_then(Group::peak);
+    let mut outcome = run_worker(&task, signals)?;
+    if let WorkerOutcome::Measured(measurement) = &mut outcome {
+        measurement.peak_bytes = group.as_ref().and_then(Group::peak_bytes);
     }
-    // With the process gone nothing is swapped out, and this is quick.
+    // The process has ended, so the swap file is empty and is removed quickly.
     swap.map(SwapFile::off).transpose().context("turning swap off")?;
     Ok(outcome)
 }
 
-/// A process that ends with this.
-struct Running(Child);
+/// A worker process. Dropping this value kills the process.
+struct WorkerProcess(Child);
 
-impl Drop for Running {
+impl Drop for WorkerProcess {
     fn drop(&mut self) {
-        // One that has ended already is no news, and waiting for it a second time is harmless.
+        // The process may have ended already; a second wait is harmless.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Has a process of its own do this.
-fn work_out(task: &Task, interrupts: &Interrupts) -> anyhow::Result<Outcome> {
-    let own = std::env::current_exe().context("finding this program again")?;
+/// Runs a task in a process of its own and returns its outcome.
+fn run_worker(task: &Task, signals: &StopSignals) -> anyhow::Result<WorkerOutcome> {
+    let own = std::env::current_exe().context("finding this executable")?;
     let child = Command::new(own)
         .args(["bench", "memory-worker"])
         .arg(serde_json::to_string(task)?)
@@ -335,33 +354,33 @@ fn work_out(task: &Task, interrupts: &Interrupts) -> anyhow::Result<Outcome> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .context("starting a process")?;
-    let mut running = Running(child);
-    let (out, err) = (drain(running.0.stdout.take()), drain(running.0.stderr.take()));
+        .context("starting a worker process")?;
+    let mut process = WorkerProcess(child);
+    let (out, err) = (drain(process.0.stdout.take()), drain(process.0.stderr.take()));
     let status = loop {
-        interrupts.check()?;
-        match running.0.try_wait()? {
+        signals.check()?;
+        match process.0.try_wait()? {
             Some(status) => break status,
-            None => std::thread::sleep(WAIT),
+            None => std::thread::sleep(POLL_INTERVAL),
         }
     };
     let text = |thread: std::thread::JoinHandle<String>| {
-        thread.join().map_err(|_| anyhow!("reading what the process says failed"))
+        thread.join().map_err(|_| anyhow!("a thread that reads the worker's output panicked"))
     };
     let (out, err) = (text(out)?, text(err)?);
     if !status.success() {
         let said = err.trim().trim_start_matches("error: ");
-        bail!("its process ended with {status}{}{said}", if said.is_empty() { "" } else { ": " });
+        bail!("the worker ended with {status}{}{said}", if said.is_empty() { "" } else { ": " });
     }
-    serde_json::from_str(&out).with_context(|| format!("its process said {out:?}"))
+    serde_json::from_str(&out).with_context(|| format!("unexpected output of the worker: {out:?}"))
 }
 
-/// Reads all that comes, in a thread: a pipe that nobody reads stops who writes.
+/// Reads a pipe to its end in a thread, because a full pipe would block the worker.
 fn drain(from: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut from) = from {
-            // What was read until an error is all there is.
+            // After an error the bytes read so far are the output.
             let _ = from.read_to_end(&mut bytes);
         }
         String::from_utf8_lossy(&bytes).into_owned()

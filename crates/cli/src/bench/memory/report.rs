@@ -1,23 +1,24 @@
-//! The outcome as a table and as JSON: rates, latencies, and ratios to swap, to `mmap` with `MADV_RANDOM` and to the
-//! device, each taken within a round.
+//! The results of a memory bench as a table and as JSON: rates, latencies, and ratios to swap, to `mmap` with
+//! `MADV_RANDOM` and to the device. Each ratio is taken within a round.
 
 use std::fmt::Write as _;
 
+use deepram_core::Bytes;
 use serde::Serialize;
 
 use super::super::latency::Quantiles;
-use super::super::{Series, shown};
-use super::device::{Device, Rate};
-use super::work::Workload;
-use super::worker::Done;
-use super::{Entry, MemoryArgs, Peer};
-use crate::output::{Table, emit_json, emit_text};
+use super::super::{Report, Series};
+use super::device::{Device, DeviceRate};
+use super::worker::Measurement;
+use super::workload::Workload;
+use super::{MemoryArgs, Peer, PeerRuns};
+use crate::output::Table;
 
-/// Requests under way that gathers are compared with.
+/// Queue depth of the device rate that gathers are compared with.
 const GATHER_DEPTH: u32 = 32;
 
 #[derive(Serialize)]
-struct Report<'a> {
+struct MemoryReport<'a> {
     workload: Workload,
     size_bytes: u64,
     dram_bytes: u64,
@@ -26,26 +27,27 @@ struct Report<'a> {
     latency_timed: bool,
     hints: bool,
     seed: u64,
-    machine: Machine,
-    device: Vec<Rate>,
-    peers: Vec<Row<'a>>,
-    skipped: Vec<Absent<'a>>,
-    failed: Vec<Absent<'a>>,
+    machine: Conditions,
+    device: Vec<DeviceRate>,
+    peers: Vec<PeerRow<'a>>,
+    skipped: Vec<MissingPeer<'a>>,
+    failed: Vec<MissingPeer<'a>>,
 }
 
+/// A peer without measurements.
 #[derive(Serialize)]
-struct Absent<'a> {
+struct MissingPeer<'a> {
     peer: Peer,
     reason: &'a str,
 }
 
-/// One competitor.
+/// Results of one peer.
 #[derive(Serialize)]
-struct Row<'a> {
+struct PeerRow<'a> {
     peer: Peer,
-    /// Thousand accesses a second; MB/s of a scan.
+    /// Thousand accesses per second; MB/s for a scan.
     rate: Series,
-    /// Faults that waited for the device, for each access.
+    /// Accesses that waited for the device, as a share of all accesses.
     misses_per_access: Series,
     p50_us: Option<Series>,
     p99_us: Option<Series>,
@@ -54,25 +56,25 @@ struct Row<'a> {
     over_swap: Option<Series>,
     over_mmap_random: Option<Series>,
     over_device: Option<Series>,
-    /// Of loads by call, over the same without promotion.
+    /// Rate of loads by call with promotion over the rate without.
     over_unpromoted: Option<Series>,
     note: Option<&'a str>,
-    rounds: &'a [Done],
+    rounds: &'a [Measurement],
 }
 
-/// What figures hang on.
+/// Kernel settings and load that affect the results.
 #[derive(Serialize)]
-struct Machine {
+struct Conditions {
     kernel: String,
     processors: usize,
-    /// Settings of the kernel as they are, where it tells.
+    /// `None` where the kernel has no such setting.
     huge_pages: Option<String>,
     swap_cluster: Option<String>,
     load: Option<String>,
 }
 
-impl Machine {
-    fn here() -> Self {
+impl Conditions {
+    fn now() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
         Self {
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
@@ -88,41 +90,42 @@ fn unit(workload: Workload) -> &'static str {
     if workload == Workload::Scan { "MB/s" } else { "k/s" }
 }
 
-fn rate(workload: Workload, done: &Done) -> f64 {
-    let per_second = done.accesses as f64 / done.seconds;
+fn rate(workload: Workload, run: &Measurement) -> f64 {
+    let per_second = run.accesses as f64 / run.seconds;
     if workload == Workload::Scan { per_second * 4096.0 / 1e6 } else { per_second / 1e3 }
 }
 
-fn rates(workload: Workload, entry: &Entry) -> Vec<f64> {
-    entry.rounds.iter().map(|done| rate(workload, done)).collect()
+fn rates(workload: Workload, entry: &PeerRuns) -> Vec<f64> {
+    entry.rounds.iter().map(|run| rate(workload, run)).collect()
 }
 
-/// Round by round.
-fn ratios(what: &str, ours: &[f64], theirs: &[f64]) -> Option<Series> {
+/// Ratio of two peers in each round.
+fn ratios(name: &str, ours: &[f64], theirs: &[f64]) -> Option<Series> {
     let values: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| a / b).collect();
-    (!values.is_empty()).then(|| Series::new(what, "x", values))
+    (!values.is_empty()).then(|| Series::new(name, "x", values))
 }
 
-pub(super) fn show(
+/// Makes the report of a bench.
+pub(super) fn report(
     args: &MemoryArgs,
     workload: Workload,
-    entries: &[Entry],
+    entries: &[PeerRuns],
     device: &Device,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Report> {
     let of = |peer: Peer| {
         let entry = entries.iter().find(|entry| entry.peer == peer);
         entry.map(|entry| rates(workload, entry)).unwrap_or_default()
     };
     let (swap, random, unpromoted) = (of(Peer::Swap), of(Peer::MmapRandom), of(Peer::PoolLoadUnpromoted));
-    let limit = match workload {
+    let device_rate = match workload {
         Workload::Scan => device.sequential(),
         Workload::Gather => device.random(GATHER_DEPTH, false).to_vec(),
         Workload::Reads | Workload::Zipf => device.random(args.threads, false).to_vec(),
         Workload::Updates => device.random(args.threads, true).to_vec(),
     };
-    let others = Others { swap: &swap, random: &random, unpromoted: &unpromoted, limit: &limit };
-    let row = |entry| row(entry, workload, &others);
-    let report = Report {
+    let baselines = Baselines { swap: &swap, random: &random, unpromoted: &unpromoted, device: &device_rate };
+    let row = |entry| peer_row(entry, workload, &baselines);
+    let report = MemoryReport {
         workload,
         size_bytes: args.size.0,
         dram_bytes: args.dram.0,
@@ -131,48 +134,51 @@ pub(super) fn show(
         latency_timed: !args.no_latency,
         hints: !args.no_hints,
         seed: args.seed,
-        machine: Machine::here(),
+        machine: Conditions::now(),
         device: device.rates(),
         peers: entries.iter().filter(|entry| !entry.rounds.is_empty()).map(row).collect(),
-        skipped: absent(entries, |entry| entry.skipped.as_deref()),
-        failed: absent(entries, |entry| entry.failed.as_deref()),
+        skipped: missing(entries, |entry| entry.skipped.as_deref()),
+        failed: missing(entries, |entry| entry.failed.as_deref()),
     };
-    if args.json { emit_json(&report) } else { emit_text(&text(&report)) }
+    Report::new(&report, text(&report))
 }
 
-fn absent(entries: &[Entry], reason: impl Fn(&Entry) -> Option<&str>) -> Vec<Absent<'_>> {
-    entries.iter().filter_map(|entry| Some(Absent { peer: entry.peer, reason: reason(entry)? })).collect()
+fn missing(entries: &[PeerRuns], reason: impl Fn(&PeerRuns) -> Option<&str>) -> Vec<MissingPeer<'_>> {
+    entries
+        .iter()
+        .filter_map(|entry| Some(MissingPeer { peer: entry.peer, reason: reason(entry)? }))
+        .collect()
 }
 
-/// What a competitor is compared with, round by round.
-struct Others<'a> {
+/// Rates that a peer is compared with, by round.
+struct Baselines<'a> {
     swap: &'a [f64],
     random: &'a [f64],
     unpromoted: &'a [f64],
-    limit: &'a [f64],
+    device: &'a [f64],
 }
 
-/// One competitor's row; what it is compared with, round by round.
-fn row<'a>(entry: &'a Entry, workload: Workload, others: &Others<'_>) -> Row<'a> {
+/// Results of one peer and its ratios to the baselines.
+fn peer_row<'a>(entry: &'a PeerRuns, workload: Workload, baselines: &Baselines<'_>) -> PeerRow<'a> {
     let own = rates(workload, entry);
     let promoted = entry.peer == Peer::PoolLoad;
-    let quantile = |what: &str, of: fn(&Quantiles) -> f64| {
-        let values: Vec<f64> = entry.rounds.iter().filter_map(|done| done.latency.as_ref().map(of)).collect();
-        (!values.is_empty()).then(|| Series::new(what, "us", values))
+    let quantile = |name: &str, of: fn(&Quantiles) -> f64| {
+        let values: Vec<f64> = entry.rounds.iter().filter_map(|run| run.latency.as_ref().map(of)).collect();
+        (!values.is_empty()).then(|| Series::new(name, "us", values))
     };
-    let misses = entry.rounds.iter().map(|done| done.misses as f64 / done.accesses as f64);
-    Row {
+    let misses = entry.rounds.iter().map(|run| run.misses as f64 / run.accesses as f64);
+    PeerRow {
         peer: entry.peer,
-        misses_per_access: Series::new("misses", "an access", misses.collect()),
+        misses_per_access: Series::new("misses", "per access", misses.collect()),
         p50_us: quantile("p50", |q| q.p50_us),
         p99_us: quantile("p99", |q| q.p99_us),
         p999_us: quantile("p99.9", |q| q.p999_us),
-        peak_bytes: entry.rounds.iter().filter_map(|done| done.peak_bytes).max(),
-        over_swap: ratios("over swap", &own, others.swap),
-        over_mmap_random: ratios("over mmap-random", &own, others.random),
-        over_device: ratios("over the device", &own, others.limit),
+        peak_bytes: entry.rounds.iter().filter_map(|run| run.peak_bytes).max(),
+        over_swap: ratios("over swap", &own, baselines.swap),
+        over_mmap_random: ratios("over mmap-random", &own, baselines.random),
+        over_device: ratios("over the device", &own, baselines.device),
         over_unpromoted: promoted
-            .then(|| ratios("over pool-load-unpromoted", &own, others.unpromoted))
+            .then(|| ratios("over pool-load-unpromoted", &own, baselines.unpromoted))
             .flatten(),
         rate: Series::new(entry.peer.name(), unit(workload), own),
         note: entry.note.as_deref(),
@@ -180,7 +186,7 @@ fn row<'a>(entry: &'a Entry, workload: Workload, others: &Others<'_>) -> Row<'a>
     }
 }
 
-/// Three digits, as far as they go.
+/// A number with three significant digits.
 fn number(value: f64) -> String {
     match value {
         v if v >= 100.0 => format!("{v:.0}"),
@@ -189,14 +195,14 @@ fn number(value: f64) -> String {
     }
 }
 
-fn text(report: &Report<'_>) -> String {
+fn text(report: &MemoryReport<'_>) -> String {
     let median = |series: &Option<Series>| series.as_ref().map_or("-".into(), |s| number(s.median));
     let unit = unit(report.workload);
     let mut text = format!(
-        "{}\n{} of data, {} of DRAM, {} thread{}; medians, and ratios of each round\n\n",
-        report.workload.about(),
-        shown(report.size_bytes),
-        shown(report.dram_bytes),
+        "{}\n{} of data, {} of DRAM, {} thread{}; medians of rounds, ratios within rounds\n\n",
+        report.workload.title(),
+        Bytes(report.size_bytes),
+        Bytes(report.dram_bytes),
         report.threads,
         if report.threads == 1 { "" } else { "s" },
     );
@@ -211,7 +217,7 @@ fn text(report: &Report<'_>) -> String {
         "× swap",
         "× mmap-random",
         "× device",
-        "memory at most",
+        "peak memory",
     ]);
     for row in &report.peers {
         table.row(vec![
@@ -225,14 +231,14 @@ fn text(report: &Report<'_>) -> String {
             median(&row.over_swap),
             median(&row.over_mmap_random),
             median(&row.over_device),
-            row.peak_bytes.map_or("-".into(), shown),
+            row.peak_bytes.map_or("-".into(), |bytes| Bytes(bytes).to_string()),
         ]);
     }
     text.push_str(&table.render());
-    let mut table = Table::new(&["<the device, past all caches", "", "min – max", "<"]);
-    for Rate { series, .. } in &report.device {
+    let mut table = Table::new(&["<device, direct I/O", "", "min – max", "<"]);
+    for DeviceRate { series, .. } in &report.device {
         table.row(vec![
-            series.what.clone(),
+            series.name.clone(),
             number(series.median),
             format!("{} – {}", number(series.min), number(series.max)),
             series.unit.into(),
@@ -243,15 +249,15 @@ fn text(report: &Report<'_>) -> String {
     for row in &report.peers {
         if let Some(over) = &row.over_unpromoted {
             let (median, min, max) = (number(over.median), number(over.min), number(over.max));
-            let _ = write!(text, "\npromotion: x {median} ({min} – {max})\n");
+            let _ = write!(text, "\nwith promotion / without: {median} ({min} – {max})\n");
         }
         if let Some(note) = row.note {
             let _ = write!(text, "\n{}: {note}\n", row.peer.name());
         }
     }
-    for (absent, what) in [(&report.skipped, "skipped"), (&report.failed, "failed")] {
-        for Absent { peer, reason } in absent {
-            let _ = write!(text, "\n{} {what}: {reason}\n", peer.name());
+    for (missing, state) in [(&report.skipped, "skipped"), (&report.failed, "failed")] {
+        for MissingPeer { peer, reason } in missing {
+            let _ = write!(text, "\n{} {state}: {reason}\n", peer.name());
         }
     }
     text

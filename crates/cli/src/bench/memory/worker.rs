@@ -1,5 +1,5 @@
-//! The process that one competitor runs in: it goes into its memory cgroup, makes the memory, fills it, warms
-//! up, measures, checks, and says on its standard output what it found.
+//! The worker process of one peer: enters its memory cgroup, creates and fills the memory, warms up, measures,
+//! verifies, and prints its outcome as JSON to standard output.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -21,98 +21,100 @@ use serde::{Deserialize, Serialize};
 
 use super::super::latency::{Latency, Quantiles};
 use super::Peer;
-use super::work::{
-    BATCH, Gather, Loads, Scan, Skewed, Uniform, Updates, Work, Workload, compare_updates, origin,
+use super::workload::{
+    AccessStream, BATCH, Gather, LoadWords, Scan, Skewed, Uniform, Updates, Workload, compare_updates,
+    initial_value,
 };
 use crate::output::emit_json;
 
-/// Accesses between two looks at the clock where single ones are not timed.
+/// Accesses between two readings of the clock where single accesses are not timed.
 const UNTIMED: u64 = 16;
 
 /// Options of `deepram bench memory-worker`.
 #[derive(Debug, Args)]
 pub(crate) struct WorkerArgs {
-    /// What to do, in JSON
+    /// The task, as JSON
     task: String,
 }
 
-/// When to stop.
+/// Length of a measurement or warm-up.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) enum Span {
+pub(super) enum RunLength {
     Seconds(f64),
-    /// Of each thread.
+    /// Accesses of each thread.
     Accesses(u64),
 }
 
-/// What one process has to do.
+/// The task of one worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Task {
     pub(super) peer: Peer,
     pub(super) workload: Workload,
-    /// Bytes of the data, and of DRAM.
+    /// Size of the data, bytes.
     pub(super) size: u64,
+    /// DRAM, bytes.
     pub(super) dram: u64,
     pub(super) threads: u32,
-    pub(super) warmup: Span,
-    pub(super) measured: Span,
+    pub(super) warmup: RunLength,
+    pub(super) measured: RunLength,
     /// Whether single accesses are timed.
     pub(super) latency: bool,
-    /// Whether what is gathered is announced.
+    /// Whether the elements of a gather are announced.
     pub(super) hints: bool,
     pub(super) seed: u64,
-    /// Name of the pager's policy.
+    /// Name of the pager's replacement policy.
     pub(super) policy: String,
     /// Folder for the files.
     pub(super) dir: PathBuf,
-    /// Who started it.
+    /// Process id of the bench.
     pub(super) parent: u32,
+    /// Path of the memory cgroup.
     pub(super) group: Option<PathBuf>,
 }
 
-/// How it went.
+/// Outcome of a worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) enum Outcome {
-    Done(Done),
-    /// The machine does not allow it.
+pub(super) enum WorkerOutcome {
+    Measured(Measurement),
+    /// The machine cannot run this peer, for this reason.
     Skipped(String),
 }
 
-/// What was measured.
+/// Measurements of one run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Done {
+pub(super) struct Measurement {
     pub(super) fill_s: f64,
     pub(super) accesses: u64,
     pub(super) seconds: f64,
-    /// Times that an access waited for the device.
+    /// Accesses that waited for the device.
     pub(super) misses: u64,
-    /// Of single accesses; of batches where they are gathered.
+    /// Latency of an access, or of a batch in a gather.
     pub(super) latency: Option<Quantiles>,
     pub(super) words_compared: u64,
-    /// The pool's own counters at the end, filling and warming up included.
+    /// Counters of the pool at the end, fill and warm-up included.
     pub(super) counters: BTreeMap<String, u64>,
-    /// The most memory that the group had in use, page cache included; the parent knows it.
+    /// Peak memory of the cgroup, bytes, page cache included. The bench fills this field in.
     pub(super) peak_bytes: Option<u64>,
 }
 
 pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<()> {
-    // It must not outlive who started it.
+    // The worker must not outlive the bench.
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    let task: Task =
-        serde_json::from_str(&args.task).context("this command is for `deepram bench` to start")?;
+    let task: Task = serde_json::from_str(&args.task).context("only `deepram bench` starts this command")?;
     if getppid().map(|pid| pid.as_raw_pid().cast_unsigned()) != Some(task.parent) {
-        bail!("this command is for `deepram bench` to start, which is not there any more");
+        bail!("only `deepram bench` starts this command, and that process has ended");
     }
     if let Some(group) = &task.group {
         crate::cgroups::enter(group)?;
     }
     let outcome = match memory(&task)? {
-        Ok(memory) => Outcome::Done(measure(&task, &*memory)?),
-        Err(reason) => Outcome::Skipped(reason),
+        Ok(memory) => WorkerOutcome::Measured(measure(&task, &*memory)?),
+        Err(reason) => WorkerOutcome::Skipped(reason),
     };
     emit_json(&outcome)
 }
 
-/// The memory, or why there is none of the kind here.
+/// Creates the memory. The inner error is the reason why this machine cannot run the peer.
 fn memory(task: &Task) -> anyhow::Result<Result<Box<dyn Memory>, String>> {
     let bytes = usize::try_from(task.size)?;
     let path = task.dir.join("data");
@@ -122,14 +124,14 @@ fn memory(task: &Task) -> anyhow::Result<Result<Box<dyn Memory>, String>> {
         Peer::MmapRandom => Box::new(SharedFile::create(&path, bytes, true)?),
         Peer::Pager => {
             let mut options = PagerOptions::new(task.dram, &task.dir);
-            options.keep = true;
+            options.pin_lone_thread = true;
             options.policy = task.policy.parse()?;
             match Paged::new(bytes, options) {
                 Ok(paged) => Box::new(paged),
                 Err(error)
                     if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unsupported) =>
                 {
-                    return Ok(Err(format!("no userfaultfd: {error}")));
+                    return Ok(Err(format!("userfaultfd is not available: {error}")));
                 }
                 Err(error) => return Err(error).context("the pager"),
             }
@@ -140,7 +142,7 @@ fn memory(task: &Task) -> anyhow::Result<Result<Box<dyn Memory>, String>> {
         }
         Peer::PoolLoad | Peer::PoolLoadUnpromoted => {
             if task.workload == Workload::Updates {
-                return Ok(Err("there is no atomic update by call; --read has loads".into()));
+                return Ok(Err("calls cannot update a word atomically; --read measures loads".into()));
             }
             let mut loads = LoadOptions::default();
             if task.peer == Peer::PoolLoadUnpromoted {
@@ -153,10 +155,10 @@ fn memory(task: &Task) -> anyhow::Result<Result<Box<dyn Memory>, String>> {
 }
 
 fn pool(path: &Path, size: u64, options: OpenOptions) -> anyhow::Result<(Pooled, Addr)> {
-    // The first page holds the names.
+    // The first page holds the named roots.
     Pool::create(&[path], &CreateOptions::new(size + (1 << 20)))?;
     let pool = match Pool::open(&[path], &options) {
-        // The bench's loads and stores are all its own.
+        // All loads and stores come from this process, so mapping for user code alone suffices.
         Err(PoolError::Watch(_)) => Pool::open(&[path], &options.mapping(Mapping::UserOnly))?,
         pool => pool?,
     };
@@ -165,9 +167,9 @@ fn pool(path: &Path, size: u64, options: OpenOptions) -> anyhow::Result<(Pooled,
     Ok((Pooled::new(pool, words), addr))
 }
 
-/// What one thread did.
-struct Thread {
-    /// Steps, those of the warm-up included.
+/// Measurements of one thread.
+struct ThreadRun {
+    /// Accesses, warm-up included.
     all: u64,
     measured: u64,
     wrong: u64,
@@ -176,36 +178,38 @@ struct Thread {
     latency: Latency,
 }
 
-fn measure(task: &Task, memory: &dyn Memory) -> anyhow::Result<Done> {
+fn measure(task: &Task, memory: &dyn Memory) -> anyhow::Result<Measurement> {
     let began = Instant::now();
-    memory.fill(origin)?;
+    memory.fill(initial_value)?;
     if matches!(task.peer, Peer::Mmap | Peer::MmapRandom) {
-        bring_in(memory, task.dram);
+        load_cache(memory, task.dram);
     }
     let fill_s = began.elapsed().as_secs_f64();
     let start = Barrier::new(task.threads as usize + 1);
     memory.end_pinning();
-    // Taken while all threads stand between warm-up and measurement.
-    let (threads, misses) = std::thread::scope(|scope| -> anyhow::Result<(Vec<Thread>, u64)> {
+    // Misses are read while all threads wait between warm-up and measurement.
+    let (threads, misses) = std::thread::scope(|scope| -> anyhow::Result<(Vec<ThreadRun>, u64)> {
         let start = &start;
-        let running: Vec<_> =
-            (0..task.threads).map(|thread| scope.spawn(move || one(task, memory, thread, start))).collect();
+        let running: Vec<_> = (0..task.threads)
+            .map(|thread| scope.spawn(move || run_thread(task, memory, thread, start)))
+            .collect();
         start.wait();
         let before = misses(memory);
         start.wait();
         let threads = running.into_iter().map(|thread| thread.join());
-        let threads = threads.map(|thread| thread.unwrap_or_else(|_| bail!("a thread of the bench failed")));
-        let threads = threads.collect::<anyhow::Result<Vec<Thread>>>()?;
+        let threads =
+            threads.map(|thread| thread.unwrap_or_else(|_| bail!("a thread of the bench panicked")));
+        let threads = threads.collect::<anyhow::Result<Vec<ThreadRun>>>()?;
         Ok((threads, misses(memory)? - before?))
     })?;
     let wrong: u64 = threads.iter().map(|thread| thread.wrong).sum();
-    ensure!(wrong == 0, "{}: {wrong} accesses found a wrong value", task.peer.name());
+    ensure!(wrong == 0, "{}: {wrong} accesses read a wrong value", task.peer.name());
     let mut words_compared = 0;
     if task.workload == Workload::Updates {
         let made: Vec<u64> = threads.iter().map(|thread| thread.all).collect();
         let (compared, wrong) = compare_updates(memory.words(), task.seed, &made);
         if wrong > 0 {
-            bail!("{}: {wrong} of {compared} words do not hold their updates", task.peer.name());
+            bail!("{}: {wrong} of {compared} words have a wrong update count", task.peer.name());
         }
         words_compared = compared;
     }
@@ -214,7 +218,7 @@ fn measure(task: &Task, memory: &dyn Memory) -> anyhow::Result<Done> {
     let time = began.zip(ended).map_or(Duration::ZERO, |(began, ended)| ended - began);
     let mut latency = Latency::new()?;
     threads.iter().try_for_each(|thread| latency.merge(&thread.latency))?;
-    Ok(Done {
+    Ok(Measurement {
         fill_s,
         accesses: threads.iter().map(|thread| thread.measured).sum::<u64>() * each,
         seconds: time.as_secs_f64(),
@@ -226,9 +230,9 @@ fn measure(task: &Task, memory: &dyn Memory) -> anyhow::Result<Done> {
     })
 }
 
-/// Loads what fits of the end of the data. Who is filled through memory has that there anyway; a file was
-/// written past the cache, and would start with less than the others.
-fn bring_in(memory: &dyn Memory, dram: u64) {
+/// Loads the end of the data, as much as fits in DRAM. A peer that is filled through memory has these pages in DRAM anyway; a
+/// file is written past the page cache and would start with fewer pages than the other peers.
+fn load_cache(memory: &dyn Memory, dram: u64) {
     const PAGE: usize = super::PAGE as usize / 8;
     let words = memory.words();
     let first = words.len().saturating_sub(dram as usize / 8) / PAGE * PAGE;
@@ -241,68 +245,78 @@ fn bring_in(memory: &dyn Memory, dram: u64) {
     }
 }
 
-/// The memory's own count; elsewhere the kernel's of major faults of this process.
+/// Misses that the memory counts itself, or else the major page faults of this process.
 fn misses(memory: &dyn Memory) -> anyhow::Result<u64> {
     if let Some(misses) = memory.misses() {
         return Ok(misses);
     }
     let stat = std::fs::read_to_string("/proc/self/stat").context("/proc/self/stat")?;
-    // After the name, which may hold anything, the twelfth field of proc(5) is the tenth.
+    // The name in parentheses may contain spaces; the twelfth field of proc(5) is the tenth after it.
     let field = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(9));
     let count = field.and_then(|field| field.parse().ok());
     count.ok_or_else(|| anyhow!("/proc/self/stat has no count of major faults: {stat}"))
 }
 
-fn one(task: &Task, memory: &dyn Memory, thread: u32, start: &Barrier) -> anyhow::Result<Thread> {
+fn run_thread(task: &Task, memory: &dyn Memory, thread: u32, start: &Barrier) -> anyhow::Result<ThreadRun> {
     match (task.workload, memory.by_call()) {
-        (Workload::Updates, _) => paced(task, Updates::new(memory.words(), task.seed, thread), start),
-        (Workload::Gather, _) => paced(task, Gather::new(memory, task.seed, thread, task.hints), start),
-        (_, None) => reading(task, memory.words(), thread, start),
-        (_, Some(calls)) => reading(task, calls, thread, start),
+        (Workload::Updates, _) => run_stream(task, Updates::new(memory.words(), task.seed, thread), start),
+        (Workload::Gather, _) => run_stream(task, Gather::new(memory, task.seed, thread, task.hints), start),
+        (_, None) => read_thread(task, memory.words(), thread, start),
+        (_, Some(calls)) => read_thread(task, calls, thread, start),
     }
 }
 
-fn reading(task: &Task, words: impl Loads, thread: u32, start: &Barrier) -> anyhow::Result<Thread> {
+fn read_thread(
+    task: &Task,
+    words: impl LoadWords,
+    thread: u32,
+    start: &Barrier,
+) -> anyhow::Result<ThreadRun> {
     let seed = task.seed;
     match task.workload {
-        Workload::Zipf => paced(task, Skewed::new(words, seed, thread), start),
-        Workload::Scan => paced(task, Scan::new(words, thread, task.threads), start),
-        _ => paced(task, Uniform::new(words, seed, thread), start),
+        Workload::Zipf => run_stream(task, Skewed::new(words, seed, thread), start),
+        Workload::Scan => run_stream(task, Scan::new(words, thread, task.threads), start),
+        _ => run_stream(task, Uniform::new(words, seed, thread), start),
     }
 }
 
-fn paced(task: &Task, mut work: impl Work, start: &Barrier) -> anyhow::Result<Thread> {
-    let (warmup, wrong) = untimed(task.warmup, task.workload, &mut work);
+fn run_stream(task: &Task, mut stream: impl AccessStream, start: &Barrier) -> anyhow::Result<ThreadRun> {
+    let (warmup, wrong) = untimed(task.warmup, task.workload, &mut stream);
     start.wait();
     start.wait();
     let mut latency = Latency::new()?;
     let began = Instant::now();
     let (measured, more) = if task.latency {
-        timed(task.measured, task.workload, &mut work, &mut latency)
+        timed(task.measured, task.workload, &mut stream, &mut latency)
     } else {
-        untimed(task.measured, task.workload, &mut work)
+        untimed(task.measured, task.workload, &mut stream)
     };
     let ended = Instant::now();
-    Ok(Thread { all: warmup + measured, measured, wrong: wrong + more, began, ended, latency })
+    Ok(ThreadRun { all: warmup + measured, measured, wrong: wrong + more, began, ended, latency })
 }
 
-/// Steps and seconds after which to stop.
-fn limits(span: Span, workload: Workload) -> (u64, Duration) {
+/// Steps and time after which a measurement ends.
+fn limits(length: RunLength, workload: Workload) -> (u64, Duration) {
     let each = if workload == Workload::Gather { BATCH as u64 } else { 1 };
-    match span {
-        Span::Seconds(seconds) => (u64::MAX, Duration::from_secs_f64(seconds)),
-        Span::Accesses(n) => (n.div_ceil(each), Duration::MAX),
+    match length {
+        RunLength::Seconds(seconds) => (u64::MAX, Duration::from_secs_f64(seconds)),
+        RunLength::Accesses(n) => (n.div_ceil(each), Duration::MAX),
     }
 }
 
-/// Steps, each timed: how many, and how many words were wrong.
-fn timed(span: Span, workload: Workload, work: &mut impl Work, latency: &mut Latency) -> (u64, u64) {
-    let (steps, time) = limits(span, workload);
+/// Runs steps and times each of them. Returns the numbers of steps and of wrong words.
+fn timed(
+    length: RunLength,
+    workload: Workload,
+    stream: &mut impl AccessStream,
+    latency: &mut Latency,
+) -> (u64, u64) {
+    let (steps, time) = limits(length, workload);
     let (mut done, mut wrong) = (0, 0);
     let began = Instant::now();
     let mut last = began;
     while done < steps && last - began < time {
-        wrong += work.step();
+        wrong += stream.step();
         let now = Instant::now();
         latency.add(now - last);
         last = now;
@@ -311,15 +325,16 @@ fn timed(span: Span, workload: Workload, work: &mut impl Work, latency: &mut Lat
     (done, wrong)
 }
 
-fn untimed(span: Span, workload: Workload, work: &mut impl Work) -> (u64, u64) {
-    let (steps, time) = limits(span, workload);
+/// Runs steps without timing single ones. Returns the numbers of steps and of wrong words.
+fn untimed(length: RunLength, workload: Workload, stream: &mut impl AccessStream) -> (u64, u64) {
+    let (steps, time) = limits(length, workload);
     let (mut done, mut wrong) = (0, 0);
-    // A batch is long enough.
+    // A batch takes long enough to read the clock after each.
     let stride = if workload == Workload::Gather { 1 } else { UNTIMED };
     let began = Instant::now();
     while done < steps && began.elapsed() < time {
         for _ in 0..stride.min(steps - done) {
-            wrong += work.step();
+            wrong += stream.step();
             done += 1;
         }
     }

@@ -1,4 +1,5 @@
-//! SQLite and LMDB, by their Python packages: the time of a commit is far above that of a call from Python.
+//! SQLite and LMDB through their Python packages. A commit takes much longer than a call from Python, so Python does not
+//! distort the result.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,18 +12,21 @@ use super::super::latency::Latency;
 use super::super::{Scratch, device_written};
 use super::{PersistArgs, Sample, sample};
 
-/// Those that take part.
+/// Names of the methods.
 pub(super) const NAMES: [&str; 2] = ["sqlite-wal-full", "lmdb"];
 
 const PROGRAM: &str = include_str!("peer.py");
 
 #[derive(Deserialize)]
-struct Found {
+struct ScriptOutput {
     seconds: f64,
     nanoseconds: Vec<u64>,
 }
 
-/// Runs one of them with so many threads; an error says why it cannot take part.
+/// Runs one method with `threads` threads.
+///
+/// # Errors
+/// The method cannot run on this machine; the message gives the reason.
 pub(super) fn measure(
     name: &str,
     args: &PersistArgs,
@@ -34,11 +38,11 @@ pub(super) fn measure(
         std::fs::create_dir(&folder)?;
     }
     let before = device_written(&args.common.dir);
-    let found = run(&args.python, name, &folder, threads, args.seconds, args.size.0)?;
+    let output = run(&args.python, name, &folder, threads, args.seconds, args.size.0)?;
     let written = before.zip(device_written(&args.common.dir)).map(|(before, after)| after - before);
     let mut times = Latency::new()?;
-    found.nanoseconds.into_iter().for_each(|ns| times.add(Duration::from_nanos(ns)));
-    sample(&times, Duration::from_secs_f64(found.seconds), written)
+    output.nanoseconds.into_iter().for_each(|ns| times.add(Duration::from_nanos(ns)));
+    sample(&times, Duration::from_secs_f64(output.seconds), written)
 }
 
 fn run(
@@ -48,14 +52,14 @@ fn run(
     threads: usize,
     seconds: f64,
     size: u64,
-) -> anyhow::Result<Found> {
+) -> anyhow::Result<ScriptOutput> {
     let mut command = Command::new(python);
     command.args(["-c", PROGRAM, name]).arg(folder);
     command.args([threads.to_string(), seconds.to_string(), size.to_string()]);
     let output = command.output().with_context(|| format!("cannot start {}", python.display()))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        anyhow::bail!("{}", said.lines().last().unwrap_or("it failed without a word"));
+        anyhow::bail!("{}", said.lines().last().unwrap_or("the script failed without a message"));
     }
-    serde_json::from_slice(&output.stdout).context("its output is not what it should be")
+    serde_json::from_slice(&output.stdout).context("unexpected output of the script")
 }

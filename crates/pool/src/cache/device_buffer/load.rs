@@ -5,8 +5,8 @@ use std::sync::MutexGuard;
 use super::super::permissions::is_permission_error;
 use super::super::{Cache, CacheState, FILLING, Index, Permit, RESIDENT};
 use super::ColdRead;
+use crate::buffer_pool::ReadBuffer;
 use crate::error::{PoolError, Result};
-use crate::slots::Slot;
 use crate::stats::add;
 use crate::store::Fetched;
 
@@ -47,7 +47,7 @@ fn with_address(cache: &Cache, index: Index, error: PoolError) -> PoolError {
 impl Cache {
     /// Returns the largest number of segments in the device buffer, including those being read; at least 2.
     pub(crate) fn buffer_slots(&self) -> usize {
-        self.lock().buffer.slots.most()
+        self.lock().buffer.slots.capacity()
     }
 
     /// Copies parts of one segment. A segment outside the DRAM cache stays outside until it is promoted.
@@ -110,8 +110,8 @@ impl Cache {
     }
 
     /// Begins a device read, if a slot is available to read into.
-    pub(super) fn begin(&self, state: &mut CacheState, index: Index) -> Option<(ColdRead, Slot)> {
-        let slot = match state.buffer.slots.spare() {
+    pub(super) fn begin(&self, state: &mut CacheState, index: Index) -> Option<(ColdRead, ReadBuffer)> {
+        let slot = match state.buffer.slots.take_spare() {
             Some(slot) => slot,
             None => {
                 let full = |state: &CacheState| state.frames() >= self.limit();
@@ -144,7 +144,7 @@ impl Cache {
         &self,
         state: &mut CacheState,
         cold: ColdRead,
-        slot: Slot,
+        slot: ReadBuffer,
         fetched: Result<Fetched>,
         parts: &mut [Part<'_>],
         permit: Permit,

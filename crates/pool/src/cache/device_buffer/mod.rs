@@ -29,8 +29,8 @@ use deepram_core::migration::PromotionThreshold;
 pub(crate) use load::Part;
 
 use super::Index;
+use crate::buffer_pool::{BufferPool, ReadBuffer};
 use crate::options::LoadOptions;
-use crate::slots::{Slot, Slots};
 
 /// Associativity, and bits of a predicted re-reference interval. The paper names neither; see P13 and P21 in
 /// facts.md.
@@ -69,14 +69,14 @@ enum Ticket {
 pub(super) struct DeviceBuffer {
     rrip: Rrip,
     /// The slot of each frame of `rrip`.
-    frames: Vec<Option<Slot>>,
-    slots: Slots,
+    frames: Vec<Option<ReadBuffer>>,
+    slots: BufferPool,
     /// Largest number of slots, independent of the current budget.
     most: usize,
     /// `None`: segments are not promoted.
     threshold: Option<PromotionThreshold>,
     /// Trigger segments of readahead windows, oldest first; they are not in `rrip`.
-    triggers: Vec<(Index, Slot)>,
+    triggers: Vec<(Index, ReadBuffer)>,
     tickets: Vec<Ticket>,
     /// Frame requests since the last load by call.
     unused: usize,
@@ -97,7 +97,7 @@ impl DeviceBuffer {
         Ok(Self {
             rrip,
             frames,
-            slots: Slots::new(slots, segment)?,
+            slots: BufferPool::new(slots, segment)?,
             most: slots,
             threshold: options.promotion.map(PromotionThreshold::new),
             triggers: Vec::new(),
@@ -110,12 +110,12 @@ impl DeviceBuffer {
     /// Adapts the buffer to a new number of frames: it takes at most half of them, and never more than its bound at
     /// opening.
     pub(super) fn set_limit(&mut self, frames: usize) {
-        self.slots.set_most(self.most.min(frames / 2).max(LEAST_SLOTS));
+        self.slots.set_capacity(self.most.min(frames / 2).max(LEAST_SLOTS));
     }
 
     /// Returns the number of slots with memory, which count as frames of the cache.
     pub(super) fn held(&self) -> usize {
-        self.slots.held()
+        self.slots.backed()
     }
 
     /// Returns the number of segments in the buffer.
@@ -131,7 +131,7 @@ impl DeviceBuffer {
     /// Returns the size of the bookkeeping, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.rrip.memory_bytes()
-            + self.frames.capacity() * size_of::<Option<Slot>>()
+            + self.frames.capacity() * size_of::<Option<ReadBuffer>>()
             + self.slots.memory_bytes()
             + self.tickets.capacity() * size_of::<Ticket>()
     }
@@ -151,7 +151,7 @@ impl DeviceBuffer {
         }
     }
 
-    fn remove(&mut self, frame: usize) -> Option<Slot> {
+    fn remove(&mut self, frame: usize) -> Option<ReadBuffer> {
         if let Some(threshold) = &mut self.threshold {
             threshold.adjust_count(self.rrip.count(frame));
         }
@@ -161,7 +161,7 @@ impl DeviceBuffer {
 
     /// Removes a segment that is about to become resident, and marks device reads of it as stale. The returned slot
     /// still holds the segment's bytes.
-    pub(super) fn take_for_fill(&mut self, index: Index) -> Option<Slot> {
+    pub(super) fn take_for_fill(&mut self, index: Index) -> Option<ReadBuffer> {
         for ticket in &mut self.tickets {
             if matches!(ticket, Ticket::Reading(read) if *read == index) {
                 *ticket = Ticket::Stale;
@@ -185,12 +185,12 @@ impl DeviceBuffer {
             let (_, slot) = self.triggers.remove(0);
             self.slots.give_back(slot);
         }
-        let Some(mut slot) = self.slots.spare().or_else(|| self.slots.grow()) else { return };
+        let Some(mut slot) = self.slots.take_spare().or_else(|| self.slots.grow()) else { return };
         slot.bytes_mut().copy_from_slice(bytes);
         self.triggers.push((index, slot));
     }
 
-    fn take_trigger(&mut self, index: Index) -> Option<Slot> {
+    fn take_trigger(&mut self, index: Index) -> Option<ReadBuffer> {
         let at = self.triggers.iter().position(|(kept, _)| *kept == index)?;
         Some(self.triggers.remove(at).1)
     }
@@ -211,12 +211,12 @@ impl DeviceBuffer {
     }
 
     /// Takes back the slot from [`DeviceBuffer::take_for_fill`].
-    pub(super) fn return_slot(&mut self, slot: Slot) {
+    pub(super) fn return_slot(&mut self, slot: ReadBuffer) {
         self.slots.give_back(slot);
     }
 
     /// Takes the slot of another segment, preferably one of the same set.
-    fn evict_for(&mut self, index: Index) -> Option<Slot> {
+    fn evict_for(&mut self, index: Index) -> Option<ReadBuffer> {
         if self.rrip.is_empty() {
             return None;
         }
@@ -244,9 +244,9 @@ impl DeviceBuffer {
 
     /// Gives the memory of one unused slot back; false if there is none.
     pub(super) fn shed(&mut self) -> bool {
-        let slot = self.slots.spare().or_else(|| self.evict_for(self.hand as Index));
+        let slot = self.slots.take_spare().or_else(|| self.evict_for(self.hand as Index));
         let slot = slot.or_else(|| self.triggers.pop().map(|(_, slot)| slot));
-        slot.is_some_and(|slot| self.slots.shed(slot))
+        slot.is_some_and(|slot| self.slots.release_memory(slot))
     }
 
     /// Begins a read.
@@ -267,7 +267,7 @@ impl DeviceBuffer {
     }
 
     /// Inserts a segment. Returns its frame, and whether another segment was evicted.
-    fn admit(&mut self, index: Index, slot: Slot) -> (usize, bool) {
+    fn admit(&mut self, index: Index, slot: ReadBuffer) -> (usize, bool) {
         if let Some(frame) = self.rrip.find(index) {
             // Another thread has read the segment too.
             self.slots.give_back(slot);
