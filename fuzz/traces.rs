@@ -24,8 +24,8 @@ pub(crate) const TARGETS: &[(&str, Target)] = &[
     ("trace_any", |data| read(None, data)),
     ("trace_gzip", |data| read(Some(Format::Mqsim), &[&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3], data].concat())),
     ("trace_zstd", |data| read(Some(Format::Mqsim), &[&[0x28, 0xb5, 0x2f, 0xfd], data].concat())),
-    ("trace_compact", |data| read(Some(Format::Compact), data)),
-    ("trace_compact_sound", |data| read(Some(Format::Compact), &sound(data))),
+    ("trace_compact", |data| read(Some(Format::Deepram), data)),
+    ("trace_compact_sound", |data| read(Some(Format::Deepram), &sound(data))),
     ("trace_msr", |data| read(Some(Format::Msr), data)),
     ("trace_spc", |data| read(Some(Format::Spc), data)),
     ("trace_blkparse", |data| read(Some(Format::Blkparse), data)),
@@ -59,7 +59,7 @@ fn read(format: Option<Format>, data: &[u8]) {
             Err(error) => message(&error),
         }
     }
-    let written = write(Format::Compact, &items);
+    let written = write(Format::Deepram, &items);
     let again = TraceReader::new(Cursor::new(written), &ReadOptions::default()).expect("our own format");
     let again: Vec<Item> = again.collect::<Result<_, _>>().expect("our own format");
     assert_eq!(again, items);
@@ -84,7 +84,7 @@ fn write(format: Format, items: &[Item]) -> Vec<u8> {
 /// count from the first byte, and the remaining bytes unchanged.
 fn sound(data: &[u8]) -> Vec<u8> {
     let (records, payload) = data.split_first().map_or((1, data), |(n, rest)| (u32::from(*n), rest));
-    let mut file = write(Format::Compact, &[])[..16].to_vec();
+    let mut file = write(Format::Deepram, &[])[..16].to_vec();
     let mut head = vec![b'B'];
     head.extend(records.to_le_bytes());
     head.extend((payload.len() as u32).to_le_bytes());
@@ -133,9 +133,9 @@ fn sample_of(format: Format, objects: bool) -> Vec<u8> {
 /// Returns a small valid input for each target: the start of mutations, and the seed of the fuzz corpus.
 pub(crate) fn sample(target: &str) -> Vec<u8> {
     let text: &[u8] = match target {
-        "trace_compact" | "trace_any" => return sample_of(Format::Compact, false),
+        "trace_compact" | "trace_any" => return sample_of(Format::Deepram, false),
         "trace_compact_sound" => {
-            let mut bytes = sample_of(Format::Compact, false)[16 + 13..].to_vec();
+            let mut bytes = sample_of(Format::Deepram, false)[16 + 13..].to_vec();
             bytes.truncate(bytes.len() - 13);
             return [&[6][..], &bytes].concat();
         }

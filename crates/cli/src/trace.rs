@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use deepram_core::units::{Bytes, parse_count};
 use deepram_trace::{
-    Access, FORMATS, Format, Op, OpStats, ReadOptions, Summary, TraceReader, TraceWriter, WriteOptions,
+    FORMATS, Format, MemoryAccess, Op, OpStats, ReadOptions, Summary, TraceReader, TraceWriter, WriteOptions,
 };
 use serde::Serialize;
 
@@ -159,7 +159,7 @@ fn info(source: &TraceInput, json: bool) -> anyhow::Result<()> {
     for (op, stats) in Op::ALL.iter().zip(&summary.object) {
         take("object", op.name(), stats);
     }
-    for (access, stats) in Access::ALL.iter().zip(&summary.mem) {
+    for (access, stats) in MemoryAccess::ALL.iter().zip(&summary.mem) {
         take("memory", access.name(), stats);
     }
     emit_json(&InfoJson {
@@ -219,7 +219,7 @@ fn formats() -> anyhow::Result<()> {
     let mut table = Table::new(&["<format", "<writable", "<record"]);
     for format in FORMATS {
         let written = if format.writable { "yes" } else { "" };
-        table.row(vec![format.name.into(), written.into(), format.what.into()]);
+        table.row(vec![format.name.into(), written.into(), format.description.into()]);
     }
     emit_text(&table.render())
 }

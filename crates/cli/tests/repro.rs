@@ -8,9 +8,11 @@ use common::{deepram, folder};
 fn every_paper_and_all_of_them_can_be_named_and_a_part_belongs_to_one() {
     let folder = folder();
     let help = deepram(folder.path(), &["repro", "--help"]);
-    assert!(help.out.contains("nvmm, flatflash, ground, all"), "{help:?}");
+    assert!(help.out.contains("nvmm, flatflash, validation, all"), "{help:?}");
     let part = deepram(folder.path(), &["repro", "all", "--only", "gups"]);
     assert!(part.status == 2 && part.err.contains("give the paper"), "{part:?}");
+    let former = deepram(folder.path(), &["repro", "ground"]);
+    assert!(former.status == 2 && former.err.contains("deepram repro validation"), "{former:?}");
     let unknown = deepram(folder.path(), &["repro", "flatflash", "--only", "gubs"]);
     assert!(unknown.status == 2 && unknown.err.contains("gups"), "{unknown:?}");
 }

@@ -1,15 +1,15 @@
-//! Charts and tables as data: what the page draws and what stands in `results.json`.
+//! Charts and tables as data, drawn on the page and written to `results.json`.
 
 use serde::Serialize;
 
-/// An axis.
+/// An axis of a chart.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Axis {
-    /// What it shows.
+    /// Quantity shown.
     pub title: String,
-    /// Its unit; empty for ratios and counts.
+    /// Unit; empty for ratios and counts.
     pub unit: String,
-    /// Whether it is logarithmic; values that are not positive are then left out.
+    /// Whether the scale is logarithmic; values that are not positive are then left out.
     pub log: bool,
 }
 
@@ -26,81 +26,82 @@ impl Axis {
         Self { title: title.into(), unit: unit.into(), log: true }
     }
 
-    /// Title with unit.
+    /// Title, followed by the unit in parentheses.
     #[must_use]
     pub fn label(&self) -> String {
         if self.unit.is_empty() { self.title.clone() } else { format!("{} ({})", self.title, self.unit) }
     }
 }
 
-/// Points in the order of x.
+/// A line of a chart. Points are ordered by x.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Series {
-    /// What they are.
+    /// Name in the legend.
     pub name: String,
-    /// (x, y).
+    /// Points as (x, y).
     pub points: Vec<(f64, f64)>,
 }
 
 impl Series {
-    /// A series.
+    /// Creates a series.
     #[must_use]
     pub fn new(name: &str, points: Vec<(f64, f64)>) -> Self {
         Self { name: name.into(), points }
     }
 }
 
-/// Bars of one kind, one for each group.
+/// One bar for each group.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Bars {
-    /// What they are.
+    /// Name in the legend.
     pub name: String,
-    /// A value for each group; none where there is none.
+    /// One value per group; `None` where a group has no bar.
     pub values: Vec<Option<f64>>,
 }
 
 impl Bars {
-    /// Bars of all groups.
+    /// Creates bars with a value for every group.
     #[must_use]
     pub fn new(name: &str, values: Vec<f64>) -> Self {
         Self { name: name.into(), values: values.into_iter().map(Some).collect() }
     }
 }
 
-/// A value that lies across the chart: the paper's, say.
+/// A reference value drawn across the chart, such as the paper's.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Reference {
-    /// What it is.
+    /// Label of the line.
     pub name: String,
-    /// On the axis of values.
+    /// Position on the value axis.
     pub value: f64,
 }
 
-/// What is drawn.
+/// Kind of chart with its data.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Drawing {
     /// Lines with a mark at each point.
     Lines {
-        /// Along the page.
+        /// Horizontal axis.
         x: Axis,
-        /// Up the page.
+        /// Vertical axis.
         y: Axis,
         /// The lines.
         series: Vec<Series>,
-        /// Filled down to the x axis, with a mark at the end only: a capacity over time.
+        /// Fills the area under each line and marks only its last point, for quantities such as capacity
+        /// over time.
         area: bool,
     },
-    /// Bars side by side, or for `stacked` end to end.
+    /// Bars side by side, or stacked.
     Bars {
-        /// Of the values.
+        /// Value axis.
         axis: Axis,
-        /// The groups' names.
+        /// Names of the groups.
         groups: Vec<String>,
-        /// What each group has.
+        /// Bars of each group.
         series: Vec<Bars>,
-        /// End to end, with the sum at the end; on a linear axis, and without values below 0, which have no
-        /// place in a stack.
+        /// Stacks the bars of a group and prints their sum. Needs a linear axis; negative values are
+        /// left out.
         stacked: bool,
     },
 }
@@ -108,24 +109,24 @@ pub enum Drawing {
 /// A chart.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Chart {
-    /// Its title.
+    /// Title.
     pub title: String,
-    /// What there is to see, for those who cannot see it and those who do not know what to look for.
+    /// Description for readers who cannot see the chart, and for those who do not know what to look for.
     pub about: String,
-    /// What is drawn.
+    /// Kind of chart with its data.
     pub drawing: Drawing,
-    /// Values to compare with.
+    /// Reference values.
     pub references: Vec<Reference>,
 }
 
 /// A table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Table {
-    /// Its title.
+    /// Title.
     pub title: String,
-    /// The headings; the first is that of the rows' names.
+    /// Column headings; the first column names the rows.
     pub headings: Vec<String>,
-    /// The rows, as long as the headings.
+    /// Rows, each as long as the headings.
     pub rows: Vec<Vec<String>>,
 }
 

@@ -1,81 +1,81 @@
-//! What a paper claims, and how a figure of ours is judged by it.
+//! A paper's claims, and the rule that turns our metrics into verdicts.
 //!
-//! A verdict compares ours with what is expected and the claim's tolerance, nothing else. Bounds belong to
-//! what they bound. A claim whose figures are not there is not run, whatever its class.
+//! A verdict depends only on our value, the expected value and the claim's tolerance. Bounds are
+//! inclusive. A claim without metrics is unavailable, whatever its class.
 
 use serde::Serialize;
 
-/// How close a reproduction has to come.
+/// Class of a claim, which decides how close our value must come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Class {
-    /// Follows from the specification: must be met to the digits given.
-    #[serde(rename = "E")]
+    /// Follows from the specification; must match to the digits given.
+    #[serde(rename = "exact")]
     Exact,
-    /// A measured magnitude: ±20 % of a number, inside a range ±20 % at its ends.
-    #[serde(rename = "M")]
-    Ratio,
-    /// A direction or an order.
-    #[serde(rename = "T")]
+    /// A measured magnitude: within ±20 % of a number, or inside a range extended by 20 % at each end.
+    #[serde(rename = "magnitude")]
+    Magnitude,
+    /// A direction or an order, without a magnitude.
+    #[serde(rename = "trend")]
     Trend,
-    /// The figures that parameters were fitted to: shown, but no evidence.
-    #[serde(rename = "calibrate")]
+    /// Parameters were fitted to this value: shown for completeness, not evidence.
+    #[serde(rename = "calibrated")]
     Calibrated,
 }
 
 impl Class {
-    /// As results and tables name it.
+    /// The short name used in tables: `E`, `M`, `T` or `calibrate`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Class::Exact => "E",
-            Class::Ratio => "M",
+            Class::Magnitude => "M",
             Class::Trend => "T",
             Class::Calibrated => "calibrate",
         }
     }
 
-    /// In words.
+    /// The name shown to readers.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
             Class::Exact => "exact",
-            Class::Ratio => "magnitude",
+            Class::Magnitude => "magnitude",
             Class::Trend => "trend",
-            Class::Calibrated => "calibrated on",
+            Class::Calibrated => "calibrated",
         }
     }
 }
 
-/// What the figures must be.
+/// The value that the paper reports, in a form that can be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Expected {
-    /// This number.
+    /// Exactly this number.
     Value(f64),
-    /// From the first to the second.
+    /// A range: lowest value, highest value.
     Range(f64, f64),
-    /// No more.
+    /// An upper bound.
     AtMost(f64),
-    /// No less.
+    /// A lower bound.
     AtLeast(f64),
-    /// Each of the claim's figures greater than the one before.
+    /// Each metric of the claim is greater than the one before it.
     Rising,
 }
 
-/// How far off is still right.
+/// How far our value may lie from the expected value.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tolerance {
-    /// Not at all.
+    /// No deviation.
     None,
-    /// A share of the expected value: 0.2 is ±20 %.
+    /// A fraction of the expected value: 0.2 is ±20 %.
     Relative(f64),
-    /// In the claim's unit.
+    /// An absolute deviation, in the claim's unit.
     Absolute(f64),
 }
 
 impl Tolerance {
-    /// The slack at an expected value, a little more for the rounding of the arithmetic.
+    /// Allowed deviation from `value`, plus a margin of 1e-9 for rounding in the comparison.
     fn at(self, value: f64) -> f64 {
         let slack = match self {
             Tolerance::None => 0.0,
@@ -86,175 +86,198 @@ impl Tolerance {
     }
 }
 
-/// One thing that a paper says.
+/// One claim of a paper, with everything needed to judge it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Claim {
-    /// A short name, unique in the paper.
+    /// Short name, unique in the paper; used by `--only` and in links.
     pub id: &'static str,
-    /// The experiment that yields its figures.
+    /// Name of the experiment that produces the metrics.
     pub experiment: &'static str,
-    /// Where the paper says so.
-    pub place: &'static str,
-    /// What is claimed, in our words.
-    pub what: &'static str,
-    /// The paper's value as it gives it.
+    /// The paper's section, figure or table that makes the claim.
+    pub source: &'static str,
+    /// The claim in our words.
+    pub statement: &'static str,
+    /// The paper's value as printed, for readers.
     pub paper: &'static str,
-    /// The same for the judge.
+    /// The paper's value in comparable form.
     pub expected: Expected,
-    /// The figures of the experiment: one, or for an order at least two.
-    pub figures: &'static [&'static str],
-    /// The unit of the figures; empty for ratios and counts.
+    /// Names of the metrics that are judged: one, or at least two for [`Expected::Rising`].
+    pub metrics: &'static [&'static str],
+    /// Unit of the metrics; empty for ratios and counts.
     pub unit: &'static str,
-    /// How far off is still right.
+    /// How far our value may lie from the expected value.
     pub tolerance: Tolerance,
-    /// How close it has to come.
+    /// Class of the claim.
     pub class: Class,
-    /// Depends on hardware or guest software that is not to be had (the H of facts.md).
-    pub guest: bool,
-    /// From text of an earlier draft that only the extraction of the figures carries (`[G]` of facts.md).
-    pub ghost: bool,
-    /// What a reader should know: reading of the claim, assumption behind it.
+    /// The paper's value depends on hardware or guest software that is not available here (class H).
+    pub hardware_dependent: bool,
+    /// The claim stands only in an earlier draft, whose text the figures of the extracted paper still
+    /// carry.
+    pub draft_only: bool,
+    /// How the claim is read, and assumptions behind our value; empty if there are none.
     pub note: &'static str,
 }
 
-/// A measured magnitude, within a fifth.
+/// A claim of a measured magnitude, judged within ±20 %.
 pub(crate) const fn magnitude(
     id: &'static str,
     experiment: &'static str,
-    place: &'static str,
-    what: &'static str,
+    source: &'static str,
+    statement: &'static str,
     (paper, expected): (&'static str, Expected),
-    figures: &'static [&'static str],
+    metrics: &'static [&'static str],
 ) -> Claim {
     Claim {
         id,
         experiment,
-        place,
-        what,
+        source,
+        statement,
         paper,
         expected,
-        figures,
+        metrics,
         unit: "",
         tolerance: Tolerance::Relative(0.2),
-        class: Class::Ratio,
-        guest: false,
-        ghost: false,
+        class: Class::Magnitude,
+        hardware_dependent: false,
+        draft_only: false,
         note: "",
     }
 }
 
-/// A direction or an order.
+/// A claim of a direction or an order, judged without a tolerance.
 pub(crate) const fn trend(
     id: &'static str,
     experiment: &'static str,
-    place: &'static str,
-    what: &'static str,
+    source: &'static str,
+    statement: &'static str,
     expected: (&'static str, Expected),
-    figures: &'static [&'static str],
+    metrics: &'static [&'static str],
 ) -> Claim {
-    magnitude(id, experiment, place, what, expected, figures).held_to(Class::Trend, Tolerance::None)
+    magnitude(id, experiment, source, statement, expected, metrics).held_to(Class::Trend, Tolerance::None)
 }
 
-/// What became of a claim.
+/// Outcome of judging a claim. `results.json` has three values: a trend that holds is `inside`, one that
+/// does not hold is `outside`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Verdict {
-    /// Within the tolerance.
+    /// The value is within the tolerance.
     #[serde(rename = "inside")]
     Inside,
-    /// Beyond it.
+    /// The value is beyond the tolerance.
     #[serde(rename = "outside")]
     Outside,
-    /// The trend is as claimed.
-    #[serde(rename = "trend holds")]
-    Holds,
-    /// It is not.
-    #[serde(rename = "trend does not hold")]
-    Fails,
-    /// Its figures are not there.
-    #[serde(rename = "not run")]
-    NotRun,
+    /// The trend is the one claimed.
+    #[serde(rename = "inside")]
+    TrendHolds,
+    /// The trend is not the one claimed.
+    #[serde(rename = "outside")]
+    TrendFails,
+    /// The experiment was not run, or does not exist.
+    #[serde(rename = "unavailable")]
+    Unavailable,
 }
 
 impl Verdict {
-    /// All, in the order of a summary.
+    /// All verdicts, in the order of the report's summary.
     pub const ALL: [Verdict; 5] =
-        [Verdict::Inside, Verdict::Holds, Verdict::Outside, Verdict::Fails, Verdict::NotRun];
+        [Verdict::Inside, Verdict::TrendHolds, Verdict::Outside, Verdict::TrendFails, Verdict::Unavailable];
 
-    /// In words.
+    /// The name shown to readers.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
             Verdict::Inside => "inside",
             Verdict::Outside => "outside",
-            Verdict::Holds => "trend holds",
-            Verdict::Fails => "trend does not hold",
-            Verdict::NotRun => "not run",
+            Verdict::TrendHolds => "trend holds",
+            Verdict::TrendFails => "trend does not hold",
+            Verdict::Unavailable => "unavailable",
         }
     }
 
-    /// A sign that tells it without colour.
+    /// The value in `results.json`: `inside`, `outside` or `unavailable`.
+    #[must_use]
+    pub fn result(self) -> &'static str {
+        match self {
+            Verdict::Inside | Verdict::TrendHolds => "inside",
+            Verdict::Outside | Verdict::TrendFails => "outside",
+            Verdict::Unavailable => "unavailable",
+        }
+    }
+
+    /// A mark that distinguishes the verdict without colour.
     #[must_use]
     pub fn sign(self) -> char {
         match self {
-            Verdict::Inside | Verdict::Holds => '✓',
-            Verdict::Outside | Verdict::Fails => '✗',
-            Verdict::NotRun => '–',
+            Verdict::Inside | Verdict::TrendHolds => '✓',
+            Verdict::Outside | Verdict::TrendFails => '✗',
+            Verdict::Unavailable => '–',
         }
     }
 
-    /// Whether the claim was judged and not met.
+    /// Whether the claim was judged and missed.
     #[must_use]
     pub fn missed(self) -> bool {
-        matches!(self, Verdict::Outside | Verdict::Fails)
+        matches!(self, Verdict::Outside | Verdict::TrendFails)
     }
 
     /// Whether the claim was judged and met.
     #[must_use]
     pub fn met(self) -> bool {
-        matches!(self, Verdict::Inside | Verdict::Holds)
+        matches!(self, Verdict::Inside | Verdict::TrendHolds)
     }
 }
 
-/// A verdict with the distance.
+/// A verdict and the distance from the expected value.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Judged {
+pub struct Judgement {
     /// The verdict.
     pub verdict: Verdict,
-    /// Distance to the nearest expected value as a share of it: 0 within, 0.1 for 10 % above, -0.1 for
-    /// 10 % below. None of an order, of a bound at 0, and where nothing was run.
+    /// Relative distance from the nearest expected value: 0 within the range, 0.1 for 10 % above, -0.1
+    /// for 10 % below. `None` for an order, for a bound at 0, and without metrics.
     pub difference: Option<f64>,
 }
 
 impl Claim {
-    /// The same, but to come so close.
+    /// Replaces class and tolerance.
     pub(crate) const fn held_to(self, class: Class, tolerance: Tolerance) -> Self {
         Self { class, tolerance, ..self }
     }
 
-    /// The same with figures in a unit.
+    /// Sets the unit of the metrics.
     pub(crate) const fn unit(self, unit: &'static str) -> Self {
         Self { unit, ..self }
     }
 
-    /// The same with a note.
+    /// Sets the note.
     pub(crate) const fn noted(self, note: &'static str) -> Self {
         Self { note, ..self }
     }
 
-    /// The same, but on hardware, programs or data that are not to be had.
-    pub(crate) const fn guest(self) -> Self {
-        Self { guest: true, ..self }
+    /// Marks the claim as dependent on hardware or guest software that is not available.
+    pub(crate) const fn hardware_dependent(self) -> Self {
+        Self { hardware_dependent: true, ..self }
     }
 
-    /// Judges figures, in the order of [`Claim::figures`].
+    /// Class in `results.json`: `H` for a claim that depends on unavailable hardware or guest software,
+    /// otherwise the letter of its class. A calibrated value counts as a magnitude.
     #[must_use]
-    pub fn judge(&self, ours: &[f64]) -> Judged {
+    pub fn class_letter(&self) -> &'static str {
+        match self.class {
+            _ if self.hardware_dependent => "H",
+            Class::Calibrated => Class::Magnitude.name(),
+            class => class.name(),
+        }
+    }
+
+    /// Judges our values, given in the order of [`Claim::metrics`].
+    #[must_use]
+    pub fn judge(&self, ours: &[f64]) -> Judgement {
         let wanted = if self.expected == Expected::Rising { 2 } else { 1 };
         let (Some(&first), true) = (ours.first(), ours.len() >= wanted) else {
-            return Judged { verdict: Verdict::NotRun, difference: None };
+            return Judgement { verdict: Verdict::Unavailable, difference: None };
         };
-        if ours.iter().any(|figure| !figure.is_finite()) {
-            return Judged { verdict: Verdict::NotRun, difference: None };
+        if ours.iter().any(|metric| !metric.is_finite()) {
+            return Judgement { verdict: Verdict::Unavailable, difference: None };
         }
         let (least, most) = match self.expected {
             Expected::Value(value) => (value, value),
@@ -263,7 +286,7 @@ impl Claim {
             Expected::AtLeast(least) => (least, f64::INFINITY),
             Expected::Rising => {
                 let rising = ours.windows(2).all(|pair| pair[0] < pair[1]);
-                return Judged { verdict: self.words(rising), difference: None };
+                return Judgement { verdict: self.words(rising), difference: None };
             }
         };
         let nearest = first.clamp(least, most);
@@ -273,19 +296,19 @@ impl Claim {
         } else {
             (nearest != 0.0).then(|| (first - nearest) / nearest.abs())
         };
-        Judged { verdict: self.words(within), difference }
+        Judgement { verdict: self.words(within), difference }
     }
 
     fn words(&self, met: bool) -> Verdict {
         match (self.class, met) {
-            (Class::Trend, true) => Verdict::Holds,
-            (Class::Trend, false) => Verdict::Fails,
+            (Class::Trend, true) => Verdict::TrendHolds,
+            (Class::Trend, false) => Verdict::TrendFails,
             (_, true) => Verdict::Inside,
             (_, false) => Verdict::Outside,
         }
     }
 
-    /// The tolerance for people.
+    /// The tolerance as text, such as `±20 % at the ends`.
     #[must_use]
     pub fn tolerance_words(&self) -> String {
         let ends = if matches!(self.expected, Expected::Range(..)) { " at the ends" } else { "" };

@@ -1,90 +1,91 @@
-//! What can go wrong.
+//! Errors of a reproduction.
 
 use std::path::{Path, PathBuf};
 
 use deepram_sim::SimError;
 
-/// A reproduction that could not be carried out. A claim that comes out wrong is a result, not an error.
+/// A reproduction that could not be carried out. A missed claim is a result, not an error.
 #[derive(Debug, thiserror::Error)]
 pub enum ReproError {
     /// A simulation failed.
     #[error("run {run}: {source}")]
     Simulation {
-        /// The run's name.
+        /// Name of the run.
         run: String,
-        /// Why.
+        /// Cause.
         #[source]
         source: Box<SimError>,
     },
-    /// A configuration cannot be resolved.
+    /// A preset, override or workload cannot be resolved.
     #[error("{what}: {source}")]
     Config {
-        /// Of what.
+        /// The run or component that asked for the configuration.
         what: String,
-        /// Why.
+        /// Cause.
         #[source]
         source: Box<SimError>,
     },
-    /// A run ended without a result.
+    /// A run finished without a usable result.
     #[error("run {run}: {why}")]
     Run {
-        /// The run's name.
+        /// Name of the run.
         run: String,
-        /// Why.
+        /// Cause.
         why: String,
     },
-    /// An experiment asks for a figure that its run does not yield.
-    #[error("run {run} yields no figure {figure:?}{near}")]
-    NoFigure {
-        /// The run's name.
+    /// An experiment reads a metric that its run does not produce.
+    #[error("run {run} has no metric {metric:?}{near}")]
+    UnknownMetric {
+        /// Name of the run.
         run: String,
         /// What was asked for.
-        figure: String,
-        /// The nearest there is.
+        metric: String,
+        /// The most similar existing name, as the end of the message; empty without one.
         near: String,
     },
-    /// An experiment asks for a run that it does not have.
+    /// An experiment reads a run that it does not contain.
     #[error("{experiment} has no run {run:?}")]
     NoRun {
-        /// The experiment.
+        /// Name of the experiment.
         experiment: String,
         /// What was asked for.
         run: String,
     },
-    /// A name that is not known.
-    #[error("there is no {what} {name:?}; known: {known}")]
+    /// An unknown name was given.
+    #[error("unknown {what} {name:?}; expected one of: {known}")]
     Unknown {
-        /// Of what kind.
+        /// Kind of the name, such as `paper`.
         what: &'static str,
-        /// The name.
+        /// The name given.
         name: String,
-        /// All names.
+        /// All valid names, separated by commas.
         known: String,
     },
-    /// A paper contradicts itself: a claim without its experiment, a name used twice.
+    /// A paper's definition is inconsistent: a name is used twice, or a claim refers to a metric that
+    /// its experiment does not produce.
     #[error("paper {paper}: {why}")]
     Paper {
-        /// The paper's name.
+        /// Name of the paper.
         paper: String,
-        /// What is wrong.
+        /// What is inconsistent.
         why: String,
     },
-    /// A file in the output folder is not what it should be.
+    /// A file in the output folder has unexpected contents.
     #[error("{}: {why}", file.display())]
     Contents {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// What is wrong, and what to do.
+        /// What is wrong with the file, and how to repair it.
         why: String,
     },
-    /// A file cannot be read or written.
+    /// A file or folder cannot be read or written.
     #[error("{}: {doing} failed: {source}", file.display())]
     Io {
-        /// The file or folder.
+        /// Path of the file or folder.
         file: PathBuf,
-        /// What was tried.
+        /// The failed operation, such as `reading`.
         doing: &'static str,
-        /// Why.
+        /// Cause.
         #[source]
         source: std::io::Error,
     },

@@ -1,4 +1,4 @@
-//! Experiments: runs in, figures of claims, charts and tables out.
+//! Experiments: sets of runs, evaluated into metrics, charts and tables.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,33 +9,33 @@ use serde::Serialize;
 use crate::chart::{Chart, Table};
 use crate::claim::Claim;
 use crate::error::ReproError;
-use crate::run::{Figures, Run};
-use crate::store;
+use crate::result_cache;
+use crate::simulation_run::{Metrics, SimulationRun};
 
-/// What an experiment makes of its runs.
+/// Result of evaluating an experiment.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Outcome {
-    /// Figures by the names that claims use.
-    pub figures: Figures,
-    /// Charts.
+    /// Metrics, under the names that claims use.
+    pub metrics: Metrics,
+    /// Charts for the report.
     pub charts: Vec<Chart>,
-    /// Tables.
+    /// Tables for the report.
     pub tables: Vec<Table>,
 }
 
-/// What becomes of finished runs.
-type Evaluate = dyn Fn(&Finished<'_>) -> Result<Outcome, ReproError> + Send + Sync;
+/// The function that evaluates finished runs.
+type Evaluate = dyn Fn(&FinishedRuns<'_>) -> Result<Outcome, ReproError> + Send + Sync;
 
-/// Some runs, and what they are for.
+/// A set of runs and the function that evaluates them.
 pub struct Experiment {
-    /// A short name, unique in the paper.
+    /// Short name, unique in the paper.
     pub id: String,
-    /// Its title.
+    /// Title in the report.
     pub title: String,
-    /// What is run, and what differs from the paper.
+    /// What is simulated, and how it differs from the paper.
     pub about: String,
-    /// The runs; their names are unique in the experiment.
-    pub runs: Vec<Run>,
+    /// The runs. Names are unique in the experiment.
+    pub runs: Vec<SimulationRun>,
     evaluate: Box<Evaluate>,
 }
 
@@ -46,29 +46,29 @@ impl fmt::Debug for Experiment {
 }
 
 impl Experiment {
-    /// An experiment. `evaluate` is called once all runs have finished.
+    /// Creates an experiment. `evaluate` is called once all runs have finished.
     pub fn new<E>(
         id: impl Into<String>,
         title: impl Into<String>,
         about: impl Into<String>,
-        runs: Vec<Run>,
+        runs: Vec<SimulationRun>,
         evaluate: E,
     ) -> Self
     where
-        E: Fn(&Finished<'_>) -> Result<Outcome, ReproError> + Send + Sync + 'static,
+        E: Fn(&FinishedRuns<'_>) -> Result<Outcome, ReproError> + Send + Sync + 'static,
     {
         Self { id: id.into(), title: title.into(), about: about.into(), runs, evaluate: Box::new(evaluate) }
     }
 
-    /// This experiment and another as one, under the name of this. Their runs have different names.
+    /// Combines two experiments under the name of this one. Their runs must have different names.
     #[must_use]
     pub(crate) fn join(self, other: Self) -> Self {
         let Self { id, title, about, mut runs, evaluate } = self;
         runs.extend(other.runs);
-        let evaluate = Box::new(move |finished: &Finished<'_>| {
+        let evaluate = Box::new(move |finished: &FinishedRuns<'_>| {
             let mut outcome = evaluate(finished)?;
-            let Outcome { figures, charts, tables } = (other.evaluate)(finished)?;
-            outcome.figures.0.extend(figures.0);
+            let Outcome { metrics, charts, tables } = (other.evaluate)(finished)?;
+            outcome.metrics.0.extend(metrics.0);
             outcome.charts.extend(charts);
             outcome.tables.extend(tables);
             Ok(outcome)
@@ -76,108 +76,111 @@ impl Experiment {
         Self { id, title, about, runs, evaluate }
     }
 
-    /// What comes of it; none while runs are missing.
-    pub(crate) fn outcome(&self, results: &store::Results) -> Result<Option<Outcome>, ReproError> {
+    /// Evaluates the experiment; `None` while a result is missing.
+    pub(crate) fn outcome(
+        &self,
+        results: &result_cache::ResultsByDigest,
+    ) -> Result<Option<Outcome>, ReproError> {
         if self.runs.iter().any(|run| !results.contains_key(&run.digest)) {
             return Ok(None);
         }
-        let outcome = (self.evaluate)(&Finished { experiment: self, results })?;
-        match outcome.figures.0.iter().find(|(_, value)| !value.is_finite()) {
+        let outcome = (self.evaluate)(&FinishedRuns { experiment: self, results })?;
+        match outcome.metrics.0.iter().find(|(_, value)| !value.is_finite()) {
             Some((name, value)) => Err(ReproError::Run {
                 run: self.id.clone(),
-                why: format!("its figure {name} is {value}; figures are finite numbers"),
+                why: format!("metric {name} is {value}; metrics must be finite"),
             }),
             None => Ok(Some(outcome)),
         }
     }
 }
 
-/// The finished runs of an experiment.
+/// Results of an experiment's runs, passed to its evaluation function.
 #[derive(Debug)]
-pub struct Finished<'a> {
+pub struct FinishedRuns<'a> {
     experiment: &'a Experiment,
-    results: &'a store::Results,
+    results: &'a result_cache::ResultsByDigest,
 }
 
-impl Finished<'_> {
-    /// All figures of a run.
+impl FinishedRuns<'_> {
+    /// Returns all metrics of the run called `name`.
     ///
     /// # Errors
-    /// The experiment has no such run.
-    pub fn run(&self, name: &str) -> Result<&Figures, ReproError> {
+    /// [`ReproError::NoRun`] if the experiment has no such run.
+    pub fn run(&self, name: &str) -> Result<&Metrics, ReproError> {
         let run = self.experiment.runs.iter().find(|run| run.name == name);
         run.and_then(|run| self.results.get(&run.digest))
-            .map(|stored| &stored.figures)
+            .map(|stored| &stored.metrics)
             .ok_or_else(|| ReproError::NoRun { experiment: self.experiment.id.clone(), run: name.into() })
     }
 
-    /// A figure of a run.
+    /// Returns one metric of the run called `run`.
     ///
     /// # Errors
-    /// The experiment has no such run, or the run no such figure.
-    pub fn figure(&self, run: &str, figure: &str) -> Result<f64, ReproError> {
-        let figures = self.run(run)?;
-        figures.0.get(figure).copied().ok_or_else(|| {
-            let near = nearest(figure, figures.0.keys().map(|key| key.as_ref()))
+    /// [`ReproError::NoRun`] or [`ReproError::UnknownMetric`].
+    pub fn metric(&self, run: &str, metric: &str) -> Result<f64, ReproError> {
+        let metrics = self.run(run)?;
+        metrics.0.get(metric).copied().ok_or_else(|| {
+            let near = nearest(metric, metrics.0.keys().map(|key| key.as_ref()))
                 .map_or_else(String::new, |near| format!("; did you mean {near:?}?"));
-            ReproError::NoFigure { run: run.into(), figure: figure.into(), near }
+            ReproError::UnknownMetric { run: run.into(), metric: metric.into(), near }
         })
     }
 }
 
-/// What experiments are built from.
+/// Settings common to all experiments.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// Small runs, to see that everything works; verdicts mean little.
+    /// Shrinks all runs, to check that everything works; verdicts are then not meaningful.
     pub quick: bool,
-    /// Seed of everything random.
+    /// Seed of every random stream.
     pub seed: u64,
 }
 
 impl Settings {
-    /// The one or the other.
+    /// Returns `quick` for quick runs, otherwise `full`.
     #[must_use]
     pub fn pick<T>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
     }
 }
 
-/// A publication, its claims, and the experiments that judge them.
+/// A paper: its claims, the experiments that judge them and the sensitivity study.
 #[derive(Debug)]
 pub struct Paper {
-    /// The name on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// The title of its report.
+    /// Title of the report.
     pub title: &'static str,
-    /// What is reproduced, in a sentence or two.
+    /// What is reproduced, in one or two sentences.
     pub about: &'static str,
-    /// What it claims.
+    /// Claims, in the order of the report.
     pub claims: Vec<Claim>,
-    /// The experiments.
+    /// Experiments, in the order of the report.
     pub experiments: Vec<Experiment>,
-    /// What the results hang on.
+    /// Sensitivity study, if the paper has one.
     pub sensitivity: Option<crate::sensitivity::Sensitivity>,
 }
 
 impl Paper {
-    /// That names are unique and claims well-formed. A claim may name an experiment that is not there: it
-    /// is then not run.
+    /// Checks that names are unique and every claim has the right number of metrics. A claim may name an
+    /// experiment that does not exist; it is reported as unavailable.
     ///
     /// # Errors
-    /// [`ReproError::Paper`] says what is wrong.
+    /// [`ReproError::Paper`] describes the first inconsistency.
     pub fn check(&self) -> Result<(), ReproError> {
         let wrong = |why: String| Err(ReproError::Paper { paper: self.name.into(), why });
         let mut names = BTreeMap::new();
         for claim in &self.claims {
             let wanted = match claim.expected {
-                crate::claim::Expected::Rising => claim.figures.len() >= 2,
-                _ => claim.figures.len() == 1,
+                crate::claim::Expected::Rising => claim.metrics.len() >= 2,
+                _ => claim.metrics.len() == 1,
             };
             if !wanted {
                 return wrong(format!(
-                    "claim {} has {} figures; an order has two or more, all else one",
+                    "claim {} has {} metrics; an order needs two or more, every other claim exactly one",
                     claim.id,
-                    claim.figures.len()
+                    claim.metrics.len()
                 ));
             }
             if names.insert(claim.id.to_owned(), "claim").is_some() {

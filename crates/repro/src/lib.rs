@@ -1,67 +1,70 @@
-//! Published figures computed anew: what a paper claims, the runs that show it, the verdict, the report.
+//! Reproduces the published results of the papers: runs the simulations behind each claim, judges our
+//! value against the paper's, and writes a report.
 //!
 //! ```no_run
 //! use deepram_repro::{Options, Settings, paper, reproduce};
 //!
 //! let settings = Settings { quick: false, seed: 1 };
-//! let paper = paper("ground", &settings)?;
+//! let paper = paper("validation", &settings)?;
 //! let options = Options { out: "out".into(), only: Vec::new(), jobs: 2, fresh: false };
 //! let report = reproduce(&paper, &settings, &options, &|_| {})?;
 //! report.write(&options.out)?;
 //! # Ok::<(), deepram_repro::ReproError>(())
 //! ```
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`claim`] | what a paper says, and the arithmetic of verdicts |
-//! | [`run`], [`runner`], [`store`] | simulations by digest, on several threads, resumable |
-//! | [`experiment`] | runs to figures, charts, tables |
-//! | [`sensitivity`] | one parameter at a time; what drives a difference |
-//! | [`report`] | all of it as data; [`html`] and [`svg`] as a page |
-//! | [`simulate`] | a run of the simulator |
-//! | [`flatflash`], [`ground`], [`nvmm`] | the papers |
+//! | [`claim`] | a paper's claims and the arithmetic of verdicts |
+//! | [`simulation_run`], [`runner`], [`result_cache`] | simulations, run in parallel and cached on disk by digest |
+//! | [`experiment`] | turns finished runs into metrics, charts and tables |
+//! | [`sensitivity`] | one-at-a-time parameter study; names the parameter behind a missed claim |
+//! | [`report`] | the reproduction as data; [`html`] and [`svg`] render it as a page |
+//! | [`simulate`] | a simulator run as a run of an experiment |
+//! | [`flatflash`], [`nvmm`], [`validation`] | the papers, and the simulator's own validation |
 //!
-//! A claim that comes out differently is shown so and explained, never tuned away.
+//! A claim that the simulation does not confirm is reported as such, with an explanation. No parameter
+//! is tuned to meet a claim.
 
 #![forbid(unsafe_code)]
 
 pub mod chart;
 pub mod claim;
-pub mod curve;
 mod error;
 pub mod experiment;
 pub mod flatflash;
-pub mod ground;
 pub mod html;
 pub mod number;
 pub mod nvmm;
 pub mod report;
-pub mod run;
+pub mod result_cache;
 pub mod runner;
 pub mod sensitivity;
 pub mod simulate;
-pub mod store;
+pub mod simulation_run;
+pub mod statistics;
 pub mod svg;
+pub mod validation;
 
-pub use claim::{Claim, Class, Expected, Judged, Tolerance, Verdict};
+pub use claim::{Claim, Class, Expected, Judgement, Tolerance, Verdict};
 pub use error::ReproError;
-pub use experiment::{Experiment, Finished, Outcome, Paper, Settings};
+pub use experiment::{Experiment, FinishedRuns, Outcome, Paper, Settings};
 pub use report::{Options, Report, reproduce};
-pub use run::{Figures, Procedure, Run};
 pub use runner::Progress;
+pub use simulation_run::{Metrics, Procedure, SimulationRun};
 
-/// The papers that can be reproduced, by name.
-pub const PAPERS: [&str; 3] = ["nvmm", "flatflash", "ground"];
+/// Names of everything that can be reproduced: two papers, and `validation`, the checks of the simulator
+/// itself.
+pub const PAPERS: [&str; 3] = ["nvmm", "flatflash", "validation"];
 
-/// The paper of that name.
+/// Builds the paper called `name`, with its experiments sized by `settings`.
 ///
 /// # Errors
-/// There is none, or its configurations cannot be resolved.
+/// [`ReproError::Unknown`] if no paper has that name; otherwise a configuration that cannot be resolved.
 pub fn paper(name: &str, settings: &Settings) -> Result<Paper, ReproError> {
     match name {
         "nvmm" => nvmm::paper(settings),
         "flatflash" => flatflash::paper(settings),
-        "ground" => ground::paper(settings),
+        "validation" => validation::paper(settings),
         _ => Err(ReproError::Unknown { what: "paper", name: name.into(), known: PAPERS.join(", ") }),
     }
 }

@@ -1,4 +1,4 @@
-//! Numbers for people.
+//! Formats numbers for readers.
 
 /// Three significant digits, with separators of thousands: `1,230,000`, `85.4`, `0.00123`, `1.2e-7`.
 #[must_use]
@@ -6,7 +6,7 @@ pub fn plain(x: f64) -> String {
     significant(x, 3)
 }
 
-/// Six significant digits, for what is to be met exactly.
+/// Six significant digits, for exact values.
 #[must_use]
 pub fn precise(x: f64) -> String {
     significant(x, 6)
@@ -20,7 +20,7 @@ fn significant(x: f64, wanted: i32) -> String {
     if !(1e-4..1e12).contains(&size) {
         return trim(&format!("{x:.*e}", (wanted - 1) as usize));
     }
-    // Rounded first: 999.7 has three digits before the point once it is 1,000.
+    // Round first: 999.7 has four digits before the point once it is 1,000.
     let digits = size.log10().floor() as i32;
     let unit = 10f64.powi(digits + 1 - wanted);
     let rounded = if size < 1e15 { (x / unit).round() * unit } else { x };
@@ -29,7 +29,7 @@ fn significant(x: f64, wanted: i32) -> String {
     separated(&trim(&format!("{rounded:.decimals$}")))
 }
 
-/// With the unit, if there is one.
+/// The number followed by its unit, if there is one.
 #[must_use]
 pub fn with_unit(x: f64, unit: &str) -> String {
     if unit.is_empty() { plain(x) } else { format!("{} {unit}", plain(x)) }
@@ -48,7 +48,7 @@ pub fn difference(share: f64) -> String {
     format!("{sign}{text} %")
 }
 
-/// A tick of an axis: short, as it stands beside others.
+/// A short label of an axis tick.
 #[must_use]
 pub fn tick(x: f64) -> String {
     let size = x.abs();
@@ -60,13 +60,13 @@ pub fn tick(x: f64) -> String {
         s if s >= 1e-4 || s == 0.0 => (x, ""),
         _ => return trim(&format!("{x:e}")),
     };
-    // Twelve digits: ticks are round, and what is behind is the arithmetic's.
+    // Nine decimals: ticks are round numbers, and further digits are rounding errors.
     let text = trim(&format!("{scaled:.9}"));
     let text = if suffix.is_empty() { separated(&text) } else { text };
     format!("{}{suffix}", text.replace('-', "−"))
 }
 
-/// Without zeros at the end of a fraction.
+/// Removes trailing zeros of the fraction.
 fn trim(text: &str) -> String {
     let (number, exponent) = text.split_once('e').map_or((text, None), |(n, e)| (n, Some(e)));
     let number =
@@ -74,7 +74,7 @@ fn trim(text: &str) -> String {
     exponent.map_or_else(|| number.to_owned(), |e| format!("{number}e{e}"))
 }
 
-/// With a comma between thousands.
+/// Inserts commas between groups of three digits.
 fn separated(text: &str) -> String {
     let (sign, rest) = text.strip_prefix('-').map_or(("", text), |rest| ("−", rest));
     let (whole, fraction) = rest.split_once('.').map_or((rest, ""), |(w, f)| (w, f));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_exact_has_six_digits() {
+    fn exact_values_have_six_digits() {
         assert_eq!([132.511_04, 16.0, 1_234_567.8].map(precise), ["132.511", "16", "1,234,570"]);
     }
 

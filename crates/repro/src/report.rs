@@ -1,7 +1,7 @@
-//! A reproduction from paper to `results.json`.
+//! Carries out a reproduction and assembles its report.
 //!
-//! A report depends on the paper and the runs' figures alone: no dates, no durations, no paths. The same
-//! runs give the same bytes.
+//! A report depends only on the paper and the metrics of its runs; it contains no dates, durations or
+//! paths. The same runs give the same bytes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,138 +9,144 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::claim::{Claim, Class, Expected, Judged, Tolerance, Verdict};
+use crate::claim::{Claim, Class, Expected, Judgement, Tolerance, Verdict};
 use crate::error::ReproError;
 use crate::experiment::{Outcome, Paper, Settings};
-use crate::run::{Figures, Run};
+use crate::result_cache::{ResultCache, ResultsByDigest, replace};
 use crate::runner::{self, Progress, distinct};
-use crate::sensitivity::{Driver, Effects};
-use crate::store::{Results, Store, replace};
+use crate::sensitivity::{Driver, SensitivityResult};
+use crate::simulation_run::{Metrics, SimulationRun};
 
-/// The name by which `only` asks for the sensitivity study.
+/// Name that selects the sensitivity study in `only`.
 pub const SENSITIVITY: &str = "sensitivity";
 
-/// How a paper is reproduced.
+/// Options of [`reproduce`].
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Folder of the report and of finished runs.
+    /// Folder for the report and the cached results.
     pub out: PathBuf,
-    /// Experiments or claims that are run; all if empty. Others are reported if their runs are there.
+    /// Names of the experiments or claims to run; everything if empty. Other experiments are reported
+    /// from cached results where all of these exist.
     pub only: Vec<String>,
-    /// Simulations at a time.
+    /// Number of simulations that run at once.
     pub jobs: usize,
-    /// Whether finished runs are done again.
+    /// Repeats finished runs instead of using their cached results.
     pub fresh: bool,
 }
 
-/// A claim with its verdict.
+/// A claim with our values and the verdict: one row of `results.json`.
 #[derive(Debug, Clone, Serialize)]
-pub struct Row {
-    /// The claim's name.
+pub struct ClaimResult {
+    /// Name of the claim.
     pub id: String,
-    /// Where the paper says so.
+    /// The paper's section, figure or table.
     pub source: String,
-    /// What is claimed.
-    pub what: String,
-    /// The paper's value as it gives it.
+    /// The claim in our words.
+    pub statement: String,
+    /// The paper's value as printed.
     pub paper: String,
-    /// The same for the judge.
+    /// The paper's value in comparable form.
     pub expected: Expected,
-    /// The unit.
+    /// Unit of the values; empty for ratios and counts.
     pub unit: String,
-    /// How far off is still right.
+    /// Allowed deviation.
     pub tolerance: Tolerance,
-    /// The same in words.
+    /// Allowed deviation as text.
     pub tolerance_words: String,
-    /// How close it has to come.
+    /// Class in `results.json`: `E`, `M`, `T`, or `H` for a claim that depends on unavailable hardware
+    /// or guest software.
+    #[serde(rename = "class")]
+    pub class_letter: &'static str,
+    /// How the value is compared: exact, magnitude, trend or calibrated.
+    #[serde(rename = "comparison")]
     pub class: Class,
-    /// Depends on hardware or guest software that is not to be had.
-    pub guest: bool,
-    /// From text of an earlier draft.
-    pub ghost: bool,
-    /// The experiment.
+    /// The paper's value depends on hardware or guest software that is not available here.
+    pub hardware_dependent: bool,
+    /// The claim stands only in an earlier draft of the paper.
+    pub draft_only: bool,
+    /// Name of the experiment.
     pub experiment: String,
-    /// Our figures by name.
-    pub figures: Figures,
-    /// Our figure, if the claim is about one.
+    /// Our values by metric name.
+    pub metrics: Metrics,
+    /// Our value, if the claim is about a single metric.
     pub ours: Option<f64>,
-    /// The figures of an order, in the claim's order.
+    /// Our values of an order, in the claim's order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ordered: Vec<f64>,
     /// The verdict.
     pub verdict: Verdict,
-    /// Distance to the nearest expected value as a share of it.
+    /// Relative distance from the nearest expected value.
     pub difference: Option<f64>,
-    /// Why it is outside or was not run; empty if neither.
+    /// Explanation of a missed or unavailable claim; otherwise empty.
     pub why: String,
-    /// What drives the difference of a missed claim.
+    /// The single parameter that brings a missed claim nearest to the paper.
     pub driver: Option<Driver>,
-    /// What a reader should know.
+    /// How the claim is read, and assumptions behind our value.
     pub note: String,
-    /// The runs behind it.
+    /// Digests of the experiment's runs.
     pub runs: Vec<String>,
 }
 
-/// An experiment as it is reported.
+/// An experiment in the report.
 #[derive(Debug, Clone, Serialize)]
-pub struct Section {
-    /// Its name.
+pub struct ExperimentResult {
+    /// Name of the experiment.
     pub id: String,
-    /// Its title.
+    /// Title of the section.
     pub title: String,
-    /// What was run.
+    /// What is simulated, and how it differs from the paper.
     pub about: String,
-    /// What came of it; none if it was not run.
+    /// Metrics, charts and tables; `None` if the experiment was not run.
     pub outcome: Option<Outcome>,
 }
 
-/// A run as it is reported.
+/// A finished run in the report.
 #[derive(Debug, Clone, Serialize)]
-pub struct Ran {
-    /// The digest.
+pub struct RunRecord {
+    /// Digest of the run.
     pub digest: String,
-    /// Its name in the first experiment that has it.
+    /// Name in the first experiment that contains the run.
     pub name: String,
-    /// The procedure and its version.
+    /// Procedure and version.
     pub procedure: String,
-    /// The whole configuration.
+    /// The whole resolved configuration.
     pub config: Value,
-    /// All figures.
-    pub figures: Figures,
+    /// All metrics of the run.
+    pub metrics: Metrics,
 }
 
-/// A reproduction.
+/// The report of a reproduction; `results.json` is its JSON form.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// The paper's name.
+    /// Name of the paper.
     pub paper: String,
-    /// The title.
+    /// Title of the report.
     pub title: String,
-    /// What is reproduced.
+    /// What is reproduced, in one or two sentences.
     pub about: String,
     /// Version of deepram.
     pub version: String,
-    /// Whether runs were small: verdicts mean little.
+    /// Whether the runs were shrunk; verdicts are then not meaningful.
     pub quick: bool,
-    /// The seed.
+    /// Seed of every random stream.
     pub seed: u64,
-    /// How many claims have each verdict.
+    /// Number of claims by result: `inside`, `outside`, `unavailable`.
     pub summary: BTreeMap<&'static str, usize>,
-    /// The claims.
-    pub rows: Vec<Row>,
-    /// The experiments.
-    pub experiments: Vec<Section>,
-    /// What the results hang on.
-    pub sensitivity: Option<Effects>,
-    /// The runs.
-    pub runs: Vec<Ran>,
+    /// One row per claim.
+    pub rows: Vec<ClaimResult>,
+    /// The experiments, in the paper's order.
+    pub experiments: Vec<ExperimentResult>,
+    /// The sensitivity study, if it was run.
+    pub sensitivity: Option<SensitivityResult>,
+    /// All finished runs.
+    pub runs: Vec<RunRecord>,
 }
 
-/// Runs what is missing and reports.
+/// Carries out the runs that are not cached and assembles the report.
 ///
 /// # Errors
-/// A run's own; [`ReproError::Unknown`] for a name in `only`; contents of the folder that are not what they
-/// should be.
+/// The error of a run; [`ReproError::Unknown`] for an unknown name in `only`; [`ReproError::Contents`]
+/// for an unexpected file in the output folder.
 pub fn reproduce(
     paper: &Paper,
     settings: &Settings,
@@ -148,26 +154,26 @@ pub fn reproduce(
     observe: &(dyn Fn(Progress<'_>) + Sync),
 ) -> Result<Report, ReproError> {
     paper.check()?;
-    let chosen = chosen(paper, &options.only)?;
-    let store = Store::open(&options.out)?;
-    let mut results = runner::execute(&chosen, &store, options.jobs, options.fresh, observe)?;
+    let selected = select_runs(paper, &options.only)?;
+    let cache = ResultCache::open(&options.out)?;
+    let mut results = runner::execute(&selected, &cache, options.jobs, options.fresh, observe)?;
     for run in all_runs(paper) {
         if !results.contains_key(&run.digest)
-            && let Some(stored) = store.load(run)?
+            && let Some(cached) = cache.load(run)?
         {
-            results.insert(run.digest.clone(), stored);
+            results.insert(run.digest.clone(), cached);
         }
     }
     assemble(paper, settings, &results)
 }
 
-fn all_runs(paper: &Paper) -> Vec<&Run> {
+fn all_runs(paper: &Paper) -> Vec<&SimulationRun> {
     let own = paper.experiments.iter().flat_map(|experiment| &experiment.runs);
     distinct(own.chain(paper.sensitivity.iter().flat_map(|study| study.runs())))
 }
 
-/// The runs that `only` asks for.
-fn chosen<'a>(paper: &'a Paper, only: &[String]) -> Result<Vec<&'a Run>, ReproError> {
+/// Selects the runs of the experiments and claims in `only`.
+fn select_runs<'a>(paper: &'a Paper, only: &[String]) -> Result<Vec<&'a SimulationRun>, ReproError> {
     if only.is_empty() {
         return Ok(all_runs(paper));
     }
@@ -194,10 +200,10 @@ fn chosen<'a>(paper: &'a Paper, only: &[String]) -> Result<Vec<&'a Run>, ReproEr
     Ok(runs)
 }
 
-fn assemble(paper: &Paper, settings: &Settings, results: &Results) -> Result<Report, ReproError> {
+fn assemble(paper: &Paper, settings: &Settings, results: &ResultsByDigest) -> Result<Report, ReproError> {
     let mut experiments = Vec::new();
     for experiment in &paper.experiments {
-        experiments.push(Section {
+        experiments.push(ExperimentResult {
             id: experiment.id.clone(),
             title: experiment.title.clone(),
             about: experiment.about.clone(),
@@ -214,16 +220,16 @@ fn assemble(paper: &Paper, settings: &Settings, results: &Results) -> Result<Rep
     }
     let mut summary = BTreeMap::new();
     for row in &rows {
-        *summary.entry(row.verdict.words()).or_default() += 1;
+        *summary.entry(row.verdict.result()).or_default() += 1;
     }
     let runs = all_runs(paper).into_iter().filter_map(|run| {
-        let stored = results.get(&run.digest)?;
-        Some(Ran {
+        let cached = results.get(&run.digest)?;
+        Some(RunRecord {
             digest: run.digest.clone(),
             name: run.name.clone(),
             procedure: format!("{} {}", run.procedure.name, run.procedure.version),
             config: run.config.clone(),
-            figures: stored.figures.clone(),
+            metrics: cached.metrics.clone(),
         })
     });
     Ok(Report {
@@ -244,57 +250,58 @@ fn assemble(paper: &Paper, settings: &Settings, results: &Results) -> Result<Rep
 fn row(
     paper: &Paper,
     claim: &Claim,
-    sections: &[Section],
-    effects: Option<&Effects>,
-) -> Result<Row, ReproError> {
-    let mut figures = Figures::new();
+    sections: &[ExperimentResult],
+    effects: Option<&SensitivityResult>,
+) -> Result<ClaimResult, ReproError> {
+    let mut metrics = Metrics::new();
     let mut ours = Vec::new();
     let mut why = String::new();
     let mut runs = Vec::new();
     match sections.iter().find(|section| section.id == claim.experiment) {
-        None => why = format!("there is no experiment {} yet", claim.experiment),
-        Some(Section { outcome: None, .. }) => {
-            why = format!("experiment {} was not run", claim.experiment);
+        None => why = format!("There is no experiment {} yet.", claim.experiment),
+        Some(ExperimentResult { outcome: None, .. }) => {
+            why = format!("Experiment {} was not run.", claim.experiment);
         }
-        Some(Section { outcome: Some(outcome), .. }) => {
-            for &name in claim.figures {
-                // An experiment that ran has to yield what its claims are about: else a misspelt name
-                // would pass for a claim that could not be judged.
-                let value = *outcome.figures.0.get(name).ok_or_else(|| ReproError::Paper {
+        Some(ExperimentResult { outcome: Some(outcome), .. }) => {
+            for &name in claim.metrics {
+                // A finished experiment must produce every metric its claims name. Otherwise a misspelt
+                // metric would look like a claim that was not run.
+                let value = *outcome.metrics.0.get(name).ok_or_else(|| ReproError::Paper {
                     paper: paper.name.into(),
                     why: format!(
-                        "experiment {} yields no figure {name} for claim {}",
+                        "experiment {} has no metric {name}, which claim {} needs",
                         claim.experiment, claim.id
                     ),
                 })?;
-                figures.set(name, value);
+                metrics.set(name, value);
                 ours.push(value);
             }
             let experiment = paper.experiments.iter().find(|experiment| experiment.id == claim.experiment);
             runs.extend(experiment.iter().flat_map(|e| e.runs.iter().map(|run| run.digest.clone())));
         }
     }
-    let Judged { verdict, difference } = claim.judge(&ours);
+    let Judgement { verdict, difference } = claim.judge(&ours);
     let driver = if verdict.missed() { effects.and_then(|effects| effects.driver(claim)) } else { None };
     if verdict.missed() {
         why = reason(claim, driver.as_ref(), effects.is_some());
     }
-    Ok(Row {
+    Ok(ClaimResult {
         id: claim.id.into(),
-        source: claim.place.into(),
-        what: claim.what.into(),
+        source: claim.source.into(),
+        statement: claim.statement.into(),
         paper: claim.paper.into(),
         expected: claim.expected,
         unit: claim.unit.into(),
         tolerance: claim.tolerance,
         tolerance_words: claim.tolerance_words(),
+        class_letter: claim.class_letter(),
         class: claim.class,
-        guest: claim.guest,
-        ghost: claim.ghost,
+        hardware_dependent: claim.hardware_dependent,
+        draft_only: claim.draft_only,
         experiment: claim.experiment.into(),
-        ours: if claim.figures.len() == 1 { ours.first().copied() } else { None },
-        ordered: if claim.figures.len() > 1 { ours } else { Vec::new() },
-        figures,
+        ours: if claim.metrics.len() == 1 { ours.first().copied() } else { None },
+        ordered: if claim.metrics.len() > 1 { ours } else { Vec::new() },
+        metrics,
         verdict,
         difference,
         why,
@@ -304,13 +311,13 @@ fn row(
     })
 }
 
-/// Why a claim is missed, as far as the study shows it.
+/// Explains a missed claim by the sensitivity study, if it was run.
 fn reason(claim: &Claim, driver: Option<&Driver>, studied: bool) -> String {
     let Some(driver) = driver else {
         return if studied {
-            "no parameter of the sensitivity study brings it nearer".into()
+            "No parameter of the sensitivity study brings our value nearer to the paper's.".into()
         } else {
-            "no sensitivity run was made".into()
+            "The sensitivity study was not run.".into()
         };
     };
     let list = |values: &[f64]| {
@@ -319,27 +326,27 @@ fn reason(claim: &Claim, driver: Option<&Driver>, studied: bool) -> String {
         shown.join(", ")
     };
     format!(
-        "{} ({}) drives it most: {} instead of {} turns {} into {} ({})",
-        driver.what,
+        "The parameter with the largest influence is {} ({}): with {} instead of {}, our value is {} instead of {} ({}).",
         driver.parameter,
+        driver.description,
         driver.value,
         driver.base,
-        list(&driver.ours_base),
         list(&driver.ours),
+        list(&driver.ours_base),
         driver.verdict.words()
     )
 }
 
 impl Report {
-    /// As one JSON object.
+    /// The report as one JSON object.
     ///
     /// # Errors
-    /// Never for a report that [`reproduce`] made.
+    /// None for a report that [`reproduce`] made.
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string_pretty(self).map(|text| text + "\n")
     }
 
-    /// Writes `results.json` and `index.html` to a folder; returns the page's path.
+    /// Writes `results.json` and `index.html` to a folder and returns the path of the page.
     ///
     /// # Errors
     /// A file cannot be written.

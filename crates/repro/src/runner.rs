@@ -1,79 +1,80 @@
-//! Runs simulations on several threads, and keeps what is done.
+//! Carries out runs on several threads and caches each result as soon as it is finished.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::Instant;
 
 use crate::error::ReproError;
-use crate::run::Run;
-use crate::store::{Results, Store, Stored};
+use crate::result_cache::{CachedResult, ResultCache, ResultsByDigest};
+use crate::simulation_run::SimulationRun;
 
-/// What happens while runs are run.
+/// Progress of [`execute`].
 #[derive(Debug, Clone, Copy)]
 pub enum Progress<'a> {
-    /// So many runs are to be done, so many have been done before.
+    /// The number of runs is known.
     Planned {
-        /// To be done.
+        /// Runs to carry out.
         missing: usize,
-        /// Done before.
-        kept: usize,
+        /// Runs whose result was cached.
+        cached: usize,
     },
-    /// A run begins.
-    Begun(&'a Run),
-    /// It has ended and its result is kept.
-    Done(&'a Run),
+    /// A run starts.
+    Started(&'a SimulationRun),
+    /// A run has finished and its result is cached.
+    Finished(&'a SimulationRun),
 }
 
-/// The runs of a list, each digest once, in the order of the list.
-pub(crate) fn distinct<'a>(runs: impl IntoIterator<Item = &'a Run>) -> Vec<&'a Run> {
+/// Drops runs with a repeated digest, keeping the first of each in the order given.
+pub(crate) fn distinct<'a>(runs: impl IntoIterator<Item = &'a SimulationRun>) -> Vec<&'a SimulationRun> {
     let mut seen = std::collections::BTreeSet::new();
     runs.into_iter().filter(|run| seen.insert(run.digest.as_str())).collect()
 }
 
-/// Does the runs that the store does not have, on `jobs` threads; returns all results.
+/// Carries out the runs that `cache` lacks on `jobs` threads, and returns the results of all `runs`.
+/// With `fresh`, cached results are ignored.
 ///
-/// The first error ends it: no further run begins, those under way end and are kept.
+/// After the first error no further run starts; runs in progress finish and are cached.
 ///
 /// # Errors
-/// A run's own, or the store's.
+/// The error of a run or of the cache.
 pub fn execute(
-    runs: &[&Run],
-    store: &Store,
+    runs: &[&SimulationRun],
+    cache: &ResultCache,
     jobs: usize,
     fresh: bool,
     observe: &(dyn Fn(Progress<'_>) + Sync),
-) -> Result<Results, ReproError> {
+) -> Result<ResultsByDigest, ReproError> {
     let runs = distinct(runs.iter().copied());
-    let mut results = Results::new();
+    let mut results = ResultsByDigest::new();
     let mut missing = VecDeque::new();
     for run in runs {
-        match if fresh { None } else { store.load(run)? } {
-            Some(stored) => {
-                results.insert(run.digest.clone(), stored);
+        match if fresh { None } else { cache.load(run)? } {
+            Some(cached) => {
+                results.insert(run.digest.clone(), cached);
             }
             None => missing.push_back(run),
         }
     }
-    observe(Progress::Planned { missing: missing.len(), kept: results.len() });
+    observe(Progress::Planned { missing: missing.len(), cached: results.len() });
     let threads = jobs.clamp(1, missing.len().max(1));
     let shared = Mutex::new(Shared { missing, results, error: None });
     std::thread::scope(|scope| {
         for _ in 0..threads {
-            scope.spawn(|| work(&shared, store, observe));
+            scope.spawn(|| work(&shared, cache, observe));
         }
     });
     let shared = shared.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     shared.error.map_or(Ok(shared.results), Err)
 }
 
-/// What the threads share.
+/// State shared by the threads.
 struct Shared<'a> {
-    missing: VecDeque<&'a Run>,
-    results: Results,
+    missing: VecDeque<&'a SimulationRun>,
+    results: ResultsByDigest,
     error: Option<ReproError>,
 }
 
-fn work(shared: &Mutex<Shared<'_>>, store: &Store, observe: &(dyn Fn(Progress<'_>) + Sync)) {
+fn work(shared: &Mutex<Shared<'_>>, cache: &ResultCache, observe: &(dyn Fn(Progress<'_>) + Sync)) {
     let lock = || shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     loop {
         let next = {
@@ -81,12 +82,12 @@ fn work(shared: &Mutex<Shared<'_>>, store: &Store, observe: &(dyn Fn(Progress<'_
             if shared.error.is_some() { None } else { shared.missing.pop_front() }
         };
         let Some(run) = next else { return };
-        observe(Progress::Begun(run));
-        let done = perform(run).and_then(|stored| store.save(&stored).map(|()| stored));
+        observe(Progress::Started(run));
+        let done = perform(run).and_then(|cached| cache.save(&cached).map(|()| cached));
         match done {
-            Ok(stored) => {
-                lock().results.insert(run.digest.clone(), stored);
-                observe(Progress::Done(run));
+            Ok(cached) => {
+                lock().results.insert(run.digest.clone(), cached);
+                observe(Progress::Finished(run));
             }
             Err(error) => {
                 lock().error.get_or_insert(error);
@@ -95,15 +96,15 @@ fn work(shared: &Mutex<Shared<'_>>, store: &Store, observe: &(dyn Fn(Progress<'_
     }
 }
 
-fn perform(run: &Run) -> Result<Stored, ReproError> {
+fn perform(run: &SimulationRun) -> Result<CachedResult, ReproError> {
     let begun = Instant::now();
-    let figures = run.execute()?;
-    Ok(Stored {
+    let metrics = run.execute()?;
+    Ok(CachedResult {
         digest: run.digest.clone(),
         name: run.name.clone(),
         procedure: run.procedure.name.into(),
         config: run.config.clone(),
-        figures,
+        metrics,
         wall_s: begun.elapsed().as_secs_f64(),
     })
 }

@@ -1,65 +1,117 @@
-//! What the results hang on: one parameter at a time goes to the low and the high end of what is plausible,
-//! all others stay.
+//! Sensitivity study: sets one parameter at a time to the low and the high end of its plausible range,
+//! all others staying at their base value.
 //!
-//! Nothing here changes a verdict. For a claim that is missed it tells which single parameter brings ours
-//! nearest to the paper's value: the assumption that drives the difference.
+//! The study never changes a verdict. For a missed claim it names the single parameter that brings our
+//! value nearest to the paper's: the assumption behind the difference.
 
 use std::fmt;
+use std::str::FromStr;
 
+use deepram_core::units::{Bytes, Picos};
+use deepram_sim::SimError;
 use serde::Serialize;
 
 use crate::claim::{Claim, Verdict};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, Outcome};
-use crate::run::{Figures, Run};
-use crate::store::Results;
+use crate::result_cache::ResultsByDigest;
+use crate::simulation_run::{Metrics, SimulationRun};
 
-/// A parameter with the ends of its range. Values are text, as the study understands them: `30us`.
+/// A parameter with the ends of its range. Values are text, such as `30us`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Parameter {
     /// Its key.
     pub key: String,
-    /// What it is.
-    pub what: String,
-    /// The low end.
+    /// Description.
+    pub description: String,
+    /// Low end of the range.
     pub low: String,
-    /// What all results are computed with.
+    /// Base value, used for all other results.
     pub base: String,
-    /// The high end.
+    /// High end of the range.
     pub high: String,
-    /// Why these ends.
+    /// Reason for these ends.
     pub why: String,
 }
 
-/// A parameter set to something else.
+/// A parameter set to another value than its base.
 #[derive(Debug, Clone, Copy)]
-pub struct Change<'a> {
-    /// The parameter's key.
+pub struct ParameterChange<'a> {
+    /// Key of the parameter.
     pub key: &'a str,
-    /// Its new value.
+    /// New value.
     pub value: &'a str,
 }
 
-/// A figure that the study watches.
+impl ParameterChange<'_> {
+    /// The error that this key or value is invalid, for the reason `why`.
+    pub(crate) fn error(&self, why: impl Into<String>) -> ReproError {
+        let source = Box::new(SimError::Config { key: self.key.into(), why: why.into() });
+        ReproError::Config { what: "sensitivity".into(), source }
+    }
+
+    /// The error that the study cannot set this parameter to this value.
+    pub(crate) fn unsupported(&self) -> ReproError {
+        self.error(format!("the study cannot set this parameter to {:?}", self.value))
+    }
+
+    /// Parses the value; `expected` names the form for the error message.
+    fn parse<T: FromStr>(&self, expected: &str) -> Result<T, ReproError> {
+        self.value.parse().map_err(|_| self.error(format!("{:?} is not {expected}", self.value)))
+    }
+
+    pub(crate) fn number(&self) -> Result<f64, ReproError> {
+        self.parse("a number")
+    }
+
+    pub(crate) fn count(&self) -> Result<u32, ReproError> {
+        self.parse("a whole number")
+    }
+
+    pub(crate) fn flag(&self) -> Result<bool, ReproError> {
+        self.parse("true or false")
+    }
+
+    pub(crate) fn bytes(&self) -> Result<u64, ReproError> {
+        self.parse::<Bytes>("a size such as 64MiB").map(|bytes| bytes.0)
+    }
+
+    pub(crate) fn picoseconds(&self) -> Result<u64, ReproError> {
+        self.parse::<Picos>("a time such as 10us").map(|time| time.0)
+    }
+}
+
+/// A metric that the study reports for every parameter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Headline {
-    /// The figure's name in the study's outcome.
-    pub figure: String,
-    /// What it is.
+    /// Name of the metric.
+    pub metric: String,
+    /// Description.
     pub title: String,
 }
 
-/// Builds the study's experiment: with one change, or as it is.
-type Build<'a> = dyn Fn(Option<Change<'_>>) -> Result<Experiment, ReproError> + 'a;
+/// A parameter in a table: key, description, low end, base, high end, reason for these ends.
+pub(crate) type ParameterRow = [&'static str; 6];
 
-/// A study of one experiment under changed parameters.
+/// Builds a table of [`ParameterRow`]s from lines of `key: low, base, high; description; reason`.
+macro_rules! parameters {
+    ($($key:literal: $low:literal, $base:literal, $high:literal; $description:literal; $why:literal;)*) => {
+        &[$([$key, $description, $low, $base, $high, $why]),*]
+    };
+}
+pub(crate) use parameters;
+
+/// Builds the study's experiment, with one parameter changed or with base values.
+type Build<'a> = dyn Fn(Option<ParameterChange<'_>>) -> Result<Experiment, ReproError> + 'a;
+
+/// A sensitivity study of one experiment.
 pub struct Sensitivity {
-    /// What it watches.
+    /// Metrics that the study reports.
     pub headlines: Vec<Headline>,
-    /// What it changes.
+    /// Parameters that the study changes.
     pub parameters: Vec<Parameter>,
     base: Experiment,
-    /// By parameter: at the low end, at the high end.
+    /// For each parameter, the experiment at the low end and at the high end.
     changed: Vec<[Experiment; 2]>,
 }
 
@@ -70,35 +122,36 @@ impl fmt::Debug for Sensitivity {
 }
 
 impl Sensitivity {
-    /// A study of tables: figure and title of each headline; key, what it is, low end, base, high end, why
-    /// these ends. `build` is not asked for ends that are the base.
+    /// Creates a study from tables: metric and title of each headline; key, description, low end, base,
+    /// high end and reason of each parameter. `build` is called without a change for an end that equals
+    /// the base.
     ///
     /// # Errors
-    /// `build`'s own.
+    /// The error of `build`.
     pub(crate) fn of_tables(
         headlines: &[(&str, &str)],
-        parameters: &[[&str; 6]],
+        parameters: &[ParameterRow],
         build: &Build<'_>,
     ) -> Result<Self, ReproError> {
         let headlines = headlines
             .iter()
-            .map(|(figure, title)| Headline { figure: (*figure).into(), title: (*title).into() });
+            .map(|(metric, title)| Headline { metric: (*metric).into(), title: (*title).into() });
         let rows = parameters.iter().map(|row| {
-            let [key, what, low, base, high, why] = row.map(String::from);
-            Parameter { key, what, low, base, high, why }
+            let [key, description, low, base, high, why] = row.map(String::from);
+            Parameter { key, description, low, base, high, why }
         });
-        Self::new(headlines.collect(), rows.collect(), &|change: Option<Change<'_>>| {
-            let is_base = |change: &Change<'_>| {
+        Self::new(headlines.collect(), rows.collect(), &|change: Option<ParameterChange<'_>>| {
+            let is_base = |change: &ParameterChange<'_>| {
                 parameters.iter().any(|row| row[0] == change.key && row[3] == change.value)
             };
             build(change.filter(|change| !is_base(change)))
         })
     }
 
-    /// A study. `build` is called once without a change and twice for each parameter.
+    /// Creates a study. `build` is called once without a change and twice for each parameter.
     ///
     /// # Errors
-    /// `build`'s own.
+    /// The error of `build`.
     pub fn new(
         headlines: Vec<Headline>,
         parameters: Vec<Parameter>,
@@ -108,158 +161,162 @@ impl Sensitivity {
         let changed = parameters
             .iter()
             .map(|parameter| {
-                let at = |value: &str| build(Some(Change { key: &parameter.key, value }));
+                let at = |value: &str| build(Some(ParameterChange { key: &parameter.key, value }));
                 Ok([at(&parameter.low)?, at(&parameter.high)?])
             })
             .collect::<Result<_, ReproError>>()?;
         Ok(Self { headlines, parameters, base, changed })
     }
 
-    /// All runs.
-    pub fn runs(&self) -> impl Iterator<Item = &Run> {
+    /// All runs of the study.
+    pub fn runs(&self) -> impl Iterator<Item = &SimulationRun> {
         std::iter::once(&self.base).chain(self.changed.iter().flatten()).flat_map(|e| &e.runs)
     }
 
-    /// What comes of it; none while runs are missing.
-    pub(crate) fn evaluate(&self, results: &Results) -> Result<Option<Effects>, ReproError> {
+    /// Evaluates the study; `None` while a result is missing.
+    pub(crate) fn evaluate(
+        &self,
+        results: &ResultsByDigest,
+    ) -> Result<Option<SensitivityResult>, ReproError> {
         let Some(base) = self.base.outcome(results)? else { return Ok(None) };
         let mut rows = Vec::new();
         for (parameter, ends) in self.parameters.iter().zip(&self.changed) {
             let (Some(low), Some(high)) = (ends[0].outcome(results)?, ends[1].outcome(results)?) else {
                 return Ok(None);
             };
-            let low = End::new(&parameter.low, low, &ends[0]);
-            let high = End::new(&parameter.high, high, &ends[1]);
+            let low = RangeEnd::new(&parameter.low, low, &ends[0]);
+            let high = RangeEnd::new(&parameter.high, high, &ends[1]);
             let effects: Vec<f64> = self
                 .headlines
                 .iter()
                 .map(|headline| {
-                    let base = self.headline(&base.figures, headline)?;
-                    let of = |end: &End| Ok(moved(base, self.headline(&end.figures, headline)?));
+                    let base = self.headline(&base.metrics, headline)?;
+                    let of = |end: &RangeEnd| Ok(moved(base, self.headline(&end.metrics, headline)?));
                     Ok(of(&low)?.max(of(&high)?))
                 })
                 .collect::<Result<_, ReproError>>()?;
             let overall = effects.iter().sum::<f64>() / effects.len().max(1) as f64;
-            rows.push(Effect { parameter: parameter.clone(), low, high, effects, overall });
+            rows.push(ParameterEffect { parameter: parameter.clone(), low, high, effects, overall });
         }
         rows.sort_by(|a, b| b.overall.total_cmp(&a.overall));
-        Ok(Some(Effects { headlines: self.headlines.clone(), base: base.figures, rows }))
+        Ok(Some(SensitivityResult { headlines: self.headlines.clone(), base: base.metrics, rows }))
     }
 
-    fn headline(&self, figures: &Figures, headline: &Headline) -> Result<f64, ReproError> {
-        figures.0.get(&headline.figure).copied().ok_or_else(|| ReproError::NoFigure {
+    fn headline(&self, metrics: &Metrics, headline: &Headline) -> Result<f64, ReproError> {
+        metrics.0.get(&headline.metric).copied().ok_or_else(|| ReproError::UnknownMetric {
             run: self.base.id.clone(),
-            figure: headline.figure.clone(),
+            metric: headline.metric.clone(),
             near: String::new(),
         })
     }
 }
 
-/// By how much of itself a figure moved.
+/// Relative change of a metric; absolute if the base value is 0.
 fn moved(base: f64, now: f64) -> f64 {
     let by = (now - base).abs();
     if base == 0.0 { by } else { by / base.abs() }
 }
 
-/// The study with a parameter at one end.
+/// Results with a parameter at one end of its range.
 #[derive(Debug, Clone, Serialize)]
-pub struct End {
-    /// The parameter's value.
+pub struct RangeEnd {
+    /// Value of the parameter.
     pub value: String,
-    /// All figures.
-    pub figures: Figures,
-    /// The runs behind them.
+    /// All metrics.
+    pub metrics: Metrics,
+    /// Digests of the runs.
     pub runs: Vec<String>,
 }
 
-impl End {
+impl RangeEnd {
     fn new(value: &str, outcome: Outcome, experiment: &Experiment) -> Self {
         let runs = experiment.runs.iter().map(|run| run.digest.clone()).collect();
-        Self { value: value.into(), figures: outcome.figures, runs }
+        Self { value: value.into(), metrics: outcome.metrics, runs }
     }
 }
 
-/// What one parameter does.
+/// Effect of one parameter.
 #[derive(Debug, Clone, Serialize)]
-pub struct Effect {
+pub struct ParameterEffect {
     /// The parameter.
     pub parameter: Parameter,
-    /// At its low end.
-    pub low: End,
-    /// At its high end.
-    pub high: End,
-    /// For each headline the greater of the two moves, as a share of the headline.
+    /// Results at the low end.
+    pub low: RangeEnd,
+    /// Results at the high end.
+    pub high: RangeEnd,
+    /// For each headline, the greater relative change of the two ends.
     pub effects: Vec<f64>,
-    /// Their mean, which the rows are sorted by.
+    /// Mean of `effects`, by which parameters are ranked.
     pub overall: f64,
 }
 
-/// What all parameters do, the strongest first.
+/// Results of the study, strongest parameter first.
 #[derive(Debug, Clone, Serialize)]
-pub struct Effects {
-    /// What was watched.
+pub struct SensitivityResult {
+    /// Metrics that the study reports.
     pub headlines: Vec<Headline>,
-    /// All figures without a change.
-    pub base: Figures,
-    /// One for each parameter.
-    pub rows: Vec<Effect>,
+    /// All metrics with base values.
+    pub base: Metrics,
+    /// One entry per parameter.
+    pub rows: Vec<ParameterEffect>,
 }
 
-/// The single parameter that brings a missed claim nearest to the paper.
+/// The single parameter that brings a missed claim nearest to the paper's value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Driver {
     /// Its key.
     pub parameter: String,
-    /// What it is.
-    pub what: String,
-    /// What all results are computed with.
+    /// Description.
+    pub description: String,
+    /// Base value, used for all other results.
     pub base: String,
-    /// The end of its range.
+    /// The end of its range that does so.
     pub value: String,
-    /// The claim's figures in the study without a change.
+    /// Our values in the study with base values.
     pub ours_base: Vec<f64>,
-    /// And there.
+    /// Our values with the parameter at that end.
     pub ours: Vec<f64>,
-    /// What the verdict would be there.
+    /// Verdict with the parameter at that end.
     pub verdict: Verdict,
-    /// The difference there.
+    /// Relative distance with the parameter at that end.
     pub difference: Option<f64>,
-    /// The runs that show it.
+    /// Digests of the runs at that end.
     pub runs: Vec<String>,
 }
 
-impl Effects {
-    /// The driver of a claim that is missed. None if the study does not yield its figures, or no parameter
-    /// brings it nearer.
+impl SensitivityResult {
+    /// Finds the parameter behind a missed claim. `None` if the study lacks the claim's metrics, or no
+    /// parameter brings the value nearer.
     #[must_use]
     pub fn driver(&self, claim: &Claim) -> Option<Driver> {
-        let of = |figures: &Figures| -> Option<Vec<f64>> {
-            claim.figures.iter().map(|name| figures.0.get(*name).copied()).collect()
+        let of = |metrics: &Metrics| -> Option<Vec<f64>> {
+            claim.metrics.iter().map(|name| metrics.0.get(*name).copied()).collect()
         };
         let ours_base = of(&self.base)?;
-        let distance = |ours: &[f64]| {
-            let judged = claim.judge(ours);
-            // An order is met or not; what is met is nearest.
-            let far = judged.difference.map_or(if judged.verdict.met() { 0.0 } else { 1.0 }, f64::abs);
-            (judged, far)
+        let judge = |ours: &[f64]| {
+            let judgement = claim.judge(ours);
+            // An order has no distance: 0 if it is met, 1 if it is not.
+            let distance =
+                judgement.difference.map_or(if judgement.verdict.met() { 0.0 } else { 1.0 }, f64::abs);
+            (judgement, distance)
         };
-        let mut nearest = distance(&ours_base).1;
+        let mut nearest = judge(&ours_base).1;
         let mut driver = None;
         for effect in &self.rows {
             for end in [&effect.low, &effect.high] {
-                let Some(ours) = of(&end.figures) else { continue };
-                let (judged, far) = distance(&ours);
-                if far < nearest {
-                    nearest = far;
+                let Some(ours) = of(&end.metrics) else { continue };
+                let (judgement, distance) = judge(&ours);
+                if distance < nearest {
+                    nearest = distance;
                     driver = Some(Driver {
                         parameter: effect.parameter.key.clone(),
-                        what: effect.parameter.what.clone(),
+                        description: effect.parameter.description.clone(),
                         base: effect.parameter.base.clone(),
                         value: end.value.clone(),
                         ours_base: ours_base.clone(),
                         ours,
-                        verdict: judged.verdict,
-                        difference: judged.difference,
+                        verdict: judgement.verdict,
+                        difference: judgement.difference,
                         runs: end.runs.clone(),
                     });
                 }

@@ -1,4 +1,4 @@
-//! A run of the simulator as a run of an experiment.
+//! Wraps a simulator run as a run of an experiment.
 
 use std::sync::Arc;
 
@@ -8,49 +8,52 @@ use deepram_trace::{ObjectPlacement, Request, TraceError, Workload};
 use serde_json::json;
 
 use crate::error::ReproError;
-use crate::run::{Figures, Procedure, Run};
+use crate::simulation_run::{Metrics, Procedure, SimulationRun};
 
-/// Raised when the simulator yields other figures for the same configuration.
+/// Raise the version when the simulator produces other metrics for the same configuration.
 const SIMULATE: Procedure = Procedure { name: "simulate", version: 1 };
 
-/// Where objects of a trace without addresses go; generated workloads have none.
+/// Placement of objects from traces without addresses. Generated workloads contain no objects.
 const OBJECTS: ObjectPlacement = ObjectPlacement { slot_bytes: 4096, slots: 1 << 20 };
+
+/// The error that a workload's text is invalid.
+pub(crate) fn workload_error(why: &dyn std::fmt::Display) -> SimError {
+    config_error("workload", why)
+}
 
 fn config_error(key: &str, why: &dyn std::fmt::Display) -> SimError {
     SimError::Config { key: key.into(), why: why.to_string() }
 }
 
-/// A simulation of a system under a workload of its own generator.
+/// A simulation of a system under a generated workload.
 ///
-/// Its figures are all numbers of the simulator's result, by their path in its JSON:
+/// Its metrics are all numbers of the simulator's JSON result by their path:
 /// `throughput_requests_per_s`, `latency.mean_ns`, `energy.flash read.dynamic_nj`.
 ///
 /// # Errors
-/// Preset or workload cannot be resolved.
+/// The preset or the workload cannot be resolved.
 pub fn workload(
     name: &str,
     registry: &Arc<Registry>,
     config: SystemConfig,
     spec: &str,
     options: RunOptions,
-) -> Result<Run, ReproError> {
+) -> Result<SimulationRun, ReproError> {
     let wrong = |source: SimError| ReproError::Config { what: name.into(), source: Box::new(source) };
-    let full = Workload::new(spec, options.seed)
-        .map_err(|error| wrong(config_error("workload", &error)))?
-        .spec()
-        .to_string();
+    let full =
+        Workload::new(spec, options.seed).map_err(|error| wrong(workload_error(&error)))?.spec().to_string();
     let identity = identity(name, registry, &config, &full, &options)?;
     let (registry, spec) = (Arc::clone(registry), spec.to_owned());
     Ok(build(name, identity, registry, config, options, move |seed| {
-        let items = Workload::new(&spec, seed)
-            .map_err(|error| config_error("workload", &error))?
-            .map(Ok::<_, TraceError>);
+        let items =
+            Workload::new(&spec, seed).map_err(|error| workload_error(&error))?.map(Ok::<_, TraceError>);
         let requests = requests(items, OBJECTS);
         Ok(Box::new(requests) as Box<dyn Iterator<Item = _>>)
     }))
 }
 
-/// A simulation of a system under requests that `stream` makes; `what` names them, all parameters included.
+/// A simulation of a system under the requests of `stream`. `what` identifies the requests, parameters
+/// included, and enters the digest.
 ///
 /// # Errors
 /// The preset cannot be resolved.
@@ -61,7 +64,7 @@ pub fn stream<S, I>(
     what: &str,
     options: RunOptions,
     stream: S,
-) -> Result<Run, ReproError>
+) -> Result<SimulationRun, ReproError>
 where
     S: Fn() -> I + Send + Sync + 'static,
     I: Iterator<Item = Request> + 'static,
@@ -72,7 +75,7 @@ where
     }))
 }
 
-/// Everything that the figures depend on.
+/// Everything that the metrics depend on, for the digest.
 fn identity(
     name: &str,
     registry: &Registry,
@@ -86,14 +89,14 @@ fn identity(
     let sheet = registry
         .resolve_with(&full, &overrides)
         .or_else(|error| registry.resolve_with(config.preset_name(), &overrides).map_err(|_| error))
-        // What is wrong is said of the preset's own kind, which need not be named as the system is.
+        // The error is reported for the preset's own kind, which can differ from the system's name.
         .map_err(|error| wrong(config.digests(registry).err().unwrap_or(error.into())))?;
     let host = serde_json::to_value(&options.host).map_err(|error| wrong(config_error("host", &error)))?;
     Ok(json!({
         "system": config.system.name(),
         "preset": sheet.full_name(),
         "preset_digest": sheet.digest(),
-        // Whatever options a system gets, they are in here.
+        // The `Debug` form covers every option of the system.
         "options": format!("{config:?}"),
         "host": host,
         "workload": workload,
@@ -110,12 +113,12 @@ fn build<F>(
     config: SystemConfig,
     options: RunOptions,
     requests: F,
-) -> Run
+) -> SimulationRun
 where
     F: Fn(u64) -> Result<Requests, SimError> + Send + Sync + 'static,
 {
     let run = name.to_owned();
-    Run::new(name, SIMULATE, identity, move || {
+    SimulationRun::new(name, SIMULATE, identity, move || {
         let failed = |source: SimError| ReproError::Simulation { run: run.clone(), source: Box::new(source) };
         let requests = requests(options.seed).map_err(failed)?;
         let result = deepram_sim::run(&registry, &config, requests, &options).map_err(failed)?;
@@ -124,7 +127,9 @@ where
         }
         let value = serde_json::to_value(&result)
             .map_err(|error| ReproError::Run { run: run.clone(), why: error.to_string() })?;
-        // The host repeats the response times of the head.
-        Ok(Figures::of_json(&value, &["config", "seed", "intervals", "response"]))
+        // The host's response times repeat the latency at the head of the result.
+        // $ no request was measured
+        // no request was measured
+        Ok(Metrics::of_json(&value, &["config", "seed", "intervals", "response"]))
     })
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::assert_figures;
+use common::assert_metrics;
 use deepram_repro::{Options, Report, Settings, Verdict, paper, reproduce};
 
 const QUICK: Settings = Settings { quick: true, seed: 1 };
@@ -16,8 +16,8 @@ fn report(only: &[&str]) -> Report {
 
 #[test]
 fn every_claim_about_persistence_gets_its_figures() {
-    assert_figures(&report(&["filesystem"]), &["filesystem"], 27);
-    assert_figures(&report(&["database"]), &["database"], 14);
+    assert_metrics(&report(&["filesystem"]), &["filesystem"], 27);
+    assert_metrics(&report(&["database"]), &["database"], 14);
 }
 
 #[test]
@@ -26,14 +26,14 @@ fn a_claim_is_judged_by_the_experiments_figures() {
     let claims = paper("flatflash", &QUICK).unwrap().claims;
     for row in report.rows.iter().filter(|row| row.experiment == "filesystem") {
         let claim = claims.iter().find(|claim| claim.id == row.id).unwrap();
-        let ours: Vec<f64> = claim.figures.iter().map(|name| row.figures.0[*name]).collect();
+        let ours: Vec<f64> = claim.metrics.iter().map(|name| row.metrics.0[*name]).collect();
         assert_eq!(claim.judge(&ours).verdict, row.verdict, "{}", row.id);
-        assert_ne!(row.verdict, Verdict::NotRun);
+        assert_ne!(row.verdict, Verdict::Unavailable);
     }
     // Ends of a range are the least and the greatest of its parts.
     let end = |id: &str| {
         let row = report.rows.iter().find(|row| row.id == id).unwrap_or_else(|| panic!("no claim {id}"));
-        *row.figures.0.values().next().unwrap()
+        *row.metrics.0.values().next().unwrap()
     };
     for what in ["fs-ext4", "fs-xfs", "fs-btrfs", "fs-create", "fs-webserver", "fs-mkdir-life"] {
         assert!(end(&format!("{what}-least")) <= end(&format!("{what}-most")), "{what}");

@@ -2,12 +2,12 @@
 
 mod common;
 
-use common::{assert_figures, nvmm};
+use common::{assert_metrics, nvmm};
 
 #[test]
 fn every_claim_about_files_randomness_and_prefetch_gets_its_figures() {
     let experiments = ["filebench", "randomness", "prefetch"];
-    assert_figures(&nvmm(&experiments), &experiments, 8);
+    assert_metrics(&nvmm(&experiments), &experiments, 8);
 }
 
 #[test]
@@ -15,6 +15,6 @@ fn a_sequential_reader_never_loses_by_prefetching() {
     let report = nvmm(&["prefetch"]);
     let row = report.rows.iter().find(|row| row.id == "prefetch-dd-read").unwrap();
     // All windows are read in full: at most one miss for a window's blocks, so at most as many times faster.
-    let gain = row.figures.0["dd_read.gain"];
+    let gain = row.metrics.0["dd_read.gain"];
     assert!((1.0..=17.0).contains(&gain), "{gain}");
 }

@@ -2,12 +2,12 @@
 
 mod common;
 
-use common::{assert_figures, nvmm};
+use common::{assert_metrics, nvmm};
 
 #[test]
 fn every_claim_about_power_and_lifetime_gets_its_figures() {
     for (experiment, claims) in [("power", 7), ("lifetime", 1)] {
-        assert_figures(&nvmm(&[experiment]), &[experiment], claims);
+        assert_metrics(&nvmm(&[experiment]), &[experiment], claims);
     }
 }
 
@@ -15,7 +15,7 @@ fn every_claim_about_power_and_lifetime_gets_its_figures() {
 fn a_thousand_devices_last_a_thousand_times_as_long_and_half_of_them_fails_first() {
     let report = nvmm(&["lifetime"]);
     let row = report.rows.iter().find(|row| row.id == "wear-order").unwrap();
-    let of = |name: &str| row.figures.0[name];
+    let of = |name: &str| row.metrics.0[name];
     for what in ["half_days", "gone_days"] {
         let ratio = of(&format!("thousand.{what}")) / of(&format!("one.{what}"));
         assert!((ratio - 1000.0).abs() < 1e-9, "{what}: {ratio}");

@@ -65,7 +65,7 @@ fn a_small_report_is_what_it_was() {
 fn verdicts_and_drivers_are_those_of_the_arithmetic() {
     let report = report();
     let verdicts: Vec<Verdict> = report.rows.iter().map(|row| row.verdict).collect();
-    assert_eq!(verdicts, [Verdict::Inside, Verdict::Outside, Verdict::Holds, Verdict::NotRun]);
+    assert_eq!(verdicts, [Verdict::Inside, Verdict::Outside, Verdict::TrendHolds, Verdict::Unavailable]);
     assert_eq!(report.rows[0].ours, Some(30.0), "1 + 4 + 9 + 16");
     let outside = &report.rows[1];
     assert_eq!(outside.difference, Some(-0.625));
@@ -94,7 +94,7 @@ fn the_page_is_well_formed_and_holds_every_claim() {
         let id = format!("claim-{}", row.id);
         let found = elements().find(|node| node.attribute("id") == Some(&id)).expect("a row for each claim");
         let text: String = found.descendants().filter_map(|node| node.text()).collect();
-        assert!(text.contains(&row.what) && text.contains(row.verdict.words()), "{text}");
+        assert!(text.contains(&row.statement) && text.contains(row.verdict.words()), "{text}");
         assert!(text.contains(&row.source) && text.contains(&row.paper), "{text}");
     }
     let ids: Vec<&str> = elements().filter_map(|node| node.attribute("id")).collect();
@@ -111,11 +111,11 @@ fn the_page_is_well_formed_and_holds_every_claim() {
     }
     let charts = elements().filter(|node| node.attribute("role") == Some("img")).count();
     assert_eq!(charts, 2 * 5, "four charts and that of the study, for two widths");
-    for figure in elements().filter(|node| node.tag_name().name() == "figure") {
-        assert_eq!(figure.attribute("tabindex"), Some("0"));
-        assert!(figure.descendants().any(|node| node.tag_name().name() == "details"), "its data");
+    for metric in elements().filter(|node| node.tag_name().name() == "figure") {
+        assert_eq!(metric.attribute("tabindex"), Some("0"));
+        assert!(metric.descendants().any(|node| node.tag_name().name() == "details"), "its data");
         for name in ["title", "desc"] {
-            assert!(figure.descendants().any(|node| node.tag_name().name() == name), "{name}");
+            assert!(metric.descendants().any(|node| node.tag_name().name() == name), "{name}");
         }
     }
 }
@@ -137,7 +137,7 @@ fn a_paper_without_results_has_a_page() {
     let (_, hook) = counting();
     let options = Options { out: out.path().into(), only: vec!["elsewhere".into()], jobs: 1, fresh: false };
     let report = reproduce(&small(&hook, true), &SETTINGS, &options, &|_| {}).unwrap();
-    assert!(report.rows.iter().all(|row| row.verdict == Verdict::NotRun));
+    assert!(report.rows.iter().all(|row| row.verdict == Verdict::Unavailable));
     let file = report.write(out.path()).unwrap();
     let page = std::fs::read_to_string(file).unwrap();
     assert!(page.contains("claim-sum-inside") && !page.contains("<figure"));

@@ -34,30 +34,30 @@ fn every_row_of_the_facts_about_nvmm_is_there() {
     let paper = paper("nvmm", &QUICK).unwrap();
     let of = |class: Class| paper.claims.iter().filter(|claim| claim.class == class).count();
     // facts.md section 6: 3 exact, the table's 12 cells, 4 + 3 + 4 magnitudes, the others trends.
-    assert_eq!([Class::Exact, Class::Calibrated, Class::Ratio].map(of), [3, 12, 11]);
-    let ghosts = paper.claims.iter().filter(|claim| claim.ghost);
+    assert_eq!([Class::Exact, Class::Calibrated, Class::Magnitude].map(of), [3, 12, 11]);
+    let ghosts = paper.claims.iter().filter(|claim| claim.draft_only);
     assert!(ghosts.clone().count() >= 8 && ghosts.clone().all(|claim| claim.class == Class::Trend));
 }
 
 #[test]
-fn the_ground_floor_runs_from_end_to_end_and_then_not_again() {
+fn the_validation_runs_from_end_to_end_and_then_not_again() {
     let out = tempfile::tempdir().unwrap();
     let options = Options { out: out.path().into(), only: Vec::new(), jobs: 2, fresh: false };
-    let ground = paper("ground", &QUICK).unwrap();
-    let report = reproduce(&ground, &QUICK, &options, &|_| {}).unwrap();
+    let validation = paper("validation", &QUICK).unwrap();
+    let report = reproduce(&validation, &QUICK, &options, &|_| {}).unwrap();
     for row in &report.rows {
         // Small runs do not give DiskSim's digits; everything else holds at any size.
-        let allowed = row.class == Class::Exact || row.verdict == Verdict::Holds;
-        assert!(allowed, "{}: {:?} {:?}", row.id, row.verdict, row.figures);
-        assert_ne!(row.verdict, Verdict::NotRun);
+        let allowed = row.class == Class::Exact || row.verdict == Verdict::TrendHolds;
+        assert!(allowed, "{}: {:?} {:?}", row.id, row.verdict, row.metrics);
+        assert_ne!(row.verdict, Verdict::Unavailable);
     }
     let effects = report.sensitivity.as_ref().expect("the study ran");
     assert_eq!(effects.rows[0].parameter.key, "nand.read", "flash's own time moves a read most");
     let page = report.write(out.path()).unwrap();
     assert!(page.ends_with("index.html"));
     let counted = std::sync::atomic::AtomicUsize::new(0);
-    let again = reproduce(&ground, &QUICK, &options, &|event| {
-        if matches!(event, deepram_repro::Progress::Done(_)) {
+    let again = reproduce(&validation, &QUICK, &options, &|event| {
+        if matches!(event, deepram_repro::Progress::Finished(_)) {
             counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
         }
     });
@@ -68,7 +68,7 @@ fn the_ground_floor_runs_from_end_to_end_and_then_not_again() {
 #[test]
 fn another_seed_or_size_is_another_run() {
     let digests = |settings: &Settings| -> Vec<String> {
-        let paper = paper("ground", settings).unwrap();
+        let paper = paper("validation", settings).unwrap();
         paper.experiments.iter().flat_map(|e| e.runs.iter().map(|run| run.digest.clone())).collect()
     };
     let base = digests(&QUICK);

@@ -155,9 +155,9 @@ fn progress_tells_what_is_missing_and_each_run_once() {
     let told = std::sync::Mutex::new(Vec::new());
     let observe = |event: Progress<'_>| {
         told.lock().unwrap().push(match event {
-            Progress::Planned { missing, kept } => format!("{missing} of {}", missing + kept),
-            Progress::Begun(_) => "begun".into(),
-            Progress::Done(_) => "done".into(),
+            Progress::Planned { missing, cached } => format!("{missing} of {}", missing + cached),
+            Progress::Started(_) => "begun".into(),
+            Progress::Finished(_) => "done".into(),
         });
     };
     reproduce(&small(&hook, false), &SETTINGS, &options(out.path()), &observe).unwrap();

@@ -68,21 +68,21 @@ fn exact_and_absolute_tolerances_are_what_they_say() {
 #[test]
 fn a_trend_holds_or_does_not() {
     let order = Claim { class: Class::Trend, ..claim("c", Expected::Rising, THREE) };
-    assert_eq!(order.judge(&[1.0, 2.0, 3.0]).verdict, Verdict::Holds);
-    assert_eq!(order.judge(&[1.0, 2.0, 2.0]).verdict, Verdict::Fails, "as much is not more");
-    assert_eq!(order.judge(&[1.0, 3.0, 2.0]).verdict, Verdict::Fails);
+    assert_eq!(order.judge(&[1.0, 2.0, 3.0]).verdict, Verdict::TrendHolds);
+    assert_eq!(order.judge(&[1.0, 2.0, 2.0]).verdict, Verdict::TrendFails, "as much is not more");
+    assert_eq!(order.judge(&[1.0, 3.0, 2.0]).verdict, Verdict::TrendFails);
     let below =
         Claim { class: Class::Trend, tolerance: Tolerance::None, ..claim("c", Expected::AtMost(1.0), ONE) };
-    assert_eq!(below.judge(&[0.99]).verdict, Verdict::Holds);
-    assert_eq!(below.judge(&[1.01]).verdict, Verdict::Fails);
+    assert_eq!(below.judge(&[0.99]).verdict, Verdict::TrendHolds);
+    assert_eq!(below.judge(&[1.01]).verdict, Verdict::TrendFails);
 }
 
 #[test]
 fn nothing_and_no_number_are_not_run() {
-    assert_eq!(claim("c", Expected::Value(1.0), ONE).judge(&[]).verdict, Verdict::NotRun);
-    assert_eq!(verdict(Expected::AtLeast(1.0), f64::NAN).0, Verdict::NotRun);
-    assert_eq!(verdict(Expected::AtLeast(1.0), f64::INFINITY).0, Verdict::NotRun);
-    assert_eq!(claim("c", Expected::Rising, THREE).judge(&[1.0]).verdict, Verdict::NotRun);
+    assert_eq!(claim("c", Expected::Value(1.0), ONE).judge(&[]).verdict, Verdict::Unavailable);
+    assert_eq!(verdict(Expected::AtLeast(1.0), f64::NAN).0, Verdict::Unavailable);
+    assert_eq!(verdict(Expected::AtLeast(1.0), f64::INFINITY).0, Verdict::Unavailable);
+    assert_eq!(claim("c", Expected::Rising, THREE).judge(&[1.0]).verdict, Verdict::Unavailable);
 }
 
 #[test]

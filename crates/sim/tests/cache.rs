@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use deepram_sim::SimError;
 use deepram_sim::cache::{POLICIES, Policy, ReferenceString, misses};
-use deepram_trace::{Access, Item, MemRef, ObjectRef, Op, ReadOptions, Request, TraceReader};
+use deepram_trace::{Item, MemRef, MemoryAccess, ObjectRef, Op, ReadOptions, Request, TraceReader};
 
 fn references(name: &str) -> Option<ReferenceString> {
     let folder = std::env::var_os("DEEPRAM_TRACES").map_or_else(
@@ -108,7 +108,7 @@ fn an_object_is_one_reference_whatever_its_size() {
     let object = |id, op| Item::Object(ObjectRef { time_ps: None, id, size: 1 << 30, op });
     let objects = [object(u64::MAX, Op::Read), object(7, Op::Write), object(u64::MAX, Op::Trim)];
     assert_eq!(taken(objects, 100).as_slice(), [0, 1]);
-    let memory = Item::Mem(MemRef { gap: 1, addr: 4092, size: 8, access: Access::Load });
+    let memory = Item::Mem(MemRef { gap: 1, addr: 4092, size: 8, access: MemoryAccess::Load });
     assert_eq!(taken([memory], 100).as_slice(), [0, 1]);
 }
 

@@ -10,7 +10,7 @@ use deepram_sim::host::HostOptions;
 use deepram_sim::processor::{ProcessorOptions, ThreadReferences};
 use deepram_sim::{RunOptions, RunResult, SimError, System, SystemConfig, run, run_threads};
 use deepram_trace::workload::Rng;
-use deepram_trace::{Access, MemRef, Op, Request};
+use deepram_trace::{MemRef, MemoryAccess, Op, Request};
 use serde_json::Value;
 
 const HALF: usize = 500;
@@ -56,7 +56,7 @@ fn by_threads(system: System, count: usize, warm_up: usize) -> RunResult {
     let mut processor = ProcessorOptions::new(&preset).unwrap();
     (processor.warm_up, processor.blocking) = (warm_up as u64, true);
     let references = places().into_iter().take(count).map(|(addr, write)| {
-        let access = if write { Access::Store } else { Access::Load };
+        let access = if write { MemoryAccess::Store } else { MemoryAccess::Load };
         Ok::<_, SimError>(MemRef { gap: 200_000_000, addr, size: 8, access })
     });
     let threads = vec![Box::new(references) as ThreadReferences<'static>];

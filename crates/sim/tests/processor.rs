@@ -8,7 +8,7 @@ use deepram_sim::processor::{
     execute_with_faults, memory_references, workload_threads,
 };
 use deepram_trace::workload::Rng;
-use deepram_trace::{Access, MemRef, ObjectPlacement, Op, ReadOptions, TraceReader};
+use deepram_trace::{MemRef, MemoryAccess, ObjectPlacement, Op, ReadOptions, TraceReader};
 use fake::{Chaos, Fake};
 use proptest::prelude::*;
 
@@ -32,7 +32,7 @@ fn plain() -> ProcessorOptions {
     }
 }
 
-fn reference(gap: u32, line: u64, access: Access) -> MemRef {
+fn reference(gap: u32, line: u64, access: MemoryAccess) -> MemRef {
     MemRef { gap, addr: line * LINE_BYTES, size: 8, access }
 }
 
@@ -42,7 +42,7 @@ fn thread(references: Vec<MemRef>) -> ThreadReferences<'static> {
 
 /// Loads of lines of their own.
 fn loads(gaps: impl IntoIterator<Item = u32>, base: u64) -> ThreadReferences<'static> {
-    let all = gaps.into_iter().zip(base..).map(|(gap, line)| reference(gap, line, Access::Load));
+    let all = gaps.into_iter().zip(base..).map(|(gap, line)| reference(gap, line, MemoryAccess::Load));
     thread(all.collect())
 }
 
@@ -67,7 +67,7 @@ fn dependent_loads_take_their_gaps_and_latencies() {
 fn fractions_of_a_picosecond_are_carried_from_reference_to_reference() {
     // 3 instructions a cycle of 1000 ps: 333 1/3 ps each.
     let options = ProcessorOptions { width: 3, llc: Bytes(1 << 20), llc_hit_cycles: 0, ..plain() };
-    let stores: Vec<MemRef> = (0..3001).map(|_| reference(1, 5, Access::Store)).collect();
+    let stores: Vec<MemRef> = (0..3001).map(|_| reference(1, 5, MemoryAccess::Store)).collect();
     let run = one(&mut Fake::stalling(1), stores, &options);
     assert_eq!(run.time.0, 3001 * 1000 / 3);
 }
@@ -139,7 +139,7 @@ proptest! {
                 let count = random.below(60);
                 let all: Vec<MemRef> = (0..count)
                     .map(|_| {
-                        let access = if random.below(3) == 0 { Access::Store } else { Access::Load };
+                        let access = if random.below(3) == 0 { MemoryAccess::Store } else { MemoryAccess::Load };
                         let gap = random.below(12) as u32;
                         let size = 1 + random.below(200) as u32;
                         MemRef { gap, addr: random.below(100 * 64), size, access }
@@ -179,7 +179,7 @@ proptest! {
         sets in 1u64..5,
     ) {
         let options = ProcessorOptions { llc: Bytes(ways * sets * 64), llc_ways: ways, blocking: true, ..plain() };
-        let access = |store| if store { Access::Store } else { Access::Load };
+        let access = |store| if store { MemoryAccess::Store } else { MemoryAccess::Load };
         // Far apart, so that each line is there before the next reference.
         let references = uses.iter().map(|(line, store)| reference(1000, *line, access(*store))).collect();
         let mut device = Fake::stalling(100);
@@ -226,9 +226,9 @@ fn misses_of_a_core_are_as_many_as_its_mshrs_and_no_more() {
 #[test]
 fn references_to_a_line_under_way_are_one_miss_and_a_store_among_them_makes_it_dirty() {
     let options = ProcessorOptions { llc: Bytes(64), llc_ways: 1, mshrs: 1, ..plain() };
-    let access = [Access::Load, Access::Load, Access::Store, Access::Load];
+    let access = [MemoryAccess::Load, MemoryAccess::Load, MemoryAccess::Store, MemoryAccess::Load];
     let mut references: Vec<MemRef> = access.iter().map(|access| reference(1, 9, *access)).collect();
-    references.push(reference(1, 10, Access::Load));
+    references.push(reference(1, 10, MemoryAccess::Load));
     let mut device = Fake::stalling(100_000);
     let run = one(&mut device, references, &options);
     let lines: Vec<(u64, Op, u64)> = device.log.iter().map(|(t, c)| (*t, c.op, c.offset / 64)).collect();
@@ -241,7 +241,7 @@ fn references_to_a_line_under_way_are_one_miss_and_a_store_among_them_makes_it_d
 #[test]
 fn stores_do_not_stall_until_the_mshrs_are_out() {
     let options = ProcessorOptions { llc: Bytes(1 << 16), llc_ways: 16, mshrs: 4, window: 2, ..plain() };
-    let stores = |count| (0..count).map(|line| reference(1, line, Access::Store)).collect::<Vec<_>>();
+    let stores = |count| (0..count).map(|line| reference(1, line, MemoryAccess::Store)).collect::<Vec<_>>();
     let run = one(&mut Fake::stalling(1_000_000), stores(4), &options);
     assert_eq!((run.time.0, run.lines.mshr_waits), (4000, 0));
     let run = one(&mut Fake::stalling(1_000_000), stores(5), &options);
@@ -251,7 +251,7 @@ fn stores_do_not_stall_until_the_mshrs_are_out() {
 #[test]
 fn lines_that_leave_are_at_most_the_write_buffer_and_then_keep_an_mshr() {
     let options = ProcessorOptions { llc: Bytes(64), llc_ways: 1, mshrs: 2, write_buffer: 1, ..plain() };
-    let stores: Vec<MemRef> = (0..6).map(|line| reference(1, line, Access::Store)).collect();
+    let stores: Vec<MemRef> = (0..6).map(|line| reference(1, line, MemoryAccess::Store)).collect();
     let mut device = Fake { write: 1_000_000, ..Fake::stalling(10_000) };
     let run = one(&mut device, stores, &options);
     assert_eq!((device.most_writes, run.lines.written), (1, 5));
@@ -281,7 +281,7 @@ fn lines_that_leave_are_at_most_the_write_buffer_and_then_keep_an_mshr() {
 #[test]
 fn without_a_cache_stores_go_to_the_device_through_the_write_buffer() {
     let options = ProcessorOptions { write_buffer: 2, ..plain() };
-    let stores: Vec<MemRef> = (0..5).map(|_| reference(1, 7, Access::Store)).collect();
+    let stores: Vec<MemRef> = (0..5).map(|_| reference(1, 7, MemoryAccess::Store)).collect();
     let mut device = Fake::stalling(100_000);
     let run = one(&mut device, stores, &options);
     assert_eq!((device.reads(), device.most_writes, run.lines.written), (0, 2, 5));
@@ -291,7 +291,7 @@ fn without_a_cache_stores_go_to_the_device_through_the_write_buffer() {
 
 #[test]
 fn a_reference_across_lines_is_one_for_each() {
-    let all = vec![MemRef { gap: 3, addr: 60, size: 72, access: Access::Load }];
+    let all = vec![MemRef { gap: 3, addr: 60, size: 72, access: MemoryAccess::Load }];
     let mut device = Fake::stalling(5000);
     let run = one(&mut device, all, &plain());
     let sent: Vec<(u64, u64)> = device.log.iter().map(|(t, c)| (*t, c.offset)).collect();
@@ -353,7 +353,7 @@ fn switches_cost_what_they_are_said_to() {
 #[test]
 fn threads_that_never_sleep_take_turns_by_quanta() {
     let options = ProcessorOptions { quantum: Picos(50_000), llc: Bytes(1 << 16), ..plain() };
-    let stores = |line| thread((0..100).map(|_| reference(10, line, Access::Store)).collect());
+    let stores = |line| thread((0..100).map(|_| reference(10, line, MemoryAccess::Store)).collect());
     let run = execute(&mut Fake::stalling(1), vec![stores(1), stores(2)], &options).unwrap();
     assert_eq!(run.time.0, 2_000_000);
     // 20 quanta each; the last reference is the next quantum's first.
@@ -470,7 +470,7 @@ fn dependent_loads_of_dram_take_its_closed_form() {
     let row = dram.row_bytes().0 * dram.banks * dram.total_ranks();
     let options = ProcessorOptions { blocking: true, ..plain() };
     // Two rows of one bank in turn, before the first refresh; past t_ras each time.
-    let all = (0..20u64).map(|n| MemRef { gap: 100, addr: n % 2 * row, size: 8, access: Access::Load });
+    let all = (0..20u64).map(|n| MemRef { gap: 100, addr: n % 2 * row, size: 8, access: MemoryAccess::Load });
     let mut memory = DramMemory::new(&dram).unwrap();
     let run = execute(&mut memory, vec![thread(all.collect())], &options).unwrap();
     let closed = dram.access(RowState::Closed, false).0;

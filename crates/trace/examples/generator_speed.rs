@@ -1,5 +1,6 @@
-//! How fast the generators are: million records a second, one thread, and a digest of what came.
-//! `cargo run --release -p deepram-trace --example generator_speed [records [spec...]]`
+//! Measures the speed of the workload generators on one thread, in million records per second, and
+//! prints a digest of the records. `cargo run --release -p deepram-trace --example generator_speed
+//! [records [spec...]]`
 
 use deepram_trace::workload::WORKLOADS;
 use deepram_trace::{Item, Workload};

@@ -1,5 +1,5 @@
-//! How fast a trace is read: million records a second, one thread, and what is in it.
-//! `cargo run --release -p deepram-trace --example reader_speed FILE...`
+//! Measures the reading speed of traces on one thread, in million records per second, and prints
+//! their summaries. `cargo run --release -p deepram-trace --example reader_speed FILE...`
 
 use deepram_trace::{ReadOptions, Summary, TraceReader};
 use std::time::Instant;

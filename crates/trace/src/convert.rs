@@ -1,22 +1,23 @@
-//! Turning one trace into another.
+//! Converts a trace into another format.
 
 use crate::error::TraceError;
 use crate::record::Item;
-use crate::write::TraceWriter;
+use crate::writer::TraceWriter;
 use std::io::Write;
 
-/// What a conversion did.
+/// Result of a conversion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Converted {
     /// Records written.
     pub records: u64,
 }
 
-/// Writes every record, one at a time, until the end, the first error, or `limit` records.
-/// Call [`TraceWriter::finish`] afterwards. `progress` is told the number of records now and then.
+/// Writes records one at a time until the input ends, an error occurs, or `limit` records are
+/// written. Call [`TraceWriter::finish`] afterwards. `progress` receives the number of records from
+/// time to time.
 ///
 /// # Errors
-/// A record can't be read or is not expressible in the writer's format.
+/// A record cannot be read or cannot be expressed in the writer's format.
 pub fn convert<W: Write>(
     records: impl IntoIterator<Item = Result<Item, TraceError>>,
     writer: &mut TraceWriter<W>,

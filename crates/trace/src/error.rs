@@ -1,24 +1,24 @@
-//! What can go wrong with a trace.
+//! Errors of reading, recognising and writing traces.
 
 use std::fmt;
 
-/// Where in a trace something is wrong.
+/// Position of an error in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// A line of a text trace; the first is 1.
+pub enum TracePosition {
+    /// Line of a text trace, from 1.
     Line(u64),
-    /// A record of a binary trace; the first is 1.
+    /// Record of a binary trace, from 1.
     Record(u64),
-    /// A byte of the (decompressed) trace; the first is 0.
+    /// Byte of the decompressed trace, from 0.
     Byte(u64),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for TracePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Line(n) => write!(f, "line {n}"),
-            Place::Record(n) => write!(f, "record {n}"),
-            Place::Byte(n) => write!(f, "byte {n}"),
+            TracePosition::Line(n) => write!(f, "line {n}"),
+            TracePosition::Record(n) => write!(f, "record {n}"),
+            TracePosition::Byte(n) => write!(f, "byte {n}"),
         }
     }
 }
@@ -26,65 +26,65 @@ impl fmt::Display for Place {
 /// An error of reading, recognising or writing a trace.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The file can't be opened, read or written, or its compression is damaged.
+    /// The file cannot be opened, read or written, or its compressed data are damaged.
     #[error("{what}: {source}")]
     Io {
-        /// What was being done, with the file's name or the place where it is known.
+        /// The failed operation, with the file name or position where known.
         what: String,
-        /// The system's or the decompressor's reason.
+        /// Cause, from the system or the decompressor.
         source: std::io::Error,
     },
-    /// A line or record doesn't follow the format.
+    /// A line or record does not follow the format.
     #[error("{}{format} trace, {place}: {why}{}", Named(trace), Quoted(text))]
     Parse {
-        /// The trace's name; empty where it has none.
+        /// Name of the trace; empty if it has none.
         trace: String,
-        /// The format's name.
+        /// Name of the format.
         format: &'static str,
-        /// Where.
-        place: Place,
-        /// The offending text, shortened and with control bytes escaped; may be empty.
+        /// Position of the error.
+        place: TracePosition,
+        /// The invalid text, shortened and with control bytes escaped; may be empty.
         text: String,
-        /// What is wrong and what would be right.
+        /// What is wrong and what is expected.
         why: String,
     },
-    /// No format fits the content.
+    /// No format matches the content.
     #[error(
-        "{}can't recognise the trace's format{}: {why}; name it, one of: {}",
+        "{}unrecognised trace format{}: {why}; name it, one of: {}",
         Named(trace),
         Quoted(text),
         crate::format::names()
     )]
     Unrecognised {
-        /// The trace's name; empty where it has none.
+        /// Name of the trace; empty if it has none.
         trace: String,
-        /// The beginning of the content, shortened.
+        /// Beginning of the content, shortened.
         text: String,
-        /// What was tried.
+        /// Why each candidate failed.
         why: String,
     },
-    /// A format's name is unknown.
-    #[error("there is no trace format {name:?}{}; known: {}", suggestion(near), crate::format::names())]
+    /// The name of a format is unknown.
+    #[error("unknown trace format {name:?}{}; expected one of: {}", suggestion(near), crate::format::names())]
     UnknownFormat {
         /// The name given.
         name: String,
-        /// The nearest known name, if one is near.
+        /// The most similar known name, if one is similar enough.
         near: Option<&'static str>,
     },
-    /// A record can't be expressed in the format being written.
+    /// A record cannot be expressed in the format being written.
     #[error("record {record} can't be written as {format}: {why}")]
     Unwritable {
-        /// The format's name.
+        /// Name of the format.
         format: &'static str,
-        /// The record; the first is 1.
+        /// Number of the record, from 1.
         record: u64,
-        /// What the format lacks, and what to do.
+        /// What the format lacks, and the alternative.
         why: String,
     },
 }
 
 impl TraceError {
-    /// The same error of a trace that has a name.
+    /// Adds the name of the trace.
     pub(crate) fn of(mut self, name: &str) -> Self {
         if let Self::Parse { trace, .. } | Self::Unrecognised { trace, .. } = &mut self {
             *trace = name.to_string();

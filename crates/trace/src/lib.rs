@@ -1,11 +1,12 @@
-//! Where a simulation's requests come from: traces of real machines and generated workloads.
+//! Sources of a simulation's requests: recorded traces and generated workloads.
 //!
 //! - [`TraceReader`] reads block, memory and object traces in [many formats](Format), plain or
-//!   compressed with gzip or zstd, one record at a time in constant memory;
-//! - [`TraceWriter`] writes them, among others in a [compact format of our own](compact);
-//! - [`Summary`] says what is in one, [`convert()`] turns one into another;
-//! - [`workload`] generates request and reference streams from a text such as
-//!   `zipf:theta=0.99,span=1GiB`, by seed, the same bytes on every machine.
+//!   compressed with gzip or zstd, one record at a time in constant memory.
+//! - [`TraceWriter`] writes several of these formats, among them deepram's [own
+//!   format](deepram_format).
+//! - [`Summary`] characterises a trace; [`convert()`] translates one format into another.
+//! - [`workload`] generates streams of requests and memory references from a text such as
+//!   `zipf:theta=0.99,span=1GiB` and a seed, identical on every machine.
 //!
 //! ```
 //! use deepram_trace::{ReadOptions, Summary, TraceReader, Workload};
@@ -19,30 +20,30 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! All of them speak in [`Item`]s. Nothing here reads a clock; files are read only by
-//! [`TraceReader::open`] and by the graph workloads when they are given an edge list.
+//! All of them exchange [`Item`]s. The crate never reads a clock. It reads files only in
+//! [`TraceReader::open`] and in graph workloads with an edge list.
 
 #![forbid(unsafe_code)]
 
 mod error;
-mod input;
+mod input_stream;
 mod record;
-mod text;
+mod text_fields;
 
-pub mod compact;
+pub mod deepram_format;
 pub mod format;
 pub mod workload;
 
 mod convert;
-mod info;
-mod write;
+mod summary;
+mod writer;
 
 pub use convert::{Converted, convert};
 pub use deepram_core::units::{Bytes, PS_PER_MS, PS_PER_NS, PS_PER_S, PS_PER_US};
-pub use error::{Place, TraceError};
+pub use error::{TraceError, TracePosition};
 pub use format::{FORMATS, Format, FormatInfo, ReadOptions, ReaderStats, TraceReader};
-pub use info::{FOOTPRINT_PAGE, OpStats, Ranges, Summary};
-pub use input::{Compression, MAX_LINE_BYTES};
-pub use record::{Access, Item, MemRef, ObjectPlacement, ObjectRef, Op, Request};
+pub use input_stream::{Compression, MAX_LINE_BYTES};
+pub use record::{Item, MemRef, MemoryAccess, ObjectPlacement, ObjectRef, Op, Request};
+pub use summary::{FOOTPRINT_PAGE, OpStats, Ranges, Summary};
 pub use workload::Workload;
-pub use write::{TraceWriter, WriteOptions};
+pub use writer::{TraceWriter, WriteOptions};

@@ -1,8 +1,8 @@
-//! The records that traces and workloads are made of.
+//! The records of traces and workloads.
 
-use crate::text::mix64;
+use crate::text_fields::mix64;
 
-/// What a block request or an object access does.
+/// Operation of a block request or an object access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Op {
     /// Read data.
@@ -11,12 +11,12 @@ pub enum Op {
     Write,
     /// Discard data (trim, unmap, delete).
     Trim,
-    /// Make everything written before durable (flush, sync).
+    /// Make all earlier writes durable (flush, sync).
     Flush,
 }
 
 impl Op {
-    /// All operations, in the order of their numbers in the compact format.
+    /// All operations, in the order of their codes in the deepram format.
     pub const ALL: [Op; 4] = [Op::Read, Op::Write, Op::Trim, Op::Flush];
 
     /// The lower-case name.
@@ -30,9 +30,9 @@ impl Op {
     }
 }
 
-/// What a memory reference does.
+/// Kind of a memory reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Access {
+pub enum MemoryAccess {
     /// Load data.
     Load,
     /// Store data.
@@ -41,61 +41,61 @@ pub enum Access {
     Fetch,
 }
 
-impl Access {
-    /// All accesses, in the order of their numbers in the compact format.
-    pub const ALL: [Access; 3] = [Access::Load, Access::Store, Access::Fetch];
+impl MemoryAccess {
+    /// All kinds, in the order of their codes in the deepram format.
+    pub const ALL: [MemoryAccess; 3] = [MemoryAccess::Load, MemoryAccess::Store, MemoryAccess::Fetch];
 
     /// The lower-case name.
     pub const fn name(self) -> &'static str {
         match self {
-            Access::Load => "load",
-            Access::Store => "store",
-            Access::Fetch => "fetch",
+            MemoryAccess::Load => "load",
+            MemoryAccess::Store => "store",
+            MemoryAccess::Fetch => "fetch",
         }
     }
 }
 
 /// One request to a block device.
 ///
-/// `offset + len` never passes 2^64 in a request that a reader or a generator yields.
+/// Readers and generators guarantee that `offset + len` is at most 2^64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
-    /// Arrival in picoseconds after the trace's zero; `None` where the trace has no time
-    /// (closed loop: send it when the one before has been accepted).
+    /// Arrival time in picoseconds from the start of the trace. `None` if the trace has no times: a
+    /// closed loop, in which a request is sent once the previous one has been accepted.
     pub time_ps: Option<u64>,
-    /// Which device (numbered as in the trace, or in order of appearance where it names them).
+    /// Number of the device, as in the trace, or in order of appearance if the trace has names.
     pub device: u32,
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// Number of bytes; 0 for a flush.
+    /// Length in bytes; 0 for a flush.
     pub len: u64,
-    /// What to do.
+    /// Operation.
     pub op: Op,
 }
 
-/// One reference to memory.
+/// One memory reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemRef {
-    /// Instructions completed since the previous reference (this one's included).
+    /// Instructions completed since the previous reference, this one included.
     pub gap: u32,
     /// Address of the first byte.
     pub addr: u64,
-    /// Number of bytes.
+    /// Length in bytes.
     pub size: u32,
-    /// What to do.
-    pub access: Access,
+    /// Operation.
+    pub access: MemoryAccess,
 }
 
-/// One access to a named object of a cache trace: the id has no place on any device.
+/// One access to a named object of a cache trace. An object has no address on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectRef {
-    /// Arrival in picoseconds after the trace's zero, if known.
+    /// Arrival time in picoseconds from the start of the trace, if known.
     pub time_ps: Option<u64>,
-    /// The object, as numbered in the trace (or the 64-bit FNV-1a hash of its name).
+    /// Number of the object in the trace, or the 64-bit FNV-1a hash of its name.
     pub id: u64,
-    /// The object's bytes.
+    /// Size of the object, in bytes.
     pub size: u64,
-    /// What to do.
+    /// Operation.
     pub op: Op,
 }
 
@@ -110,20 +110,20 @@ pub enum Item {
     Object(ObjectRef),
 }
 
-/// How objects, which have a name but no address, are laid out on a device.
+/// Layout on a device of objects, which have a name but no address.
 ///
-/// Object `id` is given slot `hash(id) mod slots`. Two objects can share a slot, so counts of
-/// distinct objects must be taken from the ids themselves.
+/// Object `id` is placed in slot `hash(id) mod slots`. Two objects can share a slot, so distinct
+/// objects must be counted by their ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectPlacement {
-    /// Bytes of one slot.
+    /// Size of a slot, in bytes.
     pub slot_bytes: u64,
     /// Number of slots.
     pub slots: u64,
 }
 
 impl ObjectPlacement {
-    /// The first byte of the object's slot (0 if the placement has no slots).
+    /// Offset of the object's slot; 0 if there are no slots.
     pub fn offset(&self, id: u64) -> u64 {
         if self.slots == 0 {
             return 0;
@@ -143,8 +143,8 @@ impl Item {
         }
     }
 
-    /// The record as a block request: a load or fetch is a read of its bytes, a store a write,
-    /// an object is read or written where `objects` places it (cut to its slot).
+    /// Converts the record to a block request. A load or fetch reads its bytes, a store writes
+    /// them. An object is read or written where `objects` places it, truncated to its slot.
     pub fn to_request(&self, objects: &ObjectPlacement) -> Request {
         match *self {
             Item::Block(r) => r,
@@ -154,8 +154,8 @@ impl Item {
                 offset: m.addr,
                 len: u64::from(m.size).min(u64::MAX - m.addr),
                 op: match m.access {
-                    Access::Load | Access::Fetch => Op::Read,
-                    Access::Store => Op::Write,
+                    MemoryAccess::Load | MemoryAccess::Fetch => Op::Read,
+                    MemoryAccess::Store => Op::Write,
                 },
             },
             Item::Object(o) => {
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_reference_at_the_end_of_the_address_space_does_not_overflow() {
-        let mem = MemRef { gap: 0, addr: u64::MAX - 1, size: 8, access: Access::Store };
+        let mem = MemRef { gap: 0, addr: u64::MAX - 1, size: 8, access: MemoryAccess::Store };
         let request = Item::Mem(mem).to_request(&ObjectPlacement { slot_bytes: 0, slots: 0 });
         assert_eq!((request.len, request.op), (1, Op::Write));
     }

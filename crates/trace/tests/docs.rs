@@ -22,7 +22,12 @@ fn rows(params: &[Param]) -> String {
     for p in params {
         let default = if p.default.is_empty() { String::new() } else { format!("`{}`", p.default) };
         let kind = cell(&p.kind.to_string());
-        text += &format!("| `{}` | {kind} | {default} | {} | {} |\n", p.name, cell(p.what), cell(p.source));
+        text += &format!(
+            "| `{}` | {kind} | {default} | {} | {} |\n",
+            p.name,
+            cell(p.description),
+            cell(p.source)
+        );
     }
     text
 }
@@ -34,7 +39,7 @@ fn tables() -> Vec<String> {
     let same = |a: &WorkloadInfo, b: &WorkloadInfo| rows(a.params) == rows(b.params);
     for family in WORKLOADS.chunk_by(same) {
         for w in family {
-            found.push(format!("- `{}`: {}. Rule: {}.\n", w.name, w.what, w.source));
+            found.push(format!("- `{}`: {}. Rule: {}.\n", w.name, w.description, w.source));
         }
         found.push(rows(family[0].params));
     }
@@ -53,7 +58,7 @@ fn formats() -> String {
             "| `{}` | {} | {written} | {unit} | {} | {} |\n",
             f.name,
             aliases.join(", "),
-            cell(f.what),
+            cell(f.description),
             cell(f.source)
         );
     }

@@ -1,7 +1,7 @@
 //! Small texts of every format, with the records that they hold and the errors that they give.
 
 use deepram_trace::{
-    Access, Format, Item, MemRef, ObjectRef, Op, ReadOptions, Request, TraceError, TraceReader,
+    Format, Item, MemRef, MemoryAccess, ObjectRef, Op, ReadOptions, Request, TraceError, TraceReader,
 };
 use std::io::Cursor;
 
@@ -131,7 +131,7 @@ fn arc_and_lirs_have_neither_time_nor_operation() {
     assert_eq!(read_with(b"7\n", &pages).unwrap().1, [block(None, 0, 7 * 16384, 16384, Op::Read)]);
 }
 
-fn mem(gap: u32, addr: u64, size: u32, access: Access) -> Item {
+fn mem(gap: u32, addr: u64, size: u32, access: MemoryAccess) -> Item {
     Item::Mem(MemRef { gap, addr, size, access })
 }
 
@@ -142,21 +142,21 @@ fn lackey_counts_instructions_and_a_modify_is_a_load_and_a_store() {
     assert_eq!(
         read(Format::Lackey, text),
         [
-            mem(1, 0x0400_0f80, 3, Access::Fetch),
-            mem(0, 0x1f_feff_e7e8, 8, Access::Store),
-            mem(1, 0x0400_0f83, 3, Access::Fetch),
-            mem(1, 0x0400_0f86, 2, Access::Fetch),
-            mem(0, 0x0421_c7cc, 4, Access::Load),
-            mem(0, 0x0421_c7cc, 4, Access::Store),
+            mem(1, 0x0400_0f80, 3, MemoryAccess::Fetch),
+            mem(0, 0x1f_feff_e7e8, 8, MemoryAccess::Store),
+            mem(1, 0x0400_0f83, 3, MemoryAccess::Fetch),
+            mem(1, 0x0400_0f86, 2, MemoryAccess::Fetch),
+            mem(0, 0x0421_c7cc, 4, MemoryAccess::Load),
+            mem(0, 0x0421_c7cc, 4, MemoryAccess::Store),
         ]
     );
     let data_only = ReadOptions { fetches: false, ..options(None) };
     assert_eq!(
         read_with(text, &data_only).unwrap().1,
         [
-            mem(1, 0x1f_feff_e7e8, 8, Access::Store),
-            mem(2, 0x0421_c7cc, 4, Access::Load),
-            mem(0, 0x0421_c7cc, 4, Access::Store)
+            mem(1, 0x1f_feff_e7e8, 8, MemoryAccess::Store),
+            mem(2, 0x0421_c7cc, 4, MemoryAccess::Load),
+            mem(0, 0x0421_c7cc, 4, MemoryAccess::Store)
         ]
     );
 }
@@ -165,7 +165,7 @@ fn lackey_counts_instructions_and_a_modify_is_a_load_and_a_store() {
 fn spec_loads_and_stores_take_their_size_from_the_options() {
     assert_eq!(
         read(Format::SpecLs, b"s 0x1fffff50 1\nl 0x1fffff88 6\n"),
-        [mem(1, 0x1fff_ff50, 8, Access::Store), mem(6, 0x1fff_ff88, 8, Access::Load)]
+        [mem(1, 0x1fff_ff50, 8, MemoryAccess::Store), mem(6, 0x1fff_ff88, 8, MemoryAccess::Load)]
     );
 }
 

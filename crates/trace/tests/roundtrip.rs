@@ -1,8 +1,8 @@
 //! What is written is read back the same, in every format that is written.
 
 use deepram_trace::{
-    Access, Compression, FORMATS, Format, Item, MemRef, ObjectRef, Op, ReadOptions, Request, TraceError,
-    TraceReader, TraceWriter, WriteOptions, convert,
+    Compression, FORMATS, Format, Item, MemRef, MemoryAccess, ObjectRef, Op, ReadOptions, Request,
+    TraceError, TraceReader, TraceWriter, WriteOptions, convert,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -45,7 +45,7 @@ fn any_block() -> impl Strategy<Value = Item> {
 }
 
 fn any_mem() -> impl Strategy<Value = Item> {
-    (number(32), number(64), number(32), prop::sample::select(Access::ALL.to_vec())).prop_map(
+    (number(32), number(64), number(32), prop::sample::select(MemoryAccess::ALL.to_vec())).prop_map(
         |(gap, addr, size, access)| Item::Mem(MemRef { gap: gap as u32, addr, size: size as u32, access }),
     )
 }
@@ -72,7 +72,7 @@ fn sectors(unit: u64, devices: u32, ops: impl Strategy<Value = Op>) -> impl Stra
 proptest! {
     #[test]
     fn compact_keeps_any_records(items in vec(prop_oneof![any_block(), any_mem(), any_object()], 0..300)) {
-        prop_assert_eq!(read(None, write(Format::Compact, &items).unwrap()).unwrap(), items);
+        prop_assert_eq!(read(None, write(Format::Deepram, &items).unwrap()).unwrap(), items);
     }
 
     #[test]
@@ -119,12 +119,12 @@ proptest! {
     #[test]
     fn memory_formats_keep_what_they_can_express(rows in vec((any::<u32>(), any::<u64>(), any::<u32>(), 0..3usize), 1..100)) {
         let lackey: Vec<Item> = rows.iter().map(|(_, addr, size, a)| {
-            let access = Access::ALL[*a];
-            Item::Mem(MemRef { gap: u32::from(access == Access::Fetch), addr: *addr, size: *size, access })
+            let access = MemoryAccess::ALL[*a];
+            Item::Mem(MemRef { gap: u32::from(access == MemoryAccess::Fetch), addr: *addr, size: *size, access })
         }).collect();
         prop_assert_eq!(&read(Some(Format::Lackey), write(Format::Lackey, &lackey).unwrap()).unwrap(), &lackey);
         let spec: Vec<Item> = rows.iter().map(|(gap, addr, _, a)| {
-            Item::Mem(MemRef { gap: *gap, addr: *addr, size: 8, access: Access::ALL[a % 2] })
+            Item::Mem(MemRef { gap: *gap, addr: *addr, size: 8, access: MemoryAccess::ALL[a % 2] })
         }).collect();
         prop_assert_eq!(read(None, write(Format::SpecLs, &spec).unwrap()).unwrap(), spec);
     }
@@ -133,20 +133,20 @@ proptest! {
     fn any_flipped_bit_of_a_compact_file_is_found(
         items in vec(prop_oneof![any_block(), any_mem(), any_object()], 1..50), at in any::<prop::sample::Index>(), bit in 0..8u8,
     ) {
-        let mut data = write(Format::Compact, &items).unwrap();
+        let mut data = write(Format::Deepram, &items).unwrap();
         let at = at.index(data.len());
         data[at] ^= 1 << bit;
-        prop_assert!(read(Some(Format::Compact), data).is_err());
+        prop_assert!(read(Some(Format::Deepram), data).is_err());
     }
 
     #[test]
     fn a_compact_file_cut_anywhere_or_prolonged_is_an_error(items in vec(any_block(), 0..50), at in any::<prop::sample::Index>()) {
-        let data = write(Format::Compact, &items).unwrap();
+        let data = write(Format::Deepram, &items).unwrap();
         let cut = at.index(data.len());
-        prop_assert!(read(Some(Format::Compact), data[..cut].to_vec()).is_err());
+        prop_assert!(read(Some(Format::Deepram), data[..cut].to_vec()).is_err());
         let mut longer = data;
         longer.push(0);
-        prop_assert!(read(Some(Format::Compact), longer).is_err());
+        prop_assert!(read(Some(Format::Deepram), longer).is_err());
     }
 }
 
@@ -163,25 +163,25 @@ fn many_blocks_of_records_come_back() {
             })
         })
         .collect();
-    let data = write(Format::Compact, &items).unwrap();
+    let data = write(Format::Deepram, &items).unwrap();
     // Sequential writes at a steady rate: tag, time, offset.
     assert!(data.len() < 200_000 * 3 + 4 * 13 + 100, "{}", data.len());
     assert_eq!(read(None, data.clone()).unwrap(), items);
     let zst = zstd::encode_all(&data[..], 1).unwrap();
     let reader = TraceReader::new(Cursor::new(zst), &ReadOptions::default()).unwrap();
-    assert_eq!((reader.format(), reader.compression()), (Format::Compact, Compression::Zstd));
+    assert_eq!((reader.format(), reader.compression()), (Format::Deepram, Compression::Zstd));
     assert!(reader.map(Result::unwrap).eq(items));
 }
 
 #[test]
 fn a_block_of_hostile_size_is_refused_before_it_is_read() {
-    let mut data = write(Format::Compact, &[]).unwrap();
+    let mut data = write(Format::Deepram, &[]).unwrap();
     data.truncate(16);
     data.push(b'B');
     data.extend(1u32.to_le_bytes());
     data.extend(u32::MAX.to_le_bytes());
     data.extend([0; 4]);
-    let message = read(Some(Format::Compact), data).unwrap_err().to_string();
+    let message = read(Some(Format::Deepram), data).unwrap_err().to_string();
     assert!(message.contains("are allowed"), "{message}");
 }
 
@@ -214,7 +214,7 @@ fn every_format_said_to_be_writable_is_and_no_other() {
 fn a_converted_trace_has_the_same_records_up_to_the_limit() {
     let text = b"0 0 1 8 1\n5 0 9 8 0\n7 0 9 8 0\n";
     let reader = TraceReader::new(&text[..], &ReadOptions::default()).unwrap();
-    let mut writer = TraceWriter::new(Vec::new(), Format::Compact, WriteOptions::default()).unwrap();
+    let mut writer = TraceWriter::new(Vec::new(), Format::Deepram, WriteOptions::default()).unwrap();
     assert_eq!(convert(reader, &mut writer, Some(2), |_| ()).unwrap().records, 2);
     let items = read(None, writer.finish().unwrap()).unwrap();
     assert_eq!(items, read(Some(Format::Mqsim), text.to_vec()).unwrap()[..2]);

@@ -4,7 +4,7 @@
 //! sqrt(p (1 - p) / n), of its probability p; a chi-square statistic below its mean plus six.
 
 use deepram_trace::workload::{Spec, SpecError, WORKLOADS, Zipf, hpcc_starts, zeta};
-use deepram_trace::{Access, Item, MemRef, Op, Request, Workload};
+use deepram_trace::{Item, MemRef, MemoryAccess, Op, Request, Workload};
 use std::collections::BTreeMap;
 
 fn blocks(spec: &str, n: usize) -> Vec<Request> {
@@ -169,12 +169,13 @@ fn sequential_starts_over_and_mixed_is_random_to_the_degree_given() {
 #[test]
 fn memory_streams_are_loads_and_stores() {
     let refs = mems("uniform:emit=mem,size=64B,read=0.25", 100_000);
-    assert_share(refs.iter().filter(|m| m.access == Access::Load).count(), refs.len(), 0.25, "loads");
+    assert_share(refs.iter().filter(|m| m.access == MemoryAccess::Load).count(), refs.len(), 0.25, "loads");
     assert!(refs.iter().all(|m| m.size == 64 && m.addr % 64 == 0));
     let maps = mems("mmap-random:span=1MiB", 1 << 20);
     assert_eq!(maps.len(), 10_000);
     assert!(
-        maps.iter().all(|m| m.access == Access::Load && m.size == 8 && m.addr % 8 == 0 && m.addr < 1 << 20)
+        maps.iter()
+            .all(|m| m.access == MemoryAccess::Load && m.size == 8 && m.addr % 8 == 0 && m.addr < 1 << 20)
     );
 }
 
@@ -184,8 +185,8 @@ fn gups_updates_the_words_that_the_sequence_names_four_times_the_table() {
     assert_eq!(refs.len(), 2 * 4 * 512);
     for (n, pair) in refs.chunks(2).enumerate() {
         let addr = hpcc_starts(n as u64 + 1) % 512 * 8;
-        assert_eq!((pair[0].addr, pair[0].access), (addr, Access::Load));
-        assert_eq!((pair[1].addr, pair[1].access), (addr, Access::Store));
+        assert_eq!((pair[0].addr, pair[0].access), (addr, MemoryAccess::Load));
+        assert_eq!((pair[1].addr, pair[1].access), (addr, MemoryAccess::Store));
     }
     let mut one: Vec<u64> = refs.iter().map(|m| m.addr).collect();
     let mut many: Vec<u64> = mems("gups:table=4KiB,streams=128", usize::MAX).iter().map(|m| m.addr).collect();

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use deepram_pool::pager::{FaultKind, FaultLog, PAGE};
-use deepram_trace::compact::CompactWriter;
+use deepram_trace::deepram_format::DeepramWriter;
 use deepram_trace::{Item, Op, Request, TraceReader};
 
 /// Size of a chunk, bytes.
@@ -135,7 +135,7 @@ fn merge_inputs(
         heap.extend(request.map(|request| Reverse((request.time_ps, n))));
         next.push(request);
     }
-    let mut writer = CompactWriter::new(out)?;
+    let mut writer = DeepramWriter::new(out)?;
     let mut written = 0;
     while let Some(Reverse((_, n))) = heap.pop() {
         let request = sources[n].next().transpose()?;

@@ -1,37 +1,37 @@
-//! Table 3: cost-effectiveness is saving over slowdown. The paper's own columns, our slowdowns against DRAM alone, and
-//! what the prices of section 5.7 come to.
+//! Checks Table 3, where cost-effectiveness is saving over slowdown: the paper's own columns, our
+//! slowdowns relative to all-DRAM, and the savings that follow from the prices in section 5.7.
 
 use std::sync::Arc;
 
 use deepram_media::Registry;
 use serde_json::json;
 
-use super::machine::{Bench, SLOWED};
+use super::machine::{RunContext, SLOWDOWN_MACHINES};
 use super::{graph, gups, redis};
 use crate::chart::Table;
 use crate::error::ReproError;
-use crate::experiment::{Experiment, Finished, Outcome, Settings};
+use crate::experiment::{Experiment, FinishedRuns, Outcome, Settings};
 use crate::number::plain;
-use crate::run::{Figures, Procedure, Run};
+use crate::simulation_run::{Metrics, Procedure, SimulationRun};
 
-/// Raised when the arithmetic changes.
+/// Raise the version when the computation changes.
 const PROCEDURE: Procedure = Procedure { name: "flatflash cost", version: 1 };
 
-/// Prices of section 5.7 in dollars.
+/// Prices of section 5.7, in dollars.
 #[derive(Debug, Clone, Copy)]
 struct Prices {
-    /// A GB of DRAM.
+    /// Price of 1 GB of DRAM.
     dram: f64,
-    /// A GB of the drive.
+    /// Price of 1 GB of the drive.
     drive: f64,
-    /// A server with room for so much DRAM, beside another.
+    /// Extra price of a server that holds this much DRAM.
     base: f64,
 }
 
 const PRICES: Prices = Prices { dram: 30.0, drive: 2.0, base: 1500.0 };
 
 impl Prices {
-    /// All data in DRAM over some of it and a drive for the data, in GB.
+    /// Cost of holding `data` GB in DRAM over that of `dram` GB of DRAM and a drive for the data.
     fn saving(self, data: f64, dram: f64) -> f64 {
         (data * self.dram + self.base) / (dram * self.dram + data * self.drive)
     }
@@ -40,14 +40,14 @@ impl Prices {
 /// A row of the paper's Table 3.
 struct Row {
     name: &'static str,
-    /// How many times as long as with DRAM alone.
+    /// FlatFlash's time relative to all-DRAM.
     slowdown: f64,
     saving: f64,
     effectiveness: f64,
-    /// GB of data and of DRAM, where the paper gives them or the stand-in's layout does.
+    /// GB of data and of DRAM, as the paper gives them or from the layout of our stand-in.
     data: f64,
     dram: f64,
-    /// The figure of our slowdown; none where another experiment would have to run.
+    /// Metric of our slowdown; `None` if it would need another experiment.
     ours: Option<&'static str>,
 }
 
@@ -60,7 +60,7 @@ const fn row(
     Row { name, slowdown, saving, effectiveness, data, dram, ours }
 }
 
-/// Graphs are as large as their stand-ins' arrays would be.
+/// The size of a graph is that of the paper's graph in the layout of our stand-in.
 fn table() -> [Row; 8] {
     let graph = |ways| graph::twitter_bytes(ways) as f64 / 1e9;
     [
@@ -75,31 +75,35 @@ fn table() -> [Row; 8] {
     ]
 }
 
-/// Rows whose effectiveness is the saving over the slowdown, rounded as printed.
+/// Number of rows whose effectiveness is saving over slowdown, rounded as printed.
 fn rows_right(table: &[Row]) -> f64 {
     let right = |row: &&Row| (row.saving / row.slowdown * 10.0).round() == (row.effectiveness * 10.0).round();
     table.iter().filter(right).count() as f64
 }
 
-/// The experiment.
+/// Builds the experiment.
 pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
     let columns = table().map(|row| (row.name, row.slowdown, row.saving, row.effectiveness));
-    let mut runs = vec![Run::new("identity", PROCEDURE, json!({ "table": columns }), || {
-        let mut figures = Figures::new();
-        figures.set("rows_right", rows_right(&table()));
-        Ok(figures)
+    let mut runs = vec![SimulationRun::new("identity", PROCEDURE, json!({ "table": columns }), || {
+        let mut metrics = Metrics::new();
+        metrics.set("rows_right", rows_right(&table()));
+        Ok(metrics)
     })];
-    let bench = Bench { machines: &SLOWED, ..Bench::plain(settings, registry) };
-    let (updates, graphs, pairs) =
-        (gups::Extent::study(settings), graph::Extent::study(settings), redis::Extent::study(settings));
-    runs.extend(gups::runs(bench, updates)?);
-    runs.extend(graph::runs(bench, graphs)?);
-    runs.extend(redis::runs(bench, pairs)?);
+    let context = RunContext { machines: &SLOWDOWN_MACHINES, ..RunContext::plain(settings, registry) };
+    let (updates, graphs, pairs) = (
+        gups::Extent::for_sensitivity(settings),
+        graph::Extent::for_sensitivity(settings),
+        redis::Extent::for_sensitivity(settings),
+    );
+    runs.extend(gups::runs(context, updates)?);
+    runs.extend(graph::runs(context, graphs)?);
+    runs.extend(redis::runs(context, pairs)?);
     let about = format!(
-        "The paper's own columns: the saving over the slowdown, rounded to a digit. Beside them our slowdowns against the \
-         same machine with all data in DRAM (small runs; means over the ends of the sweeps of each experiment), and what \
-         prices of ${} for a GB of DRAM, ${} for one of the drive and ${} for the larger server come to. The paper's savings \
-         do not follow from its prices, so there is no verdict on them.",
+        "The paper's own columns, where effectiveness is saving over slowdown rounded to one digit; our \
+         slowdowns relative to the same machine with all data in DRAM (small runs, means over the ends of \
+         each experiment's sweep); and the savings that follow from prices of ${} per GB of DRAM, ${} per \
+         GB of the drive and ${} for the larger server. The paper's savings do not follow from its prices, \
+         so they are not judged.",
         PRICES.dram, PRICES.drive, PRICES.base,
     );
     Ok(Experiment::new("cost", "Cost-effectiveness", about, runs, move |finished| {
@@ -107,36 +111,36 @@ pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Resul
     }))
 }
 
-/// How many times as long FlatFlash takes as DRAM alone.
+/// FlatFlash's time relative to all-DRAM.
 pub(super) fn slowdowns(
-    finished: &Finished<'_>,
+    finished: &FinishedRuns<'_>,
     (updates, graphs, pairs): (gups::Extent, graph::Extent, redis::Extent),
     outcome: &mut Outcome,
 ) -> Result<(), ReproError> {
-    let figures = &mut outcome.figures;
-    figures.set("slowdown.gups", gups::slowed(finished, updates)?);
+    let metrics = &mut outcome.metrics;
+    metrics.set("slowdown.gups", gups::slowdown_of(finished, updates)?);
     for algorithm in ["pagerank", "cc"] {
-        figures.set(format!("slowdown.{algorithm}"), graph::slowed(finished, graphs, algorithm)?);
+        metrics.set(format!("slowdown.{algorithm}"), graph::slowdown_of(finished, graphs, algorithm)?);
     }
     for workload in ["ycsb-b", "ycsb-d"] {
-        figures.set(format!("slowdown.{workload}"), redis::slowed(finished, pairs, workload)?);
+        metrics.set(format!("slowdown.{workload}"), redis::slowdown_of(finished, pairs, workload)?);
     }
     Ok(())
 }
 
 fn evaluate(
-    finished: &Finished<'_>,
+    finished: &FinishedRuns<'_>,
     updates: gups::Extent,
     graphs: graph::Extent,
     pairs: redis::Extent,
 ) -> Result<Outcome, ReproError> {
     let mut outcome = Outcome::default();
     slowdowns(finished, (updates, graphs, pairs), &mut outcome)?;
-    let figures = &mut outcome.figures;
-    figures.set("cost.rows_right", finished.figure("identity", "rows_right")?);
+    let metrics = &mut outcome.metrics;
+    metrics.set("cost.rows_right", finished.metric("identity", "rows_right")?);
     let table = table();
     let rows = table.iter().map(|row| {
-        let ours = row.ours.and_then(|name| figures.0.get(name));
+        let ours = row.ours.and_then(|name| metrics.0.get(name));
         let saving = PRICES.saving(row.data, row.dram);
         let show = |value: Option<f64>| value.map_or_else(|| "–".into(), plain);
         vec![
@@ -155,12 +159,12 @@ fn evaluate(
         "slowdown, paper",
         "ours",
         "saving, paper",
-        "of the prices",
+        "saving from prices",
         "effectiveness, paper",
-        "of the prices and our slowdown",
+        "effectiveness from prices and our slowdown",
     ];
     let headings = headings.map(str::to_owned).to_vec();
-    outcome.tables.push(Table { title: "FlatFlash against DRAM alone".into(), headings, rows });
+    outcome.tables.push(Table { title: "FlatFlash relative to all-DRAM".into(), headings, rows });
     Ok(outcome)
 }
 
@@ -169,13 +173,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_prices_come_to_what_the_facts_say_and_not_to_the_papers_savings() {
+    fn savings_follow_the_prices_and_differ_from_the_papers() {
         let table = table();
         let saving = |name: &str| {
             let row = table.iter().find(|row| row.name == name).unwrap();
             (PRICES.saving(row.data, row.dram) * 10.0).round() / 10.0
         };
-        // facts.md, section 8, item 11.
+        // By hand: (32 * 30 + 1500) / (2 * 30 + 32 * 2) and (48 * 30 + 1500) / (6 * 30 + 48 * 2).
         assert_eq!((saving("GUPS"), saving("TPC-C")), (19.8, 10.7));
     }
 

@@ -1,10 +1,13 @@
-//! Transactions with one log or one of each client (FlatFlash, sections 3.5 and 5.6, Figure 14).
+//! Database transactions with one central log or one log per client (FlatFlash, sections 3.5 and 5.6,
+//! Figure 14).
 //!
-//! 1. flatflash has a log of its own for each client and writes lines; unified-mmap and traditional-stack have one log of
-//!    all, written in groups by whole pages, and beside that the same logs of their own by pages.
-//! 2. Everything is a 128th of the paper's: 48 MiB of DRAM for the database's 384 MiB, 16 MiB of drive's memory.
-//! 3. The device's latency is that of reading a page of flash; for less of it reading, programming and the bus are made
-//!    faster by as much.
+//! 1. FlatFlash has one log per client and persists lines. UnifiedMMap and TraditionalStack have a
+//!    central log, written in groups of whole pages; they are also run with one log per client,
+//!    written by page.
+//! 2. All sizes are 1/128 of the paper's: 48 MiB of DRAM for a database of 384 MiB, 16 MiB of memory in
+//!    the drive.
+//! 3. The latency of the device is that of reading a flash page. For a lower latency, reading,
+//!    programming and the bus are accelerated by the same factor.
 
 use std::sync::Arc;
 
@@ -14,17 +17,18 @@ use deepram_sim::{RunOptions, SimError, System, run_clients};
 use deepram_trace::Workload;
 use serde_json::json;
 
-use super::filesystem::{figures_of, identity, system};
+use super::filesystem::{identity, metrics_of, system};
 use crate::chart::{Axis, Chart, Drawing, Reference, Series, Table};
 use crate::error::ReproError;
-use crate::experiment::{Experiment, Finished, Outcome, Settings};
+use crate::experiment::{Experiment, FinishedRuns, Outcome, Settings};
 use crate::number::plain;
-use crate::run::{Procedure, Run};
+use crate::simulate;
+use crate::simulation_run::{Procedure, SimulationRun};
 
-/// Raised when the simulator yields other figures for the same configuration.
+/// Raise the version when the simulator produces other metrics for the same configuration.
 const CLIENTS: Procedure = Procedure { name: "clients", version: 1 };
 
-/// The systems with their way of logging.
+/// The systems with their logging method.
 const FLATFLASH: (&str, System, Logging) = ("flatflash", System::FlatFlash, Logging::Own);
 const UNIFIED: (&str, System, Logging) = ("unified", System::UnifiedMMap, Logging::Central);
 const STACK: (&str, System, Logging) = ("stack", System::TraditionalStack, Logging::Central);
@@ -33,12 +37,12 @@ const STACK_OWN: (&str, System, Logging) = ("stack.own", System::TraditionalStac
 const ALL: [(&str, System, Logging); 5] = [FLATFLASH, UNIFIED, STACK, UNIFIED_OWN, STACK_OWN];
 
 const THREADS: [u32; 4] = [4, 8, 12, 16];
-/// Microseconds of the device that Figure 14d goes down from; the others are assumed.
+/// Device latencies in microseconds. Figure 14d starts at `BASE_US`; the others are assumed.
 const BASE_US: f64 = 20.0;
 const LATENCIES_US: [f64; 4] = [20.0, 10.0, 5.0, 2.0];
 
-/// A benchmark whose data are some 384 MiB, and how many transactions are done before measuring and then: as many as
-/// fill the DRAM several times.
+/// A benchmark with about 384 MiB of data, and its transactions before and during measurement: enough to
+/// fill DRAM several times.
 struct Benchmark {
     name: &'static str,
     spec: &'static str,
@@ -52,18 +56,18 @@ const BENCHMARKS: [Benchmark; 3] = [
     Benchmark { name: "tatp", spec: "tatp:subscribers=183k", warm_up: 40_000, measured: 20_000 },
 ];
 
-/// What the study may change.
+/// Settings that the sensitivity study can change.
 #[derive(Debug, Clone)]
 pub(super) struct Variant {
-    /// Figures of the machine's preset.
+    /// Preset overrides, `key=value`.
     pub(super) machine: Vec<String>,
-    /// Bytes of DRAM for pages.
+    /// DRAM for pages, in bytes.
     pub(super) dram: u64,
     pub(super) work_ps: u64,
     pub(super) lock_ps: u64,
-    /// The baselines have a log of their own for each client too.
+    /// The baselines have one log per client, too.
     pub(super) own: bool,
-    /// Bytes of all logs.
+    /// Size of all logs.
     pub(super) log: &'static str,
 }
 
@@ -84,7 +88,7 @@ fn name(label: &str, benchmark: &Benchmark, threads: u32, latency_us: f64) -> St
     format!("{label}.{}.t{threads}.{latency_us}us", benchmark.name)
 }
 
-/// Flash that takes this long for a page.
+/// Preset overrides for flash with this read latency.
 fn device(latency_us: f64) -> Vec<String> {
     let faster = BASE_US / latency_us;
     vec![
@@ -102,7 +106,7 @@ fn run(
     (label, kind, logging): (&str, System, Logging),
     benchmark: &Benchmark,
     (threads, latency_us): (u32, f64),
-) -> Result<Run, ReproError> {
+) -> Result<SimulationRun, ReproError> {
     let name = name(label, benchmark, threads, latency_us);
     let mut machine = if latency_us == BASE_US { Vec::new() } else { device(latency_us) };
     machine.extend(variant.machine.iter().cloned());
@@ -123,31 +127,31 @@ fn run(
     let more = json!({ "clients": format!("{clients:?}"), "seed": seed });
     let identity = identity(&name, registry, &config, &spec, more)?;
     let (registry, run) = (Arc::clone(registry), name.clone());
-    Ok(Run::new(name, CLIENTS, identity, move || {
+    Ok(SimulationRun::new(name, CLIENTS, identity, move || {
         let failed = |source: SimError| ReproError::Simulation { run: run.clone(), source: Box::new(source) };
-        let workload = Workload::new(&spec, seed)
-            .map_err(|error| failed(SimError::Config { key: "workload".into(), why: error.to_string() }))?;
+        let workload =
+            Workload::new(&spec, seed).map_err(|error| failed(simulate::workload_error(&error)))?;
         let options = RunOptions { seed, workload: spec.clone(), ..RunOptions::default() };
         let result = run_clients(&registry, &config, workload, &clients, &options).map_err(failed)?;
-        figures_of(&run, &result)
+        metrics_of(&run, &result)
     }))
 }
 
-fn rate(finished: &Finished<'_>, run: &str) -> Result<f64, ReproError> {
-    finished.figure(run, "throughput_requests_per_s")
+fn rate(finished: &FinishedRuns<'_>, run: &str) -> Result<f64, ReproError> {
+    finished.metric(run, "throughput_requests_per_s")
 }
 
-/// Pages programmed for a transaction; where nothing was, one page stands for the whole run.
-fn programs(finished: &Finished<'_>, run: &str) -> Result<f64, ReproError> {
-    Ok(finished.figure(run, "flash.programs")?.max(1.0) / finished.figure(run, "requests")?)
+/// Flash pages programmed per transaction. A run without any counts as having one.
+fn programs(finished: &FinishedRuns<'_>, run: &str) -> Result<f64, ReproError> {
+    Ok(finished.metric(run, "flash.programs")?.max(1.0) / finished.metric(run, "requests")?)
 }
 
-/// The runs behind the claims about speed and lifetime.
+/// The runs of the sensitivity study: those behind the claims about speed and lifetime.
 pub(super) fn study_runs(
     settings: &Settings,
     registry: &Arc<Registry>,
     variant: &Variant,
-) -> Result<Vec<Run>, ReproError> {
+) -> Result<Vec<SimulationRun>, ReproError> {
     let mut all = Vec::new();
     for benchmark in &BENCHMARKS {
         for of in [FLATFLASH, UNIFIED, STACK] {
@@ -164,14 +168,14 @@ pub(super) fn study_runs(
     Ok(all)
 }
 
-/// Ratios of throughput and lifetime.
-pub(super) fn figures(
-    finished: &Finished<'_>,
+/// Sets the ratios of throughput and lifetime.
+pub(super) fn metrics(
+    finished: &FinishedRuns<'_>,
     threads: &[u32],
     latencies: &[f64],
     outcome: &mut Outcome,
 ) -> Result<(), ReproError> {
-    let figures = &mut outcome.figures;
+    let metrics = &mut outcome.metrics;
     for (label, ..) in [UNIFIED, STACK] {
         let (mut least, mut most) = (f64::INFINITY, 0.0_f64);
         for benchmark in &BENCHMARKS {
@@ -179,48 +183,48 @@ pub(super) fn figures(
             for threads in threads {
                 let of = |label| rate(finished, &name(label, benchmark, *threads, BASE_US));
                 let speedup = of(FLATFLASH.0)? / of(label)?;
-                figures.set(format!("{label}.{}.t{threads}.speedup", benchmark.name), speedup);
+                metrics.set(format!("{label}.{}.t{threads}.speedup", benchmark.name), speedup);
                 (least, most, sum) = (least.min(speedup), most.max(speedup), sum + speedup);
             }
-            figures.set(format!("{label}.{}.speedup", benchmark.name), sum / threads.len() as f64);
+            metrics.set(format!("{label}.{}.speedup", benchmark.name), sum / threads.len() as f64);
             let of = |label| programs(finished, &name(label, benchmark, THREADS[3], BASE_US));
-            figures.set(format!("{label}.{}.lifetime", benchmark.name), of(label)? / of(FLATFLASH.0)?);
+            metrics.set(format!("{label}.{}.lifetime", benchmark.name), of(label)? / of(FLATFLASH.0)?);
         }
-        figures.set(format!("{label}.least"), least);
-        figures.set(format!("{label}.most"), most);
+        metrics.set(format!("{label}.least"), least);
+        metrics.set(format!("{label}.most"), most);
     }
     let mut most = 0.0_f64;
     for benchmark in &BENCHMARKS {
         for latency in latencies {
             let of = |label| rate(finished, &name(label, benchmark, THREADS[3], *latency));
             let speedup = of(FLATFLASH.0)? / of(UNIFIED.0)?;
-            figures.set(format!("unified.{}.{latency}us.speedup", benchmark.name), speedup);
+            metrics.set(format!("unified.{}.{latency}us.speedup", benchmark.name), speedup);
             if *latency < BASE_US {
                 most = most.max(speedup);
             }
         }
     }
-    figures.set("unified.fast.most", most);
+    metrics.set("unified.fast.most", most);
     let mut mixed = 0.0_f64;
     for benchmark in &BENCHMARKS {
         let of = |label| rate(finished, &name(label, benchmark, THREADS[3], BASE_US));
         let gain = of(UNIFIED_OWN.0)? / of(UNIFIED.0)?;
-        figures.set(format!("{}.{}.gain", UNIFIED_OWN.0, benchmark.name), gain);
+        metrics.set(format!("{}.{}.gain", UNIFIED_OWN.0, benchmark.name), gain);
         if benchmark.name != "tpcb" {
             mixed = mixed.max(gain);
         }
     }
-    figures.set(format!("{}.mixed.gain", UNIFIED_OWN.0), mixed);
+    metrics.set(format!("{}.mixed.gain", UNIFIED_OWN.0), mixed);
     Ok(())
 }
 
-/// The figures of the study.
-pub(super) fn study_figures(finished: &Finished<'_>, outcome: &mut Outcome) -> Result<(), ReproError> {
+/// Sets the metrics of the sensitivity study.
+pub(super) fn study_metrics(finished: &FinishedRuns<'_>, outcome: &mut Outcome) -> Result<(), ReproError> {
     let last = LATENCIES_US[LATENCIES_US.len() - 1];
-    figures(finished, &[THREADS[0], THREADS[3]], &[last], outcome)
+    metrics(finished, &[THREADS[0], THREADS[3]], &[last], outcome)
 }
 
-/// The experiment.
+/// Builds the experiment.
 pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
     let variant = Variant::default();
     let mut runs = Vec::new();
@@ -238,16 +242,17 @@ pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Resul
     }
     Ok(Experiment::new(
         "database",
-        "Logs of transactions",
-        "TPC-C, TPC-B and TATP on 384 MiB of rows behind 48 MiB of DRAM and 16 MiB of drive's memory, a 128th of the \
-         paper's; 4 to 16 clients, a core each, 10 µs of work before each access to a row (assumed). flatflash has a log of \
-         each client, written by lines; the others one log of all, whose lock is held for 1 µs a record (assumed), written \
-         in groups by pages of 4 KiB. A log entry has at most 1,424 bytes, as the paper says. Shore-MT's own code, its locks \
-         and its index pages are not simulated.",
+        "Transaction logs",
+        "TPC-C, TPC-B and TATP on 384 MiB of rows behind 48 MiB of DRAM and 16 MiB of memory in the drive, \
+         1/128 of the paper's sizes; 4 to 16 clients on one core each, with 10 µs of work before each row \
+         access (assumed). FlatFlash has one log per client, written by line. The baselines have one \
+         central log, whose lock is held for 1 µs per record (assumed), written in groups by pages of 4 \
+         KiB. A log entry has at most 1,424 bytes, as in the paper. Shore-MT's own code, its locks and its \
+         index pages are not simulated.",
         runs,
         |finished| {
             let mut outcome = Outcome::default();
-            figures(finished, &THREADS, &LATENCIES_US, &mut outcome)?;
+            metrics(finished, &THREADS, &LATENCIES_US, &mut outcome)?;
             for benchmark in &BENCHMARKS {
                 outcome.charts.push(throughput(finished, benchmark)?);
             }
@@ -258,7 +263,7 @@ pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Resul
     ))
 }
 
-fn throughput(finished: &Finished<'_>, benchmark: &Benchmark) -> Result<Chart, ReproError> {
+fn throughput(finished: &FinishedRuns<'_>, benchmark: &Benchmark) -> Result<Chart, ReproError> {
     let mut series = Vec::new();
     for (label, ..) in ALL {
         let point = |threads: &u32| {
@@ -270,10 +275,10 @@ fn throughput(finished: &Finished<'_>, benchmark: &Benchmark) -> Result<Chart, R
     }
     Ok(Chart {
         title: format!("Throughput, {}", benchmark.name),
-        about: "Transactions over clients; own: a log of each client's own on the baselines too.".into(),
+        about: "Throughput by number of clients; own: the baselines with one log per client.".into(),
         drawing: Drawing::Lines {
             x: Axis::linear("clients", ""),
-            y: Axis::linear("thousand transactions a second", ""),
+            y: Axis::linear("thousand transactions per second", ""),
             series,
             area: false,
         },
@@ -281,7 +286,7 @@ fn throughput(finished: &Finished<'_>, benchmark: &Benchmark) -> Result<Chart, R
     })
 }
 
-fn latencies(finished: &Finished<'_>) -> Result<Chart, ReproError> {
+fn latencies(finished: &FinishedRuns<'_>) -> Result<Chart, ReproError> {
     let mut series = Vec::new();
     for benchmark in &BENCHMARKS {
         let point = |latency: &f64| {
@@ -292,10 +297,10 @@ fn latencies(finished: &Finished<'_>) -> Result<Chart, ReproError> {
         series.push(Series::new(benchmark.name, points));
     }
     Ok(Chart {
-        title: "FlatFlash's speedup over unified-mmap, over the device's latency".into(),
-        about: "Sixteen clients.".into(),
+        title: "Speedup of FlatFlash over UnifiedMMap by device latency".into(),
+        about: "With sixteen clients.".into(),
         drawing: Drawing::Lines {
-            x: Axis::log("latency of flash", "µs"),
+            x: Axis::log("flash read latency", "µs"),
             y: Axis::linear("speedup", ""),
             series,
             area: false,
@@ -304,18 +309,18 @@ fn latencies(finished: &Finished<'_>) -> Result<Chart, ReproError> {
     })
 }
 
-fn table(finished: &Finished<'_>) -> Result<Table, ReproError> {
+fn table(finished: &FinishedRuns<'_>) -> Result<Table, ReproError> {
     let mut rows = Vec::new();
     for benchmark in &BENCHMARKS {
         for (label, ..) in ALL {
             let run = name(label, benchmark, THREADS[3], BASE_US);
-            let figure = |name: &str| finished.figure(&run, name);
+            let metric = |name: &str| finished.metric(&run, name);
             rows.push(vec![
                 format!("{} {label}", benchmark.name),
-                plain(figure("latency.mean_ns")? / 1e3),
-                plain(figure("counters.log_bytes")? / figure("counters.commits")?.max(1.0)),
-                plain(figure("counters.commits")? / figure("counters.log_writes")?.max(1.0)),
-                plain(figure("counters.log_written_bytes")? / figure("counters.log_bytes")?.max(1.0)),
+                plain(metric("latency.mean_ns")? / 1e3),
+                plain(metric("counters.log_bytes")? / metric("counters.commits")?.max(1.0)),
+                plain(metric("counters.commits")? / metric("counters.log_writes")?.max(1.0)),
+                plain(metric("counters.log_written_bytes")? / metric("counters.log_bytes")?.max(1.0)),
                 plain(programs(finished, &run)?),
             ]);
         }
@@ -323,10 +328,10 @@ fn table(finished: &Finished<'_>) -> Result<Table, ReproError> {
     let headings = [
         "sixteen clients",
         "mean, µs",
-        "bytes of a record",
-        "records a write of the log",
-        "bytes written for one of the log",
-        "pages programmed a transaction",
+        "log record, bytes",
+        "records per log write",
+        "log bytes written per log byte",
+        "pages programmed per transaction",
     ];
-    Ok(Table { title: "A transaction".into(), headings: headings.map(String::from).to_vec(), rows })
+    Ok(Table { title: "Costs of a transaction".into(), headings: headings.map(String::from).to_vec(), rows })
 }

@@ -1,4 +1,5 @@
-//! Latency of 64 bytes, at random and in sequence, over the size of the drive (FlatFlash, section 5.1 and Figure 8).
+//! Latency of 64-byte random and sequential accesses against the size of the drive (FlatFlash, section
+//! 5.1 and Figure 8).
 
 use std::sync::Arc;
 
@@ -7,28 +8,28 @@ use deepram_sim::processor::LINE_BYTES;
 use deepram_trace::workload::Rng;
 use deepram_trace::{Op, Request};
 
-use super::machine::{Bench, DRAM, GIB, MACHINES, Over, Setting, each, load, words};
+use super::machine::{BaselineRatios, DRAM, GIB, MACHINES, RunContext, RunSpec, each, load, words};
 use crate::chart::{Axis, Chart, Drawing, Series};
 use crate::error::ReproError;
-use crate::experiment::{Experiment, Finished, Outcome, Settings};
-use crate::run::{Figures, Run};
+use crate::experiment::{Experiment, FinishedRuns, Outcome, Settings};
+use crate::simulation_run::{Metrics, SimulationRun};
 
-/// Pages that are used: two million.
+/// Pages in use.
 const PAGES: u64 = 2_000_000;
-/// Drives of 32 GB to 1 TB.
+/// Drive sizes, 32 GB to 1 TB.
 const DRIVES: [u64; 6] = [32 * GIB, 64 * GIB, 128 * GIB, 256 * GIB, 512 * GIB, 1024 * GIB];
-/// What the study looks at.
+/// Drive sizes in the sensitivity study.
 const ENDS: [u64; 2] = [32 * GIB, 1024 * GIB];
 const PATTERNS: [&str; 2] = ["random", "sequential"];
 
-/// How much is simulated.
+/// Size of the simulation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Extent {
     drives: &'static [u64],
     scale: u64,
-    /// Accesses measured.
+    /// Number of measured accesses.
     accesses: u64,
-    /// Share of accesses that store.
+    /// Share of stores among the accesses.
     pub(super) stores: f64,
 }
 
@@ -38,8 +39,8 @@ impl Extent {
         Self { drives, scale, accesses: settings.pick(100_000, 3_000), stores: 0.0 }
     }
 
-    /// What the study runs.
-    pub(super) fn study(settings: &Settings) -> Self {
+    /// The size used by the sensitivity study.
+    pub(super) fn for_sensitivity(settings: &Settings) -> Self {
         let (scale, accesses) = settings.pick((32, 20_000), (256, 3_000));
         Self { drives: &ENDS, scale, accesses, stores: 0.0 }
     }
@@ -49,23 +50,23 @@ fn name(pattern: &str, machine: &str, drive: u64) -> String {
     format!("{pattern}.{machine}.{}gib", drive / GIB)
 }
 
-/// Lines of pages that are spread evenly over the drive, each somewhere in its share of it.
+/// Addresses of pages spread evenly over the drive, each at a random position within its share.
 #[derive(Debug, Clone, Copy)]
 struct Spread {
-    /// Pages of the drive for each that is used.
+    /// Pages of the drive per page in use.
     share: u64,
     key: u64,
 }
 
 impl Spread {
     fn line(self, page: u64, line: u64) -> u64 {
-        // A product's upper half is mixed well enough for a place within a few pages.
+        // The upper half of the product is mixed well enough for a position within a few pages.
         let mixed = (page ^ self.key).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         (page * self.share + mixed % self.share) * 4096 + line * LINE_BYTES
     }
 }
 
-/// As many random accesses as there are pages, then the measured ones.
+/// Requests: one random access per page in use on average, then the measured accesses.
 fn requests(
     pages: u64,
     share: u64,
@@ -86,15 +87,15 @@ fn requests(
     })
 }
 
-/// The runs.
-pub(super) fn runs(bench: Bench<'_>, extent: Extent) -> Result<Vec<Run>, ReproError> {
-    let (pages, seed) = (PAGES / extent.scale, bench.settings.seed);
+/// Builds the runs.
+pub(super) fn runs(context: RunContext<'_>, extent: Extent) -> Result<Vec<SimulationRun>, ReproError> {
+    let (pages, seed) = (PAGES / extent.scale, context.settings.seed);
     let mut runs = Vec::new();
     for &drive in extent.drives {
         let share = drive / extent.scale / 4096 / pages;
         for pattern in PATTERNS {
-            for &(machine, kind) in bench.machines {
-                let setting = Setting {
+            for &(machine, kind) in context.machines {
+                let setting = RunSpec {
                     name: name(pattern, machine, drive),
                     machine: kind,
                     drive,
@@ -102,13 +103,13 @@ pub(super) fn runs(bench: Bench<'_>, extent: Extent) -> Result<Vec<Run>, ReproEr
                     scale: extent.scale,
                     threads: 1,
                     warm_up: pages,
-                    base: bench.base,
+                    base: context.base,
                     seed,
                 };
                 let random = pattern == PATTERNS[0];
                 let what = format!("{pattern}: {pages} pages of {share} each, {extent:?}");
                 let data = pages * share * 4096;
-                runs.push(setting.run(bench.registry, &what, data, move || {
+                runs.push(setting.run(context.registry, &what, data, move || {
                     requests(pages, share, random, extent, seed)
                 })?);
             }
@@ -117,33 +118,34 @@ pub(super) fn runs(bench: Bench<'_>, extent: Extent) -> Result<Vec<Run>, ReproEr
     Ok(runs)
 }
 
-/// The figures of claims: latencies of the baselines over FlatFlash's.
-pub(super) fn figures(finished: &Finished<'_>, extent: Extent) -> Result<Figures, ReproError> {
-    let mut figures = Figures::new();
+/// Sets the metrics of the claims: latencies of the baselines over FlatFlash's.
+pub(super) fn metrics(finished: &FinishedRuns<'_>, extent: Extent) -> Result<Metrics, ReproError> {
+    let mut metrics = Metrics::new();
     for pattern in PATTERNS {
-        let mut over = Over::default();
+        let mut over = BaselineRatios::default();
         for &drive in extent.drives {
             over.push(each(finished, "latency.mean_ns", |machine| name(pattern, machine, drive))?);
         }
-        over.set(&mut figures, pattern);
+        over.set(&mut metrics, pattern);
     }
-    Ok(figures)
+    Ok(metrics)
 }
 
-/// The experiment.
+/// Builds the experiment.
 pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
     let extent = Extent::new(settings);
-    let runs = runs(Bench::plain(settings, registry), extent)?;
+    let runs = runs(RunContext::plain(settings, registry), extent)?;
     let about = format!(
-        "{} pages, spread evenly over the whole drive, behind {} of DRAM; as many random accesses as there are pages \
-         come first. One thread loads 64 bytes at a time, each load after the one before. The paper speaks of reads and \
-         writes and gives one number: loads are measured here, and the study has stores. Sequential loads go from page \
-         to page in the order of the file, line by line.",
+        "{} pages, spread evenly over the whole drive, behind {} of DRAM. As many random accesses as there \
+         are pages warm up the caches. One thread loads 64 bytes at a time, each load after the one before \
+         is complete. The paper mentions reads and writes but gives one value; we measure loads, and the \
+         sensitivity study includes stores. Sequential loads go through the file page by page and line by \
+         line.",
         PAGES / extent.scale,
         words(DRAM / extent.scale),
     );
     Ok(Experiment::new("latency", "Latency of 64 bytes", about, runs, move |finished| {
-        let mut outcome = Outcome { figures: figures(finished, extent)?, ..Outcome::default() };
+        let mut outcome = Outcome { metrics: metrics(finished, extent)?, ..Outcome::default() };
         for pattern in PATTERNS {
             let mut series = MACHINES.map(|(machine, _)| Series::new(machine, Vec::new()));
             for &drive in extent.drives {
@@ -154,7 +156,7 @@ pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Resul
             }
             outcome.charts.push(Chart {
                 title: format!("Latency of 64 bytes, {pattern}"),
-                about: "Mean over all loads, hits in the processor's cache too; less is better.".into(),
+                about: "Mean over all loads, hits in the processor's cache included; less is better.".into(),
                 drawing: Drawing::Lines {
                     x: Axis::log("size of the drive", "GiB"),
                     y: Axis::linear("latency", "µs"),
@@ -180,7 +182,7 @@ mod tests {
             let all: Vec<Request> = requests(pages, share, random, extent, 3).collect();
             assert_eq!(all.len(), 1200);
             let used: std::collections::BTreeSet<u64> = all.iter().map(|r| r.offset / 4096).collect();
-            // Of each share one page: two in the same share would be two pages of one number.
+            // One page per share: two pages in one share would have the same number.
             let shares: std::collections::BTreeSet<u64> = used.iter().map(|page| page / share).collect();
             assert_eq!(used.len(), shares.len());
             assert!(shares.last().is_some_and(|last| *last < pages) && shares.len() > 500);

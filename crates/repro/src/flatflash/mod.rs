@@ -1,7 +1,7 @@
-//! FlatFlash: a drive that the processor addresses line by line, with adaptive promotion of pages to DRAM, against
-//! two systems that page from the same drive, and all-DRAM.
+//! FlatFlash: an SSD that the processor addresses by cache line, with adaptive promotion of pages to
+//! DRAM, compared with two systems that page from the same SSD and with all-DRAM.
 //!
-//! To add an experiment: its function to `EXPERIMENTS`, its claims to `CLAIMS`.
+//! To add an experiment, add its function to `EXPERIMENTS` and its claims to `CLAIMS`.
 
 mod claims;
 mod constants;
@@ -12,11 +12,10 @@ mod graph;
 mod gups;
 mod latency;
 mod machine;
-mod persist_claims;
-mod persist_study;
+mod persistence_sensitivity;
 mod promotion;
 mod redis;
-mod study;
+mod sensitivity;
 
 use std::sync::Arc;
 
@@ -43,10 +42,10 @@ const EXPERIMENTS: &[Build] = &[
     cost::experiment,
 ];
 
-/// What the paper claims, in the same order.
+/// The claims, in the order of the experiments.
 const CLAIMS: &[&[Claim]] = &[claims::memory::CLAIMS, claims::programs::CLAIMS, claims::tables::CLAIMS];
 
-/// The paper. Claims whose experiments are not here are reported as not run.
+/// Builds the paper. Claims without an experiment are reported as unavailable.
 ///
 /// # Errors
 /// A configuration cannot be resolved.
@@ -56,24 +55,26 @@ pub fn paper(settings: &Settings) -> Result<Paper, ReproError> {
     let registry = Arc::new(registry);
     Ok(Paper {
         name: "flatflash",
-        title: "FlatFlash: a byte-addressable drive as memory",
-        about: "A drive whose lines the processor loads and stores, promoting pages to DRAM, against paging from the \
-                same drive with one translation for all and behind an operating system's storage stack.",
-        claims: [CLAIMS.concat(), persist_claims::filesystem(), persist_claims::database()].concat(),
+        title: "FlatFlash: a byte-addressable SSD as memory",
+        about: "An SSD whose lines the processor loads and stores, with promotion of pages to DRAM, \
+                compared with paging from the same SSD through one merged translation layer (UnifiedMMap) \
+                and through an operating system's storage stack (TraditionalStack).",
+        claims: [CLAIMS.concat(), claims::persistence::filesystem(), claims::persistence::database()]
+            .concat(),
         experiments: EXPERIMENTS
             .iter()
             .map(|build| build(settings, &registry))
             .collect::<Result<_, ReproError>>()?,
-        sensitivity: Some(study(settings, &registry)?),
+        sensitivity: Some(sensitivity_study(settings, &registry)?),
     })
 }
 
-/// What the results hang on: the programs' runs and those of the case studies of persistence.
-fn study(settings: &Settings, registry: &Arc<Registry>) -> Result<Sensitivity, ReproError> {
-    let headlines = [&study::HEADLINES[..], &persist_study::HEADLINES[..]].concat();
-    let parameters = [&study::PARAMETERS[..], &persist_study::PARAMETERS[..]].concat();
+/// The sensitivity study: the programs' runs and the two case studies of persistence.
+fn sensitivity_study(settings: &Settings, registry: &Arc<Registry>) -> Result<Sensitivity, ReproError> {
+    let headlines = [&sensitivity::HEADLINES[..], &persistence_sensitivity::HEADLINES[..]].concat();
+    let parameters = [sensitivity::PARAMETERS, persistence_sensitivity::PARAMETERS].concat();
     Sensitivity::of_tables(&headlines, &parameters, &|change| {
-        let programs = study::experiment(change, settings, registry)?;
-        Ok(programs.join(persist_study::experiment(change, settings, registry)?))
+        let programs = sensitivity::experiment(change, settings, registry)?;
+        Ok(programs.join(persistence_sensitivity::experiment(change, settings, registry)?))
     })
 }

@@ -1,20 +1,21 @@
-//! Promotion: the adaptive threshold against fixed ones, against none, and as printed (FlatFlash, section 3.4). The
-//! paper argues for it and shows no figure.
+//! Compares the adaptive promotion threshold with fixed thresholds, with almost no promotion, and with
+//! Algorithm 1 as printed (FlatFlash, section 3.4). The paper argues for the adaptive threshold but
+//! shows no results.
 
 use std::sync::Arc;
 
 use deepram_media::Registry;
 
-use super::machine::{Base, Bench, MACHINES};
+use super::machine::{MACHINES, MachineConfig, RunContext};
 use super::{graph, latency, redis};
 use crate::chart::{Axis, Bars, Chart, Drawing, Reference};
-use crate::curve::geometric_mean;
 use crate::error::ReproError;
-use crate::experiment::{Experiment, Finished, Outcome, Settings};
-use crate::run::Run;
+use crate::experiment::{Experiment, FinishedRuns, Outcome, Settings};
+use crate::simulation_run::SimulationRun;
+use crate::statistics::geometric_mean;
 
 const ADAPTIVE: &str = "adaptive";
-/// What the bounds of the ratio must be for the threshold to stay at its largest: it always goes up.
+/// Ratio bounds that keep the threshold at its maximum: it only ever rises.
 const UP: [&str; 2] = ["low_ratio=99.9%", "high_ratio=100%"];
 const FIXED: [(&str, &[&str]); 3] = [
     ("fixed at 1", &["max_threshold=1", UP[0], UP[1]]),
@@ -28,22 +29,26 @@ const OTHERS: [(&str, &[&str]); 4] = [
     (ADAPTIVE, &[]),
 ];
 
-/// All patterns of access, on FlatFlash alone.
-fn patterns(settings: &Settings, registry: &Arc<Registry>, base: &Base) -> Result<Vec<Run>, ReproError> {
-    let bench = Bench { settings, registry, base, machines: &MACHINES[..1] };
-    let mut runs = latency::runs(bench, latency::Extent::study(settings))?;
-    runs.extend(redis::runs(bench, redis::Extent::study(settings))?);
-    runs.extend(graph::runs(bench, graph::Extent::study(settings))?);
+/// All access patterns, on FlatFlash alone.
+fn patterns(
+    settings: &Settings,
+    registry: &Arc<Registry>,
+    base: &MachineConfig,
+) -> Result<Vec<SimulationRun>, ReproError> {
+    let context = RunContext { settings, registry, base, machines: &MACHINES[..1] };
+    let mut runs = latency::runs(context, latency::Extent::for_sensitivity(settings))?;
+    runs.extend(redis::runs(context, redis::Extent::for_sensitivity(settings))?);
+    runs.extend(graph::runs(context, graph::Extent::for_sensitivity(settings))?);
     Ok(runs)
 }
 
-/// The experiment.
+/// Builds the experiment.
 pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
     let mut runs = Vec::new();
     let mut names = Vec::new();
-    for (policy, figures) in FIXED.into_iter().chain(OTHERS) {
-        let overrides = figures.iter().map(|text| (*text).into()).collect();
-        let base = Base { overrides, ..Base::default() };
+    for (policy, metrics) in FIXED.into_iter().chain(OTHERS) {
+        let overrides = metrics.iter().map(|text| (*text).into()).collect();
+        let base = MachineConfig { overrides, ..MachineConfig::default() };
         let all = patterns(settings, registry, &base)?;
         names = all.iter().map(|run| run.name.replace(".flatflash.", ", ")).collect::<Vec<_>>();
         runs.extend(all.into_iter().zip(&names).map(|(mut run, name)| {
@@ -53,10 +58,11 @@ pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Resul
     }
     Ok(Experiment::new(
         "promotion",
-        "When pages are promoted",
-        "FlatFlash under the patterns of the other experiments (small runs) with other rules of promotion: fixed \
-         thresholds (one of 255 uses, which pages hardly ever reach), Algorithm 1 as printed, and promotion at the first use as long as DRAM has frames that no \
-         page has had. The paper argues that a fixed threshold does not suit all patterns, without a figure.",
+        "Promotion policies",
+        "FlatFlash under the access patterns of the other experiments (small runs) with other promotion \
+         rules: fixed thresholds, a threshold of 255 accesses (which a page hardly ever reaches), \
+         Algorithm 1 as printed, and promotion at the first access while DRAM still has unused frames. The \
+         paper argues that no fixed threshold suits all patterns, but shows no results.",
         runs,
         move |finished| evaluate(finished, &names),
     ))
@@ -66,11 +72,11 @@ fn of(policy: &str, pattern: &str) -> String {
     format!("{policy}: {pattern}")
 }
 
-fn evaluate(finished: &Finished<'_>, patterns: &[String]) -> Result<Outcome, ReproError> {
+fn evaluate(finished: &FinishedRuns<'_>, patterns: &[String]) -> Result<Outcome, ReproError> {
     let mut outcome = Outcome::default();
-    // Mean latency with another rule over that with the adaptive one, over all patterns.
+    // Mean latency with another rule over that with the adaptive rule, over all patterns.
     let over = |policy: &str| -> Result<f64, ReproError> {
-        let time = |policy: &str, pattern: &str| finished.figure(&of(policy, pattern), "latency.mean_ns");
+        let time = |policy: &str, pattern: &str| finished.metric(&of(policy, pattern), "latency.mean_ns");
         let ratios = patterns
             .iter()
             .map(|pattern| Ok(time(policy, pattern)? / time(ADAPTIVE, pattern)?))
@@ -84,21 +90,23 @@ fn evaluate(finished: &Finished<'_>, patterns: &[String]) -> Result<Outcome, Rep
         if at < FIXED.len() {
             best = best.min(mean);
         }
-        outcome.figures.set(format!("promotion.{}", policy.replace(' ', "_")), mean);
+        outcome.metrics.set(format!("promotion.{}", policy.replace(' ', "_")), mean);
         groups.push(policy.to_owned());
         values.push(mean);
     }
-    outcome.figures.set("promotion.best_fixed", best);
+    outcome.metrics.set("promotion.best_fixed", best);
     outcome.charts.push(Chart {
-        title: "Latency with other rules of promotion".into(),
-        about: "Geometric mean over all patterns, over that of the adaptive rule; above 1 the adaptive rule is better.".into(),
+        title: "Latency with other promotion rules".into(),
+        about: "Geometric mean over all patterns, relative to the adaptive rule; above 1 the adaptive rule \
+                is better."
+            .into(),
         drawing: Drawing::Bars {
-            axis: Axis::linear("latency over that of the adaptive rule", ""),
+            axis: Axis::linear("latency relative to the adaptive rule", ""),
             groups,
             series: vec![Bars::new("mean", values)],
             stacked: false,
         },
-        references: vec![Reference { name: "as good".into(), value: 1.0 }],
+        references: vec![Reference { name: "equal".into(), value: 1.0 }],
     });
     Ok(outcome)
 }

@@ -1,31 +1,34 @@
-//! A key-value store under YCSB B and D over the size of the working set: mean latency, tail, pages moved (FlatFlash,
-//! section 5.4, Figures 11 and 12).
+//! A key-value store under YCSB B and D against the size of the working set: mean latency, tail latency
+//! and pages moved (FlatFlash, section 5.4, Figures 11 and 12).
 
 use std::sync::Arc;
 
 use deepram_media::Registry;
 
-use super::machine::{Bench, DRAM, GIB, MACHINES, Over, SLOWED, Setting, each, slowdown, totals, words};
+use super::machine::{
+    BaselineRatios, DRAM, GIB, MACHINES, RunContext, RunSpec, SLOWDOWN_MACHINES, each, slowdown, totals,
+    words,
+};
 use crate::chart::{Axis, Chart, Drawing, Series};
 use crate::error::ReproError;
-use crate::experiment::{Experiment, Finished, Outcome, Settings};
-use crate::run::{Figures, Run};
+use crate::experiment::{Experiment, FinishedRuns, Outcome, Settings};
+use crate::simulation_run::{Metrics, SimulationRun};
 
 const WORKLOADS: [&str; 2] = ["ycsb-b", "ycsb-d"];
-/// Bytes of a pair.
+/// Size of a key-value pair, in bytes.
 const PAIR: u64 = 64;
-/// Clients, which ask one thing at a time each.
+/// Number of clients, each with one request at a time.
 const CLIENTS: u32 = 16;
-/// 256 times the DRAM.
+/// Size of the drive: 256 times the DRAM.
 const DRIVE: u64 = 512 * GIB;
-/// The working set as multiples of DRAM. The paper names the last.
+/// Working sets as multiples of DRAM. The paper names only the last.
 const SETS: [u64; 5] = [1, 2, 4, 8, 16];
 const ENDS: [u64; 2] = [1, 16];
 const NAMED: u64 = 16;
-/// Operations of a workload.
+/// Operations of a workload in the paper.
 const OPERATIONS: u64 = 64_000_000;
 
-/// How much is simulated.
+/// Size of the simulation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Extent {
     sets: &'static [u64],
@@ -36,17 +39,18 @@ pub(super) struct Extent {
 
 impl Extent {
     fn new(settings: &Settings) -> Self {
-        let study = Self::study(settings);
-        let full = Self { sets: &SETS, scale: 64, ..study };
-        settings.pick(full, study)
+        let small = Self::for_sensitivity(settings);
+        let full = Self { sets: &SETS, scale: 64, ..small };
+        settings.pick(full, small)
     }
 
-    /// What the study runs.
-    pub(super) fn study(settings: &Settings) -> Self {
+    /// The size used by the sensitivity study.
+    pub(super) fn for_sensitivity(settings: &Settings) -> Self {
         Self { sets: &ENDS, scale: settings.pick(512, 8192), threads: CLIENTS, theta: 0.99 }
     }
 
-    /// Operations that are measured, after as many others: with them as many for each page of DRAM as in the paper.
+    /// Measured operations, after as many unmeasured ones. Together they give each page of DRAM as many
+    /// operations as in the paper.
     fn operations(&self) -> u64 {
         OPERATIONS / 2 / self.scale
     }
@@ -56,21 +60,21 @@ fn name(workload: &str, machine: &str, set: u64) -> String {
     format!("{workload}.{machine}.{set}x")
 }
 
-/// The runs.
-pub(super) fn runs(bench: Bench<'_>, extent: Extent) -> Result<Vec<Run>, ReproError> {
+/// Builds the runs.
+pub(super) fn runs(context: RunContext<'_>, extent: Extent) -> Result<Vec<SimulationRun>, ReproError> {
     let mut runs = Vec::new();
     for workload in WORKLOADS {
         for &set in extent.sets {
             let records = set * DRAM / extent.scale / PAIR;
-            // No operation inserts more than one.
+            // An operation inserts at most one record.
             let bytes = (records + 2 * extent.operations()) * PAIR;
             let spec = format!(
                 "{workload}:records={records},record={PAIR}B,field={PAIR}B,request=zipfian,theta={},count={}",
                 extent.theta,
                 2 * extent.operations(),
             );
-            for &(machine, kind) in bench.machines {
-                let setting = Setting {
+            for &(machine, kind) in context.machines {
+                let setting = RunSpec {
                     name: name(workload, machine, set),
                     machine: kind,
                     drive: DRIVE,
@@ -78,78 +82,87 @@ pub(super) fn runs(bench: Bench<'_>, extent: Extent) -> Result<Vec<Run>, ReproEr
                     scale: extent.scale,
                     threads: extent.threads,
                     warm_up: extent.operations(),
-                    base: bench.base,
-                    seed: bench.settings.seed,
+                    base: context.base,
+                    seed: context.settings.seed,
                 };
-                runs.push(setting.workload(bench.registry, &spec, bytes)?);
+                runs.push(setting.workload(context.registry, &spec, bytes)?);
             }
         }
     }
     Ok(runs)
 }
 
-/// How many times as long as with DRAM alone, of one workload.
-pub(super) fn slowed(finished: &Finished<'_>, extent: Extent, workload: &str) -> Result<f64, ReproError> {
-    slowdown(finished, extent.sets.iter().map(|&set| SLOWED.map(|(machine, _)| name(workload, machine, set))))
+/// FlatFlash's time over that of all-DRAM, for one workload.
+pub(super) fn slowdown_of(
+    finished: &FinishedRuns<'_>,
+    extent: Extent,
+    workload: &str,
+) -> Result<f64, ReproError> {
+    slowdown(
+        finished,
+        extent.sets.iter().map(|&set| SLOWDOWN_MACHINES.map(|(machine, _)| name(workload, machine, set))),
+    )
 }
 
-/// Figures of the two measures of latency.
+/// The two latency metrics.
 const LATENCIES: [(&str, &str); 2] = [("mean", "latency.mean_ns"), ("p99", "latency.p99_ns")];
 
-/// The figures of claims: latencies, page movements and pages programmed of the baselines over FlatFlash's.
-pub(super) fn figures(finished: &Finished<'_>, extent: Extent) -> Result<Figures, ReproError> {
-    let mut figures = Figures::new();
-    let mut both = LATENCIES.map(|_| Over::default());
+/// Sets the metrics of the claims: latencies, page movements and pages programmed of the baselines over
+/// FlatFlash's.
+pub(super) fn metrics(finished: &FinishedRuns<'_>, extent: Extent) -> Result<Metrics, ReproError> {
+    let mut metrics = Metrics::new();
+    let mut both = LATENCIES.map(|_| BaselineRatios::default());
     for workload in WORKLOADS {
-        for (measure, (what, figure)) in LATENCIES.iter().enumerate() {
-            let mut over = Over::default();
+        for (measure, (what, metric)) in LATENCIES.iter().enumerate() {
+            let mut over = BaselineRatios::default();
             for &set in extent.sets {
-                let values = each(finished, figure, |machine| name(workload, machine, set))?;
+                let values = each(finished, metric, |machine| name(workload, machine, set))?;
                 over.push(values);
                 both[measure].push(values);
             }
-            over.set(&mut figures, &format!("{workload}.{what}"));
+            over.set(&mut metrics, &format!("{workload}.{what}"));
         }
-        let of = |figure, set| each(finished, figure, |machine| name(workload, machine, set));
+        let of = |metric, set| each(finished, metric, |machine| name(workload, machine, set));
         let programs: Vec<_> =
             extent.sets.iter().map(|&set| of("flash.programs", set)).collect::<Result<_, _>>()?;
-        totals(&mut figures, &format!("{workload}.programs"), &programs);
+        totals(&mut metrics, &format!("{workload}.programs"), &programs);
         let moved = of("counters.page_movements", NAMED)?;
-        totals(&mut figures, &format!("{workload}.moved.x{NAMED}"), &[moved]);
+        totals(&mut metrics, &format!("{workload}.moved.x{NAMED}"), &[moved]);
     }
     for (over, (what, _)) in both.iter().zip(LATENCIES) {
-        over.set(&mut figures, &format!("redis.{what}"));
+        over.set(&mut metrics, &format!("redis.{what}"));
     }
-    Ok(figures)
+    Ok(metrics)
 }
 
-/// The experiment.
+/// Builds the experiment.
 pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
     let extent = Extent::new(settings);
-    let runs = runs(Bench::plain(settings, registry), extent)?;
+    let runs = runs(RunContext::plain(settings, registry), extent)?;
     let about = format!(
-        "Not Redis: {CLIENTS} clients read, overwrite (B) or insert (D) pairs of {PAIR} bytes that lie in pages, without \
-         the store's index, its own work and the network, so that latency is that of the memory. Keys are Zipfian in both \
-         workloads, as the paper says; the public D asks for the latest. {} of DRAM, a drive of 256 times as much. \
-         {} operations are measured after as many others: the paper's 64 million, scaled with the sizes.",
+        "Redis itself is not simulated: {CLIENTS} clients read, overwrite (YCSB B) or insert (YCSB D) \
+         pairs of {PAIR} bytes stored in pages, without the store's index, its own work or the network, so \
+         latency is that of memory. Keys are Zipfian in both workloads, as the paper says; the public YCSB \
+         D requests the latest keys. {} of DRAM, a drive of 256 times as much. {} operations are measured \
+         after as many others: the paper's 64 million, scaled like the sizes.",
         words(DRAM / extent.scale),
         extent.operations(),
     );
     Ok(Experiment::new("redis", "Key-value store", about, runs, move |finished| {
-        let mut outcome = Outcome { figures: figures(finished, extent)?, ..Outcome::default() };
+        let mut outcome = Outcome { metrics: metrics(finished, extent)?, ..Outcome::default() };
         for workload in WORKLOADS {
-            for (what, figure, unit, divisor) in [
+            for (what, metric, unit, divisor) in [
                 ("Mean latency", "latency.mean_ns", "µs", 1e3),
                 ("99th percentile", "latency.p99_ns", "µs", 1e3),
                 (
-                    "Pages moved for a thousand operations",
+                    "Pages moved per thousand operations",
                     "counters.page_movements",
                     "",
                     extent.operations() as f64 / 1e3,
                 ),
             ] {
                 let title = format!("{what}, {workload}");
-                outcome.charts.push(chart(finished, workload, extent, &title, (figure, unit, divisor))?);
+                outcome.charts.push(chart(finished, workload, extent, &title, (metric, unit, divisor))?);
             }
         }
         Ok(outcome)
@@ -157,22 +170,22 @@ pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Resul
 }
 
 fn chart(
-    finished: &Finished<'_>,
+    finished: &FinishedRuns<'_>,
     workload: &str,
     extent: Extent,
     title: &str,
-    (figure, unit, divisor): (&str, &str, f64),
+    (metric, unit, divisor): (&str, &str, f64),
 ) -> Result<Chart, ReproError> {
     let mut series = MACHINES.map(|(machine, _)| Series::new(machine, Vec::new()));
     for &set in extent.sets {
-        let values = each(finished, figure, |machine| name(workload, machine, set))?;
+        let values = each(finished, metric, |machine| name(workload, machine, set))?;
         for (series, value) in series.iter_mut().zip(values) {
             series.points.push((set as f64, value / divisor));
         }
     }
     Ok(Chart {
         title: title.into(),
-        about: "Over the size of the working set; less is better.".into(),
+        about: "By size of the working set; less is better.".into(),
         drawing: Drawing::Lines {
             x: Axis::log("working set over DRAM", ""),
             y: Axis::linear(title.split(',').next().unwrap_or(title), unit),

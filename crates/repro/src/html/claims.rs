@@ -1,20 +1,20 @@
-//! Every claim as a row.
+//! The table of claims.
 
 use std::fmt::Write as _;
 
 use super::{badge, escape};
 use crate::claim::{Class, Verdict};
 use crate::number::{difference, precise, with_unit};
-use crate::report::{Report, Row};
-use crate::svg::gauge;
+use crate::report::{ClaimResult, Report};
+use crate::svg::bullet;
 
 pub(super) fn table(out: &mut String, report: &Report) {
     out.push_str(
         "<section aria-labelledby=\"claims\">\n<h2 id=\"claims\">Claims</h2>\n\
-         <p class=\"soft\">Class: E exact, M magnitude within ±20 % (ranges: ±20 % at the ends), T trend or order, \
-         calibrate: what parameters were fitted to. H: the paper's figure depends on hardware or guest software that \
-         is not to be had. The scale reaches from a quarter to four times the expected value; the band is the \
-         tolerance, the diamond ours.</p>\n\
+         <p class=\"soft\">Classes: E exact; M magnitude, within ±20 % (of a range, ±20 % at its ends); T trend or \
+         order; calibrate: parameters were fitted to this value. H: the paper's value depends on hardware or guest \
+         software that is not available here. The scale spans a quarter to four times the expected value; the band is \
+         the tolerance, the diamond our value.</p>\n\
          <table class=\"claims cards\">\n<thead><tr><th scope=\"col\">claim</th><th scope=\"col\">class</th>\
          <th scope=\"col\" class=\"number\">paper</th><th scope=\"col\" class=\"number\">ours</th>\
          <th scope=\"col\" class=\"number\">difference</th><th scope=\"col\">scale</th>\
@@ -37,30 +37,30 @@ pub(super) fn table(out: &mut String, report: &Report) {
     out.push_str("</tbody>\n</table>\n</section>\n");
 }
 
-fn one(out: &mut String, row: &Row) {
-    let scale = row.ours.and_then(|ours| gauge(row.expected, row.tolerance, ours));
-    let scale = scale.map_or_else(String::new, |canvas| canvas.decoration("gauge"));
+fn one(out: &mut String, row: &ClaimResult) {
+    let scale = row.ours.and_then(|ours| bullet(row.expected, row.tolerance, ours));
+    let scale = scale.map_or_else(String::new, |canvas| canvas.decoration("bullet"));
     let mut below = format!("{}; {}", row.id, row.source);
-    if row.ghost {
-        below.push_str(" (not in the published text)");
+    if row.draft_only {
+        below.push_str(" (earlier draft, not in the published text)");
     }
     let _ = write!(
         out,
         "<tr id=\"claim-{}\"><td>{}<span class=\"why\">{}</span>",
         escape(&row.id),
-        escape(&row.what),
+        escape(&row.statement),
         escape(&below)
     );
     for text in [&row.note, &row.why].into_iter().filter(|text| !text.is_empty()) {
         let _ = write!(out, "<span class=\"why\">{}</span>", escape(text));
     }
-    let guest = if row.guest { " <span class=\"tag\">H</span>" } else { "" };
+    let letter_h = if row.hardware_dependent { " <span class=\"tag\">H</span>" } else { "" };
     let far = row.difference_words();
-    // A short value stays on one line.
+    // Keep a short value on one line.
     let keep = if row.paper.chars().count() <= 14 { " nowrap" } else { "" };
     let _ = writeln!(
         out,
-        "</td><td class=\"tags\" data-label=\"class\"><span class=\"tag\">{}</span>{guest}</td>\
+        "</td><td class=\"tags\" data-label=\"class\"><span class=\"tag\">{}</span>{letter_h}</td>\
          <td class=\"number{keep}\" data-label=\"paper\">{}<br/><span class=\"soft\">{}</span></td>\
          <td class=\"number\" data-label=\"ours\">{}</td><td class=\"number\" data-label=\"difference\">{far}</td>\
          <td data-label=\"scale\">{scale}</td><td data-label=\"verdict\">{}</td></tr>",
@@ -72,8 +72,8 @@ fn one(out: &mut String, row: &Row) {
     );
 }
 
-impl Row {
-    /// Our figures for people; a dash if there are none. Those of an order stand in the claim's order.
+impl ClaimResult {
+    /// Our value as text, or all values of an order in the claim's order; a dash if there are none.
     #[must_use]
     pub fn ours_words(&self) -> String {
         match self.ours {
@@ -89,10 +89,10 @@ impl Row {
         }
     }
 
-    /// The difference for people: that of a trend which holds says nothing.
+    /// The relative difference as text; a dash for a trend that holds, where it carries no information.
     #[must_use]
     pub fn difference_words(&self) -> String {
-        let shown = self.difference.filter(|_| self.verdict != Verdict::Holds);
+        let shown = self.difference.filter(|_| self.verdict != Verdict::TrendHolds);
         shown.map_or_else(|| "–".into(), difference)
     }
 }

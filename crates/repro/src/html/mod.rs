@@ -1,17 +1,16 @@
-//! The report as one page that needs nothing else: no script, no font, no image from elsewhere.
-//!
-//! The page is well-formed XML too, so that a test can read it.
+//! Renders the report as a single self-contained HTML page: no script, font or image from elsewhere. The
+//! page is also well-formed XML, so that a test can parse it.
 
 mod claims;
-mod figures;
-mod study;
+mod experiments;
+mod sensitivity;
 
 use std::fmt::Write as _;
 
 use crate::claim::Verdict;
 use crate::report::Report;
 
-/// Text as it stands in an element or attribute.
+/// Escapes text for an HTML element or attribute.
 #[must_use]
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -21,7 +20,7 @@ pub fn escape(text: &str) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
-            // Not allowed in XML, and nothing to see in HTML.
+            // XML does not allow control characters, and HTML would not show them.
             c if c.is_control() && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
             c => out.push(c),
         }
@@ -29,7 +28,7 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// How a verdict is shown.
+/// CSS class of a verdict.
 fn tone(verdict: Verdict) -> &'static str {
     match verdict {
         verdict if verdict.met() => "good",
@@ -42,10 +41,10 @@ fn badge(verdict: Verdict) -> String {
     format!(r#"<span class="verdict {}">{} {}</span>"#, tone(verdict), verdict.sign(), verdict.words())
 }
 
-/// The whole page.
+/// Renders the whole page.
 #[must_use]
 pub fn page(report: &Report) -> String {
-    let title = escape(&format!("{}: reproduced", report.title));
+    let title = escape(&format!("{}: reproduction", report.title));
     let mut out = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
@@ -57,13 +56,14 @@ pub fn page(report: &Report) -> String {
     );
     if report.quick {
         out.push_str(
-            "<p class=\"notice\">Small runs, to see that everything works. Verdicts mean little: run it \
-             without --quick.</p>\n",
+            "<p class=\"notice\">Quick runs, to check that everything works. The verdicts are not \
+             meaningful: run without --quick.</p>\n",
         );
     }
     let _ = writeln!(
         out,
-        "<p class=\"soft\">deepram {}, seed {}, simulations: {}. The same figures are in results.json.</p>\n</header>",
+        "<p class=\"soft\">deepram {}, seed {}, {} simulations. results.json contains the same \
+         values.</p>\n</header>",
         escape(&report.version),
         report.seed,
         report.runs.len()
@@ -73,9 +73,9 @@ pub fn page(report: &Report) -> String {
     summary(&mut out, report);
     contents(&mut out, report);
     claims::table(&mut out, report);
-    figures::sections(&mut out, report);
+    experiments::sections(&mut out, report);
     if let Some(effects) = &report.sensitivity {
-        study::section(&mut out, effects);
+        sensitivity::section(&mut out, effects);
     }
     runs(&mut out, report);
     out.push_str("</main>\n</body>\n</html>\n");
@@ -102,7 +102,7 @@ fn summary(out: &mut String, report: &Report) {
         .collect();
     out.push_str("</div>\n");
     if !missed.is_empty() {
-        let _ = writeln!(out, "<p>Not as claimed: {}.</p>", missed.join(", "));
+        let _ = writeln!(out, "<p>Missed claims: {}.</p>", missed.join(", "));
     }
     out.push_str("</section>\n");
 }
@@ -127,8 +127,8 @@ fn runs(out: &mut String, report: &Report) {
     out.push_str("<section aria-labelledby=\"runs\">\n<h2 id=\"runs\">Runs</h2>\n");
     let _ = writeln!(
         out,
-        "<p>Each simulation once, by the digest of its resolved configuration; all their figures are in \
-         results.json and in runs.</p>\n<details><summary>{} runs</summary>\n\
+        "<p>Each simulation is listed once, with the digest of its resolved configuration. results.json contains \
+         all metrics.</p>\n<details><summary>{} runs</summary>\n\
          <div class=\"scroll\" role=\"region\" aria-label=\"Runs\" tabindex=\"0\">\n<table class=\"data\">\n\
          <thead><tr><th scope=\"col\">run</th><th scope=\"col\">digest</th><th scope=\"col\">procedure</th></tr></thead>\n<tbody>",
         report.runs.len()
@@ -145,7 +145,7 @@ fn runs(out: &mut String, report: &Report) {
     out.push_str("</tbody>\n</table>\n</div>\n</details>\n</section>\n");
 }
 
-/// Fills that differ without colour.
+/// Fill patterns, distinguishable without colour.
 const PATTERNS: &str = r#"<svg class="patterns" aria-hidden="true"><defs>
 <pattern id="p1" width="6" height="6" patternUnits="userSpaceOnUse"><rect width="6" height="6" class="b1"/><path class="hatch" d="M-1 1L1 -1M0 6L6 0M5 7L7 5"/></pattern>
 <pattern id="p2" width="5" height="5" patternUnits="userSpaceOnUse"><rect width="5" height="5" class="b2"/><path class="hatch" d="M2.5 0L2.5 5"/></pattern>

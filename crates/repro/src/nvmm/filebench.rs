@@ -1,11 +1,11 @@
-//! Filebench's personalities on files that do not fit into DRAM (NVMM, earlier draft, section 4.4).
+//! Filebench personalities on files larger than DRAM (NVMM, earlier draft, section 4.4).
 //!
-//! 1. Files are accessed as memory on both systems: NVMM holds them in its memory, the SSD system in its
-//!    page cache.
-//! 2. The threads take their next request from one sequence, that of the personality's own threads in turn,
-//!    so that all systems do the same work.
-//! 3. Files lie one after the other, as a file system that has just been filled lays them out; what is
-//!    written beyond them gets pages in the order of writing.
+//! 1. Files are accessed as memory on both systems: NVMM holds them in its main memory, the SSD system
+//!    in its page cache.
+//! 2. The threads take their requests from one sequence, in which the personality's own threads
+//!    alternate, so that all systems do the same work.
+//! 3. Files are laid out contiguously, as in a freshly filled file system. Data written beyond them get
+//!    pages in the order of writing.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,26 +16,27 @@ use deepram_media::Registry;
 use deepram_sim::SimError;
 use deepram_sim::paging::Backing;
 use deepram_sim::processor::{FirstTouch, LINE_BYTES, ThreadReferences, memory_references};
-use deepram_trace::{Access, MemRef, ObjectPlacement, TraceError, Workload};
+use deepram_trace::{MemRef, MemoryAccess, ObjectPlacement, TraceError, Workload};
 
-use super::machine::{Base, Machine, Program, Setting, Technology, Threads};
+use super::machine::{Machine, MachineConfig, Program, ProgramThreads, RunSpec, Technology};
 use super::programs::{LINE_COPY, reference};
 use crate::chart::{Axis, Bars, Chart, Drawing, Reference};
 use crate::error::ReproError;
-use crate::experiment::{Experiment, Finished, Outcome, Settings};
-use crate::run::Run;
+use crate::experiment::{Experiment, FinishedRuns, Outcome, Settings};
+use crate::simulate::workload_error;
+use crate::simulation_run::SimulationRun;
 
 const PAGE: u64 = 4096;
 
-/// A personality, scaled to so many bytes of files.
+/// A personality.
 struct Personality {
     name: &'static str,
-    /// As many as it has itself; oltp: 200 readers, ten database writers, a log writer.
+    /// Its own number of threads; for oltp 200 readers, ten database writers and a log writer.
     threads: u32,
-    /// Mean size and share of the files that exist at the beginning, its own; none for oltp, which has ten
-    /// files that share the bytes.
+    /// Its own mean file size, and share of files that exist initially; `None` for oltp, whose ten files
+    /// share the bytes.
     files: Option<(u64, f64)>,
-    /// The draft's speedup; for those that are slower it has no number.
+    /// Speedup in the draft, which gives no number for slowdowns.
     paper: Option<f64>,
 }
 
@@ -48,39 +49,39 @@ const PERSONALITIES: [Personality; 5] = [
     Personality { name: "webserver", threads: 100, files: Some((SMALL, 1.0)), paper: None },
 ];
 
-/// oltp's data files, and bytes of its log, its own.
+/// Data files of oltp, and size of its log in bytes, its own.
 const OLTP_FILES: u64 = 10;
 const OLTP_LOG: u64 = 10 << 20;
 
-/// The generator's inode, and how far apart its files are in multiples of their size at the beginning.
+/// The generator's inode size, and the distance of its files in multiples of their initial size.
 const INODE: u64 = 256;
 const REGION: u64 = 16;
 
-/// A set of bars: a technology, and how many threads.
+/// A chart: a technology and a number of threads.
 #[derive(Debug, Clone, Copy)]
-struct View {
-    /// What stands between a personality's name and its figure's; nothing for what claims are about.
+struct ChartVariant {
+    /// Infix of metric names; empty for the metrics of claims.
     infix: &'static str,
     title: &'static str,
     technology: Technology,
-    /// Microseconds of a program: ten times the read time, as the draft has it.
+    /// Program time in microseconds: ten times the read time, as in the draft.
     program_us: u32,
-    /// One thread in place of the personality's own number, and no prefetch.
+    /// One thread instead of the personality's own number.
     one: bool,
 }
 
-const MLC: View =
-    View { infix: "", title: "MLC", technology: Technology::MLC_75, program_us: 750, one: false };
-const VIEWS: [View; 3] = [
+const MLC: ChartVariant =
+    ChartVariant { infix: "", title: "MLC", technology: Technology::MLC_75, program_us: 750, one: false };
+const VIEWS: [ChartVariant; 3] = [
     MLC,
-    View { infix: ".slc", title: "SLC", technology: Technology::SLC, program_us: 250, one: false },
-    View { infix: ".t1", title: "MLC, one thread", one: true, ..MLC },
+    ChartVariant { infix: ".slc", title: "SLC", technology: Technology::SLC, program_us: 250, one: false },
+    ChartVariant { infix: ".t1", title: "MLC, one thread", one: true, ..MLC },
 ];
 const SSD: (&str, Machine) = ("ssd", Machine::Ssd);
 const NVMM: (&str, Machine) = ("nvmm", Machine::Nvmm(0));
 const AHEAD: (&str, Machine) = ("nvmm.prefetch16", Machine::Nvmm(16));
 
-impl View {
+impl ChartVariant {
     fn threads(&self, personality: &Personality) -> u32 {
         if self.one { 1 } else { personality.threads }
     }
@@ -94,11 +95,11 @@ impl View {
     }
 }
 
-/// How much is done, in references to lines of files.
+/// Number of references to lines of files.
 #[derive(Debug, Clone, Copy)]
-struct Amount {
-    /// Before measuring begins, one reference for [`THINNED`] lines: enough to bring their pages in, and as
-    /// much less to simulate.
+struct LineCounts {
+    /// References before measurement, one per [`THINNED`] lines: enough to bring the pages in, and
+    /// faster to simulate.
     warm_up: u64,
     measured: u64,
 }
@@ -106,12 +107,12 @@ struct Amount {
 const THINNED: usize = 4;
 
 impl Personality {
-    /// Entries of its file set, for `data` bytes that exist at the beginning.
+    /// Entries of the file set, for `data` bytes that exist initially.
     fn entries(&self, data: u64) -> u64 {
         self.files.map_or(OLTP_FILES, |(bytes, exist)| (data as f64 / bytes as f64 / exist).round() as u64)
     }
 
-    /// The generator's text.
+    /// Text of the generated workload.
     fn spec(&self, data: u64, threads: u32) -> String {
         let (name, entries) = (self.name, self.entries(data));
         match self.files {
@@ -122,8 +123,7 @@ impl Personality {
         }
     }
 
-    /// Pages of the generator's addresses that are there at the beginning, in the order in which they lie on
-    /// the drive.
+    /// Addresses of the pages that exist initially, in their order on the drive.
     fn existing(&self, data: u64) -> Vec<u64> {
         let entries = self.entries(data);
         let pages = |start: u64, bytes: u64| (start..start + bytes).step_by(PAGE as usize);
@@ -138,14 +138,15 @@ impl Personality {
         }
     }
 
-    fn program(&self, data: u64, threads: u32, amount: Amount, line_copy: u32, seed: u64) -> Program {
+    fn program(&self, data: u64, threads: u32, amount: LineCounts, line_copy: u32, seed: u64) -> Program {
         let spec = self.spec(data, threads);
         let existing = self.existing(data);
         let text = format!(
             "{spec} as memory, {amount:?} of {THINNED}, {threads} threads, gap {line_copy}, seed {seed}"
         );
         let make = move || {
-            let shared = Rc::new(RefCell::new(Shared::new(&spec, &existing, amount, line_copy, seed)?));
+            let shared =
+                Rc::new(RefCell::new(SharedRequests::new(&spec, &existing, amount, line_copy, seed)?));
             let references = (0..threads).map(|_| {
                 let shared = Rc::clone(&shared);
                 let mut lines = VecDeque::new();
@@ -160,53 +161,53 @@ impl Personality {
                 });
                 Box::new(next) as ThreadReferences<'static>
             });
-            Ok(Threads { references: references.collect(), warm_up: amount.warm_up })
+            Ok(ProgramThreads { references: references.collect(), warm_up: amount.warm_up })
         };
         Program { text, backing: Backing::File, blocking: false, threads: Arc::new(make) }
     }
 }
 
-/// Bytes of one of oltp's files.
+/// Size of one of oltp's files, in bytes.
 fn oltp_file(data: u64) -> u64 {
     data / OLTP_FILES / PAGE * PAGE
 }
 
-/// The requests that the threads share.
-struct Shared {
+/// The sequence of requests that the threads share.
+struct SharedRequests {
     workload: Workload,
     places: FirstTouch,
-    /// What is still to be given out.
-    left: Amount,
-    /// Instructions for a line.
+    /// References still to be handed out.
+    left: LineCounts,
+    /// Instructions per line.
     line_copy: u32,
 }
 
-impl Shared {
+impl SharedRequests {
     fn new(
         spec: &str,
         existing: &[u64],
-        amount: Amount,
+        amount: LineCounts,
         line_copy: u32,
         seed: u64,
     ) -> Result<Self, SimError> {
-        let wrong = |why: String| SimError::Config { key: "workload".into(), why };
-        let workload = Workload::new(spec, seed).map_err(|error| wrong(error.to_string()))?;
+        let workload = Workload::new(spec, seed).map_err(|error| workload_error(&error))?;
         let mut places = FirstTouch::new(PAGE, 0)?;
         for page in existing {
-            places.place(reference(*page, Access::Load, 0));
+            places.place(reference(*page, MemoryAccess::Load, 0));
         }
         Ok(Self { workload, places, left: amount, line_copy })
     }
 
-    /// The lines of the next request that has any, at their places; none when all is done.
+    /// The lines of the next non-empty request, at their addresses; empty when all references are handed
+    /// out.
     fn request(&mut self) -> Result<VecDeque<MemRef>, SimError> {
         let nothing = ObjectPlacement { slot_bytes: 0, slots: 0 };
         while self.left.warm_up + self.left.measured > 0 {
             let Some(item) = self.workload.next() else { break };
             let item = std::iter::once(Ok::<_, TraceError>(item));
             let (left, step) = match &mut self.left {
-                Amount { warm_up: 0, measured } => (measured, 1),
-                Amount { warm_up, .. } => (warm_up, THINNED),
+                LineCounts { warm_up: 0, measured } => (measured, 1),
+                LineCounts { warm_up, .. } => (warm_up, THINNED),
             };
             let lines = memory_references(item, self.line_copy, nothing).step_by(step).take(*left as usize);
             let lines =
@@ -220,34 +221,34 @@ impl Shared {
     }
 }
 
-/// The runs of a personality. The base's sizes are the experiment's own: a half of the usual, with a last-level
-/// cache in proportion.
+/// Builds the runs of a personality. The sizes in `base` are replaced by the experiment's own: half of
+/// the usual, with a last-level cache in proportion.
 fn runs(
     settings: &Settings,
     registry: &Arc<Registry>,
-    (base, line_copy): (&Base, u32),
-    view: &View,
+    (base, line_copy): (&MachineConfig, u32),
+    view: &ChartVariant,
     personality: &Personality,
     machines: &[(&str, Machine)],
-) -> Result<Vec<Run>, ReproError> {
+) -> Result<Vec<SimulationRun>, ReproError> {
     let dram: u64 = settings.pick(32 << 20, 2 << 20);
     let data = dram * 4;
     let lines = dram / LINE_BYTES;
-    let amount = Amount { warm_up: lines / THINNED as u64 * 3 / 2, measured: lines };
+    let amount = LineCounts { warm_up: lines / THINNED as u64 * 3 / 2, measured: lines };
     let threads = view.threads(personality);
     let program = personality.program(data, threads, amount, line_copy, settings.seed);
-    let mut base = Base { dram, data, ..base.clone() };
+    let mut base = MachineConfig { dram, data, ..base.clone() };
     base.processor.push(format!("llc={}KiB", dram >> 13));
-    // Before what a study sets.
+    // Before the overrides of the sensitivity study, which take precedence.
     for overrides in [&mut base.flash, &mut base.drive] {
         overrides.insert(0, format!("nand.program={}us", view.program_us));
     }
-    // Files are read by calls, which do not read around; each open file has its window, and each thread a
-    // file open besides the log.
+    // Files are read by system calls, which do not read around a page. Each open file has a readahead
+    // window, and each thread has one open file besides the log.
     base.paging.read_around = false;
     base.paging.readahead_runs = threads + 1;
     let run = |&(machine, kind): &(&str, Machine)| {
-        let setting = Setting {
+        let setting = RunSpec {
             name: view.name(personality, machine),
             machine: kind,
             technology: view.technology,
@@ -260,14 +261,14 @@ fn runs(
     machines.iter().map(run).collect()
 }
 
-/// What the sensitivity study changes here beside the machines' common part.
+/// Settings that the sensitivity study can change, besides those of the machines.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Variant {
-    /// One thread in place of the personality's own number.
+    /// One thread instead of the personality's own number.
     pub(super) one: bool,
-    /// Blocks that NVMM fetches ahead.
+    /// Blocks that NVMM prefetches.
     pub(super) prefetch: u32,
-    /// Instructions for a line.
+    /// Instructions per line.
     pub(super) line_copy: u32,
 }
 
@@ -277,19 +278,19 @@ impl Default for Variant {
     }
 }
 
-/// The personalities of which the draft has numbers.
+/// The personalities with numbers in the draft.
 fn with_numbers() -> impl Iterator<Item = &'static Personality> {
     PERSONALITIES.iter().filter(|personality| personality.paper.is_some())
 }
 
-/// The runs behind the speedups of which the draft has numbers.
+/// Builds the runs behind the speedups with numbers in the draft.
 pub(super) fn study_runs(
     settings: &Settings,
     registry: &Arc<Registry>,
-    base: &Base,
+    base: &MachineConfig,
     variant: Variant,
-) -> Result<Vec<Run>, ReproError> {
-    let view = View { one: variant.one, ..MLC };
+) -> Result<Vec<SimulationRun>, ReproError> {
+    let view = ChartVariant { one: variant.one, ..MLC };
     let machines = [SSD, ("nvmm", Machine::Nvmm(variant.prefetch))];
     let mut all = Vec::new();
     for personality in with_numbers() {
@@ -298,20 +299,20 @@ pub(super) fn study_runs(
     Ok(all)
 }
 
-/// These speedups.
-pub(super) fn study_figures(finished: &Finished<'_>, outcome: &mut Outcome) -> Result<(), ReproError> {
+/// Sets these speedups.
+pub(super) fn study_metrics(finished: &FinishedRuns<'_>, outcome: &mut Outcome) -> Result<(), ReproError> {
     for personality in with_numbers() {
-        let time = |machine| finished.figure(&MLC.name(personality, machine), "simulated_time_ns");
+        let time = |machine| finished.metric(&MLC.name(personality, machine), "simulated_time_ns");
         let speedup = time(SSD.0)? / time(NVMM.0)?;
-        outcome.figures.set(format!("{}.speedup", personality.name), speedup);
+        outcome.metrics.set(format!("{}.speedup", personality.name), speedup);
     }
     Ok(())
 }
 
-/// The experiment.
+/// Builds the experiment.
 pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
     let views = settings.pick(&VIEWS[..], &VIEWS[..1]);
-    let base = Base::default();
+    let base = MachineConfig::default();
     let mut all = Vec::new();
     for view in views {
         for personality in &PERSONALITIES {
@@ -322,24 +323,25 @@ pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Resul
     Ok(Experiment::new(
         "filebench",
         "Filebench",
-        "128 MiB of files behind 32 MiB of DRAM and 4 MiB of last-level cache, warm; flash of 25 µs (SLC) and 75 µs \
-         (MLC), written in ten times that, as the draft has it. As many threads as the personalities have themselves \
-         (the draft names no number); beside them one thread. Files are accessed as memory on both systems, a line \
-         of 64 bytes at a time, without the time of system calls and of the file system's own code. fsync is not \
-         simulated: on the SSD system it would wait for the drive, so Varmail and OLTP come out better for the SSD \
-         than they are. In turn the SSD system reads a page before it is overwritten, as NVMM does, and the first \
-         page of a file by itself, where Linux knows better.",
+        "128 MiB of files behind 32 MiB of DRAM and 4 MiB of last-level cache, warm; flash of 25 µs (SLC) \
+         and 75 µs (MLC), with program times of ten times that, as in the draft. Each personality has its \
+         own number of threads (the draft names none); a second chart has one thread. Files are accessed \
+         as memory on both systems, one line of 64 bytes at a time, without the time of system calls and \
+         file-system code. fsync is not simulated; on the SSD system it would wait for the drive, so \
+         Varmail and OLTP come out too well for the SSD. On the other hand, the SSD system reads a page \
+         before overwriting it, as NVMM does, and reads the first page of a file separately, which Linux \
+         avoids.",
         all,
         move |finished| evaluate(finished, views),
     ))
 }
 
-fn evaluate(finished: &Finished<'_>, views: &[View]) -> Result<Outcome, ReproError> {
+fn evaluate(finished: &FinishedRuns<'_>, views: &[ChartVariant]) -> Result<Outcome, ReproError> {
     let mut outcome = Outcome::default();
     for view in views {
         let (mut plain, mut ahead) = (Vec::new(), Vec::new());
         for personality in &PERSONALITIES {
-            let time = |machine| finished.figure(&view.name(personality, machine), "simulated_time_ns");
+            let time = |machine| finished.metric(&view.name(personality, machine), "simulated_time_ns");
             let ssd = time("ssd")?;
             for &(machine, kind) in view.machines() {
                 let speedup = ssd / time(machine)?;
@@ -350,20 +352,20 @@ fn evaluate(finished: &Finished<'_>, views: &[View]) -> Result<Outcome, ReproErr
                 };
                 of.push(speedup);
                 let name = format!("{}{}.speedup{suffix}", personality.name, view.infix);
-                outcome.figures.set(name, speedup);
+                outcome.metrics.set(name, speedup);
             }
         }
         let mut series = vec![Bars::new("no prefetch", plain)];
         if !view.one {
-            series.push(Bars::new("prefetching sixteen", ahead));
+            series.push(Bars::new("prefetching 16 blocks", ahead));
         }
         if view.infix.is_empty() {
             let values = PERSONALITIES.iter().map(|personality| personality.paper).collect();
             series.push(Bars { name: "paper".into(), values });
         }
         outcome.charts.push(Chart {
-            title: format!("Filebench, NVMM over SSD, {}", view.title),
-            about: "Time of the SSD system over that of NVMM; below 1 the SSD is ahead.".into(),
+            title: format!("Filebench, speedup of NVMM over the SSD system, {}", view.title),
+            about: "Time of the SSD system over that of NVMM; below 1 the SSD system is faster.".into(),
             drawing: Drawing::Bars {
                 axis: Axis::linear("speedup", ""),
                 groups: PERSONALITIES.iter().map(|personality| personality.name.into()).collect(),
@@ -387,7 +389,8 @@ mod tests {
             let existing = personality.existing(data);
             let spec = personality.spec(data, 3);
             let mut shared =
-                Shared::new(&spec, &existing, Amount { warm_up: 0, measured: 20_000 }, 1, 5).unwrap();
+                SharedRequests::new(&spec, &existing, LineCounts { warm_up: 0, measured: 20_000 }, 1, 5)
+                    .unwrap();
             let before = shared.places.bytes();
             assert_eq!(before, existing.len() as u64 * PAGE, "{spec}: a page is there twice");
             assert!(before >= data * 9 / 10 && before <= data + (12 << 20), "{spec}: {before} B");
@@ -398,9 +401,9 @@ mod tests {
                     break;
                 }
                 lines += request.len();
-                // A load never meets a page that nobody has written.
+                // A load never reaches an unwritten page.
                 let grown = shared.places.bytes() - before;
-                assert!(grown == new || request[0].access == Access::Store, "{spec}");
+                assert!(grown == new || request[0].access == MemoryAccess::Store, "{spec}");
                 new = grown;
             }
             assert_eq!(lines, 20_000, "{spec}");
@@ -412,14 +415,14 @@ mod tests {
     fn threads_share_one_sequence_of_requests() {
         let (data, seed) = (4 << 20, 9);
         let varmail = &PERSONALITIES[1];
-        let amount = Amount { warm_up: 100, measured: 5000 };
+        let amount = LineCounts { warm_up: 100, measured: 5000 };
         let program = varmail.program(data, 3, amount, 1, seed);
         let made = (program.threads)().unwrap();
         assert_eq!((made.warm_up, made.references.len()), (100, 3));
         let mut dealt: Vec<u64> =
             made.references.into_iter().flatten().map(|line| line.unwrap().addr).collect();
         let mut shared =
-            Shared::new(&varmail.spec(data, 3), &varmail.existing(data), amount, 1, seed).unwrap();
+            SharedRequests::new(&varmail.spec(data, 3), &varmail.existing(data), amount, 1, seed).unwrap();
         let mut whole: Vec<u64> = Vec::new();
         while whole.len() < 5100 {
             whole.extend(shared.request().unwrap().iter().map(|line| line.addr));

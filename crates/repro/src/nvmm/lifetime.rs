@@ -1,11 +1,13 @@
-//! Wear-out of flash whose pages differ in endurance (NVMM, Nonvolatile Main Memory System Architecture).
+//! Wear-out of flash whose pages differ in endurance (NVMM, Nonvolatile Main Memory System
+//! Architecture).
 //!
-//! 1. The endurance of a page is lognormal: its median is the preset's, its logarithmic deviation σ.
-//! 2. Writes come at a constant rate and are levelled perfectly: all pages that still work have been written
-//!    equally often. A page that has reached its endurance leaves.
-//! 3. So after w writes of each page the share S(w) of pages with a greater endurance is left, and the next
-//!    write of each of them takes S(w) times the pages over the rate. The capacity falls the faster the less
-//!    of it is left.
+//! 1. The endurance of a page is lognormal: its median is the preset's, its logarithmic standard
+//!    deviation σ.
+//! 2. Writes have a constant rate and perfect levelling: all working pages have been written equally
+//!    often. A page that reaches its endurance is retired.
+//! 3. After w writes per page, the share S(w) of pages with a greater endurance remains. One more write
+//!    of each of them takes S(w) times all pages divided by the rate. Capacity therefore falls faster
+//!    the less of it remains.
 
 use std::f64::consts::TAU;
 use std::sync::Arc;
@@ -15,35 +17,37 @@ use serde_json::json;
 
 use crate::chart::{Axis, Chart, Drawing, Series, Table};
 use crate::error::ReproError;
-use crate::experiment::{Experiment, Finished, Outcome, Settings};
-use crate::run::{Figures, Procedure, Run};
+use crate::experiment::{Experiment, FinishedRuns, Outcome, Settings};
+use crate::simulation_run::{Metrics, Procedure, SimulationRun};
 
-/// Raised when the computation changes.
+/// Raise the version when the computation changes.
 const PROCEDURE: Procedure = Procedure { name: "nvmm lifetime", version: 1 };
 
-/// The paper's device has 8 Gbit.
+/// Size of the paper's device, 8 Gbit, in bytes.
 const DEVICE_BYTES: f64 = (1u64 << 30) as f64;
 const DEVICES: [(&str, f64); 2] = [("one", 1.0), ("thousand", 1000.0)];
 
-/// Bytes a second. The paper gives no rate, only 32 GB of cache and a moderate to light load. Assumed: what one
-/// of the channels carries, 8 bit at 400 MB/s, a sixteenth of what the presets' channels do together. (One SLC
-/// device alone programs 41 MB/s; the paper's does not ask how its one device takes the writes of a system.)
+/// Write rate in bytes per second. The paper gives no rate, only 32 GB of cache and a moderate to light
+/// load. Assumed: the rate of one 8-bit channel at 400 MB/s, a sixteenth of all channels in the presets.
+/// (One SLC device programs only 41 MB/s; the paper does not consider how its one device absorbs the
+/// writes of a system.)
 const RATE: f64 = 400e6;
 
-/// Logarithmic deviations that facts.md section 7 lists for pages (0, 5, 10, 20 %).
+/// Logarithmic standard deviations considered for pages: 0, 5, 10, 20 %.
 const DEVIATIONS: [f64; 4] = [0.0, 0.05, 0.1, 0.2];
-/// The one that is judged: the widest, for the paper has some pages withstand many times the writes of others.
+/// Index of the deviation that is judged: the widest, because the paper says that some pages withstand
+/// many times the writes of others.
 const JUDGED: usize = 3;
 
-/// Wholly worn out is taken to be this share left: a lognormal has pages that last for ever.
+/// Share of pages left that counts as worn out, because a lognormal distribution never ends.
 const GONE: f64 = 0.01;
 
-/// Steps of σ at which the curve is computed, and how far it goes: beyond 8 σ lies a share of 10^-15.
+/// Step in σ and extent of the computed curve: beyond 8 σ lies a share of 10^-15.
 const STEP: f64 = 1.0 / 256.0;
 const REACH: f64 = 8.0;
 
-/// The curve of what is left: time, in the time that all pages take to be written as often as the median of
-/// their endurance, and the share of pages left.
+/// Computes the remaining capacity: time, relative to the time in which all pages are written as often
+/// as their median endurance, and share of pages left.
 fn curve(deviation: f64) -> Vec<(f64, f64)> {
     if deviation == 0.0 {
         return vec![(0.0, 1.0), (1.0, 1.0), (1.0, 0.0)];
@@ -63,7 +67,7 @@ fn curve(deviation: f64) -> Vec<(f64, f64)> {
     curve
 }
 
-/// When the share left falls to `share`.
+/// Time at which the share left falls to `share`.
 fn falls_to(curve: &[(f64, f64)], share: f64) -> Option<f64> {
     curve.windows(2).find_map(|pair| {
         let ((from, more), (to, less)) = (pair[0], pair[1]);
@@ -71,12 +75,12 @@ fn falls_to(curve: &[(f64, f64)], share: f64) -> Option<f64> {
     })
 }
 
-/// Seconds in which a device is written as often as its endurance.
+/// Time in seconds to write a device as often as its median endurance.
 fn device_seconds(endurance: u64) -> f64 {
     DEVICE_BYTES * endurance as f64 / RATE
 }
 
-/// The experiment.
+/// Builds the experiment.
 pub(super) fn experiment(_: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
     let sheet = registry
         .resolve_with("nand.slc", &[])
@@ -91,25 +95,26 @@ pub(super) fn experiment(_: &Settings, registry: &Arc<Registry>) -> Result<Exper
             let config = json!({
                 "deviation": deviation, "days": days, "preset": digest, "step": STEP, "reach": REACH, "gone": GONE,
             });
-            Run::new(name.clone(), PROCEDURE, config, move || {
+            SimulationRun::new(name.clone(), PROCEDURE, config, move || {
                 let curve = curve(deviation);
-                let mut figures = Figures::new();
+                let mut metrics = Metrics::new();
                 for (what, share) in [("half_days", 0.5), ("gone_days", GONE)] {
                     let at = falls_to(&curve, share).ok_or_else(|| ReproError::Run {
                         run: name.clone(),
-                        why: format!("the curve does not fall to {share}"),
+                        why: format!("the capacity curve does not fall to {share}"),
                     })?;
-                    figures.set(what, at * days);
+                    metrics.set(what, at * days);
                 }
-                Ok(figures)
+                Ok(metrics)
             })
         })
         .collect();
     let about = format!(
-        "Levelled writes at {} MB/s wear out SLC pages of 8 Gbit devices, {} writes each in the median. The paper \
-         gives no rate of writes; ours is assumed to be what one flash channel carries. The spread is lognormal \
-         with a deviation of {} %, the widest of those considered. What is left takes all writes, so the end comes \
-         faster. Worn out is {} % left. A thousand devices under the same writes last a thousand times as long.",
+        "Levelled writes at {} MB/s wear out the SLC pages of 8 Gbit devices, whose median endurance is {} \
+         writes. The paper gives no write rate; we assume that of one flash channel. Endurance is \
+         lognormal with a deviation of {} %, the widest of those considered. The remaining pages take all \
+         writes, so wear accelerates. A device counts as worn out with {} % of its pages left. A thousand \
+         devices under the same writes last a thousand times as long.",
         RATE / 1e6,
         nand.endurance,
         DEVIATIONS[JUDGED] * 100.0,
@@ -124,25 +129,25 @@ pub(super) fn experiment(_: &Settings, registry: &Arc<Registry>) -> Result<Exper
     ))
 }
 
-/// `days`: in which a device is written as often as its endurance.
-fn evaluate(finished: &Finished<'_>, days: f64) -> Result<Outcome, ReproError> {
+/// `days` is the time to write a device as often as its median endurance.
+fn evaluate(finished: &FinishedRuns<'_>, days: f64) -> Result<Outcome, ReproError> {
     let mut outcome = Outcome::default();
     let mut rows = Vec::new();
     for (at, deviation) in DEVIATIONS.iter().enumerate() {
-        let of = |what: &str| finished.figure(&format!("deviation.{deviation}"), what);
+        let of = |what: &str| finished.metric(&format!("deviation.{deviation}"), what);
         let (half, gone) = (of("half_days")?, of("gone_days")?);
         let mut row = vec![format!("{} %", deviation * 100.0)];
         for (name, devices) in DEVICES {
             row.extend([half, gone].map(|days| format!("{:.2}", days * devices)));
             if at == JUDGED {
-                outcome.figures.set(format!("{name}.half_days"), half * devices);
-                outcome.figures.set(format!("{name}.gone_days"), gone * devices);
+                outcome.metrics.set(format!("{name}.half_days"), half * devices);
+                outcome.metrics.set(format!("{name}.gone_days"), gone * devices);
             }
         }
         rows.push(row);
     }
     outcome.tables.push(Table {
-        title: "Days to half and to 1 % of the capacity, by the spread of endurance".into(),
+        title: "Days until half and 1 % of the capacity remain, by deviation of endurance".into(),
         headings: ["deviation", "one: half", "one: 1 %", "thousand: half", "thousand: 1 %"]
             .map(String::from)
             .to_vec(),
@@ -157,8 +162,8 @@ fn evaluate(finished: &Finished<'_>, days: f64) -> Result<Outcome, ReproError> {
         })
         .collect();
     outcome.charts.push(Chart {
-        title: "Capacity left".into(),
-        about: "Share of the pages that still work, over days of constant writing.".into(),
+        title: "Remaining capacity".into(),
+        about: "Share of working pages, over days of constant writing.".into(),
         drawing: Drawing::Lines {
             x: Axis::log("time", "days"),
             y: Axis::linear("capacity", "%"),
@@ -170,7 +175,7 @@ fn evaluate(finished: &Finished<'_>, days: f64) -> Result<Outcome, ReproError> {
     Ok(outcome)
 }
 
-/// Points of the curve for a chart with a logarithmic axis of time: none at 0, a few hundred in all.
+/// Points of the curve for a chart with a logarithmic time axis: none at 0, a few hundred in all.
 fn drawn(deviation: f64) -> Vec<(f64, f64)> {
     let mut points = vec![(0.1, 1.0)];
     points.extend(curve(deviation).into_iter().filter(|(time, _)| *time > 0.1).step_by(8));
@@ -195,7 +200,7 @@ mod tests {
 
     #[test]
     fn in_the_end_every_page_has_been_written_as_often_as_it_bears() {
-        // The mean of a lognormal of median 1.
+        // Mean of a lognormal distribution with median 1.
         for deviation in [0.05, 0.2, 0.7] {
             let curve = curve(deviation);
             let (time, left) = curve[curve.len() - 1];
@@ -205,7 +210,7 @@ mod tests {
         }
     }
 
-    /// Page by page: each write goes to the next page in turn that still works.
+    /// Simulates page by page: each write goes to the next working page in turn.
     fn simulated(deviation: f64, pages: usize, median: f64, share: f64, seed: u64) -> f64 {
         let mut random = Rng::new(seed, "endurance");
         let mut left: Vec<u64> = (0..pages)

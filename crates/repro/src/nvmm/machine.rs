@@ -1,4 +1,4 @@
-//! The three systems under the threads of one processor, with one set of parameters for every claim.
+//! The three systems under the threads of one processor, with one set of parameters for all claims.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,42 +11,42 @@ use deepram_sim::{RunOptions, SimError, System, SystemConfig, run_threads};
 use serde_json::json;
 
 use crate::error::ReproError;
-use crate::run::{Figures, Procedure, Run};
+use crate::simulation_run::{Metrics, Procedure, SimulationRun};
 
-/// Raised when the simulated systems or the programs change.
+/// Raise the version when the simulated systems or the programs change.
 const PROCEDURE: Procedure = Procedure { name: "nvmm machine", version: 2 };
 
-/// The processor of all systems.
+/// Preset of the processor of all systems.
 const PROCESSOR: &str = "processor.nvmm-host";
 
-/// What all simulations share unless a study changes it.
+/// Settings that all simulations share unless the sensitivity study changes them.
 #[derive(Debug, Clone)]
-pub(super) struct Base {
-    /// Bytes of DRAM in front of flash. The paper has 32 GB; what matters is its ratio to the data, which
-    /// the paper does not give: it says that the data are larger.
+pub(super) struct MachineConfig {
+    /// DRAM in front of flash, in bytes. The paper has 32 GB. Only the ratio to the data matters, which
+    /// the paper does not give; it says that the data are larger.
     pub(super) dram: u64,
-    /// Bytes of the table or file that does not fit: 256 MB is the one size that the text names (for the
-    /// file of MMAP).
+    /// Size of the table or file, in bytes. 256 MB is the only size in the paper's text (for MMAP's
+    /// file).
     pub(super) data: u64,
-    /// Instructions from one reference to the next: HPCC's update is about ten instructions long, with a
-    /// load and a store.
+    /// Instructions between references. An update of HPCC RandomAccess takes about ten instructions,
+    /// with one load and one store.
     pub(super) gap: u32,
-    /// Figures of the processor set anew.
+    /// Preset overrides of the processor, `key=value`.
     pub(super) processor: Vec<String>,
-    /// Figures of the flash main memory set anew.
+    /// Preset overrides of the flash main memory.
     pub(super) flash: Vec<String>,
-    /// Figures of the SSD system set anew; those of its DRAM begin with `memory.`, those of its operating
-    /// system with `software.`.
+    /// Preset overrides of the SSD system; `memory.` begins those of its DRAM, `software.` those of its
+    /// operating system.
     pub(super) drive: Vec<String>,
     /// Options of the flash main memory.
     pub(super) nvmm: NvmmOptions,
     /// Options of paging.
     pub(super) paging: PagingOptions,
-    /// Every program has one load under way at a time.
+    /// Every program has one outstanding load at a time.
     pub(super) blocking: bool,
 }
 
-impl Default for Base {
+impl Default for MachineConfig {
     fn default() -> Self {
         Self {
             dram: 64 << 20,
@@ -62,61 +62,61 @@ impl Default for Base {
     }
 }
 
-/// Which system.
+/// The simulated system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Machine {
-    /// DRAM alone, with room for everything.
+    /// All-DRAM.
     Dram,
-    /// Flash main memory, fetching so many blocks ahead.
+    /// Flash main memory, prefetching this many blocks.
     Nvmm(u32),
     /// An SSD behind paging.
     Ssd,
 }
 
-/// What flash, or stands in its place.
+/// The flash, or the technology in its place.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Technology {
-    /// The flash main memory's preset.
+    /// Preset of the flash main memory.
     pub(super) nvmm: &'static str,
-    /// The drive's.
+    /// Preset of the SSD.
     pub(super) drive: &'static str,
-    /// The operating system's, as calibrated for the drive.
+    /// Preset of the operating system, calibrated for the SSD.
     pub(super) software: &'static str,
-    /// Another array time of a read, in microseconds.
+    /// Array read time in microseconds, if not the preset's.
     pub(super) read_us: Option<f64>,
 }
 
 impl Technology {
     pub(super) const SLC: Self =
         Self { nvmm: "nvmm-slc", drive: "paging-slc", software: "linux-slc", read_us: None };
-    /// MLC of the latency sweeps and of the software-overhead table.
+    /// MLC of the latency sweeps and the software-overhead table.
     pub(super) const MLC_75: Self =
         Self { nvmm: "nvmm-mlc-75us", drive: "paging-mlc", software: "linux-mlc", read_us: None };
 
-    /// Flash whose read takes so long: the software is that of the nearer of the two drives on which it is
-    /// calibrated.
+    /// Flash with this read time. The software is that of the calibrated drive with the nearer read
+    /// time.
     pub(super) fn with_read(read_us: f64) -> Self {
         let near = if read_us < 50.0 { Self::SLC } else { Self::MLC_75 };
         Self { read_us: Some(read_us), ..near }
     }
 }
 
-/// The references of some threads, and how many of them come before the measured ones.
-pub(super) struct Threads {
+/// The memory references of all threads, and how many precede the measured ones.
+pub(super) struct ProgramThreads {
     pub(super) references: Vec<ThreadReferences<'static>>,
     pub(super) warm_up: u64,
 }
 
-type MakeThreads = dyn Fn() -> Result<Threads, SimError> + Send + Sync;
+type MakeThreads = dyn Fn() -> Result<ProgramThreads, SimError> + Send + Sync;
 
-/// What the threads do.
+/// A program: the references of its threads.
 #[derive(Clone)]
 pub(super) struct Program {
-    /// Everything that the references depend on.
+    /// Everything that the references depend on, for the digest.
     pub(super) text: String,
-    /// Where its data are when they are not in memory.
+    /// Backing of the data outside DRAM.
     pub(super) backing: Backing,
-    /// One load under way at a time.
+    /// One outstanding load at a time.
     pub(super) blocking: bool,
     pub(super) threads: Arc<MakeThreads>,
 }
@@ -129,17 +129,17 @@ impl fmt::Debug for Program {
 
 /// One simulation.
 #[derive(Debug, Clone)]
-pub(super) struct Setting {
-    /// Unique in its experiment.
+pub(super) struct RunSpec {
+    /// Name, unique in its experiment.
     pub(super) name: String,
     pub(super) machine: Machine,
     pub(super) technology: Technology,
     pub(super) program: Program,
-    pub(super) base: Base,
+    pub(super) base: MachineConfig,
     pub(super) seed: u64,
 }
 
-impl Setting {
+impl RunSpec {
     fn config(&self) -> SystemConfig {
         let base = &self.base;
         let read = self.technology.read_us.map(|us| format!("nand.read={us}us"));
@@ -160,7 +160,7 @@ impl Setting {
             Machine::Nvmm(_) => read.into_iter().chain(base.flash.iter().cloned()).collect(),
             Machine::Ssd => read.into_iter().chain(base.drive.iter().cloned()).collect(),
         };
-        // A machine's own options only: runs that differ in nothing else are one.
+        // Only the machine's own options: otherwise identical runs would get different digests.
         match self.machine {
             Machine::Dram => {}
             Machine::Nvmm(blocks) => {
@@ -185,9 +185,9 @@ impl Setting {
         Ok((options, sheet.digest()))
     }
 
-    /// The simulation as a run of an experiment. Its figures are all numbers of the simulator's result by
-    /// their path in its JSON: `simulated_time_ns`, `energy.flash read.dynamic_nj`.
-    pub(super) fn run(&self, registry: &Arc<Registry>) -> Result<Run, ReproError> {
+    /// The run. Its metrics are all numbers of the simulator's JSON result by their path:
+    /// `simulated_time_ns`, `energy.flash read.dynamic_nj`.
+    pub(super) fn run(&self, registry: &Arc<Registry>) -> Result<SimulationRun, ReproError> {
         let name = self.name.clone();
         let wrong = |source: SimError| ReproError::Config { what: name.clone(), source: Box::new(source) };
         let (processor, processor_digest) = self.processor(registry).map_err(wrong)?;
@@ -199,7 +199,7 @@ impl Setting {
             "program": self.program.text, "seed": self.seed,
         });
         let (setting, registry) = (self.clone(), Arc::clone(registry));
-        Ok(Run::new(name.clone(), PROCEDURE, identity, move || {
+        Ok(SimulationRun::new(name.clone(), PROCEDURE, identity, move || {
             let failed =
                 |source: SimError| ReproError::Simulation { run: name.clone(), source: Box::new(source) };
             let threads = (setting.program.threads)().map_err(failed)?;
@@ -209,7 +209,7 @@ impl Setting {
                 .map_err(failed)?;
             let value = serde_json::to_value(&result)
                 .map_err(|error| ReproError::Run { run: name.clone(), why: error.to_string() })?;
-            Ok(Figures::of_json(&value, &["config", "seed", "intervals", "host", "threads", "options"]))
+            Ok(Metrics::of_json(&value, &["config", "seed", "intervals", "host", "threads", "options"]))
         }))
     }
 }

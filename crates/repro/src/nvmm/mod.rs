@@ -1,7 +1,9 @@
-//! NVMM: flash main memory behind a hardware-managed DRAM cache, against paging from an SSD and all-DRAM.
+//! NVMM: flash main memory behind a hardware-managed DRAM cache, compared with paging from an SSD and
+//! with all-DRAM.
 
 mod claims;
 mod filebench;
+mod latency_sweep;
 mod lifetime;
 mod machine;
 mod overhead;
@@ -10,8 +12,7 @@ mod power;
 mod prefetch;
 mod programs;
 mod randomness;
-mod study;
-mod sweep;
+mod sensitivity;
 mod technology;
 mod workloads;
 
@@ -21,11 +22,11 @@ use std::sync::Arc;
 
 use deepram_media::Registry;
 
-use self::sweep::Sweep;
+use self::latency_sweep::LatencySweep;
 use crate::error::ReproError;
 use crate::experiment::{Paper, Settings};
 
-/// The paper. Claims whose experiments are not here yet are reported as not run.
+/// Builds the paper. Claims without an experiment are reported as unavailable.
 ///
 /// # Errors
 /// A configuration cannot be resolved.
@@ -36,21 +37,21 @@ pub fn paper(settings: &Settings) -> Result<Paper, ReproError> {
     Ok(Paper {
         name: "nvmm",
         title: "NVMM: flash as main memory",
-        about: "A flash main memory with a DRAM cache, an SSD behind an operating system's paging, and all-DRAM, \
-                under the same programs.",
+        about: "A flash main memory behind a DRAM cache, an SSD behind an operating system's paging, and \
+                all-DRAM, under the same programs.",
         claims: CLAIMS.to_vec(),
         experiments: vec![
             page_table::experiment(),
             overhead::experiment(settings, &registry)?,
             technology::experiment(settings, &registry)?,
-            Sweep::Gups.experiment(settings, &registry)?,
-            Sweep::Mmap.experiment(settings, &registry)?,
+            LatencySweep::Gups.experiment(settings, &registry)?,
+            LatencySweep::Mmap.experiment(settings, &registry)?,
             filebench::experiment(settings, &registry)?,
             randomness::experiment(settings, &registry)?,
             prefetch::experiment(settings, &registry)?,
             power::experiment(settings, &registry)?,
             lifetime::experiment(settings, &registry)?,
         ],
-        sensitivity: Some(study::study(settings, &registry)?),
+        sensitivity: Some(sensitivity::study(settings, &registry)?),
     })
 }

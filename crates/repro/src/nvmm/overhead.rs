@@ -1,5 +1,5 @@
-//! The software-overhead table: single page reads from an SSD through the operating system. The one table
-//! that parameters are calibrated on (presets/software.toml).
+//! The software-overhead table: single-page reads from an SSD through the operating system. It is the
+//! only table that parameters are calibrated on (presets/software.toml).
 
 use std::sync::Arc;
 
@@ -11,28 +11,28 @@ use deepram_trace::{Op, Request};
 
 use crate::chart::{Axis, Bars, Chart, Drawing};
 use crate::error::ReproError;
-use crate::experiment::{Experiment, Finished, Outcome, Settings};
-use crate::run::Run;
+use crate::experiment::{Experiment, FinishedRuns, Outcome, Settings};
 use crate::simulate;
+use crate::simulation_run::SimulationRun;
 
 const DRIVES: [(&str, &str, &str); 2] =
     [("slc", "paging-slc", "linux-slc"), ("mlc", "paging-mlc", "linux-mlc")];
 
-/// What the sensitivity study changes.
+/// Settings that the sensitivity study can change.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Variant {
-    /// Threads that fault beside the one.
+    /// Other threads that fault at the same time.
     pub(super) others: u32,
-    /// A fault has the pages around it read too.
+    /// A fault reads the pages around it, too.
     pub(super) read_around: bool,
 }
 
-/// The runs.
+/// Builds the runs.
 pub(super) fn runs(
     settings: &Settings,
     registry: &Arc<Registry>,
     variant: Variant,
-) -> Result<Vec<Run>, ReproError> {
+) -> Result<Vec<SimulationRun>, ReproError> {
     let count = settings.pick(20_000, 2_000);
     let seed = settings.seed;
     let mut runs = Vec::new();
@@ -41,7 +41,7 @@ pub(super) fn runs(
         config.preset = preset.into();
         config.software = software.into();
         config.paging.memory = Bytes(256 << 20);
-        // One page for each access, as the table counts.
+        // One page per access, as in the table.
         if !variant.read_around {
             config.paging.readahead_most = 0;
         }
@@ -67,38 +67,41 @@ pub(super) fn runs(
     Ok(runs)
 }
 
-/// The figures, and the means of hardware and software for a chart.
-pub(super) fn figures(finished: &Finished<'_>, outcome: &mut Outcome) -> Result<[Vec<f64>; 2], ReproError> {
+/// Sets the metrics; returns the mean hardware and software times for a chart.
+pub(super) fn metrics(
+    finished: &FinishedRuns<'_>,
+    outcome: &mut Outcome,
+) -> Result<[Vec<f64>; 2], ReproError> {
     let (mut hardware, mut software) = (Vec::new(), Vec::new());
     for (name, ..) in DRIVES {
-        let part = |of: &str, what: &str| finished.figure(name, &format!("counters.fault_times.{of}.{what}"));
+        let part = |of: &str, what: &str| finished.metric(name, &format!("counters.fault_times.{of}.{what}"));
         for (of, short) in [("total", "total"), ("hardware", "hw"), ("software", "sw")] {
-            outcome.figures.set(format!("{name}.{short}_us"), part(of, "mean_ps")? / 1e6);
-            outcome.figures.set(format!("{name}.{short}_sd_us"), part(of, "deviation_ps")? / 1e6);
+            outcome.metrics.set(format!("{name}.{short}_us"), part(of, "mean_ps")? / 1e6);
+            outcome.metrics.set(format!("{name}.{short}_sd_us"), part(of, "deviation_ps")? / 1e6);
         }
         let (soft, all) = (part("software", "mean_ps")?, part("total", "mean_ps")?);
-        outcome.figures.set(format!("{name}.sw_percent"), soft / all * 100.0);
+        outcome.metrics.set(format!("{name}.sw_percent"), soft / all * 100.0);
         hardware.push(part("hardware", "mean_ps")? / 1e6);
         software.push(soft / 1e6);
     }
     Ok([hardware, software])
 }
 
-/// The experiment.
+/// Builds the experiment.
 pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
     let runs = runs(settings, registry, Variant::default())?;
     Ok(Experiment::new(
         "overhead",
-        "The software overhead of SSDs",
-        "One thread reads random pages of a mapped file, each fault one page. Software times are calibrated on \
-         the paper's table; the drive's are not.",
+        "Software overhead of SSDs",
+        "One thread reads random pages of a mapped file, one page per fault. Software times are calibrated \
+         on the paper's table; the SSD's times are not.",
         runs,
         |finished| {
             let mut outcome = Outcome::default();
-            let [hardware, software] = figures(finished, &mut outcome)?;
+            let [hardware, software] = metrics(finished, &mut outcome)?;
             outcome.charts.push(Chart {
-                title: "Mean access to an SSD, by part".into(),
-                about: "Time of hardware and of software in one page fault.".into(),
+                title: "Mean time of an SSD access, by part".into(),
+                about: "Hardware and software time of one page fault.".into(),
                 drawing: Drawing::Bars {
                     axis: Axis::linear("time", "µs"),
                     groups: vec!["SLC".into(), "MLC".into()],

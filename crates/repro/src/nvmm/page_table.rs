@@ -1,4 +1,4 @@
-//! The page table's exact claims, on the code that the pool and the simulator use.
+//! The exact claims about the page table, checked on the code that the pool and the simulator use.
 
 use std::collections::BTreeSet;
 
@@ -9,12 +9,12 @@ use serde_json::json;
 
 use crate::chart::Table;
 use crate::experiment::{Experiment, Outcome};
-use crate::run::{Figures, Procedure, Run};
+use crate::simulation_run::{Metrics, Procedure, SimulationRun};
 
 const PROCEDURE: Procedure = Procedure { name: "page table", version: 1 };
 const K8: SegmentSize = SegmentSize::K8;
 
-/// What the paper prints: segments with their flash pages, the first flash page, the vector.
+/// An example in the paper: segments with their flash pages, the first flash page, the bit vector.
 struct Example {
     what: &'static str,
     placed: &'static [(u8, u64)],
@@ -43,7 +43,7 @@ const EXAMPLES: [Example; 3] = [
     },
 ];
 
-/// The list of distances with their vectors.
+/// The paper's list of distances with their vectors.
 const DISTANCES: [(u64, &str); 7] = [
     (3, "00100100 00000000 00000000 00000000"),
     (5, "00000100 00100000 00000000 00000000"),
@@ -54,7 +54,7 @@ const DISTANCES: [(u64, &str); 7] = [
     (27, "00100000 00000000 00000000 00000100"),
 ];
 
-/// The entries that segments in these flash pages make, as (start, vector in print).
+/// The entries that segments in these flash pages produce, as (start, printed vector).
 fn entries(placed: &[(u8, u64)]) -> Vec<(u64, String)> {
     let placed: Vec<(u8, Slot)> = placed.iter().map(|&(segment, slot)| (segment, Slot(slot))).collect();
     group(K8, Slot(0), &placed)
@@ -63,7 +63,7 @@ fn entries(placed: &[(u8, u64)]) -> Vec<(u64, String)> {
         .collect()
 }
 
-/// The vectors by which one entry holds segments 2 and 5 at a distance from each other, either first.
+/// The vectors of entries that hold segments 2 and 5 at this distance, in either order.
 fn sharing(distance: u64) -> BTreeSet<String> {
     [(2, 5), (5, 2)]
         .into_iter()
@@ -74,11 +74,11 @@ fn sharing(distance: u64) -> BTreeSet<String> {
         .collect()
 }
 
-fn figures() -> Figures {
+fn metrics() -> Metrics {
     let entry = Entry::new(Slot(53), 0, BitVector(0b1110_1101), Stamp(1), Status::new(true, true, true));
     let right = |example: &&Example| entries(example.placed) == [(example.start, example.vector.to_owned())];
     let listed = |distance: u64| DISTANCES.iter().find(|(listed, _)| *listed == distance);
-    // A distance off the list counts against the list.
+    // A distance missing from the list counts against it.
     let (mut found, mut extra) = (0, 0);
     for distance in 1..32 {
         match (listed(distance), sharing(distance)) {
@@ -86,24 +86,24 @@ fn figures() -> Figures {
             (None, vectors) => extra += usize::from(!vectors.is_empty()),
         }
     }
-    let mut figures = Figures::new();
-    figures.set("entry.bytes", entry.to_bytes().len() as f64);
-    figures.set("vector.examples_right", EXAMPLES.iter().filter(right).count() as f64);
-    figures.set("vector.distances_right", found as f64 - extra as f64);
-    figures
+    let mut metrics = Metrics::new();
+    metrics.set("entry.bytes", entry.to_bytes().len() as f64);
+    metrics.set("vector.examples_right", EXAMPLES.iter().filter(right).count() as f64);
+    metrics.set("vector.distances_right", found as f64 - extra as f64);
+    metrics
 }
 
-/// The experiment.
+/// Builds the experiment.
 pub(super) fn experiment() -> Experiment {
     let config = json!({ "segment_bytes": K8.bytes() });
-    let run = Run::new("placement", PROCEDURE, config, || Ok(figures()));
+    let run = SimulationRun::new("placement", PROCEDURE, config, || Ok(metrics()));
     Experiment::new(
         "page-table",
         "Page table and bit vectors",
-        "The paper's own examples, placed and named by the code that pool and simulator share.",
+        "The paper's own examples, computed by the code that pool and simulator share.",
         vec![run],
         |finished| {
-            let figures = finished.run("placement")?.clone();
+            let metrics = finished.run("placement")?.clone();
             let rows = EXAMPLES.iter().map(|example| {
                 let ours: Vec<String> = entries(example.placed)
                     .into_iter()
@@ -120,7 +120,7 @@ pub(super) fn experiment() -> Experiment {
                 headings: vec!["example".into(), "paper".into(), "ours".into()],
                 rows: rows.chain(distances).collect(),
             };
-            Ok(Outcome { figures, charts: Vec::new(), tables: vec![table] })
+            Ok(Outcome { metrics, charts: Vec::new(), tables: vec![table] })
         },
     )
 }

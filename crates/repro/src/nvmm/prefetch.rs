@@ -1,5 +1,5 @@
-//! dd over the prefetch window: a file is read, or written, from its beginning to its end while flash main
-//! memory fetches the next blocks ahead (NVMM, earlier draft, section 5.3).
+//! dd against the prefetch window: a file is read or written from beginning to end while the flash main
+//! memory prefetches (NVMM, earlier draft, section 5.3).
 
 use std::sync::Arc;
 
@@ -7,30 +7,31 @@ use deepram_media::Registry;
 use deepram_sim::SimError;
 use deepram_sim::paging::Backing;
 use deepram_sim::processor::{LINE_BYTES, ThreadReferences};
-use deepram_trace::{Access, MemRef};
+use deepram_trace::{MemRef, MemoryAccess};
 
-use super::machine::{Base, Machine, Program, Setting, Technology, Threads};
+use super::machine::{Machine, MachineConfig, Program, ProgramThreads, RunSpec, Technology};
 use super::programs::LINE_COPY;
 use crate::chart::{Axis, Chart, Drawing, Reference, Series};
 use crate::error::ReproError;
-use crate::experiment::{Experiment, Finished, Outcome, Settings};
-use crate::run::Run;
+use crate::experiment::{Experiment, FinishedRuns, Outcome, Settings};
+use crate::simulation_run::SimulationRun;
 
-/// Blocks fetched ahead; sixteen is the largest window that the text names.
+/// Prefetched blocks. Sixteen is the largest window named in the text.
 const WINDOWS: [u32; 7] = [0, 1, 2, 4, 8, 16, 32];
 const NAMED: u32 = 16;
 const TECHNOLOGIES: [(&str, Technology); 2] = [("slc", Technology::SLC), ("mlc", Technology::MLC_75)];
-const PROGRAMS: [(&str, Access); 2] = [("dd_read", Access::Load), ("dd_write", Access::Store)];
+const PROGRAMS: [(&str, MemoryAccess); 2] =
+    [("dd_read", MemoryAccess::Load), ("dd_write", MemoryAccess::Store)];
 
-/// One thread over all of the data, line by line.
-fn dd(base: &Base, access: Access, line_copy: u32) -> Program {
+/// One thread goes over all data, line by line.
+fn dd(base: &MachineConfig, access: MemoryAccess, line_copy: u32) -> Program {
     let data = base.data;
     let threads = move || {
         let lines = (0..data / LINE_BYTES).map(move |line| {
             let (addr, size) = (line * LINE_BYTES, LINE_BYTES as u32);
             Ok::<_, SimError>(MemRef { gap: line_copy, addr, size, access })
         });
-        Ok(Threads { references: vec![Box::new(lines) as ThreadReferences<'static>], warm_up: 0 })
+        Ok(ProgramThreads { references: vec![Box::new(lines) as ThreadReferences<'static>], warm_up: 0 })
     };
     Program {
         text: format!("dd of {data} B, {access:?}, gap {line_copy}"),
@@ -48,7 +49,7 @@ fn name(program: &str, technology: &str, machine: Machine) -> String {
     }
 }
 
-/// The file's bytes.
+/// Size of the file, in bytes.
 fn bytes(settings: &Settings) -> u64 {
     settings.pick(32 << 20, 8 << 20)
 }
@@ -57,21 +58,21 @@ fn windows(settings: &Settings) -> &'static [u32] {
     settings.pick(&WINDOWS[..], &[0, NAMED])
 }
 
-/// A program on these machines with one technology, `line_copy` instructions a line; the base's sizes are the
-/// experiment's own.
+/// Builds the runs of a program on these machines with one technology and `line_copy` instructions per
+/// line. The sizes in `base` are replaced by the experiment's own.
 fn runs(
     settings: &Settings,
     registry: &Arc<Registry>,
-    (base, line_copy): (&Base, u32),
-    (program, access): (&str, Access),
+    (base, line_copy): (&MachineConfig, u32),
+    (program, access): (&str, MemoryAccess),
     (short, technology): (&str, Technology),
     machines: impl Iterator<Item = Machine>,
-) -> Result<Vec<Run>, ReproError> {
+) -> Result<Vec<SimulationRun>, ReproError> {
     let data = bytes(settings);
-    let mut base = Base { dram: data / 4, data, ..base.clone() };
+    let mut base = MachineConfig { dram: data / 4, data, ..base.clone() };
     base.processor.push(format!("llc={}KiB", data >> 15));
     let run = |machine| {
-        let setting = Setting {
+        let setting = RunSpec {
             name: name(program, short, machine),
             machine,
             technology,
@@ -84,44 +85,44 @@ fn runs(
     machines.map(run).collect()
 }
 
-/// What the sensitivity study runs again: dd reading, with MLC, with the windows that count.
+/// Builds the runs of the sensitivity study: dd reading, MLC, the windows that count.
 pub(super) fn study_runs(
     settings: &Settings,
     registry: &Arc<Registry>,
-    base: &Base,
+    base: &MachineConfig,
     line_copy: u32,
-) -> Result<Vec<Run>, ReproError> {
+) -> Result<Vec<SimulationRun>, ReproError> {
     let machines = counted(windows(settings)).map(Machine::Nvmm);
     runs(settings, registry, (base, line_copy), PROGRAMS[0], TECHNOLOGIES[1], machines)
 }
 
-/// The gain that the claim is about.
-pub(super) fn study_figures(
+/// Sets the metric of the claim.
+pub(super) fn study_metrics(
     settings: &Settings,
-    finished: &Finished<'_>,
+    finished: &FinishedRuns<'_>,
     outcome: &mut Outcome,
 ) -> Result<(), ReproError> {
     let mut least = f64::INFINITY;
     let mut none = 0.0;
     for window in counted(windows(settings)) {
         let name = name(PROGRAMS[0].0, TECHNOLOGIES[1].0, Machine::Nvmm(window));
-        let time = finished.figure(&name, "simulated_time_ns")?;
+        let time = finished.metric(&name, "simulated_time_ns")?;
         if window == 0 { none = time } else { least = least.min(time) }
     }
-    outcome.figures.set("dd_read.gain", none / least);
+    outcome.metrics.set("dd_read.gain", none / least);
     Ok(())
 }
 
-/// The windows that count for the best gain, and none.
+/// The windows that count for the best gain, and 0.
 fn counted(windows: &'static [u32]) -> impl Iterator<Item = u32> {
     windows.iter().copied().filter(|window| *window <= NAMED)
 }
 
-/// The experiment.
+/// Builds the experiment.
 pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
     let data = bytes(settings);
     let windows = windows(settings);
-    let base = Base::default();
+    let base = MachineConfig::default();
     let mut all = Vec::new();
     for program in PROGRAMS {
         for technology in TECHNOLOGIES {
@@ -130,48 +131,50 @@ pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Resul
         }
     }
     let about = format!(
-        "One thread goes once through a file four times the DRAM ({} MiB behind {} MiB, and a last-level cache in proportion), line by line, {LINE_COPY} \
-         instructions a line (assumed: eight loads and eight stores that copy it). On a miss NVMM fetches the next \
-         blocks of 4 KiB; a store to a block that is not there has it read first. The SSD system reads ahead as Linux \
-         does; it is shown to compare. Windows up to sixteen count for the best gain: the text names no larger one.",
+        "One thread goes once through a file four times the size of DRAM ({} MiB behind {} MiB, with a \
+         last-level cache in proportion), line by line, with {LINE_COPY} instructions per line (assumed: \
+         eight loads and eight stores that copy it). On a miss NVMM prefetches the next blocks of 4 KiB; a \
+         store to a block that is not cached reads it first. The SSD system uses Linux's readahead and is \
+         shown for comparison. Only windows up to sixteen count for the best gain, because the text names \
+         no larger one.",
         data >> 20,
         data >> 22,
     );
-    Ok(Experiment::new("prefetch", "Prefetch windows under dd", about, all, move |finished| {
+    Ok(Experiment::new("prefetch", "dd with prefetching", about, all, move |finished| {
         evaluate(finished, windows)
     }))
 }
 
-fn evaluate(finished: &Finished<'_>, windows: &[u32]) -> Result<Outcome, ReproError> {
+fn evaluate(finished: &FinishedRuns<'_>, windows: &[u32]) -> Result<Outcome, ReproError> {
     let mut outcome = Outcome::default();
     for (program, _) in PROGRAMS {
         let mut series = Vec::new();
         for (technology, _) in TECHNOLOGIES {
-            let time = |machine| finished.figure(&name(program, technology, machine), "simulated_time_ns");
+            let time = |machine| finished.metric(&name(program, technology, machine), "simulated_time_ns");
             let none = time(Machine::Nvmm(0))?;
             let gains = windows
                 .iter()
                 .map(|&window| Ok((window, none / time(Machine::Nvmm(window))?)))
                 .collect::<Result<Vec<_>, ReproError>>()?;
-            // Claims are about MLC.
+            // The claims are about MLC.
             let prefix = if technology == "mlc" { program.into() } else { format!("{program}.{technology}") };
-            let figures = &mut outcome.figures;
+            let metrics = &mut outcome.metrics;
             for &(window, gain) in gains.iter().filter(|(window, _)| *window > 0) {
-                figures.set(format!("{prefix}.gain{window}"), gain);
+                metrics.set(format!("{prefix}.gain{window}"), gain);
             }
             let allowed = gains.iter().filter(|(window, _)| (1..=NAMED).contains(window));
-            figures.set(format!("{prefix}.gain"), allowed.map(|(_, gain)| *gain).fold(0.0, f64::max));
-            figures.set(format!("{prefix}.ssd_gain"), none / time(Machine::Ssd)?);
+            metrics.set(format!("{prefix}.gain"), allowed.map(|(_, gain)| *gain).fold(0.0, f64::max));
+            metrics.set(format!("{prefix}.ssd_gain"), none / time(Machine::Ssd)?);
             let points = gains.iter().map(|&(window, gain)| (f64::from(window), gain)).collect();
             series.push(Series::new(&technology.to_uppercase(), points));
         }
         let paper = if program == "dd_read" { 6.0 } else { 3.0 };
         outcome.charts.push(Chart {
-            title: format!("Gain of prefetching, {program}"),
-            about: "Time without prefetch over time with it; more is better.".into(),
+            title: format!("Speedup by prefetching, {program}"),
+            about: "Time without prefetching over time with it; more is better.".into(),
             drawing: Drawing::Lines {
-                x: Axis::linear("blocks fetched ahead", ""),
-                y: Axis::linear("gain", ""),
+                x: Axis::linear("prefetched blocks", ""),
+                y: Axis::linear("speedup", ""),
                 series,
                 area: false,
             },
@@ -194,18 +197,18 @@ mod tests {
             for window in [0, NAMED] {
                 let name = name(program, "mlc", Machine::Nvmm(window));
                 let run = experiment.runs.iter().find(|run| run.name == name).unwrap();
-                let figures = run.execute().unwrap().0;
+                let metrics = run.execute().unwrap().0;
                 let ahead = f64::from(window);
                 let misses = (blocks / (1.0 + ahead)).ceil();
-                let reads = figures["flash.reads"];
+                let reads = metrics["flash.reads"];
                 assert!(
                     (blocks..=blocks + ahead).contains(&reads),
                     "{name}: {reads} reads of {blocks} blocks"
                 );
-                assert_eq!(figures["counters.misses"], misses, "{name}");
-                // The last miss is so far from the next that they never overlap.
+                assert_eq!(metrics["counters.misses"], misses, "{name}");
+                // The last read of a window is so far from the next miss that misses never overlap.
                 let least = misses * 75e3;
-                assert!(figures["simulated_time_ns"] >= least, "{name}");
+                assert!(metrics["simulated_time_ns"] >= least, "{name}");
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Shares of random accesses: a table that does not fit is updated at random places or at the one after the
-//! last (NVMM, A Closer Look at Random Accesses; numbers in the earlier draft).
+//! Varies the share of random accesses: a table that does not fit into DRAM is updated at a random word
+//! or at the next one (NVMM, A Closer Look at Random Accesses; numbers in the earlier draft).
 
 use std::sync::Arc;
 
@@ -7,23 +7,23 @@ use deepram_media::Registry;
 use deepram_sim::SimError;
 use deepram_sim::paging::Backing;
 use deepram_sim::processor::ThreadReferences;
-use deepram_trace::Access;
+use deepram_trace::MemoryAccess;
 use deepram_trace::workload::Rng;
 
-use super::machine::{Base, Machine, Program, Setting, Technology, Threads};
+use super::machine::{Machine, MachineConfig, Program, ProgramThreads, RunSpec, Technology};
 use super::programs::{FILL_STRIDE, fill, reference};
 use crate::chart::{Axis, Chart, Drawing, Reference, Series};
-use crate::curve::crossover;
 use crate::error::ReproError;
-use crate::experiment::{Experiment, Finished, Outcome, Settings};
+use crate::experiment::{Experiment, FinishedRuns, Outcome, Settings};
+use crate::statistics::crossover;
 
 const THREADS: [u32; 2] = [1, 16];
 const MACHINES: [(&str, Machine); 2] = [("ssd", Machine::Ssd), ("nvmm", Machine::Nvmm(0))];
 const WORD: u64 = 8;
 
-/// The threads fill a table, then make `updates` updates between them: `percent` of them at a random word,
+/// The threads fill a table, then make `updates` updates among them: `percent` of them at a random word,
 /// the others at the word after the thread's last one.
-fn program(base: &Base, threads: u32, updates: u64, percent: u32, seed: u64) -> Program {
+fn program(base: &MachineConfig, threads: u32, updates: u64, percent: u32, seed: u64) -> Program {
     let (data, gap) = (base.data, base.gap);
     let text = format!(
         "{updates} updates of {data} B, {percent} % at random, {threads} threads, gap {gap}, seed {seed}"
@@ -39,12 +39,12 @@ fn program(base: &Base, threads: u32, updates: u64, percent: u32, seed: u64) -> 
             let mut word = random.below(words);
             let updates = (0..mine).flat_map(move |_| {
                 word = if random.unit() < share { random.below(words) } else { (word + 1) % words };
-                [Access::Load, Access::Store].map(|access| reference(word * WORD, access, gap))
+                [MemoryAccess::Load, MemoryAccess::Store].map(|access| reference(word * WORD, access, gap))
             });
             let all = filled.chain(updates).map(Ok::<_, SimError>);
             references.push(Box::new(all) as ThreadReferences<'static>);
         }
-        Ok(Threads { references, warm_up: data / FILL_STRIDE })
+        Ok(ProgramThreads { references, warm_up: data / FILL_STRIDE })
     };
     Program { text, backing: Backing::Swap, blocking: false, threads: Arc::new(make) }
 }
@@ -57,17 +57,22 @@ fn words(threads: u32) -> String {
     if threads == 1 { "1 thread".into() } else { format!("{threads} threads") }
 }
 
-/// The experiment.
+/// Builds the experiment.
 pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
     let (dram, data) = settings.pick((16 << 20, 64 << 20), (2 << 20, 8 << 20));
-    let base = Base { dram, data, processor: vec![format!("llc={}KiB", dram >> 13)], ..Base::default() };
+    let base = MachineConfig {
+        dram,
+        data,
+        processor: vec![format!("llc={}KiB", dram >> 13)],
+        ..MachineConfig::default()
+    };
     let percents: Vec<u32> = settings.pick((10..=100).step_by(10).collect(), vec![10, 100]);
     let mut runs = Vec::new();
     for threads in THREADS {
         for &percent in &percents {
             let program = program(&base, threads, settings.pick(5_000, 500), percent, settings.seed);
             for (machine, kind) in MACHINES {
-                let setting = Setting {
+                let setting = RunSpec {
                     name: name(machine, threads, percent),
                     machine: kind,
                     technology: Technology::MLC_75,
@@ -81,19 +86,19 @@ pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Resul
     }
     Ok(Experiment::new(
         "randomness",
-        "Shares of random accesses",
-        "5000 updates of a table of 64 MiB behind 16 MiB of DRAM and 2 MiB of last-level cache, flash of 75 µs, no prefetch by NVMM; the SSD system reads \
-         swap clusters. Each update is of a random word or of the next one (assumed: the paper does not say what it \
-         steps by). The figures without a number of threads are those of one thread: the draft does not say which \
-         it means.",
+        "Share of random accesses",
+        "5000 updates of a table of 64 MiB behind 16 MiB of DRAM and 2 MiB of last-level cache, with flash \
+         of 75 µs and no prefetching by NVMM; the SSD system reads swap clusters. Each update is of a \
+         random word or of the next one (assumed, because the paper does not say what the step is). \
+         Metrics without a number of threads are for one thread; the draft does not say which it means.",
         runs,
         move |finished| evaluate(finished, &percents),
     ))
 }
 
-fn evaluate(finished: &Finished<'_>, percents: &[u32]) -> Result<Outcome, ReproError> {
+fn evaluate(finished: &FinishedRuns<'_>, percents: &[u32]) -> Result<Outcome, ReproError> {
     let mut outcome = Outcome::default();
-    let figures = &mut outcome.figures;
+    let metrics = &mut outcome.metrics;
     let mut times = Vec::new();
     for (machine, _) in MACHINES {
         let mut of = Vec::new();
@@ -101,7 +106,7 @@ fn evaluate(finished: &Finished<'_>, percents: &[u32]) -> Result<Outcome, ReproE
             let points = percents
                 .iter()
                 .map(|&percent| {
-                    let time = finished.figure(&name(machine, threads, percent), "simulated_time_ns")?;
+                    let time = finished.metric(&name(machine, threads, percent), "simulated_time_ns")?;
                     Ok((f64::from(percent), time / 1e6))
                 })
                 .collect::<Result<Vec<_>, ReproError>>()?;
@@ -109,10 +114,10 @@ fn evaluate(finished: &Finished<'_>, percents: &[u32]) -> Result<Outcome, ReproE
         }
         if let [one, many] = &of[..] {
             for (&(percent, one), &(_, many)) in one.points.iter().zip(&many.points) {
-                figures.set(format!("{machine}.many_threads.random{percent}"), one / many);
+                metrics.set(format!("{machine}.many_threads.random{percent}"), one / many);
             }
             if let Some(at) = crossover(&many.points, &one.points) {
-                figures.set(format!("{machine}.many_threads_overtake_percent"), at);
+                metrics.set(format!("{machine}.many_threads_overtake_percent"), at);
             }
         }
         times.push(of);
@@ -124,13 +129,13 @@ fn evaluate(finished: &Finished<'_>, percents: &[u32]) -> Result<Outcome, ReproE
             let points: Vec<_> = ratios.collect();
             let prefix = if threads == 1 { "speedup".into() } else { format!("speedup.t{threads}") };
             for (percent, speedup) in &points {
-                figures.set(format!("{prefix}.random{percent}"), *speedup);
+                metrics.set(format!("{prefix}.random{percent}"), *speedup);
             }
             speedups.push(Series::new(&words(threads), points));
         }
     }
     outcome.charts.push(Chart {
-        title: "Time over the share of random accesses".into(),
+        title: "Time by share of random accesses".into(),
         about: "Time of all updates; less is better.".into(),
         drawing: Drawing::Lines {
             x: Axis::linear("random accesses", "%"),
@@ -141,7 +146,7 @@ fn evaluate(finished: &Finished<'_>, percents: &[u32]) -> Result<Outcome, ReproE
         references: Vec::new(),
     });
     outcome.charts.push(Chart {
-        title: "NVMM over SSD, over the share of random accesses".into(),
+        title: "Speedup of NVMM over the SSD system by share of random accesses".into(),
         about: "Time of the SSD system over that of NVMM; more is better for NVMM.".into(),
         drawing: Drawing::Lines {
             x: Axis::linear("random accesses", "%"),
@@ -159,17 +164,17 @@ fn evaluate(finished: &Finished<'_>, percents: &[u32]) -> Result<Outcome, ReproE
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Results, Stored};
+    use crate::result_cache::{CachedResult, ResultsByDigest};
 
-    /// Addresses of a thread's updates, which are a load and a store each.
+    /// Addresses of a thread's updates, each a load and a store.
     fn updates(percent: u32, threads: u32) -> Vec<Vec<u64>> {
-        let base = Base { data: 1 << 20, ..Base::default() };
+        let base = MachineConfig { data: 1 << 20, ..MachineConfig::default() };
         let made = (program(&base, threads, 10_001, percent, 4).threads)().unwrap();
         let filled = made.warm_up / u64::from(threads);
         let addresses = made.references.into_iter().map(|thread| {
             let all: Vec<_> = thread.map(Result::unwrap).skip(filled as usize).collect();
             for pair in all.chunks(2) {
-                assert_eq!((pair[0].access, pair[1].access), (Access::Load, Access::Store));
+                assert_eq!((pair[0].access, pair[1].access), (MemoryAccess::Load, MemoryAccess::Store));
                 assert_eq!(pair[0].addr, pair[1].addr);
             }
             all.chunks(2).map(|pair| pair[0].addr).collect()
@@ -178,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_updates_are_random_as_asked_for() {
+    fn the_share_of_random_updates_is_the_one_requested() {
         for (percent, threads) in [(10, 1), (70, 1), (10, 16), (100, 16), (0, 4)] {
             let all = updates(percent, threads);
             assert_eq!(all.iter().map(Vec::len).sum::<usize>(), 10_001);
@@ -187,7 +192,7 @@ mod tests {
                 .flat_map(|of| of.windows(2))
                 .filter(|pair| pair[1] == (pair[0] + WORD) % (1 << 20));
             let share = follow.count() as f64 / (10_001 - threads) as f64;
-            // Binomial: a deviation is at most half a percent.
+            // Binomial: the standard deviation is at most half a percent.
             let expected = 1.0 - f64::from(percent) / 100.0;
             assert!((share - expected).abs() < 0.025, "{percent} % of {threads}: {share} follow (seed 4)");
         }
@@ -199,21 +204,21 @@ mod tests {
         let registry = Arc::new(Registry::builtin().unwrap());
         let experiment = experiment(&settings, &registry).unwrap();
         let claim = super::super::CLAIMS.iter().find(|claim| claim.experiment == experiment.id).unwrap();
-        let mut results = Results::default();
+        let mut results = ResultsByDigest::default();
         for run in &experiment.runs {
-            let stored = Stored {
+            let stored = CachedResult {
                 digest: run.digest.clone(),
                 name: run.name.clone(),
                 procedure: run.procedure.name.into(),
                 config: run.config.clone(),
-                figures: run.execute().unwrap(),
+                metrics: run.execute().unwrap(),
                 wall_s: 0.0,
             };
             results.insert(run.digest.clone(), stored);
         }
-        let figures = experiment.outcome(&results).unwrap().unwrap().figures.0;
-        for name in claim.figures {
-            assert!(figures[*name].is_finite() && figures[*name] > 0.0, "{name}");
+        let metrics = experiment.outcome(&results).unwrap().unwrap().metrics.0;
+        for name in claim.metrics {
+            assert!(metrics[*name].is_finite() && metrics[*name] > 0.0, "{name}");
         }
     }
 }

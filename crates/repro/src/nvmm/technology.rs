@@ -1,30 +1,32 @@
-//! The technology comparison: eleven workloads on NVMM and on the SSD system, with eight technologies behind
-//! each, against all-DRAM (NVMM, Performance, Power, and Energy Comparisons; Latency Sensitivity).
+//! The technology comparison: eleven workloads on NVMM and on the SSD system, with eight technologies
+//! behind each, relative to all-DRAM (NVMM, Performance, Power, and Energy Comparisons; Latency
+//! Sensitivity).
 //!
-//! All systems run the same instructions, so normalised instructions per cycle are all-DRAM's time over the
-//! system's. NVMM fetches one block ahead, as the text says of these results; it calls them "non-prefetching"
-//! too, so NVMM without prefetch stands beside.
+//! All systems execute the same instructions, so normalised instructions per cycle are all-DRAM's time
+//! over the system's. NVMM prefetches one block, as the paper says of these results. The paper also
+//! calls them "non-prefetching", so NVMM without prefetching is shown, too.
 
 use std::sync::Arc;
 
 use deepram_media::Registry;
 use deepram_sim::paging::Backing;
 
-use super::machine::{Base, Machine, Setting, Technology};
-use super::workloads::{self, WORKLOADS, Workload};
+use super::machine::{Machine, MachineConfig, RunSpec, Technology};
+use super::workloads::{self, BenchmarkProgram, WORKLOADS};
 use crate::chart::{Axis, Bars, Chart, Drawing, Reference};
 use crate::error::ReproError;
-use crate::experiment::{Experiment, Finished, Outcome, Settings};
-use crate::run::Run;
+use crate::experiment::{Experiment, FinishedRuns, Outcome, Settings};
+use crate::simulation_run::SimulationRun;
 
-/// Name in figures, name in charts, and what it is.
+/// Name in metrics, name in charts, technology.
 type Named = (&'static str, &'static str, Technology);
 
 const fn behind_slc(nvmm: &'static str, drive: &'static str) -> Technology {
     Technology { nvmm, drive, ..Technology::SLC }
 }
 
-/// Fastest first. Software is that of the nearer of the two drives on which it is calibrated.
+/// The technologies, fastest first. The software is that of the calibrated drive with the nearer read
+/// time.
 const TECHNOLOGIES: [Named; 8] = [
     ("dram", "DRAM", behind_slc("nvmm-dram", "paging-dram")),
     ("pcm_opt", "PCM opt", behind_slc("nvmm-pcm-optimistic", "paging-pcm-optimistic")),
@@ -35,57 +37,60 @@ const TECHNOLOGIES: [Named; 8] = [
     ("slc", "SLC", Technology::SLC),
     ("mlc", "MLC", Technology { nvmm: "nvmm-mlc-50us", drive: "paging-mlc-50us", ..Technology::MLC_75 }),
 ];
-/// The flash that is there to buy: what the comparison's figure shows, and what the averages are over.
+/// The available flash, which the paper's figure shows and the averages cover.
 const FLASH: [&str; 2] = ["slc", "mlc"];
 
-/// A column of the comparison.
-struct System {
-    /// In the names of figures.
+/// A system of the comparison.
+struct ComparedSystem {
+    /// Name in metrics.
     name: &'static str,
-    /// In charts.
+    /// Name in charts.
     title: &'static str,
     machine: Machine,
-    /// A flash main memory has nothing to read for memory that nobody ever stored to.
+    /// Memory that was never stored to needs no flash read.
     skips_new: bool,
 }
 
-const fn system(name: &'static str, title: &'static str, machine: Machine) -> System {
-    System { name, title, machine, skips_new: false }
+const fn system(name: &'static str, title: &'static str, machine: Machine) -> ComparedSystem {
+    ComparedSystem { name, title, machine, skips_new: false }
 }
 
-/// The first is what claims are about.
-const SYSTEMS: [System; 4] = [
+/// The claims are about the first.
+const SYSTEMS: [ComparedSystem; 4] = [
     system("nvmm", "NVMM", Machine::Nvmm(1)),
     system("nvmm0", "NVMM, no prefetch", Machine::Nvmm(0)),
-    System { skips_new: true, ..system("nvmm_new", "NVMM, new memory not read", Machine::Nvmm(1)) },
+    ComparedSystem { skips_new: true, ..system("nvmm_new", "NVMM, new memory not read", Machine::Nvmm(1)) },
     system("ssd", "SSD", Machine::Ssd),
 ];
-/// The three of NVMM, and what the names of their figures end with.
+/// Suffixes of the metrics of the three NVMM variants.
 const ENDINGS: [&str; 3] = ["", ".no_prefetch", ".new_not_read"];
 
-fn name(workload: &Workload, system: &str, technology: &str) -> String {
+fn name(workload: &BenchmarkProgram, system: &str, technology: &str) -> String {
     format!("{}.t{}.{system}.{technology}", workload.name, workload.threads)
 }
 
-fn of_dram(workload: &Workload) -> String {
+fn of_dram(workload: &BenchmarkProgram) -> String {
     format!("{}.t{}.dram", workload.name, workload.threads)
 }
 
-/// The programs with several threads, run with one.
-fn alone() -> impl Iterator<Item = Workload> {
-    WORKLOADS.into_iter().filter(|workload| workload.realistic && workload.parallel).map(Workload::alone)
+/// The multi-threaded programs, run with one thread.
+fn alone() -> impl Iterator<Item = BenchmarkProgram> {
+    WORKLOADS
+        .into_iter()
+        .filter(|workload| workload.realistic && workload.parallel)
+        .map(BenchmarkProgram::alone)
 }
 
-/// What the sensitivity study changes here beside the machines' common part.
+/// Settings that the sensitivity study can change, besides those of the machines.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Variant {
-    /// Blocks that NVMM fetches ahead.
+    /// Blocks that NVMM prefetches.
     pub(super) prefetch: u32,
-    /// Every page of NVMM was written before, so that new memory is read from flash.
+    /// Every page of NVMM was written before, so new memory is read from flash.
     pub(super) populated: bool,
-    /// Instructions from one reference to the next, in those of the table of workloads.
+    /// Factor on the instructions between references.
     pub(super) work: f64,
-    /// How workloads become one figure.
+    /// Mean over workloads.
     pub(super) mean: Mean,
 }
 
@@ -95,19 +100,20 @@ impl Default for Variant {
     }
 }
 
-/// How the ratios of many workloads become one.
+/// How ratios of many workloads are averaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mean {
-    /// Their geometric mean.
+    /// Geometric mean.
     Geometric,
-    /// The ratio of the arithmetic means of normalised instructions per cycle: slow workloads hardly count.
+    /// Ratio of arithmetic means of normalised instructions per cycle, in which slow workloads have
+    /// little weight.
     OfMeans,
-    /// Their arithmetic mean.
+    /// Arithmetic mean.
     OfRatios,
 }
 
 impl Mean {
-    /// Of the ratios of two speeds.
+    /// Mean ratio of two lists of speeds.
     pub(super) fn ratio(self, over: &[f64], under: &[f64]) -> f64 {
         match self {
             Mean::Geometric => geometric(over) / geometric(under),
@@ -119,23 +125,25 @@ impl Mean {
     }
 }
 
-/// Bytes of a stream's file in the sensitivity study, where it is run again and again.
+/// Size of a stream's file in the sensitivity study, in bytes.
 const STUDY_STREAM: u64 = 16 << 20;
 
-/// The flash that is there to buy.
+/// The available flash.
 fn flash() -> Vec<Named> {
     TECHNOLOGIES.into_iter().filter(|(short, ..)| FLASH.contains(short)).collect()
 }
 
-/// The runs behind the means with flash that is there to buy.
+/// Builds the runs behind the means with available flash.
 pub(super) fn study_runs(
     settings: &Settings,
     registry: &Arc<Registry>,
-    base: &Base,
+    base: &MachineConfig,
     variant: Variant,
-) -> Result<Vec<Run>, ReproError> {
-    let nvmm =
-        System { skips_new: !variant.populated, ..system("nvmm", "NVMM", Machine::Nvmm(variant.prefetch)) };
+) -> Result<Vec<SimulationRun>, ReproError> {
+    let nvmm = ComparedSystem {
+        skips_new: !variant.populated,
+        ..system("nvmm", "NVMM", Machine::Nvmm(variant.prefetch))
+    };
     let systems = [nvmm, system("ssd", "SSD", Machine::Ssd)];
     let stream = settings.pick(STUDY_STREAM, STUDY_STREAM / 4);
     let grid = Grid { settings, registry, base, stream };
@@ -146,9 +154,9 @@ pub(super) fn study_runs(
     Ok(runs)
 }
 
-/// The means with flash that is there to buy.
-pub(super) fn study_figures(
-    finished: &Finished<'_>,
+/// Sets the means with available flash.
+pub(super) fn study_metrics(
+    finished: &FinishedRuns<'_>,
     variant: Variant,
     outcome: &mut Outcome,
 ) -> Result<(), ReproError> {
@@ -158,15 +166,15 @@ pub(super) fn study_figures(
     };
     let (nvmm, ssd) = (of("nvmm")?, of("ssd")?);
     let dram = vec![1.0; nvmm.len()];
-    outcome.figures.set("nvmm_over_ssd.mean", variant.mean.ratio(&nvmm, &ssd));
-    outcome.figures.set("dram_over_nvmm.mean", variant.mean.ratio(&dram, &nvmm));
+    outcome.metrics.set("nvmm_over_ssd.mean", variant.mean.ratio(&nvmm, &ssd));
+    outcome.metrics.set("dram_over_nvmm.mean", variant.mean.ratio(&dram, &nvmm));
     Ok(())
 }
 
-/// The experiment.
+/// Builds the experiment.
 pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
     let mut runs = Vec::new();
-    let base = Base::default();
+    let base = MachineConfig::default();
     let grid = Grid { settings, registry, base: &base, stream: settings.pick(64 << 20, 4 << 20) };
     for workload in &WORKLOADS {
         grid.add(&mut runs, workload, &TECHNOLOGIES, &SYSTEMS)?;
@@ -177,48 +185,50 @@ pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Resul
     }
     Ok(Experiment::new(
         "technology",
-        "Technologies",
-        "Instructions per cycle of NVMM and of the SSD system over those of all-DRAM, with eight technologies. Traces \
-         of the paper's programs are not to be had, so all but dd and mmap are modelled: the table says by what, and \
-         from where. Programs have 64 MiB of DRAM for the paper's 32 GB and its last-level cache of 8 MB. The means \
-         that claims are about are geometric, as befits ratios, over all workloads with SLC and with MLC; \
-         \"of_means\" are ratios of arithmetic means instead. Every page of NVMM was written before, so a program's \
-         new memory is read from flash at the first touch, as by the paper's physical memory behind a cache that \
-         fetches on writes; a page table that knows better, as the paper's own could, is shown beside. The processor has no stalls but of memory, so a miss \
-         weighs more than on a real one. Programs with one thread are PNum, the mixes, which are several of them, \
-         and the PARSEC programs and the video server run with one; with several, the latter run with all theirs. \
-         DRAM and PCM in flash's place serve pages over the same channels.",
+        "Technology comparison",
+        "Instructions per cycle of NVMM and of the SSD system relative to all-DRAM, with eight \
+         technologies. Traces of the paper's programs are not available, so all but dd and mmap are \
+         modelled; the table gives the parameters and their sources. Programs have 64 MiB of DRAM in place \
+         of the paper's 32 GB, and its last-level cache of 8 MB. The means judged by claims are geometric, \
+         over all workloads with SLC and with MLC; \"of_means\" are ratios of arithmetic means. Every page \
+         of NVMM was written before, so a program's new memory is read from flash at the first touch, as \
+         in a physical memory behind a write-allocate cache. A page table that knows unwritten pages, as \
+         the paper's could, is shown beside it. The processor stalls only on memory, so a miss weighs more \
+         than on a real processor. The single-threaded programs are PNum, the mixes (several programs \
+         each), and the PARSEC programs and the video server run with one thread; the multi-threaded ones \
+         are the latter with all their threads. DRAM and PCM in place of flash serve pages over the same \
+         channels.",
         runs,
         evaluate,
     ))
 }
 
-/// What all runs share.
+/// Settings that all runs share.
 struct Grid<'a> {
     settings: &'a Settings,
     registry: &'a Arc<Registry>,
-    base: &'a Base,
-    /// Bytes of a stream's file.
+    base: &'a MachineConfig,
+    /// Size of a stream's file, in bytes.
     stream: u64,
 }
 
 impl Grid<'_> {
-    /// A workload on all-DRAM and on these systems.
+    /// Adds the runs of a workload on all-DRAM and on these systems.
     fn add(
         &self,
-        runs: &mut Vec<Run>,
-        workload: &Workload,
+        runs: &mut Vec<SimulationRun>,
+        workload: &BenchmarkProgram,
         technologies: &[Named],
-        systems: &[System],
+        systems: &[ComparedSystem],
     ) -> Result<(), ReproError> {
         let settings = self.settings;
         let common = workload.base(settings, self.base, self.stream);
         let program = workload.program(settings, &common);
         let setting = |name: String, machine, technology, skips_new| {
             let mut base = common.clone();
-            // A file's data are in flash whatever a memory knows of itself.
+            // A file's data are always in flash.
             base.nvmm.populated = !(skips_new && program.backing == Backing::Swap);
-            Setting { name, machine, technology, program: program.clone(), base, seed: settings.seed }
+            RunSpec { name, machine, technology, program: program.clone(), base, seed: settings.seed }
         };
         let dram = setting(of_dram(workload), Machine::Dram, Technology::SLC, false);
         runs.push(dram.run(self.registry)?);
@@ -235,17 +245,17 @@ impl Grid<'_> {
 
 /// All-DRAM's time over the system's.
 fn speed(
-    finished: &Finished<'_>,
-    workload: &Workload,
+    finished: &FinishedRuns<'_>,
+    workload: &BenchmarkProgram,
     system: &str,
     technology: &str,
 ) -> Result<f64, ReproError> {
-    let time = |run: &str| finished.figure(run, "simulated_time_ns");
+    let time = |run: &str| finished.metric(run, "simulated_time_ns");
     Ok(time(&of_dram(workload))? / time(&name(workload, system, technology))?)
 }
 
-/// Of a system, by technology, then by workload.
-fn speeds(finished: &Finished<'_>, system: &str) -> Result<Vec<Vec<f64>>, ReproError> {
+/// Speeds of a system, by technology, then by workload.
+fn speeds(finished: &FinishedRuns<'_>, system: &str) -> Result<Vec<Vec<f64>>, ReproError> {
     let of = |(technology, ..): &Named| {
         WORKLOADS.iter().map(|workload| speed(finished, workload, system, technology)).collect()
     };
@@ -256,49 +266,49 @@ fn arithmetic(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// The mean of ratios: the same whichever way round they are taken.
+/// Geometric mean, which treats a ratio and its inverse alike.
 fn geometric(values: &[f64]) -> f64 {
     arithmetic(&values.iter().map(|value| value.ln()).collect::<Vec<_>>()).exp()
 }
 
-fn evaluate(finished: &Finished<'_>) -> Result<Outcome, ReproError> {
+fn evaluate(finished: &FinishedRuns<'_>) -> Result<Outcome, ReproError> {
     let mut outcome = Outcome { tables: vec![workloads::table()], ..Outcome::default() };
     let all = SYSTEMS.iter().map(|system| speeds(finished, system.name)).collect::<Result<Vec<_>, _>>()?;
-    let figures = &mut outcome.figures;
+    let metrics = &mut outcome.metrics;
     for (system, of_system) in SYSTEMS.iter().zip(&all) {
         let system = system.name;
         for ((technology, ..), of_technology) in TECHNOLOGIES.iter().zip(of_system) {
             for (workload, speed) in WORKLOADS.iter().zip(of_technology) {
-                figures.set(format!("{system}.{technology}.{}", workload.name), *speed);
+                metrics.set(format!("{system}.{technology}.{}", workload.name), *speed);
             }
-            figures.set(format!("{system}.{technology}.mean"), geometric(of_technology));
+            metrics.set(format!("{system}.{technology}.mean"), geometric(of_technology));
         }
     }
     for (nvmm, suffix) in all.iter().zip(ENDINGS) {
         let (mut of_nvmm, mut of_ssd) = (Vec::new(), Vec::new());
         for (((short, ..), nvmm), ssd) in TECHNOLOGIES.iter().zip(nvmm).zip(all.last().into_iter().flatten())
         {
-            figures.set(format!("nvmm_over_ssd{suffix}.{short}.mean"), geometric(nvmm) / geometric(ssd));
-            figures.set(format!("dram_over_nvmm{suffix}.{short}.mean"), 1.0 / geometric(nvmm));
+            metrics.set(format!("nvmm_over_ssd{suffix}.{short}.mean"), geometric(nvmm) / geometric(ssd));
+            metrics.set(format!("dram_over_nvmm{suffix}.{short}.mean"), 1.0 / geometric(nvmm));
             if FLASH.contains(short) {
                 of_nvmm.extend(nvmm);
                 of_ssd.extend(ssd);
             }
         }
-        figures.set(format!("nvmm_over_ssd{suffix}.mean"), geometric(&of_nvmm) / geometric(&of_ssd));
-        figures.set(format!("dram_over_nvmm{suffix}.mean"), 1.0 / geometric(&of_nvmm));
-        // What the bars' own averages come to: slow workloads then hardly count.
-        figures.set(format!("nvmm_over_ssd{suffix}.of_means"), arithmetic(&of_nvmm) / arithmetic(&of_ssd));
-        figures.set(format!("dram_over_nvmm{suffix}.of_means"), 1.0 / arithmetic(&of_nvmm));
+        metrics.set(format!("nvmm_over_ssd{suffix}.mean"), geometric(&of_nvmm) / geometric(&of_ssd));
+        metrics.set(format!("dram_over_nvmm{suffix}.mean"), 1.0 / geometric(&of_nvmm));
+        // Averages of the bars themselves, in which slow workloads have little weight.
+        metrics.set(format!("nvmm_over_ssd{suffix}.of_means"), arithmetic(&of_nvmm) / arithmetic(&of_ssd));
+        metrics.set(format!("dram_over_nvmm{suffix}.of_means"), 1.0 / arithmetic(&of_nvmm));
     }
     threads(finished, &mut outcome)?;
     charts(&all, &mut outcome);
     Ok(outcome)
 }
 
-/// NVMM with SLC under realistic programs, with one thread and with several.
-fn threads(finished: &Finished<'_>, outcome: &mut Outcome) -> Result<(), ReproError> {
-    let figures = &mut outcome.figures;
+/// NVMM with SLC under realistic programs, single- and multi-threaded.
+fn threads(finished: &FinishedRuns<'_>, outcome: &mut Outcome) -> Result<(), ReproError> {
+    let metrics = &mut outcome.metrics;
     let (parallel, mut single): (Vec<_>, Vec<_>) =
         WORKLOADS.into_iter().filter(|workload| workload.realistic).partition(|workload| workload.parallel);
     single.extend(alone());
@@ -310,10 +320,10 @@ fn threads(finished: &Finished<'_>, outcome: &mut Outcome) -> Result<(), ReproEr
                 .collect::<Result<Vec<_>, ReproError>>()?;
             let best = percents.iter().copied().fold(0.0, f64::max);
             let prefix = format!("slc.{group}_thread");
-            figures.set(format!("{prefix}_percent{suffix}"), best);
-            figures.set(format!("{prefix}_mean_percent{suffix}"), geometric(&percents));
+            metrics.set(format!("{prefix}_percent{suffix}"), best);
+            metrics.set(format!("{prefix}_mean_percent{suffix}"), geometric(&percents));
             for (workload, percent) in members.iter().zip(percents) {
-                figures.set(format!("{prefix}.{}_percent{suffix}", workload.name), percent);
+                metrics.set(format!("{prefix}.{}_percent{suffix}", workload.name), percent);
             }
         }
     }
@@ -338,14 +348,14 @@ fn charts(all: &[Vec<Vec<f64>>], outcome: &mut Outcome) {
     };
     outcome.charts.push(Chart {
         title: "All workloads".into(),
-        about: "Instructions per cycle over all-DRAM's, geometric mean; more is better.".into(),
+        about: "Instructions per cycle relative to all-DRAM, geometric mean; more is better.".into(),
         drawing: drawing(bars(&geometric)),
         references: ideal(),
     });
     for (at, workload) in WORKLOADS.iter().enumerate() {
         outcome.charts.push(Chart {
             title: workload.title.into(),
-            about: "Instructions per cycle over all-DRAM's; more is better.".into(),
+            about: "Instructions per cycle relative to all-DRAM; more is better.".into(),
             drawing: drawing(bars(&|values: &[f64]| values[at])),
             references: ideal(),
         });
@@ -355,56 +365,57 @@ fn charts(all: &[Vec<Vec<f64>>], outcome: &mut Outcome) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::result_cache::ResultCache;
     use crate::runner::execute;
-    use crate::store::Store;
 
     const QUICK: Settings = Settings { quick: true, seed: 1 };
 
     #[test]
-    fn what_must_be_in_order_is() {
+    fn slower_technologies_are_never_faster_and_every_claim_has_its_metrics() {
         let registry = Arc::new(Registry::builtin().unwrap());
         let experiment = experiment(&QUICK, &registry).unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path()).unwrap();
-        let runs: Vec<&Run> = experiment.runs.iter().collect();
+        let store = ResultCache::open(folder.path()).unwrap();
+        let runs: Vec<&SimulationRun> = experiment.runs.iter().collect();
         let results = execute(&runs, &store, 2, false, &|_| {}).unwrap();
         let outcome = experiment.outcome(&results).unwrap().expect("all runs are there");
-        let figure =
-            |name: String| *outcome.figures.0.get(&name).unwrap_or_else(|| panic!("no figure {name}"));
+        let metric =
+            |name: String| *outcome.metrics.0.get(&name).unwrap_or_else(|| panic!("no figure {name}"));
         for workload in &WORKLOADS {
             let of =
-                |system: &str, technology: &str| figure(format!("{system}.{technology}.{}", workload.name));
-            // NVMM's cache is all-DRAM with tags, and whatever is behind it comes on top.
+                |system: &str, technology: &str| metric(format!("{system}.{technology}.{}", workload.name));
+            // NVMM's cache is all-DRAM with tags; the time of the technology behind it comes on top.
             for (technology, ..) in &TECHNOLOGIES {
                 let speed = of("nvmm0", technology);
                 assert!(speed > 0.0 && speed < 1.0, "{}, {technology}: {speed}", workload.name);
             }
-            // Only the read latency differs. Several threads meet by chance, another way each time.
+            // Only the read latency differs. Several threads interleave differently each time, so they
+            // are left out.
             for pair in ["slc8", "slc4", "slc2", "slc"].windows(2).filter(|_| workload.threads == 1) {
                 let (fast, slow) = (of("nvmm0", pair[0]), of("nvmm0", pair[1]));
                 assert!(slow <= fast, "{}: {} {slow}, {} {fast}", workload.name, pair[1], pair[0]);
             }
         }
-        // The mean of a ratio and of its inverse.
+        // Mean of a ratio and of its inverse.
         for (short, ..) in &TECHNOLOGIES {
             let product =
-                figure(format!("nvmm.{short}.mean")) * figure(format!("dram_over_nvmm.{short}.mean"));
+                metric(format!("nvmm.{short}.mean")) * metric(format!("dram_over_nvmm.{short}.mean"));
             assert!((product - 1.0).abs() < 1e-9, "{short}: {product}");
         }
         for claim in super::super::CLAIMS.iter().filter(|claim| claim.experiment == "technology") {
-            for name in claim.figures {
-                figure((*name).into());
+            for name in claim.metrics {
+                metric((*name).into());
             }
         }
-        // Reads one file from its beginning to its end, one page after the other: a page's lines cannot be asked
-        // for before the window of instructions has come to them, which holds fewer lines than a page.
+        // dd_read goes through one file, one page after another. A page's lines cannot be requested
+        // before the instruction window reaches them, and the window holds fewer lines than a page.
         let workload = WORKLOADS.iter().find(|workload| workload.name == "dd_read").unwrap();
         let run = experiment.runs.iter().find(|run| run.name == name(workload, "nvmm0", "slc")).unwrap();
-        let time_us = results[&run.digest].figures.0["simulated_time_ns"] / 1e3;
+        let time_us = results[&run.digest].metrics.0["simulated_time_ns"] / 1e3;
         let pages = ((4 << 20) / 4096) as f64;
         let array = pages * 25.0;
         assert!(time_us >= array, "{time_us} us for {pages} reads of 25 us one after the other");
-        // With bus, and each of 64 lines from DRAM by itself.
+        // With the bus time, and each of 64 lines read from DRAM separately.
         let most = pages * (25.0 + 10.24 + 64.0 * 0.2);
         assert!(time_us <= most, "{time_us} us, {most} us with nothing at the same time");
     }

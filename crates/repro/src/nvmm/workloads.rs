@@ -1,15 +1,16 @@
-//! The workloads of the technology comparison (NVMM, Performance, Power, and Energy Comparisons).
+//! Workloads of the technology comparison (NVMM, Performance, Power, and Energy Comparisons).
 //!
-//! The paper names eleven programs and describes three of them: dd and mmap run over a file larger than DRAM,
-//! and the light mix fits into memory. Traces of the others are not to be had. Each is modelled as a slice out
-//! of the middle of its run:
+//! The paper names eleven programs and describes three of them: dd and mmap use a file larger than DRAM,
+//! and the light mix fits into memory. Traces of the others are not available. Each program is modelled
+//! as a slice from the middle of its run:
 //!
-//! 1. Its threads have used some memory before. They go on using it in visits: a page by its popularity
-//!    (Zipf), sixteen lines of it one after the other.
-//! 2. Now and then they come to a page that nobody used before, and go through it line by line. A system whose
-//!    memory is large enough misses on nothing else. How often that happens is what a program's slowdown hangs
-//!    on; it is the program's instructions over its pages.
-//! 3. Only references that the two inner caches miss are there; the others are instructions.
+//! 1. Its threads have already used some memory. They keep using it in visits: a page chosen by
+//!    popularity (Zipf), sixteen of its lines in sequence.
+//! 2. From time to time they reach a page that was never used and go through it line by line. With
+//!    enough memory, a system misses on nothing else. How often this happens determines a program's
+//!    slowdown; it is the number of the program's instructions divided by its pages.
+//! 3. The stream contains only references that miss the two inner caches; all others count as
+//!    instructions.
 
 use std::sync::Arc;
 
@@ -17,93 +18,101 @@ use deepram_sim::SimError;
 use deepram_sim::paging::Backing;
 use deepram_sim::processor::{LINE_BYTES, ThreadReferences};
 use deepram_trace::workload::{Permutation, Rng, Zipf};
-use deepram_trace::{Access, MemRef};
+use deepram_trace::{MemRef, MemoryAccess};
 
-use super::machine::{Base, Program, Threads};
+use super::machine::{MachineConfig, Program, ProgramThreads};
 use super::programs::{self, LINE_COPY};
 use crate::chart::Table;
 use crate::experiment::Settings;
 
 const PAGE: u64 = 4096;
 const PAGE_LINES: u64 = PAGE / LINE_BYTES;
-/// Lines of a page that a visit goes through. Assumed: 1 KiB, a few objects that lie together.
+/// Lines of a page per visit. Assumed: 1 KiB, a few adjacent objects.
 const VISIT_LINES: u64 = 16;
-/// Of the pages' popularity. Assumed: YCSB's.
+/// Zipf exponent of page popularity. Assumed: YCSB's.
 const THETA: f64 = 0.99;
-/// Threads of a program that has several: one for each core of `processor.westmere`.
+/// Threads of a multi-threaded program: one per core of `processor.westmere`.
 const CORES: u32 = 6;
 
-/// What a program does.
+/// Access pattern of a program.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Kind {
-    /// A program's own work.
-    Guest(Guest),
-    /// Each thread goes once through a file of its own, with so many instructions for a line; together the
-    /// files are four times the DRAM.
+pub(super) enum AccessPattern {
+    /// A modelled program.
+    ProgramModel(ProgramModel),
+    /// Each thread goes once through a file of its own; together the files are four times the size of
+    /// DRAM.
     Stream {
         /// Loads or stores.
-        access: Access,
-        /// Instructions for a line.
+        access: MemoryAccess,
+        /// Instructions per line.
         gap: u32,
     },
-    /// Loads at random places of a file four times the DRAM.
+    /// Loads at random positions of a file four times the size of DRAM.
     Mmap,
 }
 
 /// A slice of a program's run.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Guest {
-    /// Instructions from one reference that the inner caches miss to the next.
+pub(super) struct ProgramModel {
+    /// Instructions between references that miss the inner caches.
     pub(super) gap: u32,
-    /// Bytes that the threads, all together, used before the slice.
+    /// Memory used by all threads before the slice, in bytes.
     pub(super) used: u64,
-    /// Each thread has a part of these bytes for itself, as programs have that run side by side.
+    /// Each thread has its own part of this memory, as separate programs do.
     pub(super) apart: bool,
-    /// Instructions from one page that nobody used before to the next; none if all have been used.
+    /// Instructions between first touches of new pages; `None` if there are no new pages.
     pub(super) page_instructions: Option<u64>,
-    /// Such pages come from a file; if not, they are fresh memory, which an operating system fills with zeros.
+    /// New pages are read from a file; otherwise they are fresh memory, which an operating system fills
+    /// with zeros.
     pub(super) input: bool,
 }
 
-/// One of the paper's workloads.
+/// A workload of the paper.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Workload {
-    /// In the names of figures.
+pub(super) struct BenchmarkProgram {
+    /// Name in metrics.
     pub(super) name: &'static str,
-    /// As the paper has it.
+    /// Name in the paper.
     pub(super) title: &'static str,
     pub(super) threads: u32,
-    pub(super) kind: Kind,
-    /// Whether the paper's "realistic" covers it: not a test of the file system alone.
+    pub(super) kind: AccessPattern,
+    /// Whether the paper's "realistic" applies: not a pure file-system test.
     pub(super) realistic: bool,
-    /// A program with several threads, not several programs with one.
+    /// One program with several threads, as opposed to several programs with one thread each.
     pub(super) parallel: bool,
-    /// Where its parameters come from.
+    /// Source of the parameters.
     pub(super) source: &'static str,
 }
 
-const PARSEC: &str = "instructions and pages: Bienia et al., The PARSEC Benchmark Suite, PACT 2008, input simlarge, \
-                      recalled, not at hand here (its memory with input native: patches of Linux DAMON, table of \
-                      resident sets); gap assumed, in the order of its off-chip traffic";
+const PARSEC: &str = "instructions and pages: Bienia et al., The PARSEC Benchmark Suite, PACT 2008, input \
+                      simlarge, recalled, not verified here (its memory with input native: patches of \
+                      Linux DAMON, table of resident sets); gap assumed, in the order of its off-chip \
+                      traffic";
 
-/// Store share of visits. Assumed.
+/// Share of stores in visits (assumed).
 const STORES: f64 = 0.3;
 
-const fn guest(gap: u32, used: u64, page_instructions: u64, input: bool) -> Kind {
-    Kind::Guest(Guest { gap, used, apart: false, page_instructions: Some(page_instructions), input })
+const fn model(gap: u32, used: u64, page_instructions: u64, input: bool) -> AccessPattern {
+    AccessPattern::ProgramModel(ProgramModel {
+        gap,
+        used,
+        apart: false,
+        page_instructions: Some(page_instructions),
+        input,
+    })
 }
 
-const fn parsec(name: &'static str, title: &'static str, kind: Kind) -> Workload {
-    Workload { name, title, threads: CORES, kind, realistic: true, parallel: true, source: PARSEC }
+const fn parsec(name: &'static str, title: &'static str, kind: AccessPattern) -> BenchmarkProgram {
+    BenchmarkProgram { name, title, threads: CORES, kind, realistic: true, parallel: true, source: PARSEC }
 }
 
-/// All of them, in the order of the paper's setup.
-pub(super) const WORKLOADS: [Workload; 11] = [
-    Workload {
+/// All workloads, in the order of the paper's setup.
+pub(super) const WORKLOADS: [BenchmarkProgram; 11] = [
+    BenchmarkProgram {
         name: "light_mix",
         title: "Light Mix",
         threads: 4,
-        kind: Kind::Guest(Guest {
+        kind: AccessPattern::ProgramModel(ProgramModel {
             gap: 500,
             used: 16 << 20,
             apart: true,
@@ -112,14 +121,14 @@ pub(super) const WORKLOADS: [Workload; 11] = [
         }),
         realistic: true,
         parallel: false,
-        source: "fits into memory: NVMM, Latency Sensitivity; else assumed: four programs at a time like Freqmine and \
-                 Fluidanimate",
+        source: "fits into memory: NVMM, Latency Sensitivity; otherwise assumed: four concurrent programs \
+                 like Freqmine and Fluidanimate",
     },
-    Workload {
+    BenchmarkProgram {
         name: "heavy_mix",
         title: "Heavy Mix",
         threads: 8,
-        kind: Kind::Guest(Guest {
+        kind: AccessPattern::ProgramModel(ProgramModel {
             gap: 500,
             used: 96 << 20,
             apart: true,
@@ -128,124 +137,127 @@ pub(super) const WORKLOADS: [Workload; 11] = [
         }),
         realistic: true,
         parallel: false,
-        source: "assumed: eight programs as in the light mix, with one and a half times the DRAM between them",
+        source: "assumed: eight programs as in the light mix, sharing one and a half times the DRAM",
     },
-    Workload {
+    BenchmarkProgram {
         name: "pnum",
         title: "PNum",
         threads: 1,
-        kind: guest(2_000, 1 << 20, 1_230_000, false),
+        kind: model(2_000, 1 << 20, 1_230_000, false),
         realistic: true,
         parallel: false,
-        source: "assumed: trial division for primes near 10^7, kept in a list: 512 primes a page, 16 candidates a \
-                 prime, 50 divisions of three instructions a candidate",
+        source: "assumed: trial division for primes near 10^7, kept in a list: 512 primes per page, 16 \
+                 candidates per prime, 50 divisions of three instructions per candidate",
     },
-    Workload {
+    BenchmarkProgram {
         name: "dd_read",
         title: "DD_Read",
         threads: 1,
-        kind: Kind::Stream { access: Access::Load, gap: LINE_COPY },
+        kind: AccessPattern::Stream { access: MemoryAccess::Load, gap: LINE_COPY },
         realistic: false,
         parallel: false,
-        source: "larger than DRAM: NVMM, Performance Comparisons; 16 instructions a line assumed: eight loads, eight \
-                 stores",
+        source: "larger than DRAM: NVMM, Performance Comparisons; 16 instructions per line assumed: eight \
+                 loads, eight stores",
     },
-    Workload {
+    BenchmarkProgram {
         name: "dd_write",
         title: "DD_Write",
         threads: 1,
-        kind: Kind::Stream { access: Access::Store, gap: LINE_COPY },
+        kind: AccessPattern::Stream { access: MemoryAccess::Store, gap: LINE_COPY },
         realistic: false,
         parallel: false,
         source: "as DD_Read",
     },
-    Workload {
+    BenchmarkProgram {
         name: "mmap",
         title: "MMap",
         threads: 1,
-        kind: Kind::Mmap,
+        kind: AccessPattern::Mmap,
         realistic: false,
         parallel: false,
         source: "larger than DRAM, 10,000 reads: NVMM, Latency Sensitivity",
     },
-    // 14.11 G instructions over 5,630 KiB, which DAMON's authors measured with input native; with simlarge assumed
-    // to be the same.
-    parsec("swaptions", "Swaptions", guest(2_000, 4 << 20, 10_000_000, false)),
+    // 14.11 G instructions over 5,630 KiB, measured by DAMON's authors with input native; assumed equal
+    // with simlarge.
+    parsec("swaptions", "Swaptions", model(2_000, 4 << 20, 10_000_000, false)),
     // 33.45 G instructions over 32 MiB of transactions and a tree of 128 MiB.
-    parsec("freqmine", "Freqmine", guest(500, 16 << 20, 817_000, false)),
-    // 23.97 G instructions over a database of 64 MiB, which is read from files.
-    parsec("ferret", "Ferret", guest(200, 16 << 20, 1_460_000, true)),
+    parsec("freqmine", "Freqmine", model(500, 16 << 20, 817_000, false)),
+    // 23.97 G instructions over a database of 64 MiB, read from files.
+    parsec("ferret", "Ferret", model(200, 16 << 20, 1_460_000, true)),
     // 14.06 G instructions over 64 MiB of particles.
-    parsec("fluidanimate", "Fluidanimate", guest(300, 16 << 20, 858_000, false)),
-    Workload {
+    parsec("fluidanimate", "Fluidanimate", model(300, 16 << 20, 858_000, false)),
+    BenchmarkProgram {
         name: "videoserver",
         title: "Videoserver",
         threads: 4,
-        kind: Kind::Stream { access: Access::Load, gap: 64 },
+        kind: AccessPattern::Stream { access: MemoryAccess::Load, gap: 64 },
         realistic: true,
         parallel: true,
-        source: "highly sequential: NVMM, Performance Comparisons; assumed: four streams, an instruction a byte to copy \
-                 it twice and add up a checksum",
+        source: "highly sequential: NVMM, Performance Comparisons; assumed: four streams, one instruction \
+                 per byte to copy it twice and compute a checksum",
     },
 ];
 
-impl Workload {
+impl BenchmarkProgram {
     /// The same program with one thread.
     pub(super) fn alone(self) -> Self {
         Self { threads: 1, ..self }
     }
 
-    /// With so many times the instructions from one reference to the next. What a page takes of a program that
-    /// is known in instructions stays.
+    /// Multiplies the instructions between references by `times`. The instructions per new page, where
+    /// known, do not change.
     pub(super) fn with_work(self, times: f64) -> Self {
         let more = |gap: u32| (f64::from(gap) * times).round().max(1.0) as u32;
         let kind = match self.kind {
-            Kind::Guest(guest) => Kind::Guest(Guest { gap: more(guest.gap), ..guest }),
-            Kind::Stream { access, gap } => Kind::Stream { access, gap: more(gap) },
-            Kind::Mmap => Kind::Mmap,
+            AccessPattern::ProgramModel(model) => {
+                AccessPattern::ProgramModel(ProgramModel { gap: more(model.gap), ..model })
+            }
+            AccessPattern::Stream { access, gap } => AccessPattern::Stream { access, gap: more(gap) },
+            AccessPattern::Mmap => AccessPattern::Mmap,
         };
         Self { kind, ..self }
     }
 
-    /// The machines' common part. Streams have smaller memories and a smaller file of `stream` bytes, which
-    /// takes less time and comes to the same, since nothing is used twice: but caches must be as far apart as
-    /// they are, or a line that was stored leaves the one when its page has left the other.
-    pub(super) fn base(&self, settings: &Settings, from: &Base, stream: u64) -> Base {
+    /// The machine settings for this workload. Streams use smaller memories and a file of `stream`
+    /// bytes. This is faster and does not change the result, because a stream uses nothing twice. The
+    /// ratio between the caches must stay, or a stored line would leave one cache after its page has
+    /// left the other.
+    pub(super) fn base(&self, settings: &Settings, from: &MachineConfig, stream: u64) -> MachineConfig {
         let mut base = from.clone();
-        // dd, Ferret and the video server read by calls, which do not read around a page.
-        base.paging.read_around &= self.kind == Kind::Mmap;
+        // dd, Ferret and the video server read by system calls, which do not read around a page.
+        base.paging.read_around &= self.kind == AccessPattern::Mmap;
         match self.kind {
-            Kind::Stream { .. } => {
+            AccessPattern::Stream { .. } => {
                 base.processor.push(format!("llc={}KiB", stream >> 16));
-                Base { dram: stream / 4, data: stream, ..base }
+                MachineConfig { dram: stream / 4, data: stream, ..base }
             }
-            Kind::Guest(_) => Base { dram: base.dram / shrink(settings), ..base },
-            Kind::Mmap => base,
+            AccessPattern::ProgramModel(_) => MachineConfig { dram: base.dram / shrink(settings), ..base },
+            AccessPattern::Mmap => base,
         }
     }
 
-    /// What the threads do on machines of this common part.
-    pub(super) fn program(&self, settings: &Settings, base: &Base) -> Program {
+    /// The program on machines with these settings.
+    pub(super) fn program(&self, settings: &Settings, base: &MachineConfig) -> Program {
         let (data, threads, seed) = (base.data, self.threads, settings.seed);
         match self.kind {
-            Kind::Mmap => programs::mmap(base, threads, settings.pick(10_000, 500), seed),
-            Kind::Stream { access, gap } => Program {
+            AccessPattern::Mmap => programs::mmap(base, threads, settings.pick(10_000, 500), seed),
+            AccessPattern::Stream { access, gap } => Program {
                 text: format!("{threads} streams over {data} B, {access:?}, gap {gap}"),
                 backing: Backing::File,
                 blocking: false,
                 threads: Arc::new(move || Ok(streams(data, threads, access, gap))),
             },
-            Kind::Guest(guest) => {
-                let guest = Guest { used: guest.used / shrink(settings), ..guest };
+            AccessPattern::ProgramModel(model) => {
+                let model = ProgramModel { used: model.used / shrink(settings), ..model };
                 let lines = settings.pick(160_000, 16_000);
                 Program {
                     text: format!(
-                        "{guest:?}, {lines} lines, {threads} threads, visits of {VISIT_LINES}, theta {THETA}, \
+                        "{model:?}, {lines} lines, {threads} threads, visits of {VISIT_LINES}, theta {THETA}, \
                          stores {STORES}, seed {seed}"
                     ),
-                    backing: if guest.input { Backing::File } else { Backing::Swap },
+                    backing: if model.input { Backing::File } else { Backing::Swap },
                     blocking: false,
-                    threads: Arc::new(move || Ok(guest.threads(u64::from(threads), lines, seed))),
+                    threads: Arc::new(move || Ok(model.threads(u64::from(threads), lines, seed))),
                 }
             }
         }
@@ -254,71 +266,77 @@ impl Workload {
     fn row(&self) -> Vec<String> {
         let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
         let (gap, used, fresh) = match self.kind {
-            Kind::Guest(guest) => (
-                guest.gap.to_string(),
-                mib(guest.used),
-                guest.page_instructions.map_or_else(
+            AccessPattern::ProgramModel(model) => (
+                model.gap.to_string(),
+                mib(model.used),
+                model.page_instructions.map_or_else(
                     || "none".into(),
-                    |count| format!("{count}, {}", if guest.input { "a file's" } else { "zeros" }),
+                    |count| format!("{count}, {}", if model.input { "a file's" } else { "zeros" }),
                 ),
             ),
-            Kind::Stream { gap, .. } => {
+            AccessPattern::Stream { gap, .. } => {
                 (gap.to_string(), "none".into(), format!("{}, a file's", u64::from(gap) * PAGE_LINES))
             }
-            Kind::Mmap => ("5".into(), "none".into(), "at random, a file's".into()),
+            AccessPattern::Mmap => ("5".into(), "none".into(), "at random, a file's".into()),
         };
         vec![self.title.into(), self.threads.to_string(), gap, used, fresh, self.source.into()]
     }
 }
 
-/// By what quick runs have less memory, of both kinds.
+/// Divisor of all memory sizes in quick runs.
 fn shrink(settings: &Settings) -> u64 {
     settings.pick(1, 4)
 }
 
-/// All parameters.
+/// The table of all parameters.
 pub(super) fn table() -> Table {
-    let headings =
-        ["", "threads", "instructions a line", "memory used before", "instructions a new page", "source"];
+    let headings = [
+        "",
+        "threads",
+        "instructions per line",
+        "memory in use before",
+        "instructions per new page",
+        "source",
+    ];
     Table {
-        title: "The workloads".into(),
+        title: "Workloads".into(),
         headings: headings.map(Into::into).into(),
-        rows: WORKLOADS.iter().map(Workload::row).collect(),
+        rows: WORKLOADS.iter().map(BenchmarkProgram::row).collect(),
     }
 }
 
-/// Each thread once through its part of the data, line by line.
-fn streams(data: u64, threads: u32, access: Access, gap: u32) -> Threads {
+/// Each thread goes once through its part of the data, line by line.
+fn streams(data: u64, threads: u32, access: MemoryAccess, gap: u32) -> ProgramThreads {
     let part = data / LINE_BYTES / u64::from(threads);
     let references = (0..u64::from(threads)).map(|number| {
         let lines = (number * part..(number + 1) * part).map(move |line| Ok(of_line(line, access, gap)));
         Box::new(lines) as ThreadReferences<'static>
     });
-    Threads { references: references.collect(), warm_up: 0 }
+    ProgramThreads { references: references.collect(), warm_up: 0 }
 }
 
-fn of_line(line: u64, access: Access, gap: u32) -> MemRef {
+fn of_line(line: u64, access: MemoryAccess, gap: u32) -> MemRef {
     MemRef { gap, addr: line * LINE_BYTES, size: LINE_BYTES as u32, access }
 }
 
-impl Guest {
-    /// Lines from the first of a page that nobody used before to the first of the next.
+impl ProgramModel {
+    /// Lines from the first line of one new page to the first line of the next.
     fn period(&self) -> Option<u64> {
         self.page_instructions.map(|count| (count / u64::from(self.gap)).max(PAGE_LINES))
     }
 
-    /// `lines` measured ones between `count` threads, after one of each page used before and a third as many
-    /// as are measured.
-    fn threads(self, count: u64, lines: u64, seed: u64) -> Threads {
+    /// References of `count` threads: one to each page in use, then a third as many as are measured,
+    /// then `lines` measured ones.
+    fn threads(self, count: u64, lines: u64, seed: u64) -> ProgramThreads {
         let pages = self.used / PAGE;
         let mine = lines * 4 / 3 / count;
         let new_pages = self.period().map_or(0, |period| mine.div_ceil(period));
         let references = (0..count).map(|number| {
             let (first, end) = (pages * number / count, pages * (number + 1) / count);
-            let fill_with = if self.input { Access::Load } else { Access::Store };
+            let fill_with = if self.input { MemoryAccess::Load } else { MemoryAccess::Store };
             let filled = (first..end).map(move |page| of_line(page * PAGE_LINES, fill_with, 1));
             let (first, end) = if self.apart { (first, end) } else { (0, pages) };
-            let mut visits = Visits::new(first, end - first, &format!("thread {number}"), seed);
+            let mut visits = PageVisits::new(first, end - first, &format!("thread {number}"), seed);
             let mut page = pages + number * new_pages;
             let period = self.period();
             let work = (0..mine).map(move |at| match period.map(|period| at % period) {
@@ -331,12 +349,12 @@ impl Guest {
             });
             Box::new(filled.chain(work).map(Ok::<_, SimError>)) as ThreadReferences<'static>
         });
-        Threads { references: references.collect(), warm_up: pages + lines / 3 }
+        ProgramThreads { references: references.collect(), warm_up: pages + lines / 3 }
     }
 }
 
-/// Visits to pages by their popularity.
-struct Visits {
+/// Visits to pages, chosen by popularity.
+struct PageVisits {
     random: Rng,
     popularity: Zipf,
     places: Permutation,
@@ -345,7 +363,7 @@ struct Visits {
     left: u64,
 }
 
-impl Visits {
+impl PageVisits {
     fn new(first: u64, pages: u64, name: &str, seed: u64) -> Self {
         let (popularity, places) = (Zipf::new(pages, THETA), Permutation::new(pages, seed));
         Self { random: Rng::new(seed, name), popularity, places, first, line: 0, left: 0 }
@@ -358,7 +376,7 @@ impl Visits {
             self.line = (self.first + self.places.at(rank)) * PAGE_LINES + start;
             self.left = VISIT_LINES;
         }
-        let access = if self.random.chance(STORES) { Access::Store } else { Access::Load };
+        let access = if self.random.chance(STORES) { MemoryAccess::Store } else { MemoryAccess::Load };
         let reference = of_line(self.line, access, gap);
         self.line += 1;
         self.left -= 1;
@@ -375,12 +393,12 @@ mod tests {
     const FULL: Settings = Settings { quick: false, seed: 7 };
 
     #[test]
-    fn guests_are_what_the_table_says() {
+    fn modelled_programs_have_the_pages_and_instructions_of_the_table() {
         for workload in &WORKLOADS {
-            let Kind::Guest(guest) = workload.kind else { continue };
+            let AccessPattern::ProgramModel(model) = workload.kind else { continue };
             let (count, lines) = (u64::from(workload.threads), 160_000);
-            let made = guest.threads(count, lines, FULL.seed);
-            let used_pages = guest.used / PAGE;
+            let made = model.threads(count, lines, FULL.seed);
+            let used_pages = model.used / PAGE;
             assert_eq!(made.warm_up, used_pages + lines / 3, "{}", workload.name);
             let (mut new, mut old, mut instructions, mut references) =
                 (BTreeSet::new(), BTreeSet::new(), 0, 0);
@@ -388,7 +406,7 @@ mod tests {
                 for reference in thread {
                     let reference = reference.unwrap();
                     let page = reference.addr / PAGE;
-                    // The threads share nothing that is new.
+                    // New pages are not shared between threads.
                     let line = reference.addr / LINE_BYTES;
                     if page < used_pages {
                         old.insert(page);
@@ -403,15 +421,15 @@ mod tests {
             assert!(measured.abs_diff(lines) <= 2 * count, "{}: {measured} lines", workload.name);
             assert_eq!(old.len() as u64, used_pages, "{}: all pages are used", workload.name);
             let pages = new.len() as u64 / PAGE_LINES;
-            let expected = guest.page_instructions.map_or(0, |each| (instructions - used_pages) / each);
+            let expected = model.page_instructions.map_or(0, |each| (instructions - used_pages) / each);
             assert!(
                 pages.abs_diff(expected) <= count,
                 "{}: {pages} new pages, not {expected}",
                 workload.name
             );
-            let bytes = guest.used + pages * PAGE;
+            let bytes = model.used + pages * PAGE;
             assert_eq!(
-                bytes <= Base::default().dram,
+                bytes <= MachineConfig::default().dram,
                 workload.name != "heavy_mix",
                 "{}: fits",
                 workload.name
@@ -422,20 +440,20 @@ mod tests {
     #[test]
     fn programs_side_by_side_do_not_share() {
         for workload in &WORKLOADS {
-            let Kind::Guest(guest) = workload.kind else { continue };
-            let made = guest.threads(2, 8_000, FULL.seed);
+            let AccessPattern::ProgramModel(model) = workload.kind else { continue };
+            let made = model.threads(2, 8_000, FULL.seed);
             let pages: Vec<BTreeSet<u64>> = made
                 .references
                 .into_iter()
                 .map(|thread| thread.map(|r| r.unwrap().addr / PAGE).collect())
                 .collect();
-            assert_eq!(pages[0].is_disjoint(&pages[1]), guest.apart, "{}", workload.name);
+            assert_eq!(pages[0].is_disjoint(&pages[1]), model.apart, "{}", workload.name);
         }
     }
 
     #[test]
     fn streams_touch_each_line_once() {
-        let made = streams(1 << 20, 4, Access::Load, 3);
+        let made = streams(1 << 20, 4, MemoryAccess::Load, 3);
         let mut lines: Vec<u64> =
             made.references.into_iter().flatten().map(|r| r.unwrap().addr / LINE_BYTES).collect();
         lines.sort_unstable();

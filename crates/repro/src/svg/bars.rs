@@ -1,13 +1,14 @@
-//! Bars along the page, side by side or end to end: names of groups stay level, however many there are.
+//! Draws horizontal bars, side by side or stacked, so that group names stay horizontal however many
+//! there are.
 
+use super::axes::{LegendSymbol, bottom_axis, bottom_height, legend};
 use super::canvas::{Anchor, Canvas, LINE, SHAPES, TEXT};
-use super::parts::{Key, bottom_axis, bottom_height, legend};
 use super::scale::Scale;
 use super::text;
 use crate::chart::{Axis, Bars as Series, Reference};
 use crate::number::{plain, with_unit};
 
-/// What is drawn.
+/// Input of the drawing.
 pub(super) struct Bars<'a> {
     pub(super) axis: &'a Axis,
     pub(super) groups: &'a [String],
@@ -18,7 +19,7 @@ pub(super) struct Bars<'a> {
 
 /// Height of a bar.
 const BAR: f64 = 16.0;
-/// Between groups.
+/// Space between groups.
 const GAP: f64 = 12.0;
 
 impl Bars<'_> {
@@ -27,7 +28,7 @@ impl Bars<'_> {
         (value.is_finite() && !(self.stacked && value < 0.0)).then_some(value)
     }
 
-    /// The sum of a group.
+    /// Sum of a group's bars.
     fn sum(&self, group: usize) -> f64 {
         (0..self.series.len()).filter_map(|series| self.value(series, group)).sum()
     }
@@ -44,8 +45,8 @@ impl Bars<'_> {
 pub(super) fn draw(bars: &Bars<'_>, width: f64) -> Canvas {
     let mut canvas = Canvas::new(width, 0.0);
     let names: Vec<&str> = bars.series.iter().map(|series| series.name.as_str()).collect();
-    let mut top = legend(&mut canvas, &names, Key::Box, 0.0) + 6.0;
-    // Where there is room the groups' names stand beside the bars, else above.
+    let mut top = legend(&mut canvas, &names, LegendSymbol::Box, 0.0) + 6.0;
+    // Group names stand beside the bars if there is room, otherwise above them.
     let beside = width >= 500.0;
     let name_width = |most: f64| {
         let wide = |name: &String| {
@@ -60,7 +61,7 @@ pub(super) fn draw(bars: &Bars<'_>, width: f64) -> Canvas {
             + 8.0;
     let references = bars.references.iter().map(|reference| reference.value);
     let right = (width - value_width).max(left + 40.0);
-    // Ends of parts have no meaning on a logarithmic axis.
+    // Stacked parts have no meaning on a logarithmic axis.
     let log = bars.axis.log && !bars.stacked;
     let scale = Scale::new(largest.iter().copied().chain(references), log, !log, (left, right));
 
@@ -106,7 +107,7 @@ pub(super) fn draw(bars: &Bars<'_>, width: f64) -> Canvas {
     canvas
 }
 
-/// Where the bars begin.
+/// Left edge of the bars.
 fn origin(scale: &Scale) -> f64 {
     scale.at(0.0).unwrap_or(scale.range.0)
 }
@@ -141,7 +142,7 @@ fn stack(canvas: &mut Canvas, bars: &Bars<'_>, scale: &Scale, group: usize, top:
     canvas.text(end + 4.0, top + 12.0, Anchor::Start, "value", &plain(bars.sum(group)));
 }
 
-/// Names of the references above the bars, one a line; returns the height.
+/// Draws the names of the references above the bars, one per line, and returns their height.
 fn reference_names(canvas: &mut Canvas, bars: &Bars<'_>, scale: &Scale, top: f64) -> f64 {
     let mut height = 0.0;
     for reference in bars.references {

@@ -1,28 +1,29 @@
-//! Marks on a drawing, and the boxes that text takes, so that overlaps can be found.
+//! SVG drawing surface that records the bounding box of each text, so that overlaps can be found.
 //!
-//! Colours, strokes and patterns are the style sheet's: a mark has classes only. `s0` to `s7` are series.
+//! Colours, strokes and patterns are defined by the style sheet; marks carry only classes. Classes `s0`
+//! to `s7` are series.
 
 use std::fmt::Write as _;
 
 use super::text;
 
-/// Size of all text.
+/// Font size of all text.
 pub const TEXT: f64 = 12.0;
-/// Height of a line of text.
+/// Line height.
 pub const LINE: f64 = 15.0;
 
-/// Which point of a text its coordinate is.
+/// Which point of a text its coordinate refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Anchor {
-    /// Its left end.
+    /// Left end.
     Start,
-    /// Its middle.
+    /// Middle.
     Middle,
-    /// Its right end.
+    /// Right end.
     End,
 }
 
-/// The place that a text takes.
+/// Bounding box of a text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TextBox {
     /// The text.
@@ -40,7 +41,7 @@ impl TextBox {
     }
 }
 
-/// A drawing under way.
+/// A drawing in progress.
 #[derive(Debug, Clone)]
 pub struct Canvas {
     /// Width in CSS pixels.
@@ -48,26 +49,26 @@ pub struct Canvas {
     /// Height in CSS pixels.
     pub height: f64,
     body: String,
-    /// Text goes on top of everything else.
+    /// Text is drawn on top of everything else.
     labels: String,
-    /// Where text is.
+    /// Bounding boxes of all texts.
     pub texts: Vec<TextBox>,
 }
 
-/// A coordinate: a tenth of a pixel is enough.
+/// Formats a coordinate with a precision of a tenth of a pixel.
 fn n(x: f64) -> String {
     let text = format!("{x:.1}");
     text.strip_suffix(".0").map_or_else(|| text.clone(), str::to_owned)
 }
 
 impl Canvas {
-    /// An empty one.
+    /// Creates an empty drawing.
     #[must_use]
     pub fn new(width: f64, height: f64) -> Self {
         Self { width, height, body: String::new(), labels: String::new(), texts: Vec::new() }
     }
 
-    /// Text on its base line.
+    /// Draws text on its base line.
     pub fn text(&mut self, x: f64, y: f64, anchor: Anchor, class: &str, content: &str) {
         let wide = text::width(content, TEXT);
         let (left, name) = match anchor {
@@ -86,7 +87,7 @@ impl Canvas {
         );
     }
 
-    /// Text upwards along a vertical line, centred at `y`.
+    /// Draws text upwards along a vertical line, centred at `y`.
     pub fn upright(&mut self, x: f64, y: f64, class: &str, content: &str) {
         let wide = text::width(content, TEXT);
         let edges = [x - 10.0, y - wide / 2.0, x + 3.0, y + wide / 2.0];
@@ -98,7 +99,7 @@ impl Canvas {
         );
     }
 
-    /// A straight line.
+    /// Draws a straight line.
     pub fn line(&mut self, from: (f64, f64), to: (f64, f64), class: &str) {
         let _ = writeln!(
             self.body,
@@ -110,7 +111,7 @@ impl Canvas {
         );
     }
 
-    /// A rectangle, which tells `title` when pointed at.
+    /// Draws a rectangle; `title` is its tooltip.
     pub fn rect(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), class: &str, title: &str) {
         let shape = format!(
             r#"<rect x="{}" y="{}" width="{}" height="{}" class="{class}""#,
@@ -122,7 +123,7 @@ impl Canvas {
         self.close(&shape, "rect", title);
     }
 
-    /// A path through points; closed to an area if `closed`.
+    /// Draws a path through points, filled if `closed`.
     pub fn path(&mut self, points: &[(f64, f64)], closed: bool, class: &str) {
         if points.is_empty() {
             return;
@@ -132,7 +133,7 @@ impl Canvas {
         let _ = writeln!(self.body, r#"<path d="M{}{end}" class="{class}"/>"#, steps.join("L"));
     }
 
-    /// The mark of a series at a point: each series has a shape of its own.
+    /// Draws the mark of a series at a point; each series has its own shape.
     pub fn mark(&mut self, series: usize, (x, y): (f64, f64), title: &str) {
         let class = format!("mark s{}", series % SHAPES);
         let polygon = |corners: &[(f64, f64)]| {
@@ -161,7 +162,7 @@ impl Canvas {
         }
     }
 
-    /// The drawing as an element, with a name and a description for those who do not see it. `id` is
+    /// The drawing as an SVG element with a name and a description for screen readers. `id` must be
     /// unique in the page.
     #[must_use]
     pub fn element(&self, id: &str, class: &str, title: &str, about: &str) -> String {
@@ -188,7 +189,8 @@ impl Canvas {
         )
     }
 
-    /// The drawing as an element that says nothing the text beside it does not.
+    /// The drawing as a decorative element, hidden from screen readers because the text beside it says
+    /// the same.
     #[must_use]
     pub fn decoration(&self, class: &str) -> String {
         let (w, h) = (n(self.width), n(self.height));
@@ -198,7 +200,7 @@ impl Canvas {
         )
     }
 
-    /// Texts that lie on another or beyond the edge; none in a good drawing.
+    /// Texts that overlap another text or the edge; empty for a correct drawing.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
@@ -217,5 +219,5 @@ impl Canvas {
     }
 }
 
-/// Shapes of marks, and colours.
+/// Number of mark shapes and series colours.
 pub const SHAPES: usize = 8;

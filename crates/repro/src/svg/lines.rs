@@ -1,13 +1,13 @@
-//! Lines with marks, or areas, over two axes.
+//! Draws line charts, with marks or filled areas, over two axes.
 
+use super::axes::{LegendSymbol, apart, bottom_axis, bottom_height, legend};
 use super::canvas::{Anchor, Canvas, LINE, SHAPES, TEXT};
-use super::parts::{Key, apart, bottom_axis, bottom_height, legend};
 use super::scale::Scale;
 use super::text;
 use crate::chart::{Axis, Reference, Series};
 use crate::number::{tick, with_unit};
 
-/// What is drawn, where.
+/// Input of [`draw`].
 pub(super) struct Lines<'a> {
     pub(super) x: &'a Axis,
     pub(super) y: &'a Axis,
@@ -16,11 +16,11 @@ pub(super) struct Lines<'a> {
     pub(super) area: bool,
 }
 
-/// A label at the right end of what it names.
+/// A label at the right end of its line.
 struct Label {
     lines: Vec<String>,
     y: f64,
-    /// The series whose mark stands before it; none for a reference.
+    /// Series whose mark precedes the label; `None` for a reference.
     series: Option<usize>,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn draw(lines: &Lines<'_>, width: f64) -> Canvas {
     let plot = (if narrow { 220.0 } else { 290.0f64 }).max(labels_height + 8.0);
 
     let mut canvas = Canvas::new(width, 0.0);
-    let top = legend(&mut canvas, &names, Key::Line, 0.0) + 28.0;
+    let top = legend(&mut canvas, &names, LegendSymbol::Line, 0.0) + 28.0;
     let bottom = top + plot;
     canvas.height = bottom + bottom_height(&lines.x.label(), width);
 
@@ -59,7 +59,7 @@ pub(super) fn draw(lines: &Lines<'_>, width: f64) -> Canvas {
     let xs: Vec<f64> = points().map(|point| point.0).collect();
     let x = Scale::tight(xs, lines.x.log, (left + 6.0, right));
 
-    // The title of y stands above its axis, level, where it can be read.
+    // The title of the vertical axis is written horizontally above it, to be readable.
     let title = text::wrap(&lines.y.label(), TEXT, width, 1).pop().unwrap_or_default();
     canvas.text(0.0, top - 12.0, Anchor::Start, "title", &title);
     for &value in &y_ticks {
@@ -88,10 +88,10 @@ pub(super) fn draw(lines: &Lines<'_>, width: f64) -> Canvas {
     canvas
 }
 
-/// On the drawing or in the data.
-type Place = (f64, f64);
+/// A position on the drawing, or (x, y) of the data.
+type Coordinate = (f64, f64);
 
-/// Draws a series; returns how high it ends.
+/// Draws a series and returns the height of its last point.
 fn one(
     canvas: &mut Canvas,
     lines: &Lines<'_>,
@@ -100,9 +100,9 @@ fn one(
     (x, y): (&Scale, &Scale),
     bottom: f64,
 ) -> Option<f64> {
-    let placed: Vec<(Place, &Place)> =
+    let placed: Vec<(Coordinate, &Coordinate)> =
         series.points.iter().filter_map(|point| Some(((x.at(point.0)?, y.at(point.1)?), point))).collect();
-    let path: Vec<Place> = placed.iter().map(|(place, _)| *place).collect();
+    let path: Vec<Coordinate> = placed.iter().map(|(place, _)| *place).collect();
     let class = at % SHAPES;
     if lines.area
         && let (Some(first), Some(last)) = (path.first(), path.last())
@@ -112,7 +112,7 @@ fn one(
         canvas.path(&area, true, &format!("area s{class}"));
     }
     canvas.path(&path, false, &format!("stroke s{class}"));
-    // Lines have a mark at each point, areas, which have many, at the end.
+    // A line has a mark at each point; an area, with many points, only at its end.
     let marked = if lines.area { placed.len().saturating_sub(1) } else { 0 };
     for (place, point) in &placed[marked..] {
         let title = format!(

@@ -1,27 +1,27 @@
-//! Charts as inline SVG.
+//! Draws charts as inline SVG.
 //!
-//! A chart is drawn for a width in CSS pixels, with text of the page's own size: drawn once for phones and
-//! once for desks, it is read well on both. The page shows the one that fits.
+//! A chart is drawn twice, for a narrow and a wide page, with text in the page's own font size. The
+//! style sheet shows the drawing that fits.
 
+mod axes;
 mod bars;
+mod bullet;
 pub mod canvas;
-mod gauge;
 mod lines;
-mod parts;
 pub mod scale;
 pub mod text;
 
+pub use bullet::bullet;
 pub use canvas::Canvas;
-pub use gauge::gauge;
 
 use crate::chart::{Chart, Drawing};
 
-/// Width of a drawing for phones: 360 less the page's margins.
+/// Width on phones, in CSS pixels: 360 minus the page's margins.
 pub const NARROW: f64 = 324.0;
-/// Width of a drawing for desks.
+/// Width on desktop screens, in CSS pixels.
 pub const WIDE: f64 = 900.0;
 
-/// Draws a chart for a width.
+/// Draws a chart in the given width, in CSS pixels.
 #[must_use]
 pub fn draw(chart: &Chart, width: f64) -> Canvas {
     let references = chart.references.as_slice();

@@ -1,18 +1,18 @@
-//! From values to places on an axis, and where its ticks are.
+//! Maps values to coordinates on an axis, and chooses its ticks.
 
-/// A linear or logarithmic map from values to coordinates.
+/// A linear or logarithmic mapping from values to coordinates.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scale {
-    /// Least and greatest value shown.
+    /// Lowest and highest value shown.
     pub domain: (f64, f64),
-    /// Their coordinates.
+    /// Coordinates of `domain`.
     pub range: (f64, f64),
     log: bool,
 }
 
 impl Scale {
-    /// A scale that shows all values, to the ticks around them. A linear one begins at 0 if `from_zero` or
-    /// 0 is near. A logarithmic one takes the positive values only.
+    /// Creates a scale that shows all values, rounded outwards to ticks. A linear scale starts at 0 if
+    /// `from_zero` is set or 0 is near; a logarithmic scale ignores values that are not positive.
     #[must_use]
     pub fn new(values: impl IntoIterator<Item = f64>, log: bool, from_zero: bool, range: (f64, f64)) -> Self {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
@@ -31,7 +31,7 @@ impl Scale {
         Self { domain, range, log }
     }
 
-    /// Like [`Scale::new`] along the values themselves, not to the ticks around them.
+    /// Like [`Scale::new`], but without rounding outwards.
     #[must_use]
     pub fn tight(values: impl IntoIterator<Item = f64> + Clone, log: bool, range: (f64, f64)) -> Self {
         let mut scale = Self::new(values.clone(), log, false, range);
@@ -43,7 +43,7 @@ impl Scale {
         scale
     }
 
-    /// Where a value is; none if it has no place on this axis.
+    /// Coordinate of a value; `None` if the axis cannot show it.
     #[must_use]
     pub fn at(&self, value: f64) -> Option<f64> {
         if !value.is_finite() || (self.log && value <= 0.0) {
@@ -51,12 +51,12 @@ impl Scale {
         }
         let of = |x: f64| if self.log { x.log10() } else { x };
         let (low, high) = (of(self.domain.0), of(self.domain.1));
-        // In halves, so that the ends of the number line do not overflow.
+        // Halved, so that the extremes of `f64` do not overflow.
         let share = (of(value) * 0.5 - low * 0.5) / (high * 0.5 - low * 0.5);
         Some(self.range.0 + share * (self.range.1 - self.range.0))
     }
 
-    /// Round values within the domain, about one in `gap` of the coordinate.
+    /// Round values in the domain, about one per `gap` of the coordinate.
     #[must_use]
     pub fn ticks(&self, gap: f64) -> Vec<f64> {
         let room = ((self.range.1 - self.range.0).abs() / gap).floor().max(2.0) as usize;
@@ -65,7 +65,7 @@ impl Scale {
     }
 }
 
-/// The least of 1, 2, 5 times a power of ten that is no less.
+/// Smallest of 1, 2, 5 times a power of ten that is at least `step`.
 fn round_up(step: f64) -> f64 {
     let power = 10f64.powf(step.log10().floor());
     [1.0, 2.0, 5.0, 10.0].map(|m| m * power).into_iter().find(|&s| s >= step * (1.0 - 1e-9)).unwrap_or(step)
@@ -80,7 +80,7 @@ fn around_linear(low: f64, high: f64, from_zero: bool) -> (f64, f64) {
         return (low, high);
     }
     if span <= 1e-12 * low.abs().max(high.abs()) || span == 0.0 {
-        // One value: around it, or from 0.
+        // A single value: extend the domain around it, or from 0.
         let around = if high == 0.0 { 1.0 } else { high.abs() };
         return if from_zero && high > 0.0 { (0.0, round_up(around)) } else { (low - around, high + around) };
     }
@@ -89,7 +89,7 @@ fn around_linear(low: f64, high: f64, from_zero: bool) -> (f64, f64) {
 }
 
 fn around_log(low: f64, high: f64) -> (f64, f64) {
-    // Where less than two decades are shown, 1, 2 and 5 are bounds too; else whole decades.
+    // Below two decades, 1, 2 and 5 are bounds as well; otherwise only whole decades.
     let fine = high / low < 100.0;
     let bound = |value: f64, up: bool| {
         let power = 10f64.powf(value.log10().floor());

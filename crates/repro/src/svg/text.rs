@@ -1,6 +1,6 @@
-//! How wide text is, roughly: fonts differ, so the guess is on the wide side.
+//! Estimates text width. Fonts differ, so the estimate errs on the wide side.
 
-/// Width of text in a sans-serif font, in the unit of `size`.
+/// Estimated width in a sans-serif font, in the unit of `size`.
 #[must_use]
 pub fn width(text: &str, size: f64) -> f64 {
     let em = |c: char| match c {
@@ -13,8 +13,8 @@ pub fn width(text: &str, size: f64) -> f64 {
     text.chars().map(em).sum::<f64>() * size
 }
 
-/// The text in lines of at most `most` wide, broken at spaces. What does not fit in `lines` lines, or is one
-/// word too long, ends in an ellipsis.
+/// Breaks text at spaces into at most `lines` lines of width `most`. Text that does not fit ends in an
+/// ellipsis.
 #[must_use]
 pub fn wrap(text: &str, size: f64, most: f64, lines: usize) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();

@@ -8,27 +8,27 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use deepram_repro::chart::{Axis, Bars, Chart, Drawing, Reference, Series, Table};
 use deepram_repro::sensitivity::{Headline, Parameter, Sensitivity};
 use deepram_repro::{
-    Claim, Class, Expected, Experiment, Figures, Options, Outcome, Paper, Procedure, Report, ReproError, Run,
-    Settings, Tolerance, Verdict, paper, reproduce,
+    Claim, Class, Expected, Experiment, Metrics, Options, Outcome, Paper, Procedure, Report, ReproError,
+    Settings, SimulationRun, Tolerance, Verdict, paper, reproduce,
 };
 
 pub(crate) const SETTINGS: Settings = Settings { quick: false, seed: 1 };
 const PROCEDURE: Procedure = Procedure { name: "arithmetic", version: 1 };
 
-pub(crate) const fn claim(id: &'static str, expected: Expected, figures: &'static [&'static str]) -> Claim {
+pub(crate) const fn claim(id: &'static str, expected: Expected, metrics: &'static [&'static str]) -> Claim {
     Claim {
         id,
         experiment: "sums",
-        place: "section 1 & <2>",
-        what: "a \"sum\" <of> numbers & more",
+        source: "section 1 & <2>",
+        statement: "a \"sum\" <of> numbers & more",
         paper: "as expected",
         expected,
-        figures,
+        metrics,
         unit: "µs",
         tolerance: Tolerance::Relative(0.2),
-        class: Class::Ratio,
-        guest: false,
-        ghost: false,
+        class: Class::Magnitude,
+        hardware_dependent: false,
+        draft_only: false,
         note: "",
     }
 }
@@ -47,30 +47,30 @@ pub(crate) fn counting() -> (Arc<AtomicUsize>, Hook) {
 }
 
 /// Run `n` yields `n` squared times a factor.
-pub(crate) fn square(n: u32, factor: f64, hook: &Hook) -> Run {
+pub(crate) fn square(n: u32, factor: f64, hook: &Hook) -> SimulationRun {
     let hook = Arc::clone(hook);
     let config = serde_json::json!({ "n": n, "factor": factor });
-    Run::new(format!("square {n}"), PROCEDURE, config, move || {
+    SimulationRun::new(format!("square {n}"), PROCEDURE, config, move || {
         hook(n)?;
-        let mut figures = Figures::new();
-        figures.set("square", f64::from(n * n) * factor);
+        let mut metrics = Metrics::new();
+        metrics.set("square", f64::from(n * n) * factor);
         // Not to be written exactly in decimal: the store must give it back to the last bit.
-        figures.set("third", f64::from(n) / 3.0);
-        Ok(figures)
+        metrics.set("third", f64::from(n) / 3.0);
+        Ok(metrics)
     })
 }
 
 fn sums(runs: u32, factor: f64, hook: &Hook) -> Experiment {
     let all = (1..=runs).map(|n| square(n, factor, hook)).collect();
     Experiment::new("sums", "Sums & <squares>", "Squares of small numbers.", all, move |finished| {
-        let mut figures = Figures::new();
+        let mut metrics = Metrics::new();
         let mut points = Vec::new();
         for n in 1..=runs {
-            let square = finished.figure(&format!("square {n}"), "square")?;
-            figures.set(format!("square.{n}"), square);
+            let square = finished.metric(&format!("square {n}"), "square")?;
+            metrics.set(format!("square.{n}"), square);
             points.push((f64::from(n), square));
         }
-        figures.set("sum", points.iter().map(|point| point.1).sum());
+        metrics.set("sum", points.iter().map(|point| point.1).sum());
         let cubes = points.iter().map(|&(n, square)| (n, n * square)).collect();
         let values: Vec<f64> = points.iter().map(|point| point.1).collect();
         let groups: Vec<String> = points.iter().map(|point| format!("number {}", point.0)).collect();
@@ -100,7 +100,7 @@ fn sums(runs: u32, factor: f64, hook: &Hook) -> Experiment {
             rows: vec![vec!["<2>".into(), "4".into()]],
         };
         Ok(Outcome {
-            figures,
+            metrics,
             charts: vec![
                 chart("Powers", Drawing::Lines { x, y, series, area: false }),
                 chart("Bars", bars(false)),
@@ -116,14 +116,14 @@ fn sums(runs: u32, factor: f64, hook: &Hook) -> Experiment {
 pub(crate) fn small(hook: &Hook, studied: bool) -> Paper {
     let parameter = |key: &str, low: &str, high: &str| Parameter {
         key: key.into(),
-        what: format!("the {key}"),
+        description: format!("the {key}"),
         low: low.into(),
         base: "1".into(),
         high: high.into(),
         why: "for the test".into(),
     };
     let parameters = vec![parameter("offset", "1", "1"), parameter("factor", "0.5", "3")];
-    let headlines = vec![Headline { figure: "sum".into(), title: "the sum".into() }];
+    let headlines = vec![Headline { metric: "sum".into(), title: "the sum".into() }];
     let sensitivity = studied.then(|| {
         Sensitivity::new(headlines, parameters, &|change| {
             let factor = change.filter(|change| change.key == "factor");
@@ -136,8 +136,8 @@ pub(crate) fn small(hook: &Hook, studied: bool) -> Paper {
     let trend = Claim {
         class: Class::Trend,
         tolerance: Tolerance::None,
-        ghost: true,
-        guest: true,
+        draft_only: true,
+        hardware_dependent: true,
         ..claim("order", Expected::Rising, &["square.1", "square.2", "square.3"])
     };
     Paper {
@@ -174,14 +174,14 @@ fn quick(name: &str, only: &[&str]) -> Report {
 }
 
 /// So many claims of these experiments have been run, and have figures above 0.
-pub(crate) fn assert_figures(report: &Report, experiments: &[&str], claims: usize) {
+pub(crate) fn assert_metrics(report: &Report, experiments: &[&str], claims: usize) {
     let rows: Vec<_> =
         report.rows.iter().filter(|row| experiments.contains(&row.experiment.as_str())).collect();
     assert_eq!(rows.len(), claims);
     for row in rows {
-        assert_ne!(row.verdict, Verdict::NotRun, "{}", row.id);
-        assert!(!row.figures.0.is_empty(), "{}", row.id);
-        for (name, value) in &row.figures.0 {
+        assert_ne!(row.verdict, Verdict::Unavailable, "{}", row.id);
+        assert!(!row.metrics.0.is_empty(), "{}", row.id);
+        for (name, value) in &row.metrics.0 {
             assert!(value.is_finite() && *value > 0.0, "{name} is {value}");
         }
     }

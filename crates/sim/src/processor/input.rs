@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use deepram_core::units::Bytes;
 use deepram_trace::workload::Spec;
-use deepram_trace::{Access, Item, MemRef, ObjectPlacement, Op, Request, TraceError, Workload};
+use deepram_trace::{Item, MemRef, MemoryAccess, ObjectPlacement, Op, Request, TraceError, Workload};
 
 use super::ThreadReferences;
 use super::llc::LINE_BYTES;
@@ -24,7 +24,7 @@ where
     E: Into<TraceError>,
 {
     let mut items = items;
-    let mut lines = RequestLines { next: 0, end: 0, access: Access::Load, gap };
+    let mut lines = RequestLines { next: 0, end: 0, access: MemoryAccess::Load, gap };
     std::iter::from_fn(move || {
         loop {
             if let Some(reference) = lines.next() {
@@ -43,15 +43,15 @@ where
 struct RequestLines {
     next: u64,
     end: u64,
-    access: Access,
+    access: MemoryAccess,
     gap: u32,
 }
 
 impl RequestLines {
     fn set(&mut self, request: &Request) {
         self.access = match request.op {
-            Op::Read => Access::Load,
-            Op::Write => Access::Store,
+            Op::Read => MemoryAccess::Load,
+            Op::Write => MemoryAccess::Store,
             Op::Trim | Op::Flush => return,
         };
         self.next = request.offset;
@@ -246,11 +246,11 @@ mod tests {
         };
         let items = [request(60, 70, Op::Read), request(0, 64, Op::Flush), request(128, 64, Op::Write)];
         let none = ObjectPlacement { slot_bytes: 0, slots: 0 };
-        let found: Vec<(u64, u32, Access)> = memory_references(items.into_iter(), 5, none)
+        let found: Vec<(u64, u32, MemoryAccess)> = memory_references(items.into_iter(), 5, none)
             .map(|reference| reference.map(|r| (r.addr, r.size, r.access)).unwrap())
             .collect();
-        let load = Access::Load;
-        assert_eq!(found, [(60, 4, load), (64, 64, load), (128, 2, load), (128, 64, Access::Store)]);
+        let load = MemoryAccess::Load;
+        assert_eq!(found, [(60, 4, load), (64, 64, load), (128, 2, load), (128, 64, MemoryAccess::Store)]);
     }
 
     #[test]
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn pages_get_places_in_the_order_of_first_touch() {
         let mut pages = FirstTouch::new(4096, 1 << 20).unwrap();
-        let at = |addr| MemRef { gap: 1, addr, size: 8, access: Access::Load };
+        let at = |addr| MemRef { gap: 1, addr, size: 8, access: MemoryAccess::Load };
         let place = |pages: &mut FirstTouch, addr| pages.place(at(addr)).addr - (1 << 20);
         assert_eq!(place(&mut pages, 0x7fff_0000_1008), 8);
         assert_eq!(place(&mut pages, 0x40_0ff0), 4096 + 0xff0);

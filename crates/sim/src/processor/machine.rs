@@ -427,7 +427,8 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
             line = (line % lines).min(lines - 1 - span);
             last = line + span;
         }
-        let pending = PendingLines { line, last, store: reference.access == deepram_trace::Access::Store };
+        let pending =
+            PendingLines { line, last, store: reference.access == deepram_trace::MemoryAccess::Store };
         thread.gap = u64::from(reference.gap);
         thread.pending = Some(pending);
         Ok(Some(pending))

@@ -1,13 +1,13 @@
-//! The traces of the ARC paper (`.lis`).
+//! Traces of the ARC paper (`.lis`).
 //!
-//! `start count ignored sequence`: the first block and the number of blocks of one request, a
-//! field of no meaning, and the request's number. A block has 512 bytes; in OLTP and others
-//! whose counts are 1 it stands for a page, for which [`ReadOptions::unit_bytes`] can be set.
-//! There is no time and no operation: all are reads.
+//! `start count ignored sequence`: the first block and the number of blocks of a request, an unused
+//! field, and the number of the request. A block has 512 bytes. In OLTP and other traces whose
+//! counts are all 1 it stands for a page; set [`ReadOptions::unit_bytes`] accordingly. The traces
+//! have no times and no operations: all records are reads.
 
 use super::{Format, LineParser, Parsed, ReadOptions};
 use crate::record::{Item, Op, Request};
-use crate::text::{Why, blank_fields, check_end, field_count, in_bytes, uint};
+use crate::text_fields::{Reason, blank_fields, check_end, field_count, in_bytes, uint};
 
 pub(super) struct Arc {
     unit: u64,
@@ -20,7 +20,7 @@ impl Arc {
 }
 
 impl LineParser for Arc {
-    fn line(&mut self, line: &[u8]) -> Result<Parsed, Why> {
+    fn line(&mut self, line: &[u8]) -> Result<Parsed, Reason> {
         let (f, n) = blank_fields::<4>(line);
         if n != 4 {
             return Err(field_count(n, "4: start count ignored sequence"));

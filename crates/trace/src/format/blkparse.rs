@@ -1,14 +1,14 @@
-//! The text that blkparse prints by default.
+//! The default text output of blkparse.
 //!
-//! `maj,min cpu sequence seconds pid action rwbs [sector + sectors] [process]`. One action is
-//! taken as the request ([`ReadOptions::blkparse_action`], `Q` by default); other events are
-//! skipped, and everything from the per-CPU summary on. In `rwbs`, `D` is a discard, `R` a read,
-//! `W` a write, and `F` without any of them a flush. Sectors have 512 bytes; the device number
-//! is the kernel's, `major << 20 | minor`.
+//! `maj,min cpu sequence seconds pid action rwbs [sector + sectors] [process]`. One action counts
+//! as the request ([`ReadOptions::blkparse_action`], `Q` by default); other events, and everything
+//! from the per-CPU summary on, are skipped. In `rwbs`, `D` is a discard, `R` a read, `W` a write,
+//! and `F` alone a flush. Sectors have 512 bytes; the device number is the kernel's, `major << 20 |
+//! minor`.
 
 use super::{Clock, Format, LineParser, Parsed, ReadOptions};
 use crate::record::{Item, Op, Request};
-use crate::text::{Why, blank_fields, check_end, in_bytes, shorten, time_ps, uint};
+use crate::text_fields::{Reason, blank_fields, check_end, in_bytes, shorten, time_ps, uint};
 use deepram_core::units::PS_PER_S;
 
 pub(super) struct Blkparse {
@@ -38,7 +38,7 @@ fn device(field: &[u8]) -> Option<u32> {
     Some((major << 20 | minor) as u32)
 }
 
-fn op(rwbs: &[u8]) -> Result<Option<Op>, Why> {
+fn op(rwbs: &[u8]) -> Result<Option<Op>, Reason> {
     if !rwbs.iter().all(|b| b.is_ascii_uppercase()) {
         return Err(format!("rwbs is \"{}\", expected letters such as R, WS, D or FN", shorten(rwbs, 24)));
     }
@@ -53,7 +53,7 @@ fn op(rwbs: &[u8]) -> Result<Option<Op>, Why> {
 }
 
 impl LineParser for Blkparse {
-    fn line(&mut self, line: &[u8]) -> Result<Parsed, Why> {
+    fn line(&mut self, line: &[u8]) -> Result<Parsed, Reason> {
         self.summary |= self.events && (line.starts_with(b"CPU") || line.starts_with(b"Total ("));
         if self.summary {
             return Ok(Parsed::Skip);

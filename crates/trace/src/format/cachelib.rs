@@ -1,15 +1,15 @@
 //! CacheLib's block-storage traces (Tectonic).
 //!
 //! CSV with the header `op_time,block_id,block_id_size,io_size,io_offset,...,op_name,op_count,...`.
-//! A block is a file chunk of about 8 MiB named by a string; it is laid out at
-//! `hash(block_id) mod 2^39` times 16 MiB, so that offsets inside a block stay adjacent and no
-//! table of names is kept (two of a million blocks share a place with probability 0.6).
-//! `get...` operations are reads, `put...` writes. Time is in seconds, counted from the first
-//! record. `op_count` (how many requests of the same second a row sums up) is not expanded.
+//! A block is a file chunk of about 8 MiB named by a string. It is placed at `hash(block_id) mod
+//! 2^39` times 16 MiB, so offsets within a block stay adjacent and no table of names is needed (two
+//! of a million blocks collide with probability 0.6). `get...` operations are reads, `put...`
+//! writes. Time is in seconds from the first record. `op_count`, the number of requests of the same
+//! second that a row combines, is not expanded.
 
 use super::{Clock, LineParser, Parsed, ReadOptions};
 use crate::record::{Item, Op, Request};
-use crate::text::{Why, comma_fields, fnv1a, mix64, shorten, time_ps, uint};
+use crate::text_fields::{Reason, comma_fields, fnv1a, mix64, shorten, time_ps, uint};
 use deepram_core::units::PS_PER_S;
 
 const HEADER: &[u8] = b"op_time,block_id,block_id_size,io_size,io_offset,";
@@ -27,7 +27,7 @@ impl CacheLib {
 }
 
 impl LineParser for CacheLib {
-    fn line(&mut self, line: &[u8]) -> Result<Parsed, Why> {
+    fn line(&mut self, line: &[u8]) -> Result<Parsed, Reason> {
         if !self.header {
             if !line.starts_with(HEADER) {
                 return Err(

@@ -1,24 +1,24 @@
-//! Telling a trace's format by its content.
+//! Recognises the format of a trace by its content.
 //!
-//! Our own magic decides at once. Content with NUL bytes is binary and is tried as vscsi, then
-//! as oracleGeneral, by what their fields can hold. Anything else is text: the first lines are
-//! given to each parser in turn, and the first that accepts all of them and finds a request in
-//! them is the format.
+//! deepram's own magic number decides immediately. Content with NUL bytes is binary and is tried as
+//! vscsi, then as oracleGeneral, by the plausibility of the fields. All other content is text: each
+//! parser in turn receives the first lines, and the first parser that accepts all of them and finds
+//! a request determines the format.
 
 use super::{FORMATS, Format, Parsed, ReadOptions, line_parser, oracle, vscsi};
-use crate::compact;
+use crate::deepram_format;
 use crate::error::TraceError;
-use crate::text::{shorten, trim};
+use crate::text_fields::{shorten, trim};
 
-/// How much is looked at, in bytes: any line fits.
-pub(super) const PREFIX: usize = crate::input::MAX_LINE_BYTES + 1024;
+/// Number of bytes examined: at least one whole line.
+pub(super) const PREFIX: usize = crate::input_stream::MAX_LINE_BYTES + 1024;
 
-/// How many lines are tried.
+/// Number of lines tried.
 const LINES: usize = 64;
 
 pub(super) fn detect(prefix: &[u8], whole: bool, options: &ReadOptions) -> Result<Format, TraceError> {
-    if prefix.starts_with(&compact::MAGIC) {
-        return Ok(Format::Compact);
+    if prefix.starts_with(&deepram_format::MAGIC) {
+        return Ok(Format::Deepram);
     }
     let unrecognised = |why: &str| TraceError::Unrecognised {
         trace: String::new(),
@@ -34,56 +34,58 @@ pub(super) fn detect(prefix: &[u8], whole: bool, options: &ReadOptions) -> Resul
         } else if oracle::plausible(prefix) {
             Ok(Format::OracleGeneral)
         } else {
-            Err(unrecognised("it is binary, but neither vscsi nor oracleGeneral nor ours"))
+            Err(unrecognised("it is binary, but not vscsi, oracleGeneral or deepram"))
         };
     }
-    let mut nearest = Partly::default();
+    let mut nearest = PartialMatch::default();
     let mut alone = true;
     for info in FORMATS {
         match accepts(info.format, prefix, whole, options) {
-            Fit::Whole => return Ok(info.format),
-            Fit::Not => {}
-            Fit::Partly(fit) if (fit.records, fit.lines) == (nearest.records, nearest.lines) => alone = false,
-            Fit::Partly(fit) if (fit.records, fit.lines) > (nearest.records, nearest.lines) => {
-                (nearest, alone) = (Partly { name: info.name, ..fit }, true);
+            FormatMatch::Full => return Ok(info.format),
+            FormatMatch::None => {}
+            FormatMatch::Partial(fit) if (fit.records, fit.lines) == (nearest.records, nearest.lines) => {
+                alone = false
             }
-            Fit::Partly(_) => {}
+            FormatMatch::Partial(fit) if (fit.records, fit.lines) > (nearest.records, nearest.lines) => {
+                (nearest, alone) = (PartialMatch { name: info.name, ..fit }, true);
+            }
+            FormatMatch::Partial(_) => {}
         }
     }
-    let Partly { name, records, lines, place, why } = nearest;
+    let PartialMatch { name, records, lines, place, why } = nearest;
     Err(if records > 0 || (lines > 0 && alone) {
-        unrecognised(&format!("up to line {} it is {name}, but line {place} is not: {why}", place - 1))
+        unrecognised(&format!("lines up to {} are {name}, but line {place} is not: {why}", place - 1))
     } else {
-        unrecognised("its first lines fit no text format")
+        unrecognised("its first lines match no text format")
     })
 }
 
-/// How far the lines of a trace are of a format.
+/// The part of a trace that matches a format.
 #[derive(Default)]
-struct Partly {
+struct PartialMatch {
     name: &'static str,
-    /// Lines that hold a request.
+    /// Number of lines with a request.
     records: usize,
-    /// Lines that are of the format.
+    /// Number of lines that match.
     lines: usize,
-    /// The first line that is not, from 1.
+    /// Number of the first line that does not match, from 1.
     place: usize,
-    /// What is wrong with it.
+    /// Why that line does not match.
     why: String,
 }
 
-enum Fit {
-    /// All lines fit and one holds a request.
-    Whole,
-    /// The lines before one.
-    Partly(Partly),
-    /// No line, or there is no request.
-    Not,
+enum FormatMatch {
+    /// All lines match, and at least one holds a request.
+    Full,
+    /// Only the lines before one match.
+    Partial(PartialMatch),
+    /// No line matches, or no line holds a request.
+    None,
 }
 
-fn accepts(format: Format, prefix: &[u8], whole: bool, options: &ReadOptions) -> Fit {
+fn accepts(format: Format, prefix: &[u8], whole: bool, options: &ReadOptions) -> FormatMatch {
     let Some(mut parser) = line_parser(format, options) else {
-        return Fit::Not;
+        return FormatMatch::None;
     };
     let (mut records, mut accepted) = (0, 0);
     let mut lines = prefix.split(|b| *b == b'\n').take(LINES).zip(1..).peekable();
@@ -96,10 +98,12 @@ fn accepts(format: Format, prefix: &[u8], whole: bool, options: &ReadOptions) ->
         match parser.line(line) {
             Ok(Parsed::Skip) => {}
             Ok(Parsed::One(_) | Parsed::Two(..)) => records += 1,
-            Err(_) if accepted == 0 => return Fit::Not,
-            Err(why) => return Fit::Partly(Partly { name: "", records, lines: accepted, place, why }),
+            Err(_) if accepted == 0 => return FormatMatch::None,
+            Err(why) => {
+                return FormatMatch::Partial(PartialMatch { name: "", records, lines: accepted, place, why });
+            }
         }
         accepted += 1;
     }
-    if records > 0 { Fit::Whole } else { Fit::Not }
+    if records > 0 { FormatMatch::Full } else { FormatMatch::None }
 }

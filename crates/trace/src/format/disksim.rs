@@ -1,11 +1,13 @@
 //! DiskSim's ASCII format.
 //!
-//! `time device lba sectors flags`, blanks between: the time in milliseconds with decimals,
+//! `time device lba sectors flags`, separated by blanks: time in milliseconds with decimals,
 //! address and length in sectors of 512 bytes, flags in hexadecimal with bit 0 set for a read.
 
 use super::{Clock, Format, LineParser, Parsed, ReadOptions};
 use crate::record::{Item, Op, Request};
-use crate::text::{Why, blank_fields, check_end, field_count, hex, in_bytes, time_ps, uint, uint32};
+use crate::text_fields::{
+    Reason, blank_fields, check_end, field_count, hex, in_bytes, time_ps, uint, uint32,
+};
 use deepram_core::units::PS_PER_MS;
 
 pub(super) struct DiskSim {
@@ -20,7 +22,7 @@ impl DiskSim {
 }
 
 impl LineParser for DiskSim {
-    fn line(&mut self, line: &[u8]) -> Result<Parsed, Why> {
+    fn line(&mut self, line: &[u8]) -> Result<Parsed, Reason> {
         let (f, n) = blank_fields::<5>(line);
         if n != 5 {
             return Err(field_count(n, "5: time device lba sectors flags"));

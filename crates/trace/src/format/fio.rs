@@ -1,15 +1,15 @@
 //! fio's I/O logs, versions 2 and 3.
 //!
-//! The first line names the version. Version 2: `file action [offset length]`; `wait` gives a
-//! pause in microseconds after the previous wait, so a request's time is the sum of the waits
-//! before it, and requests before any wait have none. Version 3 puts a time in microseconds in
-//! front of every line and has no waits. Actions: `add`, `open`, `close` (files, no request);
-//! `read`, `write`, `trim`; `sync`, `datasync`, `sync_file_range` (flushes). Files become
-//! devices, numbered in order of appearance.
+//! The first line names the version. In version 2, lines are `file action [offset length]`; `wait`
+//! gives a pause in microseconds after the previous wait. A request's time is the sum of the waits
+//! before it; requests before the first wait have no time. In version 3, every line begins with a
+//! time in microseconds, and there are no waits. Actions: `add`, `open`, `close` (no request);
+//! `read`, `write`, `trim`; `sync`, `datasync`, `sync_file_range` (flushes). Files become devices,
+//! numbered in order of appearance.
 
 use super::{Clock, LineParser, Parsed, ReadOptions};
 use crate::record::{Item, Op, Request};
-use crate::text::{Why, blank_fields, check_end, shorten, uint};
+use crate::text_fields::{Reason, blank_fields, check_end, shorten, uint};
 use deepram_core::units::PS_PER_US;
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ impl Fio {
         }
     }
 
-    fn file(&mut self, name: &[u8]) -> Result<u32, Why> {
+    fn file(&mut self, name: &[u8]) -> Result<u32, Reason> {
         if let Some(device) = self.files.get(name) {
             return Ok(*device);
         }
@@ -49,7 +49,7 @@ impl Fio {
 }
 
 impl LineParser for Fio {
-    fn line(&mut self, line: &[u8]) -> Result<Parsed, Why> {
+    fn line(&mut self, line: &[u8]) -> Result<Parsed, Reason> {
         if !self.header {
             let wanted = format!("fio version {} iolog", self.version);
             if line != wanted.as_bytes() {
@@ -78,7 +78,7 @@ impl LineParser for Fio {
             b"wait" if self.version == 2 && n >= 3 => {
                 let wait = uint(f[2], "wait")?;
                 let sum = self.waited_us.unwrap_or(0).checked_add(wait);
-                self.waited_us = Some(sum.ok_or("the waits add up past 2^64 us")?);
+                self.waited_us = Some(sum.ok_or("the sum of the waits passes 2^64 us")?);
                 return Ok(Parsed::Skip);
             }
             b"read" => Op::Read,

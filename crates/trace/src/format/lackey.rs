@@ -1,13 +1,13 @@
 //! The memory trace of valgrind's lackey tool (`--trace-mem=yes`).
 //!
-//! `I addr,size` is an instruction, ` L`, ` S` and ` M` a load, a store and a modification (a
-//! load and a store) by the instruction before; addresses are hexadecimal. Lines that valgrind
-//! itself prints begin with `==` or `--` and are skipped. A fetch counts one instruction; a load
-//! or store that follows its instruction's fetch counts none.
+//! `I addr,size` is an instruction fetch; ` L`, ` S` and ` M` are a load, a store and a
+//! modification (a load and a store) by the previous instruction. Addresses are hexadecimal.
+//! valgrind's own lines begin with `==` or `--` and are skipped. A fetch counts as one instruction;
+//! a load or store after its instruction's fetch counts as none.
 
 use super::{LineParser, Parsed, ReadOptions};
-use crate::record::{Access, Item, MemRef};
-use crate::text::{Why, hex, shorten, trim, uint32};
+use crate::record::{Item, MemRef, MemoryAccess};
+use crate::text_fields::{Reason, hex, shorten, trim, uint32};
 
 pub(super) struct Lackey {
     fetches: bool,
@@ -21,7 +21,7 @@ impl Lackey {
 }
 
 impl LineParser for Lackey {
-    fn line(&mut self, line: &[u8]) -> Result<Parsed, Why> {
+    fn line(&mut self, line: &[u8]) -> Result<Parsed, Reason> {
         if line.starts_with(b"==") || line.starts_with(b"--") {
             return Ok(Parsed::Skip);
         }
@@ -44,14 +44,14 @@ impl LineParser for Lackey {
                 self.gap = self.gap.saturating_add(1);
                 if self.fetches {
                     let gap = std::mem::take(&mut self.gap);
-                    Parsed::One(Item::Mem(MemRef { gap, addr, size, access: Access::Fetch }))
+                    Parsed::One(Item::Mem(MemRef { gap, addr, size, access: MemoryAccess::Fetch }))
                 } else {
                     Parsed::Skip
                 }
             }
-            b'L' => Parsed::One(item(Access::Load)),
-            b'S' => Parsed::One(item(Access::Store)),
-            b'M' => Parsed::Two(item(Access::Load), item(Access::Store)),
+            b'L' => Parsed::One(item(MemoryAccess::Load)),
+            b'S' => Parsed::One(item(MemoryAccess::Store)),
+            b'M' => Parsed::Two(item(MemoryAccess::Load), item(MemoryAccess::Store)),
             _ => return Err(bad()),
         })
     }

@@ -1,11 +1,11 @@
-//! The traces of the LIRS paper.
+//! Traces of the LIRS paper.
 //!
-//! One block number a line; `*` stands between phases and is skipped. A block is read as a page
-//! of 4 KiB. There is no time and no operation: all are reads.
+//! Each line is a block number; `*` separates phases and is skipped. A block is read as a page of 4
+//! KiB. The traces have no times and no operations: all records are reads.
 
 use super::{Format, LineParser, Parsed, ReadOptions};
 use crate::record::{Item, Op, Request};
-use crate::text::{Why, check_end, in_bytes, uint};
+use crate::text_fields::{Reason, check_end, in_bytes, uint};
 
 pub(super) struct Lirs {
     unit: u64,
@@ -18,7 +18,7 @@ impl Lirs {
 }
 
 impl LineParser for Lirs {
-    fn line(&mut self, line: &[u8]) -> Result<Parsed, Why> {
+    fn line(&mut self, line: &[u8]) -> Result<Parsed, Reason> {
         if line == b"*" {
             return Ok(Parsed::Skip);
         }

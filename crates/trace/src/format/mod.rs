@@ -1,8 +1,8 @@
-//! The trace formats: what they are called, how they are recognised, how they are read.
+//! The trace formats: their names, recognition and parsers.
 //!
-//! Each format is one file with one parser: a text parser is given a line, a binary one a record
-//! of fixed size, and either says what [`Item`]s are in it or why it is wrong. This file opens
-//! traces, tells their format and counts lines.
+//! Each format has one file with one parser. A text parser receives a line, a binary parser a
+//! record of fixed size; both return its [`Item`]s or the reason why it is invalid. This module
+//! lists the formats and their shared options.
 
 mod arc;
 mod blkparse;
@@ -26,14 +26,14 @@ pub use reader::{ReaderStats, TraceReader};
 
 use crate::error::TraceError;
 use crate::record::Item;
-use crate::text::Why;
+use crate::text_fields::Reason;
 use deepram_core::suggest::nearest;
 
 /// A trace format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Format {
-    /// Our own compact format ([`crate::compact`]).
-    Compact,
+    /// deepram's own format ([`crate::deepram_format`]).
+    Deepram,
     /// MSR Cambridge: `filetime,host,disk,Read|Write,offset,size,response`.
     Msr,
     /// SPC (UMass repository): `asu,lba,bytes,R|W,seconds`.
@@ -68,34 +68,34 @@ pub enum Format {
     SpecLs,
 }
 
-/// What is known of a format.
+/// Description of a format.
 #[derive(Clone, Copy, Debug)]
 pub struct FormatInfo {
     /// The format.
     pub format: Format,
-    /// The name that `--format` takes.
+    /// Name for `--format`.
     pub name: &'static str,
-    /// Other names for it.
+    /// Alternative names.
     pub aliases: &'static [&'static str],
-    /// What a record looks like, units included.
-    pub what: &'static str,
-    /// Where the format is defined.
+    /// Form of a record, with units.
+    pub description: &'static str,
+    /// Definition of the format.
     pub source: &'static str,
-    /// Whether [`crate::TraceWriter`] writes it.
+    /// Whether [`crate::TraceWriter`] can write the format.
     pub writable: bool,
-    /// Bytes of one unit of an address, where addresses are in sectors or blocks
-    /// (what [`ReadOptions::unit_bytes`] replaces).
+    /// Size of one address unit in bytes, where addresses count sectors or blocks;
+    /// [`ReadOptions::unit_bytes`] overrides it.
     pub unit_bytes: Option<u64>,
 }
 
 macro_rules! formats {
-    ($($format:ident $name:literal $aliases:tt $writable:literal $unit:expr, $what:literal, $source:literal;)*) => {
-        /// Every format, in the order in which recognition tries them.
+    ($($format:ident $name:literal $aliases:tt $writable:literal $unit:expr, $description:literal, $source:literal;)*) => {
+        /// All formats, in the order in which recognition tries them.
         pub const FORMATS: &[FormatInfo] = &[$(FormatInfo {
             format: Format::$format,
             name: $name,
             aliases: &$aliases,
-            what: $what,
+            description: $description,
             source: $source,
             writable: $writable,
             unit_bytes: $unit,
@@ -104,8 +104,8 @@ macro_rules! formats {
 }
 
 formats! {
-    Compact "deepram" ["compact"] true None,
-        "binary, delta-coded, checksummed; any kind of record", "module compact of deepram-trace";
+    Deepram "deepram" ["compact"] true None,
+        "binary, delta-coded, checksummed; any kind of record", "module deepram_format of deepram-trace";
     FioV2 "fio2" ["fio-v2"] true None,
         "'fio version 2 iolog', then: file action [offset length], bytes; waits in us", "fio documentation, trace file format v2";
     FioV3 "fio3" ["fio-v3"] true None,
@@ -127,7 +127,7 @@ formats! {
     DiskSim "disksim" [] true Some(512),
         "time (ms) device lba sectors flags (bit 0: read)", "DiskSim 4.0 manual, ASCII trace";
     SpecLs "spec-ls" ["ls"] true None,
-        "l|s 0xADDR instructions since the last", "caffeine simulator, memory address traces";
+        "l|s 0xADDR instructions since the previous access", "caffeine simulator, memory address traces";
     Lackey "lackey" ["valgrind"] true None,
         "I|L|S|M address,size", "valgrind manual, lackey --trace-mem=yes";
     Arc "arc" ["lis"] false Some(512),
@@ -141,12 +141,12 @@ formats! {
 }
 
 impl Format {
-    /// What is known of the format.
+    /// Description of the format.
     pub fn info(self) -> &'static FormatInfo {
         FORMATS.iter().find(|f| f.format == self).unwrap_or(&FORMATS[0])
     }
 
-    /// The name that `--format` takes.
+    /// Name for `--format`.
     pub fn name(self) -> &'static str {
         self.info().name
     }
@@ -176,29 +176,29 @@ impl std::fmt::Display for Format {
     }
 }
 
-/// The names of all formats, for messages.
+/// Names of all formats, for messages.
 pub(crate) fn names() -> String {
     FORMATS.iter().map(|f| f.name).collect::<Vec<_>>().join(", ")
 }
 
-/// How to read a trace. `ReadOptions::default()` recognises the format and keeps each format's
-/// own units.
+/// Options of a [`TraceReader`]. The default recognises the format and uses each format's own
+/// units.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadOptions {
-    /// The format; `None`: recognise it by content.
+    /// The format; `None` recognises it by content.
     pub format: Option<Format>,
-    /// Bytes of one unit of an address, in place of [`FormatInfo::unit_bytes`].
+    /// Size of one address unit in bytes, instead of [`FormatInfo::unit_bytes`].
     pub unit_bytes: Option<u64>,
-    /// Count time from the first record in every format, not just in those whose clock is
-    /// absolute (MSR, vscsi, CacheLib, Twitter, oracleGeneral).
+    /// Counts time from the first record in every format, not only in those with an absolute clock
+    /// (MSR, vscsi, CacheLib, Twitter, oracleGeneral).
     pub rebase: bool,
-    /// Bytes of a memory reference in formats that don't say (SPEC loads and stores).
-    /// Default 8: assumed, a 64-bit word.
+    /// Size of a memory reference in bytes, in formats that lack it (SPEC loads and stores).
+    /// Default 8: a 64-bit word, assumed.
     pub access_bytes: u32,
-    /// Yield instruction fetches where the trace has them. Without, they count as the next
+    /// Returns instruction fetches where the trace has them. Otherwise they count towards the next
     /// reference's instruction gap.
     pub fetches: bool,
-    /// The blkparse action to take as the request: `Q` (queued, the default), `D` (issued), ...
+    /// The blkparse action that counts as the request: `Q` (queued, the default), `D` (issued), ...
     pub blkparse_action: u8,
 }
 
@@ -221,9 +221,9 @@ impl ReadOptions {
     }
 }
 
-/// What a parser found in a line or record.
+/// Result of parsing a line or record.
 pub(crate) enum Parsed {
-    /// Nothing (a comment, a header, an event of another kind).
+    /// No record: a comment, a header, or another kind of event.
     Skip,
     /// One record.
     One(Item),
@@ -231,32 +231,32 @@ pub(crate) enum Parsed {
     Two(Item, Item),
 }
 
-/// A format of lines.
+/// Parser of a text format.
 pub(crate) trait LineParser: Send {
-    /// What is in the line, which has no blanks at its ends and is not empty.
-    fn line(&mut self, line: &[u8]) -> Result<Parsed, Why>;
+    /// Parses a line, which is not empty and has no blanks at its ends.
+    fn line(&mut self, line: &[u8]) -> Result<Parsed, Reason>;
 
-    /// Records whose time lay before the trace's first record's and was set to zero.
+    /// Number of records with a time before the first record's; their time was set to zero.
     fn clamped(&self) -> u64 {
         0
     }
 }
 
-/// A format of records of fixed size.
+/// Parser of a binary format with records of fixed size.
 pub(crate) trait RecordParser: Send {
-    /// Bytes of a record.
+    /// Size of a record, in bytes.
     fn size(&self) -> usize;
 
-    /// What is in the record, which has [`RecordParser::size`] bytes.
-    fn record(&mut self, record: &[u8]) -> Result<Parsed, Why>;
+    /// Parses a record of [`RecordParser::size`] bytes.
+    fn record(&mut self, record: &[u8]) -> Result<Parsed, Reason>;
 
-    /// As in [`LineParser`].
+    /// See [`LineParser::clamped`].
     fn clamped(&self) -> u64 {
         0
     }
 }
 
-/// Turns a trace's clock into picoseconds from zero.
+/// Converts a trace's clock to picoseconds from zero.
 pub(crate) struct Clock {
     rebase: bool,
     base: Option<u128>,
@@ -264,24 +264,25 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// A clock that counts from the first record if `absolute` or if the reader asked for it.
+    /// Creates a clock, which counts from the first record if the format's clock is `absolute` or
+    /// the options ask for it.
     pub(crate) fn new(options: &ReadOptions, absolute: bool) -> Clock {
         Clock { rebase: absolute || options.rebase, base: None, clamped: 0 }
     }
 
-    pub(crate) fn at(&mut self, ps: u128) -> Result<Option<u64>, Why> {
+    pub(crate) fn at(&mut self, ps: u128) -> Result<Option<u64>, Reason> {
         let base = if self.rebase { *self.base.get_or_insert(ps) } else { 0 };
         if ps < base {
             self.clamped += 1;
         }
         u64::try_from(ps.saturating_sub(base)).map(Some).map_err(|_| {
-            let advice = if self.rebase { "" } else { "; count from the first record (rebase)" };
+            let advice = if self.rebase { "" } else { "; count from the first record (option rebase)" };
             format!("time {ps} ps passes 2^64 ps (213 days){advice}")
         })
     }
 }
 
-/// A text parser for the format, or `None` if it is binary.
+/// Creates the parser of a text format; `None` for a binary format.
 fn line_parser(format: Format, options: &ReadOptions) -> Option<Box<dyn LineParser>> {
     Some(match format {
         Format::Msr => Box::new(msr::Msr::new(options)),
@@ -298,6 +299,6 @@ fn line_parser(format: Format, options: &ReadOptions) -> Option<Box<dyn LinePars
         Format::Lirs => Box::new(lirs::Lirs::new(options)),
         Format::Lackey => Box::new(lackey::Lackey::new(options)),
         Format::SpecLs => Box::new(spec_ls::SpecLs::new(options)),
-        Format::Compact | Format::OracleGeneral | Format::Vscsi => return None,
+        Format::Deepram | Format::OracleGeneral | Format::Vscsi => return None,
     })
 }

@@ -1,11 +1,11 @@
 //! The ASCII format of SSDsim and MQSim.
 //!
-//! `time device lba sectors op`, blanks between: the time in nanoseconds, address and length in
+//! `time device lba sectors op`, separated by blanks: time in nanoseconds, address and length in
 //! sectors of 512 bytes, op 1 for a read and 0 for a write.
 
 use super::{Clock, Format, LineParser, Parsed, ReadOptions};
 use crate::record::{Item, Op, Request};
-use crate::text::{Why, blank_fields, check_end, field_count, in_bytes, shorten, uint, uint32};
+use crate::text_fields::{Reason, blank_fields, check_end, field_count, in_bytes, shorten, uint, uint32};
 use deepram_core::units::PS_PER_NS;
 
 pub(super) struct Mqsim {
@@ -20,7 +20,7 @@ impl Mqsim {
 }
 
 impl LineParser for Mqsim {
-    fn line(&mut self, line: &[u8]) -> Result<Parsed, Why> {
+    fn line(&mut self, line: &[u8]) -> Result<Parsed, Reason> {
         let (f, n) = blank_fields::<5>(line);
         if n != 5 {
             return Err(field_count(n, "5: time device lba sectors op"));

@@ -1,13 +1,13 @@
 //! MSR Cambridge block traces.
 //!
-//! `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`: the time in Windows file time
-//! (100 ns since 1601), offset and size in bytes, the response time (ignored) in 100 ns. Time is
-//! counted from the first record. The device number is `host * 256 + disk`, hosts numbered in
-//! order of appearance, so a trace of one host keeps its disk numbers.
+//! `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`: time in Windows file time (100 ns
+//! since 1601), offset and size in bytes, response time (ignored) in 100 ns. Time counts from the
+//! first record. The device number is `host * 256 + disk`, with hosts numbered in order of
+//! appearance, so the trace of a single host keeps its disk numbers.
 
 use super::{Clock, LineParser, Parsed, ReadOptions};
 use crate::record::{Item, Op, Request};
-use crate::text::{Why, check_end, comma_fields, field_count, shorten, uint};
+use crate::text_fields::{Reason, check_end, comma_fields, field_count, shorten, uint};
 
 const FILETIME_PS: u128 = 100_000;
 const DISKS: u32 = 256;
@@ -24,7 +24,7 @@ impl Msr {
         Msr { clock: Clock::new(options, true), hosts: Vec::new(), first: true }
     }
 
-    fn host(&mut self, name: &[u8]) -> Result<u32, Why> {
+    fn host(&mut self, name: &[u8]) -> Result<u32, Reason> {
         if name.is_empty() || !name.is_ascii() {
             return Err(format!("host name is \"{}\", expected a name", shorten(name, 24)));
         }
@@ -40,7 +40,7 @@ impl Msr {
 }
 
 impl LineParser for Msr {
-    fn line(&mut self, line: &[u8]) -> Result<Parsed, Why> {
+    fn line(&mut self, line: &[u8]) -> Result<Parsed, Reason> {
         if std::mem::take(&mut self.first) && line.starts_with(b"Timestamp,") {
             return Ok(Parsed::Skip);
         }

@@ -1,12 +1,12 @@
 //! libCacheSim's oracleGeneral: packed little-endian records of 24 bytes.
 //!
-//! `u32` time in seconds, `u64` object id, `u32` size in bytes, `i64` the access (counted in
-//! records) that uses the object next, or -1 (some writers: the largest number) for never.
-//! The next access is not kept. Time is counted from the first record. All are reads.
+//! `u32` time in seconds, `u64` object id, `u32` size in bytes, `i64` number of the record that
+//! next uses the object, or -1 for never (some writers use the largest number). The next access is
+//! discarded. Time counts from the first record. All records are reads.
 
 use super::{Clock, Parsed, ReadOptions, RecordParser};
 use crate::record::{Item, ObjectRef, Op};
-use crate::text::Why;
+use crate::text_fields::Reason;
 use deepram_core::units::PS_PER_S;
 
 pub(super) const RECORD: usize = 24;
@@ -37,8 +37,8 @@ fn fields(r: &[u8]) -> Option<Fields> {
     })
 }
 
-/// Whether the first records could be of this format: time runs forward without great leaps,
-/// sizes are sane, the next access is -1 or later than this one.
+/// Whether the first records can be in this format: time advances without large gaps, sizes are
+/// plausible, and the next access is -1 or later than this one.
 pub(super) fn plausible(prefix: &[u8]) -> bool {
     let mut last = None;
     for (number, record) in prefix.chunks_exact(RECORD).take(256).enumerate() {
@@ -60,7 +60,7 @@ impl RecordParser for Oracle {
         RECORD
     }
 
-    fn record(&mut self, record: &[u8]) -> Result<Parsed, Why> {
+    fn record(&mut self, record: &[u8]) -> Result<Parsed, Reason> {
         let f = fields(record).ok_or("too short")?;
         if f.next < -1 {
             return Err(format!("next access is {}, expected -1 or a later record", f.next));

@@ -1,38 +1,38 @@
-//! The reader: opens, recognises, iterates.
+//! Opens traces, recognises their format and iterates over their records.
 
 use super::{Format, LineParser, Parsed, ReadOptions, RecordParser, detect, line_parser, oracle, vscsi};
-use crate::compact::CompactReader;
-use crate::error::{Place, TraceError};
-use crate::input::{self, Compression, Input, Line, Lines, MAX_LINE_BYTES};
+use crate::deepram_format::DeepramReader;
+use crate::error::{TraceError, TracePosition};
+use crate::input_stream::{self, Compression, Input, Line, Lines, MAX_LINE_BYTES};
 use crate::record::Item;
-use crate::text::{shorten, trim};
+use crate::text_fields::{shorten, trim};
 use std::io::{self, Read};
 use std::path::Path;
 
-/// So many lines in a row without a record are an error: a decompression bomb of blank lines
-/// must not look like a reader that hangs.
+/// Maximum number of consecutive lines without a record. A decompression bomb of blank lines ends
+/// in an error instead of a reader that seems to hang.
 const MAX_SKIPPED: u64 = 10_000_000;
 
-/// Counts kept while reading.
+/// Counters of a reader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReaderStats {
-    /// Records yielded so far.
+    /// Number of records returned so far.
     pub records: u64,
-    /// Lines or records that hold none of the format's requests: headers, comments, blank
-    /// lines, other events.
+    /// Number of lines or records without a request: headers, comments, blank lines, other events.
     pub skipped: u64,
-    /// Records stamped earlier than the trace's first; their time was set to zero.
+    /// Number of records with a time before the first record's; their time was set to zero.
     pub clamped: u64,
 }
 
 enum Source {
     Lines(Lines, Box<dyn LineParser>),
     Records { input: Input, parser: Box<dyn RecordParser>, buffer: Vec<u8>, number: u64 },
-    Compact(CompactReader<Input>),
+    Deepram(DeepramReader<Input>),
     Done,
 }
 
-/// An iterator over a trace's records, in constant memory. It ends after the first error.
+/// Iterates over the records of a trace in constant memory. The iterator ends after the first
+/// error.
 pub struct TraceReader {
     format: Format,
     compression: Compression,
@@ -47,10 +47,10 @@ impl TraceReader {
     /// Opens a trace file, compressed or not.
     ///
     /// # Errors
-    /// The file can't be read, its format isn't recognised, or its header is wrong.
+    /// The file cannot be read, its format is not recognised, or its header is invalid.
     pub fn open(path: impl AsRef<Path>, options: &ReadOptions) -> Result<TraceReader, TraceError> {
         let path = path.as_ref();
-        let (input, compression) = input::open(path)?;
+        let (input, compression) = input_stream::open(path)?;
         TraceReader::build(input, compression, path.display().to_string(), options)
     }
 
@@ -59,7 +59,7 @@ impl TraceReader {
     /// # Errors
     /// As [`TraceReader::open`].
     pub fn new(stream: impl Read + Send + 'static, options: &ReadOptions) -> Result<TraceReader, TraceError> {
-        let (input, compression) = input::decompress(stream)
+        let (input, compression) = input_stream::decompress(stream)
             .map_err(|source| TraceError::Io { what: "can't read the stream".to_string(), source })?;
         TraceReader::build(input, compression, String::new(), options)
     }
@@ -71,7 +71,7 @@ impl TraceReader {
         options: &ReadOptions,
     ) -> Result<TraceReader, TraceError> {
         let (prefix, input) =
-            input::peek(input, detect::PREFIX).map_err(|e| unreadable(&name, "", compression, e))?;
+            input_stream::peek(input, detect::PREFIX).map_err(|e| unreadable(&name, "", compression, e))?;
         let format = match options.format {
             Some(format) => format,
             None => {
@@ -85,7 +85,7 @@ impl TraceReader {
             number: 0,
         };
         let source = match format {
-            Format::Compact => Source::Compact(CompactReader::new(input).map_err(|e| e.of(&name))?),
+            Format::Deepram => Source::Deepram(DeepramReader::new(input).map_err(|e| e.of(&name))?),
             Format::OracleGeneral => records(Box::new(oracle::Oracle::new(options)), input),
             Format::Vscsi => records(Box::new(vscsi::Vscsi::new(options, &prefix)), input),
             text => match line_parser(text, options) {
@@ -97,39 +97,39 @@ impl TraceReader {
         Ok(TraceReader { format, compression, source, pending, stats, skipped_in_a_row, name })
     }
 
-    /// The format, as given or recognised.
+    /// The format, given or recognised.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// How the trace is compressed.
+    /// Compression of the trace.
     pub fn compression(&self) -> Compression {
         self.compression
     }
 
-    /// Counts so far.
+    /// Counters so far.
     pub fn stats(&self) -> ReaderStats {
         let clamped = match &self.source {
             Source::Lines(_, parser) => parser.clamped(),
             Source::Records { parser, .. } => parser.clamped(),
-            Source::Compact(_) | Source::Done => self.stats.clamped,
+            Source::Deepram(_) | Source::Done => self.stats.clamped,
         };
         ReaderStats { clamped, ..self.stats }
     }
 
     fn step(&mut self) -> Result<Option<Parsed>, TraceError> {
         let name = self.format.name();
-        let io = |source: io::Error, place: Place| {
+        let io = |source: io::Error, place: TracePosition| {
             unreadable(&self.name, &format!(" at {place}"), self.compression, source)
         };
         match &mut self.source {
             Source::Done => Ok(None),
-            Source::Compact(reader) => {
+            Source::Deepram(reader) => {
                 reader.read().map(|item| item.map(Parsed::One)).map_err(|e| e.of(&self.name))
             }
             Source::Lines(lines, parser) => {
                 let number = lines.number + 1;
-                let place = Place::Line(number);
+                let place = TracePosition::Line(number);
                 let wrong = |text: &[u8], why| TraceError::Parse {
                     trace: self.name.clone(),
                     format: name,
@@ -150,7 +150,7 @@ impl TraceReader {
             }
             Source::Records { input, parser, buffer, number } => {
                 *number += 1;
-                let place = Place::Record(*number);
+                let place = TracePosition::Record(*number);
                 let wrong = |bytes: &[u8], why| TraceError::Parse {
                     trace: self.name.clone(),
                     format: name,
@@ -184,7 +184,8 @@ impl TraceReader {
     }
 }
 
-/// What the system or a decompressor says, with the trace's name; theirs is terse where data end early.
+/// The error of the system or a decompressor, with the name of the trace and a clear message where
+/// the data end early.
 fn unreadable(name: &str, place: &str, compression: Compression, source: io::Error) -> TraceError {
     let name = if name.is_empty() { "the stream" } else { name };
     let packed = match compression {
@@ -226,11 +227,11 @@ impl Iterator for TraceReader {
                         continue;
                     }
                     let place = match &self.source {
-                        Source::Lines(lines, _) => Place::Line(lines.number),
-                        _ => Place::Record(self.stats.skipped + self.stats.records),
+                        Source::Lines(lines, _) => TracePosition::Line(lines.number),
+                        _ => TracePosition::Record(self.stats.skipped + self.stats.records),
                     };
                     self.finish();
-                    let why = format!("{MAX_SKIPPED} in a row hold no request");
+                    let why = format!("{MAX_SKIPPED} lines or records in a row hold no request");
                     return Some(Err(TraceError::Parse {
                         trace: self.name.clone(),
                         format: self.format.name(),

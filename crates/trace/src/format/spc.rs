@@ -1,11 +1,13 @@
-//! SPC traces, as the UMass repository holds them (Financial, WebSearch).
+//! SPC traces, as in the UMass repository (Financial, WebSearch).
 //!
-//! `ASU,LBA,size,opcode,timestamp[,...]`: the application storage unit is the device, the
-//! address is in blocks of 512 bytes, the size in bytes, the time in seconds.
+//! `ASU,LBA,size,opcode,timestamp[,...]`: the application storage unit is the device, the address
+//! counts blocks of 512 bytes, the size is in bytes, the time in seconds.
 
 use super::{Clock, Format, LineParser, Parsed, ReadOptions};
 use crate::record::{Item, Op, Request};
-use crate::text::{Why, check_end, comma_fields, field_count, in_bytes, shorten, time_ps, uint, uint32};
+use crate::text_fields::{
+    Reason, check_end, comma_fields, field_count, in_bytes, shorten, time_ps, uint, uint32,
+};
 use deepram_core::units::PS_PER_S;
 
 pub(super) struct Spc {
@@ -20,7 +22,7 @@ impl Spc {
 }
 
 impl LineParser for Spc {
-    fn line(&mut self, line: &[u8]) -> Result<Parsed, Why> {
+    fn line(&mut self, line: &[u8]) -> Result<Parsed, Reason> {
         let (f, n) = comma_fields::<5>(line);
         if n < 5 {
             return Err(field_count(n, "at least 5: asu,lba,size,R|W,time"));

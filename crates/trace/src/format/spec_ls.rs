@@ -1,11 +1,11 @@
 //! Loads and stores of SPEC programs: `l|s 0xADDR instructions`.
 //!
-//! The last field is the number of instructions since the access before. The format carries no
-//! size: [`ReadOptions::access_bytes`] gives it.
+//! The last field is the number of instructions since the previous access. The format has no size;
+//! [`ReadOptions::access_bytes`] provides it.
 
 use super::{LineParser, Parsed, ReadOptions};
-use crate::record::{Access, Item, MemRef};
-use crate::text::{Why, blank_fields, field_count, hex, shorten, uint32};
+use crate::record::{Item, MemRef, MemoryAccess};
+use crate::text_fields::{Reason, blank_fields, field_count, hex, shorten, uint32};
 
 pub(super) struct SpecLs {
     size: u32,
@@ -18,14 +18,14 @@ impl SpecLs {
 }
 
 impl LineParser for SpecLs {
-    fn line(&mut self, line: &[u8]) -> Result<Parsed, Why> {
+    fn line(&mut self, line: &[u8]) -> Result<Parsed, Reason> {
         let (f, n) = blank_fields::<3>(line);
         if n != 3 {
             return Err(field_count(n, "3: l|s 0xADDR instructions"));
         }
         let access = match f[0] {
-            b"l" => Access::Load,
-            b"s" => Access::Store,
+            b"l" => MemoryAccess::Load,
+            b"s" => MemoryAccess::Store,
             other => {
                 return Err(format!("access is \"{}\", expected l or s", shorten(other, 24)));
             }

@@ -1,14 +1,14 @@
 //! Twitter's cache traces.
 //!
-//! `time,key,key size,value size,client,operation,ttl`: the time in seconds, counted from the
-//! first record; the object is the key (its FNV-1a hash), its size key plus value. `get` and
-//! `gets` are reads, `delete` a trim, and the other operations (set, add, replace, cas, append,
-//! prepend, incr, decr) writes. (The same traces exported by libCacheSim have another form,
-//! which the `csv` format reads.)
+//! `time,key,key size,value size,client,operation,ttl`: time in seconds, counted from the first
+//! record. The object is the key (its FNV-1a hash); its size is that of key plus value. `get` and
+//! `gets` are reads, `delete` is a trim, and all other operations (set, add, replace, cas, append,
+//! prepend, incr, decr) are writes. (libCacheSim exports the same traces in another form, which the
+//! `csv` format reads.)
 
 use super::{Clock, LineParser, Parsed, ReadOptions};
 use crate::record::{Item, ObjectRef, Op};
-use crate::text::{Why, comma_fields, field_count, fnv1a, shorten, uint};
+use crate::text_fields::{Reason, comma_fields, field_count, fnv1a, shorten, uint};
 use deepram_core::units::PS_PER_S;
 
 pub(super) struct Twitter {
@@ -22,7 +22,7 @@ impl Twitter {
 }
 
 impl LineParser for Twitter {
-    fn line(&mut self, line: &[u8]) -> Result<Parsed, Why> {
+    fn line(&mut self, line: &[u8]) -> Result<Parsed, Reason> {
         let (f, n) = comma_fields::<7>(line);
         if n != 7 {
             return Err(field_count(n, "7: time,key,key size,value size,client,operation,ttl"));

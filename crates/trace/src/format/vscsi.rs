@@ -1,15 +1,15 @@
-//! VMware vscsiStats records, as libCacheSim keeps them.
+//! VMware vscsiStats records, as libCacheSim stores them.
 //!
-//! Version 1, 32 bytes: `u32` serial, `u32` length in bytes, `u32` scatter-gather elements,
-//! `u16` SCSI operation code, `u16` version (1 in the high byte), `u64` block of 512 bytes,
-//! `u64` time in microseconds. Version 2, 40 bytes: `u16` operation, `u16` version (2 in the
-//! high byte), then the `u32` fields, block and time as above, and the `u64` response time.
-//! All little-endian. Operation codes that move no data (inquiry, ...) are skipped. Time is
-//! counted from the first record.
+//! Version 1, 32 bytes: `u32` serial number, `u32` length in bytes, `u32` scatter-gather elements,
+//! `u16` SCSI operation code, `u16` version (1 in the high byte), `u64` block of 512 bytes, `u64`
+//! time in microseconds. Version 2, 40 bytes: `u16` operation, `u16` version (2 in the high byte),
+//! then the `u32` fields, block and time as above, and the `u64` response time. All fields are
+//! little-endian. Operation codes that move no data (such as inquiry) are skipped. Time counts from
+//! the first record.
 
 use super::{Clock, Format, Parsed, ReadOptions, RecordParser};
 use crate::record::{Item, Op, Request};
-use crate::text::{Why, check_end, in_bytes};
+use crate::text_fields::{Reason, check_end, in_bytes};
 use deepram_core::units::PS_PER_US;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,7 +26,7 @@ impl Version {
         }
     }
 
-    /// The version whose number all of the first records carry.
+    /// Recognises the version that all of the first records carry.
     pub(super) fn of(prefix: &[u8]) -> Option<Version> {
         let fits = |version: Version| {
             let records = prefix.chunks_exact(version.size()).take(64);
@@ -56,8 +56,8 @@ fn u64_at(r: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(r.get(at..at + 8)?.try_into().ok()?))
 }
 
-/// The request that a SCSI operation code stands for (SBC-4: read, write, write and verify,
-/// write same, unmap, synchronize cache, in their 6- to 16-byte forms).
+/// Maps a SCSI operation code to an operation (SBC-4: read, write, write and verify, write same,
+/// unmap, synchronize cache, in their 6- to 16-byte forms).
 pub(super) fn scsi_op(code: u16) -> Option<Op> {
     match code {
         0x08 | 0x28 | 0xa8 | 0x88 => Some(Op::Read),
@@ -80,7 +80,7 @@ impl Vscsi {
         Vscsi { clock: Clock::new(options, true), unit: options.unit(Format::Vscsi), version }
     }
 
-    fn parse(&mut self, r: &[u8]) -> Option<Result<Parsed, Why>> {
+    fn parse(&mut self, r: &[u8]) -> Option<Result<Parsed, Reason>> {
         let (version, code, len, block, time) = match self.version {
             Version::V1 => (u16_at(r, 14)?, u16_at(r, 12)?, u32_at(r, 4)?, u64_at(r, 16)?, u64_at(r, 24)?),
             Version::V2 => (u16_at(r, 2)?, u16_at(r, 0)?, u32_at(r, 8)?, u64_at(r, 16)?, u64_at(r, 24)?),
@@ -88,7 +88,7 @@ impl Vscsi {
         Some(self.request(version >> 8, code, len.into(), block, time))
     }
 
-    fn request(&mut self, version: u16, code: u16, len: u64, block: u64, us: u64) -> Result<Parsed, Why> {
+    fn request(&mut self, version: u16, code: u16, len: u64, block: u64, us: u64) -> Result<Parsed, Reason> {
         let wanted = if self.version == Version::V1 { 1 } else { 2 };
         if version != wanted {
             return Err(format!("version is {version}, expected {wanted}"));
@@ -108,7 +108,7 @@ impl RecordParser for Vscsi {
         self.version.size()
     }
 
-    fn record(&mut self, record: &[u8]) -> Result<Parsed, Why> {
+    fn record(&mut self, record: &[u8]) -> Result<Parsed, Reason> {
         self.parse(record).unwrap_or_else(|| Err("too short".to_string()))
     }
 

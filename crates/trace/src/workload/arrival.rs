@@ -1,10 +1,10 @@
-//! When requests arrive.
+//! Arrival processes of requests.
 
 use super::rng::Rng;
-use super::spec::{Bad, Spec};
+use super::spec::{Spec, SpecFault};
 use deepram_core::units::PS_PER_S;
 
-enum Law {
+enum ArrivalProcess {
     Closed,
     Fixed(u64),
     Uniform(u64, u64),
@@ -12,34 +12,34 @@ enum Law {
     Poisson(f64),
 }
 
-/// A clock that hands out arrival times, the first one interval after zero.
+/// Generates arrival times, the first one interval after zero.
 pub(super) struct Arrival {
-    law: Law,
+    law: ArrivalProcess,
     now: u64,
     rng: Rng,
 }
 
 impl Arrival {
-    pub(super) fn new(spec: &Spec, seed: u64) -> Result<Arrival, Bad> {
-        let law = if !spec.info().arrival { Law::Closed } else { law(spec)? };
+    pub(super) fn new(spec: &Spec, seed: u64) -> Result<Arrival, SpecFault> {
+        let law = if !spec.info().arrival { ArrivalProcess::Closed } else { law(spec)? };
         Ok(Arrival { law, now: 0, rng: Rng::new(seed, "arrival") })
     }
 
-    /// The next arrival in picoseconds; `None` in a closed loop. Stands still at 2^64 ps.
+    /// Returns the next arrival time in picoseconds; `None` in a closed loop. Saturates at 2^64 ps.
     #[inline]
     pub(super) fn next(&mut self) -> Option<u64> {
         let gap = match self.law {
-            Law::Closed => return None,
-            Law::Fixed(gap) => gap,
-            Law::Uniform(low, high) => self.rng.between(low, high),
-            Law::Poisson(mean) => (-libm::log1p(-self.rng.unit()) * mean) as u64,
+            ArrivalProcess::Closed => return None,
+            ArrivalProcess::Fixed(gap) => gap,
+            ArrivalProcess::Uniform(low, high) => self.rng.between(low, high),
+            ArrivalProcess::Poisson(mean) => (-libm::log1p(-self.rng.unit()) * mean) as u64,
         };
         self.now = self.now.saturating_add(gap);
         Some(self.now)
     }
 }
 
-fn law(spec: &Spec) -> Result<Law, Bad> {
+fn law(spec: &Spec) -> Result<ArrivalProcess, SpecFault> {
     let law = spec.choice("arrival");
     let keys: &[&str] = match law {
         "fixed" => &["interval"],
@@ -50,21 +50,21 @@ fn law(spec: &Spec) -> Result<Law, Bad> {
     for key in ["interval", "lo", "hi", "rate"] {
         let used = keys.contains(&key);
         if spec.given(key) && !used {
-            return Err(Bad::Values(format!("{key} is not used with arrival={law}")));
+            return Err(SpecFault::Values(format!("{key} is not used with arrival={law}")));
         }
     }
     if let Some(missing) = keys.iter().find(|key| **key != "lo" && !spec.given(key)) {
-        return Err(Bad::Values(format!("arrival={law} needs {missing}")));
+        return Err(SpecFault::Values(format!("arrival={law} needs {missing}")));
     }
     if spec.given("emit") && spec.choice("emit") == "mem" && law != "closed" {
-        return Err(Bad::Values("memory references (emit=mem) have no arrival times".to_string()));
+        return Err(SpecFault::Values("memory references (emit=mem) have no arrival times".to_string()));
     }
     let (low, high) = (spec.int("lo"), spec.int("hi"));
     Ok(match law {
-        "fixed" => Law::Fixed(spec.int("interval")),
-        "uniform" if low <= high => Law::Uniform(low, high),
-        "uniform" => return Err(Bad::Values("lo is above hi".to_string())),
-        "poisson" => Law::Poisson(PS_PER_S as f64 / spec.real("rate")),
-        _ => Law::Closed,
+        "fixed" => ArrivalProcess::Fixed(spec.int("interval")),
+        "uniform" if low <= high => ArrivalProcess::Uniform(low, high),
+        "uniform" => return Err(SpecFault::Values("lo is above hi".to_string())),
+        "poisson" => ArrivalProcess::Poisson(PS_PER_S as f64 / spec.real("rate")),
+        _ => ArrivalProcess::Closed,
     })
 }

@@ -1,62 +1,76 @@
-//! The catalogue of workloads: the one place that names their keys, defaults and sources.
+//! The catalogue of workloads: the single definition of their keys, defaults and sources.
 
-use super::table::{Kind, Param, WorkloadInfo, p};
+use super::params::{Param, ValueKind, WorkloadInfo, param};
 
-const EMIT: Kind = Kind::Choice(&["block", "mem"]);
+const EMIT: ValueKind = ValueKind::Choice(&["block", "mem"]);
 
-const SPAN: Param = p("span", Kind::Bytes, "1GiB", "bytes that are accessed", "");
-const SIZE: Param = p("size", Kind::Bytes, "4KiB", "bytes of one access", "");
-const ALIGN: Param = p("align", Kind::Bytes, "0", "accesses begin at multiples of this; 0: of size", "");
-const READ: Param = p("read", Kind::Ratio, "1", "share of reads, the rest writes", "");
-const BASE: Param = p("base", Kind::Bytes, "0", "first byte of the span", "");
-const EMITS: Param = p("emit", EMIT, "block", "block requests, or loads and stores", "");
+const SPAN: Param = param("span", ValueKind::Bytes, "1GiB", "size of the accessed range", "");
+const SIZE: Param = param("size", ValueKind::Bytes, "4KiB", "size of one access", "");
+const ALIGN: Param = param("align", ValueKind::Bytes, "0", "alignment of accesses; 0: size", "");
+const READ: Param = param("read", ValueKind::Ratio, "1", "share of reads; all other accesses are writes", "");
+const BASE: Param = param("base", ValueKind::Bytes, "0", "start of the accessed range", "");
+const EMITS: Param = param("emit", EMIT, "block", "block requests, or loads and stores", "");
 
-const THETA: Param = p("theta", Kind::Number, "0.99", "skew; 0 is uniform", "YCSB, zipfian constant");
+const THETA: Param =
+    param("theta", ValueKind::Number, "0.99", "Zipf exponent; 0 is uniform", "YCSB, zipfian constant");
 
 macro_rules! ycsb {
-    ($name:literal, $what:literal, $request:literal) => {
+    ($name:literal, $description:literal, $request:literal) => {
         WorkloadInfo {
             name: $name,
-            what: $what,
+            description: $description,
             source: "YCSB core workloads (brianfrankcooper/YCSB)",
             params: &[
-                p("records", Kind::Count, "1M", "records at the start", "assumed; the load decides in YCSB"),
-                p("record", Kind::Bytes, "1000B", "bytes of a record", "YCSB: 10 fields of 100 bytes"),
-                p("field", Kind::Bytes, "100B", "bytes of a field", "YCSB: fieldlength"),
-                p(
+                param(
+                    "records",
+                    ValueKind::Count,
+                    "1M",
+                    "initial number of records",
+                    "assumed; in YCSB \
+                    set by the load phase",
+                ),
+                param(
+                    "record",
+                    ValueKind::Bytes,
+                    "1000B",
+                    "size of a record",
+                    "YCSB: 10 fields of 100 bytes",
+                ),
+                param("field", ValueKind::Bytes, "100B", "size of a field", "YCSB: fieldlength"),
+                param(
                     "update",
-                    Kind::Choice(&["field", "record"]),
+                    ValueKind::Choice(&["field", "record"]),
                     "field",
-                    "what an update writes",
+                    "unit written by an update",
                     "YCSB: writeallfields=false",
                 ),
-                p(
+                param(
                     "request",
-                    Kind::Choice(&["zipfian", "uniform", "latest"]),
+                    ValueKind::Choice(&["zipfian", "uniform", "latest"]),
                     $request,
-                    "which records are asked for",
+                    "distribution of requested records",
                     "YCSB: requestdistribution",
                 ),
-                p("theta", Kind::Ratio, "0.99", "skew, below 1", "YCSB, zipfian constant"),
-                p(
+                param("theta", ValueKind::Ratio, "0.99", "Zipf exponent, below 1", "YCSB, zipfian constant"),
+                param(
                     "order",
-                    Kind::Choice(&["hashed", "ordered"]),
+                    ValueKind::Choice(&["hashed", "ordered"]),
                     "hashed",
-                    "how keys lie in storage",
+                    "placement of keys in storage",
                     "YCSB: insertorder",
                 ),
-                p(
+                param(
                     "page",
-                    Kind::Bytes,
+                    ValueKind::Bytes,
                     "4KiB",
-                    "records do not cross a page of this size unless larger",
+                    "page size; records do not cross a page boundary unless larger",
                     "assumed",
                 ),
-                p(
+                param(
                     "scan",
-                    Kind::Count,
+                    ValueKind::Count,
                     "100",
-                    "longest scan in records, lengths uniform from 1",
+                    "maximum scan length in records; lengths are uniform from 1",
                     "YCSB: workload E",
                 ),
             ],
@@ -66,54 +80,55 @@ macro_rules! ycsb {
 }
 
 macro_rules! filebench {
-    ($name:literal, $what:literal, $files:literal, $size:literal, $threads:literal, $prealloc:literal) => {
+    ($name:literal, $description:literal, $files:literal, $size:literal, $threads:literal, $prealloc:literal) => {
         WorkloadInfo {
             name: $name,
-            what: $what,
+            description: $description,
             source: "filebench workloads directory (filebench/filebench)",
             params: &[
-                p("files", Kind::Count, $files, "entries of the file set", "filebench: nfiles"),
-                p("filesize", Kind::Bytes, $size, "bytes of a file at the start", "filebench: meanfilesize"),
-                p(
+                param("files", ValueKind::Count, $files, "entries of the file set", "filebench: nfiles"),
+                param("filesize", ValueKind::Bytes, $size, "initial file size", "filebench: meanfilesize"),
+                param(
                     "append",
-                    Kind::Bytes,
+                    ValueKind::Bytes,
                     "16KiB",
-                    "greatest append, lengths uniform from 1",
+                    "maximum append size; sizes are uniform from 1",
                     "filebench: meanappendsize",
                 ),
-                p(
+                param(
                     "io",
-                    Kind::Bytes,
+                    ValueKind::Bytes,
                     "1MiB",
-                    "greatest single request of a whole-file read or write",
+                    "maximum request size of a whole-file read or write",
                     "filebench: iosize",
                 ),
-                p(
+                param(
                     "threads",
-                    Kind::Count,
+                    ValueKind::Count,
                     $threads,
-                    "loops that run interleaved, one operation each in turn",
+                    "interleaved loops, which alternate after each operation",
                     "filebench: nthreads",
                 ),
-                p(
+                param(
                     "prealloc",
-                    Kind::Ratio,
+                    ValueKind::Ratio,
                     $prealloc,
-                    "share of the files that exist at the start",
+                    "share of the files that exist initially",
                     "filebench: prealloc",
                 ),
-                p(
+                param(
                     "meta",
-                    Kind::Bytes,
+                    ValueKind::Bytes,
                     "256B",
-                    "bytes of an inode, read at open and stat, written at create, append, delete; 0: none",
+                    "size of an inode, read at open and stat, written at create, append, delete; 0: no \
+                     inodes",
                     "FlatFlash: inodes have 8 to 256 B",
                 ),
-                p(
+                param(
                     "log",
-                    Kind::Bytes,
+                    ValueKind::Bytes,
                     "64MiB",
-                    "webserver: bytes of the log file before it starts over",
+                    "webserver: size of the log file before it wraps around",
                     "assumed",
                 ),
             ],
@@ -123,49 +138,71 @@ macro_rules! filebench {
 }
 
 const GRAIN: Param =
-    p("grain", Kind::Choice(&["page", "row"]), "page", "what an access to a row touches", "");
-const PAGE: Param = p("page", Kind::Bytes, "8KiB", "bytes of a database page", "assumed");
-const LOG: Param = p("log", Kind::Bytes, "256MiB", "bytes of the log before it starts over", "assumed");
-const HEADER: Param =
-    p("logheader", Kind::Bytes, "64B", "log bytes of a transaction besides its changed rows", "assumed");
-const MOST: Param =
-    p("logmost", Kind::Bytes, "0", "most log bytes of a transaction; 0: all of its changed rows", "");
-const FLUSH: Param =
-    p("flush", Kind::Count, "1", "transactions a flush of the log commits together; 0: never", "assumed");
+    param("grain", ValueKind::Choice(&["page", "row"]), "page", "unit that a row access touches", "");
+const PAGE: Param = param("page", ValueKind::Bytes, "8KiB", "size of a database page", "assumed");
+const LOG: Param =
+    param("log", ValueKind::Bytes, "256MiB", "size of the log before it wraps around", "assumed");
+const HEADER: Param = param(
+    "logheader",
+    ValueKind::Bytes,
+    "64B",
+    "log bytes per transaction besides its changed rows",
+    "assumed",
+);
+const MOST: Param = param(
+    "logmost",
+    ValueKind::Bytes,
+    "0",
+    "maximum log bytes per transaction; 0: all of its changed rows",
+    "",
+);
+const FLUSH: Param = param(
+    "flush",
+    ValueKind::Count,
+    "1",
+    "transactions committed together by a log flush; 0: no flushes",
+    "assumed",
+);
 
 macro_rules! graph {
-    ($name:literal, $what:literal, $source:literal, $rounds:literal) => {
+    ($name:literal, $description:literal, $source:literal, $rounds:literal) => {
         WorkloadInfo {
             name: $name,
-            what: $what,
+            description: $description,
             source: $source,
             params: &[
-                p("scale", Kind::Count, "16", "2^scale vertices", "assumed"),
-                p("edgefactor", Kind::Count, "16", "edges a vertex", "Graph500"),
-                p("a", Kind::Ratio, "0.57", "R-MAT: share of the first quarter", "Graph500"),
-                p("b", Kind::Ratio, "0.19", "R-MAT: share of the second quarter", "Graph500"),
-                p(
-                    "c",
-                    Kind::Ratio,
-                    "0.19",
-                    "R-MAT: share of the third; the rest is the fourth's",
-                    "Graph500",
-                ),
-                p(
-                    "file",
-                    Kind::Path,
-                    "",
-                    "edge list to read instead: 'source target' a line, # comments",
-                    "",
-                ),
-                p(
-                    "rounds",
-                    Kind::Count,
-                    $rounds,
-                    "iterations; cc ends earlier when nothing changes; 0: no limit",
+                param(
+                    "scale",
+                    ValueKind::Count,
+                    "16",
+                    "binary logarithm of the number of vertices",
                     "assumed",
                 ),
-                p("gap", Kind::Count, "4", "instructions a reference counts", "assumed"),
+                param("edgefactor", ValueKind::Count, "16", "edges per vertex", "Graph500"),
+                param("a", ValueKind::Ratio, "0.57", "R-MAT: probability of the first quadrant", "Graph500"),
+                param("b", ValueKind::Ratio, "0.19", "R-MAT: probability of the second quadrant", "Graph500"),
+                param(
+                    "c",
+                    ValueKind::Ratio,
+                    "0.19",
+                    "R-MAT: probability of the third quadrant; the rest is the fourth's",
+                    "Graph500",
+                ),
+                param(
+                    "file",
+                    ValueKind::Path,
+                    "",
+                    "edge list to read instead: 'source target' per line, # comments",
+                    "",
+                ),
+                param(
+                    "rounds",
+                    ValueKind::Count,
+                    $rounds,
+                    "maximum iterations; cc stops when nothing changes; 0: no limit",
+                    "assumed",
+                ),
+                param("gap", ValueKind::Count, "4", "instructions per reference", "assumed"),
             ],
             arrival: false,
         }
@@ -176,27 +213,27 @@ macro_rules! graph {
 pub const WORKLOADS: &[WorkloadInfo] = &[
     WorkloadInfo {
         name: "uniform",
-        what: "addresses all equally likely",
+        description: "uniformly distributed addresses",
         source: "textbook",
         params: &[SPAN, SIZE, ALIGN, READ, BASE, EMITS],
         arrival: true,
     },
     WorkloadInfo {
         name: "zipf",
-        what: "the r-th most popular address is drawn with weight r^-theta",
+        description: "Zipf-distributed addresses: the r-th most popular has weight r^-theta",
         source: "Hoermann and Derflinger 1996 (exact); Gray et al. 1994 (gray)",
         params: &[
             THETA,
-            p(
+            param(
                 "method",
-                Kind::Choice(&["exact", "gray"]),
+                ValueKind::Choice(&["exact", "gray"]),
                 "exact",
-                "gray: the approximation that YCSB uses, theta below 1",
+                "sampling; gray: the approximation that YCSB uses, theta below 1",
                 "",
             ),
-            p(
+            param(
                 "layout",
-                Kind::Choice(&["shuffled", "ranked"]),
+                ValueKind::Choice(&["shuffled", "ranked"]),
                 "shuffled",
                 "popular addresses spread over the span, or at its start",
                 "",
@@ -212,13 +249,14 @@ pub const WORKLOADS: &[WorkloadInfo] = &[
     },
     WorkloadInfo {
         name: "exponential",
-        what: "the density of addresses falls as e^(-lambda x), x from 0 to 1 over the span",
+        description: "exponentially distributed addresses: density e^(-lambda x), x from 0 to 1 over the \
+                      span",
         source: "textbook; the flash disk cache paper's micro-traces",
         params: &[
-            p("lambda", Kind::Number, "7", "rate of the fall, above 0", "assumed"),
-            p(
+            param("lambda", ValueKind::Number, "7", "rate of the exponential, above 0", "assumed"),
+            param(
                 "layout",
-                Kind::Choice(&["shuffled", "ranked"]),
+                ValueKind::Choice(&["shuffled", "ranked"]),
                 "ranked",
                 "popular addresses spread over the span, or at its start",
                 "",
@@ -234,12 +272,12 @@ pub const WORKLOADS: &[WorkloadInfo] = &[
     },
     WorkloadInfo {
         name: "sequential",
-        what: "one access after another, starting over at the end",
+        description: "sequential accesses, wrapping around at the end",
         source: "textbook",
         params: &[
             SPAN,
             SIZE,
-            p("stride", Kind::Bytes, "0", "from one access to the next; 0: size", ""),
+            param("stride", ValueKind::Bytes, "0", "distance between accesses; 0: size", ""),
             READ,
             BASE,
             EMITS,
@@ -248,10 +286,10 @@ pub const WORKLOADS: &[WorkloadInfo] = &[
     },
     WorkloadInfo {
         name: "mixed",
-        what: "each access is random with this chance, else follows the one before",
+        description: "each access is random with this probability, otherwise follows the previous one",
         source: "NVMM study, degree of randomness",
         params: &[
-            p("random", Kind::Ratio, "50%", "share of random accesses", ""),
+            param("random", ValueKind::Ratio, "50%", "share of random accesses", ""),
             SPAN,
             SIZE,
             ALIGN,
@@ -263,57 +301,67 @@ pub const WORKLOADS: &[WorkloadInfo] = &[
     },
     WorkloadInfo {
         name: "gups",
-        what: "HPCC RandomAccess: a load and a store of a random 8-byte word",
+        description: "HPCC RandomAccess: a load and a store of a random 8-byte word",
         source: "HPC Challenge RandomAccess (icl-utk-edu/hpcc)",
         params: &[
-            p("table", Kind::Bytes, "1GiB", "bytes of the table, a power of two", ""),
-            p("updates", Kind::Count, "0", "updates; 0: four times the table's words", "HPCC: NUPDATE"),
-            p(
+            param("table", ValueKind::Bytes, "1GiB", "size of the table, a power of two", ""),
+            param(
+                "updates",
+                ValueKind::Count,
+                "0",
+                "number of updates; 0: four times the table's words",
+                "HPCC: NUPDATE",
+            ),
+            param(
                 "streams",
-                Kind::Count,
+                ValueKind::Count,
                 "1",
-                "interleaved streams, each a share of the sequence (HPCC's code has 128)",
+                "interleaved streams, each a part of the sequence (HPCC's code has 128)",
                 "HPCC: scalar equivalent",
             ),
-            p("start", Kind::Count, "0", "place in the sequence to start at", "HPCC: HPCC_starts"),
+            param("start", ValueKind::Count, "0", "start position in the sequence", "HPCC: HPCC_starts"),
             BASE,
-            p("gap", Kind::Count, "4", "instructions a reference counts", "assumed"),
+            param("gap", ValueKind::Count, "4", "instructions per reference", "assumed"),
         ],
         arrival: false,
     },
     WorkloadInfo {
         name: "mmap-random",
-        what: "loads at uniformly random places of a mapped file",
+        description: "loads at uniformly distributed positions of a mapped file",
         source: "NVMM study, MMAP: 10,000 random reads of a file larger than DRAM",
         params: &[
             SPAN,
-            p("size", Kind::Bytes, "8B", "bytes of one load", "assumed"),
-            p("reads", Kind::Count, "10000", "loads; 0: for ever", "NVMM study"),
+            param("size", ValueKind::Bytes, "8B", "size of a load", "assumed"),
+            param("reads", ValueKind::Count, "10000", "number of loads; 0: unlimited", "NVMM study"),
             BASE,
-            p("gap", Kind::Count, "4", "instructions a reference counts", "assumed"),
+            param("gap", ValueKind::Count, "4", "instructions per reference", "assumed"),
         ],
         arrival: false,
     },
     WorkloadInfo {
         name: "dd-read",
-        what: "reads a file from its start to its end",
+        description: "reads a file from beginning to end",
         source: "coreutils dd",
-        params: &[SPAN, p("bs", Kind::Bytes, "512B", "bytes of one request", "dd: default block size"), BASE],
+        params: &[
+            SPAN,
+            param("bs", ValueKind::Bytes, "512B", "size of one request", "dd: default block size"),
+            BASE,
+        ],
         arrival: true,
     },
     WorkloadInfo {
         name: "dd-write",
-        what: "writes a file from its start to its end",
+        description: "writes a file from beginning to end",
         source: "coreutils dd",
         params: &[
             SPAN,
-            p("bs", Kind::Bytes, "512B", "bytes of one request", "dd: default block size"),
+            param("bs", ValueKind::Bytes, "512B", "size of one request", "dd: default block size"),
             BASE,
-            p(
+            param(
                 "sync",
-                Kind::Choice(&["none", "end", "each"]),
+                ValueKind::Choice(&["none", "end", "each"]),
                 "none",
-                "flush never, at the end (conv=fsync), after each write (oflag=dsync)",
+                "flushes: none, at the end (conv=fsync), after each write (oflag=dsync)",
                 "dd: default",
             ),
         ],
@@ -327,7 +375,7 @@ pub const WORKLOADS: &[WorkloadInfo] = &[
     ycsb!("ycsb-f", "50% reads, 50% read-modify-writes", "zipfian"),
     filebench!(
         "fileserver",
-        "create and write, append, read, delete, stat of whole files",
+        "whole files: create and write, append, read, delete, stat",
         "10000",
         "128KiB",
         "50",
@@ -345,39 +393,45 @@ pub const WORKLOADS: &[WorkloadInfo] = &[
     filebench!("webproxy", "delete; create, append; five whole-file reads", "10000", "16KiB", "100", "80%"),
     WorkloadInfo {
         name: "oltp",
-        what: "random small reads of data files, background writers, a log writer",
+        description: "small random reads of data files, background writers, a log writer",
         source: "filebench workloads/oltp.f",
         params: &[
-            p("files", Kind::Count, "10", "data files", "filebench: nfiles"),
-            p("filesize", Kind::Bytes, "10MiB", "bytes of a data file", "filebench: filesize"),
-            p("io", Kind::Bytes, "2KiB", "bytes of a data read or write", "filebench: iosize"),
-            p("logio", Kind::Bytes, "256KiB", "bytes of a log write", "filebench: lgwr iosize"),
-            p("log", Kind::Bytes, "10MiB", "bytes of the log file", "filebench: logfilesize"),
-            p(
+            param("files", ValueKind::Count, "10", "data files", "filebench: nfiles"),
+            param("filesize", ValueKind::Bytes, "10MiB", "size of a data file", "filebench: filesize"),
+            param("io", ValueKind::Bytes, "2KiB", "size of a data read or write", "filebench: iosize"),
+            param("logio", ValueKind::Bytes, "256KiB", "size of a log write", "filebench: lgwr iosize"),
+            param("log", ValueKind::Bytes, "10MiB", "size of the log file", "filebench: logfilesize"),
+            param(
                 "batch",
-                Kind::Count,
+                ValueKind::Count,
                 "100",
-                "data writes a database writer sends together",
+                "data writes per wake-up of a database writer",
                 "filebench: dbwr iters",
             ),
-            p(
+            param(
                 "readsperbatch",
-                Kind::Count,
+                ValueKind::Count,
                 "1000",
-                "reads that wake a database writer",
+                "reads per wake-up of a database writer",
                 "filebench: dbwr-block",
             ),
-            p("readsperlog", Kind::Count, "3200", "reads that wake the log writer", "filebench: lg-block"),
+            param(
+                "readsperlog",
+                ValueKind::Count,
+                "3200",
+                "reads per wake-up of the log writer",
+                "filebench: lg-block",
+            ),
         ],
         arrival: true,
     },
     super::metadata::INFO,
     WorkloadInfo {
         name: "tpcc",
-        what: "TPC-C as accesses to pages or rows, and a log",
+        description: "TPC-C as accesses to pages or rows, and a log",
         source: "TPC-C 5.11: tables 1.2, NURand 2.1.6; mix 45/43/4/4/4 (benchbase)",
         params: &[
-            p("warehouses", Kind::Count, "100", "warehouses", "NVMM application study: 100"),
+            param("warehouses", ValueKind::Count, "100", "warehouses", "NVMM application study: 100"),
             PAGE,
             GRAIN,
             LOG,
@@ -389,10 +443,10 @@ pub const WORKLOADS: &[WorkloadInfo] = &[
     },
     WorkloadInfo {
         name: "tpcb",
-        what: "TPC-B as accesses to pages or rows, and a log: three updates and an insert",
+        description: "TPC-B as accesses to pages or rows, and a log: three updates and an insert",
         source: "TPC-B 2.0: 1 branch, 10 tellers, 100,000 accounts; rows of 100 bytes, history 50; pgbench script",
         params: &[
-            p("branches", Kind::Count, "100", "branches (scale)", "assumed"),
+            param("branches", ValueKind::Count, "100", "branches (the scale of TPC-B)", "assumed"),
             PAGE,
             GRAIN,
             LOG,
@@ -404,11 +458,11 @@ pub const WORKLOADS: &[WorkloadInfo] = &[
     },
     WorkloadInfo {
         name: "tatp",
-        what: "TATP as accesses to pages or rows, and a log",
+        description: "TATP as accesses to pages or rows, and a log",
         source: "TATP benchmark description; mix 35/10/35/2/14/2/2 (benchbase)",
         params: &[
-            p("subscribers", Kind::Count, "100000", "subscribers", "TATP: smallest population"),
-            p("row", Kind::Bytes, "100B", "bytes of a row of any of the four tables", "assumed"),
+            param("subscribers", ValueKind::Count, "100000", "subscribers", "TATP: smallest population"),
+            param("row", ValueKind::Bytes, "100B", "size of a row of any of the four tables", "assumed"),
             PAGE,
             GRAIN,
             LOG,
@@ -420,7 +474,7 @@ pub const WORKLOADS: &[WorkloadInfo] = &[
     },
     graph!(
         "pagerank",
-        "PageRank, each vertex pulling from its in-neighbours",
+        "PageRank, in which each vertex pulls from its in-neighbours",
         "Page et al. 1998; R-MAT: Chakrabarti et al. 2004",
         "10"
     ),

@@ -1,11 +1,11 @@
-//! filebench's personalities as requests: each thread runs its loop, the threads take turns
-//! operation by operation.
+//! filebench personalities as requests: each thread runs its loop, and the threads take turns after
+//! each operation.
 
-use super::Stream;
+use super::RecordSource;
+use super::address_streams::FLUSH;
 use super::fileset::{FileSet, MAX_FILES};
 use super::rng::Rng;
-use super::spec::{Bad, Spec};
-use super::streams::FLUSH;
+use super::spec::{Spec, SpecFault};
 use crate::record::{Item, Op, Request};
 use std::collections::VecDeque;
 
@@ -62,7 +62,7 @@ pub(super) struct Filebench {
 }
 
 impl Filebench {
-    pub(super) fn new(spec: &Spec, seed: u64) -> Result<Filebench, Bad> {
+    pub(super) fn new(spec: &Spec, seed: u64) -> Result<Filebench, SpecFault> {
         let flow = match spec.name() {
             "fileserver" => FILESERVER,
             "varmail" => VARMAIL,
@@ -73,15 +73,18 @@ impl Filebench {
         let filesize = spec.int_in("filesize", 1..=1 << 40)?;
         let meta = spec.int_in("meta", 0..=1 << 20)?;
         let set = FileSet::new(files, filesize, meta, spec.real("prealloc"))
-            .ok_or_else(|| Bad::Values("the files take more than 2^62 bytes".to_string()))?;
+            .ok_or_else(|| SpecFault::Values("the files take more than 2^62 bytes".to_string()))?;
         let io = spec.int_in("io", 1..=u64::MAX)?;
         if set.region() / io > 1 << 20 {
-            return Err(Bad::value("io", "at least a millionth of a file's region of 16 times filesize"));
+            return Err(SpecFault::value(
+                "io",
+                "at least a millionth of a file's region (16 times filesize)",
+            ));
         }
         let threads = spec.int_in("threads", 1..=1 << 16)?;
-        // A loop that can never find a file to work on would not end.
+        // Without any file, a loop would never produce a request.
         if (files as f64 * spec.real("prealloc")).round() < 1.0 {
-            return Err(Bad::value("prealloc", "a share that leaves at least one file"));
+            return Err(SpecFault::value("prealloc", "a share that leaves at least one file"));
         }
         let log_bytes = spec.int_in("log", 1..=1 << 60)?;
         let append = spec.int_in("append", 1..=set.region().min(log_bytes))?;
@@ -133,7 +136,7 @@ impl Filebench {
         self.inode(file, Op::Write);
     }
 
-    /// Runs one operation of the thread whose turn it is.
+    /// Runs one operation of the current thread.
     fn run(&mut self) {
         let turn = self.turn;
         self.turn = (turn + 1) % self.threads.len();
@@ -185,17 +188,17 @@ impl Filebench {
                 self.set.close(file);
                 self.threads[turn].file = None;
             }
-            // No file could be created or opened: its operations do nothing, as in filebench
-            // when a file set is exhausted.
+            // No file could be created or opened, so the file's operations do nothing, as in
+            // filebench when a file set is exhausted.
             (WriteWhole | Append | ReadWhole | Fsync | Close, None) => {}
         }
     }
 }
 
-impl Stream for Filebench {
+impl RecordSource for Filebench {
     fn next(&mut self) -> Option<Item> {
-        // A round of all threads through their loops yields something unless the values rule
-        // every request out (all files empty, no inodes); then the stream ends.
+        // A round of all loops yields a request unless the values exclude every request (all files
+        // empty, no inodes). In that case the stream ends.
         let mut patience = self.threads.len() * self.flow.len() * 2;
         loop {
             if let Some(item) = self.queue.pop_front() {
@@ -207,8 +210,8 @@ impl Stream for Filebench {
     }
 }
 
-/// filebench's oltp: readers, and writers that their reads wake. The log writer too writes at random, as
-/// its personality says.
+/// filebench's oltp: readers, and writers that are woken by reads. The log writer writes at random
+/// offsets, too, as in filebench's personality.
 pub(super) struct Oltp {
     files: u64,
     filesize: u64,
@@ -226,7 +229,7 @@ pub(super) struct Oltp {
 }
 
 impl Oltp {
-    pub(super) fn new(spec: &Spec, seed: u64) -> Result<Oltp, Bad> {
+    pub(super) fn new(spec: &Spec, seed: u64) -> Result<Oltp, SpecFault> {
         let files = spec.int_in("files", 1..=1 << 20)?;
         let filesize = spec.int_in("filesize", 1..=1 << 40)?;
         let log = spec.int_in("log", 1..=1 << 40)?;
@@ -254,7 +257,7 @@ impl Oltp {
     }
 }
 
-impl Stream for Oltp {
+impl RecordSource for Oltp {
     fn next(&mut self) -> Option<Item> {
         if self.writes_due > 0 {
             self.writes_due -= 1;

@@ -1,20 +1,20 @@
-//! A set of files, some of which exist, laid out on a device: what filebench's loops work on.
+//! A set of files on a device, some of which exist: the data of filebench's loops.
 //!
-//! Every entry has an inode and a region of sixteen times the starting size. A file that would
-//! outgrow its region is cut to nothing first, with a trim, as a mail or log spool is.
+//! Every entry has an inode and a region of sixteen times its initial size. A file that would
+//! outgrow its region is first truncated to zero with a trim, like a mail or log spool.
 
 use super::rng::Rng;
 
 const GROWTH: u64 = 16;
-/// The largest file set, so that its tables take at most some hundred MiB.
+/// Maximum number of files, which limits the tables to a few hundred MiB.
 pub(super) const MAX_FILES: u64 = 1 << 24;
 
 #[derive(Clone, Copy, Default)]
 struct File {
     bytes: u64,
-    /// Threads that have the file open.
+    /// Number of threads that have the file open.
     users: u32,
-    /// Its place in `existing` or `absent`.
+    /// Position in `existing` or `absent`.
     at: u32,
     exists: bool,
 }
@@ -29,8 +29,8 @@ pub(super) struct FileSet {
 }
 
 impl FileSet {
-    /// `count` entries, of which the first share exists with `size` bytes each. `None` if they
-    /// take more than 2^62 bytes.
+    /// Creates `count` entries, of which the first `share` exist with `size` bytes each. `None` if
+    /// they take more than 2^62 bytes.
     pub(super) fn new(count: u64, size: u64, inode: u64, share: f64) -> Option<FileSet> {
         let region = size.max(4096).checked_mul(GROWTH)?;
         let data = count.checked_mul(inode)?.checked_next_multiple_of(4096)?;
@@ -54,7 +54,7 @@ impl FileSet {
         Some(set)
     }
 
-    /// The byte after the last file's region.
+    /// Offset after the last file's region.
     pub(super) fn end(&self) -> u64 {
         self.data + self.region * self.files.len() as u64
     }
@@ -79,19 +79,19 @@ impl FileSet {
         self.files[file as usize].bytes = bytes.min(self.region);
     }
 
-    /// A file that exists, all equally likely, and is opened.
+    /// Opens a uniformly drawn existing file.
     pub(super) fn open(&mut self, rng: &mut Rng) -> Option<u32> {
         let file = self.any(rng)?;
         self.files[file as usize].users += 1;
         Some(file)
     }
 
-    /// A file that exists, all equally likely.
+    /// Draws an existing file uniformly.
     pub(super) fn any(&self, rng: &mut Rng) -> Option<u32> {
         self.existing.get(rng.below(self.existing.len() as u64) as usize).copied()
     }
 
-    /// Creates and opens an entry that does not exist; `None` if all do.
+    /// Creates and opens an absent entry; `None` if all entries exist.
     pub(super) fn create(&mut self, rng: &mut Rng) -> Option<u32> {
         let file = *self.absent.get(rng.below(self.absent.len() as u64) as usize)?;
         self.shift(file);
@@ -101,8 +101,8 @@ impl FileSet {
         Some(file)
     }
 
-    /// Deletes an existing file that nobody has open, drawn at random and the next such if it is
-    /// open; gives it and its bytes.
+    /// Deletes a randomly drawn existing file, or the next one that no thread has open; returns the
+    /// file and its size.
     pub(super) fn delete(&mut self, rng: &mut Rng) -> Option<(u32, u64)> {
         let n = self.existing.len();
         let first = rng.below(n as u64) as usize;

@@ -1,24 +1,26 @@
-//! Graph workloads: PageRank and connected components over a power-law or a given graph.
+//! Graph workloads: PageRank and connected components on a generated power-law graph or a given
+//! graph.
 //!
-//! The graph is kept in compressed form, as the program that is modelled would: an array of
-//! offsets (8 bytes a vertex), one of neighbours (4 bytes an edge), two of values (8 bytes a
-//! vertex), one after another in memory from address 0, each from a page's start. Components
-//! are really computed, since what is stored depends on it; PageRank makes the same references
-//! whatever its values are, so those are not kept.
+//! The graph is stored in compressed form, as in the modelled program: an array of offsets (8 bytes
+//! per vertex), one of neighbours (4 bytes per edge) and two of values (8 bytes per vertex),
+//! contiguous from address 0, each page-aligned. Components are actually computed, because stores
+//! depend on the labels. PageRank makes the same references whatever its values, so they are not
+//! stored.
 
-use super::Stream;
-use super::dist::Permutation;
+use super::RecordSource;
+use super::distributions::Permutation;
 use super::rng::Rng;
-use super::spec::{Bad, Spec};
-use crate::record::{Access, Item, MemRef};
-use crate::text::{blank_fields, shorten, uint};
+use super::spec::{Spec, SpecFault};
+use crate::record::{Item, MemRef, MemoryAccess};
+use crate::text_fields::{blank_fields, shorten, uint};
 use std::path::Path;
 
-/// The most edges that are generated or read: 2^31, some 25 GB while sorting.
+/// Maximum number of edges generated or read: 2^31, about 25 GB while sorting.
 const MAX_EDGES: u64 = 1 << 31;
 const PAGE: u64 = 4096;
 
-/// A directed graph by target: `sources[offsets[v]..offsets[v + 1]]` point to v.
+/// A directed graph indexed by target: `sources[offsets[v]..offsets[v + 1]]` are the vertices with
+/// an edge to v.
 struct Graph {
     offsets: Vec<u64>,
     sources: Vec<u32>,
@@ -48,7 +50,7 @@ impl Graph {
     }
 }
 
-/// Where the arrays lie.
+/// Start addresses of the arrays.
 struct Layout {
     sources: u64,
     values: u64,
@@ -65,18 +67,18 @@ impl Layout {
         Layout { sources, values, next, gap }
     }
 
-    fn item(&self, addr: u64, size: u32, access: Access) -> Item {
+    fn item(&self, addr: u64, size: u32, access: MemoryAccess) -> Item {
         Item::Mem(MemRef { gap: self.gap, addr, size, access })
     }
 }
 
-/// R-MAT edges (Chakrabarti, Zhan, Faloutsos, SDM 2004), vertices shuffled as in Graph500.
-fn rmat(spec: &Spec, seed: u64) -> Result<(u32, Vec<(u32, u32)>), Bad> {
+/// R-MAT edges (Chakrabarti, Zhan, Faloutsos, SDM 2004), with vertices shuffled as in Graph500.
+fn rmat(spec: &Spec, seed: u64) -> Result<(u32, Vec<(u32, u32)>), SpecFault> {
     let scale = spec.int_in("scale", 1..=31)?;
     let factor = spec.int_in("edgefactor", 1..=MAX_EDGES >> scale.min(31))?;
     let (a, b, c) = (spec.real("a"), spec.real("b"), spec.real("c"));
     if a + b + c > 1.0 + 1e-12 {
-        return Err(Bad::Values(format!("a + b + c is {}, expected at most 1", a + b + c)));
+        return Err(SpecFault::Values(format!("a + b + c is {}, expected at most 1", a + b + c)));
     }
     let vertices = 1u32 << scale;
     let mut rng = Rng::new(seed, "rmat");
@@ -94,21 +96,22 @@ fn rmat(spec: &Spec, seed: u64) -> Result<(u32, Vec<(u32, u32)>), Bad> {
     Ok((vertices, (0..factor << scale).map(|_| edge()).collect()))
 }
 
-/// Reads an edge list; vertices are numbered anew in the order of their numbers in the file, so
-/// that memory depends on the file's length and not on its numbers.
-fn edge_list(path: &str) -> Result<(u32, Vec<(u32, u32)>), Bad> {
-    let bad = |why: String| Bad::File(format!("edge list {path}: {why}"));
-    let (input, _) = crate::input::open(Path::new(path)).map_err(|e| Bad::File(e.to_string()))?;
-    let mut lines = crate::input::Lines::new(input);
+/// Reads an edge list. Vertices are renumbered in the order of their numbers in the file, so that
+/// memory depends on the length of the file, not on its numbers.
+fn edge_list(path: &str) -> Result<(u32, Vec<(u32, u32)>), SpecFault> {
+    let bad = |why: String| SpecFault::File(format!("edge list {path}: {why}"));
+    let (input, _) =
+        crate::input_stream::open(Path::new(path)).map_err(|e| SpecFault::File(e.to_string()))?;
+    let mut lines = crate::input_stream::Lines::new(input);
     let mut edges: Vec<(u64, u64)> = Vec::new();
     loop {
         let number = lines.number + 1;
         let text = match lines.next().map_err(|e| bad(e.to_string()))? {
-            crate::input::Line::End => break,
-            crate::input::Line::TooLong(_) => {
+            crate::input_stream::Line::End => break,
+            crate::input_stream::Line::TooLong(_) => {
                 return Err(bad(format!("line {number} is too long")));
             }
-            crate::input::Line::Text(text) => text.trim_ascii(),
+            crate::input_stream::Line::Text(text) => text.trim_ascii(),
         };
         if text.is_empty() || text.starts_with(b"#") || text.starts_with(b"%") {
             continue;
@@ -125,7 +128,7 @@ fn edge_list(path: &str) -> Result<(u32, Vec<(u32, u32)>), Bad> {
         }
     }
     if edges.is_empty() {
-        return Err(bad("it has no edges".to_string()));
+        return Err(bad("the file has no edges".to_string()));
     }
     let mut ids: Vec<u64> = edges.iter().flat_map(|(s, t)| [*s, *t]).collect();
     ids.sort_unstable();
@@ -135,19 +138,19 @@ fn edge_list(path: &str) -> Result<(u32, Vec<(u32, u32)>), Bad> {
     Ok((vertices, edges.iter().map(|(s, t)| (index(*s), index(*t))).collect()))
 }
 
-fn edges(spec: &Spec, seed: u64) -> Result<(u32, Vec<(u32, u32)>), Bad> {
+fn edges(spec: &Spec, seed: u64) -> Result<(u32, Vec<(u32, u32)>), SpecFault> {
     match spec.text("file") {
         "" => rmat(spec, seed),
         path => edge_list(path),
     }
 }
 
-fn gap(spec: &Spec) -> Result<u32, Bad> {
+fn gap(spec: &Spec) -> Result<u32, SpecFault> {
     Ok(spec.int_in("gap", 0..=u64::from(u32::MAX))? as u32)
 }
 
-/// The walk over all vertices and their edges that both algorithms make: per vertex its two
-/// offsets, per edge the neighbour and the neighbour's value, then the vertex's own result.
+/// Visits all vertices and their edges, as both algorithms do: per vertex its two offsets, per edge
+/// the neighbour and its value, then the vertex's result.
 struct Walk {
     graph: Graph,
     layout: Layout,
@@ -167,9 +170,9 @@ enum Step {
 
 enum Walked {
     Item(Item),
-    /// The value of this vertex was loaded.
+    /// The value of this vertex has been loaded.
     Loaded(Item, u32),
-    /// All edges of the vertex are through.
+    /// All edges of the vertex have been visited.
     VertexDone(usize),
     RoundDone,
 }
@@ -191,21 +194,21 @@ impl Walk {
             Step::Offset => {
                 self.at = Step::OffsetEnd;
                 self.edge = self.graph.offsets[v];
-                Walked::Item(layout.item(v as u64 * 8, 8, Access::Load))
+                Walked::Item(layout.item(v as u64 * 8, 8, MemoryAccess::Load))
             }
             Step::OffsetEnd => {
                 self.at = if self.edge < self.graph.offsets[v + 1] { Step::Neighbour } else { Step::Result };
-                Walked::Item(layout.item((v as u64 + 1) * 8, 8, Access::Load))
+                Walked::Item(layout.item((v as u64 + 1) * 8, 8, MemoryAccess::Load))
             }
             Step::Neighbour => {
                 self.at = Step::Value(self.graph.sources[self.edge as usize]);
-                Walked::Item(layout.item(layout.sources + self.edge * 4, 4, Access::Load))
+                Walked::Item(layout.item(layout.sources + self.edge * 4, 4, MemoryAccess::Load))
             }
             Step::Value(neighbour) => {
                 self.edge += 1;
                 self.at = if self.edge < self.graph.offsets[v + 1] { Step::Neighbour } else { Step::Result };
                 let addr = layout.values + u64::from(neighbour) * 8;
-                Walked::Loaded(layout.item(addr, 8, Access::Load), neighbour)
+                Walked::Loaded(layout.item(addr, 8, MemoryAccess::Load), neighbour)
             }
             Step::Result => {
                 self.at = Step::Offset;
@@ -216,8 +219,8 @@ impl Walk {
     }
 }
 
-/// PageRank by pulling: the new value of a vertex is the sum of its in-neighbours' values (each
-/// kept divided by its out-degree). The two value arrays swap every round.
+/// PageRank by pulling: a vertex's new value is the sum of its in-neighbours' values, each stored
+/// divided by its out-degree. The two value arrays are swapped every round.
 pub(super) struct PageRank {
     walk: Walk,
     rounds: Option<u64>,
@@ -225,14 +228,14 @@ pub(super) struct PageRank {
 }
 
 impl PageRank {
-    pub(super) fn new(spec: &Spec, seed: u64) -> Result<PageRank, Bad> {
+    pub(super) fn new(spec: &Spec, seed: u64) -> Result<PageRank, SpecFault> {
         let gap = gap(spec)?;
         let (vertices, edges) = edges(spec, seed)?;
         let rounds = Some(spec.int("rounds")).filter(|r| *r > 0);
         Ok(PageRank { walk: Walk::new(Graph::new(vertices, &edges), gap), rounds, swapped: false })
     }
 
-    /// The same reference in the array that is the current one.
+    /// The same reference in the current value array.
     fn side(&self, item: Item, store: bool) -> Item {
         let Item::Mem(mut m) = item else { return item };
         let distance = self.walk.layout.next - self.walk.layout.values;
@@ -245,7 +248,7 @@ impl PageRank {
     }
 }
 
-impl Stream for PageRank {
+impl RecordSource for PageRank {
     fn next(&mut self) -> Option<Item> {
         loop {
             if self.rounds == Some(0) {
@@ -255,7 +258,8 @@ impl Stream for PageRank {
                 Walked::Item(item) => return Some(item),
                 Walked::Loaded(item, _) => return Some(self.side(item, false)),
                 Walked::VertexDone(v) => {
-                    let item = self.walk.layout.item(self.walk.layout.next + v as u64 * 8, 8, Access::Store);
+                    let item =
+                        self.walk.layout.item(self.walk.layout.next + v as u64 * 8, 8, MemoryAccess::Store);
                     return Some(self.side(item, true));
                 }
                 Walked::RoundDone => {
@@ -271,8 +275,8 @@ impl Stream for PageRank {
     }
 }
 
-/// Connected components: each vertex takes the least label among its neighbours (edges count in
-/// both directions) and its own, in place, until a round changes nothing.
+/// Connected components: each vertex takes the smallest label of its neighbours (in both edge
+/// directions) and itself, in place, until a round changes nothing.
 pub(super) struct Components {
     walk: Walk,
     labels: Vec<u32>,
@@ -283,7 +287,7 @@ pub(super) struct Components {
 }
 
 impl Components {
-    pub(super) fn new(spec: &Spec, seed: u64) -> Result<Components, Bad> {
+    pub(super) fn new(spec: &Spec, seed: u64) -> Result<Components, SpecFault> {
         let gap = gap(spec)?;
         let (vertices, mut edges) = edges(spec, seed)?;
         edges.extend_from_within(..);
@@ -302,7 +306,7 @@ impl Components {
     }
 }
 
-impl Stream for Components {
+impl RecordSource for Components {
     fn next(&mut self) -> Option<Item> {
         while !self.finished {
             match self.walk.next() {
@@ -319,7 +323,7 @@ impl Stream for Components {
                         return Some(self.walk.layout.item(
                             self.walk.layout.values + v as u64 * 8,
                             8,
-                            Access::Store,
+                            MemoryAccess::Store,
                         ));
                     }
                 }
@@ -360,7 +364,7 @@ mod tests {
         let (mut loads, mut stores) = (0u64, 0u64);
         while let Some(Item::Mem(m)) = stream.next() {
             match m.access {
-                Access::Load => loads += 1,
+                MemoryAccess::Load => loads += 1,
                 _ => stores += 1,
             }
         }

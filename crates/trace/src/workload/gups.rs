@@ -1,12 +1,12 @@
 //! HPCC RandomAccess (GUPS).
 //!
 //! The sequence is a shift register over the polynomial 7: `a' = (a << 1) ^ (7 if a's top bit is
-//! set else 0)`, beginning after 1. The table has a power of two words of 8 bytes; the update of
-//! `a` loads word `a mod words`, xors it with `a` and stores it. There are four updates a word.
+//! set else 0)`, starting after 1. The table has a power of two words of 8 bytes. The update of `a`
+//! loads word `a mod words`, XORs it with `a` and stores it. There are four updates per word.
 
-use super::Stream;
-use super::spec::{Bad, Spec};
-use crate::record::{Access, Item, MemRef};
+use super::RecordSource;
+use super::spec::{Spec, SpecFault};
+use crate::record::{Item, MemRef, MemoryAccess};
 
 const POLY: u64 = 7;
 
@@ -29,7 +29,8 @@ fn multiply(a: u64, mut b: u64) -> u64 {
     product
 }
 
-/// The `n`-th number of the sequence; number 0 is 1. (A step multiplies by x, so this is x^n.)
+/// Returns the `n`-th number of the sequence; number 0 is 1. A step multiplies by x, so the result
+/// is x^n.
 pub fn hpcc_starts(n: u64) -> u64 {
     let (mut power, mut result, mut n) = (2, 1, n);
     while n != 0 {
@@ -53,14 +54,14 @@ pub(super) struct Gups {
 }
 
 impl Gups {
-    pub(super) fn new(spec: &Spec) -> Result<Gups, Bad> {
+    pub(super) fn new(spec: &Spec) -> Result<Gups, SpecFault> {
         let table = spec.int("table");
         if table < 8 || !table.is_power_of_two() {
-            return Err(Bad::value("table", "a power of two, at least 8B (HPCC RandomAccess)"));
+            return Err(SpecFault::value("table", "a power of two, at least 8B (HPCC RandomAccess)"));
         }
         let base = spec.int("base");
         if base.checked_add(table).is_none() {
-            return Err(Bad::Values("base plus table passes 2^64".to_string()));
+            return Err(SpecFault::Values("base plus table passes 2^64".to_string()));
         }
         let words = table / 8;
         let updates = match spec.int("updates") {
@@ -76,12 +77,12 @@ impl Gups {
     }
 }
 
-impl Stream for Gups {
+impl RecordSource for Gups {
     #[inline]
     fn next(&mut self) -> Option<Item> {
         let item = |addr, access| Some(Item::Mem(MemRef { gap: self.gap, addr, size: 8, access }));
         if let Some(addr) = self.store.take() {
-            return item(addr, Access::Store);
+            return item(addr, MemoryAccess::Store);
         }
         self.left = self.left.checked_sub(1)?;
         let a = hpcc_step(self.streams[self.turn]);
@@ -89,7 +90,7 @@ impl Stream for Gups {
         self.turn = if self.turn + 1 == self.streams.len() { 0 } else { self.turn + 1 };
         let addr = self.base + (a & self.mask) * 8;
         self.store = Some(addr);
-        item(addr, Access::Load)
+        item(addr, MemoryAccess::Load)
     }
 
     fn ends(&self) -> bool {

@@ -1,13 +1,13 @@
-//! The catalogue as text for a terminal: each workload with its keys and their defaults, then what each
-//! key means. Sources are in docs/workloads.md.
+//! Renders the catalogue for a terminal: each workload with its keys and defaults, then the meaning
+//! of each key. The reference page of workloads adds the sources.
 
 use super::catalogue::WORKLOADS;
-use super::table::{ARRIVAL, COMMON, Kind, Param, WorkloadInfo};
+use super::params::{ARRIVAL, COMMON, Param, ValueKind, WorkloadInfo};
 
-/// Columns of a line.
+/// Maximum width of a line, in columns.
 const WIDTH: usize = 98;
 
-/// Consecutive workloads with the same keys: YCSB's six, filebench's four, the graphs.
+/// Groups consecutive workloads with the same keys: YCSB's six, filebench's four, the graphs.
 fn families() -> impl Iterator<Item = &'static [WorkloadInfo]> {
     WORKLOADS.chunk_by(|a, b| {
         let names = |w: &WorkloadInfo| w.params.iter().map(|p| p.name);
@@ -15,7 +15,7 @@ fn families() -> impl Iterator<Item = &'static [WorkloadInfo]> {
     })
 }
 
-/// Words on lines of at most [`WIDTH`] columns, each indented by `indent`.
+/// Wraps words into lines of at most [`WIDTH`] columns, each indented by `indent`.
 fn wrapped(text: &mut String, words: impl Iterator<Item = String>, indent: usize) {
     let mut column = 0;
     for word in words {
@@ -32,7 +32,7 @@ fn wrapped(text: &mut String, words: impl Iterator<Item = String>, indent: usize
     text.push('\n');
 }
 
-/// A key with the default that all of a family share; without one where they differ.
+/// A key with its default; where the defaults of a family differ, all of them in order.
 fn with_default(family: &[WorkloadInfo], at: usize) -> String {
     let own = |w: &WorkloadInfo| w.params.get(at).map_or("", |p| p.default);
     let Some(key) = family.first().and_then(|w| w.params.get(at)) else { return String::new() };
@@ -44,16 +44,17 @@ fn with_default(family: &[WorkloadInfo], at: usize) -> String {
     format!("{}={default}", key.name)
 }
 
-/// The table of workloads as text for `--help`.
+/// The list of workloads as text for `--help`.
 pub fn help() -> String {
     let mut text = String::from(
-        "Workloads: SPEC is NAME[:key=value,...], such as zipf:theta=0.9,span=4GiB,read=70%,count=1M.\n\
-         Below each name its own keys with their defaults (of each in turn, where a family's differ).\n",
+        "Workloads: SPEC is NAME[:key=value,...], such as \
+         zipf:theta=0.9,span=4GiB,read=70%,count=1M.\nEach name is followed by its keys and their defaults \
+         (a|b|... where the workloads listed together differ).\n",
     );
     for family in families() {
         text.push('\n');
         for w in family {
-            text.push_str(&format!("  {:<12} {}\n", w.name, w.what));
+            text.push_str(&format!("  {:<12} {}\n", w.name, w.description));
         }
         let keys = family.first().map_or(0, |w| w.params.len());
         wrapped(&mut text, (0..keys).map(|at| with_default(family, at)), 15);
@@ -61,19 +62,19 @@ pub fn help() -> String {
     let listed = |params: &[Param]| {
         params.iter().map(|p| format!("{}={}", p.name, p.default)).collect::<Vec<_>>().join(" ")
     };
-    text.push_str(&format!("\n  every workload also has  {}\n", listed(COMMON)));
+    text.push_str(&format!("\n  all workloads also have  {}\n", listed(COMMON)));
     text.push_str(&format!("  block workloads have     {}\n", listed(ARRIVAL)));
     text.push_str("\nKeys:\n");
     let mut seen: Vec<(&str, &str)> = Vec::new();
     let own = WORKLOADS.iter().flat_map(|w| w.params);
     for p in own.chain(COMMON).chain(ARRIVAL) {
-        if !seen.contains(&(p.name, p.what)) {
-            seen.push((p.name, p.what));
+        if !seen.contains(&(p.name, p.description)) {
+            seen.push((p.name, p.description));
             let (kind, words) = match p.kind {
-                Kind::Choice(words) => ("word".to_string(), format!(" ({})", words.join("|"))),
+                ValueKind::Choice(words) => ("word".to_string(), format!(" ({})", words.join("|"))),
                 kind => (kind.to_string(), String::new()),
             };
-            text.push_str(&format!("  {:<13} {kind:<11} {}{words}\n", p.name, p.what));
+            text.push_str(&format!("  {:<13} {kind:<11} {}{words}\n", p.name, p.description));
         }
     }
     text
@@ -87,18 +88,23 @@ mod tests {
     fn help_names_every_workload_and_key_once_a_family_on_lines_that_fit() {
         let text = help();
         for w in WORKLOADS {
-            assert_eq!(text.matches(&format!("\n  {:<12} {}\n", w.name, w.what)).count(), 1, "{}", w.name);
+            assert_eq!(
+                text.matches(&format!("\n  {:<12} {}\n", w.name, w.description)).count(),
+                1,
+                "{}",
+                w.name
+            );
             for p in w.all_params() {
                 assert!(text.contains(&format!("{}=", p.name)), "{}", p.name);
                 assert!(
-                    text.contains(&format!("\n  {:<13} ", p.name)) && text.contains(p.what),
+                    text.contains(&format!("\n  {:<13} ", p.name)) && text.contains(p.description),
                     "{}",
                     p.name
                 );
             }
         }
         assert!(text.lines().all(|line| line.chars().count() <= 130), "{text}");
-        // A help that is longer is not read.
+        // A longer help text would not be read.
         assert!(text.lines().count() < 160, "{} lines", text.lines().count());
     }
 }

@@ -1,58 +1,58 @@
-//! Workload generators: seeded, streaming, the same on every machine.
+//! Workload generators: seeded, streaming, and identical on every machine.
 //!
-//! A workload is named by a text, `NAME[:key=value,key=value...]`, such as
-//! `zipf:theta=0.99,span=1GiB,read=0.7,count=1M,size=4KiB`. [`WORKLOADS`] lists every name with
-//! its parameters, units, defaults and sources; an unknown name or key is an error that suggests
-//! the nearest one. [`Workload`] is an iterator of [`Item`]s.
+//! A workload is described by a text, `NAME[:key=value,key=value...]`, such as
+//! `zipf:theta=0.99,span=1GiB,read=0.7,count=1M,size=4KiB`. [`WORKLOADS`] lists all names with
+//! their keys, units, defaults and sources. An unknown name or key is an error that suggests the
+//! most similar one. [`Workload`] is an iterator over [`Item`]s.
 //!
-//! Block workloads take the arrival keys too ([`ARRIVAL`]): a closed loop (no times), a fixed or
-//! uniformly drawn interval, or a Poisson process.
+//! Block workloads also take the arrival keys ([`ARRIVAL`]): a closed loop without times, a fixed
+//! or uniformly distributed interval, or a Poisson process.
 
+mod address_streams;
 mod arrival;
 mod catalogue;
-mod db;
-mod dist;
+mod database;
+mod distributions;
 mod filebench;
 mod fileset;
 mod graph;
 mod gups;
 mod help;
 mod metadata;
+mod params;
 mod rng;
 mod spec;
-mod streams;
-mod table;
 mod tatp;
 mod tpcb;
 mod tpcc;
 mod ycsb;
 
-pub use crate::text::mix64;
+pub use crate::text_fields::mix64;
 pub use catalogue::WORKLOADS;
-pub use dist::{Exponential, GrayZipf, Permutation, Zipf, zeta};
+pub use distributions::{Exponential, GrayZipf, Permutation, Zipf, zeta};
 pub use gups::{hpcc_starts, hpcc_step};
 pub use help::help;
+pub use params::{ARRIVAL, COMMON, Param, ValueKind, WorkloadInfo};
 pub use rng::Rng;
 pub use spec::{Spec, SpecError};
-pub use table::{ARRIVAL, COMMON, Kind, Param, WorkloadInfo};
 
 use crate::record::Item;
 use arrival::Arrival;
-use db::Db;
-use spec::Bad;
+use database::Database;
+use spec::SpecFault;
 
-/// A source of records, before arrival times.
-trait Stream: Send {
-    /// The next record, or `None` at the workload's own end.
+/// A source of records, which do not have arrival times yet.
+trait RecordSource: Send {
+    /// Returns the next record; `None` at the workload's own end.
     fn next(&mut self) -> Option<Item>;
 
-    /// Whether it has an end of its own.
+    /// Whether the workload has an end of its own.
     fn ends(&self) -> bool {
         false
     }
 
-    /// The database behind it, if it is one.
-    fn database(&self) -> Option<&Db> {
+    /// The database, if the workload is one.
+    fn database(&self) -> Option<&Database> {
         None
     }
 }
@@ -60,18 +60,18 @@ trait Stream: Send {
 /// A generated stream of records.
 pub struct Workload {
     spec: Spec,
-    stream: Box<dyn Stream>,
+    stream: Box<dyn RecordSource>,
     arrival: Arrival,
     device: u32,
     left: Option<u64>,
 }
 
 impl Workload {
-    /// Builds the workload that `spec` describes.
+    /// Builds the workload that `spec` describes, with this seed for every random stream.
     ///
     /// # Errors
-    /// The text does not follow the grammar, names something unknown, or its values don't fit
-    /// together; a graph workload's edge list can't be read.
+    /// The text violates the grammar or contains an unknown name or key, its values are
+    /// inconsistent, or a graph workload's edge list cannot be read.
     pub fn new(spec: &str, seed: u64) -> Result<Workload, SpecError> {
         Workload::from_spec(&spec.parse()?, seed)
     }
@@ -79,18 +79,18 @@ impl Workload {
     /// Builds a workload from a parsed spec.
     ///
     /// # Errors
-    /// The values don't fit together; a graph workload's edge list can't be read.
+    /// The values are inconsistent, or a graph workload's edge list cannot be read.
     pub fn from_spec(spec: &Spec, seed: u64) -> Result<Workload, SpecError> {
         Workload::build(spec, seed).map_err(|bad| bad.of(spec))
     }
 
-    fn build(spec: &Spec, seed: u64) -> Result<Workload, Bad> {
+    fn build(spec: &Spec, seed: u64) -> Result<Workload, SpecFault> {
         let arrival = Arrival::new(spec, seed)?;
-        let stream: Box<dyn Stream> = match spec.name() {
+        let stream: Box<dyn RecordSource> = match spec.name() {
             "uniform" | "zipf" | "exponential" | "sequential" | "mixed" | "mmap-random" => {
-                Box::new(streams::Addresses::new(spec, seed)?)
+                Box::new(address_streams::Addresses::new(spec, seed)?)
             }
-            "dd-read" | "dd-write" => Box::new(streams::Dd::new(spec)?),
+            "dd-read" | "dd-write" => Box::new(address_streams::Dd::new(spec)?),
             "gups" => Box::new(gups::Gups::new(spec)?),
             name if name.starts_with("ycsb-") => Box::new(ycsb::Ycsb::new(spec, seed)?),
             "fileserver" | "varmail" | "webserver" | "webproxy" => {
@@ -103,30 +103,30 @@ impl Workload {
             "tatp" => Box::new(tatp::Tatp::new(spec, seed)?),
             "pagerank" => Box::new(graph::PageRank::new(spec, seed)?),
             "cc" => Box::new(graph::Components::new(spec, seed)?),
-            other => return Err(Bad::Values(format!("{other} has no generator"))),
+            other => return Err(SpecFault::Values(format!("{other} has no generator"))),
         };
         let device = if spec.info().arrival { spec.int("device") } else { 0 };
-        let device = u32::try_from(device).map_err(|_| Bad::value("device", "a number below 2^32"))?;
+        let device = u32::try_from(device).map_err(|_| SpecFault::value("device", "a number below 2^32"))?;
         let left = Some(spec.int("count")).filter(|n| *n > 0);
         Ok(Workload { spec: spec.clone(), stream, arrival, device, left })
     }
 
-    /// Whether it comes to an end: after `count` records, or at the workload's own.
+    /// Whether the stream ends: after `count` records or at the workload's own end.
     pub fn ends(&self) -> bool {
         self.left.is_some() || self.stream.ends()
     }
 
-    /// The bytes of its log, if it is a database's.
+    /// Address range of the log, if the workload is a database.
     pub fn log(&self) -> Option<std::ops::Range<u64>> {
-        self.stream.database().map(Db::log)
+        self.stream.database().map(Database::log)
     }
 
-    /// Transactions of a database that have begun; the last record belongs to the last of them.
+    /// Number of database transactions begun. The last record belongs to the last of them.
     pub fn transactions(&self) -> u64 {
-        self.stream.database().map_or(0, Db::transactions)
+        self.stream.database().map_or(0, Database::transactions)
     }
 
-    /// The spec with every value, defaults included.
+    /// The spec with all values, defaults included.
     pub fn spec(&self) -> &Spec {
         &self.spec
     }

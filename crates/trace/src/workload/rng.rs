@@ -1,16 +1,16 @@
-//! Random numbers: ChaCha with 8 rounds, seeded by (seed, component name), so that one
-//! component's draws do not depend on another's and the same seed gives the same bytes anywhere.
+//! Random streams: ChaCha with 8 rounds, seeded by (seed, component name). Each component has an
+//! independent stream, and the same seed gives the same bytes on every machine.
 
-use crate::text::fnv1a;
+use crate::text_fields::fnv1a;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng};
 
-/// A component's random numbers.
+/// The random stream of a component.
 #[derive(Clone, Debug)]
 pub struct Rng(ChaCha8Rng);
 
 impl Rng {
-    /// The numbers of the component called `name` in a run with this seed.
+    /// Creates the stream of component `name` for this seed.
     pub fn new(seed: u64, name: &str) -> Rng {
         let mut key = [0; 32];
         key[..8].copy_from_slice(&seed.to_le_bytes());
@@ -18,13 +18,13 @@ impl Rng {
         Rng(ChaCha8Rng::from_seed(key))
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     #[inline]
     pub fn bits(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// A number below `n`, all equally likely (Lemire's method); 0 if `n` is 0.
+    /// Returns a uniformly distributed number below `n` (Lemire's method); 0 if `n` is 0.
     #[inline]
     pub fn below(&mut self, n: u64) -> u64 {
         let mut product = u128::from(self.bits()) * u128::from(n);
@@ -37,7 +37,8 @@ impl Rng {
         (product >> 64) as u64
     }
 
-    /// A number from `low` to `high`, both possible; `low` if `high` is smaller.
+    /// Returns a uniformly distributed number from `low` to `high`, both included; `low` if `high`
+    /// is smaller.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         match high.checked_sub(low) {
             Some(u64::MAX) => self.bits(),
@@ -46,13 +47,13 @@ impl Rng {
         }
     }
 
-    /// A real number in [0, 1), a multiple of 2^-53.
+    /// Returns a uniformly distributed number in [0, 1), a multiple of 2^-53.
     #[inline]
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// True with probability `p`.
+    /// Returns true with probability `p`.
     #[inline]
     pub fn chance(&mut self, p: f64) -> bool {
         self.unit() < p

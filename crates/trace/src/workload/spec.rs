@@ -1,71 +1,71 @@
-//! The text that names a workload, parsed by the table of what there is.
+//! Parses the text that describes a workload, by the catalogue.
 
 use super::catalogue::WORKLOADS;
-use super::table::{ARRIVAL, Kind, Param, WorkloadInfo};
+use super::params::{ARRIVAL, Param, ValueKind, WorkloadInfo};
 use deepram_core::suggest::nearest;
 use deepram_core::units::{Bytes, ParseUnitError, Picos, parse_count, parse_rate, parse_share};
 use std::fmt;
 use std::str::FromStr;
 
-/// A workload's text does not say what it should.
+/// An error in a workload's text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
-    /// No workload has the name.
+    /// Unknown workload name.
     #[error("there is no workload {name:?}{}; there are: {}", suggest(near), known())]
     UnknownWorkload {
         /// The name given.
         name: String,
-        /// The nearest name there is.
+        /// The most similar known name.
         near: Option<&'static str>,
     },
-    /// The workload has no such key.
+    /// Unknown key of a workload.
     #[error("workload {workload} has no key {key:?}{}; its keys: {keys}", suggest(near))]
     UnknownKey {
-        /// The workload.
+        /// Name of the workload.
         workload: &'static str,
         /// The key given.
         key: String,
-        /// The nearest key it has.
+        /// The most similar key of the workload.
         near: Option<&'static str>,
-        /// All its keys.
+        /// All keys of the workload.
         keys: String,
     },
-    /// A value is not of its key's kind.
+    /// A value is invalid for its key.
     #[error("workload {workload}: {key}={value:?}, expected {wanted}")]
     BadValue {
-        /// The workload.
+        /// Name of the workload.
         workload: &'static str,
         /// The key.
         key: String,
         /// The value given.
         value: String,
-        /// What would be right.
+        /// What is expected.
         wanted: String,
     },
-    /// A part is no `key=value`, or a key is given twice.
+    /// A part is not `key=value`, or a key is repeated.
     #[error("workload {workload}: {part:?} {why}")]
     Malformed {
-        /// The workload.
+        /// Name of the workload.
         workload: &'static str,
         /// The part.
         part: String,
-        /// What is wrong with it.
+        /// What is wrong with the part.
         why: &'static str,
     },
-    /// A file that the text names can't be used.
+    /// A file named in the text cannot be used.
     #[error("workload {workload}: {why}")]
     File {
-        /// The workload.
+        /// Name of the workload.
         workload: &'static str,
-        /// Which file, where in it, and what is wrong.
+        /// The file, the position in it, and what is wrong.
         why: String,
     },
-    /// Values that are right each on its own don't fit together.
+    /// Values that are valid separately are inconsistent.
     #[error("workload {workload}: {why}")]
     Values {
-        /// The workload.
+        /// Name of the workload.
         workload: &'static str,
-        /// What does not fit, and what would.
+        /// What is inconsistent, and what would be valid.
         why: String,
     },
 }
@@ -78,32 +78,32 @@ fn known() -> String {
     WORKLOADS.iter().map(|w| w.name).collect::<Vec<_>>().join(", ")
 }
 
-/// Why a generator can't be built of a spec.
-pub(super) enum Bad {
-    /// One value is outside what the generator can do.
+/// Why a generator cannot be built from a spec.
+pub(super) enum SpecFault {
+    /// A value is outside the range that the generator supports.
     Value { key: &'static str, wanted: String },
-    /// Values don't fit together.
+    /// Values are inconsistent.
     Values(String),
-    /// A file can't be used.
+    /// A file cannot be used.
     File(String),
 }
 
-impl Bad {
-    pub(super) fn value(key: &'static str, wanted: impl Into<String>) -> Bad {
-        Bad::Value { key, wanted: wanted.into() }
+impl SpecFault {
+    pub(super) fn value(key: &'static str, wanted: impl Into<String>) -> SpecFault {
+        SpecFault::Value { key, wanted: wanted.into() }
     }
 
     pub(super) fn of(self, spec: &Spec) -> SpecError {
         let workload = spec.info.name;
         match self {
-            Bad::Value { key, wanted } => {
+            SpecFault::Value { key, wanted } => {
                 let value = spec.text(key).to_string();
                 let wanted =
-                    if spec.given(key) { wanted } else { format!("{wanted} (the value is its default)") };
+                    if spec.given(key) { wanted } else { format!("{wanted} (the value is the default)") };
                 SpecError::BadValue { workload, key: key.to_string(), value, wanted }
             }
-            Bad::File(why) => SpecError::File { workload, why },
-            Bad::Values(why) => SpecError::Values { workload, why },
+            SpecFault::File(why) => SpecError::File { workload, why },
+            SpecFault::Values(why) => SpecError::Values { workload, why },
         }
     }
 }
@@ -124,7 +124,7 @@ struct Entry {
     given: bool,
 }
 
-/// A parsed workload text: every key with its value, given or default. Its `Display` form is
+/// A parsed workload text: every key with its value, given or default. The `Display` form is
 /// complete and parses to the same spec.
 #[derive(Clone, Debug)]
 pub struct Spec {
@@ -135,16 +135,16 @@ pub struct Spec {
 fn parse_value(param: &Param, text: &str) -> Result<Value, String> {
     let wanted = |error: ParseUnitError| error.wanted().to_string();
     match param.kind {
-        Kind::Bytes => text.parse().map(|Bytes(n)| Value::Int(n)).map_err(wanted),
-        Kind::Count => parse_count(text).map(Value::Int).map_err(wanted),
-        Kind::Time => text.parse().map(|Picos(n)| Value::Int(n)).map_err(wanted),
-        Kind::Ratio => parse_share(text).map(Value::Real).map_err(wanted),
-        Kind::Rate => parse_rate(text).map(Value::Real).map_err(wanted),
-        Kind::Number => {
+        ValueKind::Bytes => text.parse().map(|Bytes(n)| Value::Int(n)).map_err(wanted),
+        ValueKind::Count => parse_count(text).map(Value::Int).map_err(wanted),
+        ValueKind::Time => text.parse().map(|Picos(n)| Value::Int(n)).map_err(wanted),
+        ValueKind::Ratio => parse_share(text).map(Value::Real).map_err(wanted),
+        ValueKind::Rate => parse_rate(text).map(Value::Real).map_err(wanted),
+        ValueKind::Number => {
             let number = text.parse::<f64>().ok().filter(|v| v.is_finite() && *v >= 0.0);
             number.map(Value::Real).ok_or_else(|| "a number that is not negative".to_string())
         }
-        Kind::Choice(choices) => match choices.iter().find(|c| **c == text) {
+        ValueKind::Choice(choices) => match choices.iter().find(|c| **c == text) {
             Some(choice) => Ok(Value::Choice(choice)),
             None => Err(format!(
                 "one of {}{}",
@@ -152,7 +152,7 @@ fn parse_value(param: &Param, text: &str) -> Result<Value, String> {
                 suggest(&nearest(text, choices.iter().copied()))
             )),
         },
-        Kind::Path => Ok(Value::Text),
+        ValueKind::Path => Ok(Value::Text),
     }
 }
 
@@ -209,7 +209,7 @@ impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.info.name)?;
         let mut separator = ':';
-        // An empty path and the keys of other arrival laws are left out: they mean nothing.
+        // An empty path and the keys of unused arrival processes have no effect and are left out.
         let shown =
             |e: &&Entry| !e.text.is_empty() && (e.given || !ARRIVAL.iter().any(|p| p.name == e.param.name));
         for entry in self.entries.iter().filter(shown) {
@@ -221,28 +221,32 @@ impl fmt::Display for Spec {
 }
 
 impl Spec {
-    /// The workload's name.
+    /// Name of the workload.
     pub fn name(&self) -> &'static str {
         self.info.name
     }
 
-    /// What is known of the workload.
+    /// Description of the workload.
     pub fn info(&self) -> &'static WorkloadInfo {
         self.info
     }
 
-    /// Every key with its value as text, in the table's order.
+    /// Keys and values as text, in the catalogue's order.
     pub fn values(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.entries.iter().map(|e| (e.param.name, e.text.as_str()))
     }
 
-    /// Whether the workload is built without reading files and with little memory and time: all
-    /// but the graphs, the file sets, large TPC-C databases and metadata of many files.
+    /// Whether the workload is built without reading files and with little memory and time. False
+    /// for graphs, file sets, large TPC-C databases and metadata of many files.
     pub fn is_cheap(&self) -> bool {
         let files = || self.int("dirs").saturating_mul(self.int("perdir"));
         let large = self.has("warehouses") && self.int("warehouses") > 1000
             || self.has("perdir") && files() > 1 << 20;
-        !large && !self.entries.iter().any(|e| matches!(e.param.kind, Kind::Path) || e.param.name == "files")
+        !large
+            && !self
+                .entries
+                .iter()
+                .any(|e| matches!(e.param.kind, ValueKind::Path) || e.param.name == "files")
     }
 
     fn entry(&self, key: &str) -> Option<&Entry> {
@@ -251,7 +255,7 @@ impl Spec {
         found
     }
 
-    /// Whether the text gave the key.
+    /// Whether the text contains the key.
     pub(super) fn given(&self, key: &str) -> bool {
         self.entries.iter().any(|e| e.param.name == key && e.given)
     }
@@ -285,14 +289,18 @@ impl Spec {
         self.entry(key).map_or("", |e| e.text.as_str())
     }
 
-    /// An integer that must lie in a range, or the error that says so.
-    pub(super) fn int_in(&self, key: &'static str, range: std::ops::RangeInclusive<u64>) -> Result<u64, Bad> {
+    /// The integer value of a key, or an error if it is outside `range`.
+    pub(super) fn int_in(
+        &self,
+        key: &'static str,
+        range: std::ops::RangeInclusive<u64>,
+    ) -> Result<u64, SpecFault> {
         let value = self.int(key);
         if range.contains(&value) {
             return Ok(value);
         }
         let (low, high) = (range.start(), range.end());
-        Err(Bad::value(
+        Err(SpecFault::value(
             key,
             if *high == u64::MAX { format!("at least {low}") } else { format!("{low} to {high}") },
         ))

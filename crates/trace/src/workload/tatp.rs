@@ -1,26 +1,26 @@
 //! TATP: a mobile network's home location register.
 //!
-//! Subscribers are drawn by TATP's non-uniform rule `((0..A | 1..P) mod P)`. Each has one to four
-//! access-info and special-facility rows (so a drawn one exists with probability 0.625) and each
-//! facility none to three of three call forwardings (0.5). A transaction that finds nothing to
-//! change writes nothing; whether a row exists is drawn anew each time, so the published success
-//! rates hold at any length of run.
+//! Subscribers are drawn by TATP's non-uniform rule `((0..A | 1..P) mod P)`. Each subscriber has
+//! one to four access-info and special-facility rows (a drawn row exists with probability 0.625),
+//! and each facility has none to three of three call forwardings (0.5). A transaction without a row
+//! to change writes nothing. Whether a row exists is drawn independently each time, so the
+//! published success rates hold for any length of run.
 
-use super::Stream;
-use super::db::{Db, Table, choose};
+use super::RecordSource;
+use super::database::{Database, Table, choose};
 use super::rng::Rng;
-use super::spec::{Bad, Spec};
+use super::spec::{Spec, SpecFault};
 use crate::record::Item;
 
-/// Get subscriber, get new destination, get access data, update subscriber, update location,
-/// insert call forwarding, delete call forwarding.
+/// Transaction mix: get subscriber, get new destination, get access data, update subscriber, update
+/// location, insert call forwarding, delete call forwarding.
 pub(super) const MIX: [u64; 7] = [35, 10, 35, 2, 14, 2, 2];
 const KINDS: u64 = 4;
 const FORWARDINGS: u64 = 3;
 const EXISTS: f64 = 0.625;
 
 pub(super) struct Tatp {
-    db: Db,
+    db: Database,
     subscriber: Table,
     access: Table,
     facility: Table,
@@ -30,10 +30,10 @@ pub(super) struct Tatp {
 }
 
 impl Tatp {
-    pub(super) fn new(spec: &Spec, seed: u64) -> Result<Tatp, Bad> {
+    pub(super) fn new(spec: &Spec, seed: u64) -> Result<Tatp, SpecFault> {
         let subscribers = spec.int_in("subscribers", 1..=1 << 40)?;
         let row = spec.int_in("row", 1..=1 << 20)?;
-        let mut db = Db::new(spec)?;
+        let mut db = Database::new(spec)?;
         // TATP: A is 65,535 up to a million subscribers, 1,048,575 up to ten million.
         let mask = match subscribers {
             0..=1_000_000 => 65_535,
@@ -70,7 +70,7 @@ impl Tatp {
             2 => db.read(&self.access, part),
             3 => {
                 db.read(&self.facility, part);
-                // Both rows or neither: the transaction fails without the facility.
+                // Both rows or neither: without the facility, the transaction fails.
                 if exists {
                     db.update(&self.subscriber, s);
                     db.update(&self.facility, part);
@@ -99,7 +99,7 @@ impl Tatp {
     }
 }
 
-impl Stream for Tatp {
+impl RecordSource for Tatp {
     fn next(&mut self) -> Option<Item> {
         loop {
             if let Some(item) = self.db.take() {
@@ -109,7 +109,7 @@ impl Stream for Tatp {
         }
     }
 
-    fn database(&self) -> Option<&Db> {
+    fn database(&self) -> Option<&Database> {
         Some(&self.db)
     }
 }

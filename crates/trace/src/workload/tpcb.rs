@@ -1,20 +1,20 @@
-//! TPC-B: a deposit or withdrawal. Account, teller and branch are updated, a history row is
-//! inserted. The teller is uniform over all, its branch follows; the account belongs to that
-//! branch in 85 of 100 cases and to another otherwise (TPC-B 2.0, clause 5.3.5).
+//! TPC-B: a deposit or withdrawal, which updates an account, a teller and a branch and inserts a
+//! history row. The teller is uniformly distributed, the branch is the teller's. The account
+//! belongs to this branch in 85 of 100 cases, otherwise to another (TPC-B 2.0, clause 5.3.5).
 
-use super::Stream;
-use super::db::{Db, Table};
+use super::RecordSource;
+use super::database::{Database, Table};
 use super::rng::Rng;
-use super::spec::{Bad, Spec};
+use super::spec::{Spec, SpecFault};
 use crate::record::Item;
 
 const ACCOUNTS: u64 = 100_000;
 const TELLERS: u64 = 10;
-/// History rows kept before the oldest are overwritten: assumed, as many as accounts.
+/// Number of history rows before the oldest are overwritten; assumed: as many as accounts.
 const HISTORY: u64 = ACCOUNTS;
 
 pub(super) struct TpcB {
-    db: Db,
+    db: Database,
     branch: Table,
     teller: Table,
     account: Table,
@@ -24,9 +24,9 @@ pub(super) struct TpcB {
 }
 
 impl TpcB {
-    pub(super) fn new(spec: &Spec, seed: u64) -> Result<TpcB, Bad> {
+    pub(super) fn new(spec: &Spec, seed: u64) -> Result<TpcB, SpecFault> {
         let branches = spec.int_in("branches", 1..=1 << 32)?;
-        let mut db = Db::new(spec)?;
+        let mut db = Database::new(spec)?;
         Ok(TpcB {
             branch: db.table(branches, 100)?,
             teller: db.table(branches * TELLERS, 100)?,
@@ -39,7 +39,7 @@ impl TpcB {
     }
 }
 
-impl Stream for TpcB {
+impl RecordSource for TpcB {
     fn next(&mut self) -> Option<Item> {
         loop {
             if let Some(item) = self.db.take() {
@@ -60,7 +60,7 @@ impl Stream for TpcB {
         }
     }
 
-    fn database(&self) -> Option<&Db> {
+    fn database(&self) -> Option<&Database> {
         Some(&self.db)
     }
 }

@@ -1,16 +1,16 @@
 //! TPC-C: order entry.
 //!
-//! Tables, row bytes and cardinalities are TPC-C's (clause 1.2), customers and items are drawn by
-//! its NURand (clause 2.1.6), 1% of order lines come from another warehouse and 15% of payments
-//! are for another's customer (2.4.1.5, 2.5.1.2), 60% of customers are named by last name, three
-//! of whom are read on average (2.5.2.2: assumed three neighbours). The 1% of new orders that
-//! roll back are not modelled. Orders, their lines and history grow from the initial population
-//! and start over in place when twice that has been inserted.
+//! Tables, row sizes and cardinalities are TPC-C's (clause 1.2). Customers and items are drawn by
+//! its NURand (clause 2.1.6). 1% of order lines come from another warehouse and 15% of payments are
+//! for another warehouse's customer (2.4.1.5, 2.5.1.2). 60% of customers are selected by last name;
+//! each such selection reads three customers on average (2.5.2.2; assumed to be three neighbours).
+//! The 1% of new orders that roll back are not modelled. Orders, order lines and history grow from
+//! the initial population, and wrap around once twice as many have been inserted.
 
-use super::Stream;
-use super::db::{Db, Table, choose};
+use super::RecordSource;
+use super::database::{Database, Table, choose};
 use super::rng::Rng;
-use super::spec::{Bad, Spec};
+use super::spec::{Spec, SpecFault};
 use crate::record::Item;
 
 /// New order, payment, order status, delivery, stock level.
@@ -18,7 +18,7 @@ pub(super) const MIX: [u64; 5] = [45, 43, 4, 4, 4];
 const DISTRICTS: u64 = 10;
 const CUSTOMERS: u64 = 3_000;
 const ITEMS: u64 = 100_000;
-/// Orders of a district at the start, the last 900 of them undelivered.
+/// Initial orders of a district, of which the last 900 are undelivered.
 const ORDERS: u64 = 3_000;
 const UNDELIVERED: u64 = 900;
 const LINES: u64 = 15;
@@ -35,7 +35,7 @@ struct Tables {
     stock: Table,
 }
 
-/// The order numbers of a district: the next to deliver and the next to give out.
+/// Order numbers of a district: the next to deliver and the next to assign.
 #[derive(Clone, Copy)]
 struct District {
     deliver: u64,
@@ -43,7 +43,7 @@ struct District {
 }
 
 pub(super) struct TpcC {
-    db: Db,
+    db: Database,
     t: Tables,
     warehouses: u64,
     districts: Vec<District>,
@@ -54,9 +54,9 @@ pub(super) struct TpcC {
 }
 
 impl TpcC {
-    pub(super) fn new(spec: &Spec, seed: u64) -> Result<TpcC, Bad> {
+    pub(super) fn new(spec: &Spec, seed: u64) -> Result<TpcC, SpecFault> {
         let w = spec.int_in("warehouses", 1..=1 << 20)?;
-        let mut db = Db::new(spec)?;
+        let mut db = Database::new(spec)?;
         let d = w * DISTRICTS;
         let t = Tables {
             warehouse: db.table(w, 89)?,
@@ -100,12 +100,12 @@ impl TpcC {
         }
     }
 
-    /// Where an order of a district lies in the tables of orders.
+    /// Position of a district's order in the order tables.
     fn slot(district: u64, number: u64) -> u64 {
         district * ORDERS * 2 + number % (ORDERS * 2)
     }
 
-    /// Reads the customer, by number or by last name; gives the row chosen.
+    /// Reads a customer, selected by number or by last name; returns the row.
     fn find_customer(&mut self, district: u64) -> u64 {
         let customer = self.customer(district);
         let by_name = self.rng.chance(0.6);
@@ -124,9 +124,9 @@ impl TpcC {
         first..first + count
     }
 
-    /// How many lines an order has, from 5 to 15: fixed by its place.
+    /// Number of lines of an order, 5 to 15, determined by its position.
     fn line_count(slot: u64) -> u64 {
-        5 + crate::text::mix64(slot) % 11
+        5 + crate::text_fields::mix64(slot) % 11
     }
 
     fn new_order(&mut self, warehouse: u64, district: u64) {
@@ -210,7 +210,7 @@ impl TpcC {
     }
 }
 
-impl Stream for TpcC {
+impl RecordSource for TpcC {
     fn next(&mut self) -> Option<Item> {
         loop {
             if let Some(item) = self.db.take() {
@@ -230,7 +230,7 @@ impl Stream for TpcC {
         }
     }
 
-    fn database(&self) -> Option<&Db> {
+    fn database(&self) -> Option<&Database> {
         Some(&self.db)
     }
 }

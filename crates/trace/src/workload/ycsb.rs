@@ -1,36 +1,35 @@
-//! The core workloads of YCSB as requests to a store of fixed-size records.
+//! YCSB core workloads, as requests to a store of fixed-size records.
 //!
-//! Record `key` lies in slot `key` (ordered) or in a shuffled one (hashed), slots lie in pages.
-//! A read reads the record, an update writes a field (or the record), an insert writes a new
-//! record, a read-modify-write reads, then writes; a scan reads each of its records in key order.
-//! Zipfian requests are scrambled as in YCSB: a rank drawn among 10^10 is hashed, modulo the
-//! number of keys that there will be, and drawn again while its record is not inserted yet, so that
-//! popular records stay the same while others are added. Latest requests draw a rank counted back from
-//! the newest record.
-//! There is room for twice the inserts that `count` lets expect (without it, for as many as there
-//! are records); a stream that has used it up ends.
+//! Record `key` is stored in slot `key` (ordered) or a shuffled slot (hashed); slots are grouped
+//! into pages. A read reads the record, an update writes a field (or the record), an insert writes
+//! a new record, a read-modify-write reads and then writes, and a scan reads each of its records in
+//! key order. Zipfian requests are scrambled as in YCSB: a rank drawn among 10^10 is hashed,
+//! reduced modulo the final number of keys, and drawn again while its record is not yet inserted.
+//! Popular records therefore stay the same as others are added. "Latest" requests draw a rank
+//! counted back from the newest record. There is space for twice the inserts expected from `count`
+//! (without it, for as many as there are records); the stream ends when it is used up.
 
-use super::Stream;
-use super::dist::{GrayZipf, Permutation, fnv_u64};
+use super::RecordSource;
+use super::distributions::{GrayZipf, Permutation, fnv_u64};
 use super::rng::Rng;
-use super::spec::{Bad, Spec};
+use super::spec::{Spec, SpecFault};
 use crate::record::{Item, Op, Request};
 
-/// YCSB's ScrambledZipfianGenerator draws among so many ranks.
+/// Number of ranks of YCSB's ScrambledZipfianGenerator.
 const SCRAMBLED_RANKS: u64 = 10_000_000_000;
 
-/// Draws before a record that is there is taken instead: few only where far more will be inserted than
-/// there are, which YCSB draws for as long as it takes.
+/// Draws before an existing record is taken instead. YCSB draws without limit; the limit matters
+/// only if far more records will be inserted than exist.
 const PATIENCE: usize = 64;
 
-enum Pick {
+enum KeyDistribution {
     Uniform,
     Zipfian(GrayZipf),
     Latest(GrayZipf),
 }
 
 #[derive(Clone, Copy)]
-enum Second {
+enum WriteOperation {
     Update,
     Insert,
     ReadModifyWrite,
@@ -39,8 +38,8 @@ enum Second {
 pub(super) struct Ycsb {
     first_share: f64,
     scans: bool,
-    second: Second,
-    pick: Pick,
+    second: WriteOperation,
+    pick: KeyDistribution,
     records: u64,
     capacity: u64,
     shuffle: Option<Permutation>,
@@ -56,14 +55,14 @@ pub(super) struct Ycsb {
 }
 
 impl Ycsb {
-    pub(super) fn new(spec: &Spec, seed: u64) -> Result<Ycsb, Bad> {
+    pub(super) fn new(spec: &Spec, seed: u64) -> Result<Ycsb, SpecFault> {
         let (first_share, scans, second) = match spec.name() {
-            "ycsb-a" => (0.5, false, Second::Update),
-            "ycsb-b" => (0.95, false, Second::Update),
-            "ycsb-c" => (1.0, false, Second::Update),
-            "ycsb-d" => (0.95, false, Second::Insert),
-            "ycsb-e" => (0.95, true, Second::Insert),
-            _ => (0.5, false, Second::ReadModifyWrite),
+            "ycsb-a" => (0.5, false, WriteOperation::Update),
+            "ycsb-b" => (0.95, false, WriteOperation::Update),
+            "ycsb-c" => (1.0, false, WriteOperation::Update),
+            "ycsb-d" => (0.95, false, WriteOperation::Insert),
+            "ycsb-e" => (0.95, true, WriteOperation::Insert),
+            _ => (0.5, false, WriteOperation::ReadModifyWrite),
         };
         let records = spec.int_in("records", 1..=1 << 48)?;
         let record = spec.int_in("record", 1..=1 << 30)?;
@@ -72,27 +71,27 @@ impl Ycsb {
             "record" => record,
             _ => spec.int_in("field", 1..=record)?,
         };
-        // As YCSB does, room for twice the inserts to be expected.
+        // As in YCSB, space for twice the expected inserts.
         let inserts = match (second, spec.int("count")) {
-            (Second::Insert, 0) => records,
-            (Second::Insert, count) => (count / 10).saturating_add(100),
+            (WriteOperation::Insert, 0) => records,
+            (WriteOperation::Insert, count) => (count / 10).saturating_add(100),
             _ => 0,
         };
         let capacity = records.saturating_add(inserts);
-        // A record larger than a page starts at a page's start.
+        // A record larger than a page starts at a page boundary.
         let (page, per_page) =
             if record > page { (record.div_ceil(page) * page, 1) } else { (page, page / record) };
         if (capacity / per_page + 1).checked_mul(page).is_none() {
-            return Err(Bad::Values("the records and inserts take more than 2^64 bytes".to_string()));
+            return Err(SpecFault::Values("records and inserts take more than 2^64 bytes".to_string()));
         }
         let theta = spec.real("theta");
         if spec.choice("request") != "uniform" && (theta <= 0.0 || theta >= 1.0) {
-            return Err(Bad::value("theta", "between 0 and 1"));
+            return Err(SpecFault::value("theta", "between 0 and 1"));
         }
         let pick = match spec.choice("request") {
-            "uniform" => Pick::Uniform,
-            "latest" => Pick::Latest(GrayZipf::new(records, theta)),
-            _ => Pick::Zipfian(GrayZipf::new(SCRAMBLED_RANKS, theta)),
+            "uniform" => KeyDistribution::Uniform,
+            "latest" => KeyDistribution::Latest(GrayZipf::new(records, theta)),
+            _ => KeyDistribution::Zipfian(GrayZipf::new(SCRAMBLED_RANKS, theta)),
         };
         Ok(Ycsb {
             first_share,
@@ -116,8 +115,8 @@ impl Ycsb {
 
     fn key(&mut self) -> u64 {
         match &self.pick {
-            Pick::Uniform => self.key_rng.below(self.records),
-            Pick::Zipfian(zipf) => {
+            KeyDistribution::Uniform => self.key_rng.below(self.records),
+            KeyDistribution::Zipfian(zipf) => {
                 let mut hash = 0;
                 for _ in 0..PATIENCE {
                     hash = fnv_u64(zipf.sample(&mut self.key_rng));
@@ -127,7 +126,9 @@ impl Ycsb {
                 }
                 hash % self.records
             }
-            Pick::Latest(zipf) => self.records - 1 - zipf.sample(&mut self.key_rng).min(self.records - 1),
+            KeyDistribution::Latest(zipf) => {
+                self.records - 1 - zipf.sample(&mut self.key_rng).min(self.records - 1)
+            }
         }
     }
 
@@ -144,7 +145,7 @@ impl Ycsb {
     }
 }
 
-impl Stream for Ycsb {
+impl RecordSource for Ycsb {
     fn next(&mut self) -> Option<Item> {
         if let Some(item) = self.pending.take() {
             return Some(item);
@@ -166,22 +167,22 @@ impl Stream for Ycsb {
             return Some(self.request(key, 0, self.record, Op::Read));
         }
         match self.second {
-            Second::Update => {
+            WriteOperation::Update => {
                 let key = self.key();
                 Some(self.update(key))
             }
-            Second::ReadModifyWrite => {
+            WriteOperation::ReadModifyWrite => {
                 let key = self.key();
                 self.pending = Some(self.update(key));
                 Some(self.request(key, 0, self.record, Op::Read))
             }
-            Second::Insert => {
+            WriteOperation::Insert => {
                 if self.records >= self.capacity {
                     return None;
                 }
                 let key = self.records;
                 self.records += 1;
-                if let Pick::Latest(zipf) = &mut self.pick {
+                if let KeyDistribution::Latest(zipf) = &mut self.pick {
                     zipf.grow();
                 }
                 Some(self.request(key, 0, self.record, Op::Write))

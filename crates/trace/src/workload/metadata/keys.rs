@@ -1,73 +1,92 @@
-//! The keys of the workload.
+//! Keys of the `metadata` workload.
 
-use crate::workload::table::{Kind, WorkloadInfo, p};
+use crate::workload::params::{ValueKind, WorkloadInfo, param};
 
-/// The workload as the catalogue has it.
+/// The workload's entry in the catalogue.
 pub(in crate::workload) const INFO: WorkloadInfo = WorkloadInfo {
     name: "metadata",
-    what: "what a file system writes to make changes of its metadata durable, by blocks or by lines",
-    source: "the file systems' formats on disk (docs/metadata.md); FlatFlash, sections 3.5 and 5.5",
+    description: "file-system writes that make metadata changes durable, by block or by line",
+    source: "the file systems' on-disk formats; FlatFlash, sections 3.5 and 5.5",
     params: &[
-        p("fs", Kind::Choice(&["ext4", "xfs", "btrfs"]), "ext4", "file system", ""),
-        p(
+        param("fs", ValueKind::Choice(&["ext4", "xfs", "btrfs"]), "ext4", "file system", ""),
+        param(
             "op",
-            Kind::Choice(&["create", "rename", "mkdir", "varmail", "webserver"]),
+            ValueKind::Choice(&["create", "rename", "mkdir", "varmail", "webserver"]),
             "create",
-            "what is done over and over",
+            "operation that is repeated",
             "",
         ),
-        p(
+        param(
             "grain",
-            Kind::Choice(&["block", "byte"]),
+            ValueKind::Choice(&["block", "byte"]),
             "block",
-            "journal or copied nodes by blocks, or lines in place",
+            "block: journal blocks or copied tree nodes; byte: lines in place",
             "",
         ),
-        p(
+        param(
             "fence",
-            Kind::Choice(&["each", "once"]),
+            ValueKind::Choice(&["each", "once"]),
             "each",
-            "by bytes: a flush behind each structure, or behind all of a change",
-            "FlatFlash, section 3.5: writes in order; assumed of all structures",
+            "grain=byte: a flush after each structure, or after a whole change",
+            "FlatFlash, section 3.5: ordered writes; assumed for all structures",
         ),
-        p("ops", Kind::Count, "0", "changes of metadata; 0: for ever", ""),
-        p("dirs", Kind::Count, "1000", "directories", "assumed"),
-        p("perdir", Kind::Count, "100", "files of a directory", "filebench: meandirwidth of createfiles"),
-        p(
+        param("ops", ValueKind::Count, "0", "metadata changes; 0: unlimited", ""),
+        param("dirs", ValueKind::Count, "1000", "directories", "assumed"),
+        param(
+            "perdir",
+            ValueKind::Count,
+            "100",
+            "files per directory",
+            "filebench: meandirwidth of createfiles",
+        ),
+        param(
             "journal",
-            Kind::Bytes,
+            ValueKind::Bytes,
             "128MiB",
-            "bytes of the journal, or of the free space that BtrFS writes in turn",
-            "kernel documentation, ext4: 128 MiB; assumed of the others",
+            "size of the journal, or of the free space that BtrFS writes cyclically",
+            "kernel documentation, ext4: 128 MiB; assumed for the others",
         ),
-        p("batch", Kind::Count, "1", "changes that become durable together", "assumed: each by itself"),
-        p(
+        param(
+            "batch",
+            ValueKind::Count,
+            "1",
+            "changes made durable together",
+            "assumed: each \
+            separately",
+        ),
+        param(
             "filesize",
-            Kind::Bytes,
+            ValueKind::Bytes,
             "16KiB",
-            "a sixteenth of a file's greatest size",
+            "1/16 of a file's maximum size",
             "filebench: meanfilesize",
         ),
-        p(
+        param(
             "append",
-            Kind::Bytes,
+            ValueKind::Bytes,
             "16KiB",
-            "greatest append, lengths uniform from 1",
+            "maximum append size; sizes are uniform from 1",
             "filebench: meanappendsize",
         ),
-        p("log", Kind::Bytes, "64MiB", "webserver: bytes of the log file before it starts over", "assumed"),
-        p(
-            "atime",
-            Kind::Choice(&["strict", "relative"]),
-            "strict",
-            "webserver: whether each read changes its file's time of access",
+        param(
+            "log",
+            ValueKind::Bytes,
+            "64MiB",
+            "webserver: size of the log file before it wraps around",
             "assumed",
         ),
-        p(
+        param(
+            "atime",
+            ValueKind::Choice(&["strict", "relative"]),
+            "strict",
+            "webserver: whether each read updates its file's access time",
+            "assumed",
+        ),
+        param(
             "btrfs",
-            Kind::Choice(&["commit", "log"]),
+            ValueKind::Choice(&["commit", "log"]),
             "commit",
-            "BtrFS: a commit of all trees but for fsync, or the log tree always",
+            "BtrFS: a commit of all trees except for fsync, or always the log tree",
             "assumed",
         ),
     ],

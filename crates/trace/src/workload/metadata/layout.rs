@@ -1,16 +1,18 @@
-//! Where EXT4, XFS and BtrFS keep what operations change, and how many bytes of it they change.
+//! Layout of the metadata of EXT4, XFS and BtrFS, and the number of bytes that operations change in
+//! them.
 //!
-//! The sizes are those of the formats on disk: for EXT4 the kernel's Documentation/filesystems/ext4, for XFS
-//! fs/xfs/libxfs/xfs_format.h, for BtrFS its developer documentation (On-disk-format). docs/metadata.md has the table.
+//! Sizes are those of the on-disk formats: for EXT4 the kernel's Documentation/filesystems/ext4, for XFS
+//! fs/xfs/libxfs/xfs_format.h, for BtrFS its developer documentation (On-disk-format). The reference
+//! page of this workload has the resulting table.
 //!
-//! 1. Files lie directory by directory, and so do their inodes. A file's entry has the place of its inode's number in
-//!    its directory.
-//! 2. A structure lies where its number says; trees that keep records in order are an area of records here, cut into
-//!    leaves. Areas begin at multiples of 16 KiB.
+//! 1. Files and their inodes are laid out directory by directory. A file's directory entry has the same
+//!    position in its directory as the inode.
+//! 2. The number of a structure determines its position. A tree that keeps records in order is modelled
+//!    as an area of records, divided into leaves. Areas begin at multiples of 16 KiB.
 
-/// Bytes of a page and of a file system's block.
+/// Size of a page and of a file-system block, in bytes.
 pub(super) const PAGE: u64 = 4096;
-/// Bytes of XFS's inode clusters and of BtrFS's nodes.
+/// Size of XFS's inode clusters and of BtrFS's nodes, in bytes.
 pub(super) const WIDE: u64 = 16 << 10;
 
 /// A file system.
@@ -21,32 +23,33 @@ pub(super) enum Fs {
     Btrfs,
 }
 
-/// A change of metadata, of the file of a number.
+/// A metadata change of a numbered file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Create(u64),
-    /// The new directory takes the place of a file.
+    /// Create a directory at the position of a file.
     Mkdir(u64),
-    /// Within the directory; the new entry is at the place of the second.
+    /// Rename within the directory; the new entry is at the position of the second file.
     Rename(u64, u64),
     Unlink(u64),
     /// Size, times and blocks of a file that has grown.
     Append(u64),
-    /// Its time of the last access.
-    Access(u64),
+    /// Time of the last access.
+    MemoryAccess(u64),
 }
 
-/// Bytes of a structure that change, and the block of what size they are written in if not by themselves.
+/// The changed bytes of a structure, and the size of the block in which they are written unless written
+/// separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) at: u64,
     pub(super) bytes: u64,
     pub(super) block: u64,
-    /// An inode, which XFS logs by its fields.
+    /// An inode, which XFS logs by field.
     pub(super) inode: bool,
 }
 
-/// Records of one size, in leaves that hold so many.
+/// Records of one size, in leaves that hold a fixed number of them.
 #[derive(Clone, Copy, Debug)]
 struct Area {
     start: u64,
@@ -56,7 +59,7 @@ struct Area {
 }
 
 impl Area {
-    /// The first byte of the record's leaf, and the record's place in it.
+    /// Offset of the record's leaf, and of the record within the leaf.
     fn place(&self, number: u64) -> (u64, u64) {
         (self.start + number / self.per_leaf * self.leaf, number % self.per_leaf)
     }
@@ -67,33 +70,35 @@ impl Area {
     }
 }
 
-/// Inodes and blocks of a group of EXT4 (blocks of 4 KiB: a bit each in a bitmap of one block; an inode for 16 KiB).
+/// Inodes and blocks of an EXT4 block group (blocks of 4 KiB, with one bit each in a bitmap of one
+/// block; one inode per 16 KiB).
 const GROUP_INODES: u64 = 8192;
 const GROUP_BLOCKS: u64 = 32768;
-/// Allocation groups of XFS: as many as it makes on one drive of 1.6 TB.
+/// Allocation groups of XFS: as many as it creates on a drive of 1.6 TB.
 const XFS_GROUPS: u64 = 4;
-/// Inodes of a chunk of XFS: a record of its inode trees.
+/// Inodes of an XFS chunk, which is one record of its inode trees.
 const XFS_CHUNK: u64 = 64;
-/// Bytes of XFS's and BtrFS's headers of a block, and of BtrFS's before each item.
+/// Size of the block headers of XFS and BtrFS, and of BtrFS's item header, in bytes.
 const XFS_HEADER: u64 = 56;
-/// Hash and place of an entry of XFS.
+/// Hash and position of an XFS directory entry.
 const XFS_HASH: u64 = 8;
 pub(super) const BTRFS_HEADER: u64 = 101;
 const BTRFS_ITEM: u64 = 25;
 
-/// The bytes of a name in an entry: assumed.
+/// Bytes of a name in a directory entry (assumed).
 const NAME: u64 = 16;
-/// EXT4: 8 bytes and the name, aligned to 4; a checksum ends the block.
+/// EXT4: 8 bytes and the name, aligned to 4; a checksum at the end of the block.
 const EXT4_ENTRY: u64 = (8 + NAME).next_multiple_of(4);
 const EXT4_TAIL: u64 = 12;
-/// XFS: 12 bytes and the name, aligned to 8, and its hash in the same block; what else a directory's block has.
+/// XFS: 12 bytes and the name, aligned to 8, its hash in the same block, and the other fields of a
+/// directory block.
 const XFS_ENTRY: u64 = (12 + NAME).next_multiple_of(8) + XFS_HASH;
 const XFS_DIRECTORY: u64 = 64;
-/// An inode's item and the reference to it; an entry or index entry.
+/// BtrFS: an inode item with its reference; a directory entry or index item.
 const BTRFS_INODE: u64 = 160 + 10 + NAME + 2 * BTRFS_ITEM;
 const BTRFS_ENTRY: u64 = 30 + NAME + BTRFS_ITEM;
 
-/// See the module.
+/// The layout; see the module.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     fs: Fs,
@@ -101,8 +106,9 @@ pub(super) struct Layout {
     per_directory: u64,
     inodes: Area,
     entries: Area,
-    /// EXT4: inode bitmap, block bitmap, group descriptors, blocks of new directories. XFS: headers of groups (inodes,
-    /// space), records of its two inode trees and of its two free-space trees. BtrFS: checksums.
+    /// EXT4: inode bitmaps, block bitmaps, group descriptors, blocks of new directories. XFS: headers of
+    /// allocation groups (inodes, space), records of its two inode trees and its two free-space trees.
+    /// BtrFS: checksums.
     others: Vec<Area>,
     end: u64,
 }
@@ -111,7 +117,7 @@ impl Layout {
     pub(super) fn new(fs: Fs, directories: u64, per_directory: u64) -> Layout {
         let files = directories * per_directory;
         let mut end = 0;
-        // Places of entries, in whole blocks of each directory.
+        // Positions of directory entries, in whole blocks per directory.
         let places =
             |record: u64, header: u64| directories * per_directory.next_multiple_of((PAGE - header) / record);
         let mut area = |record: u64, leaf: u64, header: u64, records: u64| {
@@ -149,9 +155,10 @@ impl Layout {
                 ],
             ),
             Fs::Btrfs => (
-                // Items of a file stand together: inode, reference to it, extent.
+                // The items of a file are adjacent: inode, reference, extent.
                 area(BTRFS_INODE + 53 + BTRFS_ITEM, WIDE, BTRFS_HEADER, files),
-                // Those of a directory too: inode, entries, index entries. They go on in the next leaf.
+                // The items of a directory are adjacent, too: inode, entries, index items; they continue
+                // in the next leaf.
                 area(1, WIDE, BTRFS_HEADER, directories * btrfs_directory(per_directory)),
                 vec![area(4 + BTRFS_ITEM, WIDE, BTRFS_HEADER, files)],
             ),
@@ -159,12 +166,12 @@ impl Layout {
         Layout { fs, files, per_directory, inodes, entries, others, end }
     }
 
-    /// Bytes that the metadata take.
+    /// Size of all metadata, in bytes.
     pub(super) fn end(&self) -> u64 {
         self.end
     }
 
-    /// Leaves of all areas: what a tree of the whole would have.
+    /// Number of leaves in all areas, as a single tree would have.
     pub(super) fn leaves(&self) -> u64 {
         self.end / WIDE
     }
@@ -177,20 +184,20 @@ impl Layout {
         }
     }
 
-    /// The number of a file's entry: EXT4's and XFS's directories have blocks of their own.
+    /// Number of a file's directory entry. EXT4 and XFS directories have their own blocks.
     fn entry(&self, file: u64) -> u64 {
         let places = self.per_directory.next_multiple_of(self.entries.per_leaf);
         file / self.per_directory * places + file % self.per_directory
     }
 
-    /// The inode of a file's directory.
+    /// Inode of a file's directory.
     fn directory(&self, file: u64) -> u64 {
         self.files + file / self.per_directory
     }
 
     fn ext4(&self, change: Change) -> Vec<Part> {
         let part = |at, bytes, inode| Part { at, bytes, block: PAGE, inode };
-        // The fields of an inode end before its attributes.
+        // The fields of an inode precede its attributes.
         let inode = |number| part(self.inodes.at(number), 160, true);
         let entry = |file| part(self.entries.at(self.entry(file)), self.entries.record, false);
         let group = |file: u64| file / GROUP_INODES;
@@ -211,7 +218,7 @@ impl Layout {
                 block_bit(file),
                 descriptor(file),
                 whole(file),
-                // The entries of itself and its parent.
+                // Entries for the directory itself and its parent.
                 part(self.others[3].at(file), 24, false),
                 entry(file),
                 inode(self.directory(file)),
@@ -228,7 +235,7 @@ impl Layout {
                 descriptor(file),
             ],
             Change::Append(file) => vec![block_bit(file), descriptor(file), inode(file)],
-            Change::Access(file) => vec![inode(file)],
+            Change::MemoryAccess(file) => vec![inode(file)],
         }
     }
 
@@ -239,7 +246,7 @@ impl Layout {
             let (leaf, place) = self.entries.place(self.entry(file));
             part(leaf + place * (self.entries.record - XFS_HASH), self.entries.record - XFS_HASH)
         };
-        // The hashes stand at the end of the block.
+        // The hashes are at the end of the block.
         let hash = |file| {
             let (leaf, place) = self.entries.place(self.entry(file));
             part(leaf + PAGE - (self.entries.per_leaf - place) * XFS_HASH, XFS_HASH)
@@ -249,7 +256,7 @@ impl Layout {
         let chunk = |which: usize, file: u64| part(self.others[which].at(file / XFS_CHUNK), 16);
         let free = |which: usize, file: u64| part(self.others[which].at(file), 8);
         match change {
-            // A small directory is in its inode: it has no block of its own.
+            // A small directory is stored in its inode and has no block of its own.
             Change::Create(file) | Change::Mkdir(file) => vec![
                 header(0, file),
                 chunk(2, file),
@@ -275,7 +282,7 @@ impl Layout {
                 free(5, file),
             ],
             Change::Append(file) => vec![header(1, file), free(4, file), free(5, file), inode(file)],
-            Change::Access(file) => vec![inode(file)],
+            Change::MemoryAccess(file) => vec![inode(file)],
         }
     }
 
@@ -319,12 +326,12 @@ impl Layout {
                 directory(file),
             ],
             Change::Append(file) => vec![extent(file), checksum(file), inode(file)],
-            Change::Access(file) => vec![inode(file)],
+            Change::MemoryAccess(file) => vec![inode(file)],
         }
     }
 }
 
-/// Bytes of a directory's items.
+/// Size of a directory's items, in bytes.
 fn btrfs_directory(files: u64) -> u64 {
     BTRFS_INODE + 2 * files * BTRFS_ENTRY
 }

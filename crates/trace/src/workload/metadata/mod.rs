@@ -1,10 +1,12 @@
-//! Operations on files as what EXT4, XFS and BtrFS write to make their metadata durable: blocks with journal or
-//! copies of tree nodes, or lines in place (FlatFlash, section 3.5).
+//! File operations as the writes with which EXT4, XFS and BtrFS make their metadata durable: journal
+//! blocks or copied tree nodes, or lines in place (FlatFlash, section 3.5).
 //!
-//! 1. Each operation that changes metadata is made durable by itself, or `batch` of them together. What operations read
-//!    is in the host's memory and not among the requests.
-//! 2. Directories and files are drawn uniformly. A file is created at its directory's next place, whatever was there.
-//! 3. Data are written by whole pages on both ways, before the metadata that name them (data=ordered).
+//! 1. Each metadata change is made durable separately, or `batch` changes together. Reads are served
+//!    from host memory and are not part of the stream.
+//! 2. Directories and files are drawn uniformly. A file is created at its directory's next position,
+//!    replacing any previous file.
+//! 3. Data are written by whole pages in both modes, before the metadata that refer to them
+//!    (data=ordered).
 
 mod keys;
 mod layout;
@@ -12,21 +14,21 @@ mod persist;
 
 use std::collections::VecDeque;
 
-use super::Stream;
+use super::RecordSource;
 use super::rng::Rng;
-use super::spec::{Bad, Spec};
+use super::spec::{Spec, SpecFault};
 use crate::record::{Item, Op, Request};
 use layout::{Change, Fs, Layout, PAGE, Part};
 use persist::Persist;
 
 pub(super) use keys::INFO;
 
-/// Requests of reads of a web page's files between two appends to the log, filebench's webserver.
+/// Reads of web pages between two appends to the log, as in filebench's webserver.
 const READS: u64 = 10;
 
-/// What is done over and over.
+/// The repeated operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Doing {
+enum Operation {
     Create,
     Rename,
     Mkdir,
@@ -35,14 +37,14 @@ enum Doing {
 }
 
 pub(super) struct Metadata {
-    doing: Doing,
+    operation: Operation,
     layout: Layout,
     persist: Persist,
     directories: u64,
     per_directory: u64,
-    /// The next place of each directory.
+    /// Next position of each directory.
     next: Vec<u32>,
-    /// Bytes of each file that was written to.
+    /// Size of each written file, in bytes.
     sizes: Vec<u32>,
     data: u64,
     region: u64,
@@ -54,7 +56,7 @@ pub(super) struct Metadata {
     batch: u64,
     waiting: Vec<Part>,
     waited: u64,
-    /// Where a loop of several operations is, and its file.
+    /// Step and file of a loop with several operations.
     step: u64,
     file: u64,
     left: Option<u64>,
@@ -63,24 +65,24 @@ pub(super) struct Metadata {
 }
 
 impl Metadata {
-    pub(super) fn new(spec: &Spec, seed: u64) -> Result<Metadata, Bad> {
+    pub(super) fn new(spec: &Spec, seed: u64) -> Result<Metadata, SpecFault> {
         let fs = match spec.choice("fs") {
             "ext4" => Fs::Ext4,
             "xfs" => Fs::Xfs,
             _ => Fs::Btrfs,
         };
-        let doing = match spec.choice("op") {
-            "create" => Doing::Create,
-            "rename" => Doing::Rename,
-            "mkdir" => Doing::Mkdir,
-            "varmail" => Doing::Varmail,
-            _ => Doing::Webserver,
+        let operation = match spec.choice("op") {
+            "create" => Operation::Create,
+            "rename" => Operation::Rename,
+            "mkdir" => Operation::Mkdir,
+            "varmail" => Operation::Varmail,
+            _ => Operation::Webserver,
         };
         let directories = spec.int_in("dirs", 1..=1 << 24)?;
         let per_directory = spec.int_in("perdir", 1..=1 << 20)?;
         let files = directories * per_directory;
         if files > 1 << 26 {
-            return Err(Bad::Values("dirs times perdir must be at most 2^26 files".to_string()));
+            return Err(SpecFault::Values("dirs times perdir is above 2^26 files".to_string()));
         }
         let journal = spec.int_in("journal", 512 << 10..=1 << 40)?;
         let layout = Layout::new(fs, directories, per_directory);
@@ -88,9 +90,9 @@ impl Metadata {
         let (persist, end) = Persist::new(fs, &layout, lines, journal);
         let region = spec.int_in("filesize", 1..=1 << 24)?.max(PAGE).next_multiple_of(PAGE) * 16;
         let append = spec.int_in("append", 1..=region)?;
-        let mails = doing == Doing::Varmail;
+        let mails = operation == Operation::Varmail;
         Ok(Metadata {
-            doing,
+            operation,
             layout,
             persist,
             directories,
@@ -119,7 +121,7 @@ impl Metadata {
         self.rng.below(self.directories * self.per_directory)
     }
 
-    /// The next place of some directory.
+    /// Takes the next position of a random directory.
     fn fresh(&mut self) -> u64 {
         let directory = self.rng.below(self.directories);
         let next = &mut self.next[directory as usize];
@@ -138,7 +140,7 @@ impl Metadata {
         }
     }
 
-    /// Writes the pages of so many bytes from a place of an area on.
+    /// Writes the pages of `bytes` bytes from an offset of an area.
     fn data(&mut self, area: u64, from: u64, len: u64) {
         let first = (area + from) / PAGE * PAGE;
         let len = (area + from + len).next_multiple_of(PAGE) - first;
@@ -146,7 +148,7 @@ impl Metadata {
         self.queue.push_back(Item::Block(Request { time_ps: None, device: 0, offset: first, len, op }));
     }
 
-    /// Appends to a file, and makes it durable.
+    /// Appends to a file and makes the append durable.
     fn append_to(&mut self, file: u64) {
         let len = self.rng.between(1, self.append);
         let size = u64::from(self.sizes[file as usize]);
@@ -167,12 +169,12 @@ impl Metadata {
             2 => self.append_to(self.file),
             3 => {
                 self.file = self.any_file();
-                self.change(Change::Access(self.file), false);
+                self.change(Change::MemoryAccess(self.file), false);
             }
             4 => self.append_to(self.file),
             _ => {
                 let file = self.any_file();
-                self.change(Change::Access(file), false);
+                self.change(Change::MemoryAccess(file), false);
             }
         }
     }
@@ -180,7 +182,7 @@ impl Metadata {
     fn webserver(&mut self) {
         if self.strict && self.step % (READS + 1) < READS {
             let file = self.any_file();
-            return self.change(Change::Access(file), false);
+            return self.change(Change::MemoryAccess(file), false);
         }
         let len = self.rng.between(1, self.append);
         if self.log_at + len > self.log {
@@ -194,7 +196,7 @@ impl Metadata {
     }
 }
 
-impl Stream for Metadata {
+impl RecordSource for Metadata {
     fn next(&mut self) -> Option<Item> {
         loop {
             if let Some(item) = self.queue.pop_front() {
@@ -203,23 +205,23 @@ impl Stream for Metadata {
             if let Some(left) = &mut self.left {
                 *left = left.checked_sub(1)?;
             }
-            match self.doing {
-                Doing::Create => {
+            match self.operation {
+                Operation::Create => {
                     let file = self.fresh();
                     self.change(Change::Create(file), false);
                 }
-                Doing::Mkdir => {
+                Operation::Mkdir => {
                     let file = self.fresh();
                     self.change(Change::Mkdir(file), false);
                 }
-                Doing::Rename => {
+                Operation::Rename => {
                     let file = self.any_file();
                     let first = file / self.per_directory * self.per_directory;
                     let to = first + self.rng.below(self.per_directory);
                     self.change(Change::Rename(file, to), false);
                 }
-                Doing::Varmail => self.varmail(),
-                Doing::Webserver => self.webserver(),
+                Operation::Varmail => self.varmail(),
+                Operation::Webserver => self.webserver(),
             }
             self.step += 1;
         }

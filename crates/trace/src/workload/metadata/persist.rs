@@ -1,39 +1,41 @@
-//! How changes of metadata become durable: by blocks, in each file system's own way, or by lines.
+//! Makes metadata changes durable: by block, in the way of each file system, or by line.
 //!
-//! 1. EXT4 (data=ordered): a descriptor, each changed block, a flush, the commit block, a flush. XFS: a record of the
-//!    log between two flushes. Where the log has no room for the next transaction, all blocks that it has are written
-//!    in place, each once, and it begins anew.
-//! 2. BtrFS: new copies of the leaves and of all nodes above them, a leaf of each tree that tells of space, a flush, the
-//!    super blocks, a flush. For fsync a leaf of the log tree, its root's leaf, a flush, one super block, a flush.
-//! 3. By lines: the lines of each structure, and a flush behind each.
+//! 1. EXT4 (data=ordered): a descriptor block, each changed block, a flush, the commit block, a flush.
+//!    XFS: a log record between two flushes. If the log lacks space for the next transaction, all blocks
+//!    in it are first written in place, each once, and the log starts over.
+//! 2. BtrFS: new copies of the leaves and of all nodes above them, a leaf of each space-accounting tree,
+//!    a flush, the super blocks, a flush. For fsync: a leaf of the log tree, its root's leaf, a flush,
+//!    one super block, a flush.
+//! 3. By line: the lines of each structure, followed by a flush.
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::super::streams::FLUSH;
+use super::super::address_streams::FLUSH;
 use super::layout::{BTRFS_HEADER, Fs, Layout, PAGE, Part, WIDE};
 use crate::record::{Item, Op, Request};
 
 const LINE: u64 = 64;
-/// Tags of 16 bytes that a descriptor block holds beside header, UUID and checksum.
+/// Tags of 16 bytes in a descriptor block, besides header, UUID and checksum.
 const TAGS: u64 = (PAGE - 12 - 16 - 4) / 16;
-/// XFS's log: a record's header; what a transaction has beside its items; of an item, its format and two headers; bytes
-/// that buffers are logged by.
+/// XFS's log: size of a record header; of a transaction besides its items; of an item's format and two
+/// headers; logging granularity of buffers.
 const RECORD: u64 = 512;
 const TRANSACTION: u64 = 64;
 const INODE_ITEM: u64 = 56 + 176 + 2 * 12;
 const BUFFER_ITEM: u64 = 28 + 2 * 12;
 const CHUNK: u64 = 128;
-/// Children of a node of BtrFS: key pointers of 33 bytes.
+/// Children of a BtrFS node: key pointers of 33 bytes.
 const FAN_OUT: u64 = (WIDE - BTRFS_HEADER) / 33;
-/// Nodes of a commit beside the path to what changed: leaf and root of the extent tree, a leaf of the free-space tree,
-/// a leaf of the tree of roots (each assumed to be changed in one place).
+/// Nodes of a commit besides the path to the change: leaf and root of the extent tree, a leaf of the
+/// free-space tree, a leaf of the root tree (each assumed to change in one place).
 const SPACE_NODES: u64 = 4;
-/// Nodes of an fsync: a leaf of the log tree, a leaf of the tree of log roots.
+/// Nodes of an fsync: a leaf of the log tree, a leaf of the log root tree.
 const LOG_NODES: u64 = 2;
 /// Super blocks of a commit, at 64 KiB, 64 MiB and 256 GiB.
 const SUPERS: u64 = 3;
 
-/// Where what is not metadata in place goes: the journal, or BtrFS's free space, used in turn; then super blocks.
+/// Cyclically used area for everything that is not metadata in place: the journal, or BtrFS's free
+/// space; super blocks follow it.
 #[derive(Clone, Copy, Debug)]
 struct Log {
     start: u64,
@@ -42,7 +44,7 @@ struct Log {
 }
 
 pub(super) enum Persist {
-    /// A flush behind each structure, or one behind all.
+    /// A flush after each structure, or one after all.
     Lines(bool),
     Journal(Journal),
     Tree(Tree),
@@ -51,19 +53,19 @@ pub(super) enum Persist {
 pub(super) struct Journal {
     fs: Fs,
     log: Log,
-    /// Blocks that are not yet in place: first byte, bytes.
+    /// Blocks not yet written in place: offset, length.
     behind: BTreeSet<(u64, u64)>,
 }
 
 pub(super) struct Tree {
     log: Log,
-    /// Leaves of the tree of files, or of what stands for it.
+    /// Leaves of the file-system tree, or of the area that represents it.
     leaves: u64,
 }
 
 impl Persist {
-    /// A log of `log` bytes, unless it is done by `lines`: with a flush behind each structure, or behind all. The byte
-    /// after all of it is the second result, the same on both ways.
+    /// Creates a log of `log` bytes, or none in the `lines` mode, with a flush after each structure or
+    /// after all. The second result is the offset after everything, equal in both modes.
     pub(super) fn new(fs: Fs, layout: &Layout, lines: Option<bool>, log: u64) -> (Persist, u64) {
         let start = layout.end();
         let log = Log { start, pages: log / PAGE, at: 0 };
@@ -76,7 +78,7 @@ impl Persist {
         (persist, end)
     }
 
-    /// Makes the parts durable, behind what is in the queue. `fsync`: for the sake of one file.
+    /// Appends the requests that make the parts durable to the queue. `fsync`: for a single file.
     pub(super) fn commit(&mut self, parts: &[Part], fsync: bool, queue: &mut VecDeque<Item>) {
         match self {
             Persist::Lines(each) => {
@@ -103,7 +105,7 @@ fn blocks(parts: &[Part]) -> BTreeSet<(u64, u64)> {
 }
 
 impl Log {
-    /// Writes so many pages at the next places; they do not reach beyond the end.
+    /// Writes `pages` pages at the next positions, which must not exceed the end.
     fn append(&mut self, pages: u64, queue: &mut VecDeque<Item>) {
         if self.at + pages > self.pages {
             self.at = 0;
@@ -121,7 +123,7 @@ impl Journal {
     fn commit(&mut self, parts: &[Part], queue: &mut VecDeque<Item>) {
         let blocks = blocks(parts);
         let count = blocks.len() as u64;
-        // Pages before the first flush, and behind it.
+        // Pages before and after the first flush.
         let (first, second) = match self.fs {
             Fs::Ext4 => (count.div_ceil(TAGS) + count, 1),
             _ => (0, record(parts).div_ceil(PAGE)),
@@ -144,7 +146,7 @@ impl Journal {
         }
         queue.push_back(FLUSH);
         if self.fs == Fs::Ext4 {
-            // The journal's super block says where it begins; XFS's next record does.
+            // The journal's super block records where it begins; XFS's next record does so.
             write(queue, self.log.supers(), PAGE);
             queue.push_back(FLUSH);
         }
@@ -152,7 +154,7 @@ impl Journal {
     }
 }
 
-/// Bytes of the record of XFS's log.
+/// Size of XFS's log record, in bytes.
 fn record(parts: &[Part]) -> u64 {
     let item = |part: &Part| {
         if part.inode {
@@ -175,7 +177,7 @@ impl Tree {
         queue.push_back(FLUSH);
     }
 
-    /// Leaves that change and all nodes above them.
+    /// Changed leaves and all nodes above them.
     fn path(&self, parts: &[Part]) -> u64 {
         let mut level: BTreeSet<u64> = parts.iter().map(|part| part.at / WIDE).collect();
         let (mut nodes, mut width) = (level.len() as u64, self.leaves);

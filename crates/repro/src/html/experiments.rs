@@ -1,4 +1,4 @@
-//! Experiments: charts, each with its data, and tables.
+//! Renders experiments: charts, each with its data, and tables.
 
 use std::fmt::Write as _;
 
@@ -28,7 +28,7 @@ pub(super) fn sections(out: &mut String, report: &Report) {
     }
 }
 
-/// A chart for both widths, with its data.
+/// Renders a chart in both widths, followed by its data.
 pub(super) fn figure(out: &mut String, chart: &Chart, id: &str) {
     let _ = writeln!(
         out,
@@ -41,12 +41,12 @@ pub(super) fn figure(out: &mut String, chart: &Chart, id: &str) {
         out.push_str(&canvas.element(&format!("{id}-{class}"), class, &chart.title, &chart.about));
     }
     let table = chart.table();
-    out.push_str("<details><summary>The data as a table</summary>\n");
+    out.push_str("<details><summary>Data as a table</summary>\n");
     data(out, &table);
     out.push_str("</details>\n</figure>\n");
 }
 
-/// A table that scrolls by itself if it is wider than the page.
+/// Renders a table, which scrolls if it is wider than the page.
 pub(super) fn data(out: &mut String, table: &Table) {
     let _ = writeln!(
         out,
@@ -72,7 +72,7 @@ pub(super) fn data(out: &mut String, table: &Table) {
     out.push_str("</tbody>\n</table>\n</div>\n");
 }
 
-/// Whether a column holds numbers: at least no text of more than a few words.
+/// Whether a column contains only numbers with short units.
 fn numeric(table: &Table, column: usize) -> bool {
     let number = |cell: &String| {
         cell == "–" || cell.trim_start_matches(['−', '+', '±', '×']).starts_with(|c: char| c.is_ascii_digit())

@@ -1,33 +1,33 @@
-//! Reading the compact format. Checksums find damage; every field is checked all the same, since
-//! a hostile file has right checksums.
+//! Reads the deepram trace format. Checksums detect damage; every field is still validated, because
+//! a hostile file can have correct checksums.
 
 use super::{
-    BLOCK, END, FRAME, HEADER, KIND_BLOCK, KIND_MEM, KIND_OBJECT, Last, MAGIC, MAX_PAYLOAD, MAX_RECORDS,
+    BLOCK, DeltaBase, END, FRAME, HEADER, KIND_BLOCK, KIND_MEM, KIND_OBJECT, MAGIC, MAX_PAYLOAD, MAX_RECORDS,
     SAME_DEVICE, SAME_SIZE, TIMED, VERSION, crc, varint,
 };
-use crate::error::{Place, TraceError};
-use crate::input::read_up_to;
-use crate::record::{Access, Item, MemRef, ObjectRef, Op, Request};
-use crate::text::shorten;
+use crate::error::{TraceError, TracePosition};
+use crate::input_stream::read_up_to;
+use crate::record::{Item, MemRef, MemoryAccess, ObjectRef, Op, Request};
+use crate::text_fields::shorten;
 use std::io::Read;
 
-/// Reads records block by block; memory is bounded by the largest block.
-pub struct CompactReader<R: Read> {
+/// Reads records block by block. Memory is bounded by the largest block.
+pub struct DeepramReader<R: Read> {
     input: R,
-    /// Bytes taken from the input so far.
+    /// Bytes read from the input so far.
     position: u64,
     payload: Vec<u8>,
-    /// How much of the payload has been decoded.
+    /// Bytes of the payload decoded so far.
     decoded: usize,
-    /// Records of the block still to come.
+    /// Records left in the block.
     left: u32,
-    /// Records yielded.
+    /// Number of records returned.
     total: u64,
-    last: Last,
+    last: DeltaBase,
     ended: bool,
 }
 
-fn wrong(place: Place, bytes: &[u8], why: impl Into<String>) -> TraceError {
+fn wrong(place: TracePosition, bytes: &[u8], why: impl Into<String>) -> TraceError {
     TraceError::Parse {
         trace: String::new(),
         format: "deepram",
@@ -41,42 +41,47 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
 }
 
-impl<R: Read> CompactReader<R> {
-    /// Reads and checks the header.
+impl<R: Read> DeepramReader<R> {
+    /// Reads and validates the header.
     ///
     /// # Errors
-    /// The input fails, is no trace of this format, or has a version that is not known.
-    pub fn new(input: R) -> Result<CompactReader<R>, TraceError> {
-        let mut reader = CompactReader {
+    /// The input fails, is not in this format, or has an unknown version.
+    pub fn new(input: R) -> Result<DeepramReader<R>, TraceError> {
+        let mut reader = DeepramReader {
             input,
             position: 0,
             payload: Vec::new(),
             decoded: 0,
             left: 0,
             total: 0,
-            last: Last::default(),
+            last: DeltaBase::default(),
             ended: false,
         };
         let header = reader.take(HEADER, "the header")?;
         if header[..8] != MAGIC {
-            return Err(wrong(Place::Byte(0), &header[..8], "expected the magic deepramT"));
+            return Err(wrong(TracePosition::Byte(0), &header[..8], "expected the magic deepramT"));
         }
         if u32_at(&header, 12) != crc(&[&header[..12]]) {
-            return Err(wrong(Place::Byte(12), &header, "the header's checksum does not fit: it is damaged"));
+            return Err(wrong(
+                TracePosition::Byte(12),
+                &header,
+                "the header's checksum does not match: the \
+                header is damaged",
+            ));
         }
         let version = u16::from_le_bytes([header[8], header[9]]);
         if version != VERSION || header[10..12] != [0, 0] {
             return Err(wrong(
-                Place::Byte(8),
+                TracePosition::Byte(8),
                 &header[8..12],
-                format!("version {version} or its flags are not known, expected version {VERSION}"),
+                format!("unknown version {version} or flags, expected version {VERSION} without flags"),
             ));
         }
         Ok(reader)
     }
 
-    fn take(&mut self, n: usize, what: &str) -> Result<Vec<u8>, TraceError> {
-        let place = Place::Byte(self.position);
+    fn take(&mut self, n: usize, part: &str) -> Result<Vec<u8>, TraceError> {
+        let place = TracePosition::Byte(self.position);
         let bytes = read_up_to(&mut self.input, n)
             .map_err(|source| TraceError::Io { what: format!("can't read at {place}"), source })?;
         self.position += bytes.len() as u64;
@@ -84,16 +89,16 @@ impl<R: Read> CompactReader<R> {
             return Err(wrong(
                 place,
                 &bytes,
-                format!("the file is cut off: {what} has {} of {n} bytes", bytes.len()),
+                format!("the file is cut off: {part} has {} of {n} bytes", bytes.len()),
             ));
         }
         Ok(bytes)
     }
 
-    /// The next record, or `None` at the end mark.
+    /// Returns the next record, or `None` at the end mark.
     ///
     /// # Errors
-    /// The input fails, is damaged or cut off, or holds what the format does not allow.
+    /// The input fails, is damaged or cut off, or violates the format.
     pub fn read(&mut self) -> Result<Option<Item>, TraceError> {
         while self.left == 0 {
             if self.ended || !self.frame()? {
@@ -101,11 +106,11 @@ impl<R: Read> CompactReader<R> {
             }
         }
         let mut rest = &self.payload[self.decoded..];
-        let place = Place::Record(self.total + 1);
+        let place = TracePosition::Record(self.total + 1);
         let item = match decode(&mut rest, &mut self.last) {
             Some(item) => item,
             None => {
-                return Err(wrong(place, &self.payload[self.decoded..], "not a record of the format"));
+                return Err(wrong(place, &self.payload[self.decoded..], "invalid record"));
             }
         };
         self.decoded = self.payload.len() - rest.len();
@@ -117,15 +122,19 @@ impl<R: Read> CompactReader<R> {
         Ok(Some(item))
     }
 
-    /// Reads a block's frame and payload, or the end mark (false).
+    /// Reads a block's frame and payload; false at the end mark.
     fn frame(&mut self) -> Result<bool, TraceError> {
-        let place = Place::Byte(self.position);
-        let head = self.take(FRAME, "a block's head or the end mark")?;
+        let place = TracePosition::Byte(self.position);
+        let head = self.take(FRAME, "a block's frame or the end mark")?;
         let sum = u32_at(&head, 9);
         match head[0] {
             END => {
                 if crc(&[&head[..9]]) != sum {
-                    return Err(wrong(place, &head, "the end mark's checksum does not fit: it is damaged"));
+                    return Err(wrong(
+                        place,
+                        &head,
+                        "the end mark's checksum does not match: the end mark is damaged",
+                    ));
                 }
                 let total = u64::from(u32_at(&head, 1)) | u64::from(u32_at(&head, 5)) << 32;
                 if total != self.total {
@@ -136,7 +145,7 @@ impl<R: Read> CompactReader<R> {
                     ));
                 }
                 self.ended = true;
-                let after = Place::Byte(self.position);
+                let after = TracePosition::Byte(self.position);
                 match read_up_to(&mut self.input, 1) {
                     Ok(more) if more.is_empty() => Ok(false),
                     Ok(more) => Err(wrong(after, &more, "bytes after the end mark")),
@@ -147,17 +156,22 @@ impl<R: Read> CompactReader<R> {
                 let (records, bytes) = (u32_at(&head, 1), u32_at(&head, 5));
                 if records == 0 || records > MAX_RECORDS || bytes > MAX_PAYLOAD {
                     let why = format!(
-                        "a block of {records} records in {bytes} bytes; at most {MAX_RECORDS} and {MAX_PAYLOAD} are allowed"
+                        "a block of {records} records in {bytes} bytes; at most {MAX_RECORDS} records and \
+                         {MAX_PAYLOAD} bytes are allowed"
                     );
                     return Err(wrong(place, &head, why));
                 }
                 self.payload = self.take(bytes as usize, "a block's payload")?;
                 if crc(&[&head[..9], &self.payload]) != sum {
-                    return Err(wrong(place, &head, "the block's checksum does not fit: it is damaged"));
+                    return Err(wrong(
+                        place,
+                        &head,
+                        "the block's checksum does not match: the block is damaged",
+                    ));
                 }
                 self.decoded = 0;
                 self.left = records;
-                self.last = Last::default();
+                self.last = DeltaBase::default();
                 Ok(true)
             }
             _ => Err(wrong(place, &head, "expected a block (B) or the end mark (E)")),
@@ -165,8 +179,8 @@ impl<R: Read> CompactReader<R> {
     }
 }
 
-/// Takes a record off the front; `None` if it is not one.
-fn decode(input: &mut &[u8], last: &mut Last) -> Option<Item> {
+/// Decodes the next record; `None` if it is invalid.
+fn decode(input: &mut &[u8], last: &mut DeltaBase) -> Option<Item> {
     let (&tag, rest) = input.split_first()?;
     *input = rest;
     let has = |bit: u8| tag & bit != 0;
@@ -202,7 +216,12 @@ fn decode(input: &mut &[u8], last: &mut Last) -> Option<Item> {
             if !has(SAME_SIZE) {
                 last.size = u32::try_from(varint::take(input)?).ok()?;
             }
-            Some(Item::Mem(MemRef { gap, addr: last.addr, size: last.size, access: *Access::ALL.get(code)? }))
+            Some(Item::Mem(MemRef {
+                gap,
+                addr: last.addr,
+                size: last.size,
+                access: *MemoryAccess::ALL.get(code)?,
+            }))
         }
         KIND_OBJECT => {
             if has(SAME_DEVICE) {
@@ -219,7 +238,7 @@ fn decode(input: &mut &[u8], last: &mut Last) -> Option<Item> {
     }
 }
 
-fn take_time(input: &mut &[u8], last: &mut Last, timed: bool) -> Option<Option<u64>> {
+fn take_time(input: &mut &[u8], last: &mut DeltaBase, timed: bool) -> Option<Option<u64>> {
     if !timed {
         return Some(None);
     }

@@ -1,12 +1,12 @@
-//! Streams of single accesses: uniform, Zipf, exponential, sequential, mixed; mmap and dd.
+//! Streams of single accesses: uniform, Zipf, exponential, sequential, mixed, mmap and dd.
 
-use super::Stream;
-use super::dist::{Exponential, GrayZipf, Permutation, Zipf};
+use super::RecordSource;
+use super::distributions::{Exponential, GrayZipf, Permutation, Zipf};
 use super::rng::Rng;
-use super::spec::{Bad, Spec};
-use crate::record::{Access, Item, MemRef, Op, Request};
+use super::spec::{Spec, SpecFault};
+use crate::record::{Item, MemRef, MemoryAccess, Op, Request};
 
-enum Pick {
+enum AddressDistribution {
     Uniform,
     Zipf(Zipf),
     Gray(GrayZipf),
@@ -15,16 +15,16 @@ enum Pick {
     Mixed(f64),
 }
 
-/// A place drawn, an operation drawn, an access there.
+/// Draws an address and an operation for each access.
 pub(super) struct Addresses {
-    pick: Pick,
+    pick: AddressDistribution,
     shuffle: Option<Permutation>,
     places: u64,
     step: u64,
     size: u64,
     base: u64,
     read: f64,
-    /// Instructions a memory reference counts; `None`: block requests.
+    /// Instructions per memory reference; `None` for block requests.
     mem: Option<u32>,
     next: u64,
     left: Option<u64>,
@@ -33,13 +33,13 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    pub(super) fn new(spec: &Spec, seed: u64) -> Result<Addresses, Bad> {
+    pub(super) fn new(spec: &Spec, seed: u64) -> Result<Addresses, SpecFault> {
         let name = spec.name();
         let span = spec.int_in("span", 1..=u64::MAX)?;
         let size = spec.int_in("size", 1..=span)?;
         let base = spec.int("base");
         if base.checked_add(span).is_none() {
-            return Err(Bad::Values("base plus span passes 2^64".to_string()));
+            return Err(SpecFault::Values("base plus span passes 2^64".to_string()));
         }
         let key = if name == "sequential" { "stride" } else { "align" };
         let given = if spec.has(key) { spec.int(key) } else { 0 };
@@ -51,20 +51,20 @@ impl Addresses {
             _ => None,
         };
         if mem.is_some() && u32::try_from(size).is_err() {
-            return Err(Bad::value("size", "below 4GiB for memory references"));
+            return Err(SpecFault::value("size", "below 4GiB for memory references"));
         }
         let pick = match name {
             "zipf" => zipf(spec, places)?,
             "exponential" => {
                 let lambda = spec.real("lambda");
                 if lambda <= 0.0 {
-                    return Err(Bad::value("lambda", "above 0"));
+                    return Err(SpecFault::value("lambda", "above 0"));
                 }
-                Pick::Exponential(Exponential::new(lambda))
+                AddressDistribution::Exponential(Exponential::new(lambda))
             }
-            "sequential" => Pick::Sequential,
-            "mixed" => Pick::Mixed(spec.real("random")),
-            _ => Pick::Uniform,
+            "sequential" => AddressDistribution::Sequential,
+            "mixed" => AddressDistribution::Mixed(spec.real("random")),
+            _ => AddressDistribution::Uniform,
         };
         let shuffled = spec.has("layout") && spec.choice("layout") == "shuffled";
         Ok(Addresses {
@@ -87,12 +87,14 @@ impl Addresses {
     fn place(&mut self) -> u64 {
         let rng = &mut self.where_rng;
         let place = match &self.pick {
-            Pick::Uniform => return rng.below(self.places),
-            Pick::Zipf(z) => z.sample(rng),
-            Pick::Gray(z) => z.sample(rng),
-            Pick::Exponential(e) => ((e.sample(rng) * self.places as f64) as u64).min(self.places - 1),
-            Pick::Sequential => self.next,
-            Pick::Mixed(random) => {
+            AddressDistribution::Uniform => return rng.below(self.places),
+            AddressDistribution::Zipf(z) => z.sample(rng),
+            AddressDistribution::Gray(z) => z.sample(rng),
+            AddressDistribution::Exponential(e) => {
+                ((e.sample(rng) * self.places as f64) as u64).min(self.places - 1)
+            }
+            AddressDistribution::Sequential => self.next,
+            AddressDistribution::Mixed(random) => {
                 if rng.chance(*random) {
                     rng.below(self.places)
                 } else {
@@ -108,19 +110,19 @@ impl Addresses {
     }
 }
 
-fn zipf(spec: &Spec, places: u64) -> Result<Pick, Bad> {
+fn zipf(spec: &Spec, places: u64) -> Result<AddressDistribution, SpecFault> {
     let theta = spec.real("theta");
     match spec.choice("method") {
         "gray" if theta <= 0.0 || theta >= 1.0 => {
-            Err(Bad::value("theta", "between 0 and 1 with method=gray (method=exact takes any)"))
+            Err(SpecFault::value("theta", "between 0 and 1 with method=gray (method=exact takes any)"))
         }
-        "gray" => Ok(Pick::Gray(GrayZipf::new(places, theta))),
-        _ if theta > 100.0 => Err(Bad::value("theta", "0 to 100")),
-        _ => Ok(Pick::Zipf(Zipf::new(places, theta))),
+        "gray" => Ok(AddressDistribution::Gray(GrayZipf::new(places, theta))),
+        _ if theta > 100.0 => Err(SpecFault::value("theta", "0 to 100")),
+        _ => Ok(AddressDistribution::Zipf(Zipf::new(places, theta))),
     }
 }
 
-impl Stream for Addresses {
+impl RecordSource for Addresses {
     #[inline]
     fn next(&mut self) -> Option<Item> {
         if let Some(left) = &mut self.left {
@@ -130,7 +132,7 @@ impl Stream for Addresses {
         let read = self.read >= 1.0 || self.op_rng.chance(self.read);
         Some(match self.mem {
             Some(gap) => {
-                let access = if read { Access::Load } else { Access::Store };
+                let access = if read { MemoryAccess::Load } else { MemoryAccess::Store };
                 Item::Mem(MemRef { gap, addr: offset, size: self.size as u32, access })
             }
             None => {
@@ -145,7 +147,7 @@ impl Stream for Addresses {
     }
 }
 
-/// dd: one request after another, the last one short, then the end.
+/// dd: sequential requests, the last one possibly shorter, then the end.
 pub(super) struct Dd {
     at: u64,
     end: u64,
@@ -157,10 +159,11 @@ pub(super) struct Dd {
 }
 
 impl Dd {
-    pub(super) fn new(spec: &Spec) -> Result<Dd, Bad> {
+    pub(super) fn new(spec: &Spec) -> Result<Dd, SpecFault> {
         let (span, base) = (spec.int("span"), spec.int("base"));
-        let end =
-            base.checked_add(span).ok_or_else(|| Bad::Values("base plus span passes 2^64".to_string()))?;
+        let end = base
+            .checked_add(span)
+            .ok_or_else(|| SpecFault::Values("base plus span passes 2^64".to_string()))?;
         let write = spec.name() == "dd-write";
         let sync = if write { spec.choice("sync") } else { "none" };
         Ok(Dd {
@@ -179,7 +182,7 @@ impl Dd {
 pub(super) const FLUSH: Item =
     Item::Block(Request { time_ps: None, device: 0, offset: 0, len: 0, op: Op::Flush });
 
-impl Stream for Dd {
+impl RecordSource for Dd {
     fn next(&mut self) -> Option<Item> {
         if std::mem::take(&mut self.flush_due) {
             return Some(FLUSH);

@@ -1,18 +1,18 @@
-//! What is in a trace: counts, sizes, times, and the footprint.
+//! Characterises a trace: counts, sizes, times and footprint.
 
-use crate::record::{Access, Item, Op};
+use crate::record::{Item, MemoryAccess, Op};
 use deepram_core::units::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Bytes of a page of the footprint.
+/// Page size of the footprint, in bytes.
 pub const FOOTPRINT_PAGE: u64 = 4096;
 
-/// Disjoint ranges of numbers that grow together as they meet. Memory depends on the number of
-/// separate ranges, never on their lengths.
+/// A set of numbers, stored as disjoint ranges that merge when they meet. Memory depends on the
+/// number of separate ranges, not on their lengths.
 #[derive(Clone, Debug, Default)]
 pub struct Ranges {
-    /// First number of a range, and the one after its last (wide enough for 2^64).
+    /// Maps the first number of a range to the number after its last (wide enough for 2^64).
     map: BTreeMap<u64, u128>,
     total: u128,
 }
@@ -49,18 +49,18 @@ impl Ranges {
         self.total -= end - u128::from(start);
     }
 
-    /// How many numbers are in the ranges.
+    /// Count of numbers in the set.
     pub fn total(&self) -> u128 {
         self.total
     }
 }
 
-/// Counts of one operation.
+/// Count and bytes of one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpStats {
-    /// Records.
+    /// Number of records.
     pub count: u64,
-    /// Bytes that they name.
+    /// Sum of their lengths, in bytes.
     pub bytes: u128,
 }
 
@@ -71,40 +71,40 @@ impl OpStats {
     }
 }
 
-/// A sum of what went through [`Summary::add`]. Its memory grows with the number of separate
-/// ranges of pages and of distinct objects, not with the number of records.
+/// Summary of the records passed to [`Summary::add`]. Memory grows with the separate ranges of
+/// pages and the distinct objects, not with the number of records.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// Records of all kinds.
+    /// Number of records of all kinds.
     pub records: u64,
-    /// Block requests, by [`Op`] in the order of [`Op::ALL`].
+    /// Block requests by [`Op`], in the order of [`Op::ALL`].
     pub block: [OpStats; 4],
-    /// Object accesses, by [`Op`].
+    /// Object accesses by [`Op`].
     pub object: [OpStats; 4],
-    /// Memory references, by [`Access`] in the order of [`Access::ALL`].
+    /// Memory references by [`MemoryAccess`], in the order of [`MemoryAccess::ALL`].
     pub mem: [OpStats; 3],
-    /// Instructions that the memory references span.
+    /// Number of instructions between the first and the last memory reference.
     pub instructions: u64,
-    /// Requests per device.
+    /// Number of requests per device.
     pub devices: BTreeMap<u32, u64>,
-    /// Block requests that begin where the one before on the device ended.
+    /// Block requests that begin where the previous request to the same device ended.
     pub sequential: u64,
     /// Earliest and latest time in picoseconds.
     pub time_ps: Option<(u64, u64)>,
-    /// Records with a time.
+    /// Number of records with a time.
     pub timed: u64,
-    /// Records stamped earlier than the one before.
+    /// Number of records with an earlier time than the previous record.
     pub out_of_order: u64,
-    /// Times between one record and the next (where not negative): count of those below 2^i
-    /// and not below 2^(i-1) picoseconds, i the index; 0 holds the zeros.
+    /// Histogram of the non-negative times between consecutive records: entry i counts those from
+    /// 2^(i-1) up to but excluding 2^i picoseconds, entry 0 those of 0.
     pub interarrival_log2_ps: [u64; 65],
-    /// Sum of those times in picoseconds.
+    /// Sum of these times, in picoseconds.
     pub interarrival_sum_ps: u128,
-    /// Smallest and largest length in bytes of requests, references and objects.
+    /// Smallest and largest length of requests, references and objects, in bytes.
     pub size: Option<(u64, u64)>,
-    /// Lengths: the count of each power-of-two class, as for the times between.
+    /// Histogram of lengths in bytes, in the same classes.
     pub size_log2: [u64; 65],
-    /// Lowest and highest byte named by requests and references.
+    /// Lowest and highest address of requests and references.
     pub span: Option<(u64, u64)>,
     footprint: BTreeMap<u32, Ranges>,
     objects: BTreeSet<u64>,
@@ -145,7 +145,7 @@ fn log2_class(value: u64) -> usize {
 }
 
 impl Summary {
-    /// Sums up a whole trace.
+    /// Summarises a whole trace.
     ///
     /// # Errors
     /// The first error of the trace.
@@ -218,38 +218,38 @@ impl Summary {
         self.span = Some(self.span.map_or((offset, last), |(lo, hi)| (lo.min(offset), hi.max(last))));
     }
 
-    /// Distinct pages of 4 KiB named by requests and references, each device's its own.
+    /// Number of distinct 4 KiB pages in requests and references; devices are counted separately.
     pub fn footprint_pages(&self) -> u128 {
         self.footprint.values().map(Ranges::total).sum()
     }
 
-    /// The same in bytes.
+    /// Size of the footprint in bytes.
     pub fn footprint_bytes(&self) -> u128 {
         self.footprint_pages() * u128::from(FOOTPRINT_PAGE)
     }
 
-    /// Distinct objects.
+    /// Number of distinct objects.
     pub fn distinct_objects(&self) -> u64 {
         self.objects.len() as u64
     }
 
-    /// Bytes of the distinct objects, each at the size it had first.
+    /// Size of all distinct objects in bytes, each at its first size.
     pub fn distinct_object_bytes(&self) -> u128 {
         self.object_bytes
     }
 
-    /// Bytes named by records of all kinds.
+    /// Sum of the lengths of all records, in bytes.
     pub fn bytes(&self) -> u128 {
         self.block.iter().chain(&self.object).chain(&self.mem).map(|s| s.bytes).sum()
     }
 
-    /// Share of writes among the block requests that read or write; `None` without any.
+    /// Share of writes among reads and writes; `None` if there are none.
     pub fn write_ratio(&self) -> Option<f64> {
         let (reads, writes) = (self.block[Op::Read as usize].count, self.block[Op::Write as usize].count);
         (reads + writes > 0).then(|| writes as f64 / (reads + writes) as f64)
     }
 
-    /// Mean length in bytes over all records with one; `None` without any.
+    /// Mean length in bytes of all records with a length; `None` if there are none.
     pub fn mean_size(&self) -> Option<f64> {
         let count: u64 = self.size_log2.iter().sum();
         let flushed = self.block[Op::Flush as usize].bytes;
@@ -284,7 +284,7 @@ impl fmt::Display for Summary {
         for (op, s) in Op::ALL.iter().zip(&self.object) {
             ops("object ", op.name(), s, sum(&self.object))?;
         }
-        for (access, s) in Access::ALL.iter().zip(&self.mem) {
+        for (access, s) in MemoryAccess::ALL.iter().zip(&self.mem) {
             ops("", access.name(), s, sum(&self.mem))?;
         }
         if self.instructions > 0 {
@@ -344,7 +344,7 @@ mod tests {
         let mut state = 1u64;
         let (mut ranges, mut set) = (Ranges::default(), BTreeSet::new());
         for _ in 0..2000 {
-            state = crate::text::mix64(state);
+            state = crate::text_fields::mix64(state);
             let (first, len) = (state % 5000, state >> 32 & 15);
             ranges.add(first, first + len);
             set.extend(first..=first + len);

@@ -1,18 +1,18 @@
-//! Ours beside what is expected, small enough for a row of a table.
+//! Bullet graph of our value against the expected value, small enough for a table row.
 
 use super::canvas::Canvas;
 use crate::claim::{Expected, Tolerance};
 
 const WIDTH: f64 = 132.0;
 const HEIGHT: f64 = 18.0;
-/// The scale reaches from a quarter to four times the expected value.
+/// The scale spans a quarter to four times the expected value.
 const REACH: f64 = 4.0;
 
-/// Ours on a logarithmic scale around what is expected: the tolerance as a band, the expected values as
-/// lines, ours as a mark, an arrow where it is beyond the scale. None where that says nothing: orders,
-/// values that are not positive.
+/// Draws a bullet graph on a logarithmic scale around the expected value: the tolerance as a band,
+/// expected values as lines, our value as a diamond, or as an arrow beyond the scale. `None` for orders
+/// and values that are not positive.
 #[must_use]
-pub fn gauge(expected: Expected, tolerance: Tolerance, ours: f64) -> Option<Canvas> {
+pub fn bullet(expected: Expected, tolerance: Tolerance, ours: f64) -> Option<Canvas> {
     let slack = |value: f64| match tolerance {
         Tolerance::None => 0.0,
         Tolerance::Relative(share) => share * value,

@@ -1,8 +1,10 @@
-//! Small computations on results.
+//! Statistics over results: crossover of two curves, arithmetic and geometric mean.
 
-/// Where two curves cross: the first x at which `a`, greater before, is no longer greater than `b`.
-/// Linear in the logarithms between the points, which both curves share. None if they do not cross so, or
-/// a coordinate is not positive.
+/// Finds where two curves cross: the first x at which `a`, greater before, is no longer greater than
+/// `b`.
+///
+/// Interpolates linearly in the logarithms of the points, whose x values both curves share. `None`
+/// without such a crossing, or if a coordinate is not positive.
 #[must_use]
 pub fn crossover(a: &[(f64, f64)], b: &[(f64, f64)]) -> Option<f64> {
     let lead = |n: usize| -> Option<(f64, f64)> {
@@ -15,13 +17,13 @@ pub fn crossover(a: &[(f64, f64)], b: &[(f64, f64)]) -> Option<f64> {
     })
 }
 
-/// The arithmetic mean; none of nothing.
+/// Arithmetic mean; `None` of an empty slice.
 #[must_use]
 pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// The geometric mean of positive values; none of nothing, or where a value is not positive.
+/// Geometric mean; `None` of an empty slice or if a value is not positive.
 #[must_use]
 pub fn geometric_mean(values: &[f64]) -> Option<f64> {
     let positive = !values.is_empty() && values.iter().all(|&value| value > 0.0);
@@ -38,7 +40,7 @@ mod tests {
         let falling = [(1.0, 1.0), (100.0, 0.01)];
         let flat = [(1.0, 0.1), (100.0, 0.1)];
         assert!((crossover(&falling, &flat).unwrap() - 10.0).abs() < 1e-9);
-        assert_eq!(crossover(&flat, &falling), None, "it only ever comes from above");
+        assert_eq!(crossover(&flat, &falling), None, "a crossing counts only from above");
         assert_eq!(crossover(&falling, &[(1.0, 0.1), (50.0, 0.1)]), None, "not the same x");
         assert_eq!(crossover(&[(1.0, 2.0), (2.0, 1.0)], &[(1.0, 1.0), (2.0, 1.0)]), Some(2.0));
     }

@@ -1,11 +1,11 @@
-//! What the database workloads share: tables of fixed-size rows in pages, and a log.
+//! The parts shared by the database workloads: tables of fixed-size rows in pages, and a log.
 //!
-//! The stream is what the transactions access, before any cache: a row read is a read of its page
-//! (or of the row), a row changed is a read and a write of it, a row inserted is a write. A
-//! transaction that changed something appends its rows to the log and, by group, flushes it.
+//! The stream contains the accesses of the transactions before any cache: reading a row reads its
+//! page (or the row), changing a row reads and writes it, inserting a row writes it. A transaction
+//! that changed anything appends its rows to the log and flushes it, alone or in a group.
 
-use super::spec::{Bad, Spec};
-use super::streams::FLUSH;
+use super::address_streams::FLUSH;
+use super::spec::{Spec, SpecFault};
 use crate::record::{Item, Op, Request};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -27,7 +27,7 @@ impl Table {
 }
 
 /// The database.
-pub(super) struct Db {
+pub(super) struct Database {
     page: u64,
     by_row: bool,
     end: u64,
@@ -43,10 +43,10 @@ pub(super) struct Db {
     queue: VecDeque<Item>,
 }
 
-impl Db {
-    pub(super) fn new(spec: &Spec) -> Result<Db, Bad> {
+impl Database {
+    pub(super) fn new(spec: &Spec) -> Result<Database, SpecFault> {
         let page = spec.int_in("page", 512..=1 << 30)?;
-        Ok(Db {
+        Ok(Database {
             page,
             by_row: spec.choice("grain") == "row",
             end: 0,
@@ -63,11 +63,11 @@ impl Db {
         })
     }
 
-    /// Lays out a table after the ones before it. All tables are added before the first access.
-    pub(super) fn table(&mut self, rows: u64, row: u64) -> Result<Table, Bad> {
-        let too_large = || Bad::Values("the tables take more than 2^62 bytes".to_string());
+    /// Places a table after the previous ones. All tables are added before the first access.
+    pub(super) fn table(&mut self, rows: u64, row: u64) -> Result<Table, SpecFault> {
+        let too_large = || SpecFault::Values("the tables take more than 2^62 bytes".to_string());
         if row > self.page {
-            return Err(Bad::value("page", format!("at least the {row} bytes of a row")));
+            return Err(SpecFault::value("page", format!("at least the {row} bytes of a row")));
         }
         let per_page = self.page / row;
         let start = self.end;
@@ -97,7 +97,7 @@ impl Db {
         self.insert(table, row);
     }
 
-    /// A new row; numbers past the table's end start over at its beginning.
+    /// Inserts a row. Numbers past the end of the table wrap around.
     pub(super) fn insert(&mut self, table: &Table, row: u64) {
         self.access(table, row, Op::Write);
         self.changed += table.row;
@@ -138,7 +138,7 @@ impl Db {
     }
 }
 
-/// The index of the part of `mix` that `draw`, below the sum of all, falls into.
+/// Index of the part of `mix` into which `draw`, below the sum of all parts, falls.
 pub(super) fn choose(mix: &[u64], draw: u64) -> usize {
     let mut below = 0;
     for (i, part) in mix.iter().enumerate() {

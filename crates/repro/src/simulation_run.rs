@@ -1,4 +1,4 @@
-//! A simulation by name, with its configuration resolved, and the figures that it yields.
+//! A simulation identified by the digest of its resolved configuration, and the metrics it produces.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,31 +10,32 @@ use sha2::{Digest, Sha256};
 
 use crate::error::ReproError;
 
-/// Named figures; a unit stands in the name.
+/// Metrics by name. A name ends with the unit of its value.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Figures(pub BTreeMap<String, f64>);
+pub struct Metrics(pub BTreeMap<String, f64>);
 
-impl Figures {
-    /// No figure yet.
+impl Metrics {
+    /// Creates an empty set.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds one.
+    /// Sets the metric `name`.
     pub fn set(&mut self, name: impl Into<String>, value: f64) {
         self.0.insert(name.into(), value);
     }
 
-    /// Every number in a JSON value, under its path: `latency.mean_ns`. Elements of a list are named by
-    /// their `component`, `level` or `name`, else by their place; text and what stands under `skip` is
-    /// left out.
+    /// Collects every number of a JSON value under its path, such as `latency.mean_ns`.
+    ///
+    /// A list element is named by its `component`, `level` or `name` field, otherwise by its index. Text
+    /// and everything under a key in `skip` are left out.
     #[must_use]
     pub fn of_json(value: &Value, skip: &[&str]) -> Self {
-        let mut figures = Self::new();
-        figures.gather("", value, skip);
-        figures
+        let mut metrics = Self::new();
+        metrics.gather("", value, skip);
+        metrics
     }
 
     fn gather(&mut self, path: &str, value: &Value, skip: &[&str]) {
@@ -64,48 +65,52 @@ impl Figures {
     }
 }
 
-/// How figures come about; the version is raised whenever the same configuration would yield others.
+/// The code that produces metrics from a configuration. Raise the version whenever the same
+/// configuration would produce other metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Procedure {
-    /// Its name.
+    /// Name, part of the digest.
     pub name: &'static str,
-    /// Its version.
+    /// Version, part of the digest.
     pub version: u32,
 }
 
-/// What does the work of a run.
-type Work = dyn Fn() -> Result<Figures, ReproError> + Send + Sync;
+/// The function that carries out a run.
+type Work = dyn Fn() -> Result<Metrics, ReproError> + Send + Sync;
 
-/// A simulation that is to be run.
+/// A simulation to run.
 ///
-/// Runs with equal digests are the same run, whichever experiments they stand in: they are run once.
+/// Runs with equal digests are identical, even in different experiments, and are carried out once.
 #[derive(Clone)]
-pub struct Run {
-    /// What its experiment calls it.
+pub struct SimulationRun {
+    /// Name in its experiment.
     pub name: String,
-    /// How it is done.
+    /// The procedure that carries it out.
     pub procedure: Procedure,
-    /// The whole configuration, resolved.
+    /// The whole resolved configuration.
     pub config: Value,
-    /// SHA-256 of procedure, configuration and version of deepram.
+    /// SHA-256 of procedure, configuration and deepram version, in hexadecimal.
     pub digest: String,
     work: Arc<Work>,
 }
 
-impl fmt::Debug for Run {
+impl fmt::Debug for SimulationRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Run").field("name", &self.name).field("digest", &self.digest).finish_non_exhaustive()
+        f.debug_struct("SimulationRun")
+            .field("name", &self.name)
+            .field("digest", &self.digest)
+            .finish_non_exhaustive()
     }
 }
 
-impl Run {
-    /// A run. `config` has to hold everything that its figures depend on.
+impl SimulationRun {
+    /// Creates a run. `config` must contain everything that the metrics depend on.
     pub fn new<W>(name: impl Into<String>, procedure: Procedure, config: Value, work: W) -> Self
     where
-        W: Fn() -> Result<Figures, ReproError> + Send + Sync + 'static,
+        W: Fn() -> Result<Metrics, ReproError> + Send + Sync + 'static,
     {
         let mut hash = Sha256::new();
-        // The version of an object's text: keys of a JSON object are kept in order.
+        // The text is canonical: the keys of a JSON object are sorted.
         let identity = serde_json::json!({
             "procedure": procedure, "config": config, "deepram": env!("CARGO_PKG_VERSION"),
         });
@@ -114,18 +119,18 @@ impl Run {
         Self { name: name.into(), procedure, config, digest, work: Arc::new(work) }
     }
 
-    /// Does it.
+    /// Carries out the run.
     ///
     /// # Errors
-    /// The work's own, and [`ReproError::Run`] for a figure that is no number.
-    pub fn execute(&self) -> Result<Figures, ReproError> {
-        let figures = (self.work)()?;
-        match figures.0.iter().find(|(_, value)| !value.is_finite()) {
+    /// The function's own error, or [`ReproError::Run`] if a metric is not finite.
+    pub fn execute(&self) -> Result<Metrics, ReproError> {
+        let metrics = (self.work)()?;
+        match metrics.0.iter().find(|(_, value)| !value.is_finite()) {
             Some((name, value)) => Err(ReproError::Run {
                 run: self.name.clone(),
-                why: format!("figure {name} is {value}; figures are finite numbers"),
+                why: format!("metric {name} is {value}; metrics must be finite"),
             }),
-            None => Ok(figures),
+            None => Ok(metrics),
         }
     }
 }

@@ -1,27 +1,28 @@
-//! Bytes in: files and streams, decompressed on the way, cut into lines or records of bounded size.
+//! Input of traces: opens files and streams, decompresses them, and cuts them into lines or records
+//! of bounded size.
 //!
-//! Compression is told by the first bytes, not by the file's name. Memory is bounded by
-//! construction: a decompressor's window (at most 128 MiB, zstd's own default limit), one line
-//! of at most [`MAX_LINE_BYTES`]. A decompression bomb therefore costs time in proportion to
-//! what is taken from the iterator, and never memory.
+//! Compression is recognised by the first bytes, not by the file name. Memory is bounded by a
+//! decompressor's window (at most 128 MiB, zstd's default limit) and one line of at most
+//! [`MAX_LINE_BYTES`]. A decompression bomb therefore costs time in proportion to the bytes
+//! consumed, and no memory.
 
 use crate::error::TraceError;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Chain, Cursor, Read};
 use std::path::Path;
 
-/// The longest line a text trace may have, in bytes.
+/// Maximum length of a line in a text trace, in bytes.
 pub const MAX_LINE_BYTES: usize = 64 << 10;
 
-/// A zstd frame may ask for a window of up to 2^27 bytes.
+/// Binary logarithm of the largest window that a zstd frame may request.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
 const BUFFER: usize = 128 << 10;
 
-/// How a trace is compressed.
+/// Compression of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// None.
     Plain,
     /// gzip (RFC 1952), one or more members.
     Gzip,
@@ -30,7 +31,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// Tells the compression by the first (at least four) bytes.
+    /// Recognises the compression by the first bytes (at least four).
     pub fn of(prefix: &[u8]) -> Compression {
         match prefix {
             [0x1f, 0x8b, 8, ..] => Compression::Gzip,
@@ -40,7 +41,7 @@ impl Compression {
     }
 }
 
-/// Decompressed bytes, with what was looked at for recognition put back in front.
+/// Decompressed bytes, from the first byte of the trace.
 pub(crate) type Input = Box<dyn BufRead + Send>;
 
 pub(crate) fn open(path: &Path) -> Result<(Input, Compression), TraceError> {
@@ -52,7 +53,7 @@ pub(crate) fn open(path: &Path) -> Result<(Input, Compression), TraceError> {
     decompress(file).map_err(io)
 }
 
-/// Undoes the compression, if there is one.
+/// Decompresses the input if it is compressed.
 pub(crate) fn decompress(mut raw: impl Read + Send + 'static) -> io::Result<(Input, Compression)> {
     let prefix = read_up_to(&mut raw, 4)?;
     let compression = Compression::of(&prefix);
@@ -72,34 +73,34 @@ pub(crate) fn decompress(mut raw: impl Read + Send + 'static) -> io::Result<(Inp
     Ok((input, compression))
 }
 
-/// Takes up to `n` bytes off the front for a look; returns them and the input with them put back.
+/// Reads up to `n` bytes ahead; returns them, and the input from its beginning.
 pub(crate) fn peek(mut input: Input, n: usize) -> io::Result<(Vec<u8>, Input)> {
     let prefix = read_up_to(&mut input, n)?;
     Ok((prefix.clone(), Box::new(Cursor::new(prefix).chain(input))))
 }
 
-/// Up to `n` bytes; fewer only at the end.
+/// Reads `n` bytes, or fewer at the end of the input.
 pub(crate) fn read_up_to(input: &mut impl Read, n: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     input.by_ref().take(n as u64).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// The lines of a text.
+/// Splits a text into lines.
 pub(crate) struct Lines {
     input: Input,
     buffer: Vec<u8>,
-    /// The line last returned; the first is 1.
+    /// Number of the line last returned, from 1.
     pub(crate) number: u64,
 }
 
-/// What asking for a line can give.
+/// Result of reading a line.
 pub(crate) enum Line<'a> {
-    /// A line without its end.
+    /// A line without its line terminator.
     Text(&'a [u8]),
-    /// A line longer than [`MAX_LINE_BYTES`], its beginning.
+    /// The beginning of a line longer than [`MAX_LINE_BYTES`].
     TooLong(&'a [u8]),
-    /// No more lines.
+    /// End of the input.
     End,
 }
 

@@ -1,40 +1,40 @@
-//! Writing the compact format.
+//! Writes the deepram trace format.
 
 use super::{
-    BLOCK, END, KIND_BLOCK, KIND_MEM, KIND_OBJECT, Last, MAGIC, MAX_PAYLOAD, MAX_RECORDS, SAME_DEVICE,
+    BLOCK, DeltaBase, END, KIND_BLOCK, KIND_MEM, KIND_OBJECT, MAGIC, MAX_PAYLOAD, MAX_RECORDS, SAME_DEVICE,
     SAME_SIZE, TIMED, VERSION, crc, varint,
 };
 use crate::record::{Item, MemRef, ObjectRef, Request};
 use std::io::{self, Write};
 
-/// No record is longer: a tag, four numbers of at most ten bytes.
+/// Maximum size of a record: a tag and four numbers of at most ten bytes.
 const MAX_RECORD: usize = 41;
 
-/// Writes records in blocks. [`CompactWriter::finish`] must be called: without the end mark a
-/// reader reports the file as cut off.
-pub struct CompactWriter<W: Write> {
+/// Writes records in blocks. Call [`DeepramWriter::finish`] at the end: a reader reports a file
+/// without the end mark as cut off.
+pub struct DeepramWriter<W: Write> {
     out: W,
     payload: Vec<u8>,
     records: u32,
     total: u64,
-    last: Last,
+    last: DeltaBase,
 }
 
-impl<W: Write> CompactWriter<W> {
+impl<W: Write> DeepramWriter<W> {
     /// Writes the header.
     ///
     /// # Errors
     /// `out` fails.
-    pub fn new(mut out: W) -> io::Result<CompactWriter<W>> {
+    pub fn new(mut out: W) -> io::Result<DeepramWriter<W>> {
         let mut header = MAGIC.to_vec();
         header.extend(VERSION.to_le_bytes());
         header.extend([0, 0]);
         header.extend(crc(&[&header]).to_le_bytes());
         out.write_all(&header)?;
-        Ok(CompactWriter { out, payload: Vec::new(), records: 0, total: 0, last: Last::default() })
+        Ok(DeepramWriter { out, payload: Vec::new(), records: 0, total: 0, last: DeltaBase::default() })
     }
 
-    /// Adds a record.
+    /// Writes a record.
     ///
     /// # Errors
     /// `out` fails.
@@ -119,11 +119,11 @@ impl<W: Write> CompactWriter<W> {
         self.out.write_all(&self.payload)?;
         self.payload.clear();
         self.records = 0;
-        self.last = Last::default();
+        self.last = DeltaBase::default();
         Ok(())
     }
 
-    /// Writes what is buffered and the end mark, flushes, and gives the output back.
+    /// Writes buffered records and the end mark, flushes, and returns the output.
     ///
     /// # Errors
     /// `out` fails.

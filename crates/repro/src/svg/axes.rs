@@ -1,21 +1,21 @@
-//! What charts share: axes, legend, labels kept apart.
+//! Axes, legend and label placement, shared by all charts.
 
 use super::canvas::{Anchor, Canvas, LINE, TEXT};
 use super::scale::Scale;
 use super::text;
 use crate::number::tick;
 
-/// How a series is shown in the legend.
+/// Symbol of a series in the legend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Key {
+pub(super) enum LegendSymbol {
     /// A line with its mark.
     Line,
     /// A filled box.
     Box,
 }
 
-/// Draws the names of series from the top, in as many lines as they need; returns where they end.
-pub(super) fn legend(canvas: &mut Canvas, names: &[&str], key: Key, top: f64) -> f64 {
+/// Draws the legend from `top`, in as many lines as it needs, and returns its bottom edge.
+pub(super) fn legend(canvas: &mut Canvas, names: &[&str], key: LegendSymbol, top: f64) -> f64 {
     let (mut x, mut y) = (0.0, top + LINE);
     for (at, name) in names.iter().enumerate() {
         let label = text::wrap(name, TEXT, canvas.width - 32.0, 1).pop().unwrap_or_default();
@@ -26,11 +26,13 @@ pub(super) fn legend(canvas: &mut Canvas, names: &[&str], key: Key, top: f64) ->
         }
         let class = at % super::canvas::SHAPES;
         match key {
-            Key::Line => {
+            LegendSymbol::Line => {
                 canvas.line((x, y - 4.0), (x + 22.0, y - 4.0), &format!("stroke s{class}"));
                 canvas.mark(at, (x + 11.0, y - 4.0), "");
             }
-            Key::Box => canvas.rect((x + 3.0, y - 11.0), (16.0, 12.0), &format!("fill s{class}"), ""),
+            LegendSymbol::Box => {
+                canvas.rect((x + 3.0, y - 11.0), (16.0, 12.0), &format!("fill s{class}"), "")
+            }
         }
         canvas.text(x + 26.0, y, Anchor::Start, "", &label);
         x += wide;
@@ -38,7 +40,7 @@ pub(super) fn legend(canvas: &mut Canvas, names: &[&str], key: Key, top: f64) ->
     y + 8.0
 }
 
-/// Ticks with their labels along the bottom, no label upon another; grid lines up to `top`.
+/// Draws the horizontal axis: ticks, labels that do not overlap, title, and grid lines up to `top`.
 pub(super) fn bottom_axis(canvas: &mut Canvas, scale: &Scale, top: f64, bottom: f64, title: &str) {
     let mut free = f64::NEG_INFINITY;
     let ticks = scale.ticks(64.0);
@@ -47,7 +49,7 @@ pub(super) fn bottom_axis(canvas: &mut Canvas, scale: &Scale, top: f64, bottom: 
         canvas.line((x, top), (x, bottom), "grid");
         let label = tick(value);
         let half = text::width(&label, TEXT) / 2.0;
-        // At the ends a label moves inwards rather than out of the drawing.
+        // A label at the end of the axis moves inwards, to stay inside the drawing.
         let middle = x.clamp(half, (canvas.width - half).max(half));
         if middle - half >= free {
             canvas.text(middle, bottom + 18.0, Anchor::Middle, "tick", &label);
@@ -64,13 +66,13 @@ pub(super) fn bottom_axis(canvas: &mut Canvas, scale: &Scale, top: f64, bottom: 
     }
 }
 
-/// Height that [`bottom_axis`] takes below the axis.
+/// Height of [`bottom_axis`] below the axis line.
 pub(super) fn bottom_height(title: &str, width: f64) -> f64 {
     44.0 + (text::wrap(title, TEXT, width, 2).len().saturating_sub(1)) as f64 * LINE
 }
 
-/// Moves labels of `heights` apart, in the order of where they belong, within top and bottom as far as there is
-/// room. Returns the tops.
+/// Moves labels apart vertically, in the order of their wanted positions, within `top` and `bottom`
+/// where the space suffices. Returns the top of each label.
 pub(super) fn apart(wanted: &[f64], heights: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by(|&a, &b| wanted[a].total_cmp(&wanted[b]));
@@ -85,7 +87,7 @@ pub(super) fn apart(wanted: &[f64], heights: &[f64], top: f64, bottom: f64) -> V
         tops[at] = tops[at].min(limit - heights[at]);
         limit = tops[at];
     }
-    // Pushed out at the top: down again, at the cost of the bottom.
+    // Labels pushed above the top move down again, past the bottom if necessary.
     let mut free = top;
     for &at in &order {
         tops[at] = tops[at].max(free);

@@ -1,6 +1,6 @@
-//! Variable-length numbers.
+//! Variable-length integers (LEB128) and zigzag-coded differences.
 
-/// Appends `value`, seven bits a byte, lowest first.
+/// Appends `value`, seven bits per byte, lowest bits first.
 pub(super) fn put(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -9,13 +9,13 @@ pub(super) fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Appends the difference of `value` to `base`.
+/// Appends the zigzag-coded difference of `value` to `base`.
 pub(super) fn put_delta(out: &mut Vec<u8>, value: u64, base: u64) {
     let delta = value.wrapping_sub(base) as i64;
     put(out, (delta << 1 ^ delta >> 63) as u64);
 }
 
-/// Takes a number off the front; `None` if it is cut off or passes 2^64.
+/// Reads a number; `None` if it is truncated or larger than 64 bits.
 pub(super) fn take(input: &mut &[u8]) -> Option<u64> {
     let mut value = 0u64;
     for shift in (0..64).step_by(7) {
@@ -33,7 +33,7 @@ pub(super) fn take(input: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Takes a difference off the front and adds it to `base`.
+/// Reads a difference and adds it to `base`.
 pub(super) fn take_delta(input: &mut &[u8], base: u64) -> Option<u64> {
     let zigzag = take(input)?;
     Some(base.wrapping_add((zigzag >> 1) ^ (zigzag & 1).wrapping_neg()))

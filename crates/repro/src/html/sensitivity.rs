@@ -1,33 +1,32 @@
-//! The sensitivity study: a chart of the strongest parameters, a table of all.
+//! Renders the sensitivity study: a chart of the strongest parameters and a table of all.
 
 use std::fmt::Write as _;
 
 use super::escape;
 use crate::chart::{Axis, Bars, Chart, Drawing};
 use crate::number::{difference, plain};
-use crate::sensitivity::Effects;
+use crate::sensitivity::SensitivityResult;
 
-/// So many parameters are named as those that move most.
+/// Number of parameters in the chart and the summary.
 const STRONGEST: usize = 5;
 
-pub(super) fn section(out: &mut String, effects: &Effects) {
+pub(super) fn section(out: &mut String, effects: &SensitivityResult) {
     let strongest = &effects.rows[..effects.rows.len().min(STRONGEST)];
     out.push_str("<section aria-labelledby=\"sensitivity\">\n<h2 id=\"sensitivity\">Sensitivity</h2>\n");
-    let names: Vec<String> = strongest.iter().map(|row| escape(&row.parameter.what)).collect();
+    let names: Vec<String> = strongest.iter().map(|row| escape(&row.parameter.description)).collect();
     let _ = writeln!(
         out,
-        "<p>One parameter at a time at the low and at the high end of its range, all others as they are. The \
-         headlines move most with: {}.</p>",
+        "<p>Each parameter is set to the low and the high end of its range, all others to their base \
+         value. The strongest parameters, by mean change of the values shown: {}.</p>",
         names.join("; ")
     );
     let chart = Chart {
-        title: "What moves the headlines most".into(),
-        about:
-            "For the strongest parameters the greater of the two moves of each headline, in per cent of it."
-                .into(),
+        title: "Strongest parameters".into(),
+        about: "For each parameter, the greater relative change of each value at the two ends of its range."
+            .into(),
         drawing: Drawing::Bars {
-            axis: Axis::linear("move of the headline", "%"),
-            groups: strongest.iter().map(|row| row.parameter.what.clone()).collect(),
+            axis: Axis::linear("relative change", "%"),
+            groups: strongest.iter().map(|row| row.parameter.description.clone()).collect(),
             series: effects
                 .headlines
                 .iter()
@@ -40,13 +39,13 @@ pub(super) fn section(out: &mut String, effects: &Effects) {
         },
         references: Vec::new(),
     };
-    super::figures::figure(out, &chart, "sensitivity-chart");
+    super::experiments::figure(out, &chart, "sensitivity-chart");
     table(out, effects);
     out.push_str("</section>\n");
 }
 
-/// All parameters, the strongest first.
-fn table(out: &mut String, effects: &Effects) {
+/// Renders all parameters, strongest first.
+fn table(out: &mut String, effects: &SensitivityResult) {
     out.push_str(
         "<div class=\"scroll\" role=\"region\" aria-label=\"All parameters\" tabindex=\"0\">\n\
          <table class=\"data\">\n<thead><tr><th scope=\"col\">parameter</th><th scope=\"col\">value</th>",
@@ -58,9 +57,9 @@ fn table(out: &mut String, effects: &Effects) {
     for row in &effects.rows {
         let parameter = &row.parameter;
         let cases = [
-            (format!("{} (low)", parameter.low), &row.low.figures),
+            (format!("{} (low)", parameter.low), &row.low.metrics),
             (format!("{} (base)", parameter.base), &effects.base),
-            (format!("{} (high)", parameter.high), &row.high.figures),
+            (format!("{} (high)", parameter.high), &row.high.metrics),
         ];
         for (at, (value, figures)) in cases.iter().enumerate() {
             out.push_str("<tr>");
@@ -68,14 +67,14 @@ fn table(out: &mut String, effects: &Effects) {
                 let _ = write!(
                     out,
                     "<th class=\"named\" scope=\"rowgroup\" rowspan=\"3\">{}<br/><span class=\"soft\">{}: {}</span></th>",
-                    escape(&parameter.what),
+                    escape(&parameter.description),
                     escape(&parameter.key),
                     escape(&parameter.why)
                 );
             }
             let _ = write!(out, "<td>{}</td>", escape(value));
             for headline in &effects.headlines {
-                let of = |figures: &crate::Figures| figures.0.get(&headline.figure).copied();
+                let of = |figures: &crate::Metrics| figures.0.get(&headline.metric).copied();
                 let (now, base) = (of(figures), of(&effects.base));
                 let moved = match (now, base) {
                     (Some(now), Some(base)) if at != 1 && base != 0.0 => {

@@ -1,56 +1,56 @@
-//! Writing traces.
+//! Writes traces.
 //!
-//! A format that can't hold all of a record refuses it, naming what is lost; with
-//! [`WriteOptions::lossy`] the loss is taken (times rounded down to the format's unit, a missing
-//! time written as the one before, sizes rounded up to whole sectors).
+//! A format that cannot hold a record completely rejects it and names the loss.
+//! [`WriteOptions::lossy`] accepts the loss: times are rounded down to the format's unit, a missing
+//! time repeats the previous one, and sizes are rounded up to whole sectors.
 
-use crate::compact::CompactWriter;
+use crate::deepram_format::DeepramWriter;
 use crate::error::TraceError;
 use crate::format::Format;
-use crate::record::{Access, Item, MemRef, ObjectRef, Op, Request};
-use crate::text::check_end;
+use crate::record::{Item, MemRef, MemoryAccess, ObjectRef, Op, Request};
+use crate::text_fields::check_end;
 use deepram_core::units::{PS_PER_MS, PS_PER_NS, PS_PER_S, PS_PER_US};
 use std::io::{self, Write};
 
-/// How to write a trace.
+/// Options of a [`TraceWriter`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WriteOptions {
-    /// Accept the loss of what the format can't hold, where an approximation exists.
+    /// Accepts a loss of information where an approximation exists.
     pub lossy: bool,
-    /// The memory reference size that a reader will assume, for formats without one; other
-    /// sizes are a loss. 0 stands for 8, the reader's default.
+    /// Size of memory references that a reader assumes, in bytes, for formats without one; another
+    /// size is a loss. 0 means 8, the reader's default.
     pub access_bytes: u32,
 }
 
 const SECTOR: u64 = 512;
 
-enum Out<W: Write> {
-    Compact(CompactWriter<W>),
+enum Output<W: Write> {
+    Deepram(DeepramWriter<W>),
     Plain(W),
 }
 
 /// Writes records in one format.
 pub struct TraceWriter<W: Write> {
-    out: Out<W>,
+    out: Output<W>,
     format: Format,
     options: WriteOptions,
     records: u64,
     last_time: u64,
     line: Vec<u8>,
     files: Vec<u32>,
-    /// Whether the csv header has been written, and for which kind of record.
+    /// Whether the CSV header has been written, and whether it is for objects.
     csv_objects: Option<bool>,
 }
 
 impl<W: Write> TraceWriter<W> {
-    /// Starts a trace; `out` should be buffered.
+    /// Starts a trace. `out` should be buffered.
     ///
     /// # Errors
-    /// The format is not one that can be written, or `out` fails.
+    /// The format cannot be written, or `out` fails.
     pub fn new(mut out: W, format: Format, options: WriteOptions) -> Result<TraceWriter<W>, TraceError> {
         if !format.info().writable {
             let writable: Vec<_> = crate::FORMATS.iter().filter(|f| f.writable).map(|f| f.name).collect();
-            let why = format!("this format is only read; written are: {}", writable.join(", "));
+            let why = format!("this format is only read; writable formats: {}", writable.join(", "));
             return Err(TraceError::Unwritable { format: format.name(), record: 1, why });
         }
         match format {
@@ -58,10 +58,10 @@ impl<W: Write> TraceWriter<W> {
             Format::FioV3 => out.write_all(b"fio version 3 iolog\n").map_err(io)?,
             _ => {}
         }
-        let out = if format == Format::Compact {
-            Out::Compact(CompactWriter::new(out).map_err(io)?)
+        let out = if format == Format::Deepram {
+            Output::Deepram(DeepramWriter::new(out).map_err(io)?)
         } else {
-            Out::Plain(out)
+            Output::Plain(out)
         };
         Ok(TraceWriter {
             out,
@@ -75,16 +75,16 @@ impl<W: Write> TraceWriter<W> {
         })
     }
 
-    /// Records written so far.
+    /// Number of records written so far.
     pub fn records(&self) -> u64 {
         self.records
     }
 
-    /// Adds a record.
+    /// Writes a record.
     ///
     /// # Errors
-    /// The format can't hold the record ([`TraceError::Unwritable`]), the record is a request
-    /// that passes 2^64, or `out` fails.
+    /// [`TraceError::Unwritable`] if the format cannot hold the record or its end passes 2^64;
+    /// otherwise `out` fails.
     pub fn write(&mut self, item: &Item) -> Result<(), TraceError> {
         self.line.clear();
         if let Item::Block(r) = item {
@@ -94,7 +94,7 @@ impl<W: Write> TraceWriter<W> {
                 why,
             })?;
         }
-        if let Out::Compact(writer) = &mut self.out {
+        if let Output::Deepram(writer) = &mut self.out {
             writer.write(item).map_err(io)?;
         } else {
             let text = match item {
@@ -107,7 +107,7 @@ impl<W: Write> TraceWriter<W> {
                 record: self.records + 1,
                 why,
             })?;
-            if let Out::Plain(out) = &mut self.out {
+            if let Output::Plain(out) = &mut self.out {
                 out.write_all(&self.line).map_err(io)?;
             }
         }
@@ -115,14 +115,14 @@ impl<W: Write> TraceWriter<W> {
         Ok(())
     }
 
-    /// Ends the trace, flushes, and gives the output back.
+    /// Ends the trace, flushes, and returns the output.
     ///
     /// # Errors
     /// `out` fails.
     pub fn finish(self) -> Result<W, TraceError> {
         match self.out {
-            Out::Compact(writer) => writer.finish().map_err(io),
-            Out::Plain(mut out) => out.flush().map(|()| out).map_err(io),
+            Output::Deepram(writer) => writer.finish().map_err(io),
+            Output::Plain(mut out) => out.flush().map(|()| out).map_err(io),
         }
     }
 
@@ -130,34 +130,35 @@ impl<W: Write> TraceWriter<W> {
         self.line.write_fmt(text).map_err(|e| e.to_string())
     }
 
-    /// The time in whole units, or why it can't be had.
+    /// The time in whole units of the format.
     fn time(&mut self, time_ps: Option<u64>, unit_ps: u64) -> Result<u64, String> {
         let time = match time_ps {
             Some(time) => time,
             None if self.options.lossy => self.last_time,
-            None => return Err("the record has no time (lossy writes the one before)".to_string()),
+            None => return Err("it has no time (option lossy repeats the previous time)".to_string()),
         };
         if time % unit_ps != 0 && !self.options.lossy {
             return Err(format!(
-                "its time of {time} ps is no whole number of the format's {unit_ps} ps (lossy rounds down)"
+                "its time of {time} ps is not a multiple of the format's {unit_ps} ps (option lossy rounds down)"
             ));
         }
         self.last_time = time;
         Ok(time / unit_ps)
     }
 
-    fn sectors(&self, bytes: u64, what: &str, up: bool) -> Result<u64, String> {
+    fn sectors(&self, bytes: u64, field_name: &str, up: bool) -> Result<u64, String> {
         match bytes % SECTOR {
             0 => Ok(bytes / SECTOR),
-            _ if !self.options.lossy => {
-                Err(format!("its {what} of {bytes} bytes is no whole number of sectors (lossy rounds)"))
-            }
+            _ if !self.options.lossy => Err(format!(
+                "its {field_name} of {bytes} bytes is not a multiple of the sector size \
+                             (option lossy rounds)"
+            )),
             _ if up => Ok(bytes.div_ceil(SECTOR)),
             _ => Ok(bytes / SECTOR),
         }
     }
 
-    /// First sector and number of sectors that cover the request.
+    /// First sector and number of sectors of the request.
     fn sector_range(&self, r: &Request) -> Result<(u64, u64), String> {
         let first = self.sectors(r.offset, "offset", false)?;
         let end = self.sectors(r.offset.saturating_add(r.len), "end", true)?;
@@ -168,7 +169,7 @@ impl<W: Write> TraceWriter<W> {
         match r.op {
             Op::Read => Ok(true),
             Op::Write => Ok(false),
-            op => Err(format!("it is a {}, the format has reads and writes only", op.name())),
+            op => Err(format!("it is a {}; the format has only reads and writes", op.name())),
         }
     }
 
@@ -213,7 +214,7 @@ impl<W: Write> TraceWriter<W> {
             Format::FioV2 | Format::FioV3 => self.fio(r),
             Format::Vscsi => self.vscsi(r),
             Format::Csv => self.csv_block(r),
-            _ => Err("it is a block request, which the format does not have".to_string()),
+            _ => Err("it is a block request; the format has none".to_string()),
         }
     }
 
@@ -223,7 +224,7 @@ impl<W: Write> TraceWriter<W> {
             None if !v3 => None,
             Some(_) if !v3 && !self.options.lossy => {
                 return Err(
-                    "the record has a time, which version 2 does not keep (lossy drops it; fio3 has times)"
+                    "it has a time, which version 2 does not record (option lossy drops it; fio3 records times)"
                         .to_string(),
                 );
             }
@@ -234,7 +235,8 @@ impl<W: Write> TraceWriter<W> {
         if !self.files.contains(&r.device) {
             if r.device as usize != self.files.len() && !self.options.lossy {
                 return Err(format!(
-                    "device {} appears before the ones below it, and a reader would number it otherwise (lossy accepts)",
+                    "device {} appears before all lower ones, so a reader would number it differently \
+                     (option lossy accepts this)",
                     r.device
                 ));
             }
@@ -244,7 +246,7 @@ impl<W: Write> TraceWriter<W> {
         let action = if r.op == Op::Flush { "sync" } else { r.op.name() };
         if r.op == Op::Flush && (r.offset, r.len) != (0, 0) && !self.options.lossy {
             return Err(
-                "its flush has an offset or length, which the format does not keep (lossy drops them)"
+                "its flush has an offset or length, which the format does not record (option lossy drops them)"
                     .to_string(),
             );
         }
@@ -263,7 +265,11 @@ impl<W: Write> TraceWriter<W> {
         let len = u32::try_from(r.len).map_err(|_| format!("its length of {} bytes passes 2^32", r.len))?;
         let block = self.sectors(r.offset, "offset", false)?;
         if r.device != 0 && !self.options.lossy {
-            return Err(format!("it is for device {}, the format has one device (lossy drops it)", r.device));
+            return Err(format!(
+                "it is for device {}; the format has only one device (option lossy drops the \
+                                number)",
+                r.device
+            ));
         }
         let serial = self.records as u32;
         for field in [serial, len, 1] {
@@ -279,7 +285,7 @@ impl<W: Write> TraceWriter<W> {
     fn csv_header(&mut self, objects: bool) -> Result<(), String> {
         match self.csv_objects {
             Some(kind) if kind == objects => Ok(()),
-            Some(_) => Err("block requests and objects can't be mixed in one csv".to_string()),
+            Some(_) => Err("block requests and objects can't be mixed in one CSV file".to_string()),
             None => {
                 self.csv_objects = Some(objects);
                 let header = if objects { "time,op,size,object" } else { "time,op,size,offset,device" };
@@ -319,7 +325,7 @@ impl<W: Write> TraceWriter<W> {
             Format::OracleGeneral => {
                 if o.op != Op::Read && !self.options.lossy {
                     return Err(format!(
-                        "it is a {}, the format has reads only (lossy writes a read)",
+                        "it is a {}; the format has only reads (option lossy writes a read)",
                         o.op.name()
                     ));
                 }
@@ -331,11 +337,11 @@ impl<W: Write> TraceWriter<W> {
                 self.line.extend(seconds.to_le_bytes());
                 self.line.extend(o.id.to_le_bytes());
                 self.line.extend(size.to_le_bytes());
-                // The next access is not known to a stream; -1 says never.
+                // A stream does not know the next access; -1 means never.
                 self.line.extend((-1i64).to_le_bytes());
                 Ok(())
             }
-            _ => Err("it is an object access, which the format does not have".to_string()),
+            _ => Err("it is an object access; the format has none".to_string()),
         }
     }
 
@@ -343,16 +349,17 @@ impl<W: Write> TraceWriter<W> {
         match self.format {
             Format::SpecLs => {
                 let kind = match m.access {
-                    Access::Load => 'l',
-                    Access::Store => 's',
-                    Access::Fetch => {
-                        return Err("it is a fetch, the format has loads and stores only".to_string());
+                    MemoryAccess::Load => 'l',
+                    MemoryAccess::Store => 's',
+                    MemoryAccess::Fetch => {
+                        return Err("it is a fetch; the format has only loads and stores".to_string());
                     }
                 };
                 let assumed = if self.options.access_bytes == 0 { 8 } else { self.options.access_bytes };
                 if m.size != assumed && !self.options.lossy {
                     return Err(format!(
-                        "its {} bytes are not kept, a reader assumes {assumed} (lossy drops them)",
+                        "its size of {} bytes is not recorded, and a reader assumes {assumed} (option lossy \
+                         drops it)",
                         m.size
                     ));
                 }
@@ -360,20 +367,21 @@ impl<W: Write> TraceWriter<W> {
             }
             Format::Lackey => {
                 let kind = match m.access {
-                    Access::Load => " L",
-                    Access::Store => " S",
-                    Access::Fetch => "I ",
+                    MemoryAccess::Load => " L",
+                    MemoryAccess::Store => " S",
+                    MemoryAccess::Fetch => "I ",
                 };
-                let kept = u32::from(m.access == Access::Fetch);
+                let kept = u32::from(m.access == MemoryAccess::Fetch);
                 if m.gap != kept && !self.options.lossy {
                     return Err(format!(
-                        "its gap of {} instructions is not kept, a reader gives {kept} (lossy drops it)",
+                        "its gap of {} instructions is not recorded, and a reader assumes {kept} (option lossy \
+                         drops it)",
                         m.gap
                     ));
                 }
                 self.put(format_args!("{kind} {:08x},{}\n", m.addr, m.size))
             }
-            _ => Err("it is a memory reference, which the format does not have".to_string()),
+            _ => Err("it is a memory reference; the format has none".to_string()),
         }
     }
 }

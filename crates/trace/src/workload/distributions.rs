@@ -1,13 +1,13 @@
-//! Distributions. Exponentials and logarithms come from `libm`, whose results, unlike those of
-//! the system's library, are the same on every machine.
+//! Probability distributions. Exponentials and logarithms come from `libm`, whose results, unlike
+//! those of the system's library, are identical on every machine.
 
 use super::rng::Rng;
-use crate::text::mix64;
+use crate::text_fields::mix64;
 
 /// The generalised harmonic number: the sum of k^-theta for k from 1 to n.
 ///
-/// Summed up to 1,000 and continued by the Euler-Maclaurin formula, with an error far below
-/// the rounding of a long sum; any n costs the same.
+/// Summed up to 1,000 and continued by the Euler-Maclaurin formula, with an error far below the
+/// rounding error of a long sum. The cost does not depend on n.
 pub fn zeta(n: u64, theta: f64) -> f64 {
     const DIRECT: u64 = 1000;
     let term = |k: f64| libm::pow(k, -theta);
@@ -24,7 +24,7 @@ pub fn zeta(n: u64, theta: f64) -> f64 {
     head + integral + (term(a) + term(b)) / 2.0 + (slope(b) - slope(a)) / 12.0 - (third(b) - third(a)) / 720.0
 }
 
-/// The integral of x^-theta from 1 to x, right for theta near 1 too.
+/// Integral of x^-theta from 1 to x, accurate for theta near 1, too.
 #[inline]
 fn integral(x: f64, theta: f64) -> f64 {
     let log = libm::log(x);
@@ -32,7 +32,7 @@ fn integral(x: f64, theta: f64) -> f64 {
     if scaled.abs() < 1e-8 { log * (1.0 + scaled / 2.0) } else { libm::expm1(scaled) / (1.0 - theta) }
 }
 
-/// The x at which [`integral`] is `y`.
+/// Inverse of [`integral`].
 #[inline]
 fn integral_inverse(y: f64, theta: f64) -> f64 {
     let scaled = ((1.0 - theta) * y).max(-1.0);
@@ -41,34 +41,35 @@ fn integral_inverse(y: f64, theta: f64) -> f64 {
     libm::exp(log)
 }
 
-/// The ranks below this are drawn from a table (256 KiB, so that it stays in a core's cache),
-/// which is several times faster.
+/// Ranks below this are drawn from a table (256 KiB, which fits into a core's cache), several times
+/// faster.
 const TABLE_RANKS: u64 = 1 << 15;
 
-/// Zipf's distribution over the ranks 0 to n-1, rank r with weight (r+1)^-theta, for any
-/// theta >= 0, exact to 2^-32 of a rank's probability.
+/// Zipf distribution over ranks 0 to n-1, in which rank r has weight (r+1)^-theta, for any theta >=
+/// 0, exact to 2^-32 of a rank's probability.
 ///
-/// The popular ranks come from an alias table (Walker 1977, built as by Vose 1991), one of whose
-/// outcomes stands for all the others; those are drawn by rejection-inversion (Hörmann and Derflinger, "Rejection-inversion to generate variates from
-/// monotone discrete distributions", ACM TOMACS 6(3), 1996).
+/// Popular ranks come from an alias table (Walker 1977, built as by Vose 1991). One of its outcomes
+/// stands for all other ranks, which are drawn by rejection-inversion (Hörmann and Derflinger,
+/// "Rejection-inversion to generate variates from monotone discrete distributions", ACM TOMACS
+/// 6(3), 1996).
 #[derive(Clone, Debug)]
 pub struct Zipf {
     n: u64,
     theta: f64,
     zeta_n: f64,
-    /// The popular ranks, then one outcome for the tail.
+    /// The popular ranks, and one outcome for the tail.
     table: Alias,
-    /// How many ranks are in the table.
+    /// Number of ranks in the table.
     kept: u64,
-    /// The tail's inversion range.
+    /// Range of the tail's inversion.
     low: f64,
     high: f64,
-    /// Within this distance of the drawn point a rank is accepted without further test.
+    /// A rank within this distance of the drawn point is accepted without a further test.
     sure: f64,
 }
 
 impl Zipf {
-    /// A distribution over `n` ranks (at least 1).
+    /// Creates a distribution over `n` ranks (at least 1).
     pub fn new(n: u64, theta: f64) -> Zipf {
         let n = n.max(1);
         let kept = n.min(TABLE_RANKS);
@@ -78,7 +79,7 @@ impl Zipf {
         if kept < n {
             weights.push(zeta_n - zeta(kept, theta));
         }
-        // The tail's first rank is number `first` counted from 1.
+        // The first rank of the tail is number `first`, counted from 1.
         let first = (kept + 1) as f64;
         let start = integral(first + 1.5, theta) - weight(first + 1.0);
         Zipf {
@@ -93,7 +94,7 @@ impl Zipf {
         }
     }
 
-    /// A rank.
+    /// Draws a rank.
     #[inline]
     pub fn sample(&self, rng: &mut Rng) -> u64 {
         let rank = self.table.sample(rng.bits());
@@ -111,27 +112,27 @@ impl Zipf {
         }
     }
 
-    /// The probability of a rank.
+    /// Probability of a rank.
     pub fn probability(&self, rank: u64) -> f64 {
         if rank >= self.n { 0.0 } else { libm::pow((rank + 1) as f64, -self.theta) / self.zeta_n }
     }
 }
 
-/// An alias table: a column is drawn, then the column's own number or its alias.
+/// An alias table: draws a column, then the column's own number or its alias.
 #[derive(Clone, Debug)]
 struct Alias {
-    /// Share of the column that is its own, out of 2^32, and the number that has the rest.
+    /// For each column: the share of its own number out of 2^32, and its alias.
     columns: Vec<(u32, u32)>,
 }
 
 impl Alias {
-    /// For fewer than 2^32 weights, none negative and one of them above 0.
+    /// Builds a table for fewer than 2^32 weights, none negative and at least one positive.
     fn new(weights: &[f64]) -> Alias {
         let mean = weights.iter().sum::<f64>() / weights.len() as f64;
         let mut share: Vec<f64> = weights.iter().map(|w| w / mean).collect();
         let (mut small, mut large): (Vec<usize>, Vec<usize>) =
             (0..share.len()).partition(|i| share[*i] < 1.0);
-        // A column that is all its own has itself as alias.
+        // A column without an alias has itself as alias.
         let mut columns: Vec<(u32, u32)> = (0..share.len() as u32).map(|i| (0, i)).collect();
         while let (Some(s), Some(&l)) = (small.pop(), large.last()) {
             columns[s] = ((share[s] * 4_294_967_296.0) as u32, l as u32);
@@ -146,33 +147,33 @@ impl Alias {
 
     #[inline]
     fn sample(&self, bits: u64) -> u64 {
-        // The high half of the product is a column, the low half the place in it.
+        // The high half of the product is the column, the low half the position in it.
         let product = u128::from(bits) * self.columns.len() as u128;
         let column = (product >> 64) as usize;
         let (own, alias) = self.columns[column];
         let is_own = ((product as u64 >> 32) as u32) < own;
-        // Without a branch: which of the two it is can't be predicted.
+        // Branch-free, because the outcome is unpredictable.
         let mask = u64::from(is_own).wrapping_neg();
         (column as u64 & mask) | (u64::from(alias) & !mask)
     }
 }
 
-/// Zipf's distribution as Gray et al. approximate it ("Quickly generating billion-record
-/// synthetic databases", SIGMOD 1994), which YCSB uses: right for the first two ranks, close
-/// for the others, theta below 1 only. Grows by one rank in constant time.
+/// Zipf distribution as approximated by Gray et al. ("Quickly generating billion-record synthetic
+/// databases", SIGMOD 1994) and used by YCSB: exact for the first two ranks, close for the others,
+/// only for theta below 1. Adding a rank takes constant time.
 #[derive(Clone, Debug)]
 pub struct GrayZipf {
     n: u64,
     theta: f64,
     zeta_n: f64,
     eta: f64,
-    /// Below this, a draw times zeta is rank 0 or 1: 1 + 2^-theta.
+    /// A draw times zeta below this is rank 0 or 1: 1 + 2^-theta.
     two: f64,
     alpha: f64,
 }
 
 impl GrayZipf {
-    /// A distribution over `n` ranks (at least 1) with `theta` in (0, 1).
+    /// Creates a distribution over `n` ranks (at least 1) with `theta` in (0, 1).
     pub fn new(n: u64, theta: f64) -> GrayZipf {
         let n = n.max(1);
         let two = 1.0 + libm::pow(0.5, theta);
@@ -194,12 +195,12 @@ impl GrayZipf {
         self.set_eta();
     }
 
-    /// The number of ranks.
+    /// Number of ranks.
     pub fn ranks(&self) -> u64 {
         self.n
     }
 
-    /// A rank.
+    /// Draws a rank.
     #[inline]
     pub fn sample(&self, rng: &mut Rng) -> u64 {
         let u = rng.unit();
@@ -216,7 +217,7 @@ impl GrayZipf {
     }
 }
 
-/// An exponential distribution cut at 1: density proportional to e^(-lambda x) on [0, 1).
+/// Exponential distribution truncated at 1: density proportional to e^(-lambda x) on [0, 1).
 #[derive(Clone, Debug)]
 pub struct Exponential {
     lambda: f64,
@@ -224,25 +225,25 @@ pub struct Exponential {
 }
 
 impl Exponential {
-    /// With this rate, above 0.
+    /// Creates the distribution with rate `lambda`, which must be positive.
     pub fn new(lambda: f64) -> Exponential {
         Exponential { lambda, mass: -libm::expm1(-lambda) }
     }
 
-    /// A point of [0, 1).
+    /// Draws a point of [0, 1).
     #[inline]
     pub fn sample(&self, rng: &mut Rng) -> f64 {
         let x = -libm::log1p(-rng.unit() * self.mass) / self.lambda;
         x.clamp(0.0, 1.0 - f64::EPSILON)
     }
 
-    /// The probability of a point below `x`.
+    /// Probability of a point below `x`.
     pub fn below(&self, x: f64) -> f64 {
         -libm::expm1(-self.lambda * x.clamp(0.0, 1.0)) / self.mass
     }
 }
 
-/// A fixed shuffle of the numbers below n: a bijection, computed, not stored.
+/// A fixed permutation of the numbers below n, computed rather than stored.
 #[derive(Clone, Debug)]
 pub struct Permutation {
     n: u64,
@@ -252,7 +253,7 @@ pub struct Permutation {
 }
 
 impl Permutation {
-    /// The shuffle of the numbers below `n` (at least 1) that belongs to `key`.
+    /// Creates the permutation of the numbers below `n` (at least 1) that belongs to `key`.
     pub fn new(n: u64, key: u64) -> Permutation {
         let n = n.max(1);
         let bits = (64 - (n - 1).leading_zeros()).max(2);
@@ -261,12 +262,12 @@ impl Permutation {
         Permutation { n, mask, half: bits.div_ceil(2), keys: [k(1) | 1, k(2) | 1, k(3)] }
     }
 
-    /// Where `x` goes; `x` must be below n (it is reduced modulo n otherwise).
+    /// Image of `x`, which must be below n (otherwise it is reduced modulo n).
     #[inline]
     pub fn at(&self, x: u64) -> u64 {
         let mut x = if x < self.n { x } else { x % self.n };
-        // Each step is a bijection of the numbers below the power of two; walking on until the
-        // result is below n makes one of the numbers below n.
+        // Each step is a bijection of the numbers below a power of two. Repeating it until the
+        // result is below n gives a bijection of the numbers below n.
         loop {
             x = x.wrapping_add(self.keys[2]).wrapping_mul(self.keys[0]) & self.mask;
             x ^= x >> self.half;
@@ -281,9 +282,9 @@ impl Permutation {
     }
 }
 
-/// The 64-bit FNV hash of a number's eight bytes, lowest first, as YCSB scrambles with it.
+/// The 64-bit FNV hash of a number's eight bytes, lowest first, as YCSB uses it to scramble keys.
 pub(crate) fn fnv_u64(value: u64) -> u64 {
-    crate::text::fnv1a(&value.to_le_bytes())
+    crate::text_fields::fnv1a(&value.to_le_bytes())
 }
 
 #[cfg(test)]
