@@ -50,6 +50,9 @@ man: tools ## Write the manual pages to target/man
 	@$(CARGO) run --release --locked --quiet -p deepram -- man --out $(TARGET)/man
 	@ls $(TARGET)/man
 
+book: tools ## Build the documentation as a book in target/book (installs mdBook into target/tools)
+	@.ci/book $(TARGET)
+
 package: tools ## Package every crate for a registry, and build each from its package (minutes)
 	$(CARGO) package --locked --workspace --exclude deepram-testkit $(ARGS)
 
@@ -66,4 +69,4 @@ deb: release ## Make a Debian package of the command in target
 tools:
 	@.ci/tools
 
-.PHONY: help demo test bench performance planted man package release install deb tools
+.PHONY: help demo test bench performance planted man book package release install deb tools
