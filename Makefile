@@ -42,6 +42,7 @@ bench: tools ## Measure every row of docs/performance.md and add the results to 
 
 performance: tools ## Make docs/performance.md and its charts from the newest results in docs/results
 	@$(CARGO) run --release --locked --quiet -p deepram -- bench performance
+	@python3 bench/ratios.py docs/results docs/pictures
 
 planted: tools ## Plant defects in a copy, one at a time, and show that the tests notice each (20 to 60 minutes)
 	@.ci/planted $(ARGS)
