@@ -42,6 +42,7 @@ bench: tools ## Measure every row of docs/performance.md and add the results to 
 
 performance: tools ## Make docs/performance.md and its charts from the newest results in docs/results
 	@$(CARGO) run --release --locked --quiet -p deepram -- bench performance
+	@python3 bench/ratios.py docs/results docs/pictures
 
 planted: tools ## Plant defects in a copy, one at a time, and show that the tests notice each (20 to 60 minutes)
 	@.ci/planted $(ARGS)
@@ -49,6 +50,9 @@ planted: tools ## Plant defects in a copy, one at a time, and show that the test
 man: tools ## Write the manual pages to target/man
 	@$(CARGO) run --release --locked --quiet -p deepram -- man --out $(TARGET)/man
 	@ls $(TARGET)/man
+
+book: tools ## Build the documentation as a book in target/book (installs mdBook into target/tools)
+	@.ci/book $(TARGET)
 
 package: tools ## Package every crate for a registry, and build each from its package (minutes)
 	$(CARGO) package --locked --workspace --exclude deepram-testkit $(ARGS)
@@ -66,4 +70,4 @@ deb: release ## Make a Debian package of the command in target
 tools:
 	@.ci/tools
 
-.PHONY: help demo test bench performance planted man package release install deb tools
+.PHONY: help demo test bench performance planted man book package release install deb tools

@@ -4,7 +4,7 @@ use deepram_core::migration::ThresholdOptions;
 use deepram_core::{Bytes, Epoch, Retention, SegmentSize};
 
 use crate::error::{PoolError, Result};
-use crate::pager::Policy;
+use crate::pager::PagerPolicy;
 use crate::store::Sizing;
 
 /// The layout of a new pool.
@@ -82,7 +82,7 @@ pub struct OpenOptions {
     /// Replacement policy of the DRAM cache; `None`: CLOCK with one reference bit (`deepram_core::cache::Clock`). The
     /// pool does not see accesses to a resident segment through a pointer: a policy learns of the first store to a
     /// clean segment and of accesses by call.
-    pub policy: Option<Policy>,
+    pub policy: Option<PagerPolicy>,
     /// Opens the pool at this token and discards everything that the log holds after it. Use this to continue with a
     /// damaged log ([`PoolError::LogDamaged`], [`PoolError::LineLogDamaged`]). The log must hold a commit of the
     /// token, or the token must be that of the last checkpoint. Persisted lines are kept as far as they can be read.
@@ -150,7 +150,7 @@ impl OpenOptions {
 
     /// These options with another replacement policy.
     #[must_use]
-    pub fn policy(mut self, policy: Policy) -> Self {
+    pub fn policy(mut self, policy: PagerPolicy) -> Self {
         self.policy = Some(policy);
         self
     }

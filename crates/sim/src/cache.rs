@@ -9,74 +9,13 @@
 //! ```
 
 use std::collections::HashMap;
-use std::str::FromStr;
 
-use deepram_core::cache::{Arc, Clock, Clock2, Fifo, Lru, Replacement, S3Fifo, Sieve};
+pub use deepram_core::cache::Policy;
 use deepram_trace::{Item, Op};
 
-/// A replacement policy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Policy {
-    /// [`Lru`]
-    Lru,
-    /// [`Fifo`]
-    Fifo,
-    /// [`Clock`]: one bit
-    Clock,
-    /// [`Clock2`]: two bits
-    Clock2,
-    /// [`Sieve`]
-    Sieve,
-    /// [`S3Fifo`]
-    S3Fifo,
-    /// [`Arc`]
-    Arc,
-}
-
-impl Policy {
-    /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Lru, Self::Fifo, Self::Clock, Self::Clock2, Self::Sieve, Self::S3Fifo, Self::Arc];
-
-    /// The name on a command line.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Lru => "lru",
-            Self::Fifo => "fifo",
-            Self::Clock => "clock",
-            Self::Clock2 => "clock2",
-            Self::Sieve => "sieve",
-            Self::S3Fifo => "s3fifo",
-            Self::Arc => "arc",
-        }
-    }
-
-    /// A cache of `capacity` keys under this policy.
-    #[must_use]
-    pub fn cache(self, capacity: usize) -> Box<dyn Replacement> {
-        match self {
-            Self::Lru => Box::new(Lru::new(capacity)),
-            Self::Fifo => Box::new(Fifo::new(capacity)),
-            Self::Clock => Box::new(Clock::new(capacity)),
-            Self::Clock2 => Box::new(Clock2::new(capacity)),
-            Self::Sieve => Box::new(Sieve::new(capacity)),
-            Self::S3Fifo => Box::new(S3Fifo::new(capacity)),
-            Self::Arc => Box::new(Arc::new(capacity)),
-        }
-    }
-}
-
-impl FromStr for Policy {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|policy| policy.name() == name).ok_or_else(|| {
-            let names: Vec<&str> = Self::ALL.iter().map(|policy| policy.name()).collect();
-            format!("no policy is called '{name}': there are {}", names.join(", "))
-        })
-    }
-}
+/// The policies that are compared with other caches: those that libCacheSim has, too.
+pub const POLICIES: [Policy; 7] =
+    [Policy::Lru, Policy::Fifo, Policy::Clock, Policy::Clock2, Policy::Sieve, Policy::S3Fifo, Policy::Arc];
 
 /// A page reference string: the references of a trace in order, each to a page or object. Pages and
 /// objects are numbered 0, 1, ... in the order of first reference, which keeps sparse ids small and
@@ -176,5 +115,5 @@ fn pages(first: u64, len: u64, page_bytes: u64) -> std::ops::RangeInclusive<u64>
 /// empty at first.
 #[must_use]
 pub fn misses(policy: Policy, capacity: usize, references: &ReferenceString) -> u64 {
-    policy.cache(capacity).access_all(references.as_slice())
+    policy.build(capacity).access_all(references.as_slice())
 }

@@ -1,12 +1,12 @@
-//! Devices that tear, lose, reorder and flip bytes, and a reference model of a pool. For tests only.
+//! Devices that tear, lose, reorder and flip, and the reference model of a pool. For tests only.
 //!
-//! A crash test has this form:
+//! A crash test is written like this:
 //!
 //! ```
 //! use deepram_pool::device::Device;
 //! use deepram_testkit::{Crash, FaultyDevice, seeds};
 //!
-//! // In place of a pool: two blocks, where the second shows that the first is complete.
+//! // Stands for a pool: two blocks, the second of which says that the first is complete.
 //! fn save(device: &FaultyDevice) -> std::io::Result<()> {
 //!     let block = deepram_testkit::AlignedBuf::filled(4096, 7);
 //!     device.write(0, &block)?;
@@ -53,8 +53,18 @@ pub use image::{Image, PAGE};
 pub use kernel::FaultyKernel;
 pub use model::{Mismatch, Model};
 
-/// Compiles the examples of the README as documentation tests. This item is in an unpublished crate, because a package
-/// contains no file from outside its crate.
+/// Compiles the Rust blocks of the documentation as documentation tests. They are here because this crate is not published: a
+/// package holds no file from outside of its crate.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/tutorial.md")]
+    struct Tutorial;
+    #[doc = include_str!("../../../docs/how-to/add-a-policy.md")]
+    struct AddAPolicy;
+    #[doc = include_str!("../../../docs/how-to/checkpoint-a-computation.md")]
+    struct CheckpointAComputation;
+    #[doc = include_str!("../../../docs/how-to/persist-small-updates.md")]
+    struct PersistSmallUpdates;
+}

@@ -7,7 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use deepram_sim::cache::{Policy, ReferenceString};
+use deepram_core::cache::UnknownPolicy;
+use deepram_sim::cache::{POLICIES, Policy, ReferenceString};
 use deepram_trace::workload::{Rng, Zipf};
 use deepram_trace::{ReadOptions, TraceReader};
 use serde::{Deserialize, Serialize};
@@ -28,7 +29,7 @@ pub(crate) struct CachesArgs {
     #[arg(long, default_value_t = 50_000, value_name = "N")]
     capacity: usize,
     /// Policies to run, of lru, fifo, clock, clock2, sieve, s3fifo, arc [default: all]
-    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    #[arg(long, value_delimiter = ',', value_name = "NAMES", value_parser = parse_policy)]
     policies: Vec<Policy>,
     /// Run libCacheSim too, with python3 or $DEEPRAM_PEER_PYTHON
     #[arg(long)]
@@ -94,7 +95,7 @@ struct CachesReport {
 }
 
 pub(super) fn run(args: &CachesArgs) -> anyhow::Result<Report> {
-    let policies = if args.policies.is_empty() { Policy::ALL.to_vec() } else { args.policies.clone() };
+    let policies = if args.policies.is_empty() { POLICIES.to_vec() } else { args.policies.clone() };
     let mut skipped = Vec::new();
     let python = if args.peer { peer_python().map_err(|reason| skipped.push(reason)).ok() } else { None };
     let mut rows = Vec::new();
@@ -132,6 +133,11 @@ pub(super) fn run(args: &CachesArgs) -> anyhow::Result<Report> {
     Report::new(&CachesReport { rows, skipped }, text)
 }
 
+/// Parses the name of a policy that libCacheSim has, too.
+fn parse_policy(name: &str) -> Result<Policy, UnknownPolicy> {
+    Policy::parse_among(name, &POLICIES)
+}
+
 /// Runs the policies on one trace, and libCacheSim's policies if `python` is given.
 fn measure(
     args: &CachesArgs,
@@ -155,7 +161,7 @@ fn measure(
         let mut misses = 0;
         let mut seconds = Vec::new();
         for _ in 0..args.repeats {
-            let mut cache = policy.cache(capacity);
+            let mut cache = policy.build(capacity);
             let (missed, time) = timed(|| cache.access_all(references.as_slice()));
             misses = missed;
             seconds.push(time.as_secs_f64());

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use deepram_core::Bytes;
-use deepram_pool::pager::{self, Policy, SharedBudget};
+use deepram_pool::pager::{self, PagerPolicy, SharedBudget};
 
 use super::cgroup_limit::{self, CgroupLimit};
 use super::signals::SignalForwarder;
@@ -42,8 +42,8 @@ pub(crate) struct PagingArgs {
     #[arg(long, value_name = "SIZE")]
     store_limit: Option<Bytes>,
     /// Replacement policy, which chooses the victim pages
-    #[arg(long, value_name = "POLICY", default_value = Policy::default().name())]
-    policy: Policy,
+    #[arg(long, value_name = "POLICY", default_value = PagerPolicy::default().name())]
+    policy: PagerPolicy,
     /// Print paging statistics to standard error when the program has ended: text (ten main values), full, json or prometheus
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "text")]
     pub(crate) stats: Option<StatsFormat>,

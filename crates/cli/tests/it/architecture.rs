@@ -1,4 +1,4 @@
-//! Which way the arrows point between the crates (docs/ARCHITECTURE.md), and where `unsafe` may be.
+//! Which way the arrows point between the crates (docs/explanation/architecture.md), and where `unsafe` may be.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -172,7 +172,7 @@ fn what_cannot_be_measured_is_said() {
         (&["--size", "1000"][..], "--size 1000 B: expected a multiple of 4 KiB"),
         (&["--dram", "1MiB"], "--dram 1 MiB: expected at least 8 MiB"),
         (&["--seconds", "0"], "--seconds 0"),
-        (&["--policy", "best"], "is none of s3fifo, fifo"),
+        (&["--policy", "best"], "known: s3fifo, fifo"),
     ] {
         let error = deepram(folder.path(), &[&["bench", "gups"], arguments].concat()).error(2);
         assert!(error.contains(text), "{arguments:?}: {error}");

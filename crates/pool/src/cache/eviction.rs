@@ -26,7 +26,7 @@ const ERROR_PAUSE: Duration = Duration::from_millis(50);
 /// The replacement policy.
 pub(super) type Policy = Box<dyn Replacement<Index> + Send>;
 
-pub(super) fn policy(which: Option<pager::Policy>, frames: usize) -> Policy {
+pub(super) fn policy(which: Option<pager::PagerPolicy>, frames: usize) -> Policy {
     match which {
         None => Box::new(Clock::new(frames)),
         Some(policy) => policy.build(frames),

@@ -43,6 +43,7 @@ mod huge_page_move;
 mod huge_page_staging;
 mod huge_pages;
 mod page_table;
+mod policy;
 mod proc_files;
 mod read_requests;
 mod readahead_admission;
@@ -65,7 +66,6 @@ mod tests_huge_pages;
 
 use std::io;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{
     Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, mpsc,
@@ -73,7 +73,7 @@ use std::sync::{
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use deepram_core::cache::{AddressOrderClock, Clock2, Fifo, Gclock, Key, Lru, Replacement, S3Fifo, Sieve};
+use deepram_core::cache::Replacement;
 
 use self::budget::Frames;
 use self::eviction::EVICTORS;
@@ -105,6 +105,7 @@ pub use budget_members::{Notice, SharedBudget};
 pub use budget_memory::{BUDGET_NAME, BudgetReading, BudgetView};
 pub use fault_recorder::{Fault, FaultKind, FaultLog};
 pub use fork::ForkGuard;
+pub use policy::PagerPolicy;
 pub use shared_memory::{can_share, is_in_memory};
 pub use spans::Spans;
 pub use stats::PagerStats;
@@ -122,86 +123,6 @@ const STACK: usize = 256 << 10;
 /// pages come back.
 const VICTIM_BUFFER_SHARE: usize = 4;
 
-/// Replacement policy: which page is evicted when frames are needed (`deepram_core::cache`). The pager does not see
-/// accesses to pages in memory. It tells the policy about a page that comes back from the victim buffer: such a page
-/// counts as touched as often as its heat, which doubles each time it comes back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Policy {
-    /// A small queue for new pages, and a main queue for pages that come back.
-    S3Fifo,
-    /// The page that has been in memory longest.
-    Fifo,
-    /// The page whose last return is longest ago.
-    Lru,
-    /// The oldest page that has not come back, found by a moving hand.
-    Sieve,
-    /// The oldest page, after one extra round for each return, up to 3.
-    Clock2,
-    /// As `Clock2`, with up to 16 extra rounds.
-    Gclock,
-    /// The next page in address order, after one extra round for each return, up to 16. Measured best
-    /// (docs/performance.md): pages that leave together are neighbours, which one call protects.
-    #[default]
-    Sweep,
-}
-
-impl Policy {
-    /// All policies.
-    pub const ALL: [Policy; 7] = [
-        Policy::S3Fifo,
-        Policy::Fifo,
-        Policy::Lru,
-        Policy::Sieve,
-        Policy::Clock2,
-        Policy::Gclock,
-        Policy::Sweep,
-    ];
-
-    /// The name of the policy, as options and output spell it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Policy::S3Fifo => "s3fifo",
-            Policy::Fifo => "fifo",
-            Policy::Lru => "lru",
-            Policy::Sieve => "sieve",
-            Policy::Clock2 => "clock2",
-            Policy::Gclock => "gclock",
-            Policy::Sweep => "sweep",
-        }
-    }
-
-    /// Creates an empty policy for `frames` frames.
-    pub(crate) fn build<K: Key + Ord + Send + 'static>(
-        self,
-        frames: usize,
-    ) -> Box<dyn Replacement<K> + Send> {
-        match self {
-            Policy::S3Fifo => Box::new(S3Fifo::new(frames)),
-            Policy::Fifo => Box::new(Fifo::new(frames)),
-            Policy::Lru => Box::new(Lru::new(frames)),
-            Policy::Sieve => Box::new(Sieve::new(frames)),
-            Policy::Clock2 => Box::new(Clock2::new(frames)),
-            Policy::Gclock => Box::new(Gclock::new(frames)),
-            Policy::Sweep => Box::new(AddressOrderClock::new(frames)),
-        }
-    }
-}
-
-/// Error of a name that belongs to no [`Policy`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0} is none of {names}", names = Policy::ALL.map(Policy::name).join(", "))]
-pub struct UnknownPolicy(String);
-
-impl FromStr for Policy {
-    type Err = UnknownPolicy;
-
-    fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
-        let found = Self::ALL.into_iter().find(|policy| policy.name() == name);
-        found.ok_or_else(|| UnknownPolicy(name.to_owned()))
-    }
-}
-
 /// Starts a thread with this name and all signals blocked.
 pub type SpawnThread = fn(&str, Box<dyn FnOnce() + Send>) -> io::Result<()>;
 
@@ -218,7 +139,7 @@ pub struct PagerOptions {
     /// Largest size of the swap file in bytes.
     pub store_limit: u64,
     /// Replacement policy.
-    pub policy: Policy,
+    pub policy: PagerPolicy,
     /// Number of handler threads; 0 chooses it for the machine.
     pub handlers: usize,
     /// Whether each handler has many reads in flight by io_uring, if the kernel allows it, instead of one.
@@ -255,7 +176,7 @@ impl PagerOptions {
             whole_process: false,
             directory: directory.into(),
             store_limit: u64::MAX,
-            policy: Policy::default(),
+            policy: PagerPolicy::default(),
             handlers: 0,
             io_uring: true,
             readahead: true,

@@ -77,7 +77,7 @@ pub(super) fn unmap(pager: &Pager, memory: &Memory) {
 
 #[test]
 fn data_four_times_the_dram_keep_their_values() {
-    for policy in Policy::ALL {
+    for policy in PagerPolicy::ALL {
         let Some(pager) = pager(8 << 20, |options| options.policy = policy) else { return };
         let memory = managed(&pager, 32 << 20);
         let words = memory.len / 8;

@@ -37,7 +37,7 @@ fn rest(pager: &Pager) {
 
 #[test]
 fn memory_used_in_order_moves_as_huge_pages() {
-    for policy in Policy::ALL {
+    for policy in PagerPolicy::ALL {
         let Some(pager) = staged(|options| options.policy = policy) else { return };
         let memory = managed(&pager, DATA);
         (0..PAGES).for_each(|page| memory.set(word(page), page as u64));

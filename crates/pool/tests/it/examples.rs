@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-const EXAMPLES: [&str; 4] = ["counter", "hash_table", "time_travel", "transaction_log"];
+const EXAMPLES: [&str; 5] = ["checkpoint", "counter", "hash_table", "time_travel", "transaction_log"];
 
 /// The folder of the compiled examples. They are built with the features of the whole workspace, as `make test` has them,
 /// so that it compiles nothing twice.
@@ -48,6 +48,27 @@ fn every_example_is_tested_here_and_short() {
     }
     found.sort();
     assert_eq!(found, EXAMPLES);
+}
+
+#[test]
+fn a_computation_that_crashed_continues_at_its_last_checkpoint_and_ends_as_one_that_did_not() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(built().join("checkpoint"));
+        let output = command.args(arguments).current_dir(folder.path()).output().expect("the example runs");
+        (output.status.success(), String::from_utf8(output.stdout).expect("it prints text"))
+    };
+    let (crashed, (ended, text)) = (run(&["rod.pool", "30"]), run(&["rod.pool"]));
+    assert!(!crashed.0 && ended, "{crashed:?} {text}");
+    assert!(crashed.1.starts_with("start at step 0\nstep 20: checkpoint, token "), "{}", crashed.1);
+    assert!(text.starts_with("start at step 20\nstep 40: checkpoint, token "), "{text}");
+    let (_, whole) = run(&["other.pool"]);
+    assert!(whole.starts_with("start at step 0\n"), "{whole}");
+    assert_eq!(text.lines().last(), whole.lines().last());
+    // A crash before the first checkpoint leaves an empty pool, which the next run fills.
+    assert!(!run(&["early.pool", "5"]).0);
+    let (_, text) = run(&["early.pool"]);
+    assert!(text.starts_with("start at step 0\n"), "{text}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use deepram_pool::device::Device;
-use deepram_pool::pager::Policy;
+use deepram_pool::pager::PagerPolicy;
 use deepram_pool::{
     Addr, CreateOptions, FaultOptions, Lifetime, OpenOptions, Pool, PoolError, Retention, Words,
 };
@@ -96,7 +96,7 @@ impl One<'_> {
     }
 }
 
-fn run(seed: u64, faults: FaultOptions, policy: Option<Policy>) {
+fn run(seed: u64, faults: FaultOptions, policy: Option<PagerPolicy>) {
     // Little flash: blocks are reclaimed and tokens given up while it runs.
     let scratch = Scratch::new(&CreateOptions {
         retention: Retention::KeepLast(3),
@@ -175,7 +175,7 @@ fn so_they_do_with_a_handler_for_each_read() {
 #[test]
 fn so_they_do_under_every_policy_and_with_one_handler() {
     if mappable() {
-        for (seed, policy) in (100..).zip(Policy::ALL) {
+        for (seed, policy) in (100..).zip(PagerPolicy::ALL) {
             run(seed, FaultOptions { handlers: 1, ..FaultOptions::default() }, Some(policy));
         }
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use deepram_sim::SimError;
-use deepram_sim::cache::{Policy, ReferenceString, misses};
+use deepram_sim::cache::{POLICIES, Policy, ReferenceString, misses};
 use deepram_trace::{Item, MemRef, MemoryAccess, ObjectRef, Op, ReadOptions, Request, TraceReader};
 
 fn references(name: &str) -> Option<ReferenceString> {
@@ -76,7 +76,7 @@ fn misses_of_real_traces_are_as_many_as_libcachesim_counts() {
             continue;
         };
         assert_eq!(references.len(), *count, "{name}");
-        let ours = Policy::ALL.map(|policy| misses(policy, *capacity, &references));
+        let ours = POLICIES.map(|policy| misses(policy, *capacity, &references));
         assert_eq!(ours, *expected, "{name}");
     }
 }
@@ -122,6 +122,6 @@ fn a_policy_is_found_by_its_name() {
     for policy in Policy::ALL {
         assert_eq!(policy.name().parse(), Ok(policy));
     }
-    let error = "lfu".parse::<Policy>().unwrap_err();
+    let error = "lfu".parse::<Policy>().unwrap_err().to_string();
     assert!(error.contains("'lfu'") && error.contains("sieve"), "{error}");
 }

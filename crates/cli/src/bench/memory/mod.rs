@@ -22,7 +22,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, ValueEnum};
 use deepram_core::Bytes;
-use deepram_pool::pager::Policy;
+use deepram_pool::pager::PagerPolicy;
 use deepram_pool::peer::SwapFile;
 use serde::{Deserialize, Serialize};
 
@@ -154,7 +154,7 @@ pub(crate) struct MemoryArgs {
     #[arg(long, default_value = ".", value_name = "PATH")]
     pub(super) dir: PathBuf,
     /// Replacement policy of the pager: s3fifo, fifo, lru, sieve, clock2, gclock or sweep
-    #[arg(long, default_value = Policy::default().name(), value_name = "POLICY")]
+    #[arg(long, default_value = PagerPolicy::default().name(), value_name = "POLICY")]
     policy: String,
     /// Do not time single accesses: for data that fits in DRAM, where reading the clock takes as long as an access
     #[arg(long)]
@@ -226,7 +226,7 @@ fn check(args: &MemoryArgs) -> anyhow::Result<()> {
     if args.warmup.is_some_and(|n| !(n >= 0.0 && (n <= 86_400.0 || args.accesses.is_some()))) {
         return Err(usage("--warmup: expected 0 to 86400 seconds".into()));
     }
-    args.policy.parse::<Policy>().map(drop).map_err(|error| usage(format!("--policy {error}")))
+    args.policy.parse::<PagerPolicy>().map(drop).map_err(|error| usage(format!("--policy {error}")))
 }
 
 fn run(args: &MemoryArgs, workload: Workload) -> anyhow::Result<Report> {
