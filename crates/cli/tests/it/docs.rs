@@ -11,10 +11,6 @@
 //!
 //! `cargo run --release -p deepram-pool --example NAME -- ...` runs the example as the tests have compiled it.
 
-mod common;
-#[path = "common/paged.rs"]
-mod paged;
-
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -157,7 +153,7 @@ fn runnable(command: &str) -> String {
 fn shell(folder: &Path, command: &str) -> (bool, String) {
     let bin = Path::new(env!("CARGO_BIN_EXE_deepram")).parent().expect("the command lies in a folder");
     let path = std::env::var("PATH").unwrap_or_default();
-    let output = paged::within(LONGEST_SECONDS, "bash")
+    let output = crate::common::paged::within(LONGEST_SECONDS, "bash")
         .args(["-c", &format!("exec 2>&1\n{}", runnable(command))])
         .env("PATH", format!("{}:{path}", bin.display()))
         .env("LC_ALL", "C")
@@ -200,7 +196,7 @@ fn run_page(page: &str, name: &str) -> usize {
                 eprintln!("{name}: a session is skipped: memory cannot be paged here ({error})");
                 continue;
             }
-            paged::library();
+            crate::common::paged::library();
         }
         run += run_session(folder.path(), &block, name);
     }

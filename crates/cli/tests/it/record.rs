@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::common::{deepram, folder};
 use crate::common::paged::{library, program};
+use crate::common::{deepram, folder};
 use serde_json::Value;
 
 /// Records the program; its exit status, and what was said.

@@ -1,9 +1,9 @@
 //! Volumes against a model of what every token must see: random sequences of everything that can
 //! be done to one.
 
+use crate::rig::{Op, Rig, config, op, seen};
 use deepram_core::{Retention, SegmentSize, VolumeConfig};
 use proptest::prelude::*;
-use crate::rig::{Op, Rig, config, op, seen};
 
 fn worn() -> impl Strategy<Value = Vec<(u32, u16)>> {
     prop::collection::vec((0..32u32, 0..64u16), 0..60)

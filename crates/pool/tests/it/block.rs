@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use deepram_pool::{CreateOptions, Lifetime, Mapping, OpenOptions, Pool, PoolError};
 use crate::scratch::{MIB, mappable};
+use deepram_pool::{CreateOptions, Lifetime, Mapping, OpenOptions, Pool, PoolError};
 
 const BYTES: u64 = 64 * MIB;
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{Known, MIB, calls, fill, options};
+use crate::scratch::mappable;
 use deepram_pool::device::Device;
 use deepram_pool::{CreateOptions, Mapping, Pool, PoolError};
 use deepram_testkit::FaultyDevice;
-use crate::scratch::mappable;
 
 fn every_call_is_refused(pool: &Pool, known: &Known) {
     for (name, call) in calls() {

@@ -8,16 +8,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqC
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
+use crate::filled::{SEGMENT, WORDS, expected, filled, ways, word_of};
+use crate::gate::Gated;
+use crate::scratch::{MIB, Scratch, mappable, mix};
 use deepram_pool::device::Device;
 use deepram_pool::pager::PagerPolicy;
 use deepram_pool::{
     Addr, CreateOptions, FaultOptions, Lifetime, OpenOptions, Pool, PoolError, Retention, Words,
 };
 use deepram_testkit::{Failure, FaultyDevice, Op, seeds};
-use crate::filled::{SEGMENT, WORDS, expected, filled, ways, word_of};
-use crate::gate::Gated;
 use rand::{Rng, RngExt};
-use crate::scratch::{MIB, Scratch, mappable, mix};
 
 // -- The model ---------------------------------------------------------------------------------
 

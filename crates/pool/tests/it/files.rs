@@ -5,9 +5,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 
+use crate::scratch::{MIB, Scratch};
 use deepram_pool::{CreateOptions, Lifetime, Mapping, OpenOptions, Pool, PoolError};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use crate::scratch::{MIB, Scratch};
 
 fn options() -> OpenOptions {
     OpenOptions::new(16 * MIB).mapping(Mapping::Off)

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::calls::{Known, MIB, calls, fill, options};
-use deepram_pool::{CreateOptions, Lifetime, Mapping, OpenOptions, Pool, PoolError};
 use crate::own_process::in_own_process;
 use crate::scratch::{Scratch, mappable};
+use deepram_pool::{CreateOptions, Lifetime, Mapping, OpenOptions, Pool, PoolError};
 
 /// How long a child may take, which does next to nothing, until it counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -4,9 +4,9 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use deepram_pool::{Addr, FaultOptions, Lifetime, Mapping, OpenOptions, Pool, PoolError};
 use crate::filled::{SEGMENT, WORDS, expected, filled, ways, word_of};
 use crate::scratch::{MIB, mappable, mix};
+use deepram_pool::{Addr, FaultOptions, Lifetime, Mapping, OpenOptions, Pool, PoolError};
 
 #[test]
 fn a_scan_is_read_ahead_and_random_use_is_not() {

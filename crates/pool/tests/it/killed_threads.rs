@@ -22,8 +22,8 @@ use deepram_testkit::seeds;
 use rand::RngExt;
 
 mod model;
-use model::Model;
 use crate::scratch::{MIB, Scratch, mappable, mix};
+use model::Model;
 
 const PAGE: u64 = 1 << 16;
 const BYTES: u64 = 12 * MIB;

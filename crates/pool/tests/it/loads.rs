@@ -5,13 +5,13 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
+use crate::gate::Gated;
 use deepram_pool::device::Device;
 use deepram_pool::{
     Addr, CreateOptions, Lifetime, LoadOptions, Mapping, OpenOptions, Permissions, Pool, PoolError,
     SegmentSize, ThresholdOptions,
 };
 use deepram_testkit::{FaultyDevice, Op, seeds};
-use crate::gate::Gated;
 use rand::RngExt;
 
 const MIB: u64 = 1 << 20;

@@ -6,13 +6,13 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::scratch::{MIB, Scratch, mappable};
 use deepram_pool::{
     Addr, CreateOptions, Lifetime, LoadOptions, Mapping, OpenOptions, Pool, Retention, ThresholdOptions,
     Words,
 };
 use deepram_testkit::seeds;
 use rand::{Rng, RngExt};
-use crate::scratch::{MIB, Scratch, mappable};
 
 const SEGMENT: u64 = 4096;
 const SEGMENTS: u64 = 4096;

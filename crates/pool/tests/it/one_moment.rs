@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use crate::common::PAGE;
 use crate::common::rig::{Shape, devices};
+use crate::gate::Gated;
 use deepram_core::SegmentSize;
 use deepram_pool::{Lifetime, Pool};
-use crate::gate::Gated;
 
 /// Few enough that a sync does not write them before its cut, and too many for one batch.
 const SEGMENTS: u64 = 200;

@@ -19,7 +19,11 @@ pub(crate) use in_own_process;
 /// Returns whether this process is the child for the test that encloses `function`. If it is not, runs the child, and panics with
 /// its output if the test fails there.
 pub(crate) fn is_child(function: &str) -> bool {
-    let test = function.split_once("::").and_then(|(_, path)| path.rsplit_once("::")).expect("crate::module::test::function").0;
+    let test = function
+        .split_once("::")
+        .and_then(|(_, path)| path.rsplit_once("::"))
+        .expect("crate::module::test::function")
+        .0;
     if std::env::var(TEST).is_ok_and(|child| child == test) {
         return true;
     }

@@ -14,9 +14,15 @@ fn every_planted_defect_has_exactly_one_place() {
     for defect in defects {
         for edit in defect["edit"].as_array().unwrap() {
             let [file, before, after] = ["file", "before", "after"].map(|key| edit[key].as_str().unwrap());
-            let source = std::fs::read_to_string(crate_root.join("../..").join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+            let source = std::fs::read_to_string(crate_root.join("../..").join(file))
+                .unwrap_or_else(|error| panic!("{file}: {error}"));
             let places = source.matches(before).count();
-            assert_eq!(places, 1, "{}: {file} has the text in {places} places:\n{before}", defect["name"].as_str().unwrap());
+            assert_eq!(
+                places,
+                1,
+                "{}: {file} has the text in {places} places:\n{before}",
+                defect["name"].as_str().unwrap()
+            );
             assert_ne!(before, after);
         }
     }

@@ -6,12 +6,12 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
+use crate::scratch::{MIB, Scratch, mappable};
 use deepram_pool::{
     Addr, CreateOptions, Lifetime, Mapping, OpenOptions, Permissions, Pool, PoolError, Result,
 };
 use deepram_testkit::seeds;
 use rand::{Rng, RngExt};
-use crate::scratch::{MIB, Scratch, mappable};
 
 const PAGE: u64 = 1 << 16;
 const PAGES: u64 = 4;
