@@ -69,7 +69,7 @@ fn a_broken_trace_is_named_with_its_line_and_what_is_wrong_there() {
     fails(folder.path(), &["trace", "info", "right", "--format", "mqism"], 2, &["did you mean mqsim?"]);
     fails(folder.path(), &["trace", "info", "right", "--unit", "0"], 2, &["at least one byte"]);
     fails(folder.path(), &["trace", "info", "right", "--unit", "-3"], 2, &["--unit", "4KiB"]);
-    fails(folder.path(), &["trace", "convert", "right", "right"], 1, &["creating right", "name another"]);
+    fails(folder.path(), &["trace", "convert", "right", "right"], 1, &["creating right", "give another name"]);
     fails(
         folder.path(),
         &["sim", "ssd", "--trace", "empty", "--format", "mqsim"],
@@ -114,8 +114,8 @@ fn a_wrong_workload_is_wrong_usage_and_names_the_key() {
         ("zipf:count=10,arrival=poison", &["did you mean poisson?"]),
         ("zipf:count=10,arrival=poisson", &["needs rate"]),
         ("zipf:count=10,rate=20k", &["not used"]),
-        ("uniform", &["no end", "count=N"]),
-        ("mmap-random:reads=0", &["no end", "count=N"]),
+        ("uniform", &["endless", "count=N"]),
+        ("mmap-random:reads=0", &["endless", "count=N"]),
     ];
     for (spec, named) in cases {
         fails(folder.path(), &["sim", "ssd", "--workload", spec], 2, named);
@@ -134,7 +134,7 @@ fn options_that_cannot_be_or_mean_nothing_are_wrong_usage() {
         (&["ssd", "--preset", "tcl"], &["did you mean `ssd.tlc`?"]),
         (&["ssd", "--preset", "nand.slc"], &["a preset of kind `nand`"]),
         (&["ssd", "--set", "chanels=3"], &["did you mean `channels`?"]),
-        (&["ssd", "--set", "channels=-1"], &["`channels`", "not negative"]),
+        (&["ssd", "--set", "channels=-1"], &["`channels`", "non-negative"]),
         (&["ssd", "--set", "nand.read=30"], &["`nand.read` has no unit; expected ps, ns, us"]),
         (&["ssd", "--set", "nand.read=1us", "--set", "nand.read=2us"], &["nand.read", "twice"]),
         (&["ssd", "--threads", "0"], &["--threads"]),
@@ -177,7 +177,7 @@ fn a_wrong_file_of_presets_is_named_with_line_and_key() {
         ),
         (
             b"[ssd.mine]\nbase=\"tlc\"\nchannels={value=1e30,unit=\"count\",source=\"x\"}\n",
-            &["c.toml:3", "ssd.mine.channels", "at most"],
+            &["c.toml:3", "ssd.mine.channels", "largest valid value"],
         ),
         (b"[ssd.mine]\nbase=\"tlc\"\n\xff\n", &["c.toml:3", "not UTF-8"]),
         (b"[ssd.mine\n", &["c.toml:1", "expected `]`"]),
