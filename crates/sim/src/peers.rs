@@ -210,7 +210,7 @@ pub enum Figure {
     WriteAmplification,
 }
 
-/// A case of the comparison (docs/simulator-peers.md, section 1).
+/// A case of the comparison (docs/explanation/simulator.md, "Comparison with other simulators").
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PeerCase {
     /// Its name.
@@ -246,16 +246,15 @@ use Figure::{
     SingleReads as Reads, WriteAmplification as Wa,
 };
 
-/// Share of the space that MQSim's synthetic flows use. Inferred from its counts, 399,136 reads for
-/// 200,000 requests (ours 399,128; 399,493 over the whole space), as docs/simulator-peers.md does not
-/// say.
+/// Share of the space that MQSim's synthetic flows use. Its description does not state it; it is inferred
+/// from its counts, 399,136 reads for 200,000 requests (ours 399,128; 399,493 over the whole space).
 const HALF: f64 = 0.5;
 
 /// Agreement to the last digit that the peer prints.
 const DIGITS: f64 = 2e-5;
 
-/// All cases. Sources of the figures: docs/simulator-peers.md, section 1, and for DiskSim the outputs
-/// kept with its SSD extension.
+/// All cases. Sources of the figures: docs/explanation/simulator.md, "Comparison with other simulators", and
+/// for DiskSim the outputs kept with its SSD extension.
 pub const CASES: &[PeerCase] = &[
     PeerCase {
         name: "disksim sequential reads",
