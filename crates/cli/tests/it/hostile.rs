@@ -69,7 +69,12 @@ fn a_broken_trace_is_named_with_its_line_and_what_is_wrong_there() {
     fails(folder.path(), &["trace", "info", "right", "--format", "mqism"], 2, &["did you mean mqsim?"]);
     fails(folder.path(), &["trace", "info", "right", "--unit", "0"], 2, &["at least one byte"]);
     fails(folder.path(), &["trace", "info", "right", "--unit", "-3"], 2, &["--unit", "4KiB"]);
-    fails(folder.path(), &["trace", "convert", "right", "right"], 1, &["creating right", "give another name"]);
+    fails(
+        folder.path(),
+        &["trace", "convert", "right", "right"],
+        1,
+        &["creating right", "give another name"],
+    );
     fails(
         folder.path(),
         &["sim", "ssd", "--trace", "empty", "--format", "mqsim"],
