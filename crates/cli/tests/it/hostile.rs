@@ -79,7 +79,7 @@ fn a_broken_trace_is_named_with_its_line_and_what_is_wrong_there() {
         folder.path(),
         &["sim", "ssd", "--trace", "empty", "--format", "mqsim"],
         1,
-        &["empty holds no requests"],
+        &["empty has no requests"],
     );
 }
 

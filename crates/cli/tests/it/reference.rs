@@ -191,7 +191,7 @@ fn works(folder: &Path, command: &str) {
         }
         ["repro", paper, "--only", id] => {
             let known = deepram(folder, &["repro", paper, "--only", "unknown"]).error(2);
-            let (_, known) = known.split_once("known: ").expect("the error lists what is known");
+            let (_, known) = known.split_once("expected one of: ").expect("the error lists what is known");
             assert!(known.trim().split(", ").any(|name| name == id), "{paper} has no {id}");
             return;
         }
