@@ -340,6 +340,11 @@ fn what_cannot_be_started_has_the_status_that_shells_give_it() {
     let said = text(&little.stderr);
     assert!(said.contains("'1000k'") && said.contains("at least 16MiB"), "{said}");
     assert!(text(&run(&["--help"]).stdout).contains("at least 16MiB"));
+    // An unknown option is not taken for the program; options of the program are its own.
+    let unknown = run(&["--dramm", "1G", "--", "true"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(text(&unknown.stderr).contains("'--dram"), "{}", text(&unknown.stderr));
+    assert_eq!(text(&run(&["--dram", "16MiB", "echo", "--dram", "-n"]).stdout), "--dram -n\n");
 }
 
 #[test]
