@@ -1,4 +1,4 @@
-//! The programs in `examples/` do what they say, at their first run and at the next.
+//! The programs in `examples/` give the documented output, at their first run and at the next.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,7 +21,7 @@ fn built() -> &'static Path {
     })
 }
 
-/// What a program prints at its first run and at its second, on the same pool.
+/// Returns a program's output at its first run and at its second, on the same pool.
 fn two_runs(name: &str) -> [String; 2] {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     [(); 2].map(|()| {
