@@ -226,7 +226,7 @@ impl World {
         for page in 0..PAGES {
             let held = if self.moved[page] { &self.dram[page] } else { &self.drive[page] };
             if *held != self.stored[page] {
-                return Err(format!("page {page} holds {held:?}, stored were {:?}", self.stored[page]));
+                return Err(format!("page {page} holds {held:?}, not the stored {:?}", self.stored[page]));
             }
         }
         Ok(())

@@ -140,7 +140,7 @@ fn the_least_recently_used_dirty_entry_takes_its_page_with_it() {
     // Entry 2 is older now. Its eviction writes page 0, which leaves entry 1 clean.
     assert_eq!(cache.look_up(33), (MappingLookup::Miss, Some(0)));
     cache.read_completed(3);
-    assert_eq!(cache.look_up(44), (MappingLookup::Miss, None), "1 was clean");
+    assert_eq!(cache.look_up(44), (MappingLookup::Miss, None), "entry 1 was clean");
     // Page 0 stays in memory until its write completes.
     assert_eq!(cache.look_up(2).0, MappingLookup::Hit);
     cache.write_completed(0);

@@ -560,7 +560,7 @@ fn a_full_table_refuses_and_changes_nothing_until_chains_are_shortened() {
 
     let (longest, entries) = volume.longest_chain().unwrap();
     assert_eq!((longest, entries), (page, 3));
-    // Two tokens are live, so nothing can be coalesced across them before the older is given up.
+    // Two tokens are live, so nothing can be coalesced across them before the older token is given up.
     volume.drop_token(volume.tokens()[0].epoch).unwrap();
     prune(&mut volume);
     for (stamp, segments) in volume.coalesce_plan(longest).unwrap() {

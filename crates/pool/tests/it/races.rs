@@ -44,7 +44,7 @@ fn access(pool: &Pool, first: Addr, rng: &mut impl Rng) {
     }
 }
 
-/// Changes the allocation or the permissions of a page.
+/// Reallocates a page, changes its permissions, or syncs.
 fn change(pool: &Pool, first: Addr, rng: &mut impl Rng) {
     let addr = first.offset_by(rng.random_range(0..PAGES) * PAGE).unwrap();
     match rng.random_range(0..8) {
