@@ -1,4 +1,4 @@
-//! The state of blocks, and which to reclaim.
+//! Block states, and the choice of the block to reclaim.
 
 use std::collections::BTreeSet;
 
@@ -51,7 +51,7 @@ fn a_block_without_live_data_is_quarantined_until_released() {
     assert_eq!((blocks.free(), blocks.dead()), (2, 0));
     assert_eq!(blocks.info(block), BlockInfo { uses: 1, ..BlockInfo::default() });
     assert!(blocks.release_dead().is_empty());
-    // The other one is less worn by now.
+    // Block 1 is now less worn than the released block.
     assert_eq!(blocks.open(0, 10), Some(BlockId(1)));
 }
 
@@ -198,7 +198,7 @@ fn greedy_takes_the_fewest_live_slots_and_of_equals_the_lowest_block() {
             held.pin(picked);
         }
     }
-    // A held block stays held when its pages die, and is a candidate again when let go.
+    // A held block stays held when its pages die, and is a candidate again when released.
     held.sub_live(BlockId(4), 1).unwrap();
     assert_eq!(greedy(&held), None);
     held.unpin(BlockId(4));
@@ -226,7 +226,7 @@ fn cost_benefit_prefers_an_old_block_to_a_slightly_emptier_new_one() {
     assert_eq!(cost_benefit(&blocks, 100), Some(BlockId(1)));
     assert_eq!(CostBenefit.pick(&blocks, 100, &mut |block| block != BlockId(1)), Some(BlockId(2)));
     assert_eq!(greedy(&blocks), Some(BlockId(0)));
-    // A clock behind the blocks' makes all of them new: then the emptiest.
+    // A clock that is behind the blocks' times makes every block new; the emptiest block is then the victim.
     assert_eq!(cost_benefit(&blocks, 0), Some(BlockId(0)));
 }
 
@@ -255,7 +255,7 @@ fn the_wear_victim_is_the_least_worn_block_whose_data_sits_still() {
     ];
     let blocks = Blocks::restore(SLOTS, infos).unwrap();
     assert_eq!(blocks.spread(), 8);
-    // Uneven by 7 only as far as blocks with data go: the dead one is free soon anyway.
+    // Among blocks with data the wear spread is only 7: the dead block will be free soon anyway.
     assert_eq!(blocks.wear_victim(6), Some(BlockId(1)));
     assert_eq!(blocks.wear_victim(7), None);
     assert_eq!(blocks.wear_victim(8), None);
@@ -395,7 +395,7 @@ fn a_block_that_was_opened_for_nothing_is_free_again_at_once_and_no_other_is() {
     assert!(matches!(blocks.free_unwritten(closed), Err(BlocksError::StillLive { .. })));
     blocks.sub_live(closed, 1).unwrap();
     blocks.close(closed).unwrap();
-    // Dead, but what was last made durable may need it.
+    // The block is dead, but the last durable state may still need it.
     assert!(matches!(blocks.free_unwritten(closed), Err(BlocksError::WrongState { .. })));
 }
 
@@ -407,7 +407,7 @@ fn without_quarantine_a_dead_block_is_the_best_victim_unless_it_is_held() {
     }
     blocks.pin(BlockId(2));
     blocks.sub_live(BlockId(2), 1).unwrap();
-    assert_eq!((blocks.dead(), greedy(&blocks)), (1, Some(BlockId(3))), "2 is dead, but held");
+    assert_eq!((blocks.dead(), greedy(&blocks)), (1, Some(BlockId(3))), "block 2 is dead, but held");
     blocks.unpin(BlockId(2));
     assert_eq!((greedy(&blocks), cost_benefit(&blocks, 9)), (Some(BlockId(2)), Some(BlockId(2))));
     blocks.sub_live(BlockId(1), 3).unwrap();

@@ -1,4 +1,4 @@
-//! Every policy against itself written out plainly, and against libCacheSim's counts.
+//! Every cache policy against a plain reference implementation, and against libCacheSim's counts.
 
 use crate::cache_models::{Figure4, Model, PlainArc, PlainQueue, PlainS3Fifo, PlainSieve, PlainSweep, Rule};
 use deepram_core::cache::{
@@ -12,12 +12,12 @@ enum Step {
     Insert(u32),
     Touch(u32),
     Remove(u32),
-    /// Only keys that this divides may go.
+    /// Only keys that are multiples of this number may be evicted.
     Victim(u32),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    // Half of the uses go to a tenth of the keys, so that counts rise and ghosts come back.
+    // Half of the accesses go to a tenth of the keys, so that counts rise and ghost keys are used again.
     let key = || prop_oneof![0..12u32, 0..120u32];
     let step = prop_oneof![
         30 => key().prop_map(Step::Access),
@@ -33,7 +33,7 @@ fn capacities() -> impl Strategy<Value = usize> {
     prop_oneof![1..12usize, 12..60usize]
 }
 
-/// Runs both; every answer must be the same, and so must be the keys held.
+/// Runs both policies; every answer and the sets of cached keys must be equal.
 fn same<K: Key + std::fmt::Debug>(
     policy: &mut impl Replacement<K>,
     model: &mut impl Model,
@@ -110,21 +110,22 @@ proptest! {
     #[test]
     fn sweep_evicts_what_the_plain_list_does(steps in steps(), capacity in capacities()) {
         same(&mut AddressOrderClock::<u32>::new(capacity), &mut PlainSweep::new(capacity), &steps, |key| key)?;
-        // Keys whose order is the numbers'.
+        // `spread` keeps the keys in the order of their numbers.
         same(&mut AddressOrderClock::<u64>::new(capacity), &mut PlainSweep::new(capacity), &steps, |key| u64::from(key) << 33)?;
     }
 
     #[test]
     fn arc_does_what_figure_4_says(steps in steps(), capacity in capacities()) {
-        // What the figure has no word for is left out: more keys than fit, victims without need.
+        // Figure 4 does not describe inserts beyond the capacity or evictions without need, so these steps
+        // are left out.
         let mut steps = steps;
         steps.retain(|step| !matches!(step, Step::Insert(_) | Step::Victim(_)));
         same(&mut Arc::<u32>::new(capacity), &mut Figure4::new(capacity), &steps, |key| key)?;
     }
 }
 
-/// Numbers 0.. with small ones frequent: the product of two uniform numbers below 128, and now
-/// and then a scan. Written in integers, so that any language gives the same.
+/// Numbers from 0 on with small ones frequent: the product of two uniform numbers below 128, with an
+/// occasional scan. Integer arithmetic only, so that every language gives the same sequence.
 fn sequence(count: usize) -> Vec<u32> {
     let mut state = 42u64;
     let mut random = |below: u64| {
@@ -185,7 +186,8 @@ fn a_batch_counts_the_misses_of_its_accesses() {
     assert_eq!(misses(Sieve::new(100), &keys), one_by_one);
 }
 
-/// Bytes a key of the capacity costs at most, at this number of keys known (held, remembered).
+/// Limit, in bytes for each key of capacity, of the policy's memory with this number of keys known (cached or
+/// remembered).
 fn bounded(mut policy: impl Replacement<u64>, known: f64) {
     let capacity = policy.capacity();
     let limit = (known * capacity as f64 * 41.0) as usize + 1024;

@@ -1,4 +1,4 @@
-//! CLOCK against the ring written out plainly.
+//! CLOCK against a plain implementation of the ring.
 
 use std::collections::BTreeSet;
 
@@ -116,7 +116,7 @@ fn more_keys_than_the_capacity_are_kept_too() {
     assert_eq!(out.len(), 1000);
 }
 
-/// The ring as a list of places, and the vacant ones with the last vacated on top.
+/// The ring as a list of positions, and a stack of the vacant ones with the last vacated on top.
 #[derive(Default)]
 struct Plain {
     places: Vec<Option<(u32, bool)>>,

@@ -1,5 +1,5 @@
-//! The compiler holds the crate to being a pure state machine; this holds the crate to asking the
-//! compiler.
+//! The compiler enforces that the crate is a pure state machine. This test checks that the crate turns that
+//! enforcement on.
 
 use std::path::Path;
 

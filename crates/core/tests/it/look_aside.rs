@@ -1,5 +1,6 @@
-//! Every order in which processor, link and drive can meet while pages are promoted, enumerated: no store is
-//! lost and no stale line is read. The same with each rule of the surroundings broken, which must be found.
+//! Enumerates every interleaving of processor, link and drive while pages are promoted: no store is lost and
+//! no stale line is read. With any one rule of the protocol around the buffer broken, the enumeration must
+//! find an error.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -7,12 +8,12 @@ use deepram_core::migration::{InboundLine, LineRoute, Plb, PlbEntry, PlbError, P
 
 const LINES: usize = 2;
 const PAGES: usize = 2;
-/// What a place holds that holds no data.
+/// Marks a line that holds no data.
 const GONE: u8 = u8::MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum ToDrive {
-    /// With the version stored last when it was issued.
+    /// A load of (page, line), with the version that was stored last when the load was issued.
     Load(usize, usize, u8),
     Store(usize, usize, u8),
     Go(usize),
@@ -27,16 +28,16 @@ enum ToHost {
     Loaded(u8, u8),
 }
 
-/// How far the drive is with a page.
+/// The drive's progress in sending a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Sending {
     Idle,
     Asked,
-    /// The next line.
+    /// The next line to send.
     At(usize),
 }
 
-/// Which rule is broken.
+/// The rule that is broken in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Broken {
     Nothing,
@@ -57,7 +58,7 @@ struct World {
     buffer: Plb,
     drive: [[u8; LINES]; PAGES],
     dram: [[u8; LINES]; PAGES],
-    /// Whose page-table entry names DRAM.
+    /// For each page, whether its page-table entry names DRAM.
     moved: [bool; PAGES],
     stored: [[u8; LINES]; PAGES],
     sending: [Sending; PAGES],
@@ -116,7 +117,7 @@ impl World {
         }
     }
 
-    /// The drive takes what has come to it.
+    /// The drive processes the next message that has reached it.
     fn drive_takes(&mut self) -> Found {
         match self.to_drive.pop_front() {
             Some(ToDrive::Load(page, line, floor)) => {
@@ -124,7 +125,7 @@ impl World {
             }
             Some(ToDrive::Store(page, line, version)) => {
                 if self.drive[page][line] == GONE {
-                    return Err(format!("version {version} is stored to a page that has left the drive"));
+                    return Err(format!("version {version} was stored to a page that has left the drive"));
                 }
                 self.drive[page][line] = version;
             }
@@ -146,7 +147,7 @@ impl World {
         }
     }
 
-    /// The host takes what has come to it.
+    /// The host processes the next message that has reached it.
     fn host_takes(&mut self, broken: Broken) -> Found {
         match self.to_host.pop_front() {
             Some(ToHost::Ask(page)) => {
@@ -172,7 +173,7 @@ impl World {
         Ok(())
     }
 
-    /// All that can happen next.
+    /// Returns every possible successor state.
     fn successors(&self, broken: Broken) -> Vec<Result<World, String>> {
         let mut all = Vec::new();
         let mut step = |change: &mut dyn FnMut(&mut World) -> Found| {
@@ -216,7 +217,8 @@ impl World {
         all
     }
 
-    /// With nothing under way, every line is where its page's entry says, as it was stored last.
+    /// Checks that, with no message in flight, every line is where its page's entry says and has the version
+    /// stored last.
     fn at_rest(&self) -> Found {
         if !self.to_drive.is_empty() || !self.to_host.is_empty() || !self.buffer.is_empty() {
             return Ok(());
@@ -224,7 +226,7 @@ impl World {
         for page in 0..PAGES {
             let held = if self.moved[page] { &self.dram[page] } else { &self.drive[page] };
             if *held != self.stored[page] {
-                return Err(format!("page {page} holds {held:?}, stored were {:?}", self.stored[page]));
+                return Err(format!("page {page} holds {held:?}, not the stored {:?}", self.stored[page]));
             }
         }
         Ok(())
@@ -233,12 +235,13 @@ impl World {
 
 fn read(version: u8, floor: u8) -> Found {
     if version == GONE || version < floor {
-        return Err(format!("version {version} is read, {floor} had been stored"));
+        return Err(format!("version {version} was read although {floor} had been stored"));
     }
     Ok(())
 }
 
-/// States reached, and promotions that ended and were deferred; or what went wrong.
+/// Returns the number of states reached and of promotions that ended or were deferred; or a description of
+/// the error.
 fn explore(start: World, broken: Broken) -> Result<(usize, usize, usize), String> {
     let mut seen = HashSet::new();
     let mut open = vec![start];

@@ -39,7 +39,7 @@ fn a_sparse_map_takes_memory_for_what_is_mapped() {
     assert_eq!(map.iter().count(), 1000);
 }
 
-/// The cache with a mark on each entry, as one would write it first.
+/// The mapping cache as a plain list with a dirty mark on each entry.
 #[derive(Default)]
 struct Marked {
     /// Oldest first: logical, awaited, dirty.
@@ -105,7 +105,7 @@ proptest! {
                     prop_assert_eq!(cache.look_up(number), expected);
                 }
                 2 => {
-                    // Only what is resident is changed.
+                    // Only resident entries are changed.
                     if let Some(entry) = model.entries.iter_mut().find(|e| e.0 == number && !e.1) {
                         entry.2 = true;
                         cache.mark_dirty(number);
@@ -137,11 +137,11 @@ fn the_least_recently_used_dirty_entry_takes_its_page_with_it() {
     assert_eq!(cache.look_up(1), (MappingLookup::Hit, None));
     cache.mark_dirty(1);
     cache.mark_dirty(2);
-    // 2 is older now; with it leaves page 0, and 1 is clean.
+    // Entry 2 is older now. Its eviction writes page 0, which leaves entry 1 clean.
     assert_eq!(cache.look_up(33), (MappingLookup::Miss, Some(0)));
     cache.read_completed(3);
-    assert_eq!(cache.look_up(44), (MappingLookup::Miss, None), "1 was clean");
-    // Page 0 is still in memory until its write is over.
+    assert_eq!(cache.look_up(44), (MappingLookup::Miss, None), "entry 1 was clean");
+    // Page 0 stays in memory until its write completes.
     assert_eq!(cache.look_up(2).0, MappingLookup::Hit);
     cache.write_completed(0);
 }

@@ -1,4 +1,4 @@
-//! Where segments go in a block, and which entries that makes.
+//! Placement of segments in a block, and the entries that result from it.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -20,8 +20,8 @@ fn batch(masks: &[u32], size: SegmentSize) -> Vec<SegmentRef> {
         .collect()
 }
 
-/// Entries of all pages, for slots given by [`place`] in a block that begins at `block_first`;
-/// checks that they say where each segment lies.
+/// Returns the entries of all pages, for slots given by [`place`] in a block that begins at `block_first`.
+/// Checks that the entries give the slot of each segment.
 fn entries(size: SegmentSize, block_first: u64, items: &[SegmentRef], slots: &[Option<u32>]) -> usize {
     let pages: BTreeSet<PageId> = items.iter().map(|item| item.page).collect();
     let mut count = 0;
@@ -65,7 +65,7 @@ fn the_worn_page_of_the_paper_is_one_entry() {
 fn segments_2_and_5_share_an_entry_at_the_seven_distances_of_the_paper_only() {
     let mut shared = Vec::new();
     for distance in 1..40 {
-        // Either may come first, as facts 8 item 1 points out.
+        // Either of the two segments may have the lower slot.
         for (low, high) in [(2, 5), (5, 2)] {
             let placed = [(low, Slot(100)), (high, Slot(100 + distance))];
             if group(SegmentSize::K8, Slot(0), &placed).len() == 1 {
@@ -131,14 +131,14 @@ fn the_start_of_a_block_takes_low_segments_or_stays_empty() {
     let items = batch(&[0b1010_0000, 0b0000_0010], SegmentSize::K8);
     let placement = place(0, 1024, &|_| true, &items, SegmentSize::K8);
     assert_eq!(placement.slots, [5, 7, 1].map(Some));
-    // Behind slot 6 there is no such limit.
+    // From slot 6 on there is no such limit.
     let placement = place(7, 1024, &|_| true, &items, SegmentSize::K8);
     assert_eq!(placement.end(7), 10);
 }
 
 #[test]
 fn a_low_segment_comes_down_so_that_a_high_one_fits_as_well() {
-    // Slot 5 is the only one for segment 5, slots 0 and 1 the only ones left for the others.
+    // Slot 5 is the only one for segment 5; only slots 0 and 1 are left for the others.
     let items = batch(&[0b100001, 0b10], SegmentSize::K8);
     let usable = |slot| [0, 1, 5].contains(&slot);
     let placement = place(0, 6, &usable, &items, SegmentSize::K8);
@@ -150,7 +150,7 @@ fn what_does_not_fit_is_left_over_and_pages_stay_whole_if_they_can() {
     let items = batch(&[0xff, 0xff, 0xff], SegmentSize::K8);
     let placement = place(0, 16, &|_| true, &items, SegmentSize::K8);
     assert_eq!(placement.unplaced().collect::<Vec<_>>(), (16..24).collect::<Vec<_>>());
-    // A single fills the odd slot; no page is split.
+    // A single segment fills the odd slot; no page is split.
     let items = batch(&[0xff, 0xff, 0b100], SegmentSize::K8);
     let placement = place(8, 17, &|_| true, &items, SegmentSize::K8);
     assert_eq!(placement.unplaced().collect::<Vec<_>>(), (8..16).collect::<Vec<_>>());
@@ -220,7 +220,7 @@ proptest! {
         let end = placement.end(first);
         prop_assert_eq!(u32::from(end), taken.last().map_or(first.into(), |last| last + 1));
 
-        // An empty slot is one that no segment further up or left over could have.
+        // A slot stays empty only if no segment that is placed higher, or not at all, could use it.
         for empty in (first..limit).filter(|&slot| usable(slot) && !taken.contains(&slot.into())) {
             for (item, slot) in items.iter().zip(&placement.slots) {
                 let elsewhere = slot.is_none_or(|slot| slot > empty.into());
@@ -270,7 +270,7 @@ proptest! {
     }
 }
 
-/// Whether the rest can be split into at most `count` entries, by trying everything.
+/// Returns whether the rest can be split into at most `count` entries, by exhaustive search.
 fn partition(size: SegmentSize, rest: &[(u8, Slot)], parts: &mut Vec<Vec<(u8, Slot)>>, count: usize) -> bool {
     let per_page = u64::from(size.per_page());
     let Some((&item, rest)) = rest.split_first() else {

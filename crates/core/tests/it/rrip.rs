@@ -1,4 +1,4 @@
-//! RRIP against itself written out plainly.
+//! RRIP against a plain implementation of its paper.
 
 use deepram_core::cache::{HitPriority, Rrip};
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 /// A way: key, interval, count.
 type Way = Option<(u32, u8, u8)>;
 
-/// The policy as its paper describes it: ways are looked at in order, and aged one by one.
+/// The policy as its paper describes it: ways are scanned in order, and aged one by one.
 struct Plain {
     sets: Vec<Vec<Way>>,
     most: u8,
@@ -19,7 +19,8 @@ impl Plain {
         self.sets[set].iter_mut().flatten().find(|way| way.0 == key)
     }
 
-    /// The way that is to leave: the first eligible one at the largest interval, all aging until there is one.
+    /// Returns the victim way: the first eligible way with the largest interval. All ways age until there is
+    /// one.
     fn victim(&mut self, set: usize, eligible: impl Fn(u32) -> bool) -> Option<usize> {
         if !self.sets[set].iter().flatten().any(|way| eligible(way.0)) {
             return None;
@@ -72,7 +73,7 @@ proptest! {
                     prop_assert_eq!((cache.rrpv(frame), cache.count(frame)), (way.1, way.2));
                 }
                 (None, _) => {
-                    // Only keys that this divides may go.
+                    // Only keys that are multiples of this number may be evicted.
                     let eligible = |held: u32| held.is_multiple_of(of);
                     let keys: Vec<Option<u32>> = (0..cache.capacity()).map(|frame| cache.key(frame)).collect();
                     let target = cache.fill_target(key, |frame| keys[frame].is_some_and(eligible));
@@ -116,6 +117,6 @@ fn a_scan_leaves_what_has_been_hit_in_place() {
     for key in 10..16 {
         assert!(!access(key));
     }
-    // LRU would have lost both.
+    // LRU would have evicted both keys.
     assert!(access(1) && access(2));
 }

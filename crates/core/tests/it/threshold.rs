@@ -1,4 +1,4 @@
-//! The adaptive threshold of promotion: Algorithm 1 of FlatFlash, and where it differs from what was printed.
+//! The adaptive promotion threshold: Algorithm 1 of FlatFlash, and our deviations from the printed algorithm.
 
 use deepram_core::migration::{EpochReset, PromotionThreshold, PromotionTrigger, ThresholdOptions};
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ fn as_printed_there_is_one_epoch_if_no_page_leaves_and_with_a_count_of_its_own_o
     let epochs = |options| {
         let mut threshold = PromotionThreshold::new(options);
         let mut counts = [0u8; 20_000];
-        // Ten uses of each page, so that no count comes near its largest.
+        // Ten uses of each page keep every count far from its maximum.
         for n in 0..200_000usize {
             threshold.update(&mut counts[n % 20_000], false);
         }
@@ -19,15 +19,15 @@ fn as_printed_there_is_one_epoch_if_no_page_leaves_and_with_a_count_of_its_own_o
     assert_eq!(epochs(ThresholdOptions::default()), 20);
 }
 
-/// A page that is used once and then, when the threshold has come down to 1, a thousand times. How many of those
-/// uses are of a page that is not promoted.
+/// Uses one page a few times and then, when the threshold has come down, up to a thousand times. Returns the
+/// number of these later uses before the page is promoted.
 fn stuck(trigger: PromotionTrigger) -> usize {
     let mut threshold = PromotionThreshold::new(ThresholdOptions { trigger, ..ThresholdOptions::default() });
     let mut lagging = 0;
     for _ in 0..4 {
         assert!(!threshold.update(&mut lagging, true));
     }
-    // Others are used until they are promoted, again and again: nearly all uses are of promoted pages.
+    // Other pages are used until they are promoted, again and again: nearly all uses are of promoted pages.
     while threshold.current() > 3 {
         let mut page = 0;
         while !threshold.update(&mut page, true) {}
@@ -36,7 +36,7 @@ fn stuck(trigger: PromotionTrigger) -> usize {
     let mut uses = 0;
     while uses < 1000 && !threshold.update(&mut lagging, true) {
         uses += 1;
-        // What the page's uses take from the share, others give it.
+        // The uses of this page lower the promoted share; uses of other pages raise it again.
         while threshold.current() > 3 || threshold.promoted_share() < 0.8 {
             let mut page = 0;
             while !threshold.update(&mut page, true) {}
@@ -81,7 +81,7 @@ fn the_threshold_comes_down_while_pages_are_used_again_and_goes_up_while_they_ar
     assert_eq!(threshold.current(), 7);
 }
 
-/// The algorithm written down as printed, line by line; a page's number stands for its set and way.
+/// The algorithm line by line as printed; a page's number stands for its set and way.
 struct Printed {
     counts: Vec<u64>,
     net: u64,

@@ -15,7 +15,7 @@ const CONFIG: VolumeConfig = VolumeConfig {
     stamp_limit: 1000,
     retention: Retention::KeepLast(100),
 };
-/// Where the upper region of its table begins.
+/// Index of the first entry of the table's upper region.
 const UPPER: u32 = 512;
 const RW: Status = Status::new(false, true, true);
 const RO: Status = Status::new(true, true, false);
@@ -63,7 +63,8 @@ fn prune(volume: &mut Volume) {
     while volume.prune_step(7).unwrap() > 0 {}
 }
 
-/// What a restored volume of these chunks has: none of them loaded.
+/// Returns the snapshot and chunks of a volume that was restored from these chunks and has loaded none of
+/// them.
 fn stored(volume: &Volume) -> (VolumeSnapshot, Vec<(ChunkId, [u8; CHUNK_BYTES])>) {
     let chunks = (0..volume.table().chunk_count()).map(ChunkId);
     (volume.snapshot(), chunks.filter_map(|c| Some((c, volume.table().bytes(c)?))).collect())
@@ -84,12 +85,12 @@ fn the_fourth_version_joins_the_chain_as_in_the_figure_of_the_paper() {
         versions.push(entry(&volume, page.0));
         volume.close_epoch(0).unwrap();
         if version == 2 {
-            // Another page takes the next free entry in between.
+            // An entry of another page takes the next free entry in between.
             volume.apply(other, &[(0, Slot(60))]).unwrap();
         }
     }
     let [v1, v2, v3, v4] = versions[..] else { unreachable!() };
-    // v1 went to the first entry of the upper region, v2 behind the other page's, v3 next.
+    // v1 took the first entry of the upper region, v2 the one after the other page's entry, v3 the next one.
     assert_eq!(entry(&volume, page.0), v4);
     assert_eq!(v4.previous(), UPPER + 3);
     assert_eq!(entry(&volume, UPPER + 3), v3);
@@ -101,7 +102,7 @@ fn the_fourth_version_joins_the_chain_as_in_the_figure_of_the_paper() {
     assert_eq!(entry(&volume, UPPER + 1).status(), RW);
     assert_eq!([v1, v2, v3, v4].map(|v| v.start().0), [8, 16, 24, 32]);
     assert_eq!([v1, v2, v3, v4].map(|v| v.stamp().0), [1, 2, 3, 4]);
-    // What was copied is as it was, its pointer too.
+    // The copied entry is unchanged, and so is its pointer.
     for (n, old) in (0..).zip([v1, v2, v3]) {
         for segment in [0, 1] {
             let seen = volume.lookup_at(Epoch(n + 1), page, segment);
@@ -162,7 +163,7 @@ fn a_page_deleted_is_gone_now_and_there_for_its_tokens() {
     assert_eq!(volume.apply(page, &[(0, Slot(50))]), Err(VolumeError::NotAllocated(page)));
     assert_eq!(slot(volume.lookup_at(Epoch(2), page, 1)), Some(18));
     assert_eq!(volume.status_at(Epoch(2), page), Ok(RW));
-    // A page of the same number shows nothing of the old one.
+    // A new page of the same number shows no data of the old page.
     volume.set_status(page, RO).unwrap();
     volume.apply(page, &[(1, Slot(50))]).unwrap();
     assert_eq!((slot(volume.lookup(page, 0)), slot(volume.lookup(page, 1))), (None, Some(50)));
@@ -179,7 +180,7 @@ fn a_page_that_comes_and_goes_within_an_epoch_leaves_nothing() {
         volume.delete(page).unwrap();
     }
     assert_eq!((volume.blocks().live_slots(), length(&volume, page)), (0, 0));
-    assert!(volume.snapshot().open_changed.len() <= 8, "its changes are noted over and over");
+    assert!(volume.snapshot().open_changed.len() <= 8, "its changes are noted repeatedly");
     volume.close_epoch(0).unwrap();
     assert_eq!(volume.tokens()[1].pages_changed, 1);
 }
@@ -192,7 +193,7 @@ fn a_status_that_is_not_allocated_deletes() {
     volume.apply(page, &[(0, Slot(8))]).unwrap();
     volume.set_status(page, Status::default()).unwrap();
     assert_eq!((volume.blocks().live_slots(), volume.is_allocated(page)), (0, false));
-    // Readable, but not allocated.
+    // The page is readable, but not allocated.
     volume.set_status(page, Status::from_bits(4).unwrap()).unwrap();
     assert_eq!((volume.status(page), length(&volume, page)), (Ok(Status::default()), 0));
     written_in_steps(&mut volume, page, 0, 1);
@@ -207,7 +208,7 @@ fn a_page_made_and_deleted_for_ever_does_not_lengthen_its_chain() {
     let page = PageId(9);
     let mut volume = volume(CONFIG);
     written_in_steps(&mut volume, page, 0, 1);
-    // Token 1 is kept, the ones after it are given up, so its data stays below all that follows.
+    // Token 1 is kept and the tokens after it are given up, so its data stays below all later versions.
     for _ in 0..200 {
         volume.delete(page).unwrap();
         let deleted = volume.close_epoch(0).unwrap();
@@ -239,7 +240,7 @@ fn a_status_costs_no_entry_of_its_own_where_the_version_below_can_carry_it() {
         volume.close_epoch(0).unwrap();
         volume.drop_token(written).unwrap();
         if round > 0 {
-            // The deletion of the round before.
+            // The token of the previous round's deletion.
             volume.drop_token(Epoch(3 * round)).unwrap();
         }
         prune(&mut volume);
@@ -279,7 +280,7 @@ fn a_long_chain_stays_readable_when_most_tokens_are_given_up_at_once() {
         if epoch > 0 {
             open(&mut volume, epoch);
         }
-        // Every segment in an entry of its own.
+        // Every segment gets an entry of its own.
         for segment in 0..8 {
             let slot = 64 * u64::from(epoch) + 10 + 2 * u64::from(segment);
             volume.apply(page, &[(segment, Slot(slot))]).unwrap();
@@ -291,7 +292,7 @@ fn a_long_chain_stays_readable_when_most_tokens_are_given_up_at_once() {
     while let Some(token) = volume.expired() {
         volume.drop_token(token).unwrap();
     }
-    // Read before it is pruned, and pruned without complaint.
+    // The version is read before it is pruned, and pruned without an error.
     assert_eq!([0, 1, 2, 3, 4, 5, 6, 7].map(|s| volume.lookup(page, s).unwrap()), current);
     prune(&mut volume);
     assert!(length(&volume, page) <= 9);
@@ -334,7 +335,7 @@ fn rolling_back_to_a_token_given_up_fails_and_so_does_one_never_given() {
     }
     assert_eq!(stored(&volume), before);
 
-    // Token 3 is rolled back past: from then on it was never given, and its number is not reused.
+    // Token 3 is rolled back: it counts as never given, and its number is not reused.
     assert_eq!(volume.rollback(Epoch(1)).map(|r| r.open), Ok(Epoch(6)));
     let unknown = VolumeError::UnknownToken { token: Epoch(3), newest: Epoch(1) };
     assert_eq!(volume.rollback(Epoch(3)), Err(unknown));
@@ -451,7 +452,7 @@ fn slots_that_cannot_hold_their_segments_are_refused() {
         volume.delete(PageId(u32::MAX)),
         Err(VolumeError::NoPage { page: PageId(u32::MAX), pages: 300 })
     );
-    // Block 2 is free; of block 3 no slot was handed out.
+    // Block 2 is free; no slot of block 3 was handed out.
     volume.blocks_mut().open_at(BlockId(3), 0, 1).unwrap();
     for block in [2, 3] {
         let refused = volume.apply(page, &[(0, Slot(64 * block + 8))]);
@@ -469,7 +470,8 @@ fn what_cannot_be_moved_is_left_alone() {
     written_in_steps(&mut volume, page, 0, 3);
     volume.apply(page, &[(0, Slot(50))]).unwrap();
     let before = stored(&volume);
-    // Never written; written later; gone, with an older one that token 1 sees in its place.
+    // In this order: a version never written, one written later, and one that is gone while token 1 sees an
+    // older one in its place.
     volume.relocate(page, Stamp(3), &[(7, Slot(60))]).unwrap();
     volume.relocate(page, Stamp(1), &[(1, Slot(60))]).unwrap();
     volume.relocate(page, Stamp(3), &[(0, Slot(60))]).unwrap();
@@ -483,7 +485,7 @@ fn what_cannot_be_moved_is_left_alone() {
     assert_eq!(slot(volume.lookup_at(Epoch(3), page, 0)), Some(60));
     assert_eq!(slot(volume.lookup(page, 0)), Some(50));
 
-    // Deleted since: nothing comes back from below, not even what only waits to be pruned.
+    // The page was deleted since: no older version reappears, not even one that only waits to be pruned.
     volume.close_epoch(0).unwrap();
     volume.delete(page).unwrap();
     volume.close_epoch(0).unwrap();
@@ -553,12 +555,12 @@ fn a_full_table_refuses_and_changes_nothing_until_chains_are_shortened() {
     assert_eq!(volume.set_status(page, RO), Err(full));
     assert_eq!(volume.delete(page), Err(full));
     assert_eq!(stored(&volume), before);
-    // A page without older versions needs none.
+    // A page without older versions needs no such chunk.
     volume.set_status(PageId(200), RW).unwrap();
 
     let (longest, entries) = volume.longest_chain().unwrap();
     assert_eq!((longest, entries), (page, 3));
-    // Two tokens are live, so nothing can be coalesced across them before the older is given up.
+    // Two tokens are live, so nothing can be coalesced across them before the older token is given up.
     volume.drop_token(volume.tokens()[0].epoch).unwrap();
     prune(&mut volume);
     for (stamp, segments) in volume.coalesce_plan(longest).unwrap() {
@@ -608,7 +610,7 @@ fn an_operation_asks_for_the_chunks_it_needs_before_it_changes_anything() {
         }
         assert_eq!(operation(&mut volume), Ok(()), "{name}");
     }
-    // Needing none: a page of a chunk that is empty, and what the map of pages tells.
+    // Two cases need no chunk: a page whose chunk is empty, and queries that the page map answers.
     let mut volume = Volume::restore(CONFIG, snapshot, &on_flash).unwrap();
     volume.set_status(PageId(0), RW).unwrap();
     assert!(volume.is_allocated(page));
@@ -646,7 +648,7 @@ fn when_stamps_run_out_a_sync_fails_until_they_are_numbered_anew() {
     volume.apply(page, &[(4, Slot(50))]).unwrap();
     let before = stored(&volume);
     assert_eq!(volume.close_epoch(0), Err(VolumeError::StampsExhausted));
-    // As many tokens as stamps: none can be saved.
+    // There are as many tokens as stamps, so renumbering frees no stamp.
     assert_eq!(volume.renumber(), Err(VolumeError::StampsExhausted));
     assert_eq!(stored(&volume), before);
 
@@ -655,7 +657,7 @@ fn when_stamps_run_out_a_sync_fails_until_they_are_numbered_anew() {
     assert_eq!((volume.open_stamp(), volume.open_epoch()), (Stamp(4), Epoch(5)));
     let stamps: Vec<_> = volume.tokens().iter().map(|t| (t.epoch.0, t.stamp.0)).collect();
     assert_eq!(stamps, [(0, 0), (1, 1), (3, 2), (4, 3)]);
-    // Versions count for the token that sees them first.
+    // A version counts for the first token that sees it.
     let versions = [0, 1, 2, 3, 4].map(|s| volume.lookup(page, s).unwrap().unwrap().stamp.0);
     assert_eq!(versions, [1, 2, 2, 3, 4]);
     assert_eq!(volume.close_epoch(0), Ok(Epoch(5)));
@@ -709,7 +711,7 @@ fn the_longest_chain_is_coalesced_first() {
     assert_eq!(order, [(PageId(7), 5), (PageId(8), 3), (PageId(4), 2)]);
     assert_eq!((volume.table().upper_used(), volume.blocks().live_slots()), (0, 10));
     let live = [0, 1, 2, 3].map(|block| volume.blocks().info(BlockId(block)).live);
-    assert_eq!(live, [0, 0, 0, 10], "the blocks that the chains were spread over hold nothing");
+    assert_eq!(live, [0, 0, 0, 10], "the blocks that held the scattered chains have no live slot");
 }
 
 #[test]
@@ -721,13 +723,13 @@ fn coalescing_goes_no_further_than_live_tokens_allow_and_starts_with_the_oldest(
     for token in [1, 3, 4] {
         volume.drop_token(Epoch(token)).unwrap();
     }
-    // Tokens 0, 2 and 5: versions 1 and 2 go together, so do 3 to 5; the open one stands alone.
+    // Tokens 0, 2 and 5: versions 1 and 2 coalesce, and so do 3 to 5; the open epoch's version stays alone.
     let plan = volume.coalesce_plan(page).unwrap();
     let old = (Stamp(2), vec![(0, Slot(8)), (1, Slot(18))]);
     let new = (Stamp(5), vec![(2, Slot(28)), (3, Slot(38)), (4, Slot(48))]);
     assert_eq!(plan, [old, new]);
 
-    // Nor is what was before a deletion brought together with what came after.
+    // Versions before a deletion are not coalesced with versions after it either.
     let (page, mut volume) = (PageId(9), self::volume(CONFIG));
     written_in_steps(&mut volume, page, 0, 1);
     volume.delete(page).unwrap();

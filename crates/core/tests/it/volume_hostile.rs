@@ -1,4 +1,4 @@
-//! Damaged and hostile tables and snapshots: refused or survived, never a panic or a loop.
+//! Damaged and hostile tables and snapshots: each is refused or survived, without a panic or an endless loop.
 
 use deepram_core::bit_vector::BitVector;
 use deepram_core::ftl::{BlockInfo, BlockState};
@@ -52,7 +52,7 @@ fn sound() -> (VolumeSnapshot, Chunks) {
     (volume.snapshot(), chunks.filter_map(|c| Some((c, volume.table().bytes(c)?))).collect())
 }
 
-/// Does everything there is to do; what comes of it does not matter, that it ends does.
+/// Calls every operation. The results do not matter; only that each call returns.
 fn exercise(volume: &mut Volume) {
     let pages = [0, 1, 2, 255, 256, 257, 299].map(PageId);
     let _ = volume.check();
@@ -104,7 +104,8 @@ fn exercise(volume: &mut Volume) {
     let _ = volume.check();
 }
 
-/// Restores and loads; counts of entries in use are made to fit, so that more gets through.
+/// Restores and loads the volume. Makes the counts of entries in use consistent, so that more damage passes
+/// the first checks.
 fn restore(mut snapshot: VolumeSnapshot, chunks: &Chunks) -> Option<Volume> {
     for (chunk, bytes) in chunks {
         if let Some(upper) = chunk.0.checked_sub(UPPER / 256) {
@@ -116,14 +117,14 @@ fn restore(mut snapshot: VolumeSnapshot, chunks: &Chunks) -> Option<Volume> {
     let mut volume = Volume::restore(CONFIG, snapshot, &on_flash).ok()?;
     let loaded = chunks.iter().all(|(chunk, bytes)| volume.load_chunk(*chunk, bytes).is_ok());
     if !loaded {
-        // What was refused is still to be loaded: whatever needs it says so.
+        // Refused chunks count as not loaded: operations that need one say so.
         exercise(&mut volume);
         return None;
     }
     Some(volume)
 }
 
-/// An entry that gets past the checks of a single one, and may be wrong in every other way.
+/// Returns an entry that passes the checks of a single entry and may be wrong in every other way.
 fn wild_entry() -> impl Strategy<Value = Entry> {
     let previous = prop_oneof![Just(0), UPPER..UPPER + 20, UPPER..UPPER + 512];
     let vector = prop_oneof![Just(0), any::<u32>()];
@@ -152,7 +153,7 @@ fn block_info() -> impl Strategy<Value = BlockInfo> {
         .prop_map(|(state, used, live, uses, sequence)| BlockInfo { state, used, live, uses, sequence })
 }
 
-/// One field of a snapshot, changed.
+/// Changes one field of a snapshot.
 #[derive(Debug, Clone)]
 enum Damage {
     Open(u64),
@@ -275,7 +276,7 @@ proptest! {
         flips in prop::collection::vec((any::<prop::sample::Index>(), 0..16_usize, 0..8_u32), 1..12),
     ) {
         let (snapshot, mut chunks) = sound();
-        // Where there is something to damage.
+        // Damages the table if it has an entry to damage.
         let used: Vec<(usize, usize)> = chunks
             .iter()
             .enumerate()

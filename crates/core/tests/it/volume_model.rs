@@ -1,5 +1,4 @@
-//! Volumes against a model of what every token must see: random sequences of everything that can
-//! be done to one.
+//! Volumes against a model of the state that every token must see, with random sequences of all operations.
 
 use crate::rig::{Op, Rig, config, op, seen};
 use deepram_core::{Retention, SegmentSize, VolumeConfig};
@@ -59,7 +58,7 @@ proptest! {
         size in prop::sample::select(vec![SegmentSize::K4, SegmentSize::K8, SegmentSize::K16]),
         schedule in prop::collection::vec(0..4usize, 1..20),
     ) {
-        // No stamps run out, no block is used twice: then every log can be replayed.
+        // Stamps never run out and no block is reused, so every log can be replayed.
         let config = VolumeConfig { blocks: 2000, stamp_limit: 1 << 20, ..config(size) };
         let mut rig = Rig::new(config, &[], false);
         for op in ops.iter().filter(|op| !matches!(op, Op::Renumber | Op::Restore(_))) {

@@ -1,4 +1,5 @@
-//! A fault, and a power cut after it: what a failed operation leaves behind must not be what the next state stands on.
+//! A fault followed by a power cut: the next state must not build on the partial results of a failed
+//! operation.
 
 use crate::common::rig::{Shape, devices};
 use crate::common::step::{Runner, Step, Stopped};
@@ -33,12 +34,12 @@ fn write(page: usize, at: u64, len: usize, value: u8) -> Step {
     Step::Write { page, at, len, value }
 }
 
-/// What makes the `n`-th write from now fail.
+/// The way in which the `n`-th write from now fails.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
-    /// Nothing of it is written.
+    /// No byte is written, and an error is returned.
     Refused,
-    /// All of it is written, and an error is told.
+    /// All bytes are written, but an error is returned.
     Doubtful,
 }
 
@@ -49,7 +50,7 @@ fn inject(device: &FaultyDevice, fault: Fault, n: u64) {
     }
 }
 
-/// A step with a fault in it, which may be told.
+/// Runs a step with a fault in it; the step may return a device error.
 fn with_fault(runner: &mut Runner, step: &Step, fault: Fault, n: u64) {
     inject(&runner.devices[0], fault, n);
     if let Err(Stopped(error)) = runner.step(step) {
@@ -59,7 +60,7 @@ fn with_fault(runner: &mut Runner, step: &Step, fault: Fault, n: u64) {
     runner.settle();
 }
 
-/// Cuts the power and looks at what each kind of crash leaves.
+/// Cuts the power and checks the images of each kind of crash.
 fn cut_and_reopen(runner: Runner, context: &str) {
     let shape = runner.shape;
     let (gone, worlds) = runner.cut();
@@ -77,7 +78,7 @@ fn a_checkpoint_with_a_failed_write_can_be_followed_by_one_that_is_cut() {
     let after = [write(2, 0, 9_000, 3), Step::Sync, Step::Compact, write(0, 500, 9_000, 4), Step::Compact];
     for segment in SIZES {
         let shape = Shape::small(segment);
-        // How often there was a checkpoint decides which header copy is the next.
+        // The number of checkpoints decides which header copy is written next.
         for more in 0..2 {
             let mut runner = start(shape, &before);
             done(&mut runner, &vec![Step::Compact; more]);
@@ -125,7 +126,7 @@ fn what_is_freed_and_allocated_before_a_failed_commit_is_in_the_next_one() {
     }
 }
 
-/// A pool whose line log is small, and grows as soon as much is persisted.
+/// A pool whose small line log grows after a few persists.
 fn small_line_log() -> (Shape, Vec<Step>, impl Fn(u8) -> [Step; 2]) {
     let shape = Shape { flash: Some(12 * MIB), ..Shape::small(SegmentSize::K4) };
     let persists = |n: u8| {
@@ -138,7 +139,7 @@ fn small_line_log() -> (Shape, Vec<Step>, impl Fn(u8) -> [Step; 2]) {
 #[test]
 fn a_line_log_that_cannot_be_named_while_it_grows_is_named_before_it_is_used() {
     let (shape, before, persists) = small_line_log();
-    // Which persist makes it grow, and with how many writes.
+    // Finds the persist that makes the line log grow, and its number of writes.
     let mut runner = start(shape, &before);
     let first = runner.pool().info().unwrap().line_log;
     let mut grows = 0;
@@ -172,13 +173,13 @@ fn a_line_log_that_ends_before_its_last_known_record_is_an_error() {
     runner.devices[0].record_writes(true);
     (0..3).for_each(|n| done(&mut runner, &persists(n)));
     let &(offset, len) = runner.devices[0].take_writes().last().unwrap();
-    // The opening writes a checkpoint, which knows that there are three.
+    // The opening writes a checkpoint, which records that the log has three records.
     done(&mut runner, &[Step::Abandon]);
     let (gone, worlds) = runner.cut();
     let image = images(&gone, Crash::DropAll).remove(0);
     reopen(&shape, &[FaultyDevice::from_image(image.clone())], &worlds, "undamaged");
     let is_refused = |damaged: FaultyDevice, what: &str| {
-        let error = shape.open(&[damaged]).err().unwrap_or_else(|| panic!("{what} passes for the end"));
+        let error = shape.open(&[damaged]).err().unwrap_or_else(|| panic!("{what} passed as the log end"));
         assert!(error.to_string().contains("of the line log is damaged"), "{what}: {error}");
     };
     for at in [0, 30, len as u64 / 2] {
@@ -186,7 +187,7 @@ fn a_line_log_that_ends_before_its_last_known_record_is_an_error() {
         damaged.flip_bit(offset + at, 1);
         is_refused(damaged, &format!("a flipped bit in byte {at} of the last record"));
     }
-    // As if it had never been written.
+    // A last record of zeros looks as if it had never been written.
     let lost = FaultyDevice::from_image(image);
     lost.overwrite(offset, &vec![0; len]);
     is_refused(lost, "a last record of zeros");

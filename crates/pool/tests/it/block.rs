@@ -1,4 +1,5 @@
-//! Pools on block devices (loop devices): what is in use or holds something is not overwritten unasked.
+//! Pools on block devices (loop devices): a device that is in use or holds data is not overwritten without
+//! `force`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,21 +17,21 @@ fn create(path: &Path, overwrite: bool) -> Result<(), PoolError> {
     Pool::create(&[path], &CreateOptions { overwrite, ..CreateOptions::new(4 * MIB) })
 }
 
-/// What a program prints, if there is such a program and it succeeds.
+/// Returns the output of a program, or `None` if the program is missing or fails.
 fn output(program: &str, arguments: &[&str]) -> Option<String> {
     let output =
         Command::new(program).args(arguments).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// A loop device over a file, both gone at the end.
+/// A loop device over a file; dropping it removes both.
 struct Loop {
     path: PathBuf,
     _dir: tempfile::TempDir,
 }
 
 impl Loop {
-    /// `None`, with a word, where there are none.
+    /// Returns `None` and prints a message where no loop device can be made.
     fn new() -> Option<Self> {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let file = dir.path().join("device");
@@ -53,7 +54,7 @@ impl Drop for Loop {
     }
 }
 
-/// A mounted file system, until this is dropped.
+/// A mounted file system, unmounted when this value is dropped.
 struct Mounted(tempfile::TempDir);
 
 impl Mounted {
@@ -114,11 +115,11 @@ fn known_file_systems_are_not_overwritten_unasked() {
             Err(PoolError::Holds { what: found, .. }) => assert!(found.contains(what), "{program}: {found}"),
             other => panic!("{program}: {other:?}"),
         }
-        assert!(before == std::fs::read(&device.path).unwrap(), "{program}: nothing was written");
+        assert!(before == std::fs::read(&device.path).unwrap(), "{program}: the device was changed");
         create(&device.path, true).unwrap();
         Pool::open(&[&device.path], &options()).unwrap().close().unwrap();
         if let Some(found) = output("blkid", &["--probe", device.name()]) {
-            panic!("{program}: after the pool was made the device is taken for {found}");
+            panic!("{program}: blkid takes the pool's device for {found}");
         }
     }
 }
@@ -168,7 +169,7 @@ fn an_open_pool_claims_its_device_until_it_is_closed() {
     let addr = pool.alloc(64, Lifetime::Permanent).unwrap();
     let words = pool.is_mapped().then(|| pool.words(addr, 8).unwrap());
     let busy = || output("mkfs.ext4", &["-q", "-F", device.name()]).is_none();
-    assert!(busy(), "others find it claimed");
+    assert!(busy(), "mkfs.ext4 must find the device claimed");
     for error in [
         create(&device.path, true).unwrap_err(),
         Pool::open(&[&device.path], &options()).map(drop).unwrap_err(),
@@ -176,7 +177,7 @@ fn an_open_pool_claims_its_device_until_it_is_closed() {
         assert!(matches!(error, PoolError::InUse { .. }), "{error}");
     }
     pool.close().unwrap();
-    // Though somebody has a view of the closed pool.
+    // The device can be opened again although a view of the closed pool still exists.
     Pool::open(&[&device.path], &options()).unwrap().close().unwrap();
     drop(words);
 }

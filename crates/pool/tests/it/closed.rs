@@ -1,4 +1,5 @@
-//! A handle on a pool that another handle has closed: every call says so, and none touches the devices.
+//! A handle on a pool that another handle has closed: every call reports the closed pool, and none touches
+//! the devices.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -40,7 +41,7 @@ fn a_closed_pool_refuses_every_call_and_leaves_the_device_alone() {
             every_call_is_refused(&other, &known);
             other.clone().close().unwrap();
             other.abandon().unwrap();
-            assert_eq!(device.stats(), before, "{mapping:?}: no transfer after the end");
+            assert_eq!(device.stats(), before, "{mapping:?}: a transfer after the pool was closed");
             drop(known);
             let again = Pool::open_on(devices(), &options().mapping(Mapping::Off)).unwrap();
             assert!(again.check(&mut |_, _| {}).unwrap().is_sound());
@@ -48,7 +49,7 @@ fn a_closed_pool_refuses_every_call_and_leaves_the_device_alone() {
     }
 }
 
-/// A device that tells of transfers after it was given up.
+/// A device that counts writes and flushes after it was released.
 struct Watched {
     device: FaultyDevice,
     released: AtomicBool,
@@ -107,7 +108,7 @@ fn threads_that_are_at_work_when_the_pool_is_closed_write_nothing_afterwards() {
                     for n in (thread * 7).. {
                         let (_, call) = calls[n % calls.len()];
                         begun.fetch_add(1, Relaxed);
-                        // What others have freed or dropped meanwhile is refused for that.
+                        // Memory or tokens that other threads have freed or dropped cause other errors.
                         ends =
                             if matches!(call(&pool, known), Err(PoolError::Closed)) { ends + 1 } else { 0 };
                         if ends == calls.len() {
@@ -121,6 +122,6 @@ fn threads_that_are_at_work_when_the_pool_is_closed_write_nothing_afterwards() {
             }
             let _ = pool.clone().close();
         });
-        assert_eq!(device.late.load(Relaxed), 0, "writes and flushes after the device was given up");
+        assert_eq!(device.late.load(Relaxed), 0, "writes and flushes after the device was released");
     }
 }

@@ -1,5 +1,5 @@
-//! Small workloads with a power cut in every device operation. After each the pool opens at exactly
-//! the last epoch whose sync returned, or at the one whose commit was on its way; nothing else.
+//! Small workloads with a power cut in every device operation. After each cut the pool opens at the last
+//! epoch whose sync returned, or at the epoch whose commit was in flight.
 
 use crate::common::rig::{Shape, devices, handles};
 use crate::common::step::Step;
@@ -243,7 +243,7 @@ fn persists_on_two_controllers_keep_to_the_epoch_that_both_have() {
 
 #[test]
 fn a_full_line_log_is_gathered_and_loses_nothing() {
-    // 470 lines each; the ring of a small pool has room for about twelve.
+    // Each persist writes 470 lines; the ring of a small pool holds about twelve.
     let mut steps = vec![alloc(1, Permanent), Step::Region(0)];
     for n in 0..28_u8 {
         let at = u64::from(n % 3) * 9_000;
@@ -259,7 +259,7 @@ fn a_full_line_log_is_gathered_and_loses_nothing() {
 
 #[test]
 fn reclamation_on_a_small_device_overwrites_nothing_that_is_needed() {
-    // Rewrites memory many times over: blocks are reclaimed and used anew.
+    // Rewrites memory many times over: blocks are reclaimed and reused.
     let mut steps = vec![alloc(6, Permanent)];
     for n in 0..14_u8 {
         for page in 0..6 {
@@ -302,15 +302,15 @@ fn every_subset_of_torn_sectors_of_a_small_commit_gives_the_old_state_or_the_new
     let every = device.every_crash();
     assert_eq!(every.total(), 1 << 16, "the commit is expected to be one write of two segments");
     let mut became_new = 0;
-    // All of them take minutes: every 37th, which has no factor in common with their number.
+    // Testing all subsets takes minutes, so this takes every 37th: 37 has no common factor with their number.
     for (n, image) in every.enumerate().filter(|(n, _)| n % 37 == 0 || n + 1 == 1 << 16) {
         let pool = shape.open(&devices(&[image])).unwrap_or_else(|e| panic!("subset {n:#x}: {e}"));
         let world = worlds.pick(&pool).unwrap_or_else(|what| panic!("subset {n:#x}: {what}"));
         became_new += u32::from(world.open == new);
-        // The filler after the header is zeros on zeros: only what differs can be torn.
+        // The filler after the header writes zeros over zeros: only differing sectors can be torn.
         let _ = pool.abandon();
     }
-    assert!(became_new > 0, "the whole commit is among the subsets");
+    assert!(became_new > 0, "the subsets must include the whole commit");
 }
 
 #[test]
@@ -347,7 +347,7 @@ fn a_cut_while_creating_leaves_no_pool_or_an_empty_one() {
                 }
             }
         }
-        assert!(empty > 0 && none > 0, "{empty} empty pools, {none} that are none");
+        assert!(empty > 0 && none > 0, "{empty} empty pools, {none} files that are no pool");
     }
 }
 

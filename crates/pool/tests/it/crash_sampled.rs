@@ -1,5 +1,5 @@
-//! Long random workloads on small devices, so that reclamation, checkpoints, coalescing and the
-//! giving up of tokens all take place, with the power cut anywhere. A failing run prints its seed.
+//! Long random workloads on small devices, so that reclamation, checkpoints, coalescing and retirement of
+//! tokens all take place, with the power cut anywhere. A failing run prints its seed.
 
 use crate::common::rig::{Shape, devices};
 use crate::common::step::{self, Runner, Step, Stopped};
@@ -10,17 +10,17 @@ use deepram_pool::{Lifetime, PoolError, Stats};
 use deepram_testkit::{Crash, seeds};
 use rand::{Rng, RngExt};
 
-/// Steps of one life, at most.
+/// Maximum number of steps in one life.
 const STEPS: usize = 2500;
-/// Power cuts of one pool, one after the other.
+/// Power cuts of one pool, one after another.
 const LIVES: usize = 4;
 
 fn shape(seed: u64, rng: &mut impl Rng) -> Shape {
     let segment = SIZES[(seed % 3) as usize];
-    // From tight to roomy: in the tight ones older tokens must give way all the time.
+    // The flash ranges from tight to ample; tight pools must give up older tokens all the time.
     let blocks = rng.random_range(16..45);
     if seed % 5 == 4 {
-        // More memory than DRAM: what is written back and evicted before its sync.
+        // More memory than DRAM: segments are written back and evicted before the sync that commits them.
         let flash = Some(MIB + (blocks + 60) * 64 * segment.bytes());
         let pages = 512 / u64::from(segment.per_page());
         return Shape { pages, flash, keep: 4, ..Shape::small(segment) }.least_dram();
@@ -34,7 +34,7 @@ fn shape(seed: u64, rng: &mut impl Rng) -> Shape {
     }
 }
 
-/// What happened over all seeds: so that the test says if it no longer tests what it should.
+/// Event counts over all seeds, to detect a workload that no longer exercises a mechanism.
 #[derive(Default, Debug)]
 struct Seen {
     cuts: u64,
@@ -57,7 +57,7 @@ impl Seen {
     }
 }
 
-/// One life: steps until the power is cut.
+/// Runs one life: steps until the power is cut.
 fn live(runner: &mut Runner, persists: bool, rng: &mut impl Rng, seen: &mut Seen) -> bool {
     for _ in 0..STEPS {
         let step = match rng.random_range(0..600) {
@@ -83,7 +83,7 @@ fn live(runner: &mut Runner, persists: bool, rng: &mut impl Rng, seen: &mut Seen
     false
 }
 
-/// What the error says: free pages.
+/// Frees pages, as the error message advises.
 fn make_room(runner: &mut Runner) {
     for _ in 0..2 {
         match runner.step(&Step::Free(0)) {
@@ -93,7 +93,7 @@ fn make_room(runner: &mut Runner) {
     }
 }
 
-/// Steps that fill the line log, with hardly a sync to empty it.
+/// Steps that fill the line log, with rare syncs to empty it.
 fn persisting(rng: &mut impl Rng) -> Step {
     let (page, at) = (rng.random_range(0..2), rng.random_range(0..40_000));
     match rng.random_range(0..40) {
@@ -108,7 +108,7 @@ fn run(seed: u64, seen: &mut Seen) {
     let mut rng = seeds::rng(seed);
     let shape = shape(seed, &mut rng);
     let (mut images_now, mut world) = shape.create();
-    // The device may run full, and older tokens give way then.
+    // The device may run full; older tokens are then given up.
     world.kept = 1;
     for life in 0..LIVES {
         let context = format!("seed {seed}, life {life}, {shape:?}");
@@ -145,7 +145,7 @@ fn run(seed: u64, seen: &mut Seen) {
         };
         images_now = images(&gone, mode);
         let context = format!("{context}, {mode:?}");
-        // On copies: the next life starts where this cut left things.
+        // The next life starts, on copies, from the state that this cut left.
         survive(&shape, &images_now, &worlds, seed * 100 + life as u64, &context);
         let after = devices(&images_now);
         let (pool, now) = reopen(&shape, &after, &worlds, &context);

@@ -1,5 +1,6 @@
-//! Damage between a crash and the opening after it: nothing that was acknowledged is dropped in silence. Bits flipped
-//! anywhere are mended, or an error that names what is lost; so is the loss of whole segments of the log.
+//! Damage between a crash and the opening after it: no acknowledged data is dropped silently. A bit flipped
+//! anywhere is repaired or causes an error that names the lost data; so does the loss of whole segments of
+//! the log.
 
 use crate::common::rig::{Shape, devices};
 use crate::common::step::{self, Runner, Step};
@@ -11,7 +12,7 @@ use deepram_pool::{Epoch, Lifetime, Pool, PoolError};
 use deepram_testkit::{Crash, FaultyDevice, Image, seeds};
 use rand::{Rng, RngExt};
 
-/// A pool that a crash ended, and every write since it was opened.
+/// A pool that ended in a crash, and every write since it was opened.
 struct Crashed {
     shape: Shape,
     image: Image,
@@ -35,7 +36,8 @@ fn crash(shape: Shape, steps: impl IntoIterator<Item = Step>) -> Crashed {
 }
 
 impl Crashed {
-    /// Opens the pool with this damage. Either every acknowledged byte is there, or an error says what is lost.
+    /// Opens the pool with this damage. Either every acknowledged byte is present, or an error names the
+    /// loss.
     fn open(&self, damage: impl Fn(&FaultyDevice), context: &str) -> Result<Pool, PoolError> {
         let device = FaultyDevice::from_image(self.image.clone());
         damage(&device);
@@ -120,14 +122,14 @@ fn a_lost_batch_header_is_an_error_that_names_the_lost_tokens_unless_it_is_the_n
                     continue;
                 }
                 Ok(pool) => {
-                    panic!("{context}: it opens: {:?} {:?}", pool.history().unwrap().last(), crashed.writes)
+                    panic!("{context}: opened: {:?} {:?}", pool.history().unwrap().last(), crashed.writes)
                 }
                 Err(error) => error,
             };
             let PoolError::LogDamaged { kept, lost, .. } = error else { panic!("{context}: {error}") };
             assert_eq!(lost, Some(Epoch(last)), "{context}: {error}");
             assert!(kept < Epoch(last) && error.to_string().contains("--repair"), "{context}: {error}");
-            // On purpose it goes on from the token before the damage.
+            // On request the pool continues from the token before the damage.
             let options = crashed.shape.open_options().at_token(kept);
             let pool = Pool::open_on(crate::common::rig::handles(all), &options).unwrap();
             assert_eq!(pool.history().unwrap().last().unwrap().token, kept, "{context}");
@@ -181,7 +183,7 @@ fn more_damage_to_the_newest_small_sync_is_an_error_once_a_later_batch_confirms_
         runner.step(step).unwrap();
     }
     let commit = *runner.devices[0].take_writes().last().unwrap();
-    // The background confirms it when the log has been idle for a moment.
+    // A background thread confirms the commit when the log has been idle for a moment.
     let confirmed = std::iter::repeat_with(|| {
         std::thread::sleep(std::time::Duration::from_millis(20));
         runner.devices[0].take_writes()
@@ -224,7 +226,7 @@ fn any_damaged_sector_of_the_newest_line_records_is_an_error_that_can_be_gone_on
             let device = FaultyDevice::from_image(crashed.image.clone());
             device.flip_bit(offset + sector * 512 + 300, 1);
             let all = std::slice::from_ref(&device);
-            let error = crashed.shape.open(all).err().unwrap_or_else(|| panic!("{context}: it opens"));
+            let error = crashed.shape.open(all).err().unwrap_or_else(|| panic!("{context}: opened"));
             let PoolError::LineLogDamaged { kept, .. } = error else { panic!("{context}: {error}") };
             let options = crashed.shape.open_options().at_token(kept);
             let pool = Pool::open_on(crate::common::rig::handles(all), &options).unwrap();
@@ -245,14 +247,15 @@ fn any_damaged_sector_of_the_newest_line_records_is_an_error_that_can_be_gone_on
     }
 }
 
-/// A random life of a pool of one device.
+/// A random life of a pool with one device.
 fn random_life(seed: u64, rng: &mut impl Rng) -> Crashed {
     let segment = SIZES[(seed % 3) as usize];
     let mut steps =
         vec![Step::Alloc { controller: 0, pages: 4, lifetime: Lifetime::Permanent }, Step::Region(0)];
     for _ in 0..rng.random_range(5..60) {
         let step = step::random(rng);
-        // Nothing that frees what the next steps persist, and no opening: the writes since the first are recorded.
+        // No step that frees memory which later steps persist, and none that reopens the pool: the writes
+        // since the first opening are recorded.
         let steady = matches!(
             step,
             Step::Write { .. } | Step::Persist { .. } | Step::Sync | Step::SetRoot { .. } | Step::Rollback(_)
@@ -268,7 +271,8 @@ fn random_life(seed: u64, rng: &mut impl Rng) -> Crashed {
 fn random_flipped_bits_drop_nothing_that_was_acknowledged() {
     let flips = std::env::var("DEEPRAM_FLIPS").ok().and_then(|text| text.parse().ok()).unwrap_or(240);
     let (mut errors, mut harmless) = (0, 0);
-    // Ten flips to a pool; of three, one in a batch header or line record, one in any recent write, one anywhere.
+    // Ten flips for each pool; of every three, one in a batch header or line record, one in any recent write,
+    // one anywhere.
     seeds::each(flips / 10, |seed| {
         let mut rng = seeds::rng(seed);
         let crashed = random_life(seed, &mut rng);
@@ -290,5 +294,5 @@ fn random_flipped_bits_drop_nothing_that_was_acknowledged() {
             }
         }
     });
-    println!("{harmless} flips were harmless or mended, {errors} were errors");
+    println!("{harmless} flips were harmless or repaired, {errors} were errors");
 }

@@ -1,4 +1,4 @@
-//! The programs in `examples/` do what they say, at their first run and at the next.
+//! The programs in `examples/` give the documented output, at their first run and at the next.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,12 +6,12 @@ use std::sync::OnceLock;
 
 const EXAMPLES: [&str; 5] = ["checkpoint", "counter", "hash_table", "time_travel", "transaction_log"];
 
-/// The folder of the compiled examples. They are built with the features of the whole workspace, as `make test` has them,
-/// so that it compiles nothing twice.
+/// Returns the folder of the compiled examples. They are built with the features of the whole workspace, as in
+/// `make test`, so that no crate is compiled twice.
 fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it lies in the target folder");
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the target folder");
         let mut build = Command::new(env!("CARGO"));
         build.args(["build", "--locked", "--quiet", "--workspace", "--target-dir"]).arg(target);
         build.args(EXAMPLES.iter().flat_map(|name| ["--example", name]));
@@ -21,7 +21,7 @@ fn built() -> &'static Path {
     })
 }
 
-/// What a program prints at its first run and at its second, on the same pool.
+/// Returns a program's output at its first run and at its second, on the same pool.
 fn two_runs(name: &str) -> [String; 2] {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     [(); 2].map(|()| {
@@ -32,7 +32,7 @@ fn two_runs(name: &str) -> [String; 2] {
             .expect("the example runs");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{name}: {} {said}", output.status);
-        String::from_utf8(output.stdout).expect("it prints text")
+        String::from_utf8(output.stdout).expect("the output is text")
     })
 }
 
@@ -56,7 +56,7 @@ fn a_computation_that_crashed_continues_at_its_last_checkpoint_and_ends_as_one_t
     let run = |arguments: &[&str]| {
         let mut command = Command::new(built().join("checkpoint"));
         let output = command.args(arguments).current_dir(folder.path()).output().expect("the example runs");
-        (output.status.success(), String::from_utf8(output.stdout).expect("it prints text"))
+        (output.status.success(), String::from_utf8(output.stdout).expect("the output is text"))
     };
     let (crashed, (ended, text)) = (run(&["rod.pool", "30"]), run(&["rod.pool"]));
     assert!(!crashed.0 && ended, "{crashed:?} {text}");

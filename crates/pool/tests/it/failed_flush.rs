@@ -1,5 +1,5 @@
-//! A flush that fails, anywhere: the kernel reports a lost write once, to one caller, so what was
-//! written before it is durable only when it has been written again, whatever later flushes say.
+//! A flush that fails, at every point: the kernel reports a lost write once, to one caller. Data written
+//! before that flush is durable only once it has been written again, whatever later flushes return.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex};
@@ -13,12 +13,12 @@ use deepram_testkit::{Failure, FaultyDevice, Image, Op};
 const PAGE: u64 = 1 << 16;
 const PAGES: u64 = 12;
 const REGION: u64 = 4 * PAGE;
-/// Tries of an operation before its error counts: one flush fails.
+/// Attempts of an operation before its error counts; only one flush fails.
 const TRIES: usize = 3;
-/// Longer than anything here takes.
+/// Longer than any step of these tests takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A device without durable writes of its own: the trait's write and flush.
+/// A device without its own durable writes: the trait's default, a write and a flush.
 struct Plain(FaultyDevice);
 
 impl Device for Plain {
@@ -51,11 +51,11 @@ fn open(device: Arc<dyn Device>) -> Result<Pool> {
     Pool::open_on(vec![device], &OpenOptions::new(16 << 20).mapping(Mapping::Off))
 }
 
-/// What must be there after a power cut.
+/// The acknowledged state that must survive a power cut.
 #[derive(Clone, Default)]
 struct Acknowledged {
     token: Option<Epoch>,
-    /// Byte that fills the memory, and the region.
+    /// The bytes that fill the memory and the region.
     memory: u8,
     region: u8,
 }
@@ -83,7 +83,7 @@ impl Run {
         Self { device, pool, memory, region, acknowledged, failures: 0, context }
     }
 
-    /// Tries an operation until it succeeds.
+    /// Retries an operation until it succeeds.
     fn until_done<T>(&mut self, what: &str, operation: impl Fn(&Pool) -> Result<T>) -> T {
         for tried in 1.. {
             match operation(&self.pool) {
@@ -95,7 +95,7 @@ impl Run {
         unreachable!("it returns or panics")
     }
 
-    /// Stores to all of the memory, and has it written without being flushed.
+    /// Stores to all of the memory, and has it written back without a flush.
     fn dirty(&mut self, value: u8) {
         let memory = self.memory;
         self.pool.write(memory, &vec![value; (PAGES * PAGE) as usize]).unwrap();
@@ -116,7 +116,7 @@ impl Run {
         self.check("persist");
     }
 
-    /// What a power cut leaves of the device at this moment must hold all that was acknowledged.
+    /// Checks that a power cut at this moment loses no acknowledged data.
     fn check(&self, after: &str) {
         verify(self.device.durable_image(), self.memory, (self.region, REGION), &self.acknowledged)
             .unwrap_or_else(|what| panic!("{}, a power cut after {after}: {what}", self.context));
@@ -127,7 +127,7 @@ impl Run {
         self.sync(1, 0);
         self.dirty(2);
         let region = self.region;
-        // A sync as well, whose token is the last of the history.
+        // Creating a region is a sync too; its token is the last of the history.
         self.until_done("create_pmem_region", |pool| pool.create_pmem_region(region, REGION));
         let token = self.pool.history().unwrap().last().unwrap().token;
         self.acknowledged = Acknowledged { token: Some(token), memory: 2, region: 0 };
@@ -136,7 +136,7 @@ impl Run {
         self.persist(1);
         self.sync(3, 1);
         self.dirty(4);
-        // The ring grows.
+        // These persists make the ring grow.
         for value in 2..9 {
             self.persist(value);
         }
@@ -178,7 +178,7 @@ fn each_flush(plain: bool) {
     let mut clean = Run::new(plain, "no failure".into());
     let before = clean.device.stats().flushes;
     clean.work();
-    assert!(clean.pool.stats().line_log_compactions > 0, "the ring should have grown");
+    assert!(clean.pool.stats().line_log_compactions > 0, "the ring must have grown");
     let flushes = clean.device.stats().flushes - before;
     let mut failures = 0;
     for n in 1..=flushes + 2 {
@@ -187,7 +187,7 @@ fn each_flush(plain: bool) {
         run.work();
         failures += run.failures;
     }
-    assert!(failures > 0, "no failure was ever told");
+    assert!(failures > 0, "no failure was ever reported");
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn each_flush_that_fails_where_a_durable_write_is_a_write_and_a_flush_does_so_to
     each_flush(true);
 }
 
-/// A flush that is being watched: which thread's executes first, and fails.
+/// The thread whose flush executes first, and fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum First {
     Persist,
@@ -209,14 +209,14 @@ enum First {
 
 #[derive(Default)]
 struct Meeting {
-    /// Which of the two flushes fails; `None`: nothing is watched.
+    /// The thread whose flush fails; `None`: flushes are not intercepted.
     first: Option<First>,
     persist_came: bool,
     executed: usize,
 }
 
-/// A plain device on which the flushes of a persist and of a sync meet: the one that is first loses what was
-/// written, and returns its error last.
+/// A plain device on which the flushes of a persist and of a sync overlap: the flush that executes first
+/// loses the written data, and returns its error last.
 struct Meets {
     device: FaultyDevice,
     meeting: Mutex<Meeting>,
@@ -234,7 +234,7 @@ impl Meets {
         self.changed.notify_all();
     }
 
-    /// One of the two flushes that meet; a third is as any other.
+    /// Runs one of the two overlapping flushes; a third flush is unaffected.
     fn meet(&self, who: First, first: First) -> io::Result<()> {
         if who == First::Persist {
             self.note(|m| m.persist_came = true);
@@ -253,7 +253,7 @@ impl Meets {
     }
 }
 
-/// A handle on it; tells the persisting thread by its name.
+/// A handle on the device; recognizes the persisting thread by its name.
 struct Met(Arc<Meets>);
 
 impl Device for Met {
@@ -307,7 +307,7 @@ fn two_flushes_meet(first: First) {
     }
     let synced = pool.sync();
     let persisted = persist.join().unwrap();
-    assert!(synced.is_err() || persisted.is_err(), "neither was told of the failed flush");
+    assert!(synced.is_err() || persisted.is_err(), "neither call reported the failed flush");
     let mut want = Acknowledged { token: synced.as_ref().ok().copied(), ..Acknowledged::default() };
     if synced.is_ok() {
         (want.memory, want.region) = (1, 1);
@@ -317,7 +317,7 @@ fn two_flushes_meet(first: First) {
     }
     verify(device.durable_image(), memory, (region, PAGE), &want)
         .unwrap_or_else(|what| panic!("{first:?}, sync {synced:?}, persist {persisted:?}: {what}"));
-    // Whatever was told, the next sync makes all of it durable.
+    // Whichever call reported it, the next sync makes all data durable.
     let token = Some(pool.sync().unwrap());
     verify(device.durable_image(), memory, (region, PAGE), &Acknowledged { token, memory: 1, region: 1 })
         .unwrap();

@@ -1,6 +1,6 @@
-//! Faults of the mapped address, with many reads under way (io_uring) and with a handler for each: threads that fault
-//! the same and different segments while everything else goes on, against a model; errors. `hints.rs` has what is read
-//! before it is used.
+//! Page faults in the mapped range, with many reads in flight (io_uring) and with one blocking read for each
+//! handler thread: threads fault the same and different segments amid all other operations, checked against a
+//! model; and errors. `hints.rs` tests readahead.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -23,11 +23,11 @@ use rand::{Rng, RngExt};
 
 const THREADS: u64 = 4;
 const SEGMENTS: u64 = 4096;
-/// Words in use of each segment: one of each thread.
+/// Words in use in each segment: one for each thread.
 const USED: u64 = THREADS;
 
-/// One thread's part of the world: a word belongs to one thread, which knows what it holds; the others know that it
-/// only grows, as nothing is rolled back while they run.
+/// One thread's part of the model. Each word belongs to one thread, which knows its exact value; the other
+/// threads know that it only grows, as no rollback runs meanwhile.
 struct One<'p> {
     thread: u64,
     pool: &'p Pool,
@@ -75,7 +75,7 @@ impl One<'_> {
                 assert!(matches!(error, PoolError::Option { option: "pin", .. }), "{error}");
             }),
             189 => {
-                // Memory that comes and goes, on whatever pages there are.
+                // Memory that is allocated and freed, on any free pages.
                 let len = rng.random_range(1..5) << 16;
                 let addr = self.pool.alloc(len, Lifetime::Permanent).unwrap();
                 let words = self.pool.words(addr, (len / 8) as usize).unwrap();
@@ -97,7 +97,7 @@ impl One<'_> {
 }
 
 fn run(seed: u64, faults: FaultOptions, policy: Option<PagerPolicy>) {
-    // Little flash: blocks are reclaimed and tokens given up while it runs.
+    // Little flash: blocks are reclaimed and tokens given up during the run.
     let scratch = Scratch::new(&CreateOptions {
         retention: Retention::KeepLast(3),
         flash: Some(80 * MIB),
@@ -119,7 +119,7 @@ fn run(seed: u64, faults: FaultOptions, policy: Option<PagerPolicy>) {
                 while !done.load(SeqCst) {
                     pool.compact(&mut |_, _| {}).unwrap();
                     let bytes = [12, 13, 14][mix(seed + round) as usize % 3] * MIB;
-                    // Refused where too much is pinned for it.
+                    // Refused while more is pinned than the budget allows.
                     let _ = pool.set_dram(bytes);
                     std::thread::sleep(Duration::from_millis(20));
                 }
@@ -133,7 +133,7 @@ fn run(seed: u64, faults: FaultOptions, policy: Option<PagerPolicy>) {
             done.store(true, SeqCst);
             ended.into_iter().for_each(|ended| ended.unwrap());
         });
-        // Nobody uses the memory now. What is stored after a token is gone after a rollback to it.
+        // No thread uses the memory now. A store after a token is gone after a rollback to that token.
         let token = pool.sync().unwrap();
         for _ in 0..300 {
             let n = rngs[0].random_range(0..SEGMENTS * USED);
@@ -183,7 +183,7 @@ fn so_they_do_under_every_policy_and_with_one_handler() {
 
 // -- One segment, many threads -----------------------------------------------------------------
 
-/// Fails by a second read, or by not ending.
+/// Fails if a segment is read twice, or if a thread never resumes.
 #[test]
 fn threads_that_fault_one_segment_share_one_read_and_all_go_on() {
     if !mappable() {
@@ -193,7 +193,7 @@ fn threads_that_fault_one_segment_share_one_read_and_all_go_on() {
         let faults = FaultOptions { readahead: false, ..faults };
         let (_scratch, pool, _, table) = filled(8 * MIB, &OpenOptions::new(32 * MIB).faults(faults));
         let segments = 8 * MIB / SEGMENT;
-        // What is needed of the tables is read before.
+        // The needed parts of the tables are read first.
         let order: Vec<u64> = (0..segments).map(|n| n * 997 % segments).collect();
         assert_eq!(word_of(&table, 0), expected(0));
         let before = pool.stats();
@@ -205,7 +205,7 @@ fn threads_that_fault_one_segment_share_one_read_and_all_go_on() {
                     for (n, &segment) in order.iter().enumerate() {
                         barrier.wait();
                         if (n + thread) % 4 == 0 {
-                            // A fault for storing may come first, last, or in between.
+                            // A write fault may come first, last, or in between.
                             let at = (segment * WORDS) as usize + 64 + thread;
                             table[at].fetch_add(0, Relaxed);
                         } else {
@@ -216,7 +216,7 @@ fn threads_that_fault_one_segment_share_one_read_and_all_go_on() {
             }
         });
         let stats = pool.stats();
-        // Page 0 and the blocks' records are read as well, and once.
+        // Page 0 and the blocks' records are read as well, once each.
         assert_eq!(stats.fills - before.fills, segments - 1);
         let extra = stats.bytes_read - before.bytes_read - (segments - 1) * SEGMENT;
         assert!(extra < 100 * SEGMENT, "{extra} bytes more than the data were read");
@@ -225,14 +225,16 @@ fn threads_that_fault_one_segment_share_one_read_and_all_go_on() {
     }
 }
 
-// -- Changes beneath a read under way ----------------------------------------------------------
+// -- Changes during a read in flight --------------------------------------------------------------
 
-/// While a handler has read the old bytes and not yet installed them, `change` happens. Returns what the fault brought.
+/// Runs `change` after a handler has read the old bytes and before it installs them. Returns the value that
+/// the fault delivered.
 fn overtaken(change: impl Fn(&Pool, Addr, deepram_pool::Epoch)) -> u64 {
     overtaken_by(|_, _, table| assert_ne!(table[0].load(Relaxed), u64::MAX), change)
 }
 
-/// The same for any reason to read: `read` is done while the device holds the next read up.
+/// As [`overtaken`], for any kind of read: runs `read`, and `change` while the device holds the next
+/// transfer.
 fn overtaken_by(
     read: impl Fn(&Pool, Addr, &Words) + Sync,
     change: impl Fn(&Pool, Addr, deepram_pool::Epoch),
@@ -268,13 +270,13 @@ fn a_fault_whose_contents_change_while_it_is_read_brings_the_new_ones() {
     }
     assert_eq!(overtaken(|_, _, _| {}), 2);
     assert_eq!(overtaken(|pool, _, token| pool.rollback(token).unwrap()), 1);
-    // Freed and allocated again: zeros.
+    // Memory that was freed and allocated again reads as zeros.
     let fresh = overtaken(|pool, first, _| {
         pool.free(first, 1 << 16).unwrap();
         assert_eq!(pool.alloc(1 << 16, Lifetime::Permanent).unwrap(), first);
     });
     assert_eq!(fresh, 0);
-    // Another page's end does not matter.
+    // Freeing another page has no effect on this read.
     let other = overtaken(|pool, first, _| {
         pool.free(first.offset_by(2 * MIB).unwrap(), 1 << 16).unwrap();
     });
@@ -293,13 +295,13 @@ fn what_is_read_ahead_while_its_contents_change_is_read_again() {
 
 // -- Errors ------------------------------------------------------------------------------------
 
-/// Whether the kernel, given a word of the pool, gets it. Where a load by the processor would raise SIGBUS, a system
-/// call fails.
+/// Returns whether the kernel can read a word of the pool. Where a load by the processor would raise SIGBUS,
+/// the system call fails.
 fn kernel_reads(table: &Words, segment: u64) -> bool {
     let (_reader, writer) = std::io::pipe().unwrap();
     let word = &table[(segment * WORDS) as usize];
     let file = File::from(std::os::fd::OwnedFd::from(writer));
-    // SAFETY: a word of the pool, as bytes, read by the kernel alone; nobody stores to it.
+    // SAFETY: a word of the pool, as bytes, which only the kernel reads and no thread stores to.
     let bytes = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(word).cast::<u8>(), 8) };
     match std::io::Write::write(&mut &file, bytes) {
         Ok(n) => n == 8,
@@ -316,7 +318,7 @@ fn damage_met_by_a_fault_is_told_and_never_data() {
         return;
     }
     for faults in ways() {
-        // Alone, and in the middle of what is read ahead.
+        // A damaged segment by itself, and one in the middle of a readahead window.
         for scan in [false, true] {
             let options = OpenOptions::new(32 * MIB).faults(faults.clone());
             let (scratch, pool, first, table) = filled(4 * MIB, &options);
@@ -348,7 +350,7 @@ fn damage_met_by_a_fault_is_told_and_never_data() {
             }
             assert_eq!(word_of(&table, damaged + 1), expected(damaged + 1));
             assert!(pool.stats().damaged_reads >= 1);
-            // Whole again: a call finds that out, and pointers work from then on.
+            // The segment is repaired: a call notices it, and pointers work from then on.
             places.iter().for_each(|at| file.write_all_at(&[wanted[5]], at + 5).unwrap());
             pool.read(address, &mut [0; 8]).unwrap();
             assert_eq!(word_of(&table, damaged), expected(damaged));
@@ -363,7 +365,7 @@ fn a_failing_read_of_a_fault_is_told_and_the_pool_goes_on() {
     if !mappable() {
         return;
     }
-    // By io_uring: a file that ends too early.
+    // With io_uring: the file ends too early.
     let (scratch, pool, first, table) = filled(4 * MIB, &OpenOptions::new(32 * MIB));
     assert_eq!(word_of(&table, 0), expected(0));
     let bytes = std::fs::read(scratch.path()).unwrap();
@@ -378,7 +380,7 @@ fn a_failing_read_of_a_fault_is_told_and_the_pool_goes_on() {
     drop(table);
     pool.close().unwrap();
 
-    // In a handler's own thread, and in a window read ahead, which tells nobody.
+    // In a handler thread; and in a readahead window, whose errors are not reported.
     let device = FaultyDevice::new(80 * MIB);
     let handle = || -> Vec<Arc<dyn Device>> { vec![Arc::new(device.clone())] };
     Pool::create_on(handle(), &CreateOptions::new(8 * MIB)).unwrap();
@@ -394,6 +396,6 @@ fn a_failing_read_of_a_fault_is_told_and_the_pool_goes_on() {
     pool.will_need(first, MIB).unwrap();
     std::thread::sleep(Duration::from_millis(50));
     device.heal();
-    assert!(pool.take_errors().is_empty(), "nobody has used what was announced");
+    assert!(pool.take_errors().is_empty(), "no thread has used the announced segments");
     (0..256).for_each(|segment| assert_eq!(word_of(&table, segment), expected(segment)));
 }

@@ -1,5 +1,5 @@
-//! Devices that fail and devices that lie: errors are told and nothing synced is lost, later syncs
-//! succeed when the fault has healed, and damaged bytes are an error, never data.
+//! Devices that fail and devices that return wrong data: errors are reported and no synced data is lost,
+//! later syncs succeed when the fault has healed, and damaged bytes are an error, never data.
 
 use std::collections::BTreeSet;
 
@@ -46,8 +46,8 @@ fn is_told(error: &PoolError, context: &str) {
     assert!(source.raw_os_error() == Some(5) || source.kind() == std::io::ErrorKind::WriteZero, "{text}");
 }
 
-/// Does a workload with one fault in it. A step that fails is tried again, with the fault healed if
-/// it lasts. In the end the power is cut, with nothing unflushed kept. Returns how many steps failed.
+/// Runs a workload with one injected fault. A failed step is retried; a lasting fault is healed first. In the
+/// end the power is cut, and all unflushed writes are lost. Returns the number of failed steps.
 fn with_fault(shape: Shape, lasting: bool, inject: &dyn Fn(&[FaultyDevice]), context: &str) -> usize {
     let mut runner = start(shape);
     inject(&runner.devices);
@@ -57,7 +57,7 @@ fn with_fault(shape: Shape, lasting: bool, inject: &dyn Fn(&[FaultyDevice]), con
             failed += 1;
             let context = format!("{context}, {step:?}");
             is_told(&error, &context);
-            // Once more with a fault that lasts: the pool is as usable as before.
+            // A second attempt while the fault lasts: the pool must stay usable.
             if lasting && let Err(Stopped(error)) = runner.step(&step) {
                 is_told(&error, &context);
             }
@@ -79,7 +79,7 @@ fn with_fault(shape: Shape, lasting: bool, inject: &dyn Fn(&[FaultyDevice]), con
     failed
 }
 
-/// How many operations of a kind the workload takes, more or less.
+/// Returns the approximate number of operations of a kind in the workload.
 fn count(shape: Shape, of: fn(deepram_testkit::Stats) -> u64) -> u64 {
     let mut runner = start(shape);
     let before = of(runner.devices[0].stats());
@@ -106,7 +106,7 @@ fn each_operation(op: Op, of: fn(deepram_testkit::Stats) -> u64, must_fail: bool
                     }
                 }
             }
-            assert!(failed > 0 || !must_fail, "no fault was ever told");
+            assert!(failed > 0 || !must_fail, "no fault was ever reported");
         }
     }
 }
@@ -123,7 +123,7 @@ fn every_failing_flush_is_told_and_what_it_lost_is_written_again() {
 
 #[test]
 fn every_failing_read_is_told_and_changes_nothing() {
-    // The tables of a pool just created are in memory; those of one that was opened are not.
+    // A newly created pool has its tables in memory; a reopened pool does not.
     each_operation(Op::Read, |s| s.reads, false);
 }
 
@@ -157,7 +157,7 @@ fn a_failing_read_of_a_segment_is_an_error_and_the_next_one_works() {
             Err(error) => is_told(&error, "reading"),
         }
         runner.devices[0].heal();
-        // What has been read is in DRAM: the next one gets further.
+        // Segments that were read are in DRAM, so the next attempt gets further.
         runner.pool().read(addr, &mut bytes[..4000 * n]).unwrap();
         assert!(n < 15, "no read came from DRAM");
         if n == 14 {
@@ -180,7 +180,7 @@ fn a_failed_sync_that_a_crash_follows_leaves_the_last_epoch_or_that_one() {
             }
             runner.step(&steps[5]).unwrap();
             runner.devices[0].fail_from(op, n, Failure::EIO);
-            // Large enough to go out in several batches.
+            // Large enough for several batches.
             for page in 0..3 {
                 let _ = runner.step(&Step::Write { page, at: 0, len: 65_536, value: 9 });
             }
@@ -234,9 +234,10 @@ fn a_write_that_needs_a_frame_fails_with_the_device_instead_of_waiting_for_ever(
     runner.devices[0].fail_from(Op::Write, 1, Failure::EIO);
     let failed = (0..100)
         .find_map(|page| runner.step(&Step::Write { page, at: 0, len: PAGE as usize, value: 3 }).err());
-    let Some(Stopped(PoolError::Device { .. })) = failed else { panic!("all fit: {failed:?}") };
+    let Some(Stopped(PoolError::Device { .. })) = failed else { panic!("every write succeeded: {failed:?}") };
     runner.devices[0].heal();
-    // It may have failed half-way: what it wrote is not known. Writing it all again is.
+    // The failed write may be partly done, so its extent is unknown. Rewriting all pages gives known
+    // contents.
     for page in 0..100 {
         for _ in 0..200 {
             if runner.step(&Step::Write { page, at: 0, len: PAGE as usize, value: 4 }).is_ok() {
@@ -290,7 +291,7 @@ fn random_faults_in_random_workloads_lose_nothing_that_was_synced() {
 
 // -- Damage ------------------------------------------------------------------------------------
 
-/// A pool with a few tokens, closed in order or left as a crash would.
+/// A pool with a few tokens, closed or left as by a crash.
 fn pool_with_history(shape: Shape, closed: bool) -> (FaultyDevice, Worlds) {
     let mut runner = start(shape);
     for step in workload() {
@@ -299,7 +300,8 @@ fn pool_with_history(shape: Shape, closed: bool) -> (FaultyDevice, Worlds) {
     if closed {
         runner.step(&Step::Close).unwrap();
         let (mut gone, worlds) = (runner.devices.clone(), runner.cut().1);
-        // The image is taken after the opening that `Close` ends with: closed in order is before.
+        // `Close` ends with a reopening, so the image is taken after that opening rather than right after the
+        // close.
         let pool = shape.open(&devices(&images(&gone, Crash::KeepAll))[..]);
         drop(pool);
         return (gone.remove(0), worlds);
@@ -308,7 +310,7 @@ fn pool_with_history(shape: Shape, closed: bool) -> (FaultyDevice, Worlds) {
     (gone.remove(0), worlds)
 }
 
-/// What can be read of a pool is right or an error; which kinds of error came up.
+/// Checks that each read of a pool returns correct data or an error. Returns the errors.
 fn read_everything(pool: &Pool, worlds: &Worlds) -> Vec<PoolError> {
     let world = &worlds.0[0];
     let mut errors = Vec::new();
@@ -318,19 +320,19 @@ fn read_everything(pool: &Pool, worlds: &Worlds) -> Vec<PoolError> {
             world.model.check_token(history.token.0, |addr, buf| {
                 if let Err(error) = pool.read_at(history.token, deepram_pool::Addr::from_raw(addr), buf) {
                     errors.push(error);
-                    // Not data: the comparison goes on with what it expects.
+                    // The bytes are damaged: the comparison continues with the expected ones.
                     let page = world.model.expect(history.token.0).find(|(at, _)| *at == addr);
                     buf.copy_from_slice(&page.expect("asked for by the model").1[..]);
                 }
             })
         });
-        // The roots are in page 0, which the model does not have.
+        // The roots are in page 0, which the model does not cover.
         errors.extend(pool.roots_at(history.token).err());
         if let Some(Err(mismatch)) = same {
             panic!("damaged bytes were returned as data: token {}, {mismatch}", history.token);
         }
     }
-    // The write-back thread gives tokens up when it likes.
+    // The write-back thread may give up tokens at any time.
     errors.retain(|error| !matches!(error, PoolError::Token { .. }));
     errors
 }
@@ -370,7 +372,7 @@ fn one_flip(shape: &Shape, damaged: &FaultyDevice, worlds: &Worlds, kind: Checks
     let inspection = inspected.unwrap_or_else(|error| panic!("{context}: {error}"));
     let report = inspection.check(&mut |_, _| {}).unwrap();
     if matches!(kind, ChecksumKind::Header | ChecksumKind::EmptyBatch | ChecksumKind::Batch) {
-        // The other copy serves; and nothing is needed of a bare batch.
+        // The other header copy is used; a bare batch has no data that is needed.
         assert!(report.is_sound(), "{context}: {report:?}");
         let copies =
             if kind == ChecksumKind::Header { 0..=0 } else { u64::from(kind == ChecksumKind::Batch)..=1 };
@@ -381,17 +383,17 @@ fn one_flip(shape: &Shape, damaged: &FaultyDevice, worlds: &Worlds, kind: Checks
         assert_sound(&pool, context);
         return;
     }
-    assert!(!report.is_sound(), "{context}: a check finds nothing");
+    assert!(!report.is_sound(), "{context}: the check found no damage");
     let pool = match shape.open(all) {
         Ok(pool) => pool,
-        // Opening reclaims here and there, and what it needs for that may be what is damaged.
+        // Opening may reclaim blocks, and that may need the damaged bytes.
         Err(error) => {
             assert!(matches!(error, PoolError::DamagedPool { .. }), "{context}: {error}");
             return;
         }
     };
     let errors = read_everything(&pool, worlds);
-    assert!(!errors.is_empty(), "{context}: everything could be read");
+    assert!(!errors.is_empty(), "{context}: every read succeeded");
     for error in errors {
         match error {
             PoolError::Damaged { address, page, epoch, .. } if kind == ChecksumKind::Data => {
@@ -401,7 +403,8 @@ fn one_flip(shape: &Shape, damaged: &FaultyDevice, worlds: &Worlds, kind: Checks
                     text.contains(&format!("page {page}")) && text.contains(&epoch.to_string()),
                     "{text}"
                 );
-                // The epoch is told as the oldest token that sees it, which may have been given up.
+                // The error names the epoch of the oldest token that sees the version; that token may have
+                // been given up.
                 assert!(report.damaged.iter().any(|d| d.address == address && d.epoch <= epoch));
             }
             PoolError::DamagedPool { .. } if kind == ChecksumKind::Chunk => {}
@@ -417,7 +420,7 @@ fn reclamation_keeps_what_is_damaged() {
     let mut runner = start(shape);
     runner.world.kept = 1;
     runner.step(&Step::Alloc { controller: 0, pages: 6, lifetime: Permanent }).unwrap();
-    // One segment that stays, among others that are overwritten at once: its block is emptied soon.
+    // One segment stays, among others that are overwritten soon, so its block is reclaimed early.
     for page in 0..6 {
         runner.step(&Step::Write { page, at: 0, len: 65_536, value: 7 }).unwrap();
     }
@@ -431,7 +434,7 @@ fn reclamation_keeps_what_is_damaged() {
     let is_it = |s: &&fuzzing::ChecksumSite| {
         s.kind == ChecksumKind::Data && image[s.ranges[0].clone()] == expected[..]
     };
-    let at = sites.iter().find(is_it).expect("the segment stands somewhere").ranges[0].start;
+    let at = sites.iter().find(is_it).expect("the segment must be on the device").ranges[0].start;
     runner.devices[0].flip_bit(at as u64 + 9, 3);
     let mut rng = seeds::rng(1);
     for round in 0..300 {
@@ -444,8 +447,8 @@ fn reclamation_keeps_what_is_damaged() {
     runner.pool().compact(&mut |_, _| {}).unwrap();
     let report = runner.pool().check(&mut |_, _| {}).unwrap();
     let there = report.damaged.iter().any(|d| d.offset == at as u64);
-    assert!(there, "the damaged segment is still there, for whoever can mend it: {report:?}");
-    // A bit that flips back makes it whole again: nothing was lost.
+    assert!(there, "the damaged segment must be kept, as it may be repairable: {report:?}");
+    // Flipping the bit back repairs the segment: no data was lost.
     runner.devices[0].flip_bit(at as u64 + 9, 3);
     runner.world.verify(runner.pool()).unwrap();
 }

@@ -1,5 +1,5 @@
-//! What may be wrong with a pool's file, before and while it is open: each is an error, and nothing hangs or is ended by a
-//! signal.
+//! Problems with a pool's file, before and while it is open: each is an error, and no process hangs or is
+//! ended by a signal.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -54,7 +54,7 @@ fn child_with_a_limit() {
         let text = error.to_string();
         assert!(text.contains("ulimit -f"), "{text}");
     };
-    // While it is open: every way of writing.
+    // While the pool is open: every operation that writes.
     let pool = Pool::open(&[&path], &options()).unwrap();
     let addr = pool.alloc(MIB, Lifetime::Permanent).unwrap();
     pool.create_pmem_region(addr, 64 << 10).unwrap();
@@ -67,7 +67,7 @@ fn child_with_a_limit() {
     let token = pool.sync().unwrap();
     limit(Some(MIB));
     pool.abandon().unwrap();
-    // Before it is opened or made.
+    // Before the pool is opened or created.
     told(&Pool::open(&[&path], &options()).map(drop).unwrap_err());
     assert_eq!(Pool::inspect(&[&path]).unwrap().history().last().unwrap().token, token);
     let new = path.with_extension("new");
@@ -88,7 +88,7 @@ fn a_file_that_was_removed_makes_syncs_and_persists_fail() {
     let pool = Pool::open(&[scratch.path()], &options()).unwrap();
     let addr = pool.alloc(MIB, Lifetime::Permanent).unwrap();
     pool.create_pmem_region(addr, 64 << 10).unwrap();
-    // Another name will do.
+    // Renaming the file has no effect.
     let other = scratch.path().with_extension("moved");
     std::fs::rename(scratch.path(), &other).unwrap();
     pool.write(addr, &[1; 64]).unwrap();
@@ -109,7 +109,7 @@ fn a_file_that_was_truncated_makes_syncs_fail_for_good() {
     let len = scratch.path().metadata().unwrap().len();
     for shorter in [len - 1, len / 2, 0] {
         std::fs::OpenOptions::new().write(true).open(scratch.path()).unwrap().set_len(shorter).unwrap();
-        // All over the flash, so that the file grows again as far as it can.
+        // Writes all over the flash, so that the file grows again as far as possible.
         for n in 0..12_u8 {
             pool.write(addr, &vec![n; (4 * MIB - (64 << 10)) as usize]).unwrap();
             let error = pool.sync().unwrap_err();

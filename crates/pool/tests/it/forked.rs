@@ -1,5 +1,5 @@
-//! A child made by `fork` and what it has inherited of its parent's pool: every call is refused, the memory is not there,
-//! the parent notices nothing, and the lock goes with the parent.
+//! A forked child and the pool that it inherits from its parent: every call in the child is refused, the
+//! memory is not mapped, the parent is unaffected, and the lock is released when the parent ends.
 
 use std::io::{BufRead, BufReader, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,9 +13,9 @@ use crate::own_process::in_own_process;
 use crate::scratch::{Scratch, mappable};
 use deepram_pool::{CreateOptions, Lifetime, Mapping, OpenOptions, Pool, PoolError};
 
-/// How long a child may take, which does next to nothing, until it counts as hanging.
+/// Time after which a child, whose work is short, counts as hung.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What a child ends with when all was as it should be.
+/// Exit status of a child whose checks all passed.
 const GOOD: i32 = 42;
 
 /// Runs `body` in a forked child. Returns the child's wait status; a child that hangs is an error.
@@ -25,7 +25,7 @@ fn in_child(body: impl FnOnce()) -> i32 {
     assert!(child >= 0, "{}", std::io::Error::last_os_error());
     if child == 0 {
         let good = catch_unwind(AssertUnwindSafe(body)).is_ok();
-        // SAFETY: ends the child without running anything of the parent's.
+        // SAFETY: ends the child without running any of the parent's exit handlers.
         unsafe { libc::_exit(if good { GOOD } else { 1 }) };
     }
     let until = Instant::now() + PATIENCE;
@@ -85,7 +85,7 @@ fn a_child_is_refused_every_call_and_the_parents_sync_stays() {
         let status = in_child(|| every_call_is_refused(&pool, &known));
         assert!(exited_well(status), "{mapping:?}: {status:#x}");
         let token = pool.sync().unwrap();
-        // As other threads have all locks and work under way at the time.
+        // The same with other threads that hold locks and have operations in flight at the fork.
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..2 {
@@ -177,14 +177,14 @@ fn a_child_opens_the_pool_itself_when_the_parent_has_closed_it() {
     }
 }
 
-/// The parent of the next test: opens the pool, makes children that stay, and works until it is killed.
+/// The parent of the next test: opens the pool, makes children that live on, and works until it is killed.
 #[test]
 #[allow(clippy::zombie_processes, reason = "this process is killed while the child lives on")]
 fn parent_with_children() {
     let Some(path) = std::env::var_os("DEEPRAM_TEST_FORKED") else { return };
     let pool = Pool::open(&[&path], &OpenOptions::new(16 * MIB).mapping(Mapping::Off)).unwrap();
     let addr = pool.root("data").unwrap().addr;
-    // SAFETY: the child calls nothing but these two.
+    // SAFETY: the child calls only `sleep` and `_exit`.
     let forked = unsafe { libc::fork() };
     if forked == 0 {
         // SAFETY: as above.
@@ -193,7 +193,7 @@ fn parent_with_children() {
             libc::_exit(0);
         }
     }
-    // One that becomes another program.
+    // A child that executes another program.
     let other =
         Command::new("sleep").arg(PATIENCE.as_secs().to_string()).stdout(Stdio::null()).spawn().unwrap();
     println!("\nchildren {forked} {}", other.id());
@@ -227,7 +227,7 @@ fn the_lock_goes_with_the_parent_though_its_children_live_on() {
         // SAFETY: a signal to a process that the test's own child has made.
         unsafe { libc::kill(child, libc::SIGKILL) };
     }
-    assert!(alive, "the children were there when the pool was opened");
+    assert!(alive, "the children must live while the pool is opened");
     opened.unwrap().close().unwrap();
 }
 
@@ -243,5 +243,5 @@ fn parent_of(path: &Path) -> (std::process::Child, Vec<i32>) {
         let pids = line.strip_prefix("children ")?;
         pids.split_whitespace().map(|pid| pid.parse().ok()).collect::<Option<Vec<i32>>>()
     });
-    (parent, told.expect("the parent tells its children"))
+    (parent, told.expect("the parent must report its children"))
 }

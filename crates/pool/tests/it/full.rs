@@ -1,5 +1,5 @@
-//! Devices and file systems that run full: the operation that needs room fails and says what it
-//! needed and what there was, everything else goes on, and nothing synced is lost.
+//! Devices and file systems that run full: the operation that needs space fails and reports the space it
+//! needed and the space available, all other operations succeed, and no synced data is lost.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +15,7 @@ use rand::RngExt;
 
 use Lifetime::Permanent;
 
-/// Far more memory than flash.
+/// A pool whose memory far exceeds its flash.
 fn cramped(segment: SegmentSize) -> Shape {
     let flash = Some(MIB + 40 * 64 * segment.bytes());
     Shape { pages: 40 * 64 * segment.bytes() / PAGE * 2, flash, dram: 24 * MIB, ..Shape::small(segment) }
@@ -34,8 +34,8 @@ fn start(shape: Shape) -> Runner {
     runner
 }
 
-/// Writes whole pages, each with its own byte, until the device is full. The error, and the pages
-/// that were written.
+/// Writes whole pages, each with its own byte, until the device is full. Returns the error and the number of
+/// pages written.
 fn fill(runner: &mut Runner, value: u8, sync_every: usize) -> (PoolError, usize) {
     let pages = runner.world.now.pages.len();
     for page in 0..pages {
@@ -76,7 +76,7 @@ fn a_full_device_refuses_writes_reads_on_and_works_again_after_freeing() {
             let (error, _) = fill(&mut runner, 1, sync_every);
             assert_no_space(&error);
             verify(&runner, "full");
-            // What was admitted can be synced.
+            // Every admitted write can be synced.
             runner.step(&Step::Sync).unwrap_or_else(|Stopped(e)| panic!("{segment:?}, {sync_every}: {e}"));
             verify(&runner, "full and synced");
             for _ in 0..40 {
@@ -111,7 +111,7 @@ fn a_full_device_survives_a_crash_and_opens_full_again() {
             let all = devices(&images(&gone, Crash::DropAll));
             let (pool, world) = reopen(&shape, &all, &worlds, &context);
             let mut runner = Runner::with(shape, all, pool, world);
-            // Fills what the last life left.
+            // Fills the space that the previous life left.
             let (error, _) = fill(&mut runner, round, 2);
             assert_no_space(&error);
             (gone, worlds) = runner.cut();
@@ -134,7 +134,7 @@ fn older_tokens_give_way_before_a_write_fails() {
     for segment in SIZES {
         let blocks = 40;
         let flash = Some(MIB + blocks * 64 * segment.bytes());
-        // Memory a third of the flash, and every token asked for.
+        // Memory is a third of the flash, and the pool is asked to keep every token.
         let pages = blocks * 64 * segment.bytes() / PAGE / 3;
         let mut runner = start(Shape { pages, flash, keep: 1000, dram: 24 * MIB, ..Shape::small(segment) });
         runner.step(&alloc(pages)).unwrap();
@@ -199,7 +199,8 @@ fn the_flash_that_a_pool_chooses_lets_all_memory_be_rewritten_between_two_syncs(
 #[test]
 fn memory_is_rewritten_again_and_again_between_two_syncs() {
     for segment in SIZES {
-        // More than may be dirty at once, so that segments are written, and become dirty once more, in one epoch.
+        // More segments than may be dirty at once, so that segments are written back and become dirty again
+        // within one epoch.
         let pages = 24 * MIB / PAGE;
         let shape = Shape { pages, flash: None, keep: 4, dram: 24 * MIB, ..Shape::small(segment) };
         let mut runner = start(shape);
@@ -214,7 +215,7 @@ fn memory_is_rewritten_again_and_again_between_two_syncs() {
         };
         rewrite(0..1);
         rewrite(1..6);
-        assert!(runner.pool().history().unwrap().len() >= 2, "the token before stays");
+        assert!(runner.pool().history().unwrap().len() >= 2, "the previous token must stay");
         verify(&runner, "rewritten");
     }
 }
@@ -253,7 +254,8 @@ fn scattered_small_writes_fill_a_device_without_wedging_it() {
 
 #[test]
 fn metadata_that_fills_several_headers_goes_before_what_reclamation_moves() {
-    // Nothing is written while permissions change, so all of it waits when the next write has to reclaim.
+    // Permission changes write no data, so all of their metadata is pending when the next write has to
+    // reclaim.
     for segment in SIZES {
         let mut runner = start(cramped(segment));
         let pages = runner.shape.pages * 2 / 5;
@@ -308,7 +310,7 @@ fn a_device_that_gives_out_before_its_size_fails_the_sync_and_loses_nothing() {
     reopen(&shape, &devices(&images(&gone, Crash::DropAll)), &worlds, "reopened");
 }
 
-/// A small file system of its own, where the test may mount one.
+/// A small file system for one test, where the test may mount one.
 struct SmallFs(PathBuf);
 
 impl SmallFs {
@@ -326,7 +328,7 @@ impl SmallFs {
 
 impl Drop for SmallFs {
     fn drop(&mut self) {
-        // If it fails the temporary folder stays, which says so.
+        // If unmounting fails, the temporary folder stays and shows the failure.
         let _ = Command::new("umount").arg(&self.0).output();
     }
 }
@@ -345,14 +347,14 @@ fn creating_a_pool_on_a_full_file_system_says_so_and_leaves_no_file() {
     let error = Pool::create(&[&one], &CreateOptions::new(64 * MIB)).unwrap_err();
     assert_no_space(&error);
     assert_eq!(files(&fs.0), 0);
-    // The second of two devices does not fit: neither stays.
+    // The second of two devices does not fit: neither file remains.
     let error = Pool::create(&[&one, &two], &CreateOptions::new(4 * MIB)).unwrap_err();
     assert_no_space(&error);
     assert_eq!(files(&fs.0), 0);
     Pool::create(&[&one], &CreateOptions::new(4 * MIB)).unwrap();
     let pool = Pool::open(&[&one], &OpenOptions::new(16 * MIB).mapping(Mapping::Off)).unwrap();
     let addr = pool.alloc(PAGE, Permanent).unwrap();
-    // The rest of the file system fills up: the pool has its space already.
+    // The rest of the file system fills up; the pool's space is already allocated.
     let rest = vec![1; 24 << 20];
     assert!(std::fs::write(fs.0.join("filler"), &rest).is_err());
     pool.write(addr, &[5; 1000]).unwrap();

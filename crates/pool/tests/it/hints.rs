@@ -1,5 +1,5 @@
-//! What is read before it is used, what is said of future use, and a budget that changes; in both ways of serving
-//! faults (`faulting.rs`).
+//! Readahead, hints of future use (`will_need`, `evict_range`, `pin`) and changes of the budget, with both
+//! fault-serving modes (`faulting.rs`).
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -18,14 +18,14 @@ fn a_scan_is_read_ahead_and_random_use_is_not() {
         let bytes = 64 * MIB;
         let segments = bytes / SEGMENT;
         let (_scratch, pool, _, table) = filled(bytes, &options);
-        // Random use: nothing is read that is not used.
+        // Random use: hardly any unused segment is read ahead.
         for n in 0..3000 {
             let segment = mix(n) % segments;
             assert_eq!(word_of(&table, segment), expected(segment));
         }
         let random = pool.stats();
         assert!(random.readahead_segments * 50 < random.faults_missing, "{random:?}");
-        // In order, backwards, and in strides.
+        // Sequential use: in order, in strides, and backwards.
         for stride in [1, 3, -1_i64] {
             let before = pool.stats();
             let count = segments / stride.unsigned_abs();
@@ -38,7 +38,7 @@ fn a_scan_is_read_ahead_and_random_use_is_not() {
                 stats.faults_missing - before.faults_missing,
                 stats.readahead_segments - before.readahead_segments,
             );
-            // A thread that is faster than the device meets some that are still being read.
+            // A thread that is faster than the device faults on segments that are still being read.
             assert!(ahead > count / 2, "stride {stride}: {ahead} of {count} read ahead, {faults} faults");
             assert!(ahead < count * 5 / 4, "stride {stride}: {ahead} read ahead for {count} uses");
         }
@@ -57,7 +57,7 @@ fn a_run_that_ends_reads_no_further_and_none_is_followed_where_that_is_off() {
         let options =
             OpenOptions::new(32 * MIB).faults(FaultOptions { readahead: ahead, ..FaultOptions::default() });
         let (_scratch, pool, _, table) = filled(16 * MIB, &options);
-        // Short runs, far apart: each opens one window at most, of eight segments.
+        // Short sequential runs, far apart: each opens at most one window, of eight segments.
         for run in 0..30 {
             (0..3).for_each(|n| assert_eq!(word_of(&table, run * 130 + n), expected(run * 130 + n)));
         }
@@ -71,11 +71,11 @@ fn a_run_that_ends_reads_no_further_and_none_is_followed_where_that_is_off() {
     }
 }
 
-/// Waits for something that happens in the background.
+/// Waits for a condition that background threads bring about.
 fn until(what: &str, done: impl Fn() -> bool) {
     let begun = Instant::now();
     while !done() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "waited in vain: {what}");
+        assert!(begun.elapsed() < Duration::from_secs(30), "timed out waiting for {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -94,7 +94,7 @@ fn what_is_announced_comes_what_is_cold_leaves_and_what_is_pinned_stays() {
             segments.for_each(|n| assert_eq!(word_of(&table, n), expected(n)));
             pool.stats().faults_missing - before
         };
-        // Announced: by range, and one by one.
+        // `will_need` by range, and `will_need_pages` for single segments.
         pool.will_need(part(100), 200 * SEGMENT).unwrap();
         let apart: Vec<Addr> = (0..100).map(|n| part(1000 + n * 7)).collect();
         pool.will_need_pages(&apart).unwrap();
@@ -104,7 +104,7 @@ fn what_is_announced_comes_what_is_cold_leaves_and_what_is_pinned_stays() {
         let before = pool.stats().faults_missing;
         (0..100).for_each(|n| assert_eq!(word_of(&table, 1000 + n * 7), expected(1000 + n * 7)));
         assert_eq!(pool.stats().faults_missing, before);
-        // Not needed any more; what was stored is not lost.
+        // `evict_range` loses no stored data.
         (100..150).for_each(|n| table[(n * WORDS + 9) as usize].store(n, Relaxed));
         let resident = pool.stats().resident_segments;
         pool.evict_range(part(100), 200 * SEGMENT).unwrap();
@@ -112,7 +112,7 @@ fn what_is_announced_comes_what_is_cold_leaves_and_what_is_pinned_stays() {
         assert_eq!(pool.stats().dirty_segments, 0);
         assert_eq!(faults_of(100..300), 200);
         (100..150).for_each(|n| assert_eq!(table[(n * WORDS + 9) as usize].load(Relaxed), n));
-        // Pinned: a scan of far more than fits leaves it.
+        // A scan of far more data than the cache holds leaves pinned segments resident.
         pool.pin(part(0), 500 * SEGMENT, true).unwrap();
         until("500 segments", || faults_of(0..500) == 0);
         faults_of(500..64 * MIB / SEGMENT);
@@ -122,14 +122,14 @@ fn what_is_announced_comes_what_is_cold_leaves_and_what_is_pinned_stays() {
         pool.pin(part(0), 500 * SEGMENT, false).unwrap();
         pool.evict_range(part(0), 500 * SEGMENT).unwrap();
         assert_eq!(faults_of(0..500), 500);
-        // Too much, and nothing at all.
+        // Pinning beyond the budget, and hints for memory that is not allocated, are errors.
         let error = pool.pin(first, 64 * MIB, true).unwrap_err();
         assert!(matches!(error, PoolError::Option { option: "pin", .. }), "{error}");
         let beyond = first.offset_by(64 * MIB).unwrap();
         for result in [pool.will_need(beyond, 1), pool.evict_range(beyond, 1), pool.pin(beyond, 1, true)] {
             assert!(matches!(result, Err(PoolError::NotAllocated { .. })), "{result:?}");
         }
-        // What is freed is not pinned, whoever has the pages next.
+        // Freed memory is no longer pinned, even when its pages are allocated again.
         pool.pin(first, 2 * MIB, true).unwrap();
         drop(table);
         pool.free(first, 64 * MIB).unwrap();
@@ -171,7 +171,7 @@ fn the_budget_holds_as_it_changes() {
             for dram in [16, 40, 20, 14, 60, 24].into_iter().chain([16; 3]) {
                 pool.set_dram(dram * MIB).unwrap();
                 assert_eq!(pool.stats().budget_bytes, dram * MIB);
-                // What is dirty leaves once it is written.
+                // Dirty segments are evicted after they are written.
                 until("the new budget", holds);
                 let begun = Instant::now();
                 while begun.elapsed() < Duration::from_millis(60) {
@@ -183,13 +183,13 @@ fn the_budget_holds_as_it_changes() {
         let used = pool.stats().dram_bytes;
         pool.set_dram(80 * MIB).unwrap();
         (0..64 * MIB / SEGMENT).for_each(|n| assert_eq!(word_of(&table, n), expected(n)));
-        assert!(pool.stats().dram_bytes > used + 30 * MIB, "more is used when there is more");
+        assert!(pool.stats().dram_bytes > used + 30 * MIB, "a larger budget must be used");
         let error = pool.set_dram(4 * MIB).unwrap_err();
         assert!(matches!(error, PoolError::Budget { .. }), "{error}");
         pool.pin(first, 20 * MIB, true).unwrap();
         let error = pool.set_dram(24 * MIB).unwrap_err();
         assert!(matches!(error, PoolError::Option { option: "dram", .. }), "{error}");
-        assert_eq!(pool.stats().budget_bytes, 80 * MIB, "nothing has changed");
+        assert_eq!(pool.stats().budget_bytes, 80 * MIB, "the refused budget must not take effect");
         drop(table);
         pool.close().unwrap();
     }

@@ -1,5 +1,5 @@
-//! Files that are no pool, not a whole one, or one made to do harm: opening them is an error that
-//! says what is wrong, and nothing worse.
+//! Files that are not a pool, are incomplete, or are made to do harm: opening one returns an error that names
+//! the problem, and has no other effect.
 
 #[path = "../../../../fuzz/harness.rs"]
 mod harness;
@@ -18,11 +18,11 @@ use rand::{Rng, RngExt};
 
 const SECOND_HEADER: usize = 512 * 1024;
 
-/// The error of opening, and of inspecting, which is the same.
+/// Returns the error of opening; checks that inspecting gives the same error.
 fn refused(shape: &Shape, images: &[Image], context: &str) -> PoolError {
     let inspected = Inspection::of(handles(&devices(images))).err();
-    let inspected = inspected.unwrap_or_else(|| panic!("{context}: it was taken for a pool"));
-    let opened = shape.open(&devices(images)).err().unwrap_or_else(|| panic!("{context}: it opens"));
+    let inspected = inspected.unwrap_or_else(|| panic!("{context}: inspection accepted it as a pool"));
+    let opened = shape.open(&devices(images)).err().unwrap_or_else(|| panic!("{context}: opening succeeded"));
     assert_eq!(opened.to_string(), inspected.to_string(), "{context}");
     opened
 }
@@ -102,7 +102,7 @@ fn a_pool_of_a_later_format_is_left_to_a_later_deepram() {
         let bytes = image.to_vec();
         let sum = fuzzing::checksum(site, &|range| bytes[range].to_vec());
         image.write(site.checksum_at[0] as u64, &sum.to_le_bytes());
-        // One copy is enough: whoever wrote it knew more than we do.
+        // One copy of a newer version is enough to refuse the pool: a newer program wrote it.
         let error = refused(&shape, &[image.clone()], "future");
         let PoolError::FutureVersion { found, known, .. } = error else { panic!("copy {n}: {error}") };
         assert_eq!((found, known), (FORMAT_VERSION + 7, FORMAT_VERSION));
@@ -137,12 +137,13 @@ fn a_header_copied_onto_another_pool_does_not_open_its_data() {
         for start in [0, SECOND_HEADER] {
             mixed[start..start + 4096].copy_from_slice(&other[start..start + 4096]);
         }
-        // The root record is the first to be found wrong, unless it is the same by chance.
+        // The root record is the first structure found wrong, unless both pools' root records happen to be
+        // equal.
         match shape.open(&devices(&[Image::from(mixed)])) {
             Err(PoolError::DamagedPool { .. }) => {}
             Ok(pool) => {
                 let report = pool.check(&mut |_, _| {}).unwrap();
-                assert!(!report.is_sound(), "the batches carry another pool's mark");
+                assert!(!report.is_sound(), "the batches carry another pool's identity");
             }
             Err(error) => panic!("{error}"),
         }
@@ -164,7 +165,8 @@ fn a_damaged_header_or_root_record_says_which_it_is() {
 static BASES: OnceLock<Vec<harness::Base>> = OnceLock::new();
 
 fn bases() -> &'static [harness::Base] {
-    // The limit ends the test if a hostile file makes the pool ask for memory without bound. Every user is in its own process.
+    // The limit ends the test if a hostile file makes the pool allocate memory without bound. Each test that
+    // calls this function runs in its own process.
     BASES.get_or_init(|| {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         let limit = Rlimit { current: Some(6 << 30), maximum: getrlimit(Resource::As).maximum };
@@ -211,7 +213,7 @@ fn an_image_left_alone_opens() {
         let base = &bases()[seed as usize % bases().len()];
         assert!(base.sites.len() > 10);
         let mut rng = seeds::rng(seed);
-        // A change whose checksums are not made to fit is damage, and so an error or survived.
+        // Changes whose checksums are not recomputed are damage: opening returns an error or survives it.
         let mut input = vec![seed as u8, rng.random(), rng.random(), rng.random()];
         input.extend([rng.random(), 0, 0, 0, 1]);
         harness::run(bases(), &input);

@@ -1,5 +1,6 @@
-//! The code that runs on real devices, on a kernel that loses, shortens and fails what it is asked for, and on the
-//! real one. What pools make of such faults is told by the other crash and fault tests, which run on the same kernel.
+//! The code for real devices, on a simulated kernel that loses, shortens and fails requests, and on the real
+//! kernel. The other crash and fault tests run on the same simulated kernel and check the pool's response to
+//! such faults.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,7 +43,7 @@ fn a_file_that_was_created_is_there_with_its_length_after_a_power_cut() {
 
 #[test]
 fn a_file_that_cannot_be_made_durable_is_not_left_behind() {
-    // That of the file, that of its directory.
+    // The fsync of the file, then that of its directory.
     for n in [1, 2] {
         let kernel = FaultyKernel::default();
         kernel.fail_fsync(n);
@@ -89,7 +90,7 @@ fn short_transfers_are_gone_on_with() {
         let durable = beneath.durable_image().to_vec();
         assert!(durable[4 * ALIGN..][..bytes.len()] == bytes[..], "{sectors} sectors, durably");
     }
-    // A write of nothing is an error and not an endless loop.
+    // A write of zero bytes is an error and not an endless loop.
     beneath.short_write(1, 0);
     assert!(device.write(0, &AlignedBuf::zeroed(ALIGN)).is_err());
 }
@@ -141,7 +142,7 @@ fn short_and_failed_transfers_of_the_queues_are_mended_or_told() {
     for round in 0..6_u8 {
         for page in 0..90 {
             if page % 3 == 0 {
-                // Of a batch, now its header, now a part of its segments.
+                // Shortens a batch in its header or in one of its segments.
                 runner.devices[0].short_write(1, 1 + usize::from(round) * 37 + page);
             }
             runner.step(&Step::Write { page, at: 0, len: PAGE as usize, value: round ^ page as u8 }).unwrap();
@@ -194,21 +195,22 @@ fn submissions_that_the_kernel_refuses_for_a_moment_are_made_again() {
         let made = writes.len();
         writes.sort_unstable();
         writes.dedup();
-        assert_eq!(made, writes.len(), "nothing is written twice, which could hit what came after");
+        assert_eq!(made, writes.len(), "no write is repeated, which could overwrite later data");
     }
     runner.world.verify(runner.pool()).unwrap();
     assert_sound(runner.pool(), "refused submissions");
 }
 
-/// What the real kernel is asked for, seen by a filter that fails these calls for the thread that installs it.
+/// Requests to the real kernel, checked with a filter that makes chosen calls fail in the thread that
+/// installs it.
 mod filtered {
     use super::*;
 
     const EIO: u32 = 5;
     const ANY: u32 = u32::MAX;
 
-    /// Makes a system call of this thread fail with an error from now on; of `pwritev2`, where the low bits of its
-    /// flags are as given. False where the kernel has no such filters.
+    /// Makes a system call of this thread fail with an error from now on; `pwritev2` only where the low bits
+    /// of its flags equal `flags`. Returns false where the kernel has no such filters.
     fn fail_call(number: i64, flags: u32, errno: u32) -> bool {
         let load = |offset: usize| libc::sock_filter {
             code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16,
@@ -255,7 +257,7 @@ mod filtered {
         result.err().and_then(|error| error.raw_os_error())
     }
 
-    /// In a thread of its own, which the filter dies with.
+    /// Runs `test` in a thread of its own; the filter ends with the thread.
     fn with_file(test: impl FnOnce(&Path, FileDevice) + Send) {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let path = folder.path().join("file");

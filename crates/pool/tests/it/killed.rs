@@ -1,6 +1,5 @@
-//! For real: a process that stores through the mapped address and syncs, or persists and commits
-//! transactions, is killed with SIGKILL at random moments, again and again, and its pool is reopened and
-//! compared.
+//! A real process that stores through the mapped address and syncs, or persists and commits transactions, is
+//! killed with SIGKILL at random moments, repeatedly; its pool is reopened and compared.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -20,14 +19,14 @@ const BYTES: u64 = 8 * MIB;
 const WORDS: u64 = BYTES / 8;
 /// Less than the data, so that segments are written back and evicted between syncs.
 const DRAM: u64 = 14 * MIB;
-/// Stores of a round; then comes a sync.
+/// Stores of a round, before its sync.
 const STORES: u64 = 300;
 const KILLS: usize = 200;
 const LONGEST_MS: u64 = 120;
 /// Lines that the persisting child uses in turn.
 const LINES: u64 = 512;
 
-/// The stores of a round: word, value. Word 0 tells the round.
+/// The stores of a round: word, value. Word 0 holds the round.
 fn stores(round: u64) -> impl Iterator<Item = (usize, u64)> {
     let scattered =
         (1..STORES).map(move |n| (1 + (mix(round << 16 | n) % (WORDS - 1)) as usize, mix(n ^ round)));
@@ -80,8 +79,9 @@ fn child_that_persists() {
     }
 }
 
-/// The last round that a child told of before it was killed, if any. The time until then counts from its start, or, if it
-/// is to have `begun`, from the first round that it tells of: that may take long on a slow machine.
+/// Returns the last round that a child reported before it was killed, if any. The time `after` counts from
+/// the child's start or, if `begun`, from the first round that it reports, which may take long on a slow
+/// machine.
 fn run_and_kill(child: &str, path: &Path, begun: bool, after: Duration) -> Option<u64> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", &format!("killed::{child}"), "--nocapture", "--test-threads=1"])
@@ -101,7 +101,7 @@ fn run_and_kill(child: &str, path: &Path, begun: bool, after: Duration) -> Optio
     told.last().or(first)
 }
 
-/// What the pool must hold, round by round, and the way back.
+/// The expected contents of the pool, round by round, and those after rolling back.
 struct Expected {
     words: Vec<u64>,
     round: u64,
@@ -169,10 +169,10 @@ fn whatever_moment_a_process_is_killed_at_its_last_sync_is_there() {
             pool.read(addr, &mut first).unwrap();
             let found = u64::from_le_bytes(first);
             let told = told.unwrap_or(expected.round);
-            // The sync that was under way may have become durable just before the kill.
+            // The sync in flight may have become durable just before the kill.
             assert!(
                 found == told || found == told + 1,
-                "kill {kill}: round {found} is there, {told} was synced"
+                "kill {kill}: found round {found}, but a sync returned for {told}"
             );
             synced += u64::from(found > expected.round);
             further += u64::from(found > told);
@@ -190,9 +190,9 @@ fn whatever_moment_a_process_is_killed_at_its_last_sync_is_there() {
             pool.abandon().unwrap();
         }
         eprintln!(
-            "{KILLS} kills: {synced} after at least one sync, {further} with one sync more than was told"
+            "{KILLS} kills: {synced} after at least one sync, {further} with one sync more than was reported"
         );
-        assert!(synced >= KILLS as u64 / 2, "the children came to sync");
+        assert!(synced >= KILLS as u64 / 2, "too few children reached a sync");
     });
 }
 
@@ -224,7 +224,7 @@ fn whatever_moment_a_process_is_killed_at_what_it_persisted_is_there() {
             let found = (0..LINES as usize).map(|line| word(line * 64)).max().unwrap();
             assert!(
                 found == told || found == told + 1,
-                "kill {kill}: {found} is there, {told} was persisted"
+                "kill {kill}: found {found}, but {told} was persisted"
             );
             for n in found.saturating_sub(LINES - 1).max(1)..=found {
                 let at = (n % LINES) as usize * 64;
@@ -247,6 +247,6 @@ fn whatever_moment_a_process_is_killed_at_what_it_persisted_is_there() {
             assert!(pool.check(&mut |_, _| {}).unwrap().is_sound(), "kill {kill}");
             pool.abandon().unwrap();
         }
-        assert!(further >= KILLS as u64 / 8, "the children came to persist");
+        assert!(further >= KILLS as u64 / 8, "too few children reached a persist");
     });
 }

@@ -1,13 +1,15 @@
-//! A process whose threads store, persist, allocate, free, roll back and sync is killed with SIGKILL at random moments,
-//! again and again. The model is in this process: the child tells, through a pipe, what it is about to do and what has
-//! returned, and after each kill the pool must be in a state that this allows.
+//! A process whose threads store, persist, allocate, free, roll back and sync is killed with SIGKILL at
+//! random moments, repeatedly. The model is in this process: the child reports, through a pipe, each
+//! operation that it begins and each that has returned, and after each kill the pool must be in a state that
+//! these reports allow.
 //!
-//! A thread works in steps, numbered from 1, and says in a word, stored last, which was its last one. Where a step
-//! stores, and what, follows from its number, from the thread, and from the branch: a number for everything that happens
-//! between two openings or rollbacks. So the number of the last step says what every word of the thread must hold.
+//! Each thread works in numbered steps, from 1 on, and records its last step in a word that the step stores
+//! last. The locations and values of a step's stores follow from its number, the thread and the branch; a
+//! branch is the period between two openings or rollbacks. So the number of the last step determines the
+//! expected value of every word of the thread.
 //!
-//! `DEEPRAM_KILLS` sets how often the process is killed: `DEEPRAM_KILLS=1000 cargo test -p deepram-pool --test
-//! killed_threads`.
+//! `DEEPRAM_KILLS` sets the number of kills: `DEEPRAM_KILLS=1000 cargo test -p deepram-pool --test it
+//! killed_threads::`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -27,7 +29,7 @@ use model::Model;
 
 const PAGE: u64 = 1 << 16;
 const BYTES: u64 = 12 * MIB;
-/// Less than the data and what the pool needs for itself, so that segments are written back and evicted between syncs.
+/// Less than the data and the pool's own needs, so that segments are written back and evicted between syncs.
 const DRAM: u64 = 13 * MIB;
 const KILLS: usize = 60;
 const LONGEST_MS: u64 = 150;
@@ -42,7 +44,7 @@ const WORDS: u64 = 1 << 18;
 const STORES: u64 = 20;
 /// Odd, so that the stores of a thread reach every word in turn.
 const STRIDE: u64 = 0x9E37_79B9;
-/// Lines of the persisting thread, and objects of the allocating one.
+/// Lines of the persisting thread, and objects of the allocating thread.
 const LINES: u64 = 512;
 const OBJECTS: u64 = 24;
 
@@ -52,7 +54,7 @@ const LINES_AT: u64 = COUNTERS + PAGE;
 const TABLE: u64 = LINES_AT + PAGE;
 const AREA: u64 = TABLE + PAGE;
 
-/// What a step stores in its `i`-th store.
+/// The value of a step's `i`-th store.
 fn value(thread: usize, step: u64, branch: u64, i: u64) -> u64 {
     let check = mix(step << 20 ^ branch << 8 ^ (thread as u64) << 5 ^ i) & 0xFF;
     step << 28 | branch << 8 | check
@@ -62,7 +64,8 @@ fn step_of(value: u64) -> u64 {
     value >> 28
 }
 
-/// The word of the `m`-th store of a thread, and which of the stores up to `WORDS` a word is of.
+/// The word of a thread's `m`-th store, and the number of the store, up to `WORDS`, that reaches a given
+/// word.
 fn place(m: u64) -> u64 {
     m.wrapping_mul(STRIDE) % WORDS
 }
@@ -73,7 +76,8 @@ fn turn(word: u64) -> u64 {
     word.wrapping_mul(inverse) % WORDS
 }
 
-/// Whether an object is there after this step, and of which step it is: each step makes one or removes it.
+/// Returns the step that made the object, if it exists after this step: each step makes or removes one
+/// object.
 fn object(number: u64, step: u64) -> Option<u64> {
     let last = (1..=step).rev().take(OBJECTS as usize).find(|n| n % OBJECTS == number)?;
     (last / OBJECTS).is_multiple_of(2).then_some(last)
@@ -88,12 +92,12 @@ struct Child {
     branch: AtomicU64,
     begun: [AtomicU64; THREADS],
     ended: [AtomicU64; THREADS],
-    /// Held for writing while the pool is rolled back: nobody uses the memory then.
+    /// Held for writing during a rollback, when no thread may use the memory.
     quiet: RwLock<()>,
 }
 
 fn tell(line: &str) {
-    // One write, in the kernel when it returns. The test runner leaves its own line unfinished.
+    // A single write, which is in the kernel when it returns. The test runner leaves its own line unfinished.
     std::io::stdout().lock().write_all(format!("\n@{line}\n").as_bytes()).unwrap();
 }
 
@@ -106,7 +110,7 @@ impl Child {
         &self.words[(at / 8) as usize]
     }
 
-    /// Finds out where each thread is, frees what no object's entry names, and begins a branch.
+    /// Reads the last step of each thread, frees pages that no object's entry names, and begins a branch.
     fn begin(&self, branch: u64, what: &str) {
         let last_line = (0..LINES).map(|n| step_of(self.word(LINES_AT + n * 64).load(SeqCst))).max();
         for thread in 0..THREADS {
@@ -135,7 +139,7 @@ impl Child {
                     loop {
                         match self.pool.persist(self.base.offset_by(at).unwrap(), 64) {
                             Ok(()) => break tell(&format!("persisted {step}")),
-                            // A sync makes room.
+                            // The thread that syncs empties the log.
                             Err(PoolError::LineLogFull { .. }) => std::thread::yield_now(),
                             Err(error) => panic!("{error}"),
                         }
@@ -159,7 +163,8 @@ impl Child {
         }
     }
 
-    /// Makes the object of this step or removes it, as far as an interrupted step has not done that.
+    /// Makes or removes the object of this step, unless an interrupted attempt at the step has already done
+    /// so.
     fn change_object(&self, step: u64) {
         let entry = self.word(TABLE + step % OBJECTS * 8);
         let now = entry.load(SeqCst);
@@ -194,7 +199,7 @@ impl Child {
                         branch += 1;
                         self.begin(branch, "returned");
                     }
-                    // Given up since.
+                    // The token was given up since.
                     Err(PoolError::Token { .. }) => tell("stayed"),
                     Err(error) => panic!("{error}"),
                 }
@@ -203,7 +208,7 @@ impl Child {
     }
 }
 
-/// Pages that are allocated and that neither the area nor an object has.
+/// Returns the allocated pages that belong neither to the area nor to an object.
 fn stray_pages(pool: &Pool, base: Addr, word: &dyn Fn(u64) -> u64) -> Vec<Addr> {
     let known: Vec<u64> = (0..OBJECTS).map(|n| word(TABLE + n * 8)).collect();
     let area = base.raw()..base.raw() + AREA;
@@ -241,7 +246,7 @@ fn child_with_threads() {
 
 // -- The kills ---------------------------------------------------------------------------------
 
-/// Starts the child, kills it, and has the model hear all that it told.
+/// Starts the child, kills it, and passes all of its reports to the model.
 fn run_and_kill(path: &Path, branch: u64, begun: bool, after: Duration, model: &mut Model) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "killed_threads::child_with_threads", "--nocapture", "--test-threads=1"])
@@ -264,7 +269,7 @@ fn run_and_kill(path: &Path, branch: u64, begun: bool, after: Duration, model: &
         std::thread::sleep(after);
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     });
-    // Read meanwhile: a full pipe would stop it.
+    // Read while the child runs: a full pipe would block it.
     lines.extend(out.lines().map_while(Result::ok));
     killer.join().unwrap();
     let status = child.wait().unwrap();
@@ -319,7 +324,7 @@ fn whatever_threads_do_when_they_are_killed_the_pool_is_in_a_state_that_was() {
         eprintln!("{kills} kills: {syncs} syncs, {rollbacks} rollbacks, steps up to {steps:?}");
         assert!(
             syncs > kills as u64 && rollbacks > 0 && steps.iter().all(|&n| n > OBJECTS),
-            "the threads did their work"
+            "the threads must have made progress"
         );
     });
 }

@@ -1,4 +1,5 @@
-//! What tells one life of a pool from another, and one header from the one before: `pool-format.md` says where it is.
+//! The numbers that distinguish one life of a pool from another, and one header from the previous one.
+//! `pool-format.md` describes them.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,7 @@ fn headers(device: &FaultyDevice) -> [(u64, u64); 2] {
     [0, 512 << 10].map(|at| (number(&image, at + 16, 8), number(&image, at + 72, 4)))
 }
 
-/// Sequence of the block, the block, and the number of the batch, of every batch header in the device's blocks.
+/// Sequence of the block, block number and batch number of every batch header in the device's blocks.
 fn batches(device: &FaultyDevice, segment: u64) -> Vec<(u64, u64, u64)> {
     let image = device.newest_image();
     let slots = (MIB..image.len()).step_by(segment as usize);
@@ -42,7 +43,7 @@ fn each_opening_raises_the_incarnation_and_each_header_the_generation() {
         let pool = shape.open(&all).unwrap();
         let mut runner = Runner::with(shape, all, pool, world);
         runner.step(&Step::Alloc { controller: 0, pages: 2, lifetime: Lifetime::Permanent }).unwrap();
-        // Which life a sequence is of, and in which block it was used.
+        // By sequence: the life and the block that used it.
         let mut used: BTreeMap<u64, (usize, u64)> = BTreeMap::new();
         for life in 0..6 {
             let opened = newest(&runner.devices[0]);
@@ -87,7 +88,7 @@ fn a_header_is_never_written_over_the_one_that_counts() {
             (0..more).for_each(|_| runner.step(&Step::Compact).unwrap());
             let device = runner.devices[0].clone();
             device.fail_nth(Op::Write, n, Failure::EIO);
-            // Where it was the second copy that failed, nobody is told.
+            // A failed write of the second copy is not reported.
             let _ = runner.step(&Step::Compact);
             device.heal();
             let [first, second] = headers(&device).map(|(generation, _)| generation);

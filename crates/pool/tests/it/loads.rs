@@ -1,5 +1,6 @@
-//! Loads by call: they leave cold segments out of the DRAM cache until these are promoted, and always see the
-//! newest store. On devices in memory, without mapping; `loads_threads.rs` has threads and pointers.
+//! Loads by call: they leave cold segments out of the DRAM cache until the segments are promoted, and always
+//! see the newest store. On devices in memory, without mapping; `loads_threads.rs` tests threads and
+//! pointers.
 
 use std::io;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ const PAGE: u64 = 1 << 16;
 const SEGMENT: u64 = 4096;
 /// Memory of a test's pool, far more than its DRAM cache holds.
 const DATA: u64 = 16 * MIB;
-/// Of which tables and buffers take a half: some 500 frames.
+/// DRAM budget, half of it for tables and buffers, which leaves some 500 frames.
 const DRAM: u64 = 5 * MIB;
 
 fn handles(devices: &[FaultyDevice]) -> Vec<Arc<dyn Device>> {
@@ -34,7 +35,8 @@ fn word(n: u64) -> u64 {
     (n + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// A pool whose word n, of 8 bytes, is `word(n)`, closed; and where the words begin.
+/// Creates a pool whose 8-byte word n is `word(n)`, and closes it. Returns its device and the address of word
+/// 0.
 fn filled(segment: SegmentSize) -> (FaultyDevice, Addr) {
     let device = FaultyDevice::new(80 * MIB);
     let devices = handles(std::slice::from_ref(&device));
@@ -62,8 +64,9 @@ fn load(pool: &Pool, addr: Addr) -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
-/// Brings so much else into the DRAM cache that nothing of the first MiB stays. The device buffer, which gives way
-/// where nobody uses it, is used meanwhile, for what is never used otherwise.
+/// Fills the DRAM cache with other data, so that no segment of the first MiB stays resident. Also keeps the
+/// device buffer in use, with segments that no test uses otherwise, because an unused buffer gives its memory
+/// up.
 fn push_out(pool: &Pool, first: Addr) {
     let mut bytes = vec![0; PAGE as usize];
     for page in MIB / PAGE..DATA / PAGE {
@@ -115,7 +118,7 @@ fn the_threshold_and_the_epoch_are_options() {
         assert_eq!(load(&pool, at(first, n * 512)), word(n * 512));
         (pool.stats().promotions, pool.stats().promotion_threshold)
     };
-    // Two uses of three belong to a promoted segment: no change of the threshold. Then two of two: it falls.
+    // Two uses of three are of a promoted segment: the threshold stays. Then two uses of two: it falls.
     assert_eq!([loaded(0), loaded(1), loaded(1)], [(0, 2), (0, 2), (1, 2)]);
     assert_eq!([loaded(2), loaded(2)], [(1, 2), (2, 2)]);
     let wrong = [
@@ -153,7 +156,7 @@ fn a_fault_of_a_buffered_segment_reads_no_device() {
     assert_eq!((pool.stats().buffered_segments, pool.stats().resident_segments), (0, 1));
 }
 
-/// Fails if a segment that becomes resident stays in the buffer.
+/// Fails if a segment that becomes resident stays in the device buffer.
 #[test]
 fn a_load_sees_the_newest_store_when_the_segment_is_cold_again() {
     let (device, first) = filled(SegmentSize::K4);
@@ -166,10 +169,10 @@ fn a_load_sees_the_newest_store_when_the_segment_is_cold_again() {
     assert!(evicted > 0);
     let reads = device.stats().reads;
     assert_eq!(load(&pool, at(first, 3)), u64::from_ne_bytes([7; 8]));
-    assert!(device.stats().reads > reads, "it was cold");
+    assert!(device.stats().reads > reads, "the segment must be cold");
 }
 
-/// Fails if a rollback leaves the buffer as it is.
+/// Fails if a rollback leaves the device buffer unchanged.
 #[test]
 fn a_load_after_a_rollback_or_a_free_sees_what_is_there_now() {
     let (device, first) = filled(SegmentSize::K4);
@@ -188,17 +191,17 @@ fn a_load_after_a_rollback_or_a_free_sees_what_is_there_now() {
     assert_eq!(pool.stats().buffered_segments, buffered - 1);
     let mut byte = [0];
     assert!(matches!(pool.load(first, &mut byte), Err(PoolError::NotAllocated { .. })));
-    assert_eq!(pool.alloc(PAGE, Lifetime::Permanent).unwrap(), first, "the lowest free page");
+    assert_eq!(pool.alloc(PAGE, Lifetime::Permanent).unwrap(), first, "not the lowest free page");
     assert_eq!(load(&pool, at(first, 3)), 0);
 }
 
-/// While a load has read the old bytes and not yet looked at the cache again, `change` happens. `gather` loads
-/// by that.
+/// Runs `change` after a load has read the old bytes and before it checks the cache again. The load is a
+/// `gather` if `gather` is set.
 fn overtaken(gather: bool, change: impl Fn(&Pool, Addr)) -> (u64, u64) {
     let (device, first) = filled(SegmentSize::K4);
     let gate = Gated::new(&device);
     let pool = Pool::open_on(vec![Arc::new(gate.clone())], &options(LoadOptions::default())).unwrap();
-    // What is needed of the tables is read before.
+    // The needed parts of the tables are read first.
     assert_eq!(load(&pool, at(first, 520)), word(520));
     assert_eq!(load(&pool, at(first, 0)), word(0));
     push_out(&pool, first);
@@ -225,14 +228,14 @@ fn overtaken(gather: bool, change: impl Fn(&Pool, Addr)) -> (u64, u64) {
     (during, load(&pool, at(first, 3)))
 }
 
-/// Fails if a read that was overtaken brings its bytes into the buffer.
+/// Fails if an overtaken read puts its bytes into the device buffer.
 #[test]
 fn a_read_that_a_store_and_its_write_back_overtake_is_repeated() {
     for gather in [false, true] {
         let new = u64::from_ne_bytes([9; 8]);
         let stored = overtaken(gather, |pool, first| {
             pool.write(at(first, 3), &[9; 8]).unwrap();
-            // The other segment of the gather too: whichever read is held.
+            // The gather's other segment changes too, as either read may be the held one.
             pool.write(at(first, 2000), &word(2000).to_ne_bytes()).unwrap();
             pool.sync().unwrap();
             push_out(pool, first);
@@ -249,7 +252,7 @@ fn a_read_that_a_store_and_its_write_back_overtake_is_repeated() {
 #[test]
 fn a_read_that_a_rollback_overtakes_is_repeated() {
     let rolled_back = overtaken(false, |pool, _| {
-        // The word was written to once more before the last token.
+        // The word was written again before the last token.
         let tokens = pool.history().unwrap();
         pool.rollback(tokens[tokens.len() - 2].token).unwrap();
     });
@@ -275,7 +278,7 @@ fn a_gather_is_many_loads() {
                 pool.read(at(first, rng.random_range(0..DATA / 8)), &mut resident).unwrap();
                 let mut starts: Vec<u64> =
                     (0..rng.random_range(0..200)).map(|_| rng.random_range(0..DATA - len)).collect();
-                // Some more than once, some beside each other, some in a segment that is resident.
+                // Some addresses repeat, some are adjacent, some are in a resident segment.
                 starts.extend(starts.clone().iter().take(20));
                 starts.extend((0..starts.len() as u64 / 4).map(|n| n * 8));
                 let addresses: Vec<Addr> = starts.iter().map(|&s| first.offset_by(s).unwrap()).collect();
@@ -299,7 +302,7 @@ fn a_scatter_is_many_stores_in_order() {
     let mut rng = seeds::rng(1);
     let mut model: Vec<u8> = (0..DATA / 8).flat_map(|n| word(n).to_ne_bytes()).collect();
     for len in [1_usize, 8, 300, 5000] {
-        // Half of them in one place, where they overlap.
+        // Half of the addresses are in a small range, where they overlap.
         let starts: Vec<u64> =
             (0..300).map(|n| rng.random_range(0..if n % 2 == 0 { 9000 } else { DATA - 5000 })).collect();
         let addresses: Vec<Addr> = starts.iter().map(|&s| first.offset_by(s).unwrap()).collect();
@@ -355,7 +358,7 @@ fn damage_and_failures_are_errors_that_name_the_address() {
     assert_eq!(source.kind(), io::ErrorKind::TimedOut);
     assert!(failed(&pool.load(addresses[99], &mut [0; 8]).unwrap_err()));
     assert!(failed(&pool.scatter(&addresses, 8, &found).unwrap_err()));
-    // What is in the buffer needs no device.
+    // Segments in the device buffer need no device read.
     pool.gather(&addresses[..50], 8, &mut found[..400]).unwrap();
     device.heal();
     pool.gather(&addresses, 8, &mut found).unwrap();
@@ -363,7 +366,7 @@ fn damage_and_failures_are_errors_that_name_the_address() {
     assert_eq!(found[..], expected[..]);
     pool.abandon().unwrap();
 
-    // Word 7 * 1024, wherever it stands.
+    // The location of word 7 * 1024 on the device.
     let wanted = word(7 * 1024).to_ne_bytes();
     let bytes = device.newest_image().to_vec();
     let places = bytes.chunks(8).enumerate().filter(|(_, bytes)| *bytes == wanted).map(|(n, _)| n * 8);

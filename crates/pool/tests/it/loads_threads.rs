@@ -1,8 +1,9 @@
-//! Threads that load and store the same segments in all the ways there are, with a tiny device buffer or one in which
-//! segments stay for long, and a DRAM cache that holds a sixth, against a model.
+//! Threads that load and store the same segments through every interface, with a DRAM cache that holds a
+//! sixth of the data and either a tiny device buffer or one in which segments stay for long, against a model.
 //!
-//! Each word belongs to one thread, which knows exactly what it holds; the others know that it only grows between
-//! rollbacks. Words of all threads share segments, so that one thread's store decides what another's load must see.
+//! Each word belongs to one thread, which knows its exact value; the other threads know that it only grows
+//! between rollbacks. Words of all threads share segments, so a store of one thread must be visible to a load
+//! of another.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -17,20 +18,20 @@ use rand::{Rng, RngExt};
 const SEGMENT: u64 = 4096;
 const SEGMENTS: u64 = 4096;
 const THREADS: u64 = 4;
-/// Words in use of each segment, one after the other: two of each thread.
+/// Words in use in each segment, consecutive: two for each thread.
 const WORDS: u64 = 2 * THREADS;
 const ROUNDS: u64 = 6;
 const STEPS: u64 = 1500;
 
-/// One thread's part of the world.
+/// One thread's part of the model.
 struct One<'p> {
     thread: u64,
     pool: &'p Pool,
     words: Option<Words>,
     first: Addr,
-    /// Segments that are used often.
+    /// Number of frequently used segments.
     often: u64,
-    /// By word: what it holds if it is this thread's, else the most that was seen there.
+    /// By word: its value if the word is this thread's, else the greatest value seen there.
     known: Vec<u64>,
 }
 
@@ -49,7 +50,7 @@ impl One<'_> {
         }
     }
 
-    /// A word: mostly of a few segments that are used often.
+    /// Picks a word, half of the time from the frequently used segments.
     fn any(&self, rng: &mut impl Rng) -> u64 {
         let segment = if rng.random_bool(0.5) {
             rng.random_range(0..self.often)
@@ -122,7 +123,7 @@ impl One<'_> {
 }
 
 fn run(seed: u64, mapping: Mapping) {
-    // Threads sync more often than tokens are kept by default.
+    // The threads sync more often than the default number of kept tokens.
     let retention = Retention::KeepLast(10_000);
     let scratch = Scratch::new(&CreateOptions {
         retention,
@@ -135,7 +136,7 @@ fn run(seed: u64, mapping: Mapping) {
     let options = OpenOptions::new(12 * MIB).mapping(mapping).loads(loads);
     let pool = Pool::open(&[scratch.path()], &options).unwrap();
     let first = pool.alloc(SEGMENTS * SEGMENT, Lifetime::Permanent).unwrap();
-    // Written, so that a cold segment is on the device.
+    // Writes every segment, so that a cold segment is on the device.
     (0..SEGMENTS).for_each(|n| pool.write(first.offset_by(n * SEGMENT + 2048).unwrap(), &[1; 8]).unwrap());
     let mut token = pool.sync().unwrap();
     let words = pool.is_mapped().then(|| pool.words(first, (SEGMENTS * SEGMENT / 8) as usize).unwrap());
@@ -151,7 +152,7 @@ fn run(seed: u64, mapping: Mapping) {
                 scope.spawn(move || (0..STEPS).for_each(|_| one.step(rng)));
             }
         });
-        // Nobody is using the memory now.
+        // No thread uses the memory now.
         if (seed + round).is_multiple_of(3) {
             pool.rollback(token).unwrap();
             for (one, then) in all.iter_mut().zip(&then) {

@@ -1,4 +1,4 @@
-//! Mapped access on a real file: ordinary loads and stores, by several threads, while syncs go on.
+//! Mapped access on a real file: ordinary loads and stores by several threads, concurrent with syncs.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -36,7 +36,7 @@ fn stores_through_pointers_are_there_after_reopening_at_the_same_address() {
         assert_eq!(word.load(Relaxed), mix(n), "word {n}");
     }
     let stats = pool.stats();
-    // Each is brought in once at least, by a fault or ahead of it.
+    // Each segment is read at least once, by a fault or by readahead.
     assert!(stats.fills >= 48 * MIB / 4096, "{stats:?}");
     assert!(stats.dram_bytes <= stats.budget_bytes, "{stats:?}");
 }
@@ -46,8 +46,8 @@ fn a_sync_captures_one_moment_for_all_threads() {
     if !mappable() {
         return;
     }
-    // Each thread counts up through words on different pages, in a fixed order. A state that some
-    // moment had is one where a later word is never ahead of an earlier one, by more than a step.
+    // Each thread counts up through words on different pages, in a fixed order. In a state of a single
+    // moment, a later word never exceeds an earlier one, and an earlier word is ahead by at most one step.
     const STEPS: usize = 64;
     let scratch = Scratch::new(&CreateOptions::new(64 * MIB));
     let pool = scratch.open(24 * MIB);
@@ -90,7 +90,7 @@ fn a_sync_captures_one_moment_for_all_threads() {
             assert!(values[0] - values[STEPS - 1] <= 1, "torn apart at token {token}: {values:?}");
         }
     }
-    assert!(advanced > 1, "the threads did something");
+    assert!(advanced > 1, "the threads must have made progress");
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn system_calls_may_be_given_memory_that_is_not_resident() {
     let pool = scratch.open(16 * MIB);
     let addr = pool.alloc(4 * MIB, Lifetime::Permanent).unwrap();
     let pointer = pool.pointer(addr, 4 * MIB).unwrap();
-    // SAFETY: 4 MiB are allocated there and nobody else uses them.
+    // SAFETY: the range is allocated and 4 MiB long, and no other code uses it.
     let memory = unsafe { std::slice::from_raw_parts_mut(pointer, 4 << 20) };
     file.read_exact_at(memory, 0).unwrap();
     pool.sync().unwrap();
@@ -156,7 +156,7 @@ fn system_calls_may_be_given_memory_that_is_not_resident() {
     let pool = scratch.open(16 * MIB);
     let copy = File::create_new(scratch.dir.path().join("copy")).unwrap();
     let pointer = pool.pointer(addr, 4 * MIB).unwrap();
-    // SAFETY: as above; the pool was opened anew at the same address.
+    // SAFETY: as above; the pool was reopened at the same address.
     copy.write_all_at(unsafe { std::slice::from_raw_parts(pointer, 4 << 20) }, 0).unwrap();
     assert_eq!(std::fs::read(scratch.dir.path().join("copy")).unwrap(), data);
 }
@@ -186,7 +186,7 @@ fn rollback_changes_what_pointers_see() {
     assert_eq!(table.iter().map(|w| w.load(Relaxed)).sum::<u64>(), table.len() as u64 + 8);
 }
 
-/// Runs a part of this test program in a child process; the signal that ended it.
+/// Runs a part of this test program in a child process. Returns the signal that ended it, if any.
 fn signal_of(part: &str, path: &std::path::Path) -> Option<i32> {
     use std::os::unix::process::ExitStatusExt;
     let status = Command::new(std::env::current_exe().unwrap())

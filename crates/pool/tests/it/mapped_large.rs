@@ -1,5 +1,5 @@
-//! A pool eight times as large as its DRAM, at real size. In a process of its own, whose resident
-//! memory it measures.
+//! A pool eight times as large as its DRAM, at real size, in a process of its own, because the test measures
+//! resident memory.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -38,7 +38,7 @@ fn four_gib_through_half_a_gib_of_dram_keeps_the_budget_and_every_byte() {
         let resident = resident_bytes().saturating_sub(before);
         assert!(resident <= DRAM, "{} MiB resident beyond the {} at the start", resident >> 20, before >> 20);
     };
-    // A word in every 512 bytes is enough to see every segment, and every sector of it.
+    // Checking one word in every 512 bytes covers every sector of every segment.
     for (n, word) in (0_u64..).zip(&*table).step_by(64) {
         word.store(mix(n), Relaxed);
         if n % (64 << 17) == 0 {

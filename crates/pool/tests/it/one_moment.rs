@@ -1,4 +1,4 @@
-//! A sync that is held up on its way to the device: what is stored meanwhile is not part of it.
+//! A sync that the device holds: stores made meanwhile are not part of it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -9,7 +9,7 @@ use crate::gate::Gated;
 use deepram_core::SegmentSize;
 use deepram_pool::{Lifetime, Pool};
 
-/// Few enough that a sync does not write them before its cut, and too many for one batch.
+/// Few enough that a sync does not write the segments before its cut, and too many for one batch.
 const SEGMENTS: u64 = 200;
 const SEGMENT: u64 = 4096;
 
@@ -32,7 +32,7 @@ fn what_is_stored_while_a_sync_is_being_written_is_not_part_of_it() {
     });
     assert!(
         pool.stats().staged_copies > 0,
-        "nothing was stored to before it was written: {:?}",
+        "no segment was stored to before it was written: {:?}",
         pool.stats()
     );
     let mut found = [0; 8];

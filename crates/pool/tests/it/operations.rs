@@ -121,7 +121,7 @@ fn temporary_pages_vanish_when_their_creator_ends() {
     let made_permanent = pool.alloc(PAGE, Lifetime::Temporary).unwrap();
     pool.setperms(made_permanent, PAGE, Permissions::read_write(Lifetime::Permanent)).unwrap();
     pool.sync().unwrap();
-    // Both ways of ending.
+    // Both ways of ending a pool.
     pool.abandon().unwrap();
     let pool = open(&devices);
     assert!(matches!(pool.read(gone, &mut [0]), Err(PoolError::NotAllocated { .. })));

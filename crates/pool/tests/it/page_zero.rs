@@ -1,4 +1,5 @@
-//! Page 0 of a controller is the pool's own: it holds the roots, and no call of a program reads or changes it.
+//! Page 0 of a controller belongs to the pool: it holds the roots, and no call of a program can read or
+//! change it.
 
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ fn no_call_reaches_page_0_of_any_controller() {
     Pool::create_on(handles(), &CreateOptions::new(16 * MIB)).unwrap();
     let pool = Pool::open_on(handles(), &options().mapping(Mapping::Off)).unwrap();
     let known = fill(&pool);
-    // The controller of all ones is the first one too.
+    // A controller number of all ones refers to the first controller too.
     for controller in [0, 1, 0xF_FFFF] {
         for offset in [0, 8, 65_528] {
             let at = Addr::new(controller, 0, offset).unwrap();
@@ -54,7 +55,7 @@ fn no_call_reaches_page_0_of_any_controller() {
             }
         }
     }
-    // What comes before an address of the program's is page 0 as well.
+    // Addresses below a program's first address are in page 0 as well.
     let before = Addr::new(0, 0, 65_532).unwrap();
     assert!(matches!(pool.write(before, &[0; 8]), Err(PoolError::NotAllocated { .. })));
     let root = pool.root("plain").unwrap();

@@ -1,5 +1,5 @@
-//! Persist regions and transaction logs: what the calls promise, with threads, through crashes, damage and
-//! full devices. The order of crashes is enumerated in `crash_enumerated.rs`.
+//! Persist regions and transaction logs: the guarantees of each call, with threads, crashes, damage and full
+//! devices. `crash_enumerated.rs` enumerates crashes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -23,7 +23,7 @@ fn try_open(device: &FaultyDevice) -> deepram_pool::Result<Pool> {
     Pool::open_on(handles(std::slice::from_ref(device)), &options)
 }
 
-/// A pool of so many pages, one region.
+/// A pool of `pages` pages with one persist region.
 fn region(pages: u64, pmem: u64) -> (FaultyDevice, Pool, Addr) {
     let device = FaultyDevice::new(128 * MIB);
     let options = CreateOptions { pmem, ..CreateOptions::new(pages * PAGE) };
@@ -34,7 +34,7 @@ fn region(pages: u64, pmem: u64) -> (FaultyDevice, Pool, Addr) {
     (device, pool, addr)
 }
 
-/// The device as a power cut leaves it.
+/// Returns the device as a power cut leaves it.
 fn cut(device: &FaultyDevice, pool: Pool, crash: Crash) -> FaultyDevice {
     device.cut_power();
     drop(pool);
@@ -56,7 +56,7 @@ fn what_is_no_region_cannot_be_persisted_and_temporary_memory_cannot_be_one() {
     told(pool.create_pmem_region(other, 1).unwrap_err(), "temporary");
     let temporary = Permissions::read_write(Lifetime::Temporary);
     told(pool.setperms(addr, 1, temporary).unwrap_err(), "remove_pmem_region");
-    // A range that begins in the region and ends outside it: nothing is persisted.
+    // A range that begins in the region and ends outside it: no line is persisted.
     let before = pool.stats().lines_persisted;
     told(pool.persist(addr, 4 * PAGE).unwrap_err(), "not part of a persist region");
     assert_eq!(pool.stats().lines_persisted, before);
@@ -83,7 +83,7 @@ fn one_line_is_one_write_of_one_sector() {
     pool.persist(addr.offset_by(3).unwrap(), 20).unwrap();
     let stats = device.stats();
     assert_eq!((stats.durable_writes, stats.writes, stats.written_bytes), (1, 1, 512));
-    // Two bytes on two lines; nothing at all.
+    // A persist of two bytes on two lines, then one of zero bytes.
     pool.persist(addr.offset_by(63).unwrap(), 2).unwrap();
     assert_eq!(pool.stats().lines_persisted, 3);
     pool.persist(addr, 0).unwrap();
@@ -97,7 +97,8 @@ fn of_a_range_only_the_lines_that_changed_are_written() {
     pool.write(addr, &[1; 8192]).unwrap();
     pool.persist(addr, 8192).unwrap();
     assert_eq!(lines(&pool), 128);
-    // One by itself, one in the range: the first must not come back as it was.
+    // Persists one line by itself and a second one with the whole range: the first must not return to its
+    // older contents.
     pool.write(addr.offset_by(640).unwrap(), &[2; 64]).unwrap();
     pool.persist(addr.offset_by(640).unwrap(), 64).unwrap();
     pool.write(addr.offset_by(640).unwrap(), &[1; 64]).unwrap();
@@ -113,7 +114,7 @@ fn of_a_range_only_the_lines_that_changed_are_written() {
     let mut expected = [1; 8192];
     expected[4096] = 3;
     assert!(found == expected);
-    // A sync takes over what memory holds, whatever was persisted before.
+    // A sync takes over the current memory contents, whatever was persisted before.
     pool.persist(addr, 8192).unwrap();
     pool.write(addr, &[4]).unwrap();
     pool.sync().unwrap();
@@ -137,7 +138,7 @@ fn asynchronous_persists_share_a_write_and_one_wait_is_enough_for_all_before() {
         .collect();
     pool.wait(all[63]).unwrap();
     assert!(all.iter().all(|&persist| pool.is_durable(persist)));
-    // The write-back thread may have pushed some of them out before.
+    // The write-back thread may have written some of the lines before.
     assert!(device.stats().durable_writes < 8, "{:?}", device.stats());
     let after = cut(&device, pool, Crash::DropAll);
     let pool = open(&after);
@@ -146,8 +147,8 @@ fn asynchronous_persists_share_a_write_and_one_wait_is_enough_for_all_before() {
     }
 }
 
-/// Threads persist counters of their own while another syncs one in the same line; the power is cut at some
-/// moment. What a thread was told is durable must be there, and nothing that it never stored.
+/// Threads persist their own counters while another thread syncs a counter in the same line, until the power
+/// is cut. Every value reported durable must survive, and no value may appear that was never stored.
 #[test]
 fn what_threads_were_told_is_there_after_a_power_cut() {
     seeds::each(40, |seed| {
@@ -163,7 +164,8 @@ fn what_threads_were_told_is_there_after_a_power_cut() {
             for n in 0..THREADS {
                 let (pool, told, stored, over) = (&pool, &told[n as usize], &stored[n as usize], &over);
                 scope.spawn(move || {
-                    // Neighbours share a line, so that one thread's persist has another's stores.
+                    // Counters of neighbouring threads share a line, so a persist by one thread includes the
+                    // other thread's stores.
                     let at = addr.offset_by(n * 32).unwrap();
                     for count in 1_u64.. {
                         stored.store(count, Relaxed);
@@ -180,7 +182,7 @@ fn what_threads_were_told_is_there_after_a_power_cut() {
             }
             scope.spawn(|| {
                 for count in 1_u64.. {
-                    // Not persisted by this thread, but by whoever persists the line.
+                    // This thread does not persist its counter; another thread's persist of the line does.
                     let stored = pool.write(apart, &count.to_le_bytes());
                     if over.load(Relaxed) || stored.is_err() || pool.sync().is_err() {
                         break;
@@ -196,11 +198,11 @@ fn what_threads_were_told_is_there_after_a_power_cut() {
             let (told, stored) = (told[n as usize].load(Relaxed), stored[n as usize].load(Relaxed));
             assert!(
                 (told..=stored).contains(&found),
-                "seed {seed}, thread {n}: {found}, told {told}, stored {stored}"
+                "seed {seed}, thread {n}: {found}, reported durable {told}, stored {stored}"
             );
         }
         let (found, told) = (read_u64(&pool, apart), synced.load(Relaxed));
-        assert!(found >= told, "seed {seed}: {found} in the line of a thread that synced {told}");
+        assert!(found >= told, "seed {seed}: found {found}, but a sync returned for {told}");
         assert_sound(&pool, &format!("seed {seed}"));
     });
 }
@@ -208,7 +210,7 @@ fn what_threads_were_told_is_there_after_a_power_cut() {
 #[test]
 fn more_lines_than_the_ring_holds_make_it_grow_and_are_all_there() {
     let (device, pool, addr) = region(66, 65 * PAGE);
-    // Every line of 4 MiB, eight at a time, in an order that is not theirs, twice.
+    // Writes every line of 4 MiB, eight at a time, in a scattered order, twice.
     let lines = 65 * PAGE / LINE;
     for (round, n) in (0..2_u8).flat_map(|round| (0..lines / 8).map(move |n| (round, n))) {
         let at = addr.offset_by(n * 7919 % (lines / 8) * 8 * LINE).unwrap();
@@ -226,7 +228,7 @@ fn more_lines_than_the_ring_holds_make_it_grow_and_are_all_there() {
         assert!(found.iter().all(|&byte| byte == n as u8 | 1), "lines {n}");
     }
     assert_sound(&pool, "after growth");
-    // A sync folds them into pages: the next opening has nothing to replay.
+    // A sync folds the lines into pages: the next opening has none to replay.
     pool.sync().unwrap();
     pool.close().unwrap();
     assert_sound(&open(&after), "after closing");
@@ -283,7 +285,7 @@ fn damage_to_any_record_of_the_line_log_is_an_error_and_never_a_loss_in_silence(
         for at in [0, 20, 60, len as u64 - 1] {
             let damaged = FaultyDevice::from_image(whole.durable_image());
             damaged.flip_bit(offset + at, 3);
-            let error = try_open(&damaged).err().unwrap_or_else(|| panic!("byte {at} at {offset} is read"));
+            let error = try_open(&damaged).err().unwrap_or_else(|| panic!("byte {at} at {offset}: opened"));
             assert!(matches!(error, PoolError::LineLogDamaged { .. }), "{error}");
             assert!(error.to_string().contains("line log"), "{error}");
         }
@@ -297,7 +299,7 @@ fn a_pool_that_moves_to_a_device_of_larger_sectors_goes_on_there() {
     pool.write(addr, &1_u64.to_le_bytes()).unwrap();
     pool.persist(addr, 8).unwrap();
     let moved = cut(&device, pool, Crash::DropAll);
-    // The power fails there in every operation.
+    // The power cut hits each operation in turn.
     for op in 1.. {
         let device = FaultyDevice::from_image(moved.durable_image());
         device.set_granule(4096);
@@ -316,7 +318,7 @@ fn a_pool_that_moves_to_a_device_of_larger_sectors_goes_on_there() {
         let after = devices(&images(std::slice::from_ref(&device), Crash::KeepAll)).remove(0);
         let pool = try_open(&after).unwrap_or_else(|error| panic!("cut in operation {op}: {error}"));
         let found = read_u64(&pool, addr);
-        assert!(found == told || found == told + 1, "cut in operation {op}: {found}, told {told}");
+        assert!(found == told || found == told + 1, "cut in operation {op}: {found}, durable {told}");
         if !was_cut {
             return;
         }
@@ -328,7 +330,8 @@ fn a_closed_pool_writes_no_lines() {
     let (device, pool, addr) = region(4, 0);
     let other = pool.clone();
     pool.write(addr, &1_u64.to_le_bytes()).unwrap();
-    // Until one is not written before the pool is closed: the write-back thread may push it out.
+    // `persist_async` alone: the write-back thread may or may not write the line before the pool is
+    // abandoned.
     let persist = pool.persist_async(addr, 8).unwrap();
     pool.abandon().unwrap();
     device.reset_stats();
@@ -346,7 +349,7 @@ fn a_rollback_that_fails_half_way_takes_no_later_persist_with_it() {
     let other = addr.offset_by(PAGE).unwrap();
     pool.write(addr, &1_u64.to_le_bytes()).unwrap();
     pool.persist(addr, 8).unwrap();
-    // The commit of the rollback is on the device, but nobody is told so.
+    // The rollback's commit reaches the device, but the write reports an error.
     device.short_write(1, 1 << 20);
     assert!(pool.rollback(token).is_err());
     assert_eq!(read_u64(&pool, addr), 1);
@@ -370,7 +373,7 @@ fn a_hidden_page_whose_lines_are_replayed_can_be_synced() {
     pool.write(addr, &7_u64.to_le_bytes()).unwrap();
     pool.persist(addr, 8).unwrap();
     let after = cut(&device, pool, Crash::DropAll);
-    // The page is hidden again, with a line that no token has.
+    // The page is hidden again, and one of its lines is in no token.
     let pool = match Pool::open_on(handles(std::slice::from_ref(&after)), &OpenOptions::new(DRAM)) {
         Err(PoolError::Watch(error)) => return eprintln!("skipped: no mapped pools here ({error})"),
         pool => pool.unwrap(),
@@ -393,7 +396,7 @@ fn committed_transactions_are_found_whole_and_others_not_at_all() {
         let mut begun = 0;
         for n in 0..20_u8 {
             let mut transaction = log.begin();
-            // From nothing to several slots.
+            // Transactions take from zero to several slots.
             for record in 0..n % 4 {
                 transaction.append(&vec![n ^ record; usize::from(n) * 60]);
             }
@@ -427,7 +430,7 @@ fn committed_transactions_are_found_whole_and_others_not_at_all() {
             let there = found.iter().any(|transaction| transaction.sequence == sequence);
             assert!(there, "cut in operation {op}: transaction {sequence} is lost");
         }
-        // It goes on where it was.
+        // The log continues after its last sequence number.
         let next = log.begin().commit().unwrap();
         assert!(found.iter().all(|transaction| transaction.sequence < next));
         if !was_cut {
@@ -456,7 +459,7 @@ fn a_full_log_says_so_and_has_room_after_truncation() {
         }
     };
     assert!(error.to_string().contains("truncate"), "{error}");
-    // Fifteen slots behind the header, two for each.
+    // Fifteen slots follow the header; each transaction takes two.
     assert_eq!(last, 7);
     log.truncate(last).unwrap();
     assert_eq!(log.committed().unwrap().len(), 1);
@@ -485,7 +488,7 @@ fn a_damaged_slot_is_no_part_of_a_transaction() {
         log.committed().unwrap().iter().map(|t| t.sequence).collect::<Vec<_>>()
     };
     assert_eq!(sequences(), [1, 2, 3]);
-    // The second slot, behind the header: its checksum, its sequence, its bytes.
+    // Damages, in the second slot behind the header: its checksum, its sequence, its bytes.
     let second = pool.root("log").unwrap().addr.offset_by(64 + 256).unwrap();
     for at in [0, 16, 24 + 4, 24 + 103] {
         let place = second.offset_by(at).unwrap();

@@ -1,4 +1,4 @@
-//! The list of planted defects fits the sources: `make planted` would find the place of each.
+//! The list of planted defects matches the sources: `make planted` finds the place of each edit.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
-//! Threads that free memory and change its permissions while others read and write it by call: each call ends
-//! in what it is for or in an error, never in a signal; nothing of memory that was freed comes back, and syncs go
-//! on working.
+//! Threads that free memory and change its permissions while others read and write it by call: each call
+//! succeeds or returns an error, and none ends in a signal; no byte of freed memory reappears, and syncs keep
+//! working.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
@@ -44,13 +44,13 @@ fn access(pool: &Pool, first: Addr, rng: &mut impl Rng) {
     }
 }
 
-/// One change of what may be done with the pages.
+/// Reallocates a page, changes its permissions, or syncs.
 fn change(pool: &Pool, first: Addr, rng: &mut impl Rng) {
     let addr = first.offset_by(rng.random_range(0..PAGES) * PAGE).unwrap();
     match rng.random_range(0..8) {
         0..3 => {
             allow(pool.free(addr, PAGE), "free");
-            // Mostly the same page again.
+            // Usually allocates the same page again.
             allow(pool.alloc(PAGE, Lifetime::Permanent), "alloc");
         }
         3..7 => {
@@ -125,7 +125,7 @@ fn what_is_freed_while_others_write_it_lets_syncs_go_on() {
     }
 }
 
-/// Frees a page again and again while two threads write to it, and calls `then` when they have come to rest.
+/// Frees a page repeatedly while two threads write to it, and calls `then` when both writers are idle.
 fn freed_while_written(rounds: u64, then: impl Fn(&Pool, u64)) {
     let scratch = Scratch::new(&CreateOptions::new(MIB));
     let options = OpenOptions::new(16 * MIB).mapping(Mapping::Off);
@@ -140,7 +140,7 @@ fn freed_while_written(rounds: u64, then: impl Fn(&Pool, u64)) {
                         continue;
                     }
                     writing.fetch_add(1, SeqCst);
-                    // Once more, now that this thread is waited for.
+                    // Loaded again, now that the main thread waits for this thread.
                     match target.load(SeqCst) {
                         0 => {}
                         addr => allow(pool.write(Addr::from_raw(addr), &[0xEE; 16 << 10]), "write"),
@@ -149,7 +149,7 @@ fn freed_while_written(rounds: u64, then: impl Fn(&Pool, u64)) {
                 }
             });
         }
-        // Ends the threads also where this one panics.
+        // Ends the threads even if this thread panics.
         let _over = OnDrop(&over);
         for round in 0..rounds {
             let addr = pool.alloc(PAGE, Lifetime::Permanent).unwrap();
@@ -253,7 +253,7 @@ fn what_may_not_be_read_is_not_read_as_a_token_saw_it_either() {
     assert!(matches!(read(token), Err(PoolError::Permission { .. })));
     let hidden_at = pool.sync().unwrap();
     pool.free(addr, PAGE).unwrap();
-    // Freed since: as the tokens had it.
+    // The page is freed: reads use the permissions that each token recorded.
     assert_eq!(read(token).unwrap(), *b"secret");
     assert!(matches!(read(hidden_at), Err(PoolError::Permission { .. })));
 }

@@ -1,7 +1,8 @@
-//! A kernel that refuses, from some moment on, what memory cannot be kept right without. A process whose memory is paged
-//! then ends with a message, and a pool stops: no store is lost, no old byte is read and no thread waits for ever.
+//! A kernel that starts to refuse system calls without which memory cannot be kept correct. A process whose
+//! memory is paged then ends with a message, and a pool stops: no store is lost, no stale byte is read and no
+//! thread waits for ever.
 //!
-//! Each case runs in a process of its own, which has a filter for system calls installed (seccomp).
+//! Each case runs in a process of its own, with a system call filter (seccomp).
 
 use std::ffi::{c_int, c_long};
 use std::os::unix::process::ExitStatusExt;
@@ -15,14 +16,14 @@ use deepram_pool::{CreateOptions, Lifetime, PoolError};
 use crate::scratch::{MIB, Scratch, mappable, mix};
 
 const CASE: &str = "DEEPRAM_TEST_REFUSED";
-/// Seconds after which a process hangs.
+/// Seconds after which a process counts as hung.
 const LIMIT: &str = "100";
 
 const UFFDIO_WAKE: u32 = 0x8010_AA02;
 const UFFDIO_COPY: u32 = 0xC028_AA03;
 const UFFDIO_WRITEPROTECT: u32 = 0xC018_AA06;
 
-/// A system call, and the number and value of one of its arguments if only such calls are meant.
+/// A system call and, if only some of its calls are meant, the number and value of an argument.
 type Call = (c_long, Option<(u32, u32)>);
 
 const PROTECT: &[Call] = &[(libc::SYS_ioctl, Some((1, UFFDIO_WRITEPROTECT)))];
@@ -39,10 +40,10 @@ const RING_AND_READ: &[Call] = &[RING[0], READ[0]];
 const SLEEP: &[Call] =
     &[(libc::SYS_epoll_wait, None), (libc::SYS_epoll_pwait, None), (libc::SYS_epoll_pwait2, None)];
 const LEAD: &[Call] = &[(libc::SYS_epoll_ctl, None)];
-/// As many bytes as an event of a userfaultfd has.
+/// The `read` calls whose length is the size of a userfaultfd event.
 const EVENT: &[Call] = &[(libc::SYS_read, Some((2, 32)))];
 
-/// Has these calls of all threads fail from now on.
+/// Makes these calls fail in all threads from now on.
 fn refuse(calls: &[Call], errno: i32) {
     let step = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter { code: code as u16, jt, jf, k };
     let load = |at: u32| step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at, 0, 0);
@@ -68,7 +69,7 @@ fn refuse(calls: &[Call], errno: i32) {
     assert_eq!(refused, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// What is refused, in what way, and what the process was made for.
+/// The refused calls, their error, and the configuration of the process.
 struct Case {
     name: &'static str,
     calls: &'static [Call],
@@ -76,9 +77,9 @@ struct Case {
     dram: u64,
     ring: bool,
     threads: usize,
-    /// Devices may store to memory, so that pages are moved out of it.
+    /// The pager moves pages out of memory, because devices may store to it.
     direct: bool,
-    /// The call and the error as the message has them.
+    /// Parts of the message: the call and the error.
     message: &'static [&'static str],
 }
 
@@ -124,7 +125,7 @@ const CASES: &[Case] = &[
         message: &["madvise(MADV_DONTNEED)", " 0x", "EINVAL", "22"],
         ..PLAIN
     },
-    // As for memory that is not mapped, but this is.
+    // The error for memory that is not mapped, although this memory is mapped.
     Case {
         name: "discard_mapped",
         calls: DISCARD,
@@ -186,12 +187,13 @@ const CASES: &[Case] = &[
         message: &["read of the userfaultfd", "EIO"],
         ..PLAIN
     },
-    // These need not be: there is another way.
+    // Refusing these calls ends no process: the pager has another way.
     Case { name: "ring", calls: RING, ..PLAIN },
     Case { name: "ring_short_of_memory", calls: RING, errno: libc::EAGAIN, ..PLAIN },
 ];
 
-/// Runs a test of this file in a process of its own. A process that hangs is killed, and so are those that it has started.
+/// Runs a test of this file in its own process. If the process hangs, it is killed together with the
+/// processes it started.
 fn run(test: &str, case: &str) -> Output {
     let mut command = Command::new("timeout");
     command.args(["-s", "KILL", LIMIT]).arg(std::env::current_exe().unwrap());
@@ -207,7 +209,7 @@ fn assert_ended_by(output: &Output, signal: c_int, message: &[&str]) {
     assert!(text.lines().any(is_it), "{message:?} in: {text}");
 }
 
-/// Paged memory of six times the DRAM, whose words each have a value of their own.
+/// Paged memory of six times the DRAM, with a different value in each page's word.
 #[test]
 #[ignore = "run by the tests below, in a process of its own"]
 fn pages_while_the_kernel_refuses() {
@@ -233,7 +235,7 @@ fn pages_while_the_kernel_refuses() {
     let work = || {
         for pass in 0..6_u64 {
             for page in 0..pages {
-                // In order, then here and there; the last quarter is stored to.
+                // Pages in order, then in a scattered order; the last quarter is stored to.
                 let page = if pass % 2 == 0 { page } else { mix(page as u64 + pass) as usize % pages };
                 let value = word(page).load(Relaxed);
                 assert_eq!(value, mix(page as u64), "page {page}");
@@ -247,7 +249,7 @@ fn pages_while_the_kernel_refuses() {
         (1..case.threads).for_each(|_| drop(scope.spawn(work)));
         work();
     });
-    // SAFETY: stopping the pager may need what is refused.
+    // SAFETY: the process exits without stopping the pager, which may need the refused calls.
     unsafe { libc::_exit(0) }
 }
 
@@ -261,7 +263,7 @@ fn anonymous(len: usize) -> usize {
     start.expose_provenance()
 }
 
-/// A word of memory, of which each page has one.
+/// Returns the word at the start of a page.
 fn word_at<'a>(page: usize) -> &'a AtomicU64 {
     // SAFETY: the caller's mapping, whose words are only used as atomics.
     unsafe { &*std::ptr::with_exposed_provenance::<AtomicU64>(page) }
@@ -272,15 +274,16 @@ fn word_at<'a>(page: usize) -> &'a AtomicU64 {
 fn unmaps_memory_unseen() {
     let pager = Pager::new(PagerOptions::new(8 << 20, env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let len = 24 << 20;
-    // Nothing is managed between the two.
+    // The two managed ranges are separated by unmanaged memory.
     let start = anonymous(2 * len + (4 << 20));
     let (gone, rest) = (start, start + len + (4 << 20));
     for (start, used) in [(rest, len), (gone, 4 << 20)] {
-        // SAFETY: fresh memory. One of the two is unmapped without a word, and not used after that.
+        // SAFETY: fresh memory. One of the two ranges is unmapped without notice to the pager, and not used
+        // after that.
         unsafe { pager.manage(start, len, true) }.unwrap();
         (start..start + used).step_by(PAGE).for_each(|page| word_at(page).store(mix(page as u64), Relaxed));
     }
-    // While no page moves, and some of those are in memory and dirty.
+    // Unmaps the range while no page moves and while some of its pages are resident and dirty.
     // SAFETY: as above.
     let unmap = || unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(gone), len) };
     assert_eq!(pager.set_unreadable(rest, PAGE, false, unmap), 0);
@@ -308,7 +311,7 @@ fn locks_memory_unseen() {
     let pager = Pager::new(PagerOptions::new(8 << 20, env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let len = 24 << 20;
     let start = anonymous(len);
-    // SAFETY: fresh memory, used as long as there is a pager.
+    // SAFETY: fresh memory, used as long as the pager exists.
     unsafe { pager.manage(start, len, true) }.unwrap();
     // SAFETY: changes no contents.
     let locked =
@@ -374,7 +377,7 @@ fn pages_that_cannot_be_read_end_the_process() {
 #[test]
 fn handlers_that_are_not_told_of_faults_end_the_process() {
     ["sleep", "event"].into_iter().for_each(ends);
-    // Only where each processor has a handler may one lead.
+    // A handler leads only where each processor has a handler.
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     if (2..=4).contains(&processors) {
         ends("lead");
@@ -393,7 +396,8 @@ extern "C" fn wait_for_the_end(_: c_int) {
     }
 }
 
-/// A pool whose memory several threads use, until it stops. Their signals keep them where they are.
+/// A pool whose memory several threads use until the pool stops. A signal handler then keeps each thread at
+/// its access.
 #[test]
 #[ignore = "run by the test below, in a process of its own"]
 fn uses_a_pool_while_the_kernel_refuses() {
@@ -433,7 +437,7 @@ fn uses_a_pool_while_the_kernel_refuses() {
         for again in [pool.sync().map(drop), pool.write(addr, &bytes), pool.read(addr, &mut bytes)] {
             assert!(matches!(again, Err(PoolError::Stopped { .. })), "{again:?}");
         }
-        // SAFETY: the other threads wait for ever, which is as it should be.
+        // SAFETY: the other threads wait for ever, as intended.
         unsafe { libc::_exit(7) }
     });
 }

@@ -1,4 +1,5 @@
-//! Numbers from a caller that are too large, or of no use: each is an error, before anything is made of it.
+//! Numbers from a caller that are too large or otherwise unusable: each is an error, before the pool
+//! allocates or creates anything.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use deepram_testkit::FaultyDevice;
 
 const MIB: u64 = 1 << 20;
 
-/// Around every power of two from 2^40, and at the end.
+/// Values around every power of two from 2^40 on, and up to the largest.
 fn large() -> impl Iterator<Item = u64> {
     let near = |power: u32| [(1_u64 << power) - 1, 1 << power, (1 << power) + 1, (1 << power) + 65_535];
     (40..64).flat_map(near).chain((0..70_000).step_by(997).map(|n| u64::MAX - n)).chain([u64::MAX - 65_535])
@@ -79,7 +80,7 @@ fn a_base_that_cannot_be_mapped_is_refused_at_creation() {
             other => panic!("{base:#x}: {other:?}"),
         }
     }
-    // The end of it is in the way of nothing, but beyond what a process can address.
+    // The end of the pool overlaps no mapping, but lies beyond a process's address space.
     let options = CreateOptions { base: Some(0x7FFF_FFF0_0000 - 0x10_0000), ..CreateOptions::new(64 * MIB) };
     let devices = vec![Arc::new(FaultyDevice::new(256 * MIB)) as Arc<dyn Device>];
     assert!(matches!(Pool::create_on(devices, &options), Err(PoolError::Option { option: "base", .. })));
@@ -100,7 +101,7 @@ fn a_pool_opened_with_impossible_numbers_is_an_error_or_works() {
             options().loads(LoadOptions { buffer: Some(n), ..LoadOptions::default() }),
             options().faults(FaultOptions { handlers: n_usize, ..FaultOptions::default() }),
         ] {
-            // As much DRAM as there is not is no error: it is never taken.
+            // A budget above the machine's DRAM is no error: the pool never uses that much.
             if let Ok(pool) = Pool::open_on(devices.clone(), &options) {
                 pool.abandon().unwrap();
             }
@@ -144,7 +145,7 @@ fn operations_with_impossible_lengths_are_errors() {
                 pool.free(at, 1).unwrap_err();
             }
         }
-        // More DRAM than there is never comes to be used.
+        // The pool never uses a budget above the machine's DRAM.
         pool.set_dram(n).unwrap();
         pool.set_retention(Retention::Segments(n)).unwrap();
         pool.write(addr, &[1; 8]).unwrap();

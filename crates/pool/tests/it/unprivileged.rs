@@ -1,5 +1,5 @@
-//! An ordinary user, to whom the kernel refuses userfaultfd: mapping fails with a message that says
-//! what to do, everything else works.
+//! An unprivileged user whom the kernel denies userfaultfd: mapping fails with a message that names the
+//! remedy, and everything else works.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -24,7 +24,7 @@ fn child_without_privileges() {
                 assert!(text.contains(advice), "{text}");
             }
         }
-        Err(other) => panic!("another error than expected: {other}"),
+        Err(other) => panic!("unexpected error: {other}"),
         Ok(_) => {
             println!("\nskipped: this system lets every user have userfaultfd");
             return;
@@ -42,7 +42,7 @@ fn child_without_privileges() {
     assert_eq!(&back, b"by call");
     pool.close().unwrap();
 
-    // Mapped for user code alone needs no privilege where the kernel knows that (Linux 5.11).
+    // Mapping for user code only needs no privilege where the kernel supports it (Linux 5.11).
     let options = OpenOptions::new(16 * MIB).mapping(Mapping::UserOnly);
     match Pool::open(&paths, &options) {
         Ok(pool) => {
@@ -50,7 +50,7 @@ fn child_without_privileges() {
             assert_eq!(words[0].load(std::sync::atomic::Ordering::Relaxed).to_le_bytes()[..7], *b"by call");
         }
         Err(PoolError::Watch(error)) => println!("\nskipped the rest: {error}"),
-        Err(other) => panic!("another error than expected: {other}"),
+        Err(other) => panic!("unexpected error: {other}"),
     }
     println!("\nall done");
 }
@@ -59,7 +59,7 @@ fn child_without_privileges() {
 fn without_userfaultfd_mapping_says_how_to_enable_it_and_calls_work() {
     let dir = tempfile::tempdir_in("/tmp").unwrap();
     let child = std::env::current_exe().unwrap();
-    // The build folder may be closed to others: the child runs from a copy.
+    // Other users may have no access to the build folder, so the child runs from a copy.
     let copy = dir.path().join("child");
     std::fs::copy(child, &copy).unwrap();
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);

@@ -1,4 +1,4 @@
-//! A mapped pool as words.
+//! A mapped pool viewed as words.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
@@ -48,7 +48,7 @@ fn a_write_to_a_part_of_a_word_leaves_the_rest_to_others() {
     let words = pool.words(addr, 2).unwrap();
     let rounds = 20_000;
     std::thread::scope(|s| {
-        // The low half counts, while the high half and the next word are written by call.
+        // A thread counts in the low half, while calls write the high half and the next word.
         s.spawn(|| {
             for _ in 0..rounds {
                 words[0].fetch_add(1, Relaxed);
@@ -112,7 +112,7 @@ fn a_pool_can_be_abandoned_while_it_is_being_written_back() {
         let (_folder, pool) = pool();
         let addr = pool.alloc(8 << 20, Lifetime::Permanent).unwrap();
         let words = pool.words(addr, 1 << 20).unwrap();
-        // More than half of the frames dirty: write-back begins by itself.
+        // Dirties more than half of the frames, so that write-back starts.
         words.iter().step_by(512).for_each(|word| word.store(1, Relaxed));
         pool.abandon().unwrap();
     }

@@ -1,4 +1,4 @@
-//! What a power cut leaves on a `FaultyDevice`, against outcomes counted by hand.
+//! The images that a power cut leaves of a `FaultyDevice`, against outcomes counted by hand.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ fn page(value: u8) -> AlignedBuf {
     AlignedBuf::filled(4096, value)
 }
 
-/// One letter a sector; asserts that no sector is itself torn.
+/// Returns one letter for each sector; asserts that no sector is itself torn.
 fn sectors(image: &Image) -> String {
     image
         .to_vec()
@@ -67,7 +67,7 @@ fn one_unflushed_write_of_eight_sectors_has_every_subset_of_them_as_outcome() {
     assert_eq!(found, expected);
 }
 
-/// Two pages, then the second and a third: sectors 8 to 15 overlap.
+/// Writes two pages, then the second and a third: sectors 8 to 15 are written twice.
 fn two_overlapping_writes() -> FaultyDevice {
     let device = FaultyDevice::new(2 * PAGE);
     device.write(0, &AlignedBuf::filled(8192, b'a')).unwrap();
@@ -81,14 +81,14 @@ fn two_unflushed_writes_of_the_same_page_have_three_outcomes_a_sector() {
     device.write(0, &page(b'a')).unwrap();
     device.write(0, &page(b'b')).unwrap();
     let every = device.every_crash();
-    assert_eq!(every.total(), 6561); // 3⁸: neither, the first, the second
+    assert_eq!(every.total(), 6561); // 3⁸: neither write, the first, or the second
     let found: Vec<String> = every.map(|image| sectors(&image)).collect();
     assert_eq!(found.len(), 6561);
     assert_eq!(found.iter().collect::<BTreeSet<_>>().len(), 6561);
     assert!(found.iter().all(|image| image.chars().all(|s| ".ab".contains(s))));
     assert_eq!(found.first().unwrap(), "........");
     assert_eq!(found.last().unwrap(), "bbbbbbbb");
-    // The first write applied after the second.
+    // The image applies the first write after the second.
     assert!(found.contains(&"aaaaaaaa".to_owned()));
 }
 
@@ -124,7 +124,7 @@ fn the_last_write_tears_at_each_multiple_of_512_bytes_from_either_end() {
     assert_eq!(torn, expected);
     assert_eq!(device.crash_images(Crash::TornLast).len(), 14);
 
-    // To the byte.
+    // Writes are torn at byte granularity.
     let image = device.crash_images(Crash::TornLast).next().unwrap().to_vec();
     assert_eq!(image[511], b'b');
     assert_eq!(image[512], b'a');
@@ -217,7 +217,7 @@ fn the_power_cut_fails_its_operation_and_everything_after_it() {
     device.heal();
     assert!(device.flush().is_err());
     assert_eq!(device.ops(), 2);
-    // The write that was cut may have reached the device; what came later can't have.
+    // The cut write may have reached the device; later writes cannot have.
     assert_eq!(sectors(&device.crash_image(Crash::KeepAll)), "bbbbbbbb");
     assert_eq!(device.every_crash().total(), 6561);
 }
@@ -259,7 +259,7 @@ fn after_a_failed_flush_no_later_flush_makes_those_writes_durable() {
     device.flush().unwrap();
     assert_eq!(sectors(&device.crash_image(Crash::DropAll)), "................");
     assert_eq!(sectors(&device.crash_image(Crash::KeepAll)), "aaaaaaaaaaaaaaaa");
-    // Written again and flushed, they are.
+    // Pages that are written again and flushed are durable.
     device.write(0, &page(b'b')).unwrap();
     device.flush().unwrap();
     assert_eq!(sectors(&device.crash_image(Crash::DropAll)), "bbbbbbbb........");
@@ -329,8 +329,8 @@ fn thousands_of_crash_images_of_a_large_device_are_cheap() {
     }
     let started = std::time::Instant::now();
     let images: Vec<Image> = (0..5000).map(|seed| device.crash_image(Crash::Random(seed))).collect();
-    // Held at once they would take 320 GB if they shared nothing.
+    // All images at once would take 320 GB if they shared no memory.
     assert_eq!(images.len(), 5000);
-    // Takes well under a second; the bound only tells sharing from copying.
+    // The loop takes well under a second; the bound only tells sharing from copying.
     assert!(started.elapsed().as_secs() < 30);
 }

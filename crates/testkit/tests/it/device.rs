@@ -78,7 +78,7 @@ fn a_full_device_takes_only_pages_that_it_already_holds_until_allowed_more() {
     assert_eq!(error.kind(), ErrorKind::StorageFull);
     device.write(0, &page(2)).unwrap();
     device.allow_more(PAGE);
-    // Pages 6 and 7: one new. Pages 3 and 4: two new, and none is left.
+    // Pages 6 and 7 need one new page of space. Pages 3 and 4 need two, and none is left.
     device.write(6 * PAGE, &AlignedBuf::filled(8192, 3)).unwrap();
     device.write(3 * PAGE, &AlignedBuf::filled(8192, 3)).unwrap_err();
     device.allow_more(PAGE);
@@ -109,7 +109,7 @@ fn a_flipped_bit_stays_until_it_is_written_again() {
     assert_eq!(device.crash_image(Crash::DropAll).to_vec()[100], 0x80);
     device.write(0, &page(1)).unwrap();
     assert_eq!(byte(&device, 100), 1);
-    // Under an unflushed write it comes to light only if that write is lost.
+    // Damage under an unflushed write becomes visible only if that write is lost.
     device.flip_bit(100, 0);
     assert_eq!(byte(&device, 100), 1);
     assert_eq!(device.crash_image(Crash::DropAll).to_vec()[100], 0x81);
@@ -135,7 +135,7 @@ fn damage_survives_a_crash_and_leaves_the_rest_as_it_was() {
     device.overwrite(510, &[9; 4]);
     assert_eq!(device.ops(), 1);
     assert_eq!([509, 510, 513, 514].map(|at| byte(&device, at)), [1, 9, 9, 1]);
-    // Sectors 0 and 1 settled; the six others are as unflushed as before.
+    // Sectors 0 and 1 are settled; the six others stay unflushed.
     assert_eq!(device.every_crash().total(), 64);
     for image in device.every_crash() {
         assert_eq!(image.to_vec()[509..515], [1, 9, 9, 9, 9, 1]);

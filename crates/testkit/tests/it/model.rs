@@ -1,4 +1,4 @@
-//! The reference model, against what is plain to see.
+//! The reference model, on cases whose results are evident.
 
 use deepram_testkit::{Mismatch, Model};
 

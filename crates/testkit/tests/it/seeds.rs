@@ -1,5 +1,5 @@
-//! The seeds that run, and what is printed when one fails. The environment belongs to the whole
-//! process, so each case is an ignored test here that this program runs itself for.
+//! The seeds that a test runs, and the output when one fails. Environment variables apply to a whole process,
+//! so each case is an ignored test that this test program runs in a child process.
 
 use std::process::{Command, Output};
 
@@ -66,7 +66,7 @@ fn a_failure_says_with_which_seed_to_rerun() {
 
 #[test]
 fn the_generator_of_a_seed_is_the_same_on_any_machine() {
-    // ChaCha8 of rand_chacha, seeded as rand_core does; recorded once. If a new version of either
-    // changes it, seeds in old reports no longer reproduce: say so in the change log.
+    // The first output of rand_chacha's ChaCha8, seeded as rand_core does, recorded once. If a new version of
+    // either crate changes it, seeds in old reports no longer reproduce: say so in the change log.
     assert_eq!(seeds::rng(1).random::<u64>(), 7424550030962593201);
 }

@@ -1,13 +1,14 @@
-//! The policies as a reader of the papers would write them first: vectors, the oldest key in
-//! front, searched from end to end.
+//! Plain implementations of the policies, straight from the papers: vectors with the oldest key in front,
+//! searched from end to end.
 
-/// A cache that is slow and obviously right.
+/// A cache that is slow and obviously correct.
 pub(crate) trait Model {
-    /// The keys held.
+    /// The cached keys.
     fn held(&self) -> Vec<u32>;
     fn capacity(&self) -> usize;
     fn hit(&mut self, key: u32);
-    /// Prepares for a key that is not held; true if it comes from B2 (ARC) or the ghosts.
+    /// Prepares for a key that is not cached. Returns the list that remembers the key: B2 (ARC), the ghosts,
+    /// or none.
     fn recall(&mut self, _key: u32) -> Past {
         Past::None
     }
@@ -15,7 +16,7 @@ pub(crate) trait Model {
     fn admit(&mut self, past: Past, key: u32);
     fn remove(&mut self, key: u32);
 
-    /// None: a hit; otherwise who left.
+    /// Accesses a key. Returns `None` on a hit; on a miss, the evicted key if a key was evicted.
     fn access(&mut self, key: u32) -> Option<Option<u32>> {
         if self.held().contains(&key) {
             self.hit(key);
@@ -86,8 +87,8 @@ fn count_up(list: &mut List, key: u32, most: u8) {
     }
 }
 
-/// The oldest with a count of 0 leaves; those before it lose one and go to the end. A key that
-/// may not leave goes to the end too.
+/// Evicts the oldest key with a count of 0. Each key before it loses one count and goes to the end of the
+/// list. A key that may not be evicted goes to the end too.
 fn reinsert_until_zero(list: &mut List, most: usize, eligible: &dyn Fn(u32) -> bool) -> Option<u32> {
     for _ in 0..(most + 1) * list.len() {
         let (key, count) = list.remove(0);
@@ -160,7 +161,7 @@ impl Model for PlainQueue {
 pub(crate) struct PlainSweep {
     capacity: usize,
     list: Vec<(u32, u8, usize)>,
-    /// Keys below have been passed in this lap.
+    /// Keys below this number have been passed in this lap.
     hand: u32,
     inserted: usize,
 }
@@ -217,7 +218,7 @@ impl Model for PlainSweep {
 pub(crate) struct PlainSieve {
     capacity: usize,
     list: List,
-    /// Where the hand looks next.
+    /// Position that the hand examines next.
     hand: usize,
 }
 
@@ -362,7 +363,7 @@ impl Model for PlainS3Fifo {
     }
 }
 
-/// ARC, taken apart as the driver of a pool needs it.
+/// ARC, split into the steps that a pool's driver calls.
 #[derive(Default)]
 pub(crate) struct PlainArc {
     capacity: usize,
@@ -445,8 +446,8 @@ impl Model for PlainArc {
     }
 }
 
-/// The four cases of the paper's Figure 4 as they stand there, but for nobody being evicted from
-/// a cache that has room. Never holds more keys than its capacity.
+/// The four cases of the paper's Figure 4 as printed, except that a cache with free space evicts no key.
+/// Never holds more keys than its capacity.
 pub(crate) struct Figure4(PlainArc);
 
 impl Figure4 {

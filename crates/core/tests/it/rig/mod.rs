@@ -1,4 +1,4 @@
-//! A volume with a driver and a model beside it.
+//! A volume with a driver and a reference model.
 //!
 //! The driver keeps flash as a map from slots to values; every write of a segment is a new value.
 //! The model keeps whole states: for each live token, and for now, every page's status and the
@@ -15,30 +15,30 @@ use deepram_core::{
 };
 use proptest::prelude::*;
 
-/// The pages that tests use: some share a chunk of the table, some don't.
+/// The pages that tests use: some share a chunk of the table, others do not.
 pub(crate) const PAGES: [u32; 6] = [0, 1, 255, 256, 511, 599];
 pub(crate) const SLOTS: u16 = 64;
 
 #[derive(Debug, Clone)]
 pub(crate) enum Op {
-    /// Pages (by position in [`PAGES`]) and which segments of them; whether in a new block.
+    /// Pages (by position in [`PAGES`]), each with a mask of its segments; whether to open a new block.
     Write(Vec<(usize, u16)>, bool),
     SetStatus(usize, bool, bool, bool),
     Delete(usize),
     Sync,
-    /// Gives up a token, by position; not the last one.
+    /// Gives up a token other than the last, by position.
     Drop(usize),
-    /// Gives up what the retention no longer covers.
+    /// Gives up the tokens that the retention no longer covers.
     Expire,
     Prune(usize),
     Rollback(usize),
     Discard,
     /// Moves one slot that the table refers to.
     Move(usize),
-    /// Moves all of a closed block.
+    /// Moves all live slots of a closed block.
     Reclaim(usize),
     Coalesce(usize),
-    /// Saves and restores, then loads the chunks of this mask.
+    /// Saves and restores the volume, then loads the chunks of this mask.
     Restore(u8),
     Renumber,
     Read(usize, u8, usize),
@@ -80,7 +80,7 @@ pub(crate) fn page_of(state: &State, page: u32) -> PageState {
     state.get(&page).cloned().unwrap_or_default()
 }
 
-/// What a log would say: enough to do it all again.
+/// An entry of the simulated log; replaying the entries reproduces the volume.
 #[derive(Debug, Clone)]
 pub(crate) enum Call {
     Open(BlockId, u64),
@@ -125,7 +125,7 @@ pub(crate) fn config(size: SegmentSize) -> VolumeConfig {
 
 type Everything = (VolumeSnapshot, Vec<(ChunkId, Vec<u8>)>, Vec<ChunkId>);
 
-/// Everything there is to a volume.
+/// Returns the complete state of a volume.
 pub(crate) fn everything(volume: &Volume) -> Everything {
     let chunks = (0..volume.table().chunk_count()).map(ChunkId);
     let loaded = chunks.filter_map(|c| Some((c, volume.table().bytes(c)?.to_vec()))).collect();
@@ -133,7 +133,7 @@ pub(crate) fn everything(volume: &Volume) -> Everything {
 }
 
 impl Rig {
-    /// `release`: dead blocks are used again when no other is free.
+    /// `release`: dead blocks are reused when no other block is free.
     pub(crate) fn new(config: VolumeConfig, worn: &[(u32, u16)], release: bool) -> Self {
         let mut rig = Self {
             volume: Volume::new(config).unwrap(),
@@ -163,7 +163,8 @@ impl Rig {
         self.volume.config().segment
     }
 
-    /// Loads what is asked for. Whatever fails must not have changed anything.
+    /// Runs an operation, loading the chunks that it asks for. An operation that fails must leave the volume
+    /// unchanged.
     fn run<T>(&mut self, f: impl Fn(&mut Volume) -> Result<T, VolumeError>) -> Result<T, VolumeError> {
         loop {
             let before = everything(&self.volume);
@@ -175,7 +176,8 @@ impl Rig {
         }
     }
 
-    /// As [`Rig::run`]; the table may be too small for what is asked, and for nothing else.
+    /// As [`Rig::run`], but the operation may also fail because the table is full. Returns whether it
+    /// succeeded.
     fn run_if_room(&mut self, f: impl Fn(&mut Volume) -> Result<(), VolumeError>) -> bool {
         match self.run(f) {
             Ok(()) => true,
@@ -204,8 +206,8 @@ impl Rig {
         }
     }
 
-    /// Writes segments, as a move of versions with `stamp` or as new ones, and names them in the
-    /// table; stops when flash is full.
+    /// Writes segments, as a move of versions with `stamp` or as new versions, and enters them in the table;
+    /// stops when flash is full.
     fn put(&mut self, items: &[(SegmentRef, u64)], stamp: Option<Stamp>) {
         let mut left = items.to_vec();
         while !left.is_empty() {
@@ -262,7 +264,7 @@ impl Rig {
         done
     }
 
-    /// All slots that the table refers to, with what stands there, its value and its stamp.
+    /// Returns all slots that the table refers to, each with its segment, its value and its stamp.
     fn referred(&mut self) -> Vec<(Slot, SegmentRef, u64, Stamp)> {
         let all: Vec<_> =
             self.flash.iter().map(|(&slot, &(segment, value))| (slot, segment, value)).collect();
@@ -311,7 +313,7 @@ impl Rig {
 
     fn expire(&mut self) {
         while let Some(token) = self.volume.expired() {
-            assert_eq!(token, self.tokens[0].0, "the oldest goes first");
+            assert_eq!(token, self.tokens[0].0, "the oldest token expires first");
             self.drop_token(0);
         }
         if let Retention::KeepLast(n) = self.volume.config().retention {
@@ -432,7 +434,7 @@ impl Rig {
     }
 
     fn restore(&mut self, load: u8) {
-        // Only what is dirty is written, so what is clean must be as it was written.
+        // Only dirty chunks are written, so clean chunks must equal their last written bytes.
         for chunk in self.volume.dirty_chunks() {
             self.chunks.insert(chunk, self.volume.table().bytes(chunk).unwrap());
             self.volume.mark_chunk(chunk, false);
@@ -453,7 +455,8 @@ impl Rig {
         }
     }
 
-    /// The volume once more, with all of its table, so that looking loads nothing in the first.
+    /// Returns a copy of the volume with its whole table loaded, so that reading the copy loads no chunk of
+    /// the original.
     fn copy(&self) -> Volume {
         let chunks: BTreeMap<ChunkId, [u8; CHUNK_BYTES]> = (0..self.volume.table().chunk_count())
             .map(ChunkId)
@@ -470,13 +473,13 @@ impl Rig {
         copy
     }
 
-    /// Everything is as the model says.
+    /// Checks that the volume agrees with the model.
     pub(crate) fn verify(&self) {
         let volume = self.copy();
         assert_eq!(volume.check().unwrap(), []);
         assert_eq!(volume.open_epoch(), self.open);
         let (table, room) = (volume.table(), volume.table().upper_limit());
-        assert_eq!(table.free_upper_entries(), room - table.upper_used(), "all that is free can be taken");
+        assert_eq!(table.free_upper_entries(), room - table.upper_used(), "every free entry can be used");
         let tokens: Vec<Epoch> = volume.tokens().iter().map(|t| t.epoch).collect();
         assert_eq!(tokens, self.tokens.iter().map(|(epoch, _)| *epoch).collect::<Vec<_>>());
 
@@ -507,19 +510,19 @@ impl Rig {
         let allocated = PAGES.map(|page| page_of(&self.current, page).status.allocated());
         assert_eq!(volume.allocated_pages() as usize, allocated.iter().filter(|a| **a).count());
         if volume.prune_pending() == 0 {
-            // No slot is live but for a value that someone sees.
+            // A slot is live only if a token or the current state sees its value.
             let mut seen = BTreeSet::new();
             for state in self.tokens.iter().map(|(_, state)| state).chain([&self.current]) {
                 seen.extend(state.values().flat_map(|page| page.segments.iter().flatten().copied()));
             }
-            assert_eq!(volume.blocks().live_slots(), seen.len() as u64, "slots live and values seen");
+            assert_eq!(volume.blocks().live_slots(), seen.len() as u64, "live slots and visible values");
         }
         let filling = volume.blocks().infos().iter().filter(|i| matches!(i.state, BlockState::Open(_)));
         assert!(filling.count() <= 1);
     }
 
-    /// Invariant 3 of a volume: a chain has at most an entry for each version of a segment, for
-    /// each token, and for the open epoch.
+    /// Invariant 3 of a volume: a chain has at most one entry for each version of a segment, for each token,
+    /// and for the open epoch.
     fn check_length(&self, volume: &Volume, page: PageId) {
         let table = volume.table();
         let (mut entries, mut versions) = (0, 0);
@@ -536,7 +539,7 @@ impl Rig {
         }
     }
 
-    /// Does what a log says on a new volume, which prunes as `schedule` says.
+    /// Replays the log on a new volume, which prunes as `schedule` says.
     pub(crate) fn replayed(&self, schedule: &[usize]) -> Volume {
         let mut volume = Volume::new(*self.volume.config()).unwrap();
         for (call, most) in self.log.iter().zip(schedule.iter().cycle()) {
@@ -562,7 +565,7 @@ impl Rig {
 /// A page as a token sees it, or as it is now.
 type Seen = (Option<Epoch>, PageId, Status, Vec<Option<Version>>);
 
-/// All that can be seen of a volume: at every token and now, every version.
+/// Returns everything visible in a volume: every version, at every token and now.
 pub(crate) fn seen(volume: &Volume) -> Vec<Seen> {
     let tokens = volume.tokens().iter().map(|t| Some(t.epoch)).chain([None]);
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! Every operation of an open pool that can fail, by name.
+//! Every fallible operation of an open pool, by name.
 
 use deepram_pool::log::TransactionLog;
 use deepram_pool::{Addr, Epoch, Lifetime, OpenOptions, Permissions, Persist, Pool, Result, Retention};
@@ -6,7 +6,7 @@ use deepram_pool::{Addr, Epoch, Lifetime, OpenOptions, Permissions, Persist, Poo
 pub(crate) const MIB: u64 = 1 << 20;
 const LOG: &str = "log";
 
-/// What a test knows of a pool that it has filled.
+/// The allocations, token and log of a filled pool.
 pub(crate) struct Known {
     /// 1 MiB of ordinary memory.
     pub(crate) plain: Addr,
@@ -17,12 +17,12 @@ pub(crate) struct Known {
     pub(crate) log: TransactionLog,
 }
 
-/// Options that leave room for everything that [`fill`] makes.
+/// Options with enough DRAM for everything that [`fill`] creates.
 pub(crate) fn options() -> OpenOptions {
     OpenOptions::new(24 * MIB)
 }
 
-/// Allocates, stores, syncs and persists, so that every operation would have something to do.
+/// Allocates, stores, syncs and persists, so that every operation has data to work on.
 pub(crate) fn fill(pool: &Pool) -> Known {
     let plain = pool.alloc(MIB, Lifetime::Permanent).unwrap();
     pool.set_root("plain", plain, MIB).unwrap();
@@ -36,14 +36,14 @@ pub(crate) fn fill(pool: &Pool) -> Known {
     pool.write(lines, &[3; 64]).unwrap();
     let persist = pool.persist_async(lines, 64).unwrap();
     pool.wait(persist).unwrap();
-    // Dirty, and not part of any token.
+    // Dirty data that is in no token.
     pool.write(plain, &[4; 4096]).unwrap();
     Known { plain, lines, token, persist, log }
 }
 
 type Call = fn(&Pool, &Known) -> Result<()>;
 
-/// The operations; mapped ones fail otherwise on a pool that is not mapped.
+/// The operations. On an unmapped pool, operations that need a mapping fail for that reason instead.
 pub(crate) fn calls() -> Vec<(&'static str, Call)> {
     vec![
         ("alloc", |pool, _| pool.alloc(1, Lifetime::Permanent).map(drop)),

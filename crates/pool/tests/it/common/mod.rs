@@ -1,9 +1,9 @@
-//! What the crash tests share: a world that says what a pool must hold, and the steps that drive
-//! both.
+//! Shared parts of the crash tests: a world that records the expected contents of a pool, and the steps that
+//! change both pool and world.
 //!
-//! The pool's write-back thread works when it likes, so that two runs of one workload may differ in
-//! the order of their device operations. Nothing here depends on that order: whatever was done is
-//! recorded, and what must hold is derived from the record.
+//! The timing of the pool's write-back thread varies, so two runs of one workload may differ in the order of
+//! their device operations. The tests do not depend on that order: they record the operations that took
+//! place, and derive the expected contents from the record.
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 

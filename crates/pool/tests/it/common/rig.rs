@@ -10,37 +10,37 @@ use deepram_testkit::{FaultyDevice, FaultyKernel, Image};
 use super::world::World;
 use super::{MIB, PAGE};
 
-/// What a test's pool is like.
+/// The configuration of a test's pool.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub segment: SegmentSize,
     pub controllers: usize,
     /// Pages of memory.
     pub pages: u64,
-    /// Flash of each controller in bytes; `None`: what the pool chooses.
+    /// Flash of each controller in bytes; `None`: the pool's default.
     pub flash: Option<u64>,
-    /// Tokens kept.
+    /// Number of tokens kept.
     pub keep: u32,
-    /// For each controller.
+    /// DRAM of each controller, in bytes.
     pub dram: u64,
 }
 
 impl Shape {
     pub fn small(segment: SegmentSize) -> Self {
-        // The least that leaves some room: blocks of 64 slots, half of them for the pool itself.
+        // Minimal flash with a little spare: blocks of 64 slots, half of them for the pool itself.
         let flash = MIB + 28 * 64 * segment.bytes();
         let dram = 10 * MIB + 600 * segment.bytes();
         Self { segment, controllers: 1, pages: 8, flash: Some(flash), keep: 3, dram }
     }
 
-    /// The same with the least DRAM that the pool can be opened with.
+    /// The same configuration with the least DRAM that the pool can be opened with.
     pub fn least_dram(self) -> Self {
         let (images, _) = self.create();
         let opened = Self { dram: MIB, ..self }.open(&devices(&images));
         let Err(PoolError::Budget { least, .. }) = opened else {
             panic!("1 MiB of DRAM should be too little")
         };
-        // The tables grow a little.
+        // The tables grow slightly.
         Self { dram: least.0 / self.controllers as u64 + 64 * 1024, ..self }
     }
 
@@ -61,7 +61,7 @@ impl Shape {
         self.flash.unwrap_or(4 * self.pages * PAGE + 20 * MIB)
     }
 
-    /// The images of a new pool, and the world it is.
+    /// Returns the images of a new pool, and its world.
     pub fn create(&self) -> (Vec<Image>, World) {
         let devices: Vec<FaultyDevice> =
             (0..self.controllers).map(|_| FaultyDevice::new(self.device_bytes())).collect();
@@ -75,7 +75,8 @@ impl Shape {
     }
 }
 
-/// The devices as the pool has them: files, with their queues, on a kernel that hands all faults on.
+/// The devices as the pool sees them: files with their queues, on a simulated kernel that passes all faults
+/// on.
 pub fn handles(devices: &[FaultyDevice]) -> Vec<Arc<dyn Device>> {
     FaultyKernel::file_devices(devices)
 }

@@ -1,4 +1,4 @@
-//! Steps of a workload, done to a pool and to its world.
+//! Steps of a workload, applied to a pool and to its world.
 
 use deepram_pool::{Addr, Lifetime, Permissions, Pool, PoolError};
 use deepram_testkit::FaultyDevice;
@@ -8,7 +8,7 @@ use super::rig::Shape;
 use super::world::{World, Worlds};
 use super::{LINE, PAGE};
 
-/// Numbers that pick a page, root or token are taken modulo how many there are.
+/// Numbers that select a page, root or token are taken modulo the number of candidates.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     Alloc {
@@ -27,7 +27,7 @@ pub enum Step {
         page: usize,
         permissions: Permissions,
     },
-    /// Makes a page a persist region, which is a sync.
+    /// Makes a page a persist region, which includes a sync.
     Region(usize),
     NoRegion(usize),
     Persist {
@@ -41,17 +41,17 @@ pub enum Step {
     },
     RemoveRoot(u8),
     Sync,
-    /// Back to the token so many before the last.
+    /// Rolls back to the token this many before the last.
     Rollback(usize),
     DropToken(usize),
     Compact,
-    /// Close in order, open again.
+    /// Closes the pool and opens it again.
     Close,
-    /// End without closing, open again.
+    /// Ends without closing and opens the pool again.
     Abandon,
 }
 
-/// A pool, its devices, and what it must hold.
+/// A pool, its devices, and its expected contents.
 pub struct Runner {
     pub shape: Shape,
     pub devices: Vec<FaultyDevice>,
@@ -63,7 +63,7 @@ pub struct Runner {
     half: Option<(u64, Vec<u8>)>,
 }
 
-/// The step met this error.
+/// The error that stopped a step.
 #[derive(Debug)]
 pub struct Stopped(pub PoolError);
 
@@ -74,7 +74,7 @@ impl From<PoolError> for Stopped {
 }
 
 impl Runner {
-    /// Goes on with an open pool.
+    /// Continues with an open pool.
     pub fn with(shape: Shape, devices: Vec<FaultyDevice>, pool: Pool, world: World) -> Self {
         Self { shape, devices, pool: Some(pool), world, attempt: None, half: None }
     }
@@ -88,7 +88,7 @@ impl Runner {
         pages.keys().nth(pick % pages.len().max(1)).copied()
     }
 
-    /// Does one step. After an error the power is taken to be cut: see [`Runner::cut`].
+    /// Runs one step. An error is treated as a power cut: see [`Runner::cut`].
     pub fn step(&mut self, step: &Step) -> Result<(), Stopped> {
         (self.attempt, self.half) = (None, None);
         match *step {
@@ -108,7 +108,7 @@ impl Runner {
             Step::Write { page, at, len, value } => {
                 let Some(page) = self.page(page) else { return Ok(()) };
                 if !self.world.now.pages[&page].read {
-                    // How far a write got that failed could not be seen.
+                    // On an unreadable page the extent of a failed write cannot be determined.
                     return Ok(());
                 }
                 let len = len.min((PAGE - at) as usize);
@@ -204,7 +204,7 @@ impl Runner {
                 }
                 match self.pool().rollback(token) {
                     Ok(()) => self.world.rollback(token.0),
-                    // The write-back thread may have given it up since.
+                    // The write-back thread may have given the token up since.
                     Err(PoolError::Token { .. }) => {}
                     Err(error) => {
                         let mut attempt = self.world.clone();
@@ -218,7 +218,7 @@ impl Runner {
                 let history = self.pool().history().unwrap();
                 let token = history[pick % history.len()].token;
                 if token.0 != self.world.last_token() {
-                    // First, for the crash may come with it half done.
+                    // Released first, as a crash may leave the drop half done.
                     self.world.release(token.0);
                     match self.pool().drop_token(token) {
                         Ok(()) | Err(PoolError::Token { .. }) => {}
@@ -242,7 +242,7 @@ impl Runner {
             }
             Step::Abandon => {
                 self.pool.take().expect("open between steps").abandon()?;
-                // Before the opening, which may be cut.
+                // Before the opening, which the power cut may interrupt.
                 self.world.crash();
                 self.pool = Some(self.shape.open(&self.devices)?);
             }
@@ -251,8 +251,8 @@ impl Runner {
         Ok(())
     }
 
-    /// To be called when a step failed and the pool can be read (again): a write that failed may
-    /// have written the segments before the one at fault, but nothing else.
+    /// Call this when a step failed and the pool can be read (again). A failed write may have written the
+    /// segments before the one at fault, but no other bytes.
     pub fn settle(&mut self) {
         let Some((addr, bytes)) = self.half.take() else { return };
         let mut found = vec![0; bytes.len()];
@@ -270,10 +270,10 @@ impl Runner {
         self.world.model.write(addr, &bytes[..done]);
     }
 
-    /// Cuts the power of every device, and tells what the pool may be after that.
+    /// Cuts the power of every device. Returns the devices and the worlds that the pool may be in afterwards.
     pub fn cut(mut self) -> (Vec<FaultyDevice>, Worlds) {
         self.devices.iter().for_each(FaultyDevice::cut_power);
-        // Joins the write-back thread: what it had under way fails.
+        // Joins the write-back thread; its operations in flight fail.
         drop(self.pool.take());
         let mut worlds = vec![self.world];
         worlds.extend(self.attempt);
@@ -281,7 +281,7 @@ impl Runner {
     }
 }
 
-/// A random step; most of them write.
+/// A random step; most steps write.
 pub fn random(rng: &mut impl Rng) -> Step {
     let lifetime = if rng.random_ratio(1, 4) { Lifetime::Temporary } else { Lifetime::Permanent };
     let page = rng.random_range(0..64);

@@ -1,4 +1,5 @@
-//! After a power cut: reopen, compare, check, go on, cut again.
+//! Recovery after a power cut: reopens, compares and checks the pool, continues the work, and cuts the power
+//! again.
 
 use deepram_pool::{Lifetime, Pool, PoolError};
 use deepram_testkit::{Crash, FaultyDevice, Image, POWER_CUT, seeds};
@@ -8,13 +9,13 @@ use super::rig::{Shape, devices};
 use super::step::{self, Runner, Step, Stopped};
 use super::world::{World, Worlds};
 
-/// Which images of a power cut are looked at.
+/// The kinds of crash images to test.
 pub fn modes(seed: u64, random: u64) -> Vec<Crash> {
     let fixed = [Crash::DropAll, Crash::KeepAll, Crash::TornLast];
     fixed.into_iter().chain((0..random).map(|n| Crash::Random(seed.wrapping_mul(1000) + n))).collect()
 }
 
-/// The images that a power cut leaves on each device. Each tears in its own way.
+/// Returns an image of each device after a power cut. With random crashes every device is torn differently.
 pub fn images(devices: &[FaultyDevice], crash: Crash) -> Vec<Image> {
     let each = (0..).zip(devices).map(|(n, device)| {
         let crash = match crash {
@@ -30,7 +31,7 @@ pub fn is_power_cut(error: &PoolError) -> bool {
     matches!(error, PoolError::Device { source, .. } if source.raw_os_error() == Some(POWER_CUT))
 }
 
-/// Opens a pool after a power cut and compares it with what it may be.
+/// Opens a pool after a power cut and compares it with the worlds it may be in.
 pub fn reopen(shape: &Shape, devices: &[FaultyDevice], worlds: &Worlds, context: &str) -> (Pool, World) {
     let pool = shape.open(devices).unwrap_or_else(|error| panic!("{context}: opening: {error}"));
     let world = worlds.pick(&pool).unwrap_or_else(|what| panic!("{context}: {what}"));
@@ -42,7 +43,7 @@ pub fn assert_sound(pool: &Pool, context: &str) {
     assert!(report.is_sound(), "{context}: {report:?}");
 }
 
-/// Some steps that every pool should be fit for.
+/// Steps that every pool must be able to run.
 fn go_on(seed: u64) -> Vec<Step> {
     let mut rng = seeds::rng(seed);
     let alloc = Step::Alloc { controller: rng.random(), pages: 1, lifetime: Lifetime::Permanent };
@@ -66,7 +67,8 @@ fn was_cut(outcome: Result<(), Stopped>, step: &Step, context: &str) -> bool {
     }
 }
 
-/// The same on a device that may be full, as the cut found it or by these steps: then what the error says helps.
+/// As [`run`], on a device that may be full, from before the cut or because of these steps: then freeing
+/// pages, as the error advises, must help.
 fn run_where_full(runner: &mut Runner, steps: &[Step], context: &str) -> bool {
     steps.iter().any(|step| match runner.step(step) {
         Err(Stopped(PoolError::NoSpace { .. })) => {
@@ -78,8 +80,8 @@ fn run_where_full(runner: &mut Runner, steps: &[Step], context: &str) -> bool {
     })
 }
 
-/// What an image of a power cut must stand: an opening that finds the right world and no damage,
-/// further work, another power cut after that, and one during the opening.
+/// Checks that a crash image can be recovered: the opening finds an expected world and no damage, the pool
+/// works on, and it survives a second power cut, both afterwards and during the opening.
 pub fn survive(shape: &Shape, images: &[Image], worlds: &Worlds, seed: u64, context: &str) {
     let first = devices(images);
     let (pool, world) = reopen(shape, &first, worlds, context);
@@ -90,7 +92,7 @@ pub fn survive(shape: &Shape, images: &[Image], worlds: &Worlds, seed: u64, cont
     let (gone, after) = runner.cut();
     again(shape, &gone, &after, seed, &format!("{context}, second cut"));
 
-    // The second cut comes early: while the pool is being opened, mostly.
+    // The second cut comes early, mostly during the opening.
     let second = devices(images);
     let hit = (seed % shape.controllers as u64) as usize;
     second[hit].crash_after(1 + seed % 12);
@@ -116,8 +118,8 @@ fn again(shape: &Shape, gone: &[FaultyDevice], worlds: &Worlds, seed: u64, conte
     assert_sound(&pool, context);
 }
 
-/// Runs a workload again and again, with the power cut in each of its device operations, in every
-/// mode. Returns how many power cuts were survived.
+/// Runs a workload repeatedly, with the power cut in each of its device operations, in every mode. Returns
+/// the number of power cuts survived.
 pub fn every_operation(shape: &Shape, steps: &[Step], random: u64, name: &str) -> usize {
     let (base, world) = shape.create();
     let mut survived = 0;

@@ -1,4 +1,4 @@
-//! What a pool must hold: bytes, allocation, permissions and roots, now and at every token.
+//! The expected contents of a pool: bytes, allocation, permissions and roots, now and at every token.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use deepram_testkit::Model;
 
 use super::PAGE;
 
-/// All but the bytes: those are in the model.
+/// Everything but the bytes, which the model holds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Side {
     /// Allocated pages by address.
@@ -23,21 +23,21 @@ pub struct World {
     pub now: Side,
     durable: Side,
     sides: BTreeMap<u64, Side>,
-    /// The epoch that is open.
+    /// The open epoch.
     pub open: u64,
-    /// Tokens that may be gone: given up by hand.
+    /// Tokens that were given up explicitly and so may be missing.
     released: BTreeSet<u64>,
-    /// Tokens that must be there, counted from the last; fewer where the device runs full.
+    /// Number of tokens, counted from the last, that must exist; fewer where the device runs full.
     pub kept: usize,
-    /// Tokens so old that what they held is no longer known here: it would cost too much.
+    /// Old tokens whose contents this world no longer records, to save memory.
     forgotten: BTreeSet<u64>,
 }
 
-/// Tokens remembered beyond those that must be there.
+/// Number of tokens remembered beyond those that must exist.
 const REMEMBERED: usize = 12;
 
 impl World {
-    /// A pool just created, of which this token says how it is.
+    /// A newly created pool whose state is that of this token.
     pub fn new(first_token: u64, kept: usize) -> Self {
         let mut model = Model::new();
         model.sync(first_token);
@@ -87,7 +87,7 @@ impl World {
     }
 
     pub fn rollback(&mut self, token: u64) {
-        // Retention may have taken those that the younger ones, gone now, had pushed out.
+        // Retention may already have dropped the tokens that the rolled-back younger tokens had pushed out.
         let all = self.tokens();
         self.released.extend(all.iter().take(all.len().saturating_sub(self.kept)));
         self.model.rollback(token);
@@ -101,7 +101,7 @@ impl World {
         self.released.insert(token);
     }
 
-    /// The power was cut and the pool opened again, or the process ended.
+    /// Applies the effect of a power cut, or of the end of the process, and a reopening.
     pub fn crash(&mut self) {
         self.model.crash();
         self.now = self.durable.clone();
@@ -120,7 +120,7 @@ impl World {
         self.model.last_token().expect("a pool always has a token")
     }
 
-    /// Compares everything that can be seen of the pool with this world; says what differs.
+    /// Compares all visible state of the pool with this world; the error describes the first difference.
     pub fn verify(&self, pool: &Pool) -> Result<(), String> {
         let fail =
             |what: String| Err(format!("{what} (open epoch {}, tokens {:?})", self.open, self.tokens()));
@@ -135,7 +135,7 @@ impl World {
             let same = self.model.check_token(token.0, |addr, buf| {
                 match pool.read_at(token, Addr::from_raw(addr), buf) {
                     Ok(()) => assert!(self.may_read_at(token.0, addr), "{addr:#x} at token {token} was read"),
-                    // Not data: the comparison goes on with what it expects.
+                    // The page is unreadable: the comparison continues with the expected bytes.
                     Err(PoolError::Permission { .. }) if !self.may_read_at(token.0, addr) => {
                         let page = self.model.expect(token.0).find(|(at, _)| *at == addr);
                         buf.copy_from_slice(&page.expect("asked for by the model").1[..]);
@@ -144,7 +144,7 @@ impl World {
                 }
             });
             if matches!(error, Some(PoolError::Token { .. })) && !self.must_be_there(token.0) {
-                // The write-back thread has given it up since the history was asked for.
+                // The write-back thread has given the token up since the history was read.
                 assert!(pool.history().unwrap().iter().all(|h| h.token != token));
                 continue;
             }
@@ -158,14 +158,15 @@ impl World {
         Ok(())
     }
 
-    /// Whether a page may be read as a token saw it: with the rights of now, or of then if it was freed since.
+    /// Returns whether a page may be read at a token: with its current permissions, or with those at the
+    /// token if the page was freed since.
     fn may_read_at(&self, token: u64, addr: u64) -> bool {
         let page = addr / PAGE * PAGE;
         let now = self.now.pages.get(&page);
         now.or_else(|| self.sides[&token].pages.get(&page)).is_none_or(|permissions| permissions.read)
     }
 
-    /// Whether retention covers a token.
+    /// Returns whether retention covers a token.
     fn must_be_there(&self, token: u64) -> bool {
         self.model.tokens().skip((self.tokens().len()).saturating_sub(self.kept)).any(|t| t == token)
             && !self.released.contains(&token)
@@ -210,7 +211,7 @@ impl World {
             }
             let is_region = pool.is_pmem_region(addr).map_err(|e| e.to_string())?;
             if is_region != self.now.regions.contains(&page) {
-                return fail(format!("page {page:#x} being in a persist region is {is_region}"));
+                return fail(format!("page {page:#x}: wrong persist region membership: {is_region}"));
             }
             match (pool.read(addr, &mut bytes), permissions.read) {
                 (Ok(()), true) => {
@@ -234,8 +235,8 @@ impl World {
     }
 }
 
-/// The worlds that a pool may be in after a power cut: as its last returned sync or rollback left
-/// it, or as the one that was under way would have.
+/// The worlds that a pool may be in after a power cut: the one after its last returned sync or rollback, or
+/// the one that the operation in flight would have left.
 #[derive(Clone, Debug)]
 pub struct Worlds(pub Vec<World>);
 
@@ -244,12 +245,12 @@ impl Worlds {
         Self(vec![world])
     }
 
-    /// The one that the pool, opened again, is in.
+    /// Returns the world that the reopened pool is in.
     pub fn pick(&self, pool: &Pool) -> Result<World, String> {
         let open = pool.info().unwrap().open_epoch.0;
         let may: Vec<u64> = self.0.iter().map(|w| w.open).collect();
         let mut problem = format!("epoch {open} is open, not one of {may:?}");
-        // Several, where it was a persist that was under way.
+        // Several worlds have this open epoch if a persist was in flight.
         for world in self.0.iter().filter(|w| w.open == open) {
             let mut world = world.clone();
             world.crash();

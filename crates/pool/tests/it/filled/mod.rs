@@ -1,4 +1,4 @@
-//! A mapped pool with something in it, of which nothing is resident; for each way of serving faults.
+//! A reopened mapped pool with data, of which no segment is resident; for each fault-serving mode.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -9,12 +9,12 @@ use crate::scratch::{MIB, Scratch, mix};
 pub(crate) const SEGMENT: u64 = 4096;
 pub(crate) const WORDS: u64 = SEGMENT / 8;
 
-/// Both ways of serving faults.
+/// Both fault-serving modes: with io_uring and without it.
 pub(crate) fn ways() -> [FaultOptions; 2] {
     [true, false].map(|ring| FaultOptions { io_uring: ring, ..FaultOptions::default() })
 }
 
-/// A pool of `bytes` in which word n is `mix(n)`, opened anew: nothing is resident.
+/// A pool of `bytes` in which word n is `mix(n)`, reopened, so that no segment is resident.
 pub(crate) fn filled(bytes: u64, options: &OpenOptions) -> (Scratch, Pool, Addr, Words) {
     let scratch = Scratch::new(&CreateOptions::new(bytes + MIB));
     let pool = scratch.open(64 * MIB);

@@ -1,4 +1,4 @@
-//! A device whose reads and writes can be held up.
+//! A device that can hold its reads and writes.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -10,13 +10,14 @@ use deepram_testkit::FaultyDevice;
 /// Bytes of a batch with many segments.
 const BATCH: usize = 128 << 10;
 
-/// A device whose next read, or write of a log batch, once armed, is answered but not returned until it is let go.
+/// A device that can be armed to hold one transfer: the next read, or the next write of a log batch, is
+/// executed but does not return until it is released.
 #[derive(Clone)]
 pub(crate) struct Gated {
     device: FaultyDevice,
     pub(crate) armed: Arc<AtomicBool>,
     pub(crate) armed_write: Arc<AtomicBool>,
-    /// A transfer is held; it may go on.
+    /// Two flags: a transfer is held; the transfer may return.
     held: Arc<(Mutex<(bool, bool)>, Condvar)>,
 }
 
@@ -35,7 +36,7 @@ impl Gated {
         drop(changed.wait_while(state.lock().unwrap(), |(held, _)| !*held).unwrap());
     }
 
-    /// Holds this transfer, if one is to be held.
+    /// Holds this transfer if the device is armed.
     fn pass(&self, armed: &AtomicBool) {
         if armed.swap(false, SeqCst) {
             let (state, changed) = &*self.held;

@@ -1,4 +1,5 @@
-//! What a pool must hold whose process was killed (`killed_threads.rs`), from what that process has told.
+//! The expected contents of a pool whose process was killed (`killed_threads.rs`), derived from the process's
+//! reports.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +7,14 @@ use deepram_pool::{Addr, Pool};
 
 use super::*;
 
-/// Last steps that a state may have, by thread: at least, and at most.
+/// The least and the greatest last step that a state may have, by thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub(crate) least: [u64; THREADS],
     pub(crate) most: [u64; THREADS],
 }
 
-/// What the child had begun when it was killed.
+/// The operation that the child had begun when it was killed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Pending {
     Nothing,
@@ -22,21 +23,21 @@ pub(crate) enum Pending {
 }
 
 pub(crate) struct Model {
-    /// Number of a branch, and the last step of each thread before it.
+    /// Branch numbers, each with the last step of each thread before the branch.
     branches: Vec<(u64, [u64; THREADS])>,
-    /// What the states of tokens may be.
+    /// The bounds on the state of each token.
     pub(crate) tokens: BTreeMap<u64, Bounds>,
-    /// The last token that a sync returned, or that was rolled back to.
+    /// The last token that a sync returned, or that the pool was rolled back to.
     last: u64,
     pending: Pending,
-    /// The last step since then that was persisted.
+    /// The last step persisted since that token.
     persisted: u64,
     pub(crate) syncs: u64,
     pub(crate) rollbacks: u64,
 }
 
 impl Model {
-    /// A pool in which nothing has been done, at this token.
+    /// The model of a pool at this token, before any step.
     pub(crate) fn new(token: u64) -> Self {
         let nothing = Bounds { least: [0; THREADS], most: [0; THREADS] };
         Self {
@@ -81,19 +82,19 @@ impl Model {
         }
     }
 
-    /// The pool is at this token, and the younger ones are gone.
+    /// The pool is at this token, and the younger tokens are gone.
     fn settle_at(&mut self, token: u64) {
         self.tokens.split_off(&(token + 1));
         (self.last, self.pending, self.persisted) = (token, Pending::Nothing, 0);
     }
 
-    /// The branch in which a step was made that is part of the pool.
+    /// Returns the branch that made a step of the pool's current state.
     fn branch_of(&self, thread: usize, step: u64) -> u64 {
         let of = self.branches.iter().rev().find(|(_, before)| before[thread] < step);
-        of.unwrap_or_else(|| panic!("step {step} of thread {thread} is of no branch")).0
+        of.unwrap_or_else(|| panic!("step {step} of thread {thread} belongs to no branch")).0
     }
 
-    /// What must hold of the pool's newest state, and notes which it is.
+    /// Returns the bounds on the pool's newest state, and records the token `found` as current.
     pub(crate) fn newest(&mut self, found: u64) -> Bounds {
         let persisted = self.persisted;
         let bounds = match self.pending {
@@ -113,13 +114,13 @@ impl Model {
         };
         self.settle_at(found);
         let Bounds { mut least, mut most } = bounds;
-        // What was persisted stands on top of the token.
+        // Persisted steps are replayed on top of the token.
         least[PERSISTER] = least[PERSISTER].max(persisted);
         most[PERSISTER] = u64::MAX;
         Bounds { least, most }
     }
 
-    /// Compares a state with what this says; returns the last steps.
+    /// Compares a state with the model. Returns the last steps.
     pub(crate) fn compare(
         &self,
         read: &dyn Fn(u64, &mut [u8]),
@@ -150,7 +151,7 @@ impl Model {
             for i in 0..2 {
                 let found = word(LINES_AT + line * 64 + i * 8);
                 let expected = before.map_or(0, |n| value(PERSISTER, n, self.branch_of(PERSISTER, n), i));
-                // The next step stores its second word first.
+                // An interrupted next step has stored its second word first.
                 let next = i == 1 && (step + 1) % LINES == line && self.is_of(PERSISTER, step + 1, 1, found);
                 assert!(
                     found == expected || next,
@@ -161,20 +162,20 @@ impl Model {
         last
     }
 
-    /// Whether this is what some branch stored in this step.
+    /// Returns whether some branch stored this value in this step.
     fn is_of(&self, thread: usize, step: u64, i: u64, found: u64) -> bool {
         self.branches.iter().any(|(branch, _)| value(thread, step, *branch, i) == found)
     }
 
     fn compare_stores(&self, thread: usize, step: u64, word: &dyn Fn(u64) -> u64, context: &str) {
         let made = step * STORES;
-        // The next step may have begun: a part of its stores, from the first on.
+        // The next step may have begun: the words then hold its first stores.
         let mut reached = true;
         for i in 0..STORES {
             let is_next = self.is_of(thread, step + 1, i, word(place(made + i)));
             assert!(
                 reached || !is_next,
-                "{context}: thread {thread}, store {i} of step {} without one before",
+                "{context}: thread {thread}, store {i} of step {} without the store before it",
                 step + 1
             );
             reached = reached && is_next;
@@ -196,7 +197,8 @@ impl Model {
         }
     }
 
-    /// The objects of the newest state: each is whole, and nothing else is allocated but what a step was about.
+    /// Checks the objects of the newest state: each is complete, and at most the page of an interrupted step
+    /// is allocated besides.
     pub(crate) fn compare_objects(&self, pool: &Pool, base: Addr, step: u64, context: &str) {
         let word = |at: u64| {
             let mut bytes = [0; 8];
@@ -210,7 +212,7 @@ impl Model {
             let there = entry != 0;
             assert!(
                 there == now.is_some() || (is_next && there == next.is_some()),
-                "{context}: object {number} at step {step} being there is {there}"
+                "{context}: object {number} at step {step}: exists is {there}"
             );
             if there {
                 let made = if now.is_some() { now } else { next }.unwrap();
@@ -228,6 +230,6 @@ impl Model {
             }
         }
         let strays = stray_pages(pool, base, &word);
-        assert!(strays.len() <= 1, "{context}: {strays:?} are allocated and nobody's");
+        assert!(strays.len() <= 1, "{context}: {strays:?} are allocated but belong to no object");
     }
 }

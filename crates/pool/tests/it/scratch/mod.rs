@@ -1,4 +1,4 @@
-//! What the tests on real files share.
+//! Shared parts of the tests on real files.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use deepram_pool::{CreateOptions, OpenOptions, Pool, PoolError, WatchError};
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// A pool file that goes with the test.
+/// A pool file that is removed when the test ends.
 pub(crate) struct Scratch {
     pub(crate) dir: tempfile::TempDir,
 }
@@ -28,7 +28,7 @@ impl Scratch {
     }
 }
 
-/// Whether mapped access can be had at all; says so if not.
+/// Returns whether mapped access is available; prints a message if not.
 pub(crate) fn mappable() -> bool {
     let scratch = Scratch::new(&CreateOptions::new(MIB));
     match Pool::open(&[scratch.path()], &OpenOptions::new(16 * MIB)) {
