@@ -15,6 +15,5 @@ mod record;
 mod reference;
 mod repro;
 mod run;
-mod run_bounds;
 mod run_calls;
 mod sim_flatflash;

@@ -42,7 +42,7 @@ fn options_that_cannot_be_or_mean_nothing_are_wrong_usage() {
         (&["dram", "--persist", "0..1MiB"], "--persist is for flatflash"),
         (&["flatflash", "--persist", "1MiB..0"], "FIRST less than END"),
         (&["flatflash", "--persist", "1MiB"], "FIRST..END"),
-        (&["flatflash", "--persist", "0..64TiB"], "no part of"),
+        (&["flatflash", "--persist", "0..64TiB"], "are outside the memory"),
         (&["flatflash", "--set", "lokaside=3"], "did you mean `look_aside`?"),
         (&["flatflash", "--preset", "p370"], "did you mean `hierarchy.p3700`?"),
         (&["flat-flash"], "did you mean flatflash?"),

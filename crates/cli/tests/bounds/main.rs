@@ -1,4 +1,8 @@
-//! `deepram run`: the DRAM given is kept to, also by what the library is not in.
+//! `deepram run`: the DRAM given is kept to, also by what the library is not in. A test binary of its own: memory
+//! peaks depend on the scheduler, so no other test of the command runs meanwhile.
+
+#[path = "../it/common/mod.rs"]
+mod common;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
