@@ -1,8 +1,9 @@
 //! The sub-page bit vector (NVMM, Use of the Bit Vector's Sub-Page Valid Bits).
 //!
 //! Bit `position × segments per page + segment` is set if that segment is that many slots after the
-//! entry's starting slot. A segment therefore has several alternative positions, all in one block: a
-//! write can skip a worn slot and use scattered free slots. A valid vector has at most one bit for each
+//! entry's starting slot. The paper's distances are `position × segments per page`: 0, 8, 16 and 24 for
+//! segments of 8 KiB. A segment therefore has several alternative positions, all in one block: a write
+//! can skip a worn slot and use scattered free slots. A valid vector has at most one bit for each
 //! segment.
 
 use core::fmt;

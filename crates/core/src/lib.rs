@@ -18,7 +18,7 @@
 //! | [`ftl`] | blocks, victim policies, wear levelling; a plain drive's L2P map and mapping cache | NVMM, Architecture |
 //! | [`volume`] | all of the above as one journaled flash volume | NVMM, Page Table Organization |
 //! | [`cache`] | replacement policies: LRU, FIFO, CLOCK, GCLOCK, SIEVE, S3-FIFO, ARC; set-associative LRU and RRIP | NVMM, Architecture; FlatFlash, 3.4 |
-//! | [`migration`] | promotion look-aside buffer, adaptive promotion threshold | FlatFlash, 3.3 and 3.4 |
+//! | [`migration`] | promotion look-aside buffer (PLB), adaptive threshold | FlatFlash, 3.3 and 3.4 |
 #![no_std]
 #![forbid(unsafe_code)]
 

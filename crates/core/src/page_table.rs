@@ -120,7 +120,9 @@ impl Status {
     }
 }
 
-/// One version of a page: 16 bytes.
+/// One version of a page: 16 bytes. The paper's names of the fields are Flash Page Mapping (`mapping`),
+/// Previous Mapping Index (`previous`), Sub-Page Valid Bits (`bit vector`), Time Written (`stamp`), and
+/// Page-Level Status & Permissions (`status`).
 ///
 /// ```text
 /// bit   0        34        64         96     120    128

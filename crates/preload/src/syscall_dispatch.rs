@@ -1,8 +1,8 @@
-//! Finds the moment of a fork's system call by Syscall User Dispatch. The C library's `fork` runs handlers and takes
-//! locks of its own, which other threads may hold while they wait for faults, and it calls no handler between taking
-//! them and the system call. So the kernel sends a signal for each system call of the forking thread
-//! (`PR_SET_SYSCALL_USER_DISPATCH`, Linux 5.11): the library's locks are held from the call `clone` on, in parent and
-//! child, and faults are served until then.
+//! Intercepts the system call of a fork by Syscall User Dispatch. `fork` of the C library runs fork handlers, then takes
+//! its own locks, then makes the system call. Until the last step faults must be served, because another thread may hold
+//! one of these locks while it waits for a fault. deepram gets no callback there, so the kernel sends a signal for
+//! each system call of the forking thread (`PR_SET_SYSCALL_USER_DISPATCH`, Linux 5.11). From the call `clone` on,
+//! deepram's locks are held, in parent and child.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -32,7 +32,7 @@ use self::worker::{ProcessCounters, Sampler, WorkerMessage, roots};
 use crate::cli::DemoArgs;
 use crate::output::progress;
 
-/// Tokens that the pool keeps. Each holds one round of updates, so that all fit beside the table.
+/// Tokens that the pool keeps. Each holds one round of updates, so that all fit in addition to the table.
 const KEEP: u32 = 4;
 /// Least tokens before the kill, so that an earlier one exists for the rollback.
 const LEAST_TOKENS: usize = 3;

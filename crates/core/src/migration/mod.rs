@@ -1,5 +1,5 @@
-//! Promotion of pages in use from a byte-addressable SSD's memory to the host's DRAM (FlatFlash,
-//! sections 3.3 and 3.4).
+//! Promotion of pages in use from the SSD-Cache (device buffer) of a byte-addressable SSD to the host's
+//! DRAM (FlatFlash, sections 3.3 and 3.4).
 //!
 //! | module | decision |
 //! |---|---|

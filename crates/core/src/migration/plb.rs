@@ -1,5 +1,5 @@
 //! The promotion look-aside buffer (PLB): tells which copy of a line is valid while its page is promoted
-//! from the SSD's memory to the host's DRAM (FlatFlash, section 3.3).
+//! from the SSD-Cache (device buffer) to the host's DRAM (FlatFlash, section 3.3).
 //!
 //! The PLB is part of the host bridge, between processor, DRAM and link. While a page is in flight each
 //! of its lines has one of two states (a bit of the paper's Copied-CL vector) and changes once:

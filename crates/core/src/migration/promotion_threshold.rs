@@ -1,14 +1,14 @@
-//! The adaptive promotion threshold: decides after how many uses a page in the SSD's memory is promoted
-//! to the host's DRAM (FlatFlash, section 3.4, Algorithm 1).
+//! The adaptive promotion threshold: decides after how many uses a page in the SSD-Cache (device buffer)
+//! is promoted to the host's DRAM (FlatFlash, section 3.4, Algorithm 1).
 //!
 //! Each use increments the page's count. A page whose count has reached the threshold is promoted. The
-//! promoted share, the share of all uses that belonged to promoted pages, measures reuse: while it is
-//! low each use raises the threshold by one; while it is high each promotion lowers the threshold by
-//! one. Each epoch starts with the largest threshold, and counts the past uses of the resident pages as
-//! its own.
+//! promoted share (the paper's `currRatio`), the share of all uses that belonged to promoted pages,
+//! measures reuse: while it is low each use raises the threshold by one; while it is high each promotion
+//! lowers the threshold by one. Each epoch starts with the largest threshold, and counts the past uses
+//! of the resident pages as its own.
 //!
-//! The algorithm as printed fails in two places. Both readings are options ([`PromotionTrigger`],
-//! [`EpochReset`]), so that the difference can be measured:
+//! The algorithm as printed fails in two places. For each of them, the printed rule and the corrected
+//! rule are options ([`PromotionTrigger`], [`EpochReset`]), so that the difference can be measured:
 //!
 //! - It promotes a page when its count *equals* the threshold. A page whose count exceeds a threshold
 //!   that was lowered later is never promoted, however often it is used.
@@ -151,7 +151,7 @@ impl PromotionThreshold {
         promote
     }
 
-    /// Records that a page with this count has left the SSD's memory (`ADJUST_CNT`).
+    /// Records that a page with this count has left the SSD-Cache (`ADJUST_CNT`).
     pub fn adjust_count(&mut self, count: u8) {
         self.resident_count -= u64::from(count).min(self.resident_count);
     }

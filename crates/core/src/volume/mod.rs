@@ -1,6 +1,9 @@
 //! A journaled flash volume: page table, journal and blocks combined (NVMM, Page Table Organization and
 //! Software Interface). The pool drives it over a real device, the simulator in virtual time.
 //!
+//! Reads follow the chain: each segment comes from the newest entry that has it (NVMM, Use of the Bit
+//! Vector's Sub-Page Valid Bits).
+//!
 //! # Contract
 //! - The driver writes segments to flash first and records them in the volume afterwards
 //!   ([`Volume::apply`]).

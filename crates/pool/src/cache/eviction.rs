@@ -54,11 +54,11 @@ impl Cache {
         Ok(())
     }
 
-    /// Returns the number of frames that a budget leaves beside tables and buffers.
+    /// Returns the number of frames that a budget leaves besides tables and buffers.
     pub(super) fn frames_for(&self, budget: usize, state: &CacheState) -> Result<usize> {
         let overhead = self.overhead(state);
         let left = budget.saturating_sub(overhead);
-        // Staged copies need memory beside the frames.
+        // Staged copies need memory in addition to the frames.
         let frames = left / self.segment_bytes;
         let frames = frames - frames / STAGING_SHARE;
         if frames < LEAST_FRAMES {

@@ -53,7 +53,7 @@ impl Cache {
         state.streams.record_use(at).or_else(|| state.streams.record_miss(at))
     }
 
-    /// ReadQueues a readahead window.
+    /// Queues a readahead window.
     pub(super) fn queue_window(&self, window: Window) {
         add(&self.counters.readahead_windows, 1);
         let segments = self.segments();
@@ -66,7 +66,7 @@ impl Cache {
         self.readahead_jobs.push(all.chunks(BATCH).map(job));
     }
 
-    /// ReadQueues these segments for readahead, limited by the number of frames.
+    /// Queues these segments for readahead, limited by the number of frames.
     pub(crate) fn queue_segments(&self, all: impl Iterator<Item = Index>) {
         let mut all = all.take(self.limit() - self.headroom()).peekable();
         let job = std::iter::from_fn(|| {

@@ -108,8 +108,8 @@ impl BatchHeader {
         FIXED + self.metas.iter().map(|m| m.encoded_len()).sum::<usize>() + n * RECORD + RECORD - 4
     }
 
-    /// Returns the largest number of slot records in a header, beside `metas` bytes of metadata, for segments of
-    /// `segment` bytes. The header of a commit also holds a parity sector.
+    /// Returns the largest number of slot records in a header, in addition to `metas` bytes of metadata, for segments
+    /// of `segment` bytes. The header of a commit also holds a parity sector.
     pub(crate) fn capacity(segment: usize, metas: usize, commit: bool) -> usize {
         let parity = if commit { SECTOR } else { 0 };
         (segment / COPIES).saturating_sub(FIXED + parity + metas) / RECORD

@@ -1,5 +1,5 @@
-//! Tracks flushes and durable writes, and the data that a failed one leaves in doubt. Every flush and durable write
-//! of a store passes through here.
+//! Tracks flushes and durable writes, and the data that may not be durable after one of them has failed. Every flush
+//! and durable write of a store passes through here.
 //!
 //! Linux reports a lost write once, to the first flush or durable write of the file; later ones succeed. A failure
 //! therefore concerns everything written since the last flush, whichever thread gets the error: the blocks with such

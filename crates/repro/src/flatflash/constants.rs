@@ -29,7 +29,7 @@ fn cases() -> Vec<Case> {
     let mut forgotten = vec![line(0, 0)];
     forgotten.extend((1..=TLB_WAYS).map(|n| line(n * TLB_SETS, 0)));
     forgotten.push(line(0, 1));
-    // DRAM has one frame, so page 0 has been evicted to the drive's memory.
+    // DRAM has one frame, so page 0 has been evicted to the SSD-Cache (device buffer).
     let fault = vec![line(0, 0), line(1, 0), line(0, 1)];
     vec![
         ("read", Machine::FlatFlash, &[], vec![line(0, 0), line(0, 1)]),

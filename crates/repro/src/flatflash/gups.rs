@@ -22,7 +22,7 @@ const DRIVES: [u64; 3] = [256 * GIB, 512 * GIB, 1024 * GIB];
 const NAMED: u64 = 1024 * GIB;
 /// Number of threads. The paper says "several"; its machine has this many cores.
 pub(super) const THREADS: u32 = 24;
-/// Sizes of the drive's memory, as multiples of 0.125 % of the drive.
+/// Sizes of the SSD-Cache (device buffer), as multiples of 0.125 % of the drive.
 const TIMES: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
 
 /// Size of the simulation.
@@ -47,7 +47,7 @@ impl Extent {
         }
     }
 
-    /// The size used by the sensitivity study, without the sweep of the drive's memory, whose trend
+    /// The size used by the sensitivity study, without the sweep of the SSD-Cache's size, whose trend
     /// holds.
     pub(super) fn for_sensitivity(settings: &Settings) -> Self {
         Self {
@@ -60,7 +60,7 @@ impl Extent {
     }
 
     /// Updates before the measured ones: four per page of DRAM, so that every page of DRAM and of the
-    /// largest drive memory has been replaced.
+    /// largest SSD-Cache has been replaced.
     fn warm_up(&self) -> u64 {
         4 * DRAM / 4096 / self.scale
     }
@@ -113,7 +113,7 @@ impl Point {
 }
 
 impl Extent {
-    /// The settings by drive size, by number of threads, and by size of the drive's memory.
+    /// The settings by drive size, by number of threads, and by size of the SSD-Cache.
     fn points(&self) -> [Vec<Point>; 3] {
         let named = Point { drive: NAMED, threads: self.threads, times: 1.0 };
         [

@@ -2,10 +2,10 @@
 //! all-DRAM.
 //!
 //! 1. A run names the paper's sizes of drive and DRAM and a scale. Sizes that grow with the data are
-//!    divided by the scale: DRAM, the drive's memory (0.125 % of the drive), the processor's cache and
-//!    the TLB. Times, thresholds and the promotion look-aside buffer are not scaled.
+//!    divided by the scale: DRAM, the SSD-Cache (device buffer, 0.125 % of the drive), the processor's
+//!    cache and the TLB. Times, thresholds and the promotion look-aside buffer (PLB) are not scaled.
 //! 2. A drive has at least 32 GiB of flash, in as many dies as the paper's. Below that size only the
-//!    drive's memory shrinks.
+//!    SSD-Cache shrinks.
 //! 3. Requests form a closed loop: a thread sends its next request when the last one is complete. The
 //!    paper's emulator blocks the thread at each access to the drive in the same way.
 //! 4. All-DRAM is `unified-mmap` with enough DRAM for everything. Each page is touched once before
@@ -41,7 +41,7 @@ const CPU_SET_BYTES: u64 = 20 * 64;
 /// Entries and ways of the TLB.
 const TLB: u64 = 1024;
 const TLB_WAYS: u64 = 8;
-/// The drive's memory in percent of the drive.
+/// Size of the SSD-Cache, in percent of the drive.
 const BUFFER_SHARE: f64 = 0.125;
 
 /// Settings that all simulations share unless the sensitivity study changes them.
@@ -53,7 +53,7 @@ pub(super) struct MachineConfig {
     pub(super) flat: Vec<String>,
     /// Preset overrides for TraditionalStack alone.
     pub(super) stack: Vec<String>,
-    /// Factor on the size of the drive's memory; `None` is 1.
+    /// Factor on the size of the SSD-Cache; `None` is 1.
     pub(super) buffer_times: Option<f64>,
     /// Factor on the size of the processor's cache; `None` is 1.
     pub(super) cpu_times: Option<f64>,

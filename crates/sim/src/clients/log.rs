@@ -1,4 +1,5 @@
-//! The log writes of database clients: one central log, or one log for each client.
+//! The log writes of database clients: one central log, or one log for each client (FlatFlash, section
+//! 3.5 and Figure 7: per-transaction logging).
 
 use deepram_core::units::Picos;
 use std::collections::VecDeque;

@@ -19,7 +19,7 @@ counts! {
         pub memory_lines: u64,
         /// Memory lines served by DRAM, including lines of pages in flight that had already arrived.
         pub dram_lines: u64,
-        /// Lookups of the device buffer.
+        /// Lookups of the SSD-Cache (device buffer).
         pub buffer_lookups: u64,
         /// Hits of the device buffer.
         pub buffer_hits: u64,
@@ -31,7 +31,7 @@ counts! {
         pub posted_waits: u64,
         /// Promotions started.
         pub promotions: u64,
-        /// Promotions deferred because the look-aside buffer was full.
+        /// Promotions deferred because the promotion look-aside buffer (PLB) was full.
         pub promotions_deferred: u64,
         /// Lines of promoted pages copied to DRAM.
         pub inbound_lines: u64,

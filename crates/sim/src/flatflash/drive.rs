@@ -1,4 +1,4 @@
-//! The drive's side: the device buffer (SSD-Cache, FlatFlash section 3.2), line accesses over the link,
+//! The drive's side: the SSD-Cache (device buffer, FlatFlash section 3.2), line accesses over the link,
 //! promotion (sections 3.3 and 3.4).
 
 use deepram_core::cache::Replacement;

@@ -3,13 +3,14 @@
 //!
 //! ```text
 //!   access --> processor's cache --miss--> TLB, page table --> page in DRAM? --> DRAM
-//!                                                \--> flatflash: look-aside buffer --> link --> drive's memory
-//!                                                 \--> the others: fault, page moved to DRAM        |
-//!                                                                                       flash (flash.rs)
+//!                                                \--> flatflash: PLB --> link --> SSD-Cache
+//!                                                 \--> the others: fault, page     |
+//!                                                      moved to DRAM        flash (flash.rs)
 //! ```
 //!
-//! 1. `flatflash` loads and stores lines over the link. Uses of a page in the device buffer (the drive's
-//!    memory) are counted, and a page that is used often enough is promoted to DRAM in the background
+//! 1. `flatflash` loads and stores lines over the link. Uses of a page in the SSD-Cache (device buffer)
+//!    are counted, and a page that is used often enough is promoted to DRAM in the background; meanwhile
+//!    the promotion look-aside buffer (PLB) tells which copy of a line is valid
 //!    ([`deepram_core::migration`]). `unified-mmap` moves each page to DRAM at its first use, on the
 //!    access's critical path. `traditional-stack` does the same behind an operating system's storage
 //!    stack, and walks and keeps one table per layer. Nothing else differs.

@@ -1,4 +1,5 @@
-//! Flushes of persistent regions (FlatFlash, section 3.5), and block writes to them.
+//! Flushes of persistent regions, and block writes to them (FlatFlash, section 3.5: the P bit, which
+//! marks the pages of a region, and the write-verify read, which ends a flush).
 
 use std::ops::Range;
 

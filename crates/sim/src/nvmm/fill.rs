@@ -1,5 +1,6 @@
 //! Misses: the frame of a missing block, the fetch of its data, the accesses that wait for them, and
-//! prefetching.
+//! prefetching (NVMM, Solid-State Disk Architectures and Operation: steps 2 to 6; prefetching: Latency
+//! Sensitivity).
 
 use deepram_core::Slot;
 use deepram_core::units::Picos;

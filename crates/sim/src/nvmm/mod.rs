@@ -15,9 +15,10 @@
 //! 3. A store to a block that is not in the cache waits for the block, unless it covers the whole block.
 //! 4. A sync writes all dirty blocks back, closes the epoch, and is complete when all programs queued by
 //!    then are. Later stores belong to the next epoch.
-//! 5. When free blocks run short, flash is reclaimed, longest version chains first. If reclamation can
-//!    gain nothing, the oldest state kept for rollback is dropped, but never the last one that a sync
-//!    made. Until the first sync, the controller closes epochs of its own.
+//! 5. When free blocks run short, flash is reclaimed, longest version chains first; the longest chain's
+//!    block is taken only if it gains at least half as much as the emptiest block (`flash_volume`). If
+//!    reclamation can gain nothing, the oldest state kept for rollback is dropped, but never the last
+//!    one that a sync made. Until the first sync, the controller closes epochs of its own.
 //!
 //! The cache is [`deepram_core::cache::SetAssociative`]; page table, versions and placement are
 //! [`deepram_core::Volume`]; `channels` holds the rules of the channels.

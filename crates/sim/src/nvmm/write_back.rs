@@ -1,5 +1,6 @@
-//! Write-back of dirty blocks, by eviction, early or by a sync, and rollback to the state of a sync
-//! (NVMM, section Software Interface).
+//! Write-back of dirty blocks at eviction, before eviction (NVMM, Solid-State Disk Architectures and
+//! Operation: pre-emptive write-back of cold dirty pages) or by a sync, and rollback to the state of a
+//! sync (NVMM, Software Interface: `sync`, `rollback`).
 //!
 //! A program takes many times as long as a read, so an early write-back must not delay reads. Only
 //! blocks that leave the cache next are written early (the cold end of each set), each to an idle plane,

@@ -27,7 +27,7 @@
 //! operating system.
 //!
 //! There are no caches above the last-level one, no branches and no kernel instructions: software of the
-//! operating system is time, not instructions, as the NVMM study counts (user instructions divided by
+//! operating system is time, not instructions, as the NVMM paper counts (user instructions divided by
 //! all cycles; section Experimental Setup).
 
 mod input;

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 const WAYS: [AccessMode; 3] = [AccessMode::Promote, AccessMode::Page, AccessMode::Stack];
 const SYSTEMS: [System; 3] = [System::FlatFlash, System::UnifiedMMap, System::TraditionalStack];
 
-/// 192 pages on two dies, 16 of them in the drive's memory.
+/// 192 pages on two dies, 16 of them in the SSD-Cache (device buffer).
 const SMALL: [&str; 13] = [
     "channels=2",
     "packages_per_channel=1",
@@ -141,7 +141,7 @@ fn a_fault_takes_the_walk_flash_the_page_and_its_entry_and_in_the_stack_its_soft
         let found = last(&preset, way, &options(false), &[load(5)]);
         assert!((fault + least - 1.0..=(fault + most) * 1.002).contains(&found), "{way:?}: {found}, {fault}");
     }
-    // A page that the drive's memory has needs no flash: page 0 has left the only frame.
+    // A page that the SSD-Cache has needs no flash: page 0 has left the only frame.
     let one = FlatOptions { memory: Bytes(4096), ..options(false) };
     let found = last(&preset, AccessMode::Page, &one, &[load(0), load(64), load(1)]);
     let fault = unified - 20_000.0;

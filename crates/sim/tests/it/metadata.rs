@@ -28,7 +28,7 @@ fn counter(result: &RunResult, name: &str) -> u64 {
 /// Microseconds of each of 1000 creates.
 fn create(system: System, fs: &str, grain: &str, overrides: &[&str]) -> f64 {
     let text = |ops| format!("metadata:fs={fs},grain={grain},dirs=1,perdir=48,ops={ops}");
-    // The drive's memory has what is written in place by then.
+    // The SSD-Cache (device buffer) has what is written in place by then.
     let before = Workload::new(&text(200), 3).unwrap().count() as u64;
     simulate(system, &text(1200), before, overrides).simulated_time_ns / 1e6
 }
@@ -81,7 +81,7 @@ fn a_block_that_was_acknowledged_is_written_to_flash_once_or_stays_in_the_drives
 
 #[test]
 fn all_that_is_made_durable_is_what_was_stored_last_on_all_systems() {
-    // A drive's memory of few pages, so that most of what is durable is on flash.
+    // An SSD-Cache of few pages, so that most of what is durable is on flash.
     let small = ["buffer_share=0.0002%", "buffer_ways=4", "cpu_cache=64KiB", "cpu_cache_ways=16"];
     for system in SYSTEMS {
         for fs in ["ext4", "xfs", "btrfs"] {

@@ -1,4 +1,4 @@
-//! Loads by call, one segment at a time, and the steps that they share with gathers.
+//! Loads by call, one segment at a time, and the steps that they share with gathers (FlatFlash, sections 3.2 and 3.4).
 
 use std::sync::MutexGuard;
 

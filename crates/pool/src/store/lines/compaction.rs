@@ -36,7 +36,8 @@ pub(crate) fn ring_blocks(geometry: &Geometry) -> u32 {
 }
 
 /// Returns the bytes that the ring may come to take if `pmem` bytes are persist regions and all of them are persisted
-/// between two syncs: the ring grows by [`GROWTH`], and the previous ring exists beside the new one.
+/// between two syncs: the ring grows by [`GROWTH`], and the previous ring exists in addition to the new
+/// one.
 pub(crate) fn ring_bytes_for(pmem: u64) -> u64 {
     let first = if pmem > 0 { RING_BYTES } else { 0 };
     let lines = (pmem / LINE as u64) as usize;
