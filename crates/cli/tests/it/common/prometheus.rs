@@ -1,8 +1,8 @@
-//! A strict reader of the text format of Prometheus, version 0.0.4: what it allows and we do not need is wrong.
+//! A strict reader of the text format of Prometheus, version 0.0.4. Parts of the format that deepram does not use are errors.
 
 use std::collections::BTreeMap;
 
-/// Checks a whole page. Returns the value of each metric that is no histogram.
+/// Checks a whole page. Returns the value of each metric that is not a histogram.
 pub(crate) fn check(page: &str) -> BTreeMap<String, u64> {
     assert!(page.ends_with('\n'), "the last line has no end");
     let mut simple = BTreeMap::new();
@@ -14,7 +14,7 @@ pub(crate) fn check(page: &str) -> BTreeMap<String, u64> {
         let (typed, kind) = comment(lines.next().unwrap_or_default(), "TYPE");
         assert_eq!(name, typed, "HELP and TYPE are of different metrics");
         assert!(is_name(name), "{name} is no name");
-        assert!(!seen.contains(&name), "{name} is there twice");
+        assert!(!seen.contains(&name), "{name} occurs twice");
         seen.push(name);
         let mut samples = Vec::new();
         while let Some(line) = lines.next_if(|line| !line.starts_with('#')) {
