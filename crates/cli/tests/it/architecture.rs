@@ -43,7 +43,7 @@ fn broken_arrows(metadata: &Value) -> Vec<String> {
     for package in packages(metadata) {
         let name = text(package, "name");
         let Some(allowed) = rules.get(name) else {
-            broken.push(format!("{name} is new: say in this test what it may depend on"));
+            broken.push(format!("{name} is new: add its permitted dependencies to MAY_USE"));
             continue;
         };
         for dependency in package["dependencies"].as_array().expect("a list") {
@@ -58,7 +58,7 @@ fn broken_arrows(metadata: &Value) -> Vec<String> {
         }
         let outside = |d: &Value| d["kind"] != "dev" && !rules.contains_key(text(d, "name"));
         if name == "deepram-core" && package["dependencies"].as_array().expect("a list").iter().any(outside) {
-            broken.push(format!("{name} depends on crates of others: it is to have none"));
+            broken.push(format!("{name} depends on external crates: it must have none"));
         }
     }
     broken
