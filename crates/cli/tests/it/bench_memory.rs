@@ -146,8 +146,8 @@ fn what_is_asked_to_end_puts_everything_away() {
     let process = child.id();
     let until = Instant::now() + PATIENCE;
     while workers(folder.path()).is_empty() {
-        assert!(child.try_wait().unwrap().is_none(), "it ended by itself: {:?}", child.wait_with_output());
-        assert!(Instant::now() < until, "no competitor was started");
+        assert!(child.try_wait().unwrap().is_none(), "ended too early: {:?}", child.wait_with_output());
+        assert!(Instant::now() < until, "no worker was started");
         std::thread::sleep(Duration::from_millis(5));
     }
     assert!(!left(folder.path(), process).is_empty());
@@ -155,7 +155,7 @@ fn what_is_asked_to_end_puts_everything_away() {
     while child.try_wait().unwrap().is_none() {
         if Instant::now() > until {
             child.kill().expect("killing it");
-            panic!("it did not end");
+            panic!("deepram did not end after SIGTERM");
         }
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -52,7 +52,7 @@ fn what_is_predicted_misses_as_often_as_the_pool_does() {
         assert!((predicted - measured).abs() < 0.05, "{row}");
         assert!(row["predicted_per_s"].as_f64().unwrap() > 0.0, "{row}");
     }
-    assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "the bench left something behind");
+    assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "the bench left files behind");
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn durable_updates_are_counted_for_every_method() {
     for peer in ["sqlite-wal-full", "lmdb"] {
         assert!(rows.iter().any(|row| row["method"] == peer) || skipped.contains(peer), "{peer}: {result}");
     }
-    assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "the bench left something behind");
+    assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "the bench left files behind");
     let error = deepram(folder.path(), &["bench", "persist", "--methods", "none"]).error(1);
     assert!(error.contains("persist-async"), "{error}");
     let error = deepram(folder.path(), &["bench", "persist", "--ways", "none"]).error(2);

@@ -173,7 +173,7 @@ fn arrays_that_come_and_go_keep_within_a_hundredth_of_the_dram() {
     let most = most_anonymous(&running.process);
     assert!(running.run.wait().expect("it ends").success());
     assert!(most <= dram + dram / 100, "{most} bytes of {dram}");
-    assert!(most >= dram / 4 * 3, "it has hardly been looked at: {most} bytes");
+    assert!(most >= dram / 4 * 3, "too few samples: peak of {most} bytes");
 }
 
 /// Returns the anonymous memory of all processes of a group, bytes.
@@ -203,7 +203,7 @@ fn processes_together_keep_within_an_eighth_above_the_dram() {
     assert!(running.run.wait().expect("it ends").success());
     // One process keeps within a hundredth above the budget; several processes whose pagers start at the same time do not yet.
     assert!(most <= dram + dram / 8, "{most} bytes of {dram}");
-    assert!(most >= dram / 4 * 3, "it has hardly been looked at: {most} bytes");
+    assert!(most >= dram / 4 * 3, "too few samples: peak of {most} bytes");
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn valgrind_is_refused_with_a_reason() {
     if Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success()) {
         refused(&run(&["--dram", "64MiB", "--", "valgrind", "-q", hog, "100"]));
     } else {
-        eprintln!("not tested with Valgrind itself, which is not here");
+        eprintln!("not tested with Valgrind itself, which is not installed");
     }
     // Valgrind's preloaded library is simulated by a name alone: the loader skips a file that does not exist.
     let output = run(&[

@@ -210,7 +210,7 @@ fn processes_share_memory_four_times_the_dram_within_the_budget() {
     let output = run(&options, &shared, &[&bytes.to_string(), "2"]);
     assert!(output.status.success(), "{} {}", output.status, text(&output.stderr));
     let there: usize = text(&output.stdout).trim().parse().expect("a number of pages");
-    assert!(there * 4096 <= dram, "{there} pages are in DRAM, {} may be", dram / 4096);
+    assert!(there * 4096 <= dram, "{there} pages in DRAM, budget {} pages", dram / 4096);
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn memory_that_is_not_paged_counts_against_the_budget() {
     assert!(output.status.success(), "{} {}", output.status, text(&output.stderr));
     let there: usize = text(&output.stdout).trim().parse().expect("a number of pages");
     // The margin is the library's own memory that is in no table, and pages that the kernel has not counted yet.
-    assert!(there * 4096 <= (64 + 6) * MIB, "{there} pages are in DRAM, {} may be", 64 * MIB / 4096);
+    assert!(there * 4096 <= (64 + 6) * MIB, "{there} pages in DRAM, budget {} pages", 64 * MIB / 4096);
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn many_small_mappings_and_those_that_grow_are_paged() {
     let output = run(&["--dram", "32MiB", "--store", "/var/tmp"], &small, &[&(64 * MIB).to_string()]);
     assert!(output.status.success(), "{} {}", output.status, text(&output.stderr));
     let there: usize = text(&output.stdout).trim().parse().expect("a number of pages");
-    assert!(there * 4096 <= (32 + 6) * MIB, "{there} pages are in DRAM, {} may be", 32 * MIB / 4096);
+    assert!(there * 4096 <= (32 + 6) * MIB, "{there} pages in DRAM, budget {} pages", 32 * MIB / 4096);
 }
 
 #[test]

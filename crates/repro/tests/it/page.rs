@@ -108,10 +108,10 @@ fn the_page_is_well_formed_and_holds_every_claim() {
         }
     }
     let charts = elements().filter(|node| node.attribute("role") == Some("img")).count();
-    assert_eq!(charts, 2 * 5, "four charts and that of the study, for two widths");
+    assert_eq!(charts, 2 * 5, "four charts and the chart of the study, in two widths");
     for metric in elements().filter(|node| node.tag_name().name() == "figure") {
         assert_eq!(metric.attribute("tabindex"), Some("0"));
-        assert!(metric.descendants().any(|node| node.tag_name().name() == "details"), "its data");
+        assert!(metric.descendants().any(|node| node.tag_name().name() == "details"), "no data");
         for name in ["title", "desc"] {
             assert!(metric.descendants().any(|node| node.tag_name().name() == name), "{name}");
         }

@@ -52,7 +52,7 @@ fn the_validation_runs_from_end_to_end_and_then_not_again() {
         assert_ne!(row.verdict, Verdict::Unavailable);
     }
     let effects = report.sensitivity.as_ref().expect("the study ran");
-    assert_eq!(effects.rows[0].parameter.key, "nand.read", "flash's own time moves a read most");
+    assert_eq!(effects.rows[0].parameter.key, "nand.read", "the flash read time has the largest effect");
     let page = report.write(out.path()).unwrap();
     assert!(page.ends_with("index.html"));
     let counted = std::sync::atomic::AtomicUsize::new(0);

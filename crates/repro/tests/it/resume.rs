@@ -95,7 +95,7 @@ fn only_what_is_asked_for_runs_and_what_is_there_is_reported() {
     let (count, hook) = counting();
     let only = |name: &str| Options { only: vec![name.into()], ..options(out.path()) };
     let report = reproduced(&hook, true, &only("order")).unwrap();
-    assert_eq!(count.swap(0, Ordering::SeqCst), 4, "a claim stands for its experiment");
+    assert_eq!(count.swap(0, Ordering::SeqCst), 4, "a claim selects its experiment");
     assert!(report.sensitivity.is_none());
     let report = reproduced(&hook, true, &only("sensitivity")).unwrap();
     assert_eq!(count.swap(0, Ordering::SeqCst), 8);

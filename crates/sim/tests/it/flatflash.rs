@@ -102,7 +102,7 @@ fn a_line_of_the_drive_takes_the_sum_of_the_papers_costs() {
     near(
         last(&preset, AccessMode::Promote, &cached, &[load(6), store(5)]),
         15.4,
-        "and its page translated before",
+        "a whole line stored, its page translated before",
     );
     let part = request(Op::Write, 5 * 64, 8);
     near(
