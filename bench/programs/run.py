@@ -159,7 +159,7 @@ def main():
         for _, reason in sorted(tools.missing.items()):
             print(f"missing: {reason}")
         return 0
-    # Programs run in folders of their own.
+    # The path must be absolute, since each program runs in a folder of its own.
     settings.deepram = settings.deepram.resolve()
     if not settings.deepram.exists():
         print(f"{settings.deepram}: no such file; run cargo build --release -p deepram -p deepram-preload", file=sys.stderr)
@@ -179,7 +179,7 @@ def main():
         table.lines(rows, program.NAME)
     machine = {"cpu": table.processor(), "cores": os.cpu_count(), "memory_bytes": table.memory(),
                "kernel": platform.release(), "filesystem": None, "device": None}
-    # A result file as `deepram bench --results` writes it.
+    # The file has the same format as one of `deepram bench --results`.
     result = {"bench": "programs", "machine": machine, "commit": checked_out, "command": " ".join(["run.py", *sys.argv[1:]]),
               "load": load, "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", started), "version": version(settings.deepram),
               "results": {"versions": tools.versions(),

@@ -77,8 +77,8 @@ class Group:
         (self.path / file).write_text(str(value))
 
     def never_kill(self):
-        """Has whoever finds no memory in the group wait, not die: while much is on its run_mode to swap the kernel
-        gives up early. Version 1 only; elsewhere processes may be killed."""
+        """Disables the out-of-memory killer of the group: a process that gets no memory waits. While many pages are being
+        written to swap, the kernel would kill too early. Version 1 only; with version 2 processes may be killed."""
         control = self.path / "memory.oom_control"
         if control.exists():
             control.write_text("1")

@@ -1,4 +1,4 @@
-"""Fetches the suites of tests: Redis' and memcached's from Debian's source packages, CPython's from Python itself."""
+"""Fetches the test suites: Redis' and memcached's from Debian's source packages, CPython's from the installed Python."""
 
 import importlib.util
 import os
@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
-#: Commands of Debian's packages that Redis' tests look for in `src`.
+#: Commands that Redis' tests expect in `src`; Debian's packages provide them.
 REDIS = ("redis-server", "redis-cli", "redis-benchmark", "redis-check-aof", "redis-check-rdb", "redis-sentinel")
 
 
 def source(tools, package):
-    """The folder of a source package, fetched with a configuration of apt's own: the machine's is left as it is."""
+    """Fetches a source package with a separate apt configuration, so that the machine's stays unchanged; returns the folder."""
     from .tools import call
 
     top = tools.folder / "source" / package
@@ -24,7 +24,7 @@ def source(tools, package):
         tools.say(f"Debian's source package {package}")
         for needed in ("apt-get", "dpkg-source"):
             if not shutil.which(needed):
-                raise OSError(f"{needed} is not there: apt-get install dpkg-dev")
+                raise OSError(f"{needed} is missing: apt-get install dpkg-dev")
         codename = platform.freedesktop_os_release().get("VERSION_CODENAME", "sid")
         entries = [f"deb-src [signed-by={KEYS}] http://deb.debian.org/debian {codename} main"]
         if codename != "sid":
@@ -40,7 +40,7 @@ def source(tools, package):
 
 
 def redis(tools):
-    """Redis' sources, with Debian's programs where its tests look for them."""
+    """Returns the folder of Redis' sources, with Debian's programs where the tests expect them."""
     folder = source(tools, "redis")
     for name in REDIS:
         link = folder / "src" / name
@@ -52,7 +52,7 @@ def redis(tools):
 
 
 def memcached(tools):
-    """memcached's sources, configured and built: its tests want its debug build."""
+    """Configures and builds memcached's sources, since the tests need its debug build; returns the folder."""
     from .tools import call
 
     folder = source(tools, "memcached")
@@ -68,10 +68,10 @@ def memcached(tools):
 
 
 def cpython(tools):
-    """A folder for PYTHONPATH from which Python imports `test.test_threading`."""
+    """Returns a folder for PYTHONPATH from which Python imports `test.test_threading`."""
     if importlib.util.find_spec("test.test_threading"):
         return Path(importlib.util.find_spec("test").origin).parent.parent
-    # Debian has the tests in a package of their own, and some of their package with Python.
+    # Debian has the tests in a separate package, and some modules of the package `test` with Python itself.
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     folder = tools.folder / "cpython"
     if not (folder / "test/test_threading.py").exists():
@@ -83,5 +83,5 @@ def cpython(tools):
     return folder
 
 
-#: Tools, and how each is got.
+#: Test suites by tool name, and the functions that fetch them.
 ALL = {"redis-tests": redis, "memcached-tests": memcached, "cpython-tests": cpython}

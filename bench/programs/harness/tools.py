@@ -1,6 +1,6 @@
-"""Gets the programs: those on the PATH, or Debian's packages unpacked into a folder; nothing is installed.
+"""Finds the programs on the PATH, or unpacks Debian's packages into a folder; nothing is installed.
 
-Suites of tests come from Debian's source packages (harness/suites.py), Python's libraries from PyPI.
+Test suites come from Debian's source packages (harness/suites.py), Python's libraries from PyPI.
 """
 
 import os
@@ -11,13 +11,13 @@ from pathlib import Path
 
 from . import suites
 
-#: Programs and the packages that hold them.
+#: Programs and the packages that contain them.
 PACKAGES = {"redis-server": "redis-server", "redis-cli": "redis-tools", "memcached": "memcached", "sqlite3": "sqlite3",
             "stress-ng": "stress-ng", "fio": "fio", "node": "nodejs", "tclsh": "tcl"}
-#: Python's libraries in the virtual environment, and the packages of PyPI that hold them.
+#: Python's libraries in the virtual environment, and the packages of PyPI that contain them.
 LIBRARIES = {"numpy": "numpy", "pandas": "pandas", "polars": "polars", "duckdb": "duckdb", "sklearn": "scikit-learn",
              "xgboost": "xgboost-cpu"}
-#: Programs that are not unpacked: where they are wanted they are part of the machine.
+#: Programs that must be installed on the machine, and how to install each; they are not unpacked.
 NATIVE = {"gcc": "apt-get install gcc", "sort": "coreutils", "java": "apt-get install default-jdk-headless",
           "javac": "apt-get install default-jdk-headless", "git": "apt-get install git", "make": "apt-get install make",
           "prove": "apt-get install perl", "setpriv": "apt-get install util-linux"}
@@ -25,14 +25,14 @@ INPUTS = Path(__file__).resolve().parent.parent / "inputs"
 
 
 def call(argv, **options):
-    """Runs a command to its end; OSError, with what it said, if its status is not 0."""
+    """Runs a command to its end. Raises OSError with the end of its output if its status is not 0."""
     done = subprocess.run([str(word) for word in argv], capture_output=True, text=True, **options)
     if done.returncode:
         raise OSError(f"{' '.join(map(str, argv))}: {(done.stderr or done.stdout).strip()[-300:]}")
 
 
 class Tools:
-    """What there is: paths by name, and reasons for what is missing."""
+    """The tools: the paths of those found, and the reasons why others are missing, by name."""
 
     def __init__(self, folder, say):
         self.folder, self._say = folder, say
@@ -40,17 +40,17 @@ class Tools:
         self.root = root = folder / "root"
         self._searched = [root / "usr/bin", root / "usr/sbin"]
         common = [root / lib / f"{os.uname().machine}-linux-gnu" for lib in ("usr/lib", "lib")]
-        # fio's package finds its libraries there by their absolute path.
+        # fio's package refers to the libraries in ceph by absolute paths.
         self._libraries = [*common, common[0] / "ceph"]
 
-    #: What the environment of unpacked programs must have.
+    #: Environment variables that unpacked programs need.
     @property
     def environment(self):
         old = os.environ.get("LD_LIBRARY_PATH")
         return {"LD_LIBRARY_PATH": ":".join([*map(str, self._libraries), *([old] if old else [])])}
 
     def setup(self):
-        """Finds or fetches all; what cannot be had is in `missing`."""
+        """Finds or fetches all tools; those that cannot be fetched are in `missing`."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for name, package in PACKAGES.items():
             self._try(name, lambda: self.find(name) or self._unpack(name, package))
@@ -80,7 +80,7 @@ class Tools:
         self._say(text)
 
     def find(self, name):
-        """The program on the PATH or among the unpacked ones; None if it is in neither."""
+        """Returns the program on the PATH or among the unpacked programs; None if it is in neither."""
         path = shutil.which(name) or shutil.which(name, path=":".join(map(str, self._searched)))
         return path and Path(path)
 
@@ -89,12 +89,12 @@ class Tools:
         return self.find(name)
 
     def unpack(self, package):
-        """The package and what it needs and the machine lacks, unpacked below the folder; the folder's root."""
+        """Unpacks the package, and its dependencies that the machine lacks, below the folder; returns the root."""
         archives = self.folder / "archives"
         (archives / "partial").mkdir(parents=True, exist_ok=True)
         self._say(f"Debian's package {package}")
         if not shutil.which("apt-get"):
-            raise OSError("no apt-get here; put the program on the PATH")
+            raise OSError("apt-get is missing; put the program on the PATH")
         fetch = ["apt-get", "install", "-y", "-q", "--no-install-recommends", "--download-only",
                  "-o", f"Dir::Cache::archives={archives}", package]
         try:
@@ -108,7 +108,7 @@ class Tools:
         return self.root
 
     def _postgres(self):
-        """PostgreSQL's folder of programs, of the newest version."""
+        """Returns the folder of programs of PostgreSQL's newest version."""
         found = [path.parent for top in (Path("/"), self.root) for path in top.glob("usr/lib/postgresql/*/bin/pgbench")
                  if (path.parent / "postgres").exists()]
         return max(found, key=lambda path: float(path.parent.name), default=None)
@@ -125,7 +125,7 @@ class Tools:
         return program
 
     def _library(self, module, package):
-        """A Python that has the module, in a virtual environment."""
+        """Returns a Python that can import the module, in a virtual environment."""
         python = self.folder / "venv/bin/python"
         if not python.exists():
             self._say("a virtual environment")
@@ -136,7 +136,7 @@ class Tools:
         return python
 
     def versions(self):
-        """Versions of what runs, by name; as each program says them in one line."""
+        """Returns the versions of the programs by name, each as the line that the program prints."""
         found = {}
         for name in ("redis-server", "memcached", "sqlite3", "stress-ng", "fio", "node", "git", "gcc", "java"):
             if name in self.paths:

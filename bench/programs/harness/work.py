@@ -25,11 +25,11 @@ class Outcome:
     """Result of a run; the output must be equal in all modes."""
 
     output: str
-    #: Seconds of the work that no clock paces.
+    #: Duration of the unpaced work, seconds: without phases whose requests come at a fixed rate.
     seconds: float
     #: Latencies of requests at a fixed rate, by phase: p50_us, p99_us, p999_us, max_us.
     latency: dict = field(default_factory=dict)
-    #: Further times, by name.
+    #: Durations of the parts of the work, seconds, by name.
     parts: dict = field(default_factory=dict)
     #: Result of each test of a suite, by name.
     tests: dict = field(default_factory=dict)

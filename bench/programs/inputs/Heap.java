@@ -3,11 +3,11 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Random;
 
-/** A heap of about `data` bytes: a map of arrays filled, changed, looked up in; lists and strings beside it. */
+/** Fills a heap of about `data` bytes: a map of arrays with lookups and updates, and lists and strings. */
 public final class Heap {
     public static void main(String[] words) {
         long data = Long.parseLong(words[0]);
-        // An entry takes about 384 bytes: 40 longs, the key, the node, the table.
+        // An entry takes about 384 bytes: 40 longs, the key, the node, and its slot of the table.
         int entries = (int) (data * 3 / 4 / 384);
         Random random = new Random(11);
         HashMap<Integer, long[]> map = new HashMap<>();
@@ -21,7 +21,7 @@ public final class Heap {
         System.out.println("entries " + map.size());
         long sum = 0;
         for (int i = 0; i < entries / 8; i++) {
-            // Most of the uses go to a twentieth of the entries.
+            // Most of the accesses go to a twentieth of the entries.
             int key = random.nextInt(10) < 9 ? random.nextInt(entries / 20) : random.nextInt(entries);
             long[] value = map.get(key);
             sum = sum * 31 + value[i % value.length];

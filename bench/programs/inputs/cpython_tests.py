@@ -1,9 +1,9 @@
-"""Runs test modules of CPython, each in a process of its own, and writes a line for each test: its result and its name.
+"""Runs test modules of CPython, each in a process of its own, and writes a line for each test with its result and its name.
 
     cpython_tests.py RESULTS SECONDS MODULE...
 
-`multiprocessing_fork` stands for the tests of multiprocessing that start processes by fork. A module that takes longer
-than SECONDS is ended, and the test that it was at is `hung`.
+The module `multiprocessing_fork` stands for the tests of multiprocessing that start processes by fork. A module that takes
+longer than SECONDS is killed, and its line has the result `hung`.
 """
 
 import importlib
@@ -14,13 +14,13 @@ import sys
 import types
 import unittest
 
-#: Parts of the names of tests that are left out: they wait for ever where a machine has only a half of vsock, or send
-#: signals or wait for a signal for half a minute.
+#: Parts of the names of tests that are left out: tests that wait for ever on a machine with incomplete vsock support, and
+#: tests that send signals or wait for a signal for half a minute.
 LEFT_OUT = ("VSOCK", "StressTest", "test_siginterrupt_off")
 
 
 def chosen(tests):
-    """The tests of a suite, without those that are left out."""
+    """Yields the tests of a suite, except those that are left out."""
     for test in tests:
         if isinstance(test, unittest.TestSuite):
             yield unittest.TestSuite(chosen(test))
@@ -29,7 +29,7 @@ def chosen(tests):
 
 
 class Result(unittest.TestResult):
-    """Writes every result at once, so that a crash or a hang leaves what was before it."""
+    """Writes every result immediately, so that earlier results survive a crash or a hang."""
 
     def __init__(self, out):
         super().__init__()
@@ -50,7 +50,7 @@ class Result(unittest.TestResult):
         if isinstance(test, unittest.TestCase):
             self._bad[test.id()] = result
         else:
-            self._write(result, test)  # A class or a module that could not be set up.
+            self._write(result, test)  # The setup of a class or a module failed.
 
     def addError(self, test, err):
         super().addError(test, err)
@@ -86,14 +86,14 @@ def one(name, out):
         sys.modules[name] = module
         module.__dict__["__name__"] = name
         importlib.import_module("test._test_multiprocessing").install_tests_in_module_dict(module.__dict__, "fork")
-        # Those with managers and threads take a minute more, and fork no oftener.
+        # Tests with managers and threads would take another minute without forking more often.
         for key in [key for key in module.__dict__ if key.startswith(("WithManager", "WithThreads"))]:
             del module.__dict__[key]
     else:
         module = importlib.import_module(f"test.{name}")
     set_up = getattr(module, "setUpModule", None)
     tests = unittest.TestSuite(chosen(unittest.defaultTestLoader.loadTestsFromModule(module)))
-    # The suite calls setUpModule itself where classes name the module; the generated ones name another.
+    # The suite calls setUpModule only for the module that the classes name. The generated classes name another module.
     if set_up and name == "multiprocessing_fork":
         set_up()
     tests.run(Result(out))

@@ -1,4 +1,4 @@
-"""DuckDB: a database in memory of `data` bytes with what is made on the way; may not use files of its own instead."""
+"""DuckDB: a database in memory of `data` bytes including intermediate results; spilling to files is disabled."""
 
 import hashlib
 import sys
@@ -19,7 +19,7 @@ def main():
     data = int(sys.argv[1])
     rows = data // 120
     base = duckdb.connect(":memory:")
-    # DuckDB takes its limit from the cgroup otherwise, and gives up there.
+    # Without this setting DuckDB takes its memory limit from the cgroup, and fails at that limit.
     for setting in ("threads=2", f"memory_limit='{8 * data}B'", "temp_directory=''", "allocator_background_threads=false"):
         base.execute(f"SET {setting}")
     base.execute(f"CREATE TABLE buyers AS SELECT i AS buyer, (hash(i) % 997)::INT AS town FROM range({rows // 10}) t(i)")

@@ -1,4 +1,4 @@
-// Node: a heap of objects, maps and strings, and buffers outside of it, `data` bytes in all.
+// Node: `data` bytes of objects, maps and strings in the heap and of buffers outside the heap.
 'use strict';
 const crypto = require('crypto');
 const data = Number(process.argv[2]);

@@ -1,4 +1,4 @@
-"""A stream for `git fast-import`: versions of files of text, so many bytes an object, each a little other than the last."""
+"""Writes a stream for `git fast-import`: versions of text files of a given size, each slightly changed from the previous one."""
 
 import random
 import sys

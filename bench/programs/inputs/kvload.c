@@ -1,20 +1,20 @@
-/* A client of Redis and memcached that knows what every key must hold.
+/* A client of Redis and memcached that knows the right value of every key.
  *
  * A value follows from its key and its version, and a key always goes through the same connection, whose answers
- * come in order: so for every read it is known, to the byte, what the answer must be. Versions are kept in a file
- * from one call to the next.
+ * come in order. So the client knows the right answer of every read, to the byte. A file keeps the versions from one
+ * call to the next.
  *
- *   kvload fill   sets every key to its next version, as fast as the server takes it
- *   kvload verify gets every key, and every byte must be right
+ *   kvload fill   sets every key to its next version, as fast as the server accepts the requests
+ *   kvload verify gets every key; every byte must be right
  *   kvload mix    gets and sets keys chosen by Zipf's law at a fixed rate. Requests fall due at moments drawn
  *                 beforehand (exponential gaps), whether or not earlier ones are answered, and their latency counts
- *                 from those moments: waiting behind a slow request counts.
+ *                 from those moments: the latency includes waiting behind a slow request.
  *
- * With --save-at S a mix stops after S seconds until all is answered, has Redis fork and save (BGSAVE), copies the
- * versions to --snapshot, and goes on: the dump must hold exactly these. Requests that fall due meanwhile wait, and
- * that counts too.
+ * With --save-at S a mix stops after S seconds until all requests are answered, makes Redis fork and save (BGSAVE),
+ * copies the versions to --snapshot, and goes on. The dump must hold exactly these versions. Requests that fall due
+ * meanwhile wait, and their latency includes that wait.
  *
- * Prints one JSON object. Exit status: 0; 1 if an answer was wrong; 2 if it could not be used or lost its server.
+ * Prints one JSON object. Exit status: 0 success; 1 an answer was wrong; 2 wrong usage or no connection to the server.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -34,12 +34,12 @@
 
 enum { CONNECTIONS = 8, MAX_VALUE = 2048, OUT = 1 << 16, IN = 1 << 16 };
 static const double NEVER = 1e30;
-static const double PATIENCE = 120; /* seconds without any answer */
+static const double PATIENCE = 120; /* time limit without any answer, seconds */
 
 struct request {
     double due; /* seconds after the start */
     uint32_t key;
-    uint32_t version; /* what is read or stored: set when it is sent */
+    uint32_t version; /* version read or stored; set when the request is sent */
     bool write;
 };
 
@@ -85,7 +85,7 @@ static double now(void) {
     return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
-/* SplitMix64: a step of it is a good hash as well. */
+/* One step of SplitMix64, which is also a good hash. */
 static uint64_t mixed(uint64_t x) {
     x += 0x9e3779b97f4a7c15u;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -97,13 +97,13 @@ static uint64_t state;
 static uint64_t draw(void) { return mixed(state++); }
 static double unit(void) { return (double)(draw() >> 11) / 9007199254740992.0; }
 
-/* Writes the value of a key in a version; 768 to 1,279 bytes, so that updates change its size. */
+/* Writes the value of a key in a version, and returns its size: 768 to 1,279 bytes, so that updates change the size. */
 static size_t value(uint32_t key, uint32_t version, char *to) {
     uint64_t seed = mixed((uint64_t)version << 32 | key);
     size_t size = 768 + seed % 512;
     for (size_t at = 0; at < size; at += 8) {
         uint64_t word = mixed(seed + at);
-        memcpy(to + at, &word, 8); /* the buffer has room for a word more */
+        memcpy(to + at, &word, 8); /* the buffer has space for one more word */
     }
     return size;
 }
@@ -134,7 +134,7 @@ static void open_connection(struct connection *one) {
         fail(2, "%s: %s", options.socket, strerror(errno));
 }
 
-/* Puts a request into the buffer; false: there is no room now. */
+/* Appends a request to the output buffer. Returns false if the buffer has no space. */
 static bool encode(struct connection *one, struct request *request) {
     if (OUT - one->out_to < MAX_VALUE + 128) return false;
     char *to = one->out + one->out_to;
@@ -157,7 +157,7 @@ static bool encode(struct connection *one, struct request *request) {
     return true;
 }
 
-/* The answer that a request must get; its size. */
+/* Writes the right answer to a request, and returns its size. */
 static size_t expected(const struct request *request, char *to) {
     if (request->write) return (size_t)sprintf(to, options.redis ? "+OK\r\n" : "STORED\r\n");
     char bytes[MAX_VALUE];
@@ -177,7 +177,7 @@ static void wrong(const struct request *request, const char *got, size_t size, c
          request->key, request->version, request->write ? "set" : "get", at, line);
 }
 
-/* Takes in answers, as many as are whole. */
+/* Checks all complete answers in the input buffer, and returns their number. */
 static size_t take(struct connection *one, double start) {
     size_t from = 0, taken = 0;
     char must[MAX_VALUE + 64];
@@ -224,7 +224,7 @@ static size_t pull(struct connection *one, double start) {
     }
 }
 
-/* Has Redis fork and save; all is answered. */
+/* Makes Redis fork and save. All earlier requests have been answered. */
 static void save(void) {
     static const char command[] = "BGSAVE\r\n", must[] = "+Background saving started\r\n";
     int fd = all[0].fd;
@@ -242,7 +242,7 @@ static void save(void) {
     save_versions(options.snapshot);
 }
 
-/* Sends all requests when they fall due, at most `window` of a connection unanswered. */
+/* Sends each request when it falls due, with at most `window` unanswered requests per connection. Returns the seconds. */
 static double drive(size_t window) {
     double start = now(), heard = start, saved = options.save_at < 0 ? NEVER : options.save_at;
     for (;;) {
@@ -283,13 +283,13 @@ static void add(struct connection *one, double due, uint32_t key, bool write) {
     one->requests[one->count++] = (struct request){.due = due, .key = key, .write = write};
 }
 
-/* One request for every key, in an order without pattern; all are due at once. */
+/* Plans one request for every key, in random order; all are due at the start. */
 static void plan_all(const uint32_t *order, bool write) {
     for (int i = 0; i < CONNECTIONS; i++) all[i].requests = get(options.keys, sizeof(struct request));
     for (uint32_t i = 0; i < options.keys; i++) add(&all[order[i] % CONNECTIONS], 0, order[i], write);
 }
 
-/* The mix: who is how popular follows from the order. */
+/* Plans the mix; the popularity of a key is its rank in `order`. */
 static size_t plan_mix(const uint32_t *order) {
     size_t most = (size_t)(options.rate * options.seconds * 1.2 + 1000);
     double *sum = get(options.keys, sizeof *sum), total = 0;
@@ -357,7 +357,7 @@ static void read_options(int count, char **words) {
 int main(int count, char **words) {
     read_options(count, words);
     load_versions();
-    /* The same order in every call of a seed's run: popularity does not change between mixes. */
+    /* The order is the same in every call, so that the popularity of keys does not change between mixes. */
     uint32_t *order = get(options.keys, sizeof *order);
     state = mixed(42);
     for (uint32_t i = 0; i < options.keys; i++) {

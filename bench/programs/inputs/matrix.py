@@ -8,7 +8,7 @@ import numpy as np
 
 def main():
     data = int(sys.argv[1])
-    # Three matrices of doubles, and a quarter of one for what is made on the way.
+    # Three matrices of doubles, and a quarter of a matrix for intermediate results.
     side = int((data / 8 / 3.25) ** 0.5) // 64 * 64
     rng = np.random.default_rng(7)
     a, b = np.empty((side, side)), np.empty((side, side))
@@ -18,7 +18,7 @@ def main():
     digest = hashlib.sha256()
 
     def note(name, values):
-        # Whole numbers far below 2^53: every order of adding gives the same bits.
+        # The values are integers far below 2^53, so that sums are the same in every order of addition.
         digest.update(name.encode() + np.ascontiguousarray(values).tobytes())
         print(name, digest.hexdigest()[:16], flush=True)
 

@@ -1,4 +1,4 @@
-"""pandas: frames of `data` bytes with what is made on the way: group, merge, sort, pivot, strings. Whole numbers only."""
+"""pandas: frames of `data` bytes including intermediate results: group, merge, sort, pivot, strings. Integers only."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""polars: frames of `data` bytes with what is made on the way: group, join, sort, window, strings, on two threads."""
+"""polars: frames of `data` bytes including intermediate results: group, join, sort, window, strings, on two threads."""
 
 import sys
 

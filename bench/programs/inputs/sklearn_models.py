@@ -1,6 +1,6 @@
 """scikit-learn: models over `data` bytes: trees on two threads, boosting, clusters, a linear model.
 
-Sums run in one order only (OMP_NUM_THREADS=1, one thread for each tree), so that every bit is the same each time.
+The order of additions is fixed (OMP_NUM_THREADS=1, one thread for each tree), so that all runs give the same bits.
 """
 
 import hashlib

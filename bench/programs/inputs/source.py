@@ -1,4 +1,4 @@
-"""A C file of so many functions and tables, each function with loops, a switch and calls, to the standard output."""
+"""Writes a C file to the standard output: a given number of tables and functions, each with loops, a switch and calls."""
 
 import random
 import sys

@@ -1,9 +1,9 @@
-"""SQL in the manner of SQLite's own speedtest1, for a database of about `data` bytes, to the standard output."""
+"""Writes SQL like that of SQLite's speedtest1 to the standard output, for a database of about `data` bytes."""
 
 import random
 import sys
 
-#: A number and a text of 60 to 130 bytes that follow from i, in SQL.
+#: SQL expressions of i: a number, and a text of 60 to 130 bytes.
 NUMBER = "(i * 2654435761 % 1073741789)"
 TEXT = "printf('%08x %s %x', i * 40503 % 16777213, replace(hex(i * 7919), '3', 'word '), i)"
 

@@ -1,10 +1,10 @@
-"""The programs. Each has
+"""The programs. Each program has
 
-- NAME, and NEEDS: the tools that it takes;
-- DRAM: its DRAM over `--dram`: less than 1 where a program cannot use as much in reasonable time, and for suites of tests;
-- ROOM: MiB in both groups for what is not anonymous memory: code, page cache that has to be written back;
-- prepare(work): makes its input once, without a limit;
-- run(work, run_mode): runs it, and returns an Outcome.
+- NAME, and NEEDS: the names of the tools that it uses;
+- DRAM: its DRAM over `--dram`: less than 1 for test suites, and for programs that would take too long to use all of it;
+- ROOM: memory of both groups for code and for page cache under write-back, MiB;
+- prepare(work): makes the program's input once, without a limit;
+- run(work, run_mode): runs the program, and returns an Outcome.
 """
 
 from . import (cpython, fio, gcc, git, java, libraries, make, matrix, memcached, memcached_suite, postgres, redis,

@@ -1,4 +1,4 @@
-"""CPython's own tests of threads, processes, mappings, signals and sockets, in little memory."""
+"""CPython's own tests of threads, processes, mappings, signals and sockets, with little DRAM."""
 
 import sys
 

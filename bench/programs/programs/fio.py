@@ -1,4 +1,4 @@
-"""fio with verification: large buffers in memory that is paged, filled and checked by direct and by buffered requests."""
+"""fio with verification: large buffers in paged memory are filled and checked by direct and by buffered requests."""
 
 import json
 
@@ -6,7 +6,7 @@ from harness.run_modes import Failed
 from harness.work import Outcome
 
 NAME, NEEDS, DRAM, ROOM = "fio", ["fio"], 1, 20
-#: Engine, direct: a request's buffer is read and written by the kernel, by its threads, or by copying.
+#: Engine, direct: the kernel accesses a request's buffer by direct I/O, from its io_uring threads, or by copying.
 JOBS = [("libaio", 1), ("io_uring", 1), ("psync", 0)]
 DEPTH = 16
 
@@ -18,13 +18,13 @@ def prepare(work):
 def run(work, run_mode):
     seconds, parts, told = 0.0, {}, []
     for engine, direct in JOBS:
-        # The buffers together are the data; what psync has, one buffer for each thread, is less.
+        # The buffers together are the data. With psync, which has one buffer for each thread, they are smaller.
         block = max(1 << 20, work.data // 2 // DEPTH >> 12 << 12)
         argv = [work.path("fio"), "--name=verified", f"--ioengine={engine}", f"--direct={direct}", "--rw=randwrite",
                 f"--bs={block}", f"--iodepth={DEPTH}", f"--size={block * DEPTH * 2}", f"--directory={run_mode.folder}",
                 "--verify=crc32c", "--do_verify=1", "--verify_fatal=1", "--randseed=18", "--output-format=json"]
         out = run_mode.run([str(word) for word in argv], work.settings.patience, env=work.tools.environment)
-        # Notes of fio's come before its report.
+        # fio may print notes before its report.
         report = json.loads(out[out.index(b"{"):])["jobs"][0]
         if report["error"]:
             raise Failed(f"fio {engine}: error {report['error']}")

@@ -1,4 +1,4 @@
-"""GCC compiles one large C file. It takes 30 s to use half a gigabyte, so half of the DRAM is its limit."""
+"""GCC compiles one large C file. GCC takes 30 s to use half a gigabyte, so it gets half of the DRAM."""
 
 import subprocess
 import sys

@@ -7,7 +7,8 @@ from harness.tools import INPUTS
 from harness.work import Outcome, digest
 
 NAME, NEEDS, DRAM, ROOM = "git-gc", ["git"], 1, 20
-#: Bytes of an object, and how many versions git compares each with: all of these are in memory, with an index, by thread.
+#: Bytes of an object, versions that git compares each object with, and threads. Each thread has all of these versions and
+#: their indexes in memory.
 OBJECT, WINDOW, THREADS = 1 << 20, 24, 2
 OPTIONS = ["-c", f"pack.window={WINDOW}", "-c", f"pack.threads={THREADS}", "-c", "gc.auto=0", "-c", "core.bigFileThreshold=1g"]
 
@@ -15,7 +16,7 @@ OPTIONS = ["-c", f"pack.window={WINDOW}", "-c", f"pack.threads={THREADS}", "-c",
 def prepare(work):
     repository = work.folder / "history.git"
     subprocess.run([work.path("git"), "init", "-q", "--bare", "-b", "main", repository], check=True)
-    # An object takes as much again for its index.
+    # The index of an object is as large as the object.
     size = max(64 << 10, min(work.data // (2 * WINDOW * THREADS), 8 * OBJECT))
     objects = 3 * WINDOW
     stream = subprocess.Popen([sys.executable, INPUTS / "history.py", str(objects), str(size)], stdout=subprocess.PIPE)
@@ -30,7 +31,7 @@ def run(work, run_mode):
     subprocess.run(["cp", "-a", work.folder / "history.git", repository], check=True)
     run_mode.run([git, *OPTIONS, "-C", repository, "gc", "--quiet", "--prune=now", "--aggressive"], work.settings.patience)
     seconds = run_mode.processes[-1].seconds
-    # What is in the pack, without a limit: every object is read, and its name is the checksum of what it holds.
+    # The pack is checked without a limit: fsck reads every object, and an object's name is the checksum of its contents.
     subprocess.run([git, "-C", repository, "fsck", "--full", "--strict"], check=True, capture_output=True)
     objects = subprocess.run([git, "-C", repository, "cat-file", "--batch-all-objects", "--batch-check"], check=True,
                              capture_output=True).stdout

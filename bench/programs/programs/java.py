@@ -22,7 +22,7 @@ class Collected:
 
     def run(self, work, run_mode):
         heap = [self._option, "-Xms16m", f"-Xmx{work.data * 3 // 2 // MIB}m"]
-        # What a collector does depends on the processors that it sees.
+        # A collector's behaviour depends on the number of processors that it sees.
         argv = [work.path("java"), *heap, "-XX:ActiveProcessorCount=2", "-cp", work.folder, "Heap", work.data]
         return job(run_mode, argv, work.settings.patience)
 

@@ -1,9 +1,9 @@
-"""Python's and Node's data programs: one script each, on so many bytes of data, with checksums on its standard output."""
+"""Data programs in Python and Node: one script each, with the size of its data as argument and checksums as output."""
 
 from harness.tools import INPUTS
 from harness.work import job
 
-#: Sums run in the same order each time; libraries see two processors wherever they run.
+#: These settings fix the order of additions, and make the libraries use two processors on every machine.
 THREADS = {"POLARS_MAX_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "1"}
 
 
@@ -24,7 +24,8 @@ class Script:
         return job(run_mode, argv, work.settings.patience, env=self._env)
 
 
-#: Name, tool, script; Node goes at random through half as much data. Their libraries are 60 to 200 MiB of code, and take as much DRAM before there are data.
+#: Name, tool, script. Node accesses half as much data at random. The libraries have 60 to 200 MiB of code, and use as much DRAM
+#: before they load data.
 ALL = [
     Script("pandas", "pandas", "pandas_frames.py"),
     Script("polars", "polars", "polars_frames.py"),

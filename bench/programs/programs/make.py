@@ -1,4 +1,4 @@
-"""`configure` and `make -j2` of memcached: hundreds of short processes, and compilers that do not fit."""
+"""`configure` and `make -j2` of memcached: hundreds of short processes, and compilers that exceed the DRAM."""
 
 import shutil
 
@@ -21,5 +21,5 @@ def run(work, run_mode):
     options = "-q --disable-dependency-tracking --disable-docs CFLAGS='-O2'"
     headers = f"CPPFLAGS=-I{work.tools.root}/usr/include LDFLAGS=-L{work.tools.root}/usr/lib/$(uname -m)-linux-gnu"
     script = f"./configure {options} {headers} >configured 2>&1 && make -s -j2 memcached >made 2>&1 && cat config.h"
-    # The program holds all of the objects.
+    # The linked program contains all of the object files.
     return job(run_mode, ["/bin/sh", "-c", script], work.settings.patience, [folder / "memcached"], cwd=folder)

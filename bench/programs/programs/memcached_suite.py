@@ -1,4 +1,4 @@
-"""memcached's own tests, six files at once, in little memory."""
+"""memcached's own tests, six files at once, with little DRAM."""
 
 import re
 import shutil
@@ -7,7 +7,7 @@ from harness.run_modes import Failed
 from harness.work import suite
 
 NAME, NEEDS, DRAM, ROOM = "memcached-tests", ["memcached-tests", "prove"], 1 / 4, 20
-#: They sleep for most of a minute and more.
+#: These tests sleep for about a minute or longer.
 LEFT_OUT = {"binary-extstore.t", "chunked-extstore.t", "error-extstore.t", "extstore-buckets.t", "extstore-jbod.t"}
 
 
@@ -22,9 +22,9 @@ def run(work, run_mode):
     status, seconds = run_mode.finish([work.path("prove"), "-j6", *files], work.settings.patience, cwd=folder)
     said = (run_mode.folder / "out.0").read_text(errors="replace")
     tests = dict(re.findall(r"^(t/\S+\.t) \.+ *(ok|skipped|Failed|Dubious|No subtests run)", said, re.MULTILINE))
-    # Below the table: which tests of a file failed.
+    # Below its table, prove lists the failed tests of each file.
     for name, more in re.findall(r"^(t/\S+\.t) .*Wstat.*\n((?:  .*\n)+)", said, re.MULTILINE):
         tests[name] = "; ".join(line.strip() for line in more.splitlines())
     if "Result:" not in said:
-        raise Failed(f"memcached-tests: status {status}, not at the end: {said[-300:]} {run_mode.errors(0)[-200:]}")
+        raise Failed(f"memcached-tests: status {status} before the end: {said[-300:]} {run_mode.errors(0)[-200:]}")
     return suite(tests, seconds)

@@ -1,4 +1,4 @@
-"""PostgreSQL: pgbench with four clients whose random numbers are seeded, sorts and joins in large work_mem, then all balances."""
+"""PostgreSQL: pgbench with four clients and a fixed random seed, sorts and joins in large work_mem, a check of all balances."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ from harness.work import Outcome, digest
 
 NAME, NEEDS, DRAM, ROOM = "postgres", ["postgres", "setpriv"], 1, 100
 MIB = 1 << 20
-#: A user that is not root: PostgreSQL refuses to be root. It keeps the capability that userfaultfd asks for.
+#: A user other than root, since PostgreSQL refuses to run as root. It keeps the capability that userfaultfd requires.
 USER = 65534
 TRANSACTIONS = 800
 QUERY = """SET work_mem = '{memory}MB'; SET max_parallel_workers_per_gather = 0;
@@ -59,7 +59,7 @@ class _Database:
                 time.sleep(0.1)
 
     def stop(self):
-        """The fast way: ends sessions, and writes all that is not written yet."""
+        """Stops the server by a fast shutdown: it ends the sessions and writes all dirty pages."""
         pid = int((self.folder / "base/postmaster.pid").read_text().splitlines()[0])
         os.kill(pid, signal.SIGINT)
         status = self.process.wait(self.work.settings.patience)
@@ -71,7 +71,7 @@ def _own(folder):
     folder.mkdir(exist_ok=True)
     if not os.getuid():
         os.chown(folder, USER, USER)
-        # Folders above it are another user's.
+        # The parent folders belong to another user.
         for above in (folder.parent, folder.parent.parent):
             above.chmod(above.stat().st_mode | 0o011)
 

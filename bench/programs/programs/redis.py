@@ -1,6 +1,6 @@
-"""Redis: filled, a Zipf mix at a fixed rate, the same while a forked child saves, every key verified.
+"""Redis: a fill, a Zipf mix at a fixed rate, the same mix while a forked child saves, a check of every key.
 
-The dump is read by another Redis, without a limit, and must hold exactly what the first one held when it forked.
+Another Redis reads the dump without a limit. The dump must hold exactly the contents of the first Redis at the fork.
 """
 
 import socket
@@ -24,7 +24,7 @@ def _argv(work, run_mode):
 
 
 def _ask(server, *words):
-    """The answer to a command, as text."""
+    """Sends a command, and returns the answer as text."""
     with socket.socket(socket.AF_UNIX) as link:
         link.settimeout(server.work.settings.patience)
         link.connect(str(server.socket))
@@ -44,7 +44,7 @@ def _whole(answer):
 
 
 class _Save(threading.Thread):
-    """Looks until a save has ended; how long it took."""
+    """Polls until a save has ended, and measures its duration, seconds."""
 
     def __init__(self, server):
         super().__init__(daemon=True)
@@ -57,7 +57,7 @@ class _Save(threading.Thread):
                 info = _ask(self.server, "INFO", "persistence")
                 if "rdb_bgsave_in_progress:1" in info:
                     begun = begun or time.monotonic()
-                # The seconds that the last save took: none yet.
+                # A value of -1 means that no save has ended yet.
                 elif "rdb_last_bgsave_time_sec:-1" not in info:
                     if "rdb_last_bgsave_status:ok" not in info:
                         raise Failed("redis: BGSAVE failed; see its log")
@@ -84,7 +84,7 @@ def _answers(server):
     try:
         return "PONG" in _ask(server, "PING")
     except ConnectionRefusedError:
-        # The socket is there before Redis listens on it: with little memory that takes a moment.
+        # Redis creates the socket before it listens. With little memory there is a delay between the two.
         return False
 
 
@@ -113,7 +113,7 @@ def run(work, run_mode):
 
 
 def check(work, run_mode):
-    """The dump of the last run, in the same folder; in whatever way it was written it is read without a limit."""
+    """Checks the dump of the last run, in the same folder. The dump is read without a limit, whatever mode has written it."""
     server = _started(work, run_mode)
     size = _ask(server, "DBSIZE").strip()
     if size != f":{server.keys}":

@@ -1,4 +1,4 @@
-"""Redis' own tests: a part that forks, saves, loads and has large values, two servers at once, in little memory."""
+"""Redis' own tests that fork, save, load and use large values, with two servers at once and little DRAM."""
 
 import re
 import shutil
@@ -28,7 +28,7 @@ def run(work, run_mode):
     status, seconds = run_mode.finish(argv, work.settings.patience, cwd=folder, env=work.tools.environment)
     said = COLOUR.sub("", (run_mode.folder / "out.0").read_text(errors="replace"))
     tests = {}
-    # Failures are told again at the end, with the unit behind the name.
+    # The output repeats failures at the end, with the unit after the name.
     for line in said.split("The following tests failed:")[0].splitlines():
         found = re.match(r"\[(ok|err|exception|ignore|skip|TIMEOUT)\]: (.*)", line)
         if found:
@@ -37,5 +37,5 @@ def run(work, run_mode):
                 name += "'"  # Names are not unique: the same test runs for several encodings.
             tests[name] = found.group(1)
     if "The End" not in said and "The following tests failed" not in said:
-        raise Failed(f"redis-tests: status {status}, not at the end: {said[-300:]} {run_mode.errors(0)[-200:]}")
+        raise Failed(f"redis-tests: status {status} before the end: {said[-300:]} {run_mode.errors(0)[-200:]}")
     return suite(tests, seconds)

@@ -1,7 +1,7 @@
 """GNU sort of a file that fits its buffer, which is larger than DRAM.
 
-It merges pointers to lines: where halves are larger than DRAM, every line is read at random. Short lines would take
-hours, in swap too.
+GNU sort merges pointers to lines: if the halves of the file exceed the DRAM, it reads every line at random. Short lines
+would take hours, with swap too.
 """
 
 import os
@@ -13,7 +13,7 @@ NAME, NEEDS, DRAM, ROOM = "sort", ["sort"], 1, 20
 
 
 def prepare(work):
-    """Lines of 600 to 1,400 bytes, beside which sort's own records of them are small."""
+    """Makes lines of 600 to 1,400 bytes, much larger than sort's own record of a line."""
     rng, left = random.Random(2), work.data * 15 // 16
     with (work.folder / "lines").open("w") as out:
         while left > 0:
@@ -27,7 +27,7 @@ def prepare(work):
 def run(work, run_mode):
     lines, result = work.folder / "lines", work.folder / "sorted"
     with lines.open("rb") as file:
-        # Every way begins with the file on the device.
+        # In every mode the run begins with the file on the device, not in the page cache.
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     argv = [work.path("sort"), "-S", f"{2 * work.data}b", "--parallel=2", "-T", work.folder, "-o", result, lines]
     return job(run_mode, argv, work.settings.patience, [result], env={"LC_ALL": "C"})

@@ -1,4 +1,4 @@
-"""SQLite's command line, a database in memory, a script in the manner of its speedtest1."""
+"""SQLite's command line with a database in memory and a script like SQLite's speedtest1."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""stress-ng writes patterns to memory in all its ways, and verifies them. It runs for a set time: no wall time."""
+"""stress-ng writes patterns to memory with all its methods, and verifies them. It runs for a fixed time: no wall time."""
 
 from harness.run_modes import Failed
 from harness.work import Outcome

@@ -1,5 +1,5 @@
-//! `deepram run`: the DRAM given is kept to, also by what the library is not in. A test binary of its own: memory
-//! peaks depend on the scheduler, so no other test of the command runs meanwhile.
+//! `deepram run` keeps within its DRAM budget, also for processes that do not load the library. A test binary of its own: memory
+//! peaks depend on the scheduler, so no other test of the command runs at the same time.
 
 #[path = "../it/common/mod.rs"]
 mod common;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 const DEEPRAM: &str = env!("CARGO_BIN_EXE_deepram");
 
-/// `deepram` in a process that cannot hang.
+/// Returns a `deepram` command with a time limit.
 fn deepram(arguments: &[&str]) -> Command {
     assert!(library().is_file());
     let mut command = within(120, DEEPRAM);
@@ -25,7 +25,7 @@ fn run(arguments: &[&str]) -> Output {
     deepram(&[&["run"], arguments].concat()).output().expect("timeout runs")
 }
 
-/// The program that takes memory, linked statically; none, said so, where that cannot be.
+/// Links hog statically, so that the library is not loaded into it. Returns None and prints the reason where that fails.
 fn unpaged(hog: &Path) -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/hog.c");
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
@@ -39,7 +39,7 @@ fn unpaged(hog: &Path) -> Option<PathBuf> {
     Some(built)
 }
 
-/// The group that this process's runs make theirs in, where it can make any.
+/// Returns the cgroup in which runs started by this process make theirs; None where no group can be made.
 fn groups() -> Option<PathBuf> {
     let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let line = own.lines().find(|line| line.split(':').nth(1) == Some("memory"));
@@ -62,7 +62,7 @@ fn groups() -> Option<PathBuf> {
     limited.then_some(path)
 }
 
-/// Waits until it holds.
+/// Waits until `holds` returns true. Panics with `what` after a minute.
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..6000 {
         if holds() {
@@ -83,7 +83,7 @@ fn what_the_library_is_not_in_is_bounded_by_the_kernel() {
     let output = run(&["--dram", "64MiB", "--", "sh", "-c", &script]);
     let said = text(&output.stderr);
     assert_eq!(text(&output.stdout), "137\n137\nhas 1\nhas 1\n0\n", "{said}");
-    assert_eq!(output.status.code(), Some(0), "the program goes on: {said}");
+    assert_eq!(output.status.code(), Some(0), "the program itself continues: {said}");
     assert!(
         said.contains("the kernel killed processes of this run") && said.contains("budget of 64 MiB"),
         "{said}"
@@ -92,10 +92,10 @@ fn what_the_library_is_not_in_is_bounded_by_the_kernel() {
     assert_eq!(output.status.code(), Some(137), "{}", text(&output.stderr));
 }
 
-/// A run that has said that its program has its memory; killed, unless it has ended.
+/// A run whose program has printed that it has its memory. Dropping it kills the run, unless it has ended.
 struct Running {
     run: Child,
-    /// The number that its program has said.
+    /// The process number that the program has printed.
     process: String,
     output: BufReader<std::process::ChildStdout>,
 }
@@ -103,7 +103,7 @@ struct Running {
 impl Running {
     fn start(arguments: &[&str]) -> Self {
         assert!(library().is_file());
-        // Whatever the tests were started from ignores: the run would have its program ignore that too.
+        // A signal that the tests' parent ignores would be ignored by the run and its program too.
         let mut command = Command::new("env");
         command.args(["--default-signal", DEEPRAM, "run"]).args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
@@ -124,7 +124,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended.
+        // The kill fails if the run has ended.
         let _ = self.run.kill();
         let _ = self.run.wait();
     }
@@ -143,17 +143,17 @@ fn the_group_of_a_run_goes_with_it_and_that_of_a_killed_one_with_the_next() {
     let group = group(&killed);
     killed.signal(rustix::process::Signal::KILL);
     killed.run.wait().expect("it ends");
-    assert!(group.is_dir(), "its program goes on, within the limit");
+    assert!(group.is_dir(), "the program continues, within the limit");
     let mut rest = String::new();
     std::io::Read::read_to_string(&mut killed.output, &mut rest).expect("the program ends");
-    // The kernel may count the program a moment longer.
+    // The kernel may count the ended program in the group for a moment.
     until("the group of a killed run stays", || {
         assert!(run(&["--dram", "64MiB", "--", "true"]).status.success());
         !group.exists()
     });
 }
 
-/// The most bytes of anonymous memory that a process has had, as it is looked at until it ends.
+/// Samples the anonymous memory of a process until it ends. Returns the peak, bytes.
 fn most_anonymous(pid: &str) -> u64 {
     let mut most = 0;
     while let Ok(sizes) = std::fs::read_to_string(format!("/proc/{pid}/statm")) {
@@ -177,10 +177,10 @@ fn arrays_that_come_and_go_keep_within_a_hundredth_of_the_dram() {
     let most = most_anonymous(&running.process);
     assert!(running.run.wait().expect("it ends").success());
     assert!(most <= dram + dram / 100, "{most} bytes of {dram}");
-    assert!(most >= dram / 4 * 3, "it has hardly been looked at: {most} bytes");
+    assert!(most >= dram / 4 * 3, "too few samples: peak of {most} bytes");
 }
 
-/// The bytes of anonymous memory of all processes of a group.
+/// Returns the anonymous memory of all processes of a group, bytes.
 fn anonymous_of(group: &Path) -> Option<u64> {
     let text = std::fs::read_to_string(group.join("memory.stat")).ok()?;
     let figure = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
@@ -197,7 +197,7 @@ fn processes_together_keep_within_an_eighth_above_the_dram() {
     let group = groups.join(format!("deepram-run-{}", running.run.id()));
     let mut most = 0;
     until("it does not end", || {
-        // The pauses of `until` are too long to see a peak in.
+        // The pauses of `until` are too long to catch a peak.
         for _ in 0..20 {
             most = most.max(anonymous_of(&group).unwrap_or(0));
             std::thread::sleep(std::time::Duration::from_micros(500));
@@ -205,9 +205,9 @@ fn processes_together_keep_within_an_eighth_above_the_dram() {
         running.run.try_wait().expect("a child").is_some()
     });
     assert!(running.run.wait().expect("it ends").success());
-    // One process keeps within a hundredth; processes whose pagers start beside each other do not yet.
+    // One process keeps within a hundredth above the budget; several processes whose pagers start at the same time do not yet.
     assert!(most <= dram + dram / 8, "{most} bytes of {dram}");
-    assert!(most >= dram / 4 * 3, "it has hardly been looked at: {most} bytes");
+    assert!(most >= dram / 4 * 3, "too few samples: peak of {most} bytes");
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn where_there_are_no_groups_the_first_process_that_escapes_is_named_and_no_othe
     assert!(said.contains("(hog-static) uses 100") && said.contains("no memory cgroup"), "{said}");
 }
 
-/// One instruction may need several pages at once: whichever comes must stay until the others are there.
+/// One instruction may need several pages at once: each page must stay in DRAM until the others have been read.
 #[test]
 fn a_store_across_two_pages_ends_though_what_is_not_paged_takes_all_dram() {
     let Some(across) = program("across") else { return };
@@ -268,7 +268,7 @@ fn a_program_that_cannot_be_paged_is_not_begun() {
     let output = limited("ulimit -n 16; exec \"$0\" run --dram 64MiB -- \"$1\" 1");
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()));
     assert!(text(&output.stderr).contains("the program's memory cannot be paged"), "{output:?}");
-    // What it starts goes on, and one of them says so.
+    // Children that cannot be paged run unpaged, and one of them prints a warning.
     let children =
         "exec \"$0\" run --dram 64MiB -- sh -c 'ulimit -n 16; \"$0\" 40; \"$0\" 40; \"$0\" 40' \"$1\"";
     let output = limited(children);
@@ -289,9 +289,9 @@ fn valgrind_is_refused_with_a_reason() {
     if Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success()) {
         refused(&run(&["--dram", "64MiB", "--", "valgrind", "-q", hog, "100"]));
     } else {
-        eprintln!("not tested with Valgrind itself, which is not here");
+        eprintln!("not tested with Valgrind itself, which is not installed");
     }
-    // What it loads into programs, as a name alone: the loader passes over what is not there.
+    // Valgrind's preloaded library is simulated by a name alone: the loader skips a file that does not exist.
     let output = run(&[
         "--dram",
         "64MiB",

@@ -1,4 +1,4 @@
-//! Which way the arrows point between the crates (docs/explanation/architecture.md), and where `unsafe` may be.
+//! Checks the permitted dependencies between the crates (docs/explanation/architecture.md), and the crates that may use `unsafe`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Each of our crates, with those of ours that it may depend on.
+/// Each crate of the workspace, with the workspace crates that it may depend on.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("deepram-core", &[]),
     ("deepram-ecc", &[]),
@@ -33,17 +33,17 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("deepram-testkit", &["deepram-core", "deepram-pool"]),
 ];
 
-/// The crates that touch memory by address, and those that speak C or Python.
+/// The crates that access memory by address, and those with a C or Python interface.
 const MAY_BE_UNSAFE: &[&str] = &["deepram-pool", "deepram-preload", "deepram-capi", "deepram-python"];
 
-/// What the arrows of a workspace break.
+/// Returns one line for each dependency of a workspace that is not permitted.
 fn broken_arrows(metadata: &Value) -> Vec<String> {
     let rules: BTreeMap<&str, &[&str]> = MAY_USE.iter().copied().collect();
     let mut broken = Vec::new();
     for package in packages(metadata) {
         let name = text(package, "name");
         let Some(allowed) = rules.get(name) else {
-            broken.push(format!("{name} is new: say in this test what it may depend on"));
+            broken.push(format!("{name} is new: add its permitted dependencies to MAY_USE"));
             continue;
         };
         for dependency in package["dependencies"].as_array().expect("a list") {
@@ -58,7 +58,7 @@ fn broken_arrows(metadata: &Value) -> Vec<String> {
         }
         let outside = |d: &Value| d["kind"] != "dev" && !rules.contains_key(text(d, "name"));
         if name == "deepram-core" && package["dependencies"].as_array().expect("a list").iter().any(outside) {
-            broken.push(format!("{name} depends on crates of others: it is to have none"));
+            broken.push(format!("{name} depends on external crates: it must have none"));
         }
     }
     broken
@@ -116,7 +116,7 @@ fn unsafe_code_is_forbidden_but_where_memory_is_touched_by_address() {
         let forbidden = source.lines().any(|line| line == "#![forbid(unsafe_code)]");
         assert!(
             forbidden || MAY_BE_UNSAFE.contains(&name),
-            "{name} neither forbids unsafe code nor is known here as one that needs it"
+            "{name} neither forbids unsafe code nor is in MAY_BE_UNSAFE, the list of crates that need it"
         );
     }
 }

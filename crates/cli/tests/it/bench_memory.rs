@@ -1,5 +1,5 @@
-//! `deepram bench gups|zipf|scan|gather` at a size that takes a moment: everybody that the machine allows takes part,
-//! what is told can be true, and nothing is left. How fast anybody is, is not tested.
+//! `deepram bench gups|zipf|scan|gather` on little memory: every peer that the machine supports takes part, the reported
+//! figures are plausible, and no process, file, swap or cgroup is left. Speed is not tested.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 const PEERS: &str = "pager,pool,pool-load,pool-load-unpromoted,mmap,mmap-random,swap,plain";
 const DRAM: u64 = 16 << 20;
-/// Far more than any of it takes.
+/// Time limit of a run, far more than any run takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn start(folder: &Path, arguments: &[&str]) -> Child {
@@ -27,7 +27,7 @@ fn start(folder: &Path, arguments: &[&str]) -> Child {
         .expect("running deepram")
 }
 
-/// Processes that work in this folder on behalf of the bench.
+/// Returns the command lines of the worker processes of a bench in this folder.
 fn workers(folder: &Path) -> Vec<String> {
     let folder = folder.canonicalize().expect("the folder is there");
     let folder = folder.to_str().expect("a plain name");
@@ -39,7 +39,7 @@ fn workers(folder: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Groups of the bench that had this process number, in a hierarchy of cgroups.
+/// Returns the cgroups, in the hierarchy below `below`, of the bench that had this process number.
 fn groups(below: &Path, process: u32) -> Vec<String> {
     let name = format!("deepram-bench-{process}-");
     let mut found = Vec::new();
@@ -54,7 +54,7 @@ fn groups(below: &Path, process: u32) -> Vec<String> {
     found
 }
 
-/// What of the bench that had this process number is still there.
+/// Returns the files, swap files, cgroups and workers that are left of the bench that had this process number.
 fn left(folder: &Path, process: u32) -> Vec<String> {
     let files = std::fs::read_dir(folder).expect("the folder is there").flatten();
     let mut left: Vec<String> = files.map(|file| file.path().display().to_string()).collect();
@@ -89,8 +89,8 @@ fn measured(arguments: &[&str]) -> Value {
         assert!(at("p50_us") <= at("p99_us") && at("p99_us") <= at("p999_us"), "{peer}");
         assert!(at("p999_us") <= 60e6, "{peer}");
     }
-    assert_eq!(names, PEERS.split(',').collect(), "each takes part or says why not");
-    // Nothing special is asked of the machine for plain memory, so it at least is there.
+    assert_eq!(names, PEERS.split(',').collect(), "each peer takes part or is skipped with a reason");
+    // The peer `plain` needs no feature of the machine, so it must not be skipped.
     assert!(report["peers"].as_array().unwrap().iter().any(|peer| peer["peer"] == "plain"));
     let device = report["device"].as_array().unwrap();
     assert!(device.len() >= 5 && device.iter().all(|rate| rate["median"].as_f64().unwrap() > 0.0));
@@ -106,16 +106,16 @@ fn random_updates_miss_as_often_as_the_limit_on_memory_makes_them_and_are_all_th
         assert!(peer["rounds"][0]["words_compared"].as_u64().unwrap() > 0, "{peer}");
         match name {
             "plain" => assert_eq!(misses, 0.0, "{peer}"),
-            // A miss of plain mmap may bring a good part of the file.
+            // A miss of plain mmap may read a large part of the file.
             "mmap" => assert!(misses > 0.0, "{peer}"),
-            // A quarter fits; the kernel's own readahead of swap saves some misses.
+            // A quarter of the data fits into DRAM; the kernel's readahead of swap saves some misses.
             _ => assert!((0.2..=1.0).contains(&misses), "{peer}"),
         }
         if let ("pager" | "pool", Some(peak)) = (name, peer["peak_bytes"].as_u64()) {
             assert!(peak > DRAM / 2 && peak <= DRAM + (16 << 20), "{peer}");
         }
     }
-    // What bounds them is the device that is written to as well.
+    // The device's rate with writes bounds random updates.
     let device = report["device"].as_array().unwrap();
     assert_eq!(device.iter().filter(|rate| rate["written"] == true).count(), 1, "{device:?}");
 }
@@ -146,8 +146,8 @@ fn what_is_asked_to_end_puts_everything_away() {
     let process = child.id();
     let until = Instant::now() + PATIENCE;
     while workers(folder.path()).is_empty() {
-        assert!(child.try_wait().unwrap().is_none(), "it ended by itself: {:?}", child.wait_with_output());
-        assert!(Instant::now() < until, "no competitor was started");
+        assert!(child.try_wait().unwrap().is_none(), "ended too early: {:?}", child.wait_with_output());
+        assert!(Instant::now() < until, "no worker was started");
         std::thread::sleep(Duration::from_millis(5));
     }
     assert!(!left(folder.path(), process).is_empty());
@@ -155,7 +155,7 @@ fn what_is_asked_to_end_puts_everything_away() {
     while child.try_wait().unwrap().is_none() {
         if Instant::now() > until {
             child.kill().expect("killing it");
-            panic!("it did not end");
+            panic!("deepram did not end after SIGTERM");
         }
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -177,7 +177,7 @@ fn what_cannot_be_measured_is_said() {
         let error = deepram(folder.path(), &[&["bench", "gups"], arguments].concat()).error(2);
         assert!(error.contains(text), "{arguments:?}: {error}");
     }
-    // The pool's tables alone take more than so little; what the others did is told all the same.
+    // The pool's tables alone exceed this budget. The results of the other peers are still printed.
     let few = [
         "--size",
         "1GiB",

@@ -1,4 +1,4 @@
-//! The demo, small.
+//! `deepram demo` on little memory.
 
 use crate::common::{deepram, folder};
 
@@ -16,7 +16,7 @@ fn the_demo_loses_nothing_that_was_synced_and_leaves_nothing_behind() {
     assert!(last["updates"].as_u64().unwrap() > 0 && found["lost_updates"].as_u64().unwrap() > 0, "{found}");
     let resident = found["resident_max_bytes"].as_u64().unwrap();
     assert!(resident <= 32 << 20, "{found}");
-    // The table does not fit: it has been through the flash.
+    // The table exceeds the DRAM, so its pages have been written to the flash and read back.
     assert!(found["update"]["read_bytes"].as_u64().unwrap() > 0, "{found}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }

@@ -1,4 +1,4 @@
-//! Runs the commands in the documentation: what a reader copies works, and prints what the page says, up to numbers.
+//! Runs the commands in the documentation: each command that a reader copies works, and prints the page's output, up to numbers.
 //!
 //! The blocks of a page run from top to bottom in one folder, which is empty at the start:
 //!
@@ -18,14 +18,14 @@ use std::sync::OnceLock;
 
 use crate::common::folder;
 
-/// A command that takes longer than this is killed, and fails.
+/// Time limit of a command: a command that takes longer is killed, and fails.
 const LONGEST_SECONDS: u32 = 120;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Every page: `docs`, and the pages at the root.
+/// Returns every page: those in `docs`, and those at the root.
 fn pages() -> Vec<PathBuf> {
     fn below(folder: &Path, found: &mut Vec<PathBuf>) {
         for entry in std::fs::read_dir(folder).expect("reading the documentation") {
@@ -75,7 +75,7 @@ fn split(page: &str) -> (Vec<Block<'_>>, Vec<&str>) {
     (blocks, prose)
 }
 
-/// The commands of a session, each with the lines that the page shows as its output.
+/// Returns the commands of a session, each with the lines that the page shows as its output.
 fn commands<'a>(lines: &[&'a str]) -> Vec<(String, Vec<&'a str>)> {
     let mut found: Vec<(String, Vec<&str>)> = Vec::new();
     let mut lines = lines.iter();
@@ -94,7 +94,7 @@ fn commands<'a>(lines: &[&'a str]) -> Vec<(String, Vec<&'a str>)> {
     found
 }
 
-/// A line without what differs between runs: every number, date and identifier becomes `#`.
+/// Removes the differences between runs from a line: every number, date and identifier becomes `#`.
 fn shape(line: &str) -> String {
     const UNITS: [&str; 12] = ["ns", "us", "µs", "ms", "s", "B", "KiB", "MiB", "GiB", "/s", "k/s", "M/s"];
     let word = |word: &str| {
@@ -124,7 +124,7 @@ fn matches(expected: &[&str], printed: &[&str]) -> bool {
     }
 }
 
-/// The folder of the compiled examples, built with the features of the whole workspace, as `make test` has them.
+/// Builds the examples with the features of the whole workspace, as `make test` does. Returns their folder.
 fn examples() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -141,7 +141,7 @@ fn examples() -> &'static Path {
     })
 }
 
-/// The command as the tests run it: an example directly, anything else as it is.
+/// Returns the command as the tests run it: an example directly, any other command unchanged.
 fn runnable(command: &str) -> String {
     match command.strip_prefix("cargo run --release -p deepram-pool --example ") {
         Some(rest) => format!("{}/{}", examples().display(), rest.replacen(" -- ", " ", 1)),
@@ -149,7 +149,7 @@ fn runnable(command: &str) -> String {
     }
 }
 
-/// Runs a command of the shell. Returns whether it succeeded, and its output and errors in their order.
+/// Runs a shell command. Returns whether it succeeded, and its standard output and error, interleaved as printed.
 fn shell(folder: &Path, command: &str) -> (bool, String) {
     let bin = Path::new(env!("CARGO_BIN_EXE_deepram")).parent().expect("the command lies in a folder");
     let path = std::env::var("PATH").unwrap_or_default();
@@ -259,7 +259,7 @@ fn a_command_that_fails_or_succeeds_against_its_mark_is_found_out() {
     assert!(!passes("```text file=a\nx\n```\n```console run\n$ cat a\ny\n```\n"));
 }
 
-/// What a page links to: Markdown links, and the `src`, `srcset` and `href` of HTML.
+/// Returns the targets of a page's links: Markdown links, and the `src`, `srcset` and `href` of HTML.
 fn targets<'a>(prose: &[&'a str]) -> Vec<&'a str> {
     let mut found = Vec::new();
     for line in prose {
@@ -273,7 +273,7 @@ fn targets<'a>(prose: &[&'a str]) -> Vec<&'a str> {
     found
 }
 
-/// The anchors of a page's headings, as they are made of their text: in lower case, without punctuation, `-` for a space.
+/// Returns the anchors of a page's headings. An anchor is the heading in lower case, without punctuation, with `-` for a space.
 fn anchors(page: &str) -> HashSet<String> {
     let headings = split(page).1.into_iter().filter(|line| line.starts_with('#'));
     let anchor = |line: &str| {

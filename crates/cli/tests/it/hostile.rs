@@ -1,19 +1,19 @@
-//! What is wrong with a trace, preset, workload or option is told by file, line or key, with what would
-//! be right; wrong usage ends with status 2, a wrong file with 1.
+//! Errors in a trace, preset, workload or option name the file, line or key, and say what would be right.
+//! Wrong usage ends with status 2, a wrong file with status 1.
 
 use std::io::Write;
 use std::path::Path;
 
 use crate::common::{deepram, folder};
 
-/// The error of a command that must fail with this status and name all of these; how many lines it
-/// takes is clap's affair for what clap finds.
+/// Runs a command that must fail with this status and whose error must contain all of `named`. Errors of
+/// clap may have any number of lines.
 fn fails(folder: &Path, arguments: &[&str], status: i32, named: &[&str]) {
     let run = deepram(folder, arguments);
     assert_eq!(run.status, status, "{arguments:?}: {run:?}");
     assert!(run.err.starts_with("error: ") && !run.err.contains("panicked"), "{arguments:?}: {run:?}");
     for text in named {
-        assert!(run.err.contains(text), "{arguments:?} does not tell {text:?}: {run:?}");
+        assert!(run.err.contains(text), "{arguments:?} does not contain {text:?}: {run:?}");
     }
 }
 
@@ -58,7 +58,7 @@ fn a_broken_trace_is_named_with_its_line_and_what_is_wrong_there() {
         fails(folder.path(), &["trace", "info", name], 1, &named);
         fails(folder.path(), &["trace", "convert", name, "out"], 1, &named);
         fails(folder.path(), &["sim", "ssd", "--trace", name], 1, &named);
-        assert!(!folder.path().join("out").exists(), "half a trace is left behind");
+        assert!(!folder.path().join("out").exists(), "an incomplete trace is left behind");
     }
     std::fs::write(folder.path().join("right"), RIGHT).expect("writing a trace");
     for (format, named) in

@@ -1,4 +1,4 @@
-//! `deepram media measure` on a real file, and what is predicted from it.
+//! `deepram media measure` on a real file, and predictions from its result.
 
 use crate::common::{deepram, folder};
 
@@ -46,13 +46,13 @@ fn what_is_predicted_misses_as_often_as_the_pool_does() {
     let rows = result["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 6);
     for row in rows {
-        // Times are the machine's; how often the device is asked is the policy's, which both share.
+        // Times depend on the machine. The number of device requests depends only on the policy, which both share.
         let (predicted, measured) =
             (row["predicted_misses"].as_f64().unwrap(), row["measured_misses"].as_f64().unwrap());
         assert!((predicted - measured).abs() < 0.05, "{row}");
         assert!(row["predicted_per_s"].as_f64().unwrap() > 0.0, "{row}");
     }
-    assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "the bench left something behind");
+    assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "the bench left files behind");
 }
 
 #[test]
@@ -69,12 +69,12 @@ fn durable_updates_are_counted_for_every_method() {
             assert!(row["per_s"].as_f64().unwrap() > 0.0 && row["p99_us"].as_f64().unwrap() > 0.0, "{row}");
         }
     }
-    // A peer that cannot run is named.
+    // The output names a peer that cannot run.
     let skipped = result["skipped"].to_string();
     for peer in ["sqlite-wal-full", "lmdb"] {
         assert!(rows.iter().any(|row| row["method"] == peer) || skipped.contains(peer), "{peer}: {result}");
     }
-    assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "the bench left something behind");
+    assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "the bench left files behind");
     let error = deepram(folder.path(), &["bench", "persist", "--methods", "none"]).error(1);
     assert!(error.contains("persist-async"), "{error}");
     let error = deepram(folder.path(), &["bench", "persist", "--ways", "none"]).error(2);

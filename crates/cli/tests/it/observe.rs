@@ -1,4 +1,4 @@
-//! What a run shows while it runs: requests that it answers, and `deepram top`.
+//! Observes a run while it runs: by requests to its socket or port, and by `deepram top`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -12,11 +12,11 @@ use serde_json::Value;
 
 const DEEPRAM: &str = env!("CARGO_BIN_EXE_deepram");
 
-/// `deepram run` of a program that goes through 32 MiB in 16 MiB of DRAM until it is told to end.
+/// A `deepram run` of a program that scans 32 MiB in 16 MiB of DRAM until its standard input ends.
 struct Running {
     child: Child,
     input: Option<ChildStdin>,
-    /// What the run said about itself before its program was ready.
+    /// Standard error of the run.
     said: BufReader<std::process::ChildStderr>,
 }
 
@@ -27,7 +27,7 @@ impl Running {
         Some(Self::command(&[&["--dram", "16MiB"], options].concat(), &[scan, "32", "1", "wait"], 1))
     }
 
-    /// `deepram run` of a command that is ready when this has been said so many times.
+    /// Starts `deepram run` of a command, and waits until the command has printed `ready` `readies` times.
     fn command(options: &[&str], command: &[&str], readies: usize) -> Self {
         assert!(library().is_file());
         let mut child = Command::new(DEEPRAM)
@@ -59,7 +59,7 @@ impl Running {
         self.child.id().to_string()
     }
 
-    /// Has the program end; what the run said at its end.
+    /// Ends the program. Returns the rest of the run's standard error.
     fn end(mut self) -> String {
         drop(self.input.take());
         let mut said = String::new();
@@ -71,15 +71,15 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // A test that fails leaves nobody behind: without its input the program ends.
+        // A failed test leaves no process behind: the program ends when its standard input is closed.
         drop(self.input.take());
         let _ = self.child.wait();
     }
 }
 
-/// Sends the bytes; everything that comes back.
+/// Sends the bytes. Returns the whole answer.
 fn ask<S: Read + Write>(mut stream: S, request: &[u8]) -> String {
-    // A request that is refused early may not be taken to its end.
+    // The server may close the connection before it has read all of a refused request.
     let _ = stream.write_all(request);
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -111,7 +111,7 @@ fn a_run_that_listens_tells_its_figures_in_three_forms() {
     let Some(running) = Running::start(&["--listen", &address, "--stats", "json"]) else { return };
     let connect = || UnixStream::connect(&path).expect("it listens");
     let figures = || -> Value { serde_json::from_str(&get(connect(), "/stats.json")).expect("JSON") };
-    // A process shows its figures ten times a second, and may be ready before it has once.
+    // A process publishes its figures ten times a second, and may print `ready` before the first time.
     let shown = (0..200).any(|_| {
         std::thread::sleep(Duration::from_millis(50));
         figures()["faults_fresh"].as_u64() > Some(0)
@@ -155,7 +155,7 @@ fn hostile_clients_are_answered_or_dropped_and_hold_nobody_up() {
         stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
         stream
     };
-    // Silent ones, one that says half of a request, and one that does not read its answer.
+    // Clients that send nothing, one that sends half of a request, and one that does not read its answer.
     let silent: Vec<_> = (0..20).map(|_| connect()).collect();
     let mut half = connect();
     half.write_all(b"GET /metrics HTTP/1.1\r\nHo").expect("sent");
@@ -213,7 +213,7 @@ fn top_shows_a_run_by_its_number_its_programs_or_its_address() {
     assert_eq!(run["pid"].as_u64(), Some(running.child.id().into()));
     assert!(run["command"].as_str().is_some_and(|command| command.ends_with("scan 32 1 wait")), "{run}");
     assert!(run["now"]["evicted_pages"].as_u64() > Some(0), "{run}");
-    // It goes through more memory than there is DRAM all the while.
+    // The program scans more memory than the DRAM throughout, so that it evicts pages in every interval.
     assert!(run["interval"]["evicted_pages"].as_u64() <= run["now"]["evicted_pages"].as_u64(), "{run}");
     assert!(run["interval"]["seconds"].as_f64() < run["now"]["seconds"].as_f64(), "{run}");
     let member = run["now"]["process_dram_bytes"][0][0].to_string();
@@ -236,19 +236,19 @@ fn top_shows_a_run_by_its_number_its_programs_or_its_address() {
     }
 }
 
-/// Bytes of memory that are neither a file's nor shared.
+/// Returns the resident anonymous memory of a process, bytes.
 fn anonymous(pid: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("a number");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
 }
 
-/// What no process has in its command line but those of this test run.
+/// Returns an argument that occurs only in command lines of processes of this test run.
 fn mark() -> String {
     format!("mark-{}", std::process::id())
 }
 
-/// What a shell says to have a command in a PID namespace of its own, if that can be.
+/// Returns the shell prefix that runs a command in a PID namespace of its own; None where no namespace can be made.
 fn apart() -> Option<&'static str> {
     let apart = "unshare --pid --fork --mount-proc --kill-child";
     let possible = Command::new("sh").args(["-c", &format!("{apart} true")]).output();
@@ -264,7 +264,7 @@ fn processes_with_numbers_of_their_own_share_the_budget() {
     let Some(scan) = program("scan") else { return };
     let Some(apart) = apart() else { return };
     let scan = format!("{} 64 1 wait <&3", scan.display());
-    // Two that are number 1, each where it is, and one outside.
+    // Two programs that have process number 1 in their own namespaces, and one program outside.
     let script = format!("exec 3<&0; {apart} {scan} & {apart} {scan} & {scan}; wait");
     let running = Running::command(&["--dram", "32MiB"], &["sh", "-c", &script], 3);
     for _ in 0..3 {
@@ -280,13 +280,13 @@ fn processes_with_numbers_of_their_own_share_the_budget() {
         assert!(now["dram_bytes"].as_u64() > Some(24 << 20), "{now}");
     }
     let said = running.end();
-    assert_eq!(said, "", "nothing to complain about");
+    assert_eq!(said, "", "the run prints no warning");
 }
 
 #[test]
 fn a_run_in_a_namespace_of_its_own_is_seen_from_outside() {
     let (Some(scan), Some(apart)) = (program("scan"), apart()) else { return };
-    // Other runs of the same program may be going on: this one is told from them by a mark.
+    // The mark distinguishes this run from other runs of the same program.
     let command = format!("{} 32 1 wait {}", scan.display(), mark());
     let script = format!("{apart} {DEEPRAM} run --dram 16MiB -- {command}");
     let running = Running::command(&["--dram", "64MiB"], &["sh", "-c", &script], 1);
@@ -302,7 +302,8 @@ fn a_run_in_a_namespace_of_its_own_is_seen_from_outside() {
     assert!(!shown.status.success(), "{}", text(&shown.stdout));
 }
 
-/// A terminal with `deepram top` in it.
+/// Runs `deepram top` in a pseudo-terminal until it shows a run, then calls `end`, which must end it. Returns whether it
+/// succeeded, and its output.
 fn in_terminal(arguments: &[&str], end: impl FnOnce(&mut dyn Write, u32)) -> (bool, String) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
@@ -334,7 +335,7 @@ fn in_terminal(arguments: &[&str], end: impl FnOnce(&mut dyn Write, u32)) -> (bo
     let after = rustix::termios::tcgetattr(&slave).expect("a terminal");
     assert_eq!((after.local_modes, after.input_modes), (before.local_modes, before.input_modes));
     drop(slave);
-    // Reading ends with an error once nobody has the other side open.
+    // A read fails once no process has the other side open.
     while let Ok(count @ 1..) = master.read(&mut bytes) {
         shown.extend(&bytes[..count]);
     }
@@ -363,5 +364,5 @@ fn top_gives_the_terminal_back_however_it_ends() {
     let (good, shown) = in_terminal(&arguments, move |_, _| drop(running.end()));
     assert!(!good && shown.contains("has ended"), "{shown:?}");
     let back = shown.find("\x1b[?1049l").expect("the screen is given back");
-    assert!(shown[back..].contains("has ended"), "said where it stays: {shown:?}");
+    assert!(shown[back..].contains("has ended"), "the message must be on the main screen: {shown:?}");
 }

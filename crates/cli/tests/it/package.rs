@@ -1,4 +1,4 @@
-//! What is handed out: every crate as a package that stands alone, and a Debian package that works where it is unpacked.
+//! The release packages: every crate as a self-contained package, and a Debian package that works where it is unpacked.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,21 +11,21 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// What a command prints, which must go well.
+/// Runs a command that must succeed. Returns its standard output.
 fn good(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(output.status.success(), "{command:?}: {} {}", output.status, text(&output.stderr));
     text(&output.stdout)
 }
 
-/// Every file below a folder.
+/// Returns every file below a folder.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let paths = entries.map(|entry| entry.expect("an entry").path());
     paths.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
-/// Files that a source includes and that are not there.
+/// Returns the files that a source includes and that do not exist.
 fn missing(source: &Path) -> Vec<PathBuf> {
     let code = fs::read_to_string(source).expect("a source is text");
     let folder = source.parent().expect("a source is in a folder");
@@ -45,7 +45,7 @@ fn every_crate_is_packaged_with_all_that_it_includes() {
             .current_dir(root()),
     );
     let packages = target.path().join("package");
-    // Deeper down are copies, which cargo makes for itself.
+    // Files in subfolders are cargo's own copies.
     let made = files(&packages).into_iter().filter(|path| path.parent() == Some(&packages));
     let crates = made.filter(|path| path.extension().is_some_and(|e| e == "crate"));
     let mut names = Vec::new();
@@ -63,11 +63,11 @@ fn every_crate_is_packaged_with_all_that_it_includes() {
         assert!(!manifest.contains("testkit"), "{name} depends on a crate that is not published");
         let sources = files(&unpacked).into_iter().filter(|path| path.extension().is_some_and(|e| e == "rs"));
         let missing: Vec<_> = sources.flat_map(|source| missing(&source)).collect();
-        assert!(missing.is_empty(), "{name} includes what is not in its package: {missing:?}");
+        assert!(missing.is_empty(), "{name} includes files that are not in its package: {missing:?}");
         names.push(name);
     }
     let manifests = files(&root().join("crates")).into_iter().filter(|path| path.ends_with("Cargo.toml"));
-    // All but the testkit.
+    // Every crate except the testkit is packaged.
     assert_eq!(names.len(), manifests.count() - 1, "{names:?}");
 }
 
@@ -83,7 +83,7 @@ fn an_included_file_that_is_not_there_is_found() {
     assert_eq!(found, [Path::new("../../else"), Path::new("x.rs")]);
 }
 
-/// A Debian package of the binaries that the tests use; none, said so, where the tool is not there.
+/// Makes a Debian package of the binaries that the tests use. Returns None and prints the reason where there is no dpkg-deb.
 fn debian_package(out: &Path) -> Option<PathBuf> {
     if Command::new("dpkg-deb").arg("--version").output().is_err() {
         eprintln!("skipped: there is no dpkg-deb");
@@ -109,7 +109,7 @@ fn the_debian_package_works_where_it_is_unpacked() {
     assert!(field("Depends").contains("libc6 (>= 2."), "{}", field("Depends"));
     assert!(field("Maintainer").ends_with('>') && field("Description").lines().count() > 1);
 
-    // Owned by root, writable by nobody else.
+    // Every file is owned by root and writable only by root.
     let listing = good(Command::new("dpkg-deb").arg("--contents").arg(&package));
     for line in listing.lines() {
         assert!(
@@ -156,7 +156,7 @@ fn the_debian_package_works_where_it_is_unpacked() {
         ![".debug_info", ".debug_line"].iter().any(|name| sections.contains(name)),
         "the command has debug sections:\n{sections}"
     );
-    // The command finds its own library, and nothing else's: no other is beside it.
+    // The unpacked command loads the unpacked library: no other library is in its search path.
     let Some(shadow) = program("shadow") else { return };
     let mut run = within(240, &command);
     run.args(["run", "--dram", "24MiB", "--"]).arg(shadow).args(["1", "1", "50"]);

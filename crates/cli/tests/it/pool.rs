@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::common::{deepram, folder};
 use deepram_pool::{Lifetime, Mapping, Pool};
 
-/// A pool with four tokens, each of which wrote its number, and no orderly end.
+/// Makes a pool with four tokens, and does not close it. Before each token a segment was filled with the token's number.
 fn pool_with_tokens(folder: &Path) -> Vec<u64> {
     deepram(folder, &["pool", "create", "a.pool", "--size", "4M", "--keep", "8"]).good();
     let options = deepram_pool::OpenOptions::new(32 << 20).mapping(Mapping::Off);
@@ -95,13 +95,13 @@ fn looking_changes_nothing() {
 fn a_check_finds_a_flipped_byte_and_fails() {
     let folder = folder();
     pool_with_tokens(folder.path());
-    // Damage to the newest commit would be mended as long as no checkpoint has followed.
+    // Closing the pool writes a checkpoint: damage to the newest commit is repaired only while no checkpoint has followed.
     let options = deepram_pool::OpenOptions::new(32 << 20).mapping(Mapping::Off);
     Pool::open(&[folder.path().join("a.pool")], &options).unwrap().close().unwrap();
     let report = deepram(folder.path(), &["pool", "check", "a.pool", "--json"]).json();
     assert_eq!(report["sound"], true);
     assert!(report["segments_read"].as_u64().unwrap() >= 100, "{report}");
-    // The data of the last token: a segment full of fours.
+    // The data of the last token is a segment whose bytes are all 4.
     let bytes = std::fs::read(folder.path().join("a.pool")).unwrap();
     let at = bytes.chunks(4096).rposition(|s| s.iter().all(|&b| b == 4)).unwrap() as u64 * 4096;
     let file = OpenOptions::new().write(true).open(folder.path().join("a.pool")).unwrap();
@@ -121,14 +121,14 @@ fn a_repair_gives_up_what_follows_damage_to_the_log_and_says_so() {
     let bytes = std::fs::read(&path).unwrap();
     let last_one = bytes.chunks(4096).rposition(|s| s.iter().all(|&b| b == 1)).unwrap();
     let behind = bytes.chunks(4096).skip(last_one).position(|s| s.starts_with(b"DRB1")).unwrap();
-    // The first batch of the second token.
+    // The header of the first batch of the second token.
     let header = (last_one + behind) * 4096;
     let file = OpenOptions::new().write(true).open(&path).unwrap();
-    // One damaged bit is mended from the other copy.
+    // One damaged bit is repaired from the header's other copy.
     file.write_all_at(&[bytes[header + 41] ^ 4], header as u64 + 41).unwrap();
     let last = deepram(folder.path(), &["pool", "info", "a.pool", "--json"]).json()["last_token"].clone();
     assert_eq!(last, *tokens.last().unwrap());
-    // A header that is lost in both copies is not.
+    // A header that is damaged in both copies cannot be repaired.
     file.write_all_at(&[0xA5; 4096], header as u64).unwrap();
     for command in ["info", "check", "history"] {
         let error = deepram(folder.path(), &["pool", command, "a.pool"]).error(1);

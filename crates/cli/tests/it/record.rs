@@ -1,4 +1,4 @@
-//! `deepram trace record`: the page faults of a program as a trace, and what reads it.
+//! `deepram trace record`: the page faults of a program as a trace, which `trace info` and the simulator read.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use crate::common::paged::{library, program};
 use crate::common::{deepram, folder};
 use serde_json::Value;
 
-/// Records the program; its exit status, and what was said.
+/// Records a program. Returns the exit status and the standard error.
 fn record(folder: &Path, options: &[&str], command: &[&str]) -> (i32, String) {
     assert!(library().is_file());
     let start = ["trace", "record", "--dram", "16MiB", "--out", "x.trace"];
@@ -22,7 +22,7 @@ fn files(folder: &Path) -> Vec<String> {
     names
 }
 
-/// All faults that the statistics at the end count.
+/// Returns the sum of all faults in the statistics at the end of the run.
 fn counted(said: &str) -> u64 {
     let line =
         said.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("no statistics: {said}"));
@@ -44,7 +44,7 @@ fn every_fault_that_is_counted_is_in_the_trace_and_the_simulator_takes_it() {
     assert_eq!(info["records"].as_u64(), Some(counted(&said)), "{said}\n{info}");
     assert!(said.contains("page faults are in x.trace\n"), "all of them: {said}");
     assert_eq!((&info["size_min_bytes"], &info["size_max_bytes"]), (&4096.into(), &4096.into()));
-    // Most pages come along with others; offsets go no further than what was touched.
+    // Most pages are read with others, without a fault of their own. No offset lies beyond the accessed memory.
     let footprint = info["footprint_bytes"].as_u64().expect("a number");
     assert!((256 << 10..64 << 20).contains(&footprint), "{footprint}");
     assert_eq!(info["out_of_order"], 0);
@@ -74,7 +74,7 @@ fn what_a_killed_process_has_written_is_kept() {
     let Some(scan) = program("scan") else { return };
     let folder = folder();
     let scan = scan.to_str().expect("UTF-8");
-    // It goes on for ever; a second is enough for ten times that it writes out what it has.
+    // The program would run for ever. In one second it writes its buffered records about ten times.
     let script = "\"$0\" 24 1000000000 & sleep 1; kill -9 $!; wait $!; exit 3";
     let (status, said) = record(folder.path(), &[], &["/bin/sh", "-c", script, scan]);
     assert_eq!(status, 3, "{said}");

@@ -18,7 +18,7 @@ fn page(name: &str) -> String {
     std::fs::read_to_string(root().join("docs").join(name)).expect("reading a page")
 }
 
-/// Files below a folder, with one of these extensions.
+/// Returns the files below a folder that have one of these extensions.
 fn files(folder: &Path, extensions: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).expect("reading a folder") {
@@ -32,13 +32,13 @@ fn files(folder: &Path, extensions: &[&str]) -> Vec<PathBuf> {
     found
 }
 
-/// The texts between backticks outside of fenced blocks.
+/// Returns the texts between backticks outside of fenced blocks.
 fn quoted(page: &str) -> Vec<&str> {
     let outside = page.split("\n```").step_by(2);
     outside.flat_map(|text| text.split('`').skip(1).step_by(2)).collect()
 }
 
-/// Compares a generated page with the committed one; with UPDATE_DOCS=1 writes it.
+/// Compares a generated page with the committed page; with UPDATE_DOCS=1 writes the page instead.
 fn is_up_to_date(generator: &str, file: &str) {
     let generated = deepram(folder().path(), &["reference", generator]).good();
     let path = root().join("docs/reference").join(file);
@@ -107,7 +107,7 @@ fn every_type_and_function_that_the_documentation_names_exists() {
     assert_eq!(missing, Vec::<String>::new());
 }
 
-/// The rows of the tables of papers.md: mechanism, file, command, status. Tables of figures have no section.
+/// Returns the rows of the tables of papers.md: mechanism, file, command, status. A table of figures has no section.
 fn papers() -> Vec<[String; 4]> {
     let text = page("reference/papers.md");
     let rows = text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| name here"));
@@ -177,11 +177,11 @@ fn mechanisms_of_the_papers_are_found_by_name() {
     }
 }
 
-/// Runs the command of a row, small; those that measure or take minutes are only parsed.
+/// Runs the command of a row on a small workload. Commands that measure or take minutes are only parsed.
 fn works(folder: &Path, command: &str) {
     let mut words: Vec<&str> = command.split_whitespace().skip(1).collect();
     match words[..] {
-        // A processor takes its threads' references from the workload, which is short.
+        // The processor takes its threads' references from the workload, so the workload is made short.
         ["sim", ..] if words.contains(&"--processor") => {}
         ["sim", ..] => {
             if let Some(at) = words.iter().position(|word| *word == "--requests") {
@@ -218,7 +218,7 @@ fn every_command_in_the_table_of_the_papers_works() {
     assert!(done.len() > 60, "{}", done.len());
 }
 
-/// The names in the first cells of the tables of a section.
+/// Returns the names in the first cells of the tables of a section.
 fn listed(section: &str) -> BTreeSet<String> {
     let text = page("reference/metrics.md");
     let (_, after) = text.split_once(&format!("## {section}\n")).expect("the section is there");
@@ -242,7 +242,7 @@ fn every_statistic_of_a_pool_is_listed() {
     assert_eq!(listed("Statistics of a pool"), names);
 }
 
-/// The keys of a result, without the configuration; of a list those of its first element.
+/// Returns the keys of a result, without the configuration. Of a list it takes the keys of the first element.
 fn keys(value: &Value, path: &str, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => {
@@ -276,7 +276,7 @@ fn every_key_of_a_simulation_is_listed() {
             ["sim"].into_iter().chain(arguments.split_whitespace()).chain(["--json"]).collect();
         let mut found = BTreeSet::new();
         keys(&deepram(folder().path(), &words).json(), "", &mut found);
-        // The phases of the operating system share a row.
+        // The phases of the operating system share one row of the table.
         let phase = |key: &str| key.starts_with("software_") && listed.contains("software_PHASE_ns");
         let missing: Vec<&String> =
             found.iter().filter(|key| !listed.contains(*key) && !phase(key)).collect();

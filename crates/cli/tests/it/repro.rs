@@ -1,4 +1,4 @@
-//! `deepram repro` as it is run from the command line; the papers' own tests are in `crates/repro`.
+//! `deepram repro` on the command line. The tests of the reproductions themselves are in `crates/repro`.
 
 use crate::common::{deepram, folder};
 

@@ -1,4 +1,4 @@
-//! `deepram run`: programs whose memory is paged do what they do without.
+//! `deepram run`: programs behave the same with and without paging.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -41,8 +41,8 @@ fn statistics_are_told_in_three_forms() {
     let figure = |name: &str| all[name].as_u64().unwrap_or_else(|| panic!("{name} is missing: {all}"));
     assert!(figure("faults_fresh") > 0 && figure("evicted_pages") > 0, "{all}");
     assert_eq!(figure("budget_bytes"), 24 << 20);
-    assert_eq!(figure("processes"), 0, "nobody is left");
-    assert_eq!(figure("dram_bytes"), 0, "nothing is left");
+    assert_eq!(figure("processes"), 0, "no process is left");
+    assert_eq!(figure("dram_bytes"), 0, "no DRAM is in use");
     let prometheus = text(&run(&["--dram", "24MiB", "--stats", "prometheus"], &shadow, &arguments).stderr);
     for line in prometheus.lines().filter(|line| !line.starts_with('#')) {
         let (name, value) = line.split_once(' ').expect("name and value");
@@ -76,15 +76,15 @@ fn without_a_size_it_keeps_within_its_memory_cgroup() {
     let mut command = within(240, "sh");
     command.args(["-c", script]).arg(group.join("cgroup.procs"));
     let done = command.args([env!("CARGO_BIN_EXE_deepram"), "run", "--stats", "json", "--", "true"]).output();
-    // The last process may be on its way out still.
+    // The last process may still be exiting.
     let tries = std::iter::repeat_with(|| std::fs::remove_dir(&group)).take(100);
     let gone = tries.inspect(|_| std::thread::sleep(std::time::Duration::from_millis(20))).any(|r| r.is_ok());
-    assert!(gone, "nobody is left in the group");
+    assert!(gone, "processes are left in the group");
     let done = done.expect("sh runs");
     let all: serde_json::Value = serde_json::from_slice(&done.stderr).expect("one JSON object");
     let budget = all["budget_bytes"].as_u64().expect("a budget");
-    assert!(budget <= 128 << 20, "half of what the group leaves: {budget}");
-    assert!(budget >= 96 << 20, "hardly anything of it was used: {budget}");
+    assert!(budget <= 128 << 20, "more than half of the group's limit: {budget}");
+    assert!(budget >= 96 << 20, "far below half of the group's limit: {budget}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `deepram run`: memory calls and forks of every kind do what they do without it.
+//! `deepram run`: memory calls and forks of every kind behave as without it.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -15,7 +15,7 @@ fn run(options: &[&str], program: &Path, arguments: &[&str]) -> Output {
     command.output().expect("timeout runs")
 }
 
-/// Runs a program without and with paging, and compares what it says.
+/// Runs a program without and with paging, and compares the outputs.
 fn agrees(name: &str, dram: &str, arguments: &[&str]) {
     let Some(built) = program(name) else { return };
     let plain = within(240, &built).args(arguments).output();
@@ -26,7 +26,7 @@ fn agrees(name: &str, dram: &str, arguments: &[&str]) {
     assert!(paged.status.success(), "{} {}", paged.status, text(&paged.stderr));
 }
 
-/// Whether shared memory can be paged to this directory; says so if not.
+/// Returns whether shared memory can be paged to this directory; prints the reason if not.
 fn can_share(store: &str) -> bool {
     match deepram_pool::pager::can_share(Path::new(store)) {
         Ok(()) => true,
@@ -210,7 +210,7 @@ fn processes_share_memory_four_times_the_dram_within_the_budget() {
     let output = run(&options, &shared, &[&bytes.to_string(), "2"]);
     assert!(output.status.success(), "{} {}", output.status, text(&output.stderr));
     let there: usize = text(&output.stdout).trim().parse().expect("a number of pages");
-    assert!(there * 4096 <= dram, "{there} pages are in DRAM, {} may be", dram / 4096);
+    assert!(there * 4096 <= dram, "{there} pages in DRAM, budget {} pages", dram / 4096);
 }
 
 #[test]
@@ -220,8 +220,8 @@ fn a_pass_through_shared_memory_reads_many_pages_at_once() {
     let output = run(&options, &pass, &["128"]);
     assert!(output.status.success(), "{} {}", output.status, text(&output.stderr));
     let waits: usize = text(&output.stdout).trim().parse().expect("a number of faults");
-    // Swap reads 8 pages at a time.
-    assert!(waits <= 128 * MIB / 4096 / 8, "{waits} of {} pages were waited for", 128 * MIB / 4096);
+    // The bound is the kernel's swap readahead: 8 pages at a time.
+    assert!(waits <= 128 * MIB / 4096 / 8, "major faults: {waits} for {} pages", 128 * MIB / 4096);
 }
 
 #[test]
@@ -239,8 +239,8 @@ fn memory_that_is_not_paged_counts_against_the_budget() {
     let output = run(&options, &beside, &[&(96 * MIB).to_string(), &(32 * MIB).to_string()]);
     assert!(output.status.success(), "{} {}", output.status, text(&output.stderr));
     let there: usize = text(&output.stdout).trim().parse().expect("a number of pages");
-    // The library's own memory that is in no table, and what the kernel has not counted yet.
-    assert!(there * 4096 <= (64 + 6) * MIB, "{there} pages are in DRAM, {} may be", 64 * MIB / 4096);
+    // The margin is the library's own memory that is in no table, and pages that the kernel has not counted yet.
+    assert!(there * 4096 <= (64 + 6) * MIB, "{there} pages in DRAM, budget {} pages", 64 * MIB / 4096);
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn many_small_mappings_and_those_that_grow_are_paged() {
     let output = run(&["--dram", "32MiB", "--store", "/var/tmp"], &small, &[&(64 * MIB).to_string()]);
     assert!(output.status.success(), "{} {}", output.status, text(&output.stderr));
     let there: usize = text(&output.stdout).trim().parse().expect("a number of pages");
-    assert!(there * 4096 <= (32 + 6) * MIB, "{there} pages are in DRAM, {} may be", 32 * MIB / 4096);
+    assert!(there * 4096 <= (32 + 6) * MIB, "{there} pages in DRAM, budget {} pages", 32 * MIB / 4096);
 }
 
 #[test]
@@ -262,8 +262,8 @@ fn a_thread_that_is_kept_on_a_processor_is_not_when_it_matters() {
     let kept = said.lines().find_map(|line| line.strip_prefix("kept ")?.parse::<u32>().ok());
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     if processors == 1 || processors > 4 {
-        eprintln!("not shown: on {processors} processors nobody is kept");
+        eprintln!("not tested: on {processors} processors no thread is kept on one processor");
     } else {
-        assert!(kept.is_some_and(|kept| kept > 0), "never kept, so nothing was shown: {said}");
+        assert!(kept.is_some_and(|kept| kept > 0), "the thread was never kept on a processor: {said}");
     }
 }

@@ -1,4 +1,4 @@
-//! `deepram sim flatflash` and its baselines, as they are run from the command line.
+//! `deepram sim flatflash` and its baselines on the command line.
 
 use crate::common::{deepram, folder};
 

@@ -1,5 +1,5 @@
-/* Processes that together have hardly any DRAM for paged memory, as most of it is theirs unpaged. Each stores across the
- * border of two pages, at random: one instruction that needs both at once.
+/* Several processes whose unpaged memory takes most of the budget, so that hardly any DRAM is left for paged memory. Each
+ * process stores across the borders of two pages, at random: one instruction then needs both pages in DRAM at once.
  *
  * usage: across PROCESSES MIB STORES
  */
@@ -13,7 +13,7 @@
 
 #define PAGE 4096ul
 
-/* Memory of the program itself is not paged. */
+/* The program's own data segment is unpaged memory. */
 static char unpaged[6ul << 20];
 
 static int work(size_t bytes, unsigned long stores, uint64_t random)

@@ -1,4 +1,4 @@
-/* A library that a program is linked with, and that has something to do at each fork: it was there before deepram's began. */
+/* A library that a program is linked with. It registers fork handlers before deepram's library is initialised. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Uses memory that is paged and memory that is not, and says how many anonymous pages are in DRAM then.
- * Arguments: bytes of each; those that are not paged are mapped as stacks are. */
+/* Uses paged and unpaged memory, then prints the number of anonymous pages in DRAM.
+ * Arguments: bytes of paged memory, bytes of unpaged memory. The unpaged memory is mapped with MAP_STACK. */
 #include <sys/mman.h>
 
 #include "pages.h"

@@ -1,4 +1,4 @@
-/* Calls on memory that is paged, whose results do not depend on whether it is: the output is the same with and
+/* Memory calls on paged memory. The program prints the results of the calls, and the output must be the same with and
  * without paging.
  *
  * usage: calls BYTES
@@ -32,7 +32,7 @@ static size_t bytes;
 
 static void caught(int number) { siglongjmp(back, number); }
 
-/* The signal that a load gets, or 0. */
+/* Returns the signal that a load from `at` raises, or 0. */
 static int load(volatile void *at)
 {
     int number = sigsetjmp(back, 1);
@@ -47,7 +47,7 @@ static int stores(volatile void *at)
     return number;
 }
 
-/* What is in memory has to leave. */
+/* Stores to all filler pages, so that other pages are evicted. */
 static void push(void)
 {
     for (size_t n = 0; n < bytes / 8; n += PAGE / 8) filler[n]++;
@@ -269,7 +269,7 @@ static void shared(void)
     SAY("no bytes", (long)mmap(NULL, 0, RW, MAP_SHARED | MAP_ANONYMOUS, -1, 0) == -1);
 }
 
-/* What the kernel refuses leaves everything as it was. */
+/* A call that the kernel refuses leaves memory unchanged. */
 static void refused(void)
 {
     size_t len = 2 * MIB;

@@ -1,4 +1,4 @@
-/* Every way to make a child, with memory that is paged: each child checks it, those with a copy change theirs.
+/* Creates children in every way, with paged memory. Each child checks the memory; a child with a copy also changes its copy.
  *
  * usage: children BYTES
  */
@@ -84,7 +84,7 @@ static int grandchild(void *name)
     return WEXITSTATUS(status) + 1;
 }
 
-/* In the parent's own memory. */
+/* The body of a child that shares the parent's memory. */
 static int together(void *name)
 {
     check(1, name);
@@ -116,7 +116,7 @@ int main(int argc, char **argv)
     end(child, "fork by its number");
     check(1, "after fork by its number");
 
-    /* Numbers go to memory that is paged, and not there. */
+    /* The kernel writes the process numbers to paged memory that is not in DRAM. */
     pid_t *numbers = malloc(3 << 20);
     memset(numbers, 1, 3 << 20);
     store(1);
@@ -145,7 +145,7 @@ int main(int argc, char **argv)
     if (!from || !fgets(line, sizeof line, from) || pclose(from)) return 3;
     printf("%s", line);
 
-    /* A stack that is paged, and not there. */
+    /* The child's stack is paged memory that is not in DRAM. */
     size_t large = 4 << 20;
     char *stack = mmap(NULL, large, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     memset(stack, 1, large);
@@ -164,7 +164,7 @@ int main(int argc, char **argv)
     printf(" %d\n", errno);
     check(1, "after clone");
 
-    /* One whose parent has ended, and that has closed all that it knows. */
+    /* An orphan whose parent has ended. It has closed all of its descriptors. */
     store(1);
     int ends[2];
     if (pipe(ends)) return 3;
@@ -188,7 +188,7 @@ int main(int argc, char **argv)
     printf("orphan: %d %d\n", (int)read(ends[0], &news, 1), news);
     close(ends[0]);
 
-    /* What a child does not get, and what it gets without contents. */
+    /* A child lacks memory advised MADV_DONTFORK, and gets memory advised MADV_WIPEONFORK filled with zeros. */
     size_t some = 2 << 20;
     apart = mmap(NULL, some, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     wiped = mmap(NULL, some, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -206,7 +206,7 @@ int main(int argc, char **argv)
                 if (wiped[n] != 0x0303030303030303) fail("what is kept", n);
             if (zeros) memset(wiped, 4, some / 2);
             check(1, "beside what is left out");
-            /* And once more: what was wiped is wiped again. */
+            /* The grandchild gets the same memory filled with zeros again. */
             pid_t next = fork();
             if (next == 0) _exit(wiped[5] == 0 || !zeros ? 0 : 1);
             int status;

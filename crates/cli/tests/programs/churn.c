@@ -1,5 +1,5 @@
-/* Uses memory as programs do that compute with arrays: fills one, uses it here and there, drops it, and takes the next at once;
- * small blocks come and go meanwhile. Says its number first, and `right` at its end.
+/* Uses memory like a program that computes with arrays: fills an array, accesses it at random, frees it, and allocates the next
+ * one at once. Meanwhile it allocates and frees small blocks. Prints its process number first, and `right` at the end.
  *
  * usage: churn MIB ROUNDS
  */
@@ -31,7 +31,7 @@ int main(int argc, char **argv)
         char *at = malloc(bytes);
         if (!at) return 3;
         memset(at, round, bytes);
-        /* Near each other, so that many come back soon after they have left. */
+        /* The accesses are near each other, so that many pages are read back soon after their eviction. */
         size_t middle = below(pages);
         for (size_t n = 0; n < pages; n++) {
             size_t page = (middle + below(pages / 3)) % pages;

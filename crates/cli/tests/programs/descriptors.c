@@ -1,9 +1,10 @@
-/* Threads that use descriptors while other memory of the process grows, so that its pager starts meanwhile: each descriptor
- * stays the file that it was made for, and what is closed stays closed. Each round is a child process.
+/* Threads use descriptors while the memory of the process grows, so that its pager starts meanwhile. Each descriptor must keep
+ * referring to its file, and a closed descriptor must stay closed. Each round is a child process.
  *
  * usage: descriptors alone|several BYTES ROUNDS
- * alone: one thread uses descriptors, also numbers that any new descriptor gets, and closes numbers that are not open.
- * several: all do; each has numbers of its own to duplicate onto.
+ * alone: one thread uses descriptors. It also uses the lowest free numbers, which any new descriptor would get, and closes
+ * numbers that are not open.
+ * several: all threads use descriptors; each thread has its own numbers to duplicate onto.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -60,7 +61,7 @@ static void onto(int n, int from, int to) {
     if (got != to) fail("dup2", to, "was refused");
 }
 
-/* What any thread may do at any time. */
+/* Descriptor calls that are safe while other threads use descriptors too. */
 static void use(int n, struct file mine, int own) {
     onto(n, mine.fd, own);
     struct file other = make();
@@ -88,10 +89,10 @@ static void *uses(void *argument) {
     return argument;
 }
 
-/* What a thread may do that alone uses descriptors. */
+/* Descriptor calls that are safe only while no other thread uses descriptors. */
 static void *uses_alone(void *argument) {
     struct file mine = make(), other = make();
-    /* The number that was free first may have been the pager's for a moment when the first file was made. */
+    /* The pager may have held the lowest free number for a moment while the first file was made. */
     int low = (mine.fd > other.fd ? mine.fd : other.fd) + 1;
     for (int n = 0, left = AFTER; left > 0; n++) {
         left -= grown;

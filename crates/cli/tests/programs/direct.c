@@ -1,6 +1,6 @@
-/* Direct reads into memory that is paged: the device stores to pages while others leave.
+/* Direct reads into paged memory: the device writes to some pages while other pages are evicted.
  *
- * usage: direct BYTES FILE READS THREADS; exits with 77 where files cannot be read so
+ * usage: direct BYTES FILE READS THREADS; exits with 77 where the file system has no O_DIRECT
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define PAGE 4096ul
-#define MOST 64ul /* pages of a read */
+#define MOST 64ul /* maximum pages per read */
 
 static char *memory;
 static size_t pages;
@@ -48,7 +48,7 @@ static void *work(void *of)
         for (size_t page = 0; page < count; page++) {
             uint64_t *words = (uint64_t *)(memory + (at + page) * PAGE);
             if (words[0] != holds(from + page) || words[511] != holds(from + page)) {
-                fprintf(stderr, "thread %zu, read %lu: page %zu of %zu is not what was read\n", (size_t)(uintptr_t)of, n,
+                fprintf(stderr, "thread %zu, read %lu: page %zu of %zu does not hold the file's data\n", (size_t)(uintptr_t)of, n,
                         page, count);
                 _exit(1);
             }
@@ -86,13 +86,13 @@ int main(int argc, char **argv)
     for (uintptr_t n = 0; n < threads; n++)
         if (pthread_create(&ids[n], NULL, work, (void *)n)) return 3;
     for (unsigned n = 0; n < threads; n++) pthread_join(ids[n], NULL);
-    /* What two processes have does not move either. */
+    /* After a fork, pages that both processes map must not move during a read either. */
     pid_t child = fork();
     work(0);
     if (child == 0) _exit(0);
     int status;
     if (child < 0 || waitpid(child, &status, 0) != child || status) {
-        fprintf(stderr, "the child: %x\n", status);
+        fprintf(stderr, "child: status %x\n", status);
         return 1;
     }
     puts("right");

@@ -1,4 +1,4 @@
-/* Ways in which the last of a program's threads ends, with memory that is paged. The exit status is what is said at the end.
+/* Ends the last thread of a program with paged memory in the way HOW. The tests check the output and the exit status.
  *
  * usage: ends HOW BYTES
  */
@@ -39,7 +39,7 @@ static void *sleep_on(void *argument) {
     return argument;
 }
 
-/* The child's only thread is this one. */
+/* Forks in a second thread: that thread is the only one of the child. */
 static void *fork_here(void *argument) {
     pid_t child = fork();
     int status = 0;
@@ -47,7 +47,7 @@ static void *fork_here(void *argument) {
     return argument;
 }
 
-/* A thread that the C library does not know. */
+/* A thread that is created by the system call, so that the C library does not know it. */
 static int raw(void *argument) {
     (void)argument;
     struct timespec time = {0, 200000000};

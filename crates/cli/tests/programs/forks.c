@@ -1,4 +1,4 @@
-/* Forks where the C library, handlers and other threads use memory that is paged: each child checks it, and forks again.
+/* Forks while the C library, fork handlers and other threads use paged memory. Each child checks the memory and forks again.
  *
  * usage: forks HOW BYTES
  */
@@ -19,7 +19,7 @@ static char *memory;
 static size_t bytes;
 static FILE *files[FILES];
 
-/* Goes over all memory twice, so that what was used before is not in DRAM any more. */
+/* Goes over all memory twice, so that pages used before are no longer in DRAM. */
 static void push_out(void) {
     for (int round = 0; round < 2; round++)
         for (size_t at = 0; at < bytes; at += PAGE) memory[at] = (char)(at / PAGE);
@@ -41,7 +41,7 @@ static void wait_for(pid_t child, const char *where) {
     }
 }
 
-/* What a child does: uses what the C library keeps, and has a child of its own. */
+/* The body of a child: uses the C library's state, and forks a child of its own. */
 static void be_child(int depth) {
     char line[16];
 again:;
@@ -72,7 +72,7 @@ static void *fork_often(void *argument) {
 
 static atomic_bool over;
 
-/* Holds the C library's locks again and again, and maps and frees memory. */
+/* Takes the C library's locks repeatedly, and maps and frees memory meanwhile. */
 static void *disturb(void *argument) {
     while (!over) {
         FILE *file = fopen("/dev/null", "w");
@@ -84,7 +84,7 @@ static void *disturb(void *argument) {
     return argument;
 }
 
-/* A handler of forks that uses much memory. */
+/* A fork handler that uses all of the memory. */
 static void use_all(void) { check("in a handler"); }
 
 int main(int argc, char **argv) {
@@ -107,7 +107,7 @@ int main(int argc, char **argv) {
         over = 1;
         pthread_join(other, NULL);
     } else {
-        /* With a second thread the C library takes its locks at forks. */
+        /* The C library takes its locks at a fork only if there is a second thread. */
         pthread_create(&other, NULL, (void *(*)(void *))(void *)pause, NULL);
         for (int round = 0; round < ROUNDS; round++) {
             push_out();

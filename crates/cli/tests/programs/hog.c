@@ -1,4 +1,7 @@
-/* Takes so many MiB of memory, says so, and ends; a second argument: milliseconds to stay. */
+/* Allocates and fills memory, prints `has 1`, and ends.
+ *
+ * usage: hog MIB [MILLISECONDS]: MILLISECONDS is the time between the output and the end.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

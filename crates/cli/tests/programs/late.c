@@ -1,4 +1,4 @@
-/* Memory that grows from little to more than the DRAM: nothing of deepram's runs while there is little.
+/* Memory grows from a few pages to more than the DRAM. No thread of deepram runs while the memory is small.
  *
  * usage: late BYTES
  */
@@ -32,7 +32,7 @@ static void check(const char *at, size_t bytes, int value) {
 
 static size_t all;
 
-/* Many blocks, of which some go, and mappings that grow. */
+/* Allocates many blocks, frees some of them, and grows a mapping. */
 static void *grow(void *argument) {
     size_t count = all / THREADS / BLOCK, len = PAGE;
     char **blocks = calloc(count, sizeof *blocks);

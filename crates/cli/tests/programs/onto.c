@@ -1,5 +1,5 @@
-/* One thread moves memory onto memory that is there (`mremap`), and from one place to another; meanwhile others map and
- * unmap and reserve. What is moved away from may be theirs at once, what is moved onto never.
+/* One thread moves memory onto existing mappings and to free addresses (`mremap`). Meanwhile other threads map, unmap and
+ * reserve memory. Another thread may get the source addresses of a move at once, but never the target addresses.
  *
  * usage: onto ROUNDS
  */

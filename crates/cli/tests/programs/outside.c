@@ -1,5 +1,5 @@
-/* Threads that are not started by the function that the library stands before: jemalloc starts its own so. What the loader keeps
- * of such a thread is in paged memory. All map and unmap memory while it is paged out again and again.
+/* Starts threads without the `pthread_create` that the library interposes, as jemalloc does. The loader keeps the data of such
+ * a thread in paged memory. The threads map and unmap memory while pages are evicted all the time.
  *
  * usage: outside THREADS ROUNDS
  */

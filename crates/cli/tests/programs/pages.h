@@ -1,11 +1,11 @@
-/* What programs share that use memory page by page and say how much of it is in DRAM. */
+/* Shared by the programs that use memory page by page and print how much of it is in DRAM. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 enum { PAGE = 4096 };
 
-/* Gives each page the value of this round, after a look at that of the round `before`, if that is one. */
+/* Stores the value of round `now` to each page, after checking the value of round `before` (unless negative). */
 static void use(volatile char *memory, size_t bytes, int before, int now) {
     for (size_t at = 0; at < bytes; at += PAGE) {
         if (before >= 0 && memory[at] != (char)(at / PAGE + before)) {
@@ -16,7 +16,7 @@ static void use(volatile char *memory, size_t bytes, int before, int now) {
     }
 }
 
-/* Prints the number of anonymous pages in DRAM; the exit status of who does this last. */
+/* Prints the number of anonymous pages in DRAM. Returns the exit status for main. */
 static int say_pages(void) {
     long all, resident, shared;
     FILE *file = fopen("/proc/self/statm", "r");

@@ -1,5 +1,5 @@
-/* A child goes once through shared memory that its parent has filled. Says how many of its pages the child had to wait for the
- * drive for (major faults).
+/* A child reads shared memory once that its parent has filled. Prints the number of pages for which the child waited for the
+ * drive (major faults).
  *
  * usage: pass MIB
  */

@@ -1,8 +1,8 @@
-/* A thread that faults alone is kept on one processor by the pager. Whoever asks where it may run, and whatever it
- * starts, must not notice.
+/* The pager keeps a thread that faults alone on one processor. Neither calls that ask for the thread's affinity nor the
+ * threads and processes that it starts may see that.
  *
- * places BYTES: says how many of the answers were wrong; on the standard error, how often the thread was kept.
- * places count: exits with the number of processors that it may run on.
+ * places BYTES: prints the number of wrong answers; on the standard error, the number of times that the thread was kept.
+ * places count: exits with the number of processors that the process may run on.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -21,11 +21,11 @@ enum { FAULTS = 400, ROUNDS = 12 };
 
 extern char **environ;
 
-/* What the kernel says, whoever stands before the C library. */
+/* Returns the number of processors in the kernel's affinity mask, past any library that interposes the C library. */
 static int kernels(void) {
     cpu_set_t set;
     CPU_ZERO(&set);
-    /* Not by `syscall`: that is told what the program has said. */
+    /* The library also interposes `syscall`, and answers with the affinity that the program has set. */
     long result;
     __asm__ volatile("syscall" : "=a"(result) : "a"(SYS_sched_getaffinity), "D"(0), "S"(sizeof set), "d"(&set) : "rcx", "r11", "memory");
     return CPU_COUNT(&set);
@@ -115,7 +115,7 @@ int main(int count, char **arguments) {
             }
         }
     }
-    /* What the program itself says counts. */
+    /* An affinity that the program sets itself takes effect. */
     cpu_set_t before, one, found;
     sched_getaffinity(0, sizeof before, &before);
     for (int processor = 0; processor < CPU_SETSIZE; processor++) {

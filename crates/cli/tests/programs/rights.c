@@ -1,5 +1,5 @@
-/* A program that gives up rights, or sees another file system, when its memory is paged already, and goes on: it makes memory
- * unreadable for a while, and forks.
+/* Drops its privileges or changes its root folder once its memory is paged, and goes on: it makes memory unreadable for a
+ * while, and forks.
  *
  * usage: rights user|root BYTES FOLDER
  */

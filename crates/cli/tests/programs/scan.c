@@ -1,5 +1,5 @@
-/* Fills so many MiB of memory and goes through them, forwards, so many times; with a third argument it then says
- * `ready` and waits for its standard input to end, going through the memory all the while.
+/* Fills MIB of memory and scans it forwards ROUNDS times. With a third argument it then prints `ready` and goes on scanning
+ * until its standard input ends.
  *
  * usage: scan MIB ROUNDS [wait]
  */

@@ -1,6 +1,6 @@
-/* Every memory call that `deepram run` stands before, at random, against a shadow copy that is too small to be
- * paged: a word for each page. Threads work at the same time, each on its own regions; children are forked, which
- * check, change and forget theirs.
+/* Makes every memory call that `deepram run` interposes, at random, and compares memory with a shadow copy: one word for each
+ * page, which is too small to be paged. Several threads work at the same time, each on its own regions. Forked children check
+ * and change their copies of the memory.
  *
  * usage: shadow SEED THREADS STEPS
  */
@@ -21,7 +21,7 @@
 
 #define PAGE 4096ul
 #define REGIONS 6
-#define MOST (2048ul) /* pages of a region */
+#define MOST (2048ul) /* maximum pages of a region */
 
 struct region {
     char *at;
@@ -40,7 +40,7 @@ struct worker {
 
 static unsigned long long seed;
 
-/* By its name or by its number, by turns. */
+/* Makes a call by the C library's function and by the system call's number alternately. */
 static _Thread_local unsigned turn;
 #define BY_TURNS(call, number, ...) (turn++ % 2 ? (call)(__VA_ARGS__) : (__typeof__((call)(__VA_ARGS__)))syscall(number, __VA_ARGS__))
 #define mmap(...) BY_TURNS(mmap, SYS_mmap, __VA_ARGS__)
@@ -99,7 +99,7 @@ static void make(struct worker *w, struct region *r)
         if (posix_memalign((void **)&r->at, PAGE, len)) abort();
         memset(r->at, 0, len);
     } else if (next(w) % 4 == 0) {
-        /* Reserved first, opened later. */
+        /* The region is reserved first (PROT_NONE) and made accessible later. */
         r->at = mmap(NULL, len, PROT_NONE, flags | MAP_NORESERVE, -1, 0);
         if (r->at == MAP_FAILED || mprotect(r->at, len, PROT_READ | PROT_WRITE)) abort();
     } else {
@@ -109,7 +109,7 @@ static void make(struct worker *w, struct region *r)
     memset(r->shadow, 0, MOST * 8);
 }
 
-/* The kernel stores to and loads from pages that may be anywhere. */
+/* The kernel writes to and reads from pages that may or may not be in DRAM. */
 static void by_kernel(struct worker *w, struct region *r)
 {
     int ends[2];
@@ -191,7 +191,7 @@ static void step(struct worker *w)
             if (*word(r, page) != r->shadow[page]) fail(w, "after mprotect", page, *word(r, page), r->shadow[page]);
         if (mprotect(at, len, PROT_READ | PROT_WRITE)) abort();
         break;
-    case 8: { /* longer or shorter */
+    case 8: { /* grows or shrinks the region */
         size_t pages = 70 + next(w) % (MOST - 70);
         if (r->patched) break;
         char *new = r->heap ? realloc(r->at, pages * PAGE) : mremap(r->at, r->pages * PAGE, pages * PAGE, MREMAP_MAYMOVE);
@@ -202,19 +202,19 @@ static void step(struct worker *w)
             r->shadow[page] = 0;
         }
         r->pages = pages;
-        if ((uintptr_t)new % PAGE) { /* realloc does not keep the alignment: then it is over */
+        if ((uintptr_t)new % PAGE) { /* realloc need not keep the alignment: then the region is freed */
             for (size_t page = 0; page < pages; page++)
                 if (*(uint64_t *)(new + page * PAGE) != r->shadow[page]) fail(w, "realloc", page, 0, r->shadow[page]);
             give_back(r);
         }
         break;
     }
-    case 9: /* out of the middle, and new memory into the hole */
+    case 9: /* unmaps a part in the middle, and maps new memory into the hole */
         if (r->heap) break;
         r->patched = 1;
         if (munmap(at, len)) abort();
         if (mmap(at, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) != at) {
-            /* Another thread's memory is there by now. */
+            /* Another thread has mapped memory into the hole meanwhile. */
             if (errno != EEXIST) abort();
             if (first && munmap(r->at, first * PAGE)) abort();
             if (first + count < r->pages && munmap(at + len, (r->pages - first - count) * PAGE)) abort();
@@ -223,7 +223,7 @@ static void step(struct worker *w)
         }
         memset(&r->shadow[first], 0, count * 8);
         break;
-    case 10: /* over what is there */
+    case 10: /* maps new memory over the old */
         if (r->heap) break;
         r->patched = 1;
         if (mmap(at, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != at) abort();

@@ -1,5 +1,5 @@
-/* Memory that processes share, larger than the DRAM for it: a parent and its children store and load, each its own
- * words and each other's, and all see the same.
+/* Shared memory larger than the DRAM: a parent and its children store their own words, load their own and each other's, and
+ * must all see the same values.
  *
  * usage: shared BYTES CHILDREN [first]
  * "first": the parent unmaps the memory while a child still uses it.
@@ -44,7 +44,7 @@ static void check(unsigned who, uint64_t round, const char *what)
     }
 }
 
-/* Of another child, which may be storing for the second time. */
+/* Checks the words of another child, which may be storing its second values already. */
 static void check_either(unsigned who)
 {
     for (size_t page = 0; page < pages; page++) {
@@ -54,7 +54,7 @@ static void check_either(unsigned who)
     }
 }
 
-/* Pages of the memory that are in DRAM. */
+/* Returns the number of pages of the shared memory that are in DRAM. */
 static size_t there(void)
 {
     unsigned char *is = malloc(pages);
@@ -85,7 +85,7 @@ int main(int argc, char **argv)
             check(0, 1, "what the parent stored, in a child");
             store((unsigned)n, 1);
             check((unsigned)n, 1, "what a child stored, in that child");
-            /* The others' as well, when all are done. */
+            /* Once all children have stored their words, each child checks the others' words too. */
             if (read(gate[0], &go, 1) != 1) _exit(4);
             for (int other = 1; other <= children; other++) check_either((unsigned)other);
             check(0, first ? 1 : 2, "what the parent stored afterwards");

@@ -1,4 +1,5 @@
-/* Signals of a program whose memory is paged: they come to the program's own threads, where it wants them, and their handlers may use all memory at any time.
+/* Signals to a program with paged memory: they reach the program's own threads, as its signal masks say, and signal handlers
+ * may use all memory at any time.
  *
  * usage: signals BYTES ROUNDS
  */
@@ -41,7 +42,7 @@ static void tick(int signal)
     int error = errno;
     came++;
     strangers += (pid_t)syscall(SYS_gettid) != first;
-    /* Pages that are likely not there. */
+    /* Stores to pages that are probably not in DRAM. */
     for (int n = 0; n < 2; n++) memory[next(&random_state) % pages * PAGE] += 1;
     errno = error;
 }
@@ -62,7 +63,8 @@ int main(int argc, char **argv)
     memory = malloc(pages * PAGE);
     memset(memory, 1, pages * PAGE);
 
-    /* Blocked in every thread of the program, and waited for: whoever else takes it ends the program. */
+    /* The signals are blocked in every thread of the program, and waited for. If a thread of the pager took one, the program
+     * would end. */
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
@@ -80,17 +82,17 @@ int main(int argc, char **argv)
     if (read(fd, &info, sizeof info) != sizeof info) return 3;
     wait_for("signalfd", SIGUSR1, (int)info.ssi_signo);
     close(fd);
-    /* What another program inherits. */
+    /* A program started with posix_spawn inherits the blocked signals. */
     char *arguments[] = {"grep", "SigBlk", "/proc/self/status", NULL};
     pid_t other;
     if (posix_spawnp(&other, "grep", NULL, NULL, arguments, environ) || waitpid(other, &got, 0) != other) return 3;
 
-    /* A clock, on a stack that is paged, while memory is mapped, moved, given back and forked. */
+    /* A timer's handler runs on a paged stack, while memory is mapped, moved, unmapped and forked. */
     stack_t stack = {.ss_sp = malloc(1 << 20), .ss_size = 1 << 20};
     if (sigaltstack(&stack, NULL)) return 3;
     struct sigaction action = {.sa_handler = tick, .sa_flags = SA_ONSTACK | SA_RESTART};
     sigaction(SIGALRM, &action, NULL);
-    /* Once, and again when the loop has come around: signals alone get it nowhere on a slow machine. */
+    /* Each round starts the timer anew for one signal. With a periodic timer the loop would not advance on a slow machine. */
     struct itimerval once = {{0, 0}, {0, 700}};
     uint64_t random = 4242;
     for (unsigned long n = 0; n < rounds; n++) {

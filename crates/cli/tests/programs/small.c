@@ -1,5 +1,5 @@
-/* Uses memory that is mapped by 32 KiB, and some that is mapped small and grows. Says how many anonymous pages are in DRAM then.
- * Arguments: bytes of each. */
+/* Uses mappings of 32 KiB, and one mapping that starts small and grows. Then prints the number of anonymous pages in DRAM.
+ * Argument: bytes of the small mappings together, and bytes of the growing mapping. */
 #define _GNU_SOURCE
 #include <sys/mman.h>
 
@@ -21,7 +21,7 @@ int main(int count, char **arguments) {
     char **small = calloc(mappings, sizeof *small);
     if (!small)
         return 2;
-    /* What the kernel keeps in memory grows as well, and is not paged. */
+    /* A locked mapping grows too. Locked memory is unpaged. */
     char *locked = map(SMALL);
     if (mlock(locked, SMALL) || (locked = mremap(locked, SMALL, LOCKED, MREMAP_MAYMOVE)) == MAP_FAILED)
         return 2;
@@ -32,7 +32,7 @@ int main(int count, char **arguments) {
         return 2;
     use(growing, SMALL, 0, 0);
     use(growing + SMALL, bytes - SMALL, -1, 0);
-    /* All before any is used: what counts is what may be used. */
+    /* All mappings exist before the first is used: the library counts accessible memory, used or not. */
     for (size_t n = 0; n < mappings; n++)
         small[n] = map(SMALL);
     for (int round = 0; round < ROUNDS; round++) {
@@ -43,7 +43,7 @@ int main(int count, char **arguments) {
             use(growing, SMALL, round - 1, round);
             use(growing + SMALL, bytes - SMALL, round - 1, round);
         }
-        /* Every other one goes and comes anew. */
+        /* Every other mapping is unmapped and mapped anew. */
         for (size_t n = round % 2; n < mappings; n += 2) {
             if (munmap(small[n], SMALL))
                 return 2;

@@ -1,5 +1,5 @@
-/* Functions on stacks that the program has made itself, out of memory that may be paged: coroutines, and threads that are
- * given their stack. On them memory is mapped, moved and given back, and children are forked.
+/* Runs functions on stacks that the program has mapped itself and that may be paged: coroutines, and threads created with a
+ * given stack. The functions map, move and unmap memory, and fork children.
  *
  * usage: stacks BYTES ROUNDS
  */
@@ -66,7 +66,7 @@ static void fiber(int number)
             if (child == 0) _exit(local[next(&random) % sizeof local] == number ? 3 : 4);
             int status;
             if (child < 0 || waitpid(child, &status, 0) != child || status != 0x300) {
-                fprintf(stderr, "child: %x\n", status);
+                fprintf(stderr, "child: status %x\n", status);
                 _exit(1);
             }
         }

@@ -1,4 +1,4 @@
-/* Changes its user and keeps capabilities, as setpriv does, with memory that is paged. Ends with 77 where it may not.
+/* Changes its user and keeps its capabilities, as setpriv does, with paged memory. Exits with 77 if it is not root.
  *
  * usage: users BYTES
  */
@@ -35,7 +35,7 @@ static void use(int before, int now) {
     }
 }
 
-/* Makes effective what is permitted. */
+/* Makes all permitted capabilities effective. */
 static void raise_all(void) {
     struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
     struct __user_cap_data_struct all[2];
@@ -44,7 +44,7 @@ static void raise_all(void) {
     if (syscall(SYS_capset, &head, all)) fail("capset");
 }
 
-/* No thread of the process is anybody else. */
+/* Checks that every thread of the process has the new user, group and supplementary groups. */
 static void check_users(void) {
     DIR *folder = opendir("/proc/self/task");
     struct dirent *entry;
@@ -55,7 +55,7 @@ static void check_users(void) {
         snprintf(path, sizeof path, "/proc/self/task/%s/status", entry->d_name);
         FILE *file = fopen(path, "r");
         while (file && fgets(line, sizeof line, file)) {
-            /* Of the kernel's, for a ring: it runs nothing of the program. */
+            /* A kernel thread of an io_uring: it runs no code of the program. */
             if (!strncmp(line, "Name:\tiou-wrk", 13)) break;
             if ((!strncmp(line, "Uid:", 4) && strcmp(line, "Uid:\t12345\t12345\t12345\t12345\n")) ||
                 (!strncmp(line, "Gid:", 4) && strcmp(line, "Gid:\t12345\t12345\t12345\t12345\n")) ||

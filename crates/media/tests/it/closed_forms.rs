@@ -1,4 +1,4 @@
-//! Times, energies and wear against arithmetic that is written out here.
+//! Times, energies and wear against arithmetic written out in the tests.
 
 use deepram_media::*;
 use proptest::prelude::*;
@@ -43,7 +43,7 @@ fn mqsim_flash_charges_its_command_cycles_too() {
     assert_eq!(flash.idle_latency(NandOp::Erase, 2), ns(920 + 3_800_000));
 }
 
-/// Two registers, one array, one bus, step by step.
+/// Simulates two registers, one array and one bus, page by page.
 fn two_registers(op: NandOp, pages: u64, bus: u64, array: u64) -> u64 {
     let (mut bus_free, mut array_free) = (0u64, 0u64);
     let mut register_free = [0u64; 2];
@@ -92,7 +92,7 @@ proptest! {
 fn a_saturated_channel_moves_what_the_bus_moves_and_a_lone_die_what_its_cycle_allows() {
     let slc = nand("slc", &[]);
     let bus = 1.0 / 10.24e-6;
-    // 25 + 10.24 us a read: four dies need 40.96 us of bus in each 35.24 us.
+    // A read takes 25 + 10.24 us: four dies would need 40.96 us of bus time in each 35.24 us.
     assert!((slc.throughput(NandOp::Read, 4) - bus).abs() < 1e-6 * bus);
     assert!((slc.throughput(NandOp::Read, 1) - 1.0 / 35.24e-6).abs() < 1e-3);
     assert!((slc.throughput(NandOp::Read, 3) - 3.0 / 35.24e-6).abs() < 1e-2);
@@ -131,7 +131,7 @@ fn dram_refresh_takes_its_share_of_time_and_power_in_proportion_to_capacity() {
     let small = d.refresh_power(d.ranks_for(Bytes(8 << 30))).0;
     let large = d.refresh_power(d.ranks_for(Bytes(1 << 40))).0;
     assert!((large / small - 128.0).abs() < 1e-9);
-    // NVMM: a terabyte that may not sleep comes near 100 W, one that may stays below.
+    // NVMM paper: a terabyte of DRAM needs nearly 100 W without power-down, and less with it.
     let ranks = d.ranks_for(Bytes(1 << 40));
     assert_eq!(ranks, 256);
     let awake = d.background_power(Background::Standby, ranks).0;
@@ -243,7 +243,7 @@ fn the_leakage_of_table_v_gives_the_savings_of_the_hybrid_cache() {
 fn pcm_and_flash_wear_evenly_at_the_published_split() {
     let r = registry();
     let flash: Nand = r.get("nand.hybrid").unwrap();
-    // The paper divides 512 GB; the geometry's 512 GiB is what the published split follows from.
+    // The paper says 512 GB, but its published split follows from the geometry's 512 GiB.
     let ssd: Ssd = r.get("ssd.hybrid").unwrap();
     for (config, low, high) in [
         ("12-72", 351, 92),
@@ -278,7 +278,7 @@ fn a_capacity_costs_its_price() {
     let d: Dram = registry().get("ddr4-2400").unwrap();
     let price = d.price.unwrap();
     assert!((price.per_gb() - 17.48).abs() < 1e-9);
-    // FlatFlash's 512 GB for 8,950 dollars.
+    // FlatFlash: 512 GB cost 8,950 dollars.
     assert!((cost(Bytes(512_000_000_000), price) - 8_950.0).abs() < 1.0);
     assert!((total_cost(&[(Bytes(1_000_000_000), price)], 1_500.0) - 1_517.48).abs() < 1e-9);
     // FlatFlash, Table 3: saving, slowdown, effectiveness.

@@ -1,4 +1,4 @@
-//! Files and overrides from anywhere give errors, never panics, hangs or nonsense.
+//! Damaged files and overrides give errors, never panics, hangs or impossible values.
 
 use deepram_media::*;
 use presets::{BUILTIN, SAMPLE};
@@ -16,7 +16,7 @@ fn the_sample_that_is_mutated_is_sound() {
     presets::presets(SAMPLE);
 }
 
-/// One change of a text: bytes at a place replaced by others.
+/// Draws one mutation of a text: an offset, the number of bytes to remove there, and the text to insert.
 fn mutation() -> impl Strategy<Value = (usize, usize, String)> {
     let scraps = prop_oneof![
         Just(String::new()),

@@ -1,4 +1,4 @@
-//! The devices that results are compared with, and measured persistent memory.
+//! Presets of the devices of other simulators, and of measured persistent memory.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ fn the_peers_have_the_published_geometry() {
     let d = ssd("disksim-ssd");
     assert_eq!(d.raw_bytes(), Bytes(32 << 30));
     assert_eq!((d.planes(), d.units_per_package()), (64, 1));
-    // 131,072 blocks of 63 data pages, 85% of them.
+    // The host sees 85% of 131,072 blocks of 63 data pages.
     assert_eq!(d.host_bytes(), Bytes((131_072.0f64 * 63.0 * 0.85).floor() as u64 * 4096));
     let def = ssd("mqsim-def");
     assert_eq!(def.raw_bytes(), Bytes(512 << 30));
@@ -24,7 +24,7 @@ fn the_peers_have_the_published_geometry() {
     assert_eq!(s8.raw_bytes(), Bytes(8 << 30));
     assert_eq!((s8.planes(), s8.nand.blocks_per_plane, s8.nand.pages_per_block), (16, 512, 128));
     assert_eq!((s8.victim, def.victim), (VictimChoice::Greedy, VictimChoice::GreedyOfRandom));
-    // 15% of 8 GiB in whole 8 KiB pages.
+    // The host sees 85% of 8 GiB, in whole 8 KiB pages.
     assert_eq!(s8.host_bytes(), Bytes((1_048_576.0f64 * 0.85).floor() as u64 * 8192));
     assert_eq!(ssd("hybrid").raw_bytes(), Bytes(512 << 30));
     assert_eq!(ssd("z-ssd").raw_bytes(), Bytes(1 << 40));
@@ -36,13 +36,13 @@ fn the_idle_times_of_disksim_follow_from_its_geometry() {
     // 25 us + 4224 B at 25 ns + 8 x 0.2384 us; DiskSim's sequential reads: 132.511 us.
     assert_eq!(d.idle_read(), Picos(132_507_200));
     assert!((d.idle_read().0 as f64 / 132.511e6 - 1.0).abs() < 0.0001);
-    // 63 pages and a summary of one sector in each block; DiskSim's sequential writes: 310.895 us.
+    // Each block has 63 data pages and a summary of one sector; DiskSim's sequential writes: 310.895 us.
     let write = d.idle_program_with_summary();
     assert!((write - (307_507_200.0 + (200e6 + 528.0 * 25e3) / 63.0)).abs() < 1e-3);
     assert!((write / 310.895e6 - 1.0).abs() < 0.0001, "{write}");
 }
 
-/// Rows of a csv with a header, as numbers by first column.
+/// Reads a CSV file with a header. Returns the first column of each row, and its other columns as numbers.
 fn csv(name: &str) -> Option<Vec<(String, Vec<f64>)>> {
     let root = std::env::var_os("DEEPRAM_TRACES").map_or_else(
         || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces")),
@@ -118,7 +118,7 @@ fn bandwidth_of_one_optane_module_by_access_size_is_within_a_tenth_of_the_measur
         let bytes = Bytes(size.parse().unwrap());
         close(p.read_bandwidth(bytes).0 / 1e9, cells[0], &format!("read {size}"));
         close(p.write_bandwidth(WriteMethod::NtStore, bytes).0 / 1e9, cells[1], &format!("ntstore {size}"));
-        // At 64 B the module took 17% more than the model says; the data do not tell why.
+        // At 64 B the measured bandwidth is 17% above the model; the data do not explain the difference.
         if bytes.0 >= 128 {
             close(p.write_bandwidth(WriteMethod::Clwb, bytes).0 / 1e9, cells[2], &format!("clwb {size}"));
         }

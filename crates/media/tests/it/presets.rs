@@ -1,4 +1,4 @@
-//! Every preset that comes with the crate loads, and says what its source says.
+//! Every built-in preset loads and agrees with its source.
 
 use deepram_media::*;
 
@@ -13,7 +13,7 @@ fn every_preset_resolves_into_its_typed_form_with_a_source_behind_each_figure() 
     assert!(entries.len() >= 70, "{}", entries.len());
     for entry in entries {
         let name = format!("{}.{}", entry.kind.word(), entry.name);
-        assert!(!entry.about.is_empty(), "{name} says nothing about itself");
+        assert!(!entry.about.is_empty(), "{name} has no description");
         let rows = registry.show(&name).unwrap();
         for row in rows {
             assert!(!row.source.is_empty() && !row.unit.is_empty() && !row.meaning.is_empty());
@@ -44,7 +44,7 @@ fn the_technologies_of_nvmm_have_the_times_of_its_table() {
     }
     let dram: Dram = registry.get("ddr3-1600").unwrap();
     assert_eq!(dram.flat_read, Some(Picos::from_ns(50)));
-    // The table's 50 ns is a minimum; the bank's own commands stay below it.
+    // The table's 50 ns is a minimum latency; the latency of the bank's commands is below it.
     assert!(dram.access(RowState::Conflict, false) < Picos::from_ns(50));
 }
 

@@ -1,4 +1,4 @@
-//! What users meet: lists, overrides, digests, and errors that say what would be right.
+//! The registry as users see it: lists, overrides, digests, and errors that say what would be right.
 
 use deepram_media::*;
 
@@ -127,7 +127,7 @@ fn broken_toml_and_broken_bases_say_where() {
     assert!(message.contains("a-z, 0-9 and -"), "{message}");
     let long = format!("# {}\n", "x".repeat(1 << 20));
     assert!(add(&long).contains("longer than"));
-    // Replacing a preset that others build on is checked through them.
+    // When a preset is replaced, the presets based on it are checked again.
     let message = add(
         "[link.pcie3-x1]\nbase = \"sata-6\"\nlanes = { value = 99999, unit = \"count\", source = \"s\" }\n",
     );
@@ -141,7 +141,7 @@ fn names_are_found_alone_or_with_their_kind_and_near_misses_are_named() {
     assert!(error("slcc").ends_with("there is no preset `slcc`; did you mean `slc`?"));
     assert!(error("nand.slcc").ends_with("did you mean `nand.slc`?"));
     assert!(error("ddr3-1600").ends_with("did you mean `dram.ddr3-1600` or `link.ddr3-1600`?"));
-    assert!(registry.get::<Dram>("ddr3-1600").is_ok(), "the type says which is meant");
+    assert!(registry.get::<Dram>("ddr3-1600").is_ok(), "the type selects the kind of preset");
     assert!(registry.get::<Link>("ddr3-1600").is_ok());
     let message = registry.get::<Nand>("dram.ddr3-1600").unwrap_err().to_string();
     assert_eq!(message, "`dram.ddr3-1600` is a preset of kind `dram`, not `nand`");
@@ -195,7 +195,7 @@ fn the_digest_is_of_the_values_and_of_nothing_else() {
     assert_ne!(digest("mqsim-def", &[]), digest("mqsim-def", &["nand.read=76us"]));
     let all: std::collections::BTreeSet<String> =
         registry.list().iter().map(|e| digest(&format!("{}.{}", e.kind.word(), e.name), &[])).collect();
-    // Configurations of the hybrid cache share arrays, and the FlatFlash DRAM has a price of its own.
+    // Some digests are equal: configurations of the hybrid cache share arrays, and the FlatFlash DRAM differs only in price.
     assert!(all.len() >= registry.list().len() - 3, "{} of {}", all.len(), registry.list().len());
 }
 

@@ -1,4 +1,4 @@
-//! Whatever is charted: finite numbers, no text upon another, none beyond the edge.
+//! Charts of any data have finite coordinates, no overlapping labels, and no label beyond the edge.
 
 use deepram_repro::chart::{Axis, Bars, Chart, Drawing, Reference, Series};
 use deepram_repro::svg::{NARROW, WIDE, draw};
@@ -56,7 +56,7 @@ fn chart() -> impl Strategy<Value = Chart> {
         .prop_map(|(title, drawing, references)| Chart { about: title.clone(), title, drawing, references })
 }
 
-/// Every number in the attributes of the drawing.
+/// Returns every number in the attributes of the drawing.
 fn check_numbers(element: &str) {
     let document = roxmltree::Document::parse(element).expect("well-formed");
     for node in document.descendants().filter(|node| node.is_element()) {
@@ -70,7 +70,7 @@ fn check_numbers(element: &str) {
             };
             for number in numbers {
                 let value: f64 = number.parse().expect("a number");
-                // Plots are hundreds of pixels; whatever is charted lies on them.
+                // A plot is some hundred pixels wide, and all of its coordinates lie inside.
                 assert!(value.is_finite() && value.abs() < 10_000.0, "{}={number}", attribute.name());
             }
         }

@@ -1,9 +1,9 @@
-//! Sections 5.1 to 5.4 and Tables 1 to 3 of the FlatFlash paper, from end to end and small.
+//! Sections 5.1 to 5.4 and Tables 1 to 3 of the FlatFlash paper, from end to end on small workloads.
 
 use crate::common::{assert_metrics, flatflash};
 use deepram_repro::{Class, Report, Settings, Verdict, paper};
 
-/// The figures of all claims of a report, by name.
+/// Returns the figures of all claims of a report, by name.
 fn metrics(report: &Report) -> std::collections::BTreeMap<String, f64> {
     report.rows.iter().flat_map(|row| row.metrics.0.clone()).collect()
 }
@@ -30,7 +30,7 @@ fn every_claim_about_random_access_gets_its_figures() {
             assert!(over("stack") > over("unified"), "{metric}: the stack only adds to a fault");
         }
     }
-    // A page used once stays at the drive, where paging moves it to DRAM and back.
+    // A page used once stays on the drive in FlatFlash. Paging would move the page to DRAM and back.
     assert!(metrics["gups.moved.over_unified"] > 1.0);
 }
 
@@ -63,11 +63,11 @@ fn promotion_and_slowdowns_get_their_figures() {
 fn every_row_of_the_facts_about_flatflash_is_there() {
     let paper = paper("flatflash", &Settings { quick: true, seed: 1 }).unwrap();
     let of = |class: Class| paper.claims.iter().filter(|claim| claim.class == class).count();
-    // facts.md section 6, rows S1, of sections 5.1 to 5.4 and the tables; nothing is calibrated.
+    // The claims are rows S1 of facts.md section 6: sections 5.1 to 5.4 and the tables. No parameter is calibrated.
     assert!(of(Class::Exact) >= 6 && of(Class::Magnitude) >= 40 && of(Class::Trend) >= 7);
     assert_eq!(of(Class::Calibrated), 0);
     for claim in &paper.claims {
         let found = paper.experiments.iter().any(|experiment| experiment.id == claim.experiment);
-        assert!(found, "{} names an experiment that is not there: {}", claim.id, claim.experiment);
+        assert!(found, "{} names an unknown experiment: {}", claim.id, claim.experiment);
     }
 }

@@ -1,4 +1,4 @@
-//! The case studies of FlatFlash's persistence, from end to end and small.
+//! The case studies of FlatFlash's persistence, from end to end on small workloads.
 
 use crate::common::assert_metrics;
 use deepram_repro::{Options, Report, Settings, Verdict, paper, reproduce};
@@ -28,7 +28,7 @@ fn a_claim_is_judged_by_the_experiments_figures() {
         assert_eq!(claim.judge(&ours).verdict, row.verdict, "{}", row.id);
         assert_ne!(row.verdict, Verdict::Unavailable);
     }
-    // Ends of a range are the least and the greatest of its parts.
+    // The ends of a range are the minimum and the maximum of its parts.
     let end = |id: &str| {
         let row = report.rows.iter().find(|row| row.id == id).unwrap_or_else(|| panic!("no claim {id}"));
         *row.metrics.0.values().next().unwrap()
@@ -46,7 +46,7 @@ fn the_study_explains_what_is_missed_and_changes_only_what_it_says() {
     let study = paper.sensitivity.expect("a study");
     let base: Vec<&str> = study.parameters.iter().map(|parameter| parameter.base.as_str()).collect();
     assert!(study.parameters.iter().zip(base).all(|(p, base)| p.low != base || p.high != base));
-    // An end that is the base adds no run; every other end adds at least one.
+    // An end of a parameter's range that equals the base adds no run; every other end adds at least one run.
     let digests: std::collections::BTreeSet<_> = study.runs().map(|run| run.digest.clone()).collect();
     let ends = study.parameters.iter().flat_map(|p| [p.low != p.base, p.high != p.base]);
     let changed = ends.filter(|changed| *changed).count();

@@ -1,4 +1,4 @@
-//! Power and lifetime of the NVMM paper, from end to end and small.
+//! Power and lifetime of the NVMM paper, from end to end on small workloads.
 
 use crate::common::{assert_metrics, nvmm};
 

@@ -1,4 +1,4 @@
-//! The page: well-formed, complete, on its own; and one small report to the byte.
+//! The HTML report is well-formed, complete and self-contained; one small report is compared byte for byte.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ fn report() -> Report {
     let (_, hook) = counting();
     let options = Options { out: out.path().into(), only: Vec::new(), jobs: 2, fresh: false };
     let mut report = reproduce(&small(&hook, true), &SETTINGS, &options, &|_| {}).unwrap();
-    // What changes with every release: the version, and the digests that it enters.
+    // The version and the digests that include it change with every release, so they are replaced.
     let mut text = report.to_json().unwrap();
     for (at, run) in report.runs.iter().enumerate() {
         text = text.replace(&run.digest, &format!("digest-{at}"));
@@ -72,12 +72,12 @@ fn verdicts_and_drivers_are_those_of_the_arithmetic() {
     assert_eq!((driver.ours_base.as_slice(), driver.ours.as_slice()), (&[30.0][..], &[90.0][..]));
     assert_eq!(driver.verdict, Verdict::Inside);
     assert!(outside.why.contains("factor") && outside.why.contains("3 instead of 1"), "{}", outside.why);
-    assert!(report.rows[0].driver.is_none(), "nothing drives what is inside");
+    assert!(report.rows[0].driver.is_none(), "a claim inside its tolerance has no driver");
     assert!(report.rows[3].why.contains("missing"));
     let effects = report.sensitivity.unwrap();
     let named: Vec<&str> = effects.rows.iter().map(|row| row.parameter.key.as_str()).collect();
-    assert_eq!(named, ["factor", "offset"], "the strongest first");
-    assert_eq!(effects.rows[0].effects, [2.0], "three times is two more");
+    assert_eq!(named, ["factor", "offset"], "the strongest parameter comes first");
+    assert_eq!(effects.rows[0].effects, [2.0], "three times the base is a relative effect of 2");
     assert_eq!(effects.rows[1].effects, [0.0]);
 }
 
@@ -97,7 +97,7 @@ fn the_page_is_well_formed_and_holds_every_claim() {
     }
     let ids: Vec<&str> = elements().filter_map(|node| node.attribute("id")).collect();
     let distinct: std::collections::BTreeSet<&str> = ids.iter().copied().collect();
-    assert_eq!(ids.len(), distinct.len(), "no id twice");
+    assert_eq!(ids.len(), distinct.len(), "every id is unique");
     for node in elements() {
         for attribute in ["aria-labelledby", "href"] {
             let Some(targets) = node.attribute(attribute) else { continue };
@@ -108,10 +108,10 @@ fn the_page_is_well_formed_and_holds_every_claim() {
         }
     }
     let charts = elements().filter(|node| node.attribute("role") == Some("img")).count();
-    assert_eq!(charts, 2 * 5, "four charts and that of the study, for two widths");
+    assert_eq!(charts, 2 * 5, "four charts and the chart of the study, in two widths");
     for metric in elements().filter(|node| node.tag_name().name() == "figure") {
         assert_eq!(metric.attribute("tabindex"), Some("0"));
-        assert!(metric.descendants().any(|node| node.tag_name().name() == "details"), "its data");
+        assert!(metric.descendants().any(|node| node.tag_name().name() == "details"), "no data");
         for name in ["title", "desc"] {
             assert!(metric.descendants().any(|node| node.tag_name().name() == name), "{name}");
         }

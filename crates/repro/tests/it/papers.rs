@@ -1,4 +1,4 @@
-//! The papers themselves.
+//! The claims, experiments and procedures of the real papers.
 
 use deepram_repro::{Class, Options, PAPERS, ReproError, Settings, Verdict, paper, reproduce};
 
@@ -46,13 +46,13 @@ fn the_validation_runs_from_end_to_end_and_then_not_again() {
     let validation = paper("validation", &QUICK).unwrap();
     let report = reproduce(&validation, &QUICK, &options, &|_| {}).unwrap();
     for row in &report.rows {
-        // Small runs do not give DiskSim's digits; everything else holds at any size.
+        // DiskSim's exact figures need full-size runs; all other claims hold for small runs too.
         let allowed = row.class == Class::Exact || row.verdict == Verdict::TrendHolds;
         assert!(allowed, "{}: {:?} {:?}", row.id, row.verdict, row.metrics);
         assert_ne!(row.verdict, Verdict::Unavailable);
     }
     let effects = report.sensitivity.as_ref().expect("the study ran");
-    assert_eq!(effects.rows[0].parameter.key, "nand.read", "flash's own time moves a read most");
+    assert_eq!(effects.rows[0].parameter.key, "nand.read", "the flash read time has the largest effect");
     let page = report.write(out.path()).unwrap();
     assert!(page.ends_with("index.html"));
     let counted = std::sync::atomic::AtomicUsize::new(0);

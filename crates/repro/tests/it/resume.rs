@@ -1,4 +1,4 @@
-//! What is interrupted goes on where it was.
+//! An interrupted reproduction resumes from the runs that it has completed.
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +26,7 @@ fn files(out: &Path) -> Vec<String> {
     names
 }
 
-/// Not a test: the process that the next test lets die, in the middle of its third run.
+/// Not a test by itself: the next test starts it as a process that dies in the middle of its third run.
 #[test]
 fn child_that_dies() {
     let Ok(out) = std::env::var("DEEPRAM_REPRO_DIES_IN") else { return };
@@ -49,14 +49,14 @@ fn a_process_that_dies_in_its_third_run_leaves_two_and_only_the_others_run_again
 
     let (count, hook) = counting();
     let resumed = reproduced(&hook, false, &options(out.path())).unwrap();
-    assert_eq!(count.load(Ordering::SeqCst), 2, "two of four were there");
+    assert_eq!(count.load(Ordering::SeqCst), 2, "two of the four runs were stored");
     let again = reproduced(&hook, false, &options(out.path())).unwrap();
-    assert_eq!(count.load(Ordering::SeqCst), 2, "nothing is left to run");
+    assert_eq!(count.load(Ordering::SeqCst), 2, "all runs are stored");
 
     let elsewhere = tempfile::tempdir().unwrap();
     let at_once = reproduced(&hook, false, &options(elsewhere.path())).unwrap();
     let json = |report: &Report| report.to_json().unwrap();
-    assert_eq!(json(&resumed), json(&at_once), "interrupted or not, the same bytes");
+    assert_eq!(json(&resumed), json(&at_once), "resuming gives the same bytes");
     assert_eq!(json(&again), json(&at_once));
 }
 
@@ -65,8 +65,8 @@ fn the_number_of_threads_changes_nothing() {
     let (one, many) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (count, hook) = counting();
     let first = reproduced(&hook, true, &options(one.path())).unwrap();
-    // Four runs of the paper, which are the study's base and its unmoved parameter's ends too, and four at
-    // each end of the other parameter.
+    // The paper's four runs are also the study's base and both ends of `offset`, which equal its base. The parameter
+    // `factor` adds four runs at each of its two ends.
     assert_eq!(count.swap(0, Ordering::SeqCst), 12);
     let second = reproduced(&hook, true, &Options { jobs: 7, ..options(many.path()) }).unwrap();
     assert_eq!(count.load(Ordering::SeqCst), 12);
@@ -95,12 +95,12 @@ fn only_what_is_asked_for_runs_and_what_is_there_is_reported() {
     let (count, hook) = counting();
     let only = |name: &str| Options { only: vec![name.into()], ..options(out.path()) };
     let report = reproduced(&hook, true, &only("order")).unwrap();
-    assert_eq!(count.swap(0, Ordering::SeqCst), 4, "a claim stands for its experiment");
+    assert_eq!(count.swap(0, Ordering::SeqCst), 4, "a claim selects its experiment");
     assert!(report.sensitivity.is_none());
     let report = reproduced(&hook, true, &only("sensitivity")).unwrap();
     assert_eq!(count.swap(0, Ordering::SeqCst), 8);
     assert!(report.sensitivity.is_some());
-    assert!(report.experiments[0].outcome.is_some(), "its runs are there");
+    assert!(report.experiments[0].outcome.is_some(), "the runs of the experiment are stored");
     let report = reproduced(&hook, true, &only("elsewhere")).unwrap();
     assert_eq!(count.load(Ordering::SeqCst), 0, "its experiment does not exist yet");
     assert!(report.sensitivity.is_some());

@@ -16,7 +16,7 @@ fn verdict(expected: Expected, ours: f64) -> (Verdict, Option<f64>) {
 fn a_magnitude_is_inside_up_to_a_fifth_off_and_at_the_fifth() {
     let three = Expected::Value(3.0);
     assert_eq!(verdict(three, 3.0), (Verdict::Inside, Some(0.0)));
-    // 3 * 1.2 is a little below 3.6 in binary: the bound belongs to what it bounds all the same.
+    // In binary, 3 * 1.2 is slightly below 3.6; a figure equal to the bound must still be inside.
     assert_eq!(verdict(three, 3.6).0, Verdict::Inside);
     assert_eq!(verdict(three, 2.4).0, Verdict::Inside);
     assert_eq!(verdict(three, 3.61).0, Verdict::Outside);
@@ -37,7 +37,7 @@ fn a_range_has_its_tolerance_at_the_ends_only() {
         assert_eq!(verdict(range, outside).0, Verdict::Outside, "{outside}");
     }
     assert_eq!(verdict(range, 1.7).1, Some(0.0));
-    assert!((verdict(range, 2.2).1.unwrap() - 0.1).abs() < 1e-12, "from the nearest end");
+    assert!((verdict(range, 2.2).1.unwrap() - 0.1).abs() < 1e-12, "from the range's nearest end");
 }
 
 #[test]
@@ -60,14 +60,14 @@ fn exact_and_absolute_tolerances_are_what_they_say() {
     assert_eq!(digits.judge(&[16.06]).verdict, Verdict::Outside);
     let zero = Claim { expected: Expected::Value(0.0), ..exact };
     assert_eq!(zero.judge(&[0.0]).difference, Some(0.0));
-    assert_eq!(zero.judge(&[1.0]).difference, None, "no share of nothing");
+    assert_eq!(zero.judge(&[1.0]).difference, None, "a relative difference from zero is undefined");
 }
 
 #[test]
 fn a_trend_holds_or_does_not() {
     let order = Claim { class: Class::Trend, ..claim("c", Expected::Rising, THREE) };
     assert_eq!(order.judge(&[1.0, 2.0, 3.0]).verdict, Verdict::TrendHolds);
-    assert_eq!(order.judge(&[1.0, 2.0, 2.0]).verdict, Verdict::TrendFails, "as much is not more");
+    assert_eq!(order.judge(&[1.0, 2.0, 2.0]).verdict, Verdict::TrendFails, "equal figures do not rise");
     assert_eq!(order.judge(&[1.0, 3.0, 2.0]).verdict, Verdict::TrendFails);
     let below =
         Claim { class: Class::Trend, tolerance: Tolerance::None, ..claim("c", Expected::AtMost(1.0), ONE) };
@@ -98,7 +98,7 @@ proptest! {
         low in 0.1..10.0f64, span in 0.0..10.0f64, ours in 0.01..40.0f64, scale in 1e-6..1e6f64,
     ) {
         let high = low + span;
-        // Within rounding of a bound either verdict may be had.
+        // Within rounding of a bound both verdicts are right, so these cases are skipped.
         prop_assume!((ours / (low * 0.8) - 1.0).abs() > 1e-6 && (ours / (high * 1.2) - 1.0).abs() > 1e-6);
         let (plain, difference) = verdict(Expected::Range(low, high), ours);
         let (scaled, same) = verdict(Expected::Range(low * scale, high * scale), ours * scale);

@@ -1,4 +1,4 @@
-//! Miss counts of real traces against libCacheSim's, and what counts as a reference.
+//! Miss counts of real traces against libCacheSim's, and the conversion of traces to cache references.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ fn references(name: &str) -> Option<ReferenceString> {
         eprintln!("skipped: {} is not there (set DEEPRAM_TRACES)", path.display());
         return None;
     }
-    // A number of an ARC or LIRS trace stands for a page.
+    // The numbers in ARC and LIRS traces are page numbers.
     let options = ReadOptions { unit_bytes: Some(4096), ..ReadOptions::default() };
     Some(ReferenceString::of(TraceReader::open(path, &options).unwrap(), 4096, usize::MAX).unwrap())
 }

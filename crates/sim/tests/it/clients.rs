@@ -1,4 +1,4 @@
-//! Transactions and their logs: times in closed form, group commit, what is written, and that it is durable.
+//! Transactions and their logs: closed forms of times, group commit, bytes written, and durability.
 
 use deepram_media::{Picos, Registry};
 use deepram_sim::clients::{ClientOptions, Logging};
@@ -7,7 +7,8 @@ use deepram_trace::Workload;
 
 const SYSTEMS: [System; 3] = [System::FlatFlash, System::UnifiedMMap, System::TraditionalStack];
 
-/// A drive of 32 GiB, verified: every load is the last store, every flush leaves the last version at the drive.
+/// A drive of 32 GiB with verification: every load must return the last store, and every flush must leave the last version
+/// on the drive.
 fn config(system: System) -> SystemConfig {
     let mut config = SystemConfig::new(system);
     config.preset = "p3700-32gib".into();
@@ -23,14 +24,14 @@ fn simulate(config: &SystemConfig, spec: &str, clients: &ClientOptions) -> Resul
 }
 
 fn counter(result: &RunResult, name: &str) -> u64 {
-    result.counters[name].as_u64().unwrap_or_else(|| panic!("{name} is no count"))
+    result.counters[name].as_u64().unwrap_or_else(|| panic!("{name} is not a count"))
 }
 
 const TPCB: &str = "tpcb:branches=1,grain=row,log=4MiB";
 
 #[test]
 fn alone_a_transaction_is_its_work_and_its_log() {
-    // The fastest transaction finds all rows in DRAM or in the processor's cache.
+    // The fastest transaction has all of its rows in DRAM or in the processor's cache, so that only work and log remain.
     let options = ClientOptions {
         work: Picos(100_000_000),
         lock: Picos(3_000_000),
@@ -45,7 +46,7 @@ fn alone_a_transaction_is_its_work_and_its_log() {
         let options = ClientOptions { logging: Some(logging), ..options.clone() };
         simulate(&config, spec, &options).unwrap().latency.min_ns / 1e3
     };
-    // Three rows read and written, one written.
+    // Each transaction reads and writes three rows, and writes a fourth: seven accesses.
     let work = 7.0 * 100.0;
     // 414 bytes: seven lines of 0.6 us and a read of 4.8 us behind them. A page takes 12.1 us.
     let own = time(System::FlatFlash, Logging::Own) - work;
@@ -71,7 +72,7 @@ fn one_log_is_written_for_many_transactions_at_once_and_own_logs_for_one_each() 
         let of = |logging| {
             let options = ClientOptions { logging: Some(logging), ..options.clone() };
             let result = simulate(&config(system), TPCB, &options).unwrap();
-            // All of the last group end at once.
+            // All transactions of the last group commit end at once, so that up to 15 more are counted.
             assert!((2000..2016).contains(&result.requests), "{}", result.requests);
             let [commits, writes, bytes, written] =
                 ["commits", "log_writes", "log_bytes", "log_written_bytes"]
@@ -110,12 +111,12 @@ fn lines_are_written_once_and_pages_until_they_are_full() {
         let options = ClientOptions { logging: Some(Logging::Own), ..options.clone() };
         simulate(&config(system), TPCB, &options).unwrap()
     };
-    // 414 bytes are seven lines; a page is written for each record, and two where one crosses into the next.
+    // 414 bytes are seven lines. Each record writes one page, or two pages if the record crosses a page border.
     let lines = logged(System::FlatFlash);
     assert_eq!(counter(&lines, "log_written_bytes"), counter(&lines, "commits") * 448);
     let pages = logged(System::UnifiedMMap);
     let each = counter(&pages, "log_written_bytes") as f64 / counter(&pages, "commits") as f64 / 4096.0;
-    assert!((1.09..1.11).contains(&each), "{each} pages a record, not 1 + 414/4096");
+    assert!((1.09..1.11).contains(&each), "{each} pages per record, expected 1 + 414/4096");
     assert_eq!(counter(&pages, "written_blocks"), counter(&pages, "log_written_bytes") / 4096);
 }
 
@@ -126,7 +127,7 @@ fn what_is_read_only_has_no_log_and_the_same_seed_gives_the_same_result() {
         let spec = "tatp:subscribers=10000,grain=row,log=4MiB";
         let result = simulate(&config(system), spec, &options).unwrap();
         let share = counter(&result, "commits") as f64 / 4000.0;
-        // Of 20 per cent that write, some find no row.
+        // 20 per cent of the transactions write, but some of these find no row.
         assert!((0.14..0.21).contains(&share), "{share}");
         let again = simulate(&config(system), spec, &options).unwrap();
         assert_eq!(result.to_json().unwrap(), again.to_json().unwrap());

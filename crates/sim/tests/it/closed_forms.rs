@@ -1,4 +1,4 @@
-//! What a device takes when nothing is in its way, against the closed forms of its preset.
+//! Times of an otherwise idle device against the closed forms of its preset.
 
 use deepram_media::{Dram, NandOp, Registry, RowState, Ssd};
 use deepram_sim::dram::DramMemory;
@@ -12,7 +12,7 @@ fn request(time_ps: Option<u64>, offset: u64, len: u64, op: Op) -> Result<Reques
     Ok(Request { time_ps, device: 0, offset, len, op })
 }
 
-/// A drive of `shape` without mapping or buffer in the way.
+/// A drive without write cache, data cache and static wear levelling.
 fn drive_of(overrides: &[&str]) -> Ssd {
     let mut all = vec!["write_cache=false", "data_cache=0B", "static_wear_levelling=false"];
     all.extend_from_slice(overrides);
@@ -37,12 +37,12 @@ fn a_single_read_and_a_single_program_take_the_idle_time_of_the_drive() {
 
 #[test]
 fn two_planes_of_a_die_take_the_time_of_one_multi_plane_command() {
-    // Plane first: pages 0 and 1, and 2n and 2n + 1, are in the two planes of one die where there is
-    // just one die.
+    // Pages are allocated plane first: with only one die, pages 2n and 2n + 1 are in the die's two planes.
     let one = ["spread=pcwd", "channels=1", "packages_per_channel=1", "raw_capacity=1GiB"];
     let ssd = drive_of(&one);
     let page = ssd.nand.page.0;
-    // The first page's command is sent before the second is known; the other two then share a number.
+    // The first page's command is sent before the second page is known, so both are programmed alone. The last two
+    // pages have the same page number in their planes, and share a multi-plane command.
     let pair = |n: u64| request(None, n * 2 * page, 2 * page, Op::Write);
     let measured = measure(&ssd, vec![pair(0), pair(1)], 2);
     let link = ssd.link.transfer(deepram_media::Bytes(2 * page)).0;
@@ -59,7 +59,7 @@ fn packages_of_one_channel_take_turns_on_the_bus_and_work_side_by_side() {
     let link = ssd.link.transfer(deepram_media::Bytes(4 * page)).0;
     let bus = (ssd.nand.command_time(NandOp::Program, 1) + ssd.nand.data_time(NandOp::Program, 1)).0;
     assert_eq!(write.time.0, link + 4 * bus + ssd.nand.program.0);
-    // Reads: four commands, the arrays overlap, the data follow each other.
+    // Reads take one command time, as the four arrays work in parallel; the four data transfers follow one another.
     let all = vec![request(None, 0, 4 * page, Op::Write), request(None, 0, 4 * page, Op::Read)];
     let both = measure(&ssd, all, 1);
     let (command, data) = (ssd.nand.command_time(NandOp::Read, 1).0, ssd.nand.data_time(NandOp::Read, 1).0);
@@ -96,13 +96,13 @@ fn a_second_register_hides_the_transfer_behind_the_array_or_the_array_behind_the
     let program = ssd.nand.program.0;
     assert!(bus_in < program);
     assert_eq!(single, link + 8 * (bus_in + program));
-    // The next page's data come in while the array works: only the first transfer is seen.
+    // The next page's data are transferred while the array works, so only the first transfer adds time.
     assert_eq!(time("nand.registers=2", Op::Write).0, link + bus_in + 8 * program);
     let (command, data) = (ssd.nand.command_time(NandOp::Read, 1).0, ssd.nand.data_time(NandOp::Read, 1).0);
     let read = ssd.nand.read.0;
     assert!(command + data < read);
     assert_eq!(time("nand.registers=1", Op::Read).0, link + 8 * (command + read + data));
-    // Each read's command is sent, and the one before it leaves, while the array works.
+    // While the array works, the next command is sent and the previous page's data are transferred.
     assert_eq!(time("nand.registers=2", Op::Read).0, link + command + 8 * read + data);
 }
 
@@ -136,7 +136,7 @@ fn a_saturated_channel_moves_what_its_bus_can() {
 
 #[test]
 fn poisson_reads_of_one_element_wait_as_in_an_m_d_1_queue() {
-    // One element, fixed service time, a link that takes nothing.
+    // The drive has one element with a fixed service time, and the link takes no time.
     let ssd: Ssd = Registry::builtin()
         .unwrap()
         .get_with(
@@ -256,7 +256,7 @@ fn a_lone_dram_access_takes_the_time_of_its_row_state() {
     let closed = dram.access(RowState::Closed, false).0;
     let hit = dram.access(RowState::Hit, false).0;
     let conflict = dram.access(RowState::Conflict, false).0;
-    // Far apart in time, so that nothing overlaps, and before the first refresh.
+    // The requests are so far apart that they do not overlap, and all come before the first refresh.
     let far = 500_000;
     let row = burst * dram.channels * (dram.row_bytes().0 / burst) * dram.banks * dram.ranks;
     let requests = vec![

@@ -1,4 +1,4 @@
-//! Laws that hold in every run, over random configurations and workloads, and determinism.
+//! Conservation laws of every run, over random configurations and workloads, and determinism.
 
 use std::collections::HashMap;
 
@@ -66,7 +66,7 @@ proptest! {
             "reclaim_below=0.15".to_owned(), format!("copy_back={copy_back}"),
             format!("static_wear_levelling={wear}"), "wear_delta=3".to_owned(),
             "nand.suspend_program=10us".to_owned(), format!("parallel_units={}", units.min(dies)),
-            // Two registers need dies that work by themselves.
+            // Two registers require that each die works independently.
             format!("nand.registers={}", if units < dies { 1 } else { registers }),
         ];
         if cached {
@@ -129,14 +129,14 @@ proptest! {
         let host = HostOptions { per_thread: 5, dispatch, ..HostOptions::default() };
         match drive(&mut device, requests.iter().copied().map(Ok), &host) {
             Ok(measured) => prop_assert_eq!((measured.issued, measured.completed), (3000, 3000)),
-            // Tiny planes may fill up with live pages of others.
+            // A tiny plane may fill up with live pages of other threads.
             Err(SimError::Full { .. }) => {}
             Err(error) => return Err(TestCaseError::fail(error.to_string())),
         }
     }
 }
 
-/// The steady state asked for is the state that results.
+/// Preconditioning results in the requested state.
 #[test]
 fn preconditioning_maps_the_share_asked_for() {
     let ssd: Ssd = Registry::builtin().unwrap().get("mqsim-s8").unwrap();
@@ -179,11 +179,11 @@ fn the_same_seed_gives_the_same_bytes_in_any_order_of_runs_and_another_seed_othe
     }
 }
 
-/// A map of page to newest version, kept beside a device whose pages carry versions by where they are.
+/// Counts the distinct pages written and not trimmed, next to a device that checks its own pages' versions.
 #[test]
 fn every_completed_write_is_where_the_map_says() {
-    // The device's own check compares each mapped page with what its flash page was last written with;
-    // here the number of distinct pages ever written and not trimmed must be the number mapped.
+    // The device's own check compares each mapped page with the contents last written to its flash page. Here the
+    // number of distinct pages ever written and not trimmed must equal the number of mapped pages.
     let ssd: Ssd = Registry::builtin()
         .unwrap()
         .get_with("mqsim-s8", &["nand.blocks_per_plane=32", "nand.pages_per_block=16", "raw_capacity=64MiB"])
@@ -232,7 +232,7 @@ fn memory_does_not_grow_with_the_number_of_requests() {
         device.memory_bytes()
     };
     let settled = run(50_000);
-    // Lists of a few dozen entries may still find their size.
+    // Lists of a few dozen entries may still grow a little.
     let later = run(500_000);
     assert!(later < settled + 4096, "{later} after {settled}");
 }

@@ -1,5 +1,5 @@
-//! The three systems of FlatFlash: times of single accesses in closed form, promotion, persistence, and every load
-//! against what was stored last.
+//! The three systems of FlatFlash: closed forms of single accesses, promotion, persistence, and the value of every load
+//! against the last store.
 
 use deepram_media::{Bytes, Hierarchy, Picos, PresetKind, Registry};
 use deepram_sim::flatflash::{AccessMode, FlatMemory, FlatOptions};
@@ -61,7 +61,7 @@ fn drives(
     drive(memory, all.iter().copied().map(Ok), &host)
 }
 
-/// Nanoseconds of the last of the requests, a millisecond after the one before.
+/// Returns the response time, nanoseconds, of the last request. Each request comes a millisecond after the previous one.
 fn last(preset: &Hierarchy, way: AccessMode, options: &FlatOptions, all: &[Request]) -> f64 {
     let mut memory = FlatMemory::new(preset, way, options, 1).unwrap();
     let measured = drives(&mut memory, all, all.len() as u64 - 1, 1_000_000_000).unwrap();
@@ -74,7 +74,7 @@ fn near(found: f64, expected: f64, what: &str) {
     assert!((found - expected).abs() <= expected * 2e-3 + 0.6, "{what}: {found} ns, not {expected}");
 }
 
-/// A DRAM line on an idle bank: a row closed by a refresh is opened, and no refresh is in the way.
+/// Returns bounds, nanoseconds, of a DRAM line on an idle bank: from a row hit to a row conflict during a refresh.
 fn dram_bounds(preset: &Hierarchy) -> (f64, f64) {
     let dram = &preset.dram;
     let hit = dram.access(deepram_media::RowState::Hit, false).0 as f64 / 1e3;
@@ -96,13 +96,13 @@ fn a_line_of_the_drive_takes_the_sum_of_the_papers_costs() {
     let time = |all: &[Request]| last(&preset, AccessMode::Promote, &uncached, all);
     near(time(&[store(5)]), 700.0 + 600.0, "a posted store does not wait for flash");
     near(time(&[load(5), store(6)]), 600.0, "a posted store");
-    // In the cache a whole line needs no fetch, and part of one does.
+    // A store of a whole line to the processor's cache needs no fetch; a store of a part of a line does.
     let cached = options(true);
     near(last(&preset, AccessMode::Promote, &cached, &[store(5)]), 15.4 + 700.0, "a whole line stored");
     near(
         last(&preset, AccessMode::Promote, &cached, &[load(6), store(5)]),
         15.4,
-        "and its page translated before",
+        "a whole line stored, its page translated before",
     );
     let part = request(Op::Write, 5 * 64, 8);
     near(
@@ -117,14 +117,14 @@ fn a_line_of_dram_takes_a_walk_at_most_beside_the_dram_itself() {
     let preset = preset(&["software.wait=0us"]);
     let (least, most) = dram_bounds(&preset);
     for way in WAYS {
-        // Seven uses promote the page; the eighth is the first of its line in DRAM.
+        // Seven accesses promote the page; the eighth access is the first one to DRAM.
         let mut all: Vec<Request> = (0..8).map(load).collect();
         let walked = last(&preset, way, &options(false), &all);
         all.push(load(10));
         let held = last(&preset, way, &options(false), &all);
         assert!((least..=most).contains(&held), "{way:?}: {held} of {least} to {most}");
         if way == AccessMode::Promote {
-            // The promotion has changed the entry: the first use behind it walks.
+            // The promotion has changed the page table entry, so the first access after it walks the page table.
             let walk = preset.walk.0 as f64 / 1e3;
             assert!((least + walk..=most + walk).contains(&walked), "{walked}");
         }
@@ -141,7 +141,7 @@ fn a_fault_takes_the_walk_flash_the_page_and_its_entry_and_in_the_stack_its_soft
         let found = last(&preset, way, &options(false), &[load(5)]);
         assert!((fault + least - 1.0..=(fault + most) * 1.002).contains(&found), "{way:?}: {found}, {fault}");
     }
-    // A page that the SSD-Cache has needs no flash: page 0 has left the only frame.
+    // Page 0 has been evicted from the only frame, but the SSD-Cache still holds it, so the fault reads no flash.
     let one = FlatOptions { memory: Bytes(4096), ..options(false) };
     let found = last(&preset, AccessMode::Page, &one, &[load(0), load(64), load(1)]);
     let fault = unified - 20_000.0;
@@ -161,7 +161,7 @@ fn lines_on_their_way_to_the_drive_are_looked_up_and_those_of_dram_are_not() {
 
 #[test]
 fn a_page_that_moves_takes_its_lines_out_of_the_processors_cache() {
-    // Seven lines are used, two of them stored to; the page is in DRAM when the eighth is.
+    // The first seven accesses use seven lines and store to two of them; the page is in DRAM at the eighth access.
     let mut all: Vec<Request> = (0..5).map(load).collect();
     all.extend([store(1), store(2), load(5), load(6)]);
     let preset = preset(&[]);
@@ -170,11 +170,11 @@ fn a_page_that_moves_takes_its_lines_out_of_the_processors_cache() {
     drives(&mut memory, &all, 0, 1_000_000_000).unwrap();
     let did = memory.flat_counts();
     assert_eq!((did.promotions, did.moved_lines, did.cpu_hits), (1, 7, 2), "{did:?}");
-    // Paged out, they go with the page: what was stored to them is written with it, once.
+    // When the page is paged out, its lines leave the cache too, and their stores are written once, with the page.
     let one = FlatOptions { memory: Bytes(4096), ..options(true) };
     for way in [AccessMode::Page, AccessMode::Stack] {
         let mut memory = FlatMemory::new(&preset, way, &one, 1).unwrap();
-        // The first store needs no line, and its page all the same.
+        // The first store needs no fetch of its line, but still a fault for its page.
         drives(&mut memory, &[store(0), load(64), load(128), load(0)], 0, 1_000_000_000).unwrap();
         let did = memory.flat_counts();
         assert_eq!((did.faults, did.moved_lines, did.pages_to_drive), (4, 3, 1), "{way:?} {did:?}");
@@ -187,10 +187,10 @@ fn a_flush_takes_a_posted_store_for_each_line_and_a_read_behind_them() {
     let persistent = FlatOptions { regions: std::iter::once(0..4096).collect(), ..options(true) };
     let flush = request(Op::Flush, 0, 0);
     let all = [load(0), store(3), store(4), flush];
-    // Stores are posted one after the other; the last lands as the read sets out.
+    // The stores are posted one after the other; the read starts when the last store arrives.
     near(last(&preset, AccessMode::Promote, &persistent, &all), 600.0 + 600.0 + 4_800.0, "two lines");
     near(last(&preset, AccessMode::Promote, &persistent, &[load(0), flush]), 4_800.0, "nothing to flush");
-    // The line goes to DRAM, and the page to the drive.
+    // The line is written back to DRAM, then the page to the drive.
     let (least, most) = dram_bounds(&preset);
     let page = last(&preset, AccessMode::Page, &persistent, &[load(0), store(3), flush]);
     assert!((12_100.0 + least - 1.0..=(12_100.0 + most) * 1.002).contains(&page), "a page: {page}");
@@ -209,10 +209,10 @@ fn a_page_used_again_is_promoted_once_and_its_lines_come_from_dram_then() {
     let hot: Vec<Request> = (0..1000u64).map(|n| load(n * 7 % 64)).collect();
     let did = counts(AccessMode::Promote, &options(false), &[], &hot).flat_counts();
     assert_eq!((did.promotions, did.pages_to_host, did.faults), (1, 1, 0));
-    // Seven uses, and those while the page is on its way.
+    // The drive serves the first seven accesses and those during the promotion.
     assert!((7..20).contains(&did.line_reads) && did.line_reads + did.dram_lines == 1000, "{did:?}");
     assert_eq!(did.inbound_lines, 64);
-    // Pages used once stay where they are.
+    // Pages accessed once are not promoted.
     let cold: Vec<Request> = (0..180).map(|page| load(page * 64)).collect();
     let did = counts(AccessMode::Promote, &options(false), &[], &cold).flat_counts();
     assert_eq!((did.promotions, did.line_reads), (0, 180));
@@ -227,7 +227,7 @@ fn pages_of_a_persistent_region_are_never_promoted_and_do_not_count() {
     let hot: Vec<Request> = (0..2000u64).map(|n| store(n % 192)).collect();
     let memory = counts(AccessMode::Promote, &persistent, &[], &hot);
     let did = memory.flat_counts();
-    // The third page is not of the region.
+    // Only the third page lies outside the persistent region, so only it is promoted.
     assert_eq!((did.promotions, memory.threshold().1), (1, 0));
     assert!(did.line_writes > 1300, "{did:?}");
 }
@@ -235,14 +235,14 @@ fn pages_of_a_persistent_region_are_never_promoted_and_do_not_count() {
 #[test]
 fn stores_to_a_page_in_flight_go_to_dram_and_the_drives_lines_are_dropped() {
     let mut all: Vec<Request> = (0..7).map(load).collect();
-    // The first lines of the page are on their way, the last ones are not.
+    // During the promotion, the first lines of the page are being transferred, the last lines are not yet.
     all.extend((50..60).map(store));
     let mut memory =
         FlatMemory::new(&preset(&["promote=100us"]), AccessMode::Promote, &options(false), 1).unwrap();
     drives(&mut memory, &all, 0, 0).unwrap();
     let did = memory.flat_counts();
     assert_eq!(did.redirected_stores, 10, "{did:?}");
-    // Five stores in 55 us, before their lines come, and loads until the promotion is over.
+    // Five stores within 55 us, before their lines arrive, then loads until the promotion is complete.
     let mut all: Vec<Request> = (0..7).map(load).collect();
     all.extend((50..55).map(store));
     all.extend([load(50); 8]);
@@ -255,7 +255,7 @@ fn stores_to_a_page_in_flight_go_to_dram_and_the_drives_lines_are_dropped() {
 
 #[test]
 fn idle_dram_takes_pages_at_their_first_use_if_it_is_told_to() {
-    // Each of 32 pages is used once, long enough apart; DRAM has 16 frames.
+    // Each of 32 pages is accessed once, with gaps longer than a promotion; DRAM has 16 frames.
     let once: Vec<Request> = (0..32).map(|page| load(page * 64)).collect();
     for (fill, promotions) in [("fill_idle=false", 0), ("fill_idle=true", 16)] {
         let mut memory = FlatMemory::new(&preset(&[fill]), AccessMode::Promote, &options(false), 1).unwrap();
@@ -278,7 +278,7 @@ fn a_full_look_aside_buffer_defers_promotions() {
 #[test]
 fn the_literal_algorithm_promotes_less_of_the_same() {
     let mut stream = Rng::new(1, "test");
-    // A third of the uses of a page come while another is being promoted, which the literal form then misses.
+    // A third of the accesses come while another page is being promoted; the literal algorithm does not count these.
     let all: Vec<Request> = (0..20_000).map(|_| load(stream.below(24) * 64 + stream.below(64))).collect();
     let tight = ["look_aside=1", "promote=100us"];
     let [decided, literal] = ["algorithm=decided", "algorithm=literal"].map(|algorithm| {
@@ -297,7 +297,7 @@ fn writing_reclaims_blocks_collects_dirty_pages_and_tells_the_host_in_batches() 
         let did = memory.flat_counts();
         assert!(did.reclaims > 100 && did.destaged_by_reclaim > 0, "{way:?} {did:?}");
         assert!(memory.erased().map(u64::from).sum::<u64>() > 100);
-        // Where the drive has the map to itself, the host hears nothing of it.
+        // In the stack the drive keeps the L2P map to itself, so the host gets no remap messages.
         assert_eq!(did.remap_batches > 0, way != AccessMode::Stack, "{way:?} {did:?}");
         assert!(did.remapped_pages >= did.remap_batches || way == AccessMode::Stack, "{did:?}");
     }
@@ -315,7 +315,7 @@ fn a_drive_short_of_blocks_tells_early_so_that_no_place_in_use_is_erased() {
 
 #[test]
 fn the_tables_of_the_stack_take_memory_from_pages() {
-    // 192 pages name two entries of 64 B each: 6 frames of 16.
+    // The stack has two table entries of 64 B for each of the 192 pages: the tables take 6 of the 16 frames.
     let all: Vec<Request> = (0..4 * 192).map(|n| load(n % 192 * 64)).collect();
     let overrides = ["indirection_entry=64B"];
     let [page, stack] =
@@ -336,7 +336,7 @@ struct Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    // Half of the uses go to a few pages.
+    // Half of the accesses go to a few pages.
     let page = prop_oneof![0..6u64, 0..192u64];
     let step = (0u8..40, page, 0..64u64, any::<bool>()).prop_map(|(op, page, line, part)| Step {
         op,
@@ -463,7 +463,7 @@ fn the_same_seed_gives_the_same_bytes_by_requests_and_by_a_processor() {
         let threads = |seed| by_threads(system, seed);
         assert_eq!(threads(1).to_json().unwrap(), threads(1).to_json().unwrap(), "{}", system.name());
         let result = threads(1);
-        // The processor's cache is the only one.
+        // The system's own cache is unused, since the processor front has its own.
         assert_eq!(result.hit_ratios[0].lookups, 0);
         assert!(result.processor.unwrap().ipc > 0.0);
     }

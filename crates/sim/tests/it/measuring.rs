@@ -1,7 +1,7 @@
-//! What a warm-up leaves out: counters, energy and hit ratios are of what comes after it.
+//! Counters, energy and hit ratios cover only the time after the warm-up.
 //!
-//! The workload is made so that nothing is under way when the warm-up ends: its last access hits, long after
-//! the one before. Then a run of both halves, less a run of the first, is a run whose warm-up is the first.
+//! No access is under way when the warm-up ends: the last access of each half hits, long after the previous access. So the
+//! figures of a run of both halves, minus those of a run of the first half, equal a run whose warm-up is the first half.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ fn config(system: System) -> SystemConfig {
     config
 }
 
-/// Places in 8 MiB, and whether each is written; the last of each half is the one before it, read again.
+/// Returns offsets in 8 MiB, and whether each access writes. The last access of each half reads the previous offset again.
 fn places() -> Vec<(u64, bool)> {
     let mut random = Rng::new(SEED, "places");
     let mut places: Vec<(u64, bool)> =
@@ -64,7 +64,7 @@ fn by_threads(system: System, count: usize, warm_up: usize) -> RunResult {
     run_threads(&registry, &config(system), threads, &processor, &options).unwrap()
 }
 
-/// Everything of a result that adds up over the halves.
+/// Returns every figure of a result that is additive over the halves.
 fn sums(result: &RunResult) -> BTreeMap<String, f64> {
     let mut sums = BTreeMap::new();
     for part in &result.energy {
@@ -101,10 +101,10 @@ fn check_halves(name: &str, of: impl Fn(usize, usize) -> RunResult) {
         assert!(near, "{name}, seed {SEED}, {what}: {found} after the warm-up, not {all} - {}", before[what]);
         moved += u64::from(before[what] > 0.0 && expected > 0.0);
     }
-    assert!(moved >= 4, "{name}: only {moved} figures tell the halves apart");
+    assert!(moved >= 4, "{name}: only {moved} figures differ between the halves");
     let fixed = |result: &RunResult| result.energy.iter().map(|part| part.static_nj).sum::<f64>();
     let power = |result: &RunResult| fixed(result) / result.simulated_time_ns;
-    assert!((power(&second) / power(&both) - 1.0).abs() < 1e-9, "{name}: static energy goes with the time");
+    assert!((power(&second) / power(&both) - 1.0).abs() < 1e-9, "{name}: static energy follows time");
 }
 
 fn check_all_cold(name: &str, result: &RunResult) {
@@ -132,7 +132,7 @@ fn a_warm_up_of_references_is_left_out_of_every_book() {
 #[test]
 fn a_run_that_is_all_warm_up_takes_static_energy_alone() {
     for system in SYSTEMS {
-        // As long as the run, and longer.
+        // The warm-up is as long as the run, and longer.
         for warm_up in [2 * HALF, 3 * HALF] {
             check_all_cold(system.name(), &by_requests(system, 2 * HALF, warm_up));
         }

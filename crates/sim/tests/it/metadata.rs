@@ -1,5 +1,5 @@
-//! Changes of metadata on the three systems of FlatFlash: times of blocks and lines in closed form, flash that is
-//! written, and that what is durable is what was stored last.
+//! Metadata changes on the three systems of FlatFlash: closed forms of blocks and lines, flash pages programmed, and
+//! durability of the last stores.
 
 use deepram_media::{Hierarchy, Registry};
 use deepram_sim::{RunOptions, RunResult, System, SystemConfig, requests, run};
@@ -22,13 +22,13 @@ fn simulate(system: System, spec: &str, warm_up: u64, overrides: &[&str]) -> Run
 }
 
 fn counter(result: &RunResult, name: &str) -> u64 {
-    result.counters[name].as_u64().unwrap_or_else(|| panic!("{name} is no count"))
+    result.counters[name].as_u64().unwrap_or_else(|| panic!("{name} is not a count"))
 }
 
-/// Microseconds of each of 1000 creates.
+/// Returns the mean time of 1000 creates, microseconds.
 fn create(system: System, fs: &str, grain: &str, overrides: &[&str]) -> f64 {
     let text = |ops| format!("metadata:fs={fs},grain={grain},dirs=1,perdir=48,ops={ops}");
-    // The SSD-Cache (device buffer) has what is written in place by then.
+    // After the warm-up, the SSD-Cache holds the structures that are written in place.
     let before = Workload::new(&text(200), 3).unwrap().count() as u64;
     simulate(system, &text(1200), before, overrides).simulated_time_ns / 1e6
 }
@@ -39,7 +39,7 @@ fn near(found: f64, expected: f64, share: f64, what: &str) {
 
 #[test]
 fn a_create_takes_its_blocks_one_after_the_other_or_its_lines_and_a_read_behind_each_structure() {
-    // Now and then the drive tells of pages that have moved.
+    // The tolerance covers the drive's occasional messages about moved pages.
     near(create(System::UnifiedMMap, "ext4", "block", &[]), 7.0 * 12.1, 0.003, "EXT4's seven blocks");
     near(create(System::UnifiedMMap, "xfs", "block", &[]), 12.1, 0.003, "a record of XFS's log");
     // Two leaves, a root and four nodes of 16 KiB; three super blocks.
@@ -56,7 +56,7 @@ fn the_stack_adds_its_software_to_each_request_and_blocks_of_one_may_go_together
     let path = preset.software.path().0 as f64 / 1e6;
     let stack = create(System::TraditionalStack, "ext4", "block", &no_wait);
     let added = stack - 7.0 * 12.1;
-    // Two requests; a write goes through no page fault, so it takes less than the whole path.
+    // A create makes two requests. A write takes no page fault, so it takes less than the whole software path.
     assert!((1.0 * path..=2.0 * path).contains(&added), "{added} us of {path}");
     let together = create(System::UnifiedMMap, "ext4", "block", &["page_writes=32"]);
     let link = preset.link.occupancy(deepram_media::Bytes(4096)).0 as f64 / 1e6;
@@ -72,7 +72,7 @@ fn a_block_that_was_acknowledged_is_written_to_flash_once_or_stays_in_the_drives
         assert_eq!(programs, counter(&through, "written_blocks"), "{}", system.name());
         assert_eq!(programs * 4096, through.host.write_bytes, "{}", system.name());
         let kept = simulate(system, spec, 0, &["flushed=buffer"]);
-        assert_eq!(kept.flash.unwrap().programs, 0, "all fits into the drive's memory");
+        assert_eq!(kept.flash.unwrap().programs, 0, "all written data fits into the drive's memory");
     }
     let lines = simulate(System::FlatFlash, &format!("{spec},grain=byte"), 0, &[]);
     assert_eq!(lines.flash.as_ref().unwrap().programs, 0);
@@ -81,7 +81,7 @@ fn a_block_that_was_acknowledged_is_written_to_flash_once_or_stays_in_the_drives
 
 #[test]
 fn all_that_is_made_durable_is_what_was_stored_last_on_all_systems() {
-    // An SSD-Cache of few pages, so that most of what is durable is on flash.
+    // The drive's memory has few pages, so that most durable data is on flash.
     let small = ["buffer_share=0.0002%", "buffer_ways=4", "cpu_cache=64KiB", "cpu_cache_ways=16"];
     for system in SYSTEMS {
         for fs in ["ext4", "xfs", "btrfs"] {

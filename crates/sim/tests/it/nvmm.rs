@@ -43,7 +43,7 @@ fn apply(memory: &mut NvmmMemory, requests: &[Request], host: &HostOptions) -> R
     drive(memory, requests.iter().copied().map(Ok), host)
 }
 
-/// The memory with books that hold its warm-up too.
+/// The memory without the reset of its counters after the warm-up.
 struct Whole<'a>(&'a mut NvmmMemory);
 
 impl Device for Whole<'_> {
@@ -79,7 +79,7 @@ impl Device for Whole<'_> {
     }
 }
 
-/// Response time of the last of the requests.
+/// Returns the response time of the last request, picoseconds.
 fn last_response(memory: &mut NvmmMemory, requests: &[Request]) -> u64 {
     let host = HostOptions { warm_up: requests.len() as u64 - 1, ..HostOptions::default() };
     let measured = drive(&mut Whole(memory), requests.iter().copied().map(Ok), &host).unwrap();
@@ -87,7 +87,7 @@ fn last_response(memory: &mut NvmmMemory, requests: &[Request]) -> u64 {
     (measured.response.max_ns * 1000.0).round() as u64
 }
 
-/// Latencies are kept to three digits.
+/// Compares latencies, which histograms keep to three digits.
 #[track_caller]
 fn near(found: u64, expected: u64) {
     let error = found.abs_diff(expected) as f64 / expected as f64;
@@ -103,10 +103,10 @@ fn a_hit_takes_tags_and_a_line_and_a_miss_ends_when_its_line_has_crossed_the_cha
         let fresh = |options: &NvmmOptions| NvmmMemory::new(&nvmm, options, 1).unwrap();
         near(last_response(&mut fresh(&options()), &[read(0, 640)]), miss);
         near(last_response(&mut fresh(&options()), &[read(0, 640), read(500, 64)]), nvmm.idle_hit().0);
-        // The page's mapping is known when its next block is missed.
+        // The second miss is in the same page, whose mapping is cached by then.
         let known = [read(0, 640), read(500, SEGMENT)];
         near(last_response(&mut fresh(&options()), &known), nvmm.idle_miss().0);
-        // Not the line first: the whole block has to cross.
+        // Without critical-line-first transfer, the whole block crosses the channel before the miss ends.
         let package = nvmm.package();
         let late = NvmmOptions { critical_first: false, ..options() };
         let whole = miss - package.transfer(deepram_media::Bytes(64)).0 + package.page_transfer().0;
@@ -160,20 +160,20 @@ fn a_prefetched_block_is_a_hit_and_one_never_used_is_wasted() {
     let counts = memory.nvmm_counts();
     assert_eq!((counts.misses, counts.hits, counts.prefetches, counts.prefetches_used), (1, 1, 1, 1));
 
-    // A scan with the next 16: one miss in 17.
+    // A scan that prefetches the next 16 blocks has one miss per 17 blocks.
     let next = NvmmOptions { prefetch: Prefetch::Next(16), ..options() };
     let mut memory = NvmmMemory::new(&nvmm, &next, 1).unwrap();
     let scan: Vec<Request> = (0..170).map(|n| read(n * 2000, n)).collect();
     apply(&mut memory, &scan, &HostOptions::default()).unwrap();
     assert_eq!((memory.nvmm_counts().misses, memory.nvmm_counts().prefetches_used), (10, 160));
 
-    // Streams: one miss, then always four ahead.
+    // A stream prefetcher has one miss, then stays four blocks ahead.
     let streams = NvmmOptions { prefetch: Prefetch::STREAMS, ..options() };
     let mut memory = NvmmMemory::new(&nvmm, &streams, 1).unwrap();
     apply(&mut memory, &scan, &HostOptions::default()).unwrap();
     assert_eq!((memory.nvmm_counts().misses, memory.nvmm_counts().prefetches), (1, 173));
 
-    // A single set of two ways: what was fetched ahead leaves unused.
+    // In a single set of two ways, prefetched blocks are evicted unused.
     let small = NvmmOptions { prefetch: Prefetch::Next(1), cache: Bytes(2 * SEGMENT), ..options() };
     let mut memory = NvmmMemory::new(&preset("nvmm-slc", &["ways=2"]), &small, 1).unwrap();
     apply(&mut memory, &[read(0, 0), read(900, 100), read(1800, 200)], &HostOptions::default()).unwrap();
@@ -186,12 +186,12 @@ fn a_prefetch_that_somebody_comes_to_wait_for_is_not_read_twice() {
     let nvmm = preset("nvmm-slc", &["stripe=1", "spare=40%"]);
     let next = NvmmOptions { prefetch: Prefetch::Next(8), ..options() };
     let mut memory = NvmmMemory::new(&nvmm, &next, 1).unwrap();
-    // All eight are on one plane. The last but one goes before the others once somebody wants it.
+    // All eight prefetches are on one plane. The prefetch of block 8 overtakes the others once a request waits for it.
     let reads = [at(0, request(Op::Read, 0, 64)), at(1, request(Op::Read, 8 * SEGMENT, 64))];
     let found = last_response(&mut memory, &reads);
     let (array, bus) = (nvmm.nand.read.0, nvmm.nand.page_transfer().0);
     let plain = nvmm.idle_miss().0 + nvmm.mapping_miss.0;
-    // It came 1 us later, waits for the first read and, behind its data, for its own.
+    // The request came 1 us later; it waits for the first read's array time, then for its own read.
     near(found, plain - 1_000_000 + array);
     assert!(bus < array);
     let counts = memory.nvmm_counts();
@@ -205,21 +205,21 @@ fn a_dirty_block_leaves_beside_the_read_and_its_data_answer_until_they_are_progr
     let write = |time, page: u64| at(time, request(Op::Write, page << 16, 64));
     let read = |time, page: u64| at(time, request(Op::Read, page << 16, 64));
     let mut memory = NvmmMemory::new(&nvmm, &small, 1).unwrap();
-    // The write-back does not hold up the read: it goes first.
+    // The write-back does not delay the read: the read goes first.
     let three = [write(0, 1), read(1000, 2), read(2000, 3)];
     near(last_response(&mut memory, &three), nvmm.idle_miss().0 + nvmm.mapping_miss.0);
     let (counts, flash) = (memory.nvmm_counts(), memory.counts());
     assert_eq!((counts.evictions, counts.written_evicted, flash.host_programs), (1, 1, 1));
     assert_eq!((flash.host_reads, memory.channel_bytes()), (3, 4 * SEGMENT));
 
-    // Asked for while its program runs, the block comes from the controller.
+    // A block requested during its program is served from the controller's buffer.
     let mut memory = NvmmMemory::new(&nvmm, &small, 1).unwrap();
     let back = [write(0, 1), read(1000, 2), read(2000, 3), read(2100, 1)];
     let found = last_response(&mut memory, &back);
     assert!(found < nvmm.nand.read.0, "{found}");
     assert_eq!((memory.counts().buffer_read_hits, memory.counts().host_reads), (1, 3));
 
-    // Dirty blocks of one page leave together, as one version.
+    // Dirty blocks of one page are written back together, as one version.
     let mut memory = NvmmMemory::new(
         &preset("nvmm-slc", &["ways=8"]),
         &NvmmOptions { cache: Bytes(8 * SEGMENT), ..options() },
@@ -241,7 +241,7 @@ fn a_sync_ends_when_the_last_program_has() {
     near(last_response(&mut memory, &requests), nvmm.package().idle_latency(NandOp::Program, 1).0);
     assert_eq!((memory.nvmm_counts().written_sync, memory.dirty_blocks()), (1, 0));
     assert_eq!(memory.tokens(), [Epoch(1)]);
-    // A store on its way when the sync comes is in it, and is waited for.
+    // A store in flight when the sync arrives belongs to the sync, and the sync waits for it.
     let mut memory = NvmmMemory::new(&nvmm, &options(), 1).unwrap();
     let host = HostOptions { threads: 2, closed: true, ..HostOptions::default() };
     apply(&mut memory, &[request(Op::Write, 0, 64), request(Op::Flush, 0, 0)], &host).unwrap();
@@ -257,11 +257,11 @@ fn idle_channels_write_back_what_was_not_used_lately() {
     apply(&mut memory, &writes, &HostOptions::default()).unwrap();
     let counts = memory.nvmm_counts();
     assert!(counts.written_idle > 500 && counts.written_evicted == 0, "{counts:?}");
-    // Three blocks of a set of four are dirty, more than a quarter of the cache: none of them leaves next.
+    // Three blocks of each set of four are dirty, more than a quarter of the cache, but none of them is the next victim.
     let mut memory = NvmmMemory::new(&nvmm, &early, 1).unwrap();
     apply(&mut memory, &writes[..48], &HostOptions::default()).unwrap();
     assert_eq!((memory.nvmm_counts().written_idle, memory.dirty_blocks()), (0, 48));
-    // Half of a set is cold if that is asked for.
+    // With write_back_cold at 0.5, half of a set counts as cold.
     let half = NvmmOptions { write_back_cold: 0.5, ..early.clone() };
     let mut memory = NvmmMemory::new(&nvmm, &half, 1).unwrap();
     apply(&mut memory, &writes[..48], &HostOptions::default()).unwrap();
@@ -280,7 +280,7 @@ proptest! {
         steps in prop::collection::vec((0u32..40, 0u8..8), 0..400),
     ) {
         let mut cache = SetAssociative::new(sets, ways);
-        // Newest first.
+        // Each set of the model lists its keys from the newest to the oldest.
         let mut model: Vec<Vec<u32>> = vec![Vec::new(); sets as usize];
         for (key, what) in steps {
             let set = &mut model[(key % sets) as usize];
@@ -298,7 +298,7 @@ proptest! {
                 }
                 continue;
             }
-            // Every so often one key must not leave.
+            // In some steps one key is not evictable.
             let kept = (what == 1).then(|| set.last().copied()).flatten();
             let found = cache.fill_target(key, |frame| cache.key(frame) != kept);
             let full = set.len() == usize::from(ways);
@@ -325,12 +325,12 @@ proptest! {
         let nvmm = preset("nvmm-slc", &[&format!("ways={ways}")]);
         let set = NvmmOptions { cache: Bytes(ways * sets * SEGMENT), ..options() };
         let mut memory = NvmmMemory::new(&nvmm, &set, 1).unwrap();
-        // Each block in a page of its own: no other leaves with it.
+        // Each block is in a page of its own, so no other block is written back with it.
         let requests: Vec<Request> = accesses
             .iter()
             .map(|(page, write)| request(if *write { Op::Write } else { Op::Read }, page << 16, 64))
             .collect();
-        // One at a time, each when the block before it is whole.
+        // One request at a time: each starts when the previous block has been transferred completely.
         let host = HostOptions { think: Picos(1_000_000_000), ..HostOptions::default() };
         apply(&mut memory, &requests, &host).unwrap();
         let mut model: Vec<Vec<(u64, bool)>> = vec![Vec::new(); sets as usize];
@@ -351,7 +351,7 @@ proptest! {
     }
 }
 
-/// A configuration drawn at random.
+/// Draws a configuration at random.
 fn any_options() -> impl Strategy<Value = (NvmmOptions, Vec<String>, HostOptions)> {
     let prefetch = prop_oneof![
         Just(Prefetch::None),
@@ -382,7 +382,7 @@ fn any_options() -> impl Strategy<Value = (NvmmOptions, Vec<String>, HostOptions
             ..NvmmOptions::default()
         };
         let stripe = [1u64, 2, 4][stripe];
-        // Few blocks more than must be there, so that they are reclaimed early.
+        // The drive has only a few blocks more than the minimum, so that reclamation starts early.
         let blocks = ((20u64 << 20) / segment / (64 * stripe) + 16) * stripe / 4 + 2;
         let set = vec![
             format!("segment={segment}B"),
@@ -411,7 +411,7 @@ enum Step {
 }
 
 fn any_steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
-    // Few pages hot, the rest cold; mostly lines, sometimes longer.
+    // A few pages are hot and the others cold; most accesses are one line, some are longer.
     let place = prop_oneof![3 => 0u64..(1 << 18), 1 => 0u64..(20 << 20) - 20_000];
     let len = prop_oneof![4 => Just(64u64), 1 => 1u64..20_000];
     let step = prop_oneof![
@@ -431,7 +431,7 @@ fn requests(steps: &[Step]) -> Vec<Request> {
     steps.iter().map(request).collect()
 }
 
-/// Reads everything: the machine compares each line with what was stored last.
+/// Reads the whole memory: the model compares each line with the last store.
 fn read_all(memory: &mut NvmmMemory, bytes: u64) -> Result<(), SimError> {
     let all: Vec<Request> = (0..bytes / 16384).map(|n| request(Op::Read, n * 16384, 16384)).collect();
     apply(memory, &all, &HostOptions::default()).map(|_| ())
@@ -452,7 +452,7 @@ proptest! {
         apply(&mut memory, &requests(&steps), &host).unwrap();
         memory.check_store().unwrap();
         read_all(&mut memory, 20 << 20).unwrap();
-        // Shorter work in between, and the same again: nothing depends on the first run.
+        // The same work again on the used memory: the laws hold from any state.
         apply(&mut memory, &requests(&steps), &host).unwrap();
         memory.check_store().unwrap();
     }
@@ -472,7 +472,7 @@ proptest! {
             if back {
                 match memory.rollback(token) {
                     Ok(()) => prop_assert_eq!(memory.tokens().last().copied(), Some(token)),
-                    // A state of the controller's own, which no sync made.
+                    // The token belongs to a state that the controller made itself, not to a sync.
                     Err(error) => prop_assert!(error.to_string().contains("no sync made this token"), "{error}"),
                 }
             }
@@ -487,7 +487,7 @@ fn long_overwriting_reclaims_spreads_wear_and_loses_nothing() {
     let nvmm = preset("nvmm-slc", &[]);
     let set = NvmmOptions { capacity: Bytes(40 << 20), wear_spread: 8, ..options() };
     let mut memory = NvmmMemory::new(&nvmm, &set, 1).unwrap();
-    // A tenth of the pages takes all stores: 1.5 GB into 64 MiB of flash.
+    // A tenth of the pages gets all stores: 1.5 GB into 64 MiB of flash.
     let hot = 4 << 20;
     let writes = |n: u64| {
         let place = (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20) % (hot / SEGMENT);
@@ -498,7 +498,7 @@ fn long_overwriting_reclaims_spreads_wear_and_loses_nothing() {
     assert!(counts.blocks_reclaimed > 1000, "{counts:?}");
     let erased: Vec<u32> = memory.erased().collect();
     let (least, most) = (erased.iter().min().unwrap(), erased.iter().max().unwrap());
-    // The cold nine tenths would never be erased by themselves.
+    // Without wear levelling, the blocks of the cold nine tenths would never be erased.
     assert!(counts.wear_moves > 0 && most - least <= 12, "{least} to {most}");
     assert_eq!(u64::from(erased.iter().sum::<u32>()), counts.blocks_reclaimed);
     assert!(memory.counts().write_amplification() < 2.0, "{}", memory.counts().write_amplification());
@@ -531,7 +531,7 @@ fn what_a_sync_made_is_never_given_up_not_even_for_room() {
     let mut requests: Vec<Request> = (0..11 << 10).map(all).collect();
     requests.push(request(Op::Flush, 0, 0));
     apply(&mut memory, &requests, &HostOptions::default()).unwrap();
-    // Without another sync both states are needed, and they do not fit.
+    // Without another sync, both the synced and the current versions must be kept, and they do not fit.
     let error = apply(&mut memory, &requests[..11 << 10], &HostOptions::default()).unwrap_err();
     assert!(matches!(error, SimError::Full { .. }), "{error}");
 }

@@ -1,4 +1,4 @@
-//! The pool's pager in virtual time: closed forms, and its laws over random workloads.
+//! The model of the pool's pager in virtual time: closed forms, and conservation laws over random workloads.
 
 use deepram_core::units::Bytes;
 use deepram_media::{MeasuredFile, Picos, Registry};
@@ -40,7 +40,7 @@ fn a_miss_takes_software_and_device_a_hit_a_hit_and_a_first_store_a_protection_f
     let measured =
         run(&mut pager, &[(5, Op::Read), (5, Op::Read), (5, Op::Write), (5, Op::Write), (6, Op::Write)], 1);
     let miss = options.fault.0 + read + options.hit.0;
-    // A segment that a store brings in is dirty from the start.
+    // A segment read in for a store is dirty from the start, without a write-protection fault.
     assert_eq!(measured.time.0, 2 * miss + 3 * options.hit.0 + options.protect.0);
     assert_eq!((pager.pool_counts().missing, pager.pool_counts().first_stores), (2, 1));
 }
@@ -56,7 +56,7 @@ fn as_many_misses_overlap_as_the_device_works_on() {
     };
     let alone = 1e12 / (options.fault.0 + file.latency(false, Bytes(4096)).0 + options.hit.0) as f64;
     assert!((rate(1) / alone - 1.0).abs() < 1e-9);
-    // Beyond the width only the device counts.
+    // With more threads than the device's width, only the device limits the rate.
     let most = f64::from(width) / (file.latency(false, Bytes(4096)).0 as f64 * 1e-12);
     let share = rate(4 * width) / most;
     assert!((0.98..=1.0).contains(&share), "{share}");
@@ -87,9 +87,9 @@ proptest! {
         prop_assert_eq!(measured.completed, 6000);
         let counts = pager.pool_counts();
         prop_assert_eq!(counts.accesses, 6000);
-        // Nothing is written that was not stored to.
+        // Only dirty segments are written.
         prop_assert!(stores > 0 || counts.written == 0);
-        // The misses of a cache of that size cannot be fewer than the cold ones.
+        // A cache of this size has at least the cold misses.
         prop_assert!(counts.missing + u64::from(frames) >= 1000);
     }
 }

@@ -15,9 +15,9 @@ use deepram_trace::workload::Rng;
 use deepram_trace::{Op, Request};
 
 const MIB: u64 = 1 << 20;
-/// A line out of DRAM: the preset's one latency.
+/// Time of a line from DRAM, picoseconds: the preset's flat latency.
 const LINE: u64 = 50_000;
-/// A page into DRAM: 64 bursts at the pace of 5 ns, and the latency of the last.
+/// Time of a page transfer to DRAM, picoseconds: 63 bursts of 5 ns, and the latency of the last burst.
 const DMA: u64 = 63 * 5_000 + LINE;
 
 struct Setup {
@@ -40,14 +40,14 @@ impl Setup {
         }
     }
 
-    /// Software of fixed length, and random pages read alone.
+    /// A setup with fixed software times and without fault-around.
     fn alone() -> Self {
         let mut setup = Self::steady();
         setup.options.read_around = false;
         setup
     }
 
-    /// Software of fixed length.
+    /// A setup with fixed software times.
     fn steady() -> Self {
         let setup = Self::new("paging-slc", "linux-slc", &[]);
         Self { software: setup.software.with_wait(Picos(0)), ..setup }
@@ -65,7 +65,7 @@ impl Setup {
         (machine, measured)
     }
 
-    /// Time and counts of one thread.
+    /// Runs one thread. Returns the time, picoseconds, and the counts.
     fn one(&self, requests: &[Request]) -> (u64, PagingCounts) {
         let (machine, measured) = self.run(1, requests.iter().copied());
         (measured.time.0, machine.paging_counts())
@@ -92,7 +92,7 @@ fn a_fault_takes_its_phases_the_drives_idle_read_and_the_dma() {
     assert_eq!((time, counts.major_faults), (fault + LINE, 1));
     let (time, _) = setup.one(&[line(Op::Read, 1000), line(Op::Read, 1000), line(Op::Read, 5000)]);
     assert_eq!(time, 2 * (fault + LINE) + LINE);
-    // A write reads the page first; that it may write is settled by the same fault.
+    // A write first reads the page; the same fault also makes the page writable.
     let (time, counts) = setup.one(&[line(Op::Write, 1000), line(Op::Write, 1000)]);
     assert_eq!((time, counts.dirtied, counts.protection_faults), (fault + 2 * LINE, 1, 0));
     setup.options.completion = Completion::Polling;
@@ -134,14 +134,14 @@ fn pages_read_ahead_take_a_minor_fault_or_none_and_a_trigger_starts_the_next_win
     };
     let (first, counts) = one(&[0]);
     assert_eq!((counts.pages_read, counts.readahead_pages, counts.read_commands), (4, 3, 1));
-    // Page 2 was mapped with page 0, as a neighbour in memory.
+    // Fault-around mapped page 2 with page 0, as page 2 was in memory already.
     assert_eq!(one(&[0, 2]).0, first + LINE);
-    // Page 1 is the trigger: eight pages more are asked for on the way, and nobody waits for them.
+    // Page 1 is the readahead trigger: its fault requests eight more pages, and no thread waits for them.
     let (time, counts) = one(&[0, 1]);
     let ahead = (software.block + software.driver).0 + 8 * software.extra_page.0;
     assert_eq!(counts.minor_faults, 1);
     assert_eq!((counts.pages_read, counts.readahead_used, counts.read_commands), (12, 1, 2));
-    // The run ends when the readahead has; what the thread saw is not in that time.
+    // The run ends with the readahead, later than the thread's last access. The thread's own time is its response time.
     assert!(time > first + software.minor().0 + ahead + LINE);
     let (machine, measured) = setup.run(1, [line(Op::Read, 0), line(Op::Read, 1)]);
     let seen = (measured.response.mean_ns * 2.0 * 1e3).round() as u64;
@@ -161,19 +161,19 @@ fn a_scan_reads_each_page_once_in_windows_that_double() {
     let (machine, _) = setup.run(1, scan);
     let counts = machine.paging_counts();
     assert_eq!(counts.major_faults, 1);
-    // The last window was asked for at the first page of the one before.
+    // The last window is requested at the first page of the window before it.
     assert_eq!((counts.pages_read, counts.read_commands), (pages + 32, 3 + 20 + 1));
     assert_eq!(counts.readahead_used, pages - 1);
-    // Where nothing is read ahead, each page is a major fault.
+    // Without readahead, each page is a major fault.
     let none = Setup { options: PagingOptions { readahead_most: 0, ..setup.options }, ..Setup::steady() };
     let scan = (0..500).map(|page| line(Op::Read, page));
     assert_eq!(none.run(1, scan).0.paging_counts().major_faults, 500);
 }
 
-/// The rules of readahead by brute force, with one run followed and pages that leave memory as they came.
+/// A brute-force model of the readahead rules. It follows one sequential stream, and evicts pages in FIFO order.
 struct ReadAroundModel {
     memory: usize,
-    /// Of each page in memory: is it mapped, is it a trigger?
+    /// For each page in memory: whether it is mapped, and whether it is a readahead trigger.
     held: HashMap<u64, (bool, bool)>,
     order: VecDeque<u64>,
     /// The last window: its trigger, the page behind it, its length.
@@ -231,7 +231,7 @@ impl ReadAroundModel {
         for page in (first..first + len).filter(|page| !self.held.contains_key(page)).collect::<Vec<_>>() {
             if self.order.len() == self.memory {
                 let oldest = self.order.pop_front().unwrap();
-                // Who is waited for stays.
+                // The page that the fault waits for is not evicted.
                 let leaves = if oldest == needed { self.order.pop_front().unwrap() } else { oldest };
                 if leaves != oldest {
                     self.order.push_back(oldest);
@@ -275,7 +275,7 @@ fn random_loads_of_a_file_are_read_around_as_long_as_that_is_of_use() {
     }
 }
 
-/// The study's experiment: random reads of a mapped file that memory can't hold, one thread.
+/// Runs the study's experiment: one thread reads a mapped file larger than memory at random.
 fn software_overhead(ssd: &str, software: &str) -> FaultTimes {
     let mut setup = Setup::new(ssd, software, &[]);
     setup.options.readahead_most = 0;
@@ -309,23 +309,23 @@ fn anonymous_memory_is_zero_filled_at_first_and_read_back_after_eviction() {
     let (time, counts) = setup.one(&[line(Op::Write, 9)]);
     assert_eq!(time, software.minor().0 + software.allocation.0 + DMA + LINE);
     assert_eq!((counts.zero_faults, counts.major_faults), (1, 0));
-    // 1 MiB holds 256 pages; reading zeros leaves nothing to write.
+    // 1 MiB holds 256 pages; pages of zeros that are only read are never written back.
     let (_, counts) = setup.one(&(0..1000).map(|n| line(Op::Read, n)).collect::<Vec<_>>());
     assert_eq!((counts.zero_faults, counts.pages_written, counts.pages_read), (1000, 0, 0));
-    // What is written goes out in clusters, to neighbouring slots, whatever the pages' numbers.
+    // Dirty pages are written in clusters to adjacent swap slots, independent of their page numbers.
     let twice = (0..2000).map(|n| line(Op::Write, n * 617 % 1000));
     let (machine, _) = setup.run(1, twice);
     let counts = machine.paging_counts();
     assert_eq!(counts.zero_faults, 1000);
     assert!(counts.major_faults + counts.readahead_used > 500, "{counts:?}");
     assert!(counts.pages_written > 4 * counts.write_commands, "{counts:?}");
-    // Random writes leave in the order in which they were found, and so together.
+    // Pages of random writes are evicted in the order of the reclaim scan, and so share write commands.
     let (machine, _) = setup.run(4, random_lines(5_000, 1024, 10));
     let counts = machine.paging_counts();
     assert!(counts.pages_written > 2 * counts.write_commands, "{counts:?}");
 }
 
-/// Which references of a thread that only reads are major faults, by the lists and marks alone.
+/// Returns the number of major faults of a thread that only reads, computed from the lists and watermarks alone.
 fn model_faults(frames: u64, low: u64, high: u64, pages: impl Iterator<Item = u64>) -> u64 {
     let mut lists = ActiveInactiveLists::new(1);
     let mut frame_of: HashMap<u64, u32> = HashMap::new();
@@ -359,7 +359,7 @@ fn model_faults(frames: u64, low: u64, high: u64, pages: impl Iterator<Item = u6
 fn replacement_is_that_of_the_two_lists() {
     let mut setup = Setup::steady();
     setup.options.readahead_most = 0;
-    // The marks of so small a memory: an eighth and a sixth, 40 and 48 pages at most.
+    // The watermarks of such a small memory are an eighth and a sixth of it, 40 and 48 pages at most.
     for (frames, low, high) in [(64, 8, 10), (300, 37, 48), (1024, 40, 48)] {
         setup.options.memory = Bytes(frames * PAGE);
         let mut random = Rng::new(frames, "pages");
@@ -384,7 +384,7 @@ fn dirty_pages_are_written_once_with_their_neighbours_and_flushed_on_request() {
     let counts = machine.paging_counts();
     assert_eq!((counts.pages_written, counts.write_commands), (64, 2));
     assert_eq!(machine.counts().host_pages, 64);
-    // A page that has been written back is protected: the next write faults, and makes it dirty again.
+    // A page is write-protected when it is written back: the next write faults, and makes it dirty again.
     flushed.extend([line(Op::Write, 100), line(Op::Write, 100), flush]);
     let (_, counts) = setup.one(&flushed);
     assert_eq!((counts.protection_faults, counts.dirtied, counts.pages_written), (1, 65, 65));
@@ -401,7 +401,7 @@ fn too_many_dirty_pages_are_written_behind_and_make_writers_wait() {
     assert!(counts.throttled > 100, "{counts:?}");
     setup.options.dirty_limit = 1.0;
     assert_eq!(setup.run(8, lines()).0.paging_counts().throttled, 0);
-    // Anonymous memory has no such limit; its writers wait when no page is left.
+    // Anonymous memory has no dirty limit; its writers reclaim directly when no free page is left.
     setup.options = PagingOptions { backing: Backing::Swap, memory: Bytes(MIB), ..setup.options };
     let (machine, _) = setup.run(8, lines());
     let counts = machine.paging_counts();
@@ -419,7 +419,7 @@ fn a_queue_of_one_makes_faults_take_turns_and_a_deep_one_lets_them_overlap() {
         let (machine, measured) = setup.run(16, lines());
         times.push(measured.time.0 as f64 / (machine.paging_counts().major_faults * idle) as f64);
     }
-    // 16 faults at once, of 52 us, four channels and eight packages.
+    // 16 faults of 52 us run at once, on a drive with four channels and eight packages.
     assert!(times[0] >= 1.0 && times[1] < 0.4 && times[2] < 0.4, "{times:?}");
 }
 

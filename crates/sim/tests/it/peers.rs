@@ -1,11 +1,11 @@
-//! The cases of other simulators: what agrees must go on agreeing. The large ones run with `--ignored`.
+//! Cases of other simulators: results that agree with theirs must stay in agreement. The large cases run with `--ignored`.
 
 use std::path::PathBuf;
 
 use deepram_media::Registry;
 use deepram_sim::peers::{CASES, PeerWorkload, run_case};
 
-/// Where the traces lie; none if they are not on this machine.
+/// Returns the folder of the traces; None if they are not on this machine.
 fn traces() -> Option<PathBuf> {
     let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces");
     let folder =

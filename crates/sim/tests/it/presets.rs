@@ -1,4 +1,4 @@
-//! Every preset runs, and what can't be is an error that says what would be right.
+//! Every preset runs, and an impossible configuration is an error that says what would be right.
 
 use deepram_media::{Picos, PresetKind, Registry};
 use deepram_sim::host::{HostOptions, Stop};

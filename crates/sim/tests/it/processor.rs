@@ -1,5 +1,5 @@
-//! The processor front against closed forms, a reference model of its window, and devices that are
-//! simple enough to be right.
+//! The processor front against closed forms and a reference model of its instruction window, on devices simple
+//! enough to be correct by inspection.
 
 use deepram_media::{Bytes, Picos, Processor, Registry, RowState};
 use deepram_sim::dram::DramMemory;
@@ -14,7 +14,7 @@ use proptest::prelude::*;
 
 mod fake;
 
-/// One core without a cache, one instruction a nanosecond, no limits that matter.
+/// One core without a cache, with one instruction per nanosecond and limits that are never reached.
 fn plain() -> ProcessorOptions {
     let processor: Processor = Registry::builtin().unwrap().get("nvmm-host").unwrap();
     ProcessorOptions {
@@ -39,7 +39,7 @@ fn thread(references: Vec<MemRef>) -> ThreadReferences<'static> {
     Box::new(references.into_iter().map(Ok))
 }
 
-/// Loads of lines of their own.
+/// Makes loads, each of a different line.
 fn loads(gaps: impl IntoIterator<Item = u32>, base: u64) -> ThreadReferences<'static> {
     let all = gaps.into_iter().zip(base..).map(|(gap, line)| reference(gap, line, MemoryAccess::Load));
     thread(all.collect())
@@ -71,7 +71,7 @@ fn fractions_of_a_picosecond_are_carried_from_reference_to_reference() {
     assert_eq!(run.time.0, 3001 * 1000 / 3);
 }
 
-/// Every instruction one by one: when it issues, when a load's data are there, when it retires.
+/// A reference model, instruction by instruction: the times of issue, of a load's data, and of retirement.
 fn scoreboard(gaps: &[u32], latency: u64, options: &ProcessorOptions) -> u64 {
     let (window, mshrs) = (options.window, options.mshrs as usize);
     let mut retired: Vec<u64> = Vec::new();
@@ -165,7 +165,7 @@ proptest! {
         let run = execute_with_faults(&mut device, parts, &options, |_, command| {
             faults && command.offset % 128 == 0
         });
-        // The laws of accounting are checked inside.
+        // `execute_with_faults` checks the accounting laws itself.
         let run = run.unwrap();
         prop_assert_eq!((run.references, run.instructions), wanted);
         prop_assert_eq!(device.inside, 0);
@@ -179,7 +179,7 @@ proptest! {
     ) {
         let options = ProcessorOptions { llc: Bytes(ways * sets * 64), llc_ways: ways, blocking: true, ..plain() };
         let access = |store| if store { MemoryAccess::Store } else { MemoryAccess::Load };
-        // Far apart, so that each line is there before the next reference.
+        // The references are so far apart that each line arrives before the next reference.
         let references = uses.iter().map(|(line, store)| reference(1000, *line, access(*store))).collect();
         let mut device = Fake::stalling(100);
         let run = one(&mut device, references, &options);
@@ -212,7 +212,7 @@ fn misses_of_a_core_are_as_many_as_its_mshrs_and_no_more() {
         let mut device = Fake::stalling(1_000_000);
         let run = execute(&mut device, vec![loads([1; 100], 0)], &options).unwrap();
         assert_eq!(device.most, u64::from(mshrs));
-        // Rounds of as many loads a nanosecond apart, each round a latency.
+        // The loads proceed in rounds of `mshrs` loads, a nanosecond apart; each round takes one latency.
         let (rounds, rest) = (100 / u64::from(mshrs), 100 % u64::from(mshrs));
         let last = if rest == 0 { u64::from(mshrs) } else { rest };
         assert_eq!(
@@ -231,7 +231,7 @@ fn references_to_a_line_under_way_are_one_miss_and_a_store_among_them_makes_it_d
     let mut device = Fake::stalling(100_000);
     let run = one(&mut device, references, &options);
     let lines: Vec<(u64, Op, u64)> = device.log.iter().map(|(t, c)| (*t, c.op, c.offset / 64)).collect();
-    // The second line comes in at 201 ns, and the first leaves.
+    // The second line arrives at 201 ns, and evicts the first.
     assert_eq!(lines, [(1000, Op::Read, 9), (101_000, Op::Read, 10), (201_000, Op::Write, 9)]);
     assert_eq!((run.lines.misses, run.lines.merged, run.lines.written), (2, 3, 1));
     assert_eq!(run.time.0, 201_000 + options.llc_hit_cycles * 1000);
@@ -256,8 +256,9 @@ fn lines_that_leave_are_at_most_the_write_buffer_and_then_keep_an_mshr() {
     assert_eq!((device.most_writes, run.lines.written), (1, 5));
     let sent: Vec<(u64, Op)> = device.log.iter().map(|(time, command)| (*time, command.op)).collect();
     let (read, write) = (Op::Read, Op::Write);
-    // 0 and 1 at 1 and 2 ns; in at 11 and 12: 2 asked for, 0 leaves, 3 asked for. At 21, 1 finds the
-    // buffer full and keeps an MSHR; at 22, 2 does. A place is free each microsecond.
+    // Lines 0 and 1 are requested at 1 and 2 ns, and arrive at 11 and 12 ns: line 2 is requested, line 0 is evicted, line 3
+    // is requested. At 21 ns the victim 1 finds the write buffer full and keeps an MSHR; at 22 ns the victim 2 does. The
+    // write buffer frees one entry each microsecond.
     assert_eq!(
         sent,
         [
@@ -284,7 +285,7 @@ fn without_a_cache_stores_go_to_the_device_through_the_write_buffer() {
     let mut device = Fake::stalling(100_000);
     let run = one(&mut device, stores, &options);
     assert_eq!((device.reads(), device.most_writes, run.lines.written), (0, 2, 5));
-    // 1, 2, then as the first two complete: 101, 102, 201 ns.
+    // Writes start at 1 and 2 ns, then as earlier writes complete: at 101, 102 and 201 ns.
     assert_eq!(run.time.0, 201_000);
 }
 
@@ -301,13 +302,13 @@ fn a_reference_across_lines_is_one_for_each() {
 #[test]
 fn two_threads_on_a_core_overlap_as_far_as_the_core_allows() {
     let options = ProcessorOptions { blocking: true, ..plain() };
-    // Computes 10 ns, 5 ns of software, sleeps, 20 ns of software.
+    // Each thread computes for 10 ns, runs 5 ns of software, sleeps, and runs 20 ns of software.
     for (sleep, expected) in [
-        // Both sleep at once: the second wakes at 130, while the first runs its software to 135.
+        // Both threads sleep at the same time: the second wakes at 130 ns, while the first runs its software until 135 ns.
         (100, 155),
-        // The first wakes at 25, while the second is on the core until 30.
+        // The first thread wakes at 25 ns, while the second is on the core until 30 ns.
         (10, 70),
-        // The second wakes at 31, 15 + 15 + 1, while the first runs from 30 to 50.
+        // The second thread wakes at 31 ns (15 + 15 + 1), while the first runs from 30 to 50 ns.
         (1, 70),
     ] {
         let mut device = Fake::sleeping(5_000, sleep * 1000, 20_000);
@@ -322,7 +323,7 @@ fn two_threads_on_a_core_overlap_as_far_as_the_core_allows() {
     let parts = |t: &ThreadResult| [t.computing_ns, t.stalled_ns, t.software_ns, t.asleep_ns, t.runnable_ns];
     let found: Vec<[f64; 5]> = run.threads.iter().map(parts).collect();
     assert_eq!(found, [[10.0, 5.0, 20.0, 100.0, 0.0], [10.0, 5.0, 20.0, 100.0, 20.0]]);
-    // On two cores they do not meet.
+    // On two cores the threads do not delay each other.
     let two = ProcessorOptions { cores: 2, ..options };
     let mut device = Fake::sleeping(5_000, 100_000, 20_000);
     let run = execute(&mut device, vec![loads([10], 0), loads([10], 100)], &two).unwrap();
@@ -331,7 +332,8 @@ fn two_threads_on_a_core_overlap_as_far_as_the_core_allows() {
 
 #[test]
 fn a_sleeper_goes_on_with_the_instructions_that_it_had_left() {
-    // The load at 10 sleeps from 15 to 115; the next at 30 has 15 ns to go, after 20 ns of software.
+    // The load at 10 ns sleeps from 15 to 115 ns. The next load, due at 30 ns, has 15 ns of computing left after 20 ns of
+    // software.
     let mut device = Fake::sleeping(5_000, 100_000, 20_000);
     let run = execute(&mut device, vec![loads([10, 20], 0)], &plain()).unwrap();
     let sent: Vec<u64> = device.log.iter().map(|(time, _)| *time).collect();
@@ -344,7 +346,7 @@ fn switches_cost_what_they_are_said_to() {
     let options = ProcessorOptions { blocking: true, switch: Picos(3000), ..plain() };
     let mut device = Fake::sleeping(5_000, 1_000_000, 20_000);
     let run = execute(&mut device, vec![loads([10], 0), loads([10], 100)], &options).unwrap();
-    // To the second after the first sleeps, back to the first, to the second again.
+    // The core switches to the second thread when the first sleeps, back to the first, and to the second again.
     assert_eq!(run.lines.switches, 3);
     assert_eq!(run.threads.iter().map(|t| t.software_ns).sum::<f64>(), 40.0 + 9.0);
 }
@@ -355,7 +357,7 @@ fn threads_that_never_sleep_take_turns_by_quanta() {
     let stores = |line| thread((0..100).map(|_| reference(10, line, MemoryAccess::Store)).collect());
     let run = execute(&mut Fake::stalling(1), vec![stores(1), stores(2)], &options).unwrap();
     assert_eq!(run.time.0, 2_000_000);
-    // 20 quanta each; the last reference is the next quantum's first.
+    // Each thread takes 20 quanta; its last reference falls at the start of the next quantum.
     for thread in &run.threads {
         assert_eq!((thread.preemptions, thread.runnable_ns, thread.computing_ns), (20, 1000.0, 1000.0));
     }
@@ -369,9 +371,9 @@ fn a_page_fault_waits_for_older_loads_and_nothing_passes_it() {
         let run = execute_with_faults(&mut device, threads, &plain(), |_, _| precise).unwrap();
         (run.time.0, device.most, run.lines.faults)
     };
-    // One after the other.
+    // With precise faults, one access follows the other.
     assert_eq!(run(true), (8 * (1_000 + 125_000), 1, 8));
-    // Those of the first 5 ns are under way when the first sleeps, and later ones join at its end.
+    // The accesses of the first 5 ns are under way when the first access sleeps; later accesses start when it ends.
     let (time, most, faults) = run(false);
     assert!(time < 8 * 125_000 && most > 1 && faults == 0, "{time} {most}");
 }
@@ -389,14 +391,14 @@ fn the_cross_over_of_sleeping_and_stalling_is_where_the_closed_form_says() {
     for threads in [1, 16] {
         let mut device = Fake::sleeping(before, sleep, after);
         let sleeping = execute(&mut device, work(threads), &options).unwrap().time.0;
-        // A core is busy for this long with each access.
+        // Core time of each access.
         let busy = gap * 1000 + before + after;
-        // One thread waits for all of it; of 16, the others' busy time is longer than the sleep.
+        // A single thread also waits for the sleep; with 16 threads the others' core time exceeds the sleep.
         let each = if threads == 1 { busy + sleep } else { busy };
         assert!((threads - 1) * busy > sleep || threads == 1);
         let bare = threads * count * each;
         assert!((bare..=bare + sleep + busy).contains(&sleeping), "{threads}: {sleeping} {bare}");
-        // A stall of H costs gap + H: they are equal at H = each - gap.
+        // An access with a stall of H takes gap + H: stalling and sleeping are equal at H = each - gap.
         let cross = each - gap * 1000;
         assert!(stalling(threads, cross * 97 / 100) < sleeping, "{threads} threads below");
         assert!(stalling(threads, cross * 103 / 100) > sleeping, "{threads} threads above");
@@ -442,7 +444,7 @@ fn what_comes_before_the_warm_up_is_over_is_not_measured() {
     let warm = ProcessorOptions { warm_up: 40, ..options };
     let part = execute(&mut Fake::stalling(5000), work(), &warm).unwrap();
     assert_eq!((part.references, part.instructions, part.lines.misses), (60, 600, 60));
-    // Measuring begins when the 40th is sent.
+    // The measurement begins when the 40th reference is sent.
     assert_eq!(part.time.0, whole.time.0 - 39 * 15_000 - 10_000);
     assert_eq!(part.options, warm);
 }
@@ -468,7 +470,7 @@ fn dependent_loads_of_dram_take_its_closed_form() {
     let dram: deepram_media::Dram = registry.get("ddr4-2400").unwrap();
     let row = dram.row_bytes().0 * dram.banks * dram.total_ranks();
     let options = ProcessorOptions { blocking: true, ..plain() };
-    // Two rows of one bank in turn, before the first refresh; past t_ras each time.
+    // The loads alternate between two rows of one bank, before the first refresh and more than t_ras apart.
     let all = (0..20u64).map(|n| MemRef { gap: 100, addr: n % 2 * row, size: 8, access: MemoryAccess::Load });
     let mut memory = DramMemory::new(&dram).unwrap();
     let run = execute(&mut memory, vec![thread(all.collect())], &options).unwrap();
@@ -485,7 +487,7 @@ fn many_cores_streaming_from_dram_get_its_bandwidth_and_twice_the_ipc_of_half_of
         ProcessorOptions { cores: 6, llc: Bytes(1 << 18), ..ProcessorOptions::new(&processor).unwrap() };
     let run = |channels: &str| {
         let dram: deepram_media::Dram = registry.get_with("ddr4-2400", &[channels]).unwrap();
-        // Flat latency: the bus alone is the limit.
+        // With a flat latency, the bus is the only limit.
         let dram = deepram_media::Dram { flat_read: Some(deepram_media::Picos::from_ns(50)), ..dram };
         let threads = workload_threads("dd-read:span=48MiB,bs=4KiB", 1, 6, 2).unwrap();
         let executed = execute(&mut DramMemory::new(&dram).unwrap(), threads, &options).unwrap();

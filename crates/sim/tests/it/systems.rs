@@ -1,4 +1,4 @@
-//! Whole systems, as `deepram sim` runs them: by a host's requests and by the threads of a processor.
+//! Whole systems, as `deepram sim` runs them: with a host's requests and with the threads of a processor.
 
 use deepram_media::{Bytes, Processor, Registry};
 use deepram_sim::processor::{ProcessorOptions, workload_threads};
@@ -33,7 +33,7 @@ fn under_a_processor_dram_is_ahead_of_flash_memory_and_that_of_paging() {
         assert_eq!(processor.references, 4_000);
         let shares: f64 = processor.time_shares().iter().sum();
         assert!((shares - 1.0).abs() < 1e-9, "{shares}");
-        // Paging alone puts threads to sleep.
+        // Only paging puts threads to sleep.
         assert_eq!(processor.threads.iter().any(|thread| thread.sleeps > 0), system == System::SsdPaging);
         processor.ipc
     });
@@ -60,7 +60,7 @@ fn each_system_runs_by_requests_and_accounts_for_its_energy() {
             run(&registry, &config(system), requests(items, objects), &RunOptions::default()).unwrap();
         assert_eq!(result.requests, 4_000, "{}", system.name());
         let sum: f64 = result.energy.iter().map(|part| part.dynamic_nj + part.static_nj).sum();
-        // Of a measured device only times are known.
+        // A measured device has times but no energies.
         assert_eq!(sum > 0.0, system != System::Pool, "{}", system.name());
         assert!((result.energy_total_nj - sum).abs() <= sum * 1e-12, "{}", system.name());
         assert!(result.to_table().contains(system.name()));

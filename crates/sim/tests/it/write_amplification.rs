@@ -1,10 +1,10 @@
 //! Write amplification of uniform random writes under greedy reclamation against published analysis.
 //!
 //! L. Xiang and B. M. Kurkoski, "An Improved Analytic Expression for Write Amplification in NAND Flash",
-//! arXiv:1110.4245: by Lambert's W. In the same form without it, the live share u of a reclaimed block is
-//! the solution of (u - 1) / ln u = rho, with rho the share of live pages, and the amplification is
-//! 1 / (1 - u). Their check value: 2.36 at an over-provisioning factor of 0.3 (rho = 1 / 1.3), where they
-//! simulate 2.35. For finite blocks greedy does a little better.
+//! arXiv:1110.4245. The paper uses Lambert's W. Without it, the live share u of a reclaimed block is the
+//! solution of (u - 1) / ln u = rho, with rho the share of live pages, and the amplification is 1 / (1 - u).
+//! The paper's check value is 2.36 at an over-provisioning factor of 0.3 (rho = 1 / 1.3); its simulation
+//! gives 2.35. With finite blocks, greedy reclamation does slightly better.
 
 use deepram_media::{Registry, Ssd};
 use deepram_sim::host::{HostOptions, drive};
@@ -12,7 +12,7 @@ use deepram_sim::ssd::{ParallelSsd, SsdOptions};
 use deepram_trace::workload::Rng;
 use deepram_trace::{Op, Request};
 
-/// The share of live pages in a reclaimed block in the limit of large blocks: (u - 1) / ln u = rho.
+/// Returns the share u of live pages in a reclaimed block, in the limit of large blocks: (u - 1) / ln u = rho.
 fn limit(rho: f64) -> f64 {
     let (mut low, mut high) = (1e-9, 1.0 - 1e-12);
     for _ in 0..200 {
@@ -68,7 +68,7 @@ fn uniform_random_writes_amplify_as_the_analysis_says() {
         let host = HostOptions { warm_up: 5 * pages, ..HostOptions::default() };
         let measured = drive(&mut device, requests, &host).unwrap();
         let found = measured.counts.write_amplification();
-        // Blocks that hold data: all but the free ones kept and the frontiers.
+        // All blocks hold data except the reserve of free blocks and the write frontiers.
         let blocks = ssd.nand.blocks_per_plane as f64 - 4.0;
         let rho = pages as f64 / (blocks * pages_per_block as f64);
         let expected = 1.0 / (1.0 - limit(rho));

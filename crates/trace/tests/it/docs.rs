@@ -10,7 +10,7 @@ fn page(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(name)
 }
 
-/// A cell of a table: a bar would end it.
+/// Escapes the text of a table cell: a bar would end the cell.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
@@ -32,8 +32,8 @@ fn rows(params: &[Param]) -> String {
     text
 }
 
-/// The keys that all have, then what the page says of each workload, in the catalogue's order; a family whose members share all keys
-/// and defaults has one table, after its last member.
+/// Returns the tables of the page: the keys common to all workloads, then the item and keys of each workload, in the catalogue's
+/// order. A family whose members share all keys and defaults has one table, after its last member.
 fn tables() -> Vec<String> {
     let mut found = vec![rows(COMMON), rows(ARRIVAL)];
     let same = |a: &WorkloadInfo, b: &WorkloadInfo| rows(a.params) == rows(b.params);
@@ -65,8 +65,8 @@ fn formats() -> String {
     text
 }
 
-/// The page with its tables that begin with `heads`, and its items that begin with "- `" before such tables, replaced by `blocks`
-/// in their order.
+/// Returns the page with its tables that begin with `heads`, and its items that begin with "- `" before such tables, replaced by
+/// `blocks` in their order.
 fn with_blocks(page: &str, heads: &[&str], blocks: &[String]) -> String {
     let mut blocks = blocks.iter();
     let mut new = String::new();
@@ -102,7 +102,7 @@ fn the_page_and_the_catalogue_list_the_same_workloads_and_keys() {
         });
         rest = &rest[at + table.len()..];
     }
-    // And nothing beside: no workload and no key that there is not.
+    // The page lists no unknown workload and no unknown key.
     let own = |line: &&str| line.starts_with("- `") || line.starts_with("| `");
     let expected: usize = tables().iter().map(|t| t.lines().filter(own).count()).sum();
     assert_eq!(page.lines().filter(own).count(), expected);

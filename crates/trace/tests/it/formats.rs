@@ -1,4 +1,4 @@
-//! Small texts of every format, with the records that they hold and the errors that they give.
+//! Small samples of every format, with the records that they hold and the errors that they give.
 
 use deepram_trace::{
     Format, Item, MemRef, MemoryAccess, ObjectRef, Op, ReadOptions, Request, TraceError, TraceReader,
@@ -15,7 +15,7 @@ fn read_with(data: &[u8], options: &ReadOptions) -> Result<(Format, Vec<Item>), 
     Ok((format, reader.collect::<Result<_, _>>()?))
 }
 
-/// Reads with recognition, which must find the format.
+/// Reads a trace without naming its format. The reader must recognise `format`.
 fn read(format: Format, data: &[u8]) -> Vec<Item> {
     let (found, items) = read_with(data, &options(None)).unwrap();
     assert_eq!(found, format);

@@ -1,4 +1,4 @@
-//! What file systems write for a change of metadata: blocks, lines and flushes in closed form.
+//! Writes of file systems for a metadata change: closed forms of blocks, lines and flushes.
 
 use deepram_trace::{Item, Op, Request, Workload};
 
@@ -14,7 +14,7 @@ fn requests(spec: &str) -> Vec<Request> {
         .collect()
 }
 
-/// Requests as text: `w` and pages, `l` and lines where it is no whole page, `F`.
+/// Returns requests as text: `w` and a number of pages, `l` and a number of lines for a write of no whole page, `F` for a flush.
 fn shape(requests: &[Request]) -> String {
     let word = |request: &Request| match request.op {
         Op::Flush => "F".to_string(),
@@ -31,17 +31,18 @@ fn shape(requests: &[Request]) -> String {
 }
 
 fn one(fs: &str, op: &str, grain: &str) -> String {
-    // One directory, so that the number of blocks does not hang on the draw.
+    // With one directory, the number of blocks does not depend on random choices.
     shape(&requests(&format!("metadata:fs={fs},op={op},grain={grain},dirs=1,perdir=50,ops=1")))
 }
 
 #[test]
 fn ext4_writes_descriptor_and_blocks_then_the_commit_block_with_a_flush_behind_each() {
-    // Bitmap, descriptors, inodes, entries, and with 16 inodes a block another for the directory's.
+    // The six blocks are the descriptor, bitmap, group descriptors, inodes, entries, and the block with the directory's inode:
+    // a block holds 16 inodes.
     assert_eq!(one("ext4", "create", "block"), "w6 F w1 F");
-    // Another bitmap and the new directory's block.
+    // A mkdir adds another bitmap and the new directory's block.
     assert_eq!(one("ext4", "mkdir", "block"), "w8 F w1 F");
-    // Entries, directory's inode, file's inode, which may be in the directory's block.
+    // A rename writes entries, the directory's inode and the file's inode; the two inodes may share a block.
     assert!(["w4 F w1 F", "w3 F w1 F"].contains(&one("ext4", "rename", "block").as_str()));
 }
 
@@ -54,7 +55,7 @@ fn xfs_writes_a_record_of_its_log_between_two_flushes() {
 
 #[test]
 fn btrfs_copies_the_path_of_its_tree_and_writes_three_super_blocks() {
-    // A file system of one leaf of files and one of directories: two leaves, a root, four nodes of space.
+    // The file system has one leaf of files and one of directories. A create copies two leaves, a root and four space nodes.
     assert_eq!(one("btrfs", "create", "block"), "w28 F w1 w1 w1 F");
     let logged = "metadata:fs=btrfs,btrfs=log,dirs=1,perdir=50,ops=1";
     assert_eq!(shape(&requests(logged)), "w8 F w1 F");
@@ -62,8 +63,8 @@ fn btrfs_copies_the_path_of_its_tree_and_writes_three_super_blocks() {
 
 #[test]
 fn btrfs_copies_as_many_levels_as_the_tree_has() {
-    // 400,000 files: some 11,400 leaves, 24 nodes above them, a root. A change of two or three leaves copies as many
-    // nodes of the next level, or fewer if they are neighbours.
+    // 400,000 files make some 11,400 leaves, 24 nodes above them, and a root. A change of two or three leaves copies as
+    // many nodes of the next level, or fewer if the leaves share a node.
     for request in requests("metadata:fs=btrfs,dirs=4000,perdir=100,ops=500").chunks(6) {
         let nodes = request[0].len / PAGE / 4;
         assert!((2 + 1 + 1 + 4..=3 + 3 + 1 + 4).contains(&nodes), "{nodes} nodes");
@@ -72,14 +73,14 @@ fn btrfs_copies_as_many_levels_as_the_tree_has() {
 
 #[test]
 fn by_lines_each_structure_is_flushed_by_itself() {
-    // Bitmap word, descriptor, inode of 256 B, entry, 160 B of the directory's inode.
+    // A create writes a bitmap word, a descriptor, an inode of 256 B, an entry, and 160 B of the directory's inode.
     assert_eq!(one("ext4", "create", "byte"), "l1 F l1 F l4 F l1 F l3 F");
     assert_eq!(one("ext4", "mkdir", "byte"), "l1 F l1 F l1 F l4 F l1 F l1 F l3 F");
-    // Group header, records of two trees, inode of 176 B, entry, hash, directory's inode.
+    // A create writes the group header, records of two trees, an inode of 176 B, an entry, a hash, and the directory's inode.
     assert_eq!(one("xfs", "create", "byte"), "l1 F l1 F l1 F l3 F l1 F l1 F l3 F");
     let once = "metadata:grain=byte,fence=once,dirs=1,perdir=50,ops=1";
     assert_eq!(shape(&requests(once)), "l1 l1 l4 l1 l3 F");
-    // Items stand anywhere in their leaf: a line more where they cross one.
+    // Items may be anywhere in their leaf, so an item that crosses a line border takes one line more.
     let btrfs = one("btrfs", "create", "byte");
     assert_eq!(btrfs.matches('F').count(), 5, "{btrfs}");
     for (op, structures) in [("ext4", 4), ("xfs", 6), ("btrfs", 7)] {
@@ -89,11 +90,11 @@ fn by_lines_each_structure_is_flushed_by_itself() {
 
 #[test]
 fn a_journal_that_is_full_is_written_in_place_once_a_block() {
-    // 128 blocks take 18 creates of 7; the 19th finds no room.
+    // A journal of 128 blocks holds 18 creates of 7 blocks; the 19th create does not fit.
     let all = requests("metadata:dirs=1,perdir=50,journal=512KiB,ops=19");
     let text = shape(&all);
-    // 50 inodes are in four blocks with that of the directory; bitmap, descriptors, entries: one each. Of the files
-    // 18 were made, in two blocks.
+    // 50 inodes and the directory's take four blocks; bitmap, descriptors and entries take one block each. The 18 files
+    // created have their inodes in two of the blocks.
     let in_place = "w1 w1 w1 w1 w1 w1 F w1 F";
     let before = ["w6 F w1 F"; 18].join(" ");
     assert_eq!(text, format!("{before} {in_place} w6 F w1 F"));
@@ -114,7 +115,7 @@ fn both_ways_write_the_same_data() {
             let all = |grain: &str| {
                 requests(&format!("metadata:fs={fs},op={op},grain={grain},dirs=2,perdir=40,ops=600"))
             };
-            // By lines, only data are written by pages; they lie behind everything else.
+            // With grain=byte, only file data is written in pages; file data lies behind all metadata.
             let pages = |all: Vec<Request>, from: u64| -> Vec<(u64, u64)> {
                 let whole = |r: &Request| r.len >= PAGE && r.len.is_multiple_of(PAGE) && r.offset >= from;
                 all.iter().filter(|r| whole(r)).map(|r| (r.offset, r.len)).collect()
@@ -149,16 +150,16 @@ fn values_that_cannot_be_are_errors() {
     }
 }
 
-/// Means over many changes of an operation at a place of its loop: flushes, pages, lines, of what is no data.
+/// Returns the mean numbers of flushes, pages and lines of metadata for one step of an operation's loop, over many changes.
 fn mean(fs: &str, (op, step, steps): (&str, usize, usize), grain: &str) -> [f64; 3] {
     let spec = |ops: usize| {
         format!("metadata:fs={fs},op={op},grain={grain},dirs=4000,filesize=4KiB,journal=2GiB,ops={ops}")
     };
-    // By lines, only data are written by pages; they lie behind everything else.
+    // With grain=byte, only file data is written in pages; file data lies behind all metadata.
     let by_lines = requests(&spec(3000).replace("grain=block", "grain=byte"));
     let data = by_lines.iter().filter(|r| r.len.is_multiple_of(PAGE) && r.len > 0).map(|r| r.offset).min();
     let all = requests(&spec(3000));
-    // Each change ends with a flush, and the number of flushes of a change does not vary.
+    // Each change ends with a flush, and all changes of a step have the same number of flushes.
     let of_one = |at: usize| {
         let flushes = |ops| requests(&spec(ops)).iter().filter(|r| r.op == Op::Flush).count();
         flushes(at + 1) - if at == 0 { 0 } else { flushes(at) }

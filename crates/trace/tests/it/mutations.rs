@@ -1,4 +1,4 @@
-//! Random damage to a small sample for every parser never panics, hangs or runs out of memory.
+//! No parser panics, hangs or runs out of memory on randomly damaged samples.
 
 use deepram_trace::workload::{Rng, Spec, WORKLOADS};
 use traces::{TARGETS, sample};
@@ -28,7 +28,7 @@ fn mutate(data: &mut Vec<u8>, rng: &mut Rng) {
     }
 }
 
-/// The seed, and how many mutations of each sample: DEEPRAM_SEED and DEEPRAM_MUTATIONS.
+/// Returns a setting from the environment: DEEPRAM_SEED, or DEEPRAM_MUTATIONS, the number of mutations of each sample.
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|s| s.parse().ok()).unwrap_or(default)
 }

@@ -1,4 +1,4 @@
-//! The real traces of the project's shared folder against their known counts.
+//! Counts of the real traces in the project's shared folder.
 
 use deepram_trace::{Compression, Format, Item, Op, ReadOptions, Summary, TraceReader};
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ fn summary(name: &str, format: Format) -> Option<Summary> {
     Some(Summary::of(reader).unwrap_or_else(|e| panic!("{name}: {e}")))
 }
 
-/// Requests, share of writes, bytes in all, distinct pages.
+/// Checks a trace's numbers of records, writes, bytes and distinct pages.
 fn check(name: &str, format: Format, records: u64, writes: u64, bytes: u128, pages: u128) {
     let Some(s) = summary(name, format) else {
         return;
@@ -37,7 +37,7 @@ fn check(name: &str, format: Format, records: u64, writes: u64, bytes: u128, pag
 
 #[test]
 fn block_traces_have_their_published_counts() {
-    // Counted independently with a few lines of Python; they agree with the shared README:
+    // The counts come from an independent script, and agree with the README of the shared folder:
     // 59.23% writes, 0.051 GiB, 0.028 GiB unique; 37.4%; 0.02%; 100%, 34.3 GiB, 1.04 GiB unique.
     check(
         "block/fin1_first10k.ssdsim.ascii.zst",

@@ -1,4 +1,4 @@
-//! What is written is read back the same, in every format that is written.
+//! In every format that can be written, a written trace reads back unchanged.
 
 use deepram_trace::{
     Compression, FORMATS, Format, Item, MemRef, MemoryAccess, ObjectRef, Op, ReadOptions, Request,
@@ -22,7 +22,7 @@ fn read(format: Option<Format>, data: Vec<u8>) -> Result<Vec<Item>, TraceError> 
     TraceReader::new(Cursor::new(data), &options)?.collect()
 }
 
-/// Numbers of every magnitude.
+/// Draws numbers of every magnitude up to `bits` bits.
 fn number(bits: u32) -> impl Strategy<Value = u64> {
     (0..=bits, any::<u64>()).prop_map(|(b, x)| if b == 0 { 0 } else { x >> (64 - b) })
 }
@@ -55,7 +55,7 @@ fn any_object() -> impl Strategy<Value = Item> {
         .prop_map(|(time_ps, id, size, op)| Item::Object(ObjectRef { time_ps, id, size, op }))
 }
 
-/// Requests of whole sectors with times in multiples of `unit`, from zero.
+/// Draws requests of whole sectors whose times start at zero and are multiples of `unit`.
 fn sectors(unit: u64, devices: u32, ops: impl Strategy<Value = Op>) -> impl Strategy<Value = Vec<Item>> {
     vec((0..1u64 << 20, 0..devices, number(50), number(20), ops), 1..100).prop_map(move |rows| {
         let mut time = 0;
@@ -164,7 +164,7 @@ fn many_blocks_of_records_come_back() {
         })
         .collect();
     let data = write(Format::Deepram, &items).unwrap();
-    // Sequential writes at a steady rate: tag, time, offset.
+    // A sequential write at a steady rate takes three bytes: tag, time, offset.
     assert!(data.len() < 200_000 * 3 + 4 * 13 + 100, "{}", data.len());
     assert_eq!(read(None, data.clone()).unwrap(), items);
     let zst = zstd::encode_all(&data[..], 1).unwrap();

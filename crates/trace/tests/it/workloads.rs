@@ -1,4 +1,4 @@
-//! The generators against what their definitions say must come out.
+//! Generated workloads against the closed forms and probabilities of their definitions.
 //!
 //! A share measured over n independent draws must lie within five standard deviations,
 //! sqrt(p (1 - p) / n), of its probability p; a chi-square statistic below its mean plus six.
@@ -128,7 +128,7 @@ fn zipf_addresses_have_their_ranks_probabilities_in_either_layout() {
         };
         let mut ranked = count("ranked");
         assert_chi_square(&ranked, &p);
-        // Shuffling moves the same draws.
+        // Shuffling only permutes the items: their counts stay the same.
         let mut shuffled = count("shuffled");
         assert_ne!(ranked, shuffled);
         ranked.sort_unstable();
@@ -160,7 +160,7 @@ fn sequential_starts_over_and_mixed_is_random_to_the_degree_given() {
     for random in [0.0, 0.1, 0.5, 1.0] {
         let requests = blocks(&format!("mixed:random={random},span=4GiB"), 200_000);
         let follows = requests.windows(2).filter(|w| w[1].offset == w[0].offset + 4096).count();
-        // A random access follows by chance once in a million places.
+        // A random access follows its predecessor by chance with probability 1 / places.
         let places = (1u64 << 20) as f64;
         assert_share(follows, requests.len() - 1, 1.0 - random + random / places, "sequential share");
     }
@@ -238,7 +238,7 @@ fn ycsb_scans_are_uniform_from_1_to_100_records_and_ordered_keys_are_adjacent() 
     let starts =
         requests.windows(2).filter(|w| w[1].op == Op::Read && w[1].offset != w[0].offset + 1024).count();
     let mean = requests.iter().filter(|r| r.op == Op::Read).count() as f64 / starts as f64;
-    // Uniform on 1..=100: mean 50.5, deviation 28.9; some 9,900 scans.
+    // Lengths are uniform on 1..=100: mean 50.5, deviation 28.9, for some 9,900 scans.
     assert!((mean - 50.5).abs() < 5.0 * 28.9 / (starts as f64).sqrt(), "{mean}");
     assert_share(inserts, starts + inserts, 0.05, "inserts");
 }
@@ -253,7 +253,7 @@ fn ycsb_records_do_not_cross_pages_and_the_hottest_has_its_share() {
     }
     assert!(counts.keys().all(|o| *o < 25_000 * 4096));
     let hottest = counts.values().copied().max().unwrap();
-    // Rank 0 of 10^10, and what the hash puts beside it: about (1 - p) / records.
+    // The hottest record has rank 0 of 10^10, and the ranks that hash to the same record: about (1 - p) / records.
     let p = 1.0 / zeta(10_000_000_000, 0.99);
     assert_share(hottest, requests.len(), p + (1.0 - p) / 100_000.0, "hottest record");
 }
@@ -280,7 +280,7 @@ fn ycsb_d_asks_for_the_newest_records_most() {
 
 #[test]
 fn ycsb_e_keeps_its_popular_records_while_others_are_inserted() {
-    // Scans of one record; without count there is room for as many inserts as records, 5% of requests.
+    // Scans are one record long. Without a count, the space allows as many inserts as records; inserts are 5% of requests.
     let requests = blocks("ycsb-e:records=5k,scan=1,order=ordered,record=1KiB,page=1KiB", 90_000);
     let hottest = |part: &[Request]| {
         let mut counts = std::collections::HashMap::new();
@@ -292,7 +292,7 @@ fn ycsb_e_keeps_its_popular_records_while_others_are_inserted() {
 
 #[test]
 fn webserver_makes_ten_reads_and_a_log_append_a_loop() {
-    // One thread, 1,000 loops: each open reads an inode, each file one request of 16 KiB.
+    // One thread makes 1,000 loops: each open reads an inode, and each file is read with one request of 16 KiB.
     let requests = blocks("webserver:threads=1", 21_000);
     let count = |op, len: Option<u64>| {
         requests.iter().filter(|r| r.op == op && len.is_none_or(|l| r.len == l)).count()
@@ -330,14 +330,14 @@ fn fileserver_and_webproxy_run_with_many_threads() {
 
 #[test]
 fn oltp_writers_wake_after_their_reads() {
-    // 16,000 reads: 16 batches of 100 writes, 5 log writes, a flush after each.
+    // 16,000 reads lead to 16 batches of 100 writes and 5 log writes, with a flush after each batch and log write.
     let requests = blocks("oltp", 16_000 + 1_600 + 5 + 21);
     let count = |op, len| requests.iter().filter(|r| r.op == op && r.len == len).count();
     assert_eq!(
         (count(Op::Read, 2048), count(Op::Write, 2048), count(Op::Write, 256 << 10)),
         (16_000, 1_600, 5)
     );
-    // The log writer too goes to random places of its 40.
+    // The log writer also writes at random, to one of its 40 offsets.
     let log: Vec<u64> =
         blocks("oltp", 500_000).iter().filter(|r| r.len == 256 << 10).map(|r| r.offset).collect();
     assert!(log.len() > 100 && log.iter().all(|at| (100 << 20..110 << 20).contains(at)));
@@ -359,7 +359,7 @@ fn tpcb_makes_three_updates_an_insert_a_log_write_and_a_flush() {
     }
     let logs: Vec<_> = requests.chunks(9).map(|t| t[7].offset).collect();
     assert!(logs.windows(2).all(|w| w[1] == w[0] + 414));
-    // By row: the account's branch is the teller's in 85% of the cases.
+    // With grain=row, the account's branch is the teller's branch in 85% of the transactions.
     let requests = blocks("tpcb:branches=10,grain=row,page=8000B", 90_000);
     let home =
         requests.chunks(9).filter(|t| (t[0].offset - 16_000) / 100 / 100_000 == t[4].offset / 100).count();
@@ -371,8 +371,8 @@ fn tpcb_makes_three_updates_an_insert_a_log_write_and_a_flush() {
 #[test]
 fn tpcc_transactions_come_in_their_published_mix() {
     let requests = blocks("tpcc:warehouses=10", 2_000_000);
-    // The log tells the kind: payment changes 89 + 95 + 655 + 46 bytes, a new order 127 and 360
-    // for each of 5 to 15 lines; a delivery has the rest.
+    // The size of the log record identifies the transaction: a payment changes 89 + 95 + 655 + 46 bytes, a new order
+    // 127 bytes and 360 for each of its 5 to 15 lines; all other sizes are deliveries.
     let log = requests.windows(2).filter(|w| w[1].op == Op::Flush).map(|w| w[0].len - 64).collect::<Vec<_>>();
     let payments = log.iter().filter(|l| **l == 885).count();
     let orders: Vec<u64> = log
@@ -392,8 +392,8 @@ fn tpcc_transactions_come_in_their_published_mix() {
 fn tatp_changes_come_in_their_published_mix() {
     let requests = blocks("tatp", 1_000_000);
     let log = requests.windows(2).filter(|w| w[1].op == Op::Flush).map(|w| w[0].len - 64).collect::<Vec<_>>();
-    // Update subscriber changes two rows in 62.5% of 2%; update location one in all of 14%;
-    // inserting and deleting a forwarding one in 31.25% of 2% each.
+    // "Update subscriber" is 2% of the mix and changes two rows in 62.5% of its cases; "update location" is 14% and always
+    // changes one row; inserting and deleting a forwarding are 2% each and change one row in 31.25% of their cases.
     let (double, single) = (0.02 * 0.625, 0.14 + 0.04 * 0.3125);
     assert_share(
         log.iter().filter(|l| **l == 200).count(),
@@ -419,8 +419,8 @@ fn arrivals_follow_their_law() {
     let g = gaps("uniform:arrival=poisson,rate=100k");
     let m = mean(&g);
     assert!((m - 1e7).abs() < 5.0 * 1e7 / n.sqrt(), "{m}");
-    // An exponential's deviation equals its mean; that of the estimate of the variance is
-    // sqrt(8 / n) of it.
+    // The deviation of an exponential distribution equals its mean. The relative deviation of the estimated variance is
+    // sqrt(8 / n).
     let variance = g.iter().map(|g| (g - m).powi(2)).sum::<f64>() / n;
     assert!((variance / 1e14 - 1.0).abs() < 5.0 * (8.0 / n).sqrt(), "{variance}");
     assert!(blocks("uniform:device=7", 10).iter().all(|r| r.device == 7));

@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// What a command came to.
+/// Exit status and output of a command.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) status: i32,
@@ -20,19 +20,19 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Its output, if it went well.
+    /// Returns the standard output; fails if the command did.
     pub(crate) fn good(self) -> String {
         assert_eq!(self.status, 0, "{self:?}");
         self.out
     }
 
-    /// Its output as JSON, if it went well.
+    /// Returns the standard output as JSON; fails if the command did.
     pub(crate) fn json(self) -> Value {
         let text = self.good();
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// The one line of its error, if it failed in this way.
+    /// Returns the one line of the standard error; fails unless the command ended with this status.
     pub(crate) fn error(self, status: i32) -> String {
         assert_eq!(self.status, status, "{self:?}");
         assert_eq!(self.err.trim_end().lines().count(), 1, "{self:?}");
@@ -40,7 +40,7 @@ impl Run {
     }
 }
 
-/// A folder on a real disk, gone at the end.
+/// Makes a temporary folder on a real disk; dropping it removes it.
 pub(crate) fn folder() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("making a folder")
 }

@@ -1,4 +1,4 @@
-//! Programs that are run with paged memory, and the library that pages it.
+//! Builds programs that run with paged memory, and the library that pages it.
 
 #![allow(dead_code, reason = "each file of tests uses a part of it")]
 
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Builds the library that is loaded into programs, beside the command.
+/// Builds the library that is loaded into programs, in the command's folder.
 pub(crate) fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -22,15 +22,15 @@ pub(crate) fn library() -> &'static Path {
     })
 }
 
-/// A command that is killed after so many seconds with every process of its group: a child that is left behind would keep the
-/// command's output open for ever.
+/// Returns a command that is killed after `seconds`, with every process of its group: a remaining child would keep the command's
+/// output open for ever.
 pub(crate) fn within(seconds: u32, program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("timeout");
     command.args(["-s", "KILL", &seconds.to_string()]).arg(program);
     command
 }
 
-/// A program of `tests/programs`, compiled; none, said so, where there is no compiler or no paging.
+/// Compiles a program of `tests/programs`. Returns None and prints the reason where there is no compiler or no paging.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     if let Err(error) = deepram_pool::pager::available() {
         eprintln!("skipped: memory cannot be paged here ({error})");
@@ -38,7 +38,7 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
     }
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name).with_extension("c");
     let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    // Other tests compile and run it at the same time: it is there whole or not at all.
+    // Other tests compile and run the same program at the same time: the rename makes it appear complete.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let new = folder.path().join(name);
     let mut compiler = Command::new("cc");

@@ -1,10 +1,10 @@
-//! A strict reader of the text format of Prometheus, version 0.0.4: what it allows and we do not need is wrong.
+//! A strict reader of the text format of Prometheus, version 0.0.4. Parts of the format that deepram does not use are errors.
 
 use std::collections::BTreeMap;
 
-/// Checks a whole page. Returns the value of each metric that is no histogram.
+/// Checks a whole page. Returns the value of each metric that is not a histogram.
 pub(crate) fn check(page: &str) -> BTreeMap<String, u64> {
-    assert!(page.ends_with('\n'), "the last line has no end");
+    assert!(page.ends_with('\n'), "the last line lacks a newline");
     let mut simple = BTreeMap::new();
     let mut seen = Vec::new();
     let mut lines = page.lines().peekable();
@@ -13,8 +13,8 @@ pub(crate) fn check(page: &str) -> BTreeMap<String, u64> {
         assert!(!about.is_empty() && !about.contains('\\'), "{line}");
         let (typed, kind) = comment(lines.next().unwrap_or_default(), "TYPE");
         assert_eq!(name, typed, "HELP and TYPE are of different metrics");
-        assert!(is_name(name), "{name} is no name");
-        assert!(!seen.contains(&name), "{name} is there twice");
+        assert!(is_name(name), "{name} is not a metric name");
+        assert!(!seen.contains(&name), "{name} occurs twice");
         seen.push(name);
         let mut samples = Vec::new();
         while let Some(line) = lines.next_if(|line| !line.starts_with('#')) {
@@ -51,14 +51,14 @@ fn histogram(name: &str, samples: &[(&str, u64)]) {
         })
         .collect();
     assert!(ends.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1), "{name} is not cumulative: {ends:?}");
-    assert_eq!(ends.last(), Some(&(f64::INFINITY, *count_value)), "{name}: all are in the last bucket");
-    assert!(*count_value > 0 || *sum_value == 0, "{name}: a sum of nothing");
+    assert_eq!(ends.last(), Some(&(f64::INFINITY, *count_value)), "{name}: the last bucket must count all");
+    assert!(*count_value > 0 || *sum_value == 0, "{name}: a sum without samples");
 }
 
 fn comment<'a>(line: &'a str, kind: &str) -> (&'a str, &'a str) {
     let rest =
         line.strip_prefix(&format!("# {kind} ")).unwrap_or_else(|| panic!("{kind} is expected: {line}"));
-    rest.split_once(' ').unwrap_or_else(|| panic!("{kind} of nothing: {line}"))
+    rest.split_once(' ').unwrap_or_else(|| panic!("{kind} without a name: {line}"))
 }
 
 fn is_name(name: &str) -> bool {

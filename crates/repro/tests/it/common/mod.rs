@@ -1,4 +1,4 @@
-//! A paper of nothing but arithmetic, small enough to know every figure; small runs of the NVMM and FlatFlash papers.
+//! A synthetic paper whose figures are known by arithmetic, and small runs of the NVMM and FlatFlash papers.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
@@ -33,7 +33,7 @@ pub(crate) const fn claim(id: &'static str, expected: Expected, metrics: &'stati
     }
 }
 
-/// What is done before a run: count it, fail it, end the process.
+/// Called before each run: counts the run, fails it, or ends the process.
 pub(crate) type Hook = Arc<dyn Fn(u32) -> Result<(), ReproError> + Send + Sync>;
 
 pub(crate) fn counting() -> (Arc<AtomicUsize>, Hook) {
@@ -54,7 +54,7 @@ pub(crate) fn square(n: u32, factor: f64, hook: &Hook) -> SimulationRun {
         hook(n)?;
         let mut metrics = Metrics::new();
         metrics.set("square", f64::from(n * n) * factor);
-        // Not to be written exactly in decimal: the store must give it back to the last bit.
+        // A third has no exact decimal form, yet the result store must return every bit of the number.
         metrics.set("third", f64::from(n) / 3.0);
         Ok(metrics)
     })
@@ -112,7 +112,7 @@ fn sums(runs: u32, factor: f64, hook: &Hook) -> Experiment {
     })
 }
 
-/// Four runs; with the sensitivity study twelve.
+/// A paper of four runs; with the sensitivity study it has twelve.
 pub(crate) fn small(hook: &Hook, studied: bool) -> Paper {
     let parameter = |key: &str, low: &str, high: &str| Parameter {
         key: key.into(),
@@ -155,12 +155,12 @@ pub(crate) fn small(hook: &Hook, studied: bool) -> Paper {
     }
 }
 
-/// These experiments of the NVMM paper, quickly.
+/// Runs these experiments of the NVMM paper on small workloads.
 pub(crate) fn nvmm(only: &[&str]) -> Report {
     quick("nvmm", only)
 }
 
-/// These experiments of the FlatFlash paper, quickly.
+/// Runs these experiments of the FlatFlash paper on small workloads.
 pub(crate) fn flatflash(only: &[&str]) -> Report {
     quick("flatflash", only)
 }
@@ -173,7 +173,7 @@ fn quick(name: &str, only: &[&str]) -> Report {
     reproduce(&paper(name, &settings).unwrap(), &settings, &options, &|_| {}).unwrap()
 }
 
-/// So many claims of these experiments have been run, and have figures above 0.
+/// Checks that `claims` claims of these experiments have been run, and that their figures are above 0.
 pub(crate) fn assert_metrics(report: &Report, experiments: &[&str], claims: usize) {
     let rows: Vec<_> =
         report.rows.iter().filter(|row| experiments.contains(&row.experiment.as_str())).collect();

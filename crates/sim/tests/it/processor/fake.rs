@@ -1,4 +1,4 @@
-//! Devices that are simple enough to be right: of fixed latencies, and of chance.
+//! Test devices simple enough to be correct by inspection: one with fixed latencies, and one with random behaviour.
 
 use deepram_core::units::{Bytes, Picos};
 use deepram_sim::SimError;
@@ -14,14 +14,14 @@ pub(crate) enum Step {
     Done(Slot),
 }
 
-/// A memory of fixed latencies: stalling, or sleeping.
+/// A memory with fixed latencies, whose accesses stall or sleep.
 #[derive(Debug, Default)]
 pub(crate) struct Fake {
     pub(crate) capacity: u64,
-    /// Read and write, where they stall.
+    /// Latencies of stalling reads and writes, picoseconds.
     pub(crate) read: u64,
     pub(crate) write: u64,
-    /// Software before, sleep, software after: reads sleep if there is any sleep.
+    /// Software time before the sleep, sleep, and software time after it, picoseconds. Reads sleep if `sleep` is not 0.
     pub(crate) before: u64,
     pub(crate) sleep: u64,
     pub(crate) after: u64,
@@ -31,7 +31,7 @@ pub(crate) struct Fake {
     pub(crate) most: u64,
     pub(crate) most_writes: u64,
     pub(crate) log: Vec<(u64, Command)>,
-    /// Forgets the access of this number.
+    /// Number of an access that never completes.
     pub(crate) lose: Option<usize>,
     pub(crate) is_write: Vec<bool>,
 }
@@ -117,7 +117,7 @@ impl Device for Fake {
     }
 }
 
-/// Completes at once, stalls, sleeps, wakes without having slept: by chance.
+/// A device whose accesses at random complete at once, stall, sleep, or wake up without having slept.
 pub(crate) struct Chaos {
     pub(crate) random: Rng,
     pub(crate) limit: u64,
