@@ -12,8 +12,8 @@ use crate::store::Sizing;
 pub struct CreateOptions {
     /// Virtual memory of each controller, in bytes; rounded up to whole pages of 64 KiB.
     pub size: u64,
-    /// Flash that each controller uses, in bytes. `None`: a little over twice `size`, so that the state of the last
-    /// token and a completely new state fit side by side.
+    /// Flash that each controller uses, in bytes. `None`: 2.4 times the memory, and more for pools below 1 GiB (64 MiB
+    /// take 164 MiB), so that the state of the last token and a completely new state fit side by side.
     pub flash: Option<u64>,
     /// Memory of each controller that will become persist regions, in bytes. If `flash` is `None`, the pool adds
     /// space for a line log that holds all lines of these regions.
