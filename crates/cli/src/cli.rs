@@ -158,7 +158,7 @@ pub(crate) enum PoolCommand {
         /// Memory of each controller
         #[arg(long)]
         size: Bytes,
-        /// Flash of each controller [default: a little over twice the memory]
+        /// Flash of each controller [default: 2.4 times the memory, and more for pools below 1 GiB]
         #[arg(long, value_name = "SIZE")]
         flash: Option<Bytes>,
         /// Memory for persist regions, for which the pool reserves a line log

@@ -71,7 +71,7 @@ macro_rules! counters {
             pub dram_bytes: u64,
             /// Unpaged memory in DRAM, bytes; part of `dram_bytes`.
             pub unpaged_bytes: u64,
-            /// DRAM budget, bytes: the upper bound of `dram_bytes`.
+            /// DRAM budget, bytes. `dram_bytes` exceeds it for moments: unpaged memory and tables are charged ten times a second.
             pub budget_bytes: u64,
             /// Size of the swap file, bytes.
             pub swap_file_bytes: u64,
