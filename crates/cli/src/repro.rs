@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::builder::PossibleValuesParser;
 use deepram_repro::report::{Options, Report, reproduce};
 use deepram_repro::{PAPERS, Progress, ReproError, Settings, paper};
 
@@ -15,7 +15,7 @@ use crate::results::RunContext;
 #[derive(Debug, Args)]
 pub(crate) struct ReproArgs {
     /// Paper to reproduce, or `all`
-    #[arg(value_name = "PAPER", value_parser = PossibleValuesParser::new(names()))]
+    #[arg(value_name = "PAPER", value_parser = PossibleValuesParser::new(PAPERS.into_iter().chain([ALL])))]
     paper: String,
     /// Folder for the report and the finished runs; for `all`, the folder of one such folder for each paper [default:
     /// repro-PAPER]
@@ -48,20 +48,8 @@ pub(crate) struct ReproArgs {
 /// Name that stands for all papers.
 const ALL: &str = "all";
 
-/// The former name of `validation`, which is rejected with the new one.
-const FORMER_VALIDATION: &str = "ground";
-
-/// Every accepted name, and the hidden former one.
-fn names() -> impl Iterator<Item = PossibleValue> {
-    let former = PossibleValue::new(FORMER_VALIDATION).hide(true);
-    PAPERS.into_iter().chain([ALL]).map(PossibleValue::new).chain([former])
-}
-
 /// Reproduces one paper or all: runs the missing simulations, writes the report, prints the verdicts.
 pub(crate) fn run(args: &ReproArgs) -> anyhow::Result<()> {
-    if args.paper == FORMER_VALIDATION {
-        return Err(Usage("`ground` is now named `validation`: deepram repro validation".into()).into());
-    }
     let folder = |paper: &str| PathBuf::from(format!("repro-{paper}"));
     if args.paper != ALL {
         let out = args.out.clone().unwrap_or_else(|| folder(&args.paper));
