@@ -27,13 +27,18 @@ class SwapFile:
             _call("fallocate", "-l", str(size), str(path))
             _call("mkswap", str(path))
             _call("swapon", "-p", "32767", str(path))
-        except Unavailable:
-            path.unlink()
+        except BaseException:
+            # Also a signal that ends the bench while swapon runs: the file may be active already.
+            self._swapoff()
+            path.unlink(missing_ok=True)
             raise
+
+    def _swapoff(self):
+        return subprocess.run(["swapoff", str(self.path)], env={**os.environ, "PATH": PATH}, capture_output=True)
 
     def close(self):
         if self.path.exists():
-            done = subprocess.run(["swapoff", str(self.path)], env={**os.environ, "PATH": PATH}, capture_output=True)
+            done = self._swapoff()
             if done.returncode:
                 raise RuntimeError(f"swapoff {self.path}: {done.stderr.decode().strip()}; run it by hand and remove the file")
             self.path.unlink()
