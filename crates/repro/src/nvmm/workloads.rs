@@ -325,8 +325,8 @@ impl ProgramModel {
         self.page_instructions.map(|count| (count / u64::from(self.gap)).max(PAGE_LINES))
     }
 
-    /// References of `count` threads: one to each page in use, then a third as many as are measured,
-    /// then `lines` measured ones.
+    /// References of `count` threads: one to each page in use, then warm-up references (a third of the measured
+    /// number), then `lines` measured references.
     fn threads(self, count: u64, lines: u64, seed: u64) -> ProgramThreads {
         let pages = self.used / PAGE;
         let mine = lines * 4 / 3 / count;

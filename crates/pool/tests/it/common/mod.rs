@@ -5,7 +5,7 @@
 //! their device operations. The tests do not depend on that order: they record the operations that took
 //! place, and derive the expected contents from the record.
 
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
+#![allow(dead_code, unreachable_pub, reason = "each module of tests uses a part of it")]
 
 pub mod rig;
 pub mod step;
