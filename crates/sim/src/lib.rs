@@ -46,6 +46,7 @@ pub mod dram;
 pub mod engine;
 mod error;
 pub mod flash;
+mod flash_array;
 pub mod flatflash;
 pub mod host;
 pub mod metrics;

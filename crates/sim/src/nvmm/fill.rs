@@ -5,12 +5,12 @@
 use deepram_core::Slot;
 use deepram_core::units::Picos;
 
-use super::channels::OperationClass;
 use super::layout::SegmentKey;
 use super::options::Prefetch;
 use super::{CommandPart, EventKind, NvmmEvent, NvmmMemory, OperationPurpose, flag};
 use crate::engine::Time;
 use crate::error::SimError;
+use crate::flash_array::OperationClass;
 use crate::host::Context;
 
 /// A fill: a block whose data are being fetched.

@@ -24,7 +24,6 @@
 //! [`deepram_core::Volume`]; `channels` holds the rules of the channels.
 
 mod accounting;
-mod channels;
 mod fill;
 mod flash_volume;
 mod layout;
@@ -45,13 +44,13 @@ use crate::dram::DramMemory;
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::flash::FlashCounts;
+use crate::flash_array::{ChannelEvent, Channels, Notice, OpId, OperationClass};
 use crate::host::{Command, Context, Device, Slot};
 
 pub use accounting::NvmmCounts;
 pub use options::{NvmmOptions, Prefetch};
 
 use accounting::Baseline;
-use channels::{ChannelEvent, Channels, Notice, OpId, OperationClass};
 use fill::{Fill, PrefetchStreams};
 use flash_volume::FlashVolume;
 use layout::{Layout, SegmentKey};

@@ -3,10 +3,10 @@
 
 use deepram_core::{BlockId, PageId, Slot, Stamp};
 
-use super::channels::OperationClass;
 use super::{NvmmEvent, NvmmMemory, OperationPurpose};
 use crate::error::SimError;
 use crate::flash::law;
+use crate::flash_array::OperationClass;
 use crate::host::Context;
 
 /// A reclamation under way: a block being emptied, a chain being collapsed, or both.

@@ -9,10 +9,10 @@
 use deepram_core::units::Picos;
 use deepram_core::{Epoch, PageId};
 
-use super::channels::OperationClass;
 use super::layout::SegmentKey;
 use super::{EventKind, NvmmEvent, NvmmMemory, OperationPurpose, SegmentProgram, flag};
 use crate::error::SimError;
+use crate::flash_array::OperationClass;
 use crate::host::{Context, Slot};
 
 /// A sync that is not complete.

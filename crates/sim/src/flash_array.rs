@@ -17,7 +17,7 @@ use crate::engine::Time;
 
 /// The class of an operation, most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OperationClass {
+pub(crate) enum OperationClass {
     /// A demand read: an access waits for it.
     Demand,
     /// A prefetch read.
@@ -45,11 +45,11 @@ impl OperationClass {
 }
 
 /// The number of an operation, assigned by the owner.
-pub(super) type OpId = u32;
+pub(crate) type OpId = u32;
 
 /// A notice to the owner of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Notice {
+pub(crate) enum Notice {
     /// The transfer of read data over the channel has begun.
     ReadTransferStarted(OpId),
     /// The transfer of data to program has begun.
@@ -59,7 +59,7 @@ pub(super) enum Notice {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum ChannelEvent {
+pub(crate) enum ChannelEvent {
     /// The channel's transfer has ended.
     Bus(u32),
     /// The plane's array operation has ended.
@@ -130,7 +130,7 @@ struct Channel {
 }
 
 /// The channels and planes of the memory.
-pub(super) struct Channels {
+pub(crate) struct Channels {
     nand: Nand,
     channels: Vec<Channel>,
     planes: Vec<Plane>,
@@ -139,13 +139,13 @@ pub(super) struct Channels {
     bytes: u64,
     bus_busy: Time,
     /// Events to schedule and notices for the owner since the last call.
-    pub(super) events: Vec<(Time, ChannelEvent)>,
-    pub(super) notices: Vec<Notice>,
+    pub(crate) events: Vec<(Time, ChannelEvent)>,
+    pub(crate) notices: Vec<Notice>,
 }
 
 impl Channels {
     /// `planes` planes of packages like `nand`; plane p is on channel p modulo `channels`.
-    pub(super) fn new(nand: &Nand, channels: u32, planes: u32) -> Self {
+    pub(crate) fn new(nand: &Nand, channels: u32, planes: u32) -> Self {
         Self {
             nand: nand.clone(),
             channels: (0..channels).map(|_| Channel::default()).collect(),
@@ -164,27 +164,27 @@ impl Channels {
     }
 
     /// Bytes whose transfer over the channels has ended or begun.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Busy time of the channels, summed over the channels.
-    pub(super) fn bus_busy(&self) -> Time {
+    pub(crate) fn bus_busy(&self) -> Time {
         self.bus_busy
     }
 
     /// True if no operation is queued or under way on a plane.
-    pub(super) fn is_idle(&self, plane: u32) -> bool {
+    pub(crate) fn is_idle(&self, plane: u32) -> bool {
         self.planes[plane as usize].inside == 0
     }
 
     /// True if no operation is queued or under way on any plane.
-    pub(super) fn is_quiet(&self) -> bool {
+    pub(crate) fn is_quiet(&self) -> bool {
         self.channels.iter().all(|channel| channel.active.is_empty() && channel.transfer_under_way.is_none())
     }
 
     /// Queues an operation.
-    pub(super) fn submit(&mut self, id: OpId, class: OperationClass, plane: u32, now: Time) {
+    pub(crate) fn submit(&mut self, id: OpId, class: OperationClass, plane: u32, now: Time) {
         let channel = self.channel_of(plane);
         let at = &mut self.planes[plane as usize];
         at.queues[class.index()].push_back(PlaneOperation { id, class, sequence: self.sequence });
@@ -197,7 +197,7 @@ impl Channels {
     }
 
     /// Turns a queued prefetch read into a demand read. Has no effect once the read has left its queue.
-    pub(super) fn promote(&mut self, id: OpId, plane: u32, now: Time) {
+    pub(crate) fn promote(&mut self, id: OpId, plane: u32, now: Time) {
         let channel = self.channel_of(plane);
         let queues = &mut self.planes[plane as usize].queues;
         let ahead = &mut queues[OperationClass::Ahead.index()];
@@ -209,7 +209,7 @@ impl Channels {
     }
 
     /// Handles an event that is due.
-    pub(super) fn handle(&mut self, event: ChannelEvent, now: Time) {
+    pub(crate) fn handle(&mut self, event: ChannelEvent, now: Time) {
         match event {
             ChannelEvent::Bus(channel) => {
                 if let Some((plane, transfer)) = self.channels[channel as usize].transfer_under_way.take() {
@@ -382,7 +382,7 @@ impl Channels {
     }
 
     /// Time from the start of a read's transfer until its first `bytes` bytes have crossed the channel.
-    pub(super) fn time_to_transfer(&self, bytes: u64) -> Time {
+    pub(crate) fn time_to_transfer(&self, bytes: u64) -> Time {
         self.nand.read_setup.unwrap_or_default().0 + self.nand.transfer(Bytes(bytes)).0
     }
 }
