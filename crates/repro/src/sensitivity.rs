@@ -360,7 +360,6 @@ impl SensitivityResult {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulation_run::SimulationRun;
 
     #[test]
     fn a_change_is_passed_to_the_part_that_has_its_parameter_unless_it_is_the_base_value() {

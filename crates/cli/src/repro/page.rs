@@ -99,7 +99,7 @@ fn claims(record: &Record, rows: &[&ClaimResult]) -> String {
     let commit = record.file.commit.as_ref().map_or(String::new(), |commit| format!(" at commit {commit}"));
     let _ = writeln!(
         text,
-        " [Results](../results/{}) of {}{commit}, deepram {}.\n",
+        "\n[Results](../results/{}) of {}{commit}, deepram {}.\n",
         record.name, record.file.date, record.file.version
     );
     text += "| claim | class | paper | ours | verdict |\n|---|---|---|---|---|\n";
@@ -243,8 +243,8 @@ mod tests {
         let expected = "\
 before
 <!-- repro claims small sums: begin -->
-Of 2 claims 1 are met: 1 inside, 0 trends. 1 are missed. [Results](../results/small.json) of 2026-11-24 at commit abcdef0, \
-deepram 1.
+Of 2 claims 1 are met: 1 inside, 0 trends. 1 are missed.
+[Results](../results/small.json) of 2026-11-24 at commit abcdef0, deepram 1.
 
 | claim | class | paper | ours | verdict |
 |---|---|---|---|---|
