@@ -103,6 +103,26 @@ impl Channels {
         }
     }
 
+    /// True if an operation of the target can start at once and no other operation goes first: neither
+    /// the target nor its bus has other work, and no bus is to be served after an event.
+    #[inline]
+    pub(super) fn is_idle_target(&self, target: u32, now: Time) -> bool {
+        let Target { waiting, groups, suspended, channel, .. } = self.targets[target as usize];
+        let idle = waiting == 0 && groups == 0 && !suspended && self.greedy && self.unserved.is_none();
+        idle && self.is_free(channel, now) && self.channels[channel as usize].out.is_empty()
+    }
+
+    /// Starts an operation whose target and bus are idle.
+    pub(super) fn start_alone(&mut self, target: u32, die: u32, id: OpId, now: Time) {
+        let channel = self.targets[target as usize].channel;
+        let targets = self.targets_of(channel);
+        let next = if target + 1 == targets.end { 0 } else { target + 1 - targets.start };
+        self.command(target, die, id, 1, now);
+        if !self.is_free(channel, now) {
+            self.channels[channel as usize].turn = next;
+        }
+    }
+
     fn targets_of(&self, channel: u32) -> Range<u32> {
         channel * self.shape.targets_per_channel..(channel + 1) * self.shape.targets_per_channel
     }

@@ -52,7 +52,7 @@ impl Channels {
         let bus = &mut self.channels[channel as usize];
         bus.until = bus.until.max(now) + time;
         let begin = bus.until;
-        let group = OperationGroup {
+        let number = self.new_group(OperationGroup {
             head,
             left: count,
             die,
@@ -63,9 +63,8 @@ impl Channels {
             end: begin + work,
             generation: 0,
             order: first.sequence,
-        };
+        });
         self.targets[target as usize].groups += 1;
-        let number = self.new_group(group);
         let state = self.dies[die as usize];
         // With a second register, a read that comes before the data have arrived may still go first.
         if op == NandOp::Program && self.shape.registers > 1 && !self.rules.pipelined {
@@ -93,18 +92,17 @@ impl Channels {
         self.events.push((end, ChannelEvent::Array(number, generation)));
     }
 
+    #[inline]
     fn new_group(&mut self, group: OperationGroup) -> u32 {
-        match self.spare_groups.pop() {
-            Some(number) => {
-                let generation = self.groups[number as usize].generation.wrapping_add(1);
-                self.groups[number as usize] = OperationGroup { generation, ..group };
-                number
-            }
-            None => {
-                self.groups.push(group);
-                (self.groups.len() - 1) as u32
-            }
+        if let Some(number) = self.spare_groups.pop() {
+            let place = &mut self.groups[number as usize];
+            let generation = place.generation.wrapping_add(1);
+            *place = group;
+            place.generation = generation;
+            return number;
         }
+        self.groups.push(group);
+        (self.groups.len() - 1) as u32
     }
 
     /// Ends a group, whose register is then free.

@@ -198,6 +198,9 @@ pub(crate) struct Channels {
     rules: Rules,
     /// Reads suspend programs or erases.
     suspends: bool,
+    /// No target of a free bus has work that can start, once the bus has been served. (In turns, a target
+    /// starts one command, and with a second register it may have another one.)
+    greedy: bool,
     /// Bus times of the commands of a read, a program and an erase, by the number of planes less one.
     command_times: Vec<[Time; 3]>,
     array_times: [Time; 3],
@@ -285,6 +288,7 @@ impl Channels {
             nand: nand.clone(),
             shape,
             suspends: rules.suspend_program.is_some() || rules.suspend_erase.is_some(),
+            greedy: !rules.turns || shape.registers == 1,
             command_times: command_times.collect(),
             array_times: ops.map(|op| nand.array_time(op).0),
             homes: homes.collect(),
@@ -428,6 +432,9 @@ impl Channels {
     }
 
     fn queue(&mut self, target: u32, class: OperationClass, waiting: QueuedOperation, now: Time) {
+        if !waiting.blocked && self.is_idle_target(target, now) {
+            return self.start_alone(target, waiting.die, waiting.id, now);
+        }
         self.queue_at(target, class, waiting);
         self.suspend(target, now);
         let Target { groups, channel, .. } = self.targets[target as usize];
