@@ -21,7 +21,7 @@
 //!    one that a sync made. Until the first sync, the controller closes epochs of its own.
 //!
 //! The cache is [`deepram_core::cache::SetAssociative`]; page table, versions and placement are
-//! [`deepram_core::Volume`]; `channels` holds the rules of the channels.
+//! [`deepram_core::Volume`]; the channels and planes are [`Channels`].
 
 mod accounting;
 mod fill;
@@ -576,7 +576,7 @@ impl Device for NvmmMemory {
     }
 
     fn counts(&self) -> FlashCounts {
-        self.flash
+        FlashCounts { suspensions: self.channels.suspensions(), ..self.flash }
     }
 
     fn check(&self) -> Result<(), SimError> {

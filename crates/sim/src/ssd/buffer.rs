@@ -6,7 +6,7 @@
 //!    needed.
 
 use super::operation::OperationSource;
-use super::parallel::{BufferedPage, PageRequest, ParallelEvent, ParallelSsd};
+use super::parallel::{BufferedPage, EventKind, PageRequest, ParallelEvent, ParallelSsd};
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::host::Context;
@@ -19,7 +19,7 @@ impl ParallelSsd {
             let command = self.jobs[slot as usize].command;
             let mut admitted = skip;
             let mut blocked = false;
-            for (logical, sectors) in self.pages(&command).skip(skip as usize) {
+            for (logical, sectors) in self.pages(&command, skip) {
                 if self.buffer_sectors >= self.buffer_limit {
                     blocked = true;
                     break;
@@ -35,7 +35,7 @@ impl ParallelSsd {
             let start = context.now().0.max(self.memory_free);
             let end = start + self.memory_ps(command.len);
             self.memory_free = end;
-            context.schedule(Picos(end), ParallelEvent::Answered(slot));
+            context.schedule(Picos(end), ParallelEvent(EventKind::Answered(slot)));
         }
         Ok(())
     }

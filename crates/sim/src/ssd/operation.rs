@@ -1,8 +1,14 @@
-//! Operations of a drive on flash, each on one page or block, and the table of those under way.
+//! Operations of a drive on flash, each on one page or block, the table of those under way, and their way
+//! to the array and back.
 
+use deepram_core::units::Picos;
 use deepram_media::NandOp;
 
-use super::planes::{NONE, PageAddress};
+use super::parallel::{EventKind, ParallelEvent, ParallelSsd};
+use crate::error::SimError;
+use crate::flash_array::blocks::{FrontierUse, PageAddress};
+use crate::flash_array::{ChannelEvent, Notice, Operation as ArrayOperation, OperationClass};
+use crate::host::Context;
 
 /// The cause of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,56 +25,52 @@ pub(super) enum OperationSource {
 pub(super) struct Operation {
     pub(super) op: NandOp,
     pub(super) source: OperationSource,
-    /// The operation must not start yet.
-    pub(super) blocked: bool,
     /// The operation is a copy-back: a read and a program in one, without the bus.
     pub(super) copy_back: bool,
-    /// The number of the operation's plane within its die.
-    pub(super) plane_bit: u8,
+    /// The operation must not start before the read that it waits for.
+    pub(super) blocked: bool,
     /// The address of the page, or of the block's first page.
     pub(super) address: PageAddress,
-    /// The page's number within its block.
-    pub(super) page: u32,
-    pub(super) target: u32,
-    pub(super) die: u32,
     /// Logical page, mapping page, or block.
     pub(super) key: u32,
     /// Bytes transferred over the bus.
     pub(super) bytes: u32,
     /// The command of the operation, or the operation that waits for it.
     pub(super) owner: u32,
-    /// The next operation of the same group; once the group's array work has ended, the group.
-    pub(super) next: u32,
 }
 
-/// The target and die of a plane, and its number within the die.
-#[derive(Debug, Clone, Copy)]
-struct PlaneAddress {
-    target: u32,
-    die: u32,
-    bit: u8,
+impl Operation {
+    /// The operation as the array sees it. Blocks have `pages` pages.
+    pub(super) fn for_array(&self, pages: u32) -> ArrayOperation {
+        let class = match (self.op, self.source) {
+            (NandOp::Read, OperationSource::Mapping) => OperationClass::MapRead,
+            (NandOp::Read, OperationSource::Move) => OperationClass::Move,
+            (NandOp::Read, _) => OperationClass::Demand,
+            (NandOp::Program, OperationSource::Mapping) => OperationClass::MapProgram,
+            (NandOp::Program, OperationSource::Move) => OperationClass::MoveProgram,
+            (NandOp::Program, _) => OperationClass::Program,
+            (NandOp::Erase, _) => OperationClass::Erase,
+        };
+        ArrayOperation {
+            class,
+            plane: self.address.plane,
+            page: self.address.physical - self.address.block * pages,
+            bytes: self.bytes,
+            copy_back: self.copy_back,
+            blocked: self.blocked,
+            limited: matches!(self.source, OperationSource::Host | OperationSource::Buffer),
+        }
+    }
 }
 
 /// The operations under way, by reusable numbers.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Operations {
     table: Vec<Operation>,
     spare: Vec<u32>,
-    homes: Vec<PlaneAddress>,
-    pages: u32,
 }
 
 impl Operations {
-    /// An empty table for a drive of `planes` planes, with `planes_per_die` planes per die,
-    /// `dies_per_target` dies per target, and blocks of `pages` pages.
-    pub(super) fn new(planes: u32, planes_per_die: u32, dies_per_target: u32, pages: u32) -> Self {
-        let homes = (0..planes).map(|plane| {
-            let die = plane / planes_per_die;
-            PlaneAddress { target: die / dies_per_target, die, bit: (plane % planes_per_die) as u8 }
-        });
-        Self { table: Vec::new(), spare: Vec::new(), homes: homes.collect(), pages }
-    }
-
     /// The number of operations under way.
     pub(super) fn under_way(&self) -> usize {
         self.table.len() - self.spare.len()
@@ -95,22 +97,8 @@ impl Operations {
         bytes: u32,
         owner: u32,
     ) -> u32 {
-        let PlaneAddress { target, die, bit } = self.homes[address.plane as usize];
-        let operation = Operation {
-            op,
-            source,
-            blocked: false,
-            copy_back: false,
-            plane_bit: bit,
-            address,
-            page: address.physical - address.block * self.pages,
-            target,
-            die,
-            key,
-            bytes,
-            owner,
-            next: NONE,
-        };
+        let operation =
+            Operation { op, source, copy_back: false, blocked: false, address, key, bytes, owner };
         match self.spare.pop() {
             Some(number) => {
                 self.table[number as usize] = operation;
@@ -128,5 +116,73 @@ impl Operations {
     pub(super) fn end(&mut self, number: u32) -> Operation {
         self.spare.push(number);
         self.table[number as usize]
+    }
+}
+
+impl ParallelSsd {
+    /// Queues an operation at the array.
+    pub(super) fn enqueue(
+        &mut self,
+        number: u32,
+        context: &mut Context<ParallelEvent>,
+    ) -> Result<(), SimError> {
+        let operation = self.operations.get(number).for_array(self.planes.pages);
+        self.array.submit_operation(number, operation, context.now().0);
+        self.schedule_array(context);
+        Ok(())
+    }
+
+    /// Schedules the array's events.
+    #[inline]
+    pub(super) fn schedule_array(&mut self, context: &mut Context<ParallelEvent>) {
+        if self.array.events.is_empty() {
+            return;
+        }
+        for &(time, event) in &self.array.events {
+            context.schedule(Picos(time), ParallelEvent(EventKind::Array(event)));
+        }
+        self.array.events.clear();
+    }
+
+    /// Handles an event of the array, and what depends on the operations that it completes.
+    pub(super) fn array_event(
+        &mut self,
+        event: ChannelEvent,
+        context: &mut Context<ParallelEvent>,
+    ) -> Result<(), SimError> {
+        let now = context.now().0;
+        self.array.advance(event, now);
+        self.schedule_array(context);
+        for index in 0..self.array.notices.len() {
+            if let Notice::Done(number) = self.array.notices[index] {
+                self.finish(number, context)?;
+            }
+        }
+        self.array.notices.clear();
+        self.array.settle(now);
+        self.schedule_array(context);
+        Ok(())
+    }
+
+    /// Allocates a page, as the blocks do, and tells the array if the plane then has nearly
+    /// no free block.
+    pub(super) fn allocate(
+        &mut self,
+        plane: u32,
+        purpose: FrontierUse,
+        key: u32,
+    ) -> Option<(PageAddress, bool)> {
+        let allocated = self.planes.allocate(plane, purpose, key);
+        self.note_urgency(plane);
+        allocated
+    }
+
+    /// Tells the array whether a plane of the target has nearly no free block.
+    pub(super) fn note_urgency(&mut self, plane: u32) {
+        if self.planes.lowest() < self.urgent_below {
+            let urgent = |plane| self.planes.free(plane) < self.urgent_below;
+            let urgent = self.array.planes_of_target(plane).any(urgent);
+            self.array.set_urgent(plane, urgent);
+        }
     }
 }

@@ -7,14 +7,10 @@
 //!
 //! 1. A logical page belongs to one plane, given by the spread; within the plane it goes to the host
 //!    frontier (`planes`). A partial write reads the rest of the page first.
-//! 2. A bus makes one transfer at a time. When it is free, data that wait in registers go first, then
-//!    commands, targets in turn (commands first if the options say so).
-//! 3. A target is a die, or a package if not all of its dies work at once. An idle target accepts
-//!    commands: one for each die that may work, for as many planes as have pages of the same number
-//!    waiting. The dies' commands follow one another on the bus, their array operations overlap. With
-//!    two registers per plane, data move while the array works on the next page. Reads go before
-//!    programs, programs before erases; mapping before host before reclamation.
-//! 4. Reclamation of a plane starts when a frontier's block is full and too few blocks are free. Host
+//! 2. Channels, dies and planes are a [`Channels`], in which data that wait in registers go before
+//!    commands (after them if the options say so), and the targets of a bus take turns. A target is a
+//!    die, or a package if not all of its dies work at once.
+//! 3. Reclamation of a plane starts when a frontier's block is full and too few blocks are free. Host
 //!    writes to a plane wait while fewer blocks than the reserve are free.
 
 use deepram_core::units::{Bytes, Picos};
@@ -25,30 +21,29 @@ use deepram_core::ftl::{MappingCache, PageMap};
 use deepram_media::{ReclaimTiming, Ssd, VictimChoice};
 use deepram_trace::Op;
 
-use super::bus_scheduler::{BusScheduler, BusShape};
+use super::command_pages::CommandPages;
 use super::operation::{OperationSource, Operations};
 use super::options::SsdOptions;
-use super::planes::{FrontierUse, NONE, Planes};
 use super::serial::checked_u32;
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
+use crate::flash_array::blocks::{Divisor, FrontierUse, NONE, Planes};
+use crate::flash_array::{ChannelEvent, Channels, DataOut, Rules, Shape};
 use crate::host::{Command, Context, Device, Slot};
 use deepram_trace::workload::Rng;
 
 /// An event of the drive.
 #[derive(Debug, Clone, Copy)]
-pub enum ParallelEvent {
+pub struct ParallelEvent(pub(super) EventKind);
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum EventKind {
     /// The data of a host's write, or a command without data, have been received.
     Received(Slot),
     /// A command's data have been sent, or its write-buffer access is complete.
     Answered(Slot),
-    /// A bus transfer that others wait for has ended.
-    BusFree(u32),
-    /// The array work of a group has ended, if its generation is still this one.
-    ArrayDone(u32, u32),
-    /// The data transfer of a read has ended.
-    TransferDone(u32),
+    Array(ChannelEvent),
 }
 
 pub(super) const MAPPING: u32 = 1 << 31;
@@ -125,6 +120,8 @@ pub struct ParallelSsd {
     pub(super) urgent_below: u32,
     sectors_per_page: u32,
     pub(super) sector: u64,
+    by_page: Divisor,
+    by_sector: Divisor,
     logical_pages: u64,
     pub(super) map: PageMap<MappingEntry>,
     pub(super) planes: Planes,
@@ -136,7 +133,7 @@ pub struct ParallelSsd {
     pub(super) waiting_jobs: Vec<(PageRequest, u32)>,
     pub(super) waiting_spare: Vec<u32>,
     pub(super) operations: Operations,
-    pub(super) bus: BusScheduler,
+    pub(super) array: Channels,
     pub(super) jobs: Vec<CommandProgress>,
     pub(super) buffer: HashMap<u32, BufferedPage, Build>,
     pub(super) buffer_sectors: u64,
@@ -239,6 +236,25 @@ impl ParallelSsd {
         planes_of.open_frontiers();
         let directory = vec![NONE; mapping.as_ref().map_or(0, |mapping| mapping.pages() as usize)];
         let count = planes as usize * blocks as usize;
+        let shape = Shape {
+            channels,
+            targets_per_channel: ways * dies / dies_per_target,
+            dies_per_target,
+            units: if dies_per_target == 1 { 1 } else { units },
+            planes_per_die,
+            registers,
+        };
+        let rules = Rules {
+            data_out: if options.commands_first { DataOut::Last } else { DataOut::First },
+            turns: true,
+            pipelined: true,
+            moves_before_programs: false,
+            moves_first: options.reclaim_first,
+            suspend_program: nand.suspend_program.filter(|_| options.suspend_programs).map(|time| time.0),
+            suspend_erase: nand.suspend_erase.filter(|_| options.suspend_erases).map(|time| time.0),
+            die_queue: options.die_queue,
+            transfer_notices: false,
+        };
         let mut machine = Self {
             order: super::translation::spread_order(ssd.spread, [channels, ways, dies, planes_per_die]),
             urgent_below: ssd
@@ -246,6 +262,8 @@ impl ParallelSsd {
                 .map_or(0, |share| ((f64::from(blocks) * share.0) as u32).max(1)),
             sectors_per_page,
             sector,
+            by_page: Divisor::new(nand.page.0),
+            by_sector: Divisor::new(sector),
             logical_pages,
             map: PageMap::sparse(logical_pages as u32, UNMAPPED),
             planes: planes_of,
@@ -254,18 +272,8 @@ impl ParallelSsd {
             waiting_jobs: Vec::new(),
             waiting_spare: Vec::new(),
             directory,
-            operations: Operations::new(planes, planes_per_die, dies_per_target, pages),
-            bus: BusScheduler::new(
-                nand,
-                BusShape {
-                    buses: channels,
-                    targets_per_bus: ways * dies / dies_per_target,
-                    dies_per_target,
-                    units: if dies_per_target == 1 { 1 } else { units },
-                    registers,
-                    planes_per_die,
-                },
-            ),
+            operations: Operations::default(),
+            array: Channels::with(nand, shape, rules),
             jobs: Vec::new(),
             buffer: HashMap::default(),
             buffer_sectors: 0,
@@ -302,6 +310,7 @@ impl ParallelSsd {
         };
         machine.store_mapping()?;
         super::precondition::apply(&mut machine, seed)?;
+        (0..planes).for_each(|plane| machine.note_urgency(plane));
         Ok(machine)
     }
 
@@ -309,7 +318,7 @@ impl ParallelSsd {
     fn store_mapping(&mut self) -> Result<(), SimError> {
         for page in 0..self.directory.len() as u32 {
             let plane = self.plane_of_page(page);
-            let Some((address, _)) = self.planes.allocate(plane, FrontierUse::Mapping, MAPPING | page) else {
+            let Some((address, _)) = self.allocate(plane, FrontierUse::Mapping, MAPPING | page) else {
                 return Err(SimError::Full {
                     time_ps: 0,
                     what: "flash has no room for the mapping table".into(),
@@ -343,7 +352,7 @@ impl ParallelSsd {
     /// Busy times of the buses and of the arrays, each summed.
     #[must_use]
     pub fn busy_times(&self) -> (Picos, Picos) {
-        (Picos(self.bus.bus_busy_ps), Picos(self.bus.array_busy_ps))
+        (Picos(self.array.bus_busy()), Picos(self.array.array_busy()))
     }
 
     /// Addressable logical pages.
@@ -393,25 +402,17 @@ impl ParallelSsd {
             let start = context.now().0.max(self.link_out_free);
             let end = start + self.link_ps(command.len);
             self.link_out_free = end;
-            context.schedule(Picos(end + self.ssd.link.latency.0), ParallelEvent::Answered(slot));
+            context.schedule(Picos(end + self.ssd.link.latency.0), ParallelEvent(EventKind::Answered(slot)));
         } else {
             context.complete(slot);
         }
         Ok(())
     }
 
-    /// The pages of a command, each with its sectors.
-    pub(super) fn pages(&self, command: &Command) -> impl Iterator<Item = (u32, u32)> + use<> {
-        let (page, sector, full) = (self.ssd.nand.page.0, self.sector, self.full_sectors());
-        let (offset, end) = (command.offset, command.offset + command.len);
-        let last = if command.len == 0 { offset / page } else { (end - 1) / page + 1 };
-        (offset / page..last).map(move |number| {
-            let start = offset.max(number * page) - number * page;
-            let stop = end.min((number + 1) * page) - number * page;
-            let (first, after) = (start / sector, stop.div_ceil(sector));
-            let mask = if after - first == 32 { u32::MAX } else { ((1u32 << (after - first)) - 1) << first };
-            (number as u32, mask & full)
-        })
+    /// The pages of a command after the first `skip`, each with its sectors.
+    #[inline]
+    pub(super) fn pages(&self, command: &Command, skip: u64) -> CommandPages {
+        CommandPages::new(command, skip, self.by_page, self.by_sector)
     }
 
     /// Starts a command whose data, if any, have been received.
@@ -424,16 +425,17 @@ impl ParallelSsd {
             }
             Op::Read | Op::Write => {
                 let write = command.op == Op::Write;
-                let page = self.ssd.nand.page.0;
-                let count = (command.offset + command.len - 1) / page - command.offset / page + 1;
+                let pages = self.pages(&command, 0);
+                let count = pages.pages_left();
                 self.jobs[slot as usize].pages_left = count as u32;
                 if write {
                     self.counts.host_pages += count;
                     self.page_programs_asked += count;
                 }
                 let mut from_buffer = 0;
-                for (logical, sectors) in self.pages(&command) {
+                for (logical, sectors) in pages {
                     if !write
+                        && !self.buffer.is_empty()
                         && let Some(buffered) = self.buffer.get(&logical)
                         && buffered.sectors & sectors == sectors
                     {
@@ -498,7 +500,7 @@ impl Device for ParallelSsd {
 
     #[inline]
     fn prefetch(&self, command: &Command) {
-        let logical = (command.offset / self.ssd.nand.page.0) as u32;
+        let logical = self.by_page.of(command.offset) as u32;
         self.map.prefetch(logical);
         if let Some(mapping) = &self.mapping {
             mapping.prefetch(logical);
@@ -530,25 +532,30 @@ impl Device for ParallelSsd {
         if time == context.now().0 {
             return self.received(slot, context);
         }
-        context.schedule(Picos(time), ParallelEvent::Received(slot));
+        context.schedule(Picos(time), ParallelEvent(EventKind::Received(slot)));
         Ok(())
     }
 
     fn handle(&mut self, event: ParallelEvent, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
-        match event {
-            ParallelEvent::Received(slot) => self.received(slot, context),
-            ParallelEvent::Answered(slot) => {
+        match event.0 {
+            EventKind::Received(slot) => self.received(slot, context),
+            EventKind::Answered(slot) => {
                 context.complete(slot);
                 Ok(())
             }
-            ParallelEvent::BusFree(bus) => self.bus_free(bus, context),
-            ParallelEvent::ArrayDone(group, work) => self.array_done(group, work, context),
-            ParallelEvent::TransferDone(number) => self.data_out(number, context),
+            EventKind::Array(event) => self.array_event(event, context),
         }
     }
 
     fn counts(&self) -> FlashCounts {
-        self.counts
+        let array = self.array.counts();
+        FlashCounts {
+            multi_plane: array.multi_plane,
+            multi_plane_reads: array.multi_plane_reads,
+            multi_plane_programs: array.multi_plane_programs,
+            suspensions: array.suspensions,
+            ..self.counts
+        }
     }
 
     fn check(&self) -> Result<(), SimError> {
