@@ -408,7 +408,7 @@ mod tests {
     use super::*;
 
     const HUGE: usize = 2 << 20;
-    const ROUNDS: usize = 20_000;
+    const ROUNDS: usize = 4_000;
 
     /// Maps anonymous memory aligned to a huge page.
     fn map(len: usize, advice: i32) -> usize {
@@ -439,7 +439,7 @@ mod tests {
             scope.spawn(|| {
                 for round in 1..=ROUNDS {
                     while begun.load(SeqCst) < round {
-                        std::hint::spin_loop();
+                        std::thread::yield_now();
                     }
                     let page = ptr::with_exposed_provenance::<u8>(to + round % 512 * PAGE);
                     // SAFETY: memory of this test; the read waits until the page has been moved there.
@@ -469,6 +469,7 @@ mod tests {
                 while touched.load(SeqCst) < round {
                     uffd.copy(to + round % 512 * PAGE, &[0; PAGE], false).1.ok();
                     uffd.wake(to, HUGE).unwrap();
+                    std::thread::yield_now();
                 }
             }
         });
