@@ -22,6 +22,8 @@ const WRITEPROTECT_MODE_WP: u64 = 1;
 const UFFDIO_MOVE: u32 = 0xC028_AA05;
 /// Mode of `UFFDIO_MOVE` that wakes no thread (`UFFDIO_MOVE_MODE_DONTWAKE`).
 const MOVE_MODE_DONTWAKE: u64 = 1;
+/// Size of a page, bytes.
+const PAGE: usize = 4096;
 /// How often a move that fails for the moment is retried.
 const MOVE_TRIES: u32 = 20;
 /// `_IO(0xAA, 0x00)` on `/dev/userfaultfd`.
@@ -210,16 +212,8 @@ impl Uffd {
     pub(crate) fn move_pages(&self, to: usize, from: usize, len: usize) -> (usize, io::Result<()>) {
         let (mut done, mut tries) = (0, 0);
         while done < len {
-            let mut request = raw::uffdio_move {
-                dst: (to + done) as u64,
-                src: (from + done) as u64,
-                len: (len - done) as u64,
-                mode: MOVE_MODE_DONTWAKE,
-                move_: 0,
-            };
-            match self.ioctl(UFFDIO_MOVE, &mut request) {
-                Ok(()) => done = len,
-                Err(_) if request.move_ > 0 => done += request.move_ as usize,
+            match self.request_move(to + done, from + done, len - done) {
+                Ok(moved) => done += moved,
                 // A frame that was moved a moment ago, or that the kernel is inspecting, can be moved soon.
                 Err(error) if is_transient(&error) && tries < MOVE_TRIES => {
                     tries += 1;
@@ -235,13 +229,25 @@ impl Uffd {
     /// the page.
     pub(crate) fn move_page(&self, to: usize, from: usize, len: usize) -> io::Result<()> {
         loop {
-            let (dst, src, len) = (to as u64, from as u64, len as u64);
-            let mut request = raw::uffdio_move { dst, src, len, mode: MOVE_MODE_DONTWAKE, move_: 0 };
-            match self.ioctl(UFFDIO_MOVE, &mut request) {
+            match self.request_move(to, from, len) {
                 Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
-                result => return result,
+                result => return result.map(drop),
             }
         }
+    }
+
+    /// Makes one call that moves frames. Returns the number of bytes moved, which is not 0.
+    fn request_move(&self, to: usize, from: usize, len: usize) -> io::Result<usize> {
+        let (dst, src) = (to as u64, from as u64);
+        let mut request = raw::uffdio_move { dst, src, len: len as u64, mode: MOVE_MODE_DONTWAKE, move_: 0 };
+        let Err(error) = self.ioctl(UFFDIO_MOVE, &mut request) else { return Ok(len) };
+        if request.move_ > 0 {
+            return Ok(request.move_ as usize);
+        }
+        // Linux 6.18 may move pages, find them at their destination when it repeats the step, and report that alone. The
+        // range at `to` was missing, so pages there that are missing at `from` have been moved.
+        let moved = if error.raw_os_error() == Some(libc::EEXIST) { moved_part(to, from, len) } else { 0 };
+        if moved > 0 { Ok(moved) } else { Err(error) }
     }
 
     /// Write-protects the resident pages of the range: later stores wait.
@@ -344,6 +350,18 @@ pub(crate) fn is_mapped(start: usize, len: usize) -> bool {
     unsafe { libc::syscall(libc::SYS_msync, start, len, libc::MS_ASYNC) == 0 }
 }
 
+/// Length of the part at the start of two ranges whose pages are present at `to` and missing at `from`.
+fn moved_part(to: usize, from: usize, len: usize) -> usize {
+    let residency = |start: usize| {
+        let mut resident = vec![0_u8; len / PAGE];
+        // SAFETY: `resident` has a byte for each page of the range.
+        let result = unsafe { libc::syscall(libc::SYS_mincore, start, len, resident.as_mut_ptr()) };
+        if result == 0 { resident } else { Vec::new() }
+    };
+    let pairs = residency(to).into_iter().zip(residency(from));
+    pairs.take_while(|(there, here)| there & 1 == 1 && here & 1 == 0).count() * PAGE
+}
+
 /// Drops the frames of these ranges (start, length); pages of registered ranges are missing afterwards.
 ///
 /// # Safety
@@ -381,4 +399,79 @@ fn discard_batch(ranges: &[(usize, usize)]) -> bool {
         libc::syscall(libc::SYS_process_madvise, PIDFD_SELF, vectors.0, vectors.1, libc::MADV_DONTNEED, 0)
     };
     usize::try_from(done) == Ok(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    use super::*;
+
+    const HUGE: usize = 2 << 20;
+    const ROUNDS: usize = 4_000;
+
+    /// Maps anonymous memory aligned to a huge page.
+    fn map(len: usize, advice: i32) -> usize {
+        // SAFETY: a new mapping.
+        let start = unsafe {
+            let (protection, flags) =
+                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            libc::syscall(libc::SYS_mmap, 0, len + HUGE, protection, flags, -1, 0)
+        };
+        assert!(start > 0, "{}", io::Error::last_os_error());
+        let start = (start as usize).next_multiple_of(HUGE);
+        // SAFETY: changes no contents. It fails where the kernel has no huge pages.
+        unsafe { libc::syscall(libc::SYS_madvise, start, len, advice) };
+        start
+    }
+
+    /// A thread that faults at the destination makes the kernel repeat a move, page by page.
+    #[test]
+    fn each_page_that_the_kernel_moves_counts_as_moved() {
+        let uffd = match Uffd::new(WatchMode::All) {
+            Ok(uffd) if uffd.can_move() => uffd,
+            _ => return eprintln!("skipped: this kernel moves no pages"),
+        };
+        let (from, to) = (map(HUGE, libc::MADV_HUGEPAGE), map(HUGE, libc::MADV_NOHUGEPAGE));
+        uffd.register_missing(to, HUGE).unwrap();
+        let (begun, touched) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1..=ROUNDS {
+                    while begun.load(SeqCst) < round {
+                        std::thread::yield_now();
+                    }
+                    let page = ptr::with_exposed_provenance::<u8>(to + round % 512 * PAGE);
+                    // SAFETY: memory of this test; the read waits until the page has been moved there.
+                    unsafe { page.read_volatile() };
+                    touched.store(round, SeqCst);
+                }
+            });
+            for round in 1..=ROUNDS {
+                // SAFETY: the memory of this test, whose contents are not needed.
+                unsafe { discard(&[(to, HUGE), (from, HUGE)]) }.unwrap();
+                // SAFETY: as above.
+                let filled =
+                    unsafe { libc::syscall(libc::SYS_madvise, from, HUGE, libc::MADV_POPULATE_WRITE) };
+                assert_eq!(filled, 0, "{}", io::Error::last_os_error());
+                begun.store(round, SeqCst);
+                for _ in 0..round * 37 % 4096 {
+                    std::hint::spin_loop();
+                }
+                let (moved, result) = uffd.move_pages(to, from, HUGE);
+                let present = moved_part(to, from, HUGE);
+                if moved != present {
+                    // The other thread must end before the test fails.
+                    begun.store(ROUNDS, SeqCst);
+                    uffd.unregister(to, HUGE).unwrap();
+                }
+                assert_eq!(moved, present, "round {round}: {result:?}");
+                while touched.load(SeqCst) < round {
+                    uffd.copy(to + round % 512 * PAGE, &[0; PAGE], false).1.ok();
+                    uffd.wake(to, HUGE).unwrap();
+                    std::thread::yield_now();
+                }
+            }
+        });
+    }
 }

@@ -97,6 +97,13 @@ impl Group {
         fs::read_to_string(self.path.join(self.names.peak)).ok()?.trim().parse().ok()
     }
 
+    /// Anonymous memory of its processes, bytes; `None` where the kernel does not report it.
+    pub(crate) fn anonymous_bytes(&self) -> Option<u64> {
+        let text = fs::read_to_string(self.path.join("memory.stat")).ok()?;
+        let mut lines = text.lines().filter_map(|line| line.split_once(' '));
+        lines.find(|(name, _)| *name == self.names.anonymous)?.1.trim().parse().ok()
+    }
+
     /// Number of its processes that the kernel killed at the limit.
     pub(crate) fn oom_kills(&self) -> u64 {
         let text = fs::read_to_string(self.path.join(self.names.events)).unwrap_or_default();

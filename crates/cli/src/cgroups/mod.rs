@@ -14,8 +14,9 @@ struct ControlFiles {
     peak: &'static str,
     /// Counts the processes that the kernel killed.
     events: &'static str,
-    /// Keys in `memory.stat` of the reclaimable page cache.
+    /// Keys in `memory.stat` of the reclaimable page cache, and of anonymous memory, cgroups below included.
     cache: [&'static str; 2],
+    anonymous: &'static str,
     /// File and value that disable swapping.
     no_swap: (&'static str, &'static str),
 }
@@ -26,6 +27,7 @@ const V1: ControlFiles = ControlFiles {
     peak: "memory.max_usage_in_bytes",
     events: "memory.oom_control",
     cache: ["total_inactive_file", "total_active_file"],
+    anonymous: "total_rss",
     no_swap: ("memory.swappiness", "0"),
 };
 const V2: ControlFiles = ControlFiles {
@@ -34,6 +36,7 @@ const V2: ControlFiles = ControlFiles {
     peak: "memory.peak",
     events: "memory.events",
     cache: ["inactive_file", "active_file"],
+    anonymous: "anon",
     no_swap: ("memory.swap.max", "0"),
 };
 

@@ -44,6 +44,14 @@ impl CgroupLimit {
         self.group.as_ref().ok().map(Group::process_path)
     }
 
+    /// Tells the budget how much anonymous memory the run has: processes without a pager yet, and unpaged memory since its
+    /// last measurement, are charged to no member. Without a cgroup nothing is known of them.
+    pub(super) fn measure(&self, budget: &SharedBudget) {
+        if let Some(bytes) = self.group.as_ref().ok().and_then(Group::anonymous_bytes) {
+            budget.set_anonymous(bytes);
+        }
+    }
+
     /// Adapts the limit to the size of the page tables, which grow with the paged memory. Without a cgroup, looks for a large
     /// process without the library.
     pub(super) fn update(&mut self, budget: &SharedBudget, descriptor: i32) {

@@ -20,7 +20,7 @@ use crate::cgroups;
 
 /// Interval of the live line, of the cgroup limit, and of the search for members that were killed.
 const UPDATE_INTERVAL: Duration = Duration::from_millis(500);
-/// Interval at which the end of the program is polled.
+/// Interval at which the end of the program is polled, and the anonymous memory of the run is measured.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Smallest DRAM budget, bytes.
 const LEAST: u64 = 16 << 20;
@@ -137,6 +137,7 @@ impl PreparedProgram {
             }
             std::thread::sleep(POLL_INTERVAL);
             signals.forward(&child);
+            self.limit.measure(self.budget);
             if updated.elapsed() >= UPDATE_INTERVAL {
                 self.budget.reap();
                 self.limit.update(self.budget, self.inherited);

@@ -188,7 +188,7 @@ fn anonymous_of(group: &Path) -> Option<u64> {
 }
 
 #[test]
-fn processes_together_keep_within_an_eighth_above_the_dram() {
+fn processes_together_keep_within_a_hundredth_of_the_dram() {
     let (Some(churn), Some(groups)) = (program("churn"), groups()) else { return };
     let dram: u64 = 128 << 20;
     let churn = churn.display();
@@ -205,8 +205,7 @@ fn processes_together_keep_within_an_eighth_above_the_dram() {
         running.run.try_wait().expect("a child").is_some()
     });
     assert!(running.run.wait().expect("it ends").success());
-    // One process keeps within a hundredth above the budget; several processes whose pagers start at the same time do not yet.
-    assert!(most <= dram + dram / 8, "{most} bytes of {dram}");
+    assert!(most <= dram + dram / 100, "{most} bytes of {dram}");
     assert!(most >= dram / 4 * 3, "too few samples: peak of {most} bytes");
 }
 

@@ -1,11 +1,14 @@
 //! Counts the frames that a process uses against its DRAM budget, which several processes may share.
 
+use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
+use std::time::Instant;
 
 use super::budget_members::SharedBudget;
 use super::budget_memory::BudgetReading;
 use super::stats::{GAUGES, PagerStats, ROW_LEN, Row, TOTALS};
+use crate::lock::lock;
 
 /// Largest number of members of a shared budget at once.
 pub(super) const MAX_MEMBERS: usize = 512;
@@ -39,6 +42,9 @@ pub(super) struct BudgetMemory {
     pub(super) joined: AtomicU64,
     /// One bit for each [`super::budget_members::Notice`] that a process of the run has printed.
     pub(super) noticed: AtomicU64,
+    /// Pages of anonymous memory of the run that no member has been charged for, as the kernel counts them
+    /// ([`SharedBudget::set_anonymous`]).
+    uncharged: AtomicI64,
     /// Largest sum of each gauge over all members so far.
     peaks: [AtomicU64; GAUGES.len()],
     /// Process of each member, by its number in its own namespace; 0: no process. A lock shows whether the process is
@@ -46,6 +52,8 @@ pub(super) struct BudgetMemory {
     pub(super) pids: [AtomicI32; MAX_MEMBERS],
     /// Frames in use by each member.
     frames: [AtomicI64; MAX_MEMBERS],
+    /// Number of times that each member's evictors were woken; a futex.
+    pub(super) wake_ups: [AtomicU32; MAX_MEMBERS],
     /// Totals of processes that have ended.
     ended: [AtomicU64; TOTALS],
     rows: [[AtomicU64; ROW_LEN]; MAX_MEMBERS],
@@ -134,14 +142,52 @@ impl BudgetMemory {
     }
 
     /// Frames in use by all members.
+    #[cfg(test)]
     pub(super) fn used(&self) -> i64 {
         self.used.load(Relaxed)
+    }
+
+    /// Frames in use by all members, and pages that none has been charged for.
+    pub(super) fn in_use(&self) -> i64 {
+        self.used.load(Relaxed).max(0) + self.uncharged.load(Relaxed)
+    }
+
+    /// Frames in use by a member.
+    pub(super) fn frames_of(&self, member: usize) -> i64 {
+        self.frames[member].load(Relaxed)
+    }
+
+    /// Records the anonymous memory of the run in pages, as the kernel counts it. Members that have more than their equal
+    /// part free the excess; a quarter of the budget stays for paged memory.
+    pub(super) fn set_anonymous(&self, pages: i64) {
+        let limit = (self.dram() / super::PAGE as u64) as i64;
+        let most = limit - limit / super::unpaged_memory::PAGED_SHARE as i64;
+        self.uncharged.store((pages - self.used.load(Relaxed)).clamp(0, most), Relaxed);
+        if self.in_use() > limit {
+            let (reserved, sharers) = self.reserved();
+            let part = (limit as usize).saturating_sub(reserved) / sharers.max(1);
+            self.wake_members_above(part, None);
+        }
     }
 
     /// Charges `n` frames to a member.
     pub(super) fn charge(&self, member: usize, n: i64) {
         self.frames[member].fetch_add(n, Relaxed);
-        let now = self.used.fetch_add(n, Relaxed) + n;
+        self.note_peak(self.used.fetch_add(n, Relaxed) + n);
+    }
+
+    /// Charges `n` frames to a member if the budget has that many left.
+    fn try_charge(&self, member: usize, n: i64, limit: i64) -> bool {
+        let left = limit - self.uncharged.load(Relaxed);
+        let charged =
+            self.used.fetch_update(Relaxed, Relaxed, |used| Some(used + n).filter(|now| *now <= left));
+        let Ok(before) = charged else { return false };
+        self.frames[member].fetch_add(n, Relaxed);
+        self.note_peak(before + n);
+        true
+    }
+
+    fn note_peak(&self, now: i64) {
         if now > self.peak.load(Relaxed) {
             self.peak.fetch_max(now, Relaxed);
         }
@@ -189,6 +235,10 @@ pub(super) struct Frames {
     reserved: AtomicUsize,
     /// Value of [`BudgetMemory::changes`] at the last refresh.
     changes: AtomicU64,
+    /// Wake-ups of the evictors, where no budget is shared; a futex.
+    own_wake_ups: AtomicU32,
+    /// Until then this process does not wait for other members.
+    no_wait_until: Mutex<Option<Instant>>,
 }
 
 impl Frames {
@@ -198,7 +248,20 @@ impl Frames {
         let [used, unpaged, idle, tables] = [const { AtomicUsize::new(0) }; 4];
         let (sharers, reserved, changes) = (AtomicU32::new(1), AtomicUsize::new(0), AtomicU64::new(0));
         let limit = AtomicUsize::new(limit);
-        Self { limit, used, unpaged, idle, tables, shared, sharers, reserved, changes }
+        let (own_wake_ups, no_wait_until) = (AtomicU32::new(0), Mutex::new(None));
+        Self {
+            limit,
+            used,
+            unpaged,
+            idle,
+            tables,
+            shared,
+            sharers,
+            reserved,
+            changes,
+            own_wake_ups,
+            no_wait_until,
+        }
     }
 
     /// Descriptors that must stay open.
@@ -207,8 +270,20 @@ impl Frames {
     }
 
     #[inline]
-    fn shared(&self) -> Option<(&'static BudgetMemory, usize)> {
+    pub(super) fn shared(&self) -> Option<(&'static BudgetMemory, usize)> {
         self.shared.as_ref().map(|share| (share.budget.memory(), share.member.load(Relaxed)))
+    }
+
+    pub(super) fn wake_up_counter(&self) -> &AtomicU32 {
+        self.shared().map_or(&self.own_wake_ups, |(budget, member)| &budget.wake_ups[member])
+    }
+
+    pub(super) fn no_wait_until(&self) -> Option<Instant> {
+        *lock(&self.no_wait_until)
+    }
+
+    pub(super) fn set_no_wait_until(&self, until: Instant) {
+        *lock(&self.no_wait_until) = Some(until);
     }
 
     /// Charges `n` frames, whether any are free or not.
@@ -216,6 +291,24 @@ impl Frames {
         self.used.fetch_add(n, Relaxed);
         if let Some((budget, member)) = self.shared() {
             budget.charge(member, n as i64);
+        }
+    }
+
+    /// Charges `n` frames if the budget has that many left, those of other members included.
+    pub(super) fn try_charge(&self, n: usize) -> bool {
+        let limit = self.limit();
+        match self.shared() {
+            Some((budget, member)) => {
+                let charged = budget.try_charge(member, n as i64, limit as i64);
+                if charged {
+                    self.used.fetch_add(n, Relaxed);
+                }
+                charged
+            }
+            None => self
+                .used
+                .fetch_update(Relaxed, Relaxed, |used| Some(used + n).filter(|now| *now <= limit))
+                .is_ok(),
         }
     }
 
@@ -294,12 +387,15 @@ impl Frames {
         if self.changes.load(Relaxed) != budget.changes() {
             self.refresh_members();
         }
-        let unreserved = limit.saturating_sub(self.reserved.load(Relaxed));
-        let part = unreserved / self.sharers.load(Relaxed).max(1) as usize;
-        (budget.used().max(0) as usize + more)
+        (budget.in_use() as usize + more)
             .saturating_sub(limit)
-            .min(used.saturating_sub(part.saturating_sub(more)))
+            .min(used.saturating_sub(self.equal_part().saturating_sub(more)))
             .min(may_leave)
+    }
+
+    /// Frames of each member if all have equally many.
+    pub(super) fn equal_part(&self) -> usize {
+        self.limit().saturating_sub(self.reserved.load(Relaxed)) / self.sharers.load(Relaxed).max(1) as usize
     }
 
     /// Publishes the process's counters, and refreshes what it knows about the other members.
@@ -315,6 +411,10 @@ impl Frames {
             shown.store(*number, Relaxed);
         }
         budget.memory().note_peaks();
+        if budget.memory().uncharged.load(Relaxed) > 0 && !budget.has_creator() {
+            // Nobody measures any more.
+            budget.memory().uncharged.store(0, Relaxed);
+        }
         budget.reap_after(member);
         self.refresh_members();
     }

@@ -63,6 +63,11 @@ impl SharedBudget {
         set_lock(self.file, CREATOR_BYTE, libc::F_WRLCK);
     }
 
+    /// Whether the creator of the budget, which is another process, is alive.
+    pub(super) fn has_creator(&self) -> bool {
+        lock_holder(self.file, CREATOR_BYTE).is_some()
+    }
+
     pub(super) fn memory(&self) -> &'static BudgetMemory {
         self.memory
     }
@@ -110,6 +115,12 @@ impl SharedBudget {
         self.memory.charge(member, (bytes / PAGE as u64) as i64);
         self.memory.joined.fetch_add(1, SeqCst);
         true
+    }
+
+    /// Records how much anonymous memory all processes of the run have, in bytes, as the kernel counts it. What no member
+    /// has been charged for counts against the budget, too.
+    pub fn set_anonymous(&self, bytes: u64) {
+        self.memory.set_anonymous((bytes / PAGE as u64) as i64);
     }
 
     /// Reads the current values. Stores nothing.

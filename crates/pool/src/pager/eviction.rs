@@ -107,6 +107,7 @@ impl Inner {
         let mut last_poll: Option<Instant> = None;
         let mut stagers = Vec::new();
         while !self.stopping.load(Relaxed) {
+            let wake_ups = self.frames.wake_ups();
             if first {
                 stagers.extend(self.start_stagers());
             }
@@ -128,14 +129,10 @@ impl Inner {
             {
                 continue;
             }
-            let woken = lock(&self.evictor_wake_up.0);
-            let pause = if excess > 0 { FAILURE_PAUSE } else { POLL_INTERVAL };
-            let (mut woken, _) = self
-                .evictor_wake_up
-                .1
-                .wait_timeout_while(woken, pause, |woken| !(*woken || first && self.needs_stagers()))
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
-            *woken = false;
+            if !(first && self.needs_stagers()) {
+                let pause = if excess > 0 { FAILURE_PAUSE } else { POLL_INTERVAL };
+                self.frames.wait_for_wake_up(wake_ups, pause);
+            }
         }
         // The runtime has reported a panic of the thread already.
         stagers.into_iter().flatten().for_each(|thread: JoinHandle<()>| drop(thread.join()));

@@ -395,11 +395,12 @@ impl Inner {
 
     /// Charges `count` frames, after evicting pages if too few are free.
     fn reserve_frames(&self, space: &AddressSpace, count: usize) {
-        if self.frames.excess(count) > 0 {
+        if !self.frames.try_charge(count) {
             add(&self.counters.eviction_stalls, 1);
             self.evict_synchronously(space, count);
+            self.frames.wait_for_members(count);
+            self.frames.charge(count);
         }
-        self.frames.charge(count);
         if self.frames.excess(self.headroom()) > 0 {
             self.wake_evictors();
         }

@@ -31,6 +31,7 @@
 mod budget;
 mod budget_members;
 mod budget_memory;
+mod budget_wakeups;
 mod direct_io;
 mod eviction;
 mod fatal;
@@ -67,9 +68,7 @@ mod tests_huge_pages;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{
-    Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, mpsc,
-};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -224,8 +223,6 @@ struct Inner {
     shares_with_fork: AtomicBool,
     /// Number of huge pages that are being evicted.
     evicting_chunks: AtomicUsize,
-    /// Set when the evictor has work.
-    evictor_wake_up: (Mutex<bool>, Condvar),
     /// Chooses which handlers a fault wakes; set when the handlers start.
     handler_group: OnceLock<HandlerGroup>,
     /// Whether stager threads have been started.
@@ -581,7 +578,6 @@ impl Inner {
             forked,
             shares_with_fork: AtomicBool::new(forked),
             evicting_chunks: AtomicUsize::new(0),
-            evictor_wake_up: (Mutex::new(false), Condvar::new()),
             handler_group: OnceLock::new(),
             stagers: AtomicBool::new(false),
             waiting_exclusive: AtomicUsize::new(0),
@@ -684,8 +680,7 @@ impl Inner {
 
     /// Wakes the evictors: there may be pages to evict.
     fn wake_evictors(&self) {
-        *lock(&self.evictor_wake_up.0) = true;
-        self.evictor_wake_up.1.notify_all();
+        self.frames.wake_evictors();
     }
 
     /// Discards the contents of the pages in the range. With `gone`, the frames are freed with their mapping.

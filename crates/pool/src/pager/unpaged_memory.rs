@@ -10,7 +10,7 @@ use crate::message::write_line;
 
 /// One part in this many of the frames stays with paged memory, however much memory is unpaged: with fewer frames,
 /// pages would only move in and out.
-const PAGED_SHARE: usize = 4;
+pub(super) const PAGED_SHARE: usize = 4;
 
 impl Inner {
     /// Charges the unpaged memory of the process, which is in no table, against the budget.
