@@ -31,7 +31,7 @@ use super::task::Waiter;
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
-use crate::flash_array::{ChannelEvent, Channels, Notice, OpId, OperationClass};
+use crate::flash_array::{ChannelEvent, Channels, Notice, OpId, Operation, OperationClass};
 
 /// The map entry of a page never written: the page lies at its home place.
 const UNMOVED: u32 = u32::MAX;
@@ -44,6 +44,10 @@ struct Die {
     /// Pages written and programmed so far, those of reclamation excluded.
     written: u64,
     programmed: u64,
+    /// Blocks that are free, or open again, and whose erase is not over.
+    erasing: u32,
+    /// Programs that wait for the erase of the open block.
+    held: Vec<OpId>,
     /// Waiting writes, in the order of their claims.
     waiting: VecDeque<(QueueTicket, Waiter)>,
 }
@@ -84,6 +88,7 @@ pub(super) struct DriveFlash {
     program: Time,
     erase: Time,
     pub(super) array: Channels,
+    page_bytes: u32,
     operations: Vec<FlashOperation>,
     free: Vec<OpId>,
     dies: Vec<Die>,
@@ -146,12 +151,15 @@ impl DriveFlash {
             backlog: 0,
             written: 0,
             programmed: 0,
+            erasing: 0,
+            held: Vec::new(),
             waiting: VecDeque::new(),
         };
         Ok(Self {
             read: nand.idle_latency(NandOp::Read, 1).0,
             program,
             erase: nand.idle_latency(NandOp::Erase, 1).0,
+            page_bytes: nand.page.0 as u32,
             array: Channels::new(nand, preset.channels as u32, dies as u32),
             operations: Vec::new(),
             free: Vec::new(),
@@ -236,8 +244,28 @@ impl DriveFlash {
                 (self.operations.len() - 1) as OpId
             }
         };
-        self.array.submit(id, class, die as u32, now);
+        if class == OperationClass::Program && self.lacks_erased_block(die) {
+            let blocked = Operation {
+                class,
+                plane: die as u32,
+                page: 0,
+                bytes: self.page_bytes,
+                copy_back: false,
+                blocked: true,
+                limited: false,
+            };
+            self.array.submit_operation(id, blocked, now);
+            self.dies[die].held.push(id);
+        } else {
+            self.array.submit(id, class, die as u32, now);
+        }
         self.take_notices(now);
+    }
+
+    /// True if the erase of the die's open block is not over: blocks are opened in the order of their
+    /// erases.
+    fn lacks_erased_block(&self, at: usize) -> bool {
+        self.dies[at].erasing > self.dies[at].blocks.free()
     }
 
     /// Submits a background operation of a die.
@@ -288,7 +316,16 @@ impl DriveFlash {
                     self.dies[die].programmed += 1;
                     die
                 }
-                FlashOperation::MoveProgram(die) | FlashOperation::Erase(die) => die,
+                FlashOperation::MoveProgram(die) => die,
+                FlashOperation::Erase(die) => {
+                    self.dies[die].erasing -= 1;
+                    if !self.lacks_erased_block(die) {
+                        for id in std::mem::take(&mut self.dies[die].held) {
+                            self.array.wake(id, now);
+                        }
+                    }
+                    die
+                }
             };
             let work = self.work_of(operation);
             let die = &mut self.dies[die];
@@ -495,6 +532,7 @@ impl DriveFlash {
         }
         for block in self.dies[at].blocks.release_dead() {
             self.counts.erases += 1;
+            self.dies[at].erasing += 1;
             self.submit_background(FlashOperation::Erase(at), OperationClass::Erase, at, now);
             if let Some(shadow) = shadow {
                 for slot in 0..self.per_block {
@@ -701,6 +739,5 @@ mod tests {
         let mut stream = deepram_trace::workload::Rng::new(5, "test");
         let random = 9.0 * rate(600_000, &mut |pages| stream.below(pages));
         assert!(random > 175e3, "{random} pages/s");
-        println!("{bytes} {random}");
     }
 }
