@@ -79,9 +79,29 @@ impl<E: Copy> EventQueue<E> {
         if self.events.back().is_none_or(|(last, _)| *last <= time) {
             self.events.push_back((time, event));
         } else {
-            let place = self.events.partition_point(|(earlier, _)| *earlier <= time);
-            self.events.insert(place, (time, event));
+            self.events.insert(self.place_of(time), (time, event));
         }
+    }
+
+    /// The number of events up to `time`; the last event is later. Most events that are not the last are
+    /// among the first, so the search begins there, with steps that double.
+    #[inline]
+    fn place_of(&self, time: Picos) -> usize {
+        let (mut low, mut step) = (0, 1);
+        while low + step < self.events.len() && self.events[low + step - 1].0 <= time {
+            low += step;
+            step *= 2;
+        }
+        let mut high = (low + step - 1).min(self.events.len() - 1);
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.events[middle].0 <= time {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
     }
 
     /// The time of the next event; `None` if no event is pending.

@@ -317,6 +317,10 @@ impl DispatchQueue {
         }
     }
 
+    fn is_empty(&self) -> bool {
+        self.fifo.is_empty() && self.sorted.is_empty()
+    }
+
     fn pop(&mut self) -> Option<Slot> {
         match self.order {
             Dispatch::Fifo => self.fifo.pop_front(),
@@ -491,6 +495,14 @@ where
                 }
                 Event::Complete(slot) => context.done.push(slot),
                 Event::Driver(thread) => self.ready.push_back(thread),
+            }
+            if context.done.is_empty()
+                && context.resumed.is_empty()
+                && self.ready == 0
+                && self.waiting.is_empty()
+            {
+                context.asleep.clear();
+                continue;
             }
             // A device may complete commands while it accepts one, which makes room for the next. This
             // driver has a core for every thread, so a sleeping thread delays no other.

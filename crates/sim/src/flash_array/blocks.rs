@@ -43,22 +43,20 @@ pub(crate) struct PageAddress {
 
 /// Division by a run-time constant that is mostly a power of two.
 #[derive(Debug, Clone, Copy)]
-struct Divisor {
-    number: u32,
-    shift: Option<u32>,
+pub(crate) struct Divisor {
+    pub(crate) number: u64,
+    /// 64 if the number is not a power of two.
+    shift: u32,
 }
 
 impl Divisor {
-    fn new(number: u32) -> Self {
-        Self { number, shift: number.is_power_of_two().then(|| number.trailing_zeros()) }
+    pub(crate) fn new(number: u64) -> Self {
+        Self { number, shift: if number.is_power_of_two() { number.trailing_zeros() } else { 64 } }
     }
 
     #[inline]
-    fn of(self, value: u32) -> u32 {
-        match self.shift {
-            Some(shift) => value >> shift,
-            None => value / self.number,
-        }
+    pub(crate) fn of(self, value: u64) -> u64 {
+        if self.shift < 64 { value >> self.shift } else { value / self.number }
     }
 }
 
@@ -105,8 +103,8 @@ impl Planes {
         Self {
             blocks,
             pages,
-            by_blocks: Divisor::new(blocks),
-            by_pages: Divisor::new(pages),
+            by_blocks: Divisor::new(blocks.into()),
+            by_pages: Divisor::new(pages.into()),
             planes: vec![plane; planes as usize],
             under_way: vec![BlockActivity::default(); count],
             spare_areas: vec![0; count * pages as usize],
@@ -127,8 +125,8 @@ impl Planes {
 
     #[inline]
     pub(crate) fn address(&self, physical: u32) -> PageAddress {
-        let block = self.by_pages.of(physical);
-        PageAddress { physical, block, plane: self.by_blocks.of(block) }
+        let block = self.by_pages.of(physical.into()) as u32;
+        PageAddress { physical, block, plane: self.by_blocks.of(block.into()) as u32 }
     }
 
     /// Free blocks of a plane.
@@ -294,7 +292,7 @@ impl Planes {
     }
 
     fn info(&self, block: u32) -> BlockInfo {
-        let plane = self.by_blocks.of(block);
+        let plane = self.by_blocks.of(block.into()) as u32;
         self.planes[plane as usize].blocks.info(BlockId(block - plane * self.blocks))
     }
 

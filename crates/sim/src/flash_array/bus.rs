@@ -10,7 +10,7 @@ use std::ops::Range;
 use deepram_media::NandOp;
 
 use super::{BusData, ChannelEvent, Channels, DataOut, Notice, OpId, OperationClass, QueuedOperation};
-use super::{READS, WAITED_FOR};
+use super::{READS, Target, WAITED_FOR};
 use crate::engine::Time;
 
 const MAP_READ: usize = OperationClass::MapRead.index();
@@ -73,8 +73,9 @@ impl Channels {
     fn serve_bus(&mut self, channel: u32, now: Time) {
         match self.rules.data_out {
             DataOut::First => {
-                self.send_data(channel, now);
-                self.send_commands(channel, Commands::All, now);
+                if !self.send_data(channel, now) {
+                    self.send_commands(channel, Commands::All, now);
+                }
             }
             DataOut::Last => {
                 self.send_commands(channel, Commands::All, now);
@@ -91,14 +92,34 @@ impl Channels {
         if bus.awaited || bus.until <= now {
             return;
         }
-        let may_start = |target: u32| {
-            self.waiting[target as usize] != 0
-                && (self.shape.registers > 1 || self.targets[target as usize].groups == 0)
-        };
-        if !bus.out.is_empty() || bus.queued > 0 && self.targets_of(channel).any(may_start) {
+        let range = self.targets_of(channel);
+        let mut targets = self.targets[range.start as usize..range.end as usize].iter();
+        let may_start =
+            |target: &Target| target.waiting != 0 && (self.shape.registers > 1 || target.groups == 0);
+        if !bus.out.is_empty() || bus.queued > 0 && targets.any(may_start) {
             let bus = &mut self.channels[channel as usize];
             bus.awaited = true;
             self.events.push((bus.until, ChannelEvent::Bus(channel)));
+        }
+    }
+
+    /// True if an operation of the target can start at once and no other operation goes first: neither
+    /// the target nor its bus has other work, and no bus is to be served after an event.
+    #[inline]
+    pub(super) fn is_idle_target(&self, target: u32, now: Time) -> bool {
+        let Target { waiting, groups, suspended, channel, .. } = self.targets[target as usize];
+        let idle = waiting == 0 && groups == 0 && !suspended && self.greedy && self.unserved.is_none();
+        idle && self.is_free(channel, now) && self.channels[channel as usize].out.is_empty()
+    }
+
+    /// Starts an operation whose target and bus are idle.
+    pub(super) fn start_alone(&mut self, target: u32, die: u32, id: OpId, now: Time) {
+        let channel = self.targets[target as usize].channel;
+        let targets = self.targets_of(channel);
+        let next = if target + 1 == targets.end { 0 } else { target + 1 - targets.start };
+        self.command(target, die, id, 1, now);
+        if !self.is_free(channel, now) {
+            self.channels[channel as usize].turn = next;
         }
     }
 
@@ -111,14 +132,16 @@ impl Channels {
         !bus.awaited && bus.until <= now
     }
 
-    /// Sends the most urgent data out. The end of the transfer is always an event.
-    fn send_data(&mut self, channel: u32, now: Time) {
-        if !self.is_free(channel, now) {
-            return;
+    /// Sends the most urgent data out over a free bus. Returns false if no data wait. The end of the
+    /// transfer is always an event.
+    fn send_data(&mut self, channel: u32, now: Time) -> bool {
+        if self.channels[channel as usize].out.is_empty() || !self.is_free(channel, now) {
+            return false;
         }
         let out = &mut self.channels[channel as usize].out;
-        let next = (0..out.len()).min_by_key(|&index| (out[index].0, out[index].1));
-        let Some((_, _, id)) = next.map(|index| out.swap_remove(index)) else { return };
+        let first = |&index: &usize| (out[index].0, out[index].1);
+        let next = if out.len() == 1 { 0 } else { (0..out.len()).min_by_key(first).unwrap_or(0) };
+        let (_, _, id) = out.swap_remove(next);
         let bytes = self.operations[id as usize].bytes;
         let time = self.nand.read_setup.map_or(0, |setup| setup.0) + self.transfer_time(bytes);
         self.bus_busy += time;
@@ -131,32 +154,37 @@ impl Channels {
         if self.rules.transfer_notices {
             self.notices.push(Notice::ReadTransferStarted(id));
         }
+        true
     }
 
     /// Sends commands until the bus is busy or no target has work that can start.
     fn send_commands(&mut self, channel: u32, which: Commands, now: Time) {
+        if self.channels[channel as usize].queued == 0 || !self.is_free(channel, now) {
+            return;
+        }
         let targets = self.targets_of(channel);
         if self.rules.turns {
-            if self.channels[channel as usize].queued == 0 {
-                return;
-            }
-            for _ in targets.clone() {
-                if !self.is_free(channel, now) {
+            let first = self.channels[channel as usize].turn;
+            let mut turn = first;
+            loop {
+                let target = targets.start + turn;
+                turn = if target + 1 == targets.end { 0 } else { turn + 1 };
+                if let Some(pair) = self.next_work(target, which, now) {
+                    self.start(target, pair, now);
+                    if !self.is_free(channel, now) {
+                        self.channels[channel as usize].turn = turn;
+                        return;
+                    }
+                }
+                if turn == first {
                     return;
                 }
-                let turn = self.channels[channel as usize].turn;
-                let next = turn + 1;
-                self.channels[channel as usize].turn = if next == targets.len() as u32 { 0 } else { next };
-                if let Some(pair) = self.next_work(targets.start + turn, which, now) {
-                    self.start(targets.start + turn, pair, now);
-                }
             }
-            return;
         }
         while self.channels[channel as usize].queued > 0 && self.is_free(channel, now) {
             let works = targets.clone().filter_map(|target| {
                 let pair = self.next_work(target, which, now)?;
-                let id = self.targets[target as usize].queues[pair.0].waiting().first()?.id;
+                let id = self.queues[target as usize][pair.0].waiting().first()?.id;
                 Some(((rank(pair.0), self.operations[id as usize].sequence), target, pair))
             });
             let Some((_, target, pair)) = works.min_by_key(|(key, ..)| *key) else { return };
@@ -167,16 +195,16 @@ impl Channels {
     /// The next work of a target, if it can accept a command.
     #[inline]
     fn next_work(&self, target: u32, which: Commands, now: Time) -> Option<Pair> {
-        let waiting = self.waiting[target as usize];
-        let allowed = match which {
-            Commands::All => waiting != 0,
-            Commands::OfReads => waiting & READS != 0,
-            Commands::OfOthers => waiting & !READS != 0,
+        let state = self.targets[target as usize];
+        let wanted = match which {
+            Commands::All => state.waiting,
+            Commands::OfReads => state.waiting & READS,
+            Commands::OfOthers => state.waiting & !READS,
         };
-        if !allowed {
+        if wanted == 0 || state.groups >= self.shape.registers {
             return None;
         }
-        let pair = self.choose_work(target, waiting, now)?;
+        let pair = self.choose_work(target, state, now)?;
         match which {
             Commands::All => Some(pair),
             Commands::OfReads => (pair.0 <= MOVE).then_some(pair),
@@ -184,15 +212,14 @@ impl Channels {
         }
     }
 
-    fn choose_work(&self, target: u32, waiting: u8, now: Time) -> Option<Pair> {
-        let state = &self.targets[target as usize];
-        if state.groups >= self.shape.registers || state.suspended && now < state.ready {
+    fn choose_work(&self, target: u32, state: Target, now: Time) -> Option<Pair> {
+        if state.suspended && now < self.ready[target as usize] {
             return None;
         }
         if state.groups > 0 {
-            return self.choose_ahead(target, waiting);
+            return self.choose_ahead(target, state);
         }
-        let has = |queue: usize| waiting >> queue & 1 != 0;
+        let has = |queue: usize| state.waiting >> queue & 1 != 0;
         let urgent = state.urgent && !state.suspended;
         let moving = has(MOVE_PROGRAM) || has(ERASE);
         let yields = (has(PROGRAM) || has(MAP_PROGRAM)) && !self.rules.moves_before_programs;
@@ -220,9 +247,9 @@ impl Channels {
 
     /// Work for the second register of a busy die: reads while data leave the first register, data to
     /// program while the array works.
-    fn choose_ahead(&self, target: u32, waiting: u8) -> Option<Pair> {
+    fn choose_ahead(&self, target: u32, state: Target) -> Option<Pair> {
         let die = self.dies[target as usize];
-        let suspended = self.targets[target as usize].suspended;
+        let Target { waiting, suspended, .. } = state;
         let before = if self.rules.moves_before_programs { READS } else { WAITED_FOR };
         let reads = if suspended { READS_WAITED_FOR } else { READS_AHEAD };
         let order = match self.groups.get(die.active as usize) {
@@ -244,67 +271,65 @@ impl Channels {
 
     /// True if a queue of a target holds an operation that is not blocked.
     fn can_start(&self, target: u32, queue: usize) -> bool {
-        let queue = self.targets[target as usize].queues[queue].waiting();
-        queue.iter().any(|waiting| !self.operations[waiting.id as usize].blocked)
+        self.queues[target as usize][queue].waiting().iter().any(|waiting| !waiting.blocked)
     }
 
     /// Starts operations of two queues on the dies of a target: the die of the first operation that can
     /// start, then the others, as many as may work at once.
     fn start(&mut self, target: u32, (first, second): Pair, now: Time) {
-        let queue = self.targets[target as usize].queues[first].waiting();
-        let head = queue.iter().find(|waiting| !self.operations[waiting.id as usize].blocked);
-        let Some(head) = head else { return };
+        let queue = self.queues[target as usize][first].waiting();
+        let Some(at) = queue.iter().position(|waiting| !waiting.blocked) else { return };
+        let die = queue[at].die;
+        let (head, count) = self.take_group(target, (first, second), at);
+        self.command(target, die, head, count, now);
         let dies = self.dies_of(target);
-        let mut die = head.die;
-        let mut started = 0;
-        for _ in dies.clone() {
+        let (mut other, mut started) = (die, 1);
+        for _ in 1..dies.len() {
             if started == self.shape.units {
                 break;
             }
-            if let Some((head, count)) = self.take_group(target, die, first, second) {
+            other = if other + 1 == dies.end { dies.start } else { other + 1 };
+            let fits = |waiting: &QueuedOperation| waiting.die == other && !waiting.blocked;
+            let found = [first, second].into_iter().find_map(|queue| {
+                let at = self.queues[target as usize][queue].waiting().iter().position(fits)?;
+                Some((queue, at))
+            });
+            if let Some((queue, at)) = found {
+                let (head, count) = self.take_group(target, (queue, second), at);
+                self.command(target, other, head, count, now);
                 started += 1;
-                self.command(target, die, head, count, now);
             }
-            die = if die + 1 == dies.end { dies.start } else { die + 1 };
         }
     }
 
-    /// Takes a group from two queues for a die: the first operation that can start, and operations on
-    /// the page of the same number in other planes. Returns the first operation, and the number of
+    /// Takes a group from two queues: the operation at `at` of the first one, and operations on the page
+    /// of the same number in other planes of its die. Returns the first operation, and the number of
     /// operations.
-    fn take_group(&mut self, target: u32, die: u32, first: usize, second: usize) -> Option<(OpId, u32)> {
-        let mut chosen: Option<(OpId, OpId)> = None;
-        let (mut planes, mut count, mut page) = (0u64, 0, (0, false));
-        for queue in [first, second] {
-            if queue == second && first == second && chosen.is_some() {
-                break;
-            }
-            let mut index = 0;
-            while count < self.shape.planes_per_die {
-                let waiting = self.targets[target as usize].queues[queue].waiting();
-                let fits = |waiting: &QueuedOperation| {
-                    waiting.die == die
-                        && planes >> waiting.plane_bit & 1 == 0
-                        && (count == 0 || waiting.page == page)
-                        && !self.operations[waiting.id as usize].blocked
-                };
-                let Some(found) = waiting[index..].iter().position(fits) else { break };
+    fn take_group(&mut self, target: u32, (first, second): Pair, at: usize) -> (OpId, u32) {
+        let head = self.unqueue(target, first, at);
+        let (mut last, mut count) = (head.id, 1);
+        let (mut planes, mut queue, mut index) = (1u64 << head.plane_bit, first, at);
+        while count < self.shape.planes_per_die {
+            let waiting = &self.queues[target as usize][queue].waiting()[index..];
+            let fits = |waiting: &QueuedOperation| {
+                waiting.page == head.page
+                    && waiting.die == head.die
+                    && planes >> waiting.plane_bit & 1 == 0
+                    && !waiting.blocked
+            };
+            if let Some(found) = waiting.iter().position(fits) {
                 index += found;
-                let QueuedOperation { id, page: its_page, plane_bit, .. } =
-                    self.unqueue(target, queue, index);
-                planes |= 1 << plane_bit;
-                page = its_page;
-                count += 1;
-                chosen = match chosen {
-                    None => Some((id, id)),
-                    Some((head, last)) => {
-                        self.operations[last as usize].next = id;
-                        Some((head, id))
-                    }
-                };
+                let next = self.unqueue(target, queue, index);
+                self.operations[last as usize].next = next.id;
+                planes |= 1 << next.plane_bit;
+                (last, count) = (next.id, count + 1);
+            } else if queue == second {
+                break;
+            } else {
+                (queue, index) = (second, 0);
             }
         }
-        chosen.map(|(head, _)| (head, count))
+        (head.id, count)
     }
 
     /// The bus time of a number of bytes. The last result is kept: sizes repeat.
@@ -314,8 +339,12 @@ impl Channels {
             return page.1;
         }
         if bytes != last.0 {
-            let (bytes_of, pages) = (u128::from(bytes), u128::from(page.0.max(1)));
-            self.transfer[0] = (bytes, (bytes_of * u128::from(page.1) / pages) as Time);
+            let (count, whole) = (u64::from(bytes), u64::from(page.0.max(1)));
+            let time = match count.checked_mul(page.1) {
+                Some(product) => product / whole,
+                None => (u128::from(count) * u128::from(page.1) / u128::from(whole)) as Time,
+            };
+            self.transfer[0] = (bytes, time);
         }
         self.transfer[0].1
     }

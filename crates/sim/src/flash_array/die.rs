@@ -9,7 +9,7 @@
 use deepram_media::NandOp;
 
 use super::{BusData, ChannelEvent, Channels, Die, Notice, OpId, OperationClass, OperationGroup};
-use super::{NONE, OperationState, READS, WAITED_FOR};
+use super::{NONE, OperationState, READS, Target, WAITED_FOR};
 use crate::engine::Time;
 
 impl Channels {
@@ -27,7 +27,8 @@ impl Channels {
                 NandOp::Erase => {}
             }
         }
-        let mut time = self.nand.command_time(op, planes).0;
+        let times = self.command_times[count as usize - 1];
+        let mut time = times[op as usize];
         if op == NandOp::Program {
             let mut id = head;
             while id != NONE {
@@ -40,30 +41,30 @@ impl Channels {
                 id = self.operations[id as usize].next;
             }
         }
-        let mut work = self.nand.array_time(op).0;
+        let mut work = self.array_times[op as usize];
         if first.copy_back {
-            time += self.nand.command_time(NandOp::Program, planes).0;
-            work += self.nand.array_time(NandOp::Program).0;
+            time += times[NandOp::Program as usize];
+            work += self.array_times[NandOp::Program as usize];
         }
         self.bus_busy += time;
         self.array_busy += work;
-        let channel = self.channel_of(target);
+        let channel = self.targets[target as usize].channel;
         let bus = &mut self.channels[channel as usize];
         bus.until = bus.until.max(now) + time;
         let begin = bus.until;
-        let group = OperationGroup {
+        let number = self.new_group(OperationGroup {
             head,
             left: count,
             die,
+            target,
             op,
             copy_back: first.copy_back,
             begin,
             end: begin + work,
             generation: 0,
             order: first.sequence,
-        };
+        });
         self.targets[target as usize].groups += 1;
-        let number = self.new_group(group);
         let state = self.dies[die as usize];
         // With a second register, a read that comes before the data have arrived may still go first.
         if op == NandOp::Program && self.shape.registers > 1 && !self.rules.pipelined {
@@ -91,18 +92,17 @@ impl Channels {
         self.events.push((end, ChannelEvent::Array(number, generation)));
     }
 
+    #[inline]
     fn new_group(&mut self, group: OperationGroup) -> u32 {
-        match self.spare_groups.pop() {
-            Some(number) => {
-                let generation = self.groups[number as usize].generation.wrapping_add(1);
-                self.groups[number as usize] = OperationGroup { generation, ..group };
-                number
-            }
-            None => {
-                self.groups.push(group);
-                (self.groups.len() - 1) as u32
-            }
+        if let Some(number) = self.spare_groups.pop() {
+            let place = &mut self.groups[number as usize];
+            let generation = place.generation.wrapping_add(1);
+            *place = group;
+            place.generation = generation;
+            return number;
         }
+        self.groups.push(group);
+        (self.groups.len() - 1) as u32
     }
 
     /// Ends a group, whose register is then free.
@@ -121,8 +121,7 @@ impl Channels {
 
     /// Handles the end of a group's array work. Returns the target.
     pub(super) fn array_done(&mut self, number: u32, now: Time) -> u32 {
-        let OperationGroup { head, die, op, copy_back, .. } = self.groups[number as usize];
-        let target = die / self.shape.dies_per_target;
+        let OperationGroup { head, die, target, op, copy_back, .. } = self.groups[number as usize];
         let state = &mut self.dies[die as usize];
         state.active = NONE;
         if self.rules.pipelined {
@@ -155,7 +154,7 @@ impl Channels {
     /// Offers the data of a group to the bus.
     fn offer_data(&mut self, number: u32, target: u32) {
         let OperationGroup { head, mut order, .. } = self.groups[number as usize];
-        let channel = self.channel_of(target);
+        let channel = self.targets[target as usize].channel;
         let mut id = head;
         while id != NONE {
             let operation = &mut self.operations[id as usize];
@@ -191,13 +190,19 @@ impl Channels {
 
     /// If no read that goes first is queued, continues suspended work, or else starts the program whose
     /// data wait in the second register of an idle array.
+    #[inline]
     pub(super) fn start_waiting(&mut self, target: u32, now: Time) {
-        let state = &self.targets[target as usize];
-        let waiting = self.waiting[target as usize];
-        if state.suspended {
+        if self.suspends || !self.rules.pipelined {
+            self.start_suspended_or_loaded(target, now);
+        }
+    }
+
+    fn start_suspended_or_loaded(&mut self, target: u32, now: Time) {
+        let Target { waiting, groups, suspended, .. } = self.targets[target as usize];
+        if suspended {
             let idle = self.dies_of(target).all(|die| self.dies[die as usize].active == NONE);
-            if idle && now >= state.ready && state.groups < self.shape.registers && waiting & WAITED_FOR == 0
-            {
+            let room = groups < self.shape.registers && waiting & WAITED_FOR == 0;
+            if idle && room && now >= self.ready[target as usize] {
                 self.resume(target, now);
             }
             return;
@@ -211,21 +216,24 @@ impl Channels {
             self.dies[die as usize].active = loaded;
             self.dies[die as usize].loaded = NONE;
             let group = &mut self.groups[loaded as usize];
-            (group.begin, group.end) = (now, now + self.nand.array_time(NandOp::Program).0);
+            (group.begin, group.end) = (now, now + self.array_times[NandOp::Program as usize]);
             self.await_array(loaded);
         }
     }
 
     /// Suspends the programs and erases of a target, if a read is waited for, the part can, and that
     /// saves time.
+    #[inline]
     pub(super) fn suspend(&mut self, target: u32, now: Time) {
+        if self.suspends {
+            self.suspend_dies(target, now);
+        }
+    }
+
+    fn suspend_dies(&mut self, target: u32, now: Time) {
         let (program, erase) = (self.rules.suspend_program, self.rules.suspend_erase);
-        let state = &self.targets[target as usize];
-        if program.is_none() && erase.is_none()
-            || state.suspended
-            || state.groups == 0
-            || self.waiting[target as usize] & WAITED_FOR == 0
-        {
+        let state = self.targets[target as usize];
+        if state.suspended || state.groups == 0 || state.waiting & WAITED_FOR == 0 {
             return;
         }
         let (mut cost, mut working) = (0, 0);
@@ -264,7 +272,7 @@ impl Channels {
         let state = &mut self.targets[target as usize];
         state.groups -= working;
         state.suspended = true;
-        state.ready = now + cost;
+        self.ready[target as usize] = now + cost;
         self.events.push((now + cost, ChannelEvent::Suspend(target)));
     }
 

@@ -24,6 +24,7 @@
 pub(crate) mod blocks;
 mod bus;
 mod die;
+mod interface;
 #[cfg(test)]
 mod tests;
 
@@ -33,168 +34,21 @@ use deepram_media::{Bytes, Nand, NandOp};
 
 use crate::engine::Time;
 
+pub(crate) use interface::{
+    ArrayCounts, ChannelEvent, DataOut, Notice, OpId, Operation, OperationClass, Rules, Shape,
+};
+use interface::{READS, WAITED_FOR};
+
 /// No operation, no group.
 const NONE: u32 = u32::MAX;
-
-/// The class of an operation, most urgent first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OperationClass {
-    /// A read of a mapping page: an access waits for it.
-    MapRead,
-    /// A demand read: an access waits for it.
-    Demand,
-    /// A prefetch read.
-    Ahead,
-    /// A read of reclamation.
-    Move,
-    MapProgram,
-    Program,
-    /// A program of reclamation.
-    MoveProgram,
-    Erase,
-}
-
-impl OperationClass {
-    const COUNT: usize = 8;
-
-    const fn index(self) -> usize {
-        self as usize
-    }
-
-    const fn bit(self) -> u8 {
-        1 << self as u8
-    }
-
-    fn op(self) -> NandOp {
-        match self {
-            Self::MapRead | Self::Demand | Self::Ahead | Self::Move => NandOp::Read,
-            Self::MapProgram | Self::Program | Self::MoveProgram => NandOp::Program,
-            Self::Erase => NandOp::Erase,
-        }
-    }
-}
-
-/// The reads that suspend programs and erases.
-const WAITED_FOR: u8 =
-    OperationClass::MapRead.bit() | OperationClass::Demand.bit() | OperationClass::Ahead.bit();
-const READS: u8 = WAITED_FOR | OperationClass::Move.bit();
-
-/// The number of an operation, assigned by the owner: a small number, which may be reused once the
-/// operation is done.
-pub(crate) type OpId = u32;
-
-/// An operation on one page or block of a plane.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Operation {
-    pub(crate) class: OperationClass,
-    pub(crate) plane: u32,
-    /// The number of the page within its block.
-    pub(crate) page: u32,
-    /// Bytes transferred over the bus.
-    pub(crate) bytes: u32,
-    /// A read and a program in one, without the bus.
-    pub(crate) copy_back: bool,
-    /// The operation must not start before [`Channels::wake`].
-    pub(crate) blocked: bool,
-    /// The operation waits outside its target's queues while [`Rules::die_queue`] operations are in
-    /// them.
-    pub(crate) limited: bool,
-}
-
-/// A notice to the owner of an operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Notice {
-    /// The transfer of read data over the channel has begun.
-    ReadTransferStarted(OpId),
-    /// The transfer of data to program has begun.
-    ProgramTransferStarted(OpId),
-    /// The operation is complete: read data have left the channel, or the program or erase has ended.
-    Done(OpId),
-}
-
-/// An event that the owner passes to [`Channels::handle`] at its time.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum ChannelEvent {
-    /// A transfer of the channel that something waits for has ended.
-    Bus(u32),
-    /// The array work of a group has ended, unless the group's generation has changed since.
-    Array(u32, u32),
-    /// The target has suspended its work, or work that a read suspends has begun.
-    Suspend(u32),
-}
-
-/// The place of data out among the users of a bus.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DataOut {
-    /// Before all commands.
-    First,
-    /// After all commands.
-    Last,
-    /// After the commands of reads, so that an array starts its next read before the last one's data
-    /// leave, and before programs and erases.
-    AfterReads,
-}
-
-/// The rules of the array.
-#[derive(Debug, Clone)]
-pub(crate) struct Rules {
-    pub(crate) data_out: DataOut,
-    /// The targets of a bus take turns. Otherwise the most urgent class goes first, and within a class
-    /// the oldest operation.
-    pub(crate) turns: bool,
-    /// With two registers, an array that works accepts the command of its next read, and programs whose
-    /// data have arrived start in the order of arrival. Otherwise an array that works accepts data to
-    /// program only, and reads pass data that wait in the register.
-    pub(crate) pipelined: bool,
-    /// Reads of reclamation go before programs. Otherwise they wait until no program of the host is
-    /// queued.
-    pub(crate) moves_before_programs: bool,
-    /// Reclamation goes before the host in every target, not only in urgent ones.
-    pub(crate) moves_first: bool,
-    /// Times to suspend a program and an erase; `None` if that is impossible.
-    pub(crate) suspend_program: Option<Time>,
-    pub(crate) suspend_erase: Option<Time>,
-    /// Maximum number of demand reads and programs queued for each die; 0 for no limit. Further limited
-    /// operations wait in one queue, whose head blocks the others.
-    pub(crate) die_queue: u32,
-    /// Notices of the starts of transfers.
-    pub(crate) transfer_notices: bool,
-}
-
-/// The shape of the array.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Shape {
-    pub(crate) channels: u32,
-    pub(crate) targets_per_channel: u32,
-    pub(crate) dies_per_target: u32,
-    /// Dies of a target that work at once.
-    pub(crate) units: u32,
-    pub(crate) planes_per_die: u32,
-    pub(crate) registers: u32,
-}
-
-/// Counts of an array since the start.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct ArrayCounts {
-    /// Groups of several planes, and the pages that they read and programmed.
-    pub(crate) multi_plane: u64,
-    pub(crate) multi_plane_reads: u64,
-    pub(crate) multi_plane_programs: u64,
-    /// Programs and erases suspended for a read.
-    pub(crate) suspensions: u64,
-}
 
 /// An operation under way.
 #[derive(Debug, Clone, Copy)]
 struct OperationState {
     class: OperationClass,
-    blocked: bool,
-    copy_back: bool,
-    /// The number of the operation's plane within its die.
-    plane_bit: u8,
     die: u32,
     target: u32,
-    page: u32,
+    copy_back: bool,
     bytes: u32,
     /// The next operation of the same group.
     next: u32,
@@ -212,6 +66,7 @@ struct QueuedOperation {
     /// group.
     page: (u32, bool),
     plane_bit: u8,
+    blocked: bool,
 }
 
 /// A queue that can be searched as a slice and allows removal from the middle.
@@ -225,6 +80,10 @@ impl Queue {
     #[inline]
     fn waiting(&self) -> &[QueuedOperation] {
         &self.items[self.first..]
+    }
+
+    fn waiting_mut(&mut self) -> &mut [QueuedOperation] {
+        &mut self.items[self.first..]
     }
 
     #[inline]
@@ -250,18 +109,20 @@ impl Queue {
     }
 }
 
-#[derive(Debug, Clone, Default)]
+/// The state of a target that the choice of the next command scans, and so is stored compactly.
+#[derive(Debug, Clone, Copy, Default)]
 struct Target {
-    queues: [Queue; OperationClass::COUNT],
-    /// Operations queued or under way.
-    inside: u32,
+    /// The non-empty queues, one bit each.
+    waiting: u8,
     /// Groups that occupy a register.
     groups: u32,
     /// Reclamation goes before the host.
     urgent: bool,
-    /// Work of the target is suspended; the arrays accept commands from `ready` on.
+    /// Work of the target is suspended.
     suspended: bool,
-    ready: Time,
+    channel: u32,
+    /// Operations queued or under way.
+    inside: u32,
 }
 
 /// The groups of a die; [`NONE`] where there is none.
@@ -287,6 +148,7 @@ struct OperationGroup {
     /// Operations that are not complete.
     left: u32,
     die: u32,
+    target: u32,
     op: NandOp,
     copy_back: bool,
     /// The times at which the array work begins and ends. While it is suspended, `end` is what is left.
@@ -334,17 +196,26 @@ pub(crate) struct Channels {
     nand: Nand,
     shape: Shape,
     rules: Rules,
+    /// Reads suspend programs or erases.
+    suspends: bool,
+    /// No target of a free bus has work that can start, once the bus has been served. (In turns, a target
+    /// starts one command, and with a second register it may have another one.)
+    greedy: bool,
+    /// Bus times of the commands of a read, a program and an erase, by the number of planes less one.
+    command_times: Vec<[Time; 3]>,
+    array_times: [Time; 3],
     homes: Vec<Home>,
     channels: Vec<Channel>,
     targets: Vec<Target>,
-    /// The non-empty queues of each target, one bit each; stored compactly for the scan.
-    waiting: Vec<u8>,
+    queues: Vec<[Queue; OperationClass::COUNT]>,
+    /// The time from which the arrays of a suspended target accept commands.
+    ready: Vec<Time>,
     dies: Vec<Die>,
     groups: Vec<OperationGroup>,
     spare_groups: Vec<u32>,
     operations: Vec<OperationState>,
     /// Operations that wait for room in their target's queues.
-    held: VecDeque<OpId>,
+    held: VecDeque<(u32, OperationClass, QueuedOperation)>,
     /// The channel to serve once the owner has handled the notices, and whether its transfer has ended.
     unserved: Option<(u32, bool)>,
     sequence: u64,
@@ -409,15 +280,29 @@ impl Channels {
             suspended: NONE,
             entering: false,
         };
+        let ops = [NandOp::Read, NandOp::Program, NandOp::Erase];
+        let command_times =
+            (1..=u64::from(shape.planes_per_die)).map(|planes| ops.map(|op| nand.command_time(op, planes).0));
         let page = (nand.page.0 as u32, nand.page_transfer().0);
         Self {
             nand: nand.clone(),
             shape,
+            suspends: rules.suspend_program.is_some() || rules.suspend_erase.is_some(),
+            greedy: !rules.turns || shape.registers == 1,
+            command_times: command_times.collect(),
+            array_times: ops.map(|op| nand.array_time(op).0),
             homes: homes.collect(),
             channels: vec![Channel::default(); shape.channels as usize],
-            targets: vec![Target { urgent: rules.moves_first, ..Target::default() }; targets as usize],
+            targets: (0..targets)
+                .map(|target| Target {
+                    urgent: rules.moves_first,
+                    channel: target / shape.targets_per_channel,
+                    ..Target::default()
+                })
+                .collect(),
             rules,
-            waiting: vec![0; targets as usize],
+            queues: vec![Default::default(); targets as usize],
+            ready: vec![0; targets as usize],
             dies: vec![idle; dies as usize],
             groups: Vec::new(),
             spare_groups: Vec::new(),
@@ -502,12 +387,9 @@ impl Channels {
         let Home { target, die, bit } = self.homes[operation.plane as usize];
         let state = OperationState {
             class: operation.class,
-            blocked: operation.blocked,
-            copy_back: operation.copy_back,
-            plane_bit: bit,
             die,
             target,
-            page: operation.page,
+            copy_back: operation.copy_back,
             bytes: operation.bytes,
             next: NONE,
             group: NONE,
@@ -520,54 +402,63 @@ impl Channels {
             self.operations.resize(id as usize + 1, state);
         }
         self.operations[id as usize] = state;
+        let waiting = QueuedOperation {
+            id,
+            die,
+            page: (operation.page, operation.copy_back),
+            plane_bit: bit,
+            blocked: operation.blocked,
+        };
         if operation.limited && self.rules.die_queue > 0 {
-            self.held.push_back(id);
+            self.held.push_back((target, operation.class, waiting));
             self.admit_held(now);
         } else {
-            self.queue(id, now);
+            self.queue(target, operation.class, waiting, now);
         }
     }
 
     /// Queues the limited operations that have room.
     fn admit_held(&mut self, now: Time) {
         let limit = self.rules.die_queue as usize * self.shape.dies_per_target as usize;
-        while let Some(id) = self.held.front().copied() {
-            let queues = &self.targets[self.operations[id as usize].target as usize].queues;
+        while let Some((target, class, waiting)) = self.held.front().copied() {
+            let queues = &self.queues[target as usize];
             let queued = |class: OperationClass| queues[class.index()].waiting().len();
             if queued(OperationClass::Demand) + queued(OperationClass::Program) >= limit {
                 break;
             }
             self.held.pop_front();
-            self.queue(id, now);
+            self.queue(target, class, waiting, now);
         }
     }
 
-    fn queue(&mut self, id: OpId, now: Time) {
-        let OperationState { class, target, die, page, copy_back, plane_bit, .. } =
-            self.operations[id as usize];
-        self.queue_at(target, class, QueuedOperation { id, die, page: (page, copy_back), plane_bit });
+    fn queue(&mut self, target: u32, class: OperationClass, waiting: QueuedOperation, now: Time) {
+        if !waiting.blocked && self.is_idle_target(target, now) {
+            return self.start_alone(target, waiting.die, waiting.id, now);
+        }
+        self.queue_at(target, class, waiting);
         self.suspend(target, now);
-        if self.targets[target as usize].groups == 0 || self.shape.registers > 1 {
-            self.request_bus(self.channel_of(target), now);
+        let Target { groups, channel, .. } = self.targets[target as usize];
+        if groups == 0 || self.shape.registers > 1 {
+            self.request_bus(channel, now);
         }
     }
 
     fn queue_at(&mut self, target: u32, class: OperationClass, waiting: QueuedOperation) {
-        self.targets[target as usize].queues[class.index()].push(waiting);
-        self.waiting[target as usize] |= class.bit();
-        let channel = self.channel_of(target);
-        self.channels[channel as usize].queued += 1;
+        self.queues[target as usize][class.index()].push(waiting);
+        let state = &mut self.targets[target as usize];
+        state.waiting |= class.bit();
+        self.channels[state.channel as usize].queued += 1;
     }
 
     /// Takes an operation out of a queue of a target.
     fn unqueue(&mut self, target: u32, class: usize, index: usize) -> QueuedOperation {
-        let queue = &mut self.targets[target as usize].queues[class];
+        let queue = &mut self.queues[target as usize][class];
         let taken = queue.remove(index);
+        let state = &mut self.targets[target as usize];
         if queue.waiting().is_empty() {
-            self.waiting[target as usize] &= !(1 << class);
+            state.waiting &= !(1 << class);
         }
-        let channel = self.channel_of(target);
-        self.channels[channel as usize].queued -= 1;
+        self.channels[state.channel as usize].queued -= 1;
         taken
     }
 
@@ -575,22 +466,23 @@ impl Channels {
     pub(crate) fn promote(&mut self, id: OpId, plane: u32, now: Time) {
         let target = self.homes[plane as usize].target;
         let ahead = OperationClass::Ahead.index();
-        let queue = self.targets[target as usize].queues[ahead].waiting();
+        let queue = self.queues[target as usize][ahead].waiting();
         let Some(index) = queue.iter().position(|waiting| waiting.id == id) else { return };
         let waiting = self.unqueue(target, ahead, index);
         self.operations[id as usize].class = OperationClass::Demand;
         self.queue_at(target, OperationClass::Demand, waiting);
-        self.request_bus(self.channel_of(target), now);
+        self.request_bus(self.targets[target as usize].channel, now);
     }
 
     /// Continues an operation that is no longer blocked.
     pub(crate) fn wake(&mut self, id: OpId, now: Time) {
-        self.operations[id as usize].blocked = false;
-        self.request_bus(self.channel_of(self.operations[id as usize].target), now);
-    }
-
-    fn channel_of(&self, target: u32) -> u32 {
-        target / self.shape.targets_per_channel
+        let OperationState { target, class, .. } = self.operations[id as usize];
+        let queued = self.queues[target as usize][class.index()].waiting_mut();
+        let held = self.held.iter_mut().map(|(_, _, waiting)| waiting);
+        if let Some(waiting) = queued.iter_mut().chain(held).find(|waiting| waiting.id == id) {
+            waiting.blocked = false;
+        }
+        self.request_bus(self.targets[target as usize].channel, now);
     }
 
     fn dies_of(&self, target: u32) -> std::ops::Range<u32> {
@@ -613,7 +505,7 @@ impl Channels {
                     Some(BusData::Out(id)) => self.data_left(id, now),
                     Some(BusData::In(die)) => {
                         self.dies[die as usize].entering = false;
-                        self.start_waiting(die / self.shape.dies_per_target, now);
+                        self.start_waiting(self.groups[self.dies[die as usize].loaded as usize].target, now);
                     }
                     None => {}
                 }
@@ -622,12 +514,12 @@ impl Channels {
             ChannelEvent::Array(group, generation) => {
                 if self.groups[group as usize].generation == generation {
                     let target = self.array_done(group, now);
-                    self.unserved = Some((self.channel_of(target), false));
+                    self.unserved = Some((self.targets[target as usize].channel, false));
                 }
             }
             ChannelEvent::Suspend(target) => {
                 self.suspend(target, now);
-                self.unserved = Some((self.channel_of(target), false));
+                self.unserved = Some((self.targets[target as usize].channel, false));
             }
         }
     }
@@ -637,7 +529,9 @@ impl Channels {
         if let Some((channel, ended)) = self.unserved.take() {
             self.channels[channel as usize].awaited &= !ended;
             self.request_bus(channel, now);
-            self.admit_held(now);
+            if !self.held.is_empty() {
+                self.admit_held(now);
+            }
         }
     }
 }

@@ -148,6 +148,25 @@ fn a_read_that_comes_during_the_data_of_a_program_suspends_it_at_its_start_or_go
 }
 
 #[test]
+fn the_bus_is_free_while_an_array_suspends() {
+    let pause = 20_000_000;
+    let nand = Nand { suspend_program: Some(Picos(pause)), ..slc(2) };
+    let at = nand.idle_latency(NandOp::Program, 1).0 / 2;
+    let mut channels = Channels::new(&nand, 1, 2);
+    let over = run(
+        &mut channels,
+        vec![
+            (0, 0, OperationClass::Program, 0),
+            (at, 1, OperationClass::Demand, 0),
+            (at, 2, OperationClass::Demand, 1),
+        ],
+    );
+    let read = nand.idle_latency(NandOp::Read, 1).0;
+    assert_eq!(over[0], (2, at + read));
+    assert_eq!(over[1], (1, at + pause + read));
+}
+
+#[test]
 fn a_suspended_program_continues_when_the_last_read_has_left_the_array() {
     let pause = 20_000_000;
     let nand = Nand { suspend_program: Some(Picos(pause)), ..slc(2) };
@@ -197,6 +216,61 @@ proptest! {
             let (from, class, _) = ops[*id as usize];
             prop_assert!(*time >= from + nand.idle_latency(classes[class].op(), 1).0);
         }
+    }
+}
+
+#[test]
+fn reads_of_one_page_number_in_the_planes_of_a_die_are_one_group() {
+    let nand: Nand = Registry::builtin().unwrap().get("mqsim").unwrap();
+    let shape = Shape {
+        channels: 1,
+        targets_per_channel: 1,
+        dies_per_target: 1,
+        units: 1,
+        planes_per_die: 2,
+        registers: 1,
+    };
+    let rules = Rules {
+        data_out: DataOut::First,
+        turns: true,
+        pipelined: true,
+        moves_before_programs: false,
+        moves_first: false,
+        suspend_program: None,
+        suspend_erase: None,
+        die_queue: 0,
+        transfer_notices: false,
+    };
+    let operation = |class, plane, page| Operation {
+        class,
+        plane,
+        page,
+        bytes: if class == OperationClass::Erase { 0 } else { nand.page.0 as u32 },
+        copy_back: false,
+        blocked: false,
+        limited: false,
+    };
+    for (page, groups) in [(3, 1), (4, 2)] {
+        let mut array = Channels::with(&nand, shape, rules.clone());
+        // An erase keeps the die busy until both reads are queued.
+        array.submit_operation(0, operation(OperationClass::Erase, 0, 0), 0);
+        array.submit_operation(1, operation(OperationClass::Demand, 0, 3), 0);
+        array.submit_operation(2, operation(OperationClass::Demand, 1, page), 0);
+        let mut queue = EventQueue::new();
+        let mut last = 0;
+        loop {
+            for (time, event) in array.events.drain(..) {
+                queue.push(Picos(time), event);
+            }
+            let Some((Picos(now), event)) = queue.pop() else { break };
+            array.handle(event, now);
+            last = now;
+        }
+        assert_eq!(array.notices.len(), 3);
+        assert_eq!(array.counts().multi_plane, u64::from(groups == 1));
+        let arrays = nand.command_time(NandOp::Read, 3 - groups).0 + nand.read.0;
+        let erase = nand.idle_latency(NandOp::Erase, 1).0;
+        assert_eq!(last, erase + groups * arrays + 2 * nand.data_time(NandOp::Read, 1).0);
     }
 }
 

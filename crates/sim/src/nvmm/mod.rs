@@ -21,7 +21,7 @@
 //!    one that a sync made. Until the first sync, the controller closes epochs of its own.
 //!
 //! The cache is [`deepram_core::cache::SetAssociative`]; page table, versions and placement are
-//! [`deepram_core::Volume`]; `channels` holds the rules of the channels.
+//! [`deepram_core::Volume`]; the channels and planes are [`Channels`].
 
 mod accounting;
 mod fill;

@@ -19,7 +19,7 @@ impl ParallelSsd {
             let command = self.jobs[slot as usize].command;
             let mut admitted = skip;
             let mut blocked = false;
-            for (logical, sectors) in self.pages(&command).skip(skip as usize) {
+            for (logical, sectors) in self.pages(&command, skip) {
                 if self.buffer_sectors >= self.buffer_limit {
                     blocked = true;
                     break;

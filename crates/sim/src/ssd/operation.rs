@@ -1,9 +1,14 @@
-//! Operations of a drive on flash, each on one page or block, and the table of those under way.
+//! Operations of a drive on flash, each on one page or block, the table of those under way, and their way
+//! to the array and back.
 
+use deepram_core::units::Picos;
 use deepram_media::NandOp;
 
-use crate::flash_array::blocks::PageAddress;
-use crate::flash_array::{Operation as ArrayOperation, OperationClass};
+use super::parallel::{EventKind, ParallelEvent, ParallelSsd};
+use crate::error::SimError;
+use crate::flash_array::blocks::{FrontierUse, PageAddress};
+use crate::flash_array::{ChannelEvent, Notice, Operation as ArrayOperation, OperationClass};
+use crate::host::Context;
 
 /// The cause of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,5 +116,73 @@ impl Operations {
     pub(super) fn end(&mut self, number: u32) -> Operation {
         self.spare.push(number);
         self.table[number as usize]
+    }
+}
+
+impl ParallelSsd {
+    /// Queues an operation at the array.
+    pub(super) fn enqueue(
+        &mut self,
+        number: u32,
+        context: &mut Context<ParallelEvent>,
+    ) -> Result<(), SimError> {
+        let operation = self.operations.get(number).for_array(self.planes.pages);
+        self.array.submit_operation(number, operation, context.now().0);
+        self.schedule_array(context);
+        Ok(())
+    }
+
+    /// Schedules the array's events.
+    #[inline]
+    pub(super) fn schedule_array(&mut self, context: &mut Context<ParallelEvent>) {
+        if self.array.events.is_empty() {
+            return;
+        }
+        for &(time, event) in &self.array.events {
+            context.schedule(Picos(time), ParallelEvent(EventKind::Array(event)));
+        }
+        self.array.events.clear();
+    }
+
+    /// Handles an event of the array, and what depends on the operations that it completes.
+    pub(super) fn array_event(
+        &mut self,
+        event: ChannelEvent,
+        context: &mut Context<ParallelEvent>,
+    ) -> Result<(), SimError> {
+        let now = context.now().0;
+        self.array.advance(event, now);
+        self.schedule_array(context);
+        for index in 0..self.array.notices.len() {
+            if let Notice::Done(number) = self.array.notices[index] {
+                self.finish(number, context)?;
+            }
+        }
+        self.array.notices.clear();
+        self.array.settle(now);
+        self.schedule_array(context);
+        Ok(())
+    }
+
+    /// Allocates a page, as the blocks do, and tells the array if the plane then has nearly
+    /// no free block.
+    pub(super) fn allocate(
+        &mut self,
+        plane: u32,
+        purpose: FrontierUse,
+        key: u32,
+    ) -> Option<(PageAddress, bool)> {
+        let allocated = self.planes.allocate(plane, purpose, key);
+        self.note_urgency(plane);
+        allocated
+    }
+
+    /// Tells the array whether a plane of the target has nearly no free block.
+    pub(super) fn note_urgency(&mut self, plane: u32) {
+        if self.planes.lowest() < self.urgent_below {
+            let urgent = |plane| self.planes.free(plane) < self.urgent_below;
+            let urgent = self.array.planes_of_target(plane).any(urgent);
+            self.array.set_urgent(plane, urgent);
+        }
     }
 }

@@ -21,14 +21,15 @@ use deepram_core::ftl::{MappingCache, PageMap};
 use deepram_media::{ReclaimTiming, Ssd, VictimChoice};
 use deepram_trace::Op;
 
+use super::command_pages::CommandPages;
 use super::operation::{OperationSource, Operations};
 use super::options::SsdOptions;
 use super::serial::checked_u32;
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
-use crate::flash_array::blocks::{FrontierUse, NONE, PageAddress, Planes};
-use crate::flash_array::{ChannelEvent, Channels, DataOut, Notice, Rules, Shape};
+use crate::flash_array::blocks::{Divisor, FrontierUse, NONE, Planes};
+use crate::flash_array::{ChannelEvent, Channels, DataOut, Rules, Shape};
 use crate::host::{Command, Context, Device, Slot};
 use deepram_trace::workload::Rng;
 
@@ -119,6 +120,8 @@ pub struct ParallelSsd {
     pub(super) urgent_below: u32,
     sectors_per_page: u32,
     pub(super) sector: u64,
+    by_page: Divisor,
+    by_sector: Divisor,
     logical_pages: u64,
     pub(super) map: PageMap<MappingEntry>,
     pub(super) planes: Planes,
@@ -131,8 +134,6 @@ pub struct ParallelSsd {
     pub(super) waiting_spare: Vec<u32>,
     pub(super) operations: Operations,
     pub(super) array: Channels,
-    /// A spare buffer for notices of the array.
-    notices: Vec<Notice>,
     pub(super) jobs: Vec<CommandProgress>,
     pub(super) buffer: HashMap<u32, BufferedPage, Build>,
     pub(super) buffer_sectors: u64,
@@ -261,6 +262,8 @@ impl ParallelSsd {
                 .map_or(0, |share| ((f64::from(blocks) * share.0) as u32).max(1)),
             sectors_per_page,
             sector,
+            by_page: Divisor::new(nand.page.0),
+            by_sector: Divisor::new(sector),
             logical_pages,
             map: PageMap::sparse(logical_pages as u32, UNMAPPED),
             planes: planes_of,
@@ -271,7 +274,6 @@ impl ParallelSsd {
             directory,
             operations: Operations::default(),
             array: Channels::with(nand, shape, rules),
-            notices: Vec::new(),
             jobs: Vec::new(),
             buffer: HashMap::default(),
             buffer_sectors: 0,
@@ -384,69 +386,6 @@ impl ParallelSsd {
         sectors.count_ones() * self.sector as u32
     }
 
-    /// Queues an operation at the array.
-    pub(super) fn enqueue(
-        &mut self,
-        number: u32,
-        context: &mut Context<ParallelEvent>,
-    ) -> Result<(), SimError> {
-        let operation = self.operations.get(number).for_array(self.planes.pages);
-        self.array.submit_operation(number, operation, context.now().0);
-        self.schedule_array(context);
-        Ok(())
-    }
-
-    /// Schedules the array's events.
-    pub(super) fn schedule_array(&mut self, context: &mut Context<ParallelEvent>) {
-        for (time, event) in self.array.events.drain(..) {
-            context.schedule(Picos(time), ParallelEvent(EventKind::Array(event)));
-        }
-    }
-
-    /// Handles an event of the array, and what depends on the operations that it completes.
-    fn array_event(
-        &mut self,
-        event: ChannelEvent,
-        context: &mut Context<ParallelEvent>,
-    ) -> Result<(), SimError> {
-        let now = context.now().0;
-        self.array.advance(event, now);
-        self.schedule_array(context);
-        let mut notices = std::mem::take(&mut self.notices);
-        std::mem::swap(&mut notices, &mut self.array.notices);
-        for notice in notices.drain(..) {
-            if let Notice::Done(number) = notice {
-                self.finish(number, context)?;
-            }
-        }
-        self.notices = notices;
-        self.array.settle(now);
-        self.schedule_array(context);
-        Ok(())
-    }
-
-    /// Allocates a page, as [`Planes::allocate`] does, and tells the array if the plane then has nearly
-    /// no free block.
-    pub(super) fn allocate(
-        &mut self,
-        plane: u32,
-        purpose: FrontierUse,
-        key: u32,
-    ) -> Option<(PageAddress, bool)> {
-        let allocated = self.planes.allocate(plane, purpose, key);
-        self.note_urgency(plane);
-        allocated
-    }
-
-    /// Tells the array whether a plane of the target has nearly no free block.
-    pub(super) fn note_urgency(&mut self, plane: u32) {
-        if self.planes.lowest() < self.urgent_below {
-            let urgent = |plane| self.planes.free(plane) < self.urgent_below;
-            let urgent = self.array.planes_of_target(plane).any(urgent);
-            self.array.set_urgent(plane, urgent);
-        }
-    }
-
     /// Completes a page of a command, and the command with its last page.
     pub(super) fn page_done(
         &mut self,
@@ -470,18 +409,10 @@ impl ParallelSsd {
         Ok(())
     }
 
-    /// The pages of a command, each with its sectors.
-    pub(super) fn pages(&self, command: &Command) -> impl Iterator<Item = (u32, u32)> + use<> {
-        let (page, sector, full) = (self.ssd.nand.page.0, self.sector, self.full_sectors());
-        let (offset, end) = (command.offset, command.offset + command.len);
-        let last = if command.len == 0 { offset / page } else { (end - 1) / page + 1 };
-        (offset / page..last).map(move |number| {
-            let start = offset.max(number * page) - number * page;
-            let stop = end.min((number + 1) * page) - number * page;
-            let (first, after) = (start / sector, stop.div_ceil(sector));
-            let mask = if after - first == 32 { u32::MAX } else { ((1u32 << (after - first)) - 1) << first };
-            (number as u32, mask & full)
-        })
+    /// The pages of a command after the first `skip`, each with its sectors.
+    #[inline]
+    pub(super) fn pages(&self, command: &Command, skip: u64) -> CommandPages {
+        CommandPages::new(command, skip, self.by_page, self.by_sector)
     }
 
     /// Starts a command whose data, if any, have been received.
@@ -494,16 +425,17 @@ impl ParallelSsd {
             }
             Op::Read | Op::Write => {
                 let write = command.op == Op::Write;
-                let page = self.ssd.nand.page.0;
-                let count = (command.offset + command.len - 1) / page - command.offset / page + 1;
+                let pages = self.pages(&command, 0);
+                let count = pages.pages_left();
                 self.jobs[slot as usize].pages_left = count as u32;
                 if write {
                     self.counts.host_pages += count;
                     self.page_programs_asked += count;
                 }
                 let mut from_buffer = 0;
-                for (logical, sectors) in self.pages(&command) {
+                for (logical, sectors) in pages {
                     if !write
+                        && !self.buffer.is_empty()
                         && let Some(buffered) = self.buffer.get(&logical)
                         && buffered.sectors & sectors == sectors
                     {
@@ -568,7 +500,7 @@ impl Device for ParallelSsd {
 
     #[inline]
     fn prefetch(&self, command: &Command) {
-        let logical = (command.offset / self.ssd.nand.page.0) as u32;
+        let logical = self.by_page.of(command.offset) as u32;
         self.map.prefetch(logical);
         if let Some(mapping) = &self.mapping {
             mapping.prefetch(logical);

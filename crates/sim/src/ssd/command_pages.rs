@@ -1,0 +1,52 @@
+//! The pages of a command.
+
+use crate::flash_array::blocks::Divisor;
+use crate::host::Command;
+
+/// The pages of a command, each with its sectors.
+pub(super) struct CommandPages {
+    page: Divisor,
+    sector: Divisor,
+    number: u64,
+    /// The offset of the next byte within the page, and the bytes left.
+    at: u64,
+    left: u64,
+}
+
+impl CommandPages {
+    /// The pages of `command` after the first `skip`.
+    #[inline]
+    pub(super) fn new(command: &Command, skip: u64, page: Divisor, sector: Divisor) -> Self {
+        let first = page.of(command.offset);
+        let at = command.offset - first * page.number;
+        // The skipped pages, from the command's start to the end of the last one.
+        let skipped = (skip * page.number).saturating_sub(if skip > 0 { at } else { 0 });
+        let at = if skip > 0 { 0 } else { at };
+        let left = command.len.saturating_sub(skipped);
+        Self { page, sector, number: first + skip, at, left }
+    }
+
+    /// The number of pages left.
+    pub(super) fn pages_left(&self) -> u64 {
+        self.page.of(self.at + self.left + self.page.number - 1)
+    }
+}
+
+impl Iterator for CommandPages {
+    type Item = (u32, u32);
+
+    #[inline]
+    fn next(&mut self) -> Option<(u32, u32)> {
+        if self.left == 0 {
+            return None;
+        }
+        let stop = (self.at + self.left).min(self.page.number);
+        let first = self.sector.of(self.at);
+        let count = self.sector.of(stop + self.sector.number - 1) - first;
+        let number = self.number as u32;
+        self.left -= stop - self.at;
+        self.at = 0;
+        self.number += 1;
+        Some((number, (u32::MAX >> (32 - count)) << first))
+    }
+}
