@@ -498,7 +498,7 @@ where
             }
             if context.done.is_empty()
                 && context.resumed.is_empty()
-                && self.ready == 0
+                && self.ready.is_empty()
                 && self.waiting.is_empty()
             {
                 context.asleep.clear();
