@@ -2,13 +2,14 @@
 //! reclamation by read-modify-write (FlatFlash, section 4).
 //!
 //! 1. Initially the drive is full: page p, if never written, lies at its home place in die p modulo the
-//!    dies. Written pages go to the dies in turn. A die that exceeds its share of live pages by half its
-//!    spare blocks accepts only pages that it already holds.
-//! 2. A read waits for the page operation that its die performs, or for its suspension where the part
-//!    can suspend a program; then for its array time, then for the channel. Background work continues
-//!    behind it. Planes of a die are not used together.
-//! 3. Programs and reclamation are background work of their die, channel time included. A write that
-//!    exceeds `write_queue` programs of background work waits.
+//!    dies. A written page goes to the die with the least background work, and to those with as much in
+//!    turn. A die that exceeds its share of live pages by half its spare blocks accepts only pages that
+//!    it already holds.
+//! 2. All operations go through the shared array ([`crate::flash_array`]), which orders and times them. A
+//!    die is one of its planes: planes of a die are not used together.
+//! 3. Map, blocks and contents change when a page is written; its program, and the reads, programs and
+//!    erases of reclamation, follow in the background. A write waits while more than `write_queue` pages
+//!    of its die, with its own, have not been programmed.
 //! 4. Where a die is short of free blocks, the block with the fewest live pages is read and written to a
 //!    free block; dirty pages of the device buffer take the places of its invalid pages (the caller
 //!    supplies them).
@@ -17,7 +18,11 @@
 //!    one batch (lazy remap). Until then no block that holds an old place is erased, since that place
 //!    would refer to another page.
 
-use std::collections::HashMap;
+mod operations;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, VecDeque};
 
 use deepram_core::ftl::blocks::{BlockInfo, BlockState, Blocks};
 use deepram_core::ftl::page_map::PageMap;
@@ -25,10 +30,16 @@ use deepram_core::ftl::victim::{Greedy, VictimPolicy, any_block};
 use deepram_core::units::BlockId;
 use deepram_media::{Hierarchy, NandOp};
 
+pub(super) use operations::QueueTicket;
+
+use operations::FlashOperation;
+
 use super::shadow::Shadow;
+use super::task::Waiter;
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
+use crate::flash_array::{Channels, OpId, OperationClass};
 
 /// The map entry of a page never written: the page lies at its home place.
 const UNMOVED: u32 = u32::MAX;
@@ -36,31 +47,41 @@ const UNMOVED: u32 = u32::MAX;
 struct Die {
     blocks: Blocks,
     open: Option<BlockId>,
-    /// The end of the die's demand reads.
-    free: Time,
-    /// Remaining time of the die's background work.
+    /// The time that the background work under way takes alone.
     backlog: Time,
+    /// Pages written and programmed so far, those of reclamation excluded.
+    written: u64,
+    programmed: u64,
+    /// Blocks that are free, or open again, and whose erase is not over.
+    erasing: u32,
+    /// Programs that wait for the erase of the open block.
+    held: Vec<OpId>,
+    /// Waiting writes, in the order of their claims.
+    waiting: VecDeque<(QueueTicket, Waiter)>,
 }
 
 /// The outcome of a page write.
 pub(super) struct ProgramOutcome {
-    /// The time at which the drive has accepted the page.
-    pub(super) accepted: Time,
+    pub(super) ticket: QueueTicket,
     /// The die, and the number of dirty pages that a block just reclaimed has places for.
     pub(super) spare: (usize, u32),
 }
 
 /// The drive's flash and its translation layer.
 pub(super) struct DriveFlash {
+    /// Times that the operations take alone.
     read: Time,
-    /// Time to suspend a program for a read, if the part can suspend.
-    suspend: Option<Time>,
-    transfer: Time,
     program: Time,
     erase: Time,
+    pub(super) array: Channels,
+    page_bytes: u32,
+    operations: Vec<FlashOperation>,
+    free: Vec<OpId>,
     dies: Vec<Die>,
-    /// The time at which each channel is free.
-    channels: Vec<Time>,
+    /// Pages whose read is over.
+    pub(super) pages_read: VecDeque<u32>,
+    /// Waits that are over, each with the time of a remap batch that comes after it.
+    pub(super) accepted: VecDeque<(Waiter, Time)>,
     per_block: u32,
     blocks: u32,
     host_blocks: u32,
@@ -71,7 +92,8 @@ pub(super) struct DriveFlash {
     reserve: u32,
     /// Live pages beyond which a die accepts no page of another die.
     share: u64,
-    limit: Time,
+    /// Pages of a die that the write queue holds.
+    limit: u64,
     merged: bool,
     batch: usize,
     /// Pages that have moved since the last remap batch: old place, and uses of its block.
@@ -108,16 +130,28 @@ impl DriveFlash {
         let reserve = small("reserve_blocks", preset.reserve_blocks)?;
         let spare = (blocks - host_blocks).saturating_sub(reserve + 1);
         let share = u64::from(per_block) * (u64::from(host_blocks) + u64::from(spare / 2));
-        let transfer = nand.page_transfer().0;
-        let program = nand.command_time(NandOp::Program, 1).0 + transfer + nand.program.0;
+        let program = nand.idle_latency(NandOp::Program, 1).0;
+        let die = || Die {
+            blocks: fresh.clone(),
+            open: None,
+            backlog: 0,
+            written: 0,
+            programmed: 0,
+            erasing: 0,
+            held: Vec::new(),
+            waiting: VecDeque::new(),
+        };
         Ok(Self {
-            read: nand.command_time(NandOp::Read, 1).0 + nand.read.0,
-            suspend: nand.suspend_program.map(|time| time.0),
-            transfer: nand.data_time(NandOp::Read, 1).0,
+            read: nand.idle_latency(NandOp::Read, 1).0,
             program,
-            erase: nand.command_time(NandOp::Erase, 1).0 + nand.erase.0,
-            dies: (0..dies).map(|_| Die { blocks: fresh.clone(), open: None, free: 0, backlog: 0 }).collect(),
-            channels: vec![0; preset.channels as usize],
+            erase: nand.idle_latency(NandOp::Erase, 1).0,
+            page_bytes: nand.page.0 as u32,
+            array: Channels::new(nand, preset.channels as u32, dies as u32),
+            operations: Vec::new(),
+            free: Vec::new(),
+            dies: (0..dies).map(|_| die()).collect(),
+            pages_read: VecDeque::new(),
+            accepted: VecDeque::new(),
             per_block,
             blocks,
             host_blocks,
@@ -127,7 +161,7 @@ impl DriveFlash {
             sequence: 0,
             reserve,
             share,
-            limit: preset.write_queue * program,
+            limit: preset.write_queue,
             merged,
             batch: preset.remap_batch as usize,
             moved: HashMap::new(),
@@ -146,7 +180,7 @@ impl DriveFlash {
     }
 
     pub(super) fn counts(&self) -> FlashCounts {
-        self.counts
+        FlashCounts { suspensions: self.array.suspensions(), ..self.counts }
     }
 
     pub(super) fn prefetch(&self, page: u32) {
@@ -185,35 +219,6 @@ impl DriveFlash {
             .then(|| (block.0 * self.per_block + slot) * self.dies.len() as u32 + die as u32)
     }
 
-    /// Reads a page at `now`. Returns the time at which it is in the device buffer.
-    pub(super) fn read(&mut self, page: u32, now: Time) -> Time {
-        self.counts.host_reads += 1;
-        let (at, ..) = self.split(self.place(page));
-        let channel = at % self.channels.len();
-        let program = self.program;
-        let die = &mut self.dies[at];
-        drain(die, now);
-        let mut start = now.max(die.free);
-        if die.backlog > 0 && die.free <= now {
-            // The die is performing a page operation, which is suspended or completed first.
-            let rest = die.backlog % program;
-            match self.suspend {
-                Some(suspend) if suspend < rest => {
-                    self.counts.suspensions += 1;
-                    start += suspend;
-                }
-                _ => {
-                    die.backlog -= rest;
-                    start += rest;
-                }
-            }
-        }
-        die.free = start + self.read;
-        let out = (start + self.read).max(self.channels[channel]);
-        self.channels[channel] = out + self.transfer;
-        out + self.transfer
-    }
-
     /// Writes a page from a frame of the device buffer, at `now`.
     pub(super) fn write(
         &mut self,
@@ -223,20 +228,23 @@ impl DriveFlash {
         at_drive: &dyn Fn(u32) -> bool,
         shadow: &mut Option<Shadow>,
     ) -> Result<ProgramOutcome, SimError> {
-        let mut at = self.next;
-        for _ in 0..self.dies.len() {
-            if self.accepts(at, page) {
+        let (at, mut least) = (self.next, Time::MAX);
+        let mut chosen = at;
+        for turn in 0..self.dies.len() {
+            let other = (at + turn) % self.dies.len();
+            let left = self.dies[other].backlog;
+            if left < least && self.accepts(other, page) {
+                (chosen, least) = (other, left);
+            }
+            if least == 0 {
                 break;
             }
-            at = (at + 1) % self.dies.len();
         }
+        let at = chosen;
         self.next = (at + 1) % self.dies.len();
-        drain(&mut self.dies[at], now);
         let spare = self.write_to(at, page, buffer_frame, now, at_drive, shadow)?;
-        let die = &self.dies[at];
-        let late = die.backlog.saturating_sub(self.limit);
-        let accepted = if late > 0 { now.max(die.free) + late } else { now };
-        Ok(ProgramOutcome { accepted, spare: (at, spare) })
+        let target = self.dies[at].written.saturating_sub(self.limit);
+        Ok(ProgramOutcome { ticket: QueueTicket { die: at, target, remap: 0 }, spare: (at, spare) })
     }
 
     /// True if the page may be written to the die.
@@ -262,7 +270,8 @@ impl DriveFlash {
         }
         self.counts.host_programs += 1;
         self.counts.host_pages += 1;
-        self.dies[at].backlog += self.program;
+        self.dies[at].written += 1;
+        self.submit_background(FlashOperation::Program(at), OperationClass::Program, at, now);
         if self.moved.len() >= self.batch {
             self.send_remap_batch(now, shadow)?;
         }
@@ -298,7 +307,7 @@ impl DriveFlash {
             return Err(SimError::Full { time_ps: now, what: format!("die {at} has no free block") });
         };
         self.dies[at].open = Some(open);
-        if short { self.reclaim(at, at_drive, shadow) } else { Ok(0) }
+        if short { self.reclaim(at, now, at_drive, shadow) } else { Ok(0) }
     }
 
     /// Moves the live pages of the block with the fewest into the empty open block. Returns the number
@@ -306,6 +315,7 @@ impl DriveFlash {
     fn reclaim(
         &mut self,
         at: usize,
+        now: Time,
         at_drive: &dyn Fn(u32) -> bool,
         shadow: &mut Option<Shadow>,
     ) -> Result<u32, SimError> {
@@ -324,8 +334,10 @@ impl DriveFlash {
         }
         self.counts.move_reads += u64::from(moved);
         self.counts.move_programs += u64::from(moved);
-        let each = self.read + self.transfer + self.program;
-        self.dies[at].backlog += Time::from(moved) * each;
+        self.dies[at].backlog += Time::from(moved) * self.program;
+        for _ in 0..moved {
+            self.submit_background(FlashOperation::MoveRead(at), OperationClass::Move, at, now);
+        }
         Ok(self.per_block - moved)
     }
 
@@ -382,10 +394,10 @@ impl DriveFlash {
         if self.dies[at].blocks.dead() == 0 {
             return;
         }
-        drain(&mut self.dies[at], now);
         for block in self.dies[at].blocks.release_dead() {
             self.counts.erases += 1;
-            self.dies[at].backlog += self.erase;
+            self.dies[at].erasing += 1;
+            self.submit_background(FlashOperation::Erase(at), OperationClass::Erase, at, now);
             if let Some(shadow) = shadow {
                 for slot in 0..self.per_block {
                     shadow.erase(self.number(at, block.0, slot));
@@ -434,65 +446,6 @@ impl DriveFlash {
     }
 }
 
-/// Subtracts the background work that the die has done by `now`.
-fn drain(die: &mut Die, now: Time) {
-    if now > die.free {
-        die.backlog -= die.backlog.min(now - die.free);
-        die.free = now;
-    }
-}
-
 fn block_error(error: impl std::fmt::Display) -> SimError {
     SimError::Conservation { law: "blocks are used as their states allow", found: error.to_string() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use deepram_media::Registry;
-
-    /// One die of 8 blocks.
-    fn flash(suspend: &str) -> (Hierarchy, DriveFlash) {
-        let registry = Registry::builtin().unwrap();
-        let overrides = [
-            "channels=1",
-            "packages_per_channel=1",
-            "nand.planes=1",
-            "nand.blocks_per_plane=8",
-            "nand.pages_per_block=4",
-            "over_provisioning=50%",
-            "write_queue=2",
-            suspend,
-        ];
-        let preset: Hierarchy = registry.get_with("hierarchy.p3700", &overrides).unwrap();
-        let flash = DriveFlash::new(&preset, false).unwrap();
-        (preset, flash)
-    }
-
-    #[test]
-    fn a_read_waits_for_a_program_or_its_suspension_and_not_for_one_that_is_over() {
-        for (suspend, wait) in
-            [("nand.suspend_program=20us", 20_000_000), ("nand.suspend_program=1s", 1_210_240_000)]
-        {
-            let (preset, mut flash) = flash(suspend);
-            let read = preset.nand.idle_latency(NandOp::Read, 1).0;
-            assert_eq!(read, 20_000_000);
-            assert_eq!(flash.read(0, 5), 5 + read);
-            let now = 1_000_000_000;
-            let write =
-                |flash: &mut DriveFlash, now| flash.write(1, 0, now, &|_| true, &mut None).unwrap().accepted;
-            assert_eq!(write(&mut flash, now), now);
-            // At the start the whole program remains, a microsecond later one microsecond less.
-            let later = now + 1_000_000;
-            let left = if wait == 20_000_000 { wait } else { wait - 1_000_000 };
-            assert_eq!(flash.read(0, later), later + left + read);
-            let over = now + 1_000_000_000_000;
-            assert_eq!(flash.read(0, over), over + read);
-            // The third program waits until two remain.
-            let now = over + 1_000_000_000;
-            assert_eq!([0; 2].map(|_| write(&mut flash, now)), [now; 2]);
-            assert_eq!(write(&mut flash, now), now + 1_210_240_000);
-            flash.check().unwrap();
-        }
-    }
 }
