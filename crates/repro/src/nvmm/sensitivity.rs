@@ -12,6 +12,7 @@
 use std::sync::Arc;
 
 use deepram_media::Registry;
+use deepram_sim::paging::PagingOptions;
 
 use super::latency_sweep::LatencySweep;
 use super::machine::MachineConfig;
@@ -32,18 +33,25 @@ const PARAMETERS: &[ParameterRow] = parameters! {
     "blocking": "false", "false", "true"; "whether a load waits for the one before";
         "the paper's NVMM stalls on a miss";
     "processor.misses": "4", "10", "16"; "outstanding misses per core"; "from small cores to the newest";
-    "processor.cores": "1", "6", "16"; "cores"; "MARSSx86 runs any number";
+    "processor.cores": "1", "6, sweeps 16", "6"; "cores"; "MARSSx86 runs any number; threads that share cores";
+    "prefilled": "false", "true", "true"; "whether DRAM begins full and clean";
+        "programs fill a table in the run and leave it dirty; files begin uncached";
+    "kernel": "3.4", "3.4", "6"; "Linux of the SSD system: swap clusters and fault-around";
+        "the paper's swap token, of Linux up to 3.4; the kernel of today";
+    "queue": "32", "32", "1024"; "commands that the SSD takes at once";
+        "AHCI in Experimental Setup; NVM Express in the description of SSDs";
     "gap": "2", "5", "50"; "instructions between references of GUPS and MMAP";
         "a bare loop; library calls for random numbers";
     "work": "0.5", "1", "8"; "factor on the instructions between references of the other programs";
         "better compilers; system calls and file-system code, 128 instructions per line of dd";
-    "data": "128MiB", "256MiB", "512MiB"; "size of the table or file"; "half and double";
+    "data": "608MiB", "768MiB", "1536MiB"; "size of the table or file";
+        "what MMAP's published gain by prefetching alone would give; double";
     "nvmm.stripe": "1", "16", "16"; "planes that hold a page's segments";
         "one block per page, as the page table allows";
     "critical_first": "false", "true", "true"; "whether a missing line arrives before the rest of its block";
         "caches do either";
-    "mmap.data": "64MiB", "256MiB", "256MiB"; "size of MMAP's file, for 64 MiB of DRAM";
-        "it fits, as the draft's 256 MB fit in 512 MB of DRAM; the paper's file is larger";
+    "mmap.data": "256MiB", "768MiB", "768MiB"; "size of MMAP's file, for 512 MiB of DRAM";
+        "the draft's, which fits and is not in DRAM at first; the paper's file is larger than DRAM";
     "program": "200us", "1200us", "1200us"; "MLC program time";
         "SLC's in the setup table; filebench has 750us otherwise";
     "nvmm.channels": "4", "16", "32"; "flash channels of NVMM"; "as many as a DIMM holds; double";
@@ -51,26 +59,27 @@ const PARAMETERS: &[ParameterRow] = parameters! {
     "write_back_above": "0.02", "0.1", "1"; "dirty share above which blocks are written back early";
         "nearly always; never";
     "ssd.channels": "4", "16", "32"; "channels of the SSD"; "a small SSD; double";
-    "software.wait_on_core": "false", "false", "true"; "whether the software's wait occupies its core";
-        "the table gives the time, not the cause";
+    "software.wait_on_core": "false", "true", "true"; "whether the software's wait occupies its core";
+        "software time is that of kernel instructions; a thread that waits asleep";
     "software.wait": "29.85us", "59.7us", "119.4us"; "wait in the software with MLC"; "half and double";
     "software.extra_page": "0.3us", "0.6us", "6us"; "software time of each further page of a request";
         "half; file-system code and a copy, as for a first page";
     "readahead": "0", "32", "64"; "maximum pages that Linux reads ahead or around a fault"; "none; double";
-    "technology.mean": "of means", "geometric", "of ratios"; "mean over workloads";
-        "the paper does not say which; ratio of arithmetic means, or mean of ratios";
+    "technology.mean": "geometric", "of means", "of ratios"; "mean over workloads";
+        "the paper averages bars that are normalised to all-DRAM; geometric mean, or mean of ratios";
     "technology.prefetch": "0", "1", "16"; "blocks that NVMM prefetches in the technology comparison";
         "the paper says both 0 and 1";
-    "technology.populated": "false", "true", "true"; "whether a program's new memory is read from flash at first touch";
-        "the page table may know that the memory was never written";
+    "technology.resident": "false", "true", "true"; "whether a program's new memory is in NVMM's cache";
+        "a cache that begins empty reads it from flash at the first touch";
     "filebench.threads": "one", "its own", "its own"; "threads of Filebench"; "the draft gives no number";
+    "filebench.sync": "false", "true", "true"; "whether fsync reaches the drive"; "it takes no time";
     "filebench.prefetch": "0", "0", "16"; "blocks that NVMM prefetches under Filebench";
         "the draft says none for its figure";
     "overhead.others": "0", "0", "15"; "other threads that fault at the same time";
         "a system is never fully idle";
     "overhead.read_around": "false", "false", "true"; "whether a fault reads the pages around it, too";
         "Linux does so unless told that accesses are random";
-    "power.interval": "320ns", "640ns", "6400ns"; "interval between requests of 4 KiB";
+    "power.interval": "5ns", "10ns", "100ns"; "interval between requests of 64 B";
         "double the bandwidth; a tenth";
     "power.read": "0.5", "0.7", "0.95"; "share of reads"; "as many writes; hardly any writes";
     "power.theta": "0.8", "0.99", "1.2"; "skew of block popularity (Zipf)"; "flatter; steeper";
@@ -132,7 +141,10 @@ impl Assumptions {
     fn experiment(self, settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
         let Self { base, technology, files, overhead, load, mmap, line_copy } = self;
         let mut runs = LatencySweep::Gups.runs(settings, registry, &base, &GUPS_US)?;
-        let file = MachineConfig { data: mmap.unwrap_or(base.data), ..base.clone() };
+        let data = mmap.unwrap_or(base.data);
+        // A file that fits into DRAM would be all there.
+        let prefilled = base.prefilled && data > base.dram;
+        let file = MachineConfig { data, prefilled, ..base.clone() };
         runs.extend(LatencySweep::Mmap.runs(settings, registry, &file, &MMAP_US)?);
         runs.extend(technology::study_runs(settings, registry, &base, technology)?);
         runs.extend(filebench::study_runs(settings, registry, &base, files)?);
@@ -166,14 +178,15 @@ impl Assumptions {
             Some(("mmap", "data")) => self.mmap = Some(change.bytes()?),
             Some(("technology", "mean")) => {
                 self.technology.mean = match value {
-                    "of means" => Mean::OfMeans,
+                    "geometric" => Mean::Geometric,
                     "of ratios" => Mean::OfRatios,
                     _ => return Err(change.unsupported()),
                 };
             }
             Some(("technology", "prefetch")) => self.technology.prefetch = change.count()?,
-            Some(("technology", "populated")) => self.technology.populated = change.flag()?,
+            Some(("technology", "resident")) => self.technology.resident = change.flag()?,
             Some(("filebench", "threads")) => self.files.one = value == "one",
+            Some(("filebench", "sync")) => self.files.sync = change.flag()?,
             Some(("filebench", "prefetch")) => self.files.prefetch = change.count()?,
             Some(("overhead", "others")) => self.overhead.others = change.count()?,
             Some(("overhead", "read_around")) => self.overhead.read_around = change.flag()?,
@@ -191,6 +204,14 @@ impl Assumptions {
                     self.files.line_copy = self.line_copy;
                 }
                 "data" => base.data = change.bytes()?,
+                "prefilled" => base.prefilled = change.flag()?,
+                "queue" => base.paging.queue = u64::from(change.count()?),
+                "kernel" => {
+                    base.paging = match value {
+                        "6" => PagingOptions { queue: base.paging.queue, ..PagingOptions::default() },
+                        _ => return Err(change.unsupported()),
+                    };
+                }
                 "critical_first" => base.nvmm.critical_first = change.flag()?,
                 "segment" => {
                     base.flash.push(format!("segment={value}"));

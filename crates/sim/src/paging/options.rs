@@ -50,6 +50,8 @@ pub struct PagingOptions {
     pub readahead_runs: u32,
     /// Maximum swap readahead cluster, in pages: page-cluster 3; 1 for no readahead.
     pub swap_cluster: u32,
+    /// The cluster's size follows the use of earlier ones. If false, all of it is read at each miss.
+    pub swap_cluster_adapts: bool,
     /// Fault-around block size, in pages: a read fault maps all pages of its block that are in memory
     /// (fault_around_bytes, 64 KiB). Files only; 1 for none.
     pub map_around: u32,
@@ -72,10 +74,24 @@ pub struct PagingOptions {
     /// Maximum commands of the host in the drive's queue; 0 for the drive's own limit. 32 is native
     /// command queueing.
     pub queue: u64,
+    /// Bytes of data that exist before the run; 0 for none. The first of them fill the memory up to the
+    /// high watermark and are clean. Anonymous data are mapped, and have a swap slot each, in the order
+    /// of addresses; a file's pages are in the page cache and not mapped.
+    #[serde(rename = "prefilled_bytes", serialize_with = "crate::quantity::bytes")]
+    pub prefilled: Bytes,
     /// Energy per bit on the link, in picojoules. The default is that of the transmitter of W. Bae et
     /// al., "A 1.93-pJ/Bit PCI Express Gen4 PHY Transmitter", Electronics 10(1), 2021; it excludes the
     /// receiver.
     pub link_pj_per_bit: f64,
+}
+
+impl PagingOptions {
+    /// Linux up to 3.4: a miss of swap reads its whole aligned cluster (Linux 3.14 adapts its size), and
+    /// a fault maps no other page (Linux 3.15 does).
+    #[must_use]
+    pub fn linux_3_4() -> Self {
+        Self { swap_cluster_adapts: false, map_around: 1, ..Self::default() }
+    }
 }
 
 impl Default for PagingOptions {
@@ -89,6 +105,7 @@ impl Default for PagingOptions {
             read_around: true,
             readahead_runs: 16,
             swap_cluster: 8,
+            swap_cluster_adapts: true,
             map_around: 16,
             dirty_background: 0.1,
             dirty_limit: 0.2,
@@ -97,6 +114,7 @@ impl Default for PagingOptions {
             write_cluster: 32,
             write_commands: 16,
             queue: 0,
+            prefilled: Bytes(0),
             link_pj_per_bit: 1.93,
         }
     }

@@ -21,7 +21,7 @@
 //! For swap, an aligned cluster around the slot is read. Its size follows the number of pages that were
 //! read together with others since the last miss and proved useful: the useful pages plus two, rounded
 //! up to a power of two; one slot if no page was useful and the slot is not next to the last one. It
-//! shrinks by at most half each time.
+//! shrinks by at most half each time. Kernels before 3.14 always read a cluster of the maximum size.
 
 /// The miss counter above which random misses are read alone, and its maximum (Linux, mm/filemap.c,
 /// MMAP_LOTSAMISS).
@@ -139,17 +139,19 @@ impl Readahead {
 #[derive(Debug, Clone)]
 pub struct SwapCluster {
     most: u32,
+    adapts: bool,
     useful: u32,
     last: u32,
     slot: u32,
 }
 
 impl SwapCluster {
-    /// Clusters of at most `most` slots, rounded down to a power of two.
+    /// Clusters of at most `most` slots, rounded down to a power of two; of always as many unless the
+    /// size `adapts`.
     #[must_use]
-    pub fn new(most: u32) -> Self {
+    pub fn new(most: u32, adapts: bool) -> Self {
         let most = most.max(1);
-        Self { most: 1 << most.ilog2(), useful: 0, last: 0, slot: u32::MAX }
+        Self { most: 1 << most.ilog2(), adapts, useful: 0, last: 0, slot: u32::MAX }
     }
 
     /// Records the use of a page that was read together with another.
@@ -160,7 +162,9 @@ impl SwapCluster {
     /// Records a miss of `slot`. Returns the first slot and the length of the cluster to read.
     pub fn miss(&mut self, slot: u32) -> (u32, u32) {
         let useful = std::mem::take(&mut self.useful);
-        let grown = if useful == 0 && slot.abs_diff(self.slot) != 1 {
+        let grown = if !self.adapts {
+            self.most
+        } else if useful == 0 && slot.abs_diff(self.slot) != 1 {
             1
         } else {
             useful.saturating_add(2).min(self.most).next_power_of_two()
@@ -307,7 +311,7 @@ mod tests {
 
     #[test]
     fn a_swap_cluster_grows_with_its_use_and_shrinks_without() {
-        let mut cluster = SwapCluster::new(8);
+        let mut cluster = SwapCluster::new(8, true);
         assert_eq!(cluster.miss(1000), (1000, 1));
         assert_eq!(cluster.miss(1001), (1000, 2));
         cluster.used();
@@ -324,7 +328,11 @@ mod tests {
             };
             assert_eq!(cluster.miss(slot), expected);
         }
-        let mut off = SwapCluster::new(1);
+        let mut whole = SwapCluster::new(8, false);
+        for (slot, first) in [(1000, 1000), (5007, 5000), (77, 72)] {
+            assert_eq!(whole.miss(slot), (first, 8));
+        }
+        let mut off = SwapCluster::new(1, true);
         off.miss(4);
         assert_eq!(off.miss(5), (5, 1));
     }
