@@ -58,8 +58,10 @@ const fn overhead(
 
 const MANY: &str = "Sixteen threads. The paper does not say whether NVMM prefetches here; we assume that \
                     it does not.";
+const SOME: &str = "We read \"80 % for some\" as: some are within ten points of 80 %, the others above.";
 const NEARLY: &str = "We read \"approaches\" as the best of the realistic workloads.";
-const ROUGHLY: &str = "We read \"roughly equivalent\" as within a factor of two.";
+const ANY_RATE: &str = "No verdict: the value hangs on the bandwidth alone, which the paper holds constant but does \
+                        not name. The experiment shows it from 0.1 to 6.4 GB/s.";
 const FAR_BELOW: &str = "We read \"significantly lower\" as at most half.";
 
 /// All claims of the paper.
@@ -171,13 +173,15 @@ pub const CLAIMS: [Claim; 47] = [
         "slc-multi",
         "technology",
         PERFORMANCE,
-        "Performance of NVMM with SLC relative to all-DRAM, some realistic multi-threaded workloads",
+        "Performance of NVMM with SLC relative to all-DRAM, the worst of the realistic multi-threaded \
+         workloads",
         ("80 %", Expected::Value(80.0)),
-        &["slc.multi_thread_percent"],
+        &["slc.multi_thread_least_percent"],
     )
+    .held_to(Class::Magnitude, Tolerance::Absolute(10.0))
     .hardware_dependent()
     .unit("%")
-    .noted(NEARLY),
+    .noted(SOME),
     // GUPS.
     magnitude(
         "gups-1",
@@ -196,7 +200,12 @@ pub const CLAIMS: [Claim; 47] = [
         ("3.7", Expected::Value(3.7)),
         &["gups.speedup.t1.prefetch16.75us"],
     )
-    .hardware_dependent(),
+    .held_to(Class::Calibrated, Tolerance::Relative(0.2))
+    .hardware_dependent()
+    .noted(
+        "The size of the table was calibrated on the ratio of this value to the one without prefetching, \
+            3.7 / 3.",
+    ),
     magnitude(
         "gups-many",
         "gups",
@@ -350,19 +359,19 @@ pub const CLAIMS: [Claim; 47] = [
         POWER,
         "Power of NVMM relative to all-DRAM, 8 GB",
         ("about 1", Expected::Range(0.5, 2.0)),
-        &["nvmm_over_dram.8gb.power"],
+        &[],
     )
-    .noted(ROUGHLY),
+    .noted(ANY_RATE),
     trend(
         "energy-8g",
         "power",
         POWER,
         "Energy of NVMM relative to all-DRAM, 8 GB",
         ("about 1", Expected::Range(0.5, 2.0)),
-        &["nvmm_over_dram.8gb.energy"],
+        &[],
     )
     .hardware_dependent()
-    .noted(ROUGHLY),
+    .noted(ANY_RATE),
     trend(
         "power-1t",
         "power",
@@ -398,9 +407,10 @@ pub const CLAIMS: [Claim; 47] = [
         POWER,
         "Background and refresh power as a share of all power, 8 GB of DRAM",
         ("small", Expected::AtMost(50.0)),
-        &["dram.8gb.background_percent"],
+        &[],
     )
-    .unit("%"),
+    .unit("%")
+    .noted(ANY_RATE),
     trend(
         "background-1t",
         "power",

@@ -145,9 +145,8 @@ impl Personality {
     fn program(&self, data: u64, threads: u32, amount: LineCounts, cost: HostCost, seed: u64) -> Program {
         let spec = self.spec(data, threads);
         let existing = self.existing(data);
-        let text = format!(
-            "{spec} as memory, {amount:?} of {THINNED}, {threads} threads, {cost:?}, seed {seed}"
-        );
+        let text =
+            format!("{spec} as memory, {amount:?} of {THINNED}, {threads} threads, {cost:?}, seed {seed}");
         let make = move || {
             let shared = Rc::new(RefCell::new(SharedRequests::new(&spec, &existing, amount, cost, seed)?));
             let references = (0..threads).map(|_| {

@@ -244,8 +244,8 @@ impl RunSpec {
                 |source: SimError| ReproError::Simulation { run: name.clone(), source: Box::new(source) };
             let threads = (setting.program.threads)().map_err(failed)?;
             let options = RunOptions { seed: setting.seed, workload: name.clone(), ..RunOptions::default() };
-            let result = run_threads(&registry, &setting.config(), threads, &processor, &options)
-                .map_err(failed)?;
+            let result =
+                run_threads(&registry, &setting.config(), threads, &processor, &options).map_err(failed)?;
             let value = serde_json::to_value(&result)
                 .map_err(|error| ReproError::Run { run: name.clone(), why: error.to_string() })?;
             Ok(Metrics::of_json(&value, &["config", "seed", "intervals", "host", "threads", "options"]))

@@ -61,7 +61,8 @@ where
         let mine = part(filled, number, threads)
             .map(move |at| reference(at * FILL_STRIDE, MemoryAccess::Store, gap));
         let barrier = (!prefilled).then_some(ThreadStep::Barrier);
-        let steps = mine.map(ThreadStep::Access).chain(barrier).chain(updates(number).map(ThreadStep::Access));
+        let steps =
+            mine.map(ThreadStep::Access).chain(barrier).chain(updates(number).map(ThreadStep::Access));
         Box::new(steps.map(Ok::<_, SimError>)) as ThreadReferences<'static>
     };
     Program {

@@ -151,10 +151,8 @@ pub(super) fn study_runs(
     base: &MachineConfig,
     variant: Variant,
 ) -> Result<Vec<SimulationRun>, ReproError> {
-    let nvmm = ComparedSystem {
-        cold: !variant.resident,
-        ..system("nvmm", "NVMM", Machine::Nvmm(variant.prefetch))
-    };
+    let nvmm =
+        ComparedSystem { cold: !variant.resident, ..system("nvmm", "NVMM", Machine::Nvmm(variant.prefetch)) };
     let systems = [nvmm, system("ssd", "SSD", Machine::Ssd)];
     let scale = settings.pick(STUDY_SCALE, QUICK_SCALE);
     let grid = Grid { settings, registry, base, scale };

@@ -335,7 +335,8 @@ impl ProgramModel {
             let fill_with = if self.input { MemoryAccess::Load } else { MemoryAccess::Store };
             let filled = (first..end).map(move |page| of_line(page * PAGE_LINES, fill_with, 1));
             let (first, end) = if self.apart { (first, end) } else { (0, pages) };
-            let mut visits = PageVisits::new(first, end - first, &format!("thread {number}"), seed);
+            let name = format!("thread {number}");
+            let mut visits = PageVisits::new(first, end - first, (THETA, STORES), &name, seed);
             let mut page = first_new + number * new_pages;
             let period = self.period();
             let work = (0..mine).map(move |at| match period.map(|period| at % period) {
@@ -348,7 +349,8 @@ impl ProgramModel {
             });
             let mut work = work.map(ThreadStep::Access);
             let warm_up: Vec<ThreadStep> = work.by_ref().take((lines / 3 / count) as usize).collect();
-            let steps = filled.map(ThreadStep::Access).chain(warm_up).chain([ThreadStep::Barrier]).chain(work);
+            let steps =
+                filled.map(ThreadStep::Access).chain(warm_up).chain([ThreadStep::Barrier]).chain(work);
             Box::new(steps.map(Ok::<_, SimError>)) as ThreadReferences<'static>
         });
         references.collect()
@@ -356,8 +358,9 @@ impl ProgramModel {
 }
 
 /// Visits to pages, chosen by popularity.
-struct PageVisits {
+pub(super) struct PageVisits {
     random: Rng,
+    stores: f64,
     popularity: Zipf,
     places: Permutation,
     first: u64,
@@ -366,19 +369,20 @@ struct PageVisits {
 }
 
 impl PageVisits {
-    fn new(first: u64, pages: u64, name: &str, seed: u64) -> Self {
-        let (popularity, places) = (Zipf::new(pages, THETA), Permutation::new(pages, seed));
-        Self { random: Rng::new(seed, name), popularity, places, first, line: 0, left: 0 }
+    /// Visits to `pages` pages from page `first` on, with this Zipf exponent and share of stores.
+    pub(super) fn new(first: u64, pages: u64, (theta, stores): (f64, f64), name: &str, seed: u64) -> Self {
+        let (popularity, places) = (Zipf::new(pages, theta), Permutation::new(pages, seed));
+        Self { random: Rng::new(seed, name), stores, popularity, places, first, line: 0, left: 0 }
     }
 
-    fn next(&mut self, gap: u32) -> MemRef {
+    pub(super) fn next(&mut self, gap: u32) -> MemRef {
         if self.left == 0 {
             let rank = self.popularity.sample(&mut self.random);
             let start = self.random.below(PAGE_LINES / VISIT_LINES) * VISIT_LINES;
             self.line = (self.first + self.places.at(rank)) * PAGE_LINES + start;
             self.left = VISIT_LINES;
         }
-        let access = if self.random.chance(STORES) { MemoryAccess::Store } else { MemoryAccess::Load };
+        let access = if self.random.chance(self.stores) { MemoryAccess::Store } else { MemoryAccess::Load };
         let reference = of_line(self.line, access, gap);
         self.line += 1;
         self.left -= 1;
@@ -441,12 +445,7 @@ mod tests {
                 workload.name
             );
             let bytes = model.used + pages * PAGE;
-            assert_eq!(
-                bytes <= dram,
-                workload.name != "heavy_mix",
-                "{}: fits",
-                workload.name
-            );
+            assert_eq!(bytes <= dram, workload.name != "heavy_mix", "{}: fits", workload.name);
         }
     }
 

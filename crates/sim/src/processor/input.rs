@@ -6,8 +6,8 @@ use deepram_core::units::Bytes;
 use deepram_trace::workload::Spec;
 use deepram_trace::{Item, MemRef, MemoryAccess, ObjectPlacement, Op, Request, TraceError, Workload};
 
-use super::{ThreadReferences, ThreadStep};
 use super::llc::LINE_BYTES;
+use super::{ThreadReferences, ThreadStep};
 use crate::error::SimError;
 use deepram_trace::workload::Rng;
 
@@ -111,10 +111,7 @@ impl FirstTouch {
 /// Puts a barrier into each thread, behind its equal share of `references` warm-up references or at its
 /// end, whichever comes first. Puts none if there are no warm-up references.
 #[must_use]
-pub fn warm_up_first<'t>(
-    threads: Vec<ThreadReferences<'t>>,
-    references: u64,
-) -> Vec<ThreadReferences<'t>> {
+pub fn warm_up_first<'t>(threads: Vec<ThreadReferences<'t>>, references: u64) -> Vec<ThreadReferences<'t>> {
     if references == 0 {
         return threads;
     }

@@ -492,8 +492,8 @@ fn no_thread_goes_on_before_the_slowest_has_warmed_up() {
         let last = device.log.iter().rfind(|command| !measured(command)).unwrap().0;
         // All warm-up accesses are sent, and the last has ended, before the first measured load.
         assert!(first >= last + latency, "{cores} cores: measured from {first} ps, warm-up to {last} ps");
-        let end = device.log.last().unwrap().0 + latency;
-        assert_eq!(run.time.0, end + u64::from(llc > 0) * 10_000 - (last + latency), "{cores} cores");
+        // On one core the thread without a barrier is the last to end, once its data have passed the cache, too.
+        assert_eq!(run.time.0, device.log.last().unwrap().0 - last, "{cores} cores");
     }
 }
 
