@@ -20,6 +20,17 @@ const PROCEDURE: Procedure = Procedure { name: "nvmm machine", version: 3 };
 const PROCESSOR: &str = "processor.nvmm-host";
 pub(super) const CORES: u32 = 6;
 
+/// What DRAM holds of a table or file at first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StartState {
+    /// Nothing: DRAM is full of other, clean data. The size of the table is calibrated on this.
+    Clean,
+    /// The first part, clean.
+    Data,
+    /// What is left of it after the program's threads have filled the table. Files: nothing.
+    Filled,
+}
+
 /// Settings that all simulations share unless the sensitivity study changes them.
 #[derive(Debug, Clone)]
 pub(super) struct MachineConfig {
@@ -30,11 +41,15 @@ pub(super) struct MachineConfig {
     /// prefetching: with n accesses that bring 17 blocks each into a table of d blocks, the gain is
     /// x / (1 - e^-x) with x = 17 n / d. For n = 5000, 3.7 / 3 gives 755 MB.
     pub(super) data: u64,
-    /// The caches begin full and clean; otherwise programs fill them in the run, or find them empty.
-    pub(super) prefilled: bool,
+    /// What DRAM holds of the tables and files of GUPS and MMAP at first.
+    pub(super) start: StartState,
+    /// NVMM's cache begins full, so that a program's new memory is in it.
+    pub(super) resident: bool,
     /// Instructions between references. An update of HPCC RandomAccess takes about ten instructions,
     /// with one load and one store.
     pub(super) gap: u32,
+    /// Each thread of GUPS and MMAP makes all accesses; otherwise they share them.
+    pub(super) each: bool,
     /// Preset overrides of the processor, `key=value`.
     pub(super) processor: Vec<String>,
     /// Preset overrides of the flash main memory.
@@ -55,8 +70,10 @@ impl Default for MachineConfig {
         Self {
             dram: 512 << 20,
             data: 768 << 20,
-            prefilled: true,
+            start: StartState::Clean,
+            resident: true,
             gap: 5,
+            each: false,
             processor: Vec::new(),
             flash: Vec::new(),
             drive: Vec::new(),
@@ -134,10 +151,12 @@ impl Technology {
 /// The contents of the DRAM when a program begins. All of them are clean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum InitialDram {
-    /// Nothing that the program uses.
+    /// Nothing that the program uses. (Clean data that it does not use make no difference.)
     Empty,
     /// NVMM's cache holds the first part of memory. An operating system has free memory.
     Memory,
+    /// Data of this size exist, none of them in DRAM.
+    Outside(u64),
     /// Data of this size exist; NVMM's cache, and the memory of the SSD system, hold the first of them.
     Data(u64),
 }
@@ -202,15 +221,17 @@ impl RunSpec {
             Machine::Nvmm(blocks) => {
                 config.nvmm = base.nvmm.clone();
                 config.nvmm.cache = Bytes(base.dram);
-                config.nvmm.prefilled = self.program.initial != InitialDram::Empty;
+                config.nvmm.prefilled =
+                    matches!(self.program.initial, InitialDram::Memory | InitialDram::Data(_));
                 config.nvmm.prefetch = if blocks == 0 { Prefetch::None } else { Prefetch::Next(blocks) };
             }
             Machine::Ssd => {
                 config.paging = base.paging.clone();
                 config.paging.memory = Bytes(base.dram);
                 config.paging.backing = self.program.backing;
-                if let InitialDram::Data(bytes) = self.program.initial {
-                    config.paging.prefilled = Bytes(bytes);
+                if let InitialDram::Data(bytes) | InitialDram::Outside(bytes) = self.program.initial {
+                    config.paging.existing = Bytes(bytes);
+                    config.paging.resident = self.program.initial == InitialDram::Data(bytes);
                 }
             }
         }

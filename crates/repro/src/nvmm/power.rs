@@ -201,13 +201,14 @@ fn config(system: System, preset: &str, technology: &Technology, base: &MachineC
             config.overrides.clone_from(&base.flash);
             config.nvmm = base.nvmm.clone();
             config.nvmm.cache = Bytes(base.dram);
-            config.nvmm.prefilled = base.prefilled;
+            config.nvmm.prefilled = true;
         }
         System::SsdPaging => {
             config.overrides.clone_from(&base.drive);
             config.paging = base.paging.clone();
             config.paging.memory = Bytes(base.dram);
-            config.paging.prefilled = Bytes(if base.prefilled { base.data } else { 0 });
+            config.paging.existing = Bytes(base.data);
+            config.paging.resident = true;
         }
         _ => {}
     }

@@ -15,7 +15,7 @@ use deepram_media::Registry;
 use deepram_sim::paging::PagingOptions;
 
 use super::latency_sweep::LatencySweep;
-use super::machine::MachineConfig;
+use super::machine::{MachineConfig, StartState};
 use super::programs::LINE_COPY;
 use super::technology::Mean;
 use super::{filebench, overhead, power, prefetch, technology};
@@ -34,8 +34,8 @@ const PARAMETERS: &[ParameterRow] = parameters! {
         "the paper's NVMM stalls on a miss";
     "processor.misses": "4", "10", "16"; "outstanding misses per core"; "from small cores to the newest";
     "processor.cores": "1", "6, sweeps 16", "6"; "cores"; "MARSSx86 runs any number; threads that share cores";
-    "prefilled": "false", "true", "true"; "whether DRAM begins full and clean";
-        "programs fill a table in the run and leave it dirty; files begin uncached";
+    "start": "filled", "clean", "data"; "what DRAM holds of GUPS' table and MMAP's file at first";
+        "the threads fill the table in the run and leave it dirty; the first part, clean";
     "kernel": "3.4", "3.4", "6"; "Linux of the SSD system: swap clusters and fault-around";
         "the paper's swap token, of Linux up to 3.4; the kernel of today";
     "queue": "32", "32", "1024"; "commands that the SSD takes at once";
@@ -44,6 +44,8 @@ const PARAMETERS: &[ParameterRow] = parameters! {
         "a bare loop; library calls for random numbers";
     "work": "0.5", "1", "8"; "factor on the instructions between references of the other programs";
         "better compilers; system calls and file-system code, 128 instructions per line of dd";
+    "each": "false", "false", "true"; "whether each thread of GUPS and MMAP makes all accesses";
+        "the paper counts accesses of the benchmark; of each thread";
     "data": "608MiB", "768MiB", "1536MiB"; "size of the table or file";
         "what MMAP's published gain by prefetching alone would give; double";
     "nvmm.stripe": "1", "16", "16"; "planes that hold a page's segments";
@@ -58,6 +60,8 @@ const PARAMETERS: &[ParameterRow] = parameters! {
     "segment": "4KiB", "4KiB", "16KiB"; "size of a cache block and a flash read"; "the paper's 4 to 16 KB";
     "write_back_above": "0.02", "0.1", "1"; "dirty share above which blocks are written back early";
         "nearly always; never";
+    "packages": "1", "16", "16"; "packages on each of the 16 channels, of NVMM and the SSD";
+        "16 packages of two planes in all, as HybridSim's ini/nvdimm.ini has them";
     "ssd.channels": "4", "16", "32"; "channels of the SSD"; "a small SSD; double";
     "software.wait_on_core": "false", "true", "true"; "whether the software's wait occupies its core";
         "software time is that of kernel instructions; a thread that waits asleep";
@@ -142,9 +146,7 @@ impl Assumptions {
         let Self { base, technology, files, overhead, load, mmap, line_copy } = self;
         let mut runs = LatencySweep::Gups.runs(settings, registry, &base, &GUPS_US)?;
         let data = mmap.unwrap_or(base.data);
-        // A file that fits into DRAM would be all there.
-        let prefilled = base.prefilled && data > base.dram;
-        let file = MachineConfig { data, prefilled, ..base.clone() };
+        let file = MachineConfig { data, ..base.clone() };
         runs.extend(LatencySweep::Mmap.runs(settings, registry, &file, &MMAP_US)?);
         runs.extend(technology::study_runs(settings, registry, &base, technology)?);
         runs.extend(filebench::study_runs(settings, registry, &base, files)?);
@@ -196,6 +198,7 @@ impl Assumptions {
             Some(_) => return Err(change.unsupported()),
             None => match key {
                 "blocking" => base.blocking = change.flag()?,
+                "each" => base.each = change.flag()?,
                 "gap" => base.gap = change.count()?,
                 "work" => {
                     let times = change.number()?;
@@ -204,7 +207,18 @@ impl Assumptions {
                     self.files.line_copy = self.line_copy;
                 }
                 "data" => base.data = change.bytes()?,
-                "prefilled" => base.prefilled = change.flag()?,
+                "start" => {
+                    base.start = match value {
+                        "filled" => StartState::Filled,
+                        "data" => StartState::Data,
+                        _ => return Err(change.unsupported()),
+                    };
+                }
+                "packages" => {
+                    base.flash.push(format!("packages_per_channel={value}"));
+                    base.drive.push(format!("packages_per_channel={value}"));
+                    base.drive.push(format!("raw_capacity={}GiB", 64 * u64::from(change.count()?)));
+                }
                 "queue" => base.paging.queue = u64::from(change.count()?),
                 "kernel" => {
                     base.paging = match value {

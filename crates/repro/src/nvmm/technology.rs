@@ -239,7 +239,7 @@ impl Grid<'_> {
         let settings = self.settings;
         let common = workload.base(settings, self.base, self.scale);
         let setting = |name: String, machine, technology, cold: bool| {
-            let base = MachineConfig { prefilled: common.prefilled && !cold, ..common.clone() };
+            let base = MachineConfig { resident: common.resident && !cold, ..common.clone() };
             let program = workload.program(settings, &base);
             RunSpec { name, machine, technology, program, base, seed: settings.seed }
         };

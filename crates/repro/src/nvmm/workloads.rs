@@ -252,7 +252,7 @@ impl BenchmarkProgram {
                          stores {STORES}, seed {seed}"
                     ),
                     backing: if model.input { Backing::File } else { Backing::Swap },
-                    initial: if base.prefilled { InitialDram::Memory } else { InitialDram::Empty },
+                    initial: if base.resident { InitialDram::Memory } else { InitialDram::Empty },
                     blocking: false,
                     threads: Arc::new(move || Ok(model.threads(u64::from(threads), lines, dram, seed))),
                 }

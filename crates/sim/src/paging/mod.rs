@@ -327,11 +327,11 @@ impl PagedMemory {
 
     /// Places the data that exist before the run.
     fn prefill(&mut self) -> Result<(), SimError> {
-        let pages = self.options.prefilled.0.div_ceil(PAGE);
+        let pages = self.options.existing.0.div_ceil(PAGE);
         if pages > u64::from(self.locations.pages()) {
             return Err(SimError::config(
-                "prefilled_bytes",
-                format!("{} exceed the drive's {} pages", self.options.prefilled.0, self.locations.pages()),
+                "existing_bytes",
+                format!("{} exceed the drive's {} pages", self.options.existing.0, self.locations.pages()),
             ));
         }
         if self.swap {
@@ -339,6 +339,9 @@ impl PagedMemory {
                 let slot = self.locations.allocate_drive_page(page)?;
                 self.locations.written(slot, page, 0);
             }
+        }
+        if !self.options.resident {
+            return Ok(());
         }
         self.prefilled = pages.min(u64::from(self.frame_count).saturating_sub(self.high));
         for page in 0..self.prefilled as u32 {

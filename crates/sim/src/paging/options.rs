@@ -74,11 +74,16 @@ pub struct PagingOptions {
     /// Maximum commands of the host in the drive's queue; 0 for the drive's own limit. 32 is native
     /// command queueing.
     pub queue: u64,
-    /// Bytes of data that exist before the run; 0 for none. The first of them fill the memory up to the
-    /// high watermark and are clean. Anonymous data are mapped, and have a swap slot each, in the order
-    /// of addresses; a file's pages are in the page cache and not mapped.
-    #[serde(rename = "prefilled_bytes", serialize_with = "crate::quantity::bytes")]
-    pub prefilled: Bytes,
+    /// The fault that is repeated when its page has arrived counts as a hit of the file, so random misses
+    /// are read around for ever: Linux 2.6.37 to 3.6 (mended by commit 45cac65b0fcd).
+    pub repeated_fault_hits: bool,
+    /// Bytes of data that exist before the run, on the drive; 0 for none. The pages of anonymous data
+    /// have their swap slots in the order of addresses. (A file has all data on the drive anyway.)
+    #[serde(rename = "existing_bytes", serialize_with = "crate::quantity::bytes")]
+    pub existing: Bytes,
+    /// The memory begins filled up to the high watermark with the first of these data, clean. Anonymous
+    /// pages are mapped; a file's pages are in the page cache and not mapped.
+    pub resident: bool,
     /// Energy per bit on the link, in picojoules. The default is that of the transmitter of W. Bae et
     /// al., "A 1.93-pJ/Bit PCI Express Gen4 PHY Transmitter", Electronics 10(1), 2021; it excludes the
     /// receiver.
@@ -86,11 +91,11 @@ pub struct PagingOptions {
 }
 
 impl PagingOptions {
-    /// Linux up to 3.4: a miss of swap reads its whole aligned cluster (Linux 3.14 adapts its size), and
-    /// a fault maps no other page (Linux 3.15 does).
+    /// Linux up to 3.4: a miss of swap reads its whole aligned cluster (Linux 3.14 adapts its size), a
+    /// fault maps no other page (Linux 3.15 does), and a repeated fault counts as a hit.
     #[must_use]
     pub fn linux_3_4() -> Self {
-        Self { swap_cluster_adapts: false, map_around: 1, ..Self::default() }
+        Self { swap_cluster_adapts: false, map_around: 1, repeated_fault_hits: true, ..Self::default() }
     }
 }
 
@@ -114,7 +119,9 @@ impl Default for PagingOptions {
             write_cluster: 32,
             write_commands: 16,
             queue: 0,
-            prefilled: Bytes(0),
+            repeated_fault_hits: false,
+            existing: Bytes(0),
+            resident: false,
             link_pj_per_bit: 1.93,
         }
     }

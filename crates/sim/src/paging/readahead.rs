@@ -10,7 +10,8 @@
 //!    reads its page alone. A hit is a fault that finds its page in memory. Where a fault maps the pages
 //!    around it, each page that it maps counts as a hit, and so does the missing page once it has
 //!    arrived, since the kernel then repeats the fault. Random misses of a mapping with fault-around are
-//!    therefore read around for ever (seen on 6.18: 113 distant misses were all read around).
+//!    therefore read around for ever (seen on 6.18: 113 distant misses were all read around). From 2.6.37
+//!    to 3.6 the repeated fault counts without fault-around, too.
 //! 3. A miss next to the last miss of a run opens a window of the minimum size at that page, whose
 //!    second page is the window's trigger.
 //! 4. A use of a trigger page reads the next window. It begins at the end of the last one, has twice its

@@ -104,7 +104,7 @@ fn a_fault_takes_its_phases_the_drives_idle_read_and_the_dma() {
 fn memory_that_begins_full_holds_the_first_pages_and_needs_no_write() {
     for backing in [Backing::Swap, Backing::File] {
         let mut setup = Setup::alone();
-        setup.options = PagingOptions { backing, prefilled: Bytes(32 * MIB), ..setup.options };
+        setup.options = PagingOptions { backing, existing: Bytes(32 * MIB), resident: true, ..setup.options };
         let swap = backing == Backing::Swap;
         // Of 4096 frames, 48 are free. Pages of a file are in memory, and not mapped.
         let (time, counts) = setup.one(&[line(Op::Read, 0), line(Op::Read, 4047)]);
@@ -129,7 +129,8 @@ fn linux_3_4_reads_whole_clusters_of_swap_and_maps_one_page_of_a_file() {
         let mut setup = Setup::alone();
         setup.options = PagingOptions {
             memory: Bytes(16 * MIB),
-            prefilled: Bytes(32 * MIB),
+            existing: Bytes(32 * MIB),
+            resident: true,
             read_around: false,
             ..options
         };
@@ -142,6 +143,17 @@ fn linux_3_4_reads_whole_clusters_of_swap_and_maps_one_page_of_a_file() {
     let near: Vec<Request> = (0..16).map(|page| line(Op::Read, page)).collect();
     assert_eq!(run(PagingOptions::linux_3_4(), &near).minor_faults, 16);
     assert_eq!(run(PagingOptions::default(), &near).minor_faults, 1);
+}
+
+#[test]
+fn linux_3_4_reads_around_random_misses_for_ever() {
+    let far: Vec<Request> = (0..300).map(|n| line(Op::Read, 10_000 + 1000 * n)).collect();
+    for (repeated_fault_hits, pages) in [(true, 300 * 32), (false, 100 * 32 + 200)] {
+        let mut setup = Setup::alone();
+        setup.options =
+            PagingOptions { memory: Bytes(64 * MIB), repeated_fault_hits, ..PagingOptions::linux_3_4() };
+        assert_eq!(setup.one(&far).1.pages_read, pages, "{repeated_fault_hits}");
+    }
 }
 
 #[test]
