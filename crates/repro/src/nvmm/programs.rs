@@ -111,7 +111,10 @@ mod tests {
     #[test]
     fn no_page_is_touched_first_after_the_barrier() {
         let registry = Arc::new(Registry::builtin().unwrap());
-        let base = MachineConfig { start: StartState::Filled, ..MachineConfig::default() }.scaled(64);
+        let mut base = MachineConfig { start: StartState::Filled, ..MachineConfig::default() }.scaled(64);
+        // Without a cache of the processor a page is dirty as soon as it is stored to. With one, a page
+        // whose stores are still there counts as clean, and can be dropped and filled with zeros again.
+        base.processor.push("llc=0B".into());
         for threads in [1, 2, 16] {
             let run = |program: Program, machine| {
                 let base = base.clone().with_cores(threads);

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use deepram_media::Registry;
 use deepram_sim::paging::PagingOptions;
 
+use super::filebench::SyncReach;
 use super::latency_sweep::LatencySweep;
 use super::machine::{MachineConfig, StartState};
 use super::programs::LINE_COPY;
@@ -50,8 +51,8 @@ const PARAMETERS: &[ParameterRow] = parameters! {
         "what MMAP's published gain by prefetching alone would give; double";
     "nvmm.stripe": "1", "16", "16"; "planes that hold a page's segments";
         "one block per page, as the page table allows";
-    "critical_first": "false", "true", "true"; "whether a missing line arrives before the rest of its block";
-        "caches do either";
+    "critical_first": "false", "false", "true"; "whether a missing line arrives before the rest of its block";
+        "the paper forwards it once the block has been received; many caches do not wait";
     "mmap.data": "256MiB", "768MiB", "768MiB"; "size of MMAP's file, for 512 MiB of DRAM";
         "the draft's, which fits and is not in DRAM at first; the paper's file is larger than DRAM";
     "program": "200us", "1200us", "1200us"; "MLC program time";
@@ -76,7 +77,8 @@ const PARAMETERS: &[ParameterRow] = parameters! {
     "technology.resident": "false", "true", "true"; "whether a program's new memory is in NVMM's cache";
         "a cache that begins empty reads it from flash at the first touch";
     "filebench.threads": "one", "its own", "its own"; "threads of Filebench"; "the draft gives no number";
-    "filebench.sync": "false", "true", "true"; "whether fsync reaches the drive"; "it takes no time";
+    "filebench.sync": "neither", "both", "SSD"; "systems on which fsync makes data durable";
+        "it takes no time; to a file system, NVMM is memory that needs no flush";
     "filebench.prefetch": "0", "0", "16"; "blocks that NVMM prefetches under Filebench";
         "the draft says none for its figure";
     "overhead.others": "0", "0", "15"; "other threads that fault at the same time";
@@ -188,7 +190,13 @@ impl Assumptions {
             Some(("technology", "prefetch")) => self.technology.prefetch = change.count()?,
             Some(("technology", "resident")) => self.technology.resident = change.flag()?,
             Some(("filebench", "threads")) => self.files.one = value == "one",
-            Some(("filebench", "sync")) => self.files.sync = change.flag()?,
+            Some(("filebench", "sync")) => {
+                self.files.sync = match value {
+                    "neither" => SyncReach::Neither,
+                    "SSD" => SyncReach::Ssd,
+                    _ => return Err(change.unsupported()),
+                };
+            }
             Some(("filebench", "prefetch")) => self.files.prefetch = change.count()?,
             Some(("overhead", "others")) => self.overhead.others = change.count()?,
             Some(("overhead", "read_around")) => self.overhead.read_around = change.flag()?,
