@@ -11,7 +11,9 @@ use deepram_sim::clients::{ClientOptions, Logging};
 use deepram_sim::host::Stop;
 use deepram_sim::nvmm::Prefetch;
 use deepram_sim::paging::Backing;
-use deepram_sim::processor::{ProcessorOptions, ThreadReferences, memory_references, workload_threads};
+use deepram_sim::processor::{
+    ProcessorOptions, ThreadReferences, memory_references, warm_up_first, workload_threads,
+};
 use deepram_sim::settings::settings_table;
 use deepram_sim::ssd::Precondition;
 use deepram_sim::{
@@ -300,7 +302,6 @@ fn on_processor(
     let preset: Processor = registry.get(&format!("processor.{preset}"))?;
     let mut processor = ProcessorOptions::new(&preset)?;
     processor.cores = args.cores.unwrap_or(processor.cores);
-    processor.warm_up = args.warm_up;
     processor.wrap = args.wrap;
     let threads = match (&args.workload, &args.trace) {
         (Some(spec), _) => {
@@ -321,7 +322,7 @@ fn on_processor(
         }
         (None, None) => anyhow::bail!("give --workload or --trace"),
     };
-    Ok(run_threads(registry, config, threads, &processor, options)?)
+    Ok(run_threads(registry, config, warm_up_first(threads, args.warm_up), &processor, options)?)
 }
 
 /// Simulates transactions of database clients.

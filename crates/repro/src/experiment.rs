@@ -175,11 +175,13 @@ impl Paper {
         for claim in &self.claims {
             let wanted = match claim.expected {
                 crate::claim::Expected::Rising => claim.metrics.len() >= 2,
-                _ => claim.metrics.len() == 1,
+                // A note says why the claim has no verdict.
+                _ => claim.metrics.len() == 1 || claim.metrics.is_empty() && !claim.note.is_empty(),
             };
             if !wanted {
                 return wrong(format!(
-                    "claim {} has {} metrics; an order needs two or more, every other claim exactly one",
+                    "claim {} has {} metrics; an order needs two or more, every other claim exactly one, or none and \
+                     a note",
                     claim.id,
                     claim.metrics.len()
                 ));

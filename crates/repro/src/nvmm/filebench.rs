@@ -6,6 +6,9 @@
 //!    alternate, so that all systems do the same work.
 //! 3. Files are laid out contiguously, as in a freshly filled file system. Data written beyond them get
 //!    pages in the order of writing.
+//! 4. fsync, and oltp's synchronous writes, reach the drive: the SSD system writes all dirty pages back,
+//!    as ext3 in ordered mode does (the paper names ext3), and flushes the drive; NVMM performs its sync,
+//!    which "flushes dirty cached data from all pages out to flash".
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -15,10 +18,10 @@ use std::sync::Arc;
 use deepram_media::Registry;
 use deepram_sim::SimError;
 use deepram_sim::paging::Backing;
-use deepram_sim::processor::{FirstTouch, LINE_BYTES, ThreadReferences, memory_references};
-use deepram_trace::{MemRef, MemoryAccess, ObjectPlacement, TraceError, Workload};
+use deepram_sim::processor::{FirstTouch, LINE_BYTES, ThreadReferences, ThreadStep, memory_references};
+use deepram_trace::{MemoryAccess, ObjectPlacement, TraceError, Workload};
 
-use super::machine::{Machine, MachineConfig, Program, ProgramThreads, RunSpec, Technology};
+use super::machine::{InitialDram, Machine, MachineConfig, Program, RunSpec, Technology};
 use super::programs::{LINE_COPY, reference};
 use crate::chart::{Axis, Bars, Chart, Drawing, Reference};
 use crate::error::ReproError;
@@ -49,9 +52,8 @@ const PERSONALITIES: [Personality; 5] = [
     Personality { name: "webserver", threads: 100, files: Some((SMALL, 1.0)), paper: None },
 ];
 
-/// Data files of oltp, and size of its log in bytes, its own.
+/// Data files of oltp.
 const OLTP_FILES: u64 = 10;
-const OLTP_LOG: u64 = 10 << 20;
 
 /// The generator's inode size, and the distance of its files in multiples of their initial size.
 const INODE: u64 = 256;
@@ -77,6 +79,8 @@ const VIEWS: [ChartVariant; 3] = [
     ChartVariant { infix: ".slc", title: "SLC", technology: Technology::SLC, program_us: 250, one: false },
     ChartVariant { infix: ".t1", title: "MLC, one thread", one: true, ..MLC },
 ];
+/// Runs without scaling, of which only the metrics are shown.
+const FULL_SIZE: ChartVariant = ChartVariant { infix: ".full", title: "MLC, full size", one: false, ..MLC };
 const SSD: (&str, Machine) = ("ssd", Machine::Ssd);
 const NVMM: (&str, Machine) = ("nvmm", Machine::Nvmm(0));
 const AHEAD: (&str, Machine) = ("nvmm.prefetch16", Machine::Nvmm(16));
@@ -87,7 +91,7 @@ impl ChartVariant {
     }
 
     fn machines(&self) -> &'static [(&'static str, Machine)] {
-        if self.one { &[SSD, NVMM] } else { &[SSD, NVMM, AHEAD] }
+        if self.one || self.infix == FULL_SIZE.infix { &[SSD, NVMM] } else { &[SSD, NVMM, AHEAD] }
     }
 
     fn name(&self, personality: &Personality, machine: &str) -> String {
@@ -116,7 +120,7 @@ impl Personality {
     fn spec(&self, data: u64, threads: u32) -> String {
         let (name, entries) = (self.name, self.entries(data));
         match self.files {
-            None => format!("{name}:files={entries},filesize={}B,log={OLTP_LOG}B", oltp_file(data)),
+            None => format!("{name}:files={entries},filesize={}B,log={}B", oltp_file(data), oltp_log(data)),
             Some((bytes, exist)) => format!(
                 "{name}:files={entries},filesize={bytes}B,prealloc={exist},meta={INODE}B,threads={threads}"
             ),
@@ -128,7 +132,7 @@ impl Personality {
         let entries = self.entries(data);
         let pages = |start: u64, bytes: u64| (start..start + bytes).step_by(PAGE as usize);
         match self.files {
-            None => pages(0, entries * oltp_file(data) + OLTP_LOG).collect(),
+            None => pages(0, entries * oltp_file(data) + oltp_log(data)).collect(),
             Some((bytes, exist)) => {
                 let inodes = (entries * INODE).next_multiple_of(PAGE);
                 let files = (0..(entries as f64 * exist).round() as u64)
@@ -138,32 +142,41 @@ impl Personality {
         }
     }
 
-    fn program(&self, data: u64, threads: u32, amount: LineCounts, line_copy: u32, seed: u64) -> Program {
+    fn program(&self, data: u64, threads: u32, amount: LineCounts, cost: HostCost, seed: u64) -> Program {
         let spec = self.spec(data, threads);
         let existing = self.existing(data);
-        let text = format!(
-            "{spec} as memory, {amount:?} of {THINNED}, {threads} threads, gap {line_copy}, seed {seed}"
-        );
+        let text =
+            format!("{spec} as memory, {amount:?} of {THINNED}, {threads} threads, {cost:?}, seed {seed}");
         let make = move || {
-            let shared =
-                Rc::new(RefCell::new(SharedRequests::new(&spec, &existing, amount, line_copy, seed)?));
+            let shared = Rc::new(RefCell::new(SharedRequests::new(&spec, &existing, amount, cost, seed)?));
             let references = (0..threads).map(|_| {
                 let shared = Rc::clone(&shared);
-                let mut lines = VecDeque::new();
+                let (mut steps, mut warm) = (VecDeque::new(), false);
                 let next = std::iter::from_fn(move || {
-                    if lines.is_empty() {
-                        match shared.borrow_mut().request() {
-                            Ok(request) => lines = request,
+                    if steps.is_empty() {
+                        let mut shared = shared.borrow_mut();
+                        if !warm && shared.left.warm_up == 0 {
+                            warm = true;
+                            return Some(Ok(ThreadStep::Barrier));
+                        }
+                        match shared.request() {
+                            Ok(request) => steps = request,
                             Err(error) => return Some(Err(error)),
                         }
                     }
-                    lines.pop_front().map(Ok)
+                    steps.pop_front().map(Ok)
                 });
                 Box::new(next) as ThreadReferences<'static>
             });
-            Ok(ProgramThreads { references: references.collect(), warm_up: amount.warm_up })
+            Ok(references.collect())
         };
-        Program { text, backing: Backing::File, blocking: false, threads: Arc::new(make) }
+        Program {
+            text,
+            backing: Backing::File,
+            initial: InitialDram::Empty,
+            blocking: false,
+            threads: Arc::new(make),
+        }
     }
 }
 
@@ -172,14 +185,27 @@ fn oltp_file(data: u64) -> u64 {
     data / OLTP_FILES / PAGE * PAGE
 }
 
+/// Size of oltp's log, in bytes: its own 10 MiB for 2 GiB of files, and at least one write.
+fn oltp_log(data: u64) -> u64 {
+    (data / 2048 * 10).next_multiple_of(PAGE).max(256 << 10)
+}
+
+/// The costs of the host.
+#[derive(Debug, Clone, Copy)]
+struct HostCost {
+    /// Instructions per line.
+    line_copy: u32,
+    /// fsync reaches the drive; otherwise it takes no time.
+    sync: bool,
+}
+
 /// The sequence of requests that the threads share.
 struct SharedRequests {
     workload: Workload,
     places: FirstTouch,
     /// References still to be handed out.
     left: LineCounts,
-    /// Instructions per line.
-    line_copy: u32,
+    cost: HostCost,
 }
 
 impl SharedRequests {
@@ -187,7 +213,7 @@ impl SharedRequests {
         spec: &str,
         existing: &[u64],
         amount: LineCounts,
-        line_copy: u32,
+        cost: HostCost,
         seed: u64,
     ) -> Result<Self, SimError> {
         let workload = Workload::new(spec, seed).map_err(|error| workload_error(&error))?;
@@ -195,12 +221,12 @@ impl SharedRequests {
         for page in existing {
             places.place(reference(*page, MemoryAccess::Load, 0));
         }
-        Ok(Self { workload, places, left: amount, line_copy })
+        Ok(Self { workload, places, left: amount, cost })
     }
 
-    /// The lines of the next non-empty request, at their addresses; empty when all references are handed
-    /// out.
-    fn request(&mut self) -> Result<VecDeque<MemRef>, SimError> {
+    /// The steps of the next request: its lines, at their addresses, or a sync. Empty when all references
+    /// are handed out.
+    fn request(&mut self) -> Result<VecDeque<ThreadStep>, SimError> {
         let nothing = ObjectPlacement { slot_bytes: 0, slots: 0 };
         while self.left.warm_up + self.left.measured > 0 {
             let Some(item) = self.workload.next() else { break };
@@ -209,36 +235,45 @@ impl SharedRequests {
                 LineCounts { warm_up: 0, measured } => (measured, 1),
                 LineCounts { warm_up, .. } => (warm_up, THINNED),
             };
-            let lines = memory_references(item, self.line_copy, nothing).step_by(step).take(*left as usize);
-            let lines =
-                lines.map(|line| Ok(self.places.place(line?))).collect::<Result<VecDeque<_>, SimError>>()?;
-            *left -= lines.len() as u64;
-            if !lines.is_empty() {
-                return Ok(lines);
+            let steps = memory_references(item, self.cost.line_copy, nothing).step_by(step);
+            let mut taken = VecDeque::new();
+            for next in steps.take(*left as usize) {
+                match next? {
+                    ThreadStep::Access(line) => {
+                        *left -= 1;
+                        taken.push_back(ThreadStep::Access(self.places.place(line)));
+                    }
+                    ThreadStep::Sync if self.cost.sync => taken.push_back(ThreadStep::Sync),
+                    ThreadStep::Sync | ThreadStep::Barrier => {}
+                }
+            }
+            if !taken.is_empty() {
+                return Ok(taken);
             }
         }
         Ok(VecDeque::new())
     }
 }
 
-/// Builds the runs of a personality. The sizes in `base` are replaced by the experiment's own: half of
-/// the usual, with a last-level cache in proportion.
+/// Divisors of all capacities: in the experiment, and in quick runs.
+const SCALE: u64 = 16;
+const QUICK_SCALE: u64 = 128;
+
+/// Builds the runs of a personality with all capacities divided by `scale`. The files take four times
+/// the DRAM.
 fn runs(
     settings: &Settings,
     registry: &Arc<Registry>,
-    (base, line_copy): (&MachineConfig, u32),
+    (base, variant, scale): (&MachineConfig, Variant, u64),
     view: &ChartVariant,
     personality: &Personality,
     machines: &[(&str, Machine)],
 ) -> Result<Vec<SimulationRun>, ReproError> {
-    let dram: u64 = settings.pick(32 << 20, 2 << 20);
-    let data = dram * 4;
-    let lines = dram / LINE_BYTES;
+    let mut base = MachineConfig { data: base.dram * 4, ..base.clone() }.scaled(scale);
+    let lines = base.dram / LINE_BYTES;
     let amount = LineCounts { warm_up: lines / THINNED as u64 * 3 / 2, measured: lines };
     let threads = view.threads(personality);
-    let program = personality.program(data, threads, amount, line_copy, settings.seed);
-    let mut base = MachineConfig { dram, data, ..base.clone() };
-    base.processor.push(format!("llc={}KiB", dram >> 13));
+    let data = base.data;
     // Before the overrides of the sensitivity study, which take precedence.
     for overrides in [&mut base.flash, &mut base.drive] {
         overrides.insert(0, format!("nand.program={}us", view.program_us));
@@ -252,7 +287,13 @@ fn runs(
             name: view.name(personality, machine),
             machine: kind,
             technology: view.technology,
-            program: program.clone(),
+            program: personality.program(
+                data,
+                threads,
+                amount,
+                HostCost { line_copy: variant.line_copy, sync: variant.sync.includes(kind) },
+                settings.seed,
+            ),
             base: base.clone(),
             seed: settings.seed,
         };
@@ -270,11 +311,32 @@ pub(super) struct Variant {
     pub(super) prefetch: u32,
     /// Instructions per line.
     pub(super) line_copy: u32,
+    /// The systems on which fsync makes data durable.
+    pub(super) sync: SyncReach,
+}
+
+/// The systems on which fsync makes data durable; on others it takes no time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SyncReach {
+    Neither,
+    Both,
+    /// The SSD system alone: to a file system, NVMM is memory that needs no flush.
+    Ssd,
+}
+
+impl SyncReach {
+    fn includes(self, machine: Machine) -> bool {
+        match self {
+            SyncReach::Neither => false,
+            SyncReach::Both => true,
+            SyncReach::Ssd => machine == Machine::Ssd,
+        }
+    }
 }
 
 impl Default for Variant {
     fn default() -> Self {
-        Self { one: false, prefetch: 0, line_copy: LINE_COPY }
+        Self { one: false, prefetch: 0, line_copy: LINE_COPY, sync: SyncReach::Both }
     }
 }
 
@@ -294,7 +356,8 @@ pub(super) fn study_runs(
     let machines = [SSD, ("nvmm", Machine::Nvmm(variant.prefetch))];
     let mut all = Vec::new();
     for personality in with_numbers() {
-        all.extend(runs(settings, registry, (base, variant.line_copy), &view, personality, &machines)?);
+        let how = (base, variant, settings.pick(SCALE, QUICK_SCALE));
+        all.extend(runs(settings, registry, how, &view, personality, &machines)?);
     }
     Ok(all)
 }
@@ -312,25 +375,29 @@ pub(super) fn study_metrics(finished: &FinishedRuns<'_>, outcome: &mut Outcome) 
 /// Builds the experiment.
 pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
     let views = settings.pick(&VIEWS[..], &VIEWS[..1]);
-    let base = MachineConfig::default();
+    let (base, variant) = (MachineConfig::default(), Variant::default());
+    let how = (&base, variant, settings.pick(SCALE, QUICK_SCALE));
     let mut all = Vec::new();
     for view in views {
         for personality in &PERSONALITIES {
-            let machines = view.machines();
-            all.extend(runs(settings, registry, (&base, LINE_COPY), view, personality, machines)?);
+            all.extend(runs(settings, registry, how, view, personality, view.machines())?);
         }
+    }
+    let how = (&base, variant, settings.pick(1, QUICK_SCALE / 2));
+    for personality in with_numbers() {
+        all.extend(runs(settings, registry, how, &FULL_SIZE, personality, FULL_SIZE.machines())?);
     }
     Ok(Experiment::new(
         "filebench",
         "Filebench",
-        "128 MiB of files behind 32 MiB of DRAM and 4 MiB of last-level cache, warm; flash of 25 µs (SLC) \
-         and 75 µs (MLC), with program times of ten times that, as in the draft. Each personality has its \
-         own number of threads (the draft names none); a second chart has one thread. Files are accessed \
-         as memory on both systems, one line of 64 bytes at a time, without the time of system calls and \
-         file-system code. fsync is not simulated; on the SSD system it would wait for the drive, so \
-         Varmail and OLTP come out too well for the SSD. On the other hand, the SSD system reads a page \
-         before overwriting it, as NVMM does, and reads the first page of a file separately, which Linux \
-         avoids.",
+        "2 GiB of files behind 512 MiB of DRAM, all capacities divided by 16, warm; OLTP and Varmail are \
+         run at full size, too. Flash of 25 µs (SLC) and 75 µs (MLC), with program times of ten times \
+         that, as in the draft. Each personality has its own number of threads (the draft names none), on \
+         six cores; a second chart has one thread. Files are accessed as memory on both systems, one line \
+         of 64 bytes at a time, without the time of system calls and file-system code. fsync and \
+         synchronous writes reach the drive: the SSD system writes all dirty pages and flushes the drive, \
+         NVMM performs its sync. The SSD system reads a page before overwriting it, as NVMM does, and reads \
+         the first page of a file separately, which Linux avoids.",
         all,
         move |finished| evaluate(finished, views),
     ))
@@ -338,6 +405,11 @@ pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Resul
 
 fn evaluate(finished: &FinishedRuns<'_>, views: &[ChartVariant]) -> Result<Outcome, ReproError> {
     let mut outcome = Outcome::default();
+    for personality in with_numbers() {
+        let time = |machine| finished.metric(&FULL_SIZE.name(personality, machine), "simulated_time_ns");
+        let speedup = time(SSD.0)? / time(NVMM.0)?;
+        outcome.metrics.set(format!("{}.full.speedup", personality.name), speedup);
+    }
     for view in views {
         let (mut plain, mut ahead) = (Vec::new(), Vec::new());
         for personality in &PERSONALITIES {
@@ -382,6 +454,8 @@ fn evaluate(finished: &FinishedRuns<'_>, views: &[ChartVariant]) -> Result<Outco
 mod tests {
     use super::*;
 
+    const COST: HostCost = HostCost { line_copy: 1, sync: true };
+
     #[test]
     fn files_that_exist_have_places_before_anything_runs() {
         let data = 4 << 20;
@@ -389,25 +463,29 @@ mod tests {
             let existing = personality.existing(data);
             let spec = personality.spec(data, 3);
             let mut shared =
-                SharedRequests::new(&spec, &existing, LineCounts { warm_up: 0, measured: 20_000 }, 1, 5)
+                SharedRequests::new(&spec, &existing, LineCounts { warm_up: 0, measured: 100_000 }, COST, 5)
                     .unwrap();
             let before = shared.places.bytes();
             assert_eq!(before, existing.len() as u64 * PAGE, "{spec}: a page is there twice");
             assert!(before >= data * 9 / 10 && before <= data + (12 << 20), "{spec}: {before} B");
-            let (mut lines, mut new) = (0, 0);
+            let (mut lines, mut new, mut syncs) = (0, 0, 0);
             loop {
                 let request = shared.request().unwrap();
                 if request.is_empty() {
                     break;
                 }
+                syncs += usize::from(request.contains(&ThreadStep::Sync));
+                let Some(ThreadStep::Access(first)) = request.front() else { continue };
                 lines += request.len();
                 // A load never reaches an unwritten page.
                 let grown = shared.places.bytes() - before;
-                assert!(grown == new || request[0].access == MemoryAccess::Store, "{spec}");
+                assert!(grown == new || first.access == MemoryAccess::Store, "{spec}");
                 new = grown;
             }
-            assert_eq!(lines, 20_000, "{spec}");
+            assert_eq!(lines, 100_000, "{spec}");
             assert_eq!(new > 0, personality.name != "oltp", "{spec}: files grow but for oltp's");
+            let durable = ["oltp", "varmail"].contains(&personality.name);
+            assert_eq!(syncs > 0, durable, "{spec}: {syncs} syncs");
         }
     }
 
@@ -416,16 +494,27 @@ mod tests {
         let (data, seed) = (4 << 20, 9);
         let varmail = &PERSONALITIES[1];
         let amount = LineCounts { warm_up: 100, measured: 5000 };
-        let program = varmail.program(data, 3, amount, 1, seed);
+        let program = varmail.program(data, 3, amount, COST, seed);
         let made = (program.threads)().unwrap();
-        assert_eq!((made.warm_up, made.references.len()), (100, 3));
-        let mut dealt: Vec<u64> =
-            made.references.into_iter().flatten().map(|line| line.unwrap().addr).collect();
+        let addresses = |steps: &[ThreadStep]| -> Vec<u64> {
+            let address = |step: &ThreadStep| match step {
+                ThreadStep::Access(line) => Some(line.addr),
+                ThreadStep::Sync | ThreadStep::Barrier => None,
+            };
+            steps.iter().filter_map(address).collect()
+        };
+        let mut dealt = Vec::new();
+        for thread in made {
+            let steps: Vec<ThreadStep> = thread.map(Result::unwrap).collect();
+            let barriers = steps.iter().filter(|step| **step == ThreadStep::Barrier).count();
+            assert_eq!(barriers, 1);
+            dealt.extend(addresses(&steps));
+        }
         let mut shared =
-            SharedRequests::new(&varmail.spec(data, 3), &varmail.existing(data), amount, 1, seed).unwrap();
+            SharedRequests::new(&varmail.spec(data, 3), &varmail.existing(data), amount, COST, seed).unwrap();
         let mut whole: Vec<u64> = Vec::new();
         while whole.len() < 5100 {
-            whole.extend(shared.request().unwrap().iter().map(|line| line.addr));
+            whole.extend(addresses(shared.request().unwrap().make_contiguous()));
         }
         dealt.sort_unstable();
         whole.sort_unstable();

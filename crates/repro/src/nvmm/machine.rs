@@ -16,21 +16,40 @@ use crate::simulation_run::{Metrics, SimulationRun};
 /// Name of the procedure, part of the digest.
 const PROCEDURE: &str = "nvmm machine";
 
-/// Preset of the processor of all systems.
+/// Preset of the processor of all systems, and its cores.
 const PROCESSOR: &str = "processor.nvmm-host";
+pub(super) const CORES: u32 = 6;
+
+/// What DRAM holds of a table or file at first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StartState {
+    /// Nothing: DRAM is full of other, clean data. The size of the table is calibrated on this.
+    Clean,
+    /// The first part, clean.
+    Data,
+    /// What is left of it after the program's threads have filled the table. Files: nothing.
+    Filled,
+}
 
 /// Settings that all simulations share unless the sensitivity study changes them.
 #[derive(Debug, Clone)]
 pub(super) struct MachineConfig {
-    /// DRAM in front of flash, in bytes. The paper has 32 GB. Only the ratio to the data matters, which
-    /// the paper does not give; it says that the data are larger.
+    /// DRAM in front of flash, in bytes. The draft's simulations have 512 MB; its accesses are counted in
+    /// absolute numbers, so the size is not scaled.
     pub(super) dram: u64,
-    /// Size of the table or file, in bytes. 256 MB is the only size in the paper's text (for MMAP's
-    /// file).
+    /// Size of the table or file, in bytes. Calibrated on one published number, GUPS' gain by
+    /// prefetching: with n accesses that bring 17 blocks each into a table of d blocks, the gain is
+    /// x / (1 - e^-x) with x = 17 n / d. For n = 5000, 3.7 / 3 gives 755 MB.
     pub(super) data: u64,
+    /// What DRAM holds of the tables and files of GUPS and MMAP at first.
+    pub(super) start: StartState,
+    /// NVMM's cache begins full, so that a program's new memory is in it.
+    pub(super) resident: bool,
     /// Instructions between references. An update of HPCC RandomAccess takes about ten instructions,
     /// with one load and one store.
     pub(super) gap: u32,
+    /// Each thread of GUPS and MMAP makes all accesses; otherwise they share them.
+    pub(super) each: bool,
     /// Preset overrides of the processor, `key=value`.
     pub(super) processor: Vec<String>,
     /// Preset overrides of the flash main memory.
@@ -49,16 +68,44 @@ pub(super) struct MachineConfig {
 impl Default for MachineConfig {
     fn default() -> Self {
         Self {
-            dram: 64 << 20,
-            data: 256 << 20,
+            dram: 512 << 20,
+            data: 768 << 20,
+            start: StartState::Clean,
+            resident: true,
             gap: 5,
+            each: false,
             processor: Vec::new(),
             flash: Vec::new(),
             drive: Vec::new(),
             nvmm: NvmmOptions::default(),
-            paging: PagingOptions::default(),
+            // AHCI with native command queueing has 32 commands.
+            paging: PagingOptions { queue: 32, ..PagingOptions::linux_3_4() },
             blocking: false,
         }
+    }
+}
+
+impl MachineConfig {
+    /// All capacities divided by `by`: DRAM, data, the last-level cache, the drive's data cache, NVMM's
+    /// mapping cache. Times, queues and planes stay, as do the threads that use them.
+    pub(super) fn scaled(mut self, by: u64) -> Self {
+        if by > 1 {
+            (self.dram, self.data) = (self.dram / by, self.data / by);
+            // Before the overrides of the sensitivity study, which take precedence.
+            self.processor.insert(0, format!("llc={}KiB", (8 << 10) / by));
+            self.flash.insert(0, format!("mapping_entries={}", 4096 / by));
+            self.drive.insert(0, format!("data_cache={}KiB", (64 << 10) / by));
+        }
+        self
+    }
+
+    /// A core for each thread. Inferred: the paper's threads stall on NVMM rather than switch, and yet
+    /// become faster with their number.
+    pub(super) fn with_cores(mut self, threads: u32) -> Self {
+        if threads > CORES {
+            self.processor.insert(0, format!("cores={threads}"));
+        }
+        self
     }
 }
 
@@ -93,21 +140,28 @@ impl Technology {
     pub(super) const MLC_75: Self =
         Self { nvmm: "nvmm-mlc-75us", drive: "paging-mlc", software: "linux-mlc", read_us: None };
 
-    /// Flash with this read time. The software is that of the calibrated drive with the nearer read
-    /// time.
+    /// MLC with this read time; its program and erase times stay. The software is that of the calibrated
+    /// drive with the nearer read time.
     pub(super) fn with_read(read_us: f64) -> Self {
         let near = if read_us < 50.0 { Self::SLC } else { Self::MLC_75 };
-        Self { read_us: Some(read_us), ..near }
+        Self { read_us: Some(read_us), software: near.software, ..Self::MLC_75 }
     }
 }
 
-/// The memory references of all threads, and how many precede the measured ones.
-pub(super) struct ProgramThreads {
-    pub(super) references: Vec<ThreadReferences<'static>>,
-    pub(super) warm_up: u64,
+/// The contents of the DRAM when a program begins. All of them are clean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum InitialDram {
+    /// Nothing that the program uses. (Clean data that it does not use make no difference.)
+    Empty,
+    /// NVMM's cache holds the first part of memory. An operating system has free memory.
+    Memory,
+    /// Data of this size exist, none of them in DRAM.
+    Outside(u64),
+    /// Data of this size exist; NVMM's cache, and the memory of the SSD system, hold the first of them.
+    Data(u64),
 }
 
-type MakeThreads = dyn Fn() -> Result<ProgramThreads, SimError> + Send + Sync;
+type MakeThreads = dyn Fn() -> Result<Vec<ThreadReferences<'static>>, SimError> + Send + Sync;
 
 /// A program: the references of its threads.
 #[derive(Clone)]
@@ -116,6 +170,7 @@ pub(super) struct Program {
     pub(super) text: String,
     /// Backing of the data outside DRAM.
     pub(super) backing: Backing,
+    pub(super) initial: InitialDram,
     /// One outstanding load at a time.
     pub(super) blocking: bool,
     pub(super) threads: Arc<MakeThreads>,
@@ -166,12 +221,18 @@ impl RunSpec {
             Machine::Nvmm(blocks) => {
                 config.nvmm = base.nvmm.clone();
                 config.nvmm.cache = Bytes(base.dram);
+                config.nvmm.prefilled =
+                    matches!(self.program.initial, InitialDram::Memory | InitialDram::Data(_));
                 config.nvmm.prefetch = if blocks == 0 { Prefetch::None } else { Prefetch::Next(blocks) };
             }
             Machine::Ssd => {
                 config.paging = base.paging.clone();
                 config.paging.memory = Bytes(base.dram);
                 config.paging.backing = self.program.backing;
+                if let InitialDram::Data(bytes) | InitialDram::Outside(bytes) = self.program.initial {
+                    config.paging.existing = Bytes(bytes);
+                    config.paging.resident = self.program.initial == InitialDram::Data(bytes);
+                }
             }
         }
         config
@@ -203,10 +264,9 @@ impl RunSpec {
             let failed =
                 |source: SimError| ReproError::Simulation { run: name.clone(), source: Box::new(source) };
             let threads = (setting.program.threads)().map_err(failed)?;
-            let processor = ProcessorOptions { warm_up: threads.warm_up, ..processor.clone() };
             let options = RunOptions { seed: setting.seed, workload: name.clone(), ..RunOptions::default() };
-            let result = run_threads(&registry, &setting.config(), threads.references, &processor, &options)
-                .map_err(failed)?;
+            let result =
+                run_threads(&registry, &setting.config(), threads, &processor, &options).map_err(failed)?;
             let value = serde_json::to_value(&result)
                 .map_err(|error| ReproError::Run { run: name.clone(), why: error.to_string() })?;
             Ok(Metrics::of_json(&value, &["config", "seed", "intervals", "host", "threads", "options"]))

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use deepram_media::{Bytes, Registry, Ssd};
 use deepram_sim::host::HostOptions;
+use deepram_sim::paging::PagingOptions;
 use deepram_sim::{RunOptions, System, SystemConfig};
 use deepram_trace::workload::Rng;
 use deepram_trace::{Op, Request};
 
+use super::machine::MachineConfig;
 use crate::chart::{Axis, Bars, Chart, Drawing};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, FinishedRuns, Outcome, Settings};
@@ -40,12 +42,11 @@ pub(super) fn runs(
         let mut config = SystemConfig::new(System::SsdPaging);
         config.preset = preset.into();
         config.software = software.into();
-        config.paging.memory = Bytes(256 << 20);
+        config.paging = PagingOptions { memory: Bytes(256 << 20), ..MachineConfig::default().paging };
         // One page per access, as in the table.
         if !variant.read_around {
             config.paging.readahead_most = 0;
         }
-        config.paging.map_around = 1;
         let host = HostOptions { threads: 1 + variant.others, ..HostOptions::default() };
         let options = RunOptions { seed, host, ..RunOptions::default() };
         let drive: Ssd = registry

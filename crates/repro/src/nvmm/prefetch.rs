@@ -9,7 +9,7 @@ use deepram_sim::paging::Backing;
 use deepram_sim::processor::{LINE_BYTES, ThreadReferences};
 use deepram_trace::{MemRef, MemoryAccess};
 
-use super::machine::{Machine, MachineConfig, Program, ProgramThreads, RunSpec, Technology};
+use super::machine::{InitialDram, Machine, MachineConfig, Program, RunSpec, Technology};
 use super::programs::LINE_COPY;
 use crate::chart::{Axis, Chart, Drawing, Reference, Series};
 use crate::error::ReproError;
@@ -29,13 +29,14 @@ fn dd(base: &MachineConfig, access: MemoryAccess, line_copy: u32) -> Program {
     let threads = move || {
         let lines = (0..data / LINE_BYTES).map(move |line| {
             let (addr, size) = (line * LINE_BYTES, LINE_BYTES as u32);
-            Ok::<_, SimError>(MemRef { gap: line_copy, addr, size, access })
+            Ok::<_, SimError>(MemRef { gap: line_copy, addr, size, access }.into())
         });
-        Ok(ProgramThreads { references: vec![Box::new(lines) as ThreadReferences<'static>], warm_up: 0 })
+        Ok(vec![Box::new(lines) as ThreadReferences<'static>])
     };
     Program {
         text: format!("dd of {data} B, {access:?}, gap {line_copy}"),
         backing: Backing::File,
+        initial: InitialDram::Empty,
         blocking: false,
         threads: Arc::new(threads),
     }
@@ -49,9 +50,9 @@ fn name(program: &str, technology: &str, machine: Machine) -> String {
     }
 }
 
-/// Size of the file, in bytes.
-fn bytes(settings: &Settings) -> u64 {
-    settings.pick(32 << 20, 8 << 20)
+/// Divisor of all capacities.
+fn scale(settings: &Settings) -> u64 {
+    settings.pick(16, 64)
 }
 
 fn windows(settings: &Settings) -> &'static [u32] {
@@ -59,7 +60,7 @@ fn windows(settings: &Settings) -> &'static [u32] {
 }
 
 /// Builds the runs of a program on these machines with one technology and `line_copy` instructions per
-/// line. The sizes in `base` are replaced by the experiment's own.
+/// line.
 fn runs(
     settings: &Settings,
     registry: &Arc<Registry>,
@@ -68,9 +69,7 @@ fn runs(
     (short, technology): (&str, Technology),
     machines: impl Iterator<Item = Machine>,
 ) -> Result<Vec<SimulationRun>, ReproError> {
-    let data = bytes(settings);
-    let mut base = MachineConfig { dram: data / 4, data, ..base.clone() };
-    base.processor.push(format!("llc={}KiB", data >> 15));
+    let base = base.clone().scaled(scale(settings));
     let run = |machine| {
         let setting = RunSpec {
             name: name(program, short, machine),
@@ -120,7 +119,6 @@ fn counted(windows: &'static [u32]) -> impl Iterator<Item = u32> {
 
 /// Builds the experiment.
 pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
-    let data = bytes(settings);
     let windows = windows(settings);
     let base = MachineConfig::default();
     let mut all = Vec::new();
@@ -131,14 +129,13 @@ pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Resul
         }
     }
     let about = format!(
-        "One thread goes once through a file four times the size of DRAM ({} MiB behind {} MiB, with a \
-         last-level cache in proportion), line by line, with {LINE_COPY} instructions per line (assumed: \
-         eight loads and eight stores that copy it). On a miss NVMM prefetches the next blocks of 4 KiB; a \
+        "One thread goes once through a file larger than DRAM (768 MiB behind 512 MiB, all capacities \
+         divided by {}), of which nothing is in DRAM, line by line, with {LINE_COPY} instructions per line \
+         (assumed: eight loads and eight stores that copy it). On a miss NVMM prefetches the next blocks of 4 KiB; a \
          store to a block that is not cached reads it first. The SSD system uses Linux's readahead and is \
          shown for comparison. Only windows up to sixteen count for the best gain, because the text names \
          no larger one.",
-        data >> 20,
-        data >> 22,
+        scale(settings),
     );
     Ok(Experiment::new("prefetch", "dd with prefetching", about, all, move |finished| {
         evaluate(finished, windows)
@@ -192,7 +189,7 @@ mod tests {
     fn each_block_is_read_once_and_each_window_is_one_miss() {
         let registry = Arc::new(Registry::builtin().unwrap());
         let experiment = experiment(&Settings { quick: true, seed: 3 }, &registry).unwrap();
-        let blocks = f64::from((8 << 20) / 4096);
+        let blocks = f64::from((12 << 20) / 4096);
         for (program, _) in PROGRAMS {
             for window in [0, NAMED] {
                 let name = name(program, "mlc", Machine::Nvmm(window));

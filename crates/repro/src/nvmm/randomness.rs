@@ -4,14 +4,10 @@
 use std::sync::Arc;
 
 use deepram_media::Registry;
-use deepram_sim::SimError;
-use deepram_sim::paging::Backing;
-use deepram_sim::processor::ThreadReferences;
-use deepram_trace::MemoryAccess;
 use deepram_trace::workload::Rng;
 
-use super::machine::{Machine, MachineConfig, Program, ProgramThreads, RunSpec, Technology};
-use super::programs::{FILL_STRIDE, fill, reference};
+use super::machine::{Machine, MachineConfig, Program, RunSpec, Technology};
+use super::programs::{of_table, share, update};
 use crate::chart::{Axis, Chart, Drawing, Reference, Series};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, FinishedRuns, Outcome, Settings};
@@ -21,32 +17,19 @@ const THREADS: [u32; 2] = [1, 16];
 const MACHINES: [(&str, Machine); 2] = [("ssd", Machine::Ssd), ("nvmm", Machine::Nvmm(0))];
 const WORD: u64 = 8;
 
-/// The threads fill a table, then make `updates` updates among them: `percent` of them at a random word,
-/// the others at the word after the thread's last one.
+/// The threads make `updates` updates of a table among them: `percent` of them at a random word, the
+/// others at the word after the thread's last one.
 fn program(base: &MachineConfig, threads: u32, updates: u64, percent: u32, seed: u64) -> Program {
-    let (data, gap) = (base.data, base.gap);
-    let text = format!(
-        "{updates} updates of {data} B, {percent} % at random, {threads} threads, gap {gap}, seed {seed}"
-    );
-    let make = move || {
-        let (words, share) = (data / WORD, f64::from(percent) / 100.0);
-        let count = u64::from(threads);
-        let mut references = Vec::new();
-        for number in 0..count {
-            let filled = fill(data, gap, number, count);
-            let mine = updates / count + u64::from(number < updates % count);
-            let mut random = Rng::new(seed, &format!("thread {number}"));
-            let mut word = random.below(words);
-            let updates = (0..mine).flat_map(move |_| {
-                word = if random.unit() < share { random.below(words) } else { (word + 1) % words };
-                [MemoryAccess::Load, MemoryAccess::Store].map(|access| reference(word * WORD, access, gap))
-            });
-            let all = filled.chain(updates).map(Ok::<_, SimError>);
-            references.push(Box::new(all) as ThreadReferences<'static>);
-        }
-        Ok(ProgramThreads { references, warm_up: data / FILL_STRIDE })
-    };
-    Program { text, backing: Backing::Swap, blocking: false, threads: Arc::new(make) }
+    let (words, gap, probability) = (base.data / WORD, base.gap, f64::from(percent) / 100.0);
+    let text = format!("{updates} updates, {percent} % at random, seed {seed}");
+    of_table(base, text, threads, move |number| {
+        let mut random = Rng::new(seed, &format!("thread {number}"));
+        let mut word = random.below(words);
+        (0..share(updates, number, threads)).flat_map(move |_| {
+            word = if random.unit() < probability { random.below(words) } else { (word + 1) % words };
+            update(word * WORD, gap)
+        })
+    })
 }
 
 fn name(machine: &str, threads: u32, percent: u32) -> String {
@@ -59,16 +42,11 @@ fn words(threads: u32) -> String {
 
 /// Builds the experiment.
 pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
-    let (dram, data) = settings.pick((16 << 20, 64 << 20), (2 << 20, 8 << 20));
-    let base = MachineConfig {
-        dram,
-        data,
-        processor: vec![format!("llc={}KiB", dram >> 13)],
-        ..MachineConfig::default()
-    };
+    let scale = settings.pick(1, 64);
     let percents: Vec<u32> = settings.pick((10..=100).step_by(10).collect(), vec![10, 100]);
     let mut runs = Vec::new();
     for threads in THREADS {
+        let base = MachineConfig::default().scaled(scale).with_cores(threads);
         for &percent in &percents {
             let program = program(&base, threads, settings.pick(5_000, 500), percent, settings.seed);
             for (machine, kind) in MACHINES {
@@ -87,9 +65,9 @@ pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Resul
     Ok(Experiment::new(
         "randomness",
         "Share of random accesses",
-        "5000 updates of a table of 64 MiB behind 16 MiB of DRAM and 2 MiB of last-level cache, with flash \
-         of 75 µs and no prefetching by NVMM; the SSD system reads swap clusters. Each update is of a \
-         random word or of the next one (assumed, because the paper does not say what the step is). \
+        "5000 updates of the table of GUPS, 768 MiB behind 512 MiB of DRAM, with flash of 75 µs and no \
+         prefetching by NVMM; the SSD system reads swap clusters. Each update is of a random word or of the \
+         next one (assumed, because the paper does not say what the step is). \
          Metrics without a number of threads are for one thread; the draft does not say which it means.",
         runs,
         move |finished| evaluate(finished, &percents),
@@ -163,6 +141,9 @@ fn evaluate(finished: &FinishedRuns<'_>, percents: &[u32]) -> Result<Outcome, Re
 
 #[cfg(test)]
 mod tests {
+    use deepram_sim::processor::ThreadStep;
+    use deepram_trace::{MemRef, MemoryAccess};
+
     use super::*;
     use crate::result_cache::{CachedResult, ResultsByDigest};
 
@@ -170,9 +151,13 @@ mod tests {
     fn updates(percent: u32, threads: u32) -> Vec<Vec<u64>> {
         let base = MachineConfig { data: 1 << 20, ..MachineConfig::default() };
         let made = (program(&base, threads, 10_001, percent, 4).threads)().unwrap();
-        let filled = made.warm_up / u64::from(threads);
-        let addresses = made.references.into_iter().map(|thread| {
-            let all: Vec<_> = thread.map(Result::unwrap).skip(filled as usize).collect();
+        let addresses = made.into_iter().map(|thread| {
+            let all: Vec<MemRef> = thread
+                .map(|step| match step.unwrap() {
+                    ThreadStep::Access(reference) => reference,
+                    step => panic!("{step:?}"),
+                })
+                .collect();
             for pair in all.chunks(2) {
                 assert_eq!((pair[0].access, pair[1].access), (MemoryAccess::Load, MemoryAccess::Store));
                 assert_eq!(pair[0].addr, pair[1].addr);

@@ -4,16 +4,16 @@
 //!
 //! All systems execute the same instructions, so normalised instructions per cycle are all-DRAM's time
 //! over the system's. NVMM prefetches one block, as the paper says of these results. The paper also
-//! calls them "non-prefetching", so NVMM without prefetching is shown, too.
+//! calls them "non-prefetching", so NVMM without prefetching is shown, too. A mean is that of the
+//! figure's bars, which are normalised to all-DRAM: the arithmetic one.
 
 use std::sync::Arc;
 
 use deepram_media::Registry;
-use deepram_sim::paging::Backing;
 
 use super::machine::{Machine, MachineConfig, RunSpec, Technology};
-use super::workloads::{self, BenchmarkProgram, WORKLOADS};
-use crate::chart::{Axis, Bars, Chart, Drawing, Reference};
+use super::workloads::{self, AccessPattern, BenchmarkProgram, WORKLOADS};
+use crate::chart::{Axis, Bars, Chart, Drawing, Reference, Table};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, FinishedRuns, Outcome, Settings};
 use crate::simulation_run::SimulationRun;
@@ -47,23 +47,26 @@ struct ComparedSystem {
     /// Name in charts.
     title: &'static str,
     machine: Machine,
-    /// Memory that was never stored to needs no flash read.
-    skips_new: bool,
+    /// NVMM's cache begins empty, so a program's new memory is read from flash at the first touch.
+    cold: bool,
 }
 
 const fn system(name: &'static str, title: &'static str, machine: Machine) -> ComparedSystem {
-    ComparedSystem { name, title, machine, skips_new: false }
+    ComparedSystem { name, title, machine, cold: false }
 }
 
 /// The claims are about the first.
 const SYSTEMS: [ComparedSystem; 4] = [
     system("nvmm", "NVMM", Machine::Nvmm(1)),
     system("nvmm0", "NVMM, no prefetch", Machine::Nvmm(0)),
-    ComparedSystem { skips_new: true, ..system("nvmm_new", "NVMM, new memory not read", Machine::Nvmm(1)) },
+    ComparedSystem { cold: true, ..system("nvmm_cold", "NVMM, empty cache", Machine::Nvmm(1)) },
     system("ssd", "SSD", Machine::Ssd),
 ];
+/// The systems that claims are about.
+const COMPARED: [ComparedSystem; 2] =
+    [system("nvmm", "NVMM", Machine::Nvmm(1)), system("ssd", "SSD", Machine::Ssd)];
 /// Suffixes of the metrics of the three NVMM variants.
-const ENDINGS: [&str; 3] = ["", ".no_prefetch", ".new_not_read"];
+const ENDINGS: [&str; 3] = ["", ".no_prefetch", ".cold"];
 
 fn name(workload: &BenchmarkProgram, system: &str, technology: &str) -> String {
     format!("{}.t{}.{system}.{technology}", workload.name, workload.threads)
@@ -86,8 +89,8 @@ fn alone() -> impl Iterator<Item = BenchmarkProgram> {
 pub(super) struct Variant {
     /// Blocks that NVMM prefetches.
     pub(super) prefetch: u32,
-    /// Every page of NVMM was written before, so new memory is read from flash.
-    pub(super) populated: bool,
+    /// NVMM's cache begins full, so that a program's new memory is in it.
+    pub(super) resident: bool,
     /// Factor on the instructions between references.
     pub(super) work: f64,
     /// Mean over workloads.
@@ -96,21 +99,25 @@ pub(super) struct Variant {
 
 impl Default for Variant {
     fn default() -> Self {
-        Self { prefetch: 1, populated: true, work: 1.0, mean: Mean::Geometric }
+        Self { prefetch: 1, resident: true, work: 1.0, mean: Mean::OfMeans }
     }
 }
 
 /// How ratios of many workloads are averaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mean {
-    /// Geometric mean.
-    Geometric,
     /// Ratio of arithmetic means of normalised instructions per cycle, in which slow workloads have
     /// little weight.
     OfMeans,
+    /// Geometric mean.
+    Geometric,
     /// Arithmetic mean.
     OfRatios,
 }
+
+/// The means, with the endings of their metrics.
+const MEANS: [(Mean, &str); 3] =
+    [(Mean::OfMeans, "mean"), (Mean::Geometric, "geometric"), (Mean::OfRatios, "of_ratios")];
 
 impl Mean {
     /// Mean ratio of two lists of speeds.
@@ -125,8 +132,12 @@ impl Mean {
     }
 }
 
-/// Size of a stream's file in the sensitivity study, in bytes.
-const STUDY_STREAM: u64 = 16 << 20;
+/// Divisors of all capacities for streams: in the experiment, in the sensitivity study, in quick runs.
+const STREAM_SCALE: u64 = 16;
+const STUDY_SCALE: u64 = 32;
+const QUICK_SCALE: u64 = 128;
+/// The technology of the streams that are run at full size, too.
+const FULL_SIZE: &str = "mlc";
 
 /// The available flash.
 fn flash() -> Vec<Named> {
@@ -140,13 +151,11 @@ pub(super) fn study_runs(
     base: &MachineConfig,
     variant: Variant,
 ) -> Result<Vec<SimulationRun>, ReproError> {
-    let nvmm = ComparedSystem {
-        skips_new: !variant.populated,
-        ..system("nvmm", "NVMM", Machine::Nvmm(variant.prefetch))
-    };
+    let nvmm =
+        ComparedSystem { cold: !variant.resident, ..system("nvmm", "NVMM", Machine::Nvmm(variant.prefetch)) };
     let systems = [nvmm, system("ssd", "SSD", Machine::Ssd)];
-    let stream = settings.pick(STUDY_STREAM, STUDY_STREAM / 4);
-    let grid = Grid { settings, registry, base, stream };
+    let scale = settings.pick(STUDY_SCALE, QUICK_SCALE);
+    let grid = Grid { settings, registry, base, scale };
     let mut runs = Vec::new();
     for workload in WORKLOADS {
         grid.add(&mut runs, &workload.with_work(variant.work), &flash(), &systems)?;
@@ -175,7 +184,7 @@ pub(super) fn study_metrics(
 pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
     let mut runs = Vec::new();
     let base = MachineConfig::default();
-    let grid = Grid { settings, registry, base: &base, stream: settings.pick(64 << 20, 4 << 20) };
+    let grid = Grid { settings, registry, base: &base, scale: settings.pick(STREAM_SCALE, QUICK_SCALE) };
     for workload in &WORKLOADS {
         grid.add(&mut runs, workload, &TECHNOLOGIES, &SYSTEMS)?;
     }
@@ -183,17 +192,23 @@ pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Resul
     for workload in alone() {
         grid.add(&mut runs, &workload, &slc, &SYSTEMS[..3])?;
     }
+    let mlc: Vec<Named> = TECHNOLOGIES.into_iter().filter(|(short, ..)| *short == FULL_SIZE).collect();
+    let full = Grid { scale: settings.pick(1, QUICK_SCALE / 2), ..grid };
+    for workload in streams() {
+        full.add(&mut runs, &BenchmarkProgram { name: full_size(&workload), ..workload }, &mlc, &COMPARED)?;
+    }
     Ok(Experiment::new(
         "technology",
         "Technology comparison",
         "Instructions per cycle of NVMM and of the SSD system relative to all-DRAM, with eight \
          technologies. Traces of the paper's programs are not available, so all but dd and mmap are \
-         modelled; the table gives the parameters and their sources. Programs have 64 MiB of DRAM in place \
-         of the paper's 32 GB, and its last-level cache of 8 MB. The means judged by claims are geometric, \
-         over all workloads with SLC and with MLC; \"of_means\" are ratios of arithmetic means. Every page \
-         of NVMM was written before, so a program's new memory is read from flash at the first touch, as \
-         in a physical memory behind a write-allocate cache. A page table that knows unwritten pages, as \
-         the paper's could, is shown beside it. The processor stalls only on memory, so a miss weighs more \
+         modelled; the table gives the parameters and their sources. DRAM has 512 MiB as in the draft's \
+         simulations, and the last-level cache the paper's 8 MB. Streams have all capacities divided by \
+         16; a table compares them with runs of full size. The means judged by claims are arithmetic, of \
+         values normalised to all-DRAM, over all workloads with SLC and with MLC; geometric means and \
+         means of ratios are shown, too. NVMM's cache begins full and clean, so a program's new memory is \
+         in it; a file is not. A cache that begins empty, so that new memory is read from flash at the \
+         first touch, is shown beside it. The processor stalls only on memory, so a miss weighs more \
          than on a real processor. The single-threaded programs are PNum, the mixes (several programs \
          each), and the PARSEC programs and the video server run with one thread; the multi-threaded ones \
          are the latter with all their threads. DRAM and PCM in place of flash serve pages over the same \
@@ -208,8 +223,8 @@ struct Grid<'a> {
     settings: &'a Settings,
     registry: &'a Arc<Registry>,
     base: &'a MachineConfig,
-    /// Size of a stream's file, in bytes.
-    stream: u64,
+    /// Divisor of all capacities for streams.
+    scale: u64,
 }
 
 impl Grid<'_> {
@@ -222,20 +237,18 @@ impl Grid<'_> {
         systems: &[ComparedSystem],
     ) -> Result<(), ReproError> {
         let settings = self.settings;
-        let common = workload.base(settings, self.base, self.stream);
-        let program = workload.program(settings, &common);
-        let setting = |name: String, machine, technology, skips_new| {
-            let mut base = common.clone();
-            // A file's data are always in flash.
-            base.nvmm.populated = !(skips_new && program.backing == Backing::Swap);
-            RunSpec { name, machine, technology, program: program.clone(), base, seed: settings.seed }
+        let common = workload.base(settings, self.base, self.scale);
+        let setting = |name: String, machine, technology, cold: bool| {
+            let base = MachineConfig { resident: common.resident && !cold, ..common.clone() };
+            let program = workload.program(settings, &base);
+            RunSpec { name, machine, technology, program, base, seed: settings.seed }
         };
         let dram = setting(of_dram(workload), Machine::Dram, Technology::SLC, false);
         runs.push(dram.run(self.registry)?);
         for &(short, _, technology) in technologies {
             for system in systems {
                 let name = name(workload, system.name, short);
-                let setting = setting(name, system.machine, technology, system.skips_new);
+                let setting = setting(name, system.machine, technology, system.cold);
                 runs.push(setting.run(self.registry)?);
             }
         }
@@ -281,27 +294,30 @@ fn evaluate(finished: &FinishedRuns<'_>) -> Result<Outcome, ReproError> {
             for (workload, speed) in WORKLOADS.iter().zip(of_technology) {
                 metrics.set(format!("{system}.{technology}.{}", workload.name), *speed);
             }
-            metrics.set(format!("{system}.{technology}.mean"), geometric(of_technology));
+            metrics.set(format!("{system}.{technology}.mean"), arithmetic(of_technology));
         }
     }
     for (nvmm, suffix) in all.iter().zip(ENDINGS) {
         let (mut of_nvmm, mut of_ssd) = (Vec::new(), Vec::new());
         for (((short, ..), nvmm), ssd) in TECHNOLOGIES.iter().zip(nvmm).zip(all.last().into_iter().flatten())
         {
-            metrics.set(format!("nvmm_over_ssd{suffix}.{short}.mean"), geometric(nvmm) / geometric(ssd));
-            metrics.set(format!("dram_over_nvmm{suffix}.{short}.mean"), 1.0 / geometric(nvmm));
+            let over_ssd = Mean::OfMeans.ratio(nvmm, ssd);
+            metrics.set(format!("nvmm_over_ssd{suffix}.{short}.mean"), over_ssd);
+            metrics.set(format!("dram_over_nvmm{suffix}.{short}.mean"), 1.0 / arithmetic(nvmm));
             if FLASH.contains(short) {
                 of_nvmm.extend(nvmm);
                 of_ssd.extend(ssd);
             }
         }
-        metrics.set(format!("nvmm_over_ssd{suffix}.mean"), geometric(&of_nvmm) / geometric(&of_ssd));
-        metrics.set(format!("dram_over_nvmm{suffix}.mean"), 1.0 / geometric(&of_nvmm));
-        // Averages of the bars themselves, in which slow workloads have little weight.
-        metrics.set(format!("nvmm_over_ssd{suffix}.of_means"), arithmetic(&of_nvmm) / arithmetic(&of_ssd));
-        metrics.set(format!("dram_over_nvmm{suffix}.of_means"), 1.0 / arithmetic(&of_nvmm));
+        let dram = vec![1.0; of_nvmm.len()];
+        for (mean, ending) in MEANS {
+            metrics.set(format!("nvmm_over_ssd{suffix}.{ending}"), mean.ratio(&of_nvmm, &of_ssd));
+            metrics.set(format!("dram_over_nvmm{suffix}.{ending}"), mean.ratio(&dram, &of_nvmm));
+        }
     }
     threads(finished, &mut outcome)?;
+    full_sizes(finished, &mut outcome)?;
+    intensities(&all, &mut outcome);
     charts(&all, &mut outcome);
     Ok(outcome)
 }
@@ -319,8 +335,10 @@ fn threads(finished: &FinishedRuns<'_>, outcome: &mut Outcome) -> Result<(), Rep
                 .map(|workload| Ok(speed(finished, workload, system.name, "slc")? * 100.0))
                 .collect::<Result<Vec<_>, ReproError>>()?;
             let best = percents.iter().copied().fold(0.0, f64::max);
+            let least = percents.iter().copied().fold(f64::INFINITY, f64::min);
             let prefix = format!("slc.{group}_thread");
             metrics.set(format!("{prefix}_percent{suffix}"), best);
+            metrics.set(format!("{prefix}_least_percent{suffix}"), least);
             metrics.set(format!("{prefix}_mean_percent{suffix}"), geometric(&percents));
             for (workload, percent) in members.iter().zip(percents) {
                 metrics.set(format!("{prefix}.{}_percent{suffix}", workload.name), percent);
@@ -328,6 +346,64 @@ fn threads(finished: &FinishedRuns<'_>, outcome: &mut Outcome) -> Result<(), Rep
         }
     }
     Ok(())
+}
+
+/// The streams, and their names when run at full size.
+fn streams() -> impl Iterator<Item = BenchmarkProgram> {
+    WORKLOADS.into_iter().filter(|workload| matches!(workload.kind, AccessPattern::Stream { .. }))
+}
+
+fn full_size(workload: &BenchmarkProgram) -> &'static str {
+    match workload.name {
+        "dd_read" => "dd_read.full",
+        "dd_write" => "dd_write.full",
+        _ => "videoserver.full",
+    }
+}
+
+/// Compares the streams at the experiment's size with those of full size.
+fn full_sizes(finished: &FinishedRuns<'_>, outcome: &mut Outcome) -> Result<(), ReproError> {
+    let mut rows = Vec::new();
+    for workload in streams() {
+        let full = BenchmarkProgram { name: full_size(&workload), ..workload };
+        for system in &COMPARED {
+            let scaled = speed(finished, &workload, system.name, FULL_SIZE)?;
+            let whole = speed(finished, &full, system.name, FULL_SIZE)?;
+            outcome.metrics.set(format!("{}.{FULL_SIZE}.{}", system.name, full.name), whole);
+            let title = format!("{}, {}", workload.title, system.title);
+            rows.push(vec![title, format!("{scaled:.3}"), format!("{whole:.3}")]);
+        }
+    }
+    outcome.tables.push(Table {
+        title: "Streams with MLC, scaled and at full size, relative to all-DRAM".into(),
+        headings: ["", "scaled", "full size"].map(Into::into).into(),
+        rows,
+    });
+    Ok(())
+}
+
+/// Upper ends of the axes of the paper's figures, which bound the best bars, by workload.
+const AXES: [(&str, f64); 5] =
+    [("light_mix", 0.6), ("heavy_mix", 1.0), ("dd_read", 0.25), ("dd_write", 0.3), ("mmap", 0.14)];
+
+/// Compares the best bar of some workloads, with any technology, with the axis of the paper's figure: a
+/// check on the assumed intensity of the workload.
+fn intensities(all: &[Vec<Vec<f64>>], outcome: &mut Outcome) {
+    let mut rows = Vec::new();
+    for (at, workload) in WORKLOADS.iter().enumerate() {
+        let Some((_, axis)) = AXES.iter().find(|(name, _)| *name == workload.name) else { continue };
+        let compared = SYSTEMS.iter().zip(all).filter(|(system, _)| ["nvmm", "ssd"].contains(&system.name));
+        let bars = compared.flat_map(|(_, of_system)| of_system.iter().filter_map(|values| values.get(at)));
+        let best = bars.copied().fold(0.0, f64::max);
+        outcome.metrics.set(format!("intensity.{}.best", workload.name), best);
+        let fits = if best <= *axis { "yes" } else { "no" };
+        rows.push(vec![workload.title.into(), format!("{best:.3}"), format!("{axis}"), fits.into()]);
+    }
+    outcome.tables.push(Table {
+        title: "Check of the workloads' intensity: the best bar of NVMM and the SSD system".into(),
+        headings: ["", "best bar", "end of the paper's axis", "within"].map(Into::into).into(),
+        rows,
+    });
 }
 
 fn charts(all: &[Vec<Vec<f64>>], outcome: &mut Outcome) {
@@ -348,8 +424,8 @@ fn charts(all: &[Vec<Vec<f64>>], outcome: &mut Outcome) {
     };
     outcome.charts.push(Chart {
         title: "All workloads".into(),
-        about: "Instructions per cycle relative to all-DRAM, geometric mean; more is better.".into(),
-        drawing: drawing(bars(&geometric)),
+        about: "Instructions per cycle relative to all-DRAM, arithmetic mean; more is better.".into(),
+        drawing: drawing(bars(&arithmetic)),
         references: ideal(),
     });
     for (at, workload) in WORKLOADS.iter().enumerate() {
@@ -412,7 +488,7 @@ mod tests {
         let workload = WORKLOADS.iter().find(|workload| workload.name == "dd_read").unwrap();
         let run = experiment.runs.iter().find(|run| run.name == name(workload, "nvmm0", "slc")).unwrap();
         let time_us = results[&run.digest].metrics.0["simulated_time_ns"] / 1e3;
-        let pages = ((4 << 20) / 4096) as f64;
+        let pages = ((6 << 20) / 4096) as f64;
         let array = pages * 25.0;
         assert!(time_us >= array, "{time_us} us for {pages} reads of 25 us one after the other");
         // With the bus time, and each of 64 lines read from DRAM separately.

@@ -6,9 +6,10 @@
 //!
 //! 1. Its threads have already used some memory. They keep using it in visits: a page chosen by
 //!    popularity (Zipf), sixteen of its lines in sequence.
-//! 2. From time to time they reach a page that was never used and go through it line by line. With
-//!    enough memory, a system misses on nothing else. How often this happens determines a program's
-//!    slowdown; it is the number of the program's instructions divided by its pages.
+//! 2. From time to time they reach a page that was never used and go through it line by line. An
+//!    operating system fills such a page with zeros. In NVMM it is in the DRAM cache, which begins full,
+//!    unless it is read from a file. How often this happens is the number of the program's instructions
+//!    divided by its pages.
 //! 3. The stream contains only references that miss the two inner caches; all others count as
 //!    instructions.
 
@@ -16,11 +17,11 @@ use std::sync::Arc;
 
 use deepram_sim::SimError;
 use deepram_sim::paging::Backing;
-use deepram_sim::processor::{LINE_BYTES, ThreadReferences};
+use deepram_sim::processor::{LINE_BYTES, ThreadReferences, ThreadStep};
 use deepram_trace::workload::{Permutation, Rng, Zipf};
 use deepram_trace::{MemRef, MemoryAccess};
 
-use super::machine::{MachineConfig, Program, ProgramThreads};
+use super::machine::{CORES, InitialDram, MachineConfig, Program};
 use super::programs::{self, LINE_COPY};
 use crate::chart::Table;
 use crate::experiment::Settings;
@@ -31,23 +32,21 @@ const PAGE_LINES: u64 = PAGE / LINE_BYTES;
 const VISIT_LINES: u64 = 16;
 /// Zipf exponent of page popularity. Assumed: YCSB's.
 const THETA: f64 = 0.99;
-/// Threads of a multi-threaded program: one per core of `processor.westmere`.
-const CORES: u32 = 6;
 
 /// Access pattern of a program.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum AccessPattern {
     /// A modelled program.
     ProgramModel(ProgramModel),
-    /// Each thread goes once through a file of its own; together the files are four times the size of
-    /// DRAM.
+    /// Each thread goes once through a file of its own; together the files are larger than DRAM, in
+    /// which nothing of them is at first.
     Stream {
         /// Loads or stores.
         access: MemoryAccess,
         /// Instructions per line.
         gap: u32,
     },
-    /// Loads at random positions of a file four times the size of DRAM.
+    /// Loads at random positions of a file larger than DRAM.
     Mmap,
 }
 
@@ -130,7 +129,7 @@ pub(super) const WORKLOADS: [BenchmarkProgram; 11] = [
         threads: 8,
         kind: AccessPattern::ProgramModel(ProgramModel {
             gap: 500,
-            used: 96 << 20,
+            used: 768 << 20,
             apart: true,
             page_instructions: None,
             input: false,
@@ -218,20 +217,15 @@ impl BenchmarkProgram {
         Self { kind, ..self }
     }
 
-    /// The machine settings for this workload. Streams use smaller memories and a file of `stream`
-    /// bytes. This is faster and does not change the result, because a stream uses nothing twice. The
-    /// ratio between the caches must stay, or a stored line would leave one cache after its page has
-    /// left the other.
-    pub(super) fn base(&self, settings: &Settings, from: &MachineConfig, stream: u64) -> MachineConfig {
+    /// The machine settings for this workload. Streams have all capacities divided by `scale`, which is
+    /// faster.
+    pub(super) fn base(&self, settings: &Settings, from: &MachineConfig, scale: u64) -> MachineConfig {
         let mut base = from.clone();
         // dd, Ferret and the video server read by system calls, which do not read around a page.
         base.paging.read_around &= self.kind == AccessPattern::Mmap;
         match self.kind {
-            AccessPattern::Stream { .. } => {
-                base.processor.push(format!("llc={}KiB", stream >> 16));
-                MachineConfig { dram: stream / 4, data: stream, ..base }
-            }
-            AccessPattern::ProgramModel(_) => MachineConfig { dram: base.dram / shrink(settings), ..base },
+            AccessPattern::Stream { .. } => base.scaled(scale),
+            AccessPattern::ProgramModel(_) => base.scaled(shrink(settings)),
             AccessPattern::Mmap => base,
         }
     }
@@ -244,20 +238,23 @@ impl BenchmarkProgram {
             AccessPattern::Stream { access, gap } => Program {
                 text: format!("{threads} streams over {data} B, {access:?}, gap {gap}"),
                 backing: Backing::File,
+                initial: InitialDram::Empty,
                 blocking: false,
                 threads: Arc::new(move || Ok(streams(data, threads, access, gap))),
             },
             AccessPattern::ProgramModel(model) => {
                 let model = ProgramModel { used: model.used / shrink(settings), ..model };
                 let lines = settings.pick(160_000, 16_000);
+                let dram = base.dram;
                 Program {
                     text: format!(
                         "{model:?}, {lines} lines, {threads} threads, visits of {VISIT_LINES}, theta {THETA}, \
                          stores {STORES}, seed {seed}"
                     ),
                     backing: if model.input { Backing::File } else { Backing::Swap },
+                    initial: if base.resident { InitialDram::Memory } else { InitialDram::Empty },
                     blocking: false,
-                    threads: Arc::new(move || Ok(model.threads(u64::from(threads), lines, seed))),
+                    threads: Arc::new(move || Ok(model.threads(u64::from(threads), lines, dram, seed))),
                 }
             }
         }
@@ -306,13 +303,14 @@ pub(super) fn table() -> Table {
 }
 
 /// Each thread goes once through its part of the data, line by line.
-fn streams(data: u64, threads: u32, access: MemoryAccess, gap: u32) -> ProgramThreads {
+fn streams(data: u64, threads: u32, access: MemoryAccess, gap: u32) -> Vec<ThreadReferences<'static>> {
     let part = data / LINE_BYTES / u64::from(threads);
     let references = (0..u64::from(threads)).map(|number| {
-        let lines = (number * part..(number + 1) * part).map(move |line| Ok(of_line(line, access, gap)));
+        let lines =
+            (number * part..(number + 1) * part).map(move |line| Ok(of_line(line, access, gap).into()));
         Box::new(lines) as ThreadReferences<'static>
     });
-    ProgramThreads { references: references.collect(), warm_up: 0 }
+    references.collect()
 }
 
 fn of_line(line: u64, access: MemoryAccess, gap: u32) -> MemRef {
@@ -326,18 +324,20 @@ impl ProgramModel {
     }
 
     /// References of `count` threads: one to each page in use, then warm-up references (a third of the measured
-    /// number), then `lines` measured references.
-    fn threads(self, count: u64, lines: u64, seed: u64) -> ProgramThreads {
+    /// number), then `lines` measured references. The pages of a file lie behind the first `dram` bytes.
+    fn threads(self, count: u64, lines: u64, dram: u64, seed: u64) -> Vec<ThreadReferences<'static>> {
         let pages = self.used / PAGE;
         let mine = lines * 4 / 3 / count;
         let new_pages = self.period().map_or(0, |period| mine.div_ceil(period));
+        let first_new = if self.input { pages.max(dram / PAGE) } else { pages };
         let references = (0..count).map(|number| {
             let (first, end) = (pages * number / count, pages * (number + 1) / count);
             let fill_with = if self.input { MemoryAccess::Load } else { MemoryAccess::Store };
             let filled = (first..end).map(move |page| of_line(page * PAGE_LINES, fill_with, 1));
             let (first, end) = if self.apart { (first, end) } else { (0, pages) };
-            let mut visits = PageVisits::new(first, end - first, &format!("thread {number}"), seed);
-            let mut page = pages + number * new_pages;
+            let name = format!("thread {number}");
+            let mut visits = PageVisits::new(first, end - first, (THETA, STORES), &name, seed);
+            let mut page = first_new + number * new_pages;
             let period = self.period();
             let work = (0..mine).map(move |at| match period.map(|period| at % period) {
                 Some(line) if line < PAGE_LINES => {
@@ -347,15 +347,20 @@ impl ProgramModel {
                 }
                 _ => visits.next(self.gap),
             });
-            Box::new(filled.chain(work).map(Ok::<_, SimError>)) as ThreadReferences<'static>
+            let mut work = work.map(ThreadStep::Access);
+            let warm_up: Vec<ThreadStep> = work.by_ref().take((lines / 3 / count) as usize).collect();
+            let steps =
+                filled.map(ThreadStep::Access).chain(warm_up).chain([ThreadStep::Barrier]).chain(work);
+            Box::new(steps.map(Ok::<_, SimError>)) as ThreadReferences<'static>
         });
-        ProgramThreads { references: references.collect(), warm_up: pages + lines / 3 }
+        references.collect()
     }
 }
 
 /// Visits to pages, chosen by popularity.
-struct PageVisits {
+pub(super) struct PageVisits {
     random: Rng,
+    stores: f64,
     popularity: Zipf,
     places: Permutation,
     first: u64,
@@ -364,19 +369,20 @@ struct PageVisits {
 }
 
 impl PageVisits {
-    fn new(first: u64, pages: u64, name: &str, seed: u64) -> Self {
-        let (popularity, places) = (Zipf::new(pages, THETA), Permutation::new(pages, seed));
-        Self { random: Rng::new(seed, name), popularity, places, first, line: 0, left: 0 }
+    /// Visits to `pages` pages from page `first` on, with this Zipf exponent and share of stores.
+    pub(super) fn new(first: u64, pages: u64, (theta, stores): (f64, f64), name: &str, seed: u64) -> Self {
+        let (popularity, places) = (Zipf::new(pages, theta), Permutation::new(pages, seed));
+        Self { random: Rng::new(seed, name), stores, popularity, places, first, line: 0, left: 0 }
     }
 
-    fn next(&mut self, gap: u32) -> MemRef {
+    pub(super) fn next(&mut self, gap: u32) -> MemRef {
         if self.left == 0 {
             let rank = self.popularity.sample(&mut self.random);
             let start = self.random.below(PAGE_LINES / VISIT_LINES) * VISIT_LINES;
             self.line = (self.first + self.places.at(rank)) * PAGE_LINES + start;
             self.left = VISIT_LINES;
         }
-        let access = if self.random.chance(STORES) { MemoryAccess::Store } else { MemoryAccess::Load };
+        let access = if self.random.chance(self.stores) { MemoryAccess::Store } else { MemoryAccess::Load };
         let reference = of_line(self.line, access, gap);
         self.line += 1;
         self.left -= 1;
@@ -392,19 +398,29 @@ mod tests {
 
     const FULL: Settings = Settings { quick: false, seed: 7 };
 
+    fn address(step: Result<ThreadStep, SimError>) -> Option<u64> {
+        match step.unwrap() {
+            ThreadStep::Access(reference) => Some(reference.addr),
+            ThreadStep::Sync | ThreadStep::Barrier => None,
+        }
+    }
+
     #[test]
     fn modelled_programs_have_the_pages_and_instructions_of_the_table() {
         for workload in &WORKLOADS {
             let AccessPattern::ProgramModel(model) = workload.kind else { continue };
             let (count, lines) = (u64::from(workload.threads), 160_000);
-            let made = model.threads(count, lines, FULL.seed);
+            let dram = MachineConfig::default().dram;
             let used_pages = model.used / PAGE;
-            assert_eq!(made.warm_up, used_pages + lines / 3, "{}", workload.name);
-            let (mut new, mut old, mut instructions, mut references) =
-                (BTreeSet::new(), BTreeSet::new(), 0, 0);
-            for thread in made.references {
-                for reference in thread {
-                    let reference = reference.unwrap();
+            let (mut new, mut old, mut instructions) = (BTreeSet::new(), BTreeSet::new(), 0);
+            let (mut references, mut warm_up) = (0u64, 0u64);
+            for thread in model.threads(count, lines, dram, FULL.seed) {
+                let first = references;
+                for step in thread {
+                    let ThreadStep::Access(reference) = step.unwrap() else {
+                        warm_up += references - first;
+                        continue;
+                    };
                     let page = reference.addr / PAGE;
                     // New pages are not shared between threads.
                     let line = reference.addr / LINE_BYTES;
@@ -417,8 +433,9 @@ mod tests {
                     references += 1;
                 }
             }
-            let measured = references - made.warm_up;
-            assert!(measured.abs_diff(lines) <= 2 * count, "{}: {measured} lines", workload.name);
+            assert!(warm_up.abs_diff(used_pages + lines / 3) <= count, "{}: {warm_up}", workload.name);
+            let measured = references - warm_up;
+            assert!(measured.abs_diff(lines) <= 3 * count, "{}: {measured} lines", workload.name);
             assert_eq!(old.len() as u64, used_pages, "{}: all pages are used", workload.name);
             let pages = new.len() as u64 / PAGE_LINES;
             let expected = model.page_instructions.map_or(0, |each| (instructions - used_pages) / each);
@@ -428,12 +445,7 @@ mod tests {
                 workload.name
             );
             let bytes = model.used + pages * PAGE;
-            assert_eq!(
-                bytes <= MachineConfig::default().dram,
-                workload.name != "heavy_mix",
-                "{}: fits",
-                workload.name
-            );
+            assert_eq!(bytes <= dram, workload.name != "heavy_mix", "{}: fits", workload.name);
         }
     }
 
@@ -441,12 +453,10 @@ mod tests {
     fn programs_side_by_side_do_not_share() {
         for workload in &WORKLOADS {
             let AccessPattern::ProgramModel(model) = workload.kind else { continue };
-            let made = model.threads(2, 8_000, FULL.seed);
-            let pages: Vec<BTreeSet<u64>> = made
-                .references
-                .into_iter()
-                .map(|thread| thread.map(|r| r.unwrap().addr / PAGE).collect())
-                .collect();
+            let dram = MachineConfig::default().dram;
+            let made = model.threads(2, 8_000, dram, FULL.seed).into_iter();
+            let pages: Vec<BTreeSet<u64>> =
+                made.map(|thread| thread.filter_map(address).map(|addr| addr / PAGE).collect()).collect();
             assert_eq!(pages[0].is_disjoint(&pages[1]), model.apart, "{}", workload.name);
         }
     }
@@ -455,7 +465,7 @@ mod tests {
     fn streams_touch_each_line_once() {
         let made = streams(1 << 20, 4, MemoryAccess::Load, 3);
         let mut lines: Vec<u64> =
-            made.references.into_iter().flatten().map(|r| r.unwrap().addr / LINE_BYTES).collect();
+            made.into_iter().flatten().filter_map(address).map(|addr| addr / LINE_BYTES).collect();
         lines.sort_unstable();
         assert_eq!(lines, (0..1 << 14).collect::<Vec<u64>>());
     }

@@ -241,7 +241,7 @@ impl NvmmMemory {
         law(
             "every inserted block is cached, evicted or rolled back",
             self.cache.len() as u64 + c.evictions + c.rolled_back,
-            c.inserted,
+            c.inserted + self.prefilled,
         )?;
         law("every miss and prefetch inserts a block", c.misses + c.prefetches, c.inserted)?;
         let count =

@@ -220,6 +220,8 @@ pub struct NvmmMemory {
     flash: FlashCounts,
     /// The counts when measuring began.
     base: Baseline,
+    /// Blocks cached before the run.
+    prefilled: u64,
     shadow: Option<Shadow>,
     tag_base: u64,
     lines_per_block: u32,
@@ -269,7 +271,7 @@ impl NvmmMemory {
         let package = nvmm.package();
         let burst = nvmm.dram.burst_bytes().0.max(1);
         let bursts_per_block = segment.div_ceil(burst);
-        Ok(Self {
+        let mut memory = Self {
             dram: DramMemory::new(&nvmm.dram)?,
             flags: vec![0; cache.capacity()],
             tag_base: cache.capacity() as u64 * bursts_per_block,
@@ -305,12 +307,34 @@ impl NvmmMemory {
             counts: NvmmCounts::default(),
             flash: FlashCounts::default(),
             base: Baseline::default(),
+            prefilled: 0,
             shadow: options.verify.then(Shadow::default),
             lines_per_block: (segment / LINE) as u32,
             bursts_per_block,
             nvmm: nvmm.clone(),
             options: options.clone(),
-        })
+        };
+        if options.prefilled {
+            memory.prefill();
+        }
+        Ok(memory)
+    }
+
+    /// Fills the cache with the first blocks of the address space.
+    fn prefill(&mut self) {
+        let blocks = u64::from(self.flash_volume.layout.pages) * u64::from(self.flash_volume.layout.per_page);
+        for key in 0..blocks.min(self.cache.capacity() as u64) as SegmentKey {
+            let target = self.cache.fill_target(key, |_| true);
+            let Some(frame) = target.filter(|target| target.victim.is_none()).map(|target| target.frame)
+            else {
+                continue;
+            };
+            self.cache.insert(key, frame);
+            self.prefilled += 1;
+            if let Some(shadow) = &mut self.shadow {
+                shadow.fill(frame, None, self.lines_per_block);
+            }
+        }
     }
 
     /// Reads or writes lines of a cache block in DRAM. Returns the time at which the transfer ends.

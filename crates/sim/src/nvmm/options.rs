@@ -41,7 +41,8 @@ pub struct NvmmOptions {
     /// The prefetch policy.
     pub prefetch: Prefetch,
     /// Critical line first: a miss is answered as soon as its own lines have crossed the channel, which
-    /// carries them first. If false, it is answered when the whole block has crossed.
+    /// carries them first. If false, it is answered when the whole block has crossed, as in the paper
+    /// ("once the data has been received") and in HybridSim (CRIT_LINE_FIRST 0).
     pub critical_first: bool,
     /// The LRU order is stored with the tags, so every access writes one burst of tags. If false, only
     /// changes of a block's state do.
@@ -59,6 +60,9 @@ pub struct NvmmOptions {
     pub write_back_planes: f64,
     /// All pages were written before the run, so the first read of each page reads flash.
     pub populated: bool,
+    /// The cache begins full: it holds the first blocks of the address space, clean (HybridSim:
+    /// PREFILL_CACHE 1, PREFILL_CACHE_DIRTY 0).
+    pub prefilled: bool,
     /// Tokens kept for rollback. Older tokens are dropped, oldest first, at a sync and when space runs
     /// out.
     pub tokens: u32,
@@ -85,12 +89,13 @@ impl Default for NvmmOptions {
             capacity: Bytes(0),
             cache: Bytes(0),
             prefetch: Prefetch::None,
-            critical_first: true,
+            critical_first: false,
             order_in_tags: true,
             write_back_above: 0.1,
             write_back_cold: 0.125,
             write_back_planes: 0.125,
             populated: true,
+            prefilled: false,
             tokens: 1,
             reclaim_at_once: 2,
             wear_spread: 100,

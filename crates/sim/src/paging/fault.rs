@@ -372,6 +372,9 @@ impl PagedMemory {
             self.times[0].add(total);
             self.times[1].add(hardware);
             self.times[2].add(total - hardware);
+            if self.options.repeated_fault_hits && !self.swap {
+                self.readahead.hit(1);
+            }
         }
         self.map(slot, frame);
         self.touch(slot, frame, now);

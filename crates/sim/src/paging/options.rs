@@ -50,6 +50,8 @@ pub struct PagingOptions {
     pub readahead_runs: u32,
     /// Maximum swap readahead cluster, in pages: page-cluster 3; 1 for no readahead.
     pub swap_cluster: u32,
+    /// The cluster's size follows the use of earlier ones. If false, all of it is read at each miss.
+    pub swap_cluster_adapts: bool,
     /// Fault-around block size, in pages: a read fault maps all pages of its block that are in memory
     /// (fault_around_bytes, 64 KiB). Files only; 1 for none.
     pub map_around: u32,
@@ -72,10 +74,29 @@ pub struct PagingOptions {
     /// Maximum commands of the host in the drive's queue; 0 for the drive's own limit. 32 is native
     /// command queueing.
     pub queue: u64,
+    /// The fault that is repeated when its page has arrived counts as a hit of the file, so random misses
+    /// are read around for ever: Linux 2.6.37 to 3.6 (mended by commit 45cac65b0fcd).
+    pub repeated_fault_hits: bool,
+    /// Bytes of data that exist before the run, on the drive; 0 for none. The pages of anonymous data
+    /// have their swap slots in the order of addresses. (A file has all data on the drive anyway.)
+    #[serde(rename = "existing_bytes", serialize_with = "crate::quantity::bytes")]
+    pub existing: Bytes,
+    /// The memory begins filled up to the high watermark with the first of these data, clean. Anonymous
+    /// pages are mapped; a file's pages are in the page cache and not mapped.
+    pub resident: bool,
     /// Energy per bit on the link, in picojoules. The default is that of the transmitter of W. Bae et
     /// al., "A 1.93-pJ/Bit PCI Express Gen4 PHY Transmitter", Electronics 10(1), 2021; it excludes the
     /// receiver.
     pub link_pj_per_bit: f64,
+}
+
+impl PagingOptions {
+    /// Linux up to 3.4: a miss of swap reads its whole aligned cluster (Linux 3.14 adapts its size), a
+    /// fault maps no other page (Linux 3.15 does), and a repeated fault counts as a hit.
+    #[must_use]
+    pub fn linux_3_4() -> Self {
+        Self { swap_cluster_adapts: false, map_around: 1, repeated_fault_hits: true, ..Self::default() }
+    }
 }
 
 impl Default for PagingOptions {
@@ -89,6 +110,7 @@ impl Default for PagingOptions {
             read_around: true,
             readahead_runs: 16,
             swap_cluster: 8,
+            swap_cluster_adapts: true,
             map_around: 16,
             dirty_background: 0.1,
             dirty_limit: 0.2,
@@ -97,6 +119,9 @@ impl Default for PagingOptions {
             write_cluster: 32,
             write_commands: 16,
             queue: 0,
+            repeated_fault_hits: false,
+            existing: Bytes(0),
+            resident: false,
             link_pj_per_bit: 1.93,
         }
     }

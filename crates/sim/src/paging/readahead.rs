@@ -10,7 +10,8 @@
 //!    reads its page alone. A hit is a fault that finds its page in memory. Where a fault maps the pages
 //!    around it, each page that it maps counts as a hit, and so does the missing page once it has
 //!    arrived, since the kernel then repeats the fault. Random misses of a mapping with fault-around are
-//!    therefore read around for ever (seen on 6.18: 113 distant misses were all read around).
+//!    therefore read around for ever (seen on 6.18: 113 distant misses were all read around). From 2.6.37
+//!    to 3.6 the repeated fault counts without fault-around, too.
 //! 3. A miss next to the last miss of a run opens a window of the minimum size at that page, whose
 //!    second page is the window's trigger.
 //! 4. A use of a trigger page reads the next window. It begins at the end of the last one, has twice its
@@ -21,7 +22,7 @@
 //! For swap, an aligned cluster around the slot is read. Its size follows the number of pages that were
 //! read together with others since the last miss and proved useful: the useful pages plus two, rounded
 //! up to a power of two; one slot if no page was useful and the slot is not next to the last one. It
-//! shrinks by at most half each time.
+//! shrinks by at most half each time. Kernels before 3.14 always read a cluster of the maximum size.
 
 /// The miss counter above which random misses are read alone, and its maximum (Linux, mm/filemap.c,
 /// MMAP_LOTSAMISS).
@@ -139,17 +140,19 @@ impl Readahead {
 #[derive(Debug, Clone)]
 pub struct SwapCluster {
     most: u32,
+    adapts: bool,
     useful: u32,
     last: u32,
     slot: u32,
 }
 
 impl SwapCluster {
-    /// Clusters of at most `most` slots, rounded down to a power of two.
+    /// Clusters of at most `most` slots, rounded down to a power of two; of always as many unless the
+    /// size `adapts`.
     #[must_use]
-    pub fn new(most: u32) -> Self {
+    pub fn new(most: u32, adapts: bool) -> Self {
         let most = most.max(1);
-        Self { most: 1 << most.ilog2(), useful: 0, last: 0, slot: u32::MAX }
+        Self { most: 1 << most.ilog2(), adapts, useful: 0, last: 0, slot: u32::MAX }
     }
 
     /// Records the use of a page that was read together with another.
@@ -160,7 +163,9 @@ impl SwapCluster {
     /// Records a miss of `slot`. Returns the first slot and the length of the cluster to read.
     pub fn miss(&mut self, slot: u32) -> (u32, u32) {
         let useful = std::mem::take(&mut self.useful);
-        let grown = if useful == 0 && slot.abs_diff(self.slot) != 1 {
+        let grown = if !self.adapts {
+            self.most
+        } else if useful == 0 && slot.abs_diff(self.slot) != 1 {
             1
         } else {
             useful.saturating_add(2).min(self.most).next_power_of_two()
@@ -307,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_swap_cluster_grows_with_its_use_and_shrinks_without() {
-        let mut cluster = SwapCluster::new(8);
+        let mut cluster = SwapCluster::new(8, true);
         assert_eq!(cluster.miss(1000), (1000, 1));
         assert_eq!(cluster.miss(1001), (1000, 2));
         cluster.used();
@@ -324,7 +329,11 @@ mod tests {
             };
             assert_eq!(cluster.miss(slot), expected);
         }
-        let mut off = SwapCluster::new(1);
+        let mut whole = SwapCluster::new(8, false);
+        for (slot, first) in [(1000, 1000), (5007, 5000), (77, 72)] {
+            assert_eq!(whole.miss(slot), (first, 8));
+        }
+        let mut off = SwapCluster::new(1, true);
         off.miss(4);
         assert_eq!(off.miss(5), (5, 1));
     }

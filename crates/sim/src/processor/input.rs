@@ -6,19 +6,19 @@ use deepram_core::units::Bytes;
 use deepram_trace::workload::Spec;
 use deepram_trace::{Item, MemRef, MemoryAccess, ObjectPlacement, Op, Request, TraceError, Workload};
 
-use super::ThreadReferences;
 use super::llc::LINE_BYTES;
+use super::{ThreadReferences, ThreadStep};
 use crate::error::SimError;
 use deepram_trace::workload::Rng;
 
-/// Turns records into memory references: those of a memory trace unchanged; a request's bytes line by
-/// line, loads for a read and stores for a write, each counting `gap` instructions. Trims and flushes
-/// are not references.
+/// Turns records into the steps of a thread: references of a memory trace unchanged; a request's bytes
+/// line by line, loads for a read and stores for a write, each counting `gap` instructions; a flush as a
+/// sync. A trim is no step.
 pub fn memory_references<I, E>(
     items: I,
     gap: u32,
     objects: ObjectPlacement,
-) -> impl Iterator<Item = Result<MemRef, SimError>>
+) -> impl Iterator<Item = Result<ThreadStep, SimError>>
 where
     I: Iterator<Item = Result<Item, E>>,
     E: Into<TraceError>,
@@ -28,10 +28,11 @@ where
     std::iter::from_fn(move || {
         loop {
             if let Some(reference) = lines.next() {
-                return Some(Ok(reference));
+                return Some(Ok(reference.into()));
             }
             match items.next()? {
-                Ok(Item::Mem(reference)) => return Some(Ok(reference)),
+                Ok(Item::Mem(reference)) => return Some(Ok(reference.into())),
+                Ok(Item::Block(Request { op: Op::Flush, .. })) => return Some(Ok(ThreadStep::Sync)),
                 Ok(item) => lines.set(&item.to_request(&objects)),
                 Err(error) => return Some(Err(SimError::Trace(error.into()))),
             }
@@ -105,6 +106,36 @@ impl FirstTouch {
         let size = u64::from(reference.size).min(self.page - within) as u32;
         MemRef { addr: self.base + place * self.page + within, size, ..reference }
     }
+}
+
+/// Puts a barrier into each thread, behind its equal share of `references` warm-up references or at its
+/// end, whichever comes first. Puts none if there are no warm-up references.
+#[must_use]
+pub fn warm_up_first<'t>(threads: Vec<ThreadReferences<'t>>, references: u64) -> Vec<ThreadReferences<'t>> {
+    if references == 0 {
+        return threads;
+    }
+    let count = threads.len() as u64;
+    let with_barrier = |(number, mut steps): (usize, ThreadReferences<'t>)| {
+        let mut left = Some(references / count + u64::from((number as u64) < references % count));
+        let steps = std::iter::from_fn(move || {
+            if left == Some(0) {
+                left = None;
+                return Some(Ok(ThreadStep::Barrier));
+            }
+            match steps.next() {
+                Some(Ok(ThreadStep::Access(reference))) => {
+                    left = left.map(|left| left - 1);
+                    Some(Ok(reference.into()))
+                }
+                // The warm-up is longer than the thread.
+                None => left.take().map(|_| Ok(ThreadStep::Barrier)),
+                other => other,
+            }
+        });
+        Box::new(steps) as ThreadReferences<'t>
+    };
+    threads.into_iter().enumerate().map(with_barrier).collect()
 }
 
 /// The keys of a workload that give the amount of its work.
@@ -236,21 +267,40 @@ mod tests {
 
     fn all(spec: &str, threads: u32) -> Vec<Vec<MemRef>> {
         let parts = workload_threads(spec, 7, threads, 5).unwrap();
-        parts.into_iter().map(|part| part.map(Result::unwrap).collect()).collect()
+        parts.into_iter().map(|part| part.map(Result::unwrap).map(reference).collect()).collect()
+    }
+
+    fn reference(step: ThreadStep) -> MemRef {
+        let ThreadStep::Access(reference) = step else { panic!("{step:?} is not a reference") };
+        reference
     }
 
     #[test]
-    fn a_request_is_a_reference_for_each_line_it_touches() {
+    fn each_thread_has_a_barrier_behind_its_share_of_the_warm_up() {
+        for (warm_up, shares) in [(0, [None; 3]), (7, [Some(3), Some(2), Some(2)]), (200, [Some(33); 3])] {
+            let parts = workload_threads("uniform:span=1MiB,count=99,size=64B", 1, 3, 1).unwrap();
+            for (part, share) in warm_up_first(parts, warm_up).into_iter().zip(shares) {
+                let steps: Vec<ThreadStep> = part.map(Result::unwrap).collect();
+                assert_eq!(steps.iter().position(|step| *step == ThreadStep::Barrier), share, "{warm_up}");
+                assert_eq!(steps.len(), 33 + usize::from(share.is_some()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_is_a_reference_for_each_line_it_touches_and_a_flush_is_a_sync() {
         let request = |offset, len, op| {
             Ok::<_, TraceError>(Item::Block(Request { time_ps: None, device: 0, offset, len, op }))
         };
         let items = [request(60, 70, Op::Read), request(0, 64, Op::Flush), request(128, 64, Op::Write)];
         let none = ObjectPlacement { slot_bytes: 0, slots: 0 };
-        let found: Vec<(u64, u32, MemoryAccess)> = memory_references(items.into_iter(), 5, none)
-            .map(|reference| reference.map(|r| (r.addr, r.size, r.access)).unwrap())
-            .collect();
-        let load = MemoryAccess::Load;
-        assert_eq!(found, [(60, 4, load), (64, 64, load), (128, 2, load), (128, 64, MemoryAccess::Store)]);
+        let found: Vec<ThreadStep> =
+            memory_references(items.into_iter(), 5, none).map(Result::unwrap).collect();
+        let (load, store) = (MemoryAccess::Load, MemoryAccess::Store);
+        let line = |addr, size, access| ThreadStep::Access(MemRef { gap: 5, addr, size, access });
+        let first = [line(60, 4, load), line(64, 64, load), line(128, 2, load)];
+        assert_eq!(found[..3], first);
+        assert_eq!(found[3..], [ThreadStep::Sync, line(128, 64, store)]);
     }
 
     #[test]

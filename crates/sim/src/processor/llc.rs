@@ -92,6 +92,14 @@ impl Llc {
         true
     }
 
+    /// Cleans all lines, which stay in the cache. Returns those that were dirty, in the order of sets.
+    pub fn clean_all(&mut self) -> Vec<u64> {
+        let dirty = self.tags.iter_mut().filter(|tag| **tag != EMPTY && **tag & 1 == 1);
+        let lines: Vec<u64> = dirty.map(|tag| std::mem::replace(tag, *tag & !1) >> 1).collect();
+        self.written_back += lines.len() as u64;
+        lines
+    }
+
     /// Removes a line. Returns whether it must be written back; `None` if it was not in the cache.
     pub fn remove(&mut self, line: u64) -> Option<bool> {
         let set = self.set(line);
@@ -141,6 +149,21 @@ mod tests {
                 if other == 1 {
                     let taken = found.map(|at| set.remove(at).1);
                     prop_assert_eq!(cache.remove(line), taken);
+                    cache.check().unwrap();
+                    continue;
+                }
+                if other == 2 {
+                    let dirty = model.iter_mut().flatten().filter(|entry| entry.1);
+                    let mut expected: Vec<u64> = dirty
+                        .map(|entry| {
+                            entry.1 = false;
+                            entry.0
+                        })
+                        .collect();
+                    let mut found = cache.clean_all();
+                    expected.sort_unstable();
+                    found.sort_unstable();
+                    prop_assert_eq!(found, expected);
                     cache.check().unwrap();
                     continue;
                 }

@@ -4,11 +4,11 @@ use deepram_core::units::Picos;
 use std::collections::VecDeque;
 
 use super::llc::{LINE_BYTES, Llc};
-use super::memory::{DeviceAccess, IssueOutcome};
+use super::memory::{DeviceAccess, IssueOutcome, WaitingWrite};
 use super::options::ProcessorOptions;
 use super::result::{AccessLatencies, LineCounts, ProcessorResult, thread_result};
-use super::thread::{NEVER, PendingLines, Thread, ThreadCounts, ThreadState, WaitReason};
-use super::{Command, Device, SimError, ThreadReferences};
+use super::thread::{NEVER, PendingLines, PendingStep, Thread, ThreadCounts, ThreadState, WaitReason};
+use super::{Command, Device, SimError, ThreadReferences, ThreadStep};
 use crate::engine::Time;
 use crate::flash::FlashCounts;
 use crate::host::{Context, Event, Slot};
@@ -50,8 +50,12 @@ pub(super) struct Machine<'d, 't, D: Device, F> {
     pub(super) limit: u64,
     /// Line writes under way to the device.
     pub(super) writes_under_way: u32,
-    /// Evicted lines that wait for room in the write buffer, and the core whose MSHR each keeps.
-    pub(super) waiting_writes: VecDeque<(u64, Option<u32>)>,
+    /// Dirty lines that wait for room in the write buffer.
+    pub(super) waiting_writes: VecDeque<WaitingWrite>,
+    /// Line writes begun so far, those that wait included.
+    pub(super) write_number: u64,
+    /// Threads whose sync waits for line writes.
+    pub(super) syncing: Vec<u32>,
     runnable: VecDeque<u32>,
     /// Threads on cores that continue at the present.
     pub(super) ready: VecDeque<u32>,
@@ -59,13 +63,16 @@ pub(super) struct Machine<'d, 't, D: Device, F> {
     pub(super) times: AccessLatencies,
     /// References taken from the threads.
     taken: u64,
-    /// References left until measuring begins.
-    warm_up_left: u64,
     base: Baseline,
 }
 
 fn times() -> Result<AccessLatencies, SimError> {
-    Ok(AccessLatencies { read: Latencies::new()?, slept: Latencies::new()?, written: Latencies::new()? })
+    Ok(AccessLatencies {
+        read: Latencies::new()?,
+        slept: Latencies::new()?,
+        written: Latencies::new()?,
+        synced: Latencies::new()?,
+    })
 }
 
 impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
@@ -100,12 +107,13 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
             limit,
             writes_under_way: 0,
             waiting_writes: VecDeque::new(),
+            write_number: 0,
+            syncing: Vec::new(),
             runnable: (0..count).collect(),
             ready: VecDeque::new(),
             lines: LineCounts::default(),
             times: times()?,
             taken: 0,
-            warm_up_left: options.warm_up,
             base: Baseline::default(),
         })
     }
@@ -327,7 +335,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         }
     }
 
-    fn schedule(&mut self, number: u32) {
+    pub(super) fn schedule(&mut self, number: u32) {
         let thread = &mut self.threads[number as usize];
         thread.wait = WaitReason::Issue;
         thread.wake = thread.front;
@@ -367,13 +375,15 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         }
         let horizon = self.horizon(core);
         loop {
-            let thread = &mut self.threads[number as usize];
-            let pending = match thread.pending {
-                Some(pending) => pending,
-                None => match self.next_reference(number)? {
-                    Some(pending) => pending,
-                    None => return self.end_thread(number, now),
-                },
+            let step = match self.threads[number as usize].pending {
+                Some(step) => Some(step),
+                None => self.next_step(number)?,
+            };
+            let pending = match step {
+                Some(PendingStep::Lines(pending)) => pending,
+                Some(PendingStep::Sync(writes)) => return self.sync(number, writes),
+                Some(PendingStep::Barrier) => return self.wait_at_barrier(number),
+                None => return self.end_thread(number),
             };
             let thread = &mut self.threads[number as usize];
             if !thread.advance(&self.options) {
@@ -385,9 +395,9 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
                 return Ok(());
             }
             match self.issue(number, core, pending)? {
-                IssueOutcome::WithoutDevice => self.consume(number, pending)?,
+                IssueOutcome::WithoutDevice => self.consume(number, pending),
                 IssueOutcome::Sent => {
-                    self.consume(number, pending)?;
+                    self.consume(number, pending);
                     // The device may already have completed the access, or scheduled an event.
                     self.threads[number as usize].wait = WaitReason::Issue;
                     self.ready.push_back(number);
@@ -405,11 +415,21 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         }
     }
 
-    /// Takes the thread's next reference, as a range of lines.
-    fn next_reference(&mut self, number: u32) -> Result<Option<PendingLines>, SimError> {
+    /// Takes the thread's next step.
+    fn next_step(&mut self, number: u32) -> Result<Option<PendingStep>, SimError> {
         let thread = &mut self.threads[number as usize];
-        let Some(reference) = thread.source.next() else { return Ok(None) };
-        let reference = reference?;
+        let Some(step) = thread.source.next() else { return Ok(None) };
+        let reference = match step? {
+            ThreadStep::Access(reference) => reference,
+            ThreadStep::Sync => {
+                thread.pending = Some(PendingStep::Sync(None));
+                return Ok(thread.pending);
+            }
+            ThreadStep::Barrier => {
+                thread.pending = Some(PendingStep::Barrier);
+                return Ok(thread.pending);
+            }
+        };
         self.taken += 1;
         let end = reference.addr.saturating_add(u64::from(reference.size.max(1)));
         let lines = self.device.capacity().0 / LINE_BYTES;
@@ -430,30 +450,66 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         let pending =
             PendingLines { line, last, store: reference.access == deepram_trace::MemoryAccess::Store };
         thread.gap = u64::from(reference.gap);
-        thread.pending = Some(pending);
-        Ok(Some(pending))
+        thread.pending = Some(PendingStep::Lines(pending));
+        Ok(thread.pending)
     }
 
     /// Advances past a line of the reference that has been issued.
     #[inline]
-    fn consume(&mut self, number: u32, pending: PendingLines) -> Result<(), SimError> {
+    fn consume(&mut self, number: u32, pending: PendingLines) {
         let thread = &mut self.threads[number as usize];
         if pending.line < pending.last {
-            thread.pending = Some(PendingLines { line: pending.line + 1, ..pending });
-            return Ok(());
+            thread.pending = Some(PendingStep::Lines(PendingLines { line: pending.line + 1, ..pending }));
+            return;
         }
         thread.pending = None;
         thread.tally.references += 1;
-        if self.warm_up_left > 0 { self.count_warm_up(number) } else { Ok(()) }
     }
 
-    /// Counts references of the warm-up, and begins measuring after the last.
-    fn count_warm_up(&mut self, number: u32) -> Result<(), SimError> {
-        self.warm_up_left -= 1;
-        if self.warm_up_left > 0 {
+    /// Returns true once all accesses of a thread are complete and the present has reached its front;
+    /// otherwise the thread waits for that.
+    pub(super) fn accesses_complete(&mut self, number: u32) -> bool {
+        let now = self.context.now().0;
+        let thread = &mut self.threads[number as usize];
+        if !thread.drain() || !thread.lines.is_empty() {
+            thread.wait = WaitReason::Load;
+            return false;
+        }
+        if thread.front > now {
+            self.schedule(number);
+            return false;
+        }
+        true
+    }
+
+    fn wait_at_barrier(&mut self, number: u32) -> Result<(), SimError> {
+        if !self.accesses_complete(number) {
             return Ok(());
         }
-        let time = self.threads[number as usize].front;
+        let thread = &mut self.threads[number as usize];
+        (thread.pending, thread.at_barrier) = (None, true);
+        self.leave_core(number, ThreadState::Asleep);
+        self.open_barrier()
+    }
+
+    /// Begins measuring and lets all threads continue, if all that have not ended are at a barrier.
+    fn open_barrier(&mut self) -> Result<(), SimError> {
+        if self.threads.iter().any(|thread| !thread.at_barrier && thread.state != ThreadState::Done) {
+            return Ok(());
+        }
+        let now = self.context.now().0;
+        for number in 0..self.threads.len() {
+            let thread = &mut self.threads[number];
+            if std::mem::take(&mut thread.at_barrier) {
+                thread.enter_state(ThreadState::Runnable, now);
+                self.runnable.push_back(number as u32);
+            }
+        }
+        self.begin_measuring()
+    }
+
+    fn begin_measuring(&mut self) -> Result<(), SimError> {
+        let time = self.context.now().0;
         self.device.begin_measuring();
         self.base = Baseline {
             time,
@@ -465,8 +521,9 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         Ok(())
     }
 
-    /// Ends a thread whose references are used up, once its loads have their data.
-    fn end_thread(&mut self, number: u32, now: Time) -> Result<(), SimError> {
+    /// Ends a thread whose steps are used up, once its loads have their data.
+    fn end_thread(&mut self, number: u32) -> Result<(), SimError> {
+        let now = self.context.now().0;
         let thread = &mut self.threads[number as usize];
         if !thread.drain() {
             thread.wait = WaitReason::Load;
@@ -475,6 +532,9 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
         } else {
             thread.ended = now;
             self.leave_core(number, ThreadState::Done);
+            if self.threads.iter().any(|thread| thread.at_barrier) {
+                return self.open_barrier();
+            }
         }
         Ok(())
     }
@@ -506,6 +566,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
             read: self.times.read.summary(),
             slept: self.times.slept.summary(),
             written: self.times.written.summary(),
+            synced: self.times.synced.summary(),
             counts: self.device.counts().since(&base.flash),
             options: self.options,
         })

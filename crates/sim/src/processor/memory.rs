@@ -1,8 +1,8 @@
 //! The path of a reference: last-level cache, miss handling, device, completion.
 
-use super::llc::LINE_BYTES;
+use super::llc::{LINE_BYTES, Llc};
 use super::machine::Machine;
-use super::thread::{LoadData, PendingLines, WaitReason};
+use super::thread::{LoadData, PendingLines, PendingStep, WaitReason};
 use super::{Command, Device, SimError};
 use crate::engine::Time;
 use crate::host::Slot;
@@ -27,6 +27,21 @@ pub(super) struct DeviceAccess {
     inside: bool,
     pub(super) asleep: bool,
     pub(super) slept: bool,
+    /// The number of a line write; [`NO_WRITE`] for a read, a flush, and a slot that is free.
+    write: u64,
+}
+
+const NO_WRITE: u64 = u64::MAX;
+
+/// A dirty line that waits for room in the write buffer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WaitingWrite {
+    line: u64,
+    number: u64,
+    /// The core whose MSHR the line keeps.
+    core: Option<u32>,
+    /// The core whose store it is.
+    origin: Option<u32>,
 }
 
 /// The outcome of issuing a line of a reference.
@@ -97,7 +112,7 @@ impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
                 self.lines.write_waits += 1;
                 return Ok(IssueOutcome::Blocked(WaitReason::WriteBuffer));
             }
-            self.post_write(pending.line, Some(core));
+            self.write_line(pending.line, None, Some(core));
             return Ok(IssueOutcome::Sent);
         }
         if self.cores[core as usize].misses >= self.options.mshrs {
@@ -117,6 +132,7 @@ impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
             inside: false,
             asleep: false,
             slept: false,
+            write: NO_WRITE,
         };
         let slot = self.open_access(access);
         let thread = &mut self.threads[number as usize];
@@ -130,8 +146,22 @@ impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
         Ok(IssueOutcome::Sent)
     }
 
-    /// Writes a line to the device; no thread waits for it.
-    fn post_write(&mut self, line: u64, origin: Option<u32>) {
+    /// Writes a line to the device, at once or as soon as the write buffer has room; until then the line
+    /// keeps an MSHR of `core`. `origin` is the core whose store it is. No thread waits for the write. Returns
+    /// false if it has no room yet.
+    fn write_line(&mut self, line: u64, core: Option<u32>, origin: Option<u32>) -> bool {
+        let number = self.write_number;
+        self.write_number += 1;
+        if self.writes_under_way == self.options.write_buffer {
+            self.lines.write_waits += 1;
+            self.waiting_writes.push_back(WaitingWrite { line, number, core, origin });
+            return false;
+        }
+        self.post_write(line, number, origin);
+        true
+    }
+
+    fn post_write(&mut self, line: u64, number: u64, origin: Option<u32>) {
         self.writes_under_way += 1;
         self.lines.written += 1;
         let began = self.context.now().0;
@@ -146,7 +176,54 @@ impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
             inside: false,
             asleep: false,
             slept: false,
+            write: number,
         });
+    }
+
+    /// Performs the next part of a thread's sync: waits for the thread's accesses; writes all dirty lines
+    /// of the cache, so that all line writes with a number below `writes` precede the flush; flushes the
+    /// device.
+    pub(super) fn sync(&mut self, number: u32, writes: Option<u64>) -> Result<(), SimError> {
+        let writes = match writes {
+            Some(writes) => writes,
+            None => {
+                if !self.accesses_complete(number) {
+                    return Ok(());
+                }
+                let dirty = self.llc.as_mut().map(Llc::clean_all).unwrap_or_default();
+                self.lines.synced += dirty.len() as u64;
+                for line in dirty {
+                    self.write_line(line, None, None);
+                }
+                self.syncing.push(number);
+                self.threads[number as usize].pending = Some(PendingStep::Sync(Some(self.write_number)));
+                self.write_number
+            }
+        };
+        let under_way = self.accesses.iter().map(|access| access.write);
+        let mut open = under_way.chain(self.waiting_writes.iter().map(|write| write.number));
+        if open.any(|write| write < writes) {
+            self.threads[number as usize].wait = WaitReason::Writes;
+            return Ok(());
+        }
+        self.syncing.retain(|other| *other != number);
+        self.lines.syncs += 1;
+        let slot = self.open_access(DeviceAccess {
+            line: 0,
+            op: Op::Flush,
+            thread: Some(number),
+            core: None,
+            origin: None,
+            began: self.context.now().0,
+            dirty: false,
+            inside: false,
+            asleep: false,
+            slept: false,
+            write: NO_WRITE,
+        });
+        let thread = &mut self.threads[number as usize];
+        (thread.pending, thread.fault, thread.wait) = (None, Some(slot), WaitReason::Load);
+        Ok(())
     }
 
     /// Assigns a slot to an access, which goes to the device as soon as the device has room.
@@ -172,7 +249,8 @@ impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
         self.accesses[slot as usize].inside = true;
         let DeviceAccess { line, op, origin, .. } = self.accesses[slot as usize];
         self.context.core = origin;
-        let command = Command { op, offset: line * LINE_BYTES, len: LINE_BYTES };
+        let len = if op == Op::Flush { 0 } else { LINE_BYTES };
+        let command = Command { op, offset: line * LINE_BYTES, len };
         self.device.submit(slot, command, &mut self.context)
     }
 
@@ -191,43 +269,45 @@ impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
         }
         self.leave_device(slot);
         let access = self.accesses[slot as usize];
+        self.accesses[slot as usize].write = NO_WRITE;
         self.free.push(slot);
         let Some(number) = access.thread else {
             self.times.written.add(Picos(now - access.began));
             self.writes_under_way -= 1;
             match self.waiting_writes.pop_front() {
-                Some((line, core)) => {
-                    self.post_write(line, None);
+                Some(WaitingWrite { line, number, core, origin }) => {
+                    self.post_write(line, number, origin);
                     if let Some(core) = core {
                         self.free_mshr(core);
                     }
                 }
                 None => self.unblock_writers(),
             }
+            for at in 0..self.syncing.len() {
+                self.unblock(self.syncing[at], WaitReason::Writes);
+            }
             return;
         };
-        let times = if access.slept { &mut self.times.slept } else { &mut self.times.read };
+        let times = match access.op {
+            Op::Flush => &mut self.times.synced,
+            _ if access.slept => &mut self.times.slept,
+            _ => &mut self.times.read,
+        };
         times.add(Picos(now - access.began));
         let thread = &mut self.threads[number as usize];
-        thread.lines.retain(|(_, other)| *other != slot);
-        thread.arrived(slot, now + self.hit_ps);
         if thread.fault == Some(slot) {
             thread.fault = None;
         }
+        if access.op == Op::Flush {
+            self.unblock(number, WaitReason::Load);
+            return;
+        }
+        thread.lines.retain(|(_, other)| *other != slot);
+        thread.arrived(slot, now + self.hit_ps);
         let victim = self.llc.as_mut().and_then(|llc| llc.insert(access.line, access.dirty));
-        match victim {
-            Some(line) if self.writes_under_way == self.options.write_buffer => {
-                self.lines.write_waits += 1;
-                self.waiting_writes.push_back((line, access.core));
-            }
-            victim => {
-                if let Some(line) = victim {
-                    self.post_write(line, None);
-                }
-                if let Some(core) = access.core {
-                    self.free_mshr(core);
-                }
-            }
+        let written = victim.is_none_or(|line| self.write_line(line, access.core, None));
+        if let Some(core) = access.core.filter(|_| written) {
+            self.free_mshr(core);
         }
         self.unblock(number, WaitReason::Load);
     }

@@ -20,6 +20,11 @@
 //! 5. A thread whose quantum has expired yields its core to another runnable thread at its next
 //!    reference.
 //! 6. Device calls and uses of the shared cache happen in the order of time.
+//! 7. A thread at a barrier waits off its core until its accesses are complete and every other thread is
+//!    at a barrier, too, or has ended. Measuring begins at that moment. A barrier costs no time of its
+//!    own.
+//! 8. A sync makes the thread's data durable, as fsync does: it waits for the thread's accesses, writes
+//!    the dirty lines of the cache to the device and, when they are there, flushes the device.
 //!
 //! Page faults are precise. Where the device's driver reports that an access faults
 //! ([`execute_with_faults`]), the access is sent once all older loads of its thread have their data, and
@@ -38,7 +43,7 @@ mod options;
 mod result;
 mod thread;
 
-pub use input::{FirstTouch, memory_references, workload_threads};
+pub use input::{FirstTouch, memory_references, warm_up_first, workload_threads};
 pub use llc::{LINE_BYTES, Llc};
 pub use options::ProcessorOptions;
 pub use result::{LineCounts, ProcessorResult, ThreadResult};
@@ -49,8 +54,25 @@ use crate::error::SimError;
 use crate::host::{Command, Device};
 use machine::Machine;
 
-/// The memory references of a thread, in program order.
-pub type ThreadReferences<'t> = Box<dyn Iterator<Item = Result<MemRef, SimError>> + 't>;
+/// A step of a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ThreadStep {
+    /// A memory reference.
+    Access(MemRef),
+    /// Makes all data written before it durable, as fsync does.
+    Sync,
+    /// The end of the thread's warm-up: waits until all threads are here, and begins measuring.
+    Barrier,
+}
+
+impl From<MemRef> for ThreadStep {
+    fn from(reference: MemRef) -> Self {
+        Self::Access(reference)
+    }
+}
+
+/// The steps of a thread, in program order.
+pub type ThreadReferences<'t> = Box<dyn Iterator<Item = Result<ThreadStep, SimError>> + 't>;
 
 /// Runs threads on a processor whose memory is `device`.
 ///

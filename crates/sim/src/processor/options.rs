@@ -41,14 +41,12 @@ pub struct ProcessorOptions {
     /// own time is not included: devices that put threads to sleep count it.
     #[serde(rename = "switch_ps", serialize_with = "crate::quantity::picos")]
     pub switch: Picos,
-    /// Warm-up: references of all threads that are simulated before measuring begins.
-    pub warm_up: u64,
     /// Wraps addresses past the device's end around instead of reporting an error.
     pub wrap: bool,
 }
 
 impl ProcessorOptions {
-    /// The processor of a preset, with non-blocking loads, no warm-up and no wrapping.
+    /// The processor of a preset, with non-blocking loads and no wrapping.
     ///
     /// # Errors
     /// A figure is too large for its field.
@@ -70,7 +68,6 @@ impl ProcessorOptions {
             write_buffer: small("write_buffer", processor.write_buffer)?,
             quantum: processor.quantum,
             switch: processor.switch,
-            warm_up: 0,
             wrap: false,
         })
     }

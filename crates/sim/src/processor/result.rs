@@ -29,6 +29,10 @@ counts! {
         pub write_waits: u64,
         /// Line writes that the device put to sleep because their page had left memory.
         pub written_asleep: u64,
+        /// Syncs.
+        pub syncs: u64,
+        /// Dirty lines that syncs wrote to memory.
+        pub synced: u64,
         /// Switches of a core to another thread.
         pub switches: u64,
     }
@@ -98,6 +102,8 @@ pub struct ProcessorResult {
     pub slept: LatencySummary,
     /// Line writes to the device: from sending to completion.
     pub written: LatencySummary,
+    /// Flushes of the device by syncs: from sending to the end of their software.
+    pub synced: LatencySummary,
     /// Flash operations.
     #[serde(skip)]
     pub counts: FlashCounts,
@@ -134,6 +140,7 @@ pub(super) struct AccessLatencies {
     pub(super) read: Latencies,
     pub(super) slept: Latencies,
     pub(super) written: Latencies,
+    pub(super) synced: Latencies,
 }
 
 pub(super) fn thread_result(tally: &ThreadCounts, time: Time, cycle: Time) -> ThreadResult {

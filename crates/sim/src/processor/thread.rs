@@ -41,6 +41,8 @@ pub(super) enum WaitReason {
     Mshr,
     /// Room in the write buffer.
     WriteBuffer,
+    /// The line writes that precede a sync.
+    Writes,
     /// The end of software on its core.
     Software,
 }
@@ -56,6 +58,15 @@ pub(super) enum LoadData {
 struct OutstandingLoad {
     index: u64,
     data: LoadData,
+}
+
+/// A step still to be performed.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum PendingStep {
+    Lines(PendingLines),
+    /// A sync; with a number, it waits for all line writes that began before that number.
+    Sync(Option<u64>),
+    Barrier,
 }
 
 /// The lines of a reference still to issue: `line` to `last`.
@@ -101,7 +112,7 @@ impl ThreadCounts {
 
 pub(super) struct Thread<'t> {
     pub(super) source: ThreadReferences<'t>,
-    pub(super) pending: Option<PendingLines>,
+    pub(super) pending: Option<PendingStep>,
     /// Instructions to issue before the pending lines.
     pub(super) gap: u64,
     pub(super) front: Time,
@@ -125,8 +136,10 @@ pub(super) struct Thread<'t> {
     pub(super) software_began: Time,
     /// Accesses that complete once that software has run.
     pub(super) finishing: Vec<Slot>,
-    /// The access of a page fault: the thread issues nothing until the access is complete.
+    /// The access of a page fault, or a sync's flush: the thread issues nothing until the access is complete.
     pub(super) fault: Option<Slot>,
+    /// The thread waits at a barrier.
+    pub(super) at_barrier: bool,
     pub(super) ended: Time,
     pub(super) tally: ThreadCounts,
 }
@@ -151,6 +164,7 @@ impl<'t> Thread<'t> {
             software_began: 0,
             finishing: Vec::new(),
             fault: None,
+            at_barrier: false,
             ended: 0,
             tally: ThreadCounts::default(),
         }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use deepram_media::{Bytes, Picos, Processor, Registry};
 use deepram_sim::host::HostOptions;
-use deepram_sim::processor::{ProcessorOptions, ThreadReferences};
+use deepram_sim::processor::{ProcessorOptions, ThreadReferences, warm_up_first};
 use deepram_sim::{RunOptions, RunResult, SimError, System, SystemConfig, run, run_threads};
 use deepram_trace::workload::Rng;
 use deepram_trace::{MemRef, MemoryAccess, Op, Request};
@@ -54,12 +54,12 @@ fn by_threads(system: System, count: usize, warm_up: usize) -> RunResult {
     let registry = Registry::builtin().unwrap();
     let preset: Processor = registry.get("processor.nvmm-host").unwrap();
     let mut processor = ProcessorOptions::new(&preset).unwrap();
-    (processor.warm_up, processor.blocking) = (warm_up as u64, true);
+    processor.blocking = true;
     let references = places().into_iter().take(count).map(|(addr, write)| {
         let access = if write { MemoryAccess::Store } else { MemoryAccess::Load };
-        Ok::<_, SimError>(MemRef { gap: 200_000_000, addr, size: 8, access })
+        Ok::<_, SimError>(MemRef { gap: 200_000_000, addr, size: 8, access }.into())
     });
-    let threads = vec![Box::new(references) as ThreadReferences<'static>];
+    let threads = warm_up_first(vec![Box::new(references) as ThreadReferences<'static>], warm_up as u64);
     let options = RunOptions { seed: SEED, ..RunOptions::default() };
     run_threads(&registry, &config(system), threads, &processor, &options).unwrap()
 }

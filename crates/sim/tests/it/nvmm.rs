@@ -28,7 +28,13 @@ fn preset(name: &str, extra: &[&str]) -> Nvmm {
 }
 
 fn options() -> NvmmOptions {
-    NvmmOptions { cache: Bytes(1 << 20), write_back_above: 1.0, verify: true, ..NvmmOptions::default() }
+    NvmmOptions {
+        cache: Bytes(1 << 20),
+        critical_first: true,
+        write_back_above: 1.0,
+        verify: true,
+        ..NvmmOptions::default()
+    }
 }
 
 fn request(op: Op, offset: u64, len: u64) -> Request {
@@ -372,6 +378,7 @@ fn any_options() -> impl Strategy<Value = (NvmmOptions, Vec<String>, HostOptions
             critical_first: flags[0],
             order_in_tags: flags[1],
             populated: flags[2],
+            prefilled: above < 0.5,
             write_back_above: above,
             tokens,
             reclaim_at_once: at_once,

@@ -101,6 +101,62 @@ fn a_fault_takes_its_phases_the_drives_idle_read_and_the_dma() {
 }
 
 #[test]
+fn memory_that_begins_full_holds_the_first_pages_and_needs_no_write() {
+    for backing in [Backing::Swap, Backing::File] {
+        let mut setup = Setup::alone();
+        setup.options = PagingOptions { backing, existing: Bytes(32 * MIB), resident: true, ..setup.options };
+        let swap = backing == Backing::Swap;
+        // Of 4096 frames, 48 are free. Pages of a file are in memory, and not mapped.
+        let (time, counts) = setup.one(&[line(Op::Read, 0), line(Op::Read, 4047)]);
+        assert_eq!((counts.major_faults, counts.minor_faults), (0, if swap { 0 } else { 2 }));
+        assert_eq!(time == 2 * LINE, swap, "{time}");
+        let (_, counts) = setup.one(&[line(Op::Read, 4048), line(Op::Write, 8191), line(Op::Write, 1)]);
+        assert_eq!((counts.major_faults, counts.zero_faults, counts.dirtied), (2, 0, 2));
+        // Beyond the data that exist, a file is on the drive, and memory is new.
+        let (_, counts) = setup.one(&[line(Op::Read, 8192)]);
+        assert_eq!((counts.major_faults, counts.zero_faults), if swap { (0, 1) } else { (1, 0) });
+        // Pages of the second half evict clean pages of the first.
+        let second = (4096..8192).map(|page| line(Op::Read, page));
+        let (machine, _) = setup.run(1, second);
+        let counts = machine.paging_counts();
+        assert!(counts.evicted >= 4048 && counts.pages_written == 0, "{counts:?}");
+    }
+}
+
+#[test]
+fn linux_3_4_reads_whole_clusters_of_swap_and_maps_one_page_of_a_file() {
+    let run = |options: PagingOptions, requests: &[Request]| {
+        let mut setup = Setup::alone();
+        setup.options = PagingOptions {
+            memory: Bytes(16 * MIB),
+            existing: Bytes(32 * MIB),
+            resident: true,
+            read_around: false,
+            ..options
+        };
+        setup.one(requests).1
+    };
+    let swap = |options: PagingOptions| PagingOptions { backing: Backing::Swap, ..options };
+    let far: Vec<Request> = [5000, 7005, 6002].map(|page| line(Op::Read, page)).into();
+    assert_eq!(run(swap(PagingOptions::linux_3_4()), &far).pages_read, 24);
+    assert_eq!(run(swap(PagingOptions::default()), &far).pages_read, 3);
+    let near: Vec<Request> = (0..16).map(|page| line(Op::Read, page)).collect();
+    assert_eq!(run(PagingOptions::linux_3_4(), &near).minor_faults, 16);
+    assert_eq!(run(PagingOptions::default(), &near).minor_faults, 1);
+}
+
+#[test]
+fn linux_3_4_reads_around_random_misses_for_ever() {
+    let far: Vec<Request> = (0..300).map(|n| line(Op::Read, 10_000 + 1000 * n)).collect();
+    for (repeated_fault_hits, pages) in [(true, 300 * 32), (false, 100 * 32 + 200)] {
+        let mut setup = Setup::alone();
+        setup.options =
+            PagingOptions { memory: Bytes(64 * MIB), repeated_fault_hits, ..PagingOptions::linux_3_4() };
+        assert_eq!(setup.one(&far).1.pages_read, pages, "{repeated_fault_hits}");
+    }
+}
+
+#[test]
 fn switching_away_costs_the_fault_nothing_while_the_drive_is_slower_than_that() {
     let mut setup = Setup::alone();
     let (before, _) = setup.one(&[line(Op::Read, 1000)]);

@@ -4,8 +4,8 @@
 use deepram_media::{Bytes, Picos, Processor, Registry, RowState};
 use deepram_sim::dram::DramMemory;
 use deepram_sim::processor::{
-    LINE_BYTES, ProcessorOptions, ProcessorResult, ThreadReferences, ThreadResult, execute,
-    execute_with_faults, memory_references, workload_threads,
+    LINE_BYTES, ProcessorOptions, ProcessorResult, ThreadReferences, ThreadResult, ThreadStep, execute,
+    execute_with_faults, memory_references, warm_up_first, workload_threads,
 };
 use deepram_trace::workload::Rng;
 use deepram_trace::{MemRef, MemoryAccess, ObjectPlacement, Op, ReadOptions, TraceReader};
@@ -36,7 +36,11 @@ fn reference(gap: u32, line: u64, access: MemoryAccess) -> MemRef {
 }
 
 fn thread(references: Vec<MemRef>) -> ThreadReferences<'static> {
-    Box::new(references.into_iter().map(Ok))
+    steps(references.into_iter().map(ThreadStep::Access).collect())
+}
+
+fn steps(steps: Vec<ThreadStep>) -> ThreadReferences<'static> {
+    Box::new(steps.into_iter().map(Ok))
 }
 
 /// Makes loads, each of a different line.
@@ -130,23 +134,35 @@ proptest! {
         quantum in 1u64..5_000,
         faults in any::<bool>(),
         blocking in any::<bool>(),
+        barrier in any::<bool>(),
     ) {
         let mut random = Rng::new(seed, "chaos");
         let mut wanted = (0, 0);
         let parts: Vec<ThreadReferences<'static>> = (0..threads)
             .map(|_| {
                 let count = random.below(60);
-                let all: Vec<MemRef> = (0..count)
+                let mut all: Vec<ThreadStep> = (0..count)
                     .map(|_| {
+                        if random.below(20) == 0 {
+                            return ThreadStep::Sync;
+                        }
                         let access = if random.below(3) == 0 { MemoryAccess::Store } else { MemoryAccess::Load };
                         let gap = random.below(12) as u32;
                         let size = 1 + random.below(200) as u32;
-                        MemRef { gap, addr: random.below(100 * 64), size, access }
+                        ThreadStep::Access(MemRef { gap, addr: random.below(100 * 64), size, access })
                     })
                     .collect();
-                wanted.0 += count;
-                wanted.1 += all.iter().map(|r| u64::from(r.gap)).sum::<u64>();
-                thread(all)
+                let from = if barrier { random.below(count + 1) as usize } else { 0 };
+                for step in &all[from..] {
+                    if let ThreadStep::Access(reference) = step {
+                        wanted.0 += 1;
+                        wanted.1 += u64::from(reference.gap);
+                    }
+                }
+                if barrier {
+                    all.insert(from, ThreadStep::Barrier);
+                }
+                steps(all)
             })
             .collect();
         let options = ProcessorOptions {
@@ -441,12 +457,80 @@ fn what_comes_before_the_warm_up_is_over_is_not_measured() {
     let options = ProcessorOptions { blocking: true, ..plain() };
     let work = || vec![loads([10; 100], 0)];
     let whole = execute(&mut Fake::stalling(5000), work(), &options).unwrap();
-    let warm = ProcessorOptions { warm_up: 40, ..options };
-    let part = execute(&mut Fake::stalling(5000), work(), &warm).unwrap();
+    let part = execute(&mut Fake::stalling(5000), warm_up_first(work(), 40), &options).unwrap();
     assert_eq!((part.references, part.instructions, part.lines.misses), (60, 600, 60));
-    // The measurement begins when the 40th reference is sent.
-    assert_eq!(part.time.0, whole.time.0 - 39 * 15_000 - 10_000);
-    assert_eq!(part.options, warm);
+    // The measurement begins when the data of the 40th reference have arrived.
+    assert_eq!(part.time.0, whole.time.0 - 40 * 15_000);
+    let none = execute(&mut Fake::stalling(5000), warm_up_first(work(), 200), &options).unwrap();
+    assert_eq!((none.references, none.instructions, none.time.0), (0, 0, 0));
+}
+
+#[test]
+fn no_thread_goes_on_before_the_slowest_has_warmed_up() {
+    const MEASURED: u64 = 1 << 20;
+    let latency = 100_000;
+    for (cores, llc) in [(3, 0), (1, 1 << 16)] {
+        let options = ProcessorOptions { cores, llc: Bytes(llc), llc_ways: 16, ..plain() };
+        let work = |number: u64, gap, warm_up, measured| {
+            let lines = number * 1000..number * 1000 + warm_up;
+            // Without a cache no thread waits for its stores.
+            let access = if llc > 0 { MemoryAccess::Store } else { MemoryAccess::Load };
+            let before = lines.map(move |line| reference(gap, line, access));
+            let lines = MEASURED + number * 1000..MEASURED + number * 1000 + measured;
+            let after = lines.map(|line| reference(1, line, MemoryAccess::Load));
+            let all = before.map(ThreadStep::Access).chain([ThreadStep::Barrier]);
+            steps(all.chain(after.map(ThreadStep::Access)).collect())
+        };
+        // The third thread has nothing to warm up, and the fourth ends without a barrier.
+        let threads =
+            vec![work(0, 1, 5, 20), work(1, 5000, 40, 20), work(2, 1, 0, 20), loads([7; 9], 500_000)];
+        let mut device = Fake::stalling(latency);
+        let run = execute(&mut device, threads, &options).unwrap();
+        assert_eq!(run.references, 60);
+        let measured = |command: &&(u64, deepram_sim::host::Command)| command.1.offset >= MEASURED * 64;
+        let first = device.log.iter().find(measured).unwrap().0;
+        let last = device.log.iter().rfind(|command| !measured(command)).unwrap().0;
+        // All warm-up accesses are sent, and the last has ended, before the first measured load.
+        assert!(first >= last + latency, "{cores} cores: measured from {first} ps, warm-up to {last} ps");
+        // On one core the thread without a barrier is the last to end, once its data have passed the cache, too.
+        assert_eq!(run.time.0, device.log.last().unwrap().0 - last, "{cores} cores");
+    }
+}
+
+#[test]
+fn a_sync_flushes_the_device_once_all_dirty_lines_are_there() {
+    let options =
+        ProcessorOptions { llc: Bytes(1 << 16), llc_ways: 16, write_buffer: 2, cores: 2, ..plain() };
+    let store = |line| ThreadStep::Access(reference(1, line, MemoryAccess::Store));
+    let load = |line| ThreadStep::Access(reference(1, line, MemoryAccess::Load));
+    let first = vec![store(1), store(2), store(3), load(4), ThreadStep::Sync, store(5), ThreadStep::Sync];
+    // A sync without dirty lines flushes the device, too.
+    let second = vec![ThreadStep::Sync, ThreadStep::Sync];
+    let mut device = Fake { write: 50_000, ..Fake::stalling(10_000) };
+    let run = execute(&mut device, vec![steps(first)], &options).unwrap();
+    let sent: Vec<(u64, Op, u64)> = device.log.iter().map(|(t, c)| (*t, c.op, c.offset / 64)).collect();
+    let (read, write, flush) = (Op::Read, Op::Write, Op::Flush);
+    // The load's data arrive at 14 ns and are there for the thread 10 ns later. Two lines are written at once.
+    assert_eq!(
+        sent,
+        [
+            (1000, read, 1),
+            (2000, read, 2),
+            (3000, read, 3),
+            (4000, read, 4),
+            (24_000, write, 1),
+            (24_000, write, 2),
+            (74_000, write, 3),
+            (124_000, flush, 0),
+            (135_000, read, 5),
+            (145_000, write, 5),
+            (195_000, flush, 0),
+        ]
+    );
+    assert_eq!((run.time.0, run.lines.syncs, run.lines.synced, run.synced.count), (205_000, 2, 4, 2));
+    let mut device = Fake::stalling(10_000);
+    let run = execute(&mut device, vec![steps(second)], &options).unwrap();
+    assert_eq!((run.time.0, run.lines.syncs, run.lines.written), (20_000, 2, 0));
 }
 
 #[test]
