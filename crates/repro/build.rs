@@ -12,8 +12,9 @@ use std::env;
 use std::error::Error;
 use std::path::PathBuf;
 
-/// The crates whose build scripts tell the folder of their sources.
-const CRATES: [&str; 4] = ["core", "media", "trace", "sim"];
+/// The crates whose build scripts tell the folder of their sources. The core crate has no build script; it lies beside
+/// them, in the workspace as well as in a registry.
+const CRATES: [&str; 3] = ["media", "trace", "sim"];
 
 /// Files of this crate without influence on the metrics of a run.
 const WITHOUT: [&str; 4] =
@@ -26,6 +27,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         let root = env::var(format!("DEP_DEEPRAM_{}_ROOT", name.to_uppercase()))?;
         roots.push((name, PathBuf::from(root)));
     }
+    let beside = roots[1].1.parent().ok_or("the folder of deepram-media has no parent")?;
+    let names = ["core".to_owned(), format!("deepram-core-{}", env::var("CARGO_PKG_VERSION")?)];
+    let core = names.iter().map(|name| beside.join(name)).find(|root| root.join("src/lib.rs").exists());
+    roots.push(("core", core.ok_or_else(|| format!("{}: no folder {names:?}", beside.display()))?));
     let mut sources = Vec::new();
     for (name, root) in roots {
         sources.extend(["src", "presets"].map(|folder| (format!("{name}/{folder}"), root.join(folder))));
