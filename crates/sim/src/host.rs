@@ -203,6 +203,10 @@ pub struct HostOptions {
     pub until: Picos,
     /// Requests at the start that are simulated without being measured.
     pub warm_up: u64,
+    /// Closed loop: a barrier of all threads behind the warm-up. No request is sent until every request of
+    /// the warm-up has completed. Without it, a thread that is done with the warm-up goes on at once.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub barrier: bool,
     /// When the run ends.
     pub stop: Stop,
     /// Interval of the time series, in picoseconds; 0 for no time series.
@@ -223,6 +227,7 @@ impl Default for HostOptions {
             requests: 0,
             until: Picos(0),
             warm_up: 0,
+            barrier: false,
             stop: Stop::Drained,
             interval: Picos(0),
             wrap: false,
@@ -478,13 +483,7 @@ where
                 }
                 Event::Complete(slot) => context.done.push(slot),
                 Event::Driver(_) => {}
-                Event::Ready => {
-                    if let Some(request) = self.next.take() {
-                        self.arrive(&request, now);
-                        self.next = self.next_request()?;
-                        self.prefetch_next(device);
-                    }
-                }
+                Event::Ready => self.ready += 1,
             }
             // A device may complete commands while it accepts one, which makes room for the next. This
             // driver has a core for every thread, so a sleeping thread delays no other.
@@ -496,7 +495,7 @@ where
                 while let Some(slot) = context.done.pop() {
                     self.complete(slot, device, context);
                 }
-                while self.ready > 0 {
+                while self.ready > 0 && !self.at_barrier() {
                     self.ready -= 1;
                     if let Some(request) = self.next.take() {
                         self.arrive(&request, now);
@@ -524,6 +523,13 @@ where
         if let Some(Request { op, offset, len, .. }) = self.next {
             device.prefetch(&Command { op, offset, len });
         }
+    }
+
+    /// True while threads wait at the barrier: the whole warm-up has been sent but not completed.
+    fn at_barrier(&self) -> bool {
+        // `issued` counts one request ahead.
+        let sent = self.issued - u64::from(self.next.is_some());
+        self.options.barrier && sent >= self.options.warm_up && self.completed < self.options.warm_up
     }
 
     fn arrive(&mut self, request: &Request, now: Time) {

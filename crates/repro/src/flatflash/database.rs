@@ -141,6 +141,13 @@ fn rate(finished: &FinishedRuns<'_>, run: &str) -> Result<f64, ReproError> {
     finished.metric(run, "throughput_requests_per_s")
 }
 
+/// Flash pages of the log programmed per byte of log: the write amplification for logging, in pages. A run
+/// without any counts as having one.
+fn log_programs(finished: &FinishedRuns<'_>, run: &str) -> Result<f64, ReproError> {
+    let pages = finished.metric(run, "counters.region_programs")?.max(1.0);
+    Ok(pages / finished.metric(run, "counters.log_bytes")?.max(1.0))
+}
+
 /// Flash pages programmed per transaction. A run without any counts as having one.
 fn programs(finished: &FinishedRuns<'_>, run: &str) -> Result<f64, ReproError> {
     Ok(finished.metric(run, "flash.programs")?.max(1.0) / finished.metric(run, "requests")?)
@@ -187,8 +194,12 @@ pub(super) fn metrics(
                 (least, most, sum) = (least.min(speedup), most.max(speedup), sum + speedup);
             }
             metrics.set(format!("{label}.{}.speedup", benchmark.name), sum / threads.len() as f64);
-            let of = |label| programs(finished, &name(label, benchmark, THREADS[3], BASE_US));
-            metrics.set(format!("{label}.{}.lifetime", benchmark.name), of(label)? / of(FLATFLASH.0)?);
+            type PerWork = fn(&FinishedRuns<'_>, &str) -> Result<f64, ReproError>;
+            for (what, pages) in [("lifetime", log_programs as PerWork), ("all.lifetime", programs)] {
+                let of = |label| pages(finished, &name(label, benchmark, THREADS[3], BASE_US));
+                let ratio = of(label)? / of(FLATFLASH.0)?;
+                metrics.set(format!("{label}.{}.{what}", benchmark.name), ratio);
+            }
         }
         metrics.set(format!("{label}.least"), least);
         metrics.set(format!("{label}.most"), most);
@@ -321,6 +332,7 @@ fn table(finished: &FinishedRuns<'_>) -> Result<Table, ReproError> {
                 plain(metric("counters.log_bytes")? / metric("counters.commits")?.max(1.0)),
                 plain(metric("counters.commits")? / metric("counters.log_writes")?.max(1.0)),
                 plain(metric("counters.log_written_bytes")? / metric("counters.log_bytes")?.max(1.0)),
+                plain(4096.0 * log_programs(finished, &run)?),
                 plain(programs(finished, &run)?),
             ]);
         }
@@ -331,6 +343,7 @@ fn table(finished: &FinishedRuns<'_>) -> Result<Table, ReproError> {
         "log record, bytes",
         "records per log write",
         "log bytes written per log byte",
+        "log bytes programmed per log byte",
         "pages programmed per transaction",
     ];
     Ok(Table { title: "Costs of a transaction".into(), headings: headings.map(String::from).to_vec(), rows })

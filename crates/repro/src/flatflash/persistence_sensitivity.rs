@@ -19,7 +19,8 @@ pub(super) const PARAMETERS: &[ParameterRow] = parameters! {
         "their drive's memory may be battery-backed, too";
     "nand.program": "300us", "1200us", "1200us"; "flash program time";
         "planes of a die in parallel; the drive's data sheet reports more writes than 126 dies of one plane give";
-    "fs.fence": "once", "each", "each"; "flushes per change written by line"; "one record with all structures";
+    "fs.fence": "once", "once", "each"; "write-verify reads per change written by line";
+        "one behind each structure";
     "fs.batch": "1", "1", "16"; "changes made durable together"; "a journal transaction holds many";
     "fs.dirs": "100", "4000", "4000"; "directories, whose metadata occupy the drive's memory";
         "all metadata fit";
@@ -71,9 +72,10 @@ impl Assumptions {
                 files.machine.push(format!("{key}={value}"));
                 clients.machine.push(format!("{key}={value}"));
             }
-            "fs.fence" | "fs.batch" | "fs.atime" | "fs.btrfs" => {
+            "fs.batch" | "fs.atime" | "fs.btrfs" => {
                 files.workload.push(format!("{}={value}", &key[3..]));
             }
+            "fs.fence" => files.fence = known(&["each"])?,
             "fs.dirs" => files.directories = change.count()?.into(),
             "fs.journal" => files.journal = known(&["512KiB", "16MiB"])?,
             "db.logging" => clients.own = known(&["own"])? == "own",

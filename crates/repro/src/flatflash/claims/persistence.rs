@@ -152,7 +152,8 @@ pub(in super::super) fn database() -> Vec<Claim> {
     let value = |paper, number| (paper, Expected::Value(number));
     let range = |paper, low, high| (paper, Expected::Range(low, high));
     let trend = |claim: Claim| claim.held_to(Class::Trend, Tolerance::None);
-    let lifetime = "Flash pages programmed per transaction, at 16 clients.";
+    let lifetime = "Flash pages of the log programmed per byte of log, at 16 clients. The experiment's table \
+                    has all pages programmed per transaction.";
     let table = |claim: Claim| Claim { source: TABLE_1, ..claim };
     vec![
         claim(
