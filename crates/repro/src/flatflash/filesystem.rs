@@ -28,12 +28,15 @@ const METADATA: Procedure = Procedure { name: "metadata", version: 1 };
 
 const SYSTEMS: [(&str, System); 3] =
     [("flatflash", System::FlatFlash), ("unified", System::UnifiedMMap), ("stack", System::TraditionalStack)];
-const FILE_SYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
+pub(super) const FILE_SYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
 const OPERATIONS: [&str; 5] = ["create", "rename", "mkdir", "varmail", "webserver"];
 
 /// Settings that the sensitivity study can change.
 #[derive(Debug, Clone)]
 pub(super) struct Variant {
+    preset: &'static str,
+    /// End of the persistent region, which begins at 0.
+    region: u64,
     /// Preset overrides, `key=value`.
     pub(super) machine: Vec<String>,
     /// Additional workload keys, `key=value`.
@@ -46,7 +49,32 @@ pub(super) struct Variant {
 
 impl Default for Variant {
     fn default() -> Self {
-        Self { machine: Vec::new(), workload: Vec::new(), directories: 4000, journal: "1MiB", fence: "once" }
+        Self {
+            preset: "p3700-32gib",
+            region: 30 << 30,
+            machine: Vec::new(),
+            workload: Vec::new(),
+            directories: 4000,
+            journal: "1MiB",
+            fence: "once",
+        }
+    }
+}
+
+impl Variant {
+    /// The paper's machine, the files that 50 million operations create, and a journal of their size.
+    #[cfg(test)]
+    pub(super) fn full_size() -> Self {
+        let machine = ["buffer_share=0.125%", "cpu_cache=30MiB", "tlb_entries=1024"];
+        let machine = machine.iter().chain(&["write_queue=64", "reset_epoch=10000"]);
+        Self {
+            preset: "p3700",
+            region: 1400 << 30,
+            machine: machine.map(|text| (*text).to_owned()).collect(),
+            directories: SCALE * 4000,
+            journal: "128MiB",
+            ..Self::default()
+        }
     }
 }
 
@@ -77,7 +105,7 @@ pub(super) fn system(system: System, machine: &[String]) -> SystemConfig {
     config
 }
 
-fn name(system: &str, fs: &str, operation: &str) -> String {
+pub(super) fn name(system: &str, fs: &str, operation: &str) -> String {
     format!("{system}.{fs}.{operation}")
 }
 
@@ -101,7 +129,8 @@ fn run(
         )
     };
     let mut config = system(kind, &variant.machine);
-    config.flat.regions = std::iter::once(0..30 << 30).collect();
+    config.preset = variant.preset.into();
+    config.flat.regions = std::iter::once(0..variant.region).collect();
     let whole = text(warm_up + measured);
     let identity = identity(&name, registry, &config, &whole, json!({ "warm_up": warm_up, "seed": seed }))?;
     let (registry, run, before) = (Arc::clone(registry), name.clone(), text(warm_up));
@@ -172,8 +201,20 @@ pub(super) fn study_runs(
     runs(settings, registry, variant, &SYSTEMS[..2], settings.pick((6_000, 3_000), (300, 300)))
 }
 
+/// The runs that create files, so many before measurement and measured.
+#[cfg(test)]
+pub(super) fn creations(
+    settings: &Settings,
+    registry: &Arc<Registry>,
+    variant: &Variant,
+    amount: (u64, u64),
+) -> Result<Vec<SimulationRun>, ReproError> {
+    let runs = runs(settings, registry, variant, &SYSTEMS, amount)?;
+    Ok(runs.into_iter().filter(|run| run.name.ends_with(OPERATIONS[0])).collect())
+}
+
 /// Number of changes before measurement, and measured.
-fn amount(settings: &Settings) -> (u64, u64) {
+pub(super) fn amount(settings: &Settings) -> (u64, u64) {
     settings.pick((12_000, 8_000), (400, 400))
 }
 

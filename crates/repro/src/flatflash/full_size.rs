@@ -6,7 +6,7 @@ use std::sync::Arc;
 use deepram_media::Registry;
 
 use super::machine::{MACHINES, RunContext};
-use super::{gups, latency};
+use super::{filesystem, gups, latency};
 use crate::error::ReproError;
 use crate::experiment::Settings;
 use crate::simulation_run::{Metrics, SimulationRun};
@@ -66,4 +66,17 @@ fn scaled_latencies_are_those_at_full_size() {
 fn scaled_updates_take_the_time_of_those_at_full_size() {
     let at = |scale| results(move |context| gups::runs(context, gups::Extent::of_named(scale)));
     check(&at(1), &at(gups::SCALE), "simulated_time_ns", gups::named, 0.05);
+}
+
+#[test]
+#[ignore = "minutes and gigabytes"]
+fn scaled_file_creations_take_the_time_of_those_at_full_size() {
+    let at = |variant: filesystem::Variant, amount| {
+        results(|context| filesystem::creations(&SETTINGS, context.registry, &variant, amount))
+    };
+    let full = at(filesystem::Variant::full_size(), (600_000, 20_000));
+    let scaled = at(filesystem::Variant::default(), filesystem::amount(&SETTINGS));
+    for fs in filesystem::FILE_SYSTEMS {
+        check(&full, &scaled, "simulated_time_ns", |machine| filesystem::name(machine, fs, "create"), 0.1);
+    }
 }

@@ -28,6 +28,8 @@ pub(super) const PARAMETERS: &[ParameterRow] = parameters! {
     "flat.line_read": "1us", "4.8us", "4.8us"; "latency of a line load over the link";
         "a link of 0.5 us each way, as in SkyByte-Artifact";
     "flat.posted_writes": "16", "64", "256"; "capacity of the write buffer, stores"; "a quarter; four times";
+    "flat.platform_epoch": "10ms", "none", "1s"; "protection epoch of the paper's platform, before scaling";
+        "the paper measured on it, the base is the hardware of its section 3; experiment platform has a sweep";
     "promote": "2us", "12.1us", "12.1us"; "time to move a page to DRAM"; "a page at the link's speed";
     "walk": "0.05us", "0.7us", "0.7us"; "time of a page-table walk"; "a walk served by the processor's caches";
     "all.nand.read": "1us", "9.76us", "89.76us"; "flash array read time";
@@ -128,6 +130,7 @@ impl Assumptions {
         let ParameterChange { key, value } = change;
         let base = &mut self.base;
         match key.split_once('.') {
+            Some(("flat", "platform_epoch")) => base.platform_epoch_ns = Some(change.picoseconds()? / 1000),
             Some(("flat", key)) => base.flat.push(format!("{key}={value}")),
             Some(("stack", key)) => base.stack.push(format!("{key}={value}")),
             Some(("all", key)) => base.overrides.push(format!("{key}={value}")),
