@@ -77,8 +77,12 @@ kind! {
         promote: Picos,
         /// Time to update a page-table entry and the TLBs.
         pte_update: Picos,
-        /// Time of a page-table walk.
+        /// Time of a page-table walk that finds a page at the SSD.
         walk: Picos,
+        /// Time of a page-table walk that finds a page in DRAM.
+        walk_dram: Picos,
+        /// Time from sending a page to the SSD until it is durable there, on an idle SSD.
+        page_write: Picos,
         /// Pages of one request that are in transfer to the SSD at once.
         page_writes: u64,
         /// Destination of pages that unified-mmap and traditional-stack make durable. Those of flatflash
@@ -86,7 +90,7 @@ kind! {
         flushed: FlushTarget,
         /// Posted stores that the write buffer holds.
         posted_writes: u64,
-        /// Entries of the TLB.
+        /// Entries of a core's TLB.
         tlb_entries: u64,
         /// Ways of the TLB.
         tlb_ways: u64,

@@ -40,11 +40,9 @@ pub struct Command {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Event<E> {
     Arrive,
-    Ready,
     /// The request completes: the software between the device and its thread has run.
     Complete(Slot),
-    /// An event of a driver other than [`drive`], such as a thread that continues. The number is the
-    /// driver's.
+    /// An event of the driver, such as a thread that continues. The number is the driver's.
     Driver(u32),
     Device(E),
 }
@@ -59,6 +57,8 @@ pub struct Context<E> {
     pub(crate) asleep: Vec<Slot>,
     /// Requests that complete after software on the thread's core: slot, picoseconds of software.
     pub(crate) resumed: Vec<(Slot, Time)>,
+    /// The core of the command being submitted.
+    pub(crate) core: Option<u32>,
 }
 
 impl<E: Copy> Context<E> {
@@ -68,6 +68,7 @@ impl<E: Copy> Context<E> {
             done: Vec::with_capacity(64),
             asleep: Vec::new(),
             resumed: Vec::new(),
+            core: Some(0),
         }
     }
 
@@ -76,6 +77,14 @@ impl<E: Copy> Context<E> {
     #[must_use]
     pub fn now(&self) -> Picos {
         self.queue.now()
+    }
+
+    /// The core whose program makes the access of the command being submitted; `None` for a line that a
+    /// processor's cache writes back.
+    #[inline]
+    #[must_use]
+    pub fn core(&self) -> Option<u32> {
+        self.core
     }
 
     /// Schedules an event of the device at `time`.
@@ -286,6 +295,9 @@ pub struct HostResult {
 #[derive(Debug, Clone, Copy)]
 struct OutstandingRequest {
     command: Command,
+    /// The thread, which has a core of the same number. Requests that arrive at their own times are one
+    /// thread's.
+    thread: u32,
     arrived: Time,
     sent: Time,
     measured: bool,
@@ -329,8 +341,8 @@ struct Host<'a, W> {
     capacity: u64,
     next: Option<Request>,
     exhausted: bool,
-    /// Closed loop: slots that take their next request immediately.
-    ready: u64,
+    /// Closed loop: threads that take their next request immediately, one entry for each request.
+    ready: VecDeque<u32>,
     issued: u64,
     completed: u64,
     inside: u64,
@@ -370,7 +382,7 @@ where
         capacity: device.capacity().0,
         next: None,
         exhausted: false,
-        ready: 0,
+        ready: VecDeque::new(),
         issued: 0,
         completed: 0,
         inside: 0,
@@ -449,8 +461,9 @@ where
             Some(time) if !self.options.closed => context.queue.push(Picos(time), Event::Arrive),
             _ => {
                 let slots = u64::from(self.options.threads) * u64::from(self.options.per_thread);
-                for _ in 0..slots.min(1 << 20) {
-                    context.queue.push(Picos(0), Event::Ready);
+                for slot in 0..slots.min(1 << 20) {
+                    let thread = (slot % u64::from(self.options.threads)) as u32;
+                    context.queue.push(Picos(0), Event::Driver(thread));
                 }
             }
         }
@@ -464,7 +477,7 @@ where
                 Event::Device(event) => device.handle(event, context)?,
                 Event::Arrive => {
                     if let Some(request) = self.next.take() {
-                        self.arrive(&request, now);
+                        self.arrive(&request, 0, now);
                         self.next = self.next_request()?;
                         self.prefetch_next(device);
                         match self.next {
@@ -482,8 +495,7 @@ where
                     }
                 }
                 Event::Complete(slot) => context.done.push(slot),
-                Event::Driver(_) => {}
-                Event::Ready => self.ready += 1,
+                Event::Driver(thread) => self.ready.push_back(thread),
             }
             // A device may complete commands while it accepts one, which makes room for the next. This
             // driver has a core for every thread, so a sleeping thread delays no other.
@@ -495,10 +507,11 @@ where
                 while let Some(slot) = context.done.pop() {
                     self.complete(slot, device, context);
                 }
-                while self.ready > 0 && !self.at_barrier() {
-                    self.ready -= 1;
+                while !self.at_barrier()
+                    && let Some(thread) = self.ready.pop_front()
+                {
                     if let Some(request) = self.next.take() {
-                        self.arrive(&request, now);
+                        self.arrive(&request, thread, now);
                         self.next = self.next_request()?;
                         self.prefetch_next(device);
                     }
@@ -511,10 +524,10 @@ where
                 let open = &mut self.open[slot as usize];
                 open.sent = now;
                 let command = open.command;
+                context.core = Some(open.thread);
                 device.submit(slot, command, context)?;
             }
         }
-        self.end = context.queue.now().0;
         Ok(())
     }
 
@@ -532,11 +545,11 @@ where
         self.options.barrier && sent >= self.options.warm_up && self.completed < self.options.warm_up
     }
 
-    fn arrive(&mut self, request: &Request, now: Time) {
+    fn arrive(&mut self, request: &Request, thread: u32, now: Time) {
         let command = Command { op: request.op, offset: request.offset, len: request.len };
         // Requests after the warm-up are measured. `issued` counts one request ahead.
         let measured = self.issued > self.options.warm_up;
-        let open = OutstandingRequest { command, arrived: now, sent: now, measured };
+        let open = OutstandingRequest { command, thread, arrived: now, sent: now, measured };
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.open[slot as usize] = open;
@@ -569,6 +582,7 @@ where
         self.inside -= 1;
         self.outstanding -= 1;
         self.completed += 1;
+        self.end = now;
         if self.completed == self.options.warm_up {
             self.begin_measuring(device, now);
         }
@@ -608,9 +622,9 @@ where
         }
         if self.next.is_some_and(|next| self.options.closed || next.time_ps.is_none()) {
             if self.options.think.0 == 0 {
-                self.ready += 1;
+                self.ready.push_back(open.thread);
             } else {
-                context.queue.push(Picos(now + self.options.think.0), Event::Ready);
+                context.queue.push(Picos(now + self.options.think.0), Event::Driver(open.thread));
             }
         }
     }

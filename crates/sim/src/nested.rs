@@ -65,7 +65,7 @@ impl<D: Device> NestedDevice<D> {
             match event {
                 Event::Device(event) => self.device.handle(event, &mut self.context)?,
                 Event::Complete(slot) => self.context.done.push(slot),
-                Event::Arrive | Event::Ready | Event::Driver(_) => {}
+                Event::Arrive | Event::Driver(_) => {}
             }
             self.context.asleep.clear();
             while let Some((slot, software)) = self.context.resumed.pop() {

@@ -17,6 +17,11 @@
 //!   the next use exceeds it, and no further epoch ends. (With "at least" instead of "equals", every use
 //!   would end an epoch.) This implementation therefore counts the uses of an epoch separately.
 //!
+//! A page in flight is still used. `AccessCnt` counts every access to the SSD-Cache, so it counts these
+//! uses. `AggPromotedCnt` is the sum of the counts that have reached the threshold, and a use in flight
+//! increments such a count, so it counts these uses too. As printed, it does not: the count is past the
+//! threshold then ([`PromotionThreshold::use_in_flight`]).
+//!
 //! Invariants:
 //!
 //! 1. `resident_count` is the sum of the counts of the resident pages. The caller reports each page that
@@ -114,23 +119,48 @@ impl PromotionThreshold {
         }
     }
 
+    /// True if the next use of a page with this count reaches the threshold, so that
+    /// [`PromotionThreshold::update`] promotes the page if it is allowed to.
+    #[must_use]
+    #[inline]
+    pub fn next_use_reaches(&self, count: u8) -> bool {
+        let count = count.saturating_add(1);
+        match self.options.trigger {
+            PromotionTrigger::AtLeast => count >= self.current,
+            PromotionTrigger::Exactly => count == self.current,
+        }
+    }
+
     /// Records a use of a page (`UPDATE`) and increments `count`, the page's `pageCnt`. Returns true if
-    /// the caller must promote the page. `allowed` is false if the page cannot be promoted now: it is
-    /// already in flight, or the PLB is full.
+    /// the caller must promote the page. `allowed` is false if the page cannot be promoted now: the PLB
+    /// is full, or no page of DRAM is available.
     #[inline]
     pub fn update(&mut self, count: &mut u8, allowed: bool) -> bool {
+        let promote = self.next_use_reaches(*count) && allowed;
+        self.record(count, promote, if promote { u64::from(count.saturating_add(1)) } else { 0 });
+        promote
+    }
+
+    /// Records a use of a page that is being promoted since [`PromotionThreshold::update`] returned true
+    /// (`UPDATE`), and increments `count`. The use belongs to a promoted page; see the module.
+    #[inline]
+    pub fn use_in_flight(&mut self, count: &mut u8) {
+        let promoted = match self.options.trigger {
+            PromotionTrigger::AtLeast => 1,
+            PromotionTrigger::Exactly => 0,
+        };
+        self.record(count, false, promoted);
+    }
+
+    /// Records a use that promotes its page, if `promote`, and adds `promoted` uses to those of promoted
+    /// pages.
+    #[inline]
+    fn record(&mut self, count: &mut u8, promote: bool, promoted: u64) {
         self.resident_count += u64::from(*count < u8::MAX);
         *count = count.saturating_add(1);
         self.accesses += 1;
         self.epoch_accesses += 1;
-        let reached = match self.options.trigger {
-            PromotionTrigger::AtLeast => *count >= self.current,
-            PromotionTrigger::Exactly => *count == self.current,
-        };
-        let promote = reached && allowed;
-        if promote {
-            self.promoted_count += u64::from(*count);
-        }
+        self.promoted_count += promoted;
         let promoted_share = self.promoted_share();
         if promoted_share <= self.options.low_ratio {
             self.current = self.current.saturating_add(1).min(self.options.max_threshold);
@@ -148,7 +178,6 @@ impl PromotionThreshold {
             self.epoch_accesses = 0;
             self.epochs += 1;
         }
-        promote
     }
 
     /// Records that a page with this count has left the SSD-Cache (`ADJUST_CNT`).

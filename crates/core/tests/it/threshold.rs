@@ -62,6 +62,23 @@ fn a_page_that_may_not_move_is_promoted_at_a_later_use() {
 }
 
 #[test]
+fn uses_of_a_page_in_flight_are_uses_of_a_promoted_page_but_not_as_printed() {
+    let share = |options| {
+        let mut threshold = PromotionThreshold::new(options);
+        let mut page = 0;
+        while !threshold.update(&mut page, true) {}
+        for _ in 0..13 {
+            threshold.use_in_flight(&mut page);
+        }
+        assert_eq!((page, threshold.resident_count()), (20, 20));
+        threshold.promoted_share()
+    };
+    assert_eq!(share(ThresholdOptions::default()), 1.0);
+    // The algorithm as printed adds the count to `AggPromotedCnt` at the seventh use alone.
+    assert_eq!(share(ThresholdOptions::literal()), 7.0 / 20.0);
+}
+
+#[test]
 fn the_threshold_comes_down_while_pages_are_used_again_and_goes_up_while_they_are_not() {
     let mut threshold = PromotionThreshold::new(ThresholdOptions::default());
     assert_eq!((threshold.current(), threshold.promoted_share()), (7, 0.0));

@@ -110,6 +110,7 @@ impl Clients {
         self.counts.log_writes += 1;
         self.counts.log_written_bytes += command.len;
         self.flushes[slot] = Command { op: Op::Flush, ..command };
+        context.core = Some(slot as u32);
         device.submit(slot as Slot, command, context)
     }
 
@@ -122,6 +123,7 @@ impl Clients {
         let writer = self.clients.len();
         if !self.central.flushing {
             self.central.flushing = true;
+            context.core = Some(writer as u32);
             return device.submit(writer as Slot, self.flushes[writer], context);
         }
         self.central.flushing = false;

@@ -199,7 +199,7 @@ impl Clients {
                 Event::Device(event) => device.handle(event, context)?,
                 Event::Driver(client) => self.timer(client as usize, device, context)?,
                 Event::Complete(slot) => context.done.push(slot),
-                Event::Arrive | Event::Ready => {}
+                Event::Arrive => {}
             }
             context.asleep.clear();
             while let Some((slot, software)) = context.resumed.pop() {
@@ -270,6 +270,7 @@ impl Clients {
                 let of = &mut self.clients[client];
                 let Some(command) = of.accesses.pop_front() else { return Ok(()) };
                 of.stage = ClientStage::Access;
+                context.core = Some(client as u32);
                 device.submit(client as Slot, command, context)
             }
             ClientStage::Insert => {
@@ -337,6 +338,7 @@ impl Clients {
             ClientStage::Access => self.continue_transaction(slot, device, context),
             ClientStage::Write => {
                 client.stage = ClientStage::Flush;
+                context.core = Some(slot as u32);
                 device.submit(slot as Slot, self.flushes[slot], context)
             }
             ClientStage::Flush => {

@@ -11,18 +11,20 @@ counts! {
         pub cpu_lookups: u64,
         /// Hits of the processor's cache.
         pub cpu_hits: u64,
-        /// Lookups of the TLB.
+        /// Lookups of the cores' TLBs.
         pub tlb_lookups: u64,
-        /// Hits of the TLB; each miss is a page walk.
+        /// Hits of the TLBs; each miss is a page walk.
         pub tlb_hits: u64,
         /// Lines that missed the processor's cache or were written back from it.
         pub memory_lines: u64,
         /// Memory lines served by DRAM, including lines of pages in flight that had already arrived.
         pub dram_lines: u64,
-        /// Lookups of the SSD-Cache (device buffer).
+        /// Lookups of the SSD-Cache (device buffer), by accesses and by pages that the host writes.
         pub buffer_lookups: u64,
         /// Hits of the device buffer.
         pub buffer_hits: u64,
+        /// Misses of the device buffer by pages that the host writes, for which flash is not read.
+        pub unread_pages: u64,
         /// Lines read over the link.
         pub line_reads: u64,
         /// Lines written over the link.

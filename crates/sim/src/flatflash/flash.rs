@@ -4,11 +4,11 @@
 //! 1. Initially the drive is full: page p, if never written, lies at its home place in die p modulo the
 //!    dies. Written pages go to the dies in turn. A die that exceeds its share of live pages by half its
 //!    spare blocks accepts only pages that it already holds.
-//! 2. A read waits for the page operation that its die performs, or for its suspension where the part
-//!    can suspend a program; then for its array time, then for the channel. Background work continues
-//!    behind it. Planes of a die are not used together.
-//! 3. Programs and reclamation are background work of their die, channel time included. A write that
-//!    exceeds `write_queue` programs of background work waits.
+//! 2. All operations go through the shared array ([`crate::flash_array`]), which orders and times them. A
+//!    die is one of its planes: planes of a die are not used together.
+//! 3. Map, blocks and contents change when a page is written; its program, and the reads, programs and
+//!    erases of reclamation, follow in the background. A write waits while the background work of its
+//!    die, up to itself, is more than `write_queue` programs.
 //! 4. Where a die is short of free blocks, the block with the fewest live pages is read and written to a
 //!    free block; dirty pages of the device buffer take the places of its invalid pages (the caller
 //!    supplies them).
@@ -17,7 +17,7 @@
 //!    one batch (lazy remap). Until then no block that holds an old place is erased, since that place
 //!    would refer to another page.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use deepram_core::ftl::blocks::{BlockInfo, BlockState, Blocks};
 use deepram_core::ftl::page_map::PageMap;
@@ -26,9 +26,11 @@ use deepram_core::units::BlockId;
 use deepram_media::{Hierarchy, NandOp};
 
 use super::shadow::Shadow;
+use super::task::Waiter;
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
+use crate::flash_array::{ChannelEvent, Channels, Notice, OpId, OperationClass};
 
 /// The map entry of a page never written: the page lies at its home place.
 const UNMOVED: u32 = u32::MAX;
@@ -36,31 +38,55 @@ const UNMOVED: u32 = u32::MAX;
 struct Die {
     blocks: Blocks,
     open: Option<BlockId>,
-    /// The end of the die's demand reads.
-    free: Time,
-    /// Remaining time of the die's background work.
-    backlog: Time,
+    /// Background work submitted and done so far, as the time that it takes alone.
+    submitted: Time,
+    done: Time,
+    /// Waiting writes, in the order of their claims.
+    waiting: VecDeque<(QueueTicket, Waiter)>,
+}
+
+/// The claim of a write to a place in the write queue of its die.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct QueueTicket {
+    die: usize,
+    /// The work after which the write is in the queue.
+    target: Time,
+    /// Time for which the host applies a remap batch meanwhile.
+    pub(super) remap: Time,
 }
 
 /// The outcome of a page write.
 pub(super) struct ProgramOutcome {
-    /// The time at which the drive has accepted the page.
-    pub(super) accepted: Time,
+    pub(super) ticket: QueueTicket,
     /// The die, and the number of dirty pages that a block just reclaimed has places for.
     pub(super) spare: (usize, u32),
 }
 
+/// An operation of the array.
+#[derive(Debug, Clone, Copy)]
+enum FlashOperation {
+    /// Reads a page into the device buffer.
+    Read(u32),
+    /// Reads a page that reclamation moves, and programs it then.
+    MoveRead(usize),
+    Program(usize),
+    Erase(usize),
+}
+
 /// The drive's flash and its translation layer.
 pub(super) struct DriveFlash {
+    /// Times that the operations take alone.
     read: Time,
-    /// Time to suspend a program for a read, if the part can suspend.
-    suspend: Option<Time>,
-    transfer: Time,
     program: Time,
     erase: Time,
+    pub(super) array: Channels,
+    operations: Vec<FlashOperation>,
+    free: Vec<OpId>,
     dies: Vec<Die>,
-    /// The time at which each channel is free.
-    channels: Vec<Time>,
+    /// Pages whose read is over.
+    pub(super) pages_read: VecDeque<u32>,
+    /// Waits that are over, each with the time of a remap batch that comes after it.
+    pub(super) accepted: VecDeque<(Waiter, Time)>,
     per_block: u32,
     blocks: u32,
     host_blocks: u32,
@@ -108,16 +134,24 @@ impl DriveFlash {
         let reserve = small("reserve_blocks", preset.reserve_blocks)?;
         let spare = (blocks - host_blocks).saturating_sub(reserve + 1);
         let share = u64::from(per_block) * (u64::from(host_blocks) + u64::from(spare / 2));
-        let transfer = nand.page_transfer().0;
-        let program = nand.command_time(NandOp::Program, 1).0 + transfer + nand.program.0;
+        let program = nand.idle_latency(NandOp::Program, 1).0;
+        let die = || Die {
+            blocks: fresh.clone(),
+            open: None,
+            submitted: 0,
+            done: 0,
+            waiting: VecDeque::new(),
+        };
         Ok(Self {
-            read: nand.command_time(NandOp::Read, 1).0 + nand.read.0,
-            suspend: nand.suspend_program.map(|time| time.0),
-            transfer: nand.data_time(NandOp::Read, 1).0,
+            read: nand.idle_latency(NandOp::Read, 1).0,
             program,
-            erase: nand.command_time(NandOp::Erase, 1).0 + nand.erase.0,
-            dies: (0..dies).map(|_| Die { blocks: fresh.clone(), open: None, free: 0, backlog: 0 }).collect(),
-            channels: vec![0; preset.channels as usize],
+            erase: nand.idle_latency(NandOp::Erase, 1).0,
+            array: Channels::new(nand, preset.channels as u32, dies as u32),
+            operations: Vec::new(),
+            free: Vec::new(),
+            dies: (0..dies).map(|_| die()).collect(),
+            pages_read: VecDeque::new(),
+            accepted: VecDeque::new(),
             per_block,
             blocks,
             host_blocks,
@@ -146,7 +180,7 @@ impl DriveFlash {
     }
 
     pub(super) fn counts(&self) -> FlashCounts {
-        self.counts
+        FlashCounts { suspensions: self.array.suspensions(), ..self.counts }
     }
 
     pub(super) fn prefetch(&self, page: u32) {
@@ -185,33 +219,92 @@ impl DriveFlash {
             .then(|| (block.0 * self.per_block + slot) * self.dies.len() as u32 + die as u32)
     }
 
-    /// Reads a page at `now`. Returns the time at which it is in the device buffer.
-    pub(super) fn read(&mut self, page: u32, now: Time) -> Time {
+    fn submit(&mut self, operation: FlashOperation, class: OperationClass, die: usize, now: Time) {
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.operations[id as usize] = operation;
+                id
+            }
+            None => {
+                self.operations.push(operation);
+                (self.operations.len() - 1) as OpId
+            }
+        };
+        self.array.submit(id, class, die as u32, now);
+        self.take_notices(now);
+    }
+
+    /// Submits a background operation of a die.
+    fn submit_background(&mut self, operation: FlashOperation, class: OperationClass, die: usize, now: Time) {
+        self.dies[die].submitted += self.work_of(operation);
+        self.submit(operation, class, die, now);
+    }
+
+    /// Time that an operation takes alone.
+    fn work_of(&self, operation: FlashOperation) -> Time {
+        match operation {
+            FlashOperation::Read(_) | FlashOperation::MoveRead(_) => self.read,
+            FlashOperation::Program(_) => self.program,
+            FlashOperation::Erase(_) => self.erase,
+        }
+    }
+
+    /// Begins to read a page; it is among [`DriveFlash::pages_read`] when it is in the device buffer.
+    pub(super) fn read(&mut self, page: u32, now: Time) {
         self.counts.host_reads += 1;
-        let (at, ..) = self.split(self.place(page));
-        let channel = at % self.channels.len();
-        let program = self.program;
-        let die = &mut self.dies[at];
-        drain(die, now);
-        let mut start = now.max(die.free);
-        if die.backlog > 0 && die.free <= now {
-            // The die is performing a page operation, which is suspended or completed first.
-            let rest = die.backlog % program;
-            match self.suspend {
-                Some(suspend) if suspend < rest => {
-                    self.counts.suspensions += 1;
-                    start += suspend;
+        let (die, ..) = self.split(self.place(page));
+        self.submit(FlashOperation::Read(page), OperationClass::Demand, die, now);
+    }
+
+    /// Handles an event of the array that is due.
+    pub(super) fn handle(&mut self, event: ChannelEvent, now: Time) {
+        self.array.handle(event, now);
+        self.take_notices(now);
+    }
+
+    fn take_notices(&mut self, now: Time) {
+        while !self.array.notices.is_empty() {
+            let Notice::Done(id) = self.array.notices.remove(0) else { continue };
+            let operation = self.operations[id as usize];
+            self.free.push(id);
+            let die = match operation {
+                FlashOperation::Read(page) => {
+                    self.pages_read.push_back(page);
+                    continue;
                 }
-                _ => {
-                    die.backlog -= rest;
-                    start += rest;
+                FlashOperation::MoveRead(die) => {
+                    // Its program is part of the work since the block was picked.
+                    self.submit(FlashOperation::Program(die), OperationClass::Program, die, now);
+                    die
                 }
+                FlashOperation::Program(die) | FlashOperation::Erase(die) => die,
+            };
+            let work = self.work_of(operation);
+            let die = &mut self.dies[die];
+            die.done += work;
+            while let Some((ticket, waiter)) = die.waiting.front().copied()
+                && ticket.target <= die.done
+            {
+                die.waiting.pop_front();
+                self.accepted.push_back((waiter, ticket.remap));
             }
         }
-        die.free = start + self.read;
-        let out = (start + self.read).max(self.channels[channel]);
-        self.channels[channel] = out + self.transfer;
-        out + self.transfer
+    }
+
+    /// True if the queue has accepted the write.
+    pub(super) fn has_accepted(&self, ticket: QueueTicket) -> bool {
+        self.dies[ticket.die].done >= ticket.target
+    }
+
+    /// Has `waiter` wait for a claim. Returns false if the queue has accepted the page already.
+    pub(super) fn wait(&mut self, ticket: QueueTicket, waiter: Waiter) -> bool {
+        let waits = !self.has_accepted(ticket);
+        if waits {
+            let die = &mut self.dies[ticket.die];
+            let place = die.waiting.partition_point(|(other, _)| other.target <= ticket.target);
+            die.waiting.insert(place, (ticket, waiter));
+        }
+        waits
     }
 
     /// Writes a page from a frame of the device buffer, at `now`.
@@ -231,12 +324,10 @@ impl DriveFlash {
             at = (at + 1) % self.dies.len();
         }
         self.next = (at + 1) % self.dies.len();
-        drain(&mut self.dies[at], now);
         let spare = self.write_to(at, page, buffer_frame, now, at_drive, shadow)?;
         let die = &self.dies[at];
-        let late = die.backlog.saturating_sub(self.limit);
-        let accepted = if late > 0 { now.max(die.free) + late } else { now };
-        Ok(ProgramOutcome { accepted, spare: (at, spare) })
+        let target = die.submitted.saturating_sub(self.limit);
+        Ok(ProgramOutcome { ticket: QueueTicket { die: at, target, remap: 0 }, spare: (at, spare) })
     }
 
     /// True if the page may be written to the die.
@@ -262,7 +353,7 @@ impl DriveFlash {
         }
         self.counts.host_programs += 1;
         self.counts.host_pages += 1;
-        self.dies[at].backlog += self.program;
+        self.submit_background(FlashOperation::Program(at), OperationClass::Program, at, now);
         if self.moved.len() >= self.batch {
             self.send_remap_batch(now, shadow)?;
         }
@@ -298,7 +389,7 @@ impl DriveFlash {
             return Err(SimError::Full { time_ps: now, what: format!("die {at} has no free block") });
         };
         self.dies[at].open = Some(open);
-        if short { self.reclaim(at, at_drive, shadow) } else { Ok(0) }
+        if short { self.reclaim(at, now, at_drive, shadow) } else { Ok(0) }
     }
 
     /// Moves the live pages of the block with the fewest into the empty open block. Returns the number
@@ -306,6 +397,7 @@ impl DriveFlash {
     fn reclaim(
         &mut self,
         at: usize,
+        now: Time,
         at_drive: &dyn Fn(u32) -> bool,
         shadow: &mut Option<Shadow>,
     ) -> Result<u32, SimError> {
@@ -324,8 +416,10 @@ impl DriveFlash {
         }
         self.counts.move_reads += u64::from(moved);
         self.counts.move_programs += u64::from(moved);
-        let each = self.read + self.transfer + self.program;
-        self.dies[at].backlog += Time::from(moved) * each;
+        self.dies[at].submitted += Time::from(moved) * self.program;
+        for _ in 0..moved {
+            self.submit_background(FlashOperation::MoveRead(at), OperationClass::Move, at, now);
+        }
         Ok(self.per_block - moved)
     }
 
@@ -382,10 +476,9 @@ impl DriveFlash {
         if self.dies[at].blocks.dead() == 0 {
             return;
         }
-        drain(&mut self.dies[at], now);
         for block in self.dies[at].blocks.release_dead() {
             self.counts.erases += 1;
-            self.dies[at].backlog += self.erase;
+            self.submit_background(FlashOperation::Erase(at), OperationClass::Erase, at, now);
             if let Some(shadow) = shadow {
                 for slot in 0..self.per_block {
                     shadow.erase(self.number(at, block.0, slot));
@@ -431,14 +524,6 @@ impl DriveFlash {
             }
         }
         self.order.iter().try_for_each(|page| self.check_old(*page))
-    }
-}
-
-/// Subtracts the background work that the die has done by `now`.
-fn drain(die: &mut Die, now: Time) {
-    if now > die.free {
-        die.backlog -= die.backlog.min(now - die.free);
-        die.free = now;
     }
 }
 

@@ -1,8 +1,9 @@
 //! The host's side: translation, pages in DRAM, page faults, demotion (FlatFlash, sections 3.2 and 3.3).
 
-use deepram_core::cache::Replacement;
-use deepram_core::migration::LineRoute;
+use deepram_core::cache::{Replacement, SetAssociative};
 
+use super::flash::QueueTicket;
+use super::task::{Step, Task, Wait};
 use super::{AccessMode, FlatMemory, LINES, LinkDirection, PAGE};
 use crate::engine::Time;
 use crate::error::SimError;
@@ -26,132 +27,80 @@ const SOFTWARE_AFTER_IO: [Phase; 6] =
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HostFrame {
     pub(super) page: u32,
-    /// The time at which the frame holds its page.
-    pub(super) ready: Time,
     pub(super) dirty: bool,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FaultStage {
+    Software,
+    Load,
+    Frame,
+    Transfer,
+    Map,
+}
+
+/// A page fault of a paging system.
+pub(super) struct FaultTask {
+    page: u32,
+    stage: FaultStage,
+    /// The lookup in the device buffer has been counted.
+    looked_up: bool,
+    frame: u32,
+    /// The claims of the pages that made room.
+    tickets: Vec<QueueTicket>,
+}
+
 impl FlatMemory {
-    /// Accesses a line that missed, or leaves, the processor's cache. Returns the time at which the
-    /// access is complete.
-    pub(super) fn access_memory(
-        &mut self,
-        line: u64,
-        store: bool,
-        whole: bool,
-        translate: bool,
-        now: Time,
-    ) -> Result<Time, SimError> {
-        self.finish_promotions(now)?;
-        self.counts.memory_lines += 1;
-        let (page, within) = ((line / LINES) as u32, (line % LINES) as u8);
-        let mut t = now;
-        if translate {
-            t += self.translate(page);
-        }
-        let entry = self.table.get(page);
-        if self.mode == AccessMode::Promote && (entry == AT_DRIVE || entry & MOVING != 0) {
-            t += self.preset.look_aside_lookup.0;
-        }
-        if entry != AT_DRIVE && entry & MOVING == 0 {
-            self.counts.dram_lines += 1;
-            return Ok(self.access_dram(entry, within, store, t));
-        }
-        if self.mode != AccessMode::Promote {
-            let frame = self.fault(page, t)?;
-            return Ok(self.access_dram(frame, within, store, t));
-        }
-        if entry == AT_DRIVE {
-            return self.access_drive_line(page, within, store, t);
-        }
-        self.advance_promotion(page, t)?;
-        if store {
-            let fetched = self.look_aside.load(page.into(), within).map_err(look_aside_error)?;
-            if !whole && fetched == Some(LineRoute::Ssd) {
-                // The rest of the line must come from the drive.
-                let value = self.shadow.as_ref().map(|shadow| shadow.value);
-                t = self.access_drive_line(page, within, false, t)?;
-                if let (Some(shadow), Some(value)) = (&mut self.shadow, value) {
-                    shadow.value = value;
-                }
-            }
-            if let Some(LineRoute::Dram(frame)) =
-                self.look_aside.store(page.into(), within).map_err(look_aside_error)?
-            {
-                self.counts.redirected_stores += 1;
-                return Ok(self.access_dram(frame as u32, within, true, t));
-            }
-        } else if let Some(LineRoute::Dram(frame)) =
-            self.look_aside.load(page.into(), within).map_err(look_aside_error)?
-        {
-            self.counts.dram_lines += 1;
-            return Ok(self.access_dram(frame as u32, within, false, t));
-        }
-        self.access_drive_line(page, within, store, t)
-    }
-
-    /// Performs the memory's part of a whole-line store in the processor's cache at `now`: the page's
-    /// translation and, in the paging systems, the page in DRAM, but not the line. Returns the time at
-    /// which both are available.
-    pub(super) fn translate_for_store(&mut self, page: u32, now: Time) -> Result<Time, SimError> {
-        self.finish_promotions(now)?;
-        let t = now + self.translate(page);
-        if self.mode == AccessMode::Promote {
-            return Ok(t);
-        }
-        let frame = match self.table.get(page) {
-            AT_DRIVE => self.fault(page, t)?,
-            frame => frame,
-        };
-        self.lru.touch(frame);
-        Ok(t.max(self.frames[frame as usize].ready))
-    }
-
     /// Removes the page's lines from the processor's cache before its address changes; dirty lines go to
     /// its frame.
-    pub(super) fn flush_lines(&mut self, page: u32, frame: u32, at: Time) {
+    pub(super) fn flush_lines(&mut self, page: u32, frame: u32) {
         let first = u64::from(page) * LINES;
         for within in 0..LINES {
             let line = first + within;
             let Some(dirty) = self.cpu.as_mut().and_then(|cpu| cpu.remove(line)) else { continue };
             self.counts.moved_lines += 1;
-            // The version in transfer belongs to another line.
-            let kept = self.shadow.as_mut().map(|shadow| {
-                let stored = shadow.cpu.remove(&line).unwrap_or(0);
-                std::mem::replace(&mut shadow.value, stored)
-            });
-            if dirty {
-                self.access_dram(frame, within as u8, true, at);
+            if let Some(shadow) = &mut self.shadow {
+                shadow.value = shadow.cpu.remove(&line).unwrap_or(0);
             }
-            if let (Some(shadow), Some(kept)) = (&mut self.shadow, kept) {
-                shadow.value = kept;
+            if dirty {
+                self.access_dram(frame, within as u8, true);
             }
         }
     }
 
-    /// Translates the page. Returns the time that the translation takes.
-    fn translate(&mut self, page: u32) -> Time {
+    /// Translates the page for a core. Returns the time that the translation takes.
+    pub(super) fn translate(&mut self, core: u32, page: u32) -> Time {
         self.counts.tlb_lookups += 1;
-        if let Some(entry) = self.tlb.find(page) {
+        let (entries, ways) = (self.preset.tlb_entries, self.preset.tlb_ways);
+        let core = core as usize;
+        if core >= self.tlbs.len() {
+            self.tlbs.resize_with(core + 1, || SetAssociative::new((entries / ways) as u32, ways as u16));
+        }
+        let tlb = &mut self.tlbs[core];
+        if let Some(entry) = tlb.find(page) {
             self.counts.tlb_hits += 1;
-            self.tlb.touch(entry);
+            tlb.touch(entry);
             return 0;
         }
-        if let Some(target) = self.tlb.fill_target(page, |_| true) {
-            self.tlb.insert(page, target.frame);
+        if let Some(target) = tlb.fill_target(page, |_| true) {
+            tlb.insert(page, target.frame);
         }
-        self.preset.walk.0
+        let entry = self.table.get(page);
+        let in_dram = entry != AT_DRIVE && entry & MOVING == 0;
+        if in_dram { self.preset.walk_dram.0 } else { self.preset.walk.0 }
     }
 
-    /// Records a change of the page's entry, and removes its translation from the TLB.
+    /// Records a change of the page's entry, and removes its translation from the TLBs.
     pub(super) fn entry_changed(&mut self, page: u32) {
         self.counts.pte_updates += 1;
         self.shoot_down(page);
     }
 
     fn shoot_down(&mut self, page: u32) {
-        if let Some(entry) = self.tlb.find(page) {
-            self.tlb.remove(entry);
+        for tlb in &mut self.tlbs {
+            if let Some(entry) = tlb.find(page) {
+                tlb.remove(entry);
+            }
         }
     }
 
@@ -175,54 +124,100 @@ impl FlatMemory {
         self.mode != AccessMode::Promote && self.table.get((command.offset / PAGE) as u32) == AT_DRIVE
     }
 
-    fn access_dram(&mut self, number: u32, line: u8, store: bool, at: Time) -> Time {
+    /// Records a use of the page in a frame.
+    pub(super) fn touch_frame(&mut self, number: u32) {
         self.lru.touch(number);
-        let frame = &mut self.frames[number as usize];
-        frame.dirty |= store;
-        let start = at.max(frame.ready);
+    }
+
+    /// Accesses a line of a frame. Returns the time at which its data have been transferred.
+    pub(super) fn access_dram(&mut self, number: u32, line: u8, store: bool) -> Time {
+        self.lru.touch(number);
+        self.frames[number as usize].dirty |= store;
         if let Some(shadow) = &mut self.shadow {
             shadow.dram(number, line, store);
         }
+        let now = self.now;
         let first = u64::from(number) * PAGE + u64::from(line) * LINE_BYTES;
         (first / self.burst..=(first + LINE_BYTES - 1) / self.burst)
-            .map(|burst| self.dram.serve(burst, store, start))
+            .map(|burst| self.dram.serve(burst, store, now))
             .max()
-            .unwrap_or(start)
+            .unwrap_or(now)
     }
 
-    /// Handles a page fault at `now`. Returns the page's frame, which is filled at its `ready` time.
-    fn fault(&mut self, page: u32, now: Time) -> Result<u32, SimError> {
-        self.counts.faults += 1;
-        let mut t = now;
-        if let Some(software) = &mut self.software {
-            t += software.phases(&SOFTWARE_BEFORE_IO) + self.preset.walk.0 * self.preset.indirections;
-            self.index_page(page);
+    /// Begins the page's fault, unless it is under way.
+    pub(super) fn fault(&mut self, page: u32) -> Result<(), SimError> {
+        if self.faults.contains_key(&page) {
+            return Ok(());
         }
-        let (_, there) = self.load_page(page, t)?;
-        let (frame, taken) = self.take_frame(there)?.ok_or_else(|| SimError::Conservation {
-            law: "a fault finds a frame",
-            found: format!("none of {} is free or can be freed", self.frame_count),
-        })?;
+        self.faults.insert(page, Vec::new());
+        self.counts.faults += 1;
+        let stage = FaultStage::Software;
+        self.start(Task::Fault(FaultTask { page, stage, looked_up: false, frame: 0, tickets: Vec::new() }))
+    }
+
+    pub(super) fn step_fault(&mut self, task: &mut FaultTask) -> Result<Step, SimError> {
+        let page = task.page;
+        if task.stage == FaultStage::Software {
+            task.stage = FaultStage::Load;
+            if let Some(software) = &mut self.software {
+                let walks = self.preset.walk.0 * self.preset.indirections;
+                let time = software.phases(&SOFTWARE_BEFORE_IO) + walks;
+                self.index_page(page);
+                return Ok(Step::Wait(Wait::At(self.now + time)));
+            }
+        }
+        if task.stage == FaultStage::Load {
+            match self.look_up(page, &mut task.looked_up)? {
+                None => return Ok(Step::Wait(Wait::Frame)),
+                Some((_, true)) => return Ok(Step::Wait(Wait::Fill(page))),
+                Some((_, false)) => task.stage = FaultStage::Frame,
+            }
+        }
+        if task.stage == FaultStage::Frame {
+            let Some((frame, tickets)) = self.take_frame()? else { return Ok(Step::Wait(Wait::Frame)) };
+            (task.frame, task.tickets) = (frame, tickets);
+            self.frames[frame as usize] = HostFrame { page, dirty: false };
+            self.faulting_frames += 1;
+            self.count_page_to_host();
+            task.stage = FaultStage::Transfer;
+        }
+        if task.stage == FaultStage::Transfer {
+            if let Some(ticket) = task.tickets.pop() {
+                return Ok(Step::Wait(Wait::Queue(ticket)));
+            }
+            let start = self.use_link(LinkDirection::ToHost, self.page_span);
+            let mut time = self.preset.promote.0 + self.preset.pte_update.0;
+            if let Some(software) = &mut self.software {
+                time += software.phases(&SOFTWARE_AFTER_IO);
+            }
+            task.stage = FaultStage::Map;
+            return Ok(Step::Wait(Wait::At(start + time)));
+        }
+        self.map_page(page, task.frame);
+        Ok(Step::Done)
+    }
+
+    /// Ends a fault: the page is in DRAM. The drive keeps its copy, in the device buffer or on flash.
+    fn map_page(&mut self, page: u32, frame: u32) {
         if let Some(shadow) = &mut self.shadow {
-            // The demotion of another page may have evicted the page from the device buffer.
             match self.buffer.find(page) {
                 Some(buffer_frame) => shadow.buffer_to_dram(buffer_frame, frame),
                 None => shadow.flash_to_dram(self.flash.place(page), frame),
             }
         }
-        let mut ready = self.use_link(LinkDirection::ToHost, self.page_span, taken) + self.preset.promote.0;
-        ready += self.preset.pte_update.0;
-        if let Some(software) = &mut self.software {
-            ready += software.phases(&SOFTWARE_AFTER_IO);
-        }
-        self.counts.pages_to_host += 1;
-        self.counts.link_bytes_to_host += PAGE;
+        self.faulting_frames -= 1;
         self.counts.pte_updates += 1;
         self.flash.forget(page);
-        self.frames[frame as usize] = HostFrame { page, ready, dirty: false };
         self.table.set(page, frame);
         self.lru.insert(frame);
-        Ok(frame)
+        self.tasks.wake_first(self.faults.remove(&page).unwrap_or_default());
+        self.tasks.wake_for_frames();
+    }
+
+    /// Counts a page on its way to DRAM.
+    pub(super) fn count_page_to_host(&mut self) {
+        self.counts.pages_to_host += 1;
+        self.counts.link_bytes_to_host += PAGE;
     }
 
     /// Adds the page to the tables of the other layers, which take memory for it.
@@ -240,46 +235,52 @@ impl FlatMemory {
         self.frame_count.saturating_sub(index.div_ceil(PAGE)).max(1)
     }
 
-    fn frames_in_use(&self) -> u64 {
+    pub(super) fn frames_in_use(&self) -> u64 {
         (self.frames.len() - self.idle.len()) as u64
     }
 
-    /// True if a page can get a frame.
-    pub(super) fn has_room(&self) -> bool {
-        self.frames_in_use() < self.page_frames() || !self.lru.is_empty()
-    }
-
-    /// A frame for a page at `now`, and the time from which it may be filled; least recently used pages
-    /// are demoted for it. `None` if all frames belong to pages in flight.
-    pub(super) fn take_frame(&mut self, now: Time) -> Result<Option<(u32, Time)>, SimError> {
-        let mut t = now;
+    /// Takes a frame for a page, and the claims of the pages that are demoted for it, least recently used
+    /// ones first. `None` if no frame can be taken: all belong to pages in flight, or the device buffer
+    /// has no room for the pages in them.
+    pub(super) fn take_frame(&mut self) -> Result<Option<(u32, Vec<QueueTicket>)>, SimError> {
+        let mut tickets = Vec::new();
         while self.frames_in_use() >= self.page_frames() {
-            let Some(frame) = self.lru.victim(&mut |_| true) else { return Ok(None) };
-            t = t.max(self.demote(frame, now)?);
+            let (frames, buffer, pinned) = (&self.frames, &self.buffer, &self.pinned);
+            let victim = self.lru.victim(&mut |frame| {
+                let page = frames[frame as usize].page;
+                let set = page as usize % pinned.len();
+                u64::from(pinned[set]) < self.preset.buffer_ways || buffer.find(page).is_some()
+            });
+            let Some(frame) = victim else { return Ok(None) };
+            tickets.extend(self.demote(frame)?);
             self.idle.push(frame);
         }
         let frame = self.idle.pop().unwrap_or_else(|| {
-            self.frames.push(HostFrame { page: 0, ready: 0, dirty: false });
+            self.frames.push(HostFrame { page: 0, dirty: false });
             (self.frames.len() - 1) as u32
         });
-        Ok(Some((frame, t)))
+        Ok(Some((frame, tickets)))
     }
 
-    /// Demotes the page in a frame. Returns the time at which the drive has accepted it.
-    fn demote(&mut self, number: u32, now: Time) -> Result<Time, SimError> {
+    /// Demotes the page in a frame. Returns the claim to wait for if the drive has not accepted it.
+    fn demote(&mut self, number: u32) -> Result<Option<QueueTicket>, SimError> {
         let page = self.frames[number as usize].page;
-        self.flush_lines(page, number, now);
-        let dirty = self.frames[number as usize].dirty;
+        self.flush_lines(page, number);
         self.counts.demotions += 1;
         self.table.set(page, AT_DRIVE);
         self.entry_changed(page);
-        if dirty { self.write_page(page, number, now) } else { Ok(now) }
-    }
-}
-
-pub(super) fn look_aside_error(error: impl std::fmt::Display) -> SimError {
-    SimError::Conservation {
-        law: "the look-aside buffer accepts the host's operations",
-        found: error.to_string(),
+        if !self.frames[number as usize].dirty {
+            return Ok(None);
+        }
+        let Some(sent) = self.send_page(page)? else {
+            return Err(SimError::Conservation {
+                law: "the device buffer has room for a page demoted",
+                found: format!("none for page {page}"),
+            });
+        };
+        if let Some(shadow) = &mut self.shadow {
+            shadow.dram_to_buffer(number, sent.buffer_frame);
+        }
+        Ok(sent.ticket)
     }
 }

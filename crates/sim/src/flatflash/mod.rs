@@ -15,12 +15,16 @@
 //!    access's critical path. `traditional-stack` does the same behind an operating system's storage
 //!    stack, and walks and keeps one table per layer. Nothing else differs.
 //! 2. The time of an access is the sum of the preset's costs along its path, and of waits for busy
-//!    resources: each direction of the link; dies and channels; the write buffer; a page in flight.
-//!    Everything later is known when an access arrives, so its end is computed then, and the only event
-//!    is that end.
-//! 3. A translation that misses in the TLB takes a page walk. The processor's cache is indexed by the
-//!    program's addresses, so a line evicted from it needs no walk and finds its page wherever the page
-//!    is.
+//!    resources: each direction of the link; channels of DRAM; dies and channels of flash; the write
+//!    buffer; a page in flight. Every step is an event at its time, and a resource is taken by the step
+//!    that uses it, so no access waits for what another one will do later (`task.rs`). An access that
+//!    hits in DRAM has one event, its end.
+//! 3. Each core has a TLB; a change of a page-table entry removes it from all. A miss takes a walk. The
+//!    measured time (`walk`) is that of finding a page at the drive: in FlatFlash's emulator, the
+//!    exception of a page of the drive's regions adds the measured times, and a page of DRAM raises none
+//!    (section 4). A page of DRAM takes the processor's own walk (`walk_dram`). The processor's cache is
+//!    indexed by the program's addresses, so a line evicted from it needs no walk and finds its page
+//!    wherever the page is.
 //! 4. Stores to the drive are posted: complete when they are in the write buffer. In the processor's
 //!    cache, a store to part of a line fetches the line first. A store of a whole line needs only its
 //!    page's translation and, in the paging systems, the page in DRAM.
@@ -35,19 +39,26 @@
 //!    stores (write-verify read): the device buffer is battery-backed. In the paging systems, a flush
 //!    writes the region's dirty pages.
 //! 8. A request that writes whole pages of a persistent region writes blocks: the software of one
-//!    request where there is a storage stack, then each page over the link. A page is durable when the
-//!    drive has it. In the paging systems the preset's `flushed` says where it goes from there.
+//!    request where there is a storage stack, then each page over the link. A page is durable after the
+//!    drive's latency of a page write (`page_write`), and not before the drive has accepted it. In the
+//!    paging systems the preset's `flushed` says where it goes from there.
 
+mod access;
 mod counts;
 mod drive;
 mod flash;
 mod memory;
 mod options;
 mod persist;
+mod posted;
+mod promotion;
 mod shadow;
+mod task;
+#[cfg(test)]
+mod tests;
 
 use deepram_core::units::Picos;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 
 use deepram_core::cache::{HitPriority, Lru, Rrip, SetAssociative};
 use deepram_core::ftl::page_map::PageMap;
@@ -58,15 +69,19 @@ use deepram_trace::Op;
 pub use counts::FlatCounts;
 pub use options::{AccessMode, FlatOptions};
 
-use drive::{BufferFrame, Promotion};
+use drive::{BufferFrame, Fill};
 use flash::DriveFlash;
 use memory::{AT_DRIVE, HostFrame, MOVING};
+use posted::WriteBuffer;
+use promotion::Promotion;
 use shadow::Shadow;
+use task::{TaskId, Tasks, Waiter};
 
 use crate::dram::DramMemory;
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
+use crate::flash_array::ChannelEvent;
 use crate::host::{Command, Context, Device, Slot};
 use crate::paging::SoftwareTimer;
 use crate::processor::{LINE_BYTES, Llc};
@@ -83,6 +98,20 @@ enum LinkDirection {
     ToDrive = 1,
 }
 
+/// An event of the system.
+#[derive(Debug, Clone, Copy)]
+pub struct FlatEvent(EventKind);
+
+#[derive(Debug, Clone, Copy)]
+enum EventKind {
+    /// The request is complete.
+    Complete(Slot),
+    Wake(Waiter),
+    /// The store of this number, to this page, has crossed the link.
+    Stored(u64, u32),
+    Flash(ChannelEvent),
+}
+
 /// The counts when measuring began.
 #[derive(Debug, Default)]
 struct Baseline {
@@ -95,8 +124,19 @@ struct Baseline {
 pub struct FlatMemory {
     preset: Hierarchy,
     mode: AccessMode,
+    /// The present.
+    now: Time,
+    /// Events to schedule.
+    outbox: Vec<(Time, EventKind)>,
+    tasks: Tasks,
     cpu: Option<Llc>,
-    tlb: SetAssociative,
+    /// Lines of the processor's cache whose data arrive at a time, and the last such time.
+    arriving: Vec<(u64, Time)>,
+    last_arrival: Time,
+    /// Dirty lines that have left the processor's cache and are not in memory yet.
+    evicted: Vec<u64>,
+    /// The TLB of each core.
+    tlbs: Vec<SetAssociative>,
     /// The location of each page: [`AT_DRIVE`], a frame, or a frame and [`MOVING`].
     table: PageMap<u32>,
     frames: Vec<HostFrame>,
@@ -107,22 +147,28 @@ pub struct FlatMemory {
     indexed: Vec<u64>,
     indexed_count: u64,
     lru: Lru<u32>,
+    /// Tasks that wait for the faults of pages under way, and the frames that those faults have.
+    faults: HashMap<u32, Vec<TaskId>>,
+    faulting_frames: u64,
     dram: DramMemory,
     burst: u64,
     buffer: Rrip,
     buffer_frames: Vec<BufferFrame>,
+    /// Pages of each set of the device buffer that cannot be evicted.
+    pinned: Vec<u16>,
+    /// Fills of the device buffer under way, by page.
+    fills: HashMap<u32, Fill>,
     /// The position of the search for dirty pages in the device buffer.
     cursor: usize,
     threshold: PromotionThreshold,
     look_aside: Plb,
-    /// Promotions under way, in the order of their ends.
+    /// Promotions under way.
     promotions: Vec<Promotion>,
     flash: DriveFlash,
     link_free_at: [Time; 2],
     line_span: Time,
     page_span: Time,
-    /// The times at which the stores in the write buffer leave it, in order.
-    posted: VecDeque<Time>,
+    posted: WriteBuffer,
     software: Option<SoftwareTimer>,
     /// First page and end page (exclusive) of each persistent region.
     regions: Vec<(u32, u32)>,
@@ -179,12 +225,17 @@ impl FlatMemory {
             trigger,
             reset,
         };
-        let tlb_sets = (preset.tlb_entries / preset.tlb_ways) as u32;
         let cpu_bytes = if options.cpu_cache { preset.cpu_cache.0 } else { 0 };
         Ok(Self {
             mode,
             cpu: Llc::new(cpu_bytes, preset.cpu_cache_ways)?,
-            tlb: SetAssociative::new(tlb_sets, preset.tlb_ways as u16),
+            now: 0,
+            outbox: Vec::new(),
+            tasks: Tasks::default(),
+            arriving: Vec::new(),
+            last_arrival: 0,
+            evicted: Vec::new(),
+            tlbs: Vec::new(),
             table: PageMap::sparse(pages, AT_DRIVE),
             frames: Vec::new(),
             idle: Vec::new(),
@@ -192,9 +243,13 @@ impl FlatMemory {
             indexed: if mode == AccessMode::Stack { vec![0; pages as usize / 64 + 1] } else { Vec::new() },
             indexed_count: 0,
             lru: Lru::new(frame_count as usize),
+            faults: HashMap::new(),
+            faulting_frames: 0,
             dram: DramMemory::new(&preset.dram)?,
             burst: preset.dram.burst_bytes().0.max(1),
             buffer_frames: vec![BufferFrame::default(); buffer.capacity()],
+            pinned: vec![0; sets as usize],
+            fills: HashMap::new(),
             buffer,
             cursor: 0,
             threshold: PromotionThreshold::new(threshold),
@@ -204,7 +259,7 @@ impl FlatMemory {
             link_free_at: [0; 2],
             line_span: preset.link.occupancy(Bytes(LINE_BYTES)).0,
             page_span: preset.link.occupancy(Bytes(PAGE)).0,
-            posted: VecDeque::new(),
+            posted: WriteBuffer::new(preset.posted_writes),
             software: (mode == AccessMode::Stack).then(|| SoftwareTimer::new(&preset.software, seed)),
             regions: regions(options, u64::from(pages) * PAGE)?,
             unflushed: BTreeSet::new(),
@@ -263,12 +318,12 @@ impl FlatMemory {
         parts
     }
 
-    /// Occupies a direction of the link for `span`, from `at` or from when it is free. Returns the
-    /// start.
+    /// Occupies a direction of the link for `span`, from now or from when those before are over. Returns
+    /// the start.
     #[inline]
-    fn use_link(&mut self, lane: LinkDirection, span: Time, at: Time) -> Time {
+    fn use_link(&mut self, lane: LinkDirection, span: Time) -> Time {
         let free = &mut self.link_free_at[lane as usize];
-        let start = at.max(*free);
+        let start = self.now.max(*free);
         *free = start + span;
         start
     }
@@ -277,67 +332,16 @@ impl FlatMemory {
         self.regions.iter().any(|(first, end)| (*first..*end).contains(&page))
     }
 
-    /// Performs one line of a request, from the processor on. Returns the time at which it is complete.
-    fn access_line(&mut self, line: u64, store: bool, whole: bool, now: Time) -> Result<Time, SimError> {
-        if store && !self.regions.is_empty() && self.is_persistent((line / LINES) as u32) {
-            self.unflushed.insert(line);
+    /// Runs what continues at the present, and schedules the events that it leads to.
+    fn finish_step(&mut self, context: &mut Context<FlatEvent>) -> Result<(), SimError> {
+        self.settle()?;
+        for (time, event) in self.outbox.drain(..) {
+            context.schedule(Picos(time), FlatEvent(event));
         }
-        let Some(cpu) = &mut self.cpu else {
-            if store && let Some(shadow) = &mut self.shadow {
-                shadow.new_version(line);
-            }
-            let end = self.access_memory(line, store, whole, true, now)?;
-            if !store && let Some(shadow) = &self.shadow {
-                shadow.loaded(line)?;
-            }
-            return Ok(end);
-        };
-        self.counts.cpu_lookups += 1;
-        let hit = self.preset.cpu_cache_hit.0;
-        if cpu.touch(line, store) {
-            self.counts.cpu_hits += 1;
-            self.access_cpu_cache(line, store)?;
-            return Ok(now + hit);
+        for (time, event) in self.flash.array.events.drain(..) {
+            context.schedule(Picos(time), FlatEvent(EventKind::Flash(event)));
         }
-        let mut end = now + hit;
-        if store && whole {
-            end += self.translate_for_store((line / LINES) as u32, now)? - now;
-        } else {
-            end += self.access_memory(line, false, true, true, now)? - now;
-            if let Some(shadow) = &mut self.shadow {
-                shadow.loaded(line)?;
-                shadow.cpu.insert(line, shadow.value);
-            }
-        }
-        let victim = self.cpu.as_mut().and_then(|cpu| cpu.insert(line, store));
-        self.access_cpu_cache(line, store)?;
-        if let Some(victim) = victim {
-            // The new line takes the victim's place once the victim is in the write buffer; its transfer
-            // is not waited for.
-            let taken = self.write_back_line(victim, now)?;
-            end = end.max(taken.saturating_sub(self.preset.line_write.0));
-        }
-        Ok(end)
-    }
-
-    /// Records an access that hits in the processor's cache.
-    fn access_cpu_cache(&mut self, line: u64, store: bool) -> Result<(), SimError> {
-        let Some(shadow) = &mut self.shadow else { return Ok(()) };
-        if store {
-            shadow.new_version(line);
-            shadow.cpu.insert(line, shadow.value);
-            return Ok(());
-        }
-        shadow.value = shadow.cpu.get(&line).copied().unwrap_or(0);
-        shadow.loaded(line)
-    }
-
-    /// Writes back a dirty line that leaves the processor's cache.
-    fn write_back_line(&mut self, line: u64, now: Time) -> Result<Time, SimError> {
-        if let Some(shadow) = &mut self.shadow {
-            shadow.value = shadow.cpu.get(&line).copied().unwrap_or(0);
-        }
-        self.access_memory(line, true, true, false, now)
+        Ok(())
     }
 }
 
@@ -361,7 +365,7 @@ fn regions(options: &FlatOptions, capacity: u64) -> Result<Vec<(u32, u32)>, SimE
 }
 
 impl Device for FlatMemory {
-    type Event = Slot;
+    type Event = FlatEvent;
 
     fn capacity(&self) -> Bytes {
         Bytes(u64::from(self.flash.pages()) * PAGE)
@@ -378,37 +382,56 @@ impl Device for FlatMemory {
         self.flash.prefetch(page);
     }
 
-    fn submit(&mut self, slot: Slot, command: Command, context: &mut Context<Slot>) -> Result<(), SimError> {
-        let now = context.now().0;
+    fn submit(
+        &mut self,
+        slot: Slot,
+        command: Command,
+        context: &mut Context<FlatEvent>,
+    ) -> Result<(), SimError> {
+        self.now = context.now().0;
+        let core = context.core();
         let Command { op, offset, len } = command;
-        let mut end = now;
-        if op == Op::Write
-            && let Some(pages) = self.blocks(offset, len)
-        {
-            context.schedule(Picos(self.write_blocks(pages, now)?), slot);
-            return Ok(());
-        }
         match op {
             Op::Read | Op::Write if len > 0 => {
+                if op == Op::Write
+                    && let Some(pages) = self.blocks(offset, len)
+                {
+                    self.begin_request(slot, 1);
+                    self.write_blocks(slot, pages)?;
+                    return self.finish_step(context);
+                }
                 let last = offset + len - 1;
-                for line in offset / LINE_BYTES..=last / LINE_BYTES {
+                let lines = offset / LINE_BYTES..=last / LINE_BYTES;
+                self.begin_request(slot, (lines.end() - lines.start() + 1) as u32);
+                for line in lines {
                     let first = line * LINE_BYTES;
                     let whole = offset <= first && first + LINE_BYTES - 1 <= last;
-                    end = end.max(self.access_line(line, op == Op::Write, whole, now)?);
+                    self.access_line(slot, line, (op == Op::Write, whole), core)?;
                 }
             }
-            Op::Flush => end = self.persist((len > 0).then(|| offset..offset + len), now)?,
+            Op::Flush => {
+                self.begin_request(slot, 1);
+                self.persist(slot, (len > 0).then(|| offset..offset + len))?;
+            }
             // A trim has no effect on memory.
-            Op::Read | Op::Write | Op::Trim => {}
+            Op::Read | Op::Write | Op::Trim => self.outbox.push((self.now, EventKind::Complete(slot))),
         }
-        context.schedule(Picos(end), slot);
-        Ok(())
+        self.finish_step(context)
     }
 
-    fn handle(&mut self, slot: Slot, context: &mut Context<Slot>) -> Result<(), SimError> {
-        self.counts.accesses += 1;
-        context.complete(slot);
-        Ok(())
+    fn handle(&mut self, event: FlatEvent, context: &mut Context<FlatEvent>) -> Result<(), SimError> {
+        self.now = context.now().0;
+        match event.0 {
+            EventKind::Complete(slot) => {
+                self.counts.accesses += 1;
+                context.complete(slot);
+                return Ok(());
+            }
+            EventKind::Wake(waiter) => self.wake(waiter)?,
+            EventKind::Stored(number, page) => self.store_arrived(number, page),
+            EventKind::Flash(event) => self.flash.handle(event, self.now),
+        }
+        self.finish_step(context)
     }
 
     fn begin_measuring(&mut self) {
@@ -438,8 +461,12 @@ impl Device for FlatMemory {
         let moving = self.table.iter().filter(|(_, entry)| entry & MOVING != 0).count();
         law("each page in flight has a look-aside entry", moving as u64, self.look_aside.len() as u64)?;
         let resident = (self.table.iter().count() - moving) as u64;
-        let in_use = (self.frames.len() - self.idle.len()) as u64;
-        law("frames in use are those of pages in DRAM and in flight", in_use, resident + moving as u64)?;
+        let on_their_way = moving as u64 + self.faulting_frames;
+        law(
+            "frames in use are those of pages in DRAM and in flight",
+            self.frames_in_use(),
+            resident + on_their_way,
+        )?;
         for (page, entry) in self.table.iter() {
             let frame = entry & !MOVING;
             law("a page's frame holds the page", self.frames[frame as usize].page.into(), page.into())?;
@@ -453,7 +480,12 @@ impl Device for FlatMemory {
             }
         }
         let counts = self.all_counts();
-        let stayed = counts.pages_to_host - counts.demotions - moving as u64;
-        law("pages in DRAM are those moved there and not demoted", stayed, resident)
+        let stayed = counts.pages_to_host - counts.demotions - on_their_way;
+        law("pages in DRAM are those moved there and not demoted", stayed, resident)?;
+        let pinned = self.pinned.iter().map(|pinned| u64::from(*pinned)).sum();
+        let kept = (self.buffer_frames.iter().filter(|frame| frame.filling || frame.moving).count()) as u64;
+        law("pages that are not evicted are those being filled or promoted", pinned, kept)?;
+        let filling = (self.buffer_frames.iter().filter(|frame| frame.filling).count()) as u64;
+        law("frames being filled have a fill under way", self.fills.len() as u64, filling)
     }
 }

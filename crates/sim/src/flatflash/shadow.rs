@@ -112,14 +112,26 @@ impl Shadow {
         self.flash.remove(&place);
     }
 
-    /// Checks after a flush that the drive holds the line as last stored, in the device buffer or on
-    /// flash.
-    pub(super) fn durable(&self, line: u64, buffer_frame: Option<usize>, place: u32) -> Result<(), SimError> {
+    /// Checks after a flush that the drive holds a version of the line, or a later one, in the device
+    /// buffer or on flash.
+    pub(super) fn durable(
+        &self,
+        line: u64,
+        version: u64,
+        buffer_frame: Option<usize>,
+        place: u32,
+    ) -> Result<(), SimError> {
         let page = match buffer_frame {
             Some(buffer_frame) => self.buffer.get(&buffer_frame),
             None => self.flash.get(&place),
         };
         let found = page.map_or(0, |page| page[(line % LINES as u64) as usize]);
-        self.same("a flushed line is at the drive as it was stored last", line, found)
+        if found >= version {
+            return Ok(());
+        }
+        Err(SimError::Conservation {
+            law: "a flushed line is at the drive as it was when the flush began, or newer",
+            found: format!("line {line} at version {found}, not {version}"),
+        })
     }
 }

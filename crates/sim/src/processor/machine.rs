@@ -119,7 +119,7 @@ impl<'d, 't, D: Device, F: Fn(&D, &Command) -> bool> Machine<'d, 't, D, F> {
                 Event::Device(event) => self.device.handle(event, &mut self.context)?,
                 Event::Complete(slot) => self.context.done.push(slot),
                 Event::Driver(thread) => self.wake(thread, now),
-                Event::Arrive | Event::Ready => {}
+                Event::Arrive => {}
             }
             self.settle()?;
         }

@@ -18,6 +18,8 @@ pub(super) struct DeviceAccess {
     pub(super) thread: Option<u32>,
     /// The core whose MSHR the access occupies.
     pub(super) core: Option<u32>,
+    /// The core that translates the address; `None` for lines written back from the cache.
+    origin: Option<u32>,
     began: Time,
     /// The line was stored to while it was being fetched.
     dirty: bool,
@@ -95,7 +97,7 @@ impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
                 self.lines.write_waits += 1;
                 return Ok(IssueOutcome::Blocked(WaitReason::WriteBuffer));
             }
-            self.post_write(pending.line);
+            self.post_write(pending.line, Some(core));
             return Ok(IssueOutcome::Sent);
         }
         if self.cores[core as usize].misses >= self.options.mshrs {
@@ -109,6 +111,7 @@ impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
             op,
             thread: Some(number),
             core: Some(core),
+            origin: Some(core),
             began: now,
             dirty: pending.store,
             inside: false,
@@ -128,7 +131,7 @@ impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
     }
 
     /// Writes a line to the device; no thread waits for it.
-    fn post_write(&mut self, line: u64) {
+    fn post_write(&mut self, line: u64, origin: Option<u32>) {
         self.writes_under_way += 1;
         self.lines.written += 1;
         let began = self.context.now().0;
@@ -137,6 +140,7 @@ impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
             op: Op::Write,
             thread: None,
             core: None,
+            origin,
             began,
             dirty: false,
             inside: false,
@@ -166,7 +170,8 @@ impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
         let Some(slot) = self.unsent.pop_front() else { return Ok(()) };
         self.inside += 1;
         self.accesses[slot as usize].inside = true;
-        let DeviceAccess { line, op, .. } = self.accesses[slot as usize];
+        let DeviceAccess { line, op, origin, .. } = self.accesses[slot as usize];
+        self.context.core = origin;
         let command = Command { op, offset: line * LINE_BYTES, len: LINE_BYTES };
         self.device.submit(slot, command, &mut self.context)
     }
@@ -192,7 +197,7 @@ impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
             self.writes_under_way -= 1;
             match self.waiting_writes.pop_front() {
                 Some((line, core)) => {
-                    self.post_write(line);
+                    self.post_write(line, None);
                     if let Some(core) = core {
                         self.free_mshr(core);
                     }
@@ -217,7 +222,7 @@ impl<D: Device, F: Fn(&D, &Command) -> bool> Machine<'_, '_, D, F> {
             }
             victim => {
                 if let Some(line) = victim {
-                    self.post_write(line);
+                    self.post_write(line, None);
                 }
                 if let Some(core) = access.core {
                     self.free_mshr(core);
